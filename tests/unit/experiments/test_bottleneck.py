@@ -1,11 +1,11 @@
-"""Whose limit it is: findings from cells made by hand."""
+"""Whether the server or the load generator is the bottleneck, from constructed cells."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from msgspec.structs import replace
@@ -64,7 +64,7 @@ A = TypeVar("A", bound=Answer)
 
 
 def answer(document: Document, question: str, kind: type[A]) -> A:
-    """To the one question that has these words."""
+    """The only answer whose question contains `question`."""
     (answer,) = (answer for answer in document.findings if question in answer.question)
     assert isinstance(answer, kind)
     return answer
@@ -119,7 +119,7 @@ def cell(
     )
 
 
-# As it was once measured by hand, with one generator on a machine of four cores
+# Measured by hand with one generator on a machine of four cores
 MEASURED = (
     cell(650, 200),
     cell(544, 500),
@@ -139,7 +139,7 @@ def document_of(*results: CellResult, cores: int | None = 8) -> Document:
 
 
 def thrice(results: Iterable[CellResult]) -> tuple[CellResult, ...]:
-    """Three launches of each, which scatter by a percent."""
+    """Three launches of each, one percent apart."""
     return tuple(
         replace(
             result,
@@ -160,7 +160,7 @@ def test_the_generator_is_detected() -> None:
     used, reason, *throughputs = conclusion.evidence
     assert used == CoresUsed(1000, "locust", generator_cores=0.98, server_cores=0.27)
     assert reason == BOUND_REASON
-    assert [rates(each) for each in throughputs] == [
+    assert [rates(throughput) for throughput in throughputs] == [
         [500, 505, 502],  # threads
         [544, 530],  # servers
         [505, 490],
@@ -172,10 +172,10 @@ def test_the_generator_is_detected() -> None:
 WAIT = CoreWait(share=0.4, worker_s=0.001, tool_s=0.004, others_cores=1.4, cores=2)
 
 
-def test_nothing_is_blamed_for_what_others_did() -> None:
-    """Locust at 0.47 cores of a machine that others keep busy: it waited for them."""
+def test_a_disturbed_trial_shows_no_bottleneck() -> None:
+    """Locust got only 0.47 cores of a machine that other programs kept busy."""
     slow = replace(cell(90, 500, cores=0.47, bound=None), core_wait=WAIT)
-    document = document_of(*(each for each in MEASURED if each.trial != slow.trial), slow)
+    document = document_of(*(result for result in MEASURED if result.trial != slow.trial), slow)
     disturbed = verdict(document, Disturbed)
     assert isinstance(disturbed.disturbance, CoresTaken)
     assert disturbed.evidence == ()
@@ -186,9 +186,9 @@ def test_nothing_is_blamed_for_what_others_did() -> None:
     assert change(document, Factor.THREADS).answer == "No"  # of other cells
 
 
-def test_others_that_kept_nobody_waiting_are_no_disturbance() -> None:
+def test_other_programs_that_delay_nothing_are_no_disturbance() -> None:
     idle = CoreWait(share=0.01, worker_s=0.0, others_cores=1.9, cores=2)
-    document = document_of(*(replace(each, core_wait=idle) for each in MEASURED))
+    document = document_of(*(replace(result, core_wait=idle) for result in MEASURED))
     verdict(document, GeneratorIsBottleneck)
 
 
@@ -202,7 +202,7 @@ def test_others_that_kept_nobody_waiting_are_no_disturbance() -> None:
         (Factor.TOOL, "Yes", ("wrk", "locust"), 4690 / 544),
     ],
 )
-def test_each_comparison_has_its_answer(
+def test_effect_of_each_factor(
     factor: Factor, outcome: str, levels: tuple[str, int | str], ratio: float
 ) -> None:
     effect = change(document_of(*MEASURED), factor)
@@ -214,10 +214,10 @@ def test_each_comparison_has_its_answer(
     assert (effect.host_busy is not None) == (factor is Factor.PROCESSES)
 
 
-def test_what_the_answers_say() -> None:
+def test_sentences_of_the_answers() -> None:
     document = document_of(*MEASURED)
     interval = r" \(95 % interval \d\.\d\d to \d\.\d\d\)"
-    for factor, words in {
+    for factor, sentence in {
         Factor.USERS: "No: with 1000 users instead of 200, throughput is 0.78 times as high"
         f"{interval}, and each waits 6.44 times as long.",
         Factor.SERVERS: "No: with 2 servers instead of 1 at 500 users, throughput is 0.97 times as"
@@ -227,12 +227,12 @@ def test_what_the_answers_say() -> None:
         Factor.TOOL: "Yes: with wrk instead of locust at 500 users, throughput is 8.62 times"
         f" as high{interval}; what locust measures is a lower bound.",
     }.items():
-        assert re.fullmatch(words, str(change(document, factor)))
+        assert re.fullmatch(sentence, str(change(document, factor)))
     locust = "The generator, locust, is the bottleneck, so its figures are a lower bound for the"
     assert str(document.findings[0]).startswith(f"{locust} server: another one gets 8.62 times")
 
 
-def test_more_users_may_hardly_help() -> None:
+def test_effect_of_more_users_by_size() -> None:
     def answered(rps: float) -> str:
         return change(document_of(cell(500, 200), cell(rps, 1000)), Factor.USERS).answer
 
@@ -244,78 +244,79 @@ def test_where_a_request_waits() -> None:
     assert time.users == 1000
     assert time.response_s == pytest.approx(1000 / 505)
     assert time.inside_s == pytest.approx(0.0011)
-    assert [each.values["users"] for each in time.evidence] == [200, 500]
+    assert [load.values["users"] for load in time.evidence] == [200, 500]
 
 
-def test_too_few_cores_to_show_the_cure() -> None:
-    few = [*MEASURED[:7], cell(400, 500, processes=4), *MEASURED[8:]]
-    effect = change(document_of(*few, cores=2), Factor.PROCESSES)
-    assert effect.answer == "Inconclusive"
-    assert effect.remark == CoresMissing(needed=5, available=2)
+@pytest.mark.parametrize(
+    ("rps", "outcome", "missing"),
+    [(400, "Inconclusive", CoresMissing(needed=5, available=2)), (1900, "Yes", None)],
+)
+def test_more_processes_on_too_few_cores_show_only_a_gain(
+    rps: float, outcome: str, missing: CoresMissing | None
+) -> None:
+    results = [*MEASURED[:7], cell(rps, 500, processes=4), *MEASURED[8:]]
+    effect = change(document_of(*results, cores=2), Factor.PROCESSES)
+    assert effect.answer == outcome
+    assert (effect.remark if isinstance(effect.remark, CoresMissing) else None) == missing
 
 
-def test_a_gain_on_too_few_cores_is_a_gain() -> None:
-    several = [*MEASURED[:7], cell(1900, 500, processes=4), *MEASURED[8:]]
-    effect = change(document_of(*several, cores=2), Factor.PROCESSES)
-    assert effect.answer == "Yes"
-    assert not isinstance(effect.remark, CoresMissing)
+SERVER_BUSY: Any = {"cores": 0.3, "server_cores": 0.99, "bound": False}
 
 
-def test_a_generator_that_gets_less_does_not_speak_for_one_that_is_undecided() -> None:
-    kept = {"cores": 0.3, "server_cores": 0.99, "bound": False}
+def test_a_slower_generator_does_not_decide_for_an_undecided_one() -> None:
     results = [
-        *(cell(2000, users, **kept) for users in (200, 500, 1000)),  # type: ignore[arg-type]
-        cell(900, 500, tool="threads", **kept),  # type: ignore[arg-type]
+        *(cell(2000, users, **SERVER_BUSY) for users in (200, 500, 1000)),
+        cell(900, 500, tool="threads", **SERVER_BUSY),
     ]
     scattered = [
         replace(result, trial=replace(result.trial, number=number), throughput_rps=rps)
         for number, rps in enumerate((1500.0, 2300.0, 3500.0), 1)
-        for result in [cell(2000, 500, tool="wrk", **kept)]  # type: ignore[arg-type]
+        for result in [cell(2000, 500, tool="wrk", **SERVER_BUSY)]
     ]
     report = Report("run", {"cores": 8}, None, (*thrice(results), *scattered), (), {})
     verdict(study(report), NoBottleneckFound)
 
 
-def test_the_server_is_detected_where_all_get_the_same() -> None:
-    """A generator that could do much more, on a server that gives no more to anybody."""
-    kept = {"cores": 0.3, "server_cores": 0.99, "bound": False}
-    same = (
-        *(cell(2000, users, **kept) for users in (200, 500, 1000)),  # type: ignore[arg-type]
-        cell(2050, 500, tool="wrk", **kept),  # type: ignore[arg-type]
+def test_the_server_is_detected_if_no_generator_gets_more() -> None:
+    """Though the generators have CPU to spare."""
+    results = (
+        *(cell(2000, users, **SERVER_BUSY) for users in (200, 500, 1000)),
+        cell(2050, 500, tool="wrk", **SERVER_BUSY),
     )
-    conclusion = verdict(document_of(*same), ServerIsBottleneck)
+    conclusion = verdict(document_of(*results), ServerIsBottleneck)
     assert (conclusion.gain, conclusion.unbeaten) == (None, "locust")
     assert conclusion.evidence[0].values == pytest.approx(
         {"users": 1000, "generator": "locust", "generator_cores": 0.3, "server_cores": 0.99}
     )
-    nobody = "The server is the bottleneck: no other generator gets more out of it than locust."
-    assert str(conclusion) == nobody
+    assert str(conclusion) == (
+        "The server is the bottleneck: no other generator gets more out of it than locust."
+    )
 
 
-def test_the_server_is_detected_where_more_of_it_helps() -> None:
-    more = (
+def test_the_server_is_detected_if_a_second_server_helps() -> None:
+    results = (
         cell(500, 500, bound=False, cores=0.2),
         cell(500, 1000, bound=False, cores=0.2),
         cell(990, 1000, bound=False, cores=0.4, servers=2),
     )
-    conclusion = verdict(document_of(*more), ServerIsBottleneck)
+    conclusion = verdict(document_of(*results), ServerIsBottleneck)
     assert (conclusion.gain and conclusion.gain.value) == pytest.approx(990 / 500)
     assert "with more threads or servers locust gets 1.98 times the throughput" in str(conclusion)
     assert rates(conclusion.evidence[-1]) == [500, 990]
 
 
 def test_one_trial_of_each_is_not_compared() -> None:
-    """But what the load tool itself shows, its CPU, speaks against it."""
+    """The load tool's own CPU still shows that it is the bottleneck."""
     document = study(Report("run", {"cores": 8}, None, MEASURED, (), {}))
     for factor in Factor:
         assert answer(document, factor.question, TooFewTrials).needed == 3
     assert verdict(document, GeneratorIsBottleneck).gain is None
-    unbound = (replace(each, generator_bound=None, bound_reasons=()) for each in MEASURED)
+    unbound = (replace(result, generator_bound=None, bound_reasons=()) for result in MEASURED)
     document = study(Report("run", {"cores": 8}, None, tuple(unbound), (), {}))
     verdict(document, TooFewTrials)
 
 
-def test_identical_cells_whose_launches_scatter_yield_no_difference() -> None:
+def test_scattered_launches_are_inconclusive() -> None:
     scattered = [
         replace(cell(rps, tool=tool), trial=Trial(cell(rps, tool=tool).trial.cell, number))
         for tool, launches in {"locust": (38.0, 77.0, 60.0), "wrk": (77.0, 50.0, 38.0)}.items()
@@ -327,15 +328,15 @@ def test_identical_cells_whose_launches_scatter_yield_no_difference() -> None:
     assert effect.remark == "more --trials would show whether that is an effect"
 
 
-def test_of_generators_that_get_no_more_the_answer_is_about_the_one_that_gets_most() -> None:
-    slower = (cell(540), cell(100, tool="wrk"), cell(530, tool="fast"))
-    effect = change(document_of(*slower), Factor.TOOL)
+def test_the_fastest_of_the_slower_generators_is_reported() -> None:
+    results = (cell(540), cell(100, tool="wrk"), cell(530, tool="fast"))
+    effect = change(document_of(*results), Factor.TOOL)
     assert (effect.answer, effect.level) == ("No", "fast")
     assert effect.ratio.value == pytest.approx(530 / 540)
 
 
-def test_the_number_that_is_quoted_shows_what_is_said() -> None:
-    """wrk got most in its only valid launch, which alone shows nothing."""
+def test_a_generator_with_a_single_valid_launch_is_not_quoted() -> None:
+    """wrk was the fastest, but in a single launch."""
     steady = thrice([cell(540, 200), cell(540), cell(1500, tool="fast")])
     document = study(Report("run", {}, None, (*steady, cell(5000, tool="wrk")), (), {}))
     assert change(document, Factor.TOOL).level == "fast"
@@ -343,9 +344,9 @@ def test_the_number_that_is_quoted_shows_what_is_said() -> None:
     assert (gain and gain.value) == pytest.approx(1500 / 540)
 
 
-def test_generators_are_not_compared_without_the_one_in_question() -> None:
-    missing = (cell(650, 200), cell(None), cell(505, 1000), *MEASURED[-2:])
-    document = document_of(*missing)
+def test_generators_are_not_compared_without_a_valid_reference() -> None:
+    results = (cell(650, 200), cell(None), cell(505, 1000), *MEASURED[-2:])
+    document = document_of(*results)
     assert Factor.TOOL.question not in [finding.question for finding in document.findings]
     assert verdict(document, GeneratorIsBottleneck).gain is None
 
@@ -383,10 +384,10 @@ def test_each_table_is_about_one_factor() -> None:
         (1000, 200),
     ]
     assert table(document, Factor.TOOL.title).rows[0][0] == "locust"
-    assert all(len(row) == len(each.columns) for each in document.tables for row in each.rows)
+    assert all(len(row) == len(table.columns) for table in document.tables for row in table.rows)
 
 
-def test_each_way_to_load_has_a_line() -> None:
+def test_each_load_configuration_has_a_chart_line() -> None:
     (chart,) = document_of(*MEASURED).charts
     assert {line.name: len(line.points) for line in chart.series} == {
         "locust": 3,
@@ -400,14 +401,16 @@ def test_each_way_to_load_has_a_line() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS))
-def test_every_format_shows_it(name: str) -> None:
+def test_every_format_shows_the_throughput(name: str) -> None:
     text = FORMATS[name](document_of(*MEASURED))
     assert "4690" in text
 
 
 def test_json_has_the_interval() -> None:
     findings = json.loads(FORMATS["json"](document_of(*MEASURED)))["findings"]
-    (effect,) = (each["answer"] for each in findings if each["question"] == Factor.TOOL.question)
+    (effect,) = (
+        finding["answer"] for finding in findings if finding["question"] == Factor.TOOL.question
+    )
     ratio = effect["values"]["ratio"]
     assert ratio.keys() == {"value", "low", "high"}
     assert ratio["value"] == pytest.approx(4690 / 544, rel=1e-4)
@@ -415,7 +418,7 @@ def test_json_has_the_interval() -> None:
 
 
 @pytest.mark.parametrize("scale", [FULL_SCALE, QUICK_SCALE])
-def test_every_planned_cell_differs_from_another_in_one_thing(scale: Scale) -> None:
+def test_every_planned_cell_differs_from_another_in_one_factor(scale: Scale) -> None:
     planned = cells("locust", ("wrk", "fast"), scale)
     assert len(set(planned)) == len(planned)
 
@@ -426,15 +429,15 @@ def test_every_planned_cell_differs_from_another_in_one_thing(scale: Scale) -> N
         assert 1 in differences
 
 
-def test_a_plan_of_two_servers_survives_its_file() -> None:
+def test_a_plan_of_two_servers_round_trips() -> None:
     planned = cells("locust", ("wrk",), QUICK_SCALE)
     plan = Plan("bottleneck", planned, 1, 5, 1, "python", None, {}, (), duration_s=3.0)
     assert codec.decode(codec.encode(plan), Plan).cells == planned
 
 
-def test_a_second_server_that_makes_it_worse_does_not_convict_the_server() -> None:
-    worse = (*MEASURED[:5], cell(250, 500, servers=2), cell(250, 1000, servers=2), *MEASURED[7:])
-    document = document_of(*worse)
+def test_a_second_server_that_slows_it_down_shows_no_server_bottleneck() -> None:
+    results = (*MEASURED[:5], cell(250, 500, servers=2), cell(250, 1000, servers=2), *MEASURED[7:])
+    document = document_of(*results)
     effect = change(document, Factor.SERVERS)
     assert (effect.answer, effect.remark) == ("No", None)
     assert effect.ratio.value == pytest.approx(250 / 544)
@@ -452,7 +455,7 @@ def test_users_are_compared_on_the_usual_server_only() -> None:
 # --- both sides, and the phases --------------------------------------------------------------
 
 
-def test_users_are_raised_to_1500_and_two_servers_have_as_many() -> None:
+def test_one_and_two_servers_get_up_to_1500_users() -> None:
     planned = cells("locust", ("wrk",), FULL_SCALE)
     users = {servers: {cell.concurrency for cell in planned
                        if cell.server.instances == servers and cell.tool == "locust"
@@ -462,16 +465,16 @@ def test_users_are_raised_to_1500_and_two_servers_have_as_many() -> None:
     assert {cell.concurrency for cell in planned if cell.server.threads == 200} == {1000}
 
 
-@pytest.mark.parametrize(("cores", "most"), [(None, {1, 4}), (3, {1, 4}), (4, {1, 3, 4})])
-def test_three_cores_of_the_generator_where_there_are_four(
-    cores: int | None, most: set[int]
+@pytest.mark.parametrize(("cores", "processes"), [(None, {1, 4}), (3, {1, 4}), (4, {1, 3, 4})])
+def test_three_generator_processes_are_planned_on_four_cores(
+    cores: int | None, processes: set[int]
 ) -> None:
     planned = cells("locust", (), FULL_SCALE, cores)
-    assert {cell.processes for cell in planned} == most
+    assert {cell.processes for cell in planned} == processes
     assert {cell.concurrency for cell in planned if cell.processes == 3} <= {1500}
 
 
-def test_both_sides_of_each_load_stand_in_a_table() -> None:
+def test_a_table_shows_both_sides_of_each_load() -> None:
     usage = Usage(
         server_rss_bytes=30 << 20, generator_rss_bytes=90 << 20, received_bytes_per_s=317e3,
         connect_calls_s=0.0001, send_calls_s=0.001, receive_calls_s=0.9,
@@ -490,8 +493,8 @@ def test_both_sides_of_each_load_stand_in_a_table() -> None:
 
 
 def closing(*, churn_s: float | None) -> TrialData:
-    """20 users for 8 s, answered after 0.1 s; the server closes their connections from `churn_s`
-    on, one after the other in 2 s, and each is opened again."""
+    """20 users for 8 s with responses of 0.1 s. From `churn_s` on, the server closes their
+    connections one by one within 2 s, and each user reconnects."""
     load = Load(20, 20, 8.0, 68.0, keepalive=True, ramp_s=2.0, timed=True)
     samples = []
     for tenth in range(85):
@@ -499,10 +502,10 @@ def closing(*, churn_s: float | None) -> TrialData:
         users = round(20 * min(1.0, at_s / 2)) if at_s <= 8 else 0
         closed = 0 if churn_s is None else round(20 * min(1.0, max(0.0, (at_s - churn_s) / 2)))
         closed = 20 if at_s > 8 else closed
-        seen = {"ESTABLISHED": users}
+        established = {"ESTABLISHED": users}
         samples.append(ConnectionSample(
-            1 + round(at_s * 1e9), seen | {"TIME_WAIT": closed}, seen | {"CLOSE_WAIT": closed // 9},
-            {}, 0,
+            1 + round(at_s * 1e9), established | {"TIME_WAIT": closed},
+            established | {"CLOSE_WAIT": closed // 9}, {}, 0,
         ))  # fmt: skip
     answers = [(1 + round(tenth * 1e8), 100_000_000) for tenth in range(1, 80) for _ in range(9)]
     return null_trial(
@@ -518,7 +521,7 @@ def closing(*, churn_s: float | None) -> TrialData:
     )  # fmt: skip
 
 
-def test_connections_that_close_in_mid_load_are_a_phase_with_its_states() -> None:
+def test_connections_that_close_in_mid_load_are_a_phase() -> None:
     document = study(Report("run", {}, None, thrice(MEASURED), (), {}), (), [closing(churn_s=5)])
     closed = answer(document, "Which phases", ClosedInMidLoad)
     phases = {phase.title: phase for phase in closed.phases}
@@ -541,7 +544,7 @@ def test_connections_that_close_at_the_end_only_are_no_churn_in_mid_load() -> No
     answer(document, "Which phases", NotClosedInMidLoad)
 
 
-def test_a_load_that_failed_leaves_the_document_invalid_and_says_why() -> None:
+def test_a_failed_load_for_the_phases_makes_the_document_invalid() -> None:
     data = closing(churn_s=5)
     assert data.record is not None
     broken = replace(data, record=replace(data.record, fault=Fault("tool", "it died")))

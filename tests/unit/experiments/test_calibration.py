@@ -1,4 +1,4 @@
-"""Which ceilings a plan needs, and that what is kept of them can be lost or damaged."""
+"""Which ceilings a plan needs, and how a lost or damaged cache of them is handled."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_an_app_that_sleeps_needs_no_ceiling_at_few_connections() -> None:
 
 
 @pytest.mark.parametrize("app", [FAST, FOREIGN])
-def test_others_need_one_for_each_range_of_connections(app: App) -> None:
+def test_other_apps_need_a_ceiling_per_range_of_connections(app: App) -> None:
     assert ceilings_needed(plan(app, 4, 8, 16, 32)) == [
         CeilingKey("ab", False, 1, 16),
         CeilingKey("ab", False, 1, 64),
@@ -51,8 +51,8 @@ def test_others_need_one_for_each_range_of_connections(app: App) -> None:
 
 
 def test_kept_connections_and_processes_have_ceilings_of_their_own() -> None:
-    found = ceilings_needed(plan(FAST, 8, tool="fast", keepalive=(False, True), processes=(1, 2)))
-    assert {(one.keepalive, one.processes) for one in found} == {
+    keys = ceilings_needed(plan(FAST, 8, tool="fast", keepalive=(False, True), processes=(1, 2)))
+    assert {(key.keepalive, key.processes) for key in keys} == {
         (False, 1),
         (False, 2),
         (True, 1),
@@ -60,24 +60,24 @@ def test_kept_connections_and_processes_have_ceilings_of_their_own() -> None:
     }
 
 
-def test_what_other_hosts_can_do_is_not_measured_here() -> None:
+def test_ceilings_of_other_hosts_are_not_measured() -> None:
     assert ceilings_needed(plan(FAST, 8, tool="locust", load_hosts=("a", "b"))) == []
 
 
-def test_a_process_per_connection_is_not_started_by_the_hundred() -> None:
+def test_a_tool_of_processes_is_measured_at_few_connections() -> None:
     assert ceilings_needed(plan(FAST, 200, tool="processes")) == [
         CeilingKey("processes", False, 1, 16)
     ]
 
 
-def test_another_machine_or_version_is_measured_anew() -> None:
-    known = fingerprint("ab", MACHINE)
-    assert known == fingerprint("ab", {**MACHINE, "gunicorn": "26"})
-    for other in ({"cpu": "y"}, {"cores": 4}, {"python": "3.12"}, {"tools": {"ab": "2.5"}}):
-        assert fingerprint("ab", {**MACHINE, **other}) != known
+def test_the_fingerprint_changes_with_machine_and_versions() -> None:
+    reference = fingerprint("ab", MACHINE)
+    assert reference == fingerprint("ab", {**MACHINE, "gunicorn": "26"})
+    for change in ({"cpu": "y"}, {"cores": 4}, {"python": "3.12"}, {"tools": {"ab": "2.5"}}):
+        assert fingerprint("ab", {**MACHINE, **change}) != reference
 
 
-def kept_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def use_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return calibration.cache_file()
 
@@ -85,25 +85,25 @@ def kept_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 CEILING = Ceiling("ab", keepalive=False, processes=1, connections=16, rps=12_000.0)
 
 
-def test_what_is_kept_is_not_measured_again(
+def test_a_cached_ceiling_is_not_measured_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = kept_in(tmp_path, monkeypatch)
+    path = use_cache(tmp_path, monkeypatch)
     key = calibration._cache_key(CEILING, MACHINE)
     write_cache(path, {key: CEILING})
-    said: list[str] = []
+    messages: list[str] = []
     run = tmp_path / "run"
     store.create(run, plan(FAST, 8), MACHINE)
-    calibration.calibrate(run, plan(FAST, 8), said.append)
-    found = store.load(run).environment
-    assert ceilings(found) == (CEILING,)
-    assert found["ceilings_missing"] == {}
-    assert found["cpu"] == "x"
-    assert said == []
+    calibration.calibrate(run, plan(FAST, 8), messages.append)
+    environment = store.load(run).environment
+    assert ceilings(environment) == (CEILING,)
+    assert environment["ceilings_missing"] == {}
+    assert environment["cpu"] == "x"
+    assert messages == []
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_run_that_knows_its_ceilings_asks_nobody(tmp_path: Path) -> None:
+def test_a_calibrated_run_is_not_calibrated_again(tmp_path: Path) -> None:
     run = tmp_path / "run"
     store.create(run, plan(FAST, 8), MACHINE)
     store.save_machine(run, {"ceilings": [CEILING], "ceilings_missing": {}})
@@ -111,26 +111,26 @@ def test_a_run_that_knows_its_ceilings_asks_nobody(tmp_path: Path) -> None:
     assert ceilings(store.load(run).environment) == (CEILING,)
 
 
-@pytest.mark.parametrize(("rps", "asked"), [(600.0, []), (700.0, ["ab, 16 connections"])])
-def test_only_what_came_near_a_slow_tools_limit_is_held_against_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rps: float, asked: list[str]
+@pytest.mark.parametrize(("rps", "missing"), [(600.0, []), (700.0, ["ab, 16 connections"])])
+def test_a_slow_tool_is_measured_only_if_a_cell_came_near_its_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rps: float, missing: list[str]
 ) -> None:
-    """ab does 2000 requests/s anywhere, and a third of them is no sign of a limit."""
-    kept_in(tmp_path, monkeypatch)
-    run, said = tmp_path / "run", list[str]()
+    """ab reaches 2000 requests/s on any machine; a third of that is far from its limit."""
+    use_cache(tmp_path, monkeypatch)
+    run, messages = tmp_path / "run", list[str]()
     store.create(run, plan(FOREIGN, 8, 16), MACHINE)
     rates = {CeilingKey("ab", False, 1, 16): rps}
     monkeypatch.setattr(calibration, "highest_rates", lambda _: rates)
-    monkeypatch.setattr(calibration, "measure", lambda one, _: f"{one.name} is busy")
-    calibration.calibrate(run, plan(FOREIGN, 8, 16), said.append)
-    assert list(store.load(run).environment["ceilings_missing"]) == asked
-    assert len(said) == 2 * len(asked)
+    monkeypatch.setattr(calibration, "measure", lambda key, _: f"{key.name} is busy")
+    calibration.calibrate(run, plan(FOREIGN, 8, 16), messages.append)
+    assert list(store.load(run).environment["ceilings_missing"]) == missing
+    assert len(messages) == 2 * len(missing)
 
 
-def test_a_forecast_wants_them_however_slow_the_cells_were(
+def test_always_measures_ceilings_of_slow_cells_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept_in(tmp_path, monkeypatch)
+    use_cache(tmp_path, monkeypatch)
     run = tmp_path / "run"
     store.create(run, plan(FOREIGN, 8), MACHINE)
     monkeypatch.setattr(calibration, "measure", lambda *_: CEILING)
@@ -154,11 +154,17 @@ def test_a_cache_with_an_entry_that_is_no_ceiling_is_empty(tmp_path: Path, entry
     assert read_cache(path) == {}
 
 
-def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
+def test_an_unwritable_cache_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     path = tmp_path / "file" / "below" / "ceilings.json"
     write_cache(path, {"good": CEILING})
     assert read_cache(path) == {}
+
+
+def load_result(rps: float, *, paused: bool) -> SimpleNamespace:
+    measurement = SimpleNamespace(failed=0, rps=rps, duration_s=1.0)
+    observations = Observations(pauses=(Pause(1, 2),) if paused else ())
+    return SimpleNamespace(measurement=measurement, null=None, observations=observations)
 
 
 def test_the_first_undisturbed_load_sizes_the_others(
@@ -167,11 +173,9 @@ def test_the_first_undisturbed_load_sizes_the_others(
     """A tool that only counts requests would otherwise be measured for a tenth of a second."""
     sizes = []
 
-    def load(_key: CeilingKey, requests: int, number: int, _place: Path) -> SimpleNamespace:
+    def load(_key: CeilingKey, requests: int, number: int, _directory: Path) -> SimpleNamespace:
         sizes.append(requests)
-        measured = SimpleNamespace(failed=0, rps=50_000.0, duration_s=1.0)
-        seen = Observations(pauses=(Pause(1, 2),) if number == 1 else ())
-        return SimpleNamespace(measurement=measured, null=None, observations=seen)
+        return load_result(50_000.0, paused=number == 1)
 
     monkeypatch.setattr(calibration, "_measure_load", load)
     ceiling = calibration.measure(CeilingKey("ab", False, 1, 16), tmp_path)
@@ -180,22 +184,20 @@ def test_the_first_undisturbed_load_sizes_the_others(
 
 
 @pytest.mark.parametrize(("paused", "rps"), [((), 500.0), ((1, 2), 900.0), ((1, 2, 3), None)])
-def test_a_load_in_which_the_machine_stood_still_says_nothing_of_a_tool(
+def test_loads_during_a_pause_are_discarded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paused: tuple[int, ...], rps: float | None
 ) -> None:
-    """Else a tool would be slow for good: its ceiling is kept."""
+    """Otherwise a disturbed ceiling would be cached and the tool would look slow from then on."""
     rates = {1: 100.0, 2: 500.0, 3: 900.0}
 
-    def load(_one: CeilingKey, _requests: int, number: int, _place: Path) -> SimpleNamespace:
-        measured = SimpleNamespace(failed=0, rps=rates[number], duration_s=1.0)
-        seen = Observations(pauses=(Pause(1, 2),) if number in paused else ())
-        return SimpleNamespace(measurement=measured, null=None, observations=seen)
+    def load(_key: CeilingKey, _requests: int, number: int, _directory: Path) -> SimpleNamespace:
+        return load_result(rates[number], paused=number in paused)
 
     monkeypatch.setattr(calibration, "_measure_load", load)
-    found = calibration.measure(CeilingKey("fast", False, 1, 16), tmp_path)
+    result = calibration.measure(CeilingKey("fast", False, 1, 16), tmp_path)
     if rps is None:
-        assert isinstance(found, str)
-        assert "was paused" in found
+        assert isinstance(result, str)
+        assert "was paused" in result
     else:
-        assert isinstance(found, Ceiling)
-        assert found.rps == rps
+        assert isinstance(result, Ceiling)
+        assert result.rps == rps

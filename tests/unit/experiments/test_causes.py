@@ -1,4 +1,4 @@
-"""What fails is tried no more often than needed, said once, and not taken for the newest result."""
+"""Failures are repeated no more than needed, printed once, and not taken for results."""
 
 from __future__ import annotations
 
@@ -26,74 +26,74 @@ from workerlab.terminal.progress import Progress, Several, describe
 NO_FLASK = "the server did not boot: ModuleNotFoundError: No module named 'flask'"
 
 
-def trial(worker_class: str, target: str = "shop:app", connections: int = 4) -> Trial:
+def make_trial(worker_class: str, target: str = "shop:app", connections: int = 4) -> Trial:
     return Trial(Cell(Server(worker_class, 4, 1, 64, 10, app=App(target)), "ab", connections), 1)
 
 
-def failed(one: Trial, reason: str = NO_FLASK) -> Record:
-    return Record(one.key, Fault("unavailable", reason))
+def failed(trial: Trial, reason: str = NO_FLASK) -> Record:
+    return Record(trial.key, Fault("unavailable", reason))
 
 
 def test_an_app_that_no_class_can_boot_is_tried_twice() -> None:
     unavailable = Unavailable(plan())
-    first, second, third = (trial(name) for name in ("sync", "gthread", "gevent"))
+    first, second, third = (make_trial(name) for name in ("sync", "gthread", "gevent"))
     unavailable.store_fault(first, failed(first))
-    assert unavailable.why_not(trial("sync", connections=8)) == NO_FLASK
+    assert unavailable.why_not(make_trial("sync", connections=8)) == NO_FLASK
     assert unavailable.why_not(second) is None  # it may be the class
     unavailable.store_fault(second, failed(second))
     assert unavailable.why_not(third) == NO_FLASK
-    assert unavailable.why_not(trial("gevent", "other:app")) is None
+    assert unavailable.why_not(make_trial("gevent", "other:app")) is None
 
 
-def test_classes_that_fail_for_reasons_of_their_own_say_nothing_of_others() -> None:
+def test_different_faults_do_not_rule_out_other_classes() -> None:
     unavailable = Unavailable(plan())
     for name in ("gevent", "tornado"):
-        one = trial(name)
-        unavailable.store_fault(one, failed(one, f"{name} is missing"))
-    assert unavailable.why_not(trial("sync")) is None
+        trial = make_trial(name)
+        unavailable.store_fault(trial, failed(trial, f"{name} is missing"))
+    assert unavailable.why_not(make_trial("sync")) is None
 
 
-def test_a_cause_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
-    todo = [trial("sync", connections=n) for n in (4, 8, 16)]
-    with Progress(todo, lambda one: None) as shown:
-        for one, file in zip(todo, "abc", strict=True):
-            shown.begin(one)
+def test_a_repeated_fault_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+    todo = [make_trial("sync", connections=n) for n in (4, 8, 16)]
+    with Progress(todo, lambda trial: None) as display:
+        for trial, file in zip(todo, "abc", strict=True):
+            display.begin(trial)
             fault = Fault("answer", "GET / answered 400: Bad Host", f"its log: {file}")
-            shown.end(one, Record(one.key, fault))
+            display.end(trial, Record(trial.key, fault))
     lines = capsys.readouterr().err.splitlines()
     assert sum(line.endswith("invalid: GET / answered 400") for line in lines) == 1
     assert sum("invalid for the same reason" in line for line in lines) == 2
 
 
-def test_what_will_not_be_launched_takes_no_time(capsys: pytest.CaptureFixture[str]) -> None:
-    todo = [trial(name) for name in ("sync", "gevent")]
-    with Progress(todo, lambda one: 0.0 if one is todo[1] else 10.0, lambda _: 5.0):
+def test_skipped_trials_add_no_time(capsys: pytest.CaptureFixture[str]) -> None:
+    todo = [make_trial(name) for name in ("sync", "gevent")]
+    with Progress(todo, lambda trial: 0.0 if trial is todo[1] else 10.0, lambda _: 5.0):
         pass
     assert capsys.readouterr().err == "2 cells, about 10 s to 15 s\n"
 
 
-def test_several_cells_at_once_are_each_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    todo = [trial("sync", connections=n) for n in (4, 8, 16)]
+def test_parallel_trials_are_each_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    todo = [make_trial("sync", connections=n) for n in (4, 8, 16)]
     so_far: list[Mapping[str, float]] = []
 
     def left_s(_: object, left: Sequence[Trial], running: Mapping[str, float]) -> float:
         so_far.append(dict(running))
         return 10.0 * len(left)
 
-    def lines(shown: Several) -> list[str]:
+    def lines(display: Several) -> list[str]:
         console = Console(width=100, record=True, file=io.StringIO())
-        console.print(shown)
+        console.print(display)
         return console.export_text().splitlines()
 
-    with Several(todo, lambda _: 10.0, lambda _: 0.0, left_s) as shown:
-        for one in todo:
-            shown.begin(one)
+    with Several(todo, lambda _: 10.0, lambda _: 0.0, left_s) as display:
+        for trial in todo:
+            display.begin(trial)
         assert set(so_far[0]) == set()
-        first, *rows = lines(shown)
+        first, *rows = lines(display)
         assert "0 of 3 cells done, 30 s left" in first
-        assert [row.split("s  ")[1].strip() for row in rows] == [describe(one) for one in todo]
-        shown.end(todo[1], Record(todo[1].key, None))
-        first, *rows = lines(shown)
+        assert [row.split("s  ")[1].strip() for row in rows] == [describe(trial) for trial in todo]
+        display.end(todo[1], Record(todo[1].key, None))
+        first, *rows = lines(display)
         assert "1 of 3 cells done, 20 s left" in first
         assert not any(describe(todo[1]) in row for row in rows)
         assert len(rows) == 2
@@ -104,28 +104,28 @@ def test_several_cells_at_once_are_each_shown(capsys: pytest.CaptureFixture[str]
     assert done.endswith("20 s left")
 
 
-def test_what_is_left_is_learned_from_those_that_took_longer(
+def test_time_left_is_learned_from_ended_trials(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 0.0
     monkeypatch.setattr(progress.time, "monotonic", lambda: now_s)
-    todo = [trial("sync", connections=n) for n in (4, 8, 16, 32)]
-    with Progress(todo, lambda _: 10.0, lambda _: 5.0) as shown:
-        for one, took_s in zip(todo[:2], (12.0, 28.0), strict=True):
-            shown.begin(one)
+    todo = [make_trial("sync", connections=n) for n in (4, 8, 16, 32)]
+    with Progress(todo, lambda _: 10.0, lambda _: 5.0) as display:
+        for trial, took_s in zip(todo[:2], (12.0, 28.0), strict=True):
+            display.begin(trial)
             now_s += took_s
-            shown.end(one, Record(one.key, None))
+            display.end(trial, Record(trial.key, None))
     announced, first, second = capsys.readouterr().err.splitlines()
     assert announced == "4 cells, about 40 s to 1m 00s"
     assert first.endswith("33 s to 45 s left")  # the other three may well be faster
     assert second.endswith("23 s to 56 s left")
 
 
-def test_the_newest_run_is_one_with_something_to_report(
+def test_report_skips_newer_runs_without_results(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(recorded("good"), tmp_path / "good")
-    for number, records in enumerate(([], [failed(trial("sync"))]), 1):
+    for number, records in enumerate(([], [failed(make_trial("sync"))]), 1):
         directory = tmp_path / f"failed-{number}"
         run_store.create(directory, plan(), {})
         with run_store.appending(directory) as writer:
@@ -144,12 +144,11 @@ def test_the_newest_run_is_one_with_something_to_report(
 
 
 def busy(others: float, wait: float | None) -> Observations:
-    """Of a second: the tool and its server use 0.8 cores each."""
-    used = (0.0, 1.0)
+    """One second in which the tool and its server use 0.8 cores each."""
     samples = (
         ProcessSample(round(1e9 * s), 0.8 * s, 0.8 * s, (1.6 + others) * s, None, None,
                       tool_wait_s=None if wait is None else wait * s)
-        for s in used
+        for s in (0.0, 1.0)
     )  # fmt: skip
     return Observations(processes=tuple(samples), cores=2)
 
@@ -158,17 +157,15 @@ def busy(others: float, wait: float | None) -> Observations:
     ("others", "wait", "disturbed"),
     [
         (0.0, 0.0, False),
-        (0.0, 0.5, False),  # its own processes compete
+        (0.0, 0.5, False),  # the tool's own processes compete
         (0.4, 0.0, False),
-        (0.4, 0.01, False),  # there was a core for it all the same
+        (0.4, 0.01, False),  # the tool still had a core
         (0.4, 0.2, True),
-        (0.4, None, True),  # the kernel does not say: cores decide
+        (0.4, None, True),  # unknown to this kernel: cores decide
     ],
 )
-def test_a_ceiling_is_known_where_others_did_not_keep_the_tool_waiting(
+def test_a_tool_is_disturbed_only_if_it_waited_for_others(
     others: float, wait: float | None, disturbed: bool
 ) -> None:
-    one = evidence()
-    seen = busy(others, wait)
-    found = disturbance(seeing(one, processes=seen.processes))
-    assert found == (pytest.approx(others) if disturbed else None)
+    data = seeing(evidence(), processes=busy(others, wait).processes)
+    assert disturbance(data) == (pytest.approx(others) if disturbed else None)

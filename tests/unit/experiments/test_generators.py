@@ -1,4 +1,4 @@
-"""What the comparison of generators concludes, on trials whose truth is known."""
+"""What the comparison of generators concludes, from constructed trials."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ from workerlab.run_store import Run
 
 NS = 1_000_000_000
 STEP_S = 0.25
-BEFORE_S = 1.5  # that a tool takes until it sends
+STARTUP_S = 1.5  # until a tool sends its first request
 A = TypeVar("A", bound=Answer)
 
 
@@ -81,15 +81,15 @@ def trial(
     server_s: float = 0.00001,
     delay_s: float = 0.0,
 ) -> TrialData:
-    """A tool that starts up for BEFORE_S with `start_cpu_s` of CPU, then loads steadily."""
+    """A tool that starts up for STARTUP_S with `start_cpu_s` of CPU, then loads steadily."""
     key = f"{'low' if low else 'full'}-{tool}-{connections}"
     load = Load(connections, 1, duration_s, 60.0, keepalive=True, processes=processes, timed=True)
     begin_ns = 50 * NS
     samples = []
-    for number in range(int((BEFORE_S + duration_s) / STEP_S) + 1):
+    for number in range(int((STARTUP_S + duration_s) / STEP_S) + 1):
         at_s = number * STEP_S
-        loaded_s = max(0.0, at_s - BEFORE_S)
-        tool_s = start_cpu_s * min(1.0, at_s / BEFORE_S) + cores * loaded_s
+        loaded_s = max(0.0, at_s - STARTUP_S)
+        tool_s = start_cpu_s * min(1.0, at_s / STARTUP_S) + cores * loaded_s
         samples.append(
             ProcessSample(
                 at_ns=begin_ns + round(at_s * NS),
@@ -113,7 +113,7 @@ def trial(
             key=f"{key}-1",
             fault=None,
             load_start_ns=begin_ns,
-            load_end_ns=begin_ns + round((BEFORE_S + duration_s) * NS),
+            load_end_ns=begin_ns + round((STARTUP_S + duration_s) * NS),
             tool_cpu_s=start_cpu_s + cores * duration_s,
         ),
         measurement=Measurement(
@@ -123,7 +123,7 @@ def trial(
             duration_s=duration_s,
             rps=rps,
             response=Summary(mean=p50_s, p50=p50_s, p99=2 * p50_s),
-            origin_ns=begin_ns + round(BEFORE_S * NS) if origin else None,
+            origin_ns=begin_ns + round(STARTUP_S * NS) if origin else None,
         ),
         counts=NullCounts(
             requests=requests,
@@ -139,9 +139,9 @@ def trial(
 
 
 def usage(data: TrialData) -> GeneratorUsage:
-    found = usage_of(data)
-    assert found is not None
-    return found
+    result = usage_of(data)
+    assert result is not None
+    return result
 
 
 def run(*notes: Finding, cores: int = 2, **details: object) -> Run:
@@ -150,7 +150,7 @@ def run(*notes: Finding, cores: int = 2, **details: object) -> Run:
     return Run(Path("a run"), plan, {"cores": cores}, {})
 
 
-FOUR = (
+FOUR_TOOLS = (
     trial("threads", 1, rps=1000, cores=0.9),
     trial("threads", 10, rps=1050, cores=1.02),
     trial("processes", 1, rps=900, cores=0.9),
@@ -169,42 +169,44 @@ PROCESSES = trial("processes", 1), trial("processes", 10, rps=1800, cores=1.7)
 def thrice(trials: tuple[TrialData, ...]) -> tuple[TrialData, ...]:
     """Three launches of each, all alike."""
     return tuple(
-        replace(one, trial=replace(one.trial, number=number))
+        replace(data, trial=replace(data.trial, number=number))
         for number in (1, 2, 3)
-        for one in trials
+        for data in trials
     )
 
 
 def test_one_trial_of_each_is_not_compared() -> None:
-    answers = study(run(), FOUR).findings[:3]
-    assert [each.values for each in answers] == [{"reason": TOO_FEW_TRIALS}] * 3
+    answers = study(run(), FOUR_TOOLS).findings[:3]
+    assert [answer.values for answer in answers] == [{"reason": TOO_FEW_TRIALS}] * 3
 
 
-def test_generators_whose_launches_scatter_are_not_told_apart() -> None:
+def test_generators_whose_launches_scatter_are_tied() -> None:
     scattered = tuple(
         replace(trial(tool, 10, rps=rps), trial=replace(trial(tool, 10).trial, number=number))
         for tool, rates in (("fast", (900, 1500, 1200)), ("wrk", (1000, 1300, 1050)))
         for number, rps in enumerate(rates, 1)
     )
-    (most,) = (each for each in study(run(), scattered).findings if isinstance(each, MostRequests))
+    (most,) = (
+        answer for answer in study(run(), scattered).findings if isinstance(answer, MostRequests)
+    )
     assert most.tied == ("wrk",)
 
 
-def concluded(kind: type[A], trials: tuple[TrialData, ...] = FOUR, cores: int = 2) -> A:
-    """The answer of that kind; every sentence of the document can be said."""
-    (answer,) = (each for each in answers_of(trials, cores) if isinstance(each, kind))
+def concluded(kind: type[A], trials: tuple[TrialData, ...] = FOUR_TOOLS, cores: int = 2) -> A:
+    """The only answer of that kind."""
+    (answer,) = (answer for answer in answers_of(trials, cores) if isinstance(answer, kind))
     return answer
 
 
 def reasons(trials: tuple[TrialData, ...], cores: int = 2) -> list[str]:
-    """Of the answers that are inconclusive."""
+    """The reasons of the inconclusive answers."""
     answers = answers_of(trials, cores)
     return [answer.reason for answer in answers if isinstance(answer, Inconclusive)]
 
 
 def answers_of(trials: tuple[TrialData, ...], cores: int) -> tuple[object, ...]:
     document = study(run(cores=cores), thrice(trials))
-    assert text.render(document)
+    assert text.render(document)  # every sentence can be rendered
     return document.findings
 
 
@@ -220,15 +222,15 @@ def answers_of(trials: tuple[TrialData, ...], cores: int) -> tuple[object, ...]:
 def test_cpu_per_request_is_that_of_the_load_alone(
     cores: float, rps: float, start_cpu_s: float, origin: bool
 ) -> None:
-    """However long it takes to start, and whether or not it says when it began."""
-    found = usage(trial(rps=rps, cores=cores, start_cpu_s=start_cpu_s, origin=origin))
-    answered = round(rps * 4.0) / 4.0
-    assert found.cores == pytest.approx(cores, abs=1e-6)
-    assert found.cpu_per_request_s == pytest.approx(cores / answered, rel=1e-6)
-    assert found.cpu_s == pytest.approx(start_cpu_s + 4 * cores)
+    """Whatever its startup costs, and whether or not it reports when the load began."""
+    result = usage(trial(rps=rps, cores=cores, start_cpu_s=start_cpu_s, origin=origin))
+    sent_rps = round(rps * 4.0) / 4.0
+    assert result.cores == pytest.approx(cores, abs=1e-6)
+    assert result.cpu_per_request_s == pytest.approx(cores / sent_rps, rel=1e-6)
+    assert result.cpu_s == pytest.approx(start_cpu_s + 4 * cores)
 
 
-def test_what_others_used_is_seen() -> None:
+def test_cpu_of_other_programs_is_measured() -> None:
     busy, alone = usage(trial(others=0.7)).core_wait, usage(trial()).core_wait
     assert busy is not None
     assert alone is not None
@@ -237,20 +239,20 @@ def test_what_others_used_is_seen() -> None:
     assert not busy.disturbed  # nobody waited for them
 
 
-def test_too_few_samples_say_nothing() -> None:
-    one = trial()
-    seen = replace(one.observations, processes=one.observations.processes[:2])
-    found = usage(replace(one, observations=seen))
-    assert found.cores is None
-    assert found.cpu_per_request_s is None
-    assert found.rps == 1000.0
+def test_too_few_samples_give_no_cpu() -> None:
+    data = trial()
+    observations = replace(data.observations, processes=data.observations.processes[:2])
+    result = usage(replace(data, observations=observations))
+    assert result.cores is None
+    assert result.cpu_per_request_s is None
+    assert result.rps == 1000.0
 
 
-def test_what_was_not_observed_is_missing() -> None:
-    one = trial()
-    seen = replace(one.observations, missing={"processes": "it died"})
-    found = usage(replace(one, observations=seen))
-    assert (found.cores, found.memory_bytes, found.host_busy) == (None, None, None)
+def test_values_that_were_not_observed_are_missing() -> None:
+    data = trial()
+    observations = replace(data.observations, missing={"processes": "it died"})
+    result = usage(replace(data, observations=observations))
+    assert (result.cores, result.memory_bytes, result.host_busy) == (None, None, None)
 
 
 def test_client_overhead_is_reported_less_server_side() -> None:
@@ -260,11 +262,11 @@ def test_client_overhead_is_reported_less_server_side() -> None:
 
 
 def test_more_answers_than_were_sent_are_doubted() -> None:
-    one = trial()
-    assert one.null is not None
-    found = usage(replace(one, null=replace(one.null, answers=3000)))
-    assert found.doubt == "it counts 4000 answers, the server sent 3000; one of them is wrong"
-    uncounted = study(run(), (replace(one, null=None),))
+    data = trial()
+    assert data.null is not None
+    result = usage(replace(data, null=replace(data.null, answers=3000)))
+    assert result.doubt == "it counts 4000 answers, the server sent 3000; one of them is wrong"
+    uncounted = study(run(), (replace(data, null=None),))
     assert not uncounted.valid
     assert any(isinstance(note, UnreliableCount) for note in uncounted.notes)
 
@@ -272,7 +274,7 @@ def test_more_answers_than_were_sent_are_doubted() -> None:
 # --- conclusions ------------------------------------------------------------------------------
 
 
-def test_who_needs_least_at_a_low_rate() -> None:
+def test_least_cpu_at_a_low_rate() -> None:
     least = concluded(LeastCpu)
     assert (least.rps, least.names) == (495, ("fast",))
     assert (least.cpu_s, least.tied_cpu_s) == (pytest.approx(0.01 / 495), None)
@@ -282,7 +284,7 @@ def test_who_needs_least_at_a_low_rate() -> None:
     assert least.python.cpu_s == pytest.approx(0.15 / 490)
 
 
-def test_what_the_clock_cannot_tell_apart_is_said() -> None:
+def test_generators_within_the_clock_resolution_are_tied() -> None:
     trials = (
         trial("fast", 25, low=True, rps=495, cores=0.010),
         trial("wrk", 25, low=True, rps=495, cores=0.011),
@@ -292,25 +294,25 @@ def test_what_the_clock_cannot_tell_apart_is_said() -> None:
     assert (least.cpu_s, least.tied_cpu_s) == (None, pytest.approx(0.011 / 495))
 
 
-def test_who_did_not_keep_the_low_rate_does_not_win() -> None:
-    least = concluded(LeastCpu, (*FOUR, trial("ab", 25, low=True, rps=100, cores=0.0001)))
+def test_a_generator_below_the_low_rate_does_not_win() -> None:
+    least = concluded(LeastCpu, (*FOUR_TOOLS, trial("ab", 25, low=True, rps=100, cores=0.0001)))
     assert least.names == ("fast",)
     assert least.evidence[-1] == SlowAtLowRate("ab", pytest.approx(100))
 
 
-def test_whom_a_machine_that_stood_still_kept_from_the_low_rate_is_not_called_slow() -> None:
+def test_a_generator_slowed_by_a_machine_pause_is_not_called_slow() -> None:
     slow = trial("ab", 25, low=True, rps=100, cores=0.0001)
     assert slow.record is not None
     assert slow.record.load_end_ns is not None
     pause = Pause(slow.record.load_end_ns - 2 * NS, slow.record.load_end_ns)
-    seen = replace(slow.observations, pauses=(pause,))
-    trials = (*FOUR, replace(slow, observations=seen))
+    observations = replace(slow.observations, pauses=(pause,))
+    trials = (*FOUR_TOOLS, replace(slow, observations=observations))
     evidence = concluded(LeastCpu, trials).evidence
-    assert not [each for each in evidence if isinstance(each, SlowAtLowRate)]
+    assert not [finding for finding in evidence if isinstance(finding, SlowAtLowRate)]
     assert LoadsStoodStill(1, len(trials)) in study(run(), trials).notes
 
 
-def test_who_sends_most_and_that_a_busy_server_makes_it_a_lower_bound() -> None:
+def test_the_highest_rate_is_a_lower_bound_if_the_server_was_busy() -> None:
     most = concluded(MostRequests)
     best, python = most.best, most.python
     assert (best.name, best.rps, best.connections) == ("fast", pytest.approx(60_000), 10)
@@ -352,13 +354,13 @@ def test_threads_that_waited_for_a_core_or_of_one_level_show_nothing_of_the_gil(
     assert TOO_FEW_LEVELS in reasons((trial("threads", 1), *PROCESSES))
 
 
-def test_growth_that_may_be_chance_is_not_shown() -> None:
-    many = tuple(
+def test_insignificant_growth_shows_nothing_of_the_gil() -> None:
+    ten_threads = tuple(
         replace(trial("threads", 10, rps=rps), trial=replace(trial("threads", 10).trial, number=n))
         for n, rps in enumerate((900, 1300, 1700), 1)
     )
-    document = study(run(), (*many, *thrice((trial("threads", 1), *PROCESSES))))
-    (growth,) = (each for each in document.findings if isinstance(each, ThreadGrowth))
+    document = study(run(), (*ten_threads, *thrice((trial("threads", 1), *PROCESSES))))
+    (growth,) = (finding for finding in document.findings if isinstance(finding, ThreadGrowth))
     assert growth.gil == NOT_SHOWN
     assert "more --trials" in growth.remark
 
@@ -382,15 +384,15 @@ def test_a_delay_that_sets_the_limit_is_no_limit_of_the_generator() -> None:
 
 
 @pytest.mark.parametrize(
-    ("delay_s", "words"),
+    ("delay_s", "phrase"),
     [((0.0, 0.0), "does nothing;"), ((0.08, 0.08), "answers after 80.0 ms;"),
      ((0.0, 0.16), "answers after 0.00 s to 160 ms;")],
 )  # fmt: skip
-def test_the_delay_is_in_the_title_and_what_it_allows_in_the_table(
-    delay_s: tuple[float, float], words: str
+def test_the_title_shows_the_delay_and_the_table_its_limit(
+    delay_s: tuple[float, float], phrase: str
 ) -> None:
-    document = study(run(delay_s=delay_s), FOUR)
-    assert words in " ".join(text.render(document).split())
+    document = study(run(delay_s=delay_s), FOUR_TOOLS)
+    assert phrase in " ".join(text.render(document).split())
     names = [column.name for column in document.tables[0].columns]
     assert ("delay_rps" in names) == any(delay_s)
 
@@ -400,7 +402,8 @@ def test_a_grid_of_processes_and_coroutines() -> None:
     planned = cells(generators, (80, 100, 120), 60.0, True, None, (0.08, 0.08), per_process=True)
     full = [cell for cell in planned if cell.name.startswith("full-")]
     grid = {(cell.processes, cell.concurrency) for cell in full if cell.processes > 1}
-    assert grid == {(many, many * each) for many in (4, 6, 8) for each in (80, 100, 120)}
+    expected = {(count, count * users) for count in (4, 6, 8) for users in (80, 100, 120)}
+    assert grid == expected
     assert {cell.server.null.delay_s for cell in full if cell.server.null} == {(0.08, 0.08)}
     assert {cell.concurrency for cell in full if cell.tool == "coroutines"} == {80, 100, 120}
     low = [cell for cell in planned if cell.name.startswith("low-")]
@@ -422,11 +425,11 @@ def test_a_tool_that_only_counts_sends_no_more_than_the_delay_allows() -> None:
     assert cell.load.requests == 500
 
 
-def test_the_table_has_the_processes_that_send() -> None:
+def test_the_table_shows_the_sending_processes() -> None:
     rows = study(run(), (trial("processes", 10), trial("processes-coroutines", 320, processes=4)))
     columns = [column.name for column in rows.tables[0].columns]
-    at = columns.index("processes"), columns.index("connections")
-    assert {tuple(row[place] for place in at) for row in rows.tables[0].rows} == {
+    indexes = columns.index("processes"), columns.index("connections")
+    assert {tuple(row[index] for index in indexes) for row in rows.tables[0].rows} == {
         (10, 10),
         (4, 320),
     }
@@ -473,7 +476,7 @@ def test_a_busy_server_says_nothing_about_client_overhead() -> None:
     assert SERVER_BUSY_OR_DISTURBED in reasons(trials)
 
 
-def test_nothing_measured_is_nothing_concluded() -> None:
+def test_without_measurements_all_answers_are_inconclusive() -> None:
     assert [answer.values["reason"] for answer in findings((), (), None)] == [
         NO_CPU_AT_LOW_RATE,
         NOT_MEASURED,
@@ -486,25 +489,24 @@ def test_nothing_measured_is_nothing_concluded() -> None:
 # --- the document --------------------------------------------------------------------------------
 
 
-def test_tables_hold_every_load_and_notes_every_gap() -> None:
+def test_tables_show_every_load_and_notes_every_gap() -> None:
     broken = replace(
         trial("locust", 10),
         measurement=None,
         record=Record("full-locust-10-1", Fault("tool", "it died")),
     )
     left_out = stored(ToolLeftOut("ab is not installed. Install it."))
-    found = study(run(left_out), (*FOUR, broken))
-    assert [len(table.rows) for table in found.tables] == [6, 6, 3, 3]
-    assert not found.valid
-    assert left_out in found.notes
-    lost = [note.values["what"] for note in found.notes
-            if isinstance(note, NotMeasured)]  # fmt: skip
-    assert lost == ["locust at 10 connections"]
-    assert text.render(found)
-    assert study(run(left_out), FOUR).valid
+    document = study(run(left_out), (*FOUR_TOOLS, broken))
+    assert [len(table.rows) for table in document.tables] == [6, 6, 3, 3]
+    assert not document.valid
+    assert left_out in document.notes
+    missing = [note.values["what"] for note in document.notes if isinstance(note, NotMeasured)]
+    assert missing == ["locust at 10 connections"]
+    assert text.render(document)
+    assert study(run(left_out), FOUR_TOOLS).valid
 
 
-def test_a_column_per_value() -> None:
-    for table in study(run(), FOUR).tables:
+def test_each_value_has_a_column_of_its_own() -> None:
+    for table in study(run(), FOUR_TOOLS).tables:
         assert all(len(row) == len(table.columns) for row in table.rows)
         assert len({column.name for column in table.columns}) == len(table.columns)

@@ -1,4 +1,4 @@
-"""Which trials run side by side: what they need of the cores, in what order they begin."""
+"""Which trials run side by side: the cores they need and the order in which they start."""
 
 from __future__ import annotations
 
@@ -28,34 +28,34 @@ OWN = App("shop.wsgi:app", "/srv/shop")
 LOOPS = replace(SERVER, worker_class="eventlet")
 
 
-def jobs(made: Plan, cores: int = CORES, *, drops_known: bool = True) -> JobScheduler:
-    return JobScheduler(made, cores, requested_rps, drops_known=drops_known)
+def jobs(sweep: Plan, cores: int = CORES, *, drops_known: bool = True) -> JobScheduler:
+    return JobScheduler(sweep, cores, requested_rps, drops_known=drops_known)
 
 
-def asleep(*cells: Cell, **changes: Any) -> Plan:
+def sleeping_plan(*cells: Cell, **changes: Any) -> Plan:
     return plan(cells or None, jobs=None, **changes)
 
 
-def seconds(one: Trial) -> float:
-    return predicted_s(asleep(), one.cell, 1.0)
+def expected_s(trial: Trial) -> float:
+    return predicted_s(sleeping_plan(), trial.cell, 1.0)
 
 
-def test_more_requests_per_second_need_more() -> None:
-    """No more than the slots allow, and each of an event loop's workers a little."""
-    scheduler = jobs(asleep())
-    four, eight, sixteen = (scheduler.cores(one) for one in trials(asleep()))
+def test_more_requests_per_second_need_more_cores() -> None:
+    """At most what the slots allow, plus a little for each worker with an event loop."""
+    scheduler = jobs(sleeping_plan())
+    four, eight, sixteen = (scheduler.cores(trial) for trial in trials(sleeping_plan()))
     assert four == eight == sixteen  # four slots
-    loops = asleep(*product((LOOPS,), ("ab",), (4, 8, 16)))
-    needed = [jobs(loops).cores(one) or 0.0 for one in trials(loops)]
+    loops = sleeping_plan(*product((LOOPS,), ("ab",), (4, 8, 16)))
+    needed = [jobs(loops).cores(trial) or 0.0 for trial in trials(loops)]
     assert needed == sorted(set(needed))
     assert needed[0] > (four or 0.0)
     quick = replace(APP, sleep_s=0.1)
-    (short,) = trials(asleep(Cell(replace(SERVER, app=quick), "ab", 4)))
+    (short,) = trials(sleeping_plan(Cell(replace(SERVER, app=quick), "ab", 4)))
     assert (scheduler.cores(short) or 0.0) > (four or 0.0)
 
 
 @pytest.mark.parametrize(
-    ("app", "known"),
+    ("app", "sleeps"),
     [
         (APP, True),
         (replace(APP, target="apps.imported_sleep:app"), True),
@@ -67,31 +67,31 @@ def test_more_requests_per_second_need_more() -> None:
         (OWN, False),
     ],
 )
-def test_what_is_known_to_sleep(app: App, known: bool) -> None:
-    assert only_sleeps(app) == known
+def test_apps_that_only_sleep(app: App, sleeps: bool) -> None:
+    assert only_sleeps(app) == sleeps
 
 
-def test_what_computes_or_is_not_known_runs_alone() -> None:
-    cell = trials(asleep())[0].cell
+def test_only_trials_known_to_sleep_share_the_cores() -> None:
+    cell = trials(sleeping_plan())[0].cell
     for other in (
         replace(cell, server=replace(SERVER, app=OWN)),
         replace(cell, tool="locust"),
         replace(cell, inside="needs"),
         replace(cell, server=replace(LOOPS, app=replace(APP, sleep_s=0.001)), concurrency=1000),
     ):
-        assert not jobs(asleep(other)).can_share(Trial(other, 1))
-    assert jobs(asleep()).can_share(Trial(cell, 1))
+        assert not jobs(sleeping_plan(other)).can_share(Trial(other, 1))
+    assert jobs(sleeping_plan()).can_share(Trial(cell, 1))
     assert not jobs(plan()).can_share(Trial(cell, 1))  # jobs=1
-    assert not jobs(asleep(load_hosts=("a",))).can_share(Trial(cell, 1))
+    assert not jobs(sleeping_plan(load_hosts=("a",))).can_share(Trial(cell, 1))
 
 
-def test_where_drops_cannot_be_told_apart_a_trial_that_may_drop_runs_alone() -> None:
+def test_a_trial_that_may_drop_runs_alone_if_drops_are_not_known_per_server() -> None:
     """More connections than the accept queue takes."""
     cell = Cell(replace(SERVER, backlog=4), "ab", 16)
     few = replace(cell, concurrency=4)
-    assert jobs(asleep(cell)).can_share(Trial(cell, 1))
-    assert not jobs(asleep(cell), drops_known=False).can_share(Trial(cell, 1))
-    assert jobs(asleep(few), drops_known=False).can_share(Trial(few, 1))
+    assert jobs(sleeping_plan(cell)).can_share(Trial(cell, 1))
+    assert not jobs(sleeping_plan(cell), drops_known=False).can_share(Trial(cell, 1))
+    assert jobs(sleeping_plan(few), drops_known=False).can_share(Trial(few, 1))
 
 
 def samples(server_s: float) -> Observations:
@@ -99,117 +99,115 @@ def samples(server_s: float) -> Observations:
                                    ProcessSample(2, server_s, 0.0, 0.0, 1, 1)))  # fmt: skip
 
 
-@pytest.mark.parametrize(("cpu_s", "together"), [(0.002, True), (0.5, False)])
-def test_an_app_of_the_users_runs_beside_others_once_it_was_seen_to_wait(
-    cpu_s: float, together: bool
-) -> None:
+@pytest.mark.parametrize(("cpu_s", "shares"), [(0.002, True), (0.5, False)])
+def test_a_users_app_shares_the_cores_once_measured_to_wait(cpu_s: float, shares: bool) -> None:
     cells = product((replace(SERVER, app=OWN),), ("ab",), (4, 8, 16))
-    asked = plan(cells, jobs=3)
-    scheduler, (first, *others) = jobs(asked), trials(asked)
+    sweep = plan(cells, jobs=3)
+    scheduler, (first, *others) = jobs(sweep), trials(sweep)
     assert scheduler.next_batch([first, *others], lambda _: None) == ([first], others)
     record = Record(first.key, None, lone_s=(1.0,), planned_requests=20, tool_cpu_s=0.0)
     scheduler.store_cost(first, record, samples(20 * cpu_s))
     batch, left = scheduler.next_batch(others, lambda _: 1.0)
-    assert batch == (others if together else others[:1])
+    assert batch == (others if shares else others[:1])
     assert len(batch) + len(left) == len(others)
 
 
-def test_the_longest_begin_first() -> None:
-    made = asleep()
-    batch, left = jobs(made).next_batch(trials(made), seconds)
-    assert [one.cell.concurrency for one in batch] == [16, 8, 4]
+def test_the_longest_trials_start_first() -> None:
+    sweep = sleeping_plan()
+    batch, left = jobs(sweep).next_batch(trials(sweep), expected_s)
+    assert [trial.cell.concurrency for trial in batch] == [16, 8, 4]
     assert not left
 
 
 def test_repeated_trials_keep_their_random_order() -> None:
-    made = asleep(trials=3, seed=5)
-    todo = trials(made)
-    assert jobs(made).next_batch(todo, seconds) == (todo, [])
+    sweep = sleeping_plan(trials=3, seed=5)
+    todo = trials(sweep)
+    assert jobs(sweep).next_batch(todo, expected_s) == (todo, [])
 
 
-def test_what_must_run_alone_keeps_its_place_among_repeated_ones() -> None:
+def test_trials_that_run_alone_keep_their_place_among_repeated_ones() -> None:
     alone = replace(LOOPS, app=replace(APP, sleep_s=0.001))
-    made = asleep(*product((SERVER, alone), ("ab",), (4, 8, 16)), trials=2, seed=3)
-    scheduler, todo = jobs(made), trials(made)
+    sweep = sleeping_plan(*product((SERVER, alone), ("ab",), (4, 8, 16)), trials=2, seed=3)
+    scheduler, todo = jobs(sweep), trials(sweep)
     run, left = list[Trial](), todo
     while left:
-        batch, left = scheduler.next_batch(left, seconds)
+        batch, left = scheduler.next_batch(left, expected_s)
         assert len(batch) == 1 or all(map(scheduler.can_share, batch))
         run += batch
     assert run == todo
 
 
-def test_those_at_a_rate_come_after_all_others() -> None:
+def test_trials_at_a_rate_come_last() -> None:
     cells = product((SERVER,), ("fast",), (4, 8), rates=(Rate(rps=2.0), Rate(share=0.5)))
-    made = asleep(*cells)
-    scheduler = jobs(made)
-    batch, left = scheduler.next_batch(trials(made), seconds)
-    assert {one.cell.rate for one in batch} == {None}
-    assert {one.cell.rate for one in left} == {Rate(rps=2.0), Rate(share=0.5)}
-    assert scheduler.next_batch(left, seconds)[1] == []
+    sweep = sleeping_plan(*cells)
+    scheduler = jobs(sweep)
+    batch, left = scheduler.next_batch(trials(sweep), expected_s)
+    assert {trial.cell.rate for trial in batch} == {None}
+    assert {trial.cell.rate for trial in left} == {Rate(rps=2.0), Rate(share=0.5)}
+    assert scheduler.next_batch(left, expected_s)[1] == []
 
 
-def test_without_jobs_one_runs_after_the_other() -> None:
+def test_without_jobs_trials_run_one_by_one() -> None:
     todo = trials(plan())
-    assert jobs(plan()).next_batch(todo, seconds) == (todo[:1], todo[1:])
+    assert jobs(plan()).next_batch(todo, expected_s) == (todo[:1], todo[1:])
 
 
-# --- room -----------------------------------------------------------------------------------------
+# --- the CPU budget -------------------------------------------------------------------------------
 
 
-def test_no_more_than_the_cores_allow() -> None:
-    room = CpuBudget(1.0, None)
+def test_the_budget_is_limited_by_cores() -> None:
+    budget = CpuBudget(1.0, None)
     for number in range(5):
-        assert room.fits(0.2, 0.0, loaded=False)
-        room.enter(str(number), 0.2, 0.0, loaded=False)
-    assert not room.fits(0.2, 0.0, loaded=False)
-    room.leave("3")
-    assert room.fits(0.2, 0.0, loaded=False)
+        assert budget.fits(0.2, 0.0, loaded=False)
+        budget.enter(str(number), 0.2, 0.0, loaded=False)
+    assert not budget.fits(0.2, 0.0, loaded=False)
+    budget.leave("3")
+    assert budget.fits(0.2, 0.0, loaded=False)
 
 
-def test_no_more_than_were_asked_for() -> None:
-    room = CpuBudget(1.0, 1)
-    room.enter("a", 0.1, 0.0, loaded=False)
-    assert not room.fits(0.1, 0.0, loaded=False)
+def test_the_budget_is_limited_by_jobs() -> None:
+    budget = CpuBudget(1.0, 1)
+    budget.enter("a", 0.1, 0.0, loaded=False)
+    assert not budget.fits(0.1, 0.0, loaded=False)
 
 
-def test_beside_a_load_servers_start_at_a_distance() -> None:
-    """To start takes CPU, of which a load would feel the more the more do it at once."""
-    room = CpuBudget(0.5, None)
-    room.enter("a", 0.1, 0.0, loaded=False)
-    room.enter("b", 0.01, 0.0, loaded=True)
+def test_servers_start_at_intervals_beside_a_load() -> None:
+    """Starting takes CPU: several at once would disturb the load."""
+    budget = CpuBudget(0.5, None)
+    budget.enter("a", 0.1, 0.0, loaded=False)
+    budget.enter("b", 0.01, 0.0, loaded=True)
     started = 0
-    while room.fits(0.01, 0.0, loaded=True):
-        room.enter(f"c{started}", 0.01, 0.0, loaded=True)
+    while budget.fits(0.01, 0.0, loaded=True):
+        budget.enter(f"c{started}", 0.01, 0.0, loaded=True)
         started += 1
     assert started < 3
-    assert room.fits(0.01, 60.0, loaded=True)
+    assert budget.fits(0.01, 60.0, loaded=True)
 
 
-def test_how_long_they_take_together() -> None:
+def test_duration_of_a_batch() -> None:
     six = [(str(n), 10.0, 0.1) for n in range(6)]
-    # The last one's turn to start
+    # Until the last one starts
     assert batch_duration_s(CpuBudget(1.0, None), six) == 10.0 + 5 * START_INTERVAL_S
     assert batch_duration_s(CpuBudget(1.0, 1), six) == 60.0
     assert batch_duration_s(CpuBudget(0.35, None), six) == 2 * (10.0 + 2 * START_INTERVAL_S)
-    # When the second ends, the third starts, and the last one no sooner than a while after that
-    more = [("a", 20.0, 0.1), ("b", 1.0, 0.25), ("c", 1.0, 0.1), ("d", 20.0, 0.1)]
+    # The third starts when the second ends, and the last one some time after that
+    mixed = [("a", 20.0, 0.1), ("b", 1.0, 0.25), ("c", 1.0, 0.1), ("d", 20.0, 0.1)]
     expected_s = 1.0 + START_INTERVAL_S + START_SPREAD_S + 20.0
-    assert batch_duration_s(CpuBudget(0.35, None), more) == pytest.approx(expected_s)
+    assert batch_duration_s(CpuBudget(0.35, None), mixed) == pytest.approx(expected_s)
     seven = [("a", 30.0, 0.1), *six]
     assert batch_duration_s(CpuBudget(1.0, None), seven) == 30.0 + 6 * START_INTERVAL_S
     assert batch_duration_s(CpuBudget(1.0, None), []) == 0.0
 
 
 @pytest.mark.parametrize("app", [APP, OWN])
-def test_what_is_left_is_less_the_more_has_run(app: App) -> None:
-    made = asleep(*product((replace(SERVER, app=app),), ("ab",), (4, 8, 16)))
-    scheduler, todo = jobs(made), trials(made)
-    whole_s = scheduler.left_s(seconds, todo, {})
+def test_time_left_shrinks_as_trials_run(app: App) -> None:
+    sweep = sleeping_plan(*product((replace(SERVER, app=app),), ("ab",), (4, 8, 16)))
+    scheduler, todo = jobs(sweep), trials(sweep)
+    whole_s = scheduler.left_s(expected_s, todo, {})
     assert whole_s is not None
-    longest_s, sum_s = max(map(seconds, todo)), sum(map(seconds, todo))
+    longest_s, sum_s = max(map(expected_s, todo)), sum(map(expected_s, todo))
     assert whole_s == (longest_s + 2 * START_INTERVAL_S if app is APP else sum_s)
-    later_s = scheduler.left_s(seconds, todo, {one.key: 2.0 for one in todo})
+    later_s = scheduler.left_s(expected_s, todo, {trial.key: 2.0 for trial in todo})
     assert later_s == (longest_s - 2.0 if app is APP else sum_s - 6.0)
     assert scheduler.left_s(lambda _: None, todo, {}) is None
 
@@ -218,17 +216,18 @@ def test_what_is_left_is_less_the_more_has_run(app: App) -> None:
 
 
 @pytest.mark.parametrize(
-    ("app", "words", "expected"),
+    ("app", "arguments", "expected"),
     [(APP, (), None), (OWN, (), 1), (OWN, ("--jobs", "auto"), None), (APP, ("--jobs", "1"), 1),
      (OWN, ("--jobs", "3"), 3)],
 )  # fmt: skip
-def test_unasked_an_app_of_the_users_has_the_machine_for_itself(
-    app: App, words: tuple[str, ...], expected: int | None
+def test_a_users_app_runs_alone_by_default(
+    app: App, arguments: tuple[str, ...], expected: int | None
 ) -> None:
-    options = parse(["sweep", "sync", "4", *words])
-    made = plan(product((replace(SERVER, app=app),), ("ab",), (4,)))
-    assert jobs_of(options.jobs, made) == expected
+    options = parse(["sweep", "sync", "4", *arguments])
+    sweep = plan(product((replace(SERVER, app=app),), ("ab",), (4,)))
+    assert jobs_of(options.jobs, sweep) == expected
 
 
-def test_a_third_of_the_cores() -> None:
-    assert jobs(asleep(), 6).max_cores == pytest.approx(6 * USABLE_SHARE) == pytest.approx(2.0)
+def test_jobs_share_a_third_of_the_cores() -> None:
+    max_cores = jobs(sleeping_plan(), 6).max_cores
+    assert max_cores == pytest.approx(6 * USABLE_SHARE) == pytest.approx(2.0)

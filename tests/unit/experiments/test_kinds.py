@@ -19,26 +19,26 @@ from workerlab.plan import null_cell, null_plan
 LOAD = Load(concurrency=10, requests=100, duration_s=1.0, deadline_s=9.0, timed=True)
 
 
-def run(place: Path, of: Plan) -> Path:
-    directory = place / "a-run"
-    store.create(directory, of, {"cores": 2})
+def run(parent: Path, plan: Plan) -> Path:
+    directory = parent / "a-run"
+    store.create(directory, plan, {"cores": 2})
     return directory
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_an_experiment_has_all_that_the_runner_asks_for(name: str) -> None:
+def test_an_experiment_has_all_that_the_runner_needs(name: str) -> None:
     experiment_module(name, "options").add_options(argparse.ArgumentParser())
     assert find_spec(f"workerlab.experiments.{name}.document") is not None
     command = experiment_module(name, "command")
     assert callable(command.setup)
 
 
-def test_a_kind_of_another_version_is_one_sentence(tmp_path: Path) -> None:
+def test_a_run_of_an_unknown_command_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="a run of `future`; known commands: sweep, generators"):
         document_of(run(tmp_path, plan(kind="future")))
 
 
-def test_a_directory_that_is_no_run(tmp_path: Path) -> None:
+def test_a_directory_that_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not a run directory"):
         document_of(tmp_path)
 
@@ -46,8 +46,8 @@ def test_a_directory_that_is_no_run(tmp_path: Path) -> None:
 def test_cells_that_never_ran_are_not_valid(tmp_path: Path) -> None:
     cells = [null_cell(tool, NullServer(), tool, LOAD) for tool in ("fast", "threads")]
     details = {"server_core": 1, "keepalive": True}
-    found = document_of(run(tmp_path, null_plan("generators", cells, details=details)))
-    assert (found.kind, found.run, found.valid) == ("generators", "a-run", False)
-    (note,) = found.notes
+    document = document_of(run(tmp_path, null_plan("generators", cells, details=details)))
+    assert (document.kind, document.run, document.valid) == ("generators", "a-run", False)
+    (note,) = document.notes
     assert note.values["unfinished"] == 2
     assert (find_run(note.values["run"]) / "run.json").is_file()  # wherever --out put it

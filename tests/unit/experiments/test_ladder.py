@@ -1,4 +1,4 @@
-"""What a ladder means: factors, limits and the two questions, from cells made by hand."""
+"""What a ladder means: factors, limits and the two questions, from constructed cells."""
 
 from __future__ import annotations
 
@@ -94,21 +94,21 @@ def table(document: Document, name: str, users: int = 100, tool: str = "fast") -
     return only
 
 
-def column(of: Table, name: str) -> list[object]:
-    (place,) = (place for place, column in enumerate(of.columns) if column.name == name)
-    return [row[place] for row in of.rows]
+def column(table: Table, name: str) -> list[object]:
+    (index,) = (index for index, column in enumerate(table.columns) if column.name == name)
+    return [row[index] for row in table.rows]
 
 
 NOTHING, LOCAL_CACHE, WORKERS, ASYNC = "nothing", "in-process cache", "other workers", "async"
 NO_REDIS, NO_MONGODB = "Redis", "MongoDB (for PostgreSQL)"
 
 
-def changed(name: str, **values: object) -> Mapping[str, Seen]:
-    """As it was measured, but for one configuration."""
+def measured_with(name: str, **values: object) -> Mapping[str, Seen]:
+    """MEASURED with one configuration changed."""
     return {**MEASURED, name: replace(MEASURED[name], **values)}  # type: ignore[arg-type]
 
 
-def but_for(name: str, results: Sequence[CellResult], **values: object) -> list[CellResult]:
+def results_with(name: str, results: Sequence[CellResult], **values: object) -> list[CellResult]:
     return [
         replace(cell, **values)  # type: ignore[arg-type]
         if cell.trial.cell.server.name == name
@@ -120,7 +120,7 @@ def but_for(name: str, results: Sequence[CellResult], **values: object) -> list[
 # --- what made it fast --------------------------------------------------------------------------
 
 
-def test_what_made_it_fast_by_size() -> None:
+def test_removal_factors_by_size() -> None:
     fast = answer(whole(), RemovalFactors)
     assert [(factor.removed, factor.factor.value) for factor in fast.factors] == [
         (LOCAL_CACHE, pytest.approx(6800 / 3000)),
@@ -145,13 +145,13 @@ def test_what_made_it_fast_by_size() -> None:
     assert str(rates[0]).startswith("in-process cache removed: 3000 req/s, 0.44 times the step")
 
 
-def test_what_is_faster_without_is_listed() -> None:
-    slow = changed("mongodb-redis-uvicorn-w2", rps=2000.0)
+def test_a_removal_that_speeds_it_up_is_a_gain() -> None:
+    slow = measured_with("mongodb-redis-uvicorn-w2", rps=2000.0)
     (gain,) = answer(whole(slow), RemovalFactors).gains
     assert (gain.removed, gain.factor.value) == (NO_REDIS, pytest.approx(2.75 / 2))
 
 
-def test_where_nothing_is_significant_nothing_made_it_fast() -> None:
+def test_without_significant_factors_nothing_made_it_fast() -> None:
     same = dict.fromkeys(MEASURED, MEASURED["mongodb-uvicorn-w2"])
     fast = answer(whole(same), RemovalFactors)
     assert (fast.factors, fast.same) == ((), ())
@@ -170,9 +170,11 @@ def test_too_few_trials_are_inconclusive() -> None:
     assert set(column(rates, "factor_low")) == {None}
 
 
-def test_where_the_load_tool_was_the_limit_is_a_lower_bound() -> None:
+def test_throughput_limited_by_the_load_tool_is_a_lower_bound() -> None:
     planned = all_configurations()
-    bound = but_for(planned[0].name, cells(planned), generator_bound=True, bound_reasons=("CPU",))
+    bound = results_with(
+        planned[0].name, cells(planned), generator_bound=True, bound_reasons=("CPU",)
+    )
     fast = answer(study(report(bound), planned), RemovalFactors)
     assert fast.tool_bound == (NOTHING,)
     assert "throughput is a lower bound" in str(fast)
@@ -192,7 +194,7 @@ def test_the_answer_is_from_the_tool_that_was_the_limit_least_often() -> None:
 # --- round trips --------------------------------------------------------------------------------
 
 
-def test_round_trips_are_counted_and_cost() -> None:
+def test_round_trips_and_their_cost() -> None:
     trips = answer(whole(), CacheTrips)
     steps = [step for step in trips.evidence if isinstance(step, TripsOfStep)]
     assert [(step.redis, step.storage, step.rps) for step in steps] == [
@@ -210,30 +212,34 @@ def test_round_trips_are_counted_and_cost() -> None:
 
 
 def test_a_trip_that_costs_nothing_is_named() -> None:
-    same = changed("mongodb-uvicorn-w2", rps=3000.0)
+    same = measured_with("mongodb-uvicorn-w2", rps=3000.0)
     trips = answer(whole(same), CacheTrips)
     assert trips.free == (NO_REDIS,)
     assert trips.cost.startswith("Each costs throughput, but for Redis, where")
 
 
 def test_trips_that_cost_nothing() -> None:
-    same = dict(changed("mongodb-uvicorn-w2", rps=6800.0))
+    same = dict(measured_with("mongodb-uvicorn-w2", rps=6800.0))
     same["mongodb-redis-uvicorn-w2"] = replace(same["mongodb-redis-uvicorn-w2"], rps=6800.0)
     trips = answer(whole(same), CacheTrips)
     assert (trips.cost, trips.free) == (NO_LOSS, (LOCAL_CACHE, NO_REDIS))
 
 
 def test_a_cache_that_does_not_cache_is_detected() -> None:
-    """All its users go to the storage."""
+    """All its requests go to the storage."""
     planned = all_configurations()
-    kept = cells(planned)
-    plain = next(c for c in kept if c.trial.cell.server.name == planned[2].name and c.app_metrics)
-    broken = but_for(planned[1].name, kept, app_metrics=plain.app_metrics)
+    results = cells(planned)
+    plain = next(
+        cell
+        for cell in results
+        if cell.trial.cell.server.name == planned[2].name and cell.app_metrics
+    )
+    broken = results_with(planned[1].name, results, app_metrics=plain.app_metrics)
     trips = answer(study(report(broken), planned), CacheTrips)
     assert (trips.contradiction, trips.cost) == (NOT_FARTHER, "")
 
 
-def test_without_app_metrics_trips_are_not_known() -> None:
+def test_without_app_metrics_trips_are_unknown() -> None:
     planned = all_configurations()
     results = [replace(result, app_metrics=None) for result in cells(planned)]
     document = study(report(results), planned)
@@ -247,13 +253,13 @@ def test_without_app_metrics_trips_are_not_known() -> None:
 
 
 def limit_of(
-    seen: Seen, name: str = "postgresql-uvicorn-w2", cores: int = 8, **more: object
+    usage: Seen, name: str = "postgresql-uvicorn-w2", cores: int = 8, **values: object
 ) -> StepLimit:
     planned = all_configurations()
-    host = min(1.0, (seen.app + seen.storage + seen.cache + seen.tool) / cores + 0.05)
+    host = min(1.0, (usage.app + usage.storage + usage.cache + usage.tool) / cores + 0.05)
     results = [
-        replace(cell, usage=replace(cell.usage, host_busy=host), **more)  # type: ignore[arg-type]
-        for cell in cells(planned, {**MEASURED, name: seen})
+        replace(cell, usage=replace(cell.usage, host_busy=host), **values)  # type: ignore[arg-type]
+        for cell in cells(planned, {**MEASURED, name: usage})
     ]
     return limit(step_of(results, name), cores)
 
@@ -263,14 +269,14 @@ def step_of(results: Sequence[CellResult], name: str) -> ConfigurationStep:
     return next(step for step in steps if step.configuration.name == name)
 
 
-def test_where_nothing_is_near_a_limit_it_is_not_known() -> None:
+def test_with_nothing_near_its_limit_the_limit_is_unknown() -> None:
     unknown = limit_of(CALM)
     assert isinstance(unknown, UnknownLimit)
     assert unknown.name == "not known"
 
 
 @pytest.mark.parametrize(
-    ("seen", "name", "cores", "limited_by"),
+    ("usage", "name", "cores", "limited_by"),
     [
         (replace(CALM, cache=0.81), "mongodb-redis-uvicorn-w2", 8, "Redis"),
         (replace(CALM, cache=0.5), "mongodb-redis-uvicorn-w2", 8, "not known"),
@@ -282,50 +288,48 @@ def test_where_nothing_is_near_a_limit_it_is_not_known() -> None:
         (replace(CALM, app=1.2, storage=0.3, tool=0.5), "postgresql-uvicorn-w2", 2, "machine"),
     ],
 )
-def test_what_was_the_limit(seen: Seen, name: str, cores: int, limited_by: str) -> None:
-    limited = limit_of(seen, name, cores)
+def test_limits_by_cpu(usage: Seen, name: str, cores: int, limited_by: str) -> None:
+    limited = limit_of(usage, name, cores)
     assert limited.name == limited_by
     assert isinstance(limited, CpuLimit) is (limited_by not in ("machine", "not known"))
 
 
 def test_a_busy_slot_is_the_apps_limit() -> None:
-    """One request at a time, each waiting for the storage: no CPU shows it."""
+    """One request at a time waits for the storage, so no CPU is busy."""
     limited = limit_of(replace(CALM, rps=1000.0), "postgresql-sync-w1")
     assert isinstance(limited, SlotsLimit)
     assert (limited.name, limited.slots) == ("app", 1)
 
 
-def test_the_load_tool_comes_first() -> None:
+def test_a_busy_load_tool_is_the_limit_whatever_else_is_full() -> None:
     full = replace(CALM, app=1.9)
     limited = limit_of(full, generator_bound=True, bound_reasons=("its CPU",))
     assert isinstance(limited, ToolLimit)
     assert str(limited).startswith("locust-fast: its CPU (host ")
 
 
-BESIDE = CoreWait(share=0.3, worker_s=0.002, tool_s=0.001, others_cores=1.4, cores=2)
+OTHERS_BUSY = CoreWait(share=0.3, worker_s=0.002, tool_s=0.001, others_cores=1.4, cores=2)
 
 
-def test_other_programs_are_the_limit_where_the_trial_waited_for_them() -> None:
-    """Whatever else looks full: the app's workers here."""
+def test_other_programs_are_the_limit_if_the_trial_waited_for_them() -> None:
+    """Though the app's workers look full, too."""
     planned = all_configurations()
     name = "postgresql-uvicorn-w2"
-    taken = [
-        replace(cell, core_wait=BESIDE) if cell.trial.cell.server.name == name else cell
-        for cell in cells(planned, {**MEASURED, name: replace(CALM, app=1.9)})
-    ]
-    limited = limit(step_of(taken, name), 2)
+    results = cells(planned, {**MEASURED, name: replace(CALM, app=1.9)})
+    results = results_with(name, results, core_wait=OTHERS_BUSY)
+    limited = limit(step_of(results, name), 2)
     assert isinstance(limited, OthersLimit)
     assert limited.disturbance.wait.others_cores == pytest.approx(1.4)
     assert limited.usage is not None
     assert limited.usage.cores["other processes"] == pytest.approx(1.4)
-    notes = study(report(taken), planned).notes
+    notes = study(report(results), planned).notes
     (note,) = (note for note in notes if isinstance(note, StepsDisturbed))
-    steps = [cell for cell in taken if cell.core_wait and cell.trial.number == 1]
+    steps = [cell for cell in results if cell.core_wait and cell.trial.number == 1]
     assert note.disturbed == len(steps)
 
 
-def test_cores_that_others_used_and_nobody_waited_for_limit_nothing() -> None:
-    planned, idle = all_configurations(), replace(BESIDE, share=0.01)
+def test_other_programs_that_delay_nothing_are_no_limit() -> None:
+    planned, idle = all_configurations(), replace(OTHERS_BUSY, share=0.01)
     results = [
         replace(cell, core_wait=idle, usage=replace(cell.usage, host_busy=1.0))
         for cell in cells(planned, dict.fromkeys(MEASURED, replace(CALM, storage=0.1)))
@@ -336,7 +340,7 @@ def test_cores_that_others_used_and_nobody_waited_for_limit_nothing() -> None:
 
 
 @pytest.mark.parametrize(("busy", "limited_by"), [(0.3, PoolLimit), (1.0, MachineLimit)])
-def test_waiting_for_a_connection_is_the_pools_limit_where_the_machine_is_not(
+def test_waiting_for_a_connection_is_the_pools_limit_unless_the_machine_is_full(
     busy: float, limited_by: type[StepLimit]
 ) -> None:
     results = []
@@ -348,7 +352,7 @@ def test_waiting_for_a_connection_is_the_pools_limit_where_the_machine_is_not(
     assert isinstance(limit(step_of(results, "postgresql-uvicorn-w2"), 8), limited_by)
 
 
-def test_limits_are_listed_with_who_used_the_machine() -> None:
+def test_limits_are_listed_with_the_machine_usage() -> None:
     limits = answer(whole(), LimitsOfSteps)
     assert limits.few_cores == 2
     assert limits.loads[0].limits[0].startswith("machine: nothing, in-process cache, Redis")
@@ -363,7 +367,7 @@ def test_limits_are_listed_with_who_used_the_machine() -> None:
 # --- the two questions --------------------------------------------------------------------------
 
 
-def test_what_redis_saves_is_weighed() -> None:
+def test_what_redis_saves() -> None:
     redis = answer(whole(), RedisLoss)
     assert redis.size == "little"
     assert redis.change is not None
@@ -386,13 +390,13 @@ def test_what_redis_saves_is_weighed() -> None:
 
 
 @pytest.mark.parametrize(("rps", "size"), [(900.0, "much"), (2990.0, "none"), (4000.0, "gain")])
-def test_what_losing_redis_costs(rps: float, size: str) -> None:
-    redis = answer(whole(changed("mongodb-uvicorn-w2", rps=rps)), RedisLoss)
+def test_cost_of_losing_redis(rps: float, size: str) -> None:
+    redis = answer(whole(measured_with("mongodb-uvicorn-w2", rps=rps)), RedisLoss)
     assert redis.size == size
     assert str(redis).startswith(redis.cost)
 
 
-def test_a_part_that_the_app_does_not_time_is_left_out() -> None:
+def test_a_phase_that_the_app_does_not_time_is_left_out() -> None:
     planned = all_configurations()
     results = []
     for result in cells(planned):
@@ -406,9 +410,9 @@ def test_a_part_that_the_app_does_not_time_is_left_out() -> None:
     assert "Redis 110 us, pool" in str(redis.evidence[0])
 
 
-def test_sync_spreads_responses_otherwise() -> None:
+def test_sync_changes_p95_more_than_throughput() -> None:
     as_published = {
-        **changed("postgresql-uvicorn-w1", rps=220.0),
+        **measured_with("postgresql-uvicorn-w1", rps=220.0),
         "postgresql-sync-w1": replace(MEASURED["postgresql-sync-w1"], rps=200.0),
     }
     sync = answer(whole(as_published), SyncEffect)
@@ -422,20 +426,20 @@ def test_sync_spreads_responses_otherwise() -> None:
 
 
 def larger_change(rps: float, spread: float) -> Finding:
-    """Of a sync step that differs so from the async one, which has 1900 requests/s."""
-    seen = changed("postgresql-sync-w1", rps=rps, spread=spread)
-    return answer(whole(seen), SyncEffect).larger_change
+    """The finding for a sync step with these values; the async one has 1900 requests/s."""
+    steps = measured_with("postgresql-sync-w1", rps=rps, spread=spread)
+    return answer(whole(steps), SyncEffect).larger_change
 
 
-def test_what_does_not_happen_is_not_explained_away() -> None:
+def test_p95_may_change_no_more_than_throughput() -> None:
     half_the_rate_and_twice_the_time = larger_change(950.0, 3.0)
     for neither in (larger_change(1900.0, 3.0), half_the_rate_and_twice_the_time):
         assert isinstance(neither, P95ChangesNoMore)
         assert neither.outcome == "neither changes much more than the other"
 
 
-def test_where_launches_do_not_decide_it_takes_more_of_them() -> None:
-    # Factors of 1.52 and 1.27, which three launches do not tell apart
+def test_an_undecided_change_names_the_launches_needed() -> None:
+    # Factors of 1.52 and 1.27 are too close for three launches
     undecided = larger_change(1250.0, 1.05)
     assert isinstance(undecided, LargerChangeUndecided)
     assert undecided.launches is not None
@@ -445,7 +449,7 @@ def test_where_launches_do_not_decide_it_takes_more_of_them() -> None:
 
 
 def with_p95(p95_s: Callable[[int], float | None]) -> Document:
-    """Of the sync step, by the number of the trial."""
+    """A document with this p95 of the sync step, by the number of the trial."""
     planned = all_configurations()
     results = [
         replace(result, response=replace(result.response, p95=p95_s(result.trial.number)))
@@ -456,7 +460,7 @@ def with_p95(p95_s: Callable[[int], float | None]) -> Document:
     return study(report(results), planned)
 
 
-def test_where_no_number_of_launches_would_decide_that_is_said() -> None:
+def test_a_change_that_no_number_of_launches_decides() -> None:
     document = with_p95(lambda number: 1e-3 * 9**number)
     undecided = answer(document, SyncEffect).larger_change
     assert isinstance(undecided, LargerChangeUndecided)
@@ -475,7 +479,7 @@ def test_a_launch_without_percentiles_is_left_out_of_them() -> None:
 
 def test_configurations_left_out_are_shown_with_their_reason() -> None:
     planned = all_configurations({"mongodb": "no mongod: --mongo-url names one"})
-    measured = {each.name: MEASURED["postgresql-uvicorn-w2"] for each in planned}
+    measured = {configuration.name: MEASURED["postgresql-uvicorn-w2"] for configuration in planned}
     document = study(report(cells(planned, measured), services={"redis": "Redis 7"}), planned)
     why = [row[-1] for row in table(document, "The steps").rows]
     assert why == ["no mongod: --mongo-url names one", *[None] * (len(planned) - 1)]
@@ -488,14 +492,14 @@ def test_configurations_left_out_are_shown_with_their_reason() -> None:
     assert str(note).startswith("Left out: uvicorn, 2 workers, MongoDB: no mongod")
 
 
-def test_without_redis_its_question_is_open() -> None:
+def test_without_redis_its_question_is_inconclusive() -> None:
     planned = all_configurations({"redis": "no redis-server"})
-    measured = {each.name: MEASURED["postgresql-uvicorn-w2"] for each in planned}
+    measured = {configuration.name: MEASURED["postgresql-uvicorn-w2"] for configuration in planned}
     document = study(report(cells(planned, measured)), planned)
     assert inconclusive(document)[WHY_REDIS] == NO_REDIS_STEP
 
 
-def test_mongodb_comes_first_of_the_services() -> None:
+def test_mongodb_is_the_first_of_the_services() -> None:
     first, *_ = answer(whole(), ServicesUsed).services
     assert first.startswith("MongoDB: a server in Java that speaks")
 
@@ -514,7 +518,7 @@ def test_an_invalid_trial_is_named_and_left_out() -> None:
 
 def test_a_configuration_without_a_valid_trial_is_left_out_of_the_factors() -> None:
     planned = all_configurations()
-    gone = but_for(planned[1].name, cells(planned), verdict="invalid", throughput_rps=None)
+    gone = results_with(planned[1].name, cells(planned), verdict="invalid", throughput_rps=None)
     document = study(report(gone), planned)
     ratios = column(table(document, "The ladder"), "factor")
     assert len(ratios) == len(planned) - 1
@@ -523,7 +527,7 @@ def test_a_configuration_without_a_valid_trial_is_left_out_of_the_factors() -> N
     assert inconclusive(document)[WHY_REDIS] == NO_REDIS_STEP
 
 
-def test_a_run_of_nothing() -> None:
+def test_a_run_without_trials() -> None:
     document = study(report([]), all_configurations())
     assert not document.valid
     assert document.title == (
@@ -549,7 +553,7 @@ def test_throughput_per_tool() -> None:
 
 
 @pytest.mark.parametrize(("users", "tool"), [(1, "fast"), (100, "locust-fast")])
-def test_parts_add_up_to_the_response(users: int, tool: str) -> None:
+def test_phases_add_up_to_the_response_time(users: int, tool: str) -> None:
     times = table(whole(), "Where the time goes", users, tool)
     names = [column.name for column in times.columns]
     inside = [i for i, name in enumerate(names) if i > 1 and name != "in_worker_s"]
@@ -561,7 +565,7 @@ def test_parts_add_up_to_the_response(users: int, tool: str) -> None:
         assert service + before / 0.9 == pytest.approx(response, rel=0.01)
 
 
-def test_steps_stand_in_the_order_of_the_plan() -> None:
+def test_steps_are_in_the_order_of_the_plan() -> None:
     planned = all_configurations()
     rates = table(study(report(cells(planned)[::-1]), planned), "The ladder")
     assert column(rates, "removed")[:3] == [NOTHING, LOCAL_CACHE, NO_REDIS]
@@ -579,7 +583,7 @@ def test_charts_are_bars_by_step() -> None:
 
 
 @pytest.mark.parametrize("width", [80, 100])
-def test_a_terminal_holds_the_tables(width: int) -> None:
+def test_tables_fit_the_terminal(width: int) -> None:
     page = terminal.render(whole(), width=width)
     assert max(map(len, page.splitlines())) <= width
 
@@ -589,7 +593,7 @@ def test_every_finding_has_a_sentence(form: str) -> None:
     assert FORMATS[form](whole())
 
 
-def test_the_same_configuration_with_one_user() -> None:
+def test_a_step_is_found_with_one_user() -> None:
     planned = all_configurations()
     steps = ladder(cells(planned), planned, {})
     single = steps.with_one_user(steps.conclusive[2])

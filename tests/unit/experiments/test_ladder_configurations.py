@@ -23,12 +23,12 @@ from workerlab.server.service_check import KINDS
 ALL = ("mongodb", "postgresql")
 
 
-def able(planned: tuple[Configuration, ...]) -> list[Configuration]:
-    return [each for each in planned if not each.why_not]
+def available(planned: tuple[Configuration, ...]) -> list[Configuration]:
+    return [config for config in planned if not config.why_not]
 
 
-def test_with_everything_it_is_the_whole_ladder() -> None:
-    assert [each.text for each in configurations({}, ALL)] == [
+def test_configurations_of_the_whole_ladder() -> None:
+    assert [config.text for config in configurations({}, ALL)] == [
         "uvicorn, 2 workers, MongoDB, Redis, in-process cache",
         "uvicorn, 2 workers, MongoDB, Redis",
         "uvicorn, 2 workers, MongoDB",
@@ -45,47 +45,47 @@ SUBSETS = [
 ]
 
 
-@pytest.mark.parametrize("lacking", SUBSETS, ids=lambda lacking: "-".join(lacking) or "nothing")
+@pytest.mark.parametrize("missing", SUBSETS, ids=lambda missing: "-".join(missing) or "nothing")
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_each_configuration_differs_from_the_one_before_in_one_setting(
-    lacking: dict[str, str], workers: int
+    missing: dict[str, str], workers: int
 ) -> None:
-    planned = able(configurations(lacking, STORAGES, workers))
+    planned = available(configurations(missing, STORAGES, workers))
     for before, after in itertools.pairwise(planned):
         assert len(differences(before, after)) == 1, (before, after)
         same_env = before.server.app.env == after.server.app.env
         assert same_env == (differences(before, after) != ("local_cache",))
-    assert list(removals(planned)) == [each.name for each in planned]
+    assert list(removals(planned)) == [config.name for config in planned]
 
 
-@pytest.mark.parametrize("lacking", SUBSETS, ids=lambda lacking: "-".join(lacking) or "nothing")
-def test_no_configuration_stands_on_what_is_missing(lacking: dict[str, str]) -> None:
-    planned = configurations(lacking, STORAGES)
-    assert len({each.name for each in planned}) == len(planned)
-    for each in planned:
-        needs = {each.storage, each.cache} - {""}
-        assert bool(needs & lacking.keys()) == bool(each.why_not)
-    for storage in set(STORAGES) & lacking.keys():
-        assert any(each.storage == storage and each.why_not for each in planned)
-    if "redis" in lacking and able(planned):
-        assert any(each.cache == "redis" and each.why_not for each in planned)
+@pytest.mark.parametrize("missing", SUBSETS, ids=lambda missing: "-".join(missing) or "nothing")
+def test_configurations_that_need_a_missing_service_are_left_out(missing: dict[str, str]) -> None:
+    planned = configurations(missing, STORAGES)
+    assert len({config.name for config in planned}) == len(planned)
+    for config in planned:
+        needs = {config.storage, config.cache} - {""}
+        assert bool(needs & missing.keys()) == bool(config.why_not)
+    for storage in set(STORAGES) & missing.keys():
+        assert any(config.storage == storage and config.why_not for config in planned)
+    if "redis" in missing and available(planned):
+        assert any(config.cache == "redis" and config.why_not for config in planned)
 
 
-def test_with_nothing_but_sqlite_there_are_three_things_to_remove() -> None:
+def test_sqlite_alone_has_three_removals() -> None:
     missing = {"mongodb": "no MongoDB", "postgresql": "no PostgreSQL", "redis": "no Redis"}
-    planned = able(configurations(missing, STORAGES))
+    planned = available(configurations(missing, STORAGES))
     removed = list(removals(planned).values())
     assert removed == ["nothing", "in-process cache", "other workers", "async"]
 
 
-def test_where_no_storage_is_there_nothing_can_be_run() -> None:
+def test_without_a_storage_no_configuration_is_available() -> None:
     planned = configurations({"mongodb": "no MongoDB", "postgresql": "no PostgreSQL"}, ALL)
-    assert [each.why_not for each in planned] == ["no MongoDB", "no PostgreSQL"]
+    assert [config.why_not for config in planned] == ["no MongoDB", "no PostgreSQL"]
 
 
-def test_a_plan_with_configurations_survives_json() -> None:
+def test_a_plan_with_configurations_round_trips() -> None:
     planned = configurations({"mongodb": "no MongoDB"}, ALL)
-    cells = tuple(Cell(each.server, "fast", 4, keepalive=True) for each in able(planned))
+    cells = tuple(Cell(config.server, "fast", 4, keepalive=True) for config in available(planned))
     plan = Plan(
         kind="ladder",
         cells=cells,
@@ -98,26 +98,26 @@ def test_a_plan_with_configurations_survives_json() -> None:
         notes=(),
         details=to_details(planned),
     )
-    again = codec.decode(codec.encode(plan), Plan)
-    assert from_details(again) == planned
-    assert again.cells == cells
-    assert len({each.key for each in grid(again)}) == 3 * len(cells)
-    for server in again.servers:
+    decoded = codec.decode(codec.encode(plan), Plan)
+    assert from_details(decoded) == planned
+    assert decoded.cells == cells
+    assert len({trial.key for trial in grid(decoded)}) == 3 * len(cells)
+    for server in decoded.servers:
         asgi = server.app.target == "apps.blog.asgi:app"
         assert asgi == (server.worker_class == "uvicorn")
 
 
 @pytest.mark.parametrize("details", [{}, {"configurations": 5}, {"configurations": [{}]}])
-def test_a_plan_without_configurations_is_one_sentence(details: dict[str, object]) -> None:
+def test_a_plan_without_configurations_is_refused(details: dict[str, object]) -> None:
     plan = Plan("ladder", (), 3, 5, 1, "python", None, {}, (), details=details)
     with pytest.raises(UsageError, match="the plan of this run has no configurations"):
         from_details(plan)
 
 
-def test_a_stand_in_is_named_in_every_line() -> None:
+def test_a_stand_in_is_named_wherever_its_service_would_be() -> None:
     planned = configurations({}, ALL, stand_ins=("mongodb",))
-    lines = [each.text for each in planned] + [*removals(planned).values()]
-    names = [each.name for each in planned]
+    lines = [config.text for config in planned] + [*removals(planned).values()]
+    names = [config.name for config in planned]
     assert [name.startswith("mongodb-compatible-") for name in names] == [True] * 3 + [False] * 3
     assert sum("MongoDB-compatible server" in line for line in lines) == 4
     assert not any("MongoDB" in line.replace("MongoDB-compatible server", "") for line in lines)

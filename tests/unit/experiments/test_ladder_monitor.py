@@ -1,4 +1,4 @@
-"""A launch over time: what the observer saw, as the charts of a step."""
+"""Charts of a launch over time, from its samples."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ MB = 1_000_000
 
 
 def step(stand_ins: tuple[str, ...] = ()) -> ConfigurationStep:
-    """The first: MongoDB and Redis."""
-    planned = [replace(each, stand_ins=stand_ins) for each in all_configurations()]
+    """The first step: MongoDB and Redis."""
+    planned = [
+        replace(configuration, stand_ins=stand_ins) for configuration in all_configurations()
+    ]
     return ladder(cells(planned), planned, {}).conclusive[0]
 
 
@@ -31,7 +33,7 @@ def facts(data: TrialData) -> Facts:
 
 def at(second: float, *, before: bool = False, network: bool = True) -> ProcessSample:
     """Half a core, a quarter of one, memory that grows, 2 MB/s within and 1 MB/s from outside."""
-    t = second + 100  # as it was sampled from earlier on
+    t = second + 100  # counters began 100 s before the load
     sums = {"lo in": int(2 * MB * t), "lo out": int(2 * MB * t), "eth0 in": int(MB * t)}
     sums |= {"eth0 out": 7}
     return ProcessSample(
@@ -45,8 +47,8 @@ def at(second: float, *, before: bool = False, network: bool = True) -> ProcessS
     )
 
 
-def seen(*, network: bool = True) -> TrialData:
-    """Of a load of some seconds, with a sample before it and one after."""
+def observed_load(*, network: bool = True) -> TrialData:
+    """A load of some seconds, with one sample before it and one after."""
     samples = [at(-1.0, before=True, network=network)]
     samples += [at(second, network=network) for second in (0.5, 1.0, 1.5, 60.0)]
     services = [
@@ -61,7 +63,7 @@ def seen(*, network: bool = True) -> TrialData:
 
 
 def charts(data: TrialData) -> dict[str, Chart]:
-    """By what they show."""
+    """The charts by their subject."""
     drawn = {str(chart.title): chart for chart in launch_charts(step(), facts(data))}
     assert all(title.startswith("Over time: ") for title in drawn)
     return {title[11:].partition(";")[0]: chart for title, chart in drawn.items()}
@@ -76,29 +78,29 @@ def close(*pairs: tuple[float, float]) -> list[object]:
 
 
 def test_cores_are_rates_between_samples_of_the_load() -> None:
-    cores = points(charts(seen())["cores"])
+    cores = points(charts(observed_load())["cores"])
     assert cores["app"] == close((1.0, 0.5), (1.5, 0.5))
     assert cores[step().load.tool] == close((1.0, 0.25), (1.5, 0.25))
     assert cores["MongoDB"] == close((1.0, 0.1), (1.5, 0.1))
     assert "Redis" not in cores  # it used none
 
 
-def test_memory_is_as_it_was_seen() -> None:
-    memory = points(charts(seen())["memory"])
+def test_memory_is_shown_as_sampled() -> None:
+    memory = points(charts(observed_load())["memory"])
     assert memory["app"] == close((0.5, 50.5), (1.0, 51.0), (1.5, 51.5))
     assert memory["MongoDB"][0] == (0.5, 30.0)
 
 
 def test_loopback_is_counted_once_and_an_idle_interface_is_left_out() -> None:
-    network = points(charts(seen())["network"])
+    network = points(charts(observed_load())["network"])
     assert network == {
         "lo out": close((1.0, 2.0), (1.5, 2.0)),
         "eth0 in": close((1.0, 1.0), (1.5, 1.0)),
     }
 
 
-def test_what_the_kernel_does_not_tell_has_no_chart() -> None:
-    assert set(charts(seen(network=False))) == {"answers", "cores", "memory"}
+def test_without_network_counters_there_is_no_network_chart() -> None:
+    assert set(charts(observed_load(network=False))) == {"answers", "cores", "memory"}
 
 
 def test_answers_are_rates_of_the_load() -> None:
@@ -110,7 +112,7 @@ def test_answers_are_rates_of_the_load() -> None:
 
 
 def test_a_stand_in_is_named() -> None:
-    drawn = launch_charts(step(stand_ins=("mongodb",)), facts(seen()))
+    drawn = launch_charts(step(stand_ins=("mongodb",)), facts(observed_load()))
     names = {series.name for chart in drawn for series in chart.series}
     assert "MongoDB-compatible server" in names
     assert "MongoDB" not in names

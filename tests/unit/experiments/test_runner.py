@@ -15,14 +15,14 @@ from workerlab.experiments.runner import exit_code
 from workerlab.model import Document, Fault, Record
 
 
-def made_by(name: str, place: Path) -> Path:
-    directory = place / f"a-{name}"
-    run_store.create(directory, plan(kind=name), {})
+def run_of(command: str, parent: Path) -> Path:
+    directory = parent / f"a-{command}"
+    run_store.create(directory, plan(kind=command), {})
     return directory
 
 
-def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    assert main(words) == 2
+def refused(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(argv) == 2
     out, err = capsys.readouterr()
     assert out == ""
     (line,) = err.splitlines()
@@ -34,7 +34,7 @@ def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 def test_a_run_is_resumed_by_the_command_that_made_it(
     command: str, maker: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    directory = made_by(maker, tmp_path)
+    directory = run_of(maker, tmp_path)
     before = sorted(tmp_path.rglob("*"))
     if command != maker:
         line = refused([command, "--resume", str(directory)], capsys)
@@ -46,7 +46,7 @@ def test_a_run_is_resumed_by_the_command_that_made_it(
 
 
 @pytest.mark.parametrize("command", EXPERIMENTS)
-def test_what_is_no_run_is_not_resumed(
+def test_a_directory_that_is_no_run_is_not_resumed(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "is not a run" in refused([command, "--resume", str(tmp_path)], capsys)
@@ -57,12 +57,12 @@ def test_what_is_no_run_is_not_resumed(
     [((), True, 0), ((), False, 1), (("tool",), False, 1), (("tool", "unavailable"), False, 3)],
 )
 def test_exit_codes(kinds: tuple[str, ...], valid: bool, code: int, tmp_path: Path) -> None:
-    directory = made_by("sweep", tmp_path)
+    directory = run_of("sweep", tmp_path)
     with run_store.appending(directory) as writer:
         for kind in kinds:
             writer.ended(Record(kind, Fault(kind, "why")))  # type: ignore[arg-type]
     document = Document("a", "sweep", "title", {}, (), (), (), (), valid=valid)
     assert exit_code(directory, document) == code
-    unkept = replace(document, target_kept=False)
-    assert exit_code(directory, unkept) == (code or 4)
-    assert exit_code(directory, unkept, fail_on_slo=False) == code
+    missed = replace(document, target_kept=False)
+    assert exit_code(directory, missed) == (code or 4)
+    assert exit_code(directory, missed, fail_on_slo=False) == code

@@ -1,4 +1,4 @@
-"""What the answers of `advise` say, and leave out where it is not known."""
+"""The sentences of `advise`, and what they leave out if it is unknown."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ CLOSE = RateBroken(120.0, 3, 0, "but the margin is small", (), usage=("the serve
          " At 120 requests/s 1 of 2 launches broke it: p95 was 2 s; why."),
     ],
 )  # fmt: skip
-def test_the_highest_rate_is_what_was_kept_and_what_broke(
+def test_the_highest_rate_names_what_held_and_what_broke(
     kept: RateKept | None, broken: RateBroken | None, remark: str, answer: str
 ) -> None:
     assert str(HighestRate(kept, broken, remark)) == answer
@@ -87,12 +87,12 @@ def test_a_value_has_the_unit_of_its_term(term: str, sentence: str) -> None:
     assert str(TermBound(parse(term)[0], "met", 3, 0.5, 0.75)) == sentence
 
 
-def test_what_cannot_be_predicted_yet_is_not() -> None:
+def test_without_a_bound_nothing_is_predicted() -> None:
     bound = TermBound(parse("p95<100ms")[0], "not shown yet", 2, 0.05)
     assert str(bound) == "p95<100ms: not shown yet, 50.0 ms on average over 2 launches."
 
 
-def test_why_a_term_is_undecidable_follows_what_was_measured() -> None:
+def test_the_reason_of_an_undecidable_term_follows_the_measured_value() -> None:
     bound = TermBound(parse("p95<300ms")[0], "undecidable", 8, 0.5, 1.0, "too many took 1 s")
     assert str(bound).endswith("is predicted to stay within 1.00 s (97.5 %); too many took 1 s.")
 
@@ -121,6 +121,6 @@ def test_classes_are_left_out_together_where_the_reason_is_the_same() -> None:
     assert [answer.classes for answer in left_out(result)] == [("sync", "gthread"), ("gevent",)]
 
 
-def test_what_its_memory_is_stands_below_the_candidates() -> None:
-    shown = text.render(document_of(recorded("advise")), explain=True)
-    assert "memory: of the master and all workers" in shown
+def test_the_memory_column_is_explained() -> None:
+    page = text.render(document_of(recorded("advise")), explain=True)
+    assert "memory: of the master and all workers" in page

@@ -13,10 +13,10 @@ ALL = [kind_of(name, App()) for name in CLASSES]
 
 
 @pytest.mark.parametrize("cores", [1, 2, 4, 8, 12])
-def test_the_rule_of_thumb_is_always_among_them(cores: int) -> None:
+def test_the_rule_of_thumb_is_always_a_candidate(cores: int) -> None:
     for name in CLASSES:
-        own = candidates([kind_of(name, App())], Limits(cores))
-        assert 2 * cores + 1 in {one.workers for one in own}, name
+        servers = candidates([kind_of(name, App())], Limits(cores))
+        assert 2 * cores + 1 in {server.workers for server in servers}, name
 
 
 def test_half_a_core_has_a_worker() -> None:
@@ -24,37 +24,39 @@ def test_half_a_core_has_a_worker() -> None:
 
 
 def test_a_pool_bounds_the_slots() -> None:
-    found = candidates(ALL, Limits(2, max_in_flight=6))
-    slots = [configured_slots(one) for one in found]
-    assert all(one is None or one <= 6 for one in slots)
-    assert {one.worker_connections for one in found if one.worker_class == "gevent"} <= {6, 3, 2, 1}
+    servers = candidates(ALL, Limits(2, max_in_flight=6))
+    assert all((configured_slots(server) or 0) <= 6 for server in servers)
+    gevent = [server for server in servers if server.worker_class == "gevent"]
+    assert {server.worker_connections for server in gevent} <= {6, 3, 2, 1}
 
 
 def test_an_app_that_is_not_thread_safe_gets_workers_instead() -> None:
-    safe, unsafe = (candidates(ALL, Limits(2, thread_safe=one)) for one in (True, False))
-    assert {one.worker_class for one in unsafe} == {"sync", "tornado"}
-    assert max(one.workers for one in unsafe) > max(one.workers for one in safe)
+    safe, unsafe = (candidates(ALL, Limits(2, thread_safe=flag)) for flag in (True, False))
+    assert {server.worker_class for server in unsafe} == {"sync", "tornado"}
+    assert max(server.workers for server in unsafe) > max(server.workers for server in safe)
 
 
-def test_workers_that_are_too_many_are_cut_to_the_most() -> None:
-    found = candidates(ALL, Limits(8, max_workers=3))
-    assert max(one.workers for one in found) == 3
+def test_workers_are_limited_to_max_workers() -> None:
+    servers = candidates(ALL, Limits(8, max_workers=3))
+    assert max(server.workers for server in servers) == 3
 
 
-def test_every_class_gets_as_many_workers_as_are_allowed_by_name() -> None:
+def test_every_class_uses_all_allowed_numbers_of_workers() -> None:
     for name in CLASSES:
-        found = candidates([kind_of(name, App())], Limits(2, max_workers=12))
-        assert {5, 8, 12} <= {one.workers for one in found}, name
+        servers = candidates([kind_of(name, App())], Limits(2, max_workers=12))
+        assert {5, 8, 12} <= {server.workers for server in servers}, name
 
 
 def test_each_version_has_the_same_candidates() -> None:
     kinds = [kind_of("gthread", App(), gunicorn=version) for version in ("25.3.0", "27.0.1")]
-    found = candidates(kinds, Limits(2))
-    old, new = ([one for one in found if one.gunicorn == kind.gunicorn] for kind in kinds)
-    assert [replace(one, gunicorn="27.0.1") for one in old] == new
-    assert len(old) + len(new) == len({one.key for one in found})
+    servers = candidates(kinds, Limits(2))
+    old, new = (
+        [server for server in servers if server.gunicorn == kind.gunicorn] for kind in kinds
+    )
+    assert [replace(server, gunicorn="27.0.1") for server in old] == new
+    assert len(old) + len(new) == len({server.key for server in servers})
 
 
 def test_no_candidate_comes_twice() -> None:
-    found = candidates(ALL, Limits(1, max_workers=2, max_in_flight=2))
-    assert len({one.key for one in found}) == len(found)
+    servers = candidates(ALL, Limits(1, max_workers=2, max_in_flight=2))
+    assert len({server.key for server in servers}) == len(servers)

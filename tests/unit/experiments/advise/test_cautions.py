@@ -1,4 +1,4 @@
-"""What launches show that no target asks for: at a rate, and also of an app that computes."""
+"""Cautions that launches give beyond the target."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from workerlab.experiments.advise.answers import cautions
 
 
 def launch(slower: float) -> Any:
-    """Of which each request takes a little longer than the one before."""
-    made = evidence(SYNC, 8, rounds=10, delays=lambda number: 0.1 + number * slower)
-    return SimpleNamespace(facts=derived(made), due=81)
+    """A launch in which each request takes `slower` seconds longer than the one before."""
+    data = evidence(SYNC, 8, rounds=10, delays=lambda number: 0.1 + number * slower)
+    return SimpleNamespace(facts=derived(data), due=81)
 
 
-def told(*launches: Any) -> list[str]:
+def cautions_of(*launches: Any) -> list[str]:
     return [str(answer) for answer in cautions(launches, 50.0)]
 
 
-def test_an_app_that_grows_slower_is_told() -> None:
+def test_an_app_that_grows_slower_is_reported() -> None:
     steady, slower = launch(0.0), launch(0.0025)
-    assert told(steady, steady, steady) == []
-    assert told(steady, steady, slower) == []
-    (caution,) = told(steady, slower, slower)
+    assert cautions_of(steady, steady, steady) == []
+    assert cautions_of(steady, steady, slower) == []
+    (caution,) = cautions_of(steady, slower, slower)
     assert caution.startswith("Service times drift: 1")
     assert caution.endswith("; seen in 2 of 3 launches.")

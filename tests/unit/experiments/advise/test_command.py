@@ -1,4 +1,4 @@
-"""What `advise` starts from, by the words of its command line."""
+"""The first plan of `advise`, from its command line."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from workerlab.server import preflight
 from workerlab.server.worker_classes import CLASSES
 
 
-def planned(monkeypatch: pytest.MonkeyPatch, *words: str) -> Plan:
-    """In an interpreter that has everything."""
-    found = preflight.Interpreter("python3", "25.3.0", CLASSES, (), {}, {})
-    monkeypatch.setattr(preflight, "interpreter", lambda *_: found)
-    return plan_of(parse(["advise", "--rate", "3", "--slo", "p95<2s", *words]))[0]
+def plan_for(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Plan:
+    """The plan with an interpreter that has everything."""
+    interpreter = preflight.Interpreter("python3", "25.3.0", CLASSES, (), {}, {})
+    monkeypatch.setattr(preflight, "interpreter", lambda *_: interpreter)
+    return plan_of(parse(["advise", "--rate", "3", "--slo", "p95<2s", *arguments]))[0]
 
 
 def classes(plan: Plan) -> set[str]:
@@ -26,32 +26,32 @@ def classes(plan: Plan) -> set[str]:
 def test_a_class_that_gunicorn_removed_is_considered_by_name_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    plan = planned(monkeypatch)
+    plan = plan_for(monkeypatch)
     assert classes(plan) == {*CLASSES} - {"eventlet"}
     assert AdviseRequest.of(plan).removed == ("eventlet",)
-    plan = planned(monkeypatch, "--classes", "sync,eventlet")
+    plan = plan_for(monkeypatch, "--classes", "sync,eventlet")
     assert classes(plan) == {"sync", "eventlet"}
     assert AdviseRequest.of(plan).removed == ()
 
 
 @pytest.mark.parametrize(
-    ("words", "why"),
+    ("arguments", "why"),
     [
         (("--slo", "p95<2s,rps>=3"), "rps>=3 cannot be shown where 3 requests/s arrive"),
         (("--budget", "30"), "--budget: measuring what requests need takes about 48 s"),
     ],
 )
-def test_what_could_never_be_shown_starts_nothing(
-    words: tuple[str, str], why: str, monkeypatch: pytest.MonkeyPatch
+def test_targets_and_budgets_that_cannot_be_met_are_refused(
+    arguments: tuple[str, str], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(UsageError, match=why):
-        planned(monkeypatch, *words)
-    planned(monkeypatch, "--slo", "p95<2s,rps>2")
-    planned(monkeypatch, "--budget", "30", "--classes", "sync,gthread")
+        plan_for(monkeypatch, *arguments)
+    plan_for(monkeypatch, "--slo", "p95<2s,rps>2")
+    plan_for(monkeypatch, "--budget", "30", "--classes", "sync,gthread")
 
 
 def test_each_version_is_a_variant_of_each_class(monkeypatch: pytest.MonkeyPatch) -> None:
     versions = "25.3.0", "27.0.1"
-    plan = planned(monkeypatch, "--classes", "sync,asgi", "--gunicorn", ",".join(versions))
-    found = [(cell.server.worker_class, cell.server.gunicorn) for cell in plan.cells]
-    assert found == [(name, version) for name in ("sync", "asgi") for version in versions]
+    plan = plan_for(monkeypatch, "--classes", "sync,asgi", "--gunicorn", ",".join(versions))
+    variants = [(cell.server.worker_class, cell.server.gunicorn) for cell in plan.cells]
+    assert variants == [(name, version) for name in ("sync", "asgi") for version in versions]

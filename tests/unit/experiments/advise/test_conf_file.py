@@ -1,4 +1,4 @@
-"""The gunicorn.conf.py that is written: Gunicorn itself reads it, and takes what it says."""
+"""The gunicorn.conf.py that is written, as Gunicorn itself reads it."""
 
 from __future__ import annotations
 
@@ -25,40 +25,40 @@ def server(name: str, **more: int) -> Server:
 
 
 def settings_of(text: str, tmp_path: Path) -> Config:
-    """As Gunicorn has them that was started with this file."""
+    """The settings of a Gunicorn started with this file."""
     path = tmp_path / "gunicorn.conf.py"
     path.write_text(text)
-    found = Config()
+    config = Config()
     for name, value in runpy.run_path(str(path)).items():
-        if name in found.settings and name != "chdir":
-            found.set(name, value)
-    return found
+        if name in config.settings and name != "chdir":
+            config.set(name, value)
+    return config
 
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_gunicorn_takes_its_settings(name: str, tmp_path: Path) -> None:
     text = conf_file(server(name), ["p95<300ms: met."])
-    found = settings_of(text, tmp_path)
-    assert found.settings["worker_class"].get() == (class_named(name).path or name)
-    assert found.workers == 3
-    assert found.wsgi_app == "shop.wsgi:app"
-    assert found.env["B"] == "2"
+    config = settings_of(text, tmp_path)
+    assert config.settings["worker_class"].get() == (class_named(name).path or name)
+    assert config.workers == 3
+    assert config.wsgi_app == "shop.wsgi:app"
+    assert config.env["B"] == "2"
     assert text.startswith("# p95<300ms: met.")
 
 
-def test_what_a_class_ignores_is_not_set() -> None:
+def test_settings_that_a_class_ignores_are_not_written() -> None:
     assert "threads" not in conf_file(server("gevent"), [])
     assert "worker_connections" not in conf_file(server("sync"), [])
 
 
-def test_the_apps_own_file_stays_and_what_was_measured_wins(tmp_path: Path) -> None:
+def test_measured_settings_override_those_of_the_apps_own_file(tmp_path: Path) -> None:
     text = conf_file(server("gthread"), [], OwnFile(OWN, sets=("workers", "raw_env")))
     assert text.startswith("# ours\n# Was: workers = 9\nworkers = 3  # processes\n")
     assert "\n\ndef post_fork(server, worker):\n    pass\n" in text
-    found = settings_of(text, tmp_path)
-    assert found.workers == 3
-    assert found.env == {"A": "1", "B": "2"}
-    assert found.post_fork.__module__ != WSGIApplication.__module__
+    config = settings_of(text, tmp_path)
+    assert config.workers == 3
+    assert config.env == {"A": "1", "B": "2"}
+    assert config.post_fork.__module__ != WSGIApplication.__module__
 
 
 def test_a_setting_that_the_class_ignores_stays_with_a_remark() -> None:
@@ -76,15 +76,15 @@ def test_an_annotation_stays_with_a_remark(tmp_path: Path) -> None:
     assert settings_of(text, tmp_path).threads == 2
 
 
-def test_any_name_of_a_directory_is_written_as_python_has_it(tmp_path: Path) -> None:
+def test_any_directory_name_is_quoted(tmp_path: Path) -> None:
     odd = Server("sync", 1, 1, 1, 1, app=App("a:app", '/srv/it\'s "here"\\\n'))
     path = tmp_path / "conf.py"
     path.write_text(conf_file(odd, []))
     assert runpy.run_path(str(path))["chdir"] == odd.app.chdir
 
 
-def test_what_an_own_file_asks_for_while_it_is_read_is_there(tmp_path: Path) -> None:
-    """Modules beside the app, its place, the environment; a raw_env that is a string."""
+def test_an_own_file_finds_its_modules_path_and_environment(tmp_path: Path) -> None:
+    """Modules beside the app, its path, the environment, and a raw_env that is a string."""
     app = tmp_path / "app"
     app.mkdir()
     (app / "beside_the_app.py").write_text("TIMEOUT = 77\n")
@@ -94,14 +94,14 @@ def test_what_an_own_file_asks_for_while_it_is_read_is_there(tmp_path: Path) -> 
         "timeout = TIMEOUT\npidfile = os.path.dirname(__file__) + '/x.pid'\n"
         "proc_name = os.environ['B']\nraw_env = 'A=1'\nbacklog = 64\nwsgi_app = 'a:old'\n"
     )
-    one = replace(server("sync"), app=App("shop.wsgi:app", str(app), env=(("B", "2"),)))
+    configured = replace(server("sync"), app=App("shop.wsgi:app", str(app), env=(("B", "2"),)))
     own = OwnFile(text, str(app / "own.py"), ("backlog", "wsgi_app", "raw_env"))
-    found = settings_of(conf_file(one, ["met"], own), tmp_path)
-    assert (found.settings["timeout"].get(), found.proc_name) == (77, "2")
-    assert found.settings["pidfile"].get() == str(app / "x.pid")
-    assert found.env == {"A": "1", "B": "2"}
-    assert found.settings["backlog"].get() == 2048
-    assert found.wsgi_app == "shop.wsgi:app"
+    config = settings_of(conf_file(configured, ["met"], own), tmp_path)
+    assert (config.settings["timeout"].get(), config.proc_name) == (77, "2")
+    assert config.settings["pidfile"].get() == str(app / "x.pid")
+    assert config.env == {"A": "1", "B": "2"}
+    assert config.settings["backlog"].get() == 2048
+    assert config.wsgi_app == "shop.wsgi:app"
 
 
 KEPT = {"max_requests": "Kept, but measured without.", "reload": "Kept, too."}
@@ -118,7 +118,7 @@ KEPT = {"max_requests": "Kept, but measured without.", "reload": "Kept, too."}
     ],
 )
 def test_nothing_is_set_twice_and_each_line_is_explained(own: str, tmp_path: Path) -> None:
-    """But for what the own file itself sets at several places, or among other things."""
+    """Except for what the own file itself sets more than once or within a statement."""
     text = conf_file(server("gthread"), [], OwnFile(own, sets=("workers",), kept=KEPT), grace_s=2)
     assert settings_of(text, tmp_path).workers == 3
     stores = Counter(
@@ -134,6 +134,6 @@ def test_nothing_is_set_twice_and_each_line_is_explained(own: str, tmp_path: Pat
     assert all("  # " in line for line in added.splitlines() if " = " in line)
 
 
-def test_a_line_that_says_the_same_stays_as_it_is() -> None:
+def test_a_line_with_the_measured_value_stays_as_it_is() -> None:
     own = "workers = 3  # ours\n"
     assert conf_file(server("sync"), [], OwnFile(own, sets=("workers",))).startswith(own)

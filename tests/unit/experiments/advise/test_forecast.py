@@ -17,31 +17,36 @@ NEEDS = Needs("", (RequestNeed(0.05, 0.001),), 0.0, 0.0, memory=Memory(10, 10, 2
 
 def best(target: str, rate_rps: float = 50.0, memory_bytes: int | None = None) -> Expected:
     question = Question(slo.parse(target), rate_rps, "poisson", 0, 2.0, memory_bytes=memory_bytes)
-    found = forecast(SERVERS, {"sync": NEEDS}, question)
-    return max(found, key=lambda one: one.highest_rps or 0.0)
+    forecasts = forecast(SERVERS, {"sync": NEEDS}, question)
+    return max(forecasts, key=lambda expected: expected.highest_rps or 0.0)
 
 
-def test_a_throughput_that_is_asked_for_says_nothing_against_lower_rates() -> None:
+def test_a_throughput_target_does_not_change_the_highest_rate() -> None:
     assert best("p95<300ms,rps>=50").highest_rps == best("p95<300ms").highest_rps
 
 
 @pytest.mark.parametrize("rate_rps", [0.03, 0.1, 1.0])
-def test_few_arrivals_are_some(rate_rps: float) -> None:
+def test_low_rates_have_a_forecast(rate_rps: float) -> None:
     assert best("p95<300ms", rate_rps).central.p95 == pytest.approx(0.051, rel=0.1)
 
 
 def test_a_heavy_request_has_a_forecast() -> None:
-    """Its bound is so low that a fiftieth of it is an arrival a minute."""
+    """A fiftieth of its highest rate is only one arrival a minute."""
     heavy = Needs("", (RequestNeed(0.0, 3.0),), 0.0, 0.0)
     question = Question(slo.parse("p95<60s"), 0.1, "poisson", 0, 2.0)
-    assert max(one.highest_rps or 0 for one in forecast(SERVERS[:1], {"sync": heavy}, question)) > 0
+    assert (
+        max(
+            expected.highest_rps or 0
+            for expected in forecast(SERVERS[:1], {"sync": heavy}, question)
+        )
+        > 0
+    )
 
 
-def test_of_candidates_that_do_not_fit_nobody_needs_to_know_more() -> None:
-    """They do not set the mark for those that fit, either."""
-    found = best("p95<300ms", memory_bytes=10 + 10 * 3)
-    assert found.highest_rps
-    assert found.memory_bytes == 40
+def test_the_highest_rate_is_that_of_candidates_that_fit_into_memory() -> None:
+    expected = best("p95<300ms", memory_bytes=10 + 10 * 3)
+    assert expected.highest_rps
+    assert expected.memory_bytes == 40
 
 
 @pytest.mark.parametrize("rps", [0.1, 50.0, 4999.0, 5001.0, 20_000.0])
@@ -62,7 +67,5 @@ def test_the_load_tool_times_each_request_of_a_launch(rps: float) -> None:
         (700.0, 0.25, 2.5),
     ],
 )
-def test_a_part_of_a_launch_is_not_too_short_to_say_anything(
-    rps: float, share: float, lasts_s: float
-) -> None:
+def test_a_partial_launch_has_a_minimum_duration(rps: float, share: float, lasts_s: float) -> None:
     assert launch_s(rps, "p95<300ms", 120.0, share=share) == lasts_s

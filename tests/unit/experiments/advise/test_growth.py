@@ -1,4 +1,4 @@
-"""What a run of `advise` is grown by before anything is forecast."""
+"""Cells that a run of `advise` adds before the forecast."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from workerlab.model import App, Memory, Needs, Plan, RequestNeed, Route, Trial
 def study(
     *classes: str, private_bytes: int = 2 * MIN_PRIVATE_BYTES, sets: tuple[str, ...] = ()
 ) -> Study:
-    """Of needs that are known."""
+    """A study with measured needs."""
     request = AdviseRequest("p95<1s", 10.0, 300.0, Limits(cores=2), config_sets=sets)
     cells = tuple(needs_cell(kind_of(name, App())) for name in classes)
     plan: Any = Plan("advise", cells, 1, 5, 1, "", None, {}, ())
@@ -48,7 +48,7 @@ def study(
     return Study(request, plan, "", dict.fromkeys(classes, needs), {}, (), {}, ())
 
 
-def test_needs_that_a_load_did_not_show_are_measured_once_more() -> None:
+def test_unknown_needs_are_measured_once_more() -> None:
     unmeasured = replace(
         study("sync"), needs={}, left_out={"sync": NeedsUnknown("too few requests")}
     )
@@ -60,17 +60,17 @@ def test_needs_that_a_load_did_not_show_are_measured_once_more() -> None:
     assert not list(needs_again(failed.plan, failed))
 
 
-def test_what_could_be_shared_is_looked_at_once() -> None:
-    unmeasured = study("gevent", "sync", "gthread")
-    (cell,) = preload_cells(unmeasured.plan, unmeasured)
+def test_preloading_is_measured_once() -> None:
+    measured = study("gevent", "sync", "gthread")
+    (cell,) = preload_cells(measured.plan, measured)
     assert (cell.server.worker_class, cell.server.preload) == ("sync", True)
-    grown = replace(unmeasured.plan, cells=(*unmeasured.plan.cells, cell))
-    assert not list(preload_cells(grown, unmeasured))
-    alarmed = replace(unmeasured, alarmed=("sync",))
-    assert all(not one.server.preload for one in stacks_cells(grown.cells, alarmed))
+    grown = replace(measured.plan, cells=(*measured.plan.cells, cell))
+    assert not list(preload_cells(grown, measured))
+    alarmed = replace(measured, alarmed=("sync",))
+    assert all(not cell.server.preload for cell in stacks_cells(grown.cells, alarmed))
 
 
-def test_not_where_there_is_little_or_nobody_may() -> None:
+def test_preloading_is_not_measured_if_it_saves_little_or_is_ruled_out() -> None:
     little = study("sync", private_bytes=MIN_PRIVATE_BYTES - 1)
     assert not list(preload_cells(little.plan, little))
     patched = study("gevent")
@@ -82,22 +82,24 @@ def test_not_where_there_is_little_or_nobody_may() -> None:
 CHEAP, DEAR = Route("/cheap"), Route("/dear", weight=2.0)
 
 
-def test_each_kind_of_request_is_measured_alone_where_no_clock_tells_them_apart() -> None:
-    seen = study("gevent", "sync")
+def test_each_route_is_measured_alone_if_cpu_is_not_known_per_request() -> None:
+    measured = study("gevent", "sync")
     mixed = App(mix=(CHEAP, DEAR))
-    cells = tuple(replace(one, server=replace(one.server, app=mixed)) for one in seen.plan.cells)
-    plan = replace(seen.plan, cells=cells)
-    needs = {**seen.needs, "gevent": replace(seen.needs["gevent"], each=False)}
-    seen = replace(seen, plan=plan, needs=needs)
-    found = tuple(route_cells(plan, seen))
-    assert [one.server.worker_class for one in found] == ["gevent", "gevent"]
-    assert [lone_route(one, plan) for one in found] == [CHEAP, DEAR]
-    assert len({Trial(one, 1).key for one in (*cells, *found)}) == len(cells) + len(found)
-    assert [lone_route(one, plan) for one in plan.cells] == [None, None]
-    assert not tuple(route_cells(replace(plan, cells=(*cells, *found)), seen))
+    cells = tuple(
+        replace(cell, server=replace(cell.server, app=mixed)) for cell in measured.plan.cells
+    )
+    plan = replace(measured.plan, cells=cells)
+    needs = {**measured.needs, "gevent": replace(measured.needs["gevent"], each=False)}
+    measured = replace(measured, plan=plan, needs=needs)
+    added = tuple(route_cells(plan, measured))
+    assert [cell.server.worker_class for cell in added] == ["gevent", "gevent"]
+    assert [lone_route(cell, plan) for cell in added] == [CHEAP, DEAR]
+    assert len({Trial(cell, 1).key for cell in (*cells, *added)}) == len(cells) + len(added)
+    assert [lone_route(cell, plan) for cell in plan.cells] == [None, None]
+    assert not tuple(route_cells(replace(plan, cells=(*cells, *added)), measured))
 
 
-def test_a_request_then_computes_as_those_of_its_route_did() -> None:
+def test_a_request_of_a_mix_has_the_cpu_of_its_route() -> None:
     labels = [CHEAP.label, DEAR.label, DEAR.label]
     mixed = tuple(RequestNeed(0.01, 0.007, route=label) for label in labels)
     together = Needs("", mixed, 0.0, 0.0, each=False)
@@ -105,39 +107,39 @@ def test_a_request_then_computes_as_those_of_its_route_did() -> None:
         CHEAP.label: Needs("", (RequestNeed(0.0, 0.001),), 0.0, 0.0),
         DEAR.label: Needs("", (RequestNeed(0.0, 0.009), RequestNeed(0.0, 0.011)), 0.0, 0.0),
     }
-    found = with_lone_routes(together, routes)
-    assert [one.cpu_s for one in found.requests] == [0.001, 0.009, 0.011]
-    assert [one.route for one in found.requests] == labels
+    needs = with_lone_routes(together, routes)
+    assert [request.cpu_s for request in needs.requests] == [0.001, 0.009, 0.011]
+    assert [request.route for request in needs.requests] == labels
     (note,) = with_lone_routes(together, {CHEAP.label: routes[CHEAP.label]}).notes
     assert note == ROUTES_ALIKE
     assert with_lone_routes(replace(together, each=True), routes).requests == mixed
 
 
-def test_many_at_once_are_sent_once_to_classes_whose_workers_serve_many() -> None:
-    seen = study("gevent", "sync", "gthread", "tornado")
-    (cell,) = many_cells(seen.plan, seen)
+def test_many_connections_are_sent_once_to_classes_that_serve_many() -> None:
+    measured = study("gevent", "sync", "gthread", "tornado")
+    (cell,) = many_cells(measured.plan, measured)
     assert (cell.server.worker_class, cell.inside, cell.rate) == ("gevent", "", None)
     assert is_many_cell(cell)
-    assert not any(map(is_many_cell, seen.plan.cells))
-    grown = replace(seen.plan, cells=(*seen.plan.cells, cell))
-    assert not list(many_cells(grown, seen))
+    assert not any(map(is_many_cell, measured.plan.cells))
+    grown = replace(measured.plan, cells=(*measured.plan.cells, cell))
+    assert not list(many_cells(grown, measured))
 
 
-def test_as_many_as_keep_the_cores_busy_where_requests_do_little_but_wait() -> None:
+def test_connections_that_keep_the_cores_busy() -> None:
     def needs(wait_s: float, cpu_s: float) -> Needs:
         return Needs("", (RequestNeed(wait_s, cpu_s),), 0.0, 0.0)
 
     assert filling_connections(needs(0.05, 0.001), 2) == 100
     assert filling_connections(needs(0.05, 0.001), 2, max_in_flight=4) == 4
     assert filling_connections(needs(5.0, 0.001), 2) == MAX_CONNECTIONS
-    assert filling_connections(needs(0.02, 0.02), 2) is None  # what it computes is the app's own
+    assert filling_connections(needs(0.02, 0.02), 2) is None  # the app alone fills the cores
     assert filling_connections(needs(0.05, 0.0), 2) is None
 
 
-def test_no_launch_is_lost_to_the_time_that_the_forecast_took(
+def test_the_time_of_the_forecast_costs_no_launch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is made once: what is left of the budget need not hold it again before each launch."""
+    """The forecast is made once, so no launch has to leave time for it again."""
     directory, clock_s = recorded("advise"), 0.0
     plan = run_store.load(directory).plan
     expected = plan.details["expected"]

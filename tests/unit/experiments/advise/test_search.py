@@ -1,5 +1,5 @@
-"""The search against worlds in which the truth is known: every candidate's p95 follows from its
-capacity, and each launch scatters around it."""
+"""The search in simulated worlds: each candidate's p95 follows from its capacity, and launches
+scatter around it."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ from workerlab.server.worker_classes import configured_slots
 TARGET_RPS = 50.0
 TERMS = slo.parse("p95<300ms")
 DISTURBED = LaunchDisturbed(0.3)
-SHORT = 0.65  # of what a long launch takes, with its start and stop
+SHORT = 0.65  # time of a short launch, start and stop included, relative to a long one
 SCATTER = 0.06  # standard deviation of a launch's logarithm
 
 
 class World:
-    """Truth: `capacity[key]`, requests/s; a p95 of 60 ms that grows as 1/(1 - rho). The forecast is
-    off by up to `wrong`."""
+    """True values: `capacity[key]` in requests/s, and a p95 of 60 ms that grows as 1/(1 - rho).
+    The forecast is off by a factor of up to exp(`wrong`)."""
 
     def __init__(
         self,
@@ -59,14 +59,14 @@ class World:
         self.rng = random.Random(seed)
         self.noisy = noisy
         self.servers = candidates([kind_of(name, App()) for name in classes], Limits(cores=2))
-        self.capacity = {one.key: self._capacity(one) for one in self.servers}
+        self.capacity = {server.key: self._capacity(server) for server in self.servers}
         self.expected = {
-            one.key: Expected(
-                *(one.key, 1e4, Summary(), Summary(), Summary()),
-                highest_rps=self.highest(one) * math.exp(self.rng.uniform(-wrong, wrong)),
-                memory_bytes=(20 + 8 * one.workers) << 20,
+            server.key: Expected(
+                *(server.key, 1e4, Summary(), Summary(), Summary()),
+                highest_rps=self.highest(server) * math.exp(self.rng.uniform(-wrong, wrong)),
+                memory_bytes=(20 + 8 * server.workers) << 20,
             )
-            for one in self.servers
+            for server in self.servers
         }
         self.launches: list[Any] = []
 
@@ -81,14 +81,25 @@ class World:
     def highest(self, server: Server) -> float:
         return 0.8 * self.capacity[server.key]  # 0.06 / (1 - 0.8) = 0.3
 
-    def launch(self, one: Next) -> None:
-        p95_s = self.p95_s(one.server, one.rps) * math.exp(self.rng.gauss(0, SCATTER))
-        void = self.rng.random() < self.noisy
+    def launch(self, launch: Next) -> None:
+        p95_s = self.p95_s(launch.server, launch.rps) * math.exp(self.rng.gauss(0, SCATTER))
+        void = DISTURBED if self.rng.random() < self.noisy else None
         requests = SimpleNamespace(p95_s=p95_s)
-        why = DISTURBED if void else None
-        seen = {"requests": requests, "p95_s": p95_s, "cell": None, "void": why}
-        asked = {"server": one.server, "rps": one.rps, "schedule": one.schedule}
-        self.launches.append(SimpleNamespace(**asked, **seen, share=one.share))
+        result = {"requests": requests, "p95_s": p95_s, "cell": None, "void": void}
+        settings = {"server": launch.server, "rps": launch.rps, "schedule": launch.schedule}
+        self.launches.append(SimpleNamespace(**settings, **result, share=launch.share))
+
+    def next(self, *arguments: int, **options: int) -> Next:
+        """The next launch of the search; there must be one."""
+        launch = self.search().next(*arguments, **options)
+        assert launch is not None
+        return launch
+
+    def server(self) -> Server:
+        """The server of the result; there must be one."""
+        server = result_of(self.search()).server
+        assert server is not None
+        return server
 
     def search(self, memory_bytes: int | None = None) -> Search:
         limits = Limits(cores=2, memory_bytes=memory_bytes)
@@ -98,29 +109,29 @@ class World:
         study = Study(request, plan, "", {"sync": need}, {}, (), {}, tuple(self.launches))
         return Search(study, TERMS, self.servers, self.expected)
 
-    def run(self, most: int = 60) -> int:
-        """Launches it took."""
-        while (following := self.search().next()) is not None:
-            assert len(self.launches) < most, "the search does not end"
-            self.launch(following)
+    def run(self, max_launches: int = 60) -> int:
+        """Runs the search to its end and returns the number of launches."""
+        while (next_launch := self.search().next()) is not None:
+            assert len(self.launches) < max_launches, "the search does not end"
+            self.launch(next_launch)
         return len(self.launches)
 
     def within(self, budget: float) -> Search:
-        """What a budget of so many long launches allows."""
+        """Runs the search within a budget of so many long launches."""
         while True:
-            left = budget - sum(SHORT if one.share < 1 else 1.0 for one in self.launches)
-            following = self.search().next(left // 1)
-            if following is None or left < (SHORT if following.share < 1 else 1.0):
+            left = budget - sum(SHORT if launch.share < 1 else 1.0 for launch in self.launches)
+            next_launch = self.search().next(left // 1)
+            if next_launch is None or left < (SHORT if next_launch.share < 1 else 1.0):
                 return self.search()
-            self.launch(following)
+            self.launch(next_launch)
 
     def launches_of(self, server: Server, rps: float) -> int:
-        return sum(one.server == server and one.rps == rps for one in self.launches)
+        return sum(launch.server == server and launch.rps == rps for launch in self.launches)
 
 
 @pytest.fixture(autouse=True)
 def known_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Launches of these worlds have a p95, and no requests of which it would be one."""
+    """Simulated launches have a p95 but no requests to compute it from."""
     from workerlab.experiments.advise import result, search, standing
 
     for module in (standing, search):
@@ -136,14 +147,14 @@ def fits(launch: Any, _: object) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_it_finds_one_that_reaches_as_far_as_the_best(seed: int) -> None:
+def test_the_recommended_candidate_is_close_to_the_best(seed: int) -> None:
     world = World(seed)
     cells = world.run()
     result = result_of(world.search())
     assert result.word == "recommended"
     assert result.server is not None
     best = max(map(world.highest, world.servers))
-    # The forecast may be 15 % off for each, so that the best need not be among those tried
+    # Each forecast may be 15 % off, so the best candidate may not be tried
     assert world.highest(result.server) >= 0.85 * best
     assert cells <= 50
     assert standing(world.search().study.at(result.server, TARGET_RPS), TERMS).word == "met"
@@ -153,104 +164,99 @@ def test_it_finds_one_that_reaches_as_far_as_the_best(seed: int) -> None:
 def test_a_good_forecast_leads_to_the_best(seed: int) -> None:
     world = World(seed, wrong=0.02)
     world.run()
-    server = result_of(world.search()).server
-    assert server is not None
-    assert world.highest(server) >= 0.93 * max(map(world.highest, world.servers))
+    assert world.highest(world.server()) >= 0.93 * max(map(world.highest, world.servers))
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_class_that_is_forecast_far_too_low_is_tried_while_the_budget_lasts(seed: int) -> None:
+def test_a_class_that_is_forecast_far_too_low_is_tried(seed: int) -> None:
     world = World(seed, wrong=0.02, classes=("gthread", "gevent"))
-    for one in world.servers:
-        if one.worker_class == "gevent":
-            known = world.expected[one.key]
-            world.expected[one.key] = replace(known, highest_rps=0.6 * known.most_rps)
-            world.capacity[one.key] *= 1.2
+    for server in world.servers:
+        if server.worker_class == "gevent":
+            expected = world.expected[server.key]
+            world.expected[server.key] = replace(expected, highest_rps=0.6 * expected.most_rps)
+            world.capacity[server.key] *= 1.2
     world.run(80)
-    server = result_of(world.search()).server
-    assert server is not None
-    assert server.worker_class == "gevent"
+    assert world.server().worker_class == "gevent"
 
 
-MORE = {3: 1.16, 4: 1.28, 5: 1.3}  # workers: times what two reach
+CAPACITY_RATIOS = {3: 1.16, 4: 1.28, 5: 1.3}  # by workers, relative to two
 
 
-def helped(seed: int, more: Mapping[int, float] = MORE, kind: type[World] = World) -> World:
-    """More workers than the forecast asks for reach more, as they do where the load tool competes
-    for the cores; the forecast does not know."""
+def world_of_workers(
+    seed: int, ratios: Mapping[int, float] = CAPACITY_RATIOS, kind: type[World] = World
+) -> World:
+    """A world in which more workers have more capacity than forecast, as when the load tool
+    competes for the cores."""
     world = kind(seed, wrong=0.02, classes=("gthread", "gevent"))
-    for one in world.servers:
-        world.capacity[one.key] *= more.get(one.workers, 1.0)
-        if one.workers == 1:  # of a single one it does
-            world.capacity[one.key] *= 0.6
-            known = world.expected[one.key]
-            world.expected[one.key] = replace(known, highest_rps=0.6 * known.most_rps)
+    for server in world.servers:
+        world.capacity[server.key] *= ratios.get(server.workers, 1.0)
+        if server.workers == 1:  # the forecast is right for a single worker
+            world.capacity[server.key] *= 0.6
+            expected = world.expected[server.key]
+            world.expected[server.key] = replace(expected, highest_rps=0.6 * expected.most_rps)
     return world
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_more_workers_are_tried_as_long_as_they_help(seed: int) -> None:
-    world = helped(seed)
+    world = world_of_workers(seed)
     assert world.run() <= 35
-    server = result_of(world.search()).server
-    assert server is not None
-    assert world.highest(server) >= 0.95 * max(map(world.highest, world.servers))
+    assert world.highest(world.server()) >= 0.95 * max(map(world.highest, world.servers))
 
 
 class Uneven(World):
-    """No launch of a server is as fast as the one before."""
+    """A server's capacity differs from launch to launch."""
 
-    def launch(self, one: Next) -> None:
-        usual, rho = self.capacity[one.server.key], math.exp(self.rng.gauss(0, 0.05))
-        self.capacity[one.server.key] = usual * rho
-        super().launch(one)
-        self.capacity[one.server.key] = usual
+    def launch(self, launch: Next) -> None:
+        usual, factor = self.capacity[launch.server.key], math.exp(self.rng.gauss(0, 0.05))
+        self.capacity[launch.server.key] = usual * factor
+        super().launch(launch)
+        self.capacity[launch.server.key] = usual
 
 
-def test_who_was_lucky_once_is_no_mark_for_others() -> None:
-    """With as many launches as five minutes allow, of candidates that are forecast alike."""
+def test_a_single_lucky_launch_does_not_rule_out_others() -> None:
+    """With the launches of five minutes, and candidates with similar forecasts."""
     reached = []
     for seed in range(30):
-        world = helped(seed, {3: 1.05, 4: 1.08, 5: 1.1}, Uneven)
-        server = result_of(world.within(18)).server
-        assert server is not None
-        reached.append(world.highest(server) / max(map(world.highest, world.servers)))
-    assert fmean(reached) > 0.92  # of other seeds, with 18 to 20 launches, 0.94 to 0.95
+        world = world_of_workers(seed, {3: 1.05, 4: 1.08, 5: 1.1}, Uneven)
+        world.within(18)
+        best = max(map(world.highest, world.servers))
+        reached.append(world.highest(world.server()) / best)
+    assert fmean(reached) > 0.92  # other seeds give 0.94 to 0.95 with 18 to 20 launches
 
 
-def test_those_that_lead_for_a_while_are_not_launched_at_the_targets_rate() -> None:
-    """It takes three launches to know a bound."""
-    world = helped(0)
+def test_temporary_leaders_are_not_launched_at_the_targets_rate() -> None:
+    """A bound needs three launches."""
+    world = world_of_workers(0)
     first = world.search().order()[0]
     world.run()
     winner = result_of(world.search()).server
-    raised = {one.server for one in world.launches if one.rps > TARGET_RPS}
+    raised = {launch.server for launch in world.launches if launch.rps > TARGET_RPS}
     assert len(raised) > 3
-    shown = {one.server for one in world.launches if one.rps == TARGET_RPS}
-    assert {first, winner} <= shown
-    assert len(shown) <= 3  # what is found out of who leads in the end may let another one lead
+    at_target = {launch.server for launch in world.launches if launch.rps == TARGET_RPS}
+    assert {first, winner} <= at_target
+    assert len(at_target) <= 3  # the leader's further launches may let another one lead
 
 
-@pytest.mark.parametrize("most", range(14, 20))
-def test_the_last_launches_of_the_budget_show_who_leads(most: int) -> None:
-    """Else all that was found out about it would be for nothing. With fewer, none is held against
-    the first."""
-    world = helped(0)
-    search = world.within(most)
+@pytest.mark.parametrize("budget", range(14, 20))
+def test_the_last_launches_of_the_budget_show_the_leader(budget: int) -> None:
+    """With a smaller budget no candidate is compared with the first."""
+    world = world_of_workers(0)
+    search = world.within(budget)
     assert search.leader() == search.winner() != search.order()[0]
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("most", [6, 7, 8])
-def test_a_short_budget_says_more_than_the_targets_rate(most: int, seed: int) -> None:
-    """Its few launches go to rates that hold rather than to the forecast of the highest, which may
-    be too high."""
+@pytest.mark.parametrize("budget", [6, 7, 8])
+def test_a_short_budget_shows_a_rate_above_the_targets(budget: int, seed: int) -> None:
+    """Its few launches go to rates that hold, not to the forecast highest rate, which may be too
+    high."""
     world = World(seed, classes=("sync",))
     world.expected = {
-        key: replace(one, highest_rps=1.3 * (one.highest_rps or 0.0))
-        for key, one in world.expected.items()
+        key: replace(expected, highest_rps=1.3 * (expected.highest_rps or 0.0))
+        for key, expected in world.expected.items()
     }
-    result = result_of(world.within(most))
+    result = result_of(world.within(budget))
     assert result.word == "recommended"
     assert result.reach.passing_rps is not None
     assert result.reach.passing_rps > 1.5 * TARGET_RPS
@@ -258,47 +264,47 @@ def test_a_short_budget_says_more_than_the_targets_rate(most: int, seed: int) ->
 
 @pytest.mark.parametrize("wrong", [0.3, 0.6, 1.0, 1.5, 3.0])
 def test_twenty_launches_show_what_holds_and_what_breaks(wrong: float) -> None:
-    """Close to each other, however wrong the forecast is, and a second class was launched before
-    the first was raised a second time."""
-    close, shown = 0, 0
+    """Both rates are close, however wrong the forecast is, and a second class is launched before
+    the first is raised a second time."""
+    close_count, shown_count = 0, 0
     for seed in range(10):
         world = World(seed, wrong=0.1, classes=("sync", "gthread", "gevent"))
         world.expected = {
-            key: replace(one, highest_rps=wrong * (one.highest_rps or 0.0))
-            for key, one in world.expected.items()
+            key: replace(expected, highest_rps=wrong * (expected.highest_rps or 0.0))
+            for key, expected in world.expected.items()
         }
         search = world.within(20)
         result = result_of(search)
         assert result.server is not None
         assert result.reach.passing_rps is not None
         breaks_at = search.shown_broken_rps(result.server)
-        close += breaks_at is not None and breaks_at <= 1.26 * result.reach.passing_rps
-        shown += len(search.study.at(result.server, result.reach.passing_rps)) >= MIN_LAUNCHES
-        raised = [one for one in world.launches if one.rps > TARGET_RPS]
-        assert len({one.server.worker_class for one in raised[:2]}) == 2
-    assert close >= 9
-    assert shown >= 9
+        close_count += breaks_at is not None and breaks_at <= 1.26 * result.reach.passing_rps
+        shown_count += len(search.study.at(result.server, result.reach.passing_rps)) >= MIN_LAUNCHES
+        raised = [launch for launch in world.launches if launch.rps > TARGET_RPS]
+        assert len({launch.server.worker_class for launch in raised[:2]}) == 2
+    assert close_count >= 9
+    assert shown_count >= 9
 
 
 class Scattered(World):
-    """As a Flask app on two cores that others use, too: a short p95, until nearly all is busy; and
-    what a server can do differs from launch to launch."""
+    """Like a Flask app on two shared cores: a short p95 until nearly all is busy, and a capacity
+    that differs from launch to launch."""
 
     def p95_s(self, server: Server, rps: float) -> float:
         busy = rps / self.capacity[server.key]
         return 0.003 / (1 - busy) ** 1.5 if busy < 0.985 else 0.6
 
-    def launch(self, one: Next) -> None:
-        usual = self.capacity[one.server.key]
-        self.capacity[one.server.key] = usual * math.exp(self.rng.gauss(0, SCATTER))
-        super().launch(one)
-        self.capacity[one.server.key] = usual
+    def launch(self, launch: Next) -> None:
+        usual = self.capacity[launch.server.key]
+        self.capacity[launch.server.key] = usual * math.exp(self.rng.gauss(0, SCATTER))
+        super().launch(launch)
+        self.capacity[launch.server.key] = usual
 
 
 @pytest.mark.parametrize("budget", [16, 20])
-def test_what_scatters_has_a_rate_that_is_shown_in_the_end(budget: int) -> None:
-    """Rather than one more candidate with a launch or two."""
-    shown = 0
+def test_a_rate_is_shown_even_if_launches_scatter(budget: int) -> None:
+    """Instead of one more candidate with a launch or two."""
+    shown_count = 0
     for seed in range(30):
         search = Scattered(seed, wrong=0.1, classes=("sync", "gthread", "gevent")).within(budget)
         server, last_rps = (result := result_of(search)).server, result.reach.passing_rps
@@ -307,8 +313,8 @@ def test_what_scatters_has_a_rate_that_is_shown_in_the_end(budget: int) -> None:
             continue
         if len(search.study.at(server, last_rps)) >= MIN_LAUNCHES:
             breaks_at = search.shown_broken_rps(server)
-            shown += breaks_at is not None and breaks_at <= 1.26 * last_rps
-    assert shown >= 25
+            shown_count += breaks_at is not None and breaks_at <= 1.26 * last_rps
+    assert shown_count >= 25
 
 
 def test_the_last_launch_goes_to_a_rate_that_it_would_show_to_hold() -> None:
@@ -322,28 +328,26 @@ def test_the_last_launch_goes_to_a_rate_that_it_would_show_to_hold() -> None:
             world.p95_s = lambda _server, _rps, p95_s=p95_s: p95_s  # type: ignore[misc,method-assign]
             world.rng = SimpleNamespace(gauss=lambda *_: 0.0, random=lambda: 1.0)  # type: ignore[assignment]
             world.launch(Next(server, times * TARGET_RPS, schedule))
-    launch = world.search().next(1)
-    assert launch is not None
+    launch = world.next(1)
     assert (launch.rps, launch.schedule) == (8 * TARGET_RPS, 4)
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_all_classes_are_looked_at_before_one_is_looked_at_closely(seed: int) -> None:
-    """Near the rate at which it breaks a candidate takes all the time there is; a second launch
-    there is none too many."""
+def test_all_classes_are_tried_before_a_rate_is_repeated(seed: int) -> None:
+    """Near its highest rate, a candidate would take all the time that is left."""
     world = World(seed, wrong=0.02, classes=("gthread", "gevent"))
     tried: set[str] = set()
-    while (following := world.search().next()) is not None:
-        if following.rps > TARGET_RPS and world.launches_of(following.server, following.rps) > 1:
+    while (launch := world.search().next()) is not None:
+        if launch.rps > TARGET_RPS and world.launches_of(launch.server, launch.rps) > 1:
             break
-        tried.add(following.server.worker_class)
-        world.launch(following)
+        tried.add(launch.server.worker_class)
+        world.launch(launch)
     assert tried == {"gthread", "gevent"}
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_class_that_breaks_what_it_was_forecast_to_keep_lets_the_other_try(seed: int) -> None:
-    """Threads that wait for each other's lock, of which no forecast knows."""
+def test_a_class_that_breaks_the_target_unexpectedly_yields_to_the_other(seed: int) -> None:
+    """As threads do that wait for a lock unknown to the forecast."""
     world = World(seed)
     tried_first = world.search().order()[0].variant
     for server in world.servers:
@@ -356,9 +360,9 @@ def test_a_class_that_breaks_what_it_was_forecast_to_keep_lets_the_other_try(see
     assert result.server.variant != tried_first
 
 
-def test_what_was_measured_is_near_what_holds() -> None:
-    """The highest rate that passed and the lowest that failed enclose the truth, but for chance."""
-    off = []
+def test_the_measured_highest_rate_is_near_the_true_one() -> None:
+    """The highest rate that passed and the lowest that failed enclose the true one."""
+    ratios = []
     for seed in range(9):
         world = World(seed)
         world.run()
@@ -367,15 +371,15 @@ def test_what_was_measured_is_near_what_holds() -> None:
         assert result.reach.passing_rps is not None
         assert result.reach.failing_rps is not None
         assert result.reach.passing_rps < result.reach.failing_rps
-        off.append(result.reach.passing_rps / world.highest(result.server))
-    assert 0.85 < sorted(off)[len(off) // 2] < 1.05
+        ratios.append(result.reach.passing_rps / world.highest(result.server))
+    assert 0.85 < sorted(ratios)[len(ratios) // 2] < 1.05
 
 
-@pytest.mark.parametrize("most", [8, 14, 20])
+@pytest.mark.parametrize("budget", [8, 14, 20])
 @pytest.mark.parametrize("seed", range(6))
-def test_a_rate_at_which_all_launches_kept_the_target_breaks_nothing(seed: int, most: int) -> None:
-    """Too little may be sure of it to say that it holds."""
-    search = World(seed).within(most)
+def test_a_rate_at_which_all_launches_held_is_not_broken(seed: int, budget: int) -> None:
+    """Though the launches may be too few to show that it holds."""
+    search = World(seed).within(budget)
     result = result_of(search)
     for row in result.rows:
         if row.broken_rps is not None:
@@ -386,21 +390,21 @@ def test_a_rate_at_which_all_launches_kept_the_target_breaks_nothing(seed: int, 
             assert result.failing_rps == row.broken_rps
 
 
-def test_launches_that_say_nothing_are_made_again() -> None:
+def test_discarded_launches_are_made_again() -> None:
     world = World(1, noisy=0.3)
     world.run(80)
     result = result_of(world.search())
     assert result.word == "recommended"
     assert len(result.launches) >= MIN_LAUNCHES
     schedules = [
-        one.schedule
-        for one in world.launches
-        if one.rps == TARGET_RPS and one.server == result.server
+        launch.schedule
+        for launch in world.launches
+        if launch.rps == TARGET_RPS and launch.server == result.server
     ]
     assert schedules == list(range(1, len(schedules) + 1))
 
 
-def test_a_machine_on_which_no_launch_says_anything_is_too_noisy() -> None:
+def test_a_machine_on_which_all_launches_are_discarded_is_noisy() -> None:
     world = World(1, noisy=1.0)
     assert world.run() <= MAX_LAUNCHES
     assert result_of(world.search()).word == "noisy"
@@ -409,7 +413,9 @@ def test_a_machine_on_which_no_launch_says_anything_is_too_noisy() -> None:
 def test_nothing_meets_a_target_that_is_out_of_reach() -> None:
     world = World(3)
     world.capacity = dict.fromkeys(world.capacity, 40.0)
-    world.expected = {key: replace(one, highest_rps=32.0) for key, one in world.expected.items()}
+    world.expected = {
+        key: replace(expected, highest_rps=32.0) for key, expected in world.expected.items()
+    }
     world.run()
     result = result_of(world.search())
     assert result.word == "nothing"
@@ -417,14 +423,16 @@ def test_nothing_meets_a_target_that_is_out_of_reach() -> None:
     assert 25 < result.reach.passing_rps < 36  # 0.8 of 40 holds
 
 
-def test_where_it_holds_at_no_rate_the_nearest_is_tried_and_named() -> None:
+def test_the_nearest_candidate_is_named_if_none_holds_at_any_rate() -> None:
     world = World(3)
     world.p95_s = lambda server, rps: 0.4 if server.workers == 5 else 0.9  # type: ignore[method-assign]
     world.expected = {
-        one.key: replace(
-            world.expected[one.key], highest_rps=0.0, central=Summary(p95=world.p95_s(one, 1.0))
+        server.key: replace(
+            world.expected[server.key],
+            highest_rps=0.0,
+            central=Summary(p95=world.p95_s(server, 1.0)),
         )
-        for one in world.servers
+        for server in world.servers
     }
     world.run()
     result = result_of(world.search())
@@ -433,24 +441,24 @@ def test_where_it_holds_at_no_rate_the_nearest_is_tried_and_named() -> None:
     assert result.server.workers == 5
 
 
-def test_candidates_that_take_more_memory_than_there_is_are_not_tried() -> None:
+def test_candidates_that_exceed_the_memory_are_not_tried() -> None:
     world = World(5)
     search = world.search()
     limits = Limits(cores=2, memory_bytes=40 << 20)
     request = replace(search.study.request, limits=limits)
     search = replace(search, study=replace(search.study, request=request))
-    assert {one.workers for one in search.order()} == {1, 2}
+    assert {server.workers for server in search.order()} == {1, 2}
 
 
-def test_a_candidate_of_which_no_launch_says_anything_is_passed_over() -> None:
+def test_a_candidate_whose_launches_are_all_discarded_is_passed_over() -> None:
     world = World(3, wrong=0.02)
     first = world.search().order()[0]
     for _ in range(60):
-        following = world.search().next()
-        if following is None:
+        launch = world.search().next()
+        if launch is None:
             break
-        world.launch(following)
-        spoilt = following.server == first
+        world.launch(launch)
+        spoilt = launch.server == first
         world.launches[-1].void = NothingAnswered({}) if spoilt else None
     result = result_of(world.search())
     assert result.word == "recommended"
@@ -458,16 +466,16 @@ def test_a_candidate_of_which_no_launch_says_anything_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_where_most_launches_say_nothing_a_lower_rate_is_shown(seed: int) -> None:
-    """As where the load tool is late, since the machine is full."""
+def test_a_lower_rate_is_shown_if_most_launches_are_discarded(seed: int) -> None:
+    """As when the load tool is late because the machine is full."""
     world = World(seed, wrong=0.02)
     full_rps = 0.7 * max(map(world.highest, world.servers))
     for _ in range(60):
-        following = world.search().next()
-        if following is None:
+        launch = world.search().next()
+        if launch is None:
             break
-        world.launch(following)
-        if following.rps > full_rps and following.schedule > 1:
+        world.launch(launch)
+        if launch.rps > full_rps and launch.schedule > 1:
             world.launches[-1].void = DISTURBED
     result = result_of(world.search())
     assert result.server is not None
@@ -477,10 +485,10 @@ def test_where_most_launches_say_nothing_a_lower_rate_is_shown(seed: int) -> Non
     assert len(world.search().study.at(result.server, last_rps)) >= MIN_LAUNCHES
 
 
-def test_what_is_far_from_its_limit_takes_short_launches_at_the_targets_rate() -> None:
+def test_launches_far_from_the_limit_are_short() -> None:
     world = World(3, wrong=0.02)
     world.run()
-    server = result_of(world.search()).server
+    server = world.server()
     first, *others = (launch for launch in world.launches if launch.server == server)
     others = [launch for launch in others if launch.rps == TARGET_RPS]
     assert first.p95_s < CLEAR_SHARES[0] * TERMS[0].limit  # premise
@@ -495,18 +503,16 @@ def test_a_forecast_far_from_the_limit_makes_the_first_launch_short(
     world = World(3, wrong=0.02)
     high = Summary(p95=forecast_s)
     world.expected = {key: replace(value, high=high) for key, value in world.expected.items()}
-    launch = world.search().next()
-    assert launch is not None
+    launch = world.next()
     assert (launch.rps, launch.share) == (TARGET_RPS, share)
     world.p95_s = lambda _server, _rps: 0.12  # type: ignore[method-assign]
     world.launch(launch)
-    following = world.search().next()
-    assert following is not None
-    assert (following.rps, following.share) == (TARGET_RPS, 0.5)
+    launch = world.next()
+    assert (launch.rps, launch.share) == (TARGET_RPS, 0.5)
 
 
-def test_where_the_leader_cannot_be_shown_in_time_the_winner_is_raised() -> None:
-    """Another class held a higher rate, and too little is left to launch it at the target's."""
+def test_the_winner_is_raised_if_the_leader_cannot_be_shown_in_time() -> None:
+    """Another class held a higher rate, but is not yet shown at the target's."""
     world = World(3, wrong=0.02)
     sync, gthread = (
         max((s for s in world.servers if s.worker_class == name), key=world.highest)
@@ -520,51 +526,46 @@ def test_where_the_leader_cannot_be_shown_in_time_the_winner_is_raised() -> None
     search = world.search()
     assert search.winner() == sync  # premises
     assert search.leader() == gthread
-    following = search.next(2)
-    assert following is not None
-    assert following.server == sync
-    assert following.rps > 150.0
+    launch = world.next(2)
+    assert launch.server == sync
+    assert launch.rps > 150.0
 
 
-def test_who_breaks_the_target_is_not_tried_beyond_it() -> None:
-    """Nor does it stand for its class."""
+def test_a_candidate_that_breaks_the_target_is_not_raised() -> None:
+    """Another candidate of its class is still tried."""
     world = World(5, wrong=0.02)
-    (first, second, *_) = [one for one in world.search().order() if one.worker_class == "gthread"]
+    (first, second, *_) = [s for s in world.search().order() if s.worker_class == "gthread"]
     world.capacity[first.key] = 20.0
     world.run()
-    assert {one.rps for one in world.launches if one.server == first} == {TARGET_RPS}
-    assert second in {one.server for one in world.launches}
+    assert {launch.rps for launch in world.launches if launch.server == first} == {TARGET_RPS}
+    assert second in {launch.server for launch in world.launches}
 
 
-def test_the_budget_ended_before_the_next_candidate() -> None:
+def test_a_search_that_ends_before_the_next_candidate_is_unfinished() -> None:
     world = World(5, wrong=0.02)
     world.capacity[world.search().order()[0].key] = 20.0
-    following = world.search().next()
-    assert following is not None
-    world.launch(following)
+    world.launch(world.next())
     assert result_of(world.search()).word == "unfinished"
 
 
-def test_a_target_that_all_are_forecast_to_break_takes_few_launches() -> None:
-    """One of each class, since the forecast may be wrong; and no resumption is advised."""
+def test_a_target_forecast_to_be_broken_by_all_takes_few_launches() -> None:
+    """One launch of each class, since the forecast may be wrong."""
     world = World(5, wrong=0.02)
     for key in world.capacity:
         world.capacity[key] *= 0.1
         expected = world.expected[key]
         world.expected[key] = replace(expected, highest_rps=min(0.9 * TARGET_RPS, 40.0))
-    following = world.search().next()
-    assert following is not None
-    world.launch(following)
-    assert result_of(world.search()).word == "nothing"  # as was forecast
+    world.launch(world.next())
+    assert result_of(world.search()).word == "nothing"  # as forecast
     world.run()
-    assert {one.server.worker_class for one in world.launches} == {"sync", "gthread"}
-    at_target = [one.server for one in world.launches if one.rps == TARGET_RPS]
+    assert {launch.server.worker_class for launch in world.launches} == {"sync", "gthread"}
+    at_target = [launch.server for launch in world.launches if launch.rps == TARGET_RPS]
     assert len(set(at_target)) == 2
     assert result_of(world.search()).word == "nothing"
 
 
-def test_nothing_fits() -> None:
-    """Nothing meets the target, and no budget would change that."""
+def test_nothing_fits_into_memory() -> None:
+    """No budget would help."""
     world = World(5)
     assert result_of(world.search(memory_bytes=1)).word == "nothing"
 
@@ -572,29 +573,28 @@ def test_nothing_fits() -> None:
 def test_a_rate_that_the_load_tool_cannot_send_is_not_tried() -> None:
     world = World(5)
     search = world.search()
-    of = Ceiling("fast", keepalive=False, processes=1, connections=64, rps=TARGET_RPS)
-    less = replace(of, rps=TARGET_RPS - 1)
-    server_full = replace(less, at_least=True)  # the one that does nothing was the limit
-    for known, word in ((of, "unfinished"), (server_full, "unfinished"), (less, "unsendable")):
-        found = replace(search, study=replace(search.study, ceiling=known))
-        assert (found.next() is None) == (word == "unsendable")
-        assert result_of(found).word == word
-    limit = limit_of(result_of(found))
+    exact = Ceiling("fast", keepalive=False, processes=1, connections=64, rps=TARGET_RPS)
+    less = replace(exact, rps=TARGET_RPS - 1)
+    server_full = replace(less, at_least=True)  # the null server was the limit
+    for ceiling, word in ((exact, "unfinished"), (server_full, "unfinished"), (less, "unsendable")):
+        limited = replace(search, study=replace(search.study, ceiling=ceiling))
+        assert (limited.next() is None) == (word == "unsendable")
+        assert result_of(limited).word == word
+    limit = limit_of(result_of(limited))
     assert limit == ToolShortage(tool="fast", rps=TARGET_RPS - 1, remark="", cpu=None)
     assert "reaches 49 requests/s here." in str(limit)
 
 
-def test_launches_that_were_all_discarded_are_told() -> None:
+def test_the_status_of_a_row_counts_discarded_launches() -> None:
     world = World(5, noisy=1.0)
-    following = world.search().next()
-    assert following is not None
-    world.launch(following)
-    (row,) = [one for one in result_of(world.search()).rows if one.server == following.server]
+    launch = world.next()
+    world.launch(launch)
+    (row,) = [row for row in result_of(world.search()).rows if row.server == launch.server]
     assert row.status == "1 launch, all discarded"
 
 
-def test_what_follows_is_launched_above_the_targets_rate() -> None:
-    """Where that is low, its launches last long: a budget holds more of those that follow."""
+def test_later_candidates_are_launched_above_the_targets_rate() -> None:
+    """At a low target rate launches last long, so a budget holds more launches above it."""
     world = World(3)
     (server, *_) = world.search().order()
     forecast_rps = world.search().forecast_rps(server)
@@ -606,7 +606,7 @@ def test_what_follows_is_launched_above_the_targets_rate() -> None:
 
 @pytest.mark.parametrize("failing_rps", [1680.0, 1030.0, 10.1, 99.9])
 def test_one_step_down_is_within_the_promised_gap(failing_rps: float) -> None:
-    """Though rates are rounded: 1680 / 1.25 is 1344, and 1340 would be too far below."""
+    """Despite rounding: 1680 / 1.25 is 1344, and 1340 would be too far below."""
     assert failing_rps <= MAX_GAP_RATIO * between(0.5 * failing_rps, failing_rps)
 
 
@@ -616,8 +616,8 @@ def test_only_its_own_discarded_launches_leave_a_highest_rate_open() -> None:
     for schedule in range(1, MIN_LAUNCHES + 1):
         world.launch(Next(server, TARGET_RPS, schedule))
     remarks = []
-    for launched in (other, server):
-        world.launch(Next(launched, 1.2 * TARGET_RPS, 1))
+    for candidate in (other, server):
+        world.launch(Next(candidate, 1.2 * TARGET_RPS, 1))
         world.launches[-1].void = DISTURBED
         (rate,) = highest_rate(result_of(world.search()))
         remarks.append(str(rate.remark))
@@ -627,20 +627,19 @@ def test_only_its_own_discarded_launches_leave_a_highest_rate_open() -> None:
 
 def test_a_machine_that_was_noisy_may_be_tried_again() -> None:
     world = World(5, noisy=1.0)
-    while (following := world.search().next()) is not None:
-        world.launch(following)
+    while (launch := world.search().next()) is not None:
+        world.launch(launch)
     disturbed = len(world.launches)
     assert result_of(world.search()).word == "noisy"
-    following = world.search().next(disturbed_before=disturbed)
-    assert following is not None
+    assert world.next(disturbed_before=disturbed)
     world.noisy = 0.0
-    while (following := world.search().next(disturbed_before=disturbed)) is not None:
+    while (launch := world.search().next(disturbed_before=disturbed)) is not None:
         assert len(world.launches) < 80, "the search does not end"
-        world.launch(following)
+        world.launch(launch)
     assert result_of(world.search()).word == "recommended"
 
 
-def test_a_run_that_was_stopped_among_its_needs_is_unfinished() -> None:
+def test_a_run_stopped_while_needs_were_measured_is_unfinished() -> None:
     world = World(5)
     search = world.search()
     cells = tuple(needs_cell(kind_of(name, App())) for name in ("sync", "gthread"))
@@ -654,11 +653,11 @@ def test_a_run_that_was_stopped_among_its_needs_is_unfinished() -> None:
 
 def test_a_search_that_noise_ended_names_noise_rather_than_the_budget() -> None:
     world = World(5)
-    while not world.search().winner() and (following := world.search().next()) is not None:
-        world.launch(following)
+    while not world.search().winner() and (launch := world.search().next()) is not None:
+        world.launch(launch)
     world.noisy = 1.0
-    while (following := world.search().next()) is not None:
-        world.launch(following)
+    while (launch := world.search().next()) is not None:
+        world.launch(launch)
     answer = recommendation(result_of(world.search()))
     assert answer.condition == "nothing else running"
     assert answer.spoilt == world.search().study.disturbed

@@ -1,4 +1,4 @@
-"""Why a launch broke the target, and when that says nothing of the server."""
+"""Why a launch broke the target, and when the server is not the reason."""
 
 from __future__ import annotations
 
@@ -36,70 +36,66 @@ def launch(
     )  # fmt: skip
 
 
-def told(one: Any, target: str, pool: int | None = None) -> str:
+def reasons(launch: Any, target: str, pool: int | None = None) -> str:
     need = RequestNeed(wait_s=0.04, cpu_s=0.001)
     result: Any = SimpleNamespace(
         search=SimpleNamespace(terms=slo.parse(target)),
         limits=Limits(cores=2, max_in_flight=pool),
         needs=SimpleNamespace(requests=[need]),
     )
-    return "; ".join(map(str, answers.reasons(result, one)))
+    return "; ".join(map(str, answers.reasons(result, launch)))
 
 
-def test_errors_are_a_reason_and_how_busy_the_machine_was_is_none() -> None:
-    said = told(launch([0.02] * 5000, failed=24), "p95<100ms,errors<0.1%")
-    assert said.startswith("24 of 5024 requests failed (24 x ")
-    assert "machine" not in said
-    assert "p95" not in said
+def test_errors_are_named_without_the_machine_usage() -> None:
+    text = reasons(launch([0.02] * 5000, failed=24), "p95<100ms,errors<0.1%")
+    assert text.startswith("24 of 5024 requests failed (24 x ")
+    assert "machine" not in text
+    assert "p95" not in text
 
 
-def test_a_time_is_told_with_what_was_busy() -> None:
-    said = told(launch([0.2] * 100), "p95<100ms,errors<0.1%")
-    assert said.startswith("p95 was 200 ms; the server used 0.4 cores")
-    assert "requests failed" not in said
+def test_a_slow_p95_is_named_with_the_usage() -> None:
+    text = reasons(launch([0.2] * 100), "p95<100ms,errors<0.1%")
+    assert text.startswith("p95 was 200 ms; the server used 0.4 cores")
+    assert "requests failed" not in text
 
 
 def test_a_pool_that_is_full_is_the_reason() -> None:
-    said = told(launch([0.2] * 100), "p95<100ms", pool=2)
-    assert said == (
+    text = reasons(launch([0.2] * 100), "p95<100ms", pool=2)
+    assert text == (
         "p95 was 200 ms; at this rate about 1.64 requests are in the app at once; it can handle 2"
     )
-    assert "machine was 33 % busy" in told(launch([0.2] * 100), "p95<100ms", pool=20)
+    assert "machine was 33 % busy" in reasons(launch([0.2] * 100), "p95<100ms", pool=20)
 
 
-def test_who_held_it_by_too_little_is_told_what_was_busy() -> None:
-    assert told(launch([0.02] * 100), "p95<100ms").startswith("the server used 0.4 cores")
+def test_a_small_margin_is_explained_by_the_usage() -> None:
+    assert reasons(launch([0.02] * 100), "p95<100ms").startswith("the server used 0.4 cores")
 
 
 @pytest.mark.parametrize(("lag_s", "void"), [(0.0, False), (0.05, False), (0.12, True)])
-def test_a_load_tool_that_is_late_by_as_much_says_nothing_of_the_server(
-    lag_s: float, void: bool
-) -> None:
-    found = _late(launch([0.2] * 100, lag_s=lag_s), slo.parse("p95<100ms"))
-    assert (found is not None) == void
-    if found is not None:
-        assert str(found).startswith("the load tool sent requests 120 ms late (p95)")
+def test_a_launch_with_a_late_load_tool_is_discarded(lag_s: float, void: bool) -> None:
+    void_reason = _late(launch([0.2] * 100, lag_s=lag_s), slo.parse("p95<100ms"))
+    assert (void_reason is not None) == void
+    if void_reason is not None:
+        assert str(void_reason).startswith("the load tool sent requests 120 ms late (p95)")
     assert _late(launch([0.2] * 100, failed=50, lag_s=lag_s), BOTH) is None  # errors are no delay
     assert _late(launch([0.05] * 100, lag_s=lag_s), slo.parse("p95<100ms")) is None
 
 
-def test_a_launch_in_which_the_machine_stood_still_says_nothing_where_it_breaks_the_target() -> (
-    None
-):
+def test_a_launch_broken_during_a_machine_pause_is_discarded() -> None:
     trial = opened(Rate(rps=20), 20, still=(2.0, 4.0))
-    seen = seeing(trial, pauses=(Pause(ns(2.08), ns(4.0)),))
+    with_pause = seeing(trial, pauses=(Pause(ns(2.08), ns(4.0)),))
     voids = {}
-    for name, one in (("unseen", trial), ("seen", seen)):
+    for name, data in (("unnoticed", trial), ("noticed", with_pause)):
         for target in ("p95<500ms", "p95<5s"):
-            void = launch_of(judged(one), derived(one), slo.parse(target)).void
+            void = launch_of(judged(data), derived(data), slo.parse(target)).void
             voids[name, target] = void and type(void)
-    assert voids["seen", "p95<500ms"] is LaunchPaused
-    assert voids["seen", "p95<5s"] is voids["unseen", "p95<5s"] is None
-    assert voids["unseen", "p95<500ms"] is ToolLate
+    assert voids["noticed", "p95<500ms"] is LaunchPaused
+    assert voids["noticed", "p95<5s"] is voids["unnoticed", "p95<5s"] is None
+    assert voids["unnoticed", "p95<500ms"] is ToolLate
 
 
 @pytest.mark.parametrize(("ratio", "is_slow"), [(0.9, False), (1.1, False), (1.5, True)])
-def test_requests_slightly_slower_than_the_limit_are_left_to_launches(
+def test_requests_slightly_above_the_limit_are_decided_by_launches(
     ratio: float, *, is_slow: bool
 ) -> None:
     """Another program may have slowed down the short load that measured them."""

@@ -1,4 +1,4 @@
-"""What is said of a comparison: where the time went, whether it passes, how it goes on."""
+"""The document of a comparison: where time changed, whether it passes, how to continue."""
 
 from __future__ import annotations
 
@@ -32,32 +32,36 @@ from workerlab.report.values import text
 CELL = Cell(Server("sync", 1, 1, 2048, 1000), "fast", 1)
 INVALID = CellResult(Trial(CELL, 1), "", None, "invalid", Note("invalid"))
 VALID = CellResult(Trial(CELL, 1), "", None, "at capacity", Note("at capacity"))
-PART = {one.name: one for one in (*PARTS, HELD)}
-THROUGHPUT, CPU = (one for one in METRICS if one.name in ("throughput_rps", "cpu_s"))
+PART = {metric.name: metric for metric in (*PARTS, HELD)}
+THROUGHPUT, CPU = (metric for metric in METRICS if metric.name in ("throughput_rps", "cpu_s"))
 
 
 def changed(metric: Metric, value: float, b: float = 2.0) -> Change:
     return Change(metric, 4, 1.0, b, value, value - 0.1, value + 0.1, "different")
 
 
-def shown(
+def document_of(
     changes: Sequence[Change],
     outcomes: Sequence[options.Outcome] = (),
     *,
-    made: int = 4,
+    pairs_made: int = 4,
     invalid: bool = False,
     strict: bool = False,
 ) -> Document:
-    limits = [(options.Limit("throughput_rps", False, -0.05, "rps<-5%"), one) for one in outcomes]
-    pairs = [(VALID, VALID)] * made
-    left_out = [("A", INVALID)] if invalid else []
-    one = GroupChanges(Group(CELL, CELL), pairs, changes, left_out, limits, pairs_made=made)
-    records = {str(n): Record(str(n), None, start_s=9.5) for n in range(2 * made)}  # 10 s each
+    limits = [
+        (options.Limit("throughput_rps", False, -0.05, "rps<-5%"), outcome) for outcome in outcomes
+    ]
+    pairs = [(VALID, VALID)] * pairs_made
+    discarded = [("A", INVALID)] if invalid else []
+    sides = Group(CELL, CELL)
+    group = GroupChanges(sides, pairs, changes, discarded, limits, pairs_made=pairs_made)
+    # Launches of 10 s each
+    records = {str(n): Record(str(n), None, start_s=9.5) for n in range(2 * pairs_made)}
     plan = SimpleNamespace(notes=(), trials=1, cells=(), kind="compare")
     run: Any = SimpleNamespace(
         name="run", environment={}, records=records, plan=plan, directory=Path("results/run")
     )
-    return comparison([one], "A: before; B: after", (run, run), 0.05, strict=strict)
+    return comparison([group], "A: before; B: after", (run, run), 0.05, strict=strict)
 
 
 def test_three_pairs_and_not_three_launches_must_be_invalid_to_give_up() -> None:
@@ -73,7 +77,7 @@ def test_three_pairs_and_not_three_launches_must_be_invalid_to_give_up() -> None
 
 
 @pytest.mark.parametrize(
-    ("parts", "told"),
+    ("parts", "place"),
     [
         ({"held_s": 2.0, "accept_queue_s": 6.0}, "in the worker: it holds a slot for 2.00 s"),
         ({"held_s": -2.0, "accept_queue_s": -6.0}, "in the worker: it holds a slot for 2.00 s"),
@@ -81,28 +85,27 @@ def test_three_pairs_and_not_three_launches_must_be_invalid_to_give_up() -> None
         ({"accept_queue_s": 6.0}, "in the accept queue: 2.00 s"),
     ],
 )
-def test_a_slot_that_is_held_longer_makes_others_wait_in_queues(
-    parts: dict[str, float], told: str
-) -> None:
-    found = [changed(PART[name], value) for name, value in parts.items()]
-    (first, *_) = shown([changed(THROUGHPUT, 0.5), *found]).findings
+def test_the_change_is_where_the_slot_is_held_longer(parts: dict[str, float], place: str) -> None:
+    changes = [changed(PART[name], value) for name, value in parts.items()]
+    (first, *_) = document_of([changed(THROUGHPUT, 0.5), *changes]).findings
     assert isinstance(first, BDiffers)
-    assert first.where.startswith(f"The change is {told}")
+    assert first.where.startswith(f"The change is {place}")
     assert ("wait for it" in first.where) == (parts.get("held_s") == 2.0)
 
 
-def test_a_launch_that_is_invalid_fails_no_gate_that_others_pass() -> None:
-    found = [changed(THROUGHPUT, 1.5)]
-    assert shown(found, ["kept"], invalid=True).exit_code == 0
-    assert shown(found, ["exceeded"], invalid=True).exit_code == 4
-    assert shown(found, ["inconclusive"]).exit_code == 0
-    assert shown(found, ["inconclusive"], strict=True).exit_code == 5
-    # Without limits, or without any pair, nothing is passed
-    assert (shown(found, invalid=True).exit_code, shown(found, invalid=True).valid) == (None, False)
-    assert shown([], ["inconclusive"], made=0, invalid=True).exit_code is None
+def test_an_invalid_launch_fails_no_limits_that_the_others_keep() -> None:
+    changes = [changed(THROUGHPUT, 1.5)]
+    assert document_of(changes, ["kept"], invalid=True).exit_code == 0
+    assert document_of(changes, ["exceeded"], invalid=True).exit_code == 4
+    assert document_of(changes, ["inconclusive"]).exit_code == 0
+    assert document_of(changes, ["inconclusive"], strict=True).exit_code == 5
+    # Without limits or pairs nothing passes
+    document = document_of(changes, invalid=True)
+    assert (document.exit_code, document.valid) == (None, False)
+    assert document_of([], ["inconclusive"], pairs_made=0, invalid=True).exit_code is None
 
 
-def test_the_usual_gunicorn_is_not_named() -> None:
+def test_the_bundled_gunicorn_is_not_named() -> None:
     cell = replace(CELL, server=replace(CELL.server, app=App("apps.sleep_wsgi:app")))
     group = GroupChanges(Group(cell, cell), [], [], [], [])
     plan: Any = SimpleNamespace(words=("workers=2", "workers=4"))
@@ -111,21 +114,20 @@ def test_the_usual_gunicorn_is_not_named() -> None:
     assert title == "A: workers=2; B: workers=4; app @sleep_wsgi; load by fast"
 
 
+def limits_answers(document: Document) -> list[LimitsAnswer]:
+    return [finding for finding in document.findings if isinstance(finding, LimitsAnswer)]
+
+
 def test_limits_have_one_answer() -> None:
-    document = shown([changed(THROUGHPUT, 0.5)], ["exceeded", "kept", "inconclusive"])
-    (answer,) = (each for each in document.findings if isinstance(each, LimitsAnswer))
+    document = document_of([changed(THROUGHPUT, 0.5)], ["exceeded", "kept", "inconclusive"])
+    (answer,) = limits_answers(document)
     limit = "rps<-5% (sync at 1 connection)"
     assert str(answer) == f"No. Exceeded: {limit}. Inconclusive: {limit}. Kept: {limit}."
-    (answer,) = (
-        each
-        for each in shown([changed(THROUGHPUT, 1.5)], ["kept"]).findings
-        if isinstance(each, LimitsAnswer)
-    )
+    (answer,) = limits_answers(document_of([changed(THROUGHPUT, 1.5)], ["kept"]))
     assert answer.answer == "Yes."
 
 
-def test_of_saved_runs_with_the_same_cells_each_side_has_its_own_reason() -> None:
-    """Though both are of one cell."""
+def test_each_side_of_the_same_cell_has_its_own_reason() -> None:
     still = replace(INVALID, reason=PauseDuringLoad(MachinePause(1.0, 3.0, 1.0)))
     group = GroupChanges(Group(CELL, CELL), [], [], [("B", still), ("B", INVALID)], launches=(3, 0))
     answer = answer_of(group, at_least=0.05, launches="", next_step="")
@@ -135,7 +137,7 @@ def test_of_saved_runs_with_the_same_cells_each_side_has_its_own_reason() -> Non
 
 
 def test_a_reason_that_both_sides_share_is_given_once() -> None:
-    """Each launch has a log of its own."""
+    """Though each launch has a log of its own."""
     faults = [TrialFault("server", "it did not boot", f"its log: {side}.log") for side in "AB"]
     a, b = (replace(INVALID, reason=TrialInvalid((fault,))) for fault in faults)
     group = GroupChanges(Group(CELL, CELL), [], [], [("B", b), ("A", a), ("A", INVALID)])
@@ -144,28 +146,28 @@ def test_a_reason_that_both_sides_share_is_given_once() -> None:
     assert answer.reasons == (InvalidSide("A and B", a.reason),)
 
 
-def test_an_interval_that_says_nothing_is_not_shown() -> None:
-    start = next(one for one in METRICS if one.name == "start_s")
-    for low, high, told in ((0.5, 2.0, "0.50 to 2.00"), (0.01, 100.0, None)):
-        document = shown([Change(start, 4, 1.0, 1.0, 1.0, low, high, "inconclusive")])
-        said = text(document.findings[0].evidence[0])
+def test_an_uninformative_interval_is_not_shown() -> None:
+    start = next(metric for metric in METRICS if metric.name == "start_s")
+    for low, high, interval in ((0.5, 2.0, "0.50 to 2.00"), (0.01, 100.0, None)):
+        document = document_of([Change(start, 4, 1.0, 1.0, 1.0, low, high, "inconclusive")])
+        sentence = text(document.findings[0].evidence[0])
         (row,) = document.tables[0].rows
-        cells = dict(zip((one.name for one in document.tables[0].columns), row, strict=True))
-        if told:
-            assert told in said
+        cells = dict(zip((column.name for column in document.tables[0].columns), row, strict=True))
+        if interval:
+            assert interval in sentence
             assert cells["low"] == "0.50"
         else:
-            assert said == "start 1.00 s instead of 1.00 s (1.00 times)"
+            assert sentence == "start 1.00 s instead of 1.00 s (1.00 times)"
             assert (cells["low"], cells["high"]) == (None, None)
 
 
-def test_which_budget_would_do() -> None:
-    unknown = [Change(CPU, 4, 1.0, 1.0, 1.0, 0.9, 1.1, "inconclusive")]
-    (first, *_) = shown(unknown).findings
-    # 8 launches of 10 s were made; the next look is after 6 pairs
+def test_the_budget_to_continue_with() -> None:
+    inconclusive = [Change(CPU, 4, 1.0, 1.0, 1.0, 0.9, 1.1, "inconclusive")]
+    (first, *_) = document_of(inconclusive).findings
+    # 8 launches of 10 s were made; the next evaluation is after 6 pairs
     assert "Continue with --resume " in text(first)
     assert " --budget 3m." in text(first)
-    (first, *_) = shown(unknown, made=40).findings
+    (first, *_) = document_of(inconclusive, pairs_made=40).findings
     assert "--resume" not in text(first)
-    (first, *_) = shown(unknown, ["kept"]).findings
+    (first, *_) = document_of(inconclusive, ["kept"]).findings
     assert "--resume" not in text(first)

@@ -1,4 +1,4 @@
-"""Limits of a change: what they say, and what is wrong with those that say nothing."""
+"""Limits on a change: their syntax and their outcomes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from workerlab.analysis.comparison import METRICS, Change
 from workerlab.experiments.compare import options
 
-BY_NAME = {one.name: one for one in METRICS}
+BY_NAME = {metric.name: metric for metric in METRICS}
 
 
 def change(name: str, low: float | None, high: float | None) -> Change:
@@ -24,7 +24,7 @@ def change(name: str, low: float | None, high: float | None) -> Change:
         ("p95>+10%", None, None, "inconclusive"),
     ],
 )
-def test_only_what_is_certain_decides(
+def test_outcome_of_a_limit_follows_from_the_interval(
     limit: str, low: float | None, high: float | None, outcome: str
 ) -> None:
     (parsed,) = options.parse_limits(limit)
@@ -39,13 +39,13 @@ def test_throughput_is_limited_from_below_and_errors_by_their_share() -> None:
     assert options.judge(errors, [change("failed", 0.0, 0.0)]) == "kept"
 
 
-def test_what_was_not_measured_is_not_known() -> None:
+def test_a_limit_on_an_unmeasured_metric_is_inconclusive() -> None:
     (limit,) = options.parse_limits("cpu>+5%")
     assert options.judge(limit, [change("response_p95_s", 2.0, 3.0)]) == "inconclusive"
 
 
 @pytest.mark.parametrize(
-    ("text", "column", "word"),
+    ("text", "column", "phrase"),
     [
         ("p95>10x%", 1, "not a limit on a change"),
         ("rps<-5%, p95>+10 ", 17, "a % is missing: p95>+10%"),
@@ -55,9 +55,8 @@ def test_what_was_not_measured_is_not_known() -> None:
         ("p95>+10%,", 10, "not a limit on a change"),
     ],
 )
-def test_a_mistake_is_told_with_its_place(text: str, column: int, word: str) -> None:
-    with pytest.raises(options.LimitSyntaxError) as mistake:
+def test_a_syntax_error_names_its_position(text: str, column: int, phrase: str) -> None:
+    with pytest.raises(options.LimitSyntaxError) as error:
         options.parse_limits(text)
-    assert f"character {column}:" in str(mistake.value)
-    assert word in str(mistake.value)
-    assert word in str(mistake.value)
+    assert f"character {column}:" in str(error.value)
+    assert phrase in str(error.value)

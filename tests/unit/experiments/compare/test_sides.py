@@ -1,4 +1,4 @@
-"""What A and B are, by the command line."""
+"""The sides A and B, from the command line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workerlab.report.values import text
 BASE = ("compare", "sync,gthread", "4,8")
 
 
-def test_a_side_changes_what_it_names_and_nothing_else() -> None:
+def test_a_side_changes_only_the_settings_it_names() -> None:
     options = parse([*BASE, "--workers", "3", "--b", "workers=5 threads=2 env=POOL=4 env=X=1"])
     a, b = side(options, "a"), side(options, "b")
     assert (a.workers, a.threads, a.env) == ((3,), None, None)
@@ -22,7 +22,7 @@ def test_a_side_changes_what_it_names_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "why"),
+    ("arguments", "why"),
     [
         ("workers", "is not NAME=VALUE"),
         ("tool=wrk", "is not NAME=VALUE"),
@@ -31,8 +31,8 @@ def test_a_side_changes_what_it_names_and_nothing_else() -> None:
         ("gunicorn=new", "not a version"),
     ],
 )
-def test_what_no_side_can_be_is_one_sentence(words: str, why: str) -> None:
-    options = parse([*BASE, "--b", words])
+def test_an_invalid_side_is_refused(arguments: str, why: str) -> None:
+    options = parse([*BASE, "--b", arguments])
     with pytest.raises(UsageError) as error:
         side(options, "b")
     assert why in str(error.value)
@@ -42,70 +42,67 @@ def test_what_no_side_can_be_is_one_sentence(words: str, why: str) -> None:
 def test_pairs_of_all_classes_and_levels() -> None:
     plan, _ = first_plan(parse([*BASE, "--b", "workers=5", "--sleep", "0.1"]))
     groups = CompareRequest.of(plan).groups
-    assert [(one.a.server.worker_class, one.a.concurrency) for one in groups] == [
+    assert [(group.a.server.worker_class, group.a.concurrency) for group in groups] == [
         ("sync", 4), ("sync", 8), ("gthread", 4), ("gthread", 8),
     ]  # fmt: skip
     for group in groups:
         assert (group.a.server.workers, group.b.server.workers) == (4, 5)
         assert group.a.concurrency == group.b.concurrency
     assert {(cell.server.name, cell.concurrency) for cell in plan.cells} == {
-        (f"{which}-{name}", level)
-        for which in "AB" for name in ("sync", "gthread") for level in (4, 8)
+        (f"{side}-{name}", level)
+        for side in "AB" for name in ("sync", "gthread") for level in (4, 8)
     }  # fmt: skip
     assert {cell.schedule for cell in plan.cells} == {1}
 
 
-def test_a_budget_that_shows_nothing_starts_nothing() -> None:
-    with pytest.raises(UsageError, match="--budget is too short: the first result needs 4 pairs"):
-        first_plan(parse([*BASE, "--b", "workers=5", "--budget", "60s"]))
-
-
-def test_what_has_nothing_to_be_compared_with_is_not_launched() -> None:
+def test_a_server_whose_other_side_is_unavailable_is_not_launched() -> None:
     sides = [
         [Server(name, 1, 1, 2048, 1000, gunicorn=version) for version in ("25.3.0", "27.0.1")]
         for name in ("eventlet", "sync")
     ]
-    groups = [Group(*(Cell(one, "fast", 1) for one in both)) for both in sides]
+    groups = [Group(*(Cell(server, "fast", 1) for server in servers)) for servers in sides]
     ((a, b), _) = sides
     why = "no such class"
     assert with_other_side(groups, {b.variant: why}) == {a.variant: why, b.variant: why}
     assert with_other_side(groups, {}) == {}
 
 
-def test_the_order_within_a_pair_is_drawn_anew() -> None:
+def test_the_order_within_a_pair_is_random() -> None:
     plan, _ = first_plan(parse([*BASE, "--b", "workers=5", "--seed", "1"]))
     groups = CompareRequest.of(plan).groups
-    first = [next_pairs(plan, groups, number)[0].server.name[0] for number in range(1, 41)]
-    assert 10 <= first.count("A") <= 30
-    assert first == [next_pairs(plan, groups, number)[0].server.name[0] for number in range(1, 41)]
 
+    def first_sides() -> list[str]:
+        return [next_pairs(plan, groups, number)[0].server.name[0] for number in range(1, 41)]
 
-def test_sides_that_do_not_differ_start_nothing() -> None:
-    with pytest.raises(UsageError, match="A and B are the same"):
-        first_plan(parse([*BASE, "--a", "workers=4", "--b", "workers=4"]))
-
-
-def test_without_sides_there_is_nothing_to_compare() -> None:
-    with pytest.raises(UsageError, match="compare needs CLASSES, LEVELS and what differs"):
-        first_plan(parse([*BASE]))
+    assert 10 <= first_sides().count("A") <= 30
+    assert first_sides() == first_sides()
 
 
 @pytest.mark.parametrize(
-    ("words", "why"),
-    [(("snyc", "8"), "did you mean sync"), (("sync", "eight"), "'eight' is not a whole number")],
+    ("arguments", "why"),
+    [
+        (
+            (*BASE, "--b", "workers=5", "--budget", "60s"),
+            "--budget is too short: the first result needs 4 pairs",
+        ),
+        ((*BASE, "--a", "workers=4", "--b", "workers=4"), "A and B are the same"),
+        (BASE, "compare needs CLASSES, LEVELS and what differs"),
+        (("compare", "snyc", "8", "--b", "workers=5"), "did you mean sync"),
+        (("compare", "sync", "eight", "--b", "workers=5"), "'eight' is not a whole number"),
+    ],
 )
-def test_a_mistyped_class_is_no_run(words: tuple[str, str], why: str) -> None:
+def test_an_invalid_comparison_is_refused(arguments: tuple[str, ...], why: str) -> None:
     with pytest.raises(UsageError, match=why):
-        first_plan(parse(["compare", *words, "--b", "workers=5"]))
+        first_plan(parse([*arguments]))
 
 
 def test_no_two_groups_have_the_same_name() -> None:
-    words = ("--workers", "2,4", "--keepalive", "off,on", "--sleep", "0.1", "--b", "threads=8")
-    plan, _ = first_plan(parse([*BASE, *words]))
+    arguments = ("--workers", "2,4", "--keepalive", "off,on", "--sleep", "0.1", "--b", "threads=8")
+    plan, _ = first_plan(parse([*BASE, *arguments]))
     groups = CompareRequest.of(plan).groups
     names = [
-        text(GroupChanges(group, (), (), (), (), said).name)
-        for group, said in zip(groups, settings_apart(groups), strict=True)
+        text(GroupChanges(group, (), (), (), (), settings).name)
+        for group, settings in zip(groups, settings_apart(groups), strict=True)
     ]
     assert len(names) == len(set(names)) == 16
     assert "gthread (4 workers, keep-alive) at 8 connections" in names

@@ -1,4 +1,4 @@
-"""How the response times of a launch are distributed, by what its load tool told."""
+"""The distribution of response times of a launch, from what its load tool reports."""
 
 from __future__ import annotations
 
@@ -39,35 +39,36 @@ def timing(end_s: float | None, cause: str | None = None) -> Timing:
     return Timing(0.0, 0.0, end_s, end_s, 200, cause)
 
 
-def said(monkeypatch: pytest.MonkeyPatch, **words: Any) -> None:
-    found = Measurement(**{"requests": 100, "failed": 0, "errors": {}, "duration_s": 1.0,
-                           "rps": 100.0, "response": Summary(), **words})  # fmt: skip
-    monkeypatch.setattr(document, "measurement_of", lambda *_: found)
+def report_times(monkeypatch: pytest.MonkeyPatch, **values: Any) -> None:
+    measurement = Measurement(**{"requests": 100, "failed": 0, "errors": {}, "duration_s": 1.0,
+                                 "rps": 100.0, "response": Summary(), **values})  # fmt: skip
+    monkeypatch.setattr(document, "measurement_of", lambda *_: measurement)
 
 
-def test_every_success_counts_and_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    good = [timing(n / 100) for n in range(1, 201)]
-    bad = [timing(99.0, "timeout"), timing(None, "reset")]
-    said(monkeypatch, timings=(*bad, *reversed(good)), failed=2)
-    found = curve(RUN, CELL)
-    assert found[50.0] == pytest.approx(1.0, abs=0.01)
-    assert found[99.0] == pytest.approx(1.98, abs=0.01)
-    assert 99.9 not in found  # of 200 requests nobody knows it
-    assert list(found.values()) == sorted(found.values())
+def test_only_successes_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    successes = [timing(n / 100) for n in range(1, 201)]
+    failures = [timing(99.0, "timeout"), timing(None, "reset")]
+    report_times(monkeypatch, timings=(*failures, *reversed(successes)), failed=2)
+    quantiles = curve(RUN, CELL)
+    assert quantiles[50.0] == pytest.approx(1.0, abs=0.01)
+    assert quantiles[99.0] == pytest.approx(1.98, abs=0.01)
+    assert 99.9 not in quantiles  # 200 requests are too few for it
+    assert list(quantiles.values()) == sorted(quantiles.values())
 
 
-def test_what_the_load_tool_tells_one_by_one_or_else_its_quantiles(
+def test_single_times_are_used_or_else_the_tools_quantiles(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    said(monkeypatch, responses_s=(0.3, 0.1, 0.2, 0.4))
+    report_times(monkeypatch, responses_s=(0.3, 0.1, 0.2, 0.4))
     assert set(curve(RUN, CELL)) == {1.0, *map(float, range(5, 76, 5))}
-    said(monkeypatch, responses_s=(0.3, 0.1, 0.2, 0.4), failed=1)  # whose is not told
+    # It is unknown which of the times is that of the failure
+    report_times(monkeypatch, responses_s=(0.3, 0.1, 0.2, 0.4), failed=1)
     assert curve(RUN, CELL) == {50.0: 0.5, 99.0: 2.0}
-    said(monkeypatch, percentiles_s={10.0: 0.1, 20.0: 0.2})
+    report_times(monkeypatch, percentiles_s={10.0: 0.1, 20.0: 0.2})
     assert curve(RUN, CELL) == {10.0: 0.1, 20.0: 0.2}
-    said(monkeypatch, percentiles_s={10.0: 0.1, 20.0: 0.2}, failed=1)
+    report_times(monkeypatch, percentiles_s={10.0: 0.1, 20.0: 0.2}, failed=1)
     assert curve(RUN, CELL) == {50.0: 0.5, 99.0: 2.0}
-    said(monkeypatch)
+    report_times(monkeypatch)
     assert curve(RUN, CELL) == {50.0: 0.5, 99.0: 2.0}
 
     def damaged(*_: object) -> Measurement:
@@ -77,6 +78,6 @@ def test_what_the_load_tool_tells_one_by_one_or_else_its_quantiles(
     assert curve(RUN, CELL) == {50.0: 0.5, 99.0: 2.0}
 
 
-def test_the_mean_of_launches_where_all_have_a_point() -> None:
+def test_the_mean_curve_has_points_that_all_launches_have() -> None:
     assert mean_curve([{50.0: 1.0, 99.0: 4.0}, {50.0: 3.0}]) == {50.0: 2.0}
     assert mean_curve([]) == {}

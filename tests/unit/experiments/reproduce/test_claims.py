@@ -1,4 +1,4 @@
-"""How a claim is judged: by cells made by hand."""
+"""How a claim is judged, on constructed cells."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ DOUBLES = ClaimTest(
 
 
 @pytest.mark.parametrize(
-    ("after", "expected", "words"),
+    ("after", "expected", "phrase"),
     [
         ([7.9, 8.0, 8.1], ClaimHeld, "after over before: 2.00 (1.94 to 2.06)"),
         ([4.0, 4.0, 4.1], ClaimNotShown, "after over before: 1.01 (0.97 to 1.04)"),
@@ -69,10 +69,10 @@ DOUBLES = ClaimTest(
         ([0.0, 0.0], ClaimNotShown, "no measured value is above 0"),
     ],
 )
-def test_a_ratio_is_judged_by_its_interval(after: list[float], expected: type, words: str) -> None:
+def test_a_ratio_is_judged_by_its_interval(after: list[float], expected: type, phrase: str) -> None:
     judged = judge(claim(DOUBLES), measured(after=after, before=[4.0, 4.0, 4.0]))
     assert type(judged) is expected
-    assert words in str(judged)
+    assert phrase in str(judged)
     assert judged.question == "7. It doubles."
 
 
@@ -87,7 +87,7 @@ def test_a_figure_measured_with_a_stand_in_names_it() -> None:
     assert [row[0] for row in table.rows] == ["after, on a X-compatible server", "before"]
 
 
-def test_a_range_without_an_end_is_said_in_words() -> None:
+def test_a_range_without_an_end_has_its_own_wording() -> None:
     at_least = ClaimTest(
         says="after over before:", ratio=("after.rps", "before.rps"), between=(1.8, math.inf)
     )
@@ -95,19 +95,19 @@ def test_a_range_without_an_end_is_said_in_words() -> None:
     assert "inconclusive; it must be 1.8 or more" in str(judged)
 
 
-def test_a_claim_is_corrected_where_what_is_so_instead_is_shown() -> None:
-    alike = ClaimTest(says="again:", ratio=("after.rps", "before.rps"), between=(0.9, 1.1))
-    instead = Correction("It stays.", (alike,), "Nobody looked.")
+def test_a_claim_is_corrected_if_its_correction_is_shown() -> None:
+    unchanged = ClaimTest(says="again:", ratio=("after.rps", "before.rps"), between=(0.9, 1.1))
+    correction = Correction("It stays.", (unchanged,), "Nobody looked.")
     cells = measured(after=[4.0, 4.0, 4.1], before=[4.0, 4.0, 4.0])
-    judged = judge(claim(DOUBLES, instead=instead), cells)
+    judged = judge(claim(DOUBLES, instead=correction), cells)
     assert isinstance(judged, ClaimCorrected)
     assert str(judged).startswith("Corrected: It stays. Nobody looked. (after over before: 1.01")
     undecided = measured(after=[4.0, 4.0, 5.2], before=[4.0, 4.0, 4.0])
-    judged = judge(claim(DOUBLES, instead=instead), undecided)
+    judged = judge(claim(DOUBLES, instead=correction), undecided)
     assert isinstance(judged, ClaimNotShown)
 
 
-def test_a_value_is_judged_by_that_of_every_launch() -> None:
+def test_a_value_must_hold_in_every_launch() -> None:
     quick = ClaimTest(says="it serves", value="cell.rps", between=(3, 5), original=3.96)
     assert str(judge(claim(quick), measured(cell=[3.9, 4.1]))) == (
         "Held: it serves 3.9 to 4.1, in the write-up 3.96."
@@ -122,17 +122,17 @@ def test_a_value_is_judged_by_that_of_every_launch() -> None:
     assert str(judged) == "Not shown: share: a division by zero."
 
 
-def test_words_and_conclusions() -> None:
+def test_claims_of_verdicts_and_conclusions() -> None:
     equal = ClaimTest(says="it is", value="cell.verdict", equals="saturated")
     assert str(judge(claim(equal), measured(cell=[4.0]))) == "Held: it is saturated."
-    shown = ClaimTest(says="a conclusion", part="part", shows=("it.is.so", "or.so"))
-    assert isinstance(judge(claim(shown), measured()), ClaimHeld)
-    assert isinstance(judge(claim(shown), measured(missing={"part": "no ab"})), ClaimNotShown)
-    hidden = ClaimTest(says="a conclusion", part="part", shows=("it.is.so",), lacks=("it.is.so",))
-    assert isinstance(judge(claim(hidden), measured()), ClaimNotShown)
+    concludes = ClaimTest(says="a conclusion", part="part", shows=("it.is.so", "or.so"))
+    assert isinstance(judge(claim(concludes), measured()), ClaimHeld)
+    assert isinstance(judge(claim(concludes), measured(missing={"part": "no ab"})), ClaimNotShown)
+    excludes = ClaimTest(says="a conclusion", part="part", shows=("it.is.so",), lacks=("it.is.so",))
+    assert isinstance(judge(claim(excludes), measured()), ClaimNotShown)
 
 
-def test_what_is_missing_is_the_reason() -> None:
+def test_missing_parts_and_cores_are_the_reason() -> None:
     missing = measured(missing={"part": "ab is not installed"}, after=[], before=[])
     assert str(judge(claim(DOUBLES), missing)) == "Not shown: ab is not installed."
     judged = judge(claim(DOUBLES, cores=5), measured(cores=2, after=[4.0] * 3, before=[4.0] * 3))

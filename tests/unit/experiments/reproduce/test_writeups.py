@@ -1,4 +1,4 @@
-"""The write-ups as data, and what a reproduction makes of runs that were made before."""
+"""The write-ups as data, and reproductions from existing runs."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ WRITE_UPS = write_ups()
 
 
 def classes_of(kind: type) -> set[str]:
-    """The names of all that are derived from it."""
-    return {name for each in kind.__subclasses__() for name in (each.__name__, *classes_of(each))}
+    """The names of all its subclasses."""
+    return {name for sub in kind.__subclasses__() for name in (sub.__name__, *classes_of(sub))}
 
 
 def test_each_conclusion_that_a_claim_looks_for_exists() -> None:
@@ -47,7 +47,7 @@ def test_each_conclusion_that_a_claim_looks_for_exists() -> None:
     assert codes <= classes_of(Finding)
 
 
-def test_each_claim_is_there_once() -> None:
+def test_each_claim_is_listed_once() -> None:
     numbers = [claim.number for writeup in WRITE_UPS.values() for claim in writeup.claim]
     assert numbers == list(range(1, 49))
 
@@ -74,12 +74,12 @@ def test_figures_are_of_cells_that_a_part_measures(writeup: WriteUp) -> None:
 @pytest.mark.parametrize("writeup", WRITE_UPS.values(), ids=list(WRITE_UPS))
 def test_parts_are_commands(writeup: WriteUp) -> None:
     for part in writeup.part:
-        full, quick = (parse(shlex.split(words)) for words in (part.command, part.quick))
+        full, quick = (parse(shlex.split(command)) for command in (part.command, part.quick))
         assert full.command == quick.command
         assert part.takes_s[1] <= part.takes_s[0]
 
 
-def test_corrections_have_tests_and_say_why() -> None:
+def test_corrections_have_tests_and_a_reason() -> None:
     claims = [claim for writeup in WRITE_UPS.values() for claim in writeup.claim]
     corrections = [claim.instead for claim in claims if claim.instead]
     assert corrections
@@ -123,7 +123,7 @@ CLIENT_CPU = {"generator_cores": 0.6, "server_cores": 0.2}
 def test_verdicts_follow_from_figures(
     writeup: str, number: int, cells: dict[str, dict[str, Any]], verdict: type
 ) -> None:
-    """Of three launches that measured the same."""
+    """From three launches with the same figures."""
     measured = MeasuredParts(
         cells={name: MeasuredCell({}, (figures,) * 3) for name, figures in cells.items()},
         conclusions={},
@@ -141,7 +141,7 @@ def test_verdicts_follow_from_figures(
         ({"LimitsOfSteps", "CpuLimit", "UnknownLimit"}, ClaimNotShown),
     ],
 )
-def test_a_step_without_a_known_limit_leaves_the_monitor_unproved(
+def test_a_step_with_an_unknown_limit_leaves_the_claim_not_shown(
     codes: set[str], verdict: type
 ) -> None:
     measured = MeasuredParts(cells={}, conclusions={"steps": codes}, missing={}, parts={})
@@ -149,7 +149,7 @@ def test_a_step_without_a_known_limit_leaves_the_monitor_unproved(
     assert type(judge(claim, measured)) is verdict
 
 
-def test_without_a_name_it_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_name_the_write_ups_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce"]) == 0
     out = capsys.readouterr().out
     assert out.strip() == overview().strip()
@@ -157,29 +157,31 @@ def test_without_a_name_it_says_what_there_is(capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize(
-    ("words", "why"),
+    ("arguments", "why"),
     [
         (["nothing"], "no write-up 'nothing': name ab, generators, locust, million, ladder or all"),
         (["million", "--from", "bottleneck"], "has no cell that million needs"),
         (["million", "--from", "not-there"], "is not a run"),
     ],
 )
-def test_mistakes_are_told_and_start_nothing(
-    words: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_invalid_arguments_start_nothing(
+    arguments: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = [str(recorded(word)) if word == "bottleneck" else word for word in words]
-    assert main(["reproduce", *words, "--out", str(tmp_path)]) == 2
+    arguments = [
+        str(recorded(argument)) if argument == "bottleneck" else argument for argument in arguments
+    ]
+    assert main(["reproduce", *arguments, "--out", str(tmp_path)]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert why in err
     assert not list(tmp_path.iterdir())
 
 
-def test_a_run_that_was_made_is_not_made_again(
+def test_an_existing_run_is_not_made_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = str(recorded("limits"))
-    assert main(["reproduce", "million", "--from", made, "--out", str(tmp_path)]) == 0
+    existing_run = str(recorded("limits"))
+    assert main(["reproduce", "million", "--from", existing_run, "--out", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert "31. 100 requests take a synchronous client" in out
     assert "Not shown: the cell sync100 was not measured" in out

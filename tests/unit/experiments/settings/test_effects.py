@@ -1,5 +1,5 @@
-"""What each class does with its settings, by recorded launches of seven classes under four versions
-of Gunicorn; and which lines of ten Gunicorn files do nothing."""
+"""What each class does with its settings, from recorded launches of seven classes under four
+versions of Gunicorn, and which lines of ten Gunicorn files have no effect."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FILES = Path(__file__).resolve().parents[3] / "data" / "gunicorn_files"
 VERSIONS = ("23.0.0", "25.3.0", "26.2.0", "27.0.1")
 USUAL = "25.3.0"
 MISSING = {("asgi", "23.0.0"), ("eventlet", "26.2.0"), ("eventlet", "27.0.1")}
-# Beside what a class ignores, which stands in its row
+# In addition to the settings it ignores, which its row lists
 CHANGES = {
     "sync": {"threads", "sendfile"},
     "gthread": {"worker_connections", "timeout", "sendfile"},
@@ -49,42 +49,45 @@ CHANGES = {
 
 
 @cache
-def every() -> Mapping[tuple[str, str], ClassExamined]:
-    found = examined_classes(run_store.load(recorded("settings")))
-    return {(one.worker_class, one.version): one for one in found}
+def examined() -> Mapping[tuple[str, str], ClassExamined]:
+    """By worker class and version of Gunicorn."""
+    classes = examined_classes(run_store.load(recorded("settings")))
+    return {(result.worker_class, result.version): result for result in classes}
 
 
 def effect(name: str, worker_class: str, version: str = USUAL) -> Effect:
-    return every()[worker_class, version].effects[name]
+    return examined()[worker_class, version].effects[name]
 
 
-def with_word(word: str, worker_class: str, version: str = USUAL) -> set[str]:
-    found = every()[worker_class, version].effects
-    return {name for name, one in found.items() if one.word == word}
+def settings_with(word: str, worker_class: str, version: str = USUAL) -> set[str]:
+    effects = examined()[worker_class, version].effects
+    return {name for name, effect in effects.items() if effect.word == word}
 
 
 def test_each_class_was_examined_where_it_exists() -> None:
-    assert set(every()) == {(one, its) for one in CLASSES for its in VERSIONS} - MISSING
-    assert not any(one.missing for one in every().values())
+    assert (
+        set(examined()) == {(name, version) for name in CLASSES for version in VERSIONS} - MISSING
+    )
+    assert not any(result.missing for result in examined().values())
 
 
 @pytest.mark.parametrize("worker_class", CLASSES)
-def test_what_a_class_ignores(worker_class: str) -> None:
-    # With several threads sync is another class
+def test_settings_that_a_class_ignores_or_changes(worker_class: str) -> None:
+    # With several threads sync becomes gthread
     ignores = {*class_named(worker_class).ignores} - {"threads" if worker_class == "sync" else ""}
-    assert with_word("ignored", worker_class) == ignores
-    assert with_word("changes", worker_class) == CHANGES.get(worker_class, set())
-    assert with_word("clamped", worker_class) == ({"backlog"} - {*ignores})
+    assert settings_with("ignored", worker_class) == ignores
+    assert settings_with("changes", worker_class) == CHANGES.get(worker_class, set())
+    assert settings_with("clamped", worker_class) == ({"backlog"} - {*ignores})
 
 
 @pytest.mark.parametrize("version", VERSIONS[2:])
-def test_what_later_versions_heed(version: str) -> None:
+def test_settings_that_later_versions_honour(version: str) -> None:
     row = class_named("asgi")
     heeded = {name for name, since in row.heeds_from.items() if version >= since}
-    assert with_word("ignored", "asgi", version) == {*row.ignores} - heeded
+    assert settings_with("ignored", "asgi", version) == {*row.ignores} - heeded
 
 
-def test_what_differs_between_versions() -> None:
+def test_effects_that_differ_between_versions() -> None:
     codes = {
         (name, worker_class): tuple(
             effect(name, worker_class, version).code
@@ -104,8 +107,10 @@ def test_what_differs_between_versions() -> None:
         assert effect("lingering", "sync", version).values["held_s"] == pytest.approx(2.0, abs=0.5)
 
 
-def test_what_happens_to_those_who_are_there() -> None:
-    wedged = {key for key, one in every().items() if one.effects["crowd"].code == "crowd.wedged"}
+def test_effects_on_open_connections() -> None:
+    wedged = {
+        key for key, result in examined().items() if result.effects["crowd"].code == "crowd.wedged"
+    }
     assert wedged == {("gthread", "23.0.0")}
     codes = {name: effect("under_way", name).code for name in CLASSES}
     cut = {name for name, code in codes.items() if code == "under_way.cut"}
@@ -115,12 +120,12 @@ def test_what_happens_to_those_who_are_there() -> None:
     assert changed == {"uvicorn"}
 
 
-def test_how_exactly() -> None:
+def test_effects_of_single_classes() -> None:
     assert effect("max_requests", "sync").code == "max_requests"
     assert effect("max_requests", "gevent").code == "max_requests.overrun"
     assert effect("timeout", "sync").code == effect("timeout", "tornado").code == "timeout.both"
     assert effect("timeout", "gevent").code == "timeout.blocked"
-    # gthread looks once a second
+    # gthread checks once a second
     assert 2.9 < effect("keepalive", "gthread").values["closed_s"] < 4.5
     assert effect("keepalive", "gevent").values["closed_s"] == pytest.approx(3.0, abs=0.5)
     assert effect("forwarded_allow_ips", "sync").code == "forwarded.scheme"
@@ -128,17 +133,16 @@ def test_how_exactly() -> None:
     assert effect("worker_connections", "gthread").code == "worker_connections.accepts.ends"
 
 
-def test_a_launch_that_is_missing_proves_nothing() -> None:
+def test_without_launches_there_are_no_effects() -> None:
     assert effects({}) == {}
-    found = every()["sync", USUAL]
-    assert set(found.effects) == set(SETTINGS)
+    assert set(examined()["sync", USUAL].effects) == set(SETTINGS)
 
 
 def test_each_effect_has_a_sentence() -> None:
-    for one in every().values():
-        for found in one.effects.values():
-            assert found.observation
-            assert "None" not in found.observation
+    for result in examined().values():
+        for effect in result.effects.values():
+            assert effect.observation
+            assert "None" not in effect.observation
 
 
 # --- ten files ------------------------------------------------------------------------------------
@@ -166,7 +170,7 @@ IGNORED = {
 }
 
 
-# Told of, too: they change something else than they seem to
+# Marked, too: they change something other than it seems
 OTHERS = {
     "02_cores": {"worker_connections"},
     "06_asgi": {"graceful_timeout"},
@@ -175,53 +179,63 @@ OTHERS = {
 }
 
 
-def test_all_files_are_known() -> None:
+def test_every_file_has_an_expectation() -> None:
     assert {path.stem for path in FILES.glob("*.py")} == set(IGNORED)
 
 
 def report_on(path: Path, left_out: tuple[str, ...] = ()) -> tuple[str, Document]:
-    """The worker class of a file, and what is told of it. `left_out`: by --quick."""
+    """The worker class of a file and its document. `left_out`: settings that --quick omits."""
     worker_class, lines = class_of(settings_of(names_of(str(path)))), lines_of(path)
     named = {line.name for line in lines if line.sets}.difference(left_out)
-    settings = tuple(one for one in SETTINGS if one in named)
+    settings = tuple(name for name in SETTINGS if name in named)
     values = {
         name: value for name, value in settings_of(names_of(str(path))).items() if name in settings
     }
     run = run_store.load(recorded("settings"))
-    its = make_settings()
-    more = {"strange": strange(lines, its)}
-    more["unset"] = tuple(one.name for one in lines if not one.sets and one.name in its)
-    request = codec.plain(SettingsRequest(settings, str(path), lines, left_out, values, **more))
+    known_settings = make_settings()
+    extra = {"strange": strange(lines, known_settings)}
+    extra["unset"] = tuple(
+        line.name for line in lines if not line.sets and line.name in known_settings
+    )
+    request = codec.plain(SettingsRequest(settings, str(path), lines, left_out, values, **extra))
     return worker_class, document(replace(run, plan=replace(run.plan, details=request)))
 
 
 def linted(path: Path, left_out: tuple[str, ...] = ()) -> tuple[str, list[Finding]]:
-    """The worker class of a file, and what is told of its lines."""
-    worker_class, shown = report_on(path, left_out)
+    """The worker class of a file, and the findings on its lines."""
+    worker_class, report = report_on(path, left_out)
     return worker_class, [
-        one
-        for one in shown.findings
-        if not isinstance(one, LineMarked | NothingIgnored)
-        or (one.worker_class, one.version) == (worker_class, USUAL)
+        finding
+        for finding in report.findings
+        if not isinstance(finding, LineMarked | NothingIgnored)
+        or (finding.worker_class, finding.version) == (worker_class, USUAL)
     ]
 
 
 @pytest.mark.parametrize("name", IGNORED)
 def test_each_ignored_line_is_named_and_no_honoured_one(name: str) -> None:
     path = FILES / f"{name}.py"
-    _, found = linted(path)
-    told = {one.setting: one.word for one in found if isinstance(one, LineMarked)}
-    assert {setting for setting, word in told.items() if word == "ignored"} == IGNORED[name]
-    assert not any(isinstance(one, UnknownName) for one in found)
-    others = {setting for setting, word in told.items() if word != "ignored"}
+    _, findings = linted(path)
+    words = {
+        finding.setting: finding.word for finding in findings if isinstance(finding, LineMarked)
+    }
+    assert {setting for setting, word in words.items() if word == "ignored"} == IGNORED[name]
+    assert not any(isinstance(finding, UnknownName) for finding in findings)
+    others = {setting for setting, word in words.items() if word != "ignored"}
     assert others == OTHERS.get(name, set())
     source = path.read_text().splitlines()
     for line in lines_of(path):
         assert line.name in source[line.number - 1]
 
 
+def conf(directory: Path, text: str) -> Path:
+    path = directory / "gunicorn.conf.py"
+    path.write_text(text)
+    return path
+
+
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "kinds"),
     [
         ("threads = 1\nbacklog = 512\nsendfile = False\n", [NothingIgnored]),
         ("worker_class = 'gevent'\npreload_app = False\n", [NothingIgnored]),
@@ -230,17 +244,14 @@ def test_each_ignored_line_is_named_and_no_honoured_one(name: str) -> None:
         ("keepalive = 5\nworkers = 3\n", [LineMarked]),
     ],
 )
-def test_what_a_line_sets_as_it_is_anyway_is_not_told(
-    text: str, told: list[type[Finding]], tmp_path: Path
+def test_ineffective_lines_are_marked_unless_they_set_the_default(
+    text: str, kinds: list[type[Finding]], tmp_path: Path
 ) -> None:
-    path = tmp_path / "gunicorn.conf.py"
-    path.write_text(text)
-    assert list(map(type, linted(path)[1])) == told
+    assert list(map(type, linted(conf(tmp_path, text))[1])) == kinds
 
 
-def test_a_name_that_is_no_setting_is_told(tmp_path: Path) -> None:
-    path = tmp_path / "gunicorn.conf.py"
-    path.write_text("workers = 3\nkeep_alive = 5\nsecret = 1\n")
+def test_an_unknown_name_is_reported(tmp_path: Path) -> None:
+    path = conf(tmp_path, "workers = 3\nkeep_alive = 5\nsecret = 1\n")
     mistyped, unused, none = linted(path)[1]
     assert text(mistyped).startswith("line 2: keep_alive is not a Gunicorn setting")
     assert text(mistyped).endswith("did you mean keepalive?")
@@ -249,12 +260,12 @@ def test_a_name_that_is_no_setting_is_told(tmp_path: Path) -> None:
     assert none.scope == ""
 
 
-def test_what_sets_nothing_or_names_a_file_is_told(tmp_path: Path) -> None:
-    path = tmp_path / "gunicorn.conf.py"
-    path.write_text("bind = '[::]:80'\nthreads: 4\naccesslog = 'stdout'\nkeepalive = 5\n")
-    worker_class, shown = report_on(path)
+def test_annotations_and_stream_names_are_reported(tmp_path: Path) -> None:
+    source = "bind = '[::]:80'\nthreads: 4\naccesslog = 'stdout'\nkeepalive = 5\n"
+    path = conf(tmp_path, source)
+    worker_class, report = report_on(path)
     assert worker_class == "sync"
-    annotation, stream, *_ = (text(one) for one in shown.findings)
+    annotation, stream, *_ = (text(finding) for finding in report.findings)
     assert annotation == (
         "line 2: threads: 4 sets nothing, since it is an annotation: write threads = 4"
     )
@@ -263,7 +274,7 @@ def test_what_sets_nothing_or_names_a_file_is_told(tmp_path: Path) -> None:
         (typed, *_) = report_on(path)[1].findings
         assert str(typed).endswith("write threads = VALUE")
     assert stream.startswith("line 3: accesslog = 'stdout' writes to a file of that name")
-    effects = {name: effect for _, name, _, effect in shown.tables[0].rows}
+    effects = {name: effect for _, name, _, effect in report.tables[0].rows}
     assert list(effects) == ["bind", "threads", "accesslog", "keepalive"]
     assert effects["bind"] == "the same for every class"
     assert effects["threads"] == "sets nothing"
@@ -282,24 +293,19 @@ def test_what_sets_nothing_or_names_a_file_is_told(tmp_path: Path) -> None:
 def test_a_worker_class_is_reported_with_the_class_it_selects(
     tmp_path: Path, lines: str, effect: str
 ) -> None:
-    path = tmp_path / "gunicorn.conf.py"
-    path.write_text(f"{lines}\n")
-    worker_class, shown = report_on(path)
+    worker_class, report = report_on(conf(tmp_path, f"{lines}\n"))
     title = f"The settings of the file, {worker_class}"
-    rows = next(table.rows for table in shown.tables if table.title.startswith(title))
+    rows = next(table.rows for table in report.tables if table.title.startswith(title))
     assert [row[3] for row in rows if row[1] == "worker_class"] == [effect]
 
 
-def test_what_is_clamped_is_told_with_its_limit(tmp_path: Path) -> None:
-    path = tmp_path / "gunicorn.conf.py"
-    path.write_text("backlog = 1000000\n")
-    (found,) = linted(path)[1]
-    assert "is clamped by sync (Gunicorn 25.3.0), to 4096: " in text(found)
+def test_a_clamped_value_is_reported_with_its_limit(tmp_path: Path) -> None:
+    (finding,) = linted(conf(tmp_path, "backlog = 1000000\n"))[1]
+    assert "is clamped by sync (Gunicorn 25.3.0), to 4096: " in text(finding)
 
 
-def test_what_was_left_out_is_not_called_heeded(tmp_path: Path) -> None:
-    path = tmp_path / "gunicorn.conf.py"
-    path.write_text("keepalive = 5\nworkers = 3\n")
-    (found,) = linted(path, left_out=("keepalive",))[1]
-    assert isinstance(found, NothingIgnored)
-    assert found.scope == EXAMINED_SCOPE
+def test_a_setting_that_was_left_out_is_not_called_honoured(tmp_path: Path) -> None:
+    path = conf(tmp_path, "keepalive = 5\nworkers = 3\n")
+    (finding,) = linted(path, left_out=("keepalive",))[1]
+    assert isinstance(finding, NothingIgnored)
+    assert finding.scope == EXAMINED_SCOPE

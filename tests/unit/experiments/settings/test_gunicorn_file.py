@@ -58,18 +58,18 @@ SETTINGS = ("keepalive", "preload_app", "reload", "statsd_host", "statsd_prefix"
     [
         ("keep_alive = 5\n", {"keep_alive": "keepalive"}),
         ("preload = True\n", {"preload": "preload_app"}),  # and not reload
-        ("statsd = 'a:1'\n", {"statsd": ""}),  # of two that begin so
+        ("statsd = 'a:1'\n", {"statsd": ""}),  # two settings begin like this
         ("def on_startting(server): ...\n", {"on_startting": ""}),
         ("cores = 4\nworkers = cores * 2\n", {}),
         ("_port = 80\n", {}),
         ("import os\nfrom a import b\nworkers = 1\n", {}),
     ],
 )
-def test_names_that_mean_nothing(tmp_path: Path, text: str, names: dict[str, str]) -> None:
+def test_unknown_names(tmp_path: Path, text: str, names: dict[str, str]) -> None:
     assert strange(read(tmp_path, text), SETTINGS) == names
 
 
-def test_what_is_set_under_a_condition_is_set(tmp_path: Path) -> None:
+def test_names_set_in_compound_statements_are_set(tmp_path: Path) -> None:
     text = """
 if STAGE:
     workers = 8
@@ -92,7 +92,7 @@ for threads, _ in ():
     )
 
 
-def test_names_within_functions_are_nothing_to_gunicorn(tmp_path: Path) -> None:
+def test_names_within_functions_and_classes_are_no_settings(tmp_path: Path) -> None:
     text = "def post_fork(server, worker):\n    timeout = 3\nclass A:\n    workers = 1\n"
     assert [line.name for line in read(tmp_path, text)] == ["post_fork"]
 
@@ -101,7 +101,7 @@ def test_names_within_functions_are_nothing_to_gunicorn(tmp_path: Path) -> None:
     ("text", "why"),
     [("workers = = 1\n", "line 1: invalid syntax"), ("a\0b", "source code")],
 )
-def test_no_python_is_one_sentence(tmp_path: Path, text: str, why: str) -> None:
+def test_a_file_that_is_no_python_is_refused(tmp_path: Path, text: str, why: str) -> None:
     with pytest.raises(UsageError, match="cannot be read as a Gunicorn file") as error:
         read(tmp_path, text)
     assert why in str(error.value)
@@ -121,5 +121,5 @@ def test_no_python_is_one_sentence(tmp_path: Path, text: str, why: str) -> None:
         ({"worker_class": "shop.workers.Own"}, "shop.workers.Own"),
     ],
 )
-def test_the_class_a_file_is_for(settings: dict[str, object], name: str) -> None:
+def test_the_worker_class_of_a_file(settings: dict[str, object], name: str) -> None:
     assert class_of(settings) == name

@@ -1,4 +1,4 @@
-"""Which worker gets a signal, to see whether its hook is called, and until when that is awaited."""
+"""Which worker gets a signal to test its hook, and how long the hook is awaited."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from workerlab.experiments.settings.launches.common import _hooks
 
 
 class SlowSite:
-    """On a machine so slow that a worker that got a signal calls its hook, leaves and is replaced
-    each only after a long while. `hooks`: those that its class heeds."""
+    """A slow machine: a worker that got a signal calls its hook, leaves and is replaced one step at
+    a time. `hooks`: those that its class honours."""
 
     def __init__(self, *hooks: str, stop_s: float | None = 1.0) -> None:
         self.hooks, self.stop_s = hooks, stop_s
-        self.pids = [32_767, 12]  # the older first: numbers begin anew
+        self.pids = [32_767, 12]  # the older first: pids have wrapped around
         self.sent: list[tuple[int, int]] = []
         self._called: list[list[str]] = []
 
@@ -57,12 +57,12 @@ def test_no_worker_gets_a_second_signal(monkeypatch: pytest.MonkeyPatch) -> None
     assert site.sent == [(32_767, signal.SIGINT), (12, signal.SIGABRT)]
 
 
-def test_a_hook_that_is_called_late_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hook_that_is_called_late_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
     site = SlowSite("worker_int", "worker_abort")
     assert hooks_of(site, monkeypatch) == ["worker_abort", "worker_int"]
 
 
-def test_of_a_server_that_had_to_be_killed_nobody_knows_its_last_hook(
+def test_a_server_that_had_to_be_killed_is_inconclusive(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with pytest.raises(ValueError, match="did not end in time"):

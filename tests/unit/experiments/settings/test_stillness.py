@@ -1,4 +1,4 @@
-"""What was timed while the machine stood still is timed again, or nothing is said of it."""
+"""What was timed while the machine stalled is timed again, or inconclusive."""
 
 from __future__ import annotations
 
@@ -24,28 +24,26 @@ from workerlab.experiments.settings.site import (
 from workerlab.model import App, Cell, Plan, Server
 from workerlab.plan import trials
 
-
-def still(*gaps_s: float) -> Iterator[float]:
-    yield from gaps_s
+SERVER = Server("sync", 1, 1, 0, 0, app=App("inspected:wsgi"))
 
 
-def test_it_is_measured_again_where_all_stood_still() -> None:
-    gaps, outcomes = still(2.5, MIN_STALL_S, 0.01), iter("abc")
+def test_a_measurement_during_a_stall_is_repeated() -> None:
+    gaps, outcomes = iter((2.5, MIN_STALL_S, 0.01)), iter("abc")
     assert repeat_if_stalled(lambda: next(outcomes), lambda _: next(gaps)) == "c"
 
 
-def test_what_a_pause_cannot_change_is_so_at_once() -> None:
+def test_an_outcome_that_no_stall_can_change_is_accepted() -> None:
     outcomes = iter("abc")
-    found = repeat_if_stalled(lambda: next(outcomes), lambda _: 2.5, lambda one: one == "b")
-    assert found == "b"
+    outcome = repeat_if_stalled(lambda: next(outcomes), lambda _: 2.5, lambda value: value == "b")
+    assert outcome == "b"
 
 
-def test_nothing_is_said_where_it_always_stood_still() -> None:
+def test_repeated_stalls_are_an_error() -> None:
     with pytest.raises(MachineStalled, match="stalled in every attempt"):
         repeat_if_stalled(lambda: 1, lambda _: 2.5)
 
 
-def test_a_gap_is_seen_before_and_after_its_thread_has_noted_it() -> None:
+def test_a_gap_counts_before_and_after_its_thread_ticks() -> None:
     detector = StallDetector()
     detector.tick(100.0)
     detector.tick(100.05)
@@ -55,29 +53,28 @@ def test_a_gap_is_seen_before_and_after_its_thread_has_noted_it() -> None:
     assert detector.longest_s(102.06, 102.1) == pytest.approx(0.05)
 
 
-def test_a_launch_during_which_it_stood_still_is_made_again(
+def test_a_launch_during_a_stall_is_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[Site] = []
+    sites: list[Site] = []
 
     def look(_: ParallelLaunches, site: Site, launch: SettingLaunch) -> None:
-        made.append(site)
-        if len(made) < 3:
+        sites.append(site)
+        if len(sites) < 3:
             raise MachineStalled
 
     monkeypatch.setattr(launching.ParallelLaunches, "_look", look)
-    server = Server("sync", 1, 1, 0, 0, app=App("inspected:wsgi"))
-    cell = Cell(server, "", 1, name="sync-stop")
+    cell = Cell(SERVER, "", 1, name="sync-stop")
     plan = Plan("settings", (cell,), 1, 1, 0, "python", None, {}, ())
-    (planned,) = trials(plan)
-    assert ParallelLaunches(tmp_path, plan).make(planned, lambda _: None).fault is None
-    assert len(made) == len(set(made)) == 3
+    (trial,) = trials(plan)
+    assert ParallelLaunches(tmp_path, plan).make(trial, lambda _: None).fault is None
+    assert len(sites) == len(set(sites)) == 3
 
 
-def test_what_is_seen_of_a_server_that_was_ended_is_not_kept(
+def test_observations_of_a_cancelled_launch_are_not_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It gave no answer, and so it was not killed for being late."""
+    """A server that was ended is not killed for being late, which would look like a result."""
     ended = threading.Event()
 
     def look(_: Site) -> dict[str, bool]:
@@ -90,18 +87,16 @@ def test_what_is_seen_of_a_server_that_was_ended_is_not_kept(
         yield site
 
     monkeypatch.setattr(Site, "up", up)
-    server = Server("sync", 1, 1, 0, 0, app=App("inspected:wsgi"))
-    site = Site(server, "", "", tmp_path, tmp_path / "site", lambda _: {}, ended)
+    site = Site(SERVER, "", "", tmp_path, tmp_path / "site", lambda _: {}, ended)
     plan = Plan("settings", (), 1, 1, 0, "python", None, {}, ())
     with site.statsd, pytest.raises(LaunchCancelled):
         ParallelLaunches(tmp_path, plan)._look(site, SettingLaunch("stop", lambda _: {}, look, 1.0))
     assert list(site.directory.iterdir()) == []
 
 
-def test_a_connection_is_watched_on_after_a_pause_at_the_end(tmp_path: Path) -> None:
-    """Of those seconds the server had none in which it could close it."""
-    server = Server("sync", 1, 1, 0, 0, app=App("inspected:wsgi"))
-    site = Site(server, "", "", tmp_path, tmp_path, lambda _: {}, threading.Event())
+def test_a_connection_is_watched_longer_after_a_stall(tmp_path: Path) -> None:
+    """The server could not close it during the pause."""
+    site = Site(SERVER, "", "", tmp_path, tmp_path, lambda _: {}, threading.Event())
     site.stalls.longest_s = lambda since_s, now_s: 60.0  # type: ignore[method-assign]
     ours, theirs = socket.socketpair()
     with ours, theirs, site.statsd:
