@@ -1,4 +1,4 @@
-"""Timing accept(): whoever calls it, in whatever wrapping, and nothing else about the socket."""
+"""Timing accept(), whoever calls it and however the socket is wrapped."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_newest_connection_of_a_port_counts(listener: socket.socket) -> None
     assert accepted != first
 
 
-def test_a_failed_accept_is_none(listener: socket.socket) -> None:
+def test_a_failed_accept_is_not_noted(listener: socket.socket) -> None:
     accepted = timing(listener)
     listener.setblocking(False)
     with pytest.raises(BlockingIOError):
@@ -75,8 +75,8 @@ def test_a_failed_accept_is_none(listener: socket.socket) -> None:
     assert accepted == {}
 
 
-def test_whoever_holds_the_socket_already_is_timed(listener: socket.socket) -> None:
-    """An accept that was looked up before, and the event loop's."""
+def test_existing_holders_of_the_socket_are_timed(listener: socket.socket) -> None:
+    """An accept method that was looked up before, and the event loop."""
     accept, number = listener.accept, listener.fileno()
     accepted = timing(listener)
     assert listener.fileno() == number
@@ -85,18 +85,18 @@ def test_whoever_holds_the_socket_already_is_timed(listener: socket.socket) -> N
     assert len(accepted) == 1
 
     async def serve() -> None:
-        seen = asyncio.Event()
-        server = await asyncio.start_server(lambda *_: seen.set(), sock=listener)
+        served = asyncio.Event()
+        server = await asyncio.start_server(lambda *_: served.set(), sock=listener)
         async with server:
             with connected(listener):
-                await asyncio.wait_for(seen.wait(), 10)
+                await asyncio.wait_for(served.wait(), 10)
 
     asyncio.run(serve())
     assert len(accepted) == 2
 
 
 class Wrapped:
-    """A socket in another object, under the name that one of the wrappers uses."""
+    """A socket inside another object, under an attribute that a wrapper uses."""
 
     def __init__(self, name: str, sock: Any) -> None:
         setattr(self, name, sock)
@@ -109,7 +109,7 @@ class Wrapped:
 
 
 @pytest.mark.parametrize("names", [["sock"], ["fd"], ["_sock"], ["sock", "fd"], ["fd", "sock"]])
-def test_a_wrapped_socket(listener: socket.socket, names: list[str]) -> None:
+def test_a_wrapped_socket_is_timed(listener: socket.socket, names: list[str]) -> None:
     outer: Any = listener
     for name in reversed(names):
         outer = Wrapped(name, outer)
@@ -121,7 +121,7 @@ def test_a_wrapped_socket(listener: socket.socket, names: list[str]) -> None:
 
 
 def test_a_socket_that_cannot_be_timed_serves_on(listener: socket.socket) -> None:
-    """A bare one, in C: its class cannot be exchanged."""
+    """The class of a bare C socket cannot be replaced."""
     bare = _socket.socket(fileno=listener.detach())
     accepted = timing(bare)
     try:
@@ -135,7 +135,7 @@ def test_a_socket_that_cannot_be_timed_serves_on(listener: socket.socket) -> Non
 
 
 @pytest.mark.parametrize("other", [None, object(), SimpleNamespace(family=socket.AF_INET)])
-def test_what_is_no_socket_is_left_alone(other: object) -> None:
+def test_other_objects_are_ignored(other: object) -> None:
     assert timing(other) == {}
 
 

@@ -1,4 +1,4 @@
-"""Which interface an app has, asked of real interpreters."""
+"""Which interface an app has, by real interpreters."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ ASGI = "async def app(scope, receive, send): ...\n"
         (f"import os; os.environ['STAGE']\n{ASGI}", "", "unknown"),
         (f"import os; os.environ['STAGE']\n{ASGI}", "raw_env = ['STAGE=test']", "asgi"),
         (f"import beside\n{WSGI}", "pythonpath = 'lib'", "wsgi"),
-        # What it starts does not hold up the answer
+        # A thread that the app starts does not delay the result
         (f"import threading, time; threading.Thread(target=time.sleep, args=(99,)).start()\n{WSGI}",
          "", "wsgi"),
     ],
 )  # fmt: skip
-def test_by_an_import(tmp_path: Path, source: str, config: str, kind: str) -> None:
+def test_app_kind_by_import(tmp_path: Path, source: str, config: str, kind: str) -> None:
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "beside.py").touch()
-    (tmp_path / "probe.py").write_text(source)  # as a module of the lab's own is called
+    (tmp_path / "probe.py").write_text(source)  # like a module of the lab
     (tmp_path / "gunicorn.conf.py").write_text(config)
-    its = interpreter(sys.executable, tmp_path, None)
+    python = interpreter(sys.executable, tmp_path, None)
     path = str(tmp_path / "gunicorn.conf.py") if config else None
-    assert app_kind(its, App("probe:app", chdir=str(tmp_path)), path) == kind
+    assert app_kind(python, App("probe:app", chdir=str(tmp_path)), path) == kind

@@ -1,4 +1,4 @@
-"""The probe of what requests compute, by itself: whose clock it reads, and what it leaves alone."""
+"""The probe of CPU per request: whose clock it reads, and what it leaves alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROUTES = [("GET", "/"), ("POST", "/"), ("GET", "/a%20b?x=1"), ("GET", "/%C3%A9")
 
 
 def burn(cpu_s: float = CPU_S) -> int:
-    """Nanoseconds of CPU that it has used: more than asked for, by what a busy machine adds."""
+    """Uses `cpu_s` of CPU, more on a busy machine, and returns the nanoseconds used."""
     began_ns = time.thread_time_ns()
     while time.thread_time_ns() < began_ns + cpu_s * 1e9:
         pass
@@ -58,12 +58,12 @@ def cpu_ns(span: Span) -> int:
 
 
 def wsgi(app: Callable[..., Any], handled: tuple[object, ...] = (), **environ: Any) -> Any:
-    asked = {"REQUEST_METHOD": "GET", "PATH_INFO": "/", "QUERY_STRING": "", **environ}
-    return costs.wrap_wsgi(app, handled, costs.ThreadClock)(asked, lambda *_: None)
+    request = {"REQUEST_METHOD": "GET", "PATH_INFO": "/", "QUERY_STRING": "", **environ}
+    return costs.wrap_wsgi(app, handled, costs.ThreadClock)(request, lambda *_: None)
 
 
-def test_its_own_thread_until_the_body_is_closed(spans: Any) -> None:
-    """Not what others compute meanwhile, and not the sleep."""
+def test_cpu_is_of_its_own_thread_until_the_body_is_closed(spans: Any) -> None:
+    """Neither CPU of other threads nor sleep counts."""
     burned_ns = []
 
     def app(*_: Any) -> Any:
@@ -87,8 +87,8 @@ def test_its_own_thread_until_the_body_is_closed(spans: Any) -> None:
     assert span.cost.queued_ns >= 0
 
 
-def test_looks_find_the_gil_held_or_free(spans: Any) -> None:
-    """By a thread that computes in Python, and by one that sleeps, until there were some looks."""
+def test_samples_find_the_gil_held_or_free(spans: Any) -> None:
+    """A thread that computes in Python holds it, a thread that sleeps does not."""
 
     def until_looked(do: Callable[[], object]) -> Any:
         def app(*_: Any) -> list[bytes]:
@@ -104,7 +104,7 @@ def test_looks_find_the_gil_held_or_free(spans: Any) -> None:
     assert until_looked(lambda: time.sleep(0.001)).slept >= LOOKS
 
 
-def test_an_app_that_raises(spans: Any) -> None:
+def test_an_app_that_raises_has_a_cost(spans: Any) -> None:
     def app(*_: Any) -> Any:
         burn()
         raise RuntimeError("no")
@@ -116,7 +116,7 @@ def test_an_app_that_raises(spans: Any) -> None:
     assert span.end_ns
 
 
-def test_markers_and_files_stay_what_they_are(spans: Any) -> None:
+def test_markers_and_files_are_returned_unchanged(spans: Any) -> None:
     class FileWrapper:
         def __init__(self, file: BytesIO) -> None:
             self.file = file
@@ -145,7 +145,7 @@ def test_routes(spans: Any, environ: dict[str, str], route: int | None) -> None:
     assert [span.cost.route for span in spans()] == [route]
 
 
-def test_what_finds_no_room_costs_nothing(spans: Any) -> None:
+def test_requests_beyond_the_capacity_are_not_recorded(spans: Any) -> None:
     for _ in range(10):
         wsgi(lambda *_: [b"x"]).close()
     assert len(spans()) == 8
@@ -158,17 +158,17 @@ Scope = dict[str, Any]
 
 
 def asgi(app: Callable[..., Awaitable[None]], **scope: Any) -> Awaitable[None]:
-    asked = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": []}
+    request = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": []}
 
     async def nothing(*_: Any) -> None:
         return None
 
-    served: Awaitable[None] = costs.wrap_asgi(app)({**asked, **scope}, nothing, nothing)
+    served: Awaitable[None] = costs.wrap_asgi(app)({**request, **scope}, nothing, nothing)
     return served
 
 
-def test_steps_of_two_that_take_turns(spans: Any) -> None:
-    """Each has its own CPU, however they interleave; what blocks is in the steps alone."""
+def test_steps_of_two_interleaved_requests(spans: Any) -> None:
+    """Each has its own CPU, however they interleave; blocking counts in the steps only."""
     burned_ns = Counter[int]()
 
     async def app(scope: Scope, _receive: Any, send: Any) -> None:
@@ -184,18 +184,18 @@ def test_steps_of_two_that_take_turns(spans: Any) -> None:
     began_ns = time.thread_time_ns()
     asyncio.run(both())
     thread_ns = time.thread_time_ns() - began_ns
-    one, two = spans()
-    assert burned_ns[1] <= cpu_ns(one) <= thread_ns - cpu_ns(two)
-    assert burned_ns[2] <= cpu_ns(two)
-    assert two.cost.steps_ns >= (4 * CPU_S + SLEEP_S) * 1e9
-    for span in (one, two):
+    first, second = spans()
+    assert burned_ns[1] <= cpu_ns(first) <= thread_ns - cpu_ns(second)
+    assert burned_ns[2] <= cpu_ns(second)
+    assert second.cost.steps_ns >= (4 * CPU_S + SLEEP_S) * 1e9
+    for span in (first, second):
         assert span.cost.steps_ns >= span.cost.cpu_ns
         assert span.end_ns - span.start_ns >= span.cost.steps_ns + (SLEEP_S - 0.001) * 1e9
 
 
-def test_steps_are_held_up_by_those_of_others_alone(spans: Any) -> None:
-    """Both give way, then compute in turn: the second is ready while the first one computes. One
-    that is alone is held up by nobody, whatever it does itself."""
+def test_steps_are_held_up_by_those_of_others_only(spans: Any) -> None:
+    """Both yield, then compute in turn: the second is ready while the first computes. A request
+    that is alone is never held up."""
     moments_ns, burned_ns = list[int](), list[int]()
 
     async def app(*_: Any) -> None:
@@ -208,25 +208,25 @@ def test_steps_are_held_up_by_those_of_others_alone(spans: Any) -> None:
         await asyncio.gather(asgi(app), asgi(app))  # type: ignore[arg-type]
 
     asyncio.run(both())
-    one, two = (span.cost for span in spans())
-    assert two.held_up_ns >= burned_ns[0]
-    assert one.held_up_ns <= moments_ns[2] - moments_ns[0]  # by the other's first step
+    first, second = (span.cost for span in spans())
+    assert second.held_up_ns >= burned_ns[0]
+    assert first.held_up_ns <= moments_ns[2] - moments_ns[0]  # by the other's first step
     asyncio.run(asgi(app))  # type: ignore[arg-type]
     assert spans()[2].cost.held_up_ns == 0
 
 
-def test_a_coroutine_is_driven_as_before() -> None:
-    """Values, exceptions and its end pass through; so does cancelling, and what it answers then."""
-    seen = list[str]()
+def test_a_wrapped_coroutine_behaves_as_before() -> None:
+    """Values, exceptions, return and cancellation pass through."""
+    events = list[str]()
 
     async def app(*_: Any) -> None:
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
-            seen.append("cancelled")
+            events.append("cancelled")
             raise
         finally:
-            seen.append("ended")
+            events.append("ended")
 
     async def cancel() -> None:
         task = asyncio.ensure_future(asgi(app))
@@ -241,26 +241,26 @@ def test_a_coroutine_is_driven_as_before() -> None:
         raise ValueError("as it was")
 
     asyncio.run(cancel())
-    assert seen == ["cancelled", "ended"]
+    assert events == ["cancelled", "ended"]
     with pytest.raises(ValueError, match="as it was"):
         asyncio.run(asgi(fails))  # type: ignore[arg-type]
 
 
-def test_one_that_is_left_is_closed() -> None:
-    seen = list[str]()
+def test_an_abandoned_coroutine_is_closed() -> None:
+    events = list[str]()
 
     async def app(*_: Any) -> None:
         try:
             await Yields()
         finally:
-            seen.append("closed")
+            events.append("closed")
 
     running: Any = asgi(app)
     running.send(None)
     running.close()
     del running
     gc.collect()
-    assert seen == ["closed"]
+    assert events == ["closed"]
 
 
 class Yields:
@@ -268,7 +268,7 @@ class Yields:
         return (yield 1)
 
 
-def test_what_is_sent_to_it_arrives() -> None:
+def test_values_sent_to_a_coroutine_arrive() -> None:
     async def receiver() -> Any:
         return await Yields()
 
@@ -279,7 +279,7 @@ def test_what_is_sent_to_it_arrives() -> None:
     assert ended.value.value == "a value"
 
 
-def test_other_than_http_passes_by(spans: Any) -> None:
+def test_scopes_other_than_http_are_not_recorded(spans: Any) -> None:
     called = list[str]()
 
     async def app(scope: Scope, *_: Any) -> None:
@@ -290,7 +290,7 @@ def test_other_than_http_passes_by(spans: Any) -> None:
     assert spans() == ()
 
 
-def test_the_two_step_form(spans: Any) -> None:
+def test_an_asgi2_app_is_recorded(spans: Any) -> None:
     def app(_scope: Scope) -> Any:
         async def inner(_receive: Any, send: Any) -> None:
             burn()
@@ -311,7 +311,7 @@ def test_the_two_step_form(spans: Any) -> None:
 # --- greenlets ------------------------------------------------------------------------------------
 
 
-def test_greenlets_that_take_turns(spans: Any) -> None:
+def test_interleaved_greenlets(spans: Any) -> None:
     greenlet: Any = pytest.importorskip("greenlet")
     traced = greenlet.gettrace()
     worker = type("GeventWorker", (), {})()
@@ -340,17 +340,17 @@ def test_greenlets_that_take_turns(spans: Any) -> None:
     finally:
         greenlet.settrace(traced)
     thread_ns = time.thread_time_ns() - began_ns
-    one, two = spans()
-    assert burned_ns[1] <= cpu_ns(one)
-    assert burned_ns[2] <= cpu_ns(two)
-    assert cpu_ns(one) + cpu_ns(two) <= thread_ns - burned_ns[0]
+    first, second = spans()
+    assert burned_ns[1] <= cpu_ns(first)
+    assert burned_ns[2] <= cpu_ns(second)
+    assert cpu_ns(first) + cpu_ns(second) <= thread_ns - burned_ns[0]
     assert costs.GreenletClock.clocks == {}
 
 
 # --- tornado's container --------------------------------------------------------------------------
 
 
-def test_the_container_of_tornado(spans: Any) -> None:
+def test_tornados_container_is_recorded(spans: Any) -> None:
     def app(*_: Any) -> list[bytes]:
         burn()
         return [b"x"]
@@ -364,7 +364,7 @@ def test_the_container_of_tornado(spans: Any) -> None:
     assert span.cost.route == 0
 
 
-def test_a_forked_child_writes_into_no_map(spans: Any) -> None:
+def test_a_stopped_probe_records_nothing(spans: Any) -> None:
     costs.stop()
     probe.stop()
     wsgi(lambda *_: [b"x"]).close()

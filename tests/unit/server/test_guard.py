@@ -1,6 +1,6 @@
-"""The guard, with real processes: whoever dies, in whatever way, nothing below it is left.
+"""The guard, with real processes: whichever process dies, nothing below it is left.
 
-Every program writes its own directory into its command line, so that what is left of it is found.
+Each program has its directory among its arguments, by which remaining processes are found.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="orphans are fou
 
 ROOT = Path(__file__).resolve().parents[3]
 
-# What the programs below are made of. `told` marks a moment for the test to wait for.
+# The start of each program below. `mark` creates a file that the test waits for.
 PROLOGUE = """
 import os, signal, sys, time
 from pathlib import Path
 place = Path(sys.argv[1])
 
-def told(what):
+def mark(what):
     (place / what).write_text(str(os.getpid()))
 
 def forked(then):
@@ -50,24 +50,24 @@ def daemon():
     os.setsid()
     if os.fork():
         os._exit(0)
-    told("daemon")
+    mark("daemon")
     sleep()
 """
 
 
 def left_of(place: Path) -> list[int]:
-    """Pids, zombies included, of all that was started with `place` among its words: guards too."""
-    found = []
+    """Pids of all processes with `place` among their arguments, guards and zombies included."""
+    pids = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             with contextlib.suppress(OSError):
                 if str(place).encode() in (entry / "cmdline").read_bytes():
-                    found.append(int(entry.name))
-    return found
+                    pids.append(int(entry.name))
+    return pids
 
 
 def zombies() -> set[int]:
-    """Children of this process that nobody has collected."""
+    """Children of this process that have not been waited for."""
     pids = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -81,11 +81,11 @@ def zombies() -> set[int]:
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Path]:
     """A directory whose programs must all be gone after the test."""
-    of_others = zombies()
+    before = zombies()
     try:
         yield tmp_path
         until(lambda: not left_of(tmp_path), "nothing left")
-        assert zombies() <= of_others
+        assert zombies() <= before
     finally:
         for pid in left_of(tmp_path):
             with contextlib.suppress(ProcessLookupError):
@@ -103,12 +103,12 @@ def guarded(place: Path, text: str, **more: Any) -> Guarded:
 
 
 def with_data(place: Path, text: str, **more: Any) -> Guarded:
-    """In a directory that goes with it."""
+    """With a data directory that is removed at its end."""
     return guarded(place / "data", text, cwd=place, remove=place / "data", **more)
 
 
-def told(place: Path, what: str) -> int:
-    """The pid that said `what`, as soon as it has."""
+def marked_pid(place: Path, what: str) -> int:
+    """The pid of the process that marked `what`, once it has."""
     path = place / what
     return int(until(lambda: path.exists() and path.read_text(), what))
 
@@ -117,7 +117,7 @@ def gone(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
 
-# --- ends of its own ------------------------------------------------------------------------
+# --- programs that end by themselves --------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def gone(pid: int) -> bool:
         ("os.kill(os.getpid(), signal.SIGINT); sleep()", -signal.SIGINT),
     ],
 )
-def test_how_it_ended(place: Path, text: str, code: int) -> None:
+def test_exit_code(place: Path, text: str, code: int) -> None:
     with guarded(place, text) as process:
         assert process.wait(LONG_S)
         assert not process.running
@@ -145,34 +145,34 @@ SPIN = "while time.process_time() < 0.3: pass\n"
     ("text", "used_s"),
     [
         (SPIN, 0.3),
-        # A child that was awaited counts, one that was not does not
+        # Only a child that was waited for counts
         ("pid = os.fork()\n" + SPIN + "pid and os.waitpid(pid, 0)", 0.6),
         (SPIN + "os.kill(os.getpid(), signal.SIGKILL)", 0.3),
     ],
 )
-def test_what_cpu_it_used(place: Path, text: str, used_s: float) -> None:
+def test_cpu_of_a_program(place: Path, text: str, used_s: float) -> None:
     began = time.monotonic()
     with guarded(place, text) as process:
         assert process.cpu_s is None
         assert process.wait(LONG_S)
     assert process.cpu_s is not None
-    # A scheduler may charge a fork's first moments to the parent; two computed at most
+    # The first moments of a fork may be charged to the parent; at most two processes compute
     assert used_s * 0.97 <= process.cpu_s <= 2 * (time.monotonic() - began)
 
 
-def test_what_a_killed_one_used(place: Path) -> None:
-    with guarded(place, SPIN + "told('ready'); sleep()") as process:
-        told(place, "ready")
+def test_cpu_of_a_killed_program(place: Path) -> None:
+    with guarded(place, SPIN + "mark('ready'); sleep()") as process:
+        marked_pid(place, "ready")
         process.kill()
     assert process.cpu_s is not None
     assert process.cpu_s >= 0.29
 
 
-def test_its_output_stands_in_files(place: Path) -> None:
-    with guarded(place, "print('said'); print('cried', file=sys.stderr)") as process:
+def test_output_goes_to_files(place: Path) -> None:
+    with guarded(place, "print('out'); print('error', file=sys.stderr)") as process:
         assert process.wait(LONG_S)
-    assert (place / "out").read_text() == "said\n"
-    assert (place / "err").read_text() == "cried\n"
+    assert (place / "out").read_text() == "out\n"
+    assert (place / "err").read_text() == "error\n"
 
 
 def test_a_program_that_does_not_exist(place: Path) -> None:
@@ -189,22 +189,22 @@ def test_waiting_gives_up_in_time(place: Path) -> None:
         assert process.exit_code is None
 
 
-def test_signals_are_as_a_program_expects_them(place: Path) -> None:
-    """The guard ignores what would end it, and its parent may ignore and block more; what it runs
-    must not inherit that."""
+def test_a_program_has_default_signals(place: Path) -> None:
+    """The guard ignores signals that would end it, and its parent may ignore and block more; the
+    program must not inherit that."""
     text = """
 names = {name for name in ("HUP", "QUIT", "TERM", "CHLD", "USR1", "INT", "PIPE")
          if signal.getsignal(getattr(signal, "SIG" + name)) != signal.SIG_DFL}
 print(sorted(names), signal.pthread_sigmask(signal.SIG_BLOCK, ()), os.getpgrp())
 """
     ignored = (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
-    kept = [signal.signal(number, signal.SIG_IGN) for number in ignored]
+    handlers = [signal.signal(number, signal.SIG_IGN) for number in ignored]
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGCHLD))
     try:
         process = guarded(place, text)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        for number, handler in zip(ignored, kept, strict=True):
+        for number, handler in zip(ignored, handlers, strict=True):
             signal.signal(number, handler)
     with process:
         assert process.wait(LONG_S)
@@ -212,52 +212,58 @@ print(sorted(names), signal.pthread_sigmask(signal.SIG_BLOCK, ()), os.getpgrp())
     assert (place / "out").read_text() == f"['INT', 'PIPE'] set() {process.pid}\n"
 
 
-# --- ends at our wish -----------------------------------------------------------------------
+# --- ended by the harness -------------------------------------------------------------------
 
 
 def test_stop_is_a_term(place: Path) -> None:
     text = """
-signal.signal(signal.SIGTERM, lambda *_: (told("terminated"), sys.exit(5)))
-told("ready")
+signal.signal(signal.SIGTERM, lambda *_: (mark("terminated"), sys.exit(5)))
+mark("ready")
 sleep()
 """
     with guarded(place, text) as process:
-        assert told(place, "ready") == process.pid
+        assert marked_pid(place, "ready") == process.pid
         process.stop()
-        assert told(place, "terminated") == process.pid
+        assert marked_pid(place, "terminated") == process.pid
     assert process.exit_code == 5
 
 
-def test_who_ignores_term_is_killed_after_the_grace(place: Path) -> None:
-    text = "signal.signal(signal.SIGTERM, signal.SIG_IGN); told('ready'); sleep()"
-    with guarded(place, text, grace_s=0.3) as process:
-        told(place, "ready")
+@pytest.mark.parametrize(
+    ("number", "options", "how"),
+    [(signal.SIGTERM, {}, "stop"), (signal.SIGQUIT, {"end": signal.SIGQUIT}, "kill")],
+)
+def test_a_program_that_ignores_its_end_signal_is_killed_after_the_grace(
+    place: Path, number: signal.Signals, options: dict[str, Any], how: str
+) -> None:
+    text = f"signal.signal(signal.{number.name}, signal.SIG_IGN); mark('ready'); sleep()"
+    with guarded(place, text, grace_s=0.3, **options) as process:
+        marked_pid(place, "ready")
         began = time.monotonic()
-        process.stop()
+        getattr(process, how)()
         assert time.monotonic() - began >= 0.3
     assert process.exit_code == -signal.SIGKILL
 
 
 def test_kill_does_not_wait_for_the_grace(place: Path) -> None:
-    text = "signal.signal(signal.SIGTERM, signal.SIG_IGN); told('ready'); sleep()"
+    text = "signal.signal(signal.SIGTERM, signal.SIG_IGN); mark('ready'); sleep()"
     with guarded(place, text, grace_s=10 * LONG_S) as process:
-        told(place, "ready")
+        marked_pid(place, "ready")
         process.kill()
     assert process.exit_code == -signal.SIGKILL
 
 
-def test_last_words_are_heard_where_the_guard_has_gone_already(
+def test_the_report_of_a_guard_that_has_ended_is_read(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing said yet, then all of it at once, and the guard is gone before anybody listens."""
-    with guarded(place, "told('ready'); sleep()") as process:
-        told(place, "ready")
+    """The guard has reported and ended before its report is read."""
+    with guarded(place, "mark('ready'); sleep()") as process:
+        marked_pid(place, "ready")
         listen = process._listen
 
         def late(timeout_s: float) -> None:
             process._guard.wait(LONG_S)
             monkeypatch.setattr(process, "_listen", listen)
-            if not timeout_s:  # on a busy machine it has gone before anybody waits for it
+            if not timeout_s:  # on a busy machine it may be gone before it is waited for
                 listen(timeout_s)
 
         monkeypatch.setattr(process, "_listen", late)
@@ -265,12 +271,12 @@ def test_last_words_are_heard_where_the_guard_has_gone_already(
     assert process.exit_code == -signal.SIGKILL
 
 
-def test_an_error_inside_the_context_kills(place: Path) -> None:
-    process = guarded(place, "told('ready'); sleep()", grace_s=10 * LONG_S)
+def test_an_error_inside_the_context_kills_the_program(place: Path) -> None:
+    process = guarded(place, "mark('ready'); sleep()", grace_s=10 * LONG_S)
 
     def fail() -> None:
         with process:
-            told(place, "ready")
+            marked_pid(place, "ready")
             raise RuntimeError("ours")
 
     with pytest.raises(RuntimeError, match="ours"):
@@ -279,16 +285,16 @@ def test_an_error_inside_the_context_kills(place: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
-def test_daemons_are_found(place: Path, how: str) -> None:
+def test_daemons_are_ended(place: Path, how: str) -> None:
     """A grandchild in a session of its own, whose parent has gone."""
     with guarded(place, "forked(daemon); sleep()") as process:
-        pid = told(place, "daemon")
+        pid = marked_pid(place, "daemon")
         assert os.getsid(pid) != os.getsid(process.pid or 0)
         getattr(process, how)()
         assert gone(pid)
 
 
-def test_daemons_of_a_program_that_has_ended_are_found(place: Path) -> None:
+def test_daemons_of_an_ended_program_are_ended(place: Path) -> None:
     text = """
 forked(daemon)
 while not (place / "daemon").exists():
@@ -297,33 +303,33 @@ while not (place / "daemon").exists():
     with guarded(place, text) as process:
         assert process.wait(LONG_S)
         assert process.exit_code == 0
-    assert gone(told(place, "daemon"))
+    assert gone(marked_pid(place, "daemon"))
 
 
-def test_a_whole_tree_goes(place: Path) -> None:
+def test_a_whole_tree_is_ended(place: Path) -> None:
     """Children that start children in sessions of their own, deeper than one sweep reaches."""
     text = """
 for depth in range(5):
-    told(f"depth-{depth}")
+    mark(f"depth-{depth}")
     if os.fork():
         sleep()
     os.setsid()
-told("deepest")
+mark("deepest")
 sleep()
 """
     with guarded(place, text) as process:
-        told(place, "deepest")
+        marked_pid(place, "deepest")
         process.kill()
         assert left_of(place) == []
 
 
-# --- ends that nobody wished ----------------------------------------------------------------
+# --- unexpected ends ------------------------------------------------------------------------
 
 
-def test_orphans_of_a_killed_program_are_cleared(place: Path) -> None:
-    """As workers whose arbiter was killed: nobody tells them, and they keep the port."""
-    with guarded(place, "forked(lambda: (told('orphan'), sleep())); sleep()") as process:
-        orphan = told(place, "orphan")
+def test_orphans_of_a_killed_program_are_ended(place: Path) -> None:
+    """Like workers whose arbiter was killed: they would keep the port."""
+    with guarded(place, "forked(lambda: (mark('orphan'), sleep())); sleep()") as process:
+        orphan = marked_pid(place, "orphan")
         assert process.pid is not None
         os.kill(process.pid, signal.SIGKILL)
         assert process.wait(LONG_S)
@@ -343,10 +349,10 @@ with Guarded(argv, cwd=place.parent, env=os.environ, stdout=place / "out", grace
 
 
 @contextlib.contextmanager
-def harness(place: Path, program: str, more: str = "") -> Iterator[subprocess.Popen[bytes]]:
-    """`more`: further arguments of its guard."""
-    words = [HARNESS.replace("MORE", more), str(place), PROLOGUE + program]
-    argv = [sys.executable, "-c", *words]
+def harness(place: Path, program: str, options: str = "") -> Iterator[subprocess.Popen[bytes]]:
+    """A harness with that program below a guard with those options."""
+    arguments = [HARNESS.replace("MORE", options), str(place), PROLOGUE + program]
+    argv = [sys.executable, "-c", *arguments]
     with subprocess.Popen(argv, cwd=ROOT, preexec_fn=default_signals) as process:
         try:
             yield process
@@ -355,13 +361,13 @@ def harness(place: Path, program: str, more: str = "") -> Iterator[subprocess.Po
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
-def test_the_death_of_the_harness_clears_all(place: Path, number: signal.Signals) -> None:
+def test_the_death_of_the_harness_ends_all(place: Path, number: signal.Signals) -> None:
     program = (
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "forked(daemon); forked(lambda: (told('child'), sleep())); told('ready'); sleep()"
+        "forked(daemon); forked(lambda: (mark('child'), sleep())); mark('ready'); sleep()"
     )
     with harness(place, program) as dying:
-        pids = [told(place, what) for what in ("daemon", "child", "ready")]
+        pids = [marked_pid(place, what) for what in ("daemon", "child", "ready")]
         dying.send_signal(number)
         assert dying.wait(LONG_S) == -number
     for pid in pids:
@@ -370,8 +376,8 @@ def test_the_death_of_the_harness_clears_all(place: Path, number: signal.Signals
 
 def test_an_interrupt_in_the_terminal_reaches_the_harness_alone(place: Path) -> None:
     """Ctrl-C goes to the whole foreground group: guard and program stand outside it."""
-    with guarded(place, "told('ready'); sleep()") as process:
-        told(place, "ready")
+    with guarded(place, "mark('ready'); sleep()") as process:
+        marked_pid(place, "ready")
         groups = {os.getpgid(pid) for pid in left_of(place)}
         assert os.getpgrp() not in groups
         assert len(groups) == 2
@@ -379,129 +385,119 @@ def test_an_interrupt_in_the_terminal_reaches_the_harness_alone(place: Path) -> 
 
 
 def test_the_death_of_the_guard_is_noticed(place: Path) -> None:
-    with guarded(place, "told('ready'); sleep()") as process:
-        told(place, "ready")
+    with guarded(place, "mark('ready'); sleep()") as process:
+        marked_pid(place, "ready")
         (guard,) = [pid for pid in left_of(place) if pid != process.pid]
         os.kill(guard, signal.SIGKILL)
         assert process.wait(LONG_S)
         assert process.exit_code is None
         assert process.cpu_s is None
-        os.kill(process.pid or 0, signal.SIGKILL)  # nobody else can any more
+        os.kill(process.pid or 0, signal.SIGKILL)  # there is no guard to do it
 
 
 # --- as another user, with data of its own ----------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
-def test_its_data_goes_with_it(place: Path, how: str) -> None:
+def test_its_data_is_removed(place: Path, how: str) -> None:
     with with_data(
-        place, "told('ready'); (place / 'deep' / 'er').mkdir(parents=True); sleep()"
-    ) as it:
-        told(place / "data", "ready")
+        place, "mark('ready'); (place / 'deep' / 'er').mkdir(parents=True); sleep()"
+    ) as process:
+        marked_pid(place / "data", "ready")
         until((place / "data" / "deep" / "er").exists, "there is something to remove")
-        getattr(it, how)()
+        getattr(process, how)()
         assert not (place / "data").exists()
 
 
-def test_data_of_a_program_that_has_ended_goes_too(place: Path) -> None:
-    with with_data(place, "sys.exit(3)") as it:
-        assert it.wait(LONG_S)
-    assert it.exit_code == 3
+def test_data_of_an_ended_program_is_removed(place: Path) -> None:
+    with with_data(place, "sys.exit(3)") as process:
+        assert process.wait(LONG_S)
+    assert process.exit_code == 3
     assert not (place / "data").exists()
 
 
-def test_a_directory_that_was_there_goes_as_well(place: Path) -> None:
+def test_an_existing_data_directory_is_removed(place: Path) -> None:
     (place / "data").mkdir()
-    (place / "data" / "mine").touch()
-    with with_data(place, "told('ready'); sleep()"):
-        told(place / "data", "ready")
-        assert (place / "data" / "mine").exists()
+    (place / "data" / "file").touch()
+    with with_data(place, "mark('ready'); sleep()"):
+        marked_pid(place / "data", "ready")
+        assert (place / "data" / "file").exists()
     assert not (place / "data").exists()
 
 
-def test_nothing_but_its_data_goes(place: Path) -> None:
-    """A link in it to what lies elsewhere is removed, not followed."""
+def test_nothing_but_its_data_is_removed(place: Path) -> None:
+    """A link in it is removed, not followed."""
     (place / "elsewhere").mkdir()
     (place / "elsewhere" / "kept").touch()
-    text = "(place / 'link').symlink_to(place.parent / 'elsewhere'); told('ready'); sleep()"
+    text = "(place / 'link').symlink_to(place.parent / 'elsewhere'); mark('ready'); sleep()"
     with with_data(place, text):
-        told(place / "data", "ready")
+        marked_pid(place / "data", "ready")
     assert not (place / "data").exists()
     assert (place / "elsewhere" / "kept").exists()
 
 
-def test_a_directory_that_cannot_be_made(place: Path) -> None:
-    with below_a_guard(["true"], place, remove=place / "not" / "there") as it:
-        assert it.wait(LONG_S)
-    assert it.pid is None
-    assert it.exit_code is None
+def test_a_data_directory_that_cannot_be_made(place: Path) -> None:
+    with below_a_guard(["true"], place, remove=place / "not" / "there") as process:
+        assert process.wait(LONG_S)
+    assert process.pid is None
+    assert process.exit_code is None
 
 
-root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs programs as somebody else")
+root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run programs as another user")
 
 
 @root
-def test_root_runs_it_as_somebody_else(stack: ExitStack) -> None:
-    """In a directory anybody may enter, and with a program anybody may run: this checkout and its
-    interpreter need not be."""
+def test_root_runs_it_as_another_user(stack: ExitStack) -> None:
+    """In a directory and with a program open to all users, which this checkout and its interpreter
+    may not be."""
     base = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     base.chmod(0o755)
     data = base / "data"
     nobody = pwd.getpwnam("nobody")
     script = 'id -u; id -g; id -G; echo $$ > "$1/ready"; exec sleep 600'
     argv = ["/bin/sh", "-c", script, "sh", str(data)]
-    with below_a_guard(argv, data, cwd=base, user="nobody", remove=data) as it:
-        assert told(data, "ready") == it.pid
+    with below_a_guard(argv, data, cwd=base, user="nobody", remove=data) as process:
+        assert marked_pid(data, "ready") == process.pid
         groups = os.getgrouplist("nobody", nobody.pw_gid)
-        user, group, of_these = (data / "out").read_text().splitlines()
+        user, group, group_ids = (data / "out").read_text().splitlines()
         assert [int(user), int(group)] == [nobody.pw_uid, nobody.pw_gid]
-        assert {int(word) for word in of_these.split()} == set(groups)
+        assert {int(group_id) for group_id in group_ids.split()} == set(groups)
         assert data.stat().st_uid == nobody.pw_uid
     assert not data.exists()
 
 
 def test_a_user_that_does_not_exist(place: Path) -> None:
-    with below_a_guard(["true"], place, user="no-such-user") as it:
-        assert it.wait(LONG_S)
-    assert it.exit_code == 127
+    with below_a_guard(["true"], place, user="no-such-user") as process:
+        assert process.wait(LONG_S)
+    assert process.exit_code == 127
     assert "no-such-user" in (place / "err").read_text()
 
 
-# --- with a signal of its own to end it -------------------------------------------------------
+# --- with an end signal of its own ------------------------------------------------------------
 
 TIDY = """
 import signal
 signal.signal(signal.SIGQUIT, lambda *_: (Path(str(place) + "-tidied").touch(), sys.exit(0)))
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-told("ready")
+mark("ready")
 sleep()
 """
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
-def test_one_that_would_leave_something_behind_is_never_just_killed(place: Path, how: str) -> None:
-    with with_data(place, TIDY, end=signal.SIGQUIT) as it:
-        told(place / "data", "ready")
-        getattr(it, how)()
+def test_a_program_with_an_end_signal_may_clean_up(place: Path, how: str) -> None:
+    with with_data(place, TIDY, end=signal.SIGQUIT) as process:
+        marked_pid(place / "data", "ready")
+        getattr(process, how)()
         assert (place / "data-tidied").exists()
-    assert it.exit_code == 0
+    assert process.exit_code == 0
     assert not (place / "data").exists()
 
 
-def test_one_that_does_not_heed_its_signal_is_killed_after_the_grace(place: Path) -> None:
-    text = "signal.signal(signal.SIGQUIT, signal.SIG_IGN); told('ready'); sleep()"
-    with guarded(place, text, grace_s=0.3, end=signal.SIGQUIT) as it:
-        told(place, "ready")
-        began = time.monotonic()
-        it.kill()
-        assert time.monotonic() - began >= 0.3
-    assert it.exit_code == -signal.SIGKILL
-
-
-def test_the_death_of_the_harness_takes_the_data_along(place: Path) -> None:
+def test_the_death_of_the_harness_removes_the_data(place: Path) -> None:
     data = place / "data"
     with harness(data, "forked(daemon)\n" + TIDY, "remove=place, end=signal.SIGQUIT") as dying:
-        pids = [told(data, what) for what in ("daemon", "ready")]
+        pids = [marked_pid(data, what) for what in ("daemon", "ready")]
         dying.kill()
         assert dying.wait(LONG_S) == -signal.SIGKILL
     until(lambda: not (place / "data").exists(), "its data is gone")

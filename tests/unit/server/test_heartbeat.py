@@ -1,4 +1,4 @@
-"""The heartbeat by itself, on real loops: what a late beat says, and what it must leave alone."""
+"""The heartbeat on real loops: what a late beat shows, and what it must leave alone."""
 
 from __future__ import annotations
 
@@ -41,67 +41,65 @@ def create(place: Path, records: int = 1000) -> mmap.mmap:
 
 @pytest.fixture(autouse=True)
 def _no_fork_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is registered for forks cannot be taken back."""
+    """Fork hooks cannot be unregistered."""
     monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
 
 
 def beat_after(place: Path, work: Callable[[], None]) -> Beat:
-    """The first one after `work`, of a loop that runs it once, in the midst of beats."""
+    """The first beat after `work`, which a beating loop runs once."""
 
-    async def several(count: int) -> None:
+    async def beats_pass(count: int) -> None:
         before = len(read_beats(place).beats)
         while len(read_beats(place).beats) < before + count:
             await asyncio.sleep(0.005)
 
     async def main() -> int:
         heartbeat.start(SimpleNamespace(), lambda: create(place))
-        await several(2)
+        await beats_pass(2)
         work()
         ended_ns = time.monotonic_ns()
-        await several(3)
+        await beats_pass(3)
         return ended_ns
 
     ended_ns = asyncio.run(main())
     beats = read_beats(place).beats
     assert {beat.pid for beat in beats} == {os.getpid()}
-    return min((one for one in beats if one.at_ns >= ended_ns), key=lambda beat: beat.at_ns)
+    return min((beat for beat in beats if beat.at_ns >= ended_ns), key=lambda beat: beat.at_ns)
 
 
 def undisturbed(place: Path, work: Callable[[], None], *, alone: bool = False) -> Beat:
-    """A beat after `work`, while the machine did not stand still; `alone`: nor did another thread
-    of pytest compute."""
-    failed = []
+    """A beat after `work` without a machine pause; `alone`: nor CPU of another thread of pytest."""
+    disturbances = []
     with stand_still(place / "watched") as machine:
         for number in range(20):
-            (own := place / str(number)).mkdir()
+            (directory := place / str(number)).mkdir()
             began_ns, others_ns = time.monotonic_ns(), process_time_ns() - thread_time_ns()
-            beat = beat_after(own, work)
+            beat = beat_after(directory, work)
             others_ns = process_time_ns() - thread_time_ns() - others_ns
             assert beat.late_ns >= 179 * MS  # it was due 20 ms after the one before at the latest
             assert beat.length_ns >= beat.late_ns
             if machine.between(began_ns, time.monotonic_ns()):
-                failed.append("the machine stood still")
+                disturbances.append("the machine stood still")
             elif alone and others_ns > MS:
-                failed.append(f"other threads computed for {others_ns / MS:.0f} ms")
+                disturbances.append(f"other threads computed for {others_ns / MS:.0f} ms")
             else:
                 return beat
-    pytest.skip(f"disturbed each time: {', '.join(failed)}")
+    pytest.skip(f"disturbed each time: {', '.join(disturbances)}")
 
 
 def test_a_call_that_sleeps_makes_the_next_beat_late(tmp_path: Path) -> None:
-    """The thread neither computes nor waits for a core while it sleeps, so that nothing can explain
-    those 180 ms."""
+    """While the thread sleeps it neither computes nor waits for a core."""
     late = undisturbed(tmp_path, lambda: time.sleep(0.2), alone=True)
     assert unexplained_ns(late) >= 170 * MS
 
 
 def test_the_beat_after_a_late_one_comes_soon(tmp_path: Path) -> None:
-    asked_s: list[float] = []
-    heart = heartbeat.Heart(create(tmp_path, 4), 4, lambda delay_s, _: asked_s.append(delay_s))
+    delays_s: list[float] = []
+    heart = heartbeat.Heart(create(tmp_path, 4), 4, lambda delay_s, _: delays_s.append(delay_s))
     heart.begin()
     time.sleep(0.05)
     heart.beat()
-    assert asked_s == [heartbeat.EVERY_NS / 1e9, heartbeat.SOON_NS / 1e9]
+    assert delays_s == [heartbeat.EVERY_NS / 1e9, heartbeat.SOON_NS / 1e9]
 
 
 def compute() -> None:
@@ -111,8 +109,8 @@ def compute() -> None:
 
 
 @pytest.fixture
-def lasting() -> Iterator[Callable[[], None]]:
-    """Have a thread compute 0.4 s, which goes on to live until the test ends."""
+def compute_and_live() -> Iterator[Callable[[], None]]:
+    """Starts a thread that computes for 0.4 s and lives until the test ends."""
     ends, threads = threading.Event(), []
 
     def begin() -> None:
@@ -125,7 +123,7 @@ def lasting() -> Iterator[Callable[[], None]]:
             ends.wait()
 
         def counted() -> bool:
-            """A thread that sleeps is counted in full."""
+            """All CPU of a sleeping thread has been counted."""
             stat = Path(f"/proc/self/task/{thread.native_id}/stat").read_text()
             return computed.is_set() and stat.rpartition(")")[2].split()[0] == "S"
 
@@ -139,17 +137,17 @@ def lasting() -> Iterator[Callable[[], None]]:
         thread.join()
 
 
-def test_what_it_computed_explains_it(tmp_path: Path) -> None:
+def test_cpu_of_the_loop_explains_a_late_beat(tmp_path: Path) -> None:
     longest = undisturbed(tmp_path, compute)
     assert unexplained_ns(longest) < 100 * MS
     assert longest.cpu_ns >= 199 * MS
 
 
-def test_what_another_thread_computed_explains_it(
-    tmp_path: Path, lasting: Callable[[], None]
+def test_cpu_of_another_thread_explains_a_late_beat(
+    tmp_path: Path, compute_and_live: Callable[[], None]
 ) -> None:
-    """The loop waits for it, as it does for the GIL."""
-    longest = undisturbed(tmp_path, lasting)
+    """The loop waits for it, as for the GIL."""
+    longest = undisturbed(tmp_path, compute_and_live)
     assert unexplained_ns(longest) < 100 * MS
     assert longest.others_cpu_ns >= 399 * MS
 
@@ -162,33 +160,32 @@ def gone_after_computing() -> None:
         time.sleep(0.001)
 
 
-def test_a_thread_that_has_ended_may_have_had_the_gil_all_the_time(tmp_path: Path) -> None:
-    """How long it waited for a core is gone with it."""
-
+def test_an_ended_thread_may_have_held_the_gil_all_the_time(tmp_path: Path) -> None:
+    """Its time waiting for a core is unknown."""
     longest = beat_after(tmp_path, gone_after_computing)
     assert longest.late_ns >= 179 * MS
     assert longest.others_queued_ns >= longest.late_ns
     assert unexplained_ns(longest) == 0
 
 
-def test_one_that_computed_before_the_first_beat_hides_none_that_has_ended(
-    tmp_path: Path, lasting: Callable[[], None]
+def test_cpu_before_the_first_beat_does_not_hide_an_ended_thread(
+    tmp_path: Path, compute_and_live: Callable[[], None]
 ) -> None:
-    lasting()
+    compute_and_live()
     longest = beat_after(tmp_path, gone_after_computing)
     assert longest.others_cpu_ns >= 190 * MS
     assert longest.others_queued_ns == longest.length_ns
 
 
-def test_one_that_computed_little_by_little_hides_none_that_has_ended(
-    tmp_path: Path, lasting: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+def test_cpu_in_small_parts_does_not_hide_an_ended_thread(
+    tmp_path: Path, compute_and_live: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Threads are looked at one by one only after a beat in which they computed much."""
+    """Threads are examined one by one only after a beat in which they computed much."""
     heart = heartbeat.Heart(create(tmp_path, 4), 4, lambda *_: None)
     heart.begin()
     with monkeypatch.context() as much:
         much.setattr(heartbeat, "OTHERS_CPU_NS", 60_000 * MS)
-        lasting()
+        compute_and_live()
         heart.beat()
     gone_after_computing()
     heart.beat()
@@ -196,7 +193,7 @@ def test_one_that_computed_little_by_little_hides_none_that_has_ended(
     assert beat.others_queued_ns == beat.length_ns
 
 
-def test_other_threads_are_followed_while_they_live() -> None:
+def test_other_threads_are_tracked_while_they_live() -> None:
     others, ends = waits.Others(), threading.Event()
     thread = threading.Thread(target=ends.wait)
     thread.start()
@@ -214,33 +211,33 @@ def test_other_threads_are_followed_while_they_live() -> None:
         os.fstat(handle)
 
 
-def test_the_ring_keeps_the_last_and_says_so(tmp_path: Path) -> None:
-    later: list[Callable[[], None]] = []
-    heart = heartbeat.Heart(create(tmp_path, 4), 4, lambda _, call: later.append(call))
+def test_a_full_ring_keeps_the_last_beats(tmp_path: Path) -> None:
+    calls: list[Callable[[], None]] = []
+    heart = heartbeat.Heart(create(tmp_path, 4), 4, lambda _, call: calls.append(call))
     heart.begin()
     for _ in range(6):
-        later.pop()()
-    found = read_beats(tmp_path)
-    assert found.cut == (os.getpid(),)
-    moments = [beat.at_ns for beat in found.beats]
+        calls.pop()()
+    result = read_beats(tmp_path)
+    assert result.cut == (os.getpid(),)
+    moments = [beat.at_ns for beat in result.beats]
     assert len(moments) == 4
     assert moments == sorted(moments)
     shrink(tmp_path)
-    assert read_beats(tmp_path) == found
-    later.pop()()
-    assert read_beats(tmp_path).beats[:3] == found.beats[1:]
+    assert read_beats(tmp_path) == result
+    calls.pop()()
+    assert read_beats(tmp_path).beats[:3] == result.beats[1:]
 
 
-def test_half_a_ring_is_cut_to_what_it_holds(tmp_path: Path) -> None:
-    later: list[Callable[[], None]] = []
-    heart = heartbeat.Heart(create(tmp_path, 4), 4, lambda _, call: later.append(call))
+def test_a_half_full_ring_is_shrunk(tmp_path: Path) -> None:
+    calls: list[Callable[[], None]] = []
+    heart = heartbeat.Heart(create(tmp_path, 4), 4, lambda _, call: calls.append(call))
     heart.begin()
-    later.pop()()
-    found = read_beats(tmp_path)
-    assert len(found.beats) == 1
-    assert found.cut == ()
+    calls.pop()()
+    result = read_beats(tmp_path)
+    assert len(result.beats) == 1
+    assert result.cut == ()
     shrink(tmp_path)
-    assert read_beats(tmp_path) == found
+    assert read_beats(tmp_path) == result
     (path,) = tmp_path.iterdir()
     assert path.stat().st_size == HEADER_BYTES + BEATS.record.size
 
@@ -249,27 +246,27 @@ NAME: contextvars.ContextVar[str] = contextvars.ContextVar("NAME")
 
 
 def test_no_request_is_kept_alive_by_its_context(tmp_path: Path) -> None:
-    """A timer keeps the context it is made in, and the first is made in a request's."""
-    seen: list[str | None] = []
+    """A timer keeps the context it is made in, and the first is made in that of a request."""
+    names: list[str | None] = []
 
     async def main() -> None:
         NAME.set("the first request's")
         after = heartbeat.asyncio_timers(asyncio.get_running_loop())
-        after(0.0, lambda: seen.append(NAME.get(None)))
-        while not seen:
+        after(0.0, lambda: names.append(NAME.get(None)))
+        while not names:
             await asyncio.sleep(0)
 
     asyncio.run(main())
-    assert seen == [None]
+    assert names == [None]
 
 
 @pytest.mark.parametrize("worker", [SimpleNamespace(), SimpleNamespace(ioloop=None)])
-def test_nothing_without_a_loop(worker: Any, tmp_path: Path) -> None:
+def test_without_a_loop_nothing_is_recorded(worker: Any, tmp_path: Path) -> None:
     heartbeat.start(worker, lambda: create(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nothing_where_the_kernel_does_not_count(
+def test_unavailable_without_kernel_statistics(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     off = tmp_path / "schedstat"
@@ -311,9 +308,9 @@ asyncio.run(main())
 """
 
 
-def program(text: str, place: Path) -> AbstractContextManager[subprocess.Popen[str]]:
-    words = [sys.executable, "-c", PROLOGUE + text, str(place)]
-    return started(words, cwd=ROOT, stdout=subprocess.PIPE)
+def program(code: str, place: Path) -> AbstractContextManager[subprocess.Popen[str]]:
+    argv = [sys.executable, "-c", PROLOGUE + code, str(place)]
+    return started(argv, cwd=ROOT, stdout=subprocess.PIPE)
 
 
 def test_it_is_off_in_children_the_app_forks(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What Gunicorn is told: here for how long a worker may keep silent."""
+"""The settings given to Gunicorn: here the timeout of a worker."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from workerlab.server import gunicorn
     ("worker_class", "sleep_s", "timeout_s"),
     [("sync", 1.0, 30), ("sync", 40.0, 120), ("uvicorn", 1.0, 600), ("gevent", 300.0, 900)],
 )
-def test_an_app_of_ours_may_block_its_loop_without_being_killed(
+def test_the_default_timeout_lets_bundled_apps_block_their_loop(
     tmp_path: Path, worker_class: str, sleep_s: float, timeout_s: int
 ) -> None:
-    ours = launch(tmp_path, Server(worker_class, 1, 1, 64, 10), App("x:app", sleep_s=sleep_s))
-    for own, expected in ((ours, timeout_s), (replace(ours, config="own.conf.py"), None)):
-        gunicorn._write_launch(own)
-        written = json.loads((own.trial / "launch.json").read_text())
-        assert written["settings"].get("timeout") == expected
+    default = launch(tmp_path, Server(worker_class, 1, 1, 64, 10), App("x:app", sleep_s=sleep_s))
+    for case, expected in ((default, timeout_s), (replace(default, config="own.py"), None)):
+        gunicorn._write_launch(case)
+        settings = json.loads((case.trial / "launch.json").read_text())
+        assert settings["settings"].get("timeout") == expected

@@ -1,4 +1,4 @@
-"""What control groups leave of a machine, by files as kernels have them."""
+"""Cores and memory within control groups, from files as kernels write them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ V1 = "4:memory:/docker/abc\n1:cpu,cpuacct:/docker/abc\n0::/\n"
 V2 = "0::/system.slice/shop.service\n"
 
 
-def made(place: Path, groups: str, files: Mapping[str, str]) -> Path:
+def make_files(place: Path, groups: str, files: Mapping[str, str]) -> Path:
     (place / "proc/self").mkdir(parents=True)
     (place / "proc/self/cgroup").write_text(groups)
     for name, text in files.items():
@@ -35,7 +35,7 @@ def made(place: Path, groups: str, files: Mapping[str, str]) -> Path:
         (V2, {"system.slice/shop.service/cpu.max": "50000 100000\n"}, 0.5),
         (V2, {"system.slice/cpu.max": "25000 100000\n"}, 0.25),
         ("0::/\n", {"cpu.max": "75000 100000\n"}, 0.75),
-        # A namespace of its own: what the path names is not mounted here
+        # In a namespace of its own the path is not mounted
         ("0::/../other\n", {"cpu.max": "75000 100000\n"}, 0.75),
         (V2, {"unified/system.slice/shop.service/cpu.max": "50000 100000\n"}, 0.5),
         (
@@ -54,7 +54,7 @@ def made(place: Path, groups: str, files: Mapping[str, str]) -> Path:
 def test_cores(
     tmp_path: Path, groups: str, files: Mapping[str, str], expected: float | None
 ) -> None:
-    assert cores(made(tmp_path, groups, files)) == expected
+    assert cores(make_files(tmp_path, groups, files)) == expected
 
 
 @pytest.mark.parametrize(
@@ -69,11 +69,11 @@ def test_cores(
     ],
 )
 def test_memory(tmp_path: Path, groups: str, files: Mapping[str, str], expected: int) -> None:
-    assert memory_bytes(made(tmp_path, groups, files)) == expected
+    assert memory_bytes(make_files(tmp_path, groups, files)) == expected
 
 
 def test_without_control_groups(tmp_path: Path) -> None:
-    """Another system than Linux."""
+    """As on systems other than Linux."""
     assert (cores(tmp_path), memory_bytes(tmp_path)) == (ALL, PHYSICAL)
 
 

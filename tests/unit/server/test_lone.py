@@ -1,4 +1,4 @@
-"""Lone requests of an app that fails some of them, all of them, or answers otherwise."""
+"""Lone requests: of an app that fails some or all of them, and of a mix of routes."""
 
 from __future__ import annotations
 
@@ -6,55 +6,67 @@ import random
 import socket
 import struct
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import cycle, repeat
+from itertools import cycle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.builders.launch import launch
-from workerlab.model import App, Server
+from workerlab.model import App, Record, Route, Server
+from workerlab.observe.pauses import PauseWatch
 from workerlab.server.running import Running, TrialFailed, explained
-from workerlab.server.warmup import TRIES, Lone, routes_of
+from workerlab.server.warmup import (
+    MAX_PAUSE_RETRIES,
+    MIN_LONE,
+    TRIES,
+    Lone,
+    answering,
+    ask_alone,
+    routes_of,
+)
 
 RESET = 0
-
-
-class Process:
-    """Stands for the arbiter, which runs."""
-
-    running = True
+OWN = App("own:app", "")
 
 
 @contextmanager
-def serving(trial: Path, statuses: Iterator[int]) -> Iterator[Running]:
-    """A server that answers with these, one after the other; RESET: with none."""
+def serving(
+    trial: Path, status_of: Callable[[str, str], int], text: bytes = b"text", app: App = OWN
+) -> Iterator[Running]:
+    """A server that answers `text` with the status of method and path; RESET: no answer."""
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            if not (status := next(statuses)):
+        def answer(self) -> None:
+            if not (status := status_of(self.command, self.path)):
                 linger = struct.pack("ii", 1, 0)
                 self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
                 self.close_connection = True
                 return
             self.send_response(status)
-            self.send_header("Content-Length", "4")
+            self.send_header("Content-Length", str(len(text)))
             self.end_headers()
-            self.wfile.write(b"text")
+            if self.command != "HEAD":
+                self.wfile.write(text)
+
+        do_GET = do_HEAD = answer
 
         def log_message(self, *_: Any) -> None:
             pass
 
-    process: Any = Process()
+    process: Any = SimpleNamespace(running=True)
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
             yield Running(
-                launch=launch(trial, Server("sync", 1, 1, 64, 10), App("own:app", "")),
+                launch=launch(trial, Server("sync", 1, 1, 64, 10), app),
                 process=process,
                 host="127.0.0.1",
                 port=server.server_port,
@@ -66,15 +78,16 @@ def serving(trial: Path, statuses: Iterator[int]) -> Iterator[Running]:
             thread.join()
 
 
-def sometimes(wrong: int, share: float) -> Iterator[int]:
-    chance = random.Random(7)
-    return (wrong if chance.random() < share else 200 for _ in repeat(None))
+def in_turn(*statuses: int) -> Callable[[str, str], int]:
+    remaining = cycle(statuses)
+    return lambda *_: next(remaining)
 
 
 @pytest.mark.parametrize("wrong", [500, 404, RESET])
 @pytest.mark.parametrize("share", [0.05, 0.3])
-def test_an_app_that_fails_some_is_measured(tmp_path: Path, wrong: int, share: float) -> None:
-    with serving(tmp_path, sometimes(wrong, share)) as server:
+def test_an_app_that_fails_sometimes_is_measured(tmp_path: Path, wrong: int, share: float) -> None:
+    chance = random.Random(7)
+    with serving(tmp_path, lambda *_: wrong if chance.random() < share else 200) as server:
         lone = Lone(server, *routes_of(server.launch.app))
         for _ in range(60):
             assert lone.ask() > 0
@@ -82,45 +95,140 @@ def test_an_app_that_fails_some_is_measured(tmp_path: Path, wrong: int, share: f
     assert 0 < lone.failed < lone.answered
 
 
-def test_the_first_answer_may_be_wrong(tmp_path: Path) -> None:
-    with serving(tmp_path, cycle([500, 200, 200, 200])) as server:
+def test_the_first_answer_may_fail(tmp_path: Path) -> None:
+    with serving(tmp_path, in_turn(500, 200, 200, 200)) as server:
         lone = Lone(server, *routes_of(server.launch.app))
         lone.ask()
         assert (lone.answered, lone.failed) == (1, 1)
 
 
 @pytest.mark.parametrize(
-    ("status", "words"),
+    ("status", "sentence"),
     [
         (404, "GET / answered 404, expected 200: text (use --expect-status if that is right)"),
         (500, "GET / answered 500, expected 200: text (use --expect-status if that is right)"),
         (RESET, "no answer to a first request ("),
     ],
 )
-def test_an_app_that_always_fails_is_refused(tmp_path: Path, status: int, words: str) -> None:
-    asked = 0
+def test_an_app_that_always_fails_is_refused(tmp_path: Path, status: int, sentence: str) -> None:
+    requests = list[str]()
 
-    def always() -> Iterator[int]:
-        nonlocal asked
-        while True:
-            asked += 1
-            yield status
+    def always(_method: str, path: str) -> int:
+        requests.append(path)
+        return status
 
-    with serving(tmp_path, always()) as server, pytest.raises(TrialFailed) as found:
+    with serving(tmp_path, always) as server, pytest.raises(TrialFailed) as failure:
         Lone(server, *routes_of(server.launch.app)).ask()
-    assert asked == TRIES
-    assert found.value.fault.kind == "answer"
-    assert found.value.fault.reason.startswith(words)
-    assert found.value.fault.detail == f"its log: {tmp_path / 'server.log'}"
+    fault = failure.value.fault
+    assert len(requests) == TRIES
+    assert (fault.kind, fault.detail) == ("answer", f"its log: {tmp_path / 'server.log'}")
+    assert fault.reason.startswith(sentence)
 
 
 def test_an_app_that_mostly_fails_is_refused(tmp_path: Path) -> None:
-    """After it has answered once: a limit of requests, a cache that is gone."""
-    with serving(tmp_path, cycle([200, 500, 500, 500])) as server:
+    """After one good answer, as with a rate limit or a lost cache."""
+    with serving(tmp_path, in_turn(200, 500, 500, 500)) as server:
         lone = Lone(server, *routes_of(server.launch.app))
         with pytest.raises(TrialFailed):
             all(lone.ask() for _ in range(60))
 
+
+# --- of a mix ----------------------------------------------------------------------------------
+
+MIX = (
+    Route("/", weight=6),
+    Route("/post/1", weight=1, name="posts"),
+    Route("/post/2", weight=2, name="posts"),
+    Route("/missing", "HEAD", 1, expect=(404, 410)),
+)
+
+
+def serving_mix(
+    trial: Path, mix: tuple[Route, ...], requests: Counter[str]
+) -> AbstractContextManager[Running]:
+    """A server that answers 404 for /missing, 500 for /broken, 302 for /moved, else 200."""
+    statuses = {"/missing": 404, "/broken": 500, "/moved": 302}
+
+    def status_of(method: str, path: str) -> int:
+        requests[f"{method} {path}"] += 1
+        return statuses.get(path, 200)
+
+    return serving(trial, status_of, b"<h1>KeyError</h1> 'cart'", replace(OWN, mix=mix))
+
+
+def lones(server: Running) -> list[Lone]:
+    return [Lone(server, route) for route in routes_of(server.launch.app)]
+
+
+def test_a_route_is_its_most_frequent_request_with_the_weight_of_all() -> None:
+    first, posts, missing = routes_of(App(mix=MIX))
+    assert (first.path, posts.path, missing.path) == ("/", "/post/2", "/missing")
+    assert [first.weight, posts.weight, missing.weight] == pytest.approx([0.6, 0.3, 0.1])
+    own = App(path="/a", method="POST", headers=(("A", "b"),), expect_status=302)
+    (alone,) = routes_of(own)
+    assert alone == Route("/a", "POST", 1.0, (("A", "b"),), None, (302,))
+
+
+def test_lone_requests_go_round_the_routes(tmp_path: Path) -> None:
+    requests = Counter[str]()
+    with serving_mix(tmp_path, MIX, requests) as server:
+        ask_alone(server, lones(server))
+        weights, lone_s, begun_ns = server.lone_weights, server.lone_s, server.lone_begun_ns
+    assert weights == pytest.approx((0.6, 0.3, 0.1))
+    assert len(lone_s) == len(begun_ns) == sum(requests.values())
+    assert set(requests.values()) == {len(lone_s) // 3}
+    assert len(lone_s) // 3 >= MIN_LONE
+    assert begun_ns == sorted(begun_ns)
+
+
+def test_a_lone_request_during_a_pause_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts_ns = list[int]()
+
+    def paused(_: PauseWatch, since_ns: int) -> bool:
+        starts_ns.append(since_ns)
+        return len(starts_ns) in (1, 2, 4)
+
+    monkeypatch.setattr(PauseWatch, "stood_still", paused)
+    with serving(tmp_path, lambda *_: 200) as server:
+        ask_alone(server, lones(server))
+    assert server.lone_begun_ns == [starts_ns[2], *starts_ns[4:]]
+
+
+def test_repeated_pauses_do_not_repeat_requests_forever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PauseWatch, "stood_still", lambda *_: True)
+    requests = Counter[str]()
+    with serving_mix(tmp_path, MIX, requests) as server:
+        ask_alone(server, lones(server))
+    assert sum(requests.values()) == len(server.lone_s) * (1 + MAX_PAUSE_RETRIES)
+
+
+def test_routes_that_never_answer_as_expected_are_reported_together(tmp_path: Path) -> None:
+    mix = (*MIX, Route("/broken"), Route("/missing", name="lost"), Route("/moved"))
+    with serving_mix(tmp_path, mix, Counter()) as server, pytest.raises(TrialFailed) as failure:
+        answering(lones(server), None)
+    fault = failure.value.fault
+    assert fault.kind == "answer"
+    assert fault.reason == (
+        "GET /broken answered 500, expected 2xx or 3xx: KeyError / 'cart'"
+        " (use expect=500 in a --mix file if that is right);"
+        " lost (GET /missing) answered 404, expected 2xx or 3xx: KeyError / 'cart'"
+        " (use expect=404 in a --mix file if that is right)"
+    )
+
+
+def test_lone_times_of_a_mix_are_weighted_means_of_each_round() -> None:
+    plain = Record("one", None, lone_s=(1.0, 2.0, 3.0, 2.0))
+    assert plain.alone_s == plain.lone_s
+    mixed = replace(plain, lone_weights=(0.75, 0.25))
+    assert mixed.alone_s == pytest.approx((1.25, 2.75))
+    assert Record("none", None, lone_weights=(0.75, 0.25)).alone_s == ()
+
+
+# --- what the log explains ---------------------------------------------------------------------
 
 INFO = "[2026-11-22 16:13:15 +0000] [20334] [INFO] Booting worker with pid: 20334\n"
 
@@ -137,10 +245,10 @@ INFO = "[2026-11-22 16:13:15 +0000] [20334] [INFO] Booting worker with pid: 2033
         (f"Traceback (most recent call last):\nOSError: reset\n{INFO}", ": OSError: reset"),
     ],
 )
-def test_of_a_log_only_what_explains_is_quoted(tmp_path: Path, log: str, quoted: str) -> None:
+def test_only_explaining_lines_of_the_log_are_quoted(tmp_path: Path, log: str, quoted: str) -> None:
     (tmp_path / "server.log").write_text(log)
     assert explained("it ended", tmp_path / "server.log") == f"it ended{quoted}"
 
 
-def test_a_log_that_is_not_there_explains_nothing(tmp_path: Path) -> None:
+def test_a_missing_log_explains_nothing(tmp_path: Path) -> None:
     assert explained("it ended", tmp_path / "server.log") == "it ended"

@@ -1,4 +1,4 @@
-"""A network namespace of its own, for a while."""
+"""A temporary network namespace."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from workerlab.server import null_server, preflight
 from workerlab.server.null_server import own_network
 
 
-def current() -> str:
+def current_namespace() -> str:
     return str(Path("/proc/thread-self/ns/net").readlink())
 
 
-def test_it_is_left_again_whatever_happens() -> None:
+def test_the_namespace_is_left_after_an_error() -> None:
     try:
         with own_network(2):
             pass
     except OSError as error:
         pytest.skip(f"no network namespace can be made: {error}")
-    before = current(), preflight.sysctl("net.ipv4.tcp_tw_reuse")
+    before = current_namespace(), preflight.sysctl("net.ipv4.tcp_tw_reuse")
     try:
         with own_network(0):
-            assert current() != before[0]
+            assert current_namespace() != before[0]
             assert preflight.sysctl("net.ipv4.tcp_tw_reuse") == "0"
             assert preflight.port_range() == (32_768, 60_999)
-            with socket.create_server(("127.0.0.1", 0)) as listener:  # its loopback is up
+            with socket.create_server(("127.0.0.1", 0)) as listener:  # the loopback interface is up
                 socket.create_connection(listener.getsockname()).close()
             raise InterruptedError
     except InterruptedError:
-        assert (current(), preflight.sysctl("net.ipv4.tcp_tw_reuse")) == before
+        assert (current_namespace(), preflight.sysctl("net.ipv4.tcp_tw_reuse")) == before
 
 
-def test_a_user_who_may_not_make_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = current()
-    monkeypatch.setattr(null_server, "CLONE_NEWNET", 1)  # refused for anybody
+def test_a_user_without_permission_for_a_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = current_namespace()
+    monkeypatch.setattr(null_server, "CLONE_NEWNET", 1)  # refused for any user
     with pytest.raises(OSError, match="Invalid argument"), own_network(2):
         pytest.fail("there is no such namespace")
-    assert current() == before
+    assert current_namespace() == before

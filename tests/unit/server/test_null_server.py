@@ -1,4 +1,4 @@
-"""The pure parts of the target: what it reads, what it answers, what it counts."""
+"""The pure parts of the null server: requests, replies and its report."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from workerlab.server.null.server import ServerTally
 GET = b"GET /?a=1 HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-def asking(head: bytes) -> NullRequest:
-    found = read_request(head)
-    assert found is not None
-    return found
+def read(head: bytes) -> NullRequest:
+    request = read_request(head)
+    assert request is not None
+    return request
 
 
 @pytest.mark.parametrize(
-    ("head", "keep", "told"),
+    ("head", "keep", "confirm"),
     [
         (b"GET / HTTP/1.1\r\n\r\n", True, False),
         (b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n", False, False),
@@ -42,12 +42,12 @@ def asking(head: bytes) -> NullRequest:
         (b"GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n", True, True),
     ],
 )
-def test_what_a_request_wants_of_its_connection(head: bytes, keep: bool, told: bool) -> None:
-    assert asking(head) == NullRequest(len(head), keep, told, bodiless=False)
+def test_whether_a_request_keeps_its_connection(head: bytes, keep: bool, confirm: bool) -> None:
+    assert read(head) == NullRequest(len(head), keep, confirm, bodiless=False)
 
 
-def test_the_kernel_may_choose_no_port_of_the_load() -> None:
-    """A port that listens is lost to connections to it: of 200 ports, one would be missing."""
+def test_a_listener_avoids_the_ports_of_the_load() -> None:
+    """A listening port cannot be used for connections to it."""
     low, high = preflight.port_range() or (49_152, 65_535)
     reserved = (low, (low + high) // 2)
     with ExitStack() as listening:
@@ -57,12 +57,12 @@ def test_the_kernel_may_choose_no_port_of_the_load() -> None:
 
 
 @given(st.integers(0, 40), st.binary(max_size=40))
-def test_a_request_is_read_once_it_is_there_in_full(length: int, more: bytes) -> None:
+def test_a_request_is_read_once_it_is_complete(length: int, more: bytes) -> None:
     head = b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % length
     whole = head + b"b" * length
     for size in range(len(whole)):
         assert read_request(whole[:size]) is None
-    assert asking(whole + more).length == len(whole)
+    assert read(whole + more).length == len(whole)
 
 
 @pytest.mark.parametrize(
@@ -77,66 +77,67 @@ def test_a_request_is_read_once_it_is_there_in_full(length: int, more: bytes) ->
         b"GET / HTTP/1.1\r\n" + b"a" * 70_000,
     ],
 )
-def test_what_is_no_request(data: bytes) -> None:
+def test_malformed_requests(data: bytes) -> None:
     with pytest.raises(MalformedRequest):
         read_request(data)
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_a_request_or_garbage_or_too_few(data: bytes) -> None:
+def test_any_bytes_are_a_request_or_malformed_or_incomplete(data: bytes) -> None:
     try:
-        found = read_request(data)
+        request = read_request(data)
     except MalformedRequest:
         return
-    assert found is None or found.length <= len(data)
+    assert request is None or request.length <= len(data)
 
 
 @given(st.integers(0, 5000))
-def test_an_answer_says_how_long_its_body_is(body_bytes: int) -> None:
-    reply = reply_to(*asking(GET)[1:], body_bytes, "")
+def test_a_reply_has_the_length_of_its_body(body_bytes: int) -> None:
+    reply = reply_to(*read(GET)[1:], body_bytes, "")
     head, _, body = reply.data.partition(b"\r\n\r\n")
     assert len(body) == body_bytes
     assert b"Content-Length: %d" % body_bytes in head.split(b"\r\n")
     assert reply.then == "keep"
 
 
-def test_an_answer_fits_what_was_asked() -> None:
-    closing = reply_to(*asking(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")[1:], 12, "")
+def test_a_reply_follows_the_request() -> None:
+    closing = reply_to(*read(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")[1:], 12, "")
     assert closing.then == "close"
     assert b"\r\nConnection: close\r\n" in closing.data
-    told = reply_to(*asking(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")[1:], 12, "")
-    assert b"\r\nConnection: keep-alive\r\n" in told.data
-    assert reply_to(*asking(b"HEAD / HTTP/1.1\r\n\r\n")[1:], 12, "").data.endswith(b"\r\n\r\n")
-    assert reply_to(*asking(GET)[1:], 12, "") is reply_to(*asking(GET)[1:], 12, "")
+    kept = reply_to(*read(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")[1:], 12, "")
+    assert b"\r\nConnection: keep-alive\r\n" in kept.data
+    assert reply_to(*read(b"HEAD / HTTP/1.1\r\n\r\n")[1:], 12, "").data.endswith(b"\r\n\r\n")
+    assert reply_to(*read(GET)[1:], 12, "") is reply_to(*read(GET)[1:], 12, "")
 
 
-def test_a_server_that_leaves_the_client_to_close() -> None:
-    wish = asking(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")[1:]
-    kept = reply_to(*wish, 12, "kept")
+def test_a_reply_may_leave_closing_to_the_client() -> None:
+    request = read(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")[1:]
+    kept = reply_to(*request, 12, "kept")
     assert kept.then == "keep"
     assert b"Connection" not in kept.data
 
 
 @pytest.mark.parametrize("body_bytes", [0, 1, 12, 1000])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_spoilt_answer_is_no_success(fault: str, body_bytes: int) -> None:
-    reply = reply_to(*asking(GET)[1:], body_bytes, fault)
+def test_a_faulty_reply_is_no_success(fault: str, body_bytes: int) -> None:
+    reply = reply_to(*read(GET)[1:], body_bytes, fault)
     _, end, body = reply.data.partition(b"\r\n\r\n")
     whole = reply.data.startswith(b"HTTP/1.1 200 ") and bool(end) and len(body) == body_bytes
     assert whole is (fault in ("", "kept"))
     assert (reply.then == "keep") is (fault in ("", "kept", "status500"))
 
 
-def test_the_words() -> None:
-    said = parse(["--delay", "0.5,3", "--body-bytes", "440000", "--core", "1"])
-    assert (said.delay, said.body_bytes, said.core, said.fault) == ((0.5, 3.0), 440_000, 1, "")
+def test_options() -> None:
+    options = parse(["--delay", "0.5,3", "--body-bytes", "440000", "--core", "1"])
+    assert (options.delay, options.body_bytes) == ((0.5, 3.0), 440_000)
+    assert (options.core, options.fault) == (1, "")
 
 
 @pytest.mark.parametrize(
     "argv",
     [["--delay", "3,1"], ["--delay", "1"], ["--delay=-1,1"], ["--body-bytes=-1"], ["--fault", "x"]],
 )
-def test_words_that_are_off(argv: list[str]) -> None:
+def test_invalid_options(argv: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         parse(argv)
     assert ended.value.code == 2
@@ -150,22 +151,22 @@ def test_the_report(tmp_path: Path) -> None:
     tally.write()
     tally.spans.append(40)
     tally.write()
-    said = json.loads(path.read_text())
-    assert (said["requests"], said["delays_s"]) == (3, 1.5)
-    service = Histogram.from_json(said["service"])
+    report = json.loads(path.read_text())
+    assert (report["requests"], report["delays_s"]) == (3, 1.5)
+    service = Histogram.from_json(report["service"])
     assert (service.count, service.sum) == (4, 100)
     assert [entry.name for entry in tmp_path.iterdir()] == ["report.json"]
 
 
-@pytest.mark.parametrize("told", [False, True])
-def test_the_last_answer_of_a_connection_says_so(told: bool) -> None:
-    kept = reply_to(keep=True, confirm=told, bodiless=False, body_bytes=12, fault="")
+@pytest.mark.parametrize("confirm", [False, True])
+def test_the_last_reply_of_a_connection_closes_it(confirm: bool) -> None:
+    kept = reply_to(keep=True, confirm=confirm, bodiless=False, body_bytes=12, fault="")
     assert last_reply(kept) == reply_to(
         keep=False, confirm=False, bodiless=False, body_bytes=12, fault=""
     )
 
 
 @pytest.mark.parametrize("fault", ["reset", "half", "stall"])
-def test_a_faulty_answer_is_the_same_at_the_end(fault: str) -> None:
+def test_a_faulty_reply_is_the_same_at_the_end(fault: str) -> None:
     faulty = reply_to(keep=True, confirm=False, bodiless=False, body_bytes=12, fault=fault)
     assert last_reply(faulty) is faulty

@@ -1,4 +1,4 @@
-"""The probe by itself: what it records, when, and all that it must leave as it was."""
+"""The probe: what it records, when, and what it must not change."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ FOREIGN = (
 
 
 class Recording:
-    """The probe, started in this process, and what its map says so far."""
+    """The probe, started in this process, and the spans in its map so far."""
 
-    def __init__(self, place: Path) -> None:
-        self.place = place
-        self.firsts = 0
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.first_requests = 0
 
     def begin(self, capacity: int = 64, *, names: bool = False, kept: bool = False) -> None:
-        probe.start(str(self.place), capacity, self._first, names=names, kept=kept)
+        probe.start(str(self.directory), capacity, self._first, names=names, kept=kept)
 
     def _first(self) -> None:
-        self.firsts += 1
+        self.first_requests += 1
 
     def read(self) -> Spans:
-        return read_spans(self.place)
+        return read_spans(self.directory)
 
     @property
     def spans(self) -> tuple[Span, ...]:
@@ -63,7 +63,7 @@ class Recording:
 
     @property
     def map(self) -> Path:
-        (path,) = self.place.glob("spans-*.map")
+        (path,) = self.directory.glob("spans-*.map")
         return path
 
 
@@ -72,11 +72,11 @@ def recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recording:
     for name in ("cells", "take", "first_request", "named", "look_up"):
         monkeypatch.setattr(probe, name, getattr(probe, name))
     monkeypatch.setattr(probe, "accepted", {})
-    # What is registered for forks cannot be taken back, and would speak in every later child
+    # Fork hooks cannot be unregistered and would run in every later child
     monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
-    found = Recording(tmp_path)
-    found.begin()
-    return found
+    started = Recording(tmp_path)
+    started.begin()
+    return started
 
 
 def ended(span: Span) -> bool:
@@ -121,14 +121,14 @@ def test_a_body_ends_when_it_is_closed(
 
 
 def test_the_apps_own_close_is_called_first(recording: Recording) -> None:
-    seen = []
+    end_times = []
 
     class Body(list[bytes]):
         def close(self) -> None:
-            seen.append(recording.only.end_ns)
+            end_times.append(recording.only.end_ns)
 
     wsgi(Body([b"x"])).close()
-    assert seen == [None]
+    assert end_times == [None]
     assert ended(recording.only)
 
 
@@ -156,7 +156,7 @@ def test_length_and_attributes_pass_through(recording: Recording) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(1)])
-def test_an_app_that_raises_has_ended(recording: Recording, error: BaseException) -> None:
+def test_an_app_that_raises_ends_the_span(recording: Recording, error: BaseException) -> None:
     def app(*_: Any) -> Any:
         raise error
 
@@ -166,8 +166,8 @@ def test_an_app_that_raises_has_ended(recording: Recording, error: BaseException
 
 
 @pytest.mark.parametrize("kind", [wsgiref.util.FileWrapper, gunicorn.http.wsgi.FileWrapper])
-def test_a_file_wrapper_stays_one(recording: Recording, kind: type[Any]) -> None:
-    """Servers send a file by themselves only when they recognise their own wrapper."""
+def test_a_file_wrapper_is_returned_unchanged(recording: Recording, kind: type[Any]) -> None:
+    """Servers use sendfile only for their own wrapper."""
     file = BytesIO(b"all of it")
     wrapper = kind(file)
     body = wsgi(wrapper, environ={"wsgi.file_wrapper": kind})
@@ -185,7 +185,7 @@ def test_a_file_wrapper_without_close_gets_one(recording: Recording) -> None:
     assert ended(recording.only)
 
 
-def test_a_file_wrapper_that_is_a_function_is_no_type(recording: Recording) -> None:
+def test_a_file_wrapper_may_be_a_function(recording: Recording) -> None:
     body = wsgi([b"x"], environ={"wsgi.file_wrapper": lambda file: file})
     body.close()
     assert ended(recording.only)
@@ -199,10 +199,10 @@ def test_an_already_handled_marker_is_the_same_object(recording: Recording, mark
 
 
 def test_arguments_and_headers_are_the_servers_own(recording: Recording) -> None:
-    environ, seen = {"PATH_INFO": "/"}, []
+    environ, calls = {"PATH_INFO": "/"}, []
 
-    def start_response(*words: Any) -> None:
-        seen.append(words)
+    def start_response(*arguments: Any) -> None:
+        calls.append(arguments)
 
     def app(given: dict[str, Any], start: Callable[..., Any]) -> list[bytes]:
         assert given is environ
@@ -211,7 +211,7 @@ def test_arguments_and_headers_are_the_servers_own(recording: Recording) -> None
         return []
 
     probe.wrap_wsgi(app)(environ, start_response)
-    assert seen == [("200 OK", [])]
+    assert calls == [("200 OK", [])]
 
 
 # --- ASGI -----------------------------------------------------------------------------------
@@ -229,18 +229,18 @@ async def receive() -> dict[str, Any]:
 
 
 class Sent:
-    """A server's `send`: what came, and whether the span was open at that moment."""
+    """A server's `send`: each message type, and whether the span was open at that moment."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
-        self.seen: list[tuple[str, bool]] = []
+        self.messages: list[tuple[str, bool]] = []
 
     async def __call__(self, message: dict[str, Any]) -> None:
-        await asyncio.sleep(0)  # as a server that waits for its client
-        self.seen.append((message["type"], self._recording.only.end_ns is None))
+        await asyncio.sleep(0)  # like a server that waits for its client
+        self.messages.append((message["type"], self._recording.only.end_ns is None))
 
 
-def test_asgi_ends_after_the_last_body_was_sent_and_not_when_the_app_returns(
+def test_an_asgi_span_ends_with_the_last_body_and_not_with_the_app(
     recording: Recording,
 ) -> None:
     async def run() -> None:
@@ -262,13 +262,13 @@ def test_asgi_ends_after_the_last_body_was_sent_and_not_when_the_app_returns(
         finish.set()
         await serving
         assert recording.only.end_ns == end_ns
-        assert sent.seen == [("http.response.start", True)] + 2 * [("http.response.body", True)]
+        assert sent.messages == [("http.response.start", True)] + 2 * [("http.response.body", True)]
 
     asyncio.run(run())
 
 
 @pytest.mark.parametrize("last", [body_message(), {"type": "http.response.pathsend", "path": "/x"}])
-def test_asgi_last_messages(recording: Recording, last: dict[str, Any]) -> None:
+def test_messages_that_end_an_asgi_span(recording: Recording, last: dict[str, Any]) -> None:
     after = []
 
     async def app(_scope: Any, _receive: Any, send: Any) -> None:
@@ -280,7 +280,7 @@ def test_asgi_last_messages(recording: Recording, last: dict[str, Any]) -> None:
     assert after == [True]
 
 
-def test_asgi_messages_that_end_nothing(recording: Recording) -> None:
+def test_messages_that_do_not_end_an_asgi_span(recording: Recording) -> None:
     after = []
 
     async def app(_scope: Any, _receive: Any, send: Any) -> None:
@@ -293,7 +293,7 @@ def test_asgi_messages_that_end_nothing(recording: Recording) -> None:
     assert ended(recording.only)
 
 
-def test_asgi_app_that_raises_has_ended(recording: Recording) -> None:
+def test_an_asgi_app_that_raises_ends_the_span(recording: Recording) -> None:
     async def app(*_: Any) -> None:
         raise ValueError("no")
 
@@ -302,7 +302,7 @@ def test_asgi_app_that_raises_has_ended(recording: Recording) -> None:
     assert ended(recording.only)
 
 
-def test_asgi_send_that_fails_ends_with_the_app(recording: Recording) -> None:
+def test_a_failed_asgi_send_ends_the_span_with_the_app(recording: Recording) -> None:
     async def gone(_message: dict[str, Any]) -> None:
         raise OSError("client disconnected")
 
@@ -314,7 +314,7 @@ def test_asgi_send_that_fails_ends_with_the_app(recording: Recording) -> None:
     assert ended(recording.only)
 
 
-def test_asgi_app_that_is_cancelled_has_ended(recording: Recording) -> None:
+def test_a_cancelled_asgi_app_ends_the_span(recording: Recording) -> None:
     async def run() -> None:
         entered = asyncio.Event()
 
@@ -331,7 +331,7 @@ def test_asgi_app_that_is_cancelled_has_ended(recording: Recording) -> None:
     assert ended(recording.only)
 
 
-def test_asgi_app_without_a_body_has_ended(recording: Recording) -> None:
+def test_an_asgi_app_without_a_body_ends_the_span(recording: Recording) -> None:
     async def app(*_: Any) -> None:
         assert recording.only.end_ns is None
 
@@ -340,20 +340,20 @@ def test_asgi_app_without_a_body_has_ended(recording: Recording) -> None:
 
 
 @pytest.mark.parametrize("kind", ["websocket", "lifespan"])
-def test_asgi_other_scopes_are_untouched(recording: Recording, kind: str) -> None:
+def test_other_asgi_scopes_are_not_recorded(recording: Recording, kind: str) -> None:
     given = []
 
-    async def app(*words: Any) -> None:
-        given.extend(words)
+    async def app(*arguments: Any) -> None:
+        given.extend(arguments)
 
-    words = ({"type": kind}, receive, Sent(recording))
-    asyncio.run(probe.wrap_asgi(app)(*words))
-    assert all(one is other for one, other in zip(given, words, strict=True))
+    arguments = ({"type": kind}, receive, Sent(recording))
+    asyncio.run(probe.wrap_asgi(app)(*arguments))
+    assert all(actual is expected for actual, expected in zip(given, arguments, strict=True))
     assert recording.spans == ()
-    assert recording.firsts == 0
+    assert recording.first_requests == 0
 
 
-def test_asgi2(recording: Recording) -> None:
+def test_an_asgi2_app_is_recorded(recording: Recording) -> None:
     class App:
         def __init__(self, scope: Any) -> None:
             assert scope is HTTP
@@ -375,7 +375,7 @@ def tornado_request(address: object = ("127.0.0.1", 4000)) -> Any:
     )
 
 
-def test_tornado_application_stays_what_it_is(recording: Recording) -> None:
+def test_a_tornado_application_is_recorded_and_otherwise_unchanged(recording: Recording) -> None:
     request = tornado_request()
     logged = []
     application = SimpleNamespace(
@@ -407,7 +407,7 @@ def ask_asgi(recording: Recording, **changes: Any) -> None:
     asyncio.run(probe.wrap_asgi(lambda *_: asyncio.sleep(0))(scope, receive, Sent(recording)))
 
 
-def test_every_request_of_a_kept_connection_bears_its_accept(recording: Recording) -> None:
+def test_every_request_of_a_kept_connection_has_its_accept(recording: Recording) -> None:
     recording.begin(kept=True)
     probe.accepted[PORT] = 7
     for _ in range(2):
@@ -418,8 +418,8 @@ def test_every_request_of_a_kept_connection_bears_its_accept(recording: Recordin
     assert [span.accept_ns for span in recording.spans] == [7, 7, 7, 7, 9]
 
 
-def test_an_accept_is_forgotten_where_one_request_is_all(recording: Recording) -> None:
-    """Nothing grows, and a second request has none rather than one that is not its own."""
+def test_an_accept_is_dropped_after_its_only_request(recording: Recording) -> None:
+    """The table does not grow, and a second request has no accept instead of a wrong one."""
     probe.accepted[PORT] = 7
     ask_wsgi({})
     ask_wsgi({})
@@ -459,7 +459,7 @@ def test_an_unknown_asgi_port_has_no_accept(recording: Recording, client: object
 
 
 class Container:
-    """tornado's WSGI container, as far as the probe knows it."""
+    """The part of tornado's WSGI container that the probe uses."""
 
     def __init__(self, app: Any) -> None:
         self.wsgi_application = app
@@ -473,15 +473,15 @@ class Container:
         body.close()
 
 
-def test_tornados_container_tells_the_probe_what_the_app_does_not_see(
+def test_tornados_container_provides_accept_and_name(
     recording: Recording,
 ) -> None:
     recording.begin(names=True)
     probe.accepted[PORT] = 7
-    seen = []
+    environs = []
 
     def app(environ: dict[str, Any], _: Any) -> list[bytes]:
-        seen.append(environ)
+        environs.append(environ)
         return []
 
     container, request = Container(app), tornado_request((*PEER, 0, 0))
@@ -489,10 +489,10 @@ def test_tornados_container_tells_the_probe_what_the_app_does_not_see(
     container(request)
     (span,) = recording.spans
     assert (span.accept_ns, span.request_id) == (7, "17")
-    assert seen == [Container(app).environ(request)]
+    assert environs == [Container(app).environ(request)]
 
 
-def test_tornado_application_tells_its_port_and_name(recording: Recording) -> None:
+def test_a_tornado_application_provides_accept_and_name(recording: Recording) -> None:
     recording.begin(names=True)
     probe.accepted[PORT] = 7
     application = SimpleNamespace(find_handler=lambda _: None, log_request=lambda _: None)
@@ -505,8 +505,8 @@ def test_tornado_application_tells_its_port_and_name(recording: Recording) -> No
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", None])
-def test_tornado_on_a_unix_socket(address: str | None) -> None:
-    # Its address is then a text, or nothing
+def test_tornado_on_a_unix_socket_has_no_accept(address: str | None) -> None:
+    # The address is then a string or None
     assert probe.accepted.get(probe.tornado_port(tornado_request(address))) is None
     assert probe.tornado_port(SimpleNamespace(connection=None)) == 0
 
@@ -514,7 +514,7 @@ def test_tornado_on_a_unix_socket(address: str | None) -> None:
 NAMED = {"HTTP_X_WORKERLAB_REQUEST": "17"}
 
 
-def test_names_are_kept_where_the_load_gives_them(recording: Recording) -> None:
+def test_names_of_requests_are_recorded(recording: Recording) -> None:
     recording.begin(names=True)
     ask_wsgi(NAMED)
     ask_wsgi({})
@@ -525,13 +525,13 @@ def test_names_are_kept_where_the_load_gives_them(recording: Recording) -> None:
     assert names == ["17", None, "1234567890123456", "18", None]
 
 
-def test_names_are_not_looked_for_elsewhere(recording: Recording) -> None:
+def test_names_are_not_recorded_by_default(recording: Recording) -> None:
     ask_wsgi(NAMED)
     ask_asgi(recording, headers=[(b"x-workerlab-request", b"18")])
     assert [span.request_id for span in recording.spans] == [None, None]
 
 
-def test_names_that_find_no_room_overwrite_nothing(recording: Recording) -> None:
+def test_names_beyond_the_capacity_overwrite_nothing(recording: Recording) -> None:
     recording.map.unlink()
     recording.begin(1, names=True)
     probe.accepted[PORT] = 7
@@ -546,10 +546,10 @@ def test_names_that_find_no_room_overwrite_nothing(recording: Recording) -> None
 # --- the map --------------------------------------------------------------------------------
 
 
-def test_the_first_request_is_told_once(recording: Recording) -> None:
+def test_the_first_request_is_reported_once(recording: Recording) -> None:
     for _ in range(3):
         wsgi([]).close()
-    assert recording.firsts == 1
+    assert recording.first_requests == 1
     assert len(recording.spans) == 3
 
 
@@ -569,22 +569,22 @@ def test_threads_lose_and_overwrite_nothing(recording: Recording) -> None:
     sys.setswitchinterval(1e-6)
     try:
         clients = [threading.Thread(target=client) for _ in range(threads)]
-        for one in clients:
-            one.start()
-        for one in clients:
-            one.join()
+        for thread in clients:
+            thread.start()
+        for thread in clients:
+            thread.join()
     finally:
         sys.setswitchinterval(interval)
     assert len(recording.spans) == threads * requests
     assert all(map(ended, recording.spans))
     assert recording.read().full == ()
-    assert recording.firsts == 1
+    assert recording.first_requests == 1
 
 
-def test_a_full_map_says_so_and_serves_on(recording: Recording) -> None:
+def test_a_full_map_is_reported_and_the_app_serves_on(recording: Recording) -> None:
     recording.map.unlink()
     recording.begin(3)
-    kept = [wsgi([b"x"]) for _ in range(2)]
+    recorded = [wsgi([b"x"]) for _ in range(2)]
     asyncio.run(probe.wrap_asgi(lambda *_: asyncio.sleep(0))(HTTP, receive, Sent(recording)))
     assert recording.read().full == ()
     for _ in range(3):
@@ -594,7 +594,7 @@ def test_a_full_map_says_so_and_serves_on(recording: Recording) -> None:
         asyncio.run(probe.wrap_asgi(lambda *_: asyncio.sleep(0))(HTTP, receive, Sent(recording)))
     assert recording.read().full == (os.getpid(),)
     assert [span.end_ns is None for span in recording.spans] == [True, True, False]
-    for body in kept:  # those that have a record still end
+    for body in recorded:  # requests with a record still end
         body.close()
     assert all(map(ended, recording.spans))
     assert len(recording.spans) == 3
@@ -609,7 +609,7 @@ def test_the_map_is_allocated_and_not_sparse(recording: Recording) -> None:
     assert file.st_blocks * 512 >= file.st_size
 
 
-def test_a_disk_without_room_leaves_no_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_no_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_room(*_: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -619,11 +619,11 @@ def test_a_disk_without_room_leaves_no_map(tmp_path: Path, monkeypatch: pytest.M
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_pid_that_comes_back_gets_another_map(recording: Recording) -> None:
+def test_a_reused_pid_gets_another_map(recording: Recording) -> None:
     wsgi([]).close()
     recording.begin()
     wsgi([]).close()
-    assert len(list(recording.place.glob("spans-*.map"))) == 2
+    assert len(list(recording.directory.glob("spans-*.map"))) == 2
     assert len(recording.spans) == 2
 
 
@@ -636,9 +636,9 @@ probe.start(sys.argv[1], 16, lambda: None)
 """
 
 
-def program(text: str, place: Path) -> AbstractContextManager[subprocess.Popen[str]]:
-    words = [sys.executable, "-c", PROLOGUE + text, str(place)]
-    return started(words, cwd=ROOT, stdout=subprocess.PIPE)
+def program(code: str, place: Path) -> AbstractContextManager[subprocess.Popen[str]]:
+    argv = [sys.executable, "-c", PROLOGUE + code, str(place)]
+    return started(argv, cwd=ROOT, stdout=subprocess.PIPE)
 
 
 FORKING = """
@@ -698,7 +698,7 @@ def test_syntax_of_python_3_10(path: Path) -> None:
     ast.parse(path.read_text(), feature_version=(3, 10))
 
 
-# Each as it is loaded there: the configuration file loads `boot`, which loads the others
+# As a server loads them: the configuration file loads `boot`, which loads the others
 IMPORTING = """
 import json, os, runpy, sys
 here, trial = sys.argv[1:]
@@ -718,7 +718,7 @@ print("{}.{}".format(*sys.version_info))
 
 
 @pytest.mark.parametrize("name", ["python3.10", sys.executable], ids=["3.10", "own"])
-def test_they_load_without_the_lab_and_again_on_a_reload(tmp_path: Path, name: str) -> None:
+def test_modules_load_without_the_lab_and_again_on_a_reload(tmp_path: Path, name: str) -> None:
     python = shutil.which(name)
     if python is None or subprocess.run([python, "-V"], capture_output=True).returncode:
         pytest.skip(f"no {name} on PATH that runs")
@@ -728,7 +728,7 @@ def test_they_load_without_the_lab_and_again_on_a_reload(tmp_path: Path, name: s
     for path in FOREIGN:
         shutil.copy(path, here)
     (here / "class.py").write_text("worker_class = 'sync'\nworkers = 1\n")
-    words = [python, "-I", "-c", IMPORTING, str(here), str(trial)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    argv = [python, "-I", "-c", IMPORTING, str(here), str(trial)]
+    result = subprocess.run(argv, capture_output=True, text=True, timeout=60)
     version = "3.10" if name == "python3.10" else "{}.{}".format(*sys.version_info)
-    assert done.stdout == f"{version}\n", done.stderr
+    assert result.stdout == f"{version}\n", result.stderr

@@ -1,4 +1,4 @@
-"""What became of a server's workers under the load."""
+"""Workers that die under the load, and what the server's log explains."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,15 +18,8 @@ from workerlab.server.inside.maps import HEADER, HEADER_BYTES, SPANS, create_map
 from workerlab.server.running import Launch, Running, WorkersKilledWaiting, explained, read_proofs
 
 
-class Alive:
-    """Stands for the arbiter, which runs."""
-
-    running = True
-    exit_code = None
-
-
-def ended() -> int:
-    """The pid of a process that is no more."""
+def ended_pid() -> int:
+    """The pid of a process that has ended."""
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     return process.pid
@@ -36,7 +30,7 @@ def server(trial: Path, pid: int, *, drops: bool) -> Running:
         Server("sync", 1, 1, 2, 1000), App("own:app", ""), "python", trial, trial, None, 10
     )
     (trial / f"worker-{pid}.json").write_text(json.dumps({"pid": pid}))
-    process: Any = Alive()
+    process: Any = SimpleNamespace(running=True, exit_code=None)
     return Running(
         launch=launch,
         process=process,
@@ -60,19 +54,19 @@ def spans(trial: Path, pid: int, *, busy: bool) -> None:
     ("drops", "timeout", "busy", "tolerated"),
     [
         (True, True, False, True),
-        (False, True, False, False),  # there is no reason for it to wait in vain
-        (True, False, False, False),  # it died of something else
+        (False, True, False, False),  # there was nothing to wait for in vain
+        (True, False, False, False),  # it died for another reason
         (True, True, True, False),  # it had a request
     ],
 )
 def test_a_worker_killed_while_it_waited_in_vain(
     tmp_path: Path, drops: bool, timeout: bool, busy: bool, tolerated: bool
 ) -> None:
-    pid = ended()
+    pid = ended_pid()
     running = server(tmp_path, pid, drops=drops)
     spans(tmp_path, pid, busy=busy)
-    said = f"[CRITICAL] WORKER TIMEOUT (pid:{pid})\n" if timeout else "[ERROR] worker exited\n"
-    (tmp_path / "server.log").write_text(said)
+    log = f"[CRITICAL] WORKER TIMEOUT (pid:{pid})\n" if timeout else "[ERROR] worker exited\n"
+    (tmp_path / "server.log").write_text(log)
     (tmp_path / f"worker-{os.getpid()}.json").write_text(json.dumps({"pid": os.getpid()}))
     fault = running.lost()
     assert (fault is None) is tolerated
@@ -134,13 +128,13 @@ NO_APP = "Failed to find application object: 'app'"
         *("no such app", "nothing but Gunicorn's"),
     ],
 )
-def test_what_kept_a_server_from_booting(tmp_path: Path, log: str, cause: str) -> None:
+def test_the_log_explains_a_failed_boot(tmp_path: Path, log: str, cause: str) -> None:
     path = tmp_path / "server.log"
     path.write_text(log)
     assert explained("it did not boot", path, printed=True) == f"it did not boot: {cause}"
 
 
-def test_what_an_app_prints_explains_no_death(tmp_path: Path) -> None:
+def test_output_of_the_app_does_not_explain_a_dead_worker(tmp_path: Path) -> None:
     path = tmp_path / "server.log"
     path.write_text(f"{BOOTS}GET /cart\n")
     assert explained("a worker died", path) == "a worker died"

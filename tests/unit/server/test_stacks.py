@@ -1,5 +1,4 @@
-"""The thread that looks at a loop, by itself: whose a file is, what a line calls, and which line a
-real loop of this process is on."""
+"""The stack sampler: the owner of a file, what a line calls, and the line of a real loop."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ def kind_of(files: stacks.Files, path: Path | str) -> str:
     return files.of(code_in(path))[0]
 
 
-def test_whose_a_file_is(tmp_path: Path) -> None:
+def test_owner_of_a_file(tmp_path: Path) -> None:
     files = stacks.Files(str(tmp_path), "shop.wsgi:app")
     assert files.of(code_in(tmp_path / "shop" / "orders.py")) == ("app", "shop/orders.py")
     assert files.of(code_in(f"{PACKAGES}/requests/api.py")) == ("library", "requests/api.py")
@@ -59,8 +58,8 @@ def test_a_virtual_environment_below_the_app_is_no_part_of_it(
     assert kind_of(inside, tmp_path / "venv" / "shop" / "orders.py") == "app"
 
 
-def test_an_app_that_is_installed(tmp_path: Path) -> None:
-    """Its package is its own, wherever it lies; here it is pytest."""
+def test_an_installed_app_owns_its_package(tmp_path: Path) -> None:
+    """Its package counts as the app wherever it is installed; here it is pytest."""
     home = Path(pytest.__file__).parent
     files = stacks.Files(str(tmp_path), "pytest:app")
     assert files.of(code_in(home / "orders.py")) == ("app", "pytest/orders.py")
@@ -74,101 +73,102 @@ def work(secret: str) -> None:
         pass
 
 
-def looked_at(place: Path, enough: Callable[[Stacks], bool]) -> Stacks:
-    """A loop that runs `work` and gives way in between, until enough of it was seen."""
+def sample_loop(directory: Path, enough: Callable[[Stacks], bool]) -> Stacks:
+    """Samples of a loop that runs `work` and yields in between, until there are enough."""
 
     def create() -> object:
-        return create_map(free_path(str(place), STACKS), STACKS, 1000)
+        return create_map(free_path(str(directory), STACKS), STACKS, 1000)
 
     def beats() -> object:
-        return create_map(free_path(str(place), BEATS), BEATS, 1000)
+        return create_map(free_path(str(directory), BEATS), BEATS, 1000)
 
     async def main() -> None:
         worker = SimpleNamespace(
             cfg=SimpleNamespace(chdir=str(Path(__file__).parent)), app=SimpleNamespace()
         )
         heart = heartbeat.start(worker, beats, every_ns=stacks.BEAT_NS)  # type: ignore[arg-type]
-        stacks.start(worker, heart, get_ident(), str(place), create)  # type: ignore[arg-type]
-        while not read_stacks(place).samples:
+        stacks.start(worker, heart, get_ident(), str(directory), create)  # type: ignore[arg-type]
+        while not read_stacks(directory).samples:
             await asyncio.sleep(0.01)
         give_up = time.monotonic() + LONG_S
-        while not enough(read_stacks(place)):
-            assert time.monotonic() < give_up, "it was never seen"
+        while not enough(read_stacks(directory)):
+            assert time.monotonic() < give_up, "too few samples"
             work("hidden")
             await asyncio.sleep(0.02)
 
     asyncio.run(main())
-    return read_stacks(place)
+    return read_stacks(directory)
 
 
-def asleep(seen: Stacks) -> list[CodeLine]:
+def asleep(result: Stacks) -> list[CodeLine]:
     return [
-        seen.lines[one.number]
-        for one in seen.samples
-        if one.number > 1 and one.sleeps and one.overdue_ns > 10_000_000
+        result.lines[sample.number]
+        for sample in result.samples
+        if sample.number > 1 and sample.sleeps and sample.overdue_ns > 10_000_000
     ]
 
 
-def enough(seen: Stacks) -> bool:
-    """Of each kind one: in the sleep, with the loop held up, and idle."""
+def enough(result: Stacks) -> bool:
+    """Samples in the sleep, with the loop held up, and idle."""
     return (
-        any(one.called == "time.sleep" for one in asleep(seen))
-        and any(one.stuck_ns >= 10_000_000 for one in seen.samples)
-        and any(one.number == stacks.IDLE for one in seen.samples)
+        any(sample.called == "time.sleep" for sample in asleep(result))
+        and any(sample.stuck_ns >= 10_000_000 for sample in result.samples)
+        and any(sample.number == stacks.IDLE for sample in result.samples)
     )
 
 
 @needs_kernel
-def test_a_real_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stop: list[stacks.StackSampler] = []
+def test_samples_of_a_real_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    samplers: list[stacks.StackSampler] = []
     start_thread, interval = stacks.start_new_thread, sys.getswitchinterval()
     monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
     monkeypatch.setattr(
         stacks, "start_new_thread",
-        lambda run, words: (stop.append(run.__self__), start_thread(run, words)),
+        lambda run, arguments: (samplers.append(run.__self__), start_thread(run, arguments)),
     )  # fmt: skip
     try:
-        seen = looked_at(tmp_path, enough)
+        result = sample_loop(tmp_path, enough)
     finally:
         sys.setswitchinterval(interval)
-        for sampler in stop:
+        for sampler in samplers:
             sampler.stopped = True
-    assert seen.pid == os.getpid()
-    (marked,) = (
+    assert result.pid == os.getpid()
+    (line_number,) = (
         number
         for number, line in enumerate(Path(__file__).read_text().splitlines(), 1)
         if line.endswith("# line: sleeps")
     )
-    (line,) = {one for one in asleep(seen) if one.called == "time.sleep"}
-    assert (line.file, line.line, line.function) == ("test_stacks.py", marked, "work")
+    (line,) = {code_line for code_line in asleep(result) if code_line.called == "time.sleep"}
+    assert (line.file, line.line, line.function) == ("test_stacks.py", line_number, "work")
     assert line.app
     text = (tmp_path / f"stacks-{os.getpid()}.jsonl").read_text()
     assert "hidden" not in text
 
 
-def test_one_of_all_workers_is_chosen(tmp_path: Path) -> None:
+def test_one_worker_is_chosen(tmp_path: Path) -> None:
     assert [stacks.chosen(str(tmp_path)) for _ in range(3)] == [True, False, False]
     assert not stacks.chosen(str(tmp_path / "missing"))
 
 
-def test_a_full_disk_ends_it_with_the_lines_that_are_whole() -> None:
-    """/dev/full takes nothing."""
-    lines = os.open("/dev/full", os.O_WRONLY)
+def sampler_into(lines: int) -> stacks.StackSampler:
     files = stacks.Files(str(Path(__file__).parent), "")
-    sampler = stacks.StackSampler(SimpleNamespace(), get_ident(), files, None, lines)  # type: ignore[arg-type]
+    return stacks.StackSampler(SimpleNamespace(), get_ident(), files, None, lines)  # type: ignore[arg-type]
+
+
+def test_a_full_disk_stops_the_sampler() -> None:
+    """/dev/full accepts no bytes."""
+    lines = os.open("/dev/full", os.O_WRONLY)
+    sampler = sampler_into(lines)
     number, stuck = sampler.look(sys._getframe(), 1, 0)
     os.close(lines)
     assert (number, stuck) == (stacks.OTHER + 1, 0)
     assert sampler.stopped
 
 
-def test_no_more_lines_than_there_is_room_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_number_of_lines_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stacks, "MAX_LINES", 1)
     lines = os.open(tmp_path / "lines", os.O_WRONLY | os.O_CREAT)
-    files = stacks.Files(str(Path(__file__).parent), "")
-    sampler = stacks.StackSampler(SimpleNamespace(), get_ident(), files, None, lines)  # type: ignore[arg-type]
+    sampler = sampler_into(lines)
     first = sampler.look(sys._getframe(), 1, 0)[0]
     second = sampler.look(sys._getframe(), 2, 0)[0]
     os.close(lines)

@@ -1,4 +1,4 @@
-"""Gunicorn in versions of one's choice, by the real installer, from wheels made here."""
+"""Requested versions of Gunicorn, installed by the real installers from wheels made here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CODE = "from workerlab.server.versions import provide; print(provide('{}'))"
 
 
 def may_mount() -> bool:
-    """What nobody else sees."""
+    """Whether this user may mount in a namespace of its own."""
     if not shutil.which("unshare"):
         return False
     return subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode == 0
@@ -37,7 +37,7 @@ def may_mount() -> bool:
 
 @pytest.fixture(autouse=True)
 def _own_installers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the settings of whoever runs the tests, and with caches of their own."""
+    """Installers without the user's settings, and with caches of their own."""
     for name in [name for name in os.environ if name.startswith(("UV_", "PIP_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
@@ -47,7 +47,7 @@ def _own_installers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Wheel:
-    """Makes a wheel of Gunicorn in the only place that the installers look at."""
+    """Makes a wheel of Gunicorn in the only directory that the installers search."""
     place = tmp_path / "wheels"
     place.mkdir()
     (tmp_path / "uv.toml").write_text("[pip]\nno-index = true\n")  # uv has no variable for it
@@ -71,26 +71,26 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Wheel:
     return make
 
 
-def kept(tmp_path: Path) -> set[str]:
-    """All that is in the cache, the lock apart."""
-    return {one.name for one in (tmp_path / "cache/workerlab/gunicorn").iterdir()} - {".lock"}
+def cached(tmp_path: Path) -> set[str]:
+    """The entries of the cache, except the lock."""
+    return {entry.name for entry in (tmp_path / "cache/workerlab/gunicorn").iterdir()} - {".lock"}
 
 
-def test_a_version_is_made_once_and_comes_before_any_other(tmp_path: Path, wheel: Wheel) -> None:
+def test_a_version_is_installed_once_and_is_imported_first(tmp_path: Path, wheel: Wheel) -> None:
     wheel("99.1")
     place = versions.provide("99.1")
     (tmp_path / "wheels/gunicorn-99.1-py3-none-any.whl").unlink()
     assert versions.provide("99.1") == place
-    assert kept(tmp_path) == {"99.1"}
+    assert cached(tmp_path) == {"99.1"}
     own = str(tmp_path / "own")
     env = versions.with_version("99.1", {"PYTHONPATH": own})
     assert env == {"PYTHONPATH": f"{place}{os.pathsep}{own}"}
     argv = [sys.executable, "-c", "import gunicorn; print(gunicorn.__version__)"]
-    said = subprocess.run(argv, env={**os.environ, **env}, capture_output=True, text=True)
-    assert said.stdout.strip() == "99.1"
+    result = subprocess.run(argv, env={**os.environ, **env}, capture_output=True, text=True)
+    assert result.stdout.strip() == "99.1"
 
 
-def test_without_a_version_nothing_is_made(tmp_path: Path) -> None:
+def test_without_a_version_nothing_is_installed(tmp_path: Path) -> None:
     assert versions.with_version("", {"PYTHONPATH": "here"}) == {}
     assert not (tmp_path / "cache").exists()
 
@@ -100,10 +100,10 @@ def test_a_version_that_does_not_exist(tmp_path: Path, wheel: Wheel) -> None:
     with pytest.raises(EnvironmentProblem) as problem:
         versions.provide("99.2")
     assert str(problem.value) == "Gunicorn 99.2 cannot be installed: there is no such version"
-    assert kept(tmp_path) == set()
+    assert cached(tmp_path) == set()
 
 
-def test_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_version_needs_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_NO_CONFIG", "1")
     for name in ("UV_DEFAULT_INDEX", "PIP_INDEX_URL"):
         monkeypatch.setenv(name, "http://127.0.0.1:9/simple")  # nobody listens there
@@ -113,11 +113,11 @@ def test_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "Gunicorn 27.0.1 cannot be installed: "
         "the package index does not answer (is there a network?)"
     )
-    assert kept(tmp_path) == set()
+    assert cached(tmp_path) == set()
 
 
 def run_with(packages: Path, version: str) -> str:
-    """What comes of providing that version in a lab whose own Gunicorn stands in `packages`."""
+    """The result of providing that version in a lab whose own Gunicorn is in `packages`."""
     path = os.pathsep.join([str(packages), str(Path.cwd() / "harness")])
     argv = [sys.executable, "-c", CODE.format(version)]
     env = {**os.environ, "PYTHONPATH": path}
@@ -126,7 +126,7 @@ def run_with(packages: Path, version: str) -> str:
 
 
 @pytest.mark.usefixtures("wheel")  # nothing can be fetched
-def test_the_labs_own_is_copied_unless_somebody_works_on_it(
+def test_the_labs_own_gunicorn_is_copied_unless_modified(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
@@ -137,9 +137,9 @@ def test_the_labs_own_is_copied_unless_somebody_works_on_it(
             (packages / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file.locate(), packages / file)
     with (packages / "gunicorn/arbiter.py").open("a") as changed:
-        changed.write("# mine\n")
+        changed.write("# changed\n")
     assert f"Gunicorn {version} cannot be installed" in run_with(packages, version)
-    assert kept(tmp_path) == set()
+    assert cached(tmp_path) == set()
     shutil.copyfile(PURELIB / "gunicorn/arbiter.py", packages / "gunicorn/arbiter.py")
     place = tmp_path / "cache/workerlab/gunicorn" / version
     assert run_with(packages, version) == str(place)
@@ -148,11 +148,11 @@ def test_the_labs_own_is_copied_unless_somebody_works_on_it(
     ).read_bytes()
 
 
-def test_what_cannot_be_imported_is_not_kept(tmp_path: Path, wheel: Wheel) -> None:
+def test_a_version_that_cannot_be_imported_is_not_cached(tmp_path: Path, wheel: Wheel) -> None:
     wheel("99.1", app="import nowhere\n")
     with pytest.raises(EnvironmentProblem, match=r"cannot be imported: .*nowhere"):
         versions.provide("99.1")
-    assert kept(tmp_path) == set()
+    assert cached(tmp_path) == set()
 
 
 def test_a_cache_that_cannot_be_written(tmp_path: Path, wheel: Wheel) -> None:
@@ -166,14 +166,14 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path, wheel: Wheel) -> None:
 
 @pytest.mark.skipif(not may_mount(), reason="to mount anything takes Linux and root")
 @pytest.mark.parametrize(
-    ("mount", "says"),
+    ("mount", "expected"),
     [
         ("ro", "cannot be kept in {}: Read-only file system; XDG_CACHE_HOME may name another"),
         ("size=200k", "0 MB are left in {}"),
     ],
 )
 def test_a_cache_that_is_read_only_or_full(
-    tmp_path: Path, wheel: Wheel, mount: str, says: str
+    tmp_path: Path, wheel: Wheel, mount: str, expected: str
 ) -> None:
     wheel("99.1", size=1_000_000)
     (tmp_path / "cache").mkdir()
@@ -186,14 +186,14 @@ def test_a_cache_that_is_read_only_or_full(
     argv = ["unshare", "--mount", "sh", "-c", script, "-", mount, sys.executable, code]
     env = {**os.environ, "PYTHONPATH": str(ROOT / "harness")}
     done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True)
-    sentence, *left = done.stdout.splitlines()
-    assert says.format(tmp_path / "cache/workerlab/gunicorn") in sentence
+    message, *left = done.stdout.splitlines()
+    assert expected.format(tmp_path / "cache/workerlab/gunicorn") in message
     assert left in ([], [".lock"])
 
 
-def test_killed_while_it_is_made(tmp_path: Path, wheel: Wheel) -> None:
-    """The next one to want it finds no half of it, and leaves none. Its check holds it until
-    then."""
+def test_an_installation_that_was_killed_is_repeated(tmp_path: Path, wheel: Wheel) -> None:
+    """The next process finds no partial version and leaves none. The check of the version hangs
+    until the process is killed."""
     wheel("99.1", app="import os, time\nif 'HANG' in os.environ:\n    time.sleep(600)\n")
     argv, env = [sys.executable, "-c", CODE.format("99.1")], {**os.environ, "HANG": "1"}
     cache = tmp_path / "cache/workerlab/gunicorn"
@@ -203,12 +203,12 @@ def test_killed_while_it_is_made(tmp_path: Path, wheel: Wheel) -> None:
             assert lab.poll() is None
         finally:
             os.killpg(lab.pid, signal.SIGKILL)
-    assert kept(tmp_path) != {"99.1"}
+    assert cached(tmp_path) != {"99.1"}
     versions.provide("99.1")
-    assert kept(tmp_path) == {"99.1"}
+    assert cached(tmp_path) == {"99.1"}
 
 
-def test_two_labs_at_once_make_it_once(tmp_path: Path, wheel: Wheel) -> None:
+def test_two_labs_at_once_install_it_once(tmp_path: Path, wheel: Wheel) -> None:
     wheel("99.1")
     argv = [sys.executable, "-c", CODE.format("99.1")]
     with ExitStack() as stack:
@@ -216,28 +216,25 @@ def test_two_labs_at_once_make_it_once(tmp_path: Path, wheel: Wheel) -> None:
         assert {process.communicate(timeout=LONG_S)[0].strip() for process in both} == {
             str(tmp_path / "cache/workerlab/gunicorn/99.1")
         }
-    assert kept(tmp_path) == {"99.1"}
+    assert cached(tmp_path) == {"99.1"}
 
 
-def test_the_interpreter_says_what_that_version_has(tmp_path: Path, wheel: Wheel) -> None:
+def test_worker_classes_of_a_version(tmp_path: Path, wheel: Wheel) -> None:
     wheel("99.1")
-    found = preflight.interpreter(sys.executable, tmp_path, None, gunicorn="99.1")
-    assert (found.gunicorn, found.requested, list(found.worker_classes)) == (
-        "99.1",
-        "99.1",
-        ["sync"],
-    )
-    assert found.why_unavailable("sync") is None
-    assert found.why_unavailable("eventlet") == "Gunicorn 99.1 has no worker class eventlet"
+    interpreter = preflight.interpreter(sys.executable, tmp_path, None, gunicorn="99.1")
+    assert (interpreter.gunicorn, interpreter.requested) == ("99.1", "99.1")
+    assert list(interpreter.worker_classes) == ["sync"]
+    assert interpreter.why_unavailable("sync") is None
+    assert interpreter.why_unavailable("eventlet") == "Gunicorn 99.1 has no worker class eventlet"
 
 
 def test_a_version_that_the_interpreter_is_too_old_for(tmp_path: Path, wheel: Wheel) -> None:
-    """Nothing runs there, and the sentence says why; other versions may."""
+    """The reason names both versions of Python."""
     wheel("99.1")
     metadata = versions.provide("99.1") / "gunicorn-99.1.dist-info/METADATA"
     metadata.write_text(metadata.read_text().replace(">=3.10", ">=3.99"))
-    found = preflight.interpreter(sys.executable, tmp_path, None, gunicorn="99.1")
-    why = found.why_unavailable("sync")
+    interpreter = preflight.interpreter(sys.executable, tmp_path, None, gunicorn="99.1")
+    why = interpreter.why_unavailable("sync")
     assert why is not None
     assert why.startswith(f"Gunicorn 99.1 needs Python >=3.99, and {sys.executable} is 3.")
 

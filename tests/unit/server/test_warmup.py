@@ -1,4 +1,4 @@
-"""How many lone requests are enough."""
+"""The number of lone requests."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 from workerlab.server.warmup import LONE_ERROR, LONE_S, MAX_LONE, MIN_LONE, enough
 
 
-def asked(take_s: Callable[[], float], *, known: bool = False) -> list[float]:
+def lone_times(take_s: Callable[[], float], *, bundled: bool = False) -> list[float]:
     lone_s: list[float] = []
-    while not enough(lone_s, bundled=known):
+    while not enough(lone_s, bundled=bundled):
         lone_s.append(take_s())
     return lone_s
 
@@ -27,7 +27,7 @@ def always(seconds: float) -> Callable[[], float]:
 def test_an_app_that_always_takes_the_same_time_is_asked_for_half_a_second(
     seconds: float, count: int
 ) -> None:
-    assert len(asked(always(seconds), known=True)) == count
+    assert len(lone_times(always(seconds), bundled=True)) == count
 
 
 @pytest.mark.parametrize(
@@ -36,16 +36,16 @@ def test_an_app_that_always_takes_the_same_time_is_asked_for_half_a_second(
 def test_any_other_app_is_asked_three_times_and_for_half_a_second(
     seconds: float, count: int
 ) -> None:
-    assert len(asked(always(seconds))) == count
+    assert len(lone_times(always(seconds))) == count
 
 
 @pytest.mark.parametrize("mean_s", [0.005, 0.05, 0.5, 5.0])
 @pytest.mark.parametrize("seed", range(20))
-def test_what_varies_is_asked_until_its_mean_is_known_or_time_is_up(
+def test_varying_times_are_repeated_until_the_mean_is_precise_or_time_is_up(
     mean_s: float, seed: int
 ) -> None:
     chance = random.Random(seed)
-    lone_s = asked(lambda: chance.expovariate(1 / mean_s))
+    lone_s = lone_times(lambda: chance.expovariate(1 / mean_s))
     error = stdev(lone_s) / len(lone_s) ** 0.5 / fmean(lone_s)
     assert len(lone_s) == MAX_LONE or sum(lone_s) >= LONE_S or error <= LONE_ERROR
     assert MIN_LONE <= len(lone_s) <= MAX_LONE

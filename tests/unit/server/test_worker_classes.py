@@ -36,14 +36,14 @@ def test_a_row_has_all_that_the_recipe_names(row: WorkerClass) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     own, extras = project["project"]["dependencies"], project["project"]["optional-dependencies"]
     for needed in (project["dependency-groups"][row.name], [*own, *extras["classes"]]):
-        names = {re.match(r"[\w-]+", one)[0].replace("-", "_") for one in needed}
+        names = {re.match(r"[\w-]+", name)[0].replace("-", "_") for name in needed}
         assert names.issuperset(row.packages)
     assert f" {row.name}" in (ROOT / "tox.ini").read_text().partition("env_list")[2].split("\n")[0]
 
 
-def test_of_a_class_without_a_row_slots_are_not_known_which_is_not_unlimited() -> None:
-    asked = Server(OWN, 4, 2, 64, 10)
-    assert configured_slots(asked) is configured_slots(Server("asgi", 4, 2, 64, 10)) is None
+def test_slots_of_a_class_without_a_row_are_unknown_and_not_unlimited() -> None:
+    server = Server(OWN, 4, 2, 64, 10)
+    assert configured_slots(server) is configured_slots(Server("asgi", 4, 2, 64, 10)) is None
     assert (class_named(OWN).slots_known, class_named("asgi").slots_known) == (False, True)
 
 
@@ -70,12 +70,12 @@ def mypackage(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_a_class_serves_is_told_by_its_ancestors(mypackage: Path) -> None:
+def test_the_ancestors_of_a_class_show_what_it_serves(mypackage: Path) -> None:
     names = [f"mypackage.workers.{name}" for name in ("MyWorker", "Bare", "Own")]
-    found = interpreter(sys.executable, mypackage, None, ["sync", *names])
-    assert [found.serves_asgi(name) for name in names] == [False, None, True]
-    assert [found.why_unavailable(name) for name in ("sync", *names)] == [None] * 4
-    assert (found.serves_asgi("sync"), found.serves_asgi("uvicorn")) == (False, True)
+    python = interpreter(sys.executable, mypackage, None, ["sync", *names])
+    assert [python.serves_asgi(name) for name in names] == [False, None, True]
+    assert [python.why_unavailable(name) for name in ("sync", *names)] == [None] * 4
+    assert (python.serves_asgi("sync"), python.serves_asgi("uvicorn")) == (False, True)
 
 
 @pytest.mark.parametrize(
@@ -88,90 +88,92 @@ def test_what_a_class_serves_is_told_by_its_ancestors(mypackage: Path) -> None:
         ("mypackage.ends.Worker", "SystemExit: 3"),
     ],
 )
-def test_a_path_that_cannot_be_imported_is_one_sentence(
+def test_a_path_that_cannot_be_imported_is_unavailable(
     mypackage: Path, name: str, why: str
 ) -> None:
-    lacks = interpreter(sys.executable, mypackage, None, [name]).why_unavailable(name)
-    assert lacks is not None
-    assert name in lacks
-    assert why in lacks
-    assert "\n" not in lacks
+    reason = interpreter(sys.executable, mypackage, None, [name]).why_unavailable(name)
+    assert reason is not None
+    assert name in reason
+    assert why in reason
+    assert "\n" not in reason
 
 
-def test_an_interpreter_that_is_none() -> None:
+def test_a_program_that_is_no_interpreter() -> None:
     with pytest.raises(EnvironmentProblem):
         interpreter("/bin/true", Path(), None)
 
 
-# --- from words to a plan -----------------------------------------------------------------------
+# --- from arguments to a plan -------------------------------------------------------------------
 
-Planned = Callable[..., Plan]
+MakePlan = Callable[..., Plan]
 
 
 @pytest.fixture
-def planned(monkeypatch: pytest.MonkeyPatch) -> Planned:
-    """`plan_of` where OWN is what `asgi` says, or cannot be imported."""
+def plan_for(monkeypatch: pytest.MonkeyPatch) -> MakePlan:
+    """`plan_of` where OWN serves ASGI as `asgi` says, or fails to import with `error`."""
 
-    def make(*words: str, asgi: bool | None = False, error: str = "", **settings: object) -> Plan:
+    def make(
+        *arguments: str, asgi: bool | None = False, error: str = "", **settings: object
+    ) -> Plan:
         classes = {OWN: {"asgi": asgi, "error": error}}
-        found = Interpreter("python3", "25.3.0", CLASSES, ("tornado",), classes, settings)
-        monkeypatch.setattr(preflight, "interpreter", lambda *_: found)
-        options = parse(["sweep", words[0], "4,8", "--tool", "fast", *words[1:]])
+        python = Interpreter("python3", "25.3.0", CLASSES, ("tornado",), classes, settings)
+        monkeypatch.setattr(preflight, "interpreter", lambda *_: python)
+        options = parse(["sweep", arguments[0], "4,8", "--tool", "fast", *arguments[1:]])
         return plan_of(options)[0]
 
     return make
 
 
-def test_a_dotted_path_is_planned_like_any_class(planned: Planned) -> None:
-    own, sync = planned(f"{OWN},sync").servers
+def test_a_dotted_path_is_planned_like_any_class(plan_for: MakePlan) -> None:
+    own, sync = plan_for(f"{OWN},sync").servers
     assert (own.worker_class, own.threads, own.app.target) == (OWN, 1, "apps.sleep_wsgi:app")
     assert dict(own.app.env)["PYTHONPATH"].split(os.pathsep)[0] == os.getcwd()
     assert "PYTHONPATH" not in dict(sync.app.env)
 
 
-def test_its_threads_are_those_that_are_asked_for(planned: Planned) -> None:
-    assert [one.threads for one in planned(OWN, "--threads", "2,3").servers] == [2, 3]
+def test_an_own_class_gets_the_requested_threads(plan_for: MakePlan) -> None:
+    assert [server.threads for server in plan_for(OWN, "--threads", "2,3").servers] == [2, 3]
 
 
-def test_one_that_serves_asgi_gets_the_asgi_app(planned: Planned) -> None:
-    made = planned(OWN, asgi=True)
-    assert made.servers[0].app.target == "apps.sleep_asgi:app"
-    assert not made.notes
+def test_an_own_class_that_serves_asgi_gets_the_asgi_app(plan_for: MakePlan) -> None:
+    sweep = plan_for(OWN, asgi=True)
+    assert sweep.servers[0].app.target == "apps.sleep_asgi:app"
+    assert not sweep.notes
 
 
-def test_one_that_serves_nobody_knows_what_is_taken_for_wsgi_and_says_so(planned: Planned) -> None:
-    made = planned(OWN, asgi=None)
-    assert made.servers[0].app.target == "apps.sleep_wsgi:app"
-    assert any(f"{OWN} is treated as a WSGI class" in note.text for note in made.notes)
-    assert not planned(OWN, "--app", "own:app", asgi=None).notes
+def test_an_own_class_of_unknown_kind_is_noted_and_treated_as_wsgi(plan_for: MakePlan) -> None:
+    sweep = plan_for(OWN, asgi=None)
+    assert sweep.servers[0].app.target == "apps.sleep_wsgi:app"
+    assert any(f"{OWN} is treated as a WSGI class" in note.text for note in sweep.notes)
+    assert not plan_for(OWN, "--app", "own:app", asgi=None).notes
 
 
-def test_one_that_cannot_be_imported_starts_nothing(planned: Planned) -> None:
+def test_an_own_class_that_cannot_be_imported_is_refused(plan_for: MakePlan) -> None:
     with pytest.raises(UsageError, match=f"cannot import the worker class {OWN}: it is not there"):
-        planned(f"sync,{OWN}", error="it is not there")
+        plan_for(f"sync,{OWN}", error="it is not there")
 
 
-def test_an_unknown_name_is_no_dotted_path(planned: Planned) -> None:
+def test_an_unknown_class_name_is_refused(plan_for: MakePlan) -> None:
     with pytest.raises(UsageError, match="unknown worker class"):
-        planned("gunicorn")
+        plan_for("gunicorn")
 
 
-def test_a_class_whose_package_is_missing_is_unavailable(planned: Planned) -> None:
-    made = planned("sync,tornado")
-    assert list(made.unavailable) == ["tornado"]
-    assert "pip install tornado" in made.unavailable["tornado"]
+def test_a_class_whose_package_is_missing_is_unavailable(plan_for: MakePlan) -> None:
+    sweep = plan_for("sync,tornado")
+    assert list(sweep.unavailable) == ["tornado"]
+    assert "pip install tornado" in sweep.unavailable["tornado"]
 
 
-def test_settings_that_a_class_ignores_are_named(planned: Planned, tmp_path: Path) -> None:
+def test_settings_that_a_class_ignores_are_named(plan_for: MakePlan, tmp_path: Path) -> None:
     own = str(tmp_path / "own.py")
     Path(own).touch()
-    assert planned("sync,gthread", "--threads", "2").notes == ()
-    (note,) = planned("sync,gevent", "--threads", "2").notes
+    assert plan_for("sync,gthread", "--threads", "2").notes == ()
+    (note,) = plan_for("sync,gevent", "--threads", "2").notes
     assert note == stored(FlagIgnored("--threads", ("sync", "gevent")))
-    (note,) = planned("sync,gevent,asgi", "--config", own, keepalive=5).notes
+    (note,) = plan_for("sync,gevent,asgi", "--config", own, keepalive=5).notes
     ignored = SettingIgnored(config=own, setting="keepalive", value=5, classes=("sync", "asgi"))
     assert note == stored(ignored)
-    assert planned("sync,gevent", "--config", own, threads=1).notes == ()
+    assert plan_for("sync,gevent", "--config", own, threads=1).notes == ()
 
 
 # --- the recipe, as a class that the lab does not ship ------------------------------------------
@@ -179,7 +181,7 @@ def test_settings_that_a_class_ignores_are_named(planned: Planned, tmp_path: Pat
 
 @pytest.fixture
 def gevent_pywsgi(monkeypatch: pytest.MonkeyPatch) -> WorkerClass:
-    """Gunicorn's, added by a row alone: configs/ matters to real servers only."""
+    """Gunicorn's class, added by a row alone: configs/ is only for real servers."""
     row = WorkerClass(
         "gevent_pywsgi",
         "worker_connections",
@@ -198,7 +200,7 @@ def saturated(name: str, slots: int) -> list[TrialData]:
 
 
 @pytest.mark.parametrize("format_name", FORMATS)
-def test_an_added_class_is_said_in_every_format(
+def test_an_added_class_is_shown_in_every_format(
     gevent_pywsgi: WorkerClass, format_name: str
 ) -> None:
     report = analyse("r", {}, saturated(gevent_pywsgi.name, 4))
@@ -208,18 +210,18 @@ def test_an_added_class_is_said_in_every_format(
 
 
 @pytest.mark.parametrize("format_name", FORMATS)
-def test_a_class_without_a_row_is_said_in_every_format(format_name: str) -> None:
+def test_a_class_without_a_row_is_shown_in_every_format(format_name: str) -> None:
     report = analyse("r", {}, saturated(OWN, 4))
     last = report.cells[-1]
     assert (last.verdict, last.slots_configured, last.slots_measured) == ("saturated", None, 4)
     assert report.classes[0].knee == pytest.approx(4, rel=0.02)
-    assert report.overhead is None  # which slots would be idle is not known
-    said = FORMATS[format_name](sweep_document(report))
-    assert OWN in said
-    assert "unlimited" not in said
+    assert report.overhead is None  # idle slots are unknown
+    text = FORMATS[format_name](sweep_document(report))
+    assert OWN in text
+    assert "unlimited" not in text
 
 
-def test_that_nothing_is_known_of_the_slots_is_in_the_json() -> None:
+def test_unknown_slots_are_marked_in_the_json() -> None:
     document = json.loads(FORMATS["json"](sweep_document(analyse("r", {}, saturated(OWN, 4)))))
-    for one in (*document["cells"], *document["classes"]):
-        assert (one["slots_configured"], one["slots_known"]) == (None, False)
+    for entry in (*document["cells"], *document["classes"]):
+        assert (entry["slots_configured"], entry["slots_known"]) == (None, False)
