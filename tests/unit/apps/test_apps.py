@@ -1,4 +1,4 @@
-"""The demo apps, called in process: what they cost, what they refuse, and how the traps trap."""
+"""The bundled apps, called in process: their work, what they refuse, and how the traps differ."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def wsgi(name, query="", method="GET", body=b""):
         "wsgi.input": io.BytesIO(body),
     }
     setup_testing_defaults(environ)
-    seen = {}
+    response = {}
 
     def start_response(status, headers, exc_info=None):
-        seen.update(status=int(status[:3]), headers={k.lower(): v for k, v in headers})
+        response.update(status=int(status[:3]), headers={k.lower(): v for k, v in headers})
 
     chunks = importlib.import_module(f"apps.{name}").app(environ, start_response)
     text = b"".join(chunks).decode()
-    assert environ["wsgi.input"].read() == b"", "the request's body was left unread"
-    return seen["status"], seen["headers"], text
+    assert environ["wsgi.input"].read() == b"", "the body of the request was left unread"
+    return response["status"], response["headers"], text
 
 
 async def asgi_call(name, query="", method="GET", messages=({"type": "http.request"},)):
@@ -61,7 +61,7 @@ async def asgi_call(name, query="", method="GET", messages=({"type": "http.reque
         sent.append(message)
 
     await importlib.import_module(f"apps.{name}").app(scope, receive, send)
-    assert not waiting, "the request's body was left unread"
+    assert not waiting, "the body of the request was left unread"
     return sent
 
 
@@ -79,7 +79,7 @@ def call(name, query="", method="GET"):
 
 
 @pytest.mark.parametrize("name", WSGI + ASGI)
-def test_says_what_it_did(name):
+def test_the_answer_names_the_work(name):
     before = time.monotonic()
     status, headers, text = call(name, "sleep=0.05&cpu=2")
     assert time.monotonic() - before >= 0.05
@@ -87,27 +87,22 @@ def test_says_what_it_did(name):
     assert headers["content-length"] == str(len(text))
 
 
-@pytest.mark.parametrize("name", WSGI)
+@pytest.mark.parametrize("name", WSGI + ASGI)
 def test_head_has_the_length_and_no_body(name):
     status, headers, text = call(name, "sleep=0", "HEAD")
     assert (status, headers["content-length"]) == (200, str(len("slept 0 s\n")))
-    # The plain apps send none; Flask leaves that to its server.
+    # Flask leaves it to its server to send no body
     assert text == "" or name == "sleep_flask"
 
 
-@pytest.mark.parametrize("name", ASGI)
-def test_head_of_asgi_has_the_length_and_no_body(name):
-    assert call(name, "sleep=0", "HEAD")[2] == ""
-
-
 @pytest.mark.parametrize("name", ["sleep_wsgi", "sleep_flask"])
-def test_reads_a_posted_body(name):
+def test_a_posted_body_is_read(name):
     assert wsgi(name, "sleep=0", "POST", b"x" * 1000)[0] == 200
 
 
 @pytest.mark.parametrize("name", WSGI + ASGI)
 @pytest.mark.parametrize("query", [f"sleep={value}" for value in BAD] + ["cpu=-1", "cpu=3600001"])
-def test_refuses_a_bad_value_with_a_sentence(name, query):
+def test_a_bad_value_is_refused(name, query):
     status, _, text = call(name, query)
     assert status == 400
     assert text.startswith(f"{query.partition('=')[0]} must be a number of ")
@@ -115,17 +110,17 @@ def test_refuses_a_bad_value_with_a_sentence(name, query):
     assert text.count("\n") == 1
 
 
-def test_refuses_a_value_given_twice():
+def test_a_value_given_twice_is_refused():
     with pytest.raises(BadValue, match=r"sleep must be given once, not 2 times\."):
         work_for("sleep=1&sleep=2")
 
 
-def test_the_default_is_one_second_and_other_words_are_left_alone():
+def test_the_default_is_one_second_and_other_parameters_are_ignored():
     assert work_for("") == work_for("id=7") == (1.0, 0.0)
 
 
 @given(st.floats(min_value=0, max_value=MAX_SLEEP_S))
-def test_every_number_in_range_is_read_as_it_is(sleep):
+def test_every_number_in_range_is_read(sleep):
     assert work_for(f"sleep={sleep!r}").sleep_s == sleep
 
 
@@ -150,25 +145,25 @@ def test_the_environment_sets_the_default():
 
 
 @pytest.mark.parametrize("name", ["WORKERLAB_SLEEP", "WORKERLAB_CPU"])
-def test_a_bad_environment_fails_at_import_with_a_sentence(name):
-    done = knobs_under(**{name: "nan"})
-    assert done.returncode == 1
-    last = done.stderr.splitlines()[-1]
-    assert f"{name} must be a number of " in last
-    assert last.endswith("not 'nan'.")
+def test_a_bad_environment_fails_at_import(name):
+    result = knobs_under(**{name: "nan"})
+    assert result.returncode == 1
+    message = result.stderr.splitlines()[-1]
+    assert f"{name} must be a number of " in message
+    assert message.endswith("not 'nan'.")
 
 
 def test_burning_uses_the_cpu_and_not_the_clock(monkeypatch):
     before = time.thread_time()
     burn(20)
     assert time.thread_time() - before >= 0.02
-    looks = iter(range(1000))
-    monkeypatch.setattr(time, "thread_time", lambda: next(looks) / 1000)  # 1 ms between two looks
+    readings = iter(range(1000))
+    monkeypatch.setattr(time, "thread_time", lambda: next(readings) / 1000)  # 1 ms apart
     burn(20)
-    assert 20 <= next(looks) <= 22
+    assert 20 <= next(readings) <= 22
 
 
-def test_sleep_wsgi_calls_the_patched_sleep_and_the_trap_does_not(monkeypatch):
+def test_sleep_wsgi_calls_the_patched_sleep_and_imported_sleep_does_not(monkeypatch):
     importlib.import_module("apps.imported_sleep")  # before patching, as with preload_app
     slept = []
     monkeypatch.setattr(time, "sleep", slept.append)
@@ -180,16 +175,16 @@ def test_sleep_wsgi_calls_the_patched_sleep_and_the_trap_does_not(monkeypatch):
 
 @pytest.mark.parametrize(("name", "concurrent"), [("sleep_asgi", True), ("blocking_asgi", False)])
 def test_ten_requests_on_one_loop(name, concurrent):
-    """The loop begins all ten before any of them ends, if none of them keeps it."""
+    """All ten begin before the first one ends, unless they block the loop."""
     events = []
 
-    async def one():
+    async def request():
         events.append("begins")
         await asgi_call(name, "sleep=0.05")
         events.append("ends")
 
     async def ten():
-        await asyncio.gather(*(one() for _ in range(10)))
+        await asyncio.gather(*(request() for _ in range(10)))
 
     asyncio.run(ten())
     assert (events[:10] == ["begins"] * 10) is concurrent
@@ -198,16 +193,16 @@ def test_ten_requests_on_one_loop(name, concurrent):
 @pytest.mark.parametrize("name", ASGI)
 def test_lifespan(name):
     app = importlib.import_module(f"apps.{name}").app
-    events, said = ["lifespan.startup", "lifespan.shutdown"], []
+    events, replies = ["lifespan.startup", "lifespan.shutdown"], []
 
     async def receive():
         return {"type": events.pop(0)}
 
     async def send(message):
-        said.append(message["type"])
+        replies.append(message["type"])
 
     asyncio.run(app({"type": "lifespan"}, receive, send))
-    assert said == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+    assert replies == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "apps").rglob("*.py")), ids=lambda path: path.name)
@@ -215,28 +210,28 @@ def test_syntax_of_python_3_10(path):
     ast.parse(path.read_text(), feature_version=(3, 10))
 
 
-# --- their names ----------------------------------------------------------------------------------
+# --- names of bundled apps ------------------------------------------------------------------------
 
 
 def has_app(path: Path) -> bool:
     """Whether the module binds `app` at its top."""
     return any(
         getattr(node, "name", "") == "app"
-        or any(getattr(one, "id", "") == "app" for one in getattr(node, "targets", ()))
+        or any(getattr(target, "id", "") == "app" for target in getattr(node, "targets", ()))
         for node in ast.parse(path.read_text()).body
     )
 
 
-def test_whatever_can_be_served_has_a_name() -> None:
-    found = {
+def test_every_module_with_an_app_has_a_name() -> None:
+    modules = {
         ".".join(path.relative_to(APPS_DIR).with_suffix("").parts)
         for path in APPS_DIR.rglob("*.py")
         if has_app(path)
     }
-    assert found == set(APPS)
+    assert modules == set(APPS)
 
 
-def test_a_name_is_read_and_said() -> None:
+def test_names_of_bundled_apps_are_read_and_shown() -> None:
     assert read_target("@blog.wsgi") == "@blog.wsgi"
     assert label_of(App(target_of("@blog.wsgi"))) == "@blog.wsgi"
     assert label_of(App(target_of("@blog.wsgi"), "/srv/shop")) == "apps.blog.wsgi:app"

@@ -1,4 +1,4 @@
-"""One core for code that blocks and code that waits."""
+"""The same core for blocking and for asynchronous code."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ async def twice(value: object) -> object:
     return [await resolve(value), await resolve("then")]  # type: ignore[arg-type]
 
 
-def test_what_never_waits_is_through_at_its_first_step() -> None:
+def test_a_coroutine_that_never_waits_finishes_in_one_step() -> None:
     assert finish(twice(3)) == [3, "then"]
     assert finish(twice(None)) == [None, "then"]
 
 
-def test_what_it_raises_comes_out() -> None:
+def test_its_exceptions_are_raised() -> None:
     async def fails() -> None:
         await resolve(1)
         raise KeyError("post")
@@ -27,18 +27,18 @@ def test_what_it_raises_comes_out() -> None:
         finish(fails())
 
 
-def test_what_waits_is_refused_and_cleaned_up() -> None:
-    cleaned = []
+def test_a_coroutine_that_waits_is_refused_and_cleaned_up() -> None:
+    cleanups = []
 
     async def waits() -> None:
         try:
             await asyncio.sleep(0)
         finally:
-            cleaned.append(True)
+            cleanups.append(True)
 
     with pytest.raises(RuntimeError, match="driver that waits"):
         finish(waits())
-    assert cleaned == [True]
+    assert cleanups == [True]
 
 
 def test_under_a_loop_the_same_core_waits() -> None:

@@ -1,4 +1,4 @@
-"""The cache inside a worker, against a clock that tests turn."""
+"""The cache inside a worker, with a simulated clock."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def put(local: LocalCache[str], key: str, value: str = "", revision: int = 1) ->
     local.put(key, value or key, revision, local.clock(), EXPIRY_S)
 
 
-def test_what_was_put_is_there(local: LocalCache[str]) -> None:
+def test_an_entry_is_stored(local: LocalCache[str]) -> None:
     assert local.get("a") is None
     put(local, "a", "one")
     assert local.get("a") == "one"
@@ -45,7 +45,7 @@ def test_what_was_put_is_there(local: LocalCache[str]) -> None:
     assert len(local) == 1
 
 
-def test_the_longest_unused_goes_first(local: LocalCache[str]) -> None:
+def test_the_least_recently_used_is_evicted_first(local: LocalCache[str]) -> None:
     for key in ("a", "b", "c"):
         put(local, key)
     local.get("a")
@@ -56,30 +56,30 @@ def test_the_longest_unused_goes_first(local: LocalCache[str]) -> None:
     assert [local.get(key) for key in ("a", "c", "d", "e")] == [None, "again", "d", "e"]
 
 
-def test_its_time_counts_from_before_it_was_asked_for(local: LocalCache[str], clock: Clock) -> None:
-    asked_s = clock()
-    clock.now_s += 6  # on its way
-    local.put("a", "one", 1, asked_s, EXPIRY_S)
-    clock.now_s = asked_s + EXPIRY_S * RENEW - 0.1
+def test_expiry_counts_from_the_request_of_the_value(local: LocalCache[str], clock: Clock) -> None:
+    requested_s = clock()
+    clock.now_s += 6  # the request takes a while
+    local.put("a", "one", 1, requested_s, EXPIRY_S)
+    clock.now_s = requested_s + EXPIRY_S * RENEW - 0.1
     assert local.get("a") == "one"
-    clock.now_s = asked_s + EXPIRY_S
+    clock.now_s = requested_s + EXPIRY_S
     assert local.get("a") is None
     assert len(local) == 0
 
 
-def test_what_came_too_late_is_never_shown(local: LocalCache[str], clock: Clock) -> None:
-    asked_s = clock()
+def test_a_value_that_arrives_expired_is_not_stored(local: LocalCache[str], clock: Clock) -> None:
+    requested_s = clock()
     clock.now_s += EXPIRY_S
-    local.put("a", "one", 1, asked_s, EXPIRY_S)
+    local.put("a", "one", 1, requested_s, EXPIRY_S)
     assert local.get("a") is None
 
 
-def test_an_expiry_of_nothing_keeps_nothing(local: LocalCache[str], clock: Clock) -> None:
+def test_an_expiry_of_zero_stores_nothing(local: LocalCache[str], clock: Clock) -> None:
     local.put("a", "one", 1, clock(), 0.0)
     assert local.get("a") is None
 
 
-def test_one_reader_renews_and_the_others_are_served(local: LocalCache[str], clock: Clock) -> None:
+def test_one_reader_renews_others_get_the_old_value(local: LocalCache[str], clock: Clock) -> None:
     put(local, "a", "old")
     clock.now_s += EXPIRY_S * RENEW
     assert [local.get("a") for _ in range(4)] == [None, "old", "old", "old"]
@@ -88,7 +88,7 @@ def test_one_reader_renews_and_the_others_are_served(local: LocalCache[str], clo
     assert local.get("a") == "new"
 
 
-def test_a_renewal_that_fails_leaves_it_until_its_time(
+def test_a_failed_renewal_leaves_the_value_until_its_expiry(
     local: LocalCache[str], clock: Clock
 ) -> None:
     put(local, "a", "old")
@@ -100,7 +100,7 @@ def test_a_renewal_that_fails_leaves_it_until_its_time(
     assert local.get("a") is None
 
 
-def test_of_many_threads_one_renews(clock: Clock) -> None:
+def test_only_one_of_many_threads_renews(clock: Clock) -> None:
     local: LocalCache[str] = LocalCache(3, clock)
     barrier = threading.Barrier(8)
 
@@ -112,20 +112,20 @@ def test_of_many_threads_one_renews(clock: Clock) -> None:
         for _ in range(50):
             put(local, "a", "old")
             clock.now_s += EXPIRY_S * RENEW
-            found = list(threads.map(look, range(8)))
-            assert sorted(found, key=str) == [None, *["old"] * 7]
+            values = list(threads.map(look, range(8)))
+            assert sorted(values, key=str) == [None, *["old"] * 7]
 
 
 def test_a_late_old_value_does_not_replace_a_newer_one(
     local: LocalCache[str], clock: Clock
 ) -> None:
-    asked_s = clock()
+    requested_s = clock()
     put(local, "a", "edited", revision=2)
-    local.put("a", "old", 1, asked_s, EXPIRY_S)
+    local.put("a", "old", 1, requested_s, EXPIRY_S)
     assert local.get("a") == "edited"
 
 
-def test_of_the_same_revision_the_one_asked_for_later_stays(
+def test_of_the_same_revision_the_value_requested_later_stays(
     local: LocalCache[str], clock: Clock
 ) -> None:
     """Lists have no revision."""
@@ -138,22 +138,22 @@ def test_of_the_same_revision_the_one_asked_for_later_stays(
     assert local.get("a") == "again"
 
 
-def test_an_expired_newer_one_is_replaced(local: LocalCache[str], clock: Clock) -> None:
-    """As after a database was set back to what it held before."""
+def test_an_expired_newer_revision_is_replaced(local: LocalCache[str], clock: Clock) -> None:
+    """As after a database was restored from a backup."""
     put(local, "a", "new", revision=5)
     clock.now_s += EXPIRY_S
     put(local, "a", "old", revision=1)
     assert local.get("a") == "old"
 
 
-class Promises(RuleBasedStateMachine):
-    """However it is used: bounded, nothing shown for longer than its time, no revision undone while
-    there is room for all."""
+class CacheInvariants(RuleBasedStateMachine):
+    """Invariants: bounded, no entry served after its expiry, and no newer revision replaced while
+    all keys fit."""
 
-    @initialize(most=st.sampled_from([1, 2, 3, len(KEYS)]))
-    def start(self, most: int) -> None:
-        self.clock, self.most = Clock(), most
-        self.local: LocalCache[tuple[str, int, float]] = LocalCache(most, self.clock)
+    @initialize(max_entries=st.sampled_from([1, 2, 3, len(KEYS)]))
+    def start(self, max_entries: int) -> None:
+        self.clock, self.max_entries = Clock(), max_entries
+        self.local: LocalCache[tuple[str, int, float]] = LocalCache(max_entries, self.clock)
         self.newest: dict[str, tuple[int, float]] = {}
 
     @rule(seconds=st.integers(0, 12))
@@ -162,27 +162,27 @@ class Promises(RuleBasedStateMachine):
 
     @rule(key=st.sampled_from(KEYS), revision=st.integers(1, 5), late_s=st.integers(0, 12))
     def store(self, key: str, revision: int, late_s: int) -> None:
-        asked_s = self.clock() - late_s
-        self.local.put(key, (key, revision, asked_s), revision, asked_s, EXPIRY_S)
+        requested_s = self.clock() - late_s
+        self.local.put(key, (key, revision, requested_s), revision, requested_s, EXPIRY_S)
         held = self.newest.get(key)
-        if held is None or self.clock() >= held[1] + EXPIRY_S or (revision, asked_s) >= held:
-            self.newest[key] = (revision, asked_s)
+        if held is None or self.clock() >= held[1] + EXPIRY_S or (revision, requested_s) >= held:
+            self.newest[key] = (revision, requested_s)
 
     @rule(key=st.sampled_from(KEYS))
     def look(self, key: str) -> None:
-        found = self.local.get(key)
-        if found is None:
+        entry = self.local.get(key)
+        if entry is None:
             return
-        name, revision, asked_s = found
+        name, revision, requested_s = entry
         assert name == key
-        assert self.clock() < asked_s + EXPIRY_S
-        if self.most == len(KEYS):
-            assert (revision, asked_s) == self.newest[key]
+        assert self.clock() < requested_s + EXPIRY_S
+        if self.max_entries == len(KEYS):
+            assert (revision, requested_s) == self.newest[key]
 
     @invariant()
     def bounded(self) -> None:
         if hasattr(self, "local"):
-            assert len(self.local) <= self.most
+            assert len(self.local) <= self.max_entries
 
 
-TestPromises = Promises.TestCase
+TestCacheInvariants = CacheInvariants.TestCase

@@ -1,4 +1,4 @@
-"""What a post may do in its reader's browser: be read."""
+"""Posts render to harmless HTML."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ HOSTILE = (
 )
 
 
-class Seen(HTMLParser):
-    """What a browser would find: elements, attributes, addresses."""
+class ParsedHtml(HTMLParser):
+    """Elements, attributes and addresses in a piece of HTML."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -67,29 +67,29 @@ class Seen(HTMLParser):
                 self.addresses.append((value or "").strip().lower())
 
 
-def harmless(text: str) -> None:
-    seen = Seen(rendered(text))
-    assert seen.elements <= HARMLESS
-    assert seen.attributes <= ATTRIBUTES
-    for address in seen.addresses:
+def assert_harmless(text: str) -> None:
+    parsed = ParsedHtml(rendered(text))
+    assert parsed.elements <= HARMLESS
+    assert parsed.attributes <= ATTRIBUTES
+    for address in parsed.addresses:
         scheme = re.match(r"([a-z][a-z0-9+.-]*):", re.sub(r"[\x00-\x20]", "", address))
         assert scheme is None or scheme[1] in {"http", "https", "mailto", "ftp", "tel"}, address
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_nothing_hostile_comes_out(text: str) -> None:
-    harmless(text)
-    harmless(f"> - *{text}*\n\n{text}")
+def test_hostile_text_is_harmless(text: str) -> None:
+    assert_harmless(text)
+    assert_harmless(f"> - *{text}*\n\n{text}")
 
 
 @given(st.lists(st.sampled_from((*HOSTILE, "\n", "\n\n", "> ", "- ", "*", "`", "|", "a"))))
-def test_nor_does_it_in_any_mixture(parts: list[str]) -> None:
-    harmless("".join(parts))
+def test_mixtures_of_hostile_text_are_harmless(parts: list[str]) -> None:
+    assert_harmless("".join(parts))
 
 
 @given(st.text(alphabet=" \n\t<>[]()!*_`~|-+#&;:\"'/\\ajs1=", max_size=60))
-def test_nor_out_of_anything(text: str) -> None:
-    harmless(text)
+def test_any_text_is_harmless(text: str) -> None:
+    assert_harmless(text)
 
 
 @pytest.mark.parametrize(
@@ -102,16 +102,16 @@ def test_nor_out_of_anything(text: str) -> None:
         ("    a\n", "<pre><code>a\n</code></pre>\n"),
     ],
 )
-def test_what_is_meant_comes_out(text: str, html: str) -> None:
+def test_markdown_is_rendered(text: str, html: str) -> None:
     assert rendered(text) == html
 
 
-def test_a_table_comes_out() -> None:
-    assert {"table", "th", "td"} <= Seen(rendered("|a|b|\n|-|-|\n|1|2|")).elements
+def test_a_table_is_rendered() -> None:
+    assert {"table", "th", "td"} <= ParsedHtml(rendered("|a|b|\n|-|-|\n|1|2|")).elements
 
 
 @pytest.mark.parametrize("text", ["> ", "- ", "[", "![", "*a **b ", "(", "`", "<", "|a"])
-def test_nesting_as_deep_as_a_post_is_long_neither_breaks_nor_grows(text: str) -> None:
-    """A reader downloads what comes out: some five letters for one that may mean something."""
+def test_deep_nesting_renders_to_bounded_html(text: str) -> None:
+    """A special character becomes some five characters of HTML."""
     whole = text * (BODY_MOST // 2 // len(text))
     assert len(rendered(whole)) <= 10 * len(whole)

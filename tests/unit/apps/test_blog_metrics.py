@@ -1,4 +1,4 @@
-"""What a worker counts, and what is read of it from outside."""
+"""The metrics of a worker, and how other processes read them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workerlab.observe.app_metrics import read_metrics
 ROOT = Path(__file__).parents[3]
 
 
-def test_it_is_read_while_it_is_written(tmp_path: Path) -> None:
+def test_metrics_are_read_while_they_are_written(tmp_path: Path) -> None:
     metrics = Metrics(str(tmp_path))
     path = tmp_path / f"metrics-{os.getpid()}.bin"
     assert read_metrics(path) == dict.fromkeys(NAMES, 0)
@@ -26,18 +26,18 @@ def test_it_is_read_while_it_is_written(tmp_path: Path) -> None:
     assert metrics.total("storage_ns") == 2**40
 
 
-def test_time_is_counted_where_it_raises_too() -> None:
+def test_time_is_counted_even_if_the_block_raises() -> None:
     metrics = Metrics()
     with metrics.timed("template_ns"):
         pass
-    once = metrics.total("template_ns")
-    assert once > 0
+    first_ns = metrics.total("template_ns")
+    assert first_ns > 0
     with pytest.raises(ValueError, match="nothing"), metrics.timed("template_ns"):
         raise ValueError("nothing")
-    assert metrics.total("template_ns") > once
+    assert metrics.total("template_ns") > first_ns
 
 
-def test_threads_lose_no_count() -> None:
+def test_threads_lose_no_counts() -> None:
     metrics = Metrics()
     counts = 20_000
 
@@ -68,18 +68,18 @@ print(os.getpid(), child)
 """
 
 
-def test_each_process_has_its_own_and_it_outlives_a_killed_one(tmp_path: Path) -> None:
+def test_each_process_has_a_file_that_outlives_it(tmp_path: Path) -> None:
     env = {**os.environ, "WORKERLAB_METRICS": str(tmp_path)}
-    words = [sys.executable, "-c", FORKS]
-    done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
+    argv = [sys.executable, "-c", FORKS]
+    done = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
     parent, child = done.stdout.split()
     assert read_metrics(tmp_path / f"metrics-{parent}.bin")["requests"] == 5
     assert read_metrics(tmp_path / f"metrics-{child}.bin")["requests"] == 7
 
 
-def test_nobody_who_does_not_ask_gets_a_file(tmp_path: Path) -> None:
+def test_without_the_variable_there_is_no_file(tmp_path: Path) -> None:
     env = {name: value for name, value in os.environ.items() if name != "WORKERLAB_METRICS"}
     env["PYTHONPATH"] = str(ROOT)
-    words = [sys.executable, "-c", "import apps.blog.metrics"]
-    subprocess.run(words, cwd=tmp_path, env=env, check=True)
+    argv = [sys.executable, "-c", "import apps.blog.metrics"]
+    subprocess.run(argv, cwd=tmp_path, env=env, check=True)
     assert not list(tmp_path.iterdir())

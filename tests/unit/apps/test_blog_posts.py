@@ -1,4 +1,4 @@
-"""What may be said in a post."""
+"""Validation of posts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from apps.blog.posts import BODY_MOST, TITLE_MOST, BadInput, Draft
 
 
 @pytest.mark.parametrize("value", [None, 1, ["t"], {}, "", " ", "\n\t\u3000", "\x00", "a\x00b"])
-def test_a_post_needs_words(value: object) -> None:
+def test_a_post_needs_a_title_and_a_body(value: object) -> None:
     with pytest.raises(BadInput, match=r"title .*\.$|needs a title\.$"):
         Draft.of(value, "body")
     with pytest.raises(BadInput, match=r"body .*\.$|needs a body\.$"):
@@ -18,14 +18,14 @@ def test_a_post_needs_words(value: object) -> None:
 
 
 @pytest.mark.parametrize("half", ["\ud800", "a\udfffb"])
-def test_half_a_character_is_none(half: str) -> None:
+def test_lone_surrogates_are_refused(half: str) -> None:
     with pytest.raises(BadInput, match="half a character"):
         Draft.of(half, "body")
     with pytest.raises(BadInput, match="half a character"):
         Draft.of("title", half)
 
 
-def test_as_much_as_may_be_and_one_more() -> None:
+def test_maximum_lengths() -> None:
     whole = Draft.of("t" * TITLE_MOST, "b" * BODY_MOST)
     assert (len(whole.title), len(whole.body)) == (TITLE_MOST, BODY_MOST)
     with pytest.raises(BadInput, match=f"the maximum is {TITLE_MOST}"):
@@ -39,7 +39,7 @@ def test_a_title_is_one_line() -> None:
 
 
 @given(st.text(min_size=1, max_size=50), st.text(min_size=1, max_size=200))
-def test_what_is_taken_is_kept_as_typed_and_can_be_stored(title: str, body: str) -> None:
+def test_a_valid_post_is_kept_as_typed_and_can_be_stored(title: str, body: str) -> None:
     try:
         draft = Draft.of(title, body)
     except BadInput:

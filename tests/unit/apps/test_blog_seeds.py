@@ -1,4 +1,4 @@
-"""Something to read: the same on every machine, and added once."""
+"""Seed posts: the same on every machine, and added once."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ Blog = Callable[..., tuple[int, str, str]]
 def blog(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> Blog:
-    """`python -m apps.blog WORDS`: its exit code and what it prints."""
+    """Runs `python -m apps.blog` with arguments; exit code, output and error output."""
     monkeypatch.chdir(tmp_path)
 
-    def command(*words: str, storage: str = "sqlite:///posts.db") -> tuple[int, str, str]:
+    def command(*arguments: str, storage: str = "sqlite:///posts.db") -> tuple[int, str, str]:
         monkeypatch.setenv("BLOG_STORAGE", storage)
         try:
-            code = main(words)
+            code = main(arguments)
         except SystemExit as ended:
             code = 1 if isinstance(ended.code, str) else ended.code or 0
         out, err = capfdbinary.readouterr()
@@ -45,7 +45,7 @@ def test_a_post_is_the_same_on_every_machine() -> None:
     assert hashlib.sha256(text.encode()).hexdigest()[:16] == "522cee45cefc77fc"
 
 
-def test_posts_differ_and_say_their_number() -> None:
+def test_posts_differ_and_are_numbered() -> None:
     drafts = [seeds.draft(number) for number in range(1, 101)]
     assert len({draft.body for draft in drafts}) == 100
     assert all(draft.title.startswith(f"{n}. ") for n, draft in enumerate(drafts, 1))
@@ -55,8 +55,8 @@ def test_posts_differ_and_say_their_number() -> None:
 
 def test_seeding_adds_what_is_missing_and_dropping_removes_it(tmp_path: Path, blog: Blog) -> None:
     env = {**os.environ, "BLOG_STORAGE": "sqlite:///posts.db", "PYTHONPATH": str(ROOT)}
-    words = [sys.executable, "-m", "apps.blog", "seed", "--posts", "5"]
-    assert subprocess.check_output(words, cwd=tmp_path, env=env) == b"5 posts\n"
+    argv = [sys.executable, "-m", "apps.blog", "seed", "--posts", "5"]
+    assert subprocess.check_output(argv, cwd=tmp_path, env=env) == b"5 posts\n"
     with sqlite3.connect(tmp_path / "posts.db") as db:
         before = db.execute("SELECT * FROM posts ORDER BY id").fetchall()
     db.close()
@@ -77,7 +77,7 @@ def test_seeding_adds_what_is_missing_and_dropping_removes_it(tmp_path: Path, bl
     assert blog("seed", "--posts", "1")[:2] == (0, "1 posts\n")
 
 
-def test_what_cannot_be_reached_or_meant_is_said_in_a_line(blog: Blog) -> None:
+def test_an_unreachable_or_unknown_storage_is_reported_in_one_line(blog: Blog) -> None:
     for storage in (
         "postgresql://blog:secret@127.0.0.1:1/blog",
         "oracle://blog",

@@ -1,4 +1,4 @@
-"""What the blog is told by its environment."""
+"""Settings of the blog, from its environment."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import pytest
 from apps.blog.settings import BadSetting, Settings, read
 
 
-def test_without_a_word_it_needs_nothing_but_a_file() -> None:
+def test_defaults_need_only_a_file() -> None:
     assert read({}) == Settings()
     assert read({}).storage == "sqlite"
     assert read({"BLOG_UPLOADS": "", "BLOG_REDIS": ""}) == Settings()
 
 
-def test_every_setting_is_heard() -> None:
-    told = {
+def test_every_setting_is_read() -> None:
+    environ = {
         "BLOG_STORAGE": "postgresql://me:secret@db/blog", "BLOG_REDIS": "redis://cache:6380/1",
         "BLOG_LOCAL": "1", "BLOG_LOCAL_EXPIRY": "0.25", "BLOG_LOCAL_MOST": "7",
         "BLOG_REDIS_EXPIRY": "5", "BLOG_POOL": "3", "BLOG_ANSWER": "0.5",
         "BLOG_UPLOADS": "/srv/images", "BLOG_UPLOAD_MOST": "1000",
     }  # fmt: skip
-    assert read(told) == Settings(
+    assert read(environ) == Settings(
         "postgresql://me:secret@db/blog", "redis://cache:6380/1", True, 0.25, 7, 5.0, 3, 0.5,
         Path("/srv/images"), 1000,
     )  # fmt: skip
@@ -38,7 +38,7 @@ def test_every_setting_is_heard() -> None:
         ("mongodb+srv://db.example/blog", "mongodb"),
     ],
 )
-def test_an_address_says_which_storage(url: str, storage: str) -> None:
+def test_the_url_selects_the_storage(url: str, storage: str) -> None:
     assert read({"BLOG_STORAGE": url}).storage == storage
 
 
@@ -66,14 +66,12 @@ def test_an_address_says_which_storage(url: str, storage: str) -> None:
         ("BLOG_UPLOAD_MOST", "many"),
     ],
 )
-def test_what_cannot_be_is_refused_by_its_name_and_without_a_password(
-    name: str, value: str
-) -> None:
-    with pytest.raises(BadSetting, match=rf"^{name} must .*\.$") as refused:
+def test_an_invalid_value_is_refused_without_showing_a_password(name: str, value: str) -> None:
+    with pytest.raises(BadSetting, match=rf"^{name} must .*\.$") as error:
         read({name: value})
-    assert "secret" not in str(refused.value)
+    assert "secret" not in str(error.value)
 
 
-def test_settings_that_are_printed_tell_no_password() -> None:
-    told = {"BLOG_STORAGE": "postgresql://me:secret@db/b", "BLOG_REDIS": "redis://:secret@c"}
-    assert "secret" not in repr(read(told))
+def test_printed_settings_show_no_password() -> None:
+    environ = {"BLOG_STORAGE": "postgresql://me:secret@db/b", "BLOG_REDIS": "redis://:secret@c"}
+    assert "secret" not in repr(read(environ))

@@ -1,4 +1,4 @@
-"""Every page and every refusal of the blog, by both faces."""
+"""Every page and every error of the blog, under WSGI and ASGI."""
 
 from __future__ import annotations
 
@@ -16,24 +16,26 @@ from apps.blog.posts import BODY_MOST, TITLE_MOST, Unreachable
 from apps.blog.routes import ROUTES, TEXT_MOST_BYTES, body_most_bytes
 from tests.builders.blog import FACES, HOST, Answer, Blog, picture
 
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
 
 @pytest.fixture(params=FACES)
 def blog(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Blog]:
-    found = Blog(request.param, tmp_path, monkeypatch, BLOG_UPLOAD_MOST="100000")
-    yield found
-    found.close()
+    site = Blog(request.param, tmp_path, monkeypatch, BLOG_UPLOAD_MOST="100000")
+    yield site
+    site.close()
 
 
 @pytest.fixture
 def post(blog: Blog) -> str:
-    """The path of one that is there."""
+    """The path of an existing post."""
     return blog.form("/posts/new", title="Queues", body="They are *long*.").headers["location"]
 
 
-def refuse(blog: Blog, monkeypatch: pytest.MonkeyPatch, error: Exception, *names: str) -> None:
-    """From now on the storage fails."""
+def make_fail(blog: Blog, monkeypatch: pytest.MonkeyPatch, error: Exception, *names: str) -> None:
+    """From now on these methods of the storage raise `error`."""
 
     async def fails(*_: object) -> Any:
         raise error
@@ -66,7 +68,7 @@ def test_a_post_is_written_listed_shown_and_edited(blog: Blog) -> None:
     assert "(revision 2)" in page.text
 
 
-def test_a_post_page_is_the_same_bytes_each_time_and_by_its_function(blog: Blog, post: str) -> None:
+def test_a_post_page_is_reproducible_and_matches_its_function(blog: Blog, post: str) -> None:
     stored = blog.api("GET", f"/api{post}", b"").json
     page = blog.get(post)
     assert page.body == blog.get(post).body
@@ -74,7 +76,7 @@ def test_a_post_page_is_the_same_bytes_each_time_and_by_its_function(blog: Blog,
     assert page.headers["content-length"] == str(len(page.body))
 
 
-def test_lists_go_back_in_time_by_the_page(blog: Blog) -> None:
+def test_lists_have_pages_newest_first(blog: Blog) -> None:
     for number in range(1, 22):
         blog.form("/posts/new", title=f"Number {number}.", body="text")
     first, second = blog.get("/"), blog.get("/?page=2")
@@ -85,24 +87,24 @@ def test_lists_go_back_in_time_by_the_page(blog: Blog) -> None:
     assert blog.get("/?page=3").status == 404
 
 
-def test_an_empty_blog_invites(blog: Blog) -> None:
+def test_an_empty_blog_invites_a_first_post(blog: Blog) -> None:
     assert "Write the first post" in blog.get("/").text
 
 
 @pytest.mark.parametrize("number", [0, 2**63, 10**19, 10**30])
-def test_a_number_that_no_post_can_have_is_the_number_of_none(blog: Blog, number: int) -> None:
+def test_numbers_that_no_post_can_have_are_not_found(blog: Blog, number: int) -> None:
     edit = {"title": "t", "body": "b", "revision": 1}
     assert blog.api("PUT", f"/api/posts/{number}", edit).status == 404
     assert blog.form(f"/posts/{number}/edit", title="t", body="b", revision="1").status == 404
 
 
 @pytest.mark.parametrize("page", ["0", "-1", "x", "", "1.5", "%C2%B2", "9" * 25, "0" * 5000 + "1"])
-def test_a_page_is_a_number(blog: Blog, page: str) -> None:
+def test_invalid_page_numbers_are_refused(blog: Blog, page: str) -> None:
     assert blog.get(f"/?page={page}").status == 400
     assert blog.get(f"/api/posts?page={page}").status == 400
 
 
-def test_a_markdown_file_is_a_body_without_its_mark_and_its_carriage_returns(blog: Blog) -> None:
+def test_a_markdown_file_loses_its_bom_and_carriage_returns(blog: Blog) -> None:
     file = "\ufeff# Héllo\r\n\r\nworld".encode()
     made = blog.multipart(
         "/posts/new",
@@ -115,7 +117,7 @@ def test_a_markdown_file_is_a_body_without_its_mark_and_its_carriage_returns(blo
     )
 
 
-def test_no_file_chosen_leaves_what_was_typed(blog: Blog) -> None:
+def test_without_a_file_the_typed_body_is_used(blog: Blog) -> None:
     made = blog.multipart(
         "/posts/new", ("title", b"T", None), ("body", b"typed", None), ("file", b"", "")
     )
@@ -132,17 +134,17 @@ def test_an_image_is_added_shown_and_served(blog: Blog) -> None:
     assert "immutable" in image.headers["cache-control"]
 
 
-# --- what was typed is not lost -----------------------------------------------------------
+# --- refused forms keep what was typed ----------------------------------------------------
 
 
 def field(page: Answer, name: str) -> str:
-    found = re.search(
+    match = re.search(
         rf'<textarea name="{name}"[^>]*>\n(.*?)</textarea>|name="{name}"[^>]* value="(.*?)"',
         page.text,
         re.DOTALL,
     )
-    assert found, f"{name} is not in {page.text}"
-    return html.unescape(found[1] if found[1] is not None else found[2])
+    assert match, f"{name} is not in {page.text}"
+    return html.unescape(match[1] if match[1] is not None else match[2])
 
 
 @pytest.mark.parametrize(
@@ -157,7 +159,7 @@ def field(page: Answer, name: str) -> str:
         ("Title", "ze\x00ro", "NUL"),
     ],
 )
-def test_a_refused_form_comes_back_as_it_was(blog: Blog, title: str, body: str, why: str) -> None:
+def test_a_refused_form_is_returned_as_typed(blog: Blog, title: str, body: str, why: str) -> None:
     page = blog.form("/posts/new", title=title, body=body)
     assert page.status == 422
     assert why in page.text
@@ -166,7 +168,7 @@ def test_a_refused_form_comes_back_as_it_was(blog: Blog, title: str, body: str, 
     assert "Nothing has been written yet" in blog.get("/").text
 
 
-def test_a_refused_file_leaves_what_was_typed(blog: Blog) -> None:
+def test_a_refused_file_keeps_what_was_typed(blog: Blog) -> None:
     page = blog.multipart(
         "/posts/new",
         ("title", b"Mine", None),
@@ -177,7 +179,7 @@ def test_a_refused_file_leaves_what_was_typed(blog: Blog) -> None:
     assert (field(page, "title"), field(page, "body")) == ("Mine", "typed")
 
 
-def test_of_two_edits_of_one_revision_the_second_is_shown_both(blog: Blog, post: str) -> None:
+def test_a_conflicting_edit_is_shown_with_the_other(blog: Blog, post: str) -> None:
     blog.form(f"{post}/edit", title="Theirs", body="their words", revision="1")
     page = blog.form(f"{post}/edit", title="Mine", body="my words", revision="1")
     assert page.status == 409
@@ -188,8 +190,8 @@ def test_of_two_edits_of_one_revision_the_second_is_shown_both(blog: Blog, post:
     assert blog.form(f"{post}/edit", title="Mine", body="my words", revision="2").status == 303
 
 
-def test_a_refused_edit_stays_one_of_the_revision_it_began_with(blog: Blog, post: str) -> None:
-    """Else saving it again would silently replace what somebody else wrote meanwhile."""
+def test_a_refused_edit_keeps_its_base_revision(blog: Blog, post: str) -> None:
+    """Otherwise saving it again would silently overwrite the other edit."""
     blog.form(f"{post}/edit", title="Theirs", body="their words", revision="1")
     page = blog.form(f"{post}/edit", title="", body="my words", revision="1")
     assert page.status == 422
@@ -197,15 +199,15 @@ def test_a_refused_edit_stays_one_of_the_revision_it_began_with(blog: Blog, post
 
 
 @pytest.mark.parametrize("revision", ["", "0", "-1", "x", str(2**31), "9" * 30, "%C2%B2"])
-def test_an_edit_says_what_it_was_made_from(blog: Blog, post: str, revision: str) -> None:
+def test_an_edit_needs_a_valid_base_revision(blog: Blog, post: str, revision: str) -> None:
     assert blog.form(f"{post}/edit", title="T", body="b", revision=revision).status == 400
 
 
 @pytest.mark.parametrize("names", [("add", "edit", "post", "page"), ("prepare",)])
-def test_where_the_storage_is_gone_a_form_comes_back(
+def test_without_the_storage_a_form_is_returned_as_typed(
     blog: Blog, post: str, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
 ) -> None:
-    refuse(blog, monkeypatch, Unreachable("secret host name"), *names)
+    make_fail(blog, monkeypatch, Unreachable("secret host name"), *names)
     monkeypatch.setattr(blog.site, "_prepared", "prepare" not in names)
     for path, more in (("/posts/new", {}), (f"{post}/edit", {"revision": "1"})):
         page = blog.form(path, title="Mine", body="my words", **more)
@@ -215,42 +217,42 @@ def test_where_the_storage_is_gone_a_form_comes_back(
         assert "secret" not in page.text
 
 
-# --- what goes wrong ----------------------------------------------------------------------
+# --- errors -------------------------------------------------------------------------------
 
 
-def test_without_the_storage_pages_say_when_to_try_again(
+def test_without_the_storage_pages_name_a_retry_time(
     blog: Blog, post: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refuse(blog, monkeypatch, Unreachable("secret host name"), "post", "page")
+    make_fail(blog, monkeypatch, Unreachable("secret host name"), "post", "page")
     for path in ("/", post, f"{post}/edit", "/api/posts", f"/api{post}"):
         page = blog.get(path)
         assert (page.status, page.headers["retry-after"]) == (503, "1")
         assert "secret" not in page.text
 
 
-def test_what_needs_no_posts_is_there_without_the_storage(
+def test_pages_without_posts_work_without_the_storage(
     blog: Blog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(blog.site, "_prepared", False)
-    refuse(blog, monkeypatch, Unreachable("away"), "prepare")
+    make_fail(blog, monkeypatch, Unreachable("away"), "prepare")
     assert blog.get("/").status == 503
     for path in ("/style.css", "/icon.svg", "/posts/new", "/images", "/api/openapi.json"):
         assert blog.get(path).status == 200
     assert blog.multipart("/images", ("image", picture(), "x")).status == 201
 
 
-def test_a_mistake_in_here_is_logged_and_tells_nothing(
+def test_an_internal_error_is_logged_and_not_shown(
     blog: Blog,
     post: str,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    refuse(blog, monkeypatch, ZeroDivisionError("secret"), "post")
+    make_fail(blog, monkeypatch, ZeroDivisionError("secret"), "post")
     with caplog.at_level(logging.ERROR):
-        page, said = blog.get(post), blog.get(f"/api{post}")
-    assert (page.status, said.status) == (500, 500)
-    assert "secret" not in page.text + said.text
-    assert said.headers["content-type"] == "application/problem+json"
+        page, answer = blog.get(post), blog.get(f"/api{post}")
+    assert (page.status, answer.status) == (500, 500)
+    assert "secret" not in page.text + answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
     assert page.headers["x-content-type-options"] == "nosniff"
     assert caplog.text.count("ZeroDivisionError: secret") == 2
 
@@ -261,14 +263,14 @@ def test_a_mistake_in_here_is_logged_and_tells_nothing(
      "/posts/" + "9" * 5000, "/posts/1/", "//posts/1", "/posts//1", "/posts/%00", "/%ff%fe",
      "/images/x", "//evil.example/%2e%2e"],
 )  # fmt: skip
-def test_what_is_not_there(blog: Blog, path: str) -> None:
+def test_unknown_paths_are_not_found(blog: Blog, path: str) -> None:
     page = blog.get(path)
     assert page.status == 404
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     assert "location" not in page.headers
-    said = blog.get(f"/api{path}")
-    assert (said.status, said.headers["content-type"]) == (404, "application/problem+json")
-    assert said.json["status"] == 404
+    answer = blog.get(f"/api{path}")
+    assert (answer.status, answer.headers["content-type"]) == (404, "application/problem+json")
+    assert answer.json["status"] == 404
 
 
 def _addresses() -> list[str]:
@@ -277,7 +279,7 @@ def _addresses() -> list[str]:
 
 
 @pytest.mark.parametrize("path", _addresses())
-def test_each_address_says_what_can_be_done_there(blog: Blog, post: str, path: str) -> None:
+def test_each_path_lists_its_allowed_methods(blog: Blog, post: str, path: str) -> None:
     options = blog.ask("OPTIONS", path)
     assert (options.status, options.body) == (204, b"")
     allowed = options.headers["allow"].split(", ")
@@ -290,21 +292,18 @@ def test_each_address_says_what_can_be_done_there(blog: Blog, post: str, path: s
 
 @pytest.mark.parametrize("path", ["/", "/posts/1", "/posts/new", "/posts/1/edit", "/images",
                                   "/style.css", "/api/posts/1", "/nothing"])  # fmt: skip
-def test_head_says_what_get_would_without_the_body(blog: Blog, post: str, path: str) -> None:
+def test_head_answers_like_get_without_the_body(blog: Blog, post: str, path: str) -> None:
     got, head = blog.get(path), blog.ask("HEAD", path)
     assert (head.status, head.headers, head.body) == (got.status, got.headers, b"")
     assert head.headers["content-length"] == str(len(got.body))
 
 
 def test_head_writes_nothing(blog: Blog) -> None:
-    kind = {"Content-Type": "application/x-www-form-urlencoded"}
-    assert blog.ask("HEAD", "/posts/new", b"title=t&body=b", kind).status == 200
+    assert blog.ask("HEAD", "/posts/new", b"title=t&body=b", FORM).status == 200
     assert "Nothing has been written yet" in blog.get("/").text
 
 
-# --- who may, and how much ----------------------------------------------------------------
-
-FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+# --- permissions and sizes ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -322,7 +321,7 @@ FORM = {"Content-Type": "application/x-www-form-urlencoded"}
     ],
 )
 @pytest.mark.parametrize("path", ["/posts/new", "/images", "/api/posts", "/api/images"])
-def test_another_sites_page_posts_nothing(blog: Blog, path: str, headers: dict[str, str]) -> None:
+def test_posts_from_other_sites_are_refused(blog: Blog, path: str, headers: dict[str, str]) -> None:
     answer = blog.ask("POST", path, b"title=t&body=b", {**FORM, **headers})
     assert answer.status == 403
     assert "Nothing has been written yet" in blog.get("/").text
@@ -333,11 +332,11 @@ def test_another_sites_page_posts_nothing(blog: Blog, path: str, headers: dict[s
     [{}, {"Sec-Fetch-Site": "same-origin", "Origin": f"http://{HOST}"}, {"Sec-Fetch-Site": "none"},
      {"Origin": f"https://{HOST}"}],
 )  # fmt: skip
-def test_its_own_pages_and_programs_post(blog: Blog, headers: dict[str, str]) -> None:
+def test_own_pages_and_programs_may_post(blog: Blog, headers: dict[str, str]) -> None:
     assert blog.ask("POST", "/posts/new", b"title=t&body=b", {**FORM, **headers}).status == 303
 
 
-def test_every_answer_says_what_a_browser_must_not_do(blog: Blog, post: str) -> None:
+def test_every_answer_has_security_headers(blog: Blog, post: str) -> None:
     stored = blog.multipart("/images", ("image", picture(), "x.png"))
     (image,) = set(re.findall(r"/images/[0-9a-f]{64}\.png", stored.text))
     answers = [blog.get(path) for path in (*_addresses(), post, image, "/nothing", "/?page=x")]
@@ -356,18 +355,18 @@ def test_every_answer_says_what_a_browser_must_not_do(blog: Blog, post: str) -> 
 def test_a_form_larger_than_any_post_is_refused(blog: Blog) -> None:
     page = blog.form("/posts/new", title="t", body="b" * TEXT_MOST_BYTES)
     assert page.status == 413
-    said = blog.api("POST", "/api/posts", {"title": "t", "body": "b" * TEXT_MOST_BYTES})
-    assert (said.status, said.json["status"]) == (413, 413)
+    answer = blog.api("POST", "/api/posts", {"title": "t", "body": "b" * TEXT_MOST_BYTES})
+    assert (answer.status, answer.json["status"]) == (413, 413)
 
 
-def test_the_longest_post_is_taken_however_it_is_written(blog: Blog) -> None:
+def test_the_longest_post_is_accepted_in_any_encoding(blog: Blog) -> None:
     title, body = "\U0001f40c" * TITLE_MOST, "\U0001f40c" * BODY_MOST
     assert blog.form("/posts/new", title=title, body=body).status == 303  # %F0%9F%90%8C
     assert blog.api("POST", "/api/posts", {"title": title, "body": body}).status == 201  # \ud83d...
 
 
-def test_what_is_too_much_is_read_up_to_ten_times_what_may_be(blog: Blog) -> None:
-    """Read, so that the answer arrives; not for ever."""
+def test_an_oversized_body_is_read_up_to_ten_times_the_maximum(blog: Blog) -> None:
+    """It is read so that the answer arrives, but not without limit."""
     most, kind = body_most_bytes(blog.site), {"Content-Type": "image/png"}
     piece = b"x" * 65_536
     assert blog.ask("POST", "/api/images", [piece] * (5 * most // len(piece)), kind).status == 413
@@ -376,33 +375,33 @@ def test_what_is_too_much_is_read_up_to_ten_times_what_may_be(blog: Blog) -> Non
     assert most < blog.unread < 2 * most + len(piece)
 
 
-def test_a_body_that_ends_early_is_not_posted(blog: Blog) -> None:
-    """A form has no end of its own: what came of it would be taken for all."""
+def test_a_truncated_body_is_not_posted(blog: Blog) -> None:
+    """A form has no end marker, so a part of it would be taken for all."""
     answer = blog.ask("POST", "/posts/new", b"title=t&body=b", {**FORM, "Content-Length": "99"})
     assert answer.status == (400 if blog.face == "wsgi" else 0)
     assert "Nothing has been written yet" in blog.get("/").text
 
 
-def test_a_body_in_pieces_is_taken(blog: Blog) -> None:
+def test_a_chunked_body_is_accepted(blog: Blog) -> None:
     parts = [b'{"title": "t", ', b'"body"', b': "in pieces"}']
     kind = {"Content-Type": "application/json", "Transfer-Encoding": "chunked"}
     made = blog.ask("POST", "/api/posts", parts, kind)
     assert (made.status, made.json["body"]) == (201, "in pieces")
 
 
-def test_a_body_in_pieces_that_is_too_large(blog: Blog) -> None:
+def test_a_chunked_body_that_is_too_large_is_refused(blog: Blog) -> None:
     kind = {"Content-Type": "image/png", "Transfer-Encoding": "chunked"}
     assert blog.ask("POST", "/api/images", [b"x" * 65_536] * 40, kind).status == 413
 
 
-@pytest.mark.parametrize("size", [100_001, 200_000])  # beyond it, and beyond the form around it
-def test_an_image_larger_than_may_be(blog: Blog, size: int) -> None:
+@pytest.mark.parametrize("size", [100_001, 200_000])  # larger than an image, and than a form
+def test_an_image_that_is_too_large_is_refused(blog: Blog, size: int) -> None:
     data = b"\x89PNG" + bytes(size)
     page = blog.multipart("/images", ("image", data, "x.png"))
-    said = blog.ask("POST", "/api/images", data, {"Content-Type": "image/png"})
-    assert (page.status, said.status) == (413, 413)
+    answer = blog.ask("POST", "/api/images", data, {"Content-Type": "image/png"})
+    assert (page.status, answer.status) == (413, 413)
     assert list(blog.place.glob("uploads/*")) == []
-    for text in (blog.get("/images").text, page.text, said.text):  # one number everywhere
+    for text in (blog.get("/images").text, page.text, answer.text):  # the same limit everywhere
         assert set(re.findall(r"[0-9.]+ MB|[0-9]{4,}", text)) == {"0.1 MB"}
 
 
@@ -448,26 +447,26 @@ def test_the_api_adds_shows_edits_and_lists(blog: Blog) -> None:
         (b'{"title": NaN, "body": "b"}', 422),
     ],
 )
-def test_what_the_api_does_not_take(blog: Blog, body: bytes, status: int) -> None:
-    said = blog.api("POST", "/api/posts", body)
-    assert (said.status, said.json["status"]) == (status, status)
-    assert said.headers["content-type"] == "application/problem+json"
+def test_invalid_posts_by_the_api(blog: Blog, body: bytes, status: int) -> None:
+    answer = blog.api("POST", "/api/posts", body)
+    assert (answer.status, answer.json["status"]) == (status, status)
+    assert answer.headers["content-type"] == "application/problem+json"
 
 
 @pytest.mark.parametrize("revision", [0, -1, 2**31, True, "1", None, 1.5])
-def test_an_edit_by_the_api_says_what_it_was_made_from(
+def test_an_edit_by_the_api_needs_a_valid_base_revision(
     blog: Blog, post: str, revision: object
 ) -> None:
-    said = blog.api("PUT", f"/api{post}", {"title": "t", "body": "b", "revision": revision})
-    assert said.status == 422
+    answer = blog.api("PUT", f"/api{post}", {"title": "t", "body": "b", "revision": revision})
+    assert answer.status == 422
 
 
-def test_a_whole_number_is_one_however_json_writes_it(blog: Blog, post: str) -> None:
+def test_a_whole_number_may_have_a_fraction_of_zero(blog: Blog, post: str) -> None:
     body = b'{"title": "t", "body": "b", "revision": 1.0}'
     assert blog.api("PUT", f"/api{post}", body).json["revision"] == 2
 
 
-def test_other_types_are_not_taken(blog: Blog) -> None:
+def test_other_content_types_are_refused(blog: Blog) -> None:
     body = b'{"title": "t", "body": "b"}'
     assert blog.ask("POST", "/api/posts", body, {"Content-Type": "text/plain"}).status == 415
     assert blog.ask("POST", "/api/posts", body).status == 415

@@ -1,4 +1,4 @@
-"""What is taken for an image, and where it lies."""
+"""Which uploads are images, and where they are stored."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def uploads(tmp_path: Path) -> Uploads:
 
 
 def chunk(kind: bytes, data: bytes) -> bytes:
-    """Of a PNG file, section 5.3 of its specification."""
+    """A chunk of a PNG file, section 5.3 of its specification."""
     check = zlib.crc32(kind + data)
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", check)
 
 
 def bomb(width: int, height: int) -> bytes:
-    """A PNG file that says it has so many pixels."""
+    """A PNG file that claims to have that many pixels."""
     head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
     data = zlib.compress(bytes(1000))
     parts = chunk(b"IHDR", head), chunk(b"IDAT", data), chunk(b"IEND", b"")
@@ -41,7 +41,7 @@ def bomb(width: int, height: int) -> bytes:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_an_image_is_named_by_what_is_in_it(uploads: Uploads, tmp_path: Path, kind: str) -> None:
+def test_an_image_is_named_by_its_content(uploads: Uploads, tmp_path: Path, kind: str) -> None:
     data = picture(kind)
     stored = uploads.store(data)
     assert (stored.type, stored.width, stored.height) == (TYPES[kind], 40, 30)
@@ -51,7 +51,7 @@ def test_an_image_is_named_by_what_is_in_it(uploads: Uploads, tmp_path: Path, ki
     assert [path.name for path in (tmp_path / "uploads").iterdir()] == [stored.name]
 
 
-def test_an_animation_stays_one(uploads: Uploads) -> None:
+def test_an_animation_is_stored_unchanged(uploads: Uploads) -> None:
     frames = [Image.new("L", (20, 20), shade) for shade in (0, 100, 200)]
     buffer = io.BytesIO()
     frames[0].save(buffer, "GIF", save_all=True, append_images=frames[1:])
@@ -61,13 +61,13 @@ def test_an_animation_stays_one(uploads: Uploads) -> None:
 
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.3, 0.6, 0.9])
-def test_half_an_image_is_none(uploads: Uploads, kind: str, share: float) -> None:
+def test_a_truncated_image_is_refused(uploads: Uploads, kind: str, share: float) -> None:
     data = picture(kind)
     with pytest.raises(NotAnImage):
         uploads.store(data[: 1 + int(share * len(data))])
 
 
-def test_nor_is_one_with_a_wrong_checksum(uploads: Uploads) -> None:
+def test_an_image_with_a_wrong_checksum_is_refused(uploads: Uploads) -> None:
     data = bytearray(picture("PNG"))
     data[len(data) // 2] ^= 0xFF
     with pytest.raises(NotAnImage):
@@ -89,7 +89,7 @@ def test_nor_is_one_with_a_wrong_checksum(uploads: Uploads) -> None:
         bytes(100),
     ],
 )
-def test_other_things_are_no_image_whatever_they_begin_with(
+def test_other_content_is_refused_whatever_it_begins_with(
     uploads: Uploads, tmp_path: Path, data: bytes
 ) -> None:
     with pytest.raises(NotAnImage):
@@ -98,7 +98,7 @@ def test_other_things_are_no_image_whatever_they_begin_with(
 
 
 @pytest.mark.parametrize("kind", ["BMP", "TIFF", "ICO", "PPM", "PDF", "EPS"])
-def test_nor_are_images_of_other_types(uploads: Uploads, kind: str) -> None:
+def test_images_of_other_types_are_refused(uploads: Uploads, kind: str) -> None:
     with pytest.raises(NotAnImage):
         uploads.store(picture(kind))
 
@@ -106,28 +106,26 @@ def test_nor_are_images_of_other_types(uploads: Uploads, kind: str) -> None:
 @pytest.mark.parametrize(
     "size", [(40_001, 1000), (1, 40_000_001), (60_000, 1000), (2**31 - 1, 2**31 - 1)]
 )
-def test_what_would_unpack_to_too_much_is_never_unpacked(
-    uploads: Uploads, size: tuple[int, int]
-) -> None:
+def test_decompression_bombs_are_refused(uploads: Uploads, size: tuple[int, int]) -> None:
     with pytest.raises((TooLarge, NotAnImage)):
         uploads.store(bomb(*size))
 
 
-def test_text_that_unpacks_to_too_much_is_not_taken(uploads: Uploads) -> None:
+def test_compressed_text_bombs_are_refused(uploads: Uploads) -> None:
     text = b"Comment\x00\x00" + zlib.compress(bytes(50_000_000))
     data = picture("PNG")
     with pytest.raises(NotAnImage):
         uploads.store(data[:33] + chunk(b"zTXt", text) + data[33:])
 
 
-def test_as_many_bytes_as_may_be_and_one_more(tmp_path: Path) -> None:
+def test_maximum_size_of_an_image(tmp_path: Path) -> None:
     data = picture("PNG")
     assert Uploads(tmp_path, len(data)).store(data)
     with pytest.raises(TooLarge, match=f"the maximum is {megabytes(len(data) - 1)}"):
         Uploads(tmp_path, len(data) - 1).store(data)
 
 
-def test_nothing_is_no_image(uploads: Uploads) -> None:
+def test_an_empty_upload_is_refused(uploads: Uploads) -> None:
     with pytest.raises(BadInput, match="empty"):
         uploads.store(b"")
 
@@ -160,7 +158,7 @@ def test_any_bytes_are_an_image_or_refused(data: bytes) -> None:
         f"{'0' * 63}.png",
     ],
 )
-def test_no_name_leads_anywhere_else(uploads: Uploads, tmp_path: Path, name: str) -> None:
+def test_invalid_names_load_nothing(uploads: Uploads, tmp_path: Path, name: str) -> None:
     (tmp_path / "uploads").mkdir()
     (tmp_path / "secret").write_text("secret")
     (tmp_path / "uploads" / "secret").write_text("secret")
@@ -168,11 +166,11 @@ def test_no_name_leads_anywhere_else(uploads: Uploads, tmp_path: Path, name: str
     assert not NAME.fullmatch(name)
 
 
-def test_an_image_that_is_not_there(uploads: Uploads) -> None:
+def test_a_missing_image_loads_nothing(uploads: Uploads) -> None:
     assert uploads.load(f"{'0' * 64}.png") is None
 
 
-def test_where_it_cannot_be_written_nothing_is_left(uploads: Uploads, tmp_path: Path) -> None:
+def test_a_failed_write_leaves_no_file(uploads: Uploads, tmp_path: Path) -> None:
     data = picture("PNG")
     target = tmp_path / "uploads" / f"{hashlib.sha256(data).hexdigest()}.png"
     target.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The config files: settings that exist, one place for what is shared, and a real boot of each."""
+"""The config files: valid settings, shared settings in one place, and a real boot of each."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def settings(name):
 
 
 @pytest.mark.parametrize("name", [*PACKAGE, "common"])
-def test_every_name_is_a_setting_of_gunicorn_and_every_value_valid(name):
+def test_all_names_are_settings_with_valid_values(name):
     names = load(name) if name in PACKAGE else runpy.run_path(str(CONFIGS / "common.py"))
     cfg = Config()
     for key, value in names.items():
@@ -54,18 +54,18 @@ def test_every_name_is_a_setting_of_gunicorn_and_every_value_valid(name):
 
 
 @pytest.mark.parametrize("name", PACKAGE)
-def test_a_class_sets_its_class_and_shares_the_rest(name):
+def test_a_class_file_shares_the_common_settings(name):
     common = runpy.run_path(str(CONFIGS / "common.py"))
-    mine = settings(name)
-    worker_class = mine.pop("worker_class")
+    own = settings(name)
+    worker_class = own.pop("worker_class")
     if name == "uvicorn":
         assert worker_class.__name__ == "PinnedUvicornWorker"
     else:
         assert worker_class == name
-    assert {key: mine[key] for key in common if key in SETTINGS} == {
+    assert {key: own[key] for key in common if key in SETTINGS} == {
         key: value for key, value in common.items() if key in SETTINGS
     }
-    assert ("threads" in mine) is (name == "gthread")
+    assert ("threads" in own) is (name == "gthread")
 
 
 def test_loop_and_parser_are_pinned(monkeypatch):
@@ -77,7 +77,7 @@ def test_loop_and_parser_are_pinned(monkeypatch):
     assert (kwargs["loop"], kwargs["http"], kwargs["lifespan"]) == ("asyncio", "h11", "auto")
 
 
-def test_a_choice_is_the_first_unless_the_environment_says_otherwise(monkeypatch):
+def test_a_choice_defaults_to_the_first_and_follows_the_environment(monkeypatch):
     packages = {"asyncio": "asyncio", "other": "json"}
     monkeypatch.delenv("ASGI_LOOP", raising=False)
     assert choice("ASGI_LOOP", packages) == "asyncio"
@@ -92,7 +92,7 @@ def test_a_choice_is_the_first_unless_the_environment_says_otherwise(monkeypatch
         ("nowhere", "ASGI_LOOP=nowhere needs the package no_such_package, which is not installed."),
     ],
 )
-def test_a_bad_choice_ends_with_a_sentence(monkeypatch, value, sentence):
+def test_a_bad_choice_is_an_error(monkeypatch, value, sentence):
     monkeypatch.setenv("ASGI_LOOP", value)
     with pytest.raises(SystemExit, match=f"^{re.escape(sentence)}$"):
         choice("ASGI_LOOP", {"asyncio": "asyncio", "nowhere": "no_such_package"})
@@ -108,15 +108,15 @@ def gunicorn(config, app, cwd, log):
 
     def port():
         assert server.poll() is None, log.read_text()
-        found = re.search(r"Listening at: http://127\.0\.0\.1:(\d+)", log.read_text())
-        return found and int(found[1])
+        match = re.search(r"Listening at: http://127\.0\.0\.1:(\d+)", log.read_text())
+        return match and int(match[1])
 
     try:
         yield until(port, "the server listens")
         server.terminate()
         server.wait(LONG_S)
     finally:
-        # The group outlives its leader when a worker does, and is unknown when none is left.
+        # The group outlives its leader if a worker does, and is gone if none is left
         with suppress(ProcessLookupError):
             os.killpg(server.pid, signal.SIGKILL)
         server.wait()
@@ -133,16 +133,16 @@ def get(port, path):
 
 
 @pytest.mark.parametrize("name", PACKAGE)
-def test_boots_under_plain_gunicorn_from_anywhere(name, tmp_path):
+def test_each_config_boots_under_plain_gunicorn_from_anywhere(name, tmp_path):
     pytest.importorskip(PACKAGE[name], exc_type=ImportError)
     app = "apps.sleep_asgi:app" if name in ("asgi", "uvicorn") else "apps.sleep_wsgi:app"
     with gunicorn(CONFIGS / f"{name}.py", app, tmp_path, tmp_path / "log") as port:
         assert get(port, "/?sleep=0") == (200, b"slept 0 s\n")
-    # What does not end within its second is killed, and Gunicorn may tell so
-    told = (tmp_path / "log").read_text().splitlines()
-    assert not [line for line in told if "[ERROR]" in line and "was sent SIGKILL" not in line]
+    # A worker that does not end within its second is killed, which Gunicorn may log
+    log = (tmp_path / "log").read_text().splitlines()
+    assert not [line for line in log if "[ERROR]" in line and "was sent SIGKILL" not in line]
 
 
-def test_a_relative_path_from_the_checkout_works_too(tmp_path):
+def test_a_relative_path_from_the_checkout_works(tmp_path):
     with gunicorn("configs/sync.py", "apps.sleep_wsgi:app", ROOT, tmp_path / "log") as port:
         assert get(port, "/?sleep=0")[0] == 200
