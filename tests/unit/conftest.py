@@ -1,4 +1,4 @@
-"""What the fast tests share."""
+"""Fixtures of the unit tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 
 GOLDENS = Path(__file__).parents[1] / "data" / "goldens"
 
-# Machines are shared: how long an example takes says nothing about it
+# On shared machines the time of an example means nothing
 settings.register_profile(
     "untimed", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -20,14 +20,14 @@ settings.load_profile("untimed")
 
 @pytest.fixture
 def stack() -> Iterator[ExitStack]:
-    """What is entered here is left after the test."""
-    with ExitStack() as found:
-        yield found
+    """Contexts entered here are left after the test."""
+    with ExitStack() as exit_stack:
+        yield exit_stack
 
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
-    """Compares a text with the file of this name, or rewrites that."""
+    """Compares a text with the golden file of this name, or rewrites the file."""
 
     def check(name: str, text: str) -> None:
         path = GOLDENS / name

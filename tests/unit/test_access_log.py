@@ -1,4 +1,4 @@
-"""Access logs: which requests a mix is made of, and what is left out of it."""
+"""Access logs: the requests of a mix, and what is left out."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ def get(path: str, status: int = 200) -> str:
     return line(f"GET {path} HTTP/1.1", status)
 
 
-def written(directory: Path, *lines: str) -> Path:
+def write_log(directory: Path, *lines: str) -> Path:
     path = directory / "access.log"
     path.write_bytes("".join(lines).encode("latin-1"))
     return path
 
 
 def mix(directory: Path, *lines: str, queries: bool = False) -> dict[str, float]:
-    routes, _ = mix_of_log(written(directory, *lines), queries=queries)
+    routes, _ = mix_of_log(write_log(directory, *lines), queries=queries)
     return {f"{route.method} {route.path}": route.weight for route in routes}
 
 
-def values(directory: Path, *lines: str) -> Finding:
-    _, note = mix_of_log(written(directory, *lines))
+def note_of(directory: Path, *lines: str) -> Finding:
+    _, note = mix_of_log(write_log(directory, *lines))
     assert text(note)
     return note
 
 
 @pytest.mark.parametrize(
-    "one",
+    "entry",
     [
         line("GET /cart HTTP/1.1"),
         line("GET /cart HTTP/1.1", after=f" {AGENT}"),
@@ -60,23 +60,23 @@ def values(directory: Path, *lines: str) -> Finding:
         line("GET /cart HTTP/1.1", 304),
     ],
 )
-def test_a_line_of_either_format(tmp_path: Path, one: str) -> None:
-    assert mix(tmp_path, one) == {"GET /cart": 1}
+def test_a_line_of_either_format(tmp_path: Path, entry: str) -> None:
+    assert mix(tmp_path, entry) == {"GET /cart": 1}
 
 
-def test_addresses_users_agents_and_queries_are_kept_nowhere(tmp_path: Path) -> None:
+def test_addresses_users_agents_and_queries_are_not_kept(tmp_path: Path) -> None:
     before = "203.0.113.9 - alice"
-    one = line("GET /cart?token=secret HTTP/1.1", before=before, after=f" {AGENT}")
-    found = repr(mix_of_log(written(tmp_path, one)))
-    assert not [word for word in ("203.0", "alice", "Mozilla", "token", "secret") if word in found]
+    entry = line("GET /cart?token=secret HTTP/1.1", before=before, after=f" {AGENT}")
+    result = repr(mix_of_log(write_log(tmp_path, entry)))
+    assert not [part for part in ("203.0", "alice", "Mozilla", "token", "secret") if part in result]
 
 
-def test_queries_where_they_are_asked_for(tmp_path: Path) -> None:
+def test_queries_are_kept_on_request(tmp_path: Path) -> None:
     lines = (get("/search?q=a"), get("/search?q=b"), get("/search?q=a"), get("/cart?"))
     assert mix(tmp_path, *lines) == {"GET /search": 3, "GET /cart": 1}
     expected = {"GET /search?q=a": 2, "GET /search?q=b": 1, "GET /cart": 1}
     assert mix(tmp_path, *lines, queries=True) == expected
-    routes, _ = mix_of_log(written(tmp_path, *lines), queries=True)
+    routes, _ = mix_of_log(write_log(tmp_path, *lines), queries=True)
     assert {route.label for route in routes} == {"GET /search", "GET /cart"}
 
 
@@ -86,7 +86,7 @@ def test_queries_where_they_are_asked_for(tmp_path: Path) -> None:
         (r"/a\"b", '/a"b'),  # Apache
         (r"/a\x22b", '/a"b'),  # nginx
         (r"/caf\xC3\xA9", "/caf%C3%A9"),
-        ("/caf\xc3\xa9", "/caf%C3%A9"),  # as the bytes came
+        ("/caf\xc3\xa9", "/caf%C3%A9"),  # unescaped bytes
         ("//double//slash", "//double//slash"),
         ("/a:b@c/%20d#e", "/a:b@c/%20d"),
         ("https://shop.example", "/"),
@@ -96,8 +96,8 @@ def test_paths_are_sent_as_they_came(tmp_path: Path, target: str, path: str) -> 
     assert mix(tmp_path, get(target)) == {f"GET {path}": 1}
 
 
-def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
-    note = values(
+def test_lines_that_are_left_out_are_counted(tmp_path: Path) -> None:
+    note = note_of(
         tmp_path,
         *[get("/")] * 6,
         line("HEAD / HTTP/1.1"),
@@ -119,7 +119,7 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
     assert {name: note.values[name] for name in expected} == expected
 
 
-def test_a_path_is_left_out_where_most_of_its_answers_were_errors(tmp_path: Path) -> None:
+def test_a_path_with_mostly_errors_is_left_out(tmp_path: Path) -> None:
     half = [get("/half"), get("/half", 503)]
     mostly = [get("/mostly"), get("/mostly", 404), get("/mostly", 500)]
     assert mix(tmp_path, *half, *mostly, get("/moved", 301)) == {"GET /half": 2, "GET /moved": 1}
@@ -134,18 +134,18 @@ def test_a_path_is_left_out_where_most_of_its_answers_were_errors(tmp_path: Path
         ("/v1/user/42/orders/7?page=3", "/v1/user/{id}/orders/{id}"),
         ("/f/0b9a7d6c-1f2e-4a3b-8c4d-5e6f7a8b9c0d.png", "/f/{id}.png"),
         ("/commit/deadbeef01", "/commit/{id}"),
-        ("/facade/accede", "/facade/accede"),  # words of these letters
+        ("/facade/accede", "/facade/accede"),  # words of hexadecimal letters
         ("/facedeed", "/facedeed"),
         ("/md5/css3", "/md5/css3"),
         ("/2026/11/22/", "/{id}/{id}/{id}/"),
     ],
 )
-def test_numbers_uuids_and_hexadecimal_ids_make_no_other_route(path: str, route: str) -> None:
+def test_numbers_uuids_and_hexadecimal_ids_become_placeholders(path: str, route: str) -> None:
     assert route_of(path) == route
 
 
 def test_a_route_of_one_path_keeps_its_name(tmp_path: Path) -> None:
-    routes, _ = mix_of_log(written(tmp_path, get("/post/1"), get("/user/1"), get("/user/2")))
+    routes, _ = mix_of_log(write_log(tmp_path, get("/post/1"), get("/user/1"), get("/user/2")))
     assert {route.path: route.label for route in routes} == {
         "/post/1": "GET /post/1",
         "/user/1": "GET /user/{id}",
@@ -154,11 +154,11 @@ def test_a_route_of_one_path_keeps_its_name(tmp_path: Path) -> None:
 
 
 def test_every_route_has_a_path_and_the_weight_of_all_its_requests(tmp_path: Path) -> None:
-    """A thousand posts are read once each, two hundred pages twice: the pages alone would fill the
-    mix, and the posts are most of the requests."""
+    """Of 1000 posts requested once each and 199 pages requested twice: the pages alone would fill
+    the mix, but most of the requests are for posts."""
     posts = [get(f"/post/{number}") for number in range(1000)]
     pages = [get(f"/page-{chr(97 + i // 26)}{chr(97 + i % 26)}") for i in range(199)] * 2
-    path = written(tmp_path, *posts, *pages)
+    path = write_log(tmp_path, *posts, *pages)
     routes, note = mix_of_log(path)
     assert len(routes) == MAX_PATHS
     weights = [route.weight for route in routes if route.label == "GET /post/{id}"]
@@ -168,22 +168,22 @@ def test_every_route_has_a_path_and_the_weight_of_all_its_requests(tmp_path: Pat
     assert note.values["exact"] == pytest.approx((1 + 398) / 1398)
 
 
-def test_of_more_routes_the_most_frequent_are_sent(tmp_path: Path) -> None:
+def test_of_too_many_routes_the_most_frequent_are_kept(tmp_path: Path) -> None:
     names = [f"/{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(250)]
     lines = [get(name) for name in names] + [get(name) for name in names[50:]]
-    routes, note = mix_of_log(written(tmp_path, *lines))
+    routes, note = mix_of_log(write_log(tmp_path, *lines))
     assert [route.path for route in routes] == names[50:]
     assert note.values["share"] == note.values["exact"] == pytest.approx(400 / 450)
 
 
 @pytest.mark.parametrize("name", ["access.log.gz", "rotated"])
-def test_a_zipped_log_whatever_its_name(tmp_path: Path, name: str) -> None:
+def test_a_zipped_log_under_any_name(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(gzip.compress(get("/").encode()))
     assert mix_of_log(path)[0] == (Route("/", "GET", 1.0),)
 
 
-def test_a_zipped_log_that_is_cut(tmp_path: Path) -> None:
+def test_a_truncated_zipped_log_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "access.log.gz"
     path.write_bytes(gzip.compress(get("/").encode() * 1000)[:-20])
     with pytest.raises(UsageError, match="cannot be read as an access log"):
@@ -201,13 +201,13 @@ def test_a_zipped_log_that_is_cut(tmp_path: Path) -> None:
 )
 def test_a_log_without_a_mix(tmp_path: Path, content: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
-        mix_of_log(written(tmp_path, content))
+        mix_of_log(write_log(tmp_path, content))
 
 
 @given(st.lists(st.text(max_size=80)), st.booleans())
 def test_any_lines_are_counted(lines: list[str], queries: bool) -> None:
-    found = counted(lines, queries=queries)
-    assert found.unreadable == sum(bool(one.strip()) for one in lines)
+    counts = counted(lines, queries=queries)
+    assert counts.unreadable == sum(bool(line.strip()) for line in lines)
 
 
 REQUESTS = st.tuples(
@@ -222,9 +222,9 @@ REQUESTS = st.tuples(
 @given(st.lists(REQUESTS))
 def test_every_line_is_in_one_of_the_counts(requests: list[tuple[str, str, int]]) -> None:
     lines = [line(f"{method} /{path} HTTP/1.1", status) for method, path, status in requests]
-    found = counted(lines, queries=True)
-    assert found.unreadable == 0
-    assert sum(n for n, _ in found.answers.values()) + found.other_methods == len(requests)
+    counts = counted(lines, queries=True)
+    assert counts.unreadable == 0
+    assert sum(n for n, _ in counts.answers.values()) + counts.other_methods == len(requests)
     errors = sum(status >= 400 for method, _, status in requests if method in ("GET", "HEAD"))
-    assert sum(n for _, n in found.answers.values()) == errors
-    assert all(path.isascii() and path.isprintable() for _, path in found.answers)
+    assert sum(n for _, n in counts.answers.values()) == errors
+    assert all(path.isascii() and path.isprintable() for _, path in counts.answers)

@@ -1,4 +1,4 @@
-"""Bad input: one sentence, exit 2, and nothing is started or made."""
+"""Bad input is refused with one sentence and exit code 2; nothing is started or created."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from workerlab.server import preflight
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty directory to stand in; limits that the command lifts are put back."""
+    """An empty current directory; limits that a command raises are restored."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     monkeypatch.chdir(tmp_path)
     yield tmp_path
@@ -36,29 +36,29 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*words: object, **_: object) -> None:
-        raise AssertionError(f"started {words}")
+    def refuse(*arguments: object, **_: object) -> None:
+        raise AssertionError(f"started {arguments}")
 
     monkeypatch.setattr(subprocess, "Popen", refuse)
     monkeypatch.setattr(os, "fork", refuse)
     monkeypatch.setattr(os, "posix_spawn", refuse)
 
 
-def refused(words: list[str], capsys: pytest.CaptureFixture[str], here: Path) -> str:
-    """The sentence with which the command refuses `words`."""
+def refused(argv: list[str], capsys: pytest.CaptureFixture[str], here: Path) -> str:
+    """The sentence with which the command refuses these arguments."""
     before = sorted(here.rglob("*"))
-    code = main(words)
-    said = capsys.readouterr()
-    assert (code, said.out) == (2, ""), said.err
-    assert said.err.endswith("\n")
-    (line,) = said.err.splitlines()
+    code = main(argv)
+    output = capsys.readouterr()
+    assert (code, output.out) == (2, ""), output.err
+    assert output.err.endswith("\n")
+    (line,) = output.err.splitlines()
     assert line.startswith("workerlab: ")
     assert sorted(here.rglob("*")) == before
     return line.removeprefix("workerlab: ")
 
 
 GOOD = ["sync", "4"]
-# words after `sweep` -> what the sentence has to name
+# Arguments of `sweep`, and a part of the error message
 BAD = {
     "unknown class": (["snyc", "4"], "did you mean sync?"),
     "unknown class in a list": (["sync,evenlet", "4"], "did you mean eventlet?"),
@@ -132,11 +132,11 @@ BAD = {
 
 
 @pytest.mark.usefixtures("no_processes")
-@pytest.mark.parametrize(("words", "names"), BAD.values(), ids=BAD)
+@pytest.mark.parametrize(("arguments", "part"), BAD.values(), ids=BAD)
 def test_bad_input_of_sweep(
-    words: list[str], names: str, capsys: pytest.CaptureFixture[str], here: Path
+    arguments: list[str], part: str, capsys: pytest.CaptureFixture[str], here: Path
 ) -> None:
-    assert names in refused(["sweep", *words], capsys, here)
+    assert part in refused(["sweep", *arguments], capsys, here)
 
 
 UNSENDABLE = {
@@ -149,25 +149,23 @@ UNSENDABLE = {
 }
 
 
-@pytest.mark.parametrize("words", UNSENDABLE.values(), ids=UNSENDABLE)
-def test_what_cannot_be_sent_is_refused(
-    words: list[str],
+@pytest.mark.parametrize("arguments", UNSENDABLE.values(), ids=UNSENDABLE)
+def test_unsendable_requests_are_refused(
+    arguments: list[str],
     capsys: pytest.CaptureFixture[str],
     here: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def nothing_made(*_: object) -> None:
+    def fail(*_: object) -> None:
         raise AssertionError("a run was made")
 
-    monkeypatch.setattr("workerlab.run_store.create", nothing_made)
-    refused(["sweep", *GOOD, "--tool", "fast", *words], capsys, here)
+    monkeypatch.setattr("workerlab.run_store.create", fail)
+    refused(["sweep", *GOOD, "--tool", "fast", *arguments], capsys, here)
 
 
-def test_sleep_is_a_word_to_the_labs_own_apps(
-    capsys: pytest.CaptureFixture[str], here: Path
-) -> None:
-    words = ["sweep", *GOOD, "--tool", "fast", "--app", "shop:app", "--sleep", "1"]
-    assert "--sleep" in refused(words, capsys, here)
+def test_sleep_is_refused_for_other_apps(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    arguments = ["sweep", *GOOD, "--tool", "fast", "--app", "shop:app", "--sleep", "1"]
+    assert "--sleep" in refused(arguments, capsys, here)
 
 
 @pytest.mark.parametrize(
@@ -177,13 +175,13 @@ def test_a_gunicorn_file_that_cannot_be_read(
     text: str, capsys: pytest.CaptureFixture[str], here: Path
 ) -> None:
     (here / "own.py").write_text(text)
-    words = ["sweep", *GOOD, "--tool", "fast", "--config", "own.py"]
-    assert "own.py" in refused(words, capsys, here)
+    arguments = ["sweep", *GOOD, "--tool", "fast", "--config", "own.py"]
+    assert "own.py" in refused(arguments, capsys, here)
 
 
 @pytest.mark.usefixtures("no_processes")
 @pytest.mark.parametrize(
-    ("words", "names"),
+    ("arguments", "part"),
     [
         ([], "COMMAND"),
         (["swep"], "swep"),
@@ -198,10 +196,10 @@ def test_a_gunicorn_file_that_cannot_be_read(
         (["demo", "--share"], "add --web"),
     ],
 )
-def test_bad_input_of_the_rest(
-    words: list[str], names: str, capsys: pytest.CaptureFixture[str], here: Path
+def test_bad_input_of_other_commands(
+    arguments: list[str], part: str, capsys: pytest.CaptureFixture[str], here: Path
 ) -> None:
-    assert names in refused(words, capsys, here)
+    assert part in refused(arguments, capsys, here)
 
 
 # --- the machine's limits -------------------------------------------------------------------
@@ -214,23 +212,21 @@ def test_open_files_limit_the_concurrency(monkeypatch: pytest.MonkeyPatch) -> No
         preflight.check_levels([4, 1001 - preflight.SPARE_FILES])
 
 
-def test_local_ports_limit_the_concurrency(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("sources", "why"),
+    [(1, "local ports, 40000-40099 are 100"), (2, "choose a level up to 200")],
+)
+def test_local_ports_of_each_source_address_limit_the_concurrency(
+    sources: int, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(preflight, "raise_file_limit", lambda: None)
     monkeypatch.setattr(preflight, "port_range", lambda: (40_000, 40_099))
-    preflight.check_levels([100])
-    with pytest.raises(UsageError, match="local ports, 40000-40099 are 100"):
-        preflight.check_levels([101])
+    preflight.check_levels([100 * sources], sources=sources)
+    with pytest.raises(UsageError, match=why):
+        preflight.check_levels([100 * sources + 1], sources=sources)
 
 
-def test_further_source_addresses_have_ports_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "raise_file_limit", lambda: None)
-    monkeypatch.setattr(preflight, "port_range", lambda: (40_000, 40_099))
-    preflight.check_levels([200], sources=2)
-    with pytest.raises(UsageError, match="choose a level up to 200"):
-        preflight.check_levels([201], sources=2)
-
-
-def test_the_soft_limit_is_lifted_first() -> None:
+def test_the_soft_limit_of_open_files_is_raised() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
     preflight.check_levels([min(500, hard - preflight.SPARE_FILES)])
@@ -242,15 +238,15 @@ def test_the_soft_limit_is_lifted_first() -> None:
 
 def test_paths_are_relative_to_the_caller(here: Path) -> None:
     (here / "own.py").touch()
-    words = ["--config", "own.py", "--chdir", ".", "--body-file", "../" + here.name + "/own.py"]
-    options = parse(["sweep", *GOOD, *words])
+    arguments = ["--config", "own.py", "--chdir", ".", "--body-file", "../" + here.name + "/own.py"]
+    options = parse(["sweep", *GOOD, *arguments])
     assert (options.config, options.chdir) == (str(here / "own.py"), str(here))
     assert Path(options.body_file).samefile(here / "own.py")
 
 
 def test_keep_alive_is_an_axis() -> None:
-    def axis(*words: str) -> object:
-        return parse(["sweep", *GOOD, *words]).keepalive
+    def axis(*arguments: str) -> object:
+        return parse(["sweep", *GOOD, *arguments]).keepalive
 
     assert axis() is None
     assert axis("--keepalive", "on") == (True,)
@@ -258,7 +254,7 @@ def test_keep_alive_is_an_axis() -> None:
     assert axis("--keepalive", "on,off") == (True, False)
 
 
-def test_lists_are_sorted_and_said_once() -> None:
+def test_lists_have_no_duplicates() -> None:
     options = parse(["sweep", "gevent,sync,gevent", "8, 4,8", "--workers", "2,1"])
     assert options.classes == ("gevent", "sync")
     assert options.levels == (4, 8)
@@ -267,19 +263,19 @@ def test_lists_are_sorted_and_said_once() -> None:
 
 @pytest.mark.usefixtures("no_processes")
 @pytest.mark.parametrize(
-    "words",
+    "command",
     [[], *([name] for name in COMMANDS)],
 )
 def test_help_has_examples(
-    words: list[str], capsys: pytest.CaptureFixture[str], here: Path
+    command: list[str], capsys: pytest.CaptureFixture[str], here: Path
 ) -> None:
     with pytest.raises(SystemExit) as ending:
-        main([*words, "--help"])
-    said = capsys.readouterr()
-    assert (ending.value.code, said.err) == (0, "")
-    assert "examples:\n" in said.out
-    assert not re.findall(r"\S*\w-\n", said.out)  # no word is broken
-    assert " ".join(["  workerlab", *words]) in said.out.partition("examples:\n")[2]
+        main([*command, "--help"])
+    output = capsys.readouterr()
+    assert (ending.value.code, output.err) == (0, "")
+    assert "examples:\n" in output.out
+    assert not re.findall(r"\S*\w-\n", output.out)  # no word is hyphenated
+    assert " ".join(["  workerlab", *command]) in output.out.partition("examples:\n")[2]
     assert list(here.iterdir()) == []
 
 
@@ -293,16 +289,12 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 # --- a process of its own -------------------------------------------------------------------
 
 ROOT = Path(__file__).resolve().parents[2]
-# What takes long to import, and nobody needs to say how a command is called
+# Slow imports that --help does not need
 HEAVY = {
     *("altair", "asyncio", "email", "http", "importlib.metadata", "jinja2", "psutil"),
     *("rich", "socket", "statistics", "subprocess", "vl_convert"),
-    *(
-        "workerlab.analysis",
-        "workerlab.experiments.runner",
-        "workerlab.plan",
-        "workerlab.run_store",
-    ),
+    *("workerlab.analysis", "workerlab.experiments.runner", "workerlab.plan"),
+    "workerlab.run_store",
 }
 IMPORTED = """
 import sys
@@ -316,9 +308,9 @@ for words in {commands!r}:
 """
 
 
-def python(*words: str, **env: str) -> subprocess.Popen[str]:
+def python(*arguments: str, **env: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, *words],
+        [sys.executable, *arguments],
         env={**os.environ, "PYTHONPATH": str(ROOT / "harness"), **env},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -328,7 +320,7 @@ def python(*words: str, **env: str) -> subprocess.Popen[str]:
     )
 
 
-def test_help_imports_nothing_that_takes_long() -> None:
+def test_help_imports_nothing_slow() -> None:
     commands = [[], *([name] for name in COMMANDS)]
     with python("-c", IMPORTED.format(commands=commands)) as process:
         out, err = process.communicate(timeout=LONG_S)
@@ -343,7 +335,7 @@ def test_help_imports_nothing_that_takes_long() -> None:
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
-def test_a_signal_while_it_imports_ends_it_in_silence(
+def test_a_signal_during_imports_ends_it_silently(
     here: Path, number: signal.Signals, code: int
 ) -> None:
     (here / "argparse.py").write_text(
@@ -378,34 +370,34 @@ def test_a_closed_terminal_does_not_end_what_nohup_started(ignored: tuple[int, .
     with python("-c", ANSWERS, *(str(int(number)) for number in ignored)) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        for words in ("before\n", "after\n"):
-            process.stdin.write(words)
+        for line in ("before\n", "after\n"):
+            process.stdin.write(line)
             process.stdin.flush()
-            assert process.stdout.readline() == words
+            assert process.stdout.readline() == line
             process.send_signal(signal.SIGHUP)
-        process.send_signal(signal.SIGINT)  # also in the background of a script, which ignores it
+        process.send_signal(signal.SIGINT)  # even in a script's background, where it is ignored
         process.stdin.close()
         assert process.wait(LONG_S) == 130
 
 
 @pytest.mark.parametrize("command", ["bottleneck", "ladder", "demo"])
-def test_of_several_versions_each_has_a_run_of_its_own(
+def test_each_of_several_versions_has_a_run_of_its_own(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made: list[tuple[str, ...] | None] = []
+    requested: list[tuple[str, ...] | None] = []
 
     def action(options: argparse.Namespace) -> int:
-        made.append(options.gunicorn)
-        return len(made) + 1
+        requested.append(options.gunicorn)
+        return len(requested) + 1
 
     monkeypatch.setattr("workerlab.cli.function", partial(_with_action, action))
     assert main([command]) == 2
     assert main([command, "--gunicorn", "25.3.0"]) == 3
     assert "now with" not in capsys.readouterr().err
-    assert main([command, "--gunicorn", "25.3.0,27.0.1"]) == 4  # that of the first
-    assert made == [None, ("25.3.0",), ("25.3.0",), ("27.0.1",)]
-    said = capsys.readouterr().err.splitlines()
-    assert said == ["now with --gunicorn 25.3.0", "now with --gunicorn 27.0.1"]
+    assert main([command, "--gunicorn", "25.3.0,27.0.1"]) == 4  # the exit code of the first run
+    assert requested == [None, ("25.3.0",), ("25.3.0",), ("27.0.1",)]
+    messages = capsys.readouterr().err.splitlines()
+    assert messages == ["now with --gunicorn 25.3.0", "now with --gunicorn 27.0.1"]
 
 
 def _with_action(action: Callable[[argparse.Namespace], int], place: str) -> object:
@@ -415,9 +407,9 @@ def _with_action(action: Callable[[argparse.Namespace], int], place: str) -> obj
 def test_every_version_under_every_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     other = shutil.which("sh")
     assert other is not None
-    given = ["bottleneck", "--gunicorn", "25.3.0,27.0.1", "--python", f"{sys.executable},{other}"]
-    found = [(one.python, one.gunicorn) for _, one in in_turn(parse(given))]
-    assert found == [
+    argv = ["bottleneck", "--gunicorn", "25.3.0,27.0.1", "--python", f"{sys.executable},{other}"]
+    runs = [(options.python, options.gunicorn) for _, options in in_turn(parse(argv))]
+    assert runs == [
         ((python,), (version,))
         for python in (sys.executable, other)
         for version in ("25.3.0", "27.0.1")
@@ -426,20 +418,20 @@ def test_every_version_under_every_interpreter(monkeypatch: pytest.MonkeyPatch) 
     assert axes[1].gunicorn == ("25.3.0", "27.0.1")
 
 
-def test_who_stops_one_run_has_stopped_those_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[object] = []
+def test_stopping_one_run_stops_those_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    requested: list[object] = []
 
     def action(options: argparse.Namespace) -> int:
-        made.append(options.gunicorn)
+        requested.append(options.gunicorn)
         return 130
 
     monkeypatch.setattr("workerlab.cli.function", partial(_with_action, action))
     assert main(["demo", "--gunicorn", "25.3.0,27.0.1"]) == 130
-    assert made == [("25.3.0",)]
+    assert requested == [("25.3.0",)]
 
 
-def test_documents_of_several_runs_are_not_one(
+def test_a_document_of_several_runs_is_refused(
     no_processes: None, capsys: pytest.CaptureFixture[str], here: Path
 ) -> None:
-    words = ["bottleneck", "--gunicorn", "25.3.0,27.0.1", "--format", "json"]
-    assert "name one" in refused(words, capsys, here)
+    arguments = ["bottleneck", "--gunicorn", "25.3.0,27.0.1", "--format", "json"]
+    assert "name one" in refused(arguments, capsys, here)

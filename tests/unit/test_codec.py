@@ -1,4 +1,4 @@
-"""What the lab writes, and reads again from several threads."""
+"""Types that several threads read for the first time."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
-# Threads that all read a type for the first time, each round another one. Where they meet a type
-# that is half worked out, the interpreter crashes: with `msgspec.json.decode` in the first rounds.
+# In each round all threads read a new type for the first time. Reading a type that another thread
+# has half analysed crashes the interpreter: `msgspec.json.decode` does so in the first rounds.
 READERS = """
 import sys, threading
 import msgspec
@@ -20,7 +20,7 @@ sys.setswitchinterval(1e-5)
 document = {"a": 1}
 for number in range(10, 0, -1):
     document = {"a": 1, "inner": document}
-read = []
+results = []
 for number in range(ROUNDS):
     kind = msgspec.defstruct("Last", [("a", int)])
     for depth in range(DEPTH):
@@ -28,21 +28,21 @@ for number in range(ROUNDS):
     begin = threading.Barrier(THREADS)
     def reads():
         begin.wait()
-        read.append(codec.convert(document, kind) if number % 2 else
-                    codec.decode(codec.encode(document), kind))
+        results.append(codec.convert(document, kind) if number % 2 else
+                       codec.decode(codec.encode(document), kind))
     threads = [threading.Thread(target=reads) for _ in range(THREADS)]
     for thread in threads: thread.start()
     for thread in threads: thread.join()
-print(len(read), {one.inner.inner.a for one in read})
+print(len(results), {result.inner.inner.a for result in results})
 """
 
 
 def test_threads_read_a_type_for_the_first_time() -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-c", READERS],
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=120,
     )
-    assert (done.returncode, done.stdout) == (0, "90 {1}\n"), done.stderr
+    assert (result.returncode, result.stdout) == (0, "90 {1}\n"), result.stderr

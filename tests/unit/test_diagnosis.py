@@ -1,5 +1,5 @@
-"""The corpus without its servers: its scenarios make sense, and recorded runs of them are judged
-again by the rules of today. Recorded anew with `python -m tests.diagnosis.run --record`."""
+"""The corpus without servers: its scenarios are consistent, and its recorded runs are judged again
+by today's rules. To record them: `python -m tests.diagnosis.run --record`."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from workerlab.analysis.diagnosis.base import Diagnosis
 from workerlab.cli import parse
 
 
-def of_recorded(name: str) -> tuple[Scenario, bool]:
-    """The scenario of a recorded run, and whether it was made beside noise."""
+def recorded_scenario(name: str) -> tuple[Scenario, bool]:
+    """The scenario of a recorded run, and whether it ran beside noise."""
     scenario, _, kind = name.rpartition("-")
     return SCENARIOS[scenario], kind == "noise"
 
 
 def statements(name: str) -> list[Statement]:
-    scenario, noise = of_recorded(name)
+    scenario, noise = recorded_scenario(name)
     return statements_of(recorded(name), scenario, noise=noise)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=lambda one: one.name)
-def test_each_cell_of_a_scenario_has_its_truth(scenario: Scenario) -> None:
+@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=lambda scenario: scenario.name)
+def test_each_cell_of_a_scenario_has_expectations(scenario: Scenario) -> None:
     options = parse(["sweep", *scenario.argv])
-    rates = [one.label for one in options.rate or ()]
+    rates = [rate.label for rate in options.rate or ()]
     assert {*map(str, options.levels), *rates} == set(scenario.cells)
-    for one in scenario.cells.values():
-        required = {code for must in one.must for code in must.split("|")}
-        assert required | one.may | one.forbidden <= CODES
-        assert not required & one.forbidden
+    for expected in scenario.cells.values():
+        required = {code for must in expected.must for code in must.split("|")}
+        assert required | expected.may | expected.forbidden <= CODES
+        assert not required & expected.forbidden
 
 
-def test_what_the_scenarios_name_are_diagnoses() -> None:
+def test_codes_of_the_scenarios_are_diagnoses() -> None:
     assert {kind.__name__ for kind in _kinds(Diagnosis)} > CODES
 
 
@@ -47,19 +47,19 @@ def _kinds(base: type) -> set[type]:
 
 
 @pytest.mark.parametrize("name", CORPUS)
-def test_a_recorded_run_is_understood(name: str) -> None:
-    found = statements(name)
-    assert any(one.outcome == RIGHT for one in found)
-    assert not [(one, one.sentence) for one in table.misses(found)]
+def test_a_recorded_run_is_diagnosed_correctly(name: str) -> None:
+    judged = statements(name)
+    assert any(statement.outcome == RIGHT for statement in judged)
+    assert not [(statement, statement.sentence) for statement in table.misses(judged)]
 
 
 def test_a_wrong_report_is_noticed() -> None:
-    """A recorded run, judged as if it had been another."""
+    """A recorded run, judged with another run's expectations."""
     name = "sync-sleeps-quiet"
-    scenario = of_recorded(name)[0]
+    scenario = recorded_scenario(name)[0]
     drifts = dict.fromkeys(scenario.cells, truth("generator-bound", "Drift", "WaitingForSlots"))
-    found = statements_of(recorded(name), replace(scenario, cells=drifts), noise=False)
-    outcomes = {(one.kind, one.code, one.outcome) for one in found}
+    judged = statements_of(recorded(name), replace(scenario, cells=drifts), noise=False)
+    outcomes = {(statement.kind, statement.code, statement.outcome) for statement in judged}
     assert {
         ("verdict", "saturated", FALSE),
         ("verdict", "generator-bound", MISSING),
@@ -67,5 +67,5 @@ def test_a_wrong_report_is_noticed() -> None:
         ("finding", "NothingWaits", FALSE),
     } <= outcomes
     assert ("finding", "WaitingForSlots", FALSE) not in outcomes
-    assert len(table.misses(found)) < sum(one.wrong for one in found)
-    assert "false verdict saturated" in table.as_text(found)
+    assert len(table.misses(judged)) < sum(statement.wrong for statement in judged)
+    assert "false verdict saturated" in table.as_text(judged)

@@ -1,4 +1,4 @@
-"""README and docs: the files, modules and options that they name exist."""
+"""Files, modules and options named in README and docs exist."""
 
 from __future__ import annotations
 
@@ -22,45 +22,46 @@ PATH = re.compile(r"[` ](?:\./)?((?:harness|apps|configs|scripts|tests|docs)/[\w
 MODULE = re.compile(r"-m ((?:workerlab|apps)[\w.]*)")
 PLACEHOLDER = re.compile(r"NAME|\*")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
-OF_OTHERS = {"--preload", "--rewrite-goldens", "--from"}  # of Gunicorn, of the tests, of uvx
+OTHER_OPTIONS = {"--preload", "--rewrite-goldens", "--from"}  # of Gunicorn, the tests and uvx
 
 
 def prose(page: Path) -> str:
-    """Without what a program printed."""
+    """A page without its code blocks."""
     return re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "llms.txt"])
-def test_links_of_what_is_no_page_of_the_site(name: str) -> None:
-    """`tox -e docs` checks those of the pages, and their anchors."""
+def test_links_of_files_outside_the_site(name: str) -> None:
+    """`tox -e docs` checks the links and anchors of the pages."""
     targets = {target.partition("#")[0] for target in LINK.findall(prose(ROOT / name))}
     assert targets
-    assert not {one for one in targets if not (one.startswith("http") or (ROOT / one).exists())}
+    files = {target for target in targets if not target.startswith("http")}
+    assert not {file for file in files if not (ROOT / file).exists()}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_files_that_are_named_exist(page: Path) -> None:
-    named = {one for one in PATH.findall(prose(page)) if not PLACEHOLDER.search(one)}
-    assert not {one for one in named if not (ROOT / one).exists()}
+    paths = {path for path in PATH.findall(prose(page)) if not PLACEHOLDER.search(path)}
+    assert not {path for path in paths if not (ROOT / path).exists()}
 
 
 def test_modules_that_are_run_exist() -> None:
-    named = {one for page in PAGES for one in MODULE.findall(prose(page))}
-    assert named
-    for one in named:
-        base = ROOT / "harness" if one.startswith("workerlab") else ROOT
-        place = base.joinpath(*one.split("."))
-        assert place.with_suffix(".py").exists() or (place / "__main__.py").exists(), one
+    modules = {module for page in PAGES for module in MODULE.findall(prose(page))}
+    assert modules
+    for module in modules:
+        base = ROOT / "harness" if module.startswith("workerlab") else ROOT
+        place = base.joinpath(*module.split("."))
+        assert place.with_suffix(".py").exists() or (place / "__main__.py").exists(), module
 
 
 def test_options_that_are_named_exist() -> None:
-    known = {
+    options = {
         option
         for source in (*(ROOT / "harness").rglob("*.py"), ROOT / "tests" / "disturb.py")
         for option in OPTION.findall(source.read_text())
     }
     for page in PAGES:
-        unknown = set(OPTION.findall(prose(page))) - known - OF_OTHERS
+        unknown = set(OPTION.findall(prose(page))) - options - OTHER_OPTIONS
         assert not unknown, page.name
 
 

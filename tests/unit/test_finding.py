@@ -1,4 +1,4 @@
-"""Findings that are classes: their sentences fit their fields, or the import fails."""
+"""Findings: a sentence must fit the fields of its class, or the import fails."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Slow(Finding):
     lone_s: float | None = None
 
 
-def test_a_finding_says_its_sentence() -> None:
+def test_a_finding_has_a_sentence_and_values() -> None:
     assert text(Slow(1, 0.25)) == "With 1 user a request takes 250 ms."
     slow = Slow(users=8, service_s=1.0, lone_s=0.5)
     assert str(slow) == "With 8 users a request takes 1.00 s, a lone one 500 ms."
@@ -49,7 +49,7 @@ class Nested(Finding):
     step: SimpleNamespace
 
 
-def test_an_attribute_that_is_not_there_is_no_missing_value() -> None:
+def test_a_misspelt_attribute_is_an_error() -> None:
     assert str(Nested(SimpleNamespace(took_s=1.0, misspelt=None))) == "it took 1.00 s"
     with pytest.raises(AttributeError, match="misspelt"):
         str(Nested(SimpleNamespace(took_s=1.0)))

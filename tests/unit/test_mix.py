@@ -1,4 +1,4 @@
-"""Mix files: what they may say, and what is told of those that cannot be understood."""
+"""Mix files: their syntax and their errors."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ FILE = r"""
 """
 
 
-def written(directory: Path, text: str) -> Path:
+def write_mix(directory: Path, text: str) -> Path:
     path = directory / "shop.mix"
     path.write_text(text)
     return path
 
 
-def test_a_file_as_a_person_writes_it(tmp_path: Path) -> None:
+def test_a_handwritten_file(tmp_path: Path) -> None:
     (tmp_path / "c.json").write_text("{}")
     headers = (("Content-Type", "text/x"), ("X-Y", 'it\'s "#1"'))
     body = str(tmp_path / "c.json")
-    assert mix_of(written(tmp_path, FILE)) == (
+    assert mix_of(write_mix(tmp_path, FILE)) == (
         Route("/", "GET", 60.0),
         Route("/post/17?from=feed", "GET", 25.0, name="a post"),
         Route("/api", "POST", 10.5, headers, body, expect=(201, 409)),
@@ -42,7 +42,7 @@ def test_a_file_as_a_person_writes_it(tmp_path: Path) -> None:
     )
 
 
-def test_a_file_of_windows(tmp_path: Path) -> None:
+def test_a_file_from_windows(tmp_path: Path) -> None:
     path = tmp_path / "windows.mix"
     path.write_bytes("\ufeff1 GET /\r\n2 GET /b\r\n".encode())
     assert [route.path for route in mix_of(path)] == ["/", "/b"]
@@ -75,23 +75,23 @@ def test_a_file_of_windows(tmp_path: Path) -> None:
         ("1 GET /\\", "a quote or backslash without an end"),
     ],
 )
-def test_a_line_that_is_no_request_is_named(tmp_path: Path, line: str, why: str) -> None:
-    path = written(tmp_path, f"# first\n1 GET /\n\n{line}\n")
-    with pytest.raises(UsageError) as caught:
+def test_an_invalid_line_is_named(tmp_path: Path, line: str, why: str) -> None:
+    path = write_mix(tmp_path, f"# first\n1 GET /\n\n{line}\n")
+    with pytest.raises(UsageError) as error:
         mix_of(path)
-    told = str(caught.value)
-    assert told.startswith(f"{path}, line 4: ")
-    assert why in told
-    assert "\n" not in told
+    message = str(error.value)
+    assert message.startswith(f"{path}, line 4: ")
+    assert why in message
+    assert "\n" not in message
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n\n"])
 def test_a_file_without_a_request(tmp_path: Path, text: str) -> None:
     with pytest.raises(UsageError, match="has no request"):
-        mix_of(written(tmp_path, text))
+        mix_of(write_mix(tmp_path, text))
 
 
-def test_what_is_no_text(tmp_path: Path) -> None:
+def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     path = tmp_path / "bytes.mix"
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match="cannot be read"):
@@ -102,20 +102,20 @@ def test_what_is_no_text(tmp_path: Path) -> None:
 
 def test_too_many_requests(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="has 1001 requests: at most 1000"):
-        mix_of(written(tmp_path, "1 GET /\n" * 1001))
+        mix_of(write_mix(tmp_path, "1 GET /\n" * 1001))
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(max_size=60))
-def test_any_text_is_a_mix_or_a_sentence(tmp_path: Path, text: str) -> None:
+def test_any_text_is_a_mix_or_an_error(tmp_path: Path, text: str) -> None:
     path = tmp_path / "any.mix"
     path.write_text(text, encoding="utf-8", errors="replace")
-    told = ""
+    message = ""
     try:
         routes = mix_of(path)
     except UsageError as error:
-        told = str(error)
-    assert told.startswith(str(path)) if told else all(route.weight > 0 for route in routes)
+        message = str(error)
+    assert message.startswith(str(path)) if message else all(route.weight > 0 for route in routes)
 
 
 PRINTED = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=20)
@@ -123,12 +123,12 @@ PRINTED = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.floats(1e-3, 1e9), PRINTED.map(lambda text: f"/{text}"), PRINTED, PRINTED)
-def test_what_is_quoted_comes_back(
+def test_quoted_values_round_trip(
     tmp_path: Path, weight: float, path: str, value: str, name: str
 ) -> None:
-    words = ["PUT", path, f"header=X-Any: {value}", f"name={name}"]
-    line = " ".join([repr(weight), *map(shlex.quote, words)])
-    assert mix_of(written(tmp_path, line)) == (
+    fields = ["PUT", path, f"header=X-Any: {value}", f"name={name}"]
+    line = " ".join([repr(weight), *map(shlex.quote, fields)])
+    assert mix_of(write_mix(tmp_path, line)) == (
         Route(path, "PUT", weight, (("X-Any", value),), name=name),
     )
 
@@ -145,8 +145,8 @@ def test_no_mix() -> None:
     assert requested_mix(options(path="/", header=[("A", "b")])) == ((), ())
 
 
-def test_headers_go_with_every_request_but_where_it_has_its_own(tmp_path: Path) -> None:
-    path = written(tmp_path, "1 GET /\n1 GET /b header='accept: text/html'\n")
+def test_headers_are_added_to_requests_without_that_header(tmp_path: Path) -> None:
+    path = write_mix(tmp_path, "1 GET /\n1 GET /b header='accept: text/html'\n")
     routes, notes = requested_mix(
         options(mix=str(path), header=[("Accept", "*/*"), ("Cookie", "a=b")])
     )
@@ -158,7 +158,7 @@ def test_headers_go_with_every_request_but_where_it_has_its_own(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"mix": "a", "path": "/"}, "--mix and --path both define the requests"),
         ({"mix": "a", "access_log": "b"}, "--mix and --access-log both"),
@@ -167,6 +167,6 @@ def test_headers_go_with_every_request_but_where_it_has_its_own(tmp_path: Path) 
         ({"mix": "a", "keep_queries": True}, "--keep-queries needs"),
     ],
 )
-def test_options_that_exclude_each_other(given: dict[str, Any], told: str) -> None:
-    with pytest.raises(UsageError, match=told):
+def test_options_that_exclude_each_other(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         requested_mix(options(**given))

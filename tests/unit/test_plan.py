@@ -1,4 +1,4 @@
-"""From axes to trials: how many requests, in which order, for how long, with room for how much."""
+"""From axes to trials: their requests, order, duration and the size of span maps."""
 
 from __future__ import annotations
 
@@ -56,33 +56,34 @@ A_CELL = plans(CELLS.map(lambda cell: (cell,)))
         (10, 4, 4, 1.0, 4.0),  # the last round is not full
     ],
 )
-def test_ideal(
+def test_ideal_duration(
     requests: int, concurrency: int, slots: int | None, lone_s: float, ideal: float
 ) -> None:
     assert ideal_s(requests, concurrency, slots, lone_s) == pytest.approx(ideal)
 
 
 @given(A_CELL, LONE_S)
-def test_load(of: Plan, lone_s: float) -> None:
-    (cell,) = of.cells
-    load, app = load_for(of, cell, lone_s), cell.server.app
+def test_load(sweep: Plan, lone_s: float) -> None:
+    (cell,) = sweep.cells
+    load, app = load_for(sweep, cell, lone_s), cell.server.app
     assert load.concurrency == cell.concurrency
-    assert load.requests == 1 + of.rounds * cell.concurrency
+    assert load.requests == 1 + sweep.rounds * cell.concurrency
     assert load.keepalive == cell.keepalive
-    asked = (load.method, load.headers, load.body_file, load.expect_status)
-    assert asked == (app.method, app.headers, app.body_file, app.expect_status)
+    request = (load.method, load.headers, load.body_file, load.expect_status)
+    assert request == (app.method, app.headers, app.body_file, app.expect_status)
 
 
-def test_a_load_without_a_lone_request_and_of_so_many_requests() -> None:
+def test_a_load_that_starts_together_or_has_its_own_number_of_requests() -> None:
     (cell,) = plan().cells[1:2]
     assert cell.concurrency == 8
     together = plan((replace(cell, tool="fast"),), together=True, rounds=4)
     own = plan((replace(cell, tool="fast", requests=24),), together=True)
-    for of, requests, ideal in ((together, 32, 8.0), (own, 24, 6.0)):
-        (asked,) = of.cells
-        load = load_for(of, asked, 1.0)
+    for sweep, requests, ideal in ((together, 32, 8.0), (own, 24, 6.0)):
+        (changed,) = sweep.cells
+        load = load_for(sweep, changed, 1.0)
         assert (load.requests, load.together) == (requests, True)
-        assert predicted_s(of, asked, 1.0) == predicted_s(plan((cell,)), cell, 1.0) - 11 + ideal
+        usual_s = predicted_s(plan((cell,)), cell, 1.0)
+        assert predicted_s(sweep, changed, 1.0) == usual_s - 11 + ideal
         assert "--together" in FAST.command(load, "http://127.0.0.1:1/", "/run").argv
     alone = load_for(plan((cell,)), cell, 1.0)
     assert (alone.requests, alone.together) == (41, False)
@@ -90,9 +91,9 @@ def test_a_load_without_a_lone_request_and_of_so_many_requests() -> None:
 
 
 @given(A_CELL, LONE_S)
-def test_the_deadline_is_beyond_all_that_may_be_right(of: Plan, lone_s: float) -> None:
-    (cell,) = of.cells
-    load = load_for(of, cell, lone_s)
+def test_the_deadline_exceeds_any_valid_duration(sweep: Plan, lone_s: float) -> None:
+    (cell,) = sweep.cells
+    load = load_for(sweep, cell, lone_s)
     for slots in (configured_slots(cell.server), cell.server.workers):
         assert load.deadline_s > ideal_s(load.requests, cell.concurrency, slots, lone_s)
     assert load.deadline_s > load.duration_s
@@ -100,41 +101,41 @@ def test_the_deadline_is_beyond_all_that_may_be_right(of: Plan, lone_s: float) -
 
 
 @given(A_CELL, LONE_S)
-def test_a_full_accept_queue_has_the_time_its_clients_take(of: Plan, lone_s: float) -> None:
-    """They repeat what was dropped for more than a minute, and ab, which waits no longer than its
-    -s for anything to happen, would give up without a report."""
-    (cell,) = of.cells
-    load = load_for(of, cell, lone_s)
-    words = ab.AB.command(load, "http://x/", "/run/x").argv
-    patience_s = int(words[words.index("-s") + 1])
+def test_ab_waits_long_enough_for_a_full_accept_queue(sweep: Plan, lone_s: float) -> None:
+    """Clients repeat dropped handshakes for more than a minute, and ab gives up without a report
+    when nothing happens for the seconds of its -s."""
+    (cell,) = sweep.cells
+    load = load_for(sweep, cell, lone_s)
+    argv = ab.AB.command(load, "http://x/", "/run/x").argv
+    patience_s = int(argv[argv.index("-s") + 1])
     assert patience_s >= load.deadline_s
     if cell.server.backlog < cell.concurrency:
         assert patience_s >= 90
 
 
 @given(A_CELL, LONE_S)
-def test_the_prediction_is_more_than_the_load(of: Plan, lone_s: float) -> None:
-    (cell,) = of.cells
-    load, slots = load_for(of, cell, lone_s), configured_slots(cell.server)
+def test_the_prediction_is_more_than_the_load(sweep: Plan, lone_s: float) -> None:
+    (cell,) = sweep.cells
+    load, slots = load_for(sweep, cell, lone_s), configured_slots(cell.server)
     ideal = ideal_s(load.requests, cell.concurrency, slots, lone_s)
-    assert predicted_s(of, replace(cell, tool="ab"), lone_s) > ideal
-    assert predicted_s(of, replace(cell, tool="wrk"), lone_s) > load.duration_s
+    assert predicted_s(sweep, replace(cell, tool="ab"), lone_s) > ideal
+    assert predicted_s(sweep, replace(cell, tool="wrk"), lone_s) > load.duration_s
 
 
 @given(A_CELL, LONE_S)
-def test_a_map_has_room_for_all_that_one_worker_can_get(of: Plan, lone_s: float) -> None:
+def test_a_map_has_room_for_all_requests_of_one_worker(sweep: Plan, lone_s: float) -> None:
     """The kernel may deal every request to one worker."""
-    cell = replace(of.cells[0], tool="wrk")
-    load = load_for(of, cell, lone_s)
-    assert records_for(of, replace(cell, tool="ab")) > load.requests
+    cell = replace(sweep.cells[0], tool="wrk")
+    load = load_for(sweep, cell, lone_s)
+    assert records_for(sweep, replace(cell, tool="ab")) > load.requests
     sleep_s = cell.server.app.sleep_s
     if sleep_s and sleep_s >= 0.01:
-        timed = load_for(of, cell, sleep_s)
-        # A connection asks again when it was answered, and an answer takes at least the sleep
+        timed = load_for(sweep, cell, sleep_s)
+        # A connection waits for each answer, which takes at least the sleep
         most = cell.concurrency * (1 + math.floor(timed.duration_s / sleep_s))
-        assert records_for(of, cell) > most
+        assert records_for(sweep, cell) > most
     else:
-        assert records_for(of, cell) >= 100_000
+        assert records_for(sweep, cell) >= 100_000
 
 
 # --- order ----------------------------------------------------------------------------------
@@ -152,89 +153,89 @@ def test_a_product_has_every_cell_of_its_axes_once(axes: dict[str, Any]) -> None
 
 
 @given(plans())
-def test_trials_are_the_whole_grid_once(of: Plan) -> None:
-    every = trials(of)
-    assert len(every) == len({one.key for one in every}) == len(of.cells) * of.trials
-    assert {one.number for one in every} == set(range(1, of.trials + 1))
-    assert all("/" not in one.key for one in every)
-    assert trials(of) == every  # what resumes a run finds the same
+def test_trials_are_the_whole_grid_once(sweep: Plan) -> None:
+    grid = trials(sweep)
+    assert len(grid) == len({trial.key for trial in grid}) == len(sweep.cells) * sweep.trials
+    assert {trial.number for trial in grid} == set(range(1, sweep.trials + 1))
+    assert all("/" not in trial.key for trial in grid)
+    assert trials(sweep) == grid  # a resumed run has the same trials
 
 
-def test_one_trial_of_each_comes_in_the_order_of_the_plan() -> None:
-    of = plan(product((SERVER,), ("ab", "fast"), (4, 8, 16)))
-    seen = [(one.cell.tool, one.cell.concurrency) for one in trials(of)]
-    assert seen == [(tool, level) for tool in ("ab", "fast") for level in (4, 8, 16)]
+def test_single_trials_are_in_the_order_of_the_plan() -> None:
+    sweep = plan(product((SERVER,), ("ab", "fast"), (4, 8, 16)))
+    order = [(trial.cell.tool, trial.cell.concurrency) for trial in trials(sweep)]
+    assert order == [(tool, level) for tool in ("ab", "fast") for level in (4, 8, 16)]
 
 
-def test_repeated_trials_come_in_random_order() -> None:
+def test_repeated_trials_are_in_random_order() -> None:
     orders = {tuple(trials(plan(trials=3, seed=seed))) for seed in range(10)}
     assert len(orders) > 5
     assert len({frozenset(order) for order in orders}) == 1
 
 
 @given(plans())
-def test_a_plan_survives_the_file(of: Plan) -> None:
-    assert codec.decode(codec.encode(of), Plan) == of
+def test_a_plan_round_trips(sweep: Plan) -> None:
+    assert codec.decode(codec.encode(sweep), Plan) == sweep
 
 
-# --- from words to a plan -------------------------------------------------------------------
+# --- from arguments to a plan ---------------------------------------------------------------
 
 MakePlan = Callable[..., Plan]
 
 
 @pytest.fixture
-def words_to_plan(monkeypatch: pytest.MonkeyPatch) -> MakePlan:
-    """`plan_of`, in an interpreter that has everything, with a Gunicorn file of the user's."""
+def plan_for(monkeypatch: pytest.MonkeyPatch) -> MakePlan:
+    """`plan_of` with an interpreter that has everything, and settings of a Gunicorn file."""
 
-    def make(*words: str, **settings: object) -> Plan:
-        found = Interpreter("python3", "25.3.0", CLASSES, (), {}, settings)
-        monkeypatch.setattr(preflight, "interpreter", lambda *_: found)
+    def make(*arguments: str, **settings: object) -> Plan:
+        python = Interpreter("python3", "25.3.0", CLASSES, (), {}, settings)
+        monkeypatch.setattr(preflight, "interpreter", lambda *_: python)
         monkeypatch.setattr(preflight, "check_levels", lambda _: None)
         monkeypatch.setattr(preflight, "find_tool", lambda _: True)
-        options = parse(["sweep", "--tool", "fast", *words])
+        options = parse(["sweep", "--tool", "fast", *arguments])
         return plan_of(options)[0]
 
     return make
 
 
-def test_threads_speak_to_gthread_only(words_to_plan: MakePlan) -> None:
-    made = words_to_plan("all", "4", "--threads", "2,3")
+def test_threads_apply_to_gthread_only(plan_for: MakePlan) -> None:
+    sweep = plan_for("all", "4", "--threads", "2,3")
     threads = {
-        name: [s.threads for s in made.servers if s.worker_class == name] for name in CLASSES
+        name: [s.threads for s in sweep.servers if s.worker_class == name] for name in CLASSES
     }
     assert threads.pop("gthread") == [2, 3]
     assert set(map(tuple, threads.values())) == {(1,)}  # sync with threads would become gthread
 
 
-def test_the_defaults(words_to_plan: MakePlan) -> None:
-    made = words_to_plan("sync,gthread", "16,4,8,4")
-    shapes = [replace(server, app=App("")) for server in made.servers]
+def test_the_defaults(plan_for: MakePlan) -> None:
+    sweep = plan_for("sync,gthread", "16,4,8,4")
+    shapes = [replace(server, app=App("")) for server in sweep.servers]
     assert shapes == [
         Server("sync", 4, 1, 2048, 1000, app=App("")),
         Server("gthread", 4, 2, 2048, 1000, app=App("")),
     ]
-    assert sorted({cell.concurrency for cell in made.cells}) == [4, 8, 16]
-    assert (made.trials, made.rounds) == (1, 5)
-    assert {server.app.sleep_s for server in made.servers} == {1.0}
+    assert sorted({cell.concurrency for cell in sweep.cells}) == [4, 8, 16]
+    assert (sweep.trials, sweep.rounds) == (1, 5)
+    assert {server.app.sleep_s for server in sweep.servers} == {1.0}
 
 
-def test_requests_are_sent_exactly(words_to_plan: MakePlan) -> None:
-    made = words_to_plan("sync", "4,8", "--tool", "fast", "--requests", "100", "--rate", "5")
-    assert [cell.requests for cell in made.cells] == [100, 100, None]
-    assert made.max_seconds is None
-    assert load_for(made, made.cells[1], 1.0).requests == 100
-    for words, why in {
+def test_requests_are_sent_exactly(plan_for: MakePlan) -> None:
+    sweep = plan_for("sync", "4,8", "--tool", "fast", "--requests", "100", "--rate", "5")
+    assert [cell.requests for cell in sweep.cells] == [100, 100, None]
+    assert sweep.max_seconds is None
+    assert load_for(sweep, sweep.cells[1], 1.0).requests == 100
+    for arguments, why in {
         ("--requests", "15"): "at least 16: two for each connection",
         ("--requests", "100", "--rounds", "5"): "--requests and --rounds cannot be combined",
         ("--requests", "100", "--duration", "5"): "--requests and --duration cannot be combined",
     }.items():
         with pytest.raises(UsageError, match=why):
-            words_to_plan("sync", "4,8", *words)
+            plan_for("sync", "4,8", *arguments)
 
 
-def test_comma_lists_become_axes(words_to_plan: MakePlan) -> None:
-    made = words_to_plan("gevent,sync", "4", "--workers", "1,2", "--backlog", "8,16")
-    shapes = [(s.worker_class, s.workers, s.backlog) for s in made.servers]
+def test_comma_lists_become_axes(plan_for: MakePlan) -> None:
+    sweep = plan_for("gevent,sync", "4", "--workers", "1,2", "--backlog", "8,16")
+    shapes = [(s.worker_class, s.workers, s.backlog) for s in sweep.servers]
     assert shapes == [
         (name, workers, backlog)
         for name in ("gevent", "sync")
@@ -244,28 +245,28 @@ def test_comma_lists_become_axes(words_to_plan: MakePlan) -> None:
 
 
 def test_cpu_per_request_and_cores_become_axes(
-    words_to_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
+    plan_for: MakePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
     monkeypatch.setattr(os, "sched_setaffinity", None, raising=False)
-    words = ("gevent,uvicorn", "4", "--sleep", "0.1", "--cpu", "0.005,0", "--server-cores", "1,2")
-    made = words_to_plan(*words)
-    shapes = [(s.worker_class, s.cpu_s, s.cores) for s in made.servers]
+    axes = ("--cpu", "0.005,0", "--server-cores", "1,2")
+    sweep = plan_for("gevent,uvicorn", "4", "--sleep", "0.1", *axes)
+    shapes = [(s.worker_class, s.cpu_s, s.cores) for s in sweep.servers]
     assert shapes == [
         (name, cpu_s, cores)
         for name in ("gevent", "uvicorn")
         for cpu_s in (0.005, 0.0)
         for cores in (1, 2)
     ]
-    assert [dict(s.app.env)["WORKERLAB_CPU"] for s in made.servers[:4]] == ["5", "5", "0", "0"]
-    assert {s.app.sleep_s for s in made.servers} == {0.1}
-    assert len({one.key for one in trials(made)}) == 8
-    assert [varies(made, cell) for cell in made.cells[:4]] == [True, True, False, False]
-    assert stored(ServerCoresBound(2)) in made.notes
+    assert [dict(s.app.env)["WORKERLAB_CPU"] for s in sweep.servers[:4]] == ["5", "5", "0", "0"]
+    assert {s.app.sleep_s for s in sweep.servers} == {0.1}
+    assert len({trial.key for trial in trials(sweep)}) == 8
+    assert [varies(sweep, cell) for cell in sweep.cells[:4]] == [True, True, False, False]
+    assert stored(ServerCoresBound(2)) in sweep.notes
 
 
 @pytest.mark.parametrize(
-    ("words", "why"),
+    ("arguments", "why"),
     [
         (("--cpu", "0.01", "--app", "shop:app"), "--cpu works only with @sleep_wsgi"),
         (("--cpu", "0.01", "--app", "@blocking_asgi"), "--cpu works only with @sleep_wsgi"),
@@ -274,73 +275,73 @@ def test_cpu_per_request_and_cores_become_axes(
     ],
 )
 def test_cpu_or_cores_that_a_server_cannot_be_given(
-    words: tuple[str, ...], why: str, words_to_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
+    arguments: tuple[str, ...], why: str, plan_for: MakePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
     monkeypatch.setattr(os, "sched_setaffinity", None, raising=False)
     with pytest.raises(UsageError, match=why):
-        words_to_plan("uvicorn", "4", *words)
+        plan_for("uvicorn", "4", *arguments)
 
 
-def test_a_flag_wins_over_the_users_file_and_that_over_our_default(words_to_plan: MakePlan) -> None:
+def test_flags_override_the_users_file_which_overrides_defaults(plan_for: MakePlan) -> None:
     own = {"workers": 3, "backlog": 64}
-    (server,) = words_to_plan("sync", "4", **own).servers
+    (server,) = plan_for("sync", "4", **own).servers
     assert (server.workers, server.backlog, server.worker_connections) == (3, 64, 1000)
-    (server,) = words_to_plan("sync", "4", "--workers", "2", **own).servers
+    (server,) = plan_for("sync", "4", "--workers", "2", **own).servers
     assert (server.workers, server.backlog) == (2, 64)
 
 
-def test_asgi_classes_get_the_asgi_app(words_to_plan: MakePlan) -> None:
-    made = words_to_plan("all", "4", "--sleep", "0.25")
-    targets = {server.worker_class: server.app.target for server in made.servers}
+def test_asgi_classes_get_the_asgi_app(plan_for: MakePlan) -> None:
+    sweep = plan_for("all", "4", "--sleep", "0.25")
+    targets = {server.worker_class: server.app.target for server in sweep.servers}
     asgi = {name for name, target in targets.items() if target == "apps.sleep_asgi:app"}
     assert asgi == {"asgi", "uvicorn"}
-    assert {server.app.sleep_s for server in made.servers} == {0.25}
+    assert {server.app.sleep_s for server in sweep.servers} == {0.25}
 
 
-def test_a_foreign_app_is_taken_from_the_callers_directory(words_to_plan: MakePlan) -> None:
-    made = words_to_plan("sync,asgi", "4", "--app", "shop.wsgi:app", "--path", "/cart")
-    assert {server.app for server in made.servers} == {App("shop.wsgi:app", os.getcwd(), "/cart")}
+def test_another_app_is_imported_from_the_callers_directory(plan_for: MakePlan) -> None:
+    sweep = plan_for("sync,asgi", "4", "--app", "shop.wsgi:app", "--path", "/cart")
+    assert {server.app for server in sweep.servers} == {App("shop.wsgi:app", os.getcwd(), "/cart")}
 
 
-def test_keep_alive_is_off_unless_it_is_asked_for(words_to_plan: MakePlan) -> None:
-    assert [cell.keepalive for cell in words_to_plan("sync", "4").cells] == [False]
-    made = words_to_plan("gevent", "4,8", "--keepalive", "off,on")
-    seen = [(one.cell.keepalive, one.cell.concurrency) for one in trials(made)]
-    assert seen == [(False, 4), (False, 8), (True, 4), (True, 8)]
-    assert len({one.key for one in trials(made)}) == 4
+def test_keep_alive_is_off_by_default(plan_for: MakePlan) -> None:
+    assert [cell.keepalive for cell in plan_for("sync", "4").cells] == [False]
+    sweep = plan_for("gevent", "4,8", "--keepalive", "off,on")
+    order = [(trial.cell.keepalive, trial.cell.concurrency) for trial in trials(sweep)]
+    assert order == [(False, 4), (False, 8), (True, 4), (True, 8)]
+    assert len({trial.key for trial in trials(sweep)}) == 4
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_ab_keeps_no_connection_that_the_class_would_not_keep_for_it(
-    words_to_plan: MakePlan, name: str
+def test_ab_is_refused_for_classes_that_close_its_connections(
+    plan_for: MakePlan, name: str
 ) -> None:
-    words = (name, "4", "--keepalive", "on", "--tool")
+    arguments = (name, "4", "--keepalive", "on", "--tool")
     if name in ("asgi", "uvicorn"):
         with pytest.raises(UsageError, match=f"to {name} alive: .*use --tool wrk or --tool fast"):
-            words_to_plan(*words, "ab")
-        assert words_to_plan(name, "4", "--tool", "ab").tools == ("ab",)
+            plan_for(*arguments, "ab")
+        assert plan_for(name, "4", "--tool", "ab").tools == ("ab",)
     else:
-        assert [cell.keepalive for cell in words_to_plan(*words, "ab").cells] == [True]
+        assert [cell.keepalive for cell in plan_for(*arguments, "ab").cells] == [True]
     for tool in ("wrk", "fast"):
-        assert words_to_plan(*words, tool).tools == (tool,)
+        assert plan_for(*arguments, tool).tools == (tool,)
 
 
-def test_only_fast_names_its_requests(words_to_plan: MakePlan, tmp_path: Path) -> None:
-    """No other cell pays for looking for a name."""
-    made = words_to_plan("sync", "4", "--tool", ",".join(TOOLS))
-    named = {one.cell.tool: launch_for(made, one, tmp_path).named for one in trials(made)}
+def test_only_fast_names_its_requests(plan_for: MakePlan, tmp_path: Path) -> None:
+    """Other cells do not pay for looking up a name."""
+    sweep = plan_for("sync", "4", "--tool", ",".join(TOOLS))
+    named = {trial.cell.tool: launch_for(sweep, trial, tmp_path).named for trial in trials(sweep)}
     assert named == {name: name == "fast" for name in TOOLS}
 
 
-def test_trial_k_of_every_cell_shares_its_schedule_and_no_two_trials_of_a_cell_do() -> None:
-    of = plan(seed=7, arrivals="poisson")
-    one, other = Cell(SERVER, "fast", 8, rate=Rate(rps=5)), Cell(SERVER, "fast", 8)
-    seeds = [load_for(of, one, 0.1, 5.0, number).schedule for number in (1, 2, 3)]
+def test_a_schedule_depends_on_the_number_of_the_trial_only() -> None:
+    sweep = plan(seed=7, arrivals="poisson")
+    rated, closed = Cell(SERVER, "fast", 8, rate=Rate(rps=5)), Cell(SERVER, "fast", 8)
+    seeds = [load_for(sweep, rated, 0.1, 5.0, number).schedule for number in (1, 2, 3)]
     assert seeds == [70_001, 70_002, 70_003]
-    assert load_for(of, other, 0.1, number=2).schedule == seeds[1]
-    assert {load_for(of, replace(one, schedule=3), 0.1, 5.0, n).schedule for n in (1, 2)} == {
+    assert load_for(sweep, closed, 0.1, number=2).schedule == seeds[1]
+    assert {load_for(sweep, replace(rated, schedule=3), 0.1, 5.0, n).schedule for n in (1, 2)} == {
         70_003
     }
-    assert load_for(of, one, 0.1, 5.0).arrivals == "poisson"
-    assert load_for(plan(), one, 0.1, 5.0).arrivals == "even"
+    assert load_for(sweep, rated, 0.1, 5.0).arrivals == "poisson"
+    assert load_for(plan(), rated, 0.1, 5.0).arrivals == "even"

@@ -1,4 +1,4 @@
-"""`[tool.workerlab]` of a project's pyproject.toml: defaults of options, read as flags are."""
+"""`[tool.workerlab]` of a project's pyproject.toml: defaults of options."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ mix = "load/shop.mix"
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with all keys; the current directory."""
+    """A project with all keys, as the current directory."""
     (tmp_path / "env").mkdir()
     (tmp_path / "env" / "python").symlink_to(sys.executable)
     (tmp_path / "load").mkdir()
@@ -37,7 +37,7 @@ def options_of(*argv: str) -> argparse.Namespace:
     return with_project(argv, parse(argv), parse)
 
 
-def test_what_no_flag_says_is_the_projects(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_project_values_are_defaults(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = options_of("sweep", "sync", "4", "--workers", "2")
     assert (options.app, options.slo, options.workers) == ("shop:app", "p95<300ms", (2,))
     assert options.python == (str(shop / "env" / "python"),)
@@ -47,13 +47,13 @@ def test_what_no_flag_says_is_the_projects(shop: Path, capsys: pytest.CaptureFix
     assert capsys.readouterr().err == "app, python, slo, mix from pyproject.toml\n"
 
 
-def test_from_a_directory_below_it_is_the_same(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_project_applies_to_subdirectories(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     above = options_of("sweep", "sync", "4")
     monkeypatch.chdir(shop / "inner")
     assert options_of("sweep", "sync", "4") == above
 
 
-def test_that_of_chdir_counts_and_the_app_is_imported_from_there(
+def test_chdir_selects_the_project_and_the_import_path(
     shop: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir("/")
@@ -61,7 +61,7 @@ def test_that_of_chdir_counts_and_the_app_is_imported_from_there(
     assert (options.app, options.chdir) == ("shop:app", str(shop / "inner"))
 
 
-def test_the_nearest_file_counts_even_without_the_table(
+def test_the_nearest_pyproject_applies_even_without_the_table(
     shop: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (shop / "inner" / "pyproject.toml").write_text("[project]\nname = 'inner'\n")
@@ -90,15 +90,15 @@ def test_a_flag_wins(shop: Path, flag: list[str], left: tuple[str, ...]) -> None
 
 
 @pytest.mark.usefixtures("shop")
-def test_a_bundled_app_has_neither_its_target_nor_its_requests() -> None:
-    words = ["sweep", "sync", "4"]
-    options = parse(words)
+def test_a_bundled_app_uses_no_project_values() -> None:
+    argv = ["sweep", "sync", "4"]
+    options = parse(argv)
     options.app = "@sleep_wsgi"
-    assert with_project(words, options, parse) is options
+    assert with_project(argv, options, parse) is options
 
 
 @pytest.mark.parametrize(
-    ("words", "names"),
+    ("argv", "keys"),
     [
         (["advise", "--rate", "3"], ("app", "python", "slo", "mix")),
         (["compare", "sync", "4", "--a", "workers=1", "--b", "workers=2"],
@@ -115,15 +115,15 @@ def test_a_bundled_app_has_neither_its_target_nor_its_requests() -> None:
 )  # fmt: skip
 @pytest.mark.usefixtures("shop")
 def test_a_command_takes_the_keys_that_are_its_options(
-    words: list[str], names: tuple[str, ...]
+    argv: list[str], keys: tuple[str, ...]
 ) -> None:
-    options = options_of(*words)
-    assert getattr(options, "project", ()) == names
-    if not names:
-        assert options == parse(words)
+    options = options_of(*argv)
+    assert getattr(options, "project", ()) == keys
+    if not keys:
+        assert options == parse(argv)
 
 
-def test_an_interpreter_may_be_a_name_or_several(shop: Path) -> None:
+def test_python_may_be_several_names_or_paths(shop: Path) -> None:
     shop.joinpath("pyproject.toml").write_text('[tool.workerlab]\npython = "env/python, python3"\n')
     first, second = options_of("sweep", "sync", "4").python
     assert first == str(shop / "env" / "python")
@@ -146,9 +146,9 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("text", "names"), BAD.values(), ids=BAD)
-def test_what_is_wrong_there_is_one_sentence_and_nothing_is_started(
-    shop: Path, capsys: pytest.CaptureFixture[str], text: str, names: str
+@pytest.mark.parametrize(("text", "part"), BAD.values(), ids=BAD)
+def test_an_invalid_table_is_refused_and_nothing_is_started(
+    shop: Path, capsys: pytest.CaptureFixture[str], text: str, part: str
 ) -> None:
     shop.joinpath("pyproject.toml").write_bytes(text.encode("utf-8", "surrogateescape"))
     before = sorted(shop.rglob("*"))
@@ -156,12 +156,12 @@ def test_what_is_wrong_there_is_one_sentence_and_nothing_is_started(
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert err.startswith(f"workerlab: {shop / 'pyproject.toml'}")
-    assert names in err
+    assert part in err
     assert sorted(shop.rglob("*")) == before
 
 
 @pytest.mark.usefixtures("shop")
-def test_a_command_that_takes_none_of_it_does_not_mind(
+def test_a_command_without_these_options_ignores_an_invalid_table(
     shop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shop.joinpath("pyproject.toml").write_text("[tool.workerlab\n")

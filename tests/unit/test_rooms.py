@@ -1,4 +1,4 @@
-"""What a room leaves to others, beyond its imports: those are contracts in pyproject.toml."""
+"""Rules between packages beyond their imports, which are contracts in pyproject.toml."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def nodes(path: Path) -> Iterator[ast.AST]:
 
 
 def test_load_tools_open_no_file() -> None:
-    """Except those that are programs of the lab, which run as processes of their own."""
+    """Except the lab's own programs, which run as separate processes."""
     opening = {"open", "read_text", "read_bytes", "write_text", "write_bytes"}
     tools = {path.stem: path for path in (LAB / "load").glob("*.py")}
     assert {"ab", "wrk", "locust", "fast"} <= set(tools)
@@ -28,7 +28,7 @@ def test_load_tools_open_no_file() -> None:
 
 
 def test_only_the_codec_reads_with_msgspec() -> None:
-    """It works out once how a type is read, and never in two threads at the same time."""
+    """It analyses each type once, and never in two threads at the same time."""
     reading = {"msgspec.json.decode", "msgspec.json.Decoder", "msgspec.convert"}
     names = {name.rpartition(".")[2] for name in reading}
     readers: dict[str, set[str]] = {}
@@ -37,9 +37,9 @@ def test_only_the_codec_reads_with_msgspec() -> None:
             continue
         for node in nodes(path):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("msgspec"):
-                # By another name it would not be seen
+                # Imported names would not be noticed below
                 assert not {alias.name for alias in node.names} & {*names, "json"}, path
             elif isinstance(node, ast.Attribute) and node.attr in names:
                 readers.setdefault(path.name, set()).add(ast.unparse(node))
-    found = {name: calls & reading for name, calls in readers.items() if calls & reading}
-    assert found == {"codec.py": reading}
+    calls_by_file = {name: calls & reading for name, calls in readers.items() if calls & reading}
+    assert calls_by_file == {"codec.py": reading}

@@ -1,4 +1,4 @@
-"""The run directory: what was finished is never lost, and what cannot be read is said."""
+"""The run directory: no ended trial is lost, and damage is reported."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def lines(run: Path) -> bytes:
     return (run / "trials.jsonl").read_bytes()
 
 
-def ended(run: Path, *records: Record) -> None:
+def write_records(run: Path, *records: Record) -> None:
     with store.appending(run) as writer:
         for record in records:
             writer.began(record.key)
@@ -65,10 +65,10 @@ def ended(run: Path, *records: Record) -> None:
 
 def test_round_trip(run: Path) -> None:
     faulty = Record("other", Fault("tool", "hung"))
-    ended(run, FULL, faulty)
-    found = store.load(run)
-    assert (found.plan, found.environment, found.name) == (PLAN, ENVIRONMENT, "run-1")
-    assert found.records == {FULL.key: FULL, faulty.key: faulty}
+    write_records(run, FULL, faulty)
+    loaded = store.load(run)
+    assert (loaded.plan, loaded.environment, loaded.name) == (PLAN, ENVIRONMENT, "run-1")
+    assert loaded.records == {FULL.key: FULL, faulty.key: faulty}
 
 
 TEXT = st.text(max_size=20)
@@ -94,7 +94,7 @@ def test_any_record_survives_the_file(
         json.dumps({"schema": SCHEMA, "plan": to_builtins(PLAN), "environment": ENVIRONMENT})
     )
     (run / "trials.jsonl").touch()
-    ended(run, *records)
+    write_records(run, *records)
     assert store.load(run).records == {record.key: record for record in records}
 
 
@@ -103,8 +103,8 @@ def test_an_empty_run(run: Path) -> None:
     assert {path.name for path in run.iterdir()} == {"run.json", "trials.jsonl", "code", "raw"}
 
 
-def test_the_code_of_the_servers_is_kept(run: Path) -> None:
-    """The servers run from it, in interpreters that know nothing of this checkout."""
+def test_the_code_of_servers_is_copied(run: Path) -> None:
+    """Servers run from the copy, in interpreters without this checkout."""
     code = run / "code"
     names = {path.name for path in code.iterdir()}
     in_servers = {
@@ -125,18 +125,18 @@ def test_a_directory_in_use_is_refused(run: Path) -> None:
 
 
 def test_began_without_ended_was_interrupted(run: Path) -> None:
-    ended(run, FULL)
+    write_records(run, FULL)
     with store.appending(run) as writer:
         writer.began("next")
-    found = store.load(run).records["next"]
-    assert found.fault is not None
-    assert found.fault.kind == "interrupted"
+    record = store.load(run).records["next"]
+    assert record.fault is not None
+    assert record.fault.kind == "interrupted"
     assert store.load(run).records[FULL.key] == FULL
 
 
 def test_the_newest_record_of_a_trial_counts(run: Path) -> None:
-    ended(run, Record("a", Fault("tool", "hung")), FULL)
-    ended(run, Record("a", None))
+    write_records(run, Record("a", Fault("tool", "hung")), FULL)
+    write_records(run, Record("a", None))
     assert store.load(run).records == {"a": Record("a", None), FULL.key: FULL}
 
 
@@ -144,8 +144,8 @@ def test_the_newest_record_of_a_trial_counts(run: Path) -> None:
 
 
 def test_a_torn_last_line_is_ignored_and_cut_by_the_next_writer(run: Path) -> None:
-    """At every length that a crash may leave of it."""
-    ended(run, FULL)
+    """At every length that a crash may leave."""
+    write_records(run, FULL)
     whole = lines(run)
     last = json.dumps({"began": "torn"}).encode()
     for length in range(len(last) + 1):
@@ -154,7 +154,7 @@ def test_a_torn_last_line_is_ignored_and_cut_by_the_next_writer(run: Path) -> No
         with store.appending(run):
             assert lines(run) == whole
     (run / "trials.jsonl").write_bytes(whole + last[:5])
-    ended(run, Record("next", None))
+    write_records(run, Record("next", None))
     assert list(store.load(run).records) == [FULL.key, "next"]
 
 
@@ -181,20 +181,20 @@ with store.appending(Path(sys.argv[1])) as writer:
 def test_two_writers_are_refused(run: Path) -> None:
     with store.appending(run), pytest.raises(UsageError, match="another"), store.appending(run):
         pass
-    with store.appending(run):  # the first one has let go
+    with store.appending(run):  # the first has released it
         pass
 
 
-def test_a_writer_that_was_killed_has_let_go(run: Path) -> None:
-    words = [sys.executable, "-c", WRITER, str(run)]
+def test_a_killed_writer_releases_the_run(run: Path) -> None:
+    argv = [sys.executable, "-c", WRITER, str(run)]
     pipe = subprocess.PIPE
-    with subprocess.Popen(words, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as other:
+    with subprocess.Popen(argv, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "writing\n"
         with pytest.raises(UsageError, match="another"), store.appending(run):
             pass
         other.kill()
-    ended(run, FULL)
+    write_records(run, FULL)
     assert list(store.load(run).records) == ["theirs", FULL.key]
 
 
@@ -202,7 +202,7 @@ def test_a_writer_that_was_killed_has_let_go(run: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "no run", "\0", "\udcff", "[]", "1", "null", '"text"'])
-def test_what_is_no_run_is_said(tmp_path: Path, text: str) -> None:
+def test_a_damaged_document_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "run.json").write_text(text, errors="surrogateescape")
     (tmp_path / "trials.jsonl").touch()
     with pytest.raises(UsageError, match=r"run\.json is damaged"):
@@ -210,7 +210,7 @@ def test_what_is_no_run_is_said(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("missing", ["run.json", "trials.jsonl"])
-def test_a_missing_file_is_said(run: Path, missing: str) -> None:
+def test_a_missing_file_is_refused(run: Path, missing: str) -> None:
     (run / missing).unlink()
     with pytest.raises(UsageError, match="not a run"):
         store.load(run)
@@ -226,14 +226,14 @@ def test_a_missing_file_is_said(run: Path, missing: str) -> None:
     ],
 )
 def test_another_schema_is_refused(run: Path, schema: object, why: str) -> None:
-    """Whatever else the file may hold by then."""
+    """Whatever else the file holds."""
     (run / "run.json").write_text(json.dumps({"plan": 7, "schema": schema}))
     with pytest.raises(UsageError, match=why):
         store.load(run)
 
 
 @pytest.mark.parametrize("key", ["plan", "environment"])
-def test_a_document_that_lacks_something_is_said(run: Path, key: str) -> None:
+def test_a_document_without_a_field_is_refused(run: Path, key: str) -> None:
     document = json.loads((run / "run.json").read_text())
     del document[key]
     (run / "run.json").write_text(json.dumps(document))
@@ -241,8 +241,8 @@ def test_a_document_that_lacks_something_is_said(run: Path, key: str) -> None:
         store.load(run)
 
 
-def test_what_a_newer_workerlab_added_is_passed_over(run: Path) -> None:
-    ended(run, FULL)
+def test_unknown_fields_are_ignored(run: Path) -> None:
+    write_records(run, FULL)
     document = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**document, "mood": "good"}))
     line = json.loads(lines(run).split(b"\n")[1])
@@ -251,16 +251,16 @@ def test_what_a_newer_workerlab_added_is_passed_over(run: Path) -> None:
     assert store.load(run).records == {FULL.key: FULL}
 
 
-def test_a_name_that_is_no_text_loses_nothing_else(run: Path) -> None:
-    ended(run, FULL, Record("odd", Fault("server", "no such file: '\udcff'")))
-    found = store.load(run).records
-    assert found[FULL.key] == FULL
-    assert found["odd"].fault == Fault("server", "no such file: '?'")
+def test_an_undecodable_name_loses_nothing_else(run: Path) -> None:
+    write_records(run, FULL, Record("odd", Fault("server", "no such file: '\udcff'")))
+    records = store.load(run).records
+    assert records[FULL.key] == FULL
+    assert records["odd"].fault == Fault("server", "no such file: '?'")
 
 
 @pytest.mark.parametrize("line", ["no json", "[]", "{}", '{"record": {"key": "a"}}', "\0"])
-def test_a_damaged_line_in_the_middle_is_said(run: Path, line: str) -> None:
-    """It was synced whole once, so the file is damaged: nothing of it can be trusted."""
+def test_a_damaged_line_in_the_middle_is_refused(run: Path, line: str) -> None:
+    """Complete lines were synced, so the whole file is suspect."""
     (run / "trials.jsonl").write_text(f'{{"began": "a"}}\n{line}\n{{"began": "b"}}\n')
     with pytest.raises(UsageError, match="line 2"):
         store.load(run)
@@ -269,9 +269,9 @@ def test_a_damaged_line_in_the_middle_is_said(run: Path, line: str) -> None:
 # --- full disks -----------------------------------------------------------------------------
 
 
-def test_a_full_disk_leaves_the_lines_before(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_keeps_earlier_lines(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of the line fits, then nothing."""
-    ended(run, FULL)
+    write_records(run, FULL)
     whole, real, calls = lines(run), os.write, []
 
     def write(handle: int, data: bytes) -> int:
@@ -307,17 +307,17 @@ with store.appending(run) as writer:
 """
 
 
-def test_a_file_that_may_not_grow_leaves_the_lines_before(run: Path) -> None:
+def test_a_file_size_limit_keeps_earlier_lines(run: Path) -> None:
     """The kernel's own refusal, in the middle of a line."""
-    ended(run, FULL)
+    write_records(run, FULL)
     whole = lines(run)
-    words = [sys.executable, "-c", LIMITED, str(run)]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert done.stdout == f"{errno.EFBIG}\n", done.stderr
+    argv = [sys.executable, "-c", LIMITED, str(run)]
+    result = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert result.stdout == f"{errno.EFBIG}\n", result.stderr
     assert lines(run) == whole
 
 
-def test_a_run_that_cannot_be_created_is_said(
+def test_a_run_that_cannot_be_created_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(_handle: int) -> None:
@@ -329,7 +329,7 @@ def test_a_run_that_cannot_be_created_is_said(
     assert not (tmp_path / "run" / "run.json").exists()
 
 
-def test_a_place_that_is_a_file_is_said(tmp_path: Path) -> None:
+def test_a_run_below_a_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "results").write_text("")
     with pytest.raises(EnvironmentProblem, match="cannot write"):
         store.create(tmp_path / "results" / "run", PLAN, ENVIRONMENT)

@@ -1,4 +1,4 @@
-"""The scripts, in a checkout of stubs: no network, no package manager, no root."""
+"""The scripts in a checkout with stubs: no network, no package manager, no root."""
 
 from __future__ import annotations
 
@@ -17,25 +17,13 @@ from tests.builders.processes import started
 
 ROOT = Path(__file__).parents[2]
 SHELL = [*sorted((ROOT / "scripts").glob("*.sh")), ROOT / ".ci" / "run"]
-PROGRAMS = [
-    "bash",
-    "sh",
-    "cat",
-    "chmod",
-    "cksum",
-    "cp",
-    "dirname",
-    "env",
-    "find",
-    "mkdir",
-    "mktemp",
-]
-PROGRAMS += ["rm", "tail", "tee", "uname"]
+PROGRAMS = ["bash", "sh", "cat", "chmod", "cksum", "cp", "dirname", "env", "find", "mkdir"]
+PROGRAMS += ["mktemp", "rm", "tail", "tee", "uname"]
 TALLY = runpy.run_path(str(ROOT / "scripts" / "tally.py"))
 tally, run_again = TALLY["tally"], TALLY["run_again"]
 
-# Makes environments and fills them as python3 does, in no time, and can do it; is the real one
-# otherwise, which starts quickly without its site.
+# A stub that makes and fills environments at once; otherwise the real Python, without `site` for
+# a quick start.
 PYTHON = """#!/bin/sh
 case "$1 $2" in
   "-m venv") mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
@@ -53,7 +41,7 @@ esac
 
 
 class Checkout:
-    """A copy of the scripts beside a PATH on which stands what the test put there."""
+    """A copy of the scripts, and a PATH of programs that the test put there."""
 
     def __init__(self, tmp_path):
         self.root, self.bin = tmp_path / "check out", tmp_path / "bin"
@@ -101,30 +89,30 @@ def equipped(checkout):
 
 
 @pytest.mark.parametrize("path", SHELL, ids=lambda path: path.name)
-def test_is_executable_and_parses(path):
+def test_scripts_are_executable_and_parse(path):
     assert os.access(path, os.X_OK)
     subprocess.run(["bash", "-n", path], check=True)
 
 
 def test_the_tests_need_no_environment_but_their_own(equipped):
-    done = equipped.run("setup.sh", "--tox")
-    assert done.returncode == 0
-    assert "setup: pip install tox tox-uv" in done.stderr
+    result = equipped.run("setup.sh", "--tox")
+    assert result.returncode == 0
+    assert "setup: pip install tox tox-uv" in result.stderr
     assert not (equipped.root / ".venv").exists()
     assert equipped.run("setup.sh", "--tox").stderr == ""
 
 
-def test_sets_up_once_and_says_so_on_standard_error_only(equipped):
-    done = equipped.run("setup.sh")
-    assert (done.returncode, done.stdout) == (0, "")
-    assert "setup: pip install -e .[all]" in done.stderr
+def test_setup_runs_once_and_reports_on_standard_error_only(equipped):
+    result = equipped.run("setup.sh")
+    assert (result.returncode, result.stdout) == (0, "")
+    assert "setup: pip install -e .[all]" in result.stderr
     assert (equipped.root / ".venv/bin/workerlab").exists()
     assert not (equipped.root / ".venv-tox").exists()
     again = equipped.run("setup.sh")
     assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
 
 
-def test_what_is_not_whole_is_made_again(equipped):
+def test_an_incomplete_environment_is_made_again(equipped):
     equipped.run("setup.sh")
     for harm in ("half-made", "broken", "outdated", "moved"):
         if harm == "half-made":
@@ -142,17 +130,17 @@ def test_what_is_not_whole_is_made_again(equipped):
 
 def test_without_rights_the_embedded_tool_is_announced_once(checkout):
     checkout.stub("apt-get", "echo must not run >&2")
-    done = checkout.run("setup.sh")
-    assert done.returncode == 0
-    assert "the embedded load tool 'fast' will be used" in done.stderr
-    assert "'--tool wrk' is unavailable" in done.stderr
-    assert "must not run" not in done.stderr
+    result = checkout.run("setup.sh")
+    assert result.returncode == 0
+    assert "the embedded load tool 'fast' will be used" in result.stderr
+    assert "'--tool wrk' is unavailable" in result.stderr
+    assert "must not run" not in result.stderr
     assert checkout.run("setup.sh").stderr == ""
 
 
 def test_with_sudo_the_tools_are_installed(checkout):
     checkout.stub("sudo", 'shift; exec "$@"')
-    # apt-get names packages; the program of apache2-utils is ab.
+    # The package apache2-utils has the program ab
     checkout.stub(
         "apt-get",
         f"""for word; do
@@ -160,14 +148,14 @@ case $word in apache2-utils) word=ab ;; wrk) ;; *) continue ;; esac
 printf '#!/bin/sh\\n' >"{checkout.bin}/$word"; chmod +x "{checkout.bin}/$word"
 done""",
     )
-    done = checkout.run("setup.sh")
-    assert done.returncode == 0
-    assert "setup: apt-get install apache2-utils" in done.stderr
-    assert "missing" not in done.stderr
-    assert done.stderr.count("apt-get update") == 1
+    result = checkout.run("setup.sh")
+    assert result.returncode == 0
+    assert "setup: apt-get install apache2-utils" in result.stderr
+    assert "missing" not in result.stderr
+    assert result.stderr.count("apt-get update") == 1
 
 
-def test_tests_get_a_browser_where_it_can_be_installed(equipped):
+def test_tests_get_a_browser_if_it_can_be_installed(equipped):
     equipped.stub("sudo", 'shift; exec "$@"')
     equipped.stub(
         "apt-get",
@@ -179,14 +167,14 @@ chmod +x "{equipped.bin}/chromium" ;; esac""",
     assert equipped.run("setup.sh", "--tox").stderr == ""
 
 
-def test_without_a_browser_the_tests_go_on_and_it_is_said_once(equipped):
-    done = equipped.run("setup.sh", "--tox")
-    assert done.returncode == 0
-    assert "the report page is not tested in a browser" in done.stderr
+def test_without_a_browser_the_tests_go_on_with_one_notice(equipped):
+    result = equipped.run("setup.sh", "--tox")
+    assert result.returncode == 0
+    assert "the report page is not tested in a browser" in result.stderr
     assert equipped.run("setup.sh", "--tox").stderr == ""
 
 
-# What apt-get does to a system that lets it: starts what it installs, and makes a first database
+# Like apt-get, it starts what it installs unless told not to, and makes a first database
 APT = """
 case "$*" in
   *postgresql*)
@@ -204,7 +192,7 @@ chmod +x "{bin}/$1"
 
 @pytest.fixture
 def system(equipped):
-    """A machine whose packages may be installed."""
+    """A machine on which packages may be installed."""
     equipped.stub("sudo", 'shift; exec "$@"')
     place = equipped.root.parent / "system"
     (place / "usr/sbin").mkdir(parents=True)
@@ -216,23 +204,23 @@ def everything_in(place):
     return sorted(str(path.relative_to(place)) for path in place.rglob("*"))
 
 
-@pytest.mark.parametrize("word", ["--ladder", "--tox"])
-def test_servers_are_installed_and_not_started(equipped, system, word):
-    done = equipped.run("setup.sh", word)
-    assert done.returncode == 0
-    assert "setup: apt-get install postgresql" in done.stderr
-    assert "setup: apt-get install redis-server" in done.stderr
+@pytest.mark.parametrize("option", ["--ladder", "--tox"])
+def test_servers_are_installed_and_not_started(equipped, system, option):
+    result = equipped.run("setup.sh", option)
+    assert result.returncode == 0
+    assert "setup: apt-get install postgresql" in result.stderr
+    assert "setup: apt-get install redis-server" in result.stderr
     assert (equipped.bin / "clusters").read_text() == "create_main_cluster = off\n"
     assert (equipped.bin / "services").read_text() == "held initdb\nheld redis-server\n"
     assert everything_in(system) == ["etc", "etc/postgresql-common", "usr", "usr/sbin"]
-    assert equipped.run("setup.sh", word).stderr == ""
+    assert equipped.run("setup.sh", option).stderr == ""
 
 
-def test_servers_are_not_installed_unasked(equipped, system):
+def test_servers_are_not_installed_by_default(equipped, system):
     assert "postgresql" not in equipped.run("setup.sh").stderr
 
 
-def test_what_holds_services_already_stays(equipped, system):
+def test_an_existing_service_policy_is_kept(equipped, system):
     policy = system / "usr/sbin/policy-rc.d"
     policy.write_text("#!/bin/sh\nexit 104\n")
     policy.chmod(0o755)
@@ -244,19 +232,19 @@ def test_what_holds_services_already_stays(equipped, system):
     assert [path.name for path in clusters.iterdir()] == ["own.conf"]
 
 
-def test_servers_that_cannot_be_installed_leave_nothing_and_are_told_once(equipped, system):
-    done = equipped.run("setup.sh", "--ladder", APT_FAILS="1")
-    assert done.returncode == 0
-    assert "the ladder uses SQLite" in done.stderr
-    assert "the ladder goes without the cache" in done.stderr
+def test_servers_that_cannot_be_installed_leave_nothing_and_one_notice(equipped, system):
+    result = equipped.run("setup.sh", "--ladder", APT_FAILS="1")
+    assert result.returncode == 0
+    assert "the ladder uses SQLite" in result.stderr
+    assert "the ladder goes without the cache" in result.stderr
     assert everything_in(system) == ["etc", "etc/postgresql-common", "usr", "usr/sbin"]
     assert equipped.run("setup.sh", "--ladder").stderr == ""
 
 
-def test_without_rights_the_ladder_stands_on_sqlite(equipped):
-    done = equipped.run("setup.sh", "--ladder")
-    assert done.returncode == 0
-    assert "the ladder uses SQLite" in done.stderr
+def test_without_rights_the_ladder_uses_sqlite(equipped):
+    result = equipped.run("setup.sh", "--ladder")
+    assert result.returncode == 0
+    assert "the ladder uses SQLite" in result.stderr
 
 
 def test_debians_postgresql_outside_the_path_is_found(equipped, system):
@@ -264,48 +252,38 @@ def test_debians_postgresql_outside_the_path_is_found(equipped, system):
     program.parent.mkdir(parents=True)
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    done = equipped.run("setup.sh", "--ladder")
-    assert "install postgresql" not in done.stderr
-    assert "install redis-server" in done.stderr
+    result = equipped.run("setup.sh", "--ladder")
+    assert "install postgresql" not in result.stderr
+    assert "install redis-server" in result.stderr
 
 
-def test_ladder_hands_over(equipped):
-    done = equipped.run("ladder.sh", "--quick")
-    assert done.stdout == f"workerlab {equipped.bin} ladder --quick\n"
-
-
-def test_demo_hands_over(equipped):
-    done = equipped.run("demo.sh", "--yes")
-    assert done.stdout == f"workerlab {equipped.bin} demo --yes\n"
-
-
-def test_a_failing_apt_is_shown_and_does_not_stop_it(checkout):
+def test_a_failing_apt_is_shown_and_setup_goes_on(checkout):
     checkout.stub("id", "echo 0")
     checkout.stub("apt-get", "echo could not resolve; exit 100")
-    done = checkout.run("setup.sh")
-    assert done.returncode == 0
-    assert "could not resolve" in done.stderr
-    assert "the embedded load tool 'fast' will be used" in done.stderr
+    result = checkout.run("setup.sh")
+    assert result.returncode == 0
+    assert "could not resolve" in result.stderr
+    assert "the embedded load tool 'fast' will be used" in result.stderr
 
 
 def test_a_failing_pip_is_shown_and_ends_with_3(equipped):
-    done = equipped.run("setup.sh", PIP_FAILS="1")
-    assert done.returncode == 3
-    assert "no such package" in done.stderr
-    assert "pip could not install into" in done.stderr.splitlines()[-1]
+    result = equipped.run("setup.sh", PIP_FAILS="1")
+    assert result.returncode == 3
+    assert "no such package" in result.stderr
+    assert "pip could not install into" in result.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize("python", ["missing", "old"])
-def test_without_a_python_it_ends_with_3_and_a_sentence(equipped, python):
+def test_without_a_python_setup_ends_with_3(equipped, python):
     (equipped.bin / "python3").unlink()
     if python == "old":
         old = f"""case "$*" in *version_info*) exit 1 ;; --version) echo Python 3.9.2 ;;
 *) exec "{sys.executable}" "$@" ;; esac"""
         equipped.stub("python3", old)
-    done = equipped.run("sweep.sh", "sync", "4")
-    assert done.returncode == 3
-    assert done.stderr.startswith("setup: Python 3.11 or newer is needed, and ")
-    assert done.stderr.count("\n") == 1
+    result = equipped.run("sweep.sh", "sync", "4")
+    assert result.returncode == 3
+    assert result.stderr.startswith("setup: Python 3.11 or newer is needed, and ")
+    assert result.stderr.count("\n") == 1
 
 
 def test_two_at_once_set_up_once(equipped):
@@ -315,26 +293,34 @@ def test_two_at_once_set_up_once(equipped):
             stack.enter_context(started(argv, env=equipped.env, stderr=subprocess.PIPE))
             for _ in range(2)
         ]
-        said = [process.communicate(timeout=LONG_S)[1] for process in both]
+        messages = [process.communicate(timeout=LONG_S)[1] for process in both]
     assert [process.returncode for process in both] == [0, 0]
-    assert "".join(said).count("pip install") == 1
+    assert "".join(messages).count("pip install") == 1
 
 
-def test_sweep_hands_over_in_the_callers_directory(equipped):
-    done = equipped.run("sweep.sh", "sync,gevent", "4,8", "--out", "a b")
-    assert done.stdout == f"workerlab {equipped.bin} sweep sync,gevent 4,8 --out a b\n"
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        ("sweep", ["sync,gevent", "4,8", "--out", "a b"]),
+        ("ladder", ["--quick"]),
+        ("demo", ["--yes"]),
+    ],
+)
+def test_a_script_runs_its_command_in_the_callers_directory(equipped, command, arguments):
+    result = equipped.run(f"{command}.sh", *arguments)
+    assert result.stdout == f"workerlab {equipped.bin} {command} {' '.join(arguments)}\n"
 
 
 @pytest.mark.parametrize("fails", ["", "1"])
-def test_test_counts_last_and_ends_as_tox_does(equipped, fails):
+def test_test_script_prints_counts_and_ends_as_tox_does(equipped, fails):
     results = equipped.root / ".tox"
     results.mkdir()
     (results / "junit-old.xml").write_text("<testsuites><testcase/></testsuites>")
-    done = equipped.run("test.sh", "-e", "unit", TOX_FAILS=fails)
-    tox, last = done.stdout.splitlines()
+    result = equipped.run("test.sh", "-e", "unit", TOX_FAILS=fails)
+    tox, last = result.stdout.splitlines()
     assert tox == f"tox {equipped.bin} run -c {equipped.root}/tox.ini -e unit"
     assert last == "0 passed, 0 failed, 0 skipped"
-    assert (done.returncode != 0) is bool(fails)
+    assert (result.returncode != 0) is bool(fails)
 
 
 def test_all_tests_run_several_environments_at_once(equipped):
@@ -353,7 +339,7 @@ def test_tally(tmp_path):
     assert tally([first, second]) == "1 passed, 2 failed, 1 skipped"
 
 
-def test_what_was_run_again_is_told_with_its_failure(tmp_path):
+def test_tests_that_were_run_again_are_listed_with_their_failure(tmp_path):
     path = tmp_path / "1.xml"
     path.write_text(
         '<testsuites><testsuite><testcase classname="tests.a" name="one"><properties>'

@@ -1,4 +1,4 @@
-"""The language of targets: what is understood, and what is said of the rest."""
+"""The syntax of targets: what is accepted, and the errors of the rest."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GOOD = {
     "rps>=1.2 K req / s": Term("rps", ">=", 1200.0),
     "RPS>=50rps": Term("rps", ">=", 50.0),
 }
-# The column, counted from 1, and words of the sentence
+# The column, counted from 1, and a part of the message
 BAD = {
     "": (1, "expected p50, p90, p95, p99, max, mean, errors or rps"),
     "  ": (3, "expected p50"),
@@ -77,31 +77,31 @@ BAD = {
 
 
 @pytest.mark.parametrize("text", GOOD)
-def test_what_a_person_writes_is_understood(text: str) -> None:
+def test_valid_targets(text: str) -> None:
     assert parse(text) == (GOOD[text],)
 
 
 @pytest.mark.parametrize("text", BAD, ids=repr)
-def test_a_mistake_is_told_with_its_column(text: str) -> None:
-    with pytest.raises(TargetSyntaxError) as refusal:
+def test_an_error_names_its_column(text: str) -> None:
+    with pytest.raises(TargetSyntaxError) as error:
         parse(text)
-    column, words = BAD[text]
-    assert str(refusal.value).startswith(f"column {column}: ")
-    assert words in str(refusal.value)
-    assert "\n" not in str(refusal.value)
+    column, part = BAD[text]
+    assert str(error.value).startswith(f"column {column}: ")
+    assert part in str(error.value)
+    assert "\n" not in str(error.value)
 
 
-def test_terms_stand_in_their_order() -> None:
-    found = parse(" errors < 1 %,p95 <= .25s , rps>1k ")
-    assert [one.metric for one in found] == ["errors", "p95", "rps"]
+def test_terms_keep_their_order() -> None:
+    terms = parse(" errors < 1 %,p95 <= .25s , rps>1k ")
+    assert [term.metric for term in terms] == ["errors", "p95", "rps"]
     assert canonical(" errors < 1 %,p95 <= .25s , rps>1k ") == "errors<1%,p95<=250ms,rps>1000"
 
 
-def test_a_hint_at_the_shell_only_where_it_may_have_taken_the_rest() -> None:
+def test_quotes_are_suggested_only_if_the_shell_may_have_redirected() -> None:
     for text in ("p95, max<1s", "p95=3s", "p95 3s"):
-        with pytest.raises(TargetSyntaxError) as refusal:
+        with pytest.raises(TargetSyntaxError) as error:
             parse(text)
-        assert "quotes" not in str(refusal.value)
+        assert "quotes" not in str(error.value)
 
 
 def limits(least: float, most: float) -> st.SearchStrategy[float]:
@@ -121,13 +121,13 @@ TERMS = st.one_of(
 
 
 @given(st.lists(TERMS, min_size=1, unique_by=lambda term: term.metric))
-def test_what_is_printed_is_read_as_the_same(terms: list[Term]) -> None:
+def test_printed_targets_round_trip(terms: list[Term]) -> None:
     text = ",".join(map(str, terms))
     assert parse(text) == tuple(terms)
     assert canonical(text) == text
 
 
-# Of characters there is hardly ever a target
+# Random characters hardly ever form a target
 PIECES = ["p95", "max", "rps", "errors", "<", "<=", ">=", "9", "0.5", "ms", "s", "%", "k", ",", " "]
 
 
@@ -136,11 +136,11 @@ PIECES = ["p95", "max", "rps", "errors", "<", "<=", ">=", "9", "0.5", "ms", "s",
     | st.lists(st.sampled_from(PIECES), min_size=4, max_size=9).map("".join)
     | st.lists(TERMS, min_size=1, max_size=2).map(lambda terms: ",".join(map(str, terms)))
 )
-def test_any_text_is_a_target_or_a_mistake_within_it(text: str) -> None:
+def test_any_text_is_a_target_or_an_error_within_it(text: str) -> None:
     try:
         terms = parse(text)
-    except TargetSyntaxError as mistake:
-        column = int(str(mistake).partition(":")[0].removeprefix("column "))
+    except TargetSyntaxError as error:
+        column = int(str(error).partition(":")[0].removeprefix("column "))
         assert 1 <= column <= len(text) + 1
     else:
         assert parse(",".join(map(str, terms))) == terms
@@ -157,5 +157,5 @@ def test_any_text_is_a_target_or_a_mistake_within_it(text: str) -> None:
         ("rps>=50", 49.9, False),
     ],
 )
-def test_a_limit_itself(text: str, value: float, *, holds: bool) -> None:
+def test_comparison_with_the_limit(text: str, value: float, *, holds: bool) -> None:
     assert parse(text)[0].holds(value) is holds
