@@ -1,10 +1,10 @@
-"""Trials made by an ideal server, for the tests of analysis and report.
+"""Trials of an ideal server, for the tests of analysis and report.
 
-A small discrete-event simulation: a closed loop of N connections, the first request alone if
-wanted, `slots` requests served at once, each for exactly `delay_s`. What waits does so in one
-queue for all (sync, eventlet), or in the queue of the worker it was dealt to (gthread, tornado):
-the former is the kernel's accept queue, the latter accepted and inside the worker. All that a real
-trial could have observed of it is there: `bare` takes it away.
+A small discrete-event simulation: a closed loop of N connections, optionally with a lone first
+request, and `slots` requests served at once, each for exactly `delay_s`. Requests wait in one queue
+for all workers (sync, eventlet), the kernel's accept queue, or in the queue of the worker that
+accepted them (gthread, tornado). A trial has all observations that a real one could have; `bare`
+removes them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ ORIGIN_NS = 1_000_000_000
 NS = 1_000_000_000
 
 
-class Served(Struct, frozen=True):
+class ServedRequest(Struct, frozen=True):
     """One request of the simulation, seconds since the load began."""
 
     worker: int
@@ -74,10 +74,15 @@ def serve(
     *,
     lone_first: bool = True,
     deal: Callable[[int], int] = lambda number: 0,
-) -> list[Served]:
-    """All requests, in order of completion. slots: per worker; `deal(number)`: to whose queue."""
+) -> list[ServedRequest]:
+    """All requests, in order of completion. `slots`: of each worker; `deal(number)`: the worker
+    that gets the request of that number."""
     queues: list[deque[float]] = [deque() for _ in slots]
-    free, events, done = list(slots), list[tuple[float, int, int, float, float]](), list[Served]()
+    free, events, done = (
+        list(slots),
+        list[tuple[float, int, int, float, float]](),
+        list[ServedRequest](),
+    )
     numbers, served = itertools.count(), itertools.count()
     left = requests
 
@@ -99,7 +104,7 @@ def serve(
     send(1 if lone_first else connections, 0.0)
     while events:
         now, _, worker, sent, began = heapq.heappop(events)
-        done.append(Served(worker, sent, began, now))
+        done.append(ServedRequest(worker, sent, began, now))
         free[worker] += 1
         start(worker, now)
         send(connections if lone_first and len(done) == 1 else 1, now)
@@ -110,20 +115,20 @@ def ns(seconds: float) -> int:
     return ORIGIN_NS + round(seconds * NS)
 
 
-def spans_of(done: Sequence[Served], *, named: bool = False) -> tuple[Span, ...]:
+def spans_of(done: Sequence[ServedRequest], *, named: bool = False) -> tuple[Span, ...]:
     return tuple(
         Span(
-            100 + one.worker,
-            ns(one.start_s),
-            ns(one.end_s),
-            ns(one.accepted_s),
+            100 + request.worker,
+            ns(request.start_s),
+            ns(request.end_s),
+            ns(request.accepted_s),
             str(number) if named else None,
         )
-        for number, one in enumerate(done)
+        for number, request in enumerate(done)
     )
 
 
-def timings_of(done: Sequence[Served]) -> tuple[Timing, ...]:
+def timings_of(done: Sequence[ServedRequest]) -> tuple[Timing, ...]:
     return tuple(
         Timing(d.sent_s, 0.0, None, d.end_s - d.sent_s, 200, None, request_id=str(number))
         for number, d in enumerate(done)
@@ -131,7 +136,7 @@ def timings_of(done: Sequence[Served]) -> tuple[Timing, ...]:
 
 
 def open_at(moments: Sequence[float], intervals: Iterable[tuple[float, float]]) -> list[int]:
-    """How many of these are open at each moment: from their first one on, until their last."""
+    """The number of open intervals at each moment; an interval does not include its end."""
     changes = [0] * (len(moments) + 1)
     for since, until in intervals:
         changes[bisect_left(moments, since)] += 1
@@ -144,17 +149,20 @@ def established(count: int) -> dict[str, int]:
     return {"ESTABLISHED": count}
 
 
-def observations_of(done: Sequence[Served], every_s: float) -> Observations:
-    """Samplers that see all and cost nothing: an accept queue and nothing else waits in the
-    kernel, each open request is a connection of its worker."""
-    most = max(one.end_s for one in done)
-    moments = [every_s * number for number in range(math.floor(most / every_s) + 1)]
-    unaccepted = open_at(moments, ((one.sent_s, one.accepted_s) for one in done))
-    unserved = open_at(moments, ((one.accepted_s, one.start_s) for one in done))
-    connected = open_at(moments, ((one.sent_s, one.end_s) for one in done))
-    pids, held = zip(
+def observations_of(done: Sequence[ServedRequest], every_s: float) -> Observations:
+    """Samples without gaps or errors: requests wait in the kernel only to be accepted, and each
+    open request is a connection of its worker."""
+    total_s = max(request.end_s for request in done)
+    moments = [every_s * number for number in range(math.floor(total_s / every_s) + 1)]
+    unaccepted = open_at(moments, ((request.sent_s, request.accepted_s) for request in done))
+    unserved = open_at(moments, ((request.accepted_s, request.start_s) for request in done))
+    connected = open_at(moments, ((request.sent_s, request.end_s) for request in done))
+    pids, open_counts = zip(
         *(
-            (100 + worker, open_at(moments, ((one.accepted_s, one.end_s) for one in served)))
+            (
+                100 + worker,
+                open_at(moments, ((request.accepted_s, request.end_s) for request in served)),
+            )
             for worker, served in groupby(sorted(done, key=by_worker), by_worker)
         ),
         strict=True,
@@ -175,7 +183,9 @@ def observations_of(done: Sequence[Served], every_s: float) -> Observations:
             ConnectionSample(
                 at, established(count), established(count), by_pid(tuple(per_pid)), waiting
             )
-            for at, count, waiting, *per_pid in zip(at_ns, connected, unserved, *held, strict=True)
+            for at, count, waiting, *per_pid in zip(
+                at_ns, connected, unserved, *open_counts, strict=True
+            )
         ),
         counters=Counters(0, 0, 0, 0),
         cores=2,
@@ -184,11 +194,11 @@ def observations_of(done: Sequence[Served], every_s: float) -> Observations:
 
 
 def bare(trial: TrialData) -> TrialData:
-    """The same trial on a machine where nothing can be observed but spans and the tool."""
-    names = ("queue", "processes", "connections", "counters")
-    unseen = Observations(missing=dict.fromkeys(names, "not Linux"))
+    """The same trial on a machine where only spans and the load tool can be observed."""
+    samplers = ("queue", "processes", "connections", "counters")
+    unobserved = Observations(missing=dict.fromkeys(samplers, "not Linux"))
     untimed = with_spans(trial, (changed(span, accept_ns=None) for span in trial.spans.spans))
-    return replace(untimed, observations=unseen)
+    return replace(untimed, observations=unobserved)
 
 
 SYNC = Server("sync", 4, 1, 2048, 1000)
@@ -198,41 +208,41 @@ def server(worker_class: str = "sync", workers: int = 4, threads: int = 1) -> Se
     return Server(worker_class, workers, threads, 2048, 1000)
 
 
-def measurement(done: Sequence[Served], *, lone_first: bool = True) -> Measurement:
-    """What a tool that errs in nothing says of the load."""
-    total_s = max(one.end_s for one in done)
+def measurement(done: Sequence[ServedRequest], *, lone_first: bool = True) -> Measurement:
+    """The result of an exact load tool."""
+    total_s = max(request.end_s for request in done)
     return Measurement(
         requests=len(done),
         failed=0,
         errors={},
         duration_s=total_s,
         rps=len(done) / total_s,
-        response=Summary(*summarise([one.end_s - one.sent_s for one in done])),
+        response=Summary(*summarise([request.end_s - request.sent_s for request in done])),
         connect=Summary(*summarise([0.0] * len(done))),
-        first_byte=Summary(*summarise([one.end_s - one.sent_s for one in done])),
+        first_byte=Summary(*summarise([request.end_s - request.sent_s for request in done])),
         connects_s=(0.0,) * len(done),
         lone_s=done[0].end_s - done[0].sent_s if lone_first else None,
     )
 
 
-def printed(said: Measurement, connections: int) -> AbReport:
-    """What ab prints of such a load, each answer 150 bytes long."""
-    times = AbTimes(*(said.response.mean,) * 5)
+def ab_report_of(result: Measurement, connections: int) -> AbReport:
+    """What ab prints of such a load, with responses of 150 bytes."""
+    times = AbTimes(*(result.response.mean,) * 5)
     return AbReport(
         connections,
-        said.requests,
-        said.duration_s,
-        said.duration_s * connections / said.requests,
-        said.duration_s / said.requests,
-        150 * said.requests / said.duration_s,
-        150 * said.requests,
-        10 * said.requests,
+        result.requests,
+        result.duration_s,
+        result.duration_s * connections / result.requests,
+        result.duration_s / result.requests,
+        150 * result.requests / result.duration_s,
+        150 * result.requests,
+        10 * result.requests,
         {"connect": AbTimes(0.0, 0.0, 0.0, 0.0, 0.0), **dict.fromkeys(AB_TIMES[1:], times)},
     )
 
 
 def evidence(
-    asked: Server = SYNC,
+    settings: Server = SYNC,
     connections: int = 8,
     *,
     trial: int = 1,
@@ -244,10 +254,10 @@ def evidence(
     deal: Callable[[int], int] | None = None,
     timed: bool = False,
 ) -> TrialData:
-    """A trial on an ideal server. slots: what each worker really serves, one queue for all
-    unless `deal` says otherwise; by default what the class's settings say."""
-    row = class_named(asked.worker_class)
-    configured = row.slots_of(asked)
+    """A trial on an ideal server. `slots`: the requests that each worker really serves at once, by
+    default as many as its settings allow; one queue for all workers unless `deal` is given."""
+    row = class_named(settings.worker_class)
+    configured = row.slots_of(settings)
     if slots is None:
         slots = [configured if configured is not None else 10**6]
     done = serve(
@@ -257,35 +267,35 @@ def evidence(
         delays or (lambda number: delay_s),
         deal=deal or (lambda number: 0),
     )
-    if deal is None:  # one queue: say that the workers took turns
+    if deal is None:  # one queue: as if the workers took turns
         done = [
-            replace(one, worker=i % asked.workers, accepted_s=one.start_s)
-            for i, one in enumerate(done)
+            replace(request, worker=i % settings.workers, accepted_s=request.start_s)
+            for i, request in enumerate(done)
         ]
     else:
-        done = [replace(one, accepted_s=one.sent_s) for one in done]
-    said = measurement(done)
+        done = [replace(request, accepted_s=request.sent_s) for request in done]
+    result = measurement(done)
     if tool == "fast":
-        said = replace(said, timings=timings_of(done), origin_ns=ORIGIN_NS)
+        result = replace(result, timings=timings_of(done), origin_ns=ORIGIN_NS)
     if tool == "ab":
-        said = replace(said, ab=printed(said, connections))
-    key = Trial(Cell(asked, tool, connections), trial)
+        result = replace(result, ab=ab_report_of(result, connections))
+    key = Trial(Cell(settings, tool, connections), trial)
     record = Record(
         key=key.key,
         fault=None,
         lone_s=(delay_s, delay_s, delay_s),
         load_start_ns=ORIGIN_NS,
-        load_end_ns=ns(said.duration_s + 0.01),
+        load_end_ns=ns(result.duration_s + 0.01),
         start_s=0.4,
         warmup_s=1.1,
         stop_s=0.1,
         planned_requests=len(done),
-        worker_pids=tuple(range(100, 100 + asked.workers)),
+        worker_pids=tuple(range(100, 100 + settings.workers)),
     )
     return TrialData(
         trial=key,
         record=record,
-        measurement=said,
+        measurement=result,
         parse_error=None,
         spans=Spans(spans_of(done, named=tool == "fast")),
         app="@sleep_wsgi",
@@ -297,27 +307,24 @@ def evidence(
     )
 
 
-# --- the same trial, but ----------------------------------------------------------------------
+# --- variants of a trial ----------------------------------------------------------------------
 
 
-def saying(trial: TrialData, **changes: Any) -> TrialData:
-    """Its load tool says something else."""
+def with_measurement(trial: TrialData, **changes: Any) -> TrialData:
     assert trial.measurement is not None
     return replace(trial, measurement=replace(trial.measurement, **changes))
 
 
-def recording(trial: TrialData, **changes: Any) -> TrialData:
+def with_record(trial: TrialData, **changes: Any) -> TrialData:
     assert trial.record is not None
     return replace(trial, record=replace(trial.record, **changes))
 
 
-def seeing(trial: TrialData, **changes: Any) -> TrialData:
-    """Other observations."""
+def with_observations(trial: TrialData, **changes: Any) -> TrialData:
     return replace(trial, observations=replace(trial.observations, **changes))
 
 
-def asking(trial: TrialData, **changes: Any) -> TrialData:
-    """Of another cell."""
+def with_cell(trial: TrialData, **changes: Any) -> TrialData:
     return replace(trial, trial=replace(trial.trial, cell=replace(trial.cell, **changes)))
 
 
@@ -326,7 +333,7 @@ def with_spans(trial: TrialData, spans: Iterable[Span]) -> TrialData:
 
 
 def gthread(connections: int, *, workers: int = 4, threads: int = 2, trial: int = 1) -> TrialData:
-    """Connections dealt by a fixed pattern that is not even, queued inside each worker."""
+    """Connections dealt by a fixed, uneven pattern, and queued inside each worker."""
     pattern = (0, 1, 0, 2, 3, 0, 1, 0, 2, 1)
     return evidence(
         server("gthread", workers, threads),
@@ -337,61 +344,65 @@ def gthread(connections: int, *, workers: int = 4, threads: int = 2, trial: int 
     )
 
 
-def kept(trial: TrialData) -> TrialData:
-    """The same trial on kept connections, which were accepted before the load began."""
+def with_keepalive(trial: TrialData) -> TrialData:
+    """The same trial on keep-alive connections, accepted before the load began."""
     spans = (changed(span, accept_ns=ns(0)) for span in trial.spans.spans)
-    return with_spans(asking(trial, keepalive=True), spans)
+    return with_spans(with_cell(trial, keepalive=True), spans)
 
 
-def dealt(*counts: int, connections: int = 8, threads: int = 4, tool: str = "ab") -> TrialData:
-    """Kept connections, so many on each of two workers, each of which serves `threads` at once."""
-    working = [min(count, threads) for count in counts]
-    asked = server("gthread", 2, threads)
-    trial = kept(evidence(asked, connections, slots=[sum(working)], tool=tool))
-    owners = [100] * working[0] + [101] * working[1]  # of the slots, which take turns
-    spans = trial.spans.spans
-    trial = with_spans(
-        trial, (changed(one, pid=owners[i % len(owners)]) for i, one in enumerate(spans, -1))
+def keepalive_trial(
+    *counts: int, connections: int = 8, threads: int = 4, tool: str = "ab"
+) -> TrialData:
+    """Two gthread workers with these numbers of keep-alive connections."""
+    first, second = (min(count, threads) for count in counts)
+    settings = server("gthread", 2, threads)
+    trial = with_keepalive(evidence(settings, connections, slots=[first + second], tool=tool))
+    owners = [100] * first + [101] * second  # of the slots, which take turns
+    spans = (
+        changed(span, pid=owners[i % len(owners)]) for i, span in enumerate(trial.spans.spans, -1)
     )
+    trial = with_spans(trial, spans)
     samples = tuple(
-        replace(one, per_worker=dict(zip((100, 101), counts, strict=True)))
-        for one in trial.observations.connections
+        replace(sample, per_worker=dict(zip((100, 101), counts, strict=True)))
+        for sample in trial.observations.connections
     )
-    return seeing(trial, connections=samples)
+    return with_observations(trial, connections=samples)
 
 
 DROPS = Counters(40, 41, 15, 2)
 SMALL = Server("sync", 2, 1, 2, 1000)
 
 
-def dropping(
+def overflow_trial(
     tool: str = "ab",
     *,
     connects_s: tuple[float, ...] = (1.02,) * 12 + (2.03,) * 3,
     counters: Counters | None = DROPS,
-    longest: int = 3,
+    queue_length: int = 3,
 ) -> TrialData:
     """16 connections on 2 slots with an accept queue of 2."""
     trial = evidence(SMALL, 16, tool=tool, delay_s=0.3)
     assert trial.measurement is not None
     connect = replace(trial.measurement.connect, max=max(connects_s, default=0.0))
-    queue = tuple(QueueSample(s.at_ns, longest, 2) for s in trial.observations.queue)
-    return seeing(
-        saying(trial, connects_s=connects_s, connect=connect), counters=counters, queue=queue
+    queue = tuple(QueueSample(s.at_ns, queue_length, 2) for s in trial.observations.queue)
+    return with_observations(
+        with_measurement(trial, connects_s=connects_s, connect=connect),
+        counters=counters,
+        queue=queue,
     )
 
 
-# --- what is made of a trial ----------------------------------------------------------------------
+# --- results of the analysis ----------------------------------------------------------------------
 
 
 def derived(trial: TrialData) -> Facts:
-    found = facts_of(trial)
-    assert isinstance(found, Facts), found
-    return found
+    facts = facts_of(trial)
+    assert isinstance(facts, Facts), facts
+    return facts
 
 
-def judged(trial: TrialData) -> CellResult:
-    """The one cell of a run of this trial."""
+def cell_of(trial: TrialData) -> CellResult:
+    """The only cell of a run of this trial."""
     return analyse("run", {}, [trial]).cells[0]
 
 
@@ -400,33 +411,33 @@ def sentence(text: str) -> Finding:
     return Note(text)
 
 
-def every(whole: Finding | None) -> dict[str, Any]:
-    """A finding and all that are in it, by code."""
-    if whole is None:
+def findings_by_code(finding: Finding | None) -> dict[str, Any]:
+    """A finding and all findings inside it, by code."""
+    if finding is None:
         return {}
-    findings = {whole.code: whole}
-    for value in whole.values.values():
-        for one in value if isinstance(value, tuple) else (value,):
-            if isinstance(one, Finding):
-                findings |= every(one)
+    findings = {finding.code: finding}
+    for value in finding.values.values():
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, Finding):
+                findings |= findings_by_code(item)
     return findings
 
 
-def noted(cell: CellResult) -> dict[str, Finding]:
+def notes_by_code(cell: CellResult) -> dict[str, Finding]:
     """The notes of a cell, by code."""
     return {note.code: note for note in cell.notes}
 
 
-def kinds(trial: TrialData) -> list[type]:
-    """The diagnoses of the one cell of a run of this trial."""
-    return [type(diagnosis) for diagnosis in judged(trial).findings]
+def diagnosis_types(trial: TrialData) -> list[type]:
+    """The types of the diagnoses of its cell."""
+    return [type(diagnosis) for diagnosis in cell_of(trial).findings]
 
 
 K = TypeVar("K")
 
 
-def diagnosed(kind: type[K], trial: TrialData) -> K:
-    """The diagnosis of its cell, which is of this kind."""
-    findings = judged(trial).diagnosis
-    assert isinstance(findings, kind), findings
-    return findings
+def diagnosis_of(kind: type[K], trial: TrialData) -> K:
+    """The diagnosis of its cell, which must be of this kind."""
+    diagnosis = cell_of(trial).diagnosis
+    assert isinstance(diagnosis, kind), diagnosis
+    return diagnosis

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from tests.builders.analysis import Served, open_at, sentence, serve
+from tests.builders.analysis import ServedRequest, open_at, sentence, serve
 from workerlab.finding import Finding
 from workerlab.model import (
     Breakdown,
@@ -39,7 +39,9 @@ def trial(worker_class: str, connections: int, tool: str = "fast", number: int =
     return Trial(Cell(server(worker_class), tool, connections), number)
 
 
-def bars_of(done: Sequence[Served], workers: Sequence[int], *, known: bool) -> tuple[Bar, ...]:
+def bars_of(
+    done: Sequence[ServedRequest], workers: Sequence[int], *, known: bool
+) -> tuple[Bar, ...]:
     served = sorted(done, key=lambda one: (one.start_s, one.sent_s))
     places: dict[int, list[int]] = {pid: [] for pid in workers}
     for i in range(len(served)):

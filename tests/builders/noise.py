@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.builders.analysis import ns, recording, seeing
+from tests.builders.analysis import ns, with_observations, with_record
 from workerlab.analysis import TrialData
 from workerlab.model import ProcessSample
 
@@ -48,4 +48,4 @@ def noisy(
     )
     waits_s = (server_wait or 0.0) * load_s / len(trial.spans.spans)
     lone_s = tuple(max(LEAST * one, one - waits_s) for one in trial.record.lone_s)
-    return recording(seeing(trial, processes=tuple(samples), cores=2), lone_s=lone_s)
+    return with_record(with_observations(trial, processes=tuple(samples), cores=2), lone_s=lone_s)

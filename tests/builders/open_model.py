@@ -1,4 +1,4 @@
-"""Trials of the open model, made by an ideal server and a load tool whose faults are known."""
+"""Trials of the open model: an ideal server, and a load tool with known faults."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def arrivals(
     vary: bool = False,
     still: tuple[float, float] = (0.0, 0.0),
 ) -> tuple[list[tuple[float, float, float, float]], int]:
-    """(due, sent, served from, answered) of every request that was sent, and how many that were due
-    were not. One queue, first come, first served; `connections` at most are under way, and the load
-    tool needs `tool_s` to send one. `seed`: they arrive at random (Poisson), else evenly; `vary`:
-    service times are exponentially distributed; `still`: nothing is sent from then until then."""
+    """(due, sent, served from, answered) of every request sent, and the number of requests due but
+    never sent. One queue, first come, first served; at most `connections` in flight; the load
+    tool needs `tool_s` per request. `seed`: Poisson arrivals, else evenly spaced; `vary`: service
+    times are exponential; `still`: from when until when nothing is sent."""
     free, under_way = [0.0] * slots, list[float]()
-    found, tool_free, unsent = [], 0.0, 0
+    requests, tool_free, unsent = [], 0.0, 0
     chance = random.Random(seed)
     for due in _due(rate_rps, duration_s, None if seed is None else chance):
         service_s = chance.expovariate(1 / delay_s) if vary else delay_s
@@ -47,8 +47,8 @@ def arrivals(
         start = max(sent, heapq.heappop(free))
         heapq.heappush(free, start + service_s)
         heapq.heappush(under_way, start + service_s)
-        found.append((due, sent, start, start + service_s))
-    return found, unsent
+        requests.append((due, sent, start, start + service_s))
+    return requests, unsent
 
 
 def _due(rate_rps: float, duration_s: float, chance: random.Random | None) -> Iterator[float]:
@@ -61,8 +61,10 @@ def _due(rate_rps: float, duration_s: float, chance: random.Random | None) -> It
         due += chance.expovariate(rate_rps)
 
 
-def said(sent: list[tuple[float, float, float, float]], unsent: int, rate: float) -> Measurement:
-    """What a load tool that errs in nothing says of them."""
+def measurement_of(
+    sent: list[tuple[float, float, float, float]], unsent: int, rate: float
+) -> Measurement:
+    """The result of an exact load tool."""
     total_s = max(end for _, _, _, end in sent)
     return Measurement(
         requests=len(sent),
@@ -83,11 +85,11 @@ def said(sent: list[tuple[float, float, float, float]], unsent: int, rate: float
     )
 
 
-def opened(
+def open_trial(
     rate: Rate,
     rate_rps: float,
     *,
-    asked: Server = SYNC,
+    settings: Server = SYNC,
     level: int = 8,
     trial: int = 1,
     slots: int = 4,
@@ -100,27 +102,27 @@ def opened(
     pool: bool = False,
     still: tuple[float, float] = (0.0, 0.0),
 ) -> TrialData:
-    """A trial at `rate_rps`, on a server of `slots` that serves each request for `delay_s`. `pool`:
-    these are inside the app, which begins each request at once and lets it queue. `still`: the
-    machine stands still then, and nobody has seen it."""
+    """A trial at `rate_rps` on a server with `slots` that serves each request for `delay_s`.
+    `pool`: the slots are inside the app, where requests start at once and queue. `still`: a pause
+    of the machine that nobody observed."""
     sent, unsent = arrivals(
         *(rate_rps, duration_s),
         slots=slots, delay_s=delay_s, connections=connections, tool_s=tool_s, seed=seed, vary=vary,
         still=still,
     )  # fmt: skip
     spans = tuple(
-        Span(100 + number % asked.workers, ns(begun), ns(end), ns(begun), str(number))
+        Span(100 + number % settings.workers, ns(begun), ns(end), ns(begun), str(number))
         for number, (_, at, start, end) in enumerate(sent)
         for begun in (at if pool else start,)
     )
-    closed = evidence(asked, level, trial=trial, tool="fast", delay_s=delay_s)
+    closed = evidence(settings, level, trial=trial, tool="fast", delay_s=delay_s)
     assert closed.record is not None
-    measured = said(sent, unsent, rate_rps)
-    key = Trial(Cell(asked, "fast", level, rate=rate), trial)
+    measurement = measurement_of(sent, unsent, rate_rps)
+    key = Trial(Cell(settings, "fast", level, rate=rate), trial)
     record = replace(
         closed.record,
         key=key.key,
-        load_end_ns=ns(measured.duration_s + 0.01),
+        load_end_ns=ns(measurement.duration_s + 0.01),
         planned_requests=None,
         planned_duration_s=duration_s,
         planned_connections=connections,
@@ -130,7 +132,7 @@ def opened(
         closed,
         trial=key,
         record=record,
-        measurement=measured,
+        measurement=measurement,
         spans=Spans(spans),
         lone_first=False,
         fixed_count=False,

@@ -1,14 +1,13 @@
-"""How long requests wait whose service times are known: one queue, first come first served.
+"""The waiting times of requests with known service times: one queue, first come, first served.
 
 The recursion of Kiefer and Wolfowitz ("On the theory of queues with many servers", Trans. AMS 78,
-1955) for G/G/c: a request is served by the slot that is free first. They keep the work that is left
-in each slot, in ascending order; a heap of the moments at which the slots become free is the same
+1955) for G/G/c: a request is served by the slot that is free first. They keep the remaining work of
+each slot, in ascending order; a heap of the times at which the slots become free is the same
 vector, shifted by the clock, and costs O(log c) per request. For one slot it is the recursion of
 Lindley ("The theory of queues with a single server", Proc. Camb. Phil. Soc. 48, 1952).
 
-It assumes nothing of the arrivals: fed with the very schedule of a load, it says what this load
-waits, not what a long-run mean would be. Steady-state formulas are in the
-project (`theory`) for comparison.
+It assumes nothing about the arrivals: given the schedule of a load, it returns the waits of that
+load, not a long-run mean. Steady-state formulas are in `workerlab.experiments.lesson.law`.
 """
 
 import heapq

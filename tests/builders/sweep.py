@@ -7,14 +7,14 @@ from msgspec.structs import replace
 from tests.builders.analysis import (
     SYNC,
     bare,
-    dealt,
-    dropping,
     evidence,
     gthread,
+    keepalive_trial,
+    overflow_trial,
     sentence,
     server,
 )
-from tests.builders.open_model import opened
+from tests.builders.open_model import open_trial
 from workerlab.analysis import analyse
 from workerlab.finding import stored
 from workerlab.model import Document, Fault, Rate
@@ -49,8 +49,8 @@ def everything() -> Document:
         noted,
         record=replace(noted.record, warnings=(stored(sentence("load 3.9: close programs")),)),
     )
-    trials += [dropping(), dropping("fast", counters=None)]
-    trials += [dealt(n - 1, 1, connections=n, tool="wrk") for n in (8, 16)]
+    trials += [overflow_trial(), overflow_trial("fast", counters=None)]
+    trials += [keepalive_trial(n - 1, 1, connections=n, tool="wrk") for n in (8, 16)]
     trials.append(bare(evidence(server("sync", 3), 6)))
     unfinished = replace(evidence(SYNC, 32), record=None)
     return sweep_document(analyse("everything", {}, [*trials, died, noted, unfinished]))
@@ -59,7 +59,7 @@ def everything() -> Document:
 def at_rates() -> Document:
     """Cells of the open model beside those of the closed loop."""
     closed = [evidence(connections=n, tool="fast", delay_s=0.1) for n in (1, 2, 4, 8, 16)]
-    rates = [opened(Rate(share=0.5), 20.0), opened(Rate(rps=60), 60.0)]
+    rates = [open_trial(Rate(share=0.5), 20.0), open_trial(Rate(rps=60), 60.0)]
     return sweep_document(analyse("rates", {}, [*closed, *rates]))
 
 
@@ -71,7 +71,7 @@ def targeted() -> Document:
         for name in ("sync", "eventlet")
         for n in (4, 8, 16)
     ]
-    rates = [opened(Rate(share=0.5), 20.0, duration_s=20.0), opened(Rate(rps=60), 60.0)]
+    rates = [open_trial(Rate(share=0.5), 20.0, duration_s=20.0), open_trial(Rate(rps=60), 60.0)]
     refused = replace(evidence(server("gevent"), 4, tool="fast"), measurement=None)
     terms = parse("p95<150ms,errors<1%,rps>=10")
     return sweep_document(analyse("target", {}, [*closed, *rates, refused], terms=terms))

@@ -1,5 +1,5 @@
-"""What a request costs inside the app, from its own counters and CPU samples; configurations of the
-same settings stay apart; the page must be the stored one."""
+"""Costs per request inside the app, from its counters and CPU samples; configurations with the same
+settings are separate classes; a response body must be the stored one."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from msgspec.structs import replace
 
 from tests.builders.analysis import (
     NS,
-    asking,
+    cell_of,
     derived,
     evidence,
-    judged,
     ns,
-    recording,
-    saying,
-    seeing,
+    with_cell,
+    with_measurement,
+    with_observations,
+    with_record,
 )
 from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.cells import app_metrics
@@ -31,22 +31,22 @@ from workerlab.model import AppMetrics, AppMetricsSample, ServiceSample
 PAGE, OTHER = "a" * 64, "b" * 64
 
 
-def counting(
+def facts_with(
     totals: Mapping[float, Mapping[str, int]],
     cpu: Mapping[float, Mapping[str, float]] | None = None,
     **missing: str,
 ) -> Facts:
-    """A trial of 8 connections on 4 slots, 1 s each: steady for some seconds. Samples by second."""
-    metrics = tuple(AppMetricsSample(ns(at), said) for at, said in totals.items())
-    services = tuple(ServiceSample(ns(at), said, {}) for at, said in (cpu or {}).items())
-    seen = seeing(evidence(), app_metrics=metrics, services=services, missing=missing)
-    return derived(seen)
+    """A load of 8 connections on 4 slots of 1 s, with samples by second."""
+    metrics = tuple(AppMetricsSample(ns(at_s), sums) for at_s, sums in totals.items())
+    services = tuple(ServiceSample(ns(at_s), cpu_s, {}) for at_s, cpu_s in (cpu or {}).items())
+    trial = with_observations(evidence(), app_metrics=metrics, services=services, missing=missing)
+    return derived(trial)
 
 
-def said(facts: Facts) -> AppMetrics:
-    found = app_metrics(facts)
-    assert found is not None
-    return found
+def metrics_of(facts: Facts) -> AppMetrics:
+    metrics = app_metrics(facts)
+    assert metrics is not None
+    return metrics
 
 
 def steady_s() -> tuple[float, float]:
@@ -66,31 +66,30 @@ LAST = {
 }  # fmt: skip
 
 
-def test_costs_are_what_was_added_per_request() -> None:
-    found = said(counting({2.0: FIRST, 4.0: LAST}))
-    assert found.requests == 20
-    assert found.per_request["redis_trips"] == 5 / 20
-    assert found.per_request["storage_trips"] == 4 / 20
-    assert found.spent_s == {
+def test_costs_are_increases_per_request() -> None:
+    metrics = metrics_of(facts_with({2.0: FIRST, 4.0: LAST}))
+    assert metrics.requests == 20
+    assert metrics.per_request["redis_trips"] == 5 / 20
+    assert metrics.per_request["storage_trips"] == 4 / 20
+    assert metrics.spent_s == {
         "redis": pytest.approx(4e-3 / 20),
         "storage": pytest.approx(40e-3 / 20),
         "pool": pytest.approx(20e-6 / 20),
     }
-    assert found.hit_ratio == {"local": 15 / 20, "redis": 1 / 5}
-    assert not any(name.endswith("_ns") for name in found.per_request)
+    assert metrics.hit_ratio == {"local": 15 / 20, "redis": 1 / 5}
+    assert not any(name.endswith("_ns") for name in metrics.per_request)
 
 
-def test_what_is_outside_the_steady_part_does_not_count() -> None:
-    """Warm-up and the last requests are somewhere else."""
+def test_samples_outside_the_steady_part_do_not_count() -> None:
     opens, closes = steady_s()
     samples = {opens - 0.5: dict.fromkeys(FIRST, 0), opens + 0.1: FIRST, closes - 0.1: LAST}
     after = {closes + 0.5: {name: 1000 + n for name, n in LAST.items()}}
-    assert said(counting({**samples, **after})).requests == 20
+    assert metrics_of(facts_with({**samples, **after})).requests == 20
 
 
-def test_a_cache_nobody_asked_has_no_ratio() -> None:
+def test_an_unused_cache_has_no_hit_ratio() -> None:
     last = {**FIRST, "requests": 20}
-    assert said(counting({2.0: FIRST, 4.0: last})).hit_ratio == {}
+    assert metrics_of(facts_with({2.0: FIRST, 4.0: last})).hit_ratio == {}
 
 
 def test_cores_of_each_component() -> None:
@@ -99,9 +98,9 @@ def test_cores_of_each_component() -> None:
         3.0: {"storage": 1.5, "cache": 0.0},
         4.0: {"storage": 2.0, "cache": 0.1},
     }
-    found = said(counting({}, cpu))
-    assert found.cores == {"storage": pytest.approx(0.5), "cache": pytest.approx(0.1)}
-    assert (found.requests, found.per_request) == (0, {})
+    metrics = metrics_of(facts_with({}, cpu))
+    assert metrics.cores == {"storage": pytest.approx(0.5), "cache": pytest.approx(0.1)}
+    assert (metrics.requests, metrics.per_request) == (0, {})
 
 
 @pytest.mark.parametrize(
@@ -113,60 +112,58 @@ def test_cores_of_each_component() -> None:
         {2.0: LAST, 4.0: FIRST},
         {0.0: FIRST, 60.0: LAST},
     ],
-    ids=["none", "one", "no request", "begun anew", "outside"],
+    ids=["none", "one", "no request", "restarted", "outside"],
 )
-def test_what_was_not_seen_is_not_known(totals: Mapping[float, Mapping[str, int]]) -> None:
-    assert app_metrics(counting(totals)) is None
+def test_unusable_samples_give_no_metrics(totals: Mapping[float, Mapping[str, int]]) -> None:
+    assert app_metrics(facts_with(totals)) is None
 
 
-def test_a_sampler_that_died_says_nothing() -> None:
+def test_a_failed_sampler_gives_no_metrics() -> None:
     cpu = {2.0: {"storage": 1.0}, 4.0: {"storage": 2.0}}
-    assert app_metrics(counting({2.0: FIRST, 4.0: LAST}, app_metrics="it died")) is None
-    assert said(counting({2.0: FIRST, 4.0: LAST}, cpu, services="it died")).cores == {}
+    assert app_metrics(facts_with({2.0: FIRST, 4.0: LAST}, app_metrics="it died")) is None
+    assert metrics_of(facts_with({2.0: FIRST, 4.0: LAST}, cpu, services="it died")).cores == {}
 
 
 @given(st.lists(st.integers(1, 10**6), min_size=2, max_size=6))
-def test_no_ratio_leaves_its_range(steps: list[int]) -> None:
-    """Of sums that only grow, however its samples fall."""
-    totals, at = {}, {"requests": 0, "redis_asked": 0, "redis_hits": 0}
+def test_hit_ratios_are_between_0_and_1(steps: list[int]) -> None:
+    totals, sums = {}, {"requests": 0, "redis_asked": 0, "redis_hits": 0}
     for place, step in enumerate(steps):
-        at = {"requests": at["requests"] + step, "redis_asked": at["redis_asked"] + step,
-              "redis_hits": at["redis_hits"] + step // 2}  # fmt: skip
-        totals[2.0 + place / 10] = at
-    found = said(counting(totals))
-    assert all(0 <= ratio <= 1 for ratio in found.hit_ratio.values())
-    assert found.requests == sum(steps[1:])
+        sums = {"requests": sums["requests"] + step, "redis_asked": sums["redis_asked"] + step,
+                "redis_hits": sums["redis_hits"] + step // 2}  # fmt: skip
+        totals[2.0 + place / 10] = sums
+    metrics = metrics_of(facts_with(totals))
+    assert all(0 <= ratio <= 1 for ratio in metrics.hit_ratio.values())
+    assert metrics.requests == sum(steps[1:])
 
 
-def test_a_report_holds_them() -> None:
+def test_a_report_holds_app_metrics() -> None:
     app_metrics = (AppMetricsSample(ns(2.0), FIRST), AppMetricsSample(ns(4.0), LAST))
-    found = judged(seeing(evidence(), app_metrics=app_metrics)).app_metrics
-    assert found is not None
-    assert found.requests == 20
+    metrics = cell_of(with_observations(evidence(), app_metrics=app_metrics)).app_metrics
+    assert metrics is not None
+    assert metrics.requests == 20
 
 
 # --- configurations ------------------------------------------------------------------------------
 
 
-def configured(one: TrialData, name: str) -> TrialData:
-    named = asking(one, server=replace(one.cell.server, name=name))
-    return recording(named, key=named.trial.key)
+def configured(trial: TrialData, name: str) -> TrialData:
+    named = with_cell(trial, server=replace(trial.cell.server, name=name))
+    return with_record(named, key=named.trial.key)
 
 
-def test_configurations_of_the_same_settings_are_no_group() -> None:
-    """The same settings, another app: a lone response and a knee of its own."""
+def test_configurations_with_the_same_settings_are_separate_classes() -> None:
+    """Each app has a lone response and a knee of its own."""
     slow = configured(evidence(connections=16, delay_s=2.0), "slow")
     quick = configured(evidence(connections=16, delay_s=0.5), "quick")
     report = analyse("run", {}, [slow, quick])
     assert len(report.classes) == 2
     bounds = {cell.trial.cell.server.name: cell.bound_rps for cell in report.cells}
     assert bounds == {"slow": pytest.approx(2.0), "quick": pytest.approx(8.0)}
-    alone = [analyse("run", {}, [one]).cells[0] for one in (slow, quick)]
+    alone = [analyse("run", {}, [trial]).cells[0] for trial in (slow, quick)]
     assert list(report.cells) == alone
 
 
-def test_another_configurations_tool_is_no_second_tool() -> None:
-    """What another tool gets of another app does not convict this one."""
+def test_tools_are_not_compared_across_configurations() -> None:
     cells = [
         configured(evidence(connections=4, delay_s=0.004), "slow"),
         configured(evidence(connections=4, delay_s=0.001, tool="fast"), "quick"),
@@ -176,27 +173,23 @@ def test_another_configurations_tool_is_no_second_tool() -> None:
     assert "OtherToolFaster" not in reasons
 
 
-# --- the page -----------------------------------------------------------------------------------
+# --- the response body ----------------------------------------------------------------------------
 
 
-def page(found: str | None, expected: str | None = PAGE, errors: int = 0) -> list[Finding]:
+@pytest.mark.parametrize(
+    ("body", "expected", "errors", "problems"),
+    [
+        (PAGE, PAGE, 0, []),
+        (None, PAGE, 0, []),
+        (OTHER, None, 0, []),
+        (None, None, 3, []),  # without a stored body a difference is only a failure
+        (OTHER, PAGE, 0, [BodyMismatch(sha256="b" * 8, expected="a" * 8)]),
+        (None, PAGE, 3, [BodyMismatch(differ=3, answered=41)]),
+    ],
+)
+def test_a_body_must_be_the_stored_one(
+    body: str | None, expected: str | None, errors: int, problems: list[Finding]
+) -> None:
     wrong = {"body": errors} if errors else {}
-    one = saying(evidence(), body_sha256=found, errors=wrong, failed=errors)
-    return contradictions(derived(replace(one, body_sha256=expected)))
-
-
-@pytest.mark.parametrize(("found", "expected"), [(PAGE, PAGE), (None, PAGE), (OTHER, None)])
-def test_the_stored_page_is_valid(found: str | None, expected: str | None) -> None:
-    assert page(found, expected) == []
-
-
-def test_another_page_is_not() -> None:
-    assert page(OTHER) == [BodyMismatch(sha256="b" * 8, expected="a" * 8)]
-
-
-def test_a_page_that_changed_is_not() -> None:
-    assert page(None, errors=3) == [BodyMismatch(differ=3, answered=41)]
-
-
-def test_where_no_page_is_known_a_difference_is_a_failure_only() -> None:
-    assert page(None, None, errors=3) == []
+    trial = with_measurement(evidence(), body_sha256=body, errors=wrong, failed=errors)
+    assert contradictions(derived(replace(trial, body_sha256=expected))) == problems

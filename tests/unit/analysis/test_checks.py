@@ -1,4 +1,4 @@
-"""Each check failed on purpose: the cell is invalid, says both numbers, and shows none."""
+"""Each check fails on purpose: the cell is invalid, names both numbers, and has no results."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from tests.builders.analysis import (
     SYNC,
-    every,
+    cell_of,
     evidence,
+    findings_by_code,
     gthread,
-    judged,
-    recording,
-    saying,
     server,
+    with_measurement,
+    with_record,
 )
 from tests.builders.noise import noisy
 from workerlab.analysis import TrialData
@@ -26,27 +26,27 @@ from workerlab.load.wrk import WRK
 from workerlab.model import CellResult, Fault, Measurement, Span, Spans, Summary
 
 
-def said(base: TrialData) -> Measurement:
+def measurement_of(base: TrialData) -> Measurement:
     assert base.measurement is not None
     return base.measurement
 
 
-BASE = evidence(SYNC, 8)  # 41 requests, 8 to 11.25 s
+BASE = evidence(SYNC, 8)  # 41 requests in 11 s
 TIMED = evidence(SYNC, 8, timed=True)
 
 
 def mean(seconds: float) -> Summary:
-    return replace(said(BASE).response, mean=seconds)
+    return replace(measurement_of(BASE).response, mean=seconds)
 
 
 CASES: dict[str, tuple[TrialData, str, dict[str, Any]]] = {
     "a fault": (
-        recording(BASE, fault=Fault("server", "worker 101 died under the load")),
+        with_record(BASE, fault=Fault("server", "worker 101 died under the load")),
         "TrialFault",
         {"reason": "worker 101 died under the load"},
     ),
     "no load": (
-        recording(BASE, load_start_ns=None),
+        with_record(BASE, load_start_ns=None),
         "Note",
         {"text": "the load was never started"},
     ),
@@ -62,7 +62,7 @@ CASES: dict[str, tuple[TrialData, str, dict[str, Any]]] = {
         {"pids": (103,)},
     ),
     "the client counted one more": (
-        saying(BASE, requests=42),
+        with_measurement(BASE, requests=42),
         "CountsDiffer",
         {
             "unmatched": "never reached the app",
@@ -73,53 +73,57 @@ CASES: dict[str, tuple[TrialData, str, dict[str, Any]]] = {
         },
     ),
     "the workers counted one more": (
-        saying(BASE, requests=40),
+        with_measurement(BASE, requests=40),
         "CountsDiffer",
         {"unmatched": "unknown to the client", "answered": 40, "seen": 41, "differ": 1},
     ),
-    "timed, more than connections left over": (
-        saying(TIMED, requests=32),
+    "timed, more unanswered than connections": (
+        with_measurement(TIMED, requests=32),
         "CountsDiffer",
         {"unmatched": "unknown to the client", "answered": 32, "seen": 41},
     ),
     "timed, the client counted one more": (
-        saying(TIMED, requests=42),
+        with_measurement(TIMED, requests=42),
         "CountsDiffer",
         {"unmatched": "never reached the app", "answered": 42, "seen": 41},
     ),
     "a false rate": (
-        saying(BASE, rps=6.0),
+        with_measurement(BASE, rps=6.0),
         "RateUnlikeWorkers",
         {"tool": "ab", "rps": 6.0, "tool_s": 41 / 6, "workers_s": 11.0},
     ),
-    "a rate of 0": (saying(BASE, rps=0.0), "RateUnlikeWorkers", {"rps": 0.0, "tool_s": None}),
+    "a rate of 0": (
+        with_measurement(BASE, rps=0.0),
+        "RateUnlikeWorkers",
+        {"rps": 0.0, "tool_s": None},
+    ),
     "timed, a false rate": (
-        saying(TIMED, rps=6.0),
+        with_measurement(TIMED, rps=6.0),
         "TimedRateUnlikeWorkers",
         {"rps": 6.0, "completed": 41, "duration_s": 11.0},
     ),
     "responses that are too long": (
-        saying(BASE, response=mean(2.5)),
+        with_measurement(BASE, response=mean(2.5)),
         "TooManyInFlight",
         {"mean_s": 2.5, "in_flight": 2.5 * 41 / 11, "connections": 8},
     ),
     "idle connections": (
-        saying(BASE, response=mean(1.2)),
+        with_measurement(BASE, response=mean(1.2)),
         "ConnectionsIdle",
         {"in_flight": 1.2 * 41 / 11, "connections": 8},
     ),
     "no success": (
-        saying(BASE, failed=41, errors={"non_2xx": 41}),
+        with_measurement(BASE, failed=41, errors={"non_2xx": 41}),
         "NoSuccess",
         {"answered": 41, "expected": 200, "causes": {"non_2xx": 41}},
     ),
     "no answer": (
-        saying(BASE, requests=0, failed=41, errors={"reset": 41}, rps=None),
+        with_measurement(BASE, requests=0, failed=41, errors={"reset": 41}, rps=None),
         "NothingAnswered",
         {"causes": {"reset": 41}},
     ),
     "late answers": (
-        saying(TIMED, exact_mean=False, failed=3, errors={"timeout": 3}),
+        with_measurement(TIMED, exact_mean=False, failed=3, errors={"timeout": 3}),
         "ResponsesLeftOut",
         {"responses": 3, "tool": "ab"},
     ),
@@ -129,7 +133,7 @@ CASES: dict[str, tuple[TrialData, str, dict[str, Any]]] = {
         {"completed": 8, "in_flight": 8},
     ),
     "no lone request": (
-        recording(saying(BASE, lone_s=None), lone_s=()),
+        with_record(with_measurement(BASE, lone_s=None), lone_s=()),
         "Note",
         {"text": "no lone request was timed, so there is nothing to compare with"},
     ),
@@ -144,16 +148,16 @@ CASES: dict[str, tuple[TrialData, str, dict[str, Any]]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_a_contradiction_makes_the_cell_invalid(name: str) -> None:
     trial, code, values = CASES[name]
-    cell = judged(trial)
+    cell = cell_of(trial)
     assert cell.verdict == "invalid"
     assert isinstance(cell.reason, TrialInvalid)
-    found = every(cell.reason)[code].values
+    reported = findings_by_code(cell.reason)[code].values
     for key, value in values.items():
-        known = pytest.approx(value, rel=1e-6) if isinstance(value, float) else value
-        assert found[key] == known
+        expected = pytest.approx(value, rel=1e-6) if isinstance(value, float) else value
+        assert reported[key] == expected
     empty = CellResult(cell.trial, cell.app, cell.sleep_s, "invalid", cell.reason)
-    told = {"notes": (), "worker_class": empty.worker_class, "in_force": empty.in_force}
-    assert replace(cell, **told) == empty
+    kept = {"notes": (), "worker_class": empty.worker_class, "in_force": empty.in_force}
+    assert replace(cell, **kept) == empty
 
 
 @pytest.mark.parametrize(
@@ -167,28 +171,34 @@ def test_a_contradiction_makes_the_cell_invalid(name: str) -> None:
         evidence(SYNC, 1),
         evidence(SYNC, 3, delay_s=0.05),
         evidence(SYNC, 16, delays=lambda n: 0.5 + (n * 7 % 5) / 5),
-        saying(TIMED, requests=33),  # one batch of 8 was left unanswered
-        saying(BASE, response=mean(1.88 - 0.0004)),  # ab rounds to whole milliseconds
-        saying(BASE, requests=40, failed=1, errors={"reset": 1}),  # it may have reached the app
-        saying(BASE, failed=2, errors={"refused": 2}),  # it may not
-        saying(BASE, exact_mean=False, response=mean(99.0)),  # synthetic samples prove nothing
-        saying(BASE, response=Summary()),
-        saying(BASE, rps=None),
-        saying(BASE, failed=20, errors={"status": 20}, rps=21 / 11),  # a rate of successes
-        saying(TIMED, failed=20, errors={"status": 20}, rps=21 / 11),
+        with_measurement(TIMED, requests=33),  # the last 8 were left unanswered
+        with_measurement(BASE, response=mean(1.88 - 0.0004)),  # ab rounds to whole milliseconds
+        with_measurement(
+            BASE, requests=40, failed=1, errors={"reset": 1}
+        ),  # may have reached the app
+        with_measurement(BASE, failed=2, errors={"refused": 2}),  # may not have
+        with_measurement(
+            BASE, exact_mean=False, response=mean(99.0)
+        ),  # an inexact mean proves nothing
+        with_measurement(BASE, response=Summary()),
+        with_measurement(BASE, rps=None),
+        with_measurement(
+            BASE, failed=20, errors={"status": 20}, rps=21 / 11
+        ),  # the rate of successes
+        with_measurement(TIMED, failed=20, errors={"status": 20}, rps=21 / 11),
     ],
 )
-def test_honest_trials_are_valid(trial: TrialData) -> None:
-    cell = judged(trial)
+def test_consistent_trials_are_valid(trial: TrialData) -> None:
+    cell = cell_of(trial)
     assert cell.verdict != "invalid", cell.reason
 
 
-def test_failures_are_shown_and_only_successes_counted() -> None:
-    cell = judged(saying(BASE, failed=4, errors={"non_2xx": 4}))
+def test_failures_are_reported_and_only_successes_counted() -> None:
+    cell = cell_of(with_measurement(BASE, failed=4, errors={"non_2xx": 4}))
     assert cell.verdict == "saturated"
     assert (cell.failed, dict(cell.errors)) == (4, {"non_2xx": 4})
     assert cell.throughput_rps == pytest.approx(4.0 * 37 / 41)
-    failures = every(cell.reason)["FailedRequests"].values
+    failures = findings_by_code(cell.reason)["FailedRequests"].values
     assert failures == {"requests": 4, "causes": {"non_2xx": 4}}
 
 
@@ -196,43 +206,42 @@ REFUSED = {"failed": 41, "errors": {"non_2xx": 41}}
 
 
 @pytest.mark.parametrize(
-    ("good", "expect_status", "counted"),
+    ("good_statuses", "expect_status", "counted"),
     [
         (AB.SUCCESS_STATUSES, 302, REFUSED),
         (WRK.SUCCESS_STATUSES, 404, REFUSED),
         (WRK.SUCCESS_STATUSES, 302, {}),
         (None, 302, {}),
     ],
-    ids=["ab calls a redirect wrong", "wrk calls 404 wrong", "wrk does not a redirect", "told"],
+    ids=["ab, redirect", "wrk, 404", "wrk, redirect", "status told to the tool"],
 )
 def test_an_expected_status_is_no_failure(
-    good: range | None, expect_status: int, counted: dict[str, Any]
+    good_statuses: range | None, expect_status: int, counted: dict[str, Any]
 ) -> None:
-    """Whether or not the tool times each request."""
-    cell = judged(replace(saying(BASE, **counted), expect_status=expect_status, good_statuses=good))
+    trial = with_measurement(BASE, **counted)
+    cell = cell_of(replace(trial, expect_status=expect_status, good_statuses=good_statuses))
     assert (cell.failed, dict(cell.errors)) == (0, {})
     assert cell.throughput_rps == pytest.approx(4.0)
 
 
-@pytest.mark.parametrize(("waits", "idle"), [(0.05, True), (0.2, False)])
+@pytest.mark.parametrize(("tool_wait", "idle"), [(0.05, True), (0.2, False)])
 def test_a_tool_that_waits_for_a_core_cannot_keep_its_connections_busy(
-    waits: float, idle: bool
+    tool_wait: float, idle: bool
 ) -> None:
-    cell = judged(noisy(saying(BASE, response=mean(1.2)), tool_wait=waits))
-    assert ("ConnectionsIdle" in every(cell.reason)) == idle
+    cell = cell_of(noisy(with_measurement(BASE, response=mean(1.2)), tool_wait=tool_wait))
+    assert ("ConnectionsIdle" in findings_by_code(cell.reason)) == idle
 
 
 def test_an_unexpected_success_is_a_failure() -> None:
-    found = outcome(
-        replace(said(BASE), failed=30, errors={"non_2xx": 30}), 302, AB.SUCCESS_STATUSES
-    )
-    assert (found.failed, found.wrong, dict(found.errors)) == (11, 11, {"unexpected_2xx": 11})
-    assert outcome(said(BASE), 302, AB.SUCCESS_STATUSES).success_share == 0
+    measured = replace(measurement_of(BASE), failed=30, errors={"non_2xx": 30})
+    counts = outcome(measured, 302, AB.SUCCESS_STATUSES)
+    assert (counts.failed, counts.wrong, dict(counts.errors)) == (11, 11, {"unexpected_2xx": 11})
+    assert outcome(measurement_of(BASE), 302, AB.SUCCESS_STATUSES).success_share == 0
 
 
 def test_a_span_that_never_ended_is_no_contradiction_in_a_timed_load() -> None:
     spans = TIMED.spans.spans
     hung = (*spans[:-1], Span(spans[-1].pid, spans[-1].start_ns, None))
-    cell = judged(saying(replace(TIMED, spans=Spans(hung)), requests=40))
+    cell = cell_of(with_measurement(replace(TIMED, spans=Spans(hung)), requests=40))
     assert cell.verdict == "saturated"
     assert cell.throughput_rps == pytest.approx(4.0, rel=0.02)

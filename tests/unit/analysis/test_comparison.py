@@ -1,4 +1,4 @@
-"""Whether A and B differ: no more false alarms than promised, and what is there is found."""
+"""Whether A and B differ: false alarms stay within the promised rate, real changes are found."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from workerlab.analysis.comparison import LOOKS, METRICS, PARTS, Launch, all_decided, changes
 
-NAMES = [one.name for one in METRICS]
+NAMES = [metric.name for metric in METRICS]
 Noise = Callable[[random.Random], float]
 
 
@@ -48,7 +48,7 @@ def launch(rng: random.Random, noise: Noise, slower: float = 1.0, failed: float 
 
 
 def compare(rng: random.Random, noise: Noise, most: int, slower: float = 1.0) -> dict[str, str]:
-    """The words when it stopped."""
+    """The verdict on each metric when the comparison stops, after `most` pairs at the latest."""
     pairs = []
     while True:
         pairs.append((launch(rng, noise), launch(rng, noise, slower)))
@@ -56,11 +56,11 @@ def compare(rng: random.Random, noise: Noise, most: int, slower: float = 1.0) ->
             continue
         metric_changes = changes(pairs, 0.05)
         if len(pairs) >= most or all_decided(metric_changes, NAMES):
-            return {one.metric.name: one.word for one in metric_changes}
+            return {change.metric.name: change.word for change in metric_changes}
 
 
 @pytest.mark.parametrize("noise", [quiet, noisy, bursts])
-def test_of_two_that_are_the_same_one_in_twenty_at_most_differs(noise: Noise) -> None:
+def test_at_most_one_in_twenty_identical_pairs_differs(noise: Noise) -> None:
     rng = random.Random(1)
     alarms = sum("different" in compare(rng, noise, 19).values() for _ in range(100))
     assert alarms <= 0.05 * 100
@@ -69,59 +69,59 @@ def test_of_two_that_are_the_same_one_in_twenty_at_most_differs(noise: Noise) ->
 @pytest.mark.parametrize("slower", [1.05, 1 / 1.05])
 def test_a_change_of_five_percent_is_found(slower: float) -> None:
     rng = random.Random(2)
-    words = [compare(rng, quiet, 13, slower) for _ in range(20)]
+    verdicts = [compare(rng, quiet, 13, slower) for _ in range(20)]
     for name in ("throughput_rps", "response_p50_s", "cpu_s"):
-        assert sum(one[name] == "different" for one in words) >= 16
+        assert sum(verdict[name] == "different" for verdict in verdicts) >= 16
 
 
-def test_two_that_are_the_same_are_known_to_be_so() -> None:
+def test_identical_servers_are_found_the_same() -> None:
     rng = random.Random(3)
-    words = [compare(rng, quiet, 19) for _ in range(20)]
-    assert sum(set(one.values()) == {"same"} for one in words) >= 16
+    verdicts = [compare(rng, quiet, 19) for _ in range(20)]
+    assert sum(set(verdict.values()) == {"same"} for verdict in verdicts) >= 16
 
 
-def test_before_the_first_look_nothing_is_said() -> None:
+def test_there_is_no_verdict_before_the_first_look() -> None:
     rng = random.Random(4)
     pairs = [(launch(rng, quiet), launch(rng, quiet, 3.0)) for _ in range(LOOKS[0])]
-    assert {one.word for one in changes(pairs[:-1], 0.05)} == {"inconclusive"}
-    metric_changes = {one.metric.name: one for one in changes(pairs, 0.05)}
-    assert metric_changes["response_p50_s"].word == "different"
-    assert metric_changes["response_p50_s"].value > 1
-    assert metric_changes["throughput_rps"].value == pytest.approx(1 / 3, rel=0.05)
+    assert {change.word for change in changes(pairs[:-1], 0.05)} == {"inconclusive"}
+    by_name = {change.metric.name: change for change in changes(pairs, 0.05)}
+    assert by_name["response_p50_s"].word == "different"
+    assert by_name["response_p50_s"].value > 1
+    assert by_name["throughput_rps"].value == pytest.approx(1 / 3, rel=0.05)
 
 
-def test_between_two_looks_nothing_is_added() -> None:
-    """Who looks after every pair sees a difference in anything."""
+def test_pairs_between_two_looks_change_nothing() -> None:
+    """Testing after every pair would find a difference between identical servers."""
     rng = random.Random(5)
     pairs = [(launch(rng, quiet), launch(rng, quiet)) for _ in range(LOOKS[1])]
     assert changes(pairs[:-1], 0.05) == changes(pairs[: LOOKS[0]], 0.05)
 
 
-def test_which_part_of_the_response_changed() -> None:
+def test_the_changed_part_of_the_response_is_identified() -> None:
     rng = random.Random(6)
     pairs = []
     for _ in range(6):
         a, b = launch(rng, quiet), dict(launch(rng, quiet))
         b["in_worker_s"] = 0.031
         pairs.append((a, b))
-    metric_changes = {one.metric.name: one for one in changes(pairs, 0.05)}
-    differ = [one.name for one in PARTS if metric_changes[one.name].word == "different"]
+    by_name = {change.metric.name: change for change in changes(pairs, 0.05)}
+    differ = [part.name for part in PARTS if by_name[part.name].word == "different"]
     assert differ == ["in_worker_s"]
-    assert metric_changes["in_worker_s"].value == pytest.approx(0.3, abs=0.02)  # of A's response
+    assert by_name["in_worker_s"].value == pytest.approx(0.3, abs=0.02)  # of A's response
 
 
 def test_failures_are_compared_as_shares() -> None:
     rng = random.Random(7)
     pairs = [(launch(rng, quiet), launch(rng, quiet, failed=0.01 * quiet(rng))) for _ in range(4)]
-    failed = next(one for one in changes(pairs, 0.05) if one.metric.name == "failed")
+    (failed,) = (item for item in changes(pairs, 0.05) if item.metric.name == "failed")
     assert failed.word == "different"
     assert failed.value == pytest.approx(0.01, rel=0.1)
-    none = [(launch(rng, quiet), launch(rng, quiet)) for _ in range(4)]
-    failed = next(one for one in changes(none, 0.05) if one.metric.name == "failed")
+    pairs = [(launch(rng, quiet), launch(rng, quiet)) for _ in range(4)]
+    (failed,) = (item for item in changes(pairs, 0.05) if item.metric.name == "failed")
     assert (failed.word, failed.value) == ("same", 0.0)
 
 
-def test_what_is_not_known_is_not_compared() -> None:
+def test_a_missing_metric_is_not_compared() -> None:
     rng = random.Random(8)
     pairs = [({**launch(rng, quiet), "cpu_s": None}, launch(rng, quiet)) for _ in range(4)]
-    assert "cpu_s" not in {one.metric.name for one in changes(pairs, 0.05)}
+    assert "cpu_s" not in {change.metric.name for change in changes(pairs, 0.05)}

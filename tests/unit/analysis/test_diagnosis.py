@@ -1,4 +1,4 @@
-"""What holds a cell up and what to change, for every way in which one is held up."""
+"""The diagnosis and advice for each way in which a cell can be limited."""
 
 from __future__ import annotations
 
@@ -6,22 +6,21 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from msgspec.structs import replace as changed
 
 from tests.builders.analysis import (
     NS,
     SYNC,
     bare,
-    dealt,
-    diagnosed,
+    cell_of,
+    diagnosis_of,
+    diagnosis_types,
     evidence,
     gthread,
-    judged,
-    kinds,
-    recording,
-    saying,
-    seeing,
+    keepalive_trial,
     server,
+    with_measurement,
+    with_observations,
+    with_record,
     with_spans,
 )
 from workerlab.analysis import TrialData, analyse
@@ -67,13 +66,13 @@ from workerlab.server.worker_classes import class_named
 
 
 def cause(trial: TrialData) -> Diagnosis:
-    cause = diagnosed(Diagnosis, trial)
+    cause = diagnosis_of(Diagnosis, trial)
     assert text(cause).endswith(".")
     return cause
 
 
-def values(found: Finding, *names: str) -> tuple[Any, ...]:
-    return tuple(found.values[name] for name in names)
+def values(finding: Finding, *names: str) -> tuple[Any, ...]:
+    return tuple(finding.values[name] for name in names)
 
 
 def advice(trial: TrialData) -> tuple[str, ...]:
@@ -83,18 +82,18 @@ def advice(trial: TrialData) -> tuple[str, ...]:
 def using(
     trial: TrialData, cores: float, *, tool: float = 0.0, others: float = 0.0, of: int = 2
 ) -> TrialData:
-    """The same trial, its server using so many cores of `of`."""
+    """The same trial where the server, load tool and others use this many of `of` cores."""
     busy = cores + tool + others
     samples = []
     for sample in trial.observations.processes:
         at_s = (sample.at_ns - trial.observations.processes[0].at_ns) / 1e9
-        used = at_s * cores, at_s * tool, at_s * busy
-        samples.append(ProcessSample(sample.at_ns, *used, None, None))
-    return seeing(trial, processes=tuple(samples), cores=of)
+        cpu_s = at_s * cores, at_s * tool, at_s * busy
+        samples.append(ProcessSample(sample.at_ns, *cpu_s, None, None))
+    return with_observations(trial, processes=tuple(samples), cores=of)
 
 
 def test_sync_waits_in_the_accept_queue() -> None:
-    cause = diagnosed(WaitingForSlots, evidence(SYNC, 8))
+    cause = diagnosis_of(WaitingForSlots, evidence(SYNC, 8))
     assert cause.sharing == "8 connections share 4 slots"
     assert cause.waiting == "the other 4 wait 1.00 s in the accept queue"
     assert cause.connect_s == 0
@@ -106,35 +105,32 @@ def test_sync_waits_in_the_accept_queue() -> None:
 
 
 def test_gthread_waits_inside_its_workers() -> None:
-    asked = server("gthread", 2, 2)
-    trial = evidence(asked, 16, slots=[2, 2], deal=lambda number: number % 2)
-    cause = diagnosed(WaitingForSlots, trial)
+    trial = evidence(server("gthread", 2, 2), 16, slots=[2, 2], deal=lambda number: number % 2)
+    cause = diagnosis_of(WaitingForSlots, trial)
     assert cause.waiting == "the other 12 wait 3.00 s inside the workers, accepted but not started"
     assert cause.advice == (class_named("gthread").advice,)
 
 
-def test_uneven_dealing_names_the_setting_that_ends_it() -> None:
-    cause = diagnosed(UnevenDealing, gthread(16))
-    assert judged(gthread(16)).throughput_rps == pytest.approx(5.9, abs=0.05)
+def test_uneven_dealing_advises_fewer_worker_connections() -> None:
+    cause = diagnosis_of(UnevenDealing, gthread(16))
+    assert cell_of(gthread(16)).throughput_rps == pytest.approx(5.9, abs=0.05)
     assert cause.dealing.idle == pytest.approx(2.1, abs=0.05)
     assert (cause.dealt, cause.per_worker) == ("requests", (33, 24, 16, 8))
     (as_threads,) = cause.advice
     assert as_threads.startswith("--worker-connections 2, as many as threads")
-    already = evidence(
-        Server("gthread", 4, 2, 64, 2), 16, slots=[2] * 4, deal=lambda n: (0, 0, 1, 2)[n % 4]
-    )
-    assert advice(already) == ()
+    limited = Server("gthread", 4, 2, 64, 2)  # as many worker_connections as threads
+    assert advice(evidence(limited, 16, slots=[2] * 4, deal=lambda n: (0, 0, 1, 2)[n % 4])) == ()
 
 
-def test_uneven_dealing_of_kept_connections_is_known_by_their_number() -> None:
-    found = diagnosed(UnevenDealing, dealt(7, 1))
-    assert (found.dealt, found.per_worker) == ("connections", (7, 1))
-    assert found.predicted_rps == pytest.approx(5.0)
-    assert DISABLES_KEEPALIVE in found.advice
-    assert not isinstance(cause(dealt(4, 4)), UnevenDealing)
+def test_uneven_keepalive_connections_are_recognised_by_their_number() -> None:
+    diagnosis = diagnosis_of(UnevenDealing, keepalive_trial(7, 1))
+    assert (diagnosis.dealt, diagnosis.per_worker) == ("connections", (7, 1))
+    assert diagnosis.predicted_rps == pytest.approx(5.0)
+    assert DISABLES_KEEPALIVE in diagnosis.advice
+    assert not isinstance(cause(keepalive_trial(4, 4)), UnevenDealing)
 
 
-def test_tornado_has_no_such_setting() -> None:
+def test_uneven_dealing_of_tornado_advises_another_class() -> None:
     pattern = (0, 1, 1, 2, 0, 3)
     trial = evidence(server("tornado"), 16, slots=[1] * 4, deal=lambda n: pattern[n % 6])
     assert advice(trial) == (USE_EVEN_CLASS,)
@@ -151,7 +147,7 @@ def test_tornado_has_no_such_setting() -> None:
 )
 def test_a_blocked_event_loop_is_recognised(worker_class: str, calls: str) -> None:
     trial = evidence(server(worker_class), 8, slots=[1] * 4, deal=lambda number: number % 4)
-    cause = diagnosed(BlockedLoop, using(trial, 0.01))
+    cause = diagnosis_of(BlockedLoop, using(trial, 0.01))
     assert "(8 connections on 4 workers, and no worker ever had two requests" in cause.how
     (replace_calls,) = cause.advice
     assert "blocks, using hardly any CPU (" in replace_calls
@@ -163,10 +159,10 @@ def test_a_blocked_event_loop_is_recognised(worker_class: str, calls: str) -> No
     assert unknown.endswith(calls)
 
 
-def test_gevent_with_a_preloaded_app_is_told_what_came_too_late() -> None:
+def test_a_preloaded_gevent_app_is_advised_to_patch_first() -> None:
     trial = evidence(server("gevent"), 8, slots=[1] * 4, deal=lambda number: number % 4)
     proof = {"preload_app": True, "patched": "gevent"}
-    assert advice(recording(trial, proof=proof)) == (PATCH_BEFORE_PRELOAD,)
+    assert advice(with_record(trial, proof=proof)) == (PATCH_BEFORE_PRELOAD,)
     assert advice(trial)[0].endswith(PATCHABLE_CALLS)
 
 
@@ -176,44 +172,46 @@ def test_a_loop_that_serves_two_at_once_is_not_blocked() -> None:
     hello = evidence(
         server("uvicorn"), 8, slots=[1] * 4, deal=lambda number: number % 4, delay_s=0.004
     )
-    # Requests that are in the app for four fifths of their time: the loop is free for the rest.
+    # Requests spend four fifths of their time in the app; the loop is free for the rest
     spans = (
-        changed(s, start_ns=(s.end_ns or 0) - 3_200_000, accept_ns=s.start_ns)
+        replace(s, start_ns=(s.end_ns or 0) - 3_200_000, accept_ns=s.start_ns)
         for s in hello.spans.spans
     )
     assert not isinstance(cause(with_spans(hello, spans)), BlockedLoop)
 
 
-def slowed(asked: Server, connections: int, used: int) -> TrialData:
-    """Requests that take as much longer as there are connections, and wait for no slot."""
-    trial = evidence(asked, connections, delay_s=connections / used, slots=[connections])
-    return recording(saying(trial, lone_s=None), lone_s=(1.0,) * 9)
+def slowed(settings: Server, connections: int, parallel: int) -> TrialData:
+    """Requests whose service time grows with the connections, without waiting for slots."""
+    trial = evidence(settings, connections, delay_s=connections / parallel, slots=[connections])
+    return with_record(with_measurement(trial, lone_s=None), lone_s=(1.0,) * 9)
 
 
-def test_the_machine_is_the_limit_where_no_core_is_left() -> None:
+def test_a_machine_without_a_free_core_is_the_limit() -> None:
     trial = slowed(server("asgi"), 8, 2)
-    cause = diagnosed(BusyMachine, using(trial, 1.9, tool=0.05))
+    cause = diagnosis_of(BusyMachine, using(trial, 1.9, tool=0.05))
     assert (cause.connections, cause.rps) == (8, pytest.approx(2))
     assert cause.how == "its 2 cores were 98 % busy (the server 1.9 cores, the load tool 0.1 cores)"
-    beside = diagnosed(BusyMachine, using(trial, 1.2, tool=0.7))
-    assert "the load tool 0.7 cores" in beside.how
-    assert BusyMachine not in kinds(using(trial, 0.6, others=1.4))  # others have the cores
+    with_tool = diagnosis_of(BusyMachine, using(trial, 1.2, tool=0.7))
+    assert "the load tool 0.7 cores" in with_tool.how
+    assert BusyMachine not in diagnosis_types(
+        using(trial, 0.6, others=1.4)
+    )  # other programs use the cores
 
 
-def test_a_busy_machine_is_no_excuse_for_a_server_that_sleeps() -> None:
+def test_a_busy_machine_does_not_limit_a_sleeping_server() -> None:
     for trial in (using(gthread(16), 0.01, others=1.99), using(evidence(SYNC, 8), 0.8, others=1.2)):
         assert not isinstance(cause(trial), BusyMachine)
 
 
-def test_workers_that_compute_all_the_time() -> None:
+def test_workers_that_always_compute_are_the_limit() -> None:
     trial = using(slowed(server("asgi", 1), 8, 1), 0.98, of=8)
-    cause = diagnosed(BusyWorkers, trial)
-    assert judged(trial).usage.server_cores == pytest.approx(0.98)
+    cause = diagnosis_of(BusyWorkers, trial)
+    assert cell_of(trial).usage.server_cores == pytest.approx(0.98)
     assert cause.how == "1 worker computed all the time (1.0 cores of 8)"
 
 
-def test_a_limit_beside_other_programs_rests_on_the_cpu_that_requests_need() -> None:
-    """Not on the throughput, which the other programs limited, too."""
+def test_a_limit_beside_other_programs_rests_on_cpu_per_request() -> None:
+    """The throughput is no evidence, because the other programs limit it too."""
     need = "each request takes 739 us of CPU time, and a worker computes for one at a time"
     for kind, name in ((BusyWorkers, "Computing"), (BusyMachine, "The machine")):
         cause = kind(connections=4, rps=1155.0, how="", need=need, advice=())
@@ -221,66 +219,67 @@ def test_a_limit_beside_other_programs_rests_on_the_cpu_that_requests_need() -> 
         assert text(cause) == f"{name} is the limit, {end}"
 
 
-def test_workers_that_compute_on_fewer_cores_than_they_are() -> None:
-    """Half a core each: they wait for it, and not for something that they share."""
+def test_more_workers_than_cores_need_more_cores() -> None:
+    """Half a core each: they wait for a core, not for a shared resource."""
     trial = using(slowed(replace(server("asgi", 2), cores=1), 8, 1), 0.98, of=8)
-    cause = diagnosed(BusyWorkers, trial)
+    cause = diagnosis_of(BusyWorkers, trial)
     assert cause.how == "2 workers computed all the time (1.0 cores of 1)"
     assert cause.advice == (MORE_CORES,)
 
 
-def test_requests_that_slow_each_other_down() -> None:
-    cause = diagnosed(Shared, using(slowed(server("asgi"), 8, 2), 0.2))
+def test_requests_that_slow_each_other_down_share_something() -> None:
+    cause = diagnosis_of(Shared, using(slowed(server("asgi"), 8, 2), 0.2))
     assert values(cause, "service_s", "lone_s", "used", "cores") == pytest.approx((4, 1, 0.2, 2))
     assert cause.advice == (LOOK_FOR_WHAT_IS_SHARED,)
 
 
 def test_nothing_waits() -> None:
-    found = cause(evidence(server("eventlet"), 16))
-    assert text(found) == "16 connections used 16 of 4000 slots and nothing waited."
+    assert text(cause(evidence(server("eventlet"), 16))) == (
+        "16 connections used 16 of 4000 slots and nothing waited."
+    )
     assert isinstance(cause(evidence(SYNC, 4)), AllSlotsBusy)
     unlimited = cause(evidence(server("asgi"), 4))
     assert values(unlimited, "slots", "limit") == (None, "no limit configured")
     assert values(cause(evidence(SYNC, 1)), "connections", "used", "slots") == (1, 1, 4)
 
 
-def test_as_many_connections_as_slots_need_not_keep_them_busy() -> None:
-    """Between two requests a slot may idle for what the client and the kernel take."""
+def test_filled_slots_may_be_idle_between_requests() -> None:
+    """A slot idles between two requests while the client and the kernel work."""
     trial = evidence(SYNC, 4)
-    spans = [changed(one, end_ns=(one.end_ns or 0) - NS * 3 // 10) for one in trial.spans.spans]
-    cell = judged(with_spans(trial, spans))
+    spans = [replace(span, end_ns=(span.end_ns or 0) - NS * 3 // 10) for span in trial.spans.spans]
+    cell = cell_of(with_spans(trial, spans))
     assert (cell.verdict, cell.reason.code) == ("at capacity", "SlotsFilled")
     assert "busy" not in text(cell.reason)
-    (found,) = cell.findings
-    assert isinstance(found, AllSlotsBusy)
-    assert found.busy == cell.occupancy
-    assert f"({100 * (cell.occupancy or 0):.0f} % busy)" in text(found)
-    full = judged(evidence(SYNC, 4))
+    (diagnosis,) = cell.findings
+    assert isinstance(diagnosis, AllSlotsBusy)
+    assert diagnosis.busy == cell.occupancy
+    assert f"({100 * (cell.occupancy or 0):.0f} % busy)" in text(diagnosis)
+    full = cell_of(evidence(SYNC, 4))
     assert full.reason.code == "SlotsFilled"
     assert full.findings[0].values["busy"] is None
 
 
 def test_without_slots_the_reason_rests_on_the_bound() -> None:
-    """Not on as many slots as happened to be in use: there is no such limit."""
-    cell = judged(evidence(server("asgi", 2), 8, slots=[1, 1], deal=lambda number: number % 2))
+    """The number of slots in use is not a limit here."""
+    cell = cell_of(evidence(server("asgi", 2), 8, slots=[1, 1], deal=lambda number: number % 2))
     assert cell.reason.code == "BelowPossible"
     assert values(cell.reason, "possible_rps") == (pytest.approx(cell.bound_rps),)
     assert values(cell.reason.values["why"], "used") == (2,)
     assert "slots" not in text(cell.reason)
 
 
-def test_what_is_longer_is_told_by_where_it_is() -> None:
-    inside = Unexplained(
+def test_an_unexplained_response_names_the_time_inside_the_app() -> None:
+    diagnosis = Unexplained(
         connections=32, response_s=0.164, lone_s=0.103, service_s=0.161, waiting=None
     )
-    assert text(inside) == (
+    assert text(diagnosis) == (
         "With 32 connections a response takes 164 ms, 161 ms of it inside the app, and a lone one"
         " 103 ms; no measurement shows why."
     )
 
 
-def test_computing_for_longer_than_a_lone_request_takes_is_said_sensibly() -> None:
-    """Where others share a core's caches, a request may compute for longer than a lone one took."""
+def test_a_lone_time_shorter_than_the_cpu_time_is_left_out() -> None:
+    """If others share a core's caches, a request may compute for longer than a lone one takes."""
     assert cpu_per_request({"cpu_s": 0.0654, "lone_s": None}) == (
         "each request takes 65.4 ms of CPU time"
     )
@@ -289,19 +288,19 @@ def test_computing_for_longer_than_a_lone_request_takes_is_said_sensibly() -> No
     )
 
 
-def test_where_it_waits_is_only_said_where_it_was_seen() -> None:
-    cause = diagnosed(WaitingForSlots, bare(evidence(SYNC, 8)))
+def test_an_unobserved_waiting_place_is_unknown() -> None:
+    cause = diagnosis_of(WaitingForSlots, bare(evidence(SYNC, 8)))
     assert cause.waiting == "the other 4 wait 1.00 s in an unknown place"
 
 
-def test_failures_stand_beside_the_rest() -> None:
-    trial = saying(evidence(SYNC, 8), failed=2, errors={"reset": 2})
-    assert kinds(trial) == [WaitingForSlots, Failing]
-    many = saying(evidence(SYNC, 8), failed=4, errors={"reset": 4})
-    assert kinds(many) == [Failing, WaitingForSlots]
+def test_failures_are_diagnosed_in_addition() -> None:
+    trial = with_measurement(evidence(SYNC, 8), failed=2, errors={"reset": 2})
+    assert diagnosis_types(trial) == [WaitingForSlots, Failing]
+    many = with_measurement(evidence(SYNC, 8), failed=4, errors={"reset": 4})
+    assert diagnosis_types(many) == [Failing, WaitingForSlots]
 
 
-def test_an_invalid_cell_has_none_and_the_class_speaks_of_its_most_loaded_valid_one() -> None:
+def test_an_invalid_cell_has_no_diagnosis_and_does_not_represent_its_class() -> None:
     broken = replace(evidence(SYNC, 32), parse_error="x")
     report: Report = analyse("r", {}, [evidence(SYNC, 4), evidence(SYNC, 8), broken])
     assert report.cells[2].diagnosis is None
@@ -309,13 +308,13 @@ def test_an_invalid_cell_has_none_and_the_class_speaks_of_its_most_loaded_valid_
     assert analyse("r", {}, [broken]).classes[0].diagnosis is None
 
 
-def test_a_quiet_kernel_says_nothing_of_drops() -> None:
-    cause = kinds(seeing(evidence(SYNC, 8), counters=Counters(7, 7, 0, 0)))
-    assert not {FullAcceptQueue, LikelyFullAcceptQueue} & set(cause)
+def test_without_drops_the_accept_queue_is_not_diagnosed() -> None:
+    diagnoses = diagnosis_types(with_observations(evidence(SYNC, 8), counters=Counters(7, 7, 0, 0)))
+    assert not {FullAcceptQueue, LikelyFullAcceptQueue} & set(diagnoses)
 
 
-def test_a_class_speaks_of_the_cell_that_lost_most() -> None:
-    """16 dealt unevenly lose what 64, enough for every worker, do not."""
+def test_a_class_is_represented_by_the_cell_that_lost_most() -> None:
+    """16 connections dealt unevenly lose throughput; 64 keep every worker busy."""
     uneven = evidence(
         server("gthread", 2, 4), 16, slots=[4, 4], deal=lambda number: int(number % 8 == 0)
     )
@@ -329,14 +328,13 @@ def test_a_class_speaks_of_the_cell_that_lost_most() -> None:
     assert group.telling == even.trial.key
 
 
-def test_what_takes_longer_inside_the_app_is_no_waiting_for_slots() -> None:
-    """A pool inside an app without slots: 0.7 s of a response of 2 s are before the app, 0.3 s
-    longer than alone it takes inside, or the other way round."""
+def test_time_inside_the_app_is_not_waiting_for_slots() -> None:
+    """Of a response of 2 s, either most of the extra second is before the app, or inside it."""
     for begins_ns, code in ((7 * NS // 10, "BelowPossible"), (NS // 5, "SlowedDown")):
         trial = slowed(server("asgi"), 8, 4)
         first, *rest = trial.spans.spans
-        late = [changed(one, start_ns=one.start_ns + begins_ns) for one in rest]
-        assert judged(with_spans(trial, [first, *late])).reason.code == code
+        late = [replace(span, start_ns=span.start_ns + begins_ns) for span in rest]
+        assert cell_of(with_spans(trial, [first, *late])).reason.code == code
 
 
 # --- the base ---------------------------------------------------------------------------------
@@ -371,10 +369,10 @@ def test_a_diagnosis_without_rank_or_advice_does_not_import() -> None:
 
 
 def test_the_most_important_comes_first() -> None:
-    """What limits the load tool, or leaves slots idle, before what the server is short of; beside
-    these what fails, and what others did."""
-    kinds = (LoadToolIsLimit, IdleWhileClientsWait, FullAcceptQueue, BlockedLoop, BusyMachine,
-             BusyWorkers, Shared, UnevenDealing, Drift, SlowFirst, WaitingForSlots, Shedding,
-             Failing, CoresTaken, CoresStolen)  # fmt: skip
-    ranks = [kind.rank for kind in kinds]
+    """Limits of the load tool and idle slots come before what the server lacks, then failures and
+    disturbances."""
+    ordered = (LoadToolIsLimit, IdleWhileClientsWait, FullAcceptQueue, BlockedLoop, BusyMachine,
+               BusyWorkers, Shared, UnevenDealing, Drift, SlowFirst, WaitingForSlots, Shedding,
+               Failing, CoresTaken, CoresStolen)  # fmt: skip
+    ranks = [kind.rank for kind in ordered]
     assert ranks == sorted(set(ranks))

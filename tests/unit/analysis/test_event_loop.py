@@ -1,7 +1,8 @@
-"""What held up the loops, from beats that are made up: which part of being late is what."""
+"""Event loop delays from synthetic beats, split by cause."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 
 import pytest
@@ -10,12 +11,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders.analysis import (
+    cell_of,
     derived,
     evidence,
-    judged,
-    recording,
-    seeing,
     server,
+    with_observations,
+    with_record,
     with_spans,
 )
 from workerlab.analysis import TrialData
@@ -42,24 +43,25 @@ def beat(
     others: tuple[float, float] = (0.0, 0.0),
     pid: int = 100,
 ) -> Beat:
-    """Due after 20 ms; all else in ms, `at_s` after the load began."""
-    parts = (20 + late, late, cpu, queued, *others)
-    return Beat(pid, 1_000_000_000 + round(at_s * 1000 * MS), *(round(part * MS) for part in parts))
+    """A beat due after 20 ms, `at_s` after the load began; all other times in ms."""
+    times_ms = (20 + late, late, cpu, queued, *others)
+    times_ns = (round(time_ms * MS) for time_ms in times_ms)
+    return Beat(pid, 1_000_000_000 + round(at_s * 1000 * MS), *times_ns)
 
 
 def row(length_s: float = 30.0, pid: int = 100, each: int = 0, **late: float) -> list[Beat]:
-    """Beats one after the other, every `each` of them late as it is said."""
+    """Consecutive beats; every `each`-th is late by these times in ms."""
     beats, at_s, number = list[Beat](), 0.0, 0
     while at_s < length_s:
         number += 1
-        one = beat(pid=pid, **late) if each and number % each == 0 else beat(pid=pid)
-        at_s += one.length_ns / 1e9
-        beats.append(replace(one, at_ns=one.at_ns + round(at_s * 1e9)))
+        latest = beat(pid=pid, **late) if each and number % each == 0 else beat(pid=pid)
+        at_s += latest.length_ns / 1e9
+        beats.append(replace(latest, at_ns=latest.at_ns + round(at_s * 1e9)))
     return beats
 
 
-def beating(trial: TrialData, *rows: Iterable[Beat]) -> TrialData:
-    return replace(trial, beats=Beats(tuple(one for beats in rows for one in beats)))
+def with_beats(trial: TrialData, *rows: Iterable[Beat]) -> TrialData:
+    return replace(trial, beats=Beats(tuple(itertools.chain(*rows))))
 
 
 ASGI = evidence(server("asgi", 2), 8, slots=[8])
@@ -72,13 +74,13 @@ def worst_of(trial: TrialData) -> WorkerLoop:
 
 
 def use_of(*rows: Iterable[Beat], trial: TrialData = ASGI) -> LoopUse:
-    finding = loop_use(derived(beating(trial, *rows)))
+    finding = loop_use(derived(with_beats(trial, *rows)))
     assert finding is not None
     return finding
 
 
 @pytest.mark.parametrize(
-    ("one", "blocked_ms"),
+    ("late_beat", "blocked_ms"),
     [
         (beat(late=40), 40),
         (beat(late=40, cpu=10), 30),
@@ -89,16 +91,18 @@ def use_of(*rows: Iterable[Beat], trial: TrialData = ASGI) -> LoopUse:
         (beat(late=0, cpu=5), 0),
     ],
 )
-def test_what_is_left_of_being_late(one: Beat, blocked_ms: float) -> None:
-    assert unexplained_ns(one) == blocked_ms * MS
+def test_lateness_explained_by_other_causes_is_not_blocking(
+    late_beat: Beat, blocked_ms: float
+) -> None:
+    assert unexplained_ns(late_beat) == blocked_ms * MS
 
 
 @given(*[st.integers(0, 10**12)] * 5)
-def test_no_more_is_blocked_than_it_is_late(
+def test_blocked_time_is_at_most_the_lateness(
     late: int, cpu: int, queued: int, others_cpu: int, others_queued: int
 ) -> None:
-    one = Beat(1, 1, late + 20 * MS, late, cpu, queued, others_cpu, others_queued)
-    assert 0 <= unexplained_ns(one) <= late
+    late_beat = Beat(1, 1, late + 20 * MS, late, cpu, queued, others_cpu, others_queued)
+    assert 0 <= unexplained_ns(late_beat) <= late
 
 
 @pytest.mark.parametrize(
@@ -111,8 +115,8 @@ def test_no_more_is_blocked_than_it_is_late(
         (row(each=2, late=9.0), False),
     ],
 )
-def test_what_is_worth_a_look(beats: list[Beat], alarms: bool) -> None:
-    assert worth_sampling(derived(beating(ASGI, beats))) == alarms
+def test_late_loops_are_worth_sampling(beats: list[Beat], alarms: bool) -> None:
+    assert worth_sampling(derived(with_beats(ASGI, beats))) == alarms
 
 
 def test_shares_of_the_time_and_the_worst_loop_first() -> None:
@@ -126,7 +130,7 @@ def test_shares_of_the_time_and_the_worst_loop_first() -> None:
     assert (idle.blocked, idle.late, idle.longest_s) == (0, 0, 0)
 
 
-def test_another_thread_and_the_machine_are_told_apart() -> None:
+def test_core_wait_and_other_threads_are_not_blocking() -> None:
     beats = [beat(2 + n / 10, late=80, queued=30, others=(20, 10)) for n in range(20)]
     worst = use_of(beats).worst
     assert worst.core_wait == pytest.approx(0.3)
@@ -138,35 +142,35 @@ def test_only_the_steady_part_counts() -> None:
     assert window is not None
     outside = [beat(0.5, late=500), beat(1000.0, late=500)]
     assert use_of(row(), outside).worst.blocked == 0
-    assert loop_use(derived(beating(ASGI, outside))) is None
+    assert loop_use(derived(with_beats(ASGI, outside))) is None
     assert loop_use(derived(ASGI)) is None
 
 
-def test_nothing_is_known_of_beats_in_which_the_machine_stood_still() -> None:
-    """The observer was due a moment after the beat was."""
-    trial = beating(ASGI, row(each=20, late=600.0, length_s=60.0))
-    late = [one for one in trial.beats.beats if one.late_ns]
-    seen = tuple(Pause(one.at_ns - 520 * MS, one.at_ns - MS) for one in late)
+def test_beats_during_a_pause_are_left_out() -> None:
+    """The observer was due shortly after the beat."""
+    trial = with_beats(ASGI, row(each=20, late=600.0, length_s=60.0))
+    late = [beat.at_ns for beat in trial.beats.beats if beat.late_ns]
+    pauses = tuple(Pause(at_ns - 520 * MS, at_ns - MS) for at_ns in late)
     assert worst_of(trial).blocked > 0.5
     assert worth_sampling(derived(trial))
-    trial = seeing(trial, pauses=seen)
+    trial = with_observations(trial, pauses=pauses)
     finding = worst_of(trial)
     assert (finding.blocked, finding.late, finding.longest_s) == (0, 0, 0)
     assert not worth_sampling(derived(trial))
-    # What blocks at other times is seen as before
-    assert worst_of(seeing(trial, pauses=seen[::2])).longest_s == pytest.approx(0.6)
+    # Blocking outside the pauses still counts
+    assert worst_of(with_observations(trial, pauses=pauses[::2])).longest_s == pytest.approx(0.6)
 
 
-# --- what is said of it -------------------------------------------------------------------------
+# --- diagnosis ----------------------------------------------------------------------------------
 
 
-def said(trial: TrialData) -> BlockedLoop | None:
-    diagnosis = judged(trial).diagnosis
+def blocked_loop(trial: TrialData) -> BlockedLoop | None:
+    diagnosis = cell_of(trial).diagnosis
     return diagnosis if isinstance(diagnosis, BlockedLoop) else None
 
 
-def test_a_loop_that_is_blocked_in_a_part_of_its_time() -> None:
-    finding = said(beating(ASGI, row(pid=100), row(pid=101, each=4, late=120.0)))
+def test_a_partly_blocked_loop_is_diagnosed() -> None:
+    finding = blocked_loop(with_beats(ASGI, row(pid=100), row(pid=101, each=4, late=120.0)))
     assert finding is not None
     assert finding.blocked == pytest.approx(0.6, rel=0.1)
     assert finding.longest_s == pytest.approx(0.12)
@@ -177,79 +181,74 @@ def test_a_loop_that_is_blocked_in_a_part_of_its_time() -> None:
     assert text(finding).startswith("Something blocks the event loop at least 6")
 
 
-SELDOM = row(each=50, late=40.0)  # 4 % of the time
-SMALL = row(each=5, late=9.0)  # 8 %, and nobody waits for 10 ms
-SHORT = row(each=1, late=5.0)  # 20 %: a loop that is full of short calls
-NOW_AND_THEN = [*row(), beat(2.0, late=300.0)]
-ONCE = [*row(length_s=4.0), beat(4.6, late=500.0)]  # 20 % of a short steady part
+RARE = row(each=50, late=40.0)  # 4 % of the time
+SMALL = row(each=5, late=9.0)  # 8 %, each shorter than 10 ms
+SHORT = row(each=1, late=5.0)  # 20 %: a loop full of short calls
+ONCE = [*row(), beat(2.0, late=300.0)]
+ONCE_IN_SHORT_LOAD = [*row(length_s=4.0), beat(4.6, late=500.0)]  # 20 % of a short steady part
 TWO_LONG = [beat(3.0, late=300.0), beat(3.4, late=300.0)]
 
 
 @pytest.mark.parametrize(
-    ("beats", "says"),
+    ("beats", "blocked"),
     [
-        (SELDOM, True),
-        (SMALL, False),
-        (SHORT, True),
-        (NOW_AND_THEN, False),
-        (ONCE, False),
-        (TWO_LONG, True),
-        (row(each=4, late=40.0, cpu=40.0), False),
-        (row(each=4, late=40.0, queued=38.0), False),
-        (row(), False),
-    ],
-    ids=[
-        "seldom",
-        "small",
-        "short",
-        "now and then",
-        "once",
-        "two long ones",
-        "computing",
-        "waiting for a core",
-        "free",
+        pytest.param(RARE, True, id="rare"),
+        pytest.param(SMALL, False, id="small"),
+        pytest.param(SHORT, True, id="short"),
+        pytest.param(ONCE, False, id="once"),
+        pytest.param(ONCE_IN_SHORT_LOAD, False, id="once in a short load"),
+        pytest.param(TWO_LONG, True, id="two long ones"),
+        pytest.param(row(each=4, late=40.0, cpu=40.0), False, id="computing"),
+        pytest.param(row(each=4, late=40.0, queued=38.0), False, id="waiting for a core"),
+        pytest.param(row(), False, id="free"),
     ],
 )
-def test_what_matters_is_said(beats: list[Beat], says: bool) -> None:
-    assert (said(beating(ASGI, beats)) is not None) == says
+def test_only_noticeable_blocking_is_diagnosed(beats: list[Beat], blocked: bool) -> None:
+    assert (blocked_loop(with_beats(ASGI, beats)) is not None) == blocked
 
 
-def test_time_that_the_host_took_is_not_blamed_on_the_app() -> None:
-    samples = [replace(one, host_steal_s=0.0) for one in ASGI.observations.processes]
-    taken = [replace(one, host_steal_s=0.05 * n) for n, one in enumerate(samples)]
-    assert said(seeing(beating(ASGI, SELDOM), processes=tuple(samples))) is not None
-    assert said(seeing(beating(ASGI, SELDOM), processes=tuple(taken))) is None
+def test_stolen_time_is_not_blocking() -> None:
+    samples = [replace(sample, host_steal_s=0.0) for sample in ASGI.observations.processes]
+    stolen = [replace(sample, host_steal_s=0.05 * n) for n, sample in enumerate(samples)]
+    assert (
+        blocked_loop(with_observations(with_beats(ASGI, RARE), processes=tuple(samples)))
+        is not None
+    )
+    assert blocked_loop(with_observations(with_beats(ASGI, RARE), processes=tuple(stolen))) is None
 
 
-def test_what_the_host_took_of_other_trials_is_not_taken_off() -> None:
-    """All but a hundredth of what was busy was theirs."""
+def test_time_stolen_from_other_trials_does_not_count() -> None:
+    """Other trials used 99 % of the busy cores."""
     samples = [
-        replace(one, host_busy_s=1.0 * n, host_steal_s=0.05 * n, beside_cpu_s=0.99 * n)
-        for n, one in enumerate(ASGI.observations.processes)
+        replace(sample, host_busy_s=1.0 * n, host_steal_s=0.05 * n, beside_cpu_s=0.99 * n)
+        for n, sample in enumerate(ASGI.observations.processes)
     ]
-    assert said(seeing(beating(ASGI, SELDOM), processes=tuple(samples))) is not None
+    assert (
+        blocked_loop(with_observations(with_beats(ASGI, RARE), processes=tuple(samples)))
+        is not None
+    )
 
 
-def test_a_loop_that_nobody_else_waits_for_is_not_spoken_of() -> None:
+def test_a_blocked_loop_matters_only_if_others_wait_for_it() -> None:
     alone = evidence(server("asgi", 2), 2, slots=[2])
-    assert said(beating(alone, SELDOM)) is None
+    assert blocked_loop(with_beats(alone, RARE)) is None
     together = with_spans(alone, (replace(span, pid=100) for span in alone.spans.spans))
-    assert said(beating(together, SELDOM)) is not None
+    assert blocked_loop(with_beats(together, RARE)) is not None
 
 
-def test_of_tornado_only_its_own_applications() -> None:
-    trial = beating(evidence(server("tornado", 2), 8), SELDOM)
-    assert said(recording(trial, proof={"app_kind": "wsgi"})) is None
-    finding = said(recording(trial, proof={"app_kind": "tornado"}))
+def test_only_tornado_applications_block_the_loop_of_tornado() -> None:
+    trial = with_beats(evidence(server("tornado", 2), 8), RARE)
+    assert blocked_loop(with_record(trial, proof={"app_kind": "wsgi"})) is None
+    finding = blocked_loop(with_record(trial, proof={"app_kind": "tornado"}))
     assert finding is not None
     assert finding.advice[0].endswith(ASYNC_CALLS_OR_CLASS)
 
 
-def test_beats_know_better_than_spans() -> None:
-    """One request at a time in each worker, and yet no loop was blocked: they compute."""
+def test_beats_take_precedence_over_spans() -> None:
+    """Each worker has one request at a time, but its loop computes and is not blocked."""
     trial = evidence(server("asgi"), 8, slots=[1] * 4, deal=lambda number: number % 4)
-    assert said(trial) is not None
+    assert blocked_loop(trial) is not None
     computing = row(each=1, late=900.0, cpu=900.0)
-    assert said(beating(trial, computing)) is None
-    assert loop_busy_share(derived(beating(ASGI, computing))) == pytest.approx(900 / 920)
+    assert blocked_loop(with_beats(trial, computing)) is None
+    assert loop_busy_share(derived(with_beats(ASGI, computing))) == pytest.approx(900 / 920)
     assert loop_busy_share(derived(ASGI)) == 0

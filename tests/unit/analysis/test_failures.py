@@ -1,23 +1,23 @@
-"""Failures are not work: shed, failed, and what is known of the successes alone."""
+"""Failed and shed requests, and results of the successes alone."""
 
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace as changed
+from msgspec.structs import replace
 
 from tests.builders.analysis import (
     NS,
+    cell_of,
     derived,
-    diagnosed,
+    diagnosis_of,
+    diagnosis_types,
     evidence,
-    judged,
-    kinds,
-    noted,
-    saying,
+    notes_by_code,
     server,
+    with_measurement,
     with_spans,
 )
-from tests.builders.open_model import opened
+from tests.builders.open_model import open_trial
 from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.diagnosis.service import Failing, Shedding
 from workerlab.analysis.failures import success_response, success_spans
@@ -25,77 +25,76 @@ from workerlab.analysis.open_closed import OpenVerdict, comparisons
 from workerlab.analysis.open_model import ArrivalsRefused
 from workerlab.model import Rate, Summary
 
-EACH = 4  # one of so many succeeds
+SUCCESS_INTERVAL = 4  # one request of four succeeds
 QUICK_S = 0.001
 
 
 def answering(status: int, tool: str = "fast", *, quick: bool = True) -> TrialData:
-    """All but each fourth request get this status, at once or like the others."""
+    """Three of four requests get this status, immediately or after the usual time."""
     trial = evidence(server("gevent"), 8, tool=tool, delay_s=0.1)
-    said = trial.measurement
-    assert said is not None
-    wrong = {place for place in range(len(trial.spans.spans)) if place % EACH}
+    assert trial.measurement is not None
+    wrong = {place for place in range(len(trial.spans.spans)) if place % SUCCESS_INTERVAL}
     if quick:
-        by = round(QUICK_S * NS)
+        quick_ns = round(QUICK_S * NS)
         spans = (
-            changed(one, end_ns=one.start_ns + by) if place in wrong else one
-            for place, one in enumerate(trial.spans.spans)
+            replace(span, end_ns=span.start_ns + quick_ns) if place in wrong else span
+            for place, span in enumerate(trial.spans.spans)
         )
         trial = with_spans(trial, spans)
     timings = tuple(
-        changed(one, status=status, cause="non_2xx", end_s=QUICK_S if quick else one.end_s)
+        replace(timing, status=status, cause="non_2xx", end_s=QUICK_S if quick else timing.end_s)
         if place in wrong
-        else one
-        for place, one in enumerate(said.timings)
+        else timing
+        for place, timing in enumerate(trial.measurement.timings)
     )
     failed = {"failed": len(wrong), "errors": {"non_2xx": len(wrong)}, "rps": None}
-    return saying(trial, timings=timings, **failed)
+    return with_measurement(trial, timings=timings, **failed)
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_refusal_is_shedding(status: int) -> None:
+def test_refusals_are_shedding(status: int) -> None:
     trial = answering(status)
-    assert Failing not in kinds(trial)
-    diagnosis = diagnosed(Shedding, trial)
+    assert Failing not in diagnosis_types(trial)
+    diagnosis = diagnosis_of(Shedding, trial)
     assert diagnosis.statuses == (str(status),)
     assert diagnosis.share == pytest.approx(0.75, abs=0.02)
 
 
-def test_refusals_take_no_time_that_the_overhead_could_be_of() -> None:
-    assert judged(answering(503)).ideal_s is None
+def test_a_load_with_refusals_has_no_overhead() -> None:
+    assert cell_of(answering(503)).ideal_s is None
     assert analyse("shed", {}, [answering(503)]).overhead is None
-    assert judged(evidence()).ideal_s is not None
+    assert cell_of(evidence()).ideal_s is not None
 
 
 def test_another_status_is_a_failure() -> None:
     trial = answering(500)
-    assert diagnosed(Failing, trial).statuses == ("500",)
+    assert diagnosis_of(Failing, trial).statuses == ("500",)
 
 
-def test_a_tool_that_does_not_tell_the_status() -> None:
-    """What took hardly any time was refused."""
+def test_without_statuses_quick_failures_are_shedding() -> None:
+    """Failures that take hardly any time count as shed."""
     shed = answering(503, tool="ab")
-    assert diagnosed(Shedding, shed).tool == "ab"
-    assert kinds(answering(500, tool="ab", quick=False))[0] is Failing
+    assert diagnosis_of(Shedding, shed).tool == "ab"
+    assert diagnosis_types(answering(500, tool="ab", quick=False))[0] is Failing
 
 
-def test_times_are_of_successes_or_unknown() -> None:
+def test_times_are_those_of_successes_or_unknown() -> None:
     facts = derived(answering(503))
     assert success_response(facts).p50 == pytest.approx(0.1, rel=0.01)
     assert success_response(facts).max == pytest.approx(0.1, rel=0.01)
     spans = success_spans(facts)
     assert spans is not None
-    assert {(one.end_ns or 0) - one.start_ns for one in spans} == {NS // 10}
+    assert {(span.end_ns or 0) - span.start_ns for span in spans} == {NS // 10}
     mixed = answering(503, tool="ab")
     assert success_response(derived(mixed)) == Summary()
     assert success_spans(derived(mixed)) is None
-    note = noted(judged(mixed))["FailuresInTimes"]
+    note = notes_by_code(cell_of(mixed))["FailuresInTimes"]
     assert note.values["other"] == "fast"
-    assert judged(mixed).breakdown.response_s is None
-    assert "NoBreakdownOfFailures" in noted(judged(mixed))
+    assert cell_of(mixed).breakdown.response_s is None
+    assert "NoBreakdownOfFailures" in notes_by_code(cell_of(mixed))
 
 
-def test_without_failures_they_are_the_tools() -> None:
+def test_without_failures_times_are_those_of_the_tool() -> None:
     trial = evidence(server("gevent"), 8)
     facts = derived(trial)
     assert success_response(facts) == facts.measurement.response
@@ -103,28 +102,27 @@ def test_without_failures_they_are_the_tools() -> None:
 
 
 def test_throughput_is_of_successes() -> None:
-    cell = judged(answering(503))
+    cell = cell_of(answering(503))
     whole = evidence(server("gevent"), 8, tool="fast", delay_s=0.1)
-    all_rps = judged(whole).throughput_rps
+    all_rps = cell_of(whole).throughput_rps
     assert all_rps is not None
-    assert cell.throughput_rps == pytest.approx(all_rps / EACH, rel=0.35)
+    assert cell.throughput_rps == pytest.approx(all_rps / SUCCESS_INTERVAL, rel=0.35)
 
 
-def test_a_server_that_refuses_does_not_keep_up_with_its_rate() -> None:
-    trial = opened(Rate(rps=30), 30)
-    said = trial.measurement
-    assert said is not None
+def test_a_server_that_refuses_arrivals_is_saturated() -> None:
+    trial = open_trial(Rate(rps=30), 30)
+    assert trial.measurement is not None
     timings = tuple(
-        changed(one, status=503, cause="non_2xx", end_s=QUICK_S) if place % 2 else one
-        for place, one in enumerate(said.timings)
+        replace(timing, status=503, cause="non_2xx", end_s=QUICK_S) if place % 2 else timing
+        for place, timing in enumerate(trial.measurement.timings)
     )
-    failed = sum(one.cause is not None for one in timings)
-    trial = saying(trial, timings=timings, failed=failed, errors={"non_2xx": failed})
+    failed = sum(timing.cause is not None for timing in timings)
+    trial = with_measurement(trial, timings=timings, failed=failed, errors={"non_2xx": failed})
     report = analyse("run", {}, [evidence(connections=4, tool="fast", delay_s=0.1), trial])
-    found = report.cells[-1]
-    assert found.verdict == "saturated"
-    assert type(found.reason) is ArrivalsRefused
-    assert found.reason.values["share"] == pytest.approx(0.5, abs=0.01)
-    assert found.response.p50 == pytest.approx(0.1)
-    (compared,) = comparisons(report.cells)
-    assert isinstance(compared.outcome, OpenVerdict)  # no backlog
+    cell = report.cells[-1]
+    assert cell.verdict == "saturated"
+    assert type(cell.reason) is ArrivalsRefused
+    assert cell.reason.values["share"] == pytest.approx(0.5, abs=0.01)
+    assert cell.response.p50 == pytest.approx(0.1)
+    (comparison,) = comparisons(report.cells)
+    assert isinstance(comparison.outcome, OpenVerdict)  # no backlog

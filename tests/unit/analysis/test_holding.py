@@ -1,4 +1,4 @@
-"""The gap between requests in one slot, in queues of which it is known."""
+"""The gap between two requests in one slot, where it is known."""
 
 from __future__ import annotations
 
@@ -19,63 +19,62 @@ GAP_S, SPAN_S = 0.002, 0.05
 def spans(
     slots: int, rounds: int, *, accepted: bool, gaps_s: Sequence[float] = (GAP_S,)
 ) -> list[Span]:
-    """One worker whose slots take turns, each after one of the gaps; what it accepts, where it says
-    when, it has accepted while all of them were taken."""
-    found = []
+    """Spans of one worker with these gaps in each slot. `accepted`: each request was accepted while
+    all slots were busy; otherwise the time is unknown."""
+    made = []
     for slot in range(slots):
         at_s = 0.001 * slot
         for number in range(rounds):
             accept_ns = make.ns(at_s - 0.01) if accepted else None
-            found.append(Span(100, make.ns(at_s), make.ns(at_s + SPAN_S), accept_ns))
+            made.append(Span(100, make.ns(at_s), make.ns(at_s + SPAN_S), accept_ns))
             at_s += SPAN_S + gaps_s[number % len(gaps_s)]
-    return sorted(found, key=lambda span: span.start_ns)
+    return sorted(made, key=lambda span: span.start_ns)
 
 
 def trial(
-    slots: int, rounds: int = 20, *, queued: int = 0, every_s: float = 0.02, **more: bool
+    slots: int, rounds: int = 20, *, queued: int = 0, every_s: float = 0.02, accepted: bool = False
 ) -> TrialData:
-    one = make.evidence(make.server("gthread", 1, slots), slots + 2)
-    accepted = more.get("accepted", False)
-    one = make.with_spans(one, spans(slots, rounds, accepted=accepted))
+    data = make.evidence(make.server("gthread", 1, slots), slots + 2)
+    data = make.with_spans(data, spans(slots, rounds, accepted=accepted))
     samples = tuple(QueueSample(make.ns(every_s * n), queued, 2048) for n in range(200))
-    return make.seeing(make.recording(one, load_end_ns=make.ns(10.0)), queue=samples)
+    return make.with_observations(make.with_record(data, load_end_ns=make.ns(10.0)), queue=samples)
 
 
 @pytest.mark.parametrize("slots", [1, 3])
 @pytest.mark.parametrize(("queued", "accepted"), [(1, False), (0, True)])
 def test_the_gap_of_queued_requests(slots: int, queued: int, accepted: bool) -> None:
     """In the kernel's queue, and in the worker's own."""
-    one = trial(slots, queued=queued, accepted=accepted)
-    assert queued_gap_s(make.derived(one)) == pytest.approx(GAP_S)
+    data = trial(slots, queued=queued, accepted=accepted)
+    assert queued_gap_s(make.derived(data)) == pytest.approx(GAP_S)
 
 
-def test_where_nobody_waits_there_is_none() -> None:
+def test_without_waiting_requests_there_is_no_gap() -> None:
     assert queued_gap_s(make.derived(trial(2))) is None
-    assert queued_gap_s(make.derived(trial(2, queued=1, every_s=1.0))) is None  # too far apart
+    assert (
+        queued_gap_s(make.derived(trial(2, queued=1, every_s=1.0))) is None
+    )  # samples too far apart
     assert queued_gap_s(make.derived(trial(2, rounds=3, queued=1))) is None  # too few
 
 
-def test_slots_that_were_free_say_nothing() -> None:
-    """Two slots, of which one is used."""
-    one = make.evidence(make.server("gthread", 1, 2), 2)
-    one = make.with_spans(one, spans(1, 20, accepted=True))
-    assert queued_gap_s(make.derived(make.recording(one, load_end_ns=make.ns(10.0)))) is None
+def test_a_free_slot_gives_no_gap() -> None:
+    """One of two slots is used."""
+    data = make.evidence(make.server("gthread", 1, 2), 2)
+    data = make.with_spans(data, spans(1, 20, accepted=True))
+    assert queued_gap_s(make.derived(make.with_record(data, load_end_ns=make.ns(10.0)))) is None
 
 
-def test_a_few_long_gaps_are_others_doing() -> None:
-    one = trial(1, queued=1)
+def test_a_few_long_gaps_are_ignored() -> None:
     late = spans(1, 20, accepted=False, gaps_s=(GAP_S, GAP_S, 10 * GAP_S))
-    assert queued_gap_s(make.derived(make.with_spans(one, late))) == pytest.approx(GAP_S)
+    data = make.with_spans(trial(1, queued=1), late)
+    assert queued_gap_s(make.derived(data)) == pytest.approx(GAP_S)
 
 
 def test_a_class_without_slots_has_no_gap() -> None:
-    one = make.evidence(make.server("uvicorn", 2), 8)
-    assert queued_gap_s(make.derived(one)) is None
+    assert queued_gap_s(make.derived(make.evidence(make.server("uvicorn", 2), 8))) is None
 
 
 def test_mean_in_worker() -> None:
-    """Its own time over, a request meets itself alone, or the three others all the time, or half of
-    the time one more."""
+    """A request overlaps with none, with three all the time, or with one half of the time."""
     assert mean_in_worker([Span(1, 0, 10), Span(1, 10, 20), Span(2, 0, 20)]) == 1
     assert mean_in_worker([Span(1, 0, 10)] * 4) == 4
     assert mean_in_worker([Span(1, 0, 10), Span(1, 5, 15)]) == pytest.approx((5 + 20 + 5) / 20)

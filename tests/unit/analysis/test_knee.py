@@ -1,4 +1,4 @@
-"""The knee and the capacity: numbers where they can be defended, reasons elsewhere."""
+"""The knee and the capacity: numbers where the data allows, reasons elsewhere."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ from workerlab.analysis.knee import (
         ({4: 4.0}, 4, None, KneeAtLeast, {"least": 4, "add": 8, "why": IN_STEP}),
         ({1: 1.0, 2: 2.0, 4: 4.0}, 4, None, KneeAtLeast, {"why": IN_STEP}),
         ({8: 8.0}, 4, None, KneeAbove, {"highest": 8, "slots": 4}),
-        # falls under overload: what it once gave is its limit
+        # falls under overload: the best rate is its limit
         ({4: 4.0, 8: 3.0}, 4, 4.0, LevelsOff, {"gain": 0.0}),
         ({4: 0.0, 8: 1.0}, 4, None, KneeAtLeast, {"least": 1.0, "gain": None}),
         ({}, 4, None, KneeUnknown, {}),
-        # slots that were all taken, of which more than one connection each would wait
+        # all slots were busy, but throughput still grows
         ({2: 2.0, 4: 3.7}, 4, None, KneeAtLeast, {"below": 2}),
     ],
 )
@@ -69,14 +69,14 @@ def test_knee(
     kind: type[KneeNote],
     values: dict[str, float | str | None],
 ) -> None:
-    """`values`: of the note, or of the last step in it."""
+    """`values`: those of the note, or of its last step."""
     estimate = knee(levels, 1.0, slots, slots_filled=kind is SlotsAllTaken)
     assert estimate.connections == (None if number is None else pytest.approx(number))
     assert type(estimate.note) is kind
     why = estimate.note.values.get("why")
-    noted = {**estimate.note.values, **(why.values if isinstance(why, LastStep) else {})}
+    details = {**estimate.note.values, **(why.values if isinstance(why, LastStep) else {})}
     for name, value in values.items():
-        assert noted[name] == (pytest.approx(value, abs=0.01) if type(value) is float else value)
+        assert details[name] == (pytest.approx(value, abs=0.01) if type(value) is float else value)
 
 
 @pytest.mark.parametrize(
@@ -103,9 +103,9 @@ def test_a_knee_that_is_not_a_number_has_a_short_form(
 ) -> None:
     note = knee(levels, 1.0, slots).note
     assert (str(note), note.short) == (sentence, short)
-    later = replace(note, tool_limit=ToolLimitFrom(16, "ab"))
-    assert str(later) == f"{sentence}; from 16 connections on ab is the limit, not the server"
-    assert later.short == short
+    limited = replace(note, tool_limit=ToolLimitFrom(16, "ab"))
+    assert str(limited) == f"{sentence}; from 16 connections on ab is the limit, not the server"
+    assert limited.short == short
 
 
 def test_knee_without_a_lone_response_is_unknown() -> None:
@@ -120,9 +120,9 @@ def test_knee_without_a_lone_response_is_unknown() -> None:
 def test_knee_is_finite_and_has_a_sentence(
     levels: dict[int, float], lone_s: float | None, slots: int | None
 ) -> None:
-    found = knee(levels, lone_s, slots)
-    assert str(found.note)
-    assert found.connections is None or math.isfinite(found.connections)
+    estimate = knee(levels, lone_s, slots)
+    assert str(estimate.note)
+    assert estimate.connections is None or math.isfinite(estimate.connections)
 
 
 def noisy(seed: int, slots: int, levels: list[int], trials: int, noise: float) -> list[Sample]:
@@ -134,53 +134,52 @@ def noisy(seed: int, slots: int, levels: list[int], trials: int, noise: float) -
     ]
 
 
-def test_capacity_covers_the_truth_about_as_often_as_it_says() -> None:
+def test_capacity_intervals_cover_the_true_value() -> None:
     hits = 0
     for seed in range(400):
-        found = capacity(noisy(seed, 4, [1, 2, 8, 16], 3, 0.02), 1.0, flat=True)
-        assert found.ci95 is not None
-        hits += found.ci95[0] <= 4 <= found.ci95[1]
+        estimate = capacity(noisy(seed, 4, [1, 2, 8, 16], 3, 0.02), 1.0, flat=True)
+        assert estimate.ci95 is not None
+        hits += estimate.ci95[0] <= 4 <= estimate.ci95[1]
     assert 0.92 <= hits / 400 <= 0.995
 
 
 def test_capacity_without_noise_is_exact() -> None:
-    found = capacity(noisy(1, 4, [2, 8], 3, 0.0), 1.0, flat=True)
-    assert found.rps == pytest.approx(4.0)
-    assert found.ci95 == pytest.approx((4.0, 4.0))
-
-
-LAUNCHES = "at least 3 trials"
+    estimate = capacity(noisy(1, 4, [2, 8], 3, 0.0), 1.0, flat=True)
+    assert estimate.rps == pytest.approx(4.0)
+    assert estimate.ci95 == pytest.approx((4.0, 4.0))
 
 
 @pytest.mark.parametrize(
-    ("levels", "trials", "wants"),
+    ("levels", "trials", "missing"),
     [
         ([8, 16], 3, "a level of at most 2"),
         ([1, 2], 3, "a level of at least 4"),
-        ([2, 8], 2, LAUNCHES),
-        ([4], 1, f"{LAUNCHES} and a level of at most 2 and a level of at least 8"),
+        ([2, 8], 2, "at least 3 trials"),
+        ([4], 1, "at least 3 trials and a level of at most 2 and a level of at least 8"),
     ],
 )
-def test_capacity_says_what_is_missing(levels: list[int], trials: int, wants: str) -> None:
-    found = capacity(noisy(1, 4, levels, trials, 0.0), 1.0, flat=True)
-    assert (found.rps, found.ci95) == (None, None)
-    assert found.note == f"an interval needs {wants}"
+def test_capacity_names_what_an_interval_needs(
+    levels: list[int], trials: int, missing: str
+) -> None:
+    estimate = capacity(noisy(1, 4, levels, trials, 0.0), 1.0, flat=True)
+    assert (estimate.rps, estimate.ci95) == (None, None)
+    assert estimate.note == f"an interval needs {missing}"
 
 
 def test_no_capacity_while_throughput_grows() -> None:
-    found = capacity(noisy(1, 4, [2, 8], 3, 0.0), 1.0, flat=False)
-    assert (found.rps, found.note) == (None, STILL_GROWING)
+    estimate = capacity(noisy(1, 4, [2, 8], 3, 0.0), 1.0, flat=False)
+    assert (estimate.rps, estimate.note) == (None, STILL_GROWING)
 
 
 def test_one_slot_has_no_level_below_it() -> None:
-    found = capacity(noisy(1, 1, [4, 8], 3, 0.0), 1.0, flat=True)
-    assert found.note == NO_LEVEL_BELOW
+    estimate = capacity(noisy(1, 1, [4, 8], 3, 0.0), 1.0, flat=True)
+    assert estimate.note == NO_LEVEL_BELOW
 
 
-def test_welch_as_in_a_worked_example() -> None:
-    # Two samples of log rates with the variances of 3 trials each: df = 2.18, so t of 2 degrees.
+def test_the_interval_of_capacity_follows_welch() -> None:
+    # Two samples of 3 log rates: 2.18 degrees of freedom, so Student's t of 2
     above = [Sample(8, n, math.exp(x)) for n, x in enumerate((1.38, 1.39, 1.40), 1)]
     below = [Sample(1, n, math.exp(x)) for n, x in enumerate((-0.002, 0.0, 0.002), 1)]
-    found = capacity(above + below, 1.0, flat=True)
+    estimate = capacity(above + below, 1.0, flat=True)
     half = 4.303 * math.sqrt((0.0001 + 0.000004) / 3)
-    assert found.ci95 == pytest.approx((math.exp(1.39 - half), math.exp(1.39 + half)))
+    assert estimate.ci95 == pytest.approx((math.exp(1.39 - half), math.exp(1.39 + half)))

@@ -1,4 +1,4 @@
-"""Phases that are known, from sockets and response times that were made for them."""
+"""Phases of a load, from synthetic sockets and response times with known phases."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tests.builders.analysis import asking, derived, evidence, ns, seeing
+from tests.builders.analysis import derived, evidence, ns, with_cell, with_observations
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.phases import Response, Sockets, over_time, phases, phases_of
 from workerlab.model import ConnectionSample, Phase
 
 
-class Story(Struct, frozen=True):
-    """A load: the seconds each phase lasts, 0 for one that is absent; users; response times when
-    all is steady, and right after the ramp-up."""
+class Load(Struct, frozen=True):
+    """A load: the length of each phase, 0 for an absent one; users; response times in the steady
+    phase and right after the ramp-up."""
 
     ramp_s: float = 3.0
     drain_s: float = 2.0
@@ -56,17 +56,17 @@ class Story(Struct, frozen=True):
 
     def responses(self) -> list[Response]:
         ramp_s, drained_s, _, end_s = self.ends
-        found = []
+        responses = []
         for i in range(round(end_s * 40)):
-            at, took = i / 40, self.response_s
+            at, length_s = i / 40, self.response_s
             if at < ramp_s:
-                took = self.response_s + (self.after_ramp_s - self.response_s) * at / ramp_s
+                length_s = self.response_s + (self.after_ramp_s - self.response_s) * at / ramp_s
             elif at < drained_s:
-                took = self.after_ramp_s
-            found.append((at, took * (1.02 if i % 2 else 0.98)))
-        return found
+                length_s = self.after_ramp_s
+            responses.append((at, length_s * (1.02 if i % 2 else 0.98)))
+        return responses
 
-    def told(self) -> tuple[Phase, ...]:
+    def phases(self) -> tuple[Phase, ...]:
         return phases(self.sockets(), self.responses())
 
 
@@ -74,12 +74,14 @@ def names(found: tuple[Phase, ...]) -> list[str]:
     return [phase.name for phase in found]
 
 
-def test_all_four_in_order_and_where_they_are() -> None:
-    story = Story()
-    found = story.told()
+def test_all_four_phases_are_found_in_order() -> None:
+    load = Load()
+    found = load.phases()
     assert names(found) == ["ramp-up", "drain", "steady", "churn"]
-    for phase, end_s in zip(found, story.ends, strict=True):
-        assert phase.end_s == pytest.approx(end_s, abs=0.5)  # a part of 20, and 95 % of the users
+    for phase, end_s in zip(found, load.ends, strict=True):
+        assert phase.end_s == pytest.approx(
+            end_s, abs=0.5
+        )  # the resolution is a twentieth of the load
     assert [phase.why.code for phase in found] == [
         "ConnectionsRise",
         "ResponsesFall",
@@ -91,21 +93,21 @@ def test_all_four_in_order_and_where_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("story", "expected"),
+    ("load", "expected"),
     [
-        (Story(drain_s=0, after_ramp_s=0.1), ["ramp-up", "steady", "churn"]),
-        (Story(churn_s=0), ["ramp-up", "drain", "steady"]),
-        (Story(ramp_s=0, drain_s=0), ["steady", "churn"]),
-        (Story(ramp_s=0, drain_s=0, churn_s=0), ["steady"]),
+        (Load(drain_s=0, after_ramp_s=0.1), ["ramp-up", "steady", "churn"]),
+        (Load(churn_s=0), ["ramp-up", "drain", "steady"]),
+        (Load(ramp_s=0, drain_s=0), ["steady", "churn"]),
+        (Load(ramp_s=0, drain_s=0, churn_s=0), ["steady"]),
     ],
 )
-def test_any_may_be_absent(story: Story, expected: list[str]) -> None:
-    assert names(story.told()) == expected
+def test_any_phase_but_the_steady_one_may_be_absent(load: Load, expected: list[str]) -> None:
+    assert names(load.phases()) == expected
 
 
 @given(
     st.builds(
-        Story,
+        Load,
         ramp_s=st.floats(1, 10),
         drain_s=st.floats(2, 5),
         steady_s=st.floats(6, 30),
@@ -114,15 +116,15 @@ def test_any_may_be_absent(story: Story, expected: list[str]) -> None:
         response_s=st.floats(0.001, 2),
         every_s=st.floats(0.05, 0.3),
         left_over=st.integers(0, 500),
-    ).map(lambda one: replace(one, after_ramp_s=3 * one.response_s))
+    ).map(lambda load: replace(load, after_ramp_s=3 * load.response_s))
 )
-def test_known_phases_are_found(story: Story) -> None:
-    found = story.told()
+def test_phases_of_any_load_are_found(load: Load) -> None:
+    found = load.phases()
     assert names(found) == ["ramp-up", "drain", "steady", "churn"]
     assert all(before.end_s == after.start_s for before, after in pairwise(found))
-    parts_s = (story.drain_s + story.steady_s) / 20
-    for phase, end_s in zip(found[:3], story.ends, strict=False):
-        slack_s = story.every_s + 0.05 * story.ramp_s + 2 * parts_s
+    parts_s = (load.drain_s + load.steady_s) / 20
+    for phase, end_s in zip(found[:3], load.ends, strict=False):
+        slack_s = load.every_s + 0.05 * load.ramp_s + 2 * parts_s
         assert abs(phase.end_s - end_s) <= slack_s
 
 
@@ -133,91 +135,90 @@ def test_known_phases_are_found(story: Story) -> None:
     ),
     st.lists(st.tuples(st.floats(-1, 12), st.floats(0, 5)), max_size=50),
 )
-def test_whatever_was_seen_phases_follow_each_other(
-    seen: list[tuple[float, int, int, int]], responses: list[Response]
+def test_phases_never_overlap(
+    samples: list[tuple[float, int, int, int]], responses: list[Response]
 ) -> None:
-    found = phases([Sockets(*one) for one in sorted(seen)], responses)
+    found = phases([Sockets(*sample) for sample in sorted(samples)], responses)
     assert all(phase.start_s <= phase.end_s for phase in found)
-    assert all(one.end_s <= other.start_s for one, other in pairwise(found))
+    assert all(before.end_s <= after.start_s for before, after in pairwise(found))
     order = ["ramp-up", "drain", "steady", "churn"]
     assert names(found) == [name for name in order if name in names(found)]
 
 
 def rising(until_s: float) -> list[Response]:
-    """Response times that rise from the end of the ramp on, as a backlog does; never, where
-    `until_s` is over."""
+    """Response times that rise from the end of the ramp until then, as with a growing backlog."""
     return [(i / 40, 0.1 + 0.5 * max(0.0, min(i / 40, until_s) - 1.0)) for i in range(40 * 10)]
 
 
-def test_a_load_that_ends_while_times_still_rise_was_never_steady() -> None:
-    story = Story(ramp_s=1.0, drain_s=0, steady_s=9.0, churn_s=1.0)
-    found = phases(story.sockets(), rising(until_s=100))
+def test_a_load_whose_response_times_only_rise_is_never_steady() -> None:
+    load = Load(ramp_s=1.0, drain_s=0, steady_s=9.0, churn_s=1.0)
+    found = phases(load.sockets(), rising(until_s=100))
     assert names(found) == ["ramp-up", "churn"]
     assert found[0].end_s == found[1].start_s
     assert found[0].why.code == "NeverSteady"
 
 
-def test_the_ramp_lasts_until_times_have_reached_their_level() -> None:
-    story = Story(ramp_s=1.0, drain_s=0, steady_s=9.0, churn_s=1.0)
-    found = phases(story.sockets(), rising(until_s=4.0))
+def test_the_ramp_lasts_until_response_times_level_off() -> None:
+    load = Load(ramp_s=1.0, drain_s=0, steady_s=9.0, churn_s=1.0)
+    found = phases(load.sockets(), rising(until_s=4.0))
     assert names(found) == ["ramp-up", "steady", "churn"]
     assert 3.0 <= found[0].end_s <= 4.5
     assert found[0].why.values["until_s"] == pytest.approx(1.0, abs=0.1)
 
 
-def test_times_inside_the_app_are_not_called_responses() -> None:
-    story = Story()
-    told = phases(story.sockets(), story.responses(), in_app=True)
-    (steady,) = [phase for phase in told if phase.name == "steady"]
+def test_times_inside_the_app_are_named_as_such() -> None:
+    load = Load()
+    in_app = phases(load.sockets(), load.responses(), in_app=True)
+    (steady,) = [phase for phase in in_app if phase.name == "steady"]
     assert "inside the app" in str(steady.why)
-    by_client = next(one for one in story.told() if one.name == "steady").why
+    by_client = next(phase for phase in load.phases() if phase.name == "steady").why
     assert "inside the app" not in str(by_client)
     assert replace(by_client, timed=steady.why.timed) == steady.why
 
 
-def test_leftovers_of_the_warm_up_are_no_churn() -> None:
-    """TIME_WAIT ends after a minute: what was there before only becomes less."""
-    story = Story(churn_s=0, left_over=0)
-    fading = [one._replace(closing=max(0, 40 - i)) for i, one in enumerate(story.sockets())]
-    assert names(phases(fading, story.responses())) == ["ramp-up", "drain", "steady"]
+def test_leftover_connections_of_the_warm_up_are_not_churn() -> None:
+    """TIME_WAIT ends after a minute, so the number of leftovers only falls."""
+    load = Load(churn_s=0, left_over=0)
+    falling = [sample._replace(closing=max(0, 40 - i)) for i, sample in enumerate(load.sockets())]
+    assert names(phases(falling, load.responses())) == ["ramp-up", "drain", "steady"]
 
 
-def test_connections_that_come_and_go_are_no_ramp() -> None:
-    seen = [Sockets(i / 10, 50 if i % 2 else 20, 0, 0) for i in range(40)]
-    assert "ramp-up" not in names(phases(seen, []))
+def test_connections_that_come_and_go_are_not_a_ramp() -> None:
+    samples = [Sockets(i / 10, 50 if i % 2 else 20, 0, 0) for i in range(40)]
+    assert "ramp-up" not in names(phases(samples, []))
 
 
 # --- of a trial -----------------------------------------------------------------------------
 
 
-def kept(story: Story) -> Facts:
-    """A trial on kept connections that were seen as the story tells."""
+def facts_of_load(load: Load) -> Facts:
+    """A trial on keep-alive connections with the sockets of this load."""
     trial = evidence(connections=8, tool="fast")
     samples = tuple(
         ConnectionSample(
-            ns(one.at_s),
-            {"ESTABLISHED": one.server},
-            {"ESTABLISHED": one.client, "TIME_WAIT": one.closing},
+            ns(sample.at_s),
+            {"ESTABLISHED": sample.server},
+            {"ESTABLISHED": sample.client, "TIME_WAIT": sample.closing},
             {},
             0,
         )
-        for one in story.sockets()
+        for sample in load.sockets()
     )
-    return derived(seeing(asking(trial, keepalive=True), connections=samples))
+    return derived(with_observations(with_cell(trial, keepalive=True), connections=samples))
 
 
-def test_a_trial_is_told_by_its_own_sockets() -> None:
-    assert names(phases_of(kept(Story(drain_s=0)))) == ["ramp-up", "steady", "churn"]
+def test_phases_of_a_trial_come_from_its_sockets() -> None:
+    assert names(phases_of(facts_of_load(Load(drain_s=0)))) == ["ramp-up", "steady", "churn"]
 
 
-def test_without_keep_alive_there_are_none() -> None:
+def test_without_keepalive_there_are_no_phases() -> None:
     assert phases_of(derived(evidence())) == ()
 
 
 @given(st.lists(st.tuples(st.floats(0, 20), st.floats(0, 5)), max_size=200))
-def test_response_times_over_time(responses: list[Response]) -> None:
-    found = over_time(responses, 20.0)
-    took = [one for _, one in responses]
-    assert len(found) <= 100
-    assert all(min(took) <= half <= high <= max(took) for _, half, high in found)
-    assert [at for at, _, _ in found] == sorted({at for at, _, _ in found})
+def test_response_times_over_time_stay_within_their_range(responses: list[Response]) -> None:
+    points = over_time(responses, 20.0)
+    lengths_s = [length_s for _, length_s in responses]
+    assert len(points) <= 100
+    assert all(min(lengths_s) <= p50 <= high <= max(lengths_s) for _, p50, high in points)
+    assert [at for at, _, _ in points] == sorted({at for at, _, _ in points})

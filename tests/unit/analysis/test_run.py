@@ -1,4 +1,4 @@
-"""Whole runs of ideal servers: what the lab must show of each class."""
+"""Whole runs of ideal servers: the results of each worker class."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.builders.analysis import (
     SYNC,
     evidence,
     gthread,
-    noted,
-    recording,
-    saying,
+    notes_by_code,
     server,
+    with_measurement,
+    with_record,
 )
 from workerlab.analysis import CapacityNeedsTrials, NoCapacity, TrialData, analyse
 from workerlab.analysis.knee import KneeAbove, KneeUnknown
@@ -40,17 +40,16 @@ def test_sync_is_saturated_beyond_its_workers() -> None:
     shared = report.cells[1].reason
     assert isinstance(shared, SlotsShared)
     assert (shared.connections, shared.slots) == (8, 4)
-    times = shared.wait_s, shared.response_s
-    assert times == pytest.approx((1.0, 2.0))
-    (found,) = report.classes
-    assert found.knee == pytest.approx(4.0)
-    assert (found.slots_configured, found.slots_measured) == (4, 4)
+    assert (shared.wait_s, shared.response_s) == pytest.approx((1.0, 2.0))
+    (group,) = report.classes
+    assert group.knee == pytest.approx(4.0)
+    assert (group.slots_configured, group.slots_measured) == (4, 4)
     assert report.overhead == pytest.approx(1.0, abs=0.01)
     assert report.setup_s == {"start": 0.4, "warmup": 1.1, "stop": 0.1}
 
 
 @pytest.mark.parametrize("worker_class", ["eventlet", "gevent"])
-def test_eventlet_and_gevent_are_not_at_their_limit(worker_class: str) -> None:
+def test_eventlet_and_gevent_stay_below_capacity(worker_class: str) -> None:
     report = sweep(*(evidence(server(worker_class), level) for level in LEVELS))
     assert [cell.throughput_rps for cell in report.cells] == pytest.approx([4, 8, 16])
     assert {cell.verdict for cell in report.cells} == {"below capacity"}
@@ -67,7 +66,7 @@ def test_asgi_and_uvicorn_have_no_limit(worker_class: str) -> None:
     assert report.cells[2].bound_rps == pytest.approx(16.0)
 
 
-def test_gthread_says_that_connections_are_dealt_unevenly() -> None:
+def test_gthread_is_limited_by_uneven_dealing() -> None:
     report = sweep(*(gthread(level) for level in LEVELS))
     assert report.classes[0].slots_measured == 8
     last = report.cells[2]
@@ -91,11 +90,11 @@ def test_tornado_serves_one_per_worker() -> None:
     assert isinstance(uneven.why, DealtUnevenly)
 
 
-def test_blocking_in_an_async_app_is_found_by_its_slots() -> None:
+def test_blocking_in_an_async_app_limits_the_measured_slots() -> None:
     report = sweep(*(evidence(server("uvicorn"), level, slots=[4]) for level in LEVELS))
-    (found,) = report.classes
-    assert (found.slots_configured, found.slots_measured) == (None, 4)
-    assert found.knee == pytest.approx(4.0)
+    (group,) = report.classes
+    assert (group.slots_configured, group.slots_measured) == (None, 4)
+    assert group.knee == pytest.approx(4.0)
     shared = report.cells[1].reason
     assert isinstance(shared, BelowPossible)
     assert shared.why == MostInApp("where up to", 4, limit="no limit configured")
@@ -105,13 +104,13 @@ def test_blocking_in_an_async_app_is_found_by_its_slots() -> None:
     assert unused.why == MostInApp("because at most", 4, slots=4000)
 
 
-def test_waiting_is_response_less_service_over_the_same_requests() -> None:
+def test_waiting_is_response_minus_service() -> None:
     cell = sweep(evidence(SYNC, 8)).cells[0]
     assert cell.waiting.mean == pytest.approx((cell.response.mean or 0) - 1.0)
     assert cell.waiting.p50 is None
 
 
-def test_percentiles_of_waiting_where_each_request_is_timed_and_services_are_even() -> None:
+def test_percentiles_of_waiting_need_timed_requests_and_even_service() -> None:
     cell = sweep(evidence(SYNC, 8, tool="fast")).cells[0]
     assert cell.waiting.p50 == pytest.approx(1.0)
     uneven = evidence(SYNC, 8, tool="fast", delays=lambda number: 0.5 + number % 2)
@@ -119,54 +118,54 @@ def test_percentiles_of_waiting_where_each_request_is_timed_and_services_are_eve
     assert sweep(uneven).cells[0].waiting.mean is not None
 
 
-def test_a_negative_wait_is_missing_or_rounding() -> None:
+def test_a_negative_wait_is_rounding_or_missing() -> None:
     for less, expected in ((0.0004, 0.0), (0.01, None)):
         mean = Summary(1.0 - less, 1.0, 1.0, 1.0, 1.0)
-        cell = sweep(saying(evidence(SYNC, 4), response=mean)).cells[0]
+        cell = sweep(with_measurement(evidence(SYNC, 4), response=mean)).cells[0]
         assert cell.waiting.mean == expected
-        assert ("WaitingNegative" in noted(cell)) == (expected is None)
+        assert ("WaitingNegative" in notes_by_code(cell)) == (expected is None)
 
 
 def test_wrk_has_its_waiting_from_littles_law() -> None:
     base = evidence(SYNC, 8, tool="wrk", timed=True)
-    cell = sweep(saying(base, exact_mean=False)).cells[0]
+    cell = sweep(with_measurement(base, exact_mean=False)).cells[0]
     assert cell.waiting.mean == pytest.approx(1.0, rel=0.01)
     assert cell.ideal_s is None
     assert sweep(base).overhead is None
 
 
-def test_a_lone_response_that_the_load_contradicts_is_not_used() -> None:
-    """Cold lone requests must not make a saturated server look idle."""
-    slow = _cold(evidence(SYNC, 4), 1.2)
+def test_a_lone_response_slower_than_the_load_is_not_used() -> None:
+    """Slow (cold) lone requests must not make a saturated server look idle."""
+    slow = cold(evidence(SYNC, 4), 1.2)
     (cell,) = sweep(slow).cells
-    assert noted(cell)["SlowerAlone"].values["lone_s"] == pytest.approx(1.2)
+    assert notes_by_code(cell)["SlowerAlone"].values["lone_s"] == pytest.approx(1.2)
     assert cell.throughput_rps is not None
     assert cell.bound_rps == pytest.approx(cell.throughput_rps)
-    report = sweep(slow, *(_cold(evidence(SYNC, n)) for n in (8, 16)))
-    assert [one.verdict for one in report.cells] == ["at capacity", "saturated", "saturated"]
+    report = sweep(slow, *(cold(evidence(SYNC, n)) for n in (8, 16)))
+    assert [cell.verdict for cell in report.cells] == ["at capacity", "saturated", "saturated"]
     assert report.classes[0].knee == pytest.approx(4, rel=0.02)
 
 
-def _cold(base: TrialData, lone_s: float = 4.0) -> TrialData:
-    return recording(saying(base, lone_s=None), lone_s=(lone_s,))
+def cold(base: TrialData, lone_s: float = 4.0) -> TrialData:
+    return with_record(with_measurement(base, lone_s=None), lone_s=(lone_s,))
 
 
-def test_one_connection_waits_for_nobody() -> None:
-    assert sweep(_cold(evidence(SYNC, 1), 0.5)).cells[0].verdict == "below capacity"
+def test_a_single_connection_is_below_capacity() -> None:
+    assert sweep(cold(evidence(SYNC, 1), 0.5)).cells[0].verdict == "below capacity"
 
 
-def test_what_still_gains_is_not_saturated() -> None:
-    """Uneven dealing makes requests wait below the knee: more connections still bring more."""
-    dealt = Server("gthread", 4, 2, 2048, 1000)
-    seen = [evidence(dealt, n, slots=[used]) for n, used in ((8, 5), (16, 6), (32, 6))]
-    verdicts = [cell.verdict for cell in sweep(*seen).cells]
+def test_a_level_is_not_saturated_while_throughput_grows() -> None:
+    """Uneven dealing makes requests wait below the knee, but throughput still grows."""
+    settings = Server("gthread", 4, 2, 2048, 1000)
+    trials = [evidence(settings, n, slots=[slots]) for n, slots in ((8, 5), (16, 6), (32, 6))]
+    verdicts = [cell.verdict for cell in sweep(*trials).cells]
     assert verdicts == ["below capacity", "saturated", "saturated"]
 
 
 def test_the_lone_response_is_the_median_over_all_trials_of_a_server() -> None:
     trials = [evidence(SYNC, level) for level in LEVELS]
-    trials[0] = recording(trials[0], lone_s=(9.0,))
-    broken = recording(trials[0], fault=Fault("answer", "500"), lone_s=(0.001,) * 99)
+    trials[0] = with_record(trials[0], lone_s=(9.0,))
+    broken = with_record(trials[0], fault=Fault("answer", "500"), lone_s=(0.001,) * 99)
     report = sweep(*trials, broken)
     assert report.cells[-1].bound_rps == pytest.approx(4.0)
 
@@ -181,15 +180,14 @@ def test_order_is_by_series_then_level_then_trial() -> None:
 
 
 def test_unfinished_trials_are_noted_and_left_out() -> None:
-    interrupted = recording(evidence(SYNC, 16), fault=Fault("interrupted", "stopped"))
+    interrupted = with_record(evidence(SYNC, 16), fault=Fault("interrupted", "stopped"))
     report = sweep(evidence(SYNC, 4), replace(evidence(SYNC, 8), record=None), interrupted)
     assert len(report.cells) == 1
-    unfinished = Unfinished(2, command="sweep", run="run")
-    assert unfinished in report.notes
+    assert Unfinished(2, command="sweep", run="run") in report.notes
     assert analyse("r", {}, []).cells == ()
 
 
-def test_an_invalid_trial_speaks_for_no_class() -> None:
+def test_an_invalid_trial_does_not_count_for_its_class() -> None:
     bad = replace(evidence(SYNC, 16), parse_error="x")
     report = sweep(evidence(SYNC, 4), evidence(SYNC, 8), bad)
     assert report.classes[0].knee == pytest.approx(4.0)
@@ -206,18 +204,17 @@ def test_capacity_with_its_interval() -> None:
         for trial in (1, 2, 3)
         for level in (1, 2, 8, 16)
     ]
-    (found,) = sweep(*trials).classes
-    assert found.capacity_rps == pytest.approx(4.0, rel=0.02)
-    assert found.capacity_ci95 is not None
-    low, high = found.capacity_ci95
-    assert found.capacity_rps is not None
-    assert low < found.capacity_rps < high
+    (group,) = sweep(*trials).classes
+    assert group.capacity_rps == pytest.approx(4.0, rel=0.02)
+    assert group.capacity_ci95 is not None
+    low, high = group.capacity_ci95
+    assert group.capacity_rps is not None
+    assert low < group.capacity_rps < high
     assert high - low < 0.2
 
 
 def test_missing_capacity_is_noted() -> None:
-    once = sweep(evidence(SYNC, 4)).notes
-    assert once == (CapacityNeedsTrials(3),)
+    assert sweep(evidence(SYNC, 4)).notes == (CapacityNeedsTrials(3),)
     repeated = [evidence(SYNC, level, trial=n) for level in (4, 8) for n in (1, 2, 3)]
     (note,) = sweep(*repeated).notes
     assert isinstance(note, NoCapacity)
@@ -234,8 +231,8 @@ def test_missing_capacity_is_noted() -> None:
 def test_ideal_servers_are_valid_and_stay_within_their_bound(
     workers: int, levels: set[int], delay_s: float, rounds: int
 ) -> None:
-    asked = server("sync", workers)
-    report = sweep(*(evidence(asked, n, delay_s=delay_s, rounds=rounds) for n in levels))
+    settings = server("sync", workers)
+    report = sweep(*(evidence(settings, n, delay_s=delay_s, rounds=rounds) for n in levels))
     for cell in report.cells:
         n = cell.trial.cell.concurrency
         assert cell.throughput_rps is not None, cell.reason

@@ -1,4 +1,4 @@
-"""Knee and verdicts of one series stand in one sentence, and do not contradict each other."""
+"""Knee and verdicts of one series do not contradict each other."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections.abc import Mapping
 import pytest
 from msgspec.structs import replace
 
-from tests.builders.analysis import evidence, gthread
+from tests.builders.analysis import derived, evidence, gthread
 from tests.builders.noise import noisy
-from tests.builders.open_model import opened
-from workerlab.analysis import analyse
+from tests.builders.open_model import open_trial
+from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.cells import closed_result
-from workerlab.analysis.facts import Facts, facts_of
 from workerlab.analysis.knee import (
     IN_STEP,
     NO_SIGN_OF_ROOM,
@@ -40,96 +39,101 @@ from workerlab.report.values import text
 
 
 def series(*levels: int, bound: Mapping[str, tuple[Finding, ...]] | None = None) -> Series:
-    """Of a sync server with 4 slots, that takes a second for each request."""
-    trials = [evidence(connections=n, tool="fast") for n in levels]
-    facts = [one for trial in trials if isinstance(one := facts_of(trial), Facts)]
+    """The series of a sync server with 4 slots and a service time of 1 s."""
+    return series_of([evidence(connections=n, tool="fast") for n in levels], bound)
+
+
+def series_of(
+    trials: list[TrialData], bound: Mapping[str, tuple[Finding, ...]] | None = None
+) -> Series:
+    closed = list(map(derived, trials))
     key = trials[0].cell.series
-    return Series(key, trials, R0(1.0, 0.0), facts, (), (), tool_limits=bound or {})
+    return Series(key, trials, R0(1.0, 0.0), closed, (), (), tool_limits=bound or {})
 
 
-def judged(of: Series, words: Mapping[int, Verdict]) -> list[CellResult]:
+def cells_with(of: Series, verdicts: Mapping[int, Verdict]) -> list[CellResult]:
     cells = (closed_result(facts, of) for facts in of.closed)
-    return [replace(one, verdict=words[one.trial.cell.concurrency]) for one in cells]
+    return [replace(cell, verdict=verdicts[cell.trial.cell.concurrency]) for cell in cells]
 
 
-def knee(of: Series, **words: Verdict) -> Knee:
-    return final_knee(of, judged(of, {int(name[1:]): word for name, word in words.items()}))
+def knee(of: Series, **verdicts: Verdict) -> Knee:
+    """`verdicts`: by level, such as c8."""
+    by_level = {int(name[1:]): verdict for name, verdict in verdicts.items()}
+    return final_knee(of, cells_with(of, by_level))
 
 
-def test_a_saturated_level_asks_for_no_more_connections() -> None:
+def test_a_saturated_level_advises_no_more_connections() -> None:
     report = analyse("dealt", {}, [gthread(8), gthread(16)])
-    (found,) = report.classes
+    (group,) = report.classes
     assert [cell.verdict for cell in report.cells] == ["below capacity", "saturated"]
-    note = found.knee_note
+    note = group.knee_note
     assert isinstance(note, KneeBetween)
-    assert note.least < note.most == found.slots_configured
+    assert note.least < note.most == group.slots_configured
     sentence = text(sweep_document(report).findings[0])
     assert "saturated from 16 connections on" in sentence
     assert "add 32" not in sentence
 
 
-def test_between_what_throughput_shows_and_the_lowest_saturated_level() -> None:
-    found = knee(series(1, 3), c1="below capacity", c3="saturated")
-    note = found.note
+def test_the_knee_is_below_the_lowest_saturated_level() -> None:
+    estimate = knee(series(1, 3), c1="below capacity", c3="saturated")
+    note = estimate.note
     assert isinstance(note, KneeBetween)
-    assert found.connections is None
+    assert estimate.connections is None
     assert note.least == pytest.approx(3.0, rel=0.05)
-    assert note.most == pytest.approx(3.5, abs=0.5)  # level, or slots if below
+    assert note.most == pytest.approx(3.5, abs=0.5)  # the lower of level and slots
     assert note.step is not None
     assert (note.step.verb, note.step.meaning) == ("grew", "")
     assert str(note).startswith("between 3 and 3: throughput grew by ")
     assert note.short == "3 to 3"
 
 
-def test_growth_from_a_level_that_waits_already_is_no_sign_of_room() -> None:
-    found = knee(series(1, 3), c1="saturated", c3="saturated")
-    assert isinstance(found.note, KneeBetween)
-    assert found.note.step is not None
-    assert found.note.step.meaning == NO_SIGN_OF_ROOM
+def test_growth_from_a_saturated_level_is_no_sign_of_room() -> None:
+    estimate = knee(series(1, 3), c1="saturated", c3="saturated")
+    assert isinstance(estimate.note, KneeBetween)
+    assert estimate.note.step is not None
+    assert estimate.note.step.meaning == NO_SIGN_OF_ROOM
 
 
-def test_growth_within_chance_is_no_growth() -> None:
-    of = series(2, 4)
-    wide = series(2, 4)
-    wide.__dict__["relative_halves"] = {2: 0.8, 4: 0.8}
-    for cells_of, meaning, advice in ((of, "", "add"), (wide, WITHIN_CHANCE, REPEAT)):
-        # Without the rule of a level at which nothing waits
-        slow = Series(cells_of.key, cells_of.trials, R0(0.5, 0.0), cells_of.closed, (), ())
-        slow.__dict__.update({"relative_halves": cells_of.relative_halves})
-        found = knee(slow, c2="below capacity", c4="below capacity")
-        assert isinstance(found.note, KneeAtLeast)
-        assert isinstance(found.note.why, LastStep)
-        assert (found.note.why.meaning, found.note.advice) == (meaning, advice)
+def test_growth_within_the_intervals_is_no_growth() -> None:
+    narrow = series(2, 4).relative_halves
+    wide = {2: 0.8, 4: 0.8}
+    for relative_halves, meaning, advice in ((narrow, "", "add"), (wide, WITHIN_CHANCE, REPEAT)):
+        base = series(2, 4)  # with a faster lone response, so that both levels wait
+        slow = Series(base.key, base.trials, R0(0.5, 0.0), base.closed, (), ())
+        slow.__dict__["relative_halves"] = relative_halves
+        estimate = knee(slow, c2="below capacity", c4="below capacity")
+        assert isinstance(estimate.note, KneeAtLeast)
+        assert isinstance(estimate.note.why, LastStep)
+        assert (estimate.note.why.meaning, estimate.note.advice) == (meaning, advice)
 
 
-def test_what_others_disturbed_shows_no_knee() -> None:
+def test_disturbed_levels_show_no_knee() -> None:
     trials = [evidence(connections=n, tool="fast") for n in (2, 4, 8)]
-    words: dict[str, Verdict] = {"c2": "below capacity", "c4": "at capacity", "c8": "saturated"}
 
-    def found(*disturbed: int) -> Knee:
-        seen = [
-            noisy(one, server_wait=0.8, others=1.8)
-            if one.trial.cell.concurrency in disturbed else one
-            for one in trials
+    def disturbed_knee(*disturbed: int) -> Knee:
+        some_noisy = [
+            noisy(trial, server_wait=0.8, others=1.8)
+            if trial.trial.cell.concurrency in disturbed else trial
+            for trial in trials
         ]  # fmt: skip
-        facts = [one for trial in seen if isinstance(one := facts_of(trial), Facts)]
-        return knee(Series(seen[0].cell.series, seen, R0(1.0, 0.0), facts, (), ()), **words)
+        of = series_of(some_noisy)
+        return knee(of, c2="below capacity", c4="at capacity", c8="saturated")
 
-    assert found().connections is not None
-    assert found(2).connections == found().connections  # the others show it
+    assert disturbed_knee().connections is not None
+    assert disturbed_knee(2).connections == disturbed_knee().connections
     for disturbed in ((8,), (2, 4, 8)):
-        doubtful = found(*disturbed)
+        doubtful = disturbed_knee(*disturbed)
         assert doubtful.connections is None
         assert isinstance(doubtful.note, KneeDoubtful)
         assert "other programs took the cores" in str(doubtful.note)
         assert doubtful.note.short == "inconclusive"
 
 
-def test_a_throughput_that_is_hardly_known_shows_no_knee() -> None:
+def test_an_imprecise_throughput_shows_no_knee() -> None:
     of = series(2, 4, 8)
     of.__dict__["relative_halves"] = {2: 0.0, 4: 0.0, 8: 0.3}
-    found = knee(of, c2="below capacity", c4="at capacity", c8="saturated")
-    assert str(found.note) == (
+    estimate = knee(of, c2="below capacity", c4="at capacity", c8="saturated")
+    assert str(estimate.note) == (
         "inconclusive: at 8 connections the throughput is known only to ± 30 %"
     )
 
@@ -142,47 +146,44 @@ def test_an_inconclusive_level_is_not_counted() -> None:
     assert isinstance(estimate.note, KneeAbove)
     estimate = knee(of, c2="below capacity", c4="at capacity", c8="inconclusive")
     assert isinstance(estimate.note, KneeAtLeast)
-    assert (estimate.note.why, estimate.note.add) == (
-        IN_STEP,
-        None,
-    )  # higher levels were tried
+    assert (estimate.note.why, estimate.note.add) == (IN_STEP, None)  # higher levels were tried
     assert str(knee(of, c2="inconclusive", c4="inconclusive", c8="inconclusive").note) == (
         "unknown: every cell is inconclusive"
     )
 
 
-def test_the_level_is_one_that_a_cell_reports() -> None:
+def test_the_level_is_a_throughput_of_one_of_the_cells() -> None:
     of = series(4, 8)
-    cells = judged(of, {4: "at capacity", 8: "saturated"})
+    cells = cells_with(of, {4: "at capacity", 8: "saturated"})
     assert class_result(of, cells).level_rps == max(cell.throughput_rps or 0 for cell in cells)
     stalled = [replace(cell, throughput_rps=1.41) for cell in cells]
     assert class_result(of, stalled).knee == pytest.approx(4.0, rel=0.05)
     assert class_result(of, stalled).level_rps is None
 
 
-def test_a_level_beyond_the_knee_that_had_room() -> None:
-    found = knee(series(4, 8), c4="at capacity", c8="below capacity")
-    assert isinstance(found.note, KneeUnknown)
-    assert isinstance(found.note.reason, RoomBeyond)
-    assert found.note.reason.connections == 8
+def test_room_beyond_the_knee_makes_it_unknown() -> None:
+    estimate = knee(series(4, 8), c4="at capacity", c8="below capacity")
+    assert isinstance(estimate.note, KneeUnknown)
+    assert isinstance(estimate.note.reason, RoomBeyond)
+    assert estimate.note.reason.connections == 8
 
 
-def test_what_the_load_tool_held_up_asks_for_no_more_either() -> None:
+def test_a_generator_bound_level_advises_no_more_connections() -> None:
     of = series(2, 4, 8)
     tool = {of.closed[2].key: (Note("it was busy"),)}
     limited = series(2, 4, 8, bound=tool)
-    found = knee(limited, c2="below capacity", c4="at capacity", c8="generator-bound")
-    assert isinstance(found.note, KneeAtLeast)
-    assert found.note.tool_limit == ToolLimitFrom(8, "fast")
-    assert (found.note.why, found.note.add) == (IN_STEP, None)
+    estimate = knee(limited, c2="below capacity", c4="at capacity", c8="generator-bound")
+    assert isinstance(estimate.note, KneeAtLeast)
+    assert estimate.note.tool_limit == ToolLimitFrom(8, "fast")
+    assert (estimate.note.why, estimate.note.add) == (IN_STEP, None)
 
 
-def test_cells_at_a_rate_may_tell_what_closed_ones_do_not() -> None:
+def test_inconclusive_closed_cells_beside_rates_are_named() -> None:
     report = analyse("rates", {}, [evidence(connections=8, tool="fast", delay_s=0.1),
-                                   opened(Rate(rps=20), 20.0)])  # fmt: skip
+                                   open_trial(Rate(rps=20), 20.0)])  # fmt: skip
     cells = [
-        replace(one, verdict="inconclusive") if one.trial.cell.rate is None else one
-        for one in report.cells
+        replace(cell, verdict="inconclusive") if cell.trial.cell.rate is None else cell
+        for cell in report.cells
     ]
     sentence = text(sweep_document(replace(report, cells=tuple(cells))).findings[0])
     assert "every cell of the closed loop is inconclusive" in sentence

@@ -1,5 +1,4 @@
-"""The simulation of a candidate: where it is the recursion, and where queueing theory knows the
-answer."""
+"""The simulation of a candidate, compared with the recursion and with queueing theory."""
 
 from __future__ import annotations
 
@@ -31,29 +30,39 @@ def mean_s(requests: list[RequestNeed], rate_rps: float, layout: Layout) -> floa
 
 
 @given(st.lists(st.tuples(WAIT, WAIT)), FEW, FEW, st.booleans(), st.floats(0, 1))
-def test_where_requests_only_wait_it_is_the_recursion(
-    given_: list[tuple[float, float]], workers: int, slots: int, loop: bool, gap_s: float
+def test_waiting_requests_follow_the_recursion(
+    arrivals_and_needs_s: list[tuple[float, float]],
+    workers: int,
+    slots: int,
+    loop: bool,
+    gap_s: float,
 ) -> None:
-    arrivals_s = sorted(arrival for arrival, _ in given_)
-    needs_s = [need for _, need in given_]
+    arrivals_s = sorted(arrival for arrival, _ in arrivals_and_needs_s)
+    needs_s = [need for _, need in arrivals_and_needs_s]
     layout = Layout(workers, slots, loop=loop, gap_s=gap_s, outside_s=0.5)
-    found_s = simulate(arrivals_s, [RequestNeed(one, 0.0) for one in needs_s], layout, Random(1))
-    held_s = [one + gap_s for one in needs_s]
-    waited_s = waits(arrivals_s, held_s, workers * slots)
-    expected_s = [one + held + 0.5 for one, held in zip(waited_s, held_s, strict=True)]
-    assert found_s == pytest.approx(expected_s, abs=1e-9)
+    responses_s = simulate(
+        arrivals_s, [RequestNeed(need_s, 0.0) for need_s in needs_s], layout, Random(1)
+    )
+    held_s = [need_s + gap_s for need_s in needs_s]
+    waits_s = waits(arrivals_s, held_s, workers * slots)
+    expected_s = [wait + held + 0.5 for wait, held in zip(waits_s, held_s, strict=True)]
+    assert responses_s == pytest.approx(expected_s, abs=1e-9)
 
 
 @given(st.lists(st.tuples(WAIT, WAIT)), FEW)
-def test_a_process_per_slot_with_a_core_each_is_the_recursion_too(
-    given_: list[tuple[float, float]], workers: int
+def test_processes_with_a_core_each_follow_the_recursion(
+    arrivals_and_needs_s: list[tuple[float, float]], workers: int
 ) -> None:
-    arrivals_s = sorted(arrival for arrival, _ in given_)
-    requests = [RequestNeed(need / 2, need / 4, nogil_s=need / 4) for _, need in given_]
-    found_s = simulate(arrivals_s, requests, Layout(workers, cores=workers), Random(1))
-    waited_s = waits(arrivals_s, [need for _, need in given_], workers)
-    expected_s = [one + need for one, (_, need) in zip(waited_s, given_, strict=True)]
-    assert found_s == pytest.approx(expected_s, abs=1e-9)
+    arrivals_s = sorted(arrival for arrival, _ in arrivals_and_needs_s)
+    requests = [
+        RequestNeed(need / 2, need / 4, nogil_s=need / 4) for _, need in arrivals_and_needs_s
+    ]
+    responses_s = simulate(arrivals_s, requests, Layout(workers, cores=workers), Random(1))
+    waits_s = waits(arrivals_s, [need for _, need in arrivals_and_needs_s], workers)
+    expected_s = [
+        wait + need for wait, (_, need) in zip(waits_s, arrivals_and_needs_s, strict=True)
+    ]
+    assert responses_s == pytest.approx(expected_s, abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -61,59 +70,59 @@ def test_a_process_per_slot_with_a_core_each_is_the_recursion_too(
     [(Layout(1, None, cores=2), 0.2), (Layout(40, 1, cores=1), 0.01)],
     ids=["one GIL", "one core"],
 )
-def test_who_shares_a_gil_or_a_core_gets_an_equal_part(layout: Layout, cpu_s: float) -> None:
-    """Processor sharing: S / (1 - busy), whatever the service times (Kleinrock 1967). Of a GIL, it
-    is near that where requests take many turns of 5 ms."""
-    found_s = mean_s([RequestNeed(0, cpu_s)] * 20_000, 0.5 / cpu_s, layout)
-    assert found_s == pytest.approx(2 * cpu_s, rel=0.05)
+def test_a_shared_gil_or_core_is_processor_sharing(layout: Layout, cpu_s: float) -> None:
+    """Processor sharing: S / (1 - busy), for any service times (Kleinrock 1967). A GIL comes close
+    if requests take many turns of 5 ms."""
+    requests = [RequestNeed(0, cpu_s)] * 20_000
+    assert mean_s(requests, 0.5 / cpu_s, layout) == pytest.approx(2 * cpu_s, rel=0.05)
 
 
-def test_who_needs_the_gil_for_less_than_a_turn_gets_it_one_after_the_other() -> None:
+def test_requests_shorter_than_a_gil_turn_are_served_in_order() -> None:
     """M/D/1: S (1 + busy / 2 / (1 - busy)), by Pollaczek and Khinchine."""
     layout = Layout(1, None, cores=2)
     assert mean_s([RequestNeed(0, 0.005)] * 40_000, 100, layout) == pytest.approx(0.0075, rel=0.03)
 
 
 @pytest.mark.parametrize("need", [RequestNeed(0, 0.01), RequestNeed(0, 0, blocked_s=0.01)])
-def test_a_loop_serves_one_after_the_other(need: RequestNeed) -> None:
+def test_a_loop_serves_requests_in_order(need: RequestNeed) -> None:
     """M/D/1: S (1 + busy / 2 / (1 - busy)), by Pollaczek and Khinchine."""
     layout = Layout(1, None, loop=True, hoards=True)
     assert mean_s([need] * 60_000, 50, layout) == pytest.approx(0.015, rel=0.03)
 
 
-def test_a_wait_holds_up_no_other_request_of_a_loop() -> None:
+def test_a_wait_delays_no_other_request_of_a_loop() -> None:
     layout = Layout(1, None, loop=True)
     assert mean_s([RequestNeed(7, 0)] * 50, 50, layout) == pytest.approx(7)
 
 
-def test_who_computes_without_the_gil_holds_up_no_other_thread() -> None:
+def test_computing_without_the_gil_delays_no_other_thread() -> None:
     """Three threads at once on four cores, and on one."""
     together = [RequestNeed(0, 0, nogil_s=1.0)] * 3
     for cores, expected_s in ((4, 1.0), (1, 3.0)):
-        found_s = simulate([0, 0, 0], together, Layout(1, 4, cores=cores), Random(1))
-        assert found_s == pytest.approx([expected_s] * 3)
+        responses_s = simulate([0, 0, 0], together, Layout(1, 4, cores=cores), Random(1))
+        assert responses_s == pytest.approx([expected_s] * 3)
 
 
 def test_a_hoarded_request_waits_beside_an_idle_worker() -> None:
-    """Of two requests at once on two workers one in two waits for the other, if chance deals."""
+    """With random dealing, two simultaneous requests on two workers meet in half of the cases."""
     layout = Layout(2, 1, hoards=True)
     pairs = [simulate([0, 0], [RequestNeed(1, 0)] * 2, layout, Random(seed)) for seed in range(400)]
-    assert {round(took_s) for pair in pairs for took_s in pair} == {1, 2}
+    assert {round(response_s) for pair in pairs for response_s in pair} == {1, 2}
     assert 0.35 < fmean(max(pair) > 1.5 for pair in pairs) < 0.65
 
 
-def test_a_pool_lets_so_many_in_at_once() -> None:
+def test_a_pool_limits_requests_in_flight() -> None:
     layout = Layout(4, 2, max_in_flight=2)
-    found_s = simulate([0] * 6, [RequestNeed(1, 0)] * 6, layout, Random(1))
-    assert found_s == pytest.approx([1, 1, 2, 2, 3, 3])
+    responses_s = simulate([0] * 6, [RequestNeed(1, 0)] * 6, layout, Random(1))
+    assert responses_s == pytest.approx([1, 1, 2, 2, 3, 3])
 
 
 def test_every_request_is_answered_once() -> None:
-    """Also those that need nothing, by the thousand behind one that takes long."""
+    """Even thousands that need nothing, behind one that takes long."""
     requests = [RequestNeed(1, 0), *[RequestNeed(0, 0)] * 5_000]
     for layout in (Layout(1), Layout(1, 1, loop=True), Layout(2, max_in_flight=1)):
-        found_s = simulate([0.0] * 5_001, requests, layout, Random(1))
-        assert found_s == pytest.approx([1.0] * 5_001)
+        responses_s = simulate([0.0] * 5_001, requests, layout, Random(1))
+        assert responses_s == pytest.approx([1.0] * 5_001)
 
 
 SERVER = Server("any", 2, 4, 2048, 1000)
@@ -122,16 +131,17 @@ NEEDS = Needs("t", tuple(RequestNeed(0.02 * n, 0.001) for n in range(1, 6)), 0.0
 
 def test_a_prediction_is_repeatable_and_within_its_range() -> None:
     row, arrivals_s = WorkerClass("any", "threads", accepts_first=True), poisson(40, 800)
-    one = predict(SERVER, row, NEEDS, arrivals_s, cores=2)
-    assert one == predict(SERVER, row, NEEDS, arrivals_s, cores=2)
-    assert one != predict(SERVER, row, NEEDS, arrivals_s, cores=2, seed=2)
+    forecast = predict(SERVER, row, NEEDS, arrivals_s, cores=2)
+    assert forecast == predict(SERVER, row, NEEDS, arrivals_s, cores=2)
+    assert forecast != predict(SERVER, row, NEEDS, arrivals_s, cores=2, seed=2)
+    summaries = forecast.low, forecast.central, forecast.high
     for name in ("mean", "p50", "p90", "p95", "p99", "max"):
-        low, central, high = (getattr(part, name) for part in (one.low, one.central, one.high))
+        low, central, high = (getattr(summary, name) for summary in summaries)
         assert low <= central <= high
 
 
 def test_an_app_inside_a_loop_that_serves_one_at_a_time_blocks_it() -> None:
-    """tornado: each worker gets one of eight at once, and who is ready first takes the others."""
+    """Each tornado worker gets one of eight requests; the first to finish takes the rest."""
     row = WorkerClass("tornado", "one", accepts_first=True)
     needs = Needs("t", (RequestNeed(1.0, 0.0),), 0.0, 0.0)
     assert predict(SERVER, row, needs, [0.0] * 8).central.max == pytest.approx(7.0)
@@ -144,44 +154,44 @@ def test_nothing_measured_is_an_error() -> None:
         predict(SERVER, WorkerClass("any", "one"), Needs("t", (), 0, 0), [1.0])
 
 
-def test_who_is_woken_first_hoards_most() -> None:
-    """Of four workers with odds of 8, 4, 2, 1 the first gets 8/15 of what comes, more than it can
-    serve; equal odds leave none with more than it can."""
+def test_the_worker_woken_first_hoards_most() -> None:
+    """With odds of 8, 4, 2, 1 the first of four workers gets 8/15 of the requests, more than it can
+    serve; with equal odds each can serve its share."""
     arrivals_s, requests = poisson(56, 8_000), [RequestNeed(0.05, 0.0)] * 8_000
-    waited_s = [
-        fmean(simulate(arrivals_s, requests, Layout(4, 1, hoards=True, fairness=one), Random(1)))
-        for one in (1.0, 0.5)
-    ]
-    assert waited_s[0] < 0.2  # M/D/1 at 70 %: 0.11
-    assert waited_s[1] > 5.0  # 30 requests a second for one that serves 20
+    fair_s, unfair_s = (
+        fmean(simulate(arrivals_s, requests, Layout(4, 1, hoards=True, fairness=f), Random(1)))
+        for f in (1.0, 0.5)
+    )
+    assert fair_s < 0.2  # M/D/1 at 70 %: 0.11
+    assert unfair_s > 5.0  # 30 requests a second for a worker that serves 20
 
 
-def test_of_a_class_that_hoards_the_range_holds_every_dealing() -> None:
+def test_the_range_of_a_hoarding_class_covers_every_dealing() -> None:
     server, arrivals_s = Server("any", 4, 1, 2048, 1000), poisson(56, 2_000)
     needs = Needs("t", (RequestNeed(0.05, 0.0),), 0.0, 0.0)
-    found = predict(server, WorkerClass("any", "threads", accepts_first=True), needs, arrivals_s)
-    assert found.low.p95 is not None
-    assert found.high.p95 is not None
-    assert found.low.p95 < 0.5
-    assert found.high.p95 > 5.0
+    unfair = predict(server, WorkerClass("any", "threads", accepts_first=True), needs, arrivals_s)
+    assert unfair.low.p95 is not None
+    assert unfair.high.p95 is not None
+    assert unfair.low.p95 < 0.5
+    assert unfair.high.p95 > 5.0
     fair = predict(server, WorkerClass("any", "threads"), needs, arrivals_s)
-    assert fair.low == fair.high  # all requests are alike, and nothing is left to chance
+    assert fair.low == fair.high  # all requests are equal, and nothing is random
 
 
 @given(st.lists(st.tuples(WAIT, WAIT)), FEW, FEW)
-def test_who_accepts_no_more_than_it_serves_hoards_nothing(
-    given_: list[tuple[float, float]], workers: int, slots: int
+def test_a_worker_that_accepts_only_what_it_serves_hoards_nothing(
+    arrivals_and_needs_s: list[tuple[float, float]], workers: int, slots: int
 ) -> None:
-    """gthread with as many worker_connections as threads: the rest stays in the kernel's queue."""
-    arrivals_s = sorted(arrival for arrival, _ in given_)
-    requests = [RequestNeed(need, 0.0) for _, need in given_]
+    """Such as gthread with as many worker_connections as threads: the rest waits in the kernel."""
+    arrivals_s = sorted(arrival for arrival, _ in arrivals_and_needs_s)
+    requests = [RequestNeed(need, 0.0) for _, need in arrivals_and_needs_s]
     layouts = (Layout(workers, slots, hoards=True, max_accepted=slots), Layout(workers, slots))
-    found = [simulate(arrivals_s, requests, layout, Random(1)) for layout in layouts]
-    assert found[0] == pytest.approx(found[1], abs=1e-9)
+    limited, plain = (simulate(arrivals_s, requests, layout, Random(1)) for layout in layouts)
+    assert limited == pytest.approx(plain, abs=1e-9)
 
 
-def test_what_a_loop_computes_after_the_wait_cannot_choose_its_worker() -> None:
-    """Before it, an idle worker takes it."""
+def test_computing_after_the_wait_cannot_move_to_an_idle_worker() -> None:
+    """A request that computes before its wait is taken by an idle worker."""
     needs = [RequestNeed(0.03, 0.006)] * 20_000
     before_s, after_s = (
         mean_s(needs, 200, Layout(2, None, hoards=True, loop=True, cpu_before_wait_s=part)) - 0.036

@@ -1,4 +1,4 @@
-"""The whole load beside its steady window, and stalls: idle slots while clients wait."""
+"""The whole load compared with its steady window, and stalls: idle slots while clients wait."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from msgspec.structs import replace as changed
 
 from tests.builders.analysis import (
     DROPS,
     NS,
     SMALL,
     SYNC,
+    cell_of,
     derived,
     evidence,
     gthread,
-    judged,
-    noted,
-    saying,
-    seeing,
+    notes_by_code,
     server,
+    with_measurement,
+    with_observations,
+    with_record,
     with_spans,
 )
 from tests.builders.runs import recorded
@@ -45,24 +45,29 @@ def late(
     trial: TrialData, count: int, *, accepted: bool = False, late_s: float | None = None
 ) -> TrialData:
     """The last requests reach the app long after all others, as if their packets had been dropped.
-    `accepted`: their workers wait for the client's bytes meanwhile. `late_s`: all by so much."""
-    spans, said = list(trial.spans.spans), trial.measurement
-    assert said is not None
+    `accepted`: their workers accepted them in time. `late_s`: the delay of each."""
+    spans = list(trial.spans.spans)
+    assert trial.measurement is not None
     for place in range(len(spans) - count, len(spans)):
-        one = spans[place]
-        assert one.end_ns is not None
-        assert one.accept_ns is not None
-        by = round((LATE_S + place if late_s is None else late_s) * NS)
-        accept_ns = one.accept_ns if accepted else one.accept_ns + by
-        spans[place] = changed(
-            one, start_ns=one.start_ns + by, end_ns=one.end_ns + by, accept_ns=accept_ns
+        span = spans[place]
+        assert span.end_ns is not None
+        assert span.accept_ns is not None
+        delay_ns = round((LATE_S + place if late_s is None else late_s) * NS)
+        spans[place] = replace(
+            span,
+            start_ns=span.start_ns + delay_ns,
+            end_ns=span.end_ns + delay_ns,
+            accept_ns=span.accept_ns + (0 if accepted else delay_ns),
         )
-    last_s = (max(one.end_ns or 0 for one in spans) - spans[0].start_ns) / NS
+    last_s = (max(span.end_ns or 0 for span in spans) - spans[0].start_ns) / NS
+    mean_s = last_s * count / len(spans) + 1
+    slow = replace(trial.measurement.response, mean=mean_s, max=last_s)
     rps = len(spans) / last_s
-    ended = replace(trial.record, load_end_ns=(spans[-1].end_ns or 0) + NS // 100)
-    slow = changed(said.response, mean=last_s * count / len(spans) + 1, max=last_s)
-    whole = saying(trial, duration_s=last_s, rps=rps, response=slow, connects_s=(1.02,) * 3)
-    return replace(with_spans(whole, spans), record=ended)
+    trial = with_measurement(
+        trial, duration_s=last_s, rps=rps, response=slow, connects_s=(1.02,) * 3
+    )
+    ended_ns = (spans[-1].end_ns or 0) + NS // 100
+    return with_record(with_spans(trial, spans), load_end_ns=ended_ns)
 
 
 def stall_of(cell: CellResult) -> IdleWhileClientsWait:
@@ -71,31 +76,33 @@ def stall_of(cell: CellResult) -> IdleWhileClientsWait:
 
 
 @pytest.mark.parametrize("accepted", [False, True])
-def test_a_stall_is_the_headline(accepted: bool) -> None:
-    """Also where a worker accepted what it then waits for: its slot serves nothing."""
-    trial = seeing(late(evidence(SMALL, 16, delay_s=0.3), 2, accepted=accepted), counters=DROPS)
-    cell = judged(trial)
+def test_a_stall_is_the_diagnosis(accepted: bool) -> None:
+    """Even if a worker has accepted the connection and its slot waits for the request."""
+    trial = with_observations(
+        late(evidence(SMALL, 16, delay_s=0.3), 2, accepted=accepted), counters=DROPS
+    )
+    cell = cell_of(trial)
     facts = derived(trial)
     assert facts.rps == pytest.approx(2 / 0.3)
     assert cell.throughput_rps == cell.whole_rps
     assert cell.whole_rps == pytest.approx(80 / (facts.load_s - 0.3), rel=0.01)
-    found = stall_of(cell)
-    assert found.stall.idle_s == pytest.approx(LATE_S + 80, abs=1)
-    assert found.steady_rps == pytest.approx(2 / 0.3)
+    diagnosis = stall_of(cell)
+    assert diagnosis.stall.idle_s == pytest.approx(LATE_S + 80, abs=1)
+    assert diagnosis.steady_rps == pytest.approx(2 / 0.3)
     assert FullAcceptQueue in map(type, cell.findings)
 
 
-def test_a_machine_that_stands_still_is_no_stall() -> None:
-    trial = seeing(late(evidence(SMALL, 16, delay_s=0.3), 2), counters=DROPS)
+def test_a_pause_of_the_machine_is_not_a_stall() -> None:
+    trial = with_observations(late(evidence(SMALL, 16, delay_s=0.3), 2), counters=DROPS)
     *_, last, _, late_one = trial.spans.spans
     assert last.end_ns is not None
     assert stalled(derived(trial)) is not None
     pause = Pause(last.end_ns, late_one.start_ns)
-    assert stalled(derived(seeing(trial, pauses=(pause,)))) is None
+    assert stalled(derived(with_observations(trial, pauses=(pause,)))) is None
 
 
-def test_slots_that_a_blocked_loop_leaves_idle_are_no_stall_beside_a_pause() -> None:
-    """They are idle all the time: that the machine stood still must not make them the reason."""
+def test_slots_idle_because_of_a_blocked_loop_are_not_a_stall_with_a_pause() -> None:
+    """Slots that are always idle must not count as a stall because of a pause."""
     trial = evidence(server("gevent", 2), 6, delay_s=0.3, slots=[1, 1])
     before = derived(trial)
     assert stalled(before) is None
@@ -104,29 +111,30 @@ def test_slots_that_a_blocked_loop_leaves_idle_are_no_stall_beside_a_pause() -> 
     assert last.end_ns is not None
     assert stalled(derived(trial)) is not None
     pause = Pause(last.end_ns, late_one.start_ns)
-    assert stalled(derived(seeing(trial, pauses=(pause,)))) is None
+    assert stalled(derived(with_observations(trial, pauses=(pause,)))) is None
 
 
-def test_no_longer_backlog_is_advised_where_the_queue_holds_every_connection() -> None:
-    short = stall_of(judged(late(evidence(SMALL, 16, delay_s=0.3), 2)))
+def test_a_longer_backlog_is_advised_only_if_the_queue_is_too_short() -> None:
+    short = stall_of(cell_of(late(evidence(SMALL, 16, delay_s=0.3), 2)))
     assert short.advice == ("a --backlog of 16 or more would prevent the drops",)
-    long = stall_of(judged(late(evidence(replace(SMALL, backlog=16), 16, delay_s=0.3), 2)))
+    long = stall_of(cell_of(late(evidence(replace(SMALL, backlog=16), 16, delay_s=0.3), 2)))
     assert long.advice == ()
 
 
-def test_all_that_is_told_of_a_stall_is_of_the_whole_load() -> None:
-    """Slots that stood idle were not busy, and the steady part's interval is of another rate."""
-    trial = seeing(late(evidence(SMALL, 16, delay_s=0.3), 2), counters=DROPS)
-    cell, found = judged(trial), stall_of(judged(trial))
-    idle = found.stall.idle_s / found.stall.load_s
+def test_all_results_of_a_stall_are_of_the_whole_load() -> None:
+    """Idle slots lower the occupancy, and the interval of the steady part does not apply."""
+    trial = with_observations(late(evidence(SMALL, 16, delay_s=0.3), 2), counters=DROPS)
+    cell = cell_of(trial)
+    stall = stall_of(cell).stall
+    idle = stall.idle_s / stall.load_s
     assert cell.occupancy is not None
-    assert cell.occupancy < 1 - idle / 2  # one slot of two idles at least
+    assert cell.occupancy < 1 - idle / 2  # at least one slot of two idles
     assert cell.throughput_half_rps is None
     assert isinstance(cell.reason, SlotsIdled)
-    assert cell.reason.idle_s == found.stall.idle_s
-    advice = {words for finding in cell.findings for words in finding.values["advice"]}
+    assert cell.reason.idle_s == stall.idle_s
+    advice = {item for finding in cell.findings for item in finding.values["advice"]}
     assert "a --backlog of 16 or more would prevent the drops" in advice
-    assert BACKLOG_MOVES_WAIT not in advice  # it would be told otherwise in one breath
+    assert BACKLOG_MOVES_WAIT not in advice  # it would contradict the other advice
     document = sweep_document(analyse("stall", {}, [trial]))
     assert text(document.tables[1].title).endswith("mean of the whole load")
     assert "levels off" not in text(document.findings[0])
@@ -134,10 +142,10 @@ def test_all_that_is_told_of_a_stall_is_of_the_whole_load() -> None:
     assert text(both.tables[1].title).endswith("(the whole load where it stalled)")
 
 
-def test_breakdown_of_a_stall_is_of_the_whole_load() -> None:
+def test_the_breakdown_of_a_stall_is_of_the_whole_load() -> None:
     trial = late(evidence(SMALL, 16, delay_s=0.3), 2)
-    facts = derived(seeing(trial, counters=DROPS))
-    cell = judged(seeing(trial, counters=DROPS))
+    facts = derived(with_observations(trial, counters=DROPS))
+    cell = cell_of(with_observations(trial, counters=DROPS))
     whole = whole_load(facts)
     assert whole is not None
     mean_s = in_flight_integral_s(facts, whole) / whole.completed
@@ -145,30 +153,30 @@ def test_breakdown_of_a_stall_is_of_the_whole_load() -> None:
     assert mean_s > 16 / facts.rps * 1.05
 
 
-def test_without_the_kernels_evidence_it_must_be_worse() -> None:
-    """Than 0.7 of the steady throughput; between, it is noted."""
+def test_without_kernel_counters_only_a_severe_stall_counts() -> None:
+    """The whole load must then be below 0.7 of the steady throughput."""
     bad = late(evidence(SYNC, 8, delay_s=0.3), 2)
     assert stalled(derived(bad)) is not None
-    some = with_spans(bad, evidence(SYNC, 8, delay_s=0.3).spans.spans)
-    assert stalled(derived(some)) is None
+    good = with_spans(bad, evidence(SYNC, 8, delay_s=0.3).spans.spans)
+    assert stalled(derived(good)) is None
 
 
-def test_a_long_tail_of_the_app_is_no_stall() -> None:
-    """The last request takes as long as all others: it is in the app, and that is noted."""
+def test_a_long_request_in_the_app_is_not_a_stall() -> None:
+    """The last request spends the time in the app, which is only noted."""
     trial = evidence(SYNC, 8, delays=lambda number: 10.0 if number == 40 else 1.0)
-    cell = judged(trial)
+    cell = cell_of(trial)
     assert stalled(derived(trial)) is None
-    assert noted(cell)["SlowerAsAWhole"].values["whole_rps"] == cell.whole_rps
+    assert notes_by_code(cell)["SlowerAsAWhole"].values["whole_rps"] == cell.whole_rps
     assert cell.throughput_rps == pytest.approx(4.0)
 
 
-def test_uneven_dealing_is_no_stall() -> None:
+def test_uneven_dealing_is_not_a_stall() -> None:
     assert stalled(derived(gthread(16))) is None
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 16), st.sampled_from(["sync", "eventlet", "gthread"]))
-def test_a_server_that_always_serves_is_no_stall(connections: int, worker_class: str) -> None:
+def test_a_server_that_always_serves_does_not_stall(connections: int, worker_class: str) -> None:
     facts = derived(evidence(server(worker_class), connections))
     whole = whole_load(facts)
     assert whole is not None
@@ -178,7 +186,7 @@ def test_a_server_that_always_serves_is_no_stall(connections: int, worker_class:
 
 
 @pytest.mark.parametrize("name", ["overflow", "overflow-ab"])
-def test_recorded_overflows_stalled(name: str) -> None:
+def test_recorded_overflows_are_stalls(name: str) -> None:
     run = load(recorded(name))
     report = analyse(name, run.environment, trial_data(run))
     full = [cell for cell in report.cells if cell.trial.cell.server.backlog == 2]
@@ -194,35 +202,36 @@ def test_recorded_overflows_stalled(name: str) -> None:
     assert all((cell.whole_rps or 0) >= 0.98 * (cell.throughput_rps or 0) for cell in long)
 
 
-def law(trial: TrialData) -> tuple[float, float]:
-    """Of the whole load, a lone first request apart: requests in flight by the workers' spans and
-    the closed loop, and by the client's throughput and mean response (Little 1961)."""
-    untold = saying(trial, timings=())  # so that what is under way follows from the spans alone
-    facts, said = derived(untold), derived(trial).measurement
+def requests_in_flight(trial: TrialData) -> tuple[float, float]:
+    """Requests in flight over the whole load without a lone first request: by the workers' spans
+    and the closed loop, and by the client's throughput and mean response (Little 1961)."""
+    untimed = with_measurement(
+        trial, timings=()
+    )  # requests in flight then follow from the spans alone
+    facts, client = derived(untimed), derived(trial).measurement
     whole = whole_load(facts)
     assert whole is not None
-    assert said.response.mean is not None
-    alone = 1 if trial.lone_first else 0
-    count = said.requests - alone
-    lone_s = (said.lone_s or said.response.mean) * alone
-    mean_s = (said.response.mean * said.requests - lone_s) / count
+    assert client.response.mean is not None
+    lone = 1 if trial.lone_first else 0
+    lone_s = (client.lone_s or client.response.mean) * lone
+    mean_s = (client.response.mean * client.requests - lone_s) / (client.requests - lone)
     return in_flight_integral_s(facts, whole) / whole.length_s, whole.rps * mean_s
 
 
 @pytest.mark.parametrize("name", ["good", "lesson", "overflow", "rates", "tools", "trials"])
 def test_littles_law_holds_over_the_whole_load(name: str) -> None:
-    run, asked = load(recorded(name)), 0
+    run, checked = load(recorded(name)), 0
     for trial in trial_data(run):
         closed = trial.trial.cell.rate is None and trial.fixed_count
         if closed and not derived(trial).outcome.failed:
-            by_spans, by_client = law(trial)
+            by_spans, by_client = requests_in_flight(trial)
             assert by_client == pytest.approx(by_spans, rel=0.05), trial.trial.key
-            asked += 1
-    assert asked >= 2
+            checked += 1
+    assert checked >= 2
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 16), st.floats(0.02, 2.0), st.sampled_from(["sync", "eventlet"]))
 def test_littles_law_of_an_ideal_server(connections: int, delay_s: float, name: str) -> None:
-    by_spans, by_client = law(evidence(server(name), connections, delay_s=delay_s))
+    by_spans, by_client = requests_in_flight(evidence(server(name), connections, delay_s=delay_s))
     assert by_client == pytest.approx(by_spans, rel=0.01)

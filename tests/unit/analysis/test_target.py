@@ -1,4 +1,4 @@
-"""Whether requests keep a target: met, broken, not shown or undecidable, and by which numbers."""
+"""Whether requests keep a target: met, broken, not shown or undecidable, and why."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def exponential(n: int, mean_s: float = 0.1, seed: int = 1) -> list[float]:
 
 
 def stepped(n: int, slow: int) -> list[float]:
-    """`slow` of `n` take a second, the others about 50 ms."""
+    """`slow` of `n` requests take 1 s, the others about 50 ms."""
     return [1.0] * slow + [0.05 + 0.0001 * (i % 100) for i in range(n - slow)]
 
 
@@ -60,20 +60,20 @@ def outcome(
         ("p90<200ms", "broken"),
     ],
 )
-def test_far_from_the_limit_and_close_to_it(target: str, expected: str) -> None:
-    found = outcome(target, exponential(3000))
-    assert found.result == expected
-    assert None not in (found.low, found.value, found.high)
-    assert (found.low or 0.0) < (found.value or 0.0) < (found.high or 0.0)
+def test_quantiles_far_from_and_close_to_the_limit(target: str, expected: str) -> None:
+    judged = outcome(target, exponential(3000))
+    assert judged.result == expected
+    assert None not in (judged.low, judged.value, judged.high)
+    assert (judged.low or 0.0) < (judged.value or 0.0) < (judged.high or 0.0)
 
 
-def test_close_to_the_limit_is_not_shown_and_why() -> None:
-    found = outcome("p95<300ms", exponential(3000))
-    assert found.why == TOO_CLOSE
-    assert (found.low or 1.0) < 0.3 < (found.high or 0.0)
+def test_a_quantile_too_close_to_the_limit_is_not_shown() -> None:
+    judged = outcome("p95<300ms", exponential(3000))
+    assert judged.why == TOO_CLOSE
+    assert (judged.low or 1.0) < 0.3 < (judged.high or 0.0)
 
 
-def test_few_requests_show_that_a_limit_is_broken_not_that_it_is_kept() -> None:
+def test_few_requests_can_break_a_limit_but_not_meet_it() -> None:
     fast, slow = [0.05] * 71, [1.0] * 20
     few = outcome("p95<300ms", fast)
     assert (few.result, few.why) == ("not shown", TooFewRequests(72))
@@ -82,19 +82,19 @@ def test_few_requests_show_that_a_limit_is_broken_not_that_it_is_kept() -> None:
     assert outcome("p95<300ms", slow).result == "broken"
 
 
-def test_the_limit_itself() -> None:
+def test_a_time_equal_to_the_limit() -> None:
     same = [0.3] * 100
     assert outcome("p95<=300ms", same).result == "met"
     assert outcome("p95<300ms", same).result == "broken"
 
 
 def test_a_quantile_on_a_step_is_undecidable() -> None:
-    found = outcome("p95<300ms", stepped(3000, 150))
-    step = found.why
+    judged = outcome("p95<300ms", stepped(3000, 150))
+    step = judged.why
     assert isinstance(step, StepAtLimit)
-    assert (found.result, step.slow, step.above_s) == ("undecidable", 150, 1.0)
+    assert (judged.result, step.slow, step.above_s) == ("undecidable", 150, 1.0)
     assert step.below_s < 0.3
-    assert str(found) == (
+    assert str(judged) == (
         "p95<300ms: undecidable, p95 107 ms (95 % interval 59.9 ms to 1.00 s); 150 requests of"
         " 3000 (5 %) took 1.00 s and more, nearly all others took 59.9 ms and less, so p95 is one"
         " or the other by chance"
@@ -105,11 +105,11 @@ def test_a_quantile_on_a_step_is_undecidable() -> None:
     ("target", "expected"),
     [("p90<300ms", "met"), ("p99<300ms", "broken"), ("p95<2s", "met"), ("p95<20ms", "broken")],
 )
-def test_beside_the_step_a_quantile_is_what_it_is(target: str, expected: str) -> None:
+def test_limits_away_from_the_step_are_decided(target: str, expected: str) -> None:
     assert outcome(target, stepped(3000, 150)).result == expected
 
 
-def test_a_few_times_on_the_step_are_no_slope() -> None:
+def test_a_few_times_inside_the_step_do_not_remove_it() -> None:
     times_s = [*stepped(3000, 150)[9:], 0.2, 0.3, 0.31, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8]
     assert outcome("p95<300ms", times_s).result == "undecidable"
 
@@ -124,8 +124,8 @@ def test_one_slow_request_of_few_is_no_step() -> None:
     assert outcome("p95<300ms", stepped(100, 2)).result == "not shown"
 
 
-def test_a_step_that_the_limit_is_not_within_is_none() -> None:
-    """From 310 ms to 1 s: on both sides of the limit are many times next to it."""
+def test_a_step_away_from_the_limit_does_not_count() -> None:
+    """The step is from 310 ms to 1 s, and many times lie close to the limit on both sides."""
     times_s = [0.29] * 2845 + [0.31] * 20 + [1.0] * 135
     assert outcome("p95<300ms", times_s).why == TOO_CLOSE
 
@@ -136,10 +136,10 @@ def test_a_step_that_the_limit_is_not_within_is_none() -> None:
 def test_a_failure_is_slower_than_any_limit() -> None:
     fast = [0.01] * 900
     assert outcome("p95<300ms", fast).result == "met"
-    found = outcome("p95<300ms", fast, failed=100)
-    assert found.result == "broken"
-    assert found.value is None
-    assert str(found) == (
+    judged = outcome("p95<300ms", fast, failed=100)
+    assert judged.result == "broken"
+    assert judged.value is None
+    assert str(judged) == (
         "p95<300ms: broken, 100 of 1000 requests failed, which is slower than any limit"
     )
     assert value_of("p95", requests_of(fast, 100)) == math.inf
@@ -147,7 +147,7 @@ def test_a_failure_is_slower_than_any_limit() -> None:
 
 
 def test_failures_make_no_quantile_better() -> None:
-    """Whatever the number of failures, one more moves none of them down."""
+    """One more failure never lowers a quantile."""
     times_s = exponential(500)
     for metric in ("p50", "p90", "p95", "p99", "max", "mean"):
         values = [value_of(metric, requests_of(times_s, failed)) for failed in range(0, 600, 7)]
@@ -155,11 +155,11 @@ def test_failures_make_no_quantile_better() -> None:
 
 
 def test_about_as_many_failures_as_a_quantile_allows_are_a_step() -> None:
-    found = outcome("p95<300ms", [0.05] * 2850, failed=150)
-    assert found.result == "undecidable"
-    assert isinstance(found.why, StepAtLimit)
-    assert (found.why.above_s, found.why.failed) == (None, "failed")
-    assert "150 requests of 3000 (5 %) failed, nearly all others took 50.0 ms" in str(found)
+    judged = outcome("p95<300ms", [0.05] * 2850, failed=150)
+    assert judged.result == "undecidable"
+    assert isinstance(judged.why, StepAtLimit)
+    assert (judged.why.above_s, judged.why.failed) == (None, "failed")
+    assert "150 requests of 3000 (5 %) failed, nearly all others took 50.0 ms" in str(judged)
 
 
 def test_one_failure_breaks_max_and_mean() -> None:
@@ -185,17 +185,17 @@ def test_one_failure_breaks_max_and_mean() -> None:
         (0, 5, "broken"),
     ],
 )
-def test_errors_take_three_clean_requests_over_the_limit(
+def test_errors_need_three_clean_requests_per_allowed_failure(
     requests: int, failed: int, expected: str
 ) -> None:
-    found = outcome("errors<0.1%", [0.05] * (requests - failed), failed)
-    assert found.result == expected
-    assert found.value == failed / (max(requests - failed, 0) + failed)
+    judged = outcome("errors<0.1%", [0.05] * (requests - failed), failed)
+    assert judged.result == expected
+    assert judged.value == failed / (max(requests - failed, 0) + failed)
 
 
 def test_how_many_clean_requests_a_limit_needs() -> None:
-    asked = [("errors<0.1%", 3000), ("errors<1%", 300), ("errors<=5%", 60), ("p99<1s", 368)]
-    for target, least in asked:
+    minimums = [("errors<0.1%", 3000), ("errors<1%", 300), ("errors<=5%", 60), ("p99<1s", 368)]
+    for target, least in minimums:
         term = parse(target)[0]
         assert requests_needed(term) == least
         few = too_few(term, requests_of([0.1] * (least - 1)))
@@ -208,12 +208,12 @@ def test_how_many_clean_requests_a_limit_needs() -> None:
 
 def test_a_mean_has_an_interval() -> None:
     times_s = exponential(3000)
-    asked = ("mean<108ms", "mean<101ms", "mean<94ms")
-    assert [outcome(target, times_s).result for target in asked] == ["met", "not shown", "broken"]
+    targets = ("mean<108ms", "mean<101ms", "mean<94ms")
+    assert [outcome(target, times_s).result for target in targets] == ["met", "not shown", "broken"]
     assert outcome("mean<1s", [0.1]).why == TOO_CLOSE
 
 
-def test_throughput() -> None:
+def test_throughput_targets() -> None:
     term = parse("rps>=50")[0]
     for rps, half, expected in [
         (51.0, 0.0, "met"),
@@ -224,15 +224,15 @@ def test_throughput() -> None:
         assert judge(term, Requests((0.1,), rps=rps, rps_half=half)).result == expected
 
 
-def test_nothing_was_answered() -> None:
+def test_without_responses_nothing_is_shown() -> None:
     for target in ("p95<1s", "errors<1%", "mean<1s", "max<1s", "rps>1"):
-        found = outcome(target, [])
-        assert (found.result, found.why) == ("not shown", UNKNOWN_OUTCOME)
+        judged = outcome(target, [])
+        assert (judged.result, judged.why) == ("not shown", UNKNOWN_OUTCOME)
 
 
-# --- where nobody timed each request ------------------------------------------------------------
+# --- summaries without response times -----------------------------------------------------------
 
-SEEN = Summary(mean=0.1, p50=0.08, p95=0.25, p99=0.5, max=1.0, p90=0.2)
+SUMMARY = Summary(mean=0.1, p50=0.08, p95=0.25, p99=0.5, max=1.0, p90=0.2)
 
 
 @pytest.mark.parametrize(
@@ -246,19 +246,19 @@ SEEN = Summary(mean=0.1, p50=0.08, p95=0.25, p99=0.5, max=1.0, p90=0.2)
         ("errors<1%", "met"),
     ],
 )
-def test_of_a_summary_the_value_counts(target: str, expected: str) -> None:
-    found = judge(parse(target)[0], Requests(summary=SEEN, succeeded=1000))
-    assert found.result == expected
+def test_the_value_of_a_summary_decides(target: str, expected: str) -> None:
+    judged = judge(parse(target)[0], Requests(summary=SUMMARY, succeeded=1000))
+    assert judged.result == expected
 
 
-def test_of_a_summary_of_few_requests_a_value_shows_little() -> None:
-    few = Requests(summary=SEEN, succeeded=21)
+def test_a_summary_of_few_requests_can_only_break_a_limit() -> None:
+    few = Requests(summary=SUMMARY, succeeded=21)
     assert judge(parse("p95<300ms")[0], few).result == "not shown"
     assert judge(parse("p95<200ms")[0], few).result == "broken"
 
 
-def test_failures_beside_a_summary() -> None:
-    some, many = (Requests(summary=SEEN, succeeded=1000, failed=n) for n in (10, 200))
+def test_failures_with_a_summary() -> None:
+    some, many = (Requests(summary=SUMMARY, succeeded=1000, failed=n) for n in (10, 200))
     assert judge(parse("p95<300ms")[0], some).why == UNKNOWN_OUTCOME
     assert judge(parse("p95<300ms")[0], many).result == "broken"
 
@@ -267,53 +267,53 @@ def test_failures_beside_a_summary() -> None:
 
 
 @pytest.mark.parametrize("n", [100, 400, 3000])
-def test_a_limit_that_is_barely_broken_is_rarely_called_met(n: int) -> None:
-    """The true p95 of exponential times is the limit: each wrong word in 2.5 % of loads at most
-    (fixed seeds; 3 sigma of 1000 loads are allowed for)."""
+def test_a_limit_at_the_true_quantile_is_rarely_decided(n: int) -> None:
+    """The true p95 of exponential times is the limit: each wrong result in at most 2.5 % of loads,
+    with a tolerance of 3 sigma (fixed seeds)."""
     term, loads = parse(f"p95<{EXPONENTIAL_P95 * 100:.9f}ms")[0], 1000 if n < 3000 else 200
     draw = random.Random(n)
-    words = Counter(
+    results = Counter(
         judge(term, requests_of([draw.expovariate(10) for _ in range(n)])).result
         for _ in range(loads)
     )
     allowed = 0.025 + 3 * math.sqrt(0.025 * 0.975 / loads)
-    assert words["met"] / loads <= allowed
-    assert words["broken"] / loads <= allowed
-    assert words["undecidable"] / loads <= 0.02  # a smooth distribution has no step
+    assert results["met"] / loads <= allowed
+    assert results["broken"] / loads <= allowed
+    assert results["undecidable"] / loads <= 0.02  # a smooth distribution has no step
 
 
 def queued(requests: int, busy: float, seed: int) -> list[float]:
-    """Response times at four servers, which are busy for such a part of the time, in the order of
-    arrival: Poisson arrivals, exponential service times of 1 s on average."""
-    draw, free, now, found = random.Random(seed), [0.0] * 4, 0.0, list[float]()
+    """Response times of M/M/4 at this utilisation, in order of arrival; the mean service time is
+    1 s."""
+    draw, free, now, times_s = random.Random(seed), [0.0] * 4, 0.0, list[float]()
     for _ in range(requests):
         now += draw.expovariate(4 * busy)
         end = max(now, heapq.heappop(free)) + draw.expovariate(1.0)
         heapq.heappush(free, end)
-        found.append(end - now)
-    return found
+        times_s.append(end - now)
+    return times_s
 
 
 @pytest.mark.parametrize(("busy", "most"), [(0.5, 0.1), (0.8, 0.25)])
-def test_requests_that_queue_are_slow_together(busy: float, most: float) -> None:
-    """The true p95 is the limit. As if they were independent, more than twice as often it is called
-    met where they queue most of the time."""
+def test_correlated_response_times_are_rarely_decided(busy: float, most: float) -> None:
+    """The true p95 is the limit. Treated as independent, requests that queue most of the time would
+    be called met more than twice as often."""
     ordered = sorted(queued(300_000, busy, 1))
     term, loads = Term("p95", "<", ordered[int(0.95 * len(ordered))]), 100
-    words, naive = Counter[str](), Counter[str]()
+    results, naive = Counter[str](), Counter[str]()
     for seed in range(loads):
         times_s = queued(1500, busy, seed + 2)
-        words[judge(term, Requests(sorted(times_s), in_order=times_s)).result] += 1
+        results[judge(term, Requests(sorted(times_s), in_order=times_s)).result] += 1
         naive[judge(term, requests_of(times_s)).result] += 1
-    assert words["met"] / loads <= most
-    assert words["broken"] / loads <= most
-    assert words["met"] <= naive["met"]
+    assert results["met"] / loads <= most
+    assert results["broken"] / loads <= most
+    assert results["met"] <= naive["met"]
     if busy > 0.5:
-        assert naive["met"] > 2 * words["met"]
+        assert naive["met"] > 2 * results["met"]
 
 
-def test_a_limit_beyond_all_times_is_met_however_they_depend_on_each_other() -> None:
-    """All slow ones in one stretch: they count for a few."""
+def test_a_limit_beyond_all_times_is_met_despite_correlation() -> None:
+    """All slow requests are consecutive and count as few."""
     times_s = [0.1] * 300 + [1.0] * 30
     together = Requests(sorted(times_s), in_order=times_s)
     assert judge(parse("p95<5s")[0], together).result == "met"
@@ -321,28 +321,28 @@ def test_a_limit_beyond_all_times_is_met_however_they_depend_on_each_other() -> 
     assert judge(parse("mean<1s")[0], together).result == "met"
 
 
-def test_failures_stand_in_the_order_too() -> None:
+def test_failures_count_in_correlated_times() -> None:
     times_s = [math.inf if number % 40 == 0 else 0.1 for number in range(800)]
-    found = Requests(sorted(t for t in times_s if t < 1), failed=20, in_order=times_s)
-    assert judge(parse("p95<200ms")[0], found).result == "met"
-    assert judge(parse("mean<200ms")[0], found).result == "broken"
+    requests = Requests(sorted(t for t in times_s if t < 1), failed=20, in_order=times_s)
+    assert judge(parse("p95<200ms")[0], requests).result == "met"
+    assert judge(parse("mean<200ms")[0], requests).result == "broken"
 
 
 def test_errors_at_the_limit_are_rarely_called_met() -> None:
     term, draw, loads = parse("errors<1%")[0], random.Random(5), 1000
-    words: Counter[str] = Counter()
+    results: Counter[str] = Counter()
     for _ in range(loads):
         failed = sum(draw.random() < 0.01 for _ in range(600))
-        requests = Requests(summary=SEEN, succeeded=600 - failed, failed=failed)
-        words[judge(term, requests).result] += 1
+        requests = Requests(summary=SUMMARY, succeeded=600 - failed, failed=failed)
+        results[judge(term, requests).result] += 1
     allowed = 0.05 + 3 * math.sqrt(0.05 * 0.95 / loads)
-    assert words["met"] / loads <= allowed
-    assert words["broken"] / loads <= allowed
+    assert results["met"] / loads <= allowed
+    assert results["broken"] / loads <= allowed
 
 
 def test_a_heavy_tail_is_no_step() -> None:
-    """Log-normal, sigma 1: its p99 is 10 times its median, without a gap."""
+    """Log-normal with sigma 1: the p99 is 10 times the median, without a gap."""
     term, draw = parse("p99<1024ms")[0], random.Random(9)  # exp(2.326) times 100 ms
     loads = ([draw.lognormvariate(math.log(0.1), 1) for _ in range(1000)] for _ in range(300))
-    words = Counter(judge(term, requests_of(times_s)).result for times_s in loads)
-    assert words["undecidable"] <= 3
+    results = Counter(judge(term, requests_of(times_s)).result for times_s in loads)
+    assert results["undecidable"] <= 3

@@ -1,4 +1,4 @@
-"""Slots that idle while requests wait elsewhere: seen moment by moment, or by kept connections."""
+"""Slots that idle while requests wait elsewhere, by spans or by keep-alive connections."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from msgspec.structs import replace
 from tests.builders.analysis import (
     NS,
     SYNC,
-    asking,
     bare,
-    dealt,
     derived,
+    diagnosis_types,
     evidence,
     gthread,
-    kinds,
-    recording,
+    keepalive_trial,
     server,
+    with_cell,
+    with_record,
     with_spans,
 )
 from tests.builders.runs import recorded
@@ -29,17 +29,17 @@ from workerlab.run_store import load
 from workerlab.server.worker_classes import class_named
 
 
-def test_idle_slots_are_those_that_could_have_served() -> None:
-    """Two threads each: three requests for one worker and one for the other."""
+def test_idle_slots_are_those_that_could_have_served_waiting_requests() -> None:
+    """Two workers of two threads: three connections on one worker, one on the other."""
     trial = evidence(
         server("gthread", 2, 2), 4, slots=[2, 2], deal=lambda number: int(number % 4 == 0), rounds=9
     )
-    found = uneven_dealing(derived(trial))
-    assert found is not None
-    assert found.idle == pytest.approx(1.0, abs=0.35)
-    assert found.slots == 4
-    assert found.taken[100] == pytest.approx(1.0, abs=0.01)
-    assert found.taken[101] < 0.8
+    dealing = uneven_dealing(derived(trial))
+    assert dealing is not None
+    assert dealing.idle == pytest.approx(1.0, abs=0.35)
+    assert dealing.slots == 4
+    assert dealing.taken[100] == pytest.approx(1.0, abs=0.01)
+    assert dealing.taken[101] < 0.8
 
 
 @settings(max_examples=40, deadline=None)
@@ -48,23 +48,23 @@ def test_one_queue_for_all_is_never_uneven(connections: int, worker_class: str) 
     assert uneven_dealing(derived(evidence(server(worker_class), connections))) is None
 
 
-def test_a_sync_worker_holds_nothing_that_waits() -> None:
-    """It accepts the next one as soon as it has answered, in less time than a lone request takes
-    beside its span, while the other worker has nothing to do."""
+def test_a_sync_worker_holds_no_waiting_requests() -> None:
+    """It accepts the next request right after a response, faster than the overhead of a lone
+    request, while the other worker is idle."""
     base = evidence(server("sync", 2), 4, delay_s=0.001, rounds=40)
     first = base.spans.spans[0]
     busy = [
         replace(first, start_ns=at, accept_ns=at - 800_000, end_ns=at + 1_000_000)
         for at in (
-            first.start_ns - NS // 2,  # the lone one
+            first.start_ns - NS // 2,  # the lone request
             *range(first.start_ns, first.start_ns + 40_000_000, 2_000_000),
         )
     ]
-    trial = recording(with_spans(base, busy), lone_s=(0.005,))
+    trial = with_record(with_spans(base, busy), lone_s=(0.005,))
     assert uneven_dealing(derived(trial)) is None
-    threads = asking(trial, server=server("gthread", 2, 1))
-    of_threads = replace(threads, worker_class=class_named("gthread"))
-    assert uneven_dealing(derived(of_threads)) is not None
+    gthread_trial = with_cell(trial, server=server("gthread", 2, 1))
+    gthread_trial = replace(gthread_trial, worker_class=class_named("gthread"))
+    assert uneven_dealing(derived(gthread_trial)) is not None
 
 
 @settings(max_examples=20, deadline=None)
@@ -81,35 +81,35 @@ def test_even_dealing_is_not_uneven(rounds: int, threads: int, workers: int) -> 
 
 
 @pytest.mark.parametrize(("counts", "idle"), [((8, 0), 4), ((7, 1), 3), ((6, 2), 2)])
-def test_kept_connections(counts: tuple[int, int], idle: float) -> None:
-    found = uneven_dealing(derived(dealt(*counts)))
-    assert found is not None
-    assert found.idle == pytest.approx(idle)
+def test_idle_slots_of_keepalive_connections(counts: tuple[int, int], idle: float) -> None:
+    dealing = uneven_dealing(derived(keepalive_trial(*counts)))
+    assert dealing is not None
+    assert dealing.idle == pytest.approx(idle)
 
 
-def test_none_idles_and_yet_some_wait() -> None:
-    """Eleven connections share four slots, and five share the other four."""
-    found = uneven_dealing(derived(dealt(11, 5, connections=16)))
-    assert found is not None
-    assert found.idle is None
-    assert found.times == pytest.approx(2.2)
+def test_uneven_connections_without_idle_slots() -> None:
+    """Eleven connections share four slots, and five the other four."""
+    dealing = uneven_dealing(derived(keepalive_trial(11, 5, connections=16)))
+    assert dealing is not None
+    assert dealing.idle is None
+    assert dealing.times == pytest.approx(2.2)
     for counts in ((4, 4), (8, 8), (9, 7)):
-        assert uneven_dealing(derived(dealt(*counts, connections=sum(counts)))) is None
+        assert uneven_dealing(derived(keepalive_trial(*counts, connections=sum(counts)))) is None
 
 
-def test_what_was_not_seen_is_not_said() -> None:
+def test_without_observations_dealing_is_unknown() -> None:
     assert uneven_dealing(derived(bare(gthread(16)))) is None
 
 
 def test_a_loop_that_serves_one_at_a_time_has_one_slot() -> None:
-    run = load(recorded("blocked"))
-    facts = [derived(trial) for trial in trial_data(run)]
-    every = [uneven_dealing(one) for one in facts]
-    assert all(one is not None and one.slots == 4 for one in every)
+    for trial in trial_data(load(recorded("blocked"))):
+        dealing = uneven_dealing(derived(trial))
+        assert dealing is not None
+        assert dealing.slots == 4
 
 
-def test_below_all_slots_it_is_said_as_well() -> None:
-    """Whatever the throughput: two requests for one of two workers, of one slot each."""
+def test_uneven_dealing_is_diagnosed_below_all_slots() -> None:
+    """Two requests for one of two workers with one slot each."""
     trial = evidence(server("tornado", 2), 2, slots=[1, 1], deal=lambda number: 0)
-    assert UnevenDealing in kinds(trial)
-    assert UnevenDealing not in kinds(evidence(SYNC, 8))
+    assert UnevenDealing in diagnosis_types(trial)
+    assert UnevenDealing not in diagnosis_types(evidence(SYNC, 8))

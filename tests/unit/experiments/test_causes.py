@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tests.builders.analysis import evidence, seeing
+from tests.builders.analysis import evidence, with_observations
 from tests.builders.plan import plan
 from tests.builders.runs import recorded
 from workerlab import run_store
@@ -167,5 +167,5 @@ def busy(others: float, wait: float | None) -> Observations:
 def test_a_tool_is_disturbed_only_if_it_waited_for_others(
     others: float, wait: float | None, disturbed: bool
 ) -> None:
-    data = seeing(evidence(), processes=busy(others, wait).processes)
+    data = with_observations(evidence(), processes=busy(others, wait).processes)
     assert disturbance(data) == (pytest.approx(others) if disturbed else None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from tests.builders.analysis import ORIGIN_NS, evidence, seeing
+from tests.builders.analysis import ORIGIN_NS, evidence, with_observations
 from tests.builders.ladder import all_configurations, cells
 from workerlab.analysis import TrialData
 from workerlab.analysis.facts import Facts, facts_of
@@ -59,7 +59,7 @@ def observed_load(*, network: bool = True) -> TrialData:
         )
         for second in (0.5, 1.0, 1.5)
     ]
-    return seeing(evidence(), processes=tuple(samples), services=tuple(services))
+    return with_observations(evidence(), processes=tuple(samples), services=tuple(services))
 
 
 def charts(data: TrialData) -> dict[str, Chart]:

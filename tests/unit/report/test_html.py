@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.builders.analysis import evidence, kept, sentence, server
+from tests.builders.analysis import evidence, sentence, server, with_keepalive
 from tests.builders.any_document import reports
 from tests.builders.html import cell, group, invalid, no_cells, over_time, sweep, trial, with_cells
 from tests.builders.page import Page, rendered
@@ -414,7 +414,11 @@ def test_what_explains_a_cell_is_not_folded() -> None:
 
 def test_keepalive_shows_bound_prediction_and_measurement() -> None:
     one = sweep_document(
-        analyse("kept", {}, [kept(evidence(server("gthread", 2, 4), 16, tool="wrk", slots=[5]))])
+        analyse(
+            "kept",
+            {},
+            [with_keepalive(evidence(server("gthread", 2, 4), 16, tool="wrk", slots=[5]))],
+        )
     )
     found = figure_of(figures(one), "keepalive-gthread")
     sides = ["bound", "prediction by worker", "measured"]

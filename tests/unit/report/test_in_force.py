@@ -9,7 +9,7 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from tests.builders.analysis import evidence, recording, seeing, server
+from tests.builders.analysis import evidence, server, with_observations, with_record
 from tests.builders.page import rendered
 from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.facts import TrialFault
@@ -25,7 +25,7 @@ def limited(worker_class: str, backlog: int, has: int | None) -> TrialData:
     queue = tuple(
         QueueSample(one.at_ns, one.length, has) for one in trial.observations.queue if has
     )
-    return seeing(trial, queue=queue)
+    return with_observations(trial, queue=queue)
 
 
 def sweep(*trials: TrialData) -> Document:
@@ -75,7 +75,7 @@ def test_programs_get_numbers(proof: bool) -> None:
     """By the kernel, or where nobody looked on, by the workers' own word."""
     trial = limited("asgi", 4, None if proof else 100)
     if proof:
-        trial = recording(trial, proof={"backlog": 4, "workers": 4, "accept_queue_limit": 100})
+        trial = with_record(trial, proof={"backlog": 4, "workers": 4, "accept_queue_limit": 100})
     document = sweep(trial)
     (cell,) = json.loads(FORMATS["json"](document))["cells"]
     assert cell["backlog"] == 4
@@ -91,7 +91,7 @@ def test_programs_get_numbers(proof: bool) -> None:
 
 
 def test_an_invalid_cell_tells_it_as_well() -> None:
-    broken = recording(replace(limited("asgi", 4, None), parse_error="half a line"),
+    broken = with_record(replace(limited("asgi", 4, None), parse_error="half a line"),
                        proof={"accept_queue_limit": 100})  # fmt: skip
     assert "backlog 4 (100 in force)" in text(sweep(broken).title)
 

@@ -9,8 +9,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.builders.analysis import SYNC, evidence, gthread, kept, saying, server
-from tests.builders.open_model import opened
+from tests.builders.analysis import (
+    SYNC,
+    evidence,
+    gthread,
+    server,
+    with_keepalive,
+    with_measurement,
+)
+from tests.builders.open_model import open_trial
 from tests.builders.sweep import common, everything
 from workerlab.analysis import DealtInOneLaunch, TrialData, analyse
 from workerlab.analysis.class_findings import NoValidCell, SeriesLimits
@@ -47,7 +54,7 @@ def closed_loop() -> list[TrialData]:
 
 
 def share(of: float) -> TrialData:
-    return opened(Rate(share=of), of * CAPACITY)
+    return open_trial(Rate(share=of), of * CAPACITY)
 
 
 def finding(document: Document, code: str) -> Finding:
@@ -80,7 +87,7 @@ def names(of: Table) -> list[str]:
 def test_that_parts_are_estimates_is_said_beside_them() -> None:
     """Not only when the run starts, or with --explain; also where both tables stand as one."""
     timed = evidence(SYNC, 8, tool="fast", timed=True)
-    trial = saying(replace(timed, can_follow=True), timings=())
+    trial = with_measurement(replace(timed, can_follow=True), timings=())
     document = sweep_document(analyse("timed", {}, [trial]))
     assert [cell.breakdown.exact for cell in document.cells] == [False]
     for width in (None, 80):
@@ -195,7 +202,9 @@ def test_unlimited_slots_are_not_missing() -> None:
 
 
 def test_kept_connections_by_worker() -> None:
-    trial = kept(evidence(server("gthread", 2, 2), 8, slots=[2, 2], deal=lambda number: number % 2))
+    trial = with_keepalive(
+        evidence(server("gthread", 2, 2), 8, slots=[2, 2], deal=lambda number: number % 2)
+    )
     (counts,) = column(table(sweep(trial), "Kept-alive connections"), "connections_per_worker")
     assert counts is None or set(counts) <= set("0123456789, ")
 
@@ -225,7 +234,7 @@ def _code(one: Label) -> str:
 
 def test_one_trial_is_not_compared() -> None:
     """Identical trials were told to take 1.44 and 2.15 times as long."""
-    over = opened(Rate(rps=60), 60)
+    over = open_trial(Rate(rps=60), 60)
     document = sweep(*closed_loop(), share(0.5), share(1.0), over)
     half, full, over_capacity = outcomes(document)
     assert {type(half), type(full), type(over_capacity)} == {BesideClosed}
@@ -241,7 +250,7 @@ def repeated(rate: Rate, *trials: dict[str, float]) -> list[TrialData]:
     closed = [evidence(connections=4, tool="fast", trial=number, delay_s=0.1 + 0.001 * number)
               for number, _ in enumerate(trials, 1)]  # fmt: skip
     return closed + [
-        opened(rate, rate.rps or 0.0, level=4, trial=number, **changes)  # type: ignore[arg-type]
+        open_trial(rate, rate.rps or 0.0, level=4, trial=number, **changes)  # type: ignore[arg-type]
         for number, changes in enumerate(trials, 1)
     ]
 
@@ -300,8 +309,8 @@ def test_a_verdict_of_some_trials_is_not_that_of_the_load() -> None:
 
 def test_without_a_closed_cell_there_is_nothing_to_compare_with() -> None:
     report = analyse("run", {}, [share(0.5)])
-    (opened,) = by_cell(report.cells).values()
-    assert counterpart(opened, report.cells) is None
+    (open_trial,) = by_cell(report.cells).values()
+    assert counterpart(open_trial, report.cells) is None
     (outcome,) = outcomes(sweep_document(report))
     assert outcome == NoClosedCell(pytest.approx(0.1), None)
     assert table(sweep_document(report), "Closed and open").rows
@@ -330,10 +339,10 @@ def test_a_throughput_that_does_not_needs_no_column() -> None:
 @pytest.mark.parametrize(
     ("trials", "told"),
     [
-        ([kept(gthread(8))], ("gthread",)),
+        ([with_keepalive(gthread(8))], ("gthread",)),
         ([gthread(8)], ()),  # each request may go to another worker
-        ([kept(evidence(connections=8))], ()),  # sync closes them
-        ([kept(gthread(8, trial=number)) for number in (1, 2, 3)], ()),
+        ([with_keepalive(evidence(connections=8))], ()),  # sync closes them
+        ([with_keepalive(gthread(8, trial=number)) for number in (1, 2, 3)], ()),
     ],
 )
 def test_kept_connections_of_one_launch_say_so(

@@ -13,15 +13,15 @@ from msgspec.structs import replace as changed
 
 from tests.builders.analysis import (
     SYNC,
-    asking,
     bare,
     derived,
     evidence,
     gthread,
     ns,
-    saying,
-    seeing,
     server,
+    with_cell,
+    with_measurement,
+    with_observations,
     with_spans,
 )
 from workerlab.analysis import TrialData, analyse
@@ -128,7 +128,7 @@ def test_however_many_requests_there_are_the_bars_are_bounded() -> None:
 
 def test_the_bars_of_a_page_are_shared_by_its_cells() -> None:
     measured = evidence(SYNC, 8, rounds=30)
-    cells = [derived(asking(measured, concurrency=n)) for n in range(1, 100)]
+    cells = [derived(with_cell(measured, concurrency=n)) for n in range(1, 100)]
     assert sum(len(drawn.bars) for drawn in timelines(cells[:70])) == MAX_BARS_PER_PAGE
     assert {len(drawn.bars) for drawn in timelines(cells)} == {MIN_BARS}
 
@@ -156,7 +156,7 @@ def test_a_long_queue_keeps_its_peaks() -> None:
     samples = tuple(
         QueueSample(ns(0) + end_ns * i, 99 if i == 1717 else i % 3, 128) for i in range(3900)
     )
-    drawn_timeline = seen(seeing(trial, queue=samples))
+    drawn_timeline = seen(with_observations(trial, queue=samples))
     assert len(drawn_timeline.queue) <= MAX_POINTS
     peaks = [at for at, length in drawn_timeline.queue if length == 99]
     assert peaks == [pytest.approx(1717 * end_ns / 1e9)]
@@ -170,7 +170,7 @@ def test_a_state_that_a_sample_does_not_list_has_no_socket() -> None:
         ConnectionSample(ns(1), {"ESTABLISHED": 8}, {"ESTABLISHED": 8}, {}, 0),
         ConnectionSample(ns(2), {"TIME_WAIT": 3}, {"ESTABLISHED": 5}, {}, 0),
     )
-    assert set(seen(seeing(trial, connections=samples)).states) == {
+    assert set(seen(with_observations(trial, connections=samples)).states) == {
         (1.0, "client ESTABLISHED", 8),
         (2.0, "client ESTABLISHED", 5),
         (1.0, "server ESTABLISHED", 8),
@@ -194,7 +194,7 @@ def test_cpu_that_shrank_is_no_rate() -> None:
     trial = evidence(SYNC, 8)
     first, second, *rest = trial.observations.processes
     ended = replace(first, server_cpu_s=5.0)  # a worker has taken its seconds with it
-    drawn_timeline = seen(seeing(trial, processes=(ended, second, *rest)))
+    drawn_timeline = seen(with_observations(trial, processes=(ended, second, *rest)))
     assert drawn_timeline.usage[0].server_cores is None
     assert drawn_timeline.usage[0].generator_cores == pytest.approx(0.05)
 
@@ -212,7 +212,9 @@ def test_what_was_not_observed_is_empty() -> None:
 
 
 def test_a_series_that_breaks_off_says_why() -> None:
-    drawn_timeline = seen(seeing(evidence(SYNC, 8), missing={"queue": "netlink said no"}))
+    drawn_timeline = seen(
+        with_observations(evidence(SYNC, 8), missing={"queue": "netlink said no"})
+    )
     assert drawn_timeline.notes == (Note("Incomplete: accept queue (netlink said no)."),)
 
 
@@ -222,7 +224,7 @@ def test_a_series_that_breaks_off_says_why() -> None:
 @given(st.lists(st.floats(0, 0.9) | st.floats(0, 190), max_size=50))
 def test_every_connection_is_in_its_bar(connects_s: list[float]) -> None:
     trial = evidence(server("gevent"), 4, rounds=2)
-    drawn_timeline = seen(saying(trial, connects_s=tuple(connects_s))).connects
+    drawn_timeline = seen(with_measurement(trial, connects_s=tuple(connects_s))).connects
     assert sum(count for _, _, count in drawn_timeline) == len(connects_s)
     assert len(drawn_timeline) <= MAX_CONNECT_BARS + 1
     for since, until, count in drawn_timeline:

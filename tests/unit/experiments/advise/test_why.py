@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.builders.analysis import derived, judged, ns, seeing
-from tests.builders.open_model import opened
+from tests.builders.analysis import cell_of, derived, ns, with_observations
+from tests.builders.open_model import open_trial
 from workerlab import slo
 from workerlab.analysis.target import requests_of
 from workerlab.experiments.advise import answers
@@ -82,12 +82,12 @@ def test_a_launch_with_a_late_load_tool_is_discarded(lag_s: float, void: bool) -
 
 
 def test_a_launch_broken_during_a_machine_pause_is_discarded() -> None:
-    trial = opened(Rate(rps=20), 20, still=(2.0, 4.0))
-    with_pause = seeing(trial, pauses=(Pause(ns(2.08), ns(4.0)),))
+    trial = open_trial(Rate(rps=20), 20, still=(2.0, 4.0))
+    with_pause = with_observations(trial, pauses=(Pause(ns(2.08), ns(4.0)),))
     voids = {}
     for name, data in (("unnoticed", trial), ("noticed", with_pause)):
         for target in ("p95<500ms", "p95<5s"):
-            void = launch_of(judged(data), derived(data), slo.parse(target)).void
+            void = launch_of(cell_of(data), derived(data), slo.parse(target)).void
             voids[name, target] = void and type(void)
     assert voids["noticed", "p95<500ms"] is LaunchPaused
     assert voids["noticed", "p95<5s"] is voids["unnoticed", "p95<5s"] is None

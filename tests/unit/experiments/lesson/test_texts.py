@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.builders.analysis import SYNC, derived, evidence, judged
+from tests.builders.analysis import SYNC, cell_of, derived, evidence
 from tests.builders.noise import noisy
 from tests.builders.runs import recorded
 from workerlab import run_store
@@ -293,9 +293,9 @@ def test_a_chart_has_a_digit_per_column() -> None:
 def test_cpu_use_of_other_programs_is_reported() -> None:
     quiet = evidence(SYNC, 8, delay_s=0.1, rounds=20, tool="fast")
     busy = noisy(quiet, server_wait=2.0, others=1.8)
-    *figures, others = trial_outcome(STEPS[1], judged(busy), derived(busy))
+    *figures, others = trial_outcome(STEPS[1], cell_of(busy), derived(busy))
     assert others.startswith("Other programs used 1.80 of 2 cores")
-    assert len(trial_outcome(STEPS[1], judged(quiet), derived(quiet))) == len(figures)
+    assert len(trial_outcome(STEPS[1], cell_of(quiet), derived(quiet))) == len(figures)
 
 
 def test_a_row_of_the_table_and_the_score() -> None:
