@@ -1,4 +1,4 @@
-"""Percentiles from buckets, beside the exact ones."""
+"""Percentiles from buckets, compared with exact ones."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from workerlab.numbers.samples import quantile
 durations = st.integers(0, 1 << 50)
 
 
-def of(*values: int) -> Histogram:
-    made = Histogram()
-    made.record_all(values)
-    return made
+def histogram_of(*values: int) -> Histogram:
+    histogram = Histogram()
+    histogram.record_all(values)
+    return histogram
 
 
 @given(durations)
-def test_a_bucket_is_no_wider_than_its_share_of_what_it_counts(value: int) -> None:
+def test_the_width_of_a_bucket_is_relative_to_its_value(value: int) -> None:
     assert abs(middle(bucket(value)) - value) <= value / (2 * SUB_BUCKETS)
 
 
 @given(durations, durations)
-def test_buckets_are_in_the_order_of_what_they_count(one: int, other: int) -> None:
-    low, high = sorted((one, other))
+def test_buckets_are_in_the_order_of_values(left: int, right: int) -> None:
+    low, high = sorted((left, right))
     assert bucket(low) <= bucket(high)
 
 
-def test_no_bucket_is_left_out() -> None:
+def test_bucket_numbers_have_no_gaps() -> None:
     numbers = [bucket(value) for value in range(100_000)]
     assert sorted(set(numbers)) == list(range(max(numbers) + 1))
 
@@ -40,43 +40,43 @@ def test_no_bucket_is_left_out() -> None:
 @given(st.lists(durations, min_size=1), st.floats(0, 1))
 def test_quantiles_are_within_a_percent_of_the_exact_ones(values: list[int], share: float) -> None:
     exact = quantile(sorted(map(float, values)), share)
-    found = of(*values).quantile(share)
-    assert found is not None
-    assert math.isclose(found, exact, rel_tol=0.01, abs_tol=1e-6)
+    estimate = histogram_of(*values).quantile(share)
+    assert estimate is not None
+    assert math.isclose(estimate, exact, rel_tol=0.01, abs_tol=1e-6)
 
 
 @given(st.lists(durations, min_size=1))
 def test_count_mean_and_ends_are_exact(values: list[int]) -> None:
-    found = of(*values)
-    assert (found.count, found.sum) == (len(values), sum(values))
-    assert (found.least, found.most) == (min(values), max(values))
-    assert found.mean == sum(values) / len(values)
-    assert (found.quantile(0), found.quantile(1)) == (min(values), max(values))
+    histogram = histogram_of(*values)
+    assert (histogram.count, histogram.sum) == (len(values), sum(values))
+    assert (histogram.least, histogram.most) == (min(values), max(values))
+    assert histogram.mean == sum(values) / len(values)
+    assert (histogram.quantile(0), histogram.quantile(1)) == (min(values), max(values))
 
 
 @given(st.lists(durations), st.lists(durations))
-def test_two_are_what_one_would_have_counted(one: list[int], other: list[int]) -> None:
-    both = of(*one)
-    both.add(of(*other))
-    assert both.to_json() == of(*one, *other).to_json()
+def test_added_histograms_equal_one_of_all_values(left: list[int], right: list[int]) -> None:
+    both = histogram_of(*left)
+    both.add(histogram_of(*right))
+    assert both.to_json() == histogram_of(*left, *right).to_json()
 
 
 @given(st.lists(durations))
-def test_it_survives_json(values: list[int]) -> None:
-    found = of(*values)
-    again = Histogram.from_json(json.loads(json.dumps(found.to_json())))
-    assert again.to_json() == found.to_json()
+def test_a_histogram_survives_json(values: list[int]) -> None:
+    histogram = histogram_of(*values)
+    again = Histogram.from_json(json.loads(json.dumps(histogram.to_json())))
+    assert again.to_json() == histogram.to_json()
 
 
-def test_nothing_has_no_quantile() -> None:
-    assert (of().quantile(0.5), of().mean) == (None, None)
+def test_an_empty_histogram_has_no_quantile() -> None:
+    assert (histogram_of().quantile(0.5), histogram_of().mean) == (None, None)
 
 
-def test_a_negative_duration_is_refused_and_changes_nothing() -> None:
-    found = of(5)
+def test_a_negative_duration_is_rejected_and_changes_nothing() -> None:
+    histogram = histogram_of(5)
     with pytest.raises(ValueError, match="-1"):
-        found.record_all([3, -1])
-    assert found.to_json() == of(5).to_json()
+        histogram.record_all([3, -1])
+    assert histogram.to_json() == histogram_of(5).to_json()
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ def test_a_negative_duration_is_refused_and_changes_nothing() -> None:
         {"buckets": [2]},
     ],
 )
-def test_what_disagrees_with_itself_is_refused(changes: dict[str, object]) -> None:
+def test_an_inconsistent_histogram_is_rejected(changes: dict[str, object]) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
-        Histogram.from_json(of(10, 2000).to_json() | changes)
+        Histogram.from_json(histogram_of(10, 2000).to_json() | changes)
     with pytest.raises(ValueError, match="not a histogram"):
         Histogram.from_json({})

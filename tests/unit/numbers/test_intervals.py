@@ -15,34 +15,33 @@ def test_an_interval_that_includes_1_is_no_difference() -> None:
 
 @pytest.mark.parametrize("after", [[1.1], [1.1, 1.1, 1.1]])
 def test_one_value_on_a_side_has_no_interval(after: list[float]) -> None:
-    found = ratio(after, [1.0])
-    assert found.value == pytest.approx(1.1)
-    assert (found.low, found.high, found.differs) == (None, None, None)
+    interval = ratio(after, [1.0])
+    assert interval.value == pytest.approx(1.1)
+    assert (interval.low, interval.high, interval.differs) == (None, None, None)
 
 
 def test_more_values_narrow_an_interval_around_the_same_ratio() -> None:
     after, before = [0.9, 1.0, 1.1], [2.0, 2.1, 2.2]
-    found = [ratio(after, before, count) for count in (3, 12, 48)]
-    assert {round(one.value, 12) for one in found} == {round(ratio(after, before).value, 12)}
-    widths = [math.log((one.high or 0.0) / (one.low or 1.0)) for one in found]
-    assert widths[0] > 2 * widths[1] > 3.9 * widths[2]
-    now = ratio(after, before)
-    assert widths[0] > math.log((now.high or 0.0) / (now.low or 1.0))
+    intervals = [ratio(after, before), *(ratio(after, before, count) for count in (3, 12, 48))]
+    assert len({round(interval.value, 12) for interval in intervals}) == 1
+    widths = [math.log((interval.high or 0.0) / (interval.low or 1.0)) for interval in intervals]
+    assert widths[1] > 2 * widths[2] > 3.9 * widths[3]
+    assert widths[1] > widths[0]
 
 
-def test_a_sample_size_is_that_of_the_textbook() -> None:
+def test_the_needed_sample_size_is_that_of_the_textbook() -> None:
     """Two means a standard deviation apart: 17 on each side for a power of 80 %."""
-    off = math.sqrt(0.5)  # of two values, a standard deviation of 1
+    off = math.sqrt(0.5)  # for a standard deviation of 1
     after, before = [math.exp(1 - off), math.exp(1 + off)], [math.exp(-off), math.exp(off)]
-    shown = [n for n in range(3, 40) if (ratio(after, before, n).low or 0.0) > 1]
-    assert shown[0] in (17, 18, 19)  # with Student's t of fewer degrees of freedom
+    least = next(n for n in range(3, 40) if (ratio(after, before, n).low or 0.0) > 1)
+    assert least in (17, 18, 19)  # with Student's t of fewer degrees of freedom
 
 
-def test_one_value_has_no_interval() -> None:
+def test_the_mean_of_one_value_has_no_interval() -> None:
     assert half_of_mean([1.0]) is None
 
 
 def test_equal_variances_have_all_degrees_of_freedom() -> None:
-    """Two, which come out at 1.9999999999999996."""
+    """Two, computed as 1.9999999999999996."""
     half = half_width([0.0, 0.2], [5.0, 5.2], lambda degrees: degrees)
     assert half == pytest.approx(2 * math.sqrt(0.02))

@@ -1,4 +1,4 @@
-"""What real processes have used: a tree of them, and from when on it is counted."""
+"""CPU and memory of real process trees, counted from the first sample."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ sys.stdin.read()
 """
 
 
-def busy(stack: ExitStack, *words: str) -> subprocess.Popen[str]:
-    """A process that has used 0.2 s of CPU, with a word 0.2 s more in a child that has ended."""
+def busy(stack: ExitStack, *args: str) -> subprocess.Popen[str]:
+    """A process that has used 0.2 s of CPU; with an argument, 0.2 s more in a finished child."""
     child = BUSY.replace("sys.stdin.read()", "")
     process = stack.enter_context(
         subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", BUSY, *words],
+            [sys.executable, "-I", "-S", "-c", BUSY, *args],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "BUSY": child.replace('print("done", flush=True)', "")},
@@ -47,7 +47,10 @@ def busy(stack: ExitStack, *words: str) -> subprocess.Popen[str]:
     stack.callback(process.stdin.close)
     assert process.stdout.readline() == "done\n"
     asleep = psutil.STATUS_SLEEPING
-    until(lambda: psutil.Process(process.pid).status() == asleep, "it waits for its end")
+    until(
+        lambda: psutil.Process(process.pid).status() == asleep,
+        "the process waits for the end of its input",
+    )
     return process
 
 
@@ -56,28 +59,31 @@ def end(process: subprocess.Popen[str]) -> None:
     process.stdin.close()
 
 
-@pytest.mark.parametrize(("words", "used_s"), [((), 0.2), (("child",), 0.4)])
-def test_what_a_tree_used(stack: ExitStack, words: tuple[str, ...], used_s: float) -> None:
-    process = busy(stack, *words)
+@pytest.mark.parametrize(("args", "min_cpu_s"), [((), 0.2), (("child",), 0.4)])
+def test_a_tree_counts_cpu_and_memory_until_its_end(
+    stack: ExitStack, args: tuple[str, ...], min_cpu_s: float
+) -> None:
+    process = busy(stack, *args)
     tree = Tree(process.pid)
-    found = tree.used()
-    assert found is not None
-    assert found[0] >= used_s - 4 * TICK_S
-    assert found[1] > 1 << 20
+    cpu_s, rss_bytes = tree.used() or (0.0, 0)
+    assert cpu_s >= min_cpu_s - 4 * TICK_S
+    assert rss_bytes > 1 << 20
     end(process)
-    until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE, "it has ended")
-    assert tree.used() is None  # not 0 bytes: nobody has collected it yet
+    until(
+        lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE,
+        "the process is a zombie",
+    )
+    assert tree.used() is None  # not 0 bytes
     process.wait()
     assert tree.used() is None
 
 
-def test_a_tree_counts_what_lives_below_it(stack: ExitStack) -> None:
-    below = busy(stack)
-    found = Tree(os.getpid()).used()
-    alone = psutil.Process(below.pid).memory_info().rss
-    assert found is not None
-    assert found[0] >= 0.2 - 4 * TICK_S
-    assert found[1] >= psutil.Process().memory_info().rss * 0.5 + alone * 0.5
+def test_a_tree_includes_its_children(stack: ExitStack) -> None:
+    child = busy(stack)
+    cpu_s, rss_bytes = Tree(os.getpid()).used() or (0.0, 0)
+    child_rss = psutil.Process(child.pid).memory_info().rss
+    assert cpu_s >= 0.2 - 4 * TICK_S
+    assert rss_bytes >= psutil.Process().memory_info().rss * 0.5 + child_rss * 0.5
 
 
 ORPHANS = """
@@ -91,9 +97,9 @@ print(flush=True)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere psutil looks")
-def test_a_process_whose_parent_ends_is_below_another(stack: ExitStack) -> None:
-    """Its parent was read before, and has gone: it is no longer of that tree."""
+@pytest.mark.skipif(sys.platform != "linux", reason="psutil is used elsewhere")
+def test_an_orphan_moves_to_another_parent(stack: ExitStack) -> None:
+    """It leaves the tree of its former parent."""
     process = stack.enter_context(
         subprocess.Popen(
             [sys.executable, "-c", ORPHANS],
@@ -105,7 +111,7 @@ def test_a_process_whose_parent_ends_is_below_another(stack: ExitStack) -> None:
     assert process.stdin is not None
     assert process.stdout is not None
     stack.callback(process.stdin.close)
-    until(lambda: len(below(process.pid)) == 2, "both are there")
+    until(lambda: len(below(process.pid)) == 2, "both processes run")
     (child,) = (pid for pid in below(process.pid) if cpu.parent_of(pid) == process.pid)
     (grandchild,) = below(child)
     stack.callback(os.kill, grandchild, signal.SIGKILL)
@@ -116,7 +122,7 @@ def test_a_process_whose_parent_ends_is_below_another(stack: ExitStack) -> None:
 
 
 def below(pid: int) -> set[int]:
-    """By a look of its own."""
+    """Read again, not from the cache."""
     time.sleep(cpu.PARENTS_VALID_S)
     return cpu.PARENTS.below(pid)
 
@@ -132,7 +138,7 @@ def test_usage_is_counted_from_the_first_sample(stack: ExitStack) -> None:
     tool = busy(stack)
     usage.follow(tool.pid)
     second = usage.sample()
-    assert second.server_cpu_s == 0.0  # it only waited meanwhile
+    assert second.server_cpu_s == 0.0  # it only waited
     assert second.tool_cpu_s is not None
     assert second.tool_cpu_s >= 0.2 - 4 * TICK_S
     assert second.host_busy_s is not None
@@ -145,7 +151,7 @@ def test_usage_is_counted_from_the_first_sample(stack: ExitStack) -> None:
     assert third.server_rss_bytes is not None
 
 
-def test_a_server_that_never_ran_is_not_this_process() -> None:
+def test_a_server_without_a_pid_cannot_be_sampled() -> None:
     with pytest.raises(psutil.NoSuchProcess):
         Processes(None).sample()
     usage = Processes(os.getpid())
@@ -153,11 +159,10 @@ def test_a_server_that_never_ran_is_not_this_process() -> None:
     assert usage.sample().tool_cpu_s is None
 
 
-def test_other_trials_are_what_the_lab_started_beside_this_one(
+def test_other_processes_of_the_lab_count_as_other_trials(
     stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server and a tool of its own, and a process of another trial, which ends: it has used what
-    it has used."""
+    """A process of another trial still counts after its end."""
     monkeypatch.setattr(cpu, "LAB_CPU_VALID_S", 0.0)
     server = busy(stack)
     usage = Processes(server.pid, lab=Lab())
@@ -167,7 +172,7 @@ def test_other_trials_are_what_the_lab_started_beside_this_one(
     usage.follow(tool.pid)
     alone = usage.sample()
     assert alone.beside_cpu_s is not None
-    assert alone.beside_cpu_s <= 0.1  # ticks of four clocks: it used 0.2 s
+    assert alone.beside_cpu_s <= 0.1  # four clocks tick in steps of 10 ms; the tool used 0.2 s
     other = busy(stack)
     second = usage.sample()
     assert second.beside_cpu_s is not None
@@ -180,14 +185,14 @@ def test_other_trials_are_what_the_lab_started_beside_this_one(
     assert third.beside_cpu_s >= second.beside_cpu_s - 8 * TICK_S
 
 
-def test_alone_there_is_nothing_beside(stack: ExitStack) -> None:
+def test_without_a_lab_there_are_no_other_trials(stack: ExitStack) -> None:
     assert Processes(busy(stack).pid).sample().beside_cpu_s is None
 
 
-def test_what_the_lab_used_is_asked_for_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = []
-    monkeypatch.setattr(Tree, "used", lambda self: looks.append(self))
+def test_the_cpu_of_the_lab_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr(Tree, "used", lambda self: calls.append(self))
     monkeypatch.setattr(cpu, "LAB_CPU_VALID_S", 1000.0)
     lab = Lab()
     assert lab.cpu_s() == lab.cpu_s()
-    assert len(looks) == 1
+    assert len(calls) == 1

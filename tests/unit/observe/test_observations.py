@@ -1,4 +1,4 @@
-"""What was observed, read back: lines and what they mean, whole, torn and damaged."""
+"""Reading observations back from complete, truncated and damaged files."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SERVICES = [
 APP_METRICS = ['{"app_metrics": {"at_ns": 1500000000, "totals": {"requests": 3, "db_ns": 70}}}']
 END = '{"end": 2000000001}'
 LINES = [HEADER, *QUEUE, CONNECTIONS, PROCESSES, *COUNTERS, END]
-SEEN = Observations(
+OBSERVED = Observations(
     queue=(
         QueueSample(1_000_000_000, 0, 5),
         QueueSample(1_050_000_000, 3, 5),
@@ -60,29 +60,31 @@ SEEN = Observations(
             1_000_000_000, {"ESTABLISHED": 3, "TIME_WAIT": 1}, {"SYN_SENT": 2}, {17: 2, 18: 0}, 1
         ),
     ),
-    # A counter this kernel does not have is unknown, one that did not grow is 0
+    # A counter that the kernel lacks is unknown; one that did not grow is 0
     counters=Counters(listen_overflows=0, listen_drops=3),
     cores=2,
     syn_steps_s=(1.0, 3.0, 7.0),
 )
 
 
-def test_what_the_lines_mean() -> None:
-    assert parse_observations(LINES) == SEEN
+def test_each_line_is_parsed() -> None:
+    assert parse_observations(LINES) == OBSERVED
 
 
-def test_what_is_there_with_some_apps_only() -> None:
-    found = parse_observations([*LINES[:-1], *SERVICES, *APP_METRICS, END])
-    assert found.services == (
+def test_services_and_app_metrics_are_optional() -> None:
+    observations = parse_observations([*LINES[:-1], *SERVICES, *APP_METRICS, END])
+    assert observations.services == (
         ServiceSample(1_000_000_000, {"storage": 0.0}, {"storage": 4096}),
-        ServiceSample(2_000_000_000, {}, {}),  # it has ended, which is not 0
+        ServiceSample(2_000_000_000, {}, {}),  # it has ended: not 0
     )
-    assert found.app_metrics == (AppMetricsSample(1_500_000_000, {"requests": 3, "db_ns": 70}),)
-    assert found.missing == {}
+    assert observations.app_metrics == (
+        AppMetricsSample(1_500_000_000, {"requests": 3, "db_ns": 70}),
+    )
+    assert observations.missing == {}
 
 
 @pytest.mark.parametrize("name", ["services", "app_metrics"])
-def test_what_some_apps_have_is_missing_where_it_was_lost_or_cut_short(name: str) -> None:
+def test_optional_samples_are_missing_if_lost_or_truncated(name: str) -> None:
     lost = json.dumps({"lost": {"sampler": name, "reason": "no such thing"}})
     assert parse_observations([*LINES[:-1], lost, END]).missing == {name: "no such thing"}
     cut = parse_observations([*LINES[:-1], *SERVICES, *APP_METRICS])
@@ -92,29 +94,31 @@ def test_what_some_apps_have_is_missing_where_it_was_lost_or_cut_short(name: str
 
 
 def test_an_old_run_has_no_file(tmp_path: Path) -> None:
-    found = read_observations(tmp_path)
-    assert found == Observations(missing=dict.fromkeys(SAMPLERS, "the trial was not observed"))
+    missing = dict.fromkeys(SAMPLERS, "the trial was not observed")
+    assert read_observations(tmp_path) == Observations(missing=missing)
 
 
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+def test_an_unreadable_file_makes_all_samplers_missing(tmp_path: Path) -> None:
     (tmp_path / FILE).mkdir()
-    found = read_observations(tmp_path)
-    assert set(found.missing) == set(SAMPLERS)
-    assert all("cannot be read" in reason for reason in found.missing.values())
+    observations = read_observations(tmp_path)
+    assert set(observations.missing) == set(SAMPLERS)
+    assert all("cannot be read" in reason for reason in observations.missing.values())
 
 
-def test_cut_anywhere_it_is_missing_and_what_was_seen_is_kept(tmp_path: Path) -> None:
+def test_a_truncated_file_keeps_complete_lines(tmp_path: Path) -> None:
     text = "\n".join(LINES) + "\n"
     path = tmp_path / FILE
     for size in range(len(text)):
         path.write_text(text[:size])
-        found = read_observations(tmp_path)
-        assert found.missing == dict.fromkeys(SAMPLERS, "the observation was cut short")
-        assert found.counters is None
-        assert found.queue == SEEN.queue[: len(found.queue)]
-        assert len(found.queue) == sum(line in text[:size].split("\n")[:-1] for line in QUEUE)
+        observations = read_observations(tmp_path)
+        assert observations.missing == dict.fromkeys(SAMPLERS, "the observation was cut short")
+        assert observations.counters is None
+        assert observations.queue == OBSERVED.queue[: len(observations.queue)]
+        assert len(observations.queue) == sum(
+            line in text[:size].split("\n")[:-1] for line in QUEUE
+        )
     path.write_text(text)
-    assert read_observations(tmp_path) == SEEN
+    assert read_observations(tmp_path) == OBSERVED
 
 
 @pytest.mark.parametrize("number", range(len(LINES)))
@@ -122,45 +126,45 @@ def test_cut_anywhere_it_is_missing_and_what_was_seen_is_kept(tmp_path: Path) ->
                                     '{"services": {"at_ns": 1, "cpu_s": 3, "rss_bytes": {}}}',
                                     '{"app_metrics": {"at_ns": 1, "totals": null}}',
                                     '{"end": 1, "queue": 2}', '{"moon": 1}', "\0\0"])  # fmt: skip
-def test_a_line_that_cannot_be_read_casts_doubt_on_all(number: int, damage: str) -> None:
+def test_an_unreadable_line_makes_all_samplers_missing(number: int, damage: str) -> None:
     lines = [*LINES[:number], damage, *LINES[number:]]
-    found = parse_observations(lines)
+    observations = parse_observations(lines)
     reason = f"line {number + 1} of {FILE} cannot be read"
-    assert found.missing == dict.fromkeys(SAMPLERS, reason)
-    assert found.queue == SEEN.queue
-    assert found.counters is None
+    assert observations.missing == dict.fromkeys(SAMPLERS, reason)
+    assert observations.queue == OBSERVED.queue
+    assert observations.counters is None
 
 
-def test_a_sampler_that_was_lost_is_missing_alone() -> None:
+def test_a_lost_sampler_leaves_the_others() -> None:
     lost = json.dumps({"lost": {"sampler": "queue", "reason": "no such thing"}})
-    found = parse_observations([*LINES[:3], lost, *LINES[5:]])
-    assert found.missing == {"queue": "no such thing"}
-    assert found.queue == SEEN.queue[:2]
-    assert found.counters == SEEN.counters
+    observations = parse_observations([*LINES[:3], lost, *LINES[5:]])
+    assert observations.missing == {"queue": "no such thing"}
+    assert observations.queue == OBSERVED.queue[:2]
+    assert observations.counters == OBSERVED.counters
 
 
-def test_counters_lost_on_the_way_have_not_grown_by_0() -> None:
+def test_counters_lost_during_the_load_are_unknown() -> None:
     lost = json.dumps({"lost": {"sampler": "counters", "reason": "gone"}})
-    found = parse_observations([*LINES[:-2], lost, END])
-    assert found.counters is None
-    assert found.missing == {"counters": "gone"}
+    observations = parse_observations([*LINES[:-2], lost, END])
+    assert observations.counters is None
+    assert observations.missing == {"counters": "gone"}
 
 
 @pytest.mark.parametrize("counters", [COUNTERS[:1], []])
-def test_counters_read_once_or_never_say_nothing(counters: list[str]) -> None:
-    found = parse_observations([*LINES[:-3], *counters, END])
-    assert found.counters is None
-    assert set(found.missing) == {"counters"}
+def test_counters_need_two_readings(counters: list[str]) -> None:
+    observations = parse_observations([*LINES[:-3], *counters, END])
+    assert observations.counters is None
+    assert set(observations.missing) == {"counters"}
 
 
-def test_a_sampler_that_never_spoke_is_missing() -> None:
-    found = parse_observations([HEADER, *COUNTERS, END])
-    assert set(found.missing) == {"queue", "processes", "connections"}
-    assert found.counters == SEEN.counters
+def test_a_sampler_without_lines_is_missing() -> None:
+    observations = parse_observations([HEADER, *COUNTERS, END])
+    assert set(observations.missing) == {"queue", "processes", "connections"}
+    assert observations.counters == OBSERVED.counters
 
 
 @given(st.lists(st.text(alphabet=st.characters(exclude_characters="\n")), max_size=5))
-def test_whatever_stands_there_nothing_is_made_of_it(lines: list[str]) -> None:
-    found = parse_observations(lines)
-    assert set(found.missing) == set(SAMPLERS)
-    assert found.counters is None
+def test_arbitrary_lines_give_no_samples(lines: list[str]) -> None:
+    observations = parse_observations(lines)
+    assert set(observations.missing) == set(SAMPLERS)
+    assert observations.counters is None

@@ -1,4 +1,4 @@
-"""Whether the machine stood still, seen by a real process that is stopped, or that is not."""
+"""Pauses of the machine, as noticed by a real process that is stopped, and false alarms."""
 
 from __future__ import annotations
 
@@ -31,58 +31,64 @@ pytestmark = pytest.mark.skipif(
 )
 
 HOUR_NS = 3_600_000_000_000
-LOOKING = """
+OBSERVING = """
 import socket, sys
 from pathlib import Path
 from workerlab.observe.observer import Observer
 listener = socket.create_server(("127.0.0.1", 0))
 with Observer(Path(sys.argv[1]), *listener.getsockname(), None, []):
-    print("looking", flush=True)
+    print("observing", flush=True)
     sys.stdin.readline()
 """
 
 
 def stopped(process: subprocess.Popen[str], place: Path) -> tuple[int, int, list[Pause]]:
-    """From when until when, for half a second, and the pauses it has seen by its next look."""
+    """Stops it for half a second; (from when, until when, pauses that it noticed)."""
     until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_SLEEPING, "it sleeps")
-    looks = len(read_observations(place).queue)
+    samples = len(read_observations(place).queue)
     stop([process.pid])
     before_ns = time.monotonic_ns()
     time.sleep(0.5)
     after_ns = time.monotonic_ns()
     os.kill(process.pid, signal.SIGCONT)
-    until(lambda: len(read_observations(place).queue) > looks + 1, "it looks again")
-    seen = read_observations(place).pauses
-    inside = [one for one in seen if one.from_ns < after_ns and one.to_ns > before_ns]
-    return before_ns, after_ns, inside
+    until(lambda: len(read_observations(place).queue) > samples + 1, "it takes samples again")
+    pauses = [
+        pause
+        for pause in read_observations(place).pauses
+        if pause.from_ns < after_ns and pause.to_ns > before_ns
+    ]
+    return before_ns, after_ns, pauses
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's tables are Linux's")
-def test_a_process_that_is_stopped_saw_it(tmp_path: Path) -> None:
-    """That the rest of the machine runs on it cannot know. Nearly all of the time it sleeps, and
-    only then does it see it."""
-    words = [sys.executable, "-c", LOOKING, str(tmp_path)]
+def test_a_stopped_process_notices_the_pause(tmp_path: Path) -> None:
+    """It cannot know that the rest of the machine runs on. It notices a pause only while it sleeps,
+    which is nearly always."""
+    argv = [sys.executable, "-c", OBSERVING, str(tmp_path)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with started(words, cwd=ROOT, **pipes) as process:
+    with started(argv, cwd=ROOT, **pipes) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        assert process.stdout.readline() == "looking\n"
-        found = [stopped(process, tmp_path) for _ in range(5)]
+        assert process.stdout.readline() == "observing\n"
+        attempts = [stopped(process, tmp_path) for _ in range(5)]
         process.stdin.close()
         assert process.wait(timeout=LONG_S) == 0
-    for before_ns, after_ns, pauses in found:
+    for before_ns, after_ns, pauses in attempts:
         for pause in pauses:
             assert pause.to_ns - pause.from_ns >= pauses_module.MIN_PAUSE_NS
-        # All but the 0.1 s at most before it was due
-        if sum(one.to_ns - one.from_ns for one in pauses) >= after_ns - before_ns - 110_000_000:
+        # Except for at most 0.1 s before the next sample was due
+        if (
+            sum(pause.to_ns - pause.from_ns for pause in pauses)
+            >= after_ns - before_ns - 110_000_000
+        ):
             break
     else:
-        pytest.fail(f"none was seen: {found}")
+        pytest.fail(f"no pause was noticed: {attempts}")
     assert "pauses" not in read_observations(tmp_path).missing
 
 
 class Late(threading.Event):
-    """Its waiter goes on when `meanwhile` has been done."""
+    """An event whose wait runs `meanwhile` instead of waiting."""
 
     def __init__(self, meanwhile: Callable[[], None]) -> None:
         super().__init__()
@@ -101,15 +107,15 @@ def compute(cpu_s: float) -> None:
 
 @pytest.fixture
 def sleeper() -> Iterator[Pauses]:
-    found = Pauses()
-    yield found
-    found.close()
+    pauses = Pauses()
+    yield pauses
+    pauses.close()
 
 
-def test_computing_is_no_pause(sleeper: Pauses, tmp_path: Path) -> None:
+def test_computing_is_not_a_pause(sleeper: Pauses, tmp_path: Path) -> None:
     with stand_still(tmp_path / "watched") as machine:
         for _ in range(20):
-            sleeper.sleep(threading.Event(), 0.0)  # before it a process was started, which blocks
+            sleeper.sleep(threading.Event(), 0.0)  # the start of a process blocked before
             began_ns = time.monotonic_ns()
             pause = sleeper.sleep(Late(lambda: compute(0.2)), 0.0)
             if not machine.between(began_ns, time.monotonic_ns()):
@@ -118,8 +124,8 @@ def test_computing_is_no_pause(sleeper: Pauses, tmp_path: Path) -> None:
     pytest.skip("the machine stood still each time")
 
 
-def test_another_thread_that_ended_may_have_had_the_gil(sleeper: Pauses) -> None:
-    """However long it took: nobody knows how long it waited for a core."""
+def test_a_delay_with_an_ended_thread_is_not_a_pause(sleeper: Pauses) -> None:
+    """Its wait for a core is unknown, so even a long delay is not a pause."""
 
     def elsewhere() -> None:
         thread = threading.Thread(target=compute, args=(0.02,))
@@ -130,7 +136,7 @@ def test_another_thread_that_ended_may_have_had_the_gil(sleeper: Pauses) -> None
     assert sleeper.sleep(Late(elsewhere), 0.0) is None
 
 
-def test_one_that_sleeps_for_longer_than_it_should_is(sleeper: Pauses) -> None:
+def test_a_sleep_that_is_too_long_is_a_pause(sleeper: Pauses) -> None:
     before_ns = time.monotonic_ns()
     pause = sleeper.sleep(Late(lambda: time.sleep(1.0)), 0.1)
     assert pause is not None
@@ -138,10 +144,10 @@ def test_one_that_sleeps_for_longer_than_it_should_is(sleeper: Pauses) -> None:
     assert pause.to_ns <= time.monotonic_ns()
 
 
-def test_one_that_is_kept_between_two_sleeps_is(sleeper: Pauses) -> None:
+def test_a_delay_between_two_sleeps_is_a_pause(sleeper: Pauses) -> None:
     before_ns = time.monotonic_ns()
     sleeper.sleep(Late(lambda: None), 0.0)
-    time.sleep(1.0)  # as if it had been looking at something, and been stopped
+    time.sleep(1.0)  # as if it had been stopped while sampling
     between_ns = time.monotonic_ns()
     pause = sleeper.sleep(Late(lambda: None), 0.0)
     assert pause is not None
@@ -149,20 +155,20 @@ def test_one_that_is_kept_between_two_sleeps_is(sleeper: Pauses) -> None:
     assert pause.from_ns <= between_ns - 900_000_000
 
 
-def test_nor_is_looking(sleeper: Pauses) -> None:
-    def looks() -> Pause | None:
+def test_computing_between_two_sleeps_is_not_a_pause(sleeper: Pauses) -> None:
+    def computing_between_sleeps() -> Pause | None:
         sleeper.sleep(Late(lambda: None), 0.0)
         compute(0.5)
         return sleeper.sleep(Late(lambda: None), 0.0)
 
-    assert any(looks() is None for _ in range(5))
+    assert any(computing_between_sleeps() is None for _ in range(5))
 
 
 @pytest.mark.parametrize("module", [pauses_module, waits], ids=["its own", "another thread's"])
-def test_waiting_for_a_core_is_none(
+def test_waiting_for_a_core_is_not_a_pause(
     monkeypatch: pytest.MonkeyPatch, sleeper: Pauses, module: ModuleType
 ) -> None:
-    """As the kernel counts it."""
+    """According to the kernel's count."""
     ends = threading.Event()
     thread = threading.Thread(target=ends.wait)
     thread.start()
@@ -176,13 +182,13 @@ def test_waiting_for_a_core_is_none(
         thread.join()
 
 
-def test_it_sleeps_until_it_is_to_stop(sleeper: Pauses) -> None:
+def test_a_sleep_ends_when_the_observer_stops(sleeper: Pauses) -> None:
     stop = threading.Event()
     stop.set()
     assert sleeper.sleep(stop, LONG_S) is None
 
 
-def test_nothing_where_the_kernel_does_not_count(
+def test_without_kernel_counts_there_are_no_pauses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for path, text in ((tmp_path / "off", "0 0 0\n"), (tmp_path / "none", None)):
@@ -194,7 +200,7 @@ def test_nothing_where_the_kernel_does_not_count(
         sleeper.close()
 
 
-def test_old_runs_have_none(tmp_path: Path) -> None:
+def test_an_older_run_has_no_pauses(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text(json.dumps({"header": {}}) + "\n" + json.dumps({"end": 1}) + "\n")
     assert read_observations(tmp_path).pauses == ()
     (tmp_path / FILE).write_text('{"pauses":{"from_ns":1,"to_ns":2}}\n{"end":3}\n')
@@ -214,10 +220,10 @@ with PauseWatch() as watch:
 
 @pytest.mark.parametrize("still", [True, False])
 def test_a_thread_that_is_blocked_learns_of_a_pause(still: bool) -> None:
-    words = [sys.executable, "-c", WATCHING]
+    argv = [sys.executable, "-c", WATCHING]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     for number in range(5):
-        with started(words, cwd=ROOT, **pipes) as process:
+        with started(argv, cwd=ROOT, **pipes) as process:
             assert process.stdin is not None
             assert process.stdout is not None
             assert process.stdout.readline() == "watching\n"
@@ -228,5 +234,5 @@ def test_a_thread_that_is_blocked_learns_of_a_pause(still: bool) -> None:
             before, after = process.communicate("\n", timeout=LONG_S)[0].split()
         if (before, after) == (str(still), "False"):
             break
-    else:  # the machine stood still each time, or the pause was not seen
+    else:  # the machine paused each time, or the pause was not noticed
         pytest.fail(f"stood still: {before}, then {after}")

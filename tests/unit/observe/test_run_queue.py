@@ -19,10 +19,9 @@ pytestmark = pytest.mark.skipif(
 )
 
 CPU_S = 0.2
-# Two processes that spin until each has used CPU_S, on one core; with a path among the words in a
-# thread, which ends when there is such a file. They end with stdin. What both wait is at least what
-# one of them uses: whoever is done last was ready from the fork on, and had the core for CPU_S of
-# at least 2 x CPU_S.
+# Two processes that spin on one core until each has used CPU_S; with a path as argument in a thread,
+# which ends when that file exists. They end with stdin. Together they wait for at least CPU_S: the
+# last to finish was runnable from the fork on, and had the core for CPU_S of at least 2 x CPU_S.
 SPIN = f"""
 import os, sys, threading, time
 os.sched_setaffinity(0, {{min(os.sched_getaffinity(0))}})
@@ -47,10 +46,10 @@ os.read(0, 1)
 
 
 def pair(stack: ExitStack, go: Path | None = None) -> subprocess.Popen[bytes]:
-    words = [str(go)] if go else []
+    args = [str(go)] if go else []
     process = stack.enter_context(
         subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", SPIN, *words],
+            [sys.executable, "-I", "-S", "-c", SPIN, *args],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -62,18 +61,18 @@ def pair(stack: ExitStack, go: Path | None = None) -> subprocess.Popen[bytes]:
     return process
 
 
-def both(process: subprocess.Popen[bytes], word: bytes) -> None:
+def await_both(process: subprocess.Popen[bytes], word: bytes) -> None:
     assert process.stdout is not None
     assert [process.stdout.readline() for _ in range(2)] == [word + b"\n"] * 2
 
 
 @pytest.mark.parametrize("go", [None, "go"])
-def test_two_that_share_a_core_wait_for_it(
+def test_processes_that_share_a_core_wait_for_it(
     tmp_path: Path, stack: ExitStack, go: str | None
 ) -> None:
-    """Of those that spin in a thread, the main threads only join."""
+    """If they spin in a thread, the main threads only join."""
     process = pair(stack, tmp_path / go if go else None)
-    both(process, b"done")
+    await_both(process, b"done")
     tree, queue = Tree(process.pid), RunQueue()
     tree.used()
     queue.look(tree.pids)
@@ -81,7 +80,7 @@ def test_two_that_share_a_core_wait_for_it(
     assert queue.waited_s >= CPU_S * 0.9
 
 
-def test_threads_and_processes_that_end_stay_in_the_sum(tmp_path: Path, stack: ExitStack) -> None:
+def test_ended_threads_and_processes_stay_in_the_sum(tmp_path: Path, stack: ExitStack) -> None:
     process = pair(stack, tmp_path / "go")
     tree, queue = Tree(process.pid), RunQueue()
     sums: list[float] = []
@@ -91,10 +90,10 @@ def test_threads_and_processes_that_end_stay_in_the_sum(tmp_path: Path, stack: E
         queue.look(tree.pids)
         sums.append(queue.waited_s or 0.0)
 
-    both(process, b"done")
+    await_both(process, b"done")
     look()
     (tmp_path / "go").touch()
-    both(process, b"joined")
+    await_both(process, b"joined")
     look()
     assert process.stdin is not None
     process.stdin.close()
@@ -105,20 +104,20 @@ def test_threads_and_processes_that_end_stay_in_the_sum(tmp_path: Path, stack: E
     assert sums[0] >= CPU_S * 0.9
 
 
-def test_it_counts_from_the_first_look() -> None:
+def test_waiting_is_counted_from_the_first_sample() -> None:
     queue = RunQueue(from_first=True)
     queue.look([os.getpid()])
     assert queue.waited_s == 0.0
 
 
-def test_another_thread_of_the_same_number_is_added() -> None:
+def test_a_reused_thread_id_is_added() -> None:
     queue = RunQueue(from_first=True)
     for ns in (5_000, 9_000, 2_000):
         queue.add({7: ns})
     assert queue.waited_s == pytest.approx(6e-6)
 
 
-def test_what_the_kernel_does_not_say_is_missing() -> None:
+def test_an_unknown_wait_is_missing() -> None:
     queue = RunQueue()
     queue.look([])
     assert queue.waited_s is None
@@ -128,8 +127,8 @@ def test_what_the_kernel_does_not_say_is_missing() -> None:
     assert queue.waited_s is None
 
 
-def test_a_load_tool_that_ends_between_two_samples(tmp_path: Path) -> None:
-    """Its guard reads what it had waited when it is a zombie."""
+def test_a_load_tool_that_ends_between_two_samples_has_a_wait(tmp_path: Path) -> None:
+    """Its guard reads the wait while the tool is a zombie."""
     argv = (sys.executable, "-I", "-S", "-c", "import time\nwhile time.process_time() < 0.1: pass")
     usage = Processes(os.getpid())
     first = usage.sample()
@@ -137,7 +136,7 @@ def test_a_load_tool_that_ends_between_two_samples(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with Guarded(argv, cwd=tmp_path, env=os.environ, stdout=out, grace_s=1.0) as tool:
         assert tool.wait(LONG_S)
-    usage.follow(tool.pid)  # too late for a look at it
+    usage.follow(tool.pid)  # too late for a sample
     usage.tool_ended(tool.wait_s)
     last = usage.sample()
     assert last.tool_cpu_s is None

@@ -1,4 +1,4 @@
-"""Span maps: what is written is what is read, and what is no map is refused."""
+"""Span maps are read as they were written; anything else is rejected."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_round_trip(pid: int, rows: list[Row], free: int, full: bool) -> None:
 
 
 @given(PIDS, ROWS, st.integers(0, 5), st.data())
-def test_a_truncated_map_has_its_whole_records(
+def test_complete_records_of_a_truncated_map_are_read(
     pid: int, rows: list[Row], free: int, data: st.DataObject
 ) -> None:
     whole = map_bytes(pid, rows, free=free)
@@ -72,8 +72,8 @@ def test_a_truncated_map_has_its_whole_records(
     st.binary(max_size=600),
     st.sampled_from([b"", MAGIC, map_bytes(7, [], free=5)[:HEADER_BYTES]]),
 )
-def test_garbage_is_refused_or_read_but_never_crashes(data: bytes, head: bytes) -> None:
-    """Whatever stands behind a whole header is records."""
+def test_garbage_is_rejected_or_read_as_records(data: bytes, head: bytes) -> None:
+    """Anything after a whole header is read as records."""
     try:
         pid, _, spans = parse_map(head + data)
     except ValueError:
@@ -84,7 +84,7 @@ def test_garbage_is_refused_or_read_but_never_crashes(data: bytes, head: bytes) 
 
 
 @given(PIDS, ROWS, st.integers(0, HEADER_BYTES - 1), st.binary(min_size=1, max_size=8))
-def test_another_version_is_refused(pid: int, rows: list[Row], at: int, other: bytes) -> None:
+def test_another_version_is_rejected(pid: int, rows: list[Row], at: int, other: bytes) -> None:
     data = bytearray(map_bytes(pid, rows))
     data[at : at + len(other)] = other
     magic, _, record_bytes, _, _ = HEADER.unpack_from(data)
@@ -95,20 +95,22 @@ def test_another_version_is_refused(pid: int, rows: list[Row], at: int, other: b
             parse_map(bytes(data))
 
 
-def test_a_request_id_that_is_no_text_is_shown_all_the_same() -> None:
+def test_a_request_id_that_is_not_text_is_kept() -> None:
     raw = RECORD.pack(1, 2, 0, b"\xff\x00\xfe")
     (span,) = parse_map(map_bytes(7, [], free=0) + raw)[2]
     assert span.request_id is not None
 
 
-# A place that a thread took and never wrote stays empty, with records after it
+# A record that a thread reserved and never wrote stays empty between others
 GAPPY = st.lists(st.one_of(st.none(), st.builds(Row, NS, UNKNOWN_OR_NS, UNKNOWN_OR_NS, NAMES)))
 
 
-FREE = st.one_of(st.integers(0, 5), st.integers(-2, 2).map(lambda off: 2 * READ_RECORDS + off))
+FREE_PLACES = st.one_of(
+    st.integers(0, 5), st.integers(-2, 2).map(lambda off: 2 * READ_RECORDS + off)
+)
 
 
-@given(PIDS, GAPPY, FREE)
+@given(PIDS, GAPPY, FREE_PLACES)
 def test_shrink_keeps_every_span(pid: int, places: list[Row | None], free: int) -> None:
     records = [bytes(RECORD.size) if row is None else row.packed() for row in places]
     data = map_bytes(pid, []) + b"".join(records) + bytes(free * RECORD.size)
@@ -123,35 +125,35 @@ def test_shrink_keeps_every_span(pid: int, places: list[Row | None], free: int) 
         assert path.stat().st_size == HEADER_BYTES + (last + 1) * RECORD.size
 
 
-def test_a_trial_is_all_its_maps(tmp_path: Path) -> None:
-    one, two = Row(10, 20, None, None), Row(11, None, 9, "r1")
-    (tmp_path / "spans-1-0.map").write_bytes(map_bytes(1, [one], free=3))
-    (tmp_path / "spans-2-0.map").write_bytes(map_bytes(2, [two], full=True))
+def test_the_spans_of_a_trial_come_from_all_its_maps(tmp_path: Path) -> None:
+    first, second = Row(10, 20, None, None), Row(11, None, 9, "r1")
+    (tmp_path / "spans-1-0.map").write_bytes(map_bytes(1, [first], free=3))
+    (tmp_path / "spans-2-0.map").write_bytes(map_bytes(2, [second], full=True))
     (tmp_path / "spans-3-0.map").write_bytes(map_bytes(3, [], free=3))
     (tmp_path / "worker-1.json").write_text("{}")
-    assert read_spans(tmp_path) == Spans((one.span(1), two.span(2)), full=(2,))
+    assert read_spans(tmp_path) == Spans((first.span(1), second.span(2)), full=(2,))
     assert served(tmp_path) == {1, 2}
 
 
-def test_a_map_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+def test_an_unreadable_map_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "spans-1-0.map").write_bytes(b"no map" * 100)
     with pytest.raises(ValueError, match="map of this version"):
         read_spans(tmp_path)
 
 
 @given(ROWS, st.data())
-def test_who_follows_a_map_hears_of_each_begin_and_each_end_once(
+def test_following_a_map_reports_each_start_and_end_once(
     rows: list[Row], data: st.DataObject
 ) -> None:
-    """Whatever of it had happened by each look."""
+    """However many spans have started and ended by each look."""
     with tempfile.TemporaryDirectory() as place:
         following = Following(Path(place))
         path, begun, ended = Path(place) / "spans-7-0.map", list[str](), list[str]()
-        over: set[int] = set()
+        ended_rows: set[int] = set()
         for upto in sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=4))):
-            over |= set(data.draw(st.lists(st.integers(0, max(0, upto - 1)), max_size=5)))
+            ended_rows |= set(data.draw(st.lists(st.integers(0, max(0, upto - 1)), max_size=5)))
             now = [
-                row._replace(end_ns=row.end_ns if n in over else None, name=str(n))
+                row._replace(end_ns=row.end_ns if n in ended_rows else None, name=str(n))
                 for n, row in enumerate(rows[:upto])
             ]
             path.write_bytes(map_bytes(7, now, free=2))

@@ -1,4 +1,4 @@
-"""What an event loop was seen to run: what is written is what is read, and nothing else is."""
+"""Stack samples of an event loop are read as they were written; anything else is rejected."""
 
 from __future__ import annotations
 
@@ -34,15 +34,13 @@ def text_of(lines: list[CodeLine]) -> bytes:
 
 
 @given(st.integers(1, 2**22), ROWS)
-def test_samples_come_back(pid: int, rows: list[tuple[int, ...]]) -> None:
-    assert parse_stack_samples(map_bytes(pid, rows)) == (
-        pid,
-        tuple(StackSample(*row) for row in rows),
-    )
+def test_samples_are_read_as_written(pid: int, rows: list[tuple[int, ...]]) -> None:
+    samples = tuple(StackSample(*row) for row in rows)
+    assert parse_stack_samples(map_bytes(pid, rows)) == (pid, samples)
 
 
 @given(LINES, st.data())
-def test_lines_come_back_but_for_one_that_is_cut_off(
+def test_lines_are_read_as_written_except_a_truncated_one(
     lines: list[CodeLine], data: st.DataObject
 ) -> None:
     text = text_of(lines)
@@ -52,8 +50,8 @@ def test_lines_come_back_but_for_one_that_is_cut_off(
 
 
 @given(st.binary(max_size=600), st.sampled_from([b"", MAGIC, map_bytes(7, [])[:HEADER_BYTES]]))
-def test_garbage_is_refused_or_read_but_never_crashes(data: bytes, head: bytes) -> None:
-    """Whatever stands behind a whole header is records."""
+def test_garbage_is_rejected_or_read_as_records(data: bytes, head: bytes) -> None:
+    """Anything after a whole header is read as records."""
     try:
         pid, samples = parse_stack_samples(head + data)
     except ValueError:
@@ -64,18 +62,16 @@ def test_garbage_is_refused_or_read_but_never_crashes(data: bytes, head: bytes) 
 
 
 @given(LINES, st.binary(max_size=60))
-def test_a_garbled_line_is_refused_or_read_but_never_crashes(
-    lines: list[CodeLine], garbage: bytes
-) -> None:
+def test_a_damaged_line_is_rejected_or_dropped(lines: list[CodeLine], garbage: bytes) -> None:
     try:
         by_number = parse_lines(text_of(lines) + garbage)
     except ValueError:
-        assert b"\n" in garbage  # what has no end is cut off
+        assert b"\n" in garbage  # an incomplete line is dropped
         return
     assert by_number.items() >= {line.number: line for line in lines}.items()
 
 
-def test_of_a_directory(tmp_path: Path) -> None:
+def test_stacks_of_a_trial_need_samples_and_lines(tmp_path: Path) -> None:
     assert read_stacks(tmp_path) == Stacks()
     row = tuple(range(1, 17))
     (tmp_path / "stacks-7-0.map").write_bytes(map_bytes(7, [row]))

@@ -1,4 +1,4 @@
-"""Real sockets in known states, and what the kernel's tables say of them."""
+"""Samples of the kernel's tables, for real sockets in known states."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 
 import pytest
@@ -31,13 +31,13 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's tables 
 
 
 def listening(stack: ExitStack, backlog: int, host: str = "127.0.0.1") -> socket.socket:
-    """Without SO_REUSEADDR, so on a port of which nobody has a connection in TIME_WAIT."""
+    """Without SO_REUSEADDR, so the port has no connection in TIME_WAIT."""
     kind = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = stack.enter_context(socket.socket(kind))
         listener.bind((host, 0))
     except OSError as error:
-        pytest.skip(f"no {host} here: {error}")
+        pytest.skip(f"{host} is unavailable: {error}")
     listener.listen(backlog)
     return listener
 
@@ -62,57 +62,50 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workerlab.observe.tcp.SS_S", 30.0)
 
 
-Way = Callable[[AcceptQueues], AcceptQueues]
-
-
-def only_ss(queues: AcceptQueues) -> AcceptQueues:
-    queues._refused = "not asked"
-    return queues
-
-
 @linux
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-@pytest.mark.parametrize("way", [lambda found: found, only_ss], ids=["kernel", "ss"])
-def test_a_known_queue(
-    stack: ExitStack, host: str, way: Callable[[AcceptQueues], AcceptQueues]
-) -> None:
+@pytest.mark.parametrize("source", ["kernel", "ss"])
+def test_length_and_limit_of_an_accept_queue(stack: ExitStack, host: str, source: str) -> None:
     listener = listening(stack, 5, host)
-    watched = way(AcceptQueues([address(listener)]))
-    assert (watched.sample().length, watched.sample().limit) == (0, 5)
+    queues = AcceptQueues([address(listener)])
+    if source == "ss":
+        queues._refused = "not asked"
+    assert (queues.sample().length, queues.sample().limit) == (0, 5)
     connect(stack, listener, 3)
-    until(lambda: watched.sample().length == 3, "three wait to be accepted")
+    until(lambda: queues.sample().length == 3, "three connections wait to be accepted")
     stack.enter_context(listener.accept()[0])
-    until(lambda: watched.sample().length == 2, "one has been accepted")
-    listener.listen(2)  # what the native asgi worker does
-    assert watched.sample().limit == 2
+    until(lambda: queues.sample().length == 2, "one connection is accepted")
+    listener.listen(2)  # as the native asgi worker does
+    assert queues.sample().limit == 2
 
 
 @linux
 def test_a_listener_is_not_mistaken_for_another(stack: ExitStack) -> None:
     listener = listening(stack, 5)
-    watched = AcceptQueues([("127.0.0.9", address(listener)[1])])
+    queues = AcceptQueues([("127.0.0.9", address(listener)[1])])
     with pytest.raises(Unseen, match=r"nothing listens on 127\.0\.0\.9"):
-        watched.sample()
+        queues.sample()
 
 
 @linux
-def test_a_listener_that_was_missing_once_is_looked_up_in_the_kernel_again(
+def test_a_missing_listener_is_looked_up_again(
     stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "")  # no ss
     listener = stack.enter_context(socket.socket())
     listener.bind(("127.0.0.1", 0))
-    watched = AcceptQueues([address(listener)])
+    queues = AcceptQueues([address(listener)])
     with pytest.raises(Unseen, match=r"inet_diag: nothing listens on 127\.0\.0\.1"):
-        watched.sample()
+        queues.sample()
     listener.listen(7)
-    assert watched.sample().limit == 7
+    assert queues.sample().limit == 7
 
 
 @linux
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_each_listener_counts_its_own_drops(stack: ExitStack, host: str) -> None:
-    """One lets two in and drops the others' SYNs, which the kernel repeats; the other has room."""
+    """One accepts two and drops the SYNs of the others, which the kernel repeats; the other has
+    room."""
     full, roomy = listening(stack, 1, host), listening(stack, 64, host)
     watched, other = AcceptQueues([address(full)]), AcceptQueues([address(roomy)])
     both = AcceptQueues([address(full), address(roomy)])
@@ -122,40 +115,40 @@ def test_each_listener_counts_its_own_drops(stack: ExitStack, host: str) -> None
             client = stack.enter_context(socket.socket(listener.family))
             client.setblocking(False)
             client.connect_ex(listener.getsockname())
-    until(lambda: (watched.drops() or 0) >= 4, "all that did not fit were dropped")
+    until(lambda: (watched.drops() or 0) >= 4, "the other connections are dropped")
     assert other.drops() == 0
     assert (both.drops() or 0) >= 4
     assert sample_counters(watched.drops()).counts["socket_drops"] >= 4
 
 
 @linux
-def test_whose_drops_they_are_is_known_here() -> None:
+def test_this_kernel_counts_drops_by_socket() -> None:
     assert drops_are_told()
 
 
 @linux
-def test_without_a_kernel_that_tells_drops_are_not_known(
+def test_without_netlink_drops_are_unknown(
     stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watched = AcceptQueues([address(listening(stack, 7))])
+    queues = AcceptQueues([address(listening(stack, 7))])
     monkeypatch.delattr(socket, "AF_NETLINK")
-    assert watched.drops() is None
+    assert queues.drops() is None
     assert not drops_are_told()
     assert "socket_drops" not in sample_counters(None).counts
 
 
 @linux
-def test_without_netlink_ss_is_asked(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_netlink_ss_is_used(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(socket, "AF_NETLINK")
-    watched = AcceptQueues([address(listening(stack, 7))])
-    assert watched.sample().limit == 7
+    queues = AcceptQueues([address(listening(stack, 7))])
+    assert queues.sample().limit == 7
     monkeypatch.setenv("PATH", "")
     with pytest.raises(Unseen, match=r"inet_diag: .*AF_NETLINK.*; ss: "):
-        watched.sample()
+        queues.sample()
 
 
 @pytest.mark.parametrize(
-    ("text", "host", "found"),
+    ("text", "host", "expected"),
     [
         ("LISTEN 3      5          127.0.0.1:8000      0.0.0.0:*\n", "127.0.0.1", (3, 5)),
         ("LISTEN 0 128 0.0.0.0:8000 0.0.0.0:*\nLISTEN 6 5 127.0.0.1:8000 0.0.0.0:*\n",
@@ -163,12 +156,12 @@ def test_without_netlink_ss_is_asked(stack: ExitStack, monkeypatch: pytest.Monke
         ("LISTEN 1 2048     [::1]:8000    [::]:*\n", "::1", (1, 2048)),
     ],
 )  # fmt: skip
-def test_what_ss_says(text: str, host: str, found: tuple[int, int]) -> None:
-    assert parse_ss(text, host, 8000) == found
+def test_the_output_of_ss_is_parsed(text: str, host: str, expected: tuple[int, int]) -> None:
+    assert parse_ss(text, host, 8000) == expected
 
 
 @pytest.mark.parametrize("text", ["", "LISTEN 3 5 127.0.0.1:80001 0.0.0.0:*\n", "LISTEN\n"])
-def test_what_ss_does_not_say(text: str) -> None:
+def test_output_of_ss_without_the_listener_is_an_error(text: str) -> None:
     with pytest.raises(Unseen):
         parse_ss(text, "127.0.0.1", 8000)
 
@@ -187,10 +180,10 @@ sys.stdin.read()
 def worker(stack: ExitStack, listener: socket.socket, count: int) -> int:
     """The pid of a process that has accepted `count` connections and holds them."""
     handle = listener.fileno()
-    words = [sys.executable, "-I", "-S", "-c", WORKER, str(handle), str(count)]
+    argv = [sys.executable, "-I", "-S", "-c", WORKER, str(handle), str(count)]
     process = stack.enter_context(
         subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[handle], text=True
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[handle], text=True
         )
     )
     assert process.stdin is not None
@@ -201,36 +194,36 @@ def worker(stack: ExitStack, listener: socket.socket, count: int) -> int:
 
 
 def without_earlier(client: Mapping[str, int]) -> dict[str, int]:
-    """The port may have had another owner, whose connections are in TIME_WAIT for a minute."""
+    """Without TIME_WAIT, as the port may have had another owner in the last minute."""
     return {state: count for state, count in client.items() if state != "TIME_WAIT"}
 
 
 @linux
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_connections_of_known_states_and_owners(stack: ExitStack, host: str) -> None:
+def test_connections_are_counted_by_state_and_owner(stack: ExitStack, host: str) -> None:
     listener = listening(stack, 10, host)
     clients = connect(stack, listener, 5)
     pids = [worker(stack, listener, 2), worker(stack, listener, 1), worker(stack, listener, 0)]
-    clients[0].sendall(b"unread")  # the first was accepted first
+    clients[0].sendall(b"unread")  # accepted first
     clients[4].sendall(b"unread, and not accepted")
     clients[1].shutdown(socket.SHUT_WR)
     watched = Connections([address(listener)], pids)
 
-    def seen() -> bool:
-        found = watched.sample()
-        return replace(found, client=without_earlier(found.client)) == ConnectionSample(
-            found.at_ns,
+    def as_expected() -> bool:
+        sample = watched.sample()
+        return replace(sample, client=without_earlier(sample.client)) == ConnectionSample(
+            sample.at_ns,
             server={"ESTABLISHED": 4, "CLOSE_WAIT": 1},
             client={"ESTABLISHED": 4, "FIN_WAIT2": 1},
             per_worker={pids[0]: 2, pids[1]: 1, pids[2]: 0},
             unread=1,
         )
 
-    until(seen, "the connections as they were made")
+    until(as_expected, "the connections are in these states")
 
 
 @linux
-def test_a_handshake_that_is_not_answered(stack: ExitStack) -> None:
+def test_an_unanswered_handshake_is_counted(stack: ExitStack) -> None:
     listener = listening(stack, 0)
     connect(stack, listener, 1)
     before = sample_counters().counts
@@ -238,14 +231,14 @@ def test_a_handshake_that_is_not_answered(stack: ExitStack) -> None:
     late.setblocking(False)
     late.connect_ex(address(listener))
     watched = Connections([address(listener)], [])
-    until(lambda: watched.sample().client.get("SYN_SENT") == 1, "its SYN is unanswered")
+    until(lambda: watched.sample().client.get("SYN_SENT") == 1, "the SYN is unanswered")
     after = until(
         lambda: (
             (now := sample_counters().counts)["syn_retransmits"] > before["syn_retransmits"] and now
         ),
         "the SYN was sent again",
     )
-    # Counted in the whole network namespace: others may add to them
+    # Counted for the whole network namespace
     assert after["listen_overflows"] > before["listen_overflows"]
     assert after["listen_drops"] > before["listen_drops"]
 
@@ -256,36 +249,37 @@ def test_sockets_of_other_ports_and_addresses_are_not_the_servers(stack: ExitSta
     connect(stack, other, 1)
     connect(stack, listener, 1)
     host, port = address(listener)
-    # Not all states: the port may have had another owner, whose connections are in TIME_WAIT
     assert Connections([(host, port)], []).sample().client["ESTABLISHED"] == 1
     assert Connections([("127.0.0.9", port)], []).sample().client == {}
 
 
 @linux
-def test_more_connections_than_one_datagram_of_the_kernel_holds(stack: ExitStack) -> None:
+def test_more_connections_than_fit_in_one_datagram(stack: ExitStack) -> None:
     listener = listening(stack, 400)
     connect(stack, listener, 400)
     watched = Connections([address(listener)], [os.getpid()])
-    until(lambda: watched.sample().server == {"ESTABLISHED": 400}, "all of them, once each")
+    until(
+        lambda: watched.sample().server == {"ESTABLISHED": 400}, "each connection is counted once"
+    )
     assert without_earlier(watched.sample().client) == {"ESTABLISHED": 400}
     assert watched.sample().per_worker == {os.getpid(): 0}
 
 
 @linux
-def test_what_the_kernel_refuses_is_said() -> None:
+def test_a_refusal_of_the_kernel_is_an_error() -> None:
     with pytest.raises(OSError, match="inet_diag: "):
         sockets(socket.AF_UNSPEC, 1, 80)
 
 
 @linux
-def test_a_worker_that_is_gone_owns_nothing(stack: ExitStack) -> None:
+def test_an_ended_worker_owns_no_connections(stack: ExitStack) -> None:
     listener = listening(stack, 5)
     connect(stack, listener, 1)
     with stack.enter_context(listener.accept()[0]):
-        gone = subprocess.Popen([sys.executable, "-c", ""])
-        gone.wait()
-        found = Connections([address(listener)], [gone.pid, os.getpid()]).sample()
-        assert found.per_worker == {gone.pid: 0, os.getpid(): 1}
+        ended = subprocess.Popen([sys.executable, "-c", ""])
+        ended.wait()
+        sample = Connections([address(listener)], [ended.pid, os.getpid()]).sample()
+        assert sample.per_worker == {ended.pid: 0, os.getpid(): 1}
 
 
 # --- the kernel's counters and timer --------------------------------------------------------
@@ -307,7 +301,7 @@ def test_counters() -> None:
 @pytest.mark.parametrize(
     "text", ["", "IpExt: A\nIpExt: 1\n", "TcpExt: A B\nTcpExt: 1\n", "TcpExt: A\nTcpExt: B\n"]
 )
-def test_counters_that_are_none(text: str) -> None:
+def test_invalid_counters_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_netstat(text)
 
@@ -315,7 +309,7 @@ def test_counters_that_are_none(text: str) -> None:
 @pytest.mark.parametrize(
     ("linear", "retries", "steps"),
     [
-        # ip-sysctl.rst: with 4 and 6, the last one goes out after 67 s
+        # ip-sysctl.rst: with 4 and 6, the last SYN is sent after 67 s
         (4, 6, (1, 2, 3, 4, 5, 7, 11, 19, 35, 67)),
         (0, 6, (1, 3, 7, 15, 31, 63)),
         (0, 0, ()),
@@ -328,6 +322,6 @@ def test_syn_steps(linear: int, retries: int, steps: tuple[float, ...]) -> None:
 
 @linux
 def test_syn_steps_of_this_kernel() -> None:
-    found = syn_steps_s()
-    assert found[0] == 1.0
-    assert list(found) == sorted(set(found))
+    steps = syn_steps_s()
+    assert steps[0] == 1.0
+    assert list(steps) == sorted(set(steps))

@@ -20,13 +20,13 @@ def spin(cpu_s):
     while time.thread_time() < until:
         pass
 """
-# A thread that has ended, and a program that was awaited: each says that it is done
-THREAD = f"{SPIN}\nimport threading\none = threading.Thread(target=spin, args=({CPU_S},))\n"
-THREAD += "one.start()\none.join()\nprint('done', flush=True)\ninput()\n"
+# An ended thread, and an ended child process: each program prints when it is done
+THREAD = f"{SPIN}\nimport threading\nthread = threading.Thread(target=spin, args=({CPU_S},))\n"
+THREAD += "thread.start()\nthread.join()\nprint('done', flush=True)\ninput()\n"
 CHILD = f"{SPIN}\nimport subprocess, sys\nif sys.argv[1:]:\n    spin({CHILD_S})\n    sys.exit()\n"
 CHILD += "subprocess.run([sys.executable, '-I', '-S', sys.argv[0], 'child'])\n"
 CHILD += "print('done', flush=True)\ninput()\n"
-LINUX = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone tells of shared pages")
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports shared pages")
 
 
 def started(place: Path, text: str) -> subprocess.Popen[bytes]:
@@ -42,30 +42,28 @@ def started(place: Path, text: str) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.parametrize(("text", "least_s"), [(THREAD, CPU_S), (CHILD, CHILD_S - 0.02)])
-def test_threads_and_programs_that_have_ended_count(
-    tmp_path: Path, text: str, least_s: float
-) -> None:
-    """A child's share is counted in ticks of 10 ms, its user's and its system's each cut off."""
+def test_ended_threads_and_children_count(tmp_path: Path, text: str, least_s: float) -> None:
+    """The user and system times of a child are each rounded down to 10 ms."""
     with started(tmp_path, text) as process:
         assert sample_workers([process.pid]).cpu_s[process.pid] >= least_s
         process.kill()
 
 
-def test_what_has_ended_is_said_to(tmp_path: Path) -> None:
+def test_an_ended_process_is_an_error(tmp_path: Path) -> None:
     with started(tmp_path, THREAD) as process:
         process.kill()
     with pytest.raises(psutil.NoSuchProcess):
         ran_s(process.pid)
 
 
-# Two processes that share 64 MB; then the child writes to half of it; and one maps a file
+# Two processes share 64 MB; the child then writes to half of it and maps a file
 SHARING = """
 import mmap, os, sys
 own = bytearray(b"x") * (64 << 20)
 go, ready = os.pipe(), os.pipe()
 pid = os.fork()
 if not pid:
-    os.close(go[1])  # or the end of its parent would not be its own
+    os.close(go[1])  # so that it ends with its parent
     with open(sys.argv[0] + ".map", "w+b") as file:
         file.truncate(16 << 20)
         shared = mmap.mmap(file.fileno(), 16 << 20)
@@ -90,18 +88,18 @@ def test_shared_pages_count_once_and_the_labs_maps_not_at_all(tmp_path: Path) ->
     ) as process:
         assert process.stdout is not None
         child = int(process.stdout.readline().split()[1])
-        found = sample_memory([process.pid], [child], tmp_path)
-        with_map = sample_memory([process.pid], [child], tmp_path / "elsewhere")
+        memory = sample_memory([process.pid], [child], tmp_path)
+        with_maps = sample_memory([process.pid], [child], tmp_path / "elsewhere")
         process.kill()
-    assert found is not None
-    assert with_map is not None
-    assert 96 * MB <= found.pss_bytes <= 96 * MB + 40 * MB  # 64, and 32 of the child's own
-    assert 32 * MB <= found.private_bytes[child] <= 32 * MB + 20 * MB
-    assert with_map.pss_bytes - found.pss_bytes == pytest.approx(16 * MB, abs=MB)
+    assert memory is not None
+    assert with_maps is not None
+    assert 96 * MB <= memory.pss_bytes <= 96 * MB + 40 * MB  # 64 shared, and 32 of the child
+    assert 32 * MB <= memory.private_bytes[child] <= 32 * MB + 20 * MB
+    assert with_maps.pss_bytes - memory.pss_bytes == pytest.approx(16 * MB, abs=MB)
 
 
 @LINUX
-def test_this_process() -> None:
-    found = held(Path("/proc/self/smaps").read_text(), Path("/nowhere"))
-    assert 0 < found.private <= found.pss
+def test_memory_of_this_process() -> None:
+    memory = held(Path("/proc/self/smaps").read_text(), Path("/nowhere"))
+    assert 0 < memory.private <= memory.pss
     assert sample_memory([None], [os.getpid()], Path("/nowhere")) is not None
