@@ -28,10 +28,10 @@ PHONE = {"viewport": {"width": 360, "height": 740}}
 
 def late() -> Document:
     """Connections that were dropped, and several trials."""
-    drawn = over_time(trial("sync", 8), known=False)
+    drawn = over_time(trial("sync", 8), arrivals_known=False)
     dropping = replace(drawn, connects=((0.0, 0.05, 52), (1.0, 1.05, 11)), syn_steps_s=(1.0, 2.0))
     again = replace(cell(trial("sync", 8, number=2)), throughput_rps=4.1)
-    whole = sweep(("sync",), (4, 8), known=False)
+    whole = sweep(("sync",), (4, 8), arrivals_known=False)
     return replace(whole, cells=(*whole.cells, again), timelines=(whole.timelines[0], dropping))
 
 
@@ -44,9 +44,9 @@ def limitless(document: Document) -> Document:
 
 CONSTRUCTED = {
     "known": sweep(levels=(4, 16)),
-    "unknown": limitless(sweep(("sync", "eventlet"), (4, 16), known=False)),
+    "unknown": limitless(sweep(("sync", "eventlet"), (4, 16), arrivals_known=False)),
     "late": late(),
-    "requests-only": sweep(("sync", "gthread"), (4, 16), known=False, observed=False),
+    "requests-only": sweep(("sync", "gthread"), (4, 16), arrivals_known=False, observed=False),
     "empty": no_cells(),
     "study": full_document(),
     "ladder": whole_ladder(),
@@ -293,7 +293,7 @@ def assert_accessible(opened: Opened) -> None:
 def test_a_page_of_24_cells_is_short_and_accessible(
     known: bool, open_page: Open, screenshots: Path
 ) -> None:
-    document = sweep(CLASSES, (2, 4, 8, 16), known=known)
+    document = sweep(CLASSES, (2, 4, 8, 16), arrivals_known=known)
     opened = open_page(document, viewport={"width": 1280, "height": 800})
     opened.page.screenshot(path=screenshots / f"24-cells-{known}.png", full_page=True)
     assert opened.page.evaluate("document.documentElement.scrollHeight") <= TALLEST
@@ -304,7 +304,7 @@ def test_a_page_of_24_cells_is_short_and_accessible(
 
 def test_the_panes_of_a_chart_share_their_axis(open_page: Open) -> None:
     """On the screen and on paper."""
-    opened = open_page(sweep(("sync", "gthread"), (16,), known=False))
+    opened = open_page(sweep(("sync", "gthread"), (16,), arrivals_known=False))
     for media in ("screen", "print"):
         opened.page.emulate_media(media=media)
         charts = opened.page.evaluate(AXES)

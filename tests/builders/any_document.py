@@ -1,4 +1,4 @@
-"""Any sweep, and any other command's document, however unlikely, for properties of all formats."""
+"""Strategies for any sweep and any other document, for properties of all formats."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ numbers = st.none() | st.floats(0, 1e9) | st.sampled_from([float("nan"), float("
 counts = st.none() | st.integers(0, 10**9)
 words = st.text(st.characters(exclude_characters="nN"), max_size=30)
 summaries = st.builds(Summary, numbers, numbers, numbers, numbers, numbers)
-# The first, so that often a class has cells, and a page charts
+# One fixed server, so that a class often has cells and a page charts
 servers = st.just(Server("sync", 4, 1, 2048, 1000)) | st.builds(
     Server,
     st.sampled_from(["sync", "gthread", "eventlet", "gevent", "tornado", "asgi", "uvicorn"]),
     *[st.integers(1, 5000)] * 4,
 )
 tools = st.sampled_from(["ab", "wrk", "fast"])
-asked = st.builds(Cell, servers, tools, st.integers(1, 1000), st.booleans())
-trials = st.builds(Trial, asked, st.integers(1, 9))
+cells = st.builds(Cell, servers, tools, st.integers(1, 1000), st.booleans())
+trials = st.builds(Trial, cells, st.integers(1, 9))
 per_pid = st.dictionaries(st.integers(1, 99999), st.integers(0, 99), max_size=3)
 sentences = words.map(sentence)
 breakdowns = st.builds(
@@ -120,23 +120,25 @@ columns = st.lists(
     ),
     min_size=1,
     max_size=5,
-    unique_by=lambda chart: chart.name,
+    unique_by=lambda column: column.name,
 )
 values: st.SearchStrategy[Value] = st.none() | st.booleans() | counts | numbers | words
 
 
 @st.composite
 def any_table(draw: st.DrawFn) -> Table:
-    own = draw(columns)
-    row = st.tuples(*[values for _ in own])
+    drawn_columns = draw(columns)
+    row = st.tuples(*[values for _ in drawn_columns])
     rows = tuple(draw(st.lists(row, max_size=4)))
     unit = draw(st.sampled_from(["", "s", "ms"]))
-    return Table(draw(sentences), tuple(own), rows, draw(sentences), draw(st.integers(1, 3)), unit)
+    return Table(
+        draw(sentences), tuple(drawn_columns), rows, draw(sentences), draw(st.integers(1, 3)), unit
+    )
 
 
 points = st.lists(st.tuples(st.floats(), st.floats()), max_size=4).map(tuple)
 series = st.lists(
-    st.builds(ChartSeries, words, points), max_size=4, unique_by=lambda chart: chart.name
+    st.builds(ChartSeries, words, points), max_size=4, unique_by=lambda line: line.name
 )
 charts = st.builds(
     Chart,

@@ -1,4 +1,4 @@
-"""Waiting for what will be true, instead of for a time."""
+"""Waiting for a condition instead of a fixed time."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-LONG_S = 120.0  # a bound for hanging, not an expectation of speed
+LONG_S = 120.0  # a limit for hangs, not an expected duration
 
 
 def until(condition: Callable[[], Any], what: str) -> Any:
-    """Wait for a condition, and give back what made it true."""
+    """Waits for a true value of `condition` and returns it."""
     give_up = time.monotonic() + LONG_S
     while time.monotonic() < give_up:
-        if found := condition():
-            return found
+        if value := condition():
+            return value
         time.sleep(0.002)
     raise AssertionError(f"never happened: {what}")

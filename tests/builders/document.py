@@ -1,4 +1,4 @@
-"""A document with everything a document can hold."""
+"""A document with everything that a document can have."""
 
 from __future__ import annotations
 

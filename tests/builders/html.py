@@ -1,4 +1,4 @@
-"""Documents built by hand for the tests of the page: an ideal server, its numbers known."""
+"""Documents built by hand for the tests of the page: an ideal server with known numbers."""
 
 from __future__ import annotations
 
@@ -40,47 +40,43 @@ def trial(worker_class: str, connections: int, tool: str = "fast", number: int =
 
 
 def bars_of(
-    done: Sequence[ServedRequest], workers: Sequence[int], *, known: bool
+    done: Sequence[ServedRequest], workers: Sequence[int], *, arrivals_known: bool
 ) -> tuple[Bar, ...]:
-    served = sorted(done, key=lambda one: (one.start_s, one.sent_s))
-    places: dict[int, list[int]] = {pid: [] for pid in workers}
-    for i in range(len(served)):
-        places[workers[i % len(workers)]].append(i)
-    row = {
-        i: place
-        for mine in places.values()
-        for i, place in zip(
-            mine, row_numbers((served[i].start_s, served[i].end_s) for i in mine), strict=True
-        )
-    }
+    """The requests as bars of `workers` that take turns, optionally with their arrivals."""
+    served = sorted(done, key=lambda request: (request.start_s, request.sent_s))
+    rows: dict[int, int] = {}
+    for first in range(len(workers)):
+        numbers = range(first, len(served), len(workers))
+        times = ((served[i].start_s, served[i].end_s) for i in numbers)
+        rows.update(zip(numbers, row_numbers(times), strict=True))
     return tuple(
         Bar(
             workers[i % len(workers)],
-            row[i],
-            one.start_s,
-            one.end_s,
-            one.sent_s if known else None,
+            rows[i],
+            request.start_s,
+            request.end_s,
+            request.sent_s if arrivals_known else None,
         )
-        for i, one in enumerate(served)
+        for i, request in enumerate(served)
     )
 
 
 def over_time(
-    asked: Trial,
+    trial: Trial,
     rounds: int = 5,
     *,
-    known: bool = True,
+    arrivals_known: bool = True,
     observed: bool = True,
     notes: tuple[Finding, ...] = (),
 ) -> Timeline:
-    """A cell over time; `known`: arrivals; `observed`: queue, states and usage."""
-    at, room = asked.cell.concurrency, slots(asked.cell.server.worker_class)
-    done = serve(1 + rounds * at, at, [room], lambda number: SLEEP_S)
+    """A cell over time; `observed`: with queue, states and usage."""
+    at, slot_count = trial.cell.concurrency, slots(trial.cell.server.worker_class)
+    done = serve(1 + rounds * at, at, [slot_count], lambda number: SLEEP_S)
     workers = (101, 102, 103, 104)
-    end_s = max(one.end_s for one in done)
+    end_s = max(request.end_s for request in done)
     moments = [0.1 * i for i in range(int(10 * end_s) + 1)]
-    waiting = open_at(moments, ((one.sent_s, one.start_s) for one in done))
-    serving = open_at(moments, ((one.start_s, one.end_s) for one in done))
+    waiting = open_at(moments, ((request.sent_s, request.start_s) for request in done))
+    serving = open_at(moments, ((request.start_s, request.end_s) for request in done))
     states = [
         state
         for m, s, w in zip(moments, serving, waiting, strict=True)
@@ -96,8 +92,8 @@ def over_time(
         for i, m in enumerate(moments)
     ]
     return Timeline(
-        key=asked.key,
-        bars=bars_of(done, workers, known=known),
+        key=trial.key,
+        bars=bars_of(done, workers, arrivals_known=arrivals_known),
         shown=(0.0, end_s),
         spans=len(done),
         workers=workers,
@@ -110,20 +106,24 @@ def over_time(
     )
 
 
-def cell(asked: Trial) -> CellResult:
-    at, room = asked.cell.concurrency, slots(asked.cell.server.worker_class)
-    busy, response_s = min(at, room), SLEEP_S * max(1.0, at / room)
+def cell(trial: Trial) -> CellResult:
+    at, slot_count = trial.cell.concurrency, slots(trial.cell.server.worker_class)
+    busy, response_s = min(at, slot_count), SLEEP_S * max(1.0, at / slot_count)
     wait_s = response_s - SLEEP_S
     return CellResult(
-        trial=asked,
+        trial=trial,
         app="@sleep_wsgi",
         sleep_s=SLEEP_S,
-        verdict="saturated" if at > room else "at capacity" if at == room else "below capacity",
-        reason=sentence(f"{at} connections share {room} slots"),
-        worker_class=class_named(asked.cell.server.worker_class),
+        verdict="saturated"
+        if at > slot_count
+        else "at capacity"
+        if at == slot_count
+        else "below capacity",
+        reason=sentence(f"{at} connections share {slot_count} slots"),
+        worker_class=class_named(trial.cell.server.worker_class),
         requests=1 + 5 * at,
         failed=0,
-        slots_configured=room,
+        slots_configured=slot_count,
         slots_measured=busy,
         throughput_rps=busy / SLEEP_S,
         bound_rps=busy / SLEEP_S,
@@ -137,14 +137,14 @@ def cell(asked: Trial) -> CellResult:
     )
 
 
-def invalid(asked: Trial, reason: str) -> CellResult:
-    return CellResult(asked, "@sleep_wsgi", SLEEP_S, "invalid", sentence(reason))
+def invalid(trial: Trial, reason: str) -> CellResult:
+    return CellResult(trial, "@sleep_wsgi", SLEEP_S, "invalid", sentence(reason))
 
 
 def group(worker_class: str, tool: str = "fast", knee: float | None = None) -> ClassResult:
-    room = slots(worker_class)
+    slot_count = slots(worker_class)
     return ClassResult(
-        *(server(worker_class), tool, room, min(room, 16), None, None, knee),
+        *(server(worker_class), tool, slot_count, min(slot_count, 16), None, None, knee),
         sentence("" if knee else "> 16"),
     )
 
@@ -154,7 +154,7 @@ def sweep(
     levels: Sequence[int] = (4, 8, 16),
     tool: str = "fast",
     *,
-    known: bool = True,
+    arrivals_known: bool = True,
     observed: bool = True,
 ) -> Document:
     trials = [trial(name, at, tool) for name in classes for at in levels]
@@ -163,20 +163,23 @@ def sweep(
         run="by-hand",
         environment={"cpu": "a CPU", "cores": 2, "sysctl": {"net.core.somaxconn": "4096"}},
         overhead=1.01,
-        cells=tuple(cell(one) for one in trials),
+        cells=tuple(map(cell, trials)),
         classes=tuple(group(name, tool, knees.get(name)) for name in classes),
         setup_s={"start": 0.4, "warmup": 1.1, "stop": 0.1},
     )
-    timelines = tuple(over_time(asked, known=known, observed=observed) for asked in trials)
+    timelines = tuple(
+        over_time(item, arrivals_known=arrivals_known, observed=observed) for item in trials
+    )
     return replace(sweep_document(report), timelines=timelines)
 
 
-def with_cells(one: Document, cells: Sequence[CellResult]) -> Document:
-    """The same with other cells, of which nothing was seen over time."""
-    report = Report(one.run, one.environment, None, tuple(cells), one.classes, one.setup_s)
+def with_cells(document: Document, cells: Sequence[CellResult]) -> Document:
+    """The same sweep with other cells, which have no timelines."""
+    run, environment = document.run, document.environment
+    report = Report(run, environment, None, tuple(cells), document.classes, document.setup_s)
     return sweep_document(report)
 
 
 def no_cells() -> Document:
-    """A sweep of which nothing was finished."""
+    """A sweep without a finished trial."""
     return sweep_document(Report("empty", {}, None, (), (), {}))

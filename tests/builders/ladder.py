@@ -1,4 +1,4 @@
-"""A ladder as it was once measured by hand on two cores, made into cells."""
+"""A ladder with numbers once measured by hand on two cores, as cells."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ SERVICES = {
 }
 
 
-class Seen(Struct, frozen=True):
-    """Under many users: requests/s, p95 over p50, cores of app, storage and cache."""
+class Measured(Struct, frozen=True):
+    """Under load: requests/s, p95 over p50, cores of app, storage, cache and tool."""
 
     rps: float
     spread: float = 3.0
@@ -43,13 +43,13 @@ class Seen(Struct, frozen=True):
     tool: float = 0.4
 
 
-MEASURED: Mapping[str, Seen] = {
-    "mongodb-redis-local-uvicorn-w2": Seen(6800, storage=0.01, tool=0.6),
-    "mongodb-redis-uvicorn-w2": Seen(3000, cache=0.2, storage=0.01),
-    "mongodb-uvicorn-w2": Seen(2750),
-    "postgresql-uvicorn-w2": Seen(2700, storage=0.4),
-    "postgresql-uvicorn-w1": Seen(1900, app=0.97, storage=0.3),
-    "postgresql-sync-w1": Seen(1250, spread=1.05, app=0.7, storage=0.2),
+MEASURED: Mapping[str, Measured] = {
+    "mongodb-redis-local-uvicorn-w2": Measured(6800, storage=0.01, tool=0.6),
+    "mongodb-redis-uvicorn-w2": Measured(3000, cache=0.2, storage=0.01),
+    "mongodb-uvicorn-w2": Measured(2750),
+    "postgresql-uvicorn-w2": Measured(2700, storage=0.4),
+    "postgresql-uvicorn-w1": Measured(1900, app=0.97, storage=0.3),
+    "postgresql-sync-w1": Measured(1250, spread=1.05, app=0.7, storage=0.2),
 }
 
 
@@ -57,9 +57,12 @@ def all_configurations(lacking: Mapping[str, str] | None = None) -> tuple[Config
     return configurations(lacking or {}, STORAGES[:2])
 
 
-def metrics_of(one: Configuration, seen: Seen, slower: float = 1.0) -> AppMetrics:
-    """`slower`: how much longer everything takes than for a lone user."""
-    local, redis = dict(one.server.app.env)["BLOG_LOCAL"] == "1", bool(one.cache)
+def metrics_of(configuration: Configuration, measured: Measured, slower: float = 1.0) -> AppMetrics:
+    """`slower`: the factor by which everything takes longer than for a lone user."""
+    local, redis = (
+        dict(configuration.server.app.env)["BLOG_LOCAL"] == "1",
+        bool(configuration.cache),
+    )
     to_redis = 0.001 if local else 1.0 if redis else 0.0
     to_storage = 0.001 if redis or local else 1.0
     spent = {
@@ -74,64 +77,72 @@ def metrics_of(one: Configuration, seen: Seen, slower: float = 1.0) -> AppMetric
         per_request={"redis_trips": to_redis, "storage_trips": to_storage},
         spent_s={name: value * slower for name, value in spent.items()},
         hit_ratio={**({"local": 0.999} if local else {}), **({"redis": 0.999} if redis else {})},
-        cores={"storage": seen.storage, **({"cache": seen.cache} if redis else {})},
+        cores={"storage": measured.storage, **({"cache": measured.cache} if redis else {})},
     )
 
 
-def cell(one: Configuration, tool: str, users: int, launch: int, seen: Seen) -> CellResult:
-    rps = seen.rps * NOISE[launch - 1]
+def cell(
+    configuration: Configuration, tool: str, users: int, launch: int, measured: Measured
+) -> CellResult:
+    rps = measured.rps * NOISE[launch - 1]
     mean_s = users / rps
-    p50_s = mean_s / (1 + (seen.spread - 1) / 4)
-    metrics = metrics_of(one, seen)
+    p50_s = mean_s / (1 + (measured.spread - 1) / 4)
+    metrics = metrics_of(configuration, measured)
     service_s = sum(metrics.spent_s.values()) + PAGE_S
     if users > 1:
         slower = max(1.0, 0.8 * mean_s / service_s)
-        metrics, service_s = metrics_of(one, seen, slower), service_s * slower
-    asked = Cell(one.server, tool, users, keepalive=True)
+        metrics, service_s = metrics_of(configuration, measured, slower), service_s * slower
+    asked = Cell(configuration.server, tool, users, keepalive=True)
     return CellResult(
         Trial(asked, launch),
-        one.server.app.target,
+        configuration.server.app.target,
         None,
         "saturated",
         "",
-        worker_class=class_named(one.server.worker_class),
+        worker_class=class_named(configuration.server.worker_class),
         failed=0,
-        slots_configured=None if one.server.worker_class == "uvicorn" else one.server.workers,
+        slots_configured=None
+        if configuration.server.worker_class == "uvicorn"
+        else configuration.server.workers,
         throughput_rps=rps,
-        response=Summary(mean=mean_s, p50=p50_s, p95=p50_s * seen.spread),
+        response=Summary(mean=mean_s, p50=p50_s, p95=p50_s * measured.spread),
         breakdown=Breakdown(
             mean_s, in_worker_s=max(0.0, mean_s - service_s) * 0.9, service_s=service_s
         ),
-        usage=Usage(seen.app, seen.tool, min(1.0, (seen.app + seen.storage + seen.tool) / 2 + 0.2)),
+        usage=Usage(
+            measured.app,
+            measured.tool,
+            min(1.0, (measured.app + measured.storage + measured.tool) / 2 + 0.2),
+        ),
         generator_bound=False,
         app_metrics=metrics,
     )
 
 
-def lone(one: Configuration, launch: int, seen: Seen) -> CellResult:
-    """One user: as fast as one request after the other can be."""
-    alone = metrics_of(one, seen)
-    response_s = sum(alone.spent_s.values()) + PAGE_S + 50e-6
-    fast = replace(seen, rps=1 / response_s, spread=1.2, app=0.5, storage=0.1)
-    return cell(one, "fast", 1, launch, fast)
+def lone(configuration: Configuration, launch: int, measured: Measured) -> CellResult:
+    """One user, as fast as sequential requests allow."""
+    metrics = metrics_of(configuration, measured)
+    response_s = sum(metrics.spent_s.values()) + PAGE_S + 50e-6
+    fast = replace(measured, rps=1 / response_s, spread=1.2, app=0.5, storage=0.1)
+    return cell(configuration, "fast", 1, launch, fast)
 
 
 def cells(
     planned: Sequence[Configuration],
-    measured: Mapping[str, Seen] = MEASURED,
+    measured: Mapping[str, Measured] = MEASURED,
     *,
     tools: Sequence[str] = ("locust-fast", "fast"),
     launches: int = 3,
 ) -> list[CellResult]:
-    found = []
-    for one in planned:
-        if one.why_not:
+    results = []
+    for configuration in planned:
+        if configuration.why_not:
             continue
         for launch in range(1, launches + 1):
-            found.append(lone(one, launch, measured[one.name]))
+            results.append(lone(configuration, launch, measured[configuration.name]))
             for tool in tools:
-                found.append(cell(one, tool, 100, launch, measured[one.name]))
-    return found
+                results.append(cell(configuration, tool, 100, launch, measured[configuration.name]))
+    return results
 
 
 def report(results: Sequence[CellResult], cores: int = 2, **more: object) -> Report:
@@ -139,6 +150,6 @@ def report(results: Sequence[CellResult], cores: int = 2, **more: object) -> Rep
     return Report("20261121-220000-ladder", environment, None, tuple(results), (), {})
 
 
-def whole(measured: Mapping[str, Seen] = MEASURED, cores: int = 2) -> Document:
+def whole(measured: Mapping[str, Measured] = MEASURED, cores: int = 2) -> Document:
     planned = all_configurations()
     return study(report(cells(planned, measured), cores), planned)

@@ -1,4 +1,4 @@
-"""Trials on a machine where others want the cores, too."""
+"""Trials on a machine where other programs use the cores too."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from workerlab.analysis import TrialData
 from workerlab.model import ProcessSample
 
 STEPS = 40
-LEAST = 0.1  # of a lone request is left
+MIN_LONE_SHARE = 0.1  # of a lone response that remains
 
 
 def noisy(
@@ -23,8 +23,8 @@ def noisy(
     lab: float = 0.0,
     beside: float | None = None,
 ) -> TrialData:
-    """The same trial where so many cores were used all the time, of 2, and so many threads waited
-    for one. Not so the lone requests before it: they took less time, by what a request waits."""
+    """The same trial with constant use of 2 cores and this many threads waiting for one. The lone
+    requests ran without noise, so they are shorter by the wait of a request."""
     assert trial.record is not None
     assert trial.record.load_end_ns is not None
     load_s = (trial.record.load_end_ns - ns(0)) / 1e9
@@ -47,5 +47,5 @@ def noisy(
         for at in (load_s * step / STEPS for step in range(STEPS + 1))
     )
     waits_s = (server_wait or 0.0) * load_s / len(trial.spans.spans)
-    lone_s = tuple(max(LEAST * one, one - waits_s) for one in trial.record.lone_s)
+    lone_s = tuple(max(MIN_LONE_SHARE * lone, lone - waits_s) for lone in trial.record.lone_s)
     return with_record(with_observations(trial, processes=tuple(samples), cores=2), lone_s=lone_s)

@@ -1,4 +1,4 @@
-"""Null servers that run, and trials on one whose truth is known."""
+"""Running null servers, and trials on a null server with known results."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from workerlab.model import (
 from workerlab.plan import NULL_BACKLOG, null_cell
 from workerlab.server.null_server import RunningNull, null_server
 
-NULL, NOTHING_SEEN = NullServer(), Observations()
+NULL, NO_OBSERVATIONS = NullServer(), Observations()
 COUNTS = NullCounts(100, 100, 10, 10, cpu_s=0.1, delays_s=0.0, service=Summary())
 
 
 def serving(place: Path, null: NullServer = NULL) -> AbstractContextManager[RunningNull]:
-    """A null server that listens; what it counted is in `place` afterwards."""
+    """A listening null server; its counts are in `place` afterwards."""
     return null_server(Server("null", 1, 1, NULL_BACKLOG, 0, null=null), place)
 
 
@@ -39,9 +39,9 @@ def null_trial(
     record: Record | None = None,
     null: NullServer = NULL,
     counts: NullCounts | None = COUNTS,
-    observations: Observations = NOTHING_SEEN,
+    observations: Observations = NO_OBSERVATIONS,
 ) -> TrialData:
-    """`record`: its key is put right; None: one of a trial that ended well."""
+    """`record`: by default that of a successful trial."""
     trial = Trial(null_cell(name, null, tool, load), 1)
     record = record or Record(trial.key, None, load_start_ns=1, load_end_ns=2)
     return TrialData(

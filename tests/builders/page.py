@@ -1,4 +1,4 @@
-"""A page as a browser would find it, read as text."""
+"""A page parsed without a browser."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from workerlab.report.html import render
 
 
 class Page(HTMLParser):
-    """What a browser would find: elements with their attributes, texts, scripts by id."""
+    """Elements with their attributes, texts, scripts by id."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
+        self.texts: list[str] = []
         self.scripts: list[tuple[dict[str, str | None], str]] = []
         self.styles = ""
         self.inside = ""
@@ -39,7 +39,7 @@ class Page(HTMLParser):
         elif self.inside == "style":
             self.styles += data
         else:
-            self.words.append(data)
+            self.texts.append(data)
 
     def json(self, name: str) -> Any:
         (text,) = [text for attributes, text in self.scripts if attributes.get("id") == name]
@@ -47,8 +47,8 @@ class Page(HTMLParser):
 
     @property
     def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
+        return " ".join(" ".join(self.texts).split())
 
 
-def rendered(one: Document) -> Page:
-    return Page(render(one))
+def rendered(document: Document) -> Page:
+    return Page(render(document))

@@ -1,4 +1,4 @@
-"""Recorded runs, packed: small run directories of every command, and of the diagnosis corpus."""
+"""Recorded runs in archives: small run directories of every command and the diagnosis corpus."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from pathlib import Path
 PACKED = Path(__file__).resolve().parents[1] / "data" / "runs"
 SUFFIX = ".tar.xz"
 ARCHIVES = {path.name.removesuffix(SUFFIX): path for path in sorted(PACKED.glob(f"*{SUFFIX}"))}
-# By the name of a scenario, and whether it ran beside noise
+# Named after a scenario, and whether it ran beside other programs
 CORPUS = tuple(name for name in ARCHIVES if name.endswith(("-quiet", "-noise")))
 NAMES = tuple(name for name in ARCHIVES if name not in CORPUS)
 
 
-# Unknown to Python 3.11.2, which Debian 12 has; later ones warn where it is not said
+# Python 3.11.2, as in Debian 12, lacks the filter; later ones warn without it
 FILTER = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 
 
 def unpack(archive: Path, place: Path) -> None:
-    """Every Python from 3.11.0 on can."""
     shutil.unpack_archive(archive, place, **FILTER)
 
 
@@ -31,7 +30,7 @@ def _unpacked() -> tempfile.TemporaryDirectory[str]:
 
 
 def recorded(name: str) -> Path:
-    """The directory of a recorded run, for reading only; it goes with this process."""
+    """The directory of a recorded run, read-only and temporary."""
     place = Path(_unpacked().name) / name
     if not place.exists():
         unpack(ARCHIVES[name], place)

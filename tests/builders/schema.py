@@ -1,4 +1,4 @@
-"""Holds documents to the JSON Schema that `workerlab schema` prints."""
+"""Validation against the JSON Schema that `workerlab schema` prints."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ def validator(kind: str) -> Draft202012Validator:
 
 
 def validated(document: Any) -> Any:
-    """The same. Raises jsonschema.ValidationError."""
+    """Returns the document. Raises jsonschema.ValidationError."""
     validator(document["kind"]).validate(document)
     return document

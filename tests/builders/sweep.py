@@ -1,4 +1,4 @@
-"""Sweeps as documents: the usual one, and one with everything that a sweep can hold."""
+"""Sweeps as documents: the usual one, and one with everything that a sweep can have."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def at_rates() -> Document:
 
 
 def targeted() -> Document:
-    """Levels and rates that keep a target, break it, or show too little; a cell that is invalid."""
+    """Levels and rates that keep a target, break it or cannot show it, and an invalid cell."""
     rounds = {4: 80, 8: 40, 16: 5}
     closed = [
         evidence(server(name), n, tool="fast", delay_s=0.1, rounds=rounds[n])
@@ -72,9 +72,9 @@ def targeted() -> Document:
         for n in (4, 8, 16)
     ]
     rates = [open_trial(Rate(share=0.5), 20.0, duration_s=20.0), open_trial(Rate(rps=60), 60.0)]
-    refused = replace(evidence(server("gevent"), 4, tool="fast"), measurement=None)
+    invalid = replace(evidence(server("gevent"), 4, tool="fast"), measurement=None)
     terms = parse("p95<150ms,errors<1%,rps>=10")
-    return sweep_document(analyse("target", {}, [*closed, *rates, refused], terms=terms))
+    return sweep_document(analyse("target", {}, [*closed, *rates, invalid], terms=terms))
 
 
 def empty() -> Document:

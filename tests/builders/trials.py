@@ -1,4 +1,4 @@
-"""A trial as an experiment runs it: a real server, a real load, and what is read of both."""
+"""A trial as an experiment runs it, with a real server and a real load."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def carried_out(place: Path, cell: Cell, duration_s: float = 2.0) -> Facts:
     """`place`: an empty directory, for the run."""
     copy_code(place / "code")
     plan = Plan(*("sweep", (cell,), 1, 5, 1, sys.executable, None, {}, ()), duration_s=duration_s)
-    one = Trial(cell, 1)
+    key = Trial(cell, 1)
     rps = cell.rate.rps if cell.rate else None
-    record = trial.run(task_for(plan, one, place, rps), lambda _: None)
+    record = trial.run(task_for(plan, key, place, rps), lambda _: None)
     assert record.fault is None, record.fault
-    found = facts_of(read_trial(one, record, plan, place))
-    assert isinstance(found, Facts), found
-    return found
+    facts = facts_of(read_trial(key, record, plan, place))
+    assert isinstance(facts, Facts), facts
+    return facts

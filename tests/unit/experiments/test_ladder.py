@@ -8,7 +8,7 @@ from typing import TypeVar
 import pytest
 from msgspec.structs import replace
 
-from tests.builders.ladder import MEASURED, Seen, all_configurations, cells, report, whole
+from tests.builders.ladder import MEASURED, Measured, all_configurations, cells, report, whole
 from workerlab.experiments.ladder.document import (
     InvalidStepTrial,
     StepsDisturbed,
@@ -65,7 +65,7 @@ from workerlab.report import FORMATS
 from workerlab.report import text as terminal
 from workerlab.report.html.chart_figures import chart_figures
 
-CALM = Seen(1000, app=0.2, storage=0.1, tool=0.1)
+CALM = Measured(1000, app=0.2, storage=0.1, tool=0.1)
 A = TypeVar("A", bound=Answer)
 
 

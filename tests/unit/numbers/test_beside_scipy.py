@@ -1,5 +1,5 @@
-"""The lab's statistics, compared with those of scipy, whose import takes two seconds and is therefore
-inside a fixture."""
+"""The lab's statistics, compared with those of scipy. Its import takes two seconds, so it is not at
+the top, where it would slow down collection."""
 
 from __future__ import annotations
 

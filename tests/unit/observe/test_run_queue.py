@@ -19,9 +19,9 @@ pytestmark = pytest.mark.skipif(
 )
 
 CPU_S = 0.2
-# Two processes that spin on one core until each has used CPU_S; with a path as argument in a thread,
-# which ends when that file exists. They end with stdin. Together they wait for at least CPU_S: the
-# last to finish was runnable from the fork on, and had the core for CPU_S of at least 2 x CPU_S.
+# Two processes that spin on one core until each has used CPU_S; with a path as argument in a
+# thread, which ends when that file exists. They end with stdin. Together they wait for at least
+# CPU_S: the last to finish was runnable for at least 2 x CPU_S and had the core for CPU_S.
 SPIN = f"""
 import os, sys, threading, time
 os.sched_setaffinity(0, {{min(os.sched_getaffinity(0))}})

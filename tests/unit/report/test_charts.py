@@ -1,4 +1,4 @@
-"""A document as a page and as pictures: whole, alone, and nothing in it runs or calls out."""
+"""The charts of a document, on the page and as pictures; names are never markup."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOPS = {"slow": 40.0, "quick": 2000.0, "slower": 20.0, "quicker": 900.0}
 
 def test_findings_come_first_with_their_evidence() -> None:
     text = rendered(full_document()).text
-    at = [text.index(said) for said in (
+    at = [text.index(part) for part in (
         "Which generator sends the most at a high rate?",
         "<b> \N{MULTIPLICATION SIGN} sent only 1203",
         "fast µ sent only 70,000",
@@ -38,11 +38,11 @@ def test_a_name_is_never_markup() -> None:
     assert "b" not in [tag for tag, _ in rendered(full_document()).elements]
 
 
-def test_charts_that_are_empty_are_left_out() -> None:
+def test_empty_charts_are_left_out() -> None:
     assert list(rendered(full_document()).json("charts")) == ["chart-1-requests-per-second"]
 
 
-def test_what_a_logarithmic_axis_cannot_show_is_said() -> None:
+def test_points_off_a_logarithmic_axis_are_counted() -> None:
     (figure,) = chart_figures(full_document())
     assert figure.caption[-1] == "Points not shown, as they are 0 or missing: 1."
     assert [text(head) for head in figure.header] == ["connections", "fast", "threads | <b>"]
@@ -50,22 +50,26 @@ def test_what_a_logarithmic_axis_cannot_show_is_said() -> None:
 
 
 @pytest.mark.parametrize("log", [(False, False), (True, True)])
-def test_many_lines_are_several_pictures(log: tuple[bool, bool]) -> None:
-    """In none of them does a colour or a shape come twice; logarithmic axes are all the same."""
+def test_many_lines_are_split_into_several_pictures(log: tuple[bool, bool]) -> None:
+    """No picture repeats a colour or a shape; all logarithmic axes are the same."""
     series = tuple(ChartSeries(f"g{i}", ((1.0, i + 1.0), (2.0, i + 2.0))) for i in range(12))
     document = full_document(charts=(Chart("Many", "x", "y", series, log),))
     figures = chart_figures(document)
     assert sum(len(figure.legend) for figure in figures) == 12
     for figure in figures:
-        for looks in zip(*((key.colour, key.shape) for key in figure.legend), strict=True):
-            assert len(set(looks)) == len(looks) <= MAX_SERIES
+        for values in zip(*((key.colour, key.shape) for key in figure.legend), strict=True):
+            assert len(set(values)) == len(values) <= MAX_SERIES
     names = ["chart-1-many", "chart-1-many-2", "chart-1-many-3"][: len(figures)]
     assert [figure.name for figure in figures] == names
-    axes = [spec(pane)["encoding"]["y"]["scale"]["domain"] for one in figures for pane in one.panes]
+    axes = [
+        spec(pane)["encoding"]["y"]["scale"]["domain"]
+        for figure in figures
+        for pane in figure.panes
+    ]
     assert (len({tuple(axis) for axis in axes}) == 1) is log[1]
-    written = dict(pictures(document))
-    assert sorted(written) == sorted(f"{name}.{kind}" for name in names for kind in ("png", "svg"))
-    assert written["chart-1-many.png"].startswith(b"\x89PNG")
+    files = dict(pictures(document))
+    assert sorted(files) == sorted(f"{name}.{kind}" for name in names for kind in ("png", "svg"))
+    assert files["chart-1-many.png"].startswith(b"\x89PNG")
 
 
 def test_an_axis_of_negative_values_shows_all_and_zero() -> None:
@@ -76,28 +80,28 @@ def test_an_axis_of_negative_values_shows_all_and_zero() -> None:
 
 
 @pytest.mark.parametrize("form", ["lines", "bars"])
-def test_what_others_would_make_slivers_of_has_an_axis_of_its_own(
+def test_series_of_another_magnitude_have_their_own_axis(
     form: Literal["lines", "bars"],
 ) -> None:
     series = tuple(ChartSeries(name, ((0.0, top), (1.0, top / 2))) for name, top in TOPS.items())
     chart = Chart("Rates", "x", "y", series, form=form, names=("a", "b"))
     figures = chart_figures(full_document(charts=(chart,)))
-    assert [[text(key.label) for key in one.legend] for one in figures] == [
+    assert [[text(key.label) for key in figure.legend] for figure in figures] == [
         ["slow", "slower"],
         ["quick", "quicker"],
     ]
-    assert [text(one.title) for one in figures] == ["Rates (1 of 2)", "Rates (2 of 2)"]
+    assert [text(figure.title) for figure in figures] == ["Rates (1 of 2)", "Rates (2 of 2)"]
     assert all(figure.caption[-1] == OWN_AXIS_NOTE for figure in figures)
 
 
-def test_groups_hold_all_in_their_order() -> None:
+def test_groups_keep_all_items_in_order() -> None:
     assert grouped(list("abcdefgh"), max_items=6) == [list("abcd"), list("efgh")]
     assert grouped(["a"], len) == [["a"]]
     assert grouped([]) == []
     assert grouped([5, 100, 7, 60, 50], float, max_items=2) == [[5], [100, 60], [7, 50]]
 
 
-def test_a_document_of_nothing_is_a_page() -> None:
+def test_an_empty_document_is_a_page() -> None:
     nothing = replace(full_document(), findings=(), tables=(), charts=(), notes=(), environment={})
     assert "Load generators on the same server" in rendered(nothing).text
 
@@ -106,29 +110,29 @@ def test_a_document_of_nothing_is_a_page() -> None:
 
 
 def bars(form: Literal["bars", "stacked"], count: int = 2) -> Document:
-    every = ("connect", "</script>", *(f"s{i}" for i in range(9)))
+    labels = ("connect", "</script>", *(f"s{i}" for i in range(9)))
     series = tuple(
         ChartSeries(name, ((0, 1.0 + place), (2, 2.0)), look=CONNECT if name == "connect" else None)
-        for place, name in enumerate(every[:count])
+        for place, name in enumerate(labels[:count])
     )
     names = ("everything that there is", 'it\'s "\u2028less"', "no <b>")
     chart = Chart("How long", "removed", "ms", series, form=form, names=names)
     return full_document(charts=(chart,))
 
 
-def test_a_thing_has_one_colour_whatever_a_chart_holds() -> None:
+def test_a_series_has_the_same_colour_in_all_charts() -> None:
     looks = {"Redis": ("class-5", "circle"), "storage": ("class-6", "circle"), "a": None, "b": None}
     series = [ChartSeries(name, ((0, 1.0), (1, 2.0)), look=look) for name, look in looks.items()]
     charts = [
-        Chart("Time", "x", "y", tuple(some), form="stacked", names=("c", "d"))
-        for some in (series, series[::-1], series[1::2], series[2:])
+        Chart("Time", "x", "y", tuple(part), form="stacked", names=("c", "d"))
+        for part in (series, series[::-1], series[1::2], series[2:])
     ]
     colours: dict[str, set[str]] = {}
     for figure in chart_figures(full_document(charts=tuple(charts))):
         for key in figure.legend:
             colours.setdefault(text(key.label), set()).add(key.colour)
     assert len(colours) == len({*map(tuple, colours.values())}) == 4
-    assert all(len(each) == 1 for each in colours.values())
+    assert all(len(names) == 1 for names in colours.values())
 
 
 @pytest.mark.parametrize("form", ["bars", "stacked"])
@@ -140,16 +144,16 @@ def test_bars_are_named_and_never_markup(form: Literal["bars", "stacked"]) -> No
     assert [key.colour for key in figure.legend] == ["connect", "class-1"]
     page = render(document)
     assert page.count("</script>") == render(full_document()).count("</script>")
-    written = dict(pictures(document))
-    assert written["chart-1-how-long.png"].startswith(b"\x89PNG")
+    files = dict(pictures(document))
+    assert files["chart-1-how-long.png"].startswith(b"\x89PNG")
 
 
-def test_each_stacked_part_has_a_colour() -> None:
+def test_each_stacked_part_has_its_own_colour() -> None:
     (figure,) = chart_figures(bars("stacked", count=8))
     assert len({key.colour for key in figure.legend}) == 8
 
 
-def test_bars_of_nothing_are_left_out() -> None:
+def test_empty_bar_charts_are_left_out() -> None:
     empty = Chart("How long", "removed", "ms", (ChartSeries("a", ()),), form="bars", names=("x",))
     assert chart_figures(full_document(charts=(empty,))) == []
 
@@ -158,7 +162,7 @@ def test_bars_of_nothing_are_left_out() -> None:
 
 
 def scattered(log: bool = False, **more: Any) -> Chart:
-    """Two that were expected, one of them measured, at a target of 300."""
+    """Two expected points, one of them measured too, and a target of 300."""
     expected = ChartSeries(
         "expected",
         ((40.0, 80.0), (0.0, 250.0)),
@@ -170,7 +174,7 @@ def scattered(log: bool = False, **more: Any) -> Chart:
     return replace(chart, **more)
 
 
-def of_scattered(chart: Chart) -> Document:
+def document_of(chart: Chart) -> Document:
     table = Table(
         "All candidates",
         (Column("candidate", "text"), Column("launches", "count")),
@@ -181,9 +185,9 @@ def of_scattered(chart: Chart) -> Document:
     return full_document(charts=(chart,), tables=(table,))
 
 
-def test_points_are_told_in_words_and_numbers() -> None:
-    (figure,) = chart_figures(of_scattered(scattered()))
-    assert [text(one) for one in figure.alternative] == [
+def test_points_are_described_in_text_and_table() -> None:
+    (figure,) = chart_figures(document_of(scattered()))
+    assert [text(line) for line in figure.alternative] == [
         "ms by MB.",
         "Line across, target: p95<300ms: 300.",
         "expected: a <b> 80 at 40, c 250 at 0.",
@@ -197,42 +201,43 @@ def test_points_are_told_in_words_and_numbers() -> None:
     assert [(key.label, key.shape) for key in figure.legend][-1] == ("target: p95<300ms", "dashed")
 
 
-def test_a_scatter_shows_its_line_and_its_whiskers_whole() -> None:
-    (figure,) = chart_figures(of_scattered(scattered()))
+def test_the_axis_of_a_scatter_includes_its_line_and_whiskers() -> None:
+    (figure,) = chart_figures(document_of(scattered()))
     layers = spec(figure.panes[0])["layer"]
     low, high = layers[0]["encoding"]["y"]["scale"]["domain"]
     assert low <= 70 < 400 < high
 
 
-def test_what_an_axis_of_a_scatter_cannot_show_is_said() -> None:
-    (figure,) = chart_figures(of_scattered(scattered(log=True)))
+def test_points_off_the_axis_of_a_scatter_are_counted() -> None:
+    (figure,) = chart_figures(document_of(scattered(log=True)))
     assert figure.caption[-1] == "Points not shown, as they are 0 or missing: 1."
     assert len(figure.rows) == len(figure.links) == 2
 
 
-def test_points_lead_to_rows_of_the_page() -> None:
-    page = rendered(of_scattered(scattered()))
+def test_points_link_to_table_rows() -> None:
+    page = rendered(document_of(scattered()))
     ids = {attributes["id"] for _, attributes in page.elements if "id" in attributes}
     links = [attributes["href"] or "" for tag, attributes in page.elements if tag == "a"]
     assert sorted(links) == ["#row-a", "#row-a", "#row-c", "#row-c"]
     assert {link[1:] for link in links} <= ids
 
 
-def test_a_picture_of_points_leads_nowhere() -> None:
-    written = dict(pictures(of_scattered(scattered())))
-    assert written["chart-1-times.png"].startswith(b"\x89PNG")
-    assert b"row-a" not in written["chart-1-times.svg"]
+def test_pictures_of_points_have_no_links() -> None:
+    files = dict(pictures(document_of(scattered())))
+    assert files["chart-1-times.png"].startswith(b"\x89PNG")
+    assert b"row-a" not in files["chart-1-times.svg"]
 
 
-def test_the_points_of_one_series_are_drawn_as_those_of_several() -> None:
-    """A size of one name was nowhere on the scale of sizes, and the picture had whiskers only."""
-    every = scattered()
-    for chart in (every, replace(every, series=every.series[:1])):
-        drawn = dict(pictures(of_scattered(chart)))["chart-1-times.svg"]
-        assert b"NaN" not in drawn
-        assert drawn.count(b'stroke="#ffffff"') >= sum(len(one.points) for one in chart.series)
+def test_the_points_of_a_single_series_are_drawn() -> None:
+    """With one series the scale of sizes had a single name, and no point was drawn."""
+    both = scattered()
+    for chart in (both, replace(both, series=both.series[:1])):
+        svg = dict(pictures(document_of(chart)))["chart-1-times.svg"]
+        assert b"NaN" not in svg
+        points = sum(len(series.points) for series in chart.series)
+        assert svg.count(b'stroke="#ffffff"') >= points
 
 
-def test_a_scatter_of_nothing_is_left_out() -> None:
+def test_empty_scatter_charts_are_left_out() -> None:
     nothing = scattered(series=(ChartSeries("expected", ()),))
-    assert chart_figures(of_scattered(nothing)) == []
+    assert chart_figures(document_of(nothing)) == []

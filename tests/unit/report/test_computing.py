@@ -1,4 +1,4 @@
-"""A sweep over CPU per request and cores: the knee that they predict, beside the measured one."""
+"""A sweep over CPU per request and cores: the predicted and the measured knee."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SLEEP_S, CPU_S, WORKERS = 0.08, 0.02, 2
 
 
 def document(*cores: int, cpu_s: float | None = CPU_S) -> Document:
-    """Of an ideal gevent server: as many requests at once as its cores compute."""
+    """An ideal gevent server that serves as many requests at once as its cores can compute."""
     app = App("apps.sleep_wsgi:app", sleep_s=SLEEP_S)
-    plain = replace(server("gevent", WORKERS), app=app, cpu_s=cpu_s)
-    at_once = {on: round(min(WORKERS, on) * (SLEEP_S + CPU_S) / CPU_S) for on in cores}
+    settings = replace(server("gevent", WORKERS), app=app, cpu_s=cpu_s)
+    slots = {count: round(min(WORKERS, count) * (SLEEP_S + CPU_S) / CPU_S) for count in cores}
     trials = [
-        evidence(replace(plain, cores=on), n, slots=[at_once[on]], delay_s=SLEEP_S + CPU_S)
-        for on in cores
+        evidence(replace(settings, cores=count), n, slots=[slots[count]], delay_s=SLEEP_S + CPU_S)
+        for count in cores
         for n in (2, 4, 8, 16, 32)
     ]
     return sweep_document(analyse("cpu", {}, trials))
@@ -59,12 +59,12 @@ def test_the_predicted_knee_stands_beside_the_measured_one() -> None:
     assert row.split()[-2:] == ["2.50", "2.50"]
 
 
-def test_the_title_says_what_does_not_vary() -> None:
+def test_the_title_names_the_constant_settings() -> None:
     title = text.render(document(1)).partition(";")[0]
     assert "20.0 ms of CPU per request, server on 1 core" in " ".join(title.split())
 
 
-def test_no_prediction_where_nobody_says_what_a_request_computes() -> None:
+def test_without_cpu_per_request_there_is_no_prediction() -> None:
     assert "predicted" not in text.render(document(1, cpu_s=None), explain=True)
     (group,) = json.loads(FORMATS["json"](document(1, cpu_s=None)))["classes"]
     assert group["knee_predicted"] is None

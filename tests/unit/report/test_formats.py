@@ -62,7 +62,7 @@ NUMBERS = {"requests", "failed", "slots_measured", "throughput_rps", "tool_rps",
 
 @cache
 def document(name: str) -> Document:
-    """Made by hand, or of a recorded run of that command."""
+    """A document made by hand, or that of a recorded run."""
     by_hand = {
         "common": common,
         "everything": everything,
@@ -71,28 +71,28 @@ def document(name: str) -> Document:
         "empty": empty,
         "study": full_document,
     }
-    return by_hand[name]() if name in by_hand else _in_its_place(document_of(recorded(name)))
+    return by_hand[name]() if name in by_hand else _with_fixed_paths(document_of(recorded(name)))
 
 
-def _in_its_place(one: Document) -> Document:
-    """A document that names its run and files in it, as if that were not unpacked anywhere else."""
-    run = f"/srv/runs/{one.run}"
+def _with_fixed_paths(unpacked: Document) -> Document:
+    """The same document with paths that do not depend on where its run was unpacked."""
+    run = f"/srv/runs/{unpacked.run}"
     file = f"{run}/gunicorn.conf.py"
-    place = {"place": file, "start": f"gunicorn -c {file}", "run": run}
+    paths = {"place": file, "start": f"gunicorn -c {file}", "run": run}
 
-    def moved(finding: Any) -> Any:
-        moves = {name: place[name] for name, value in finding.values.items()
-                 if name in place and value}  # fmt: skip
-        return replace(finding, **moves)
+    def fixed(finding: Any) -> Any:
+        changes = {name: paths[name] for name, value in finding.values.items()
+                   if name in paths and value}  # fmt: skip
+        return replace(finding, **changes)
 
-    findings, notes = (tuple(map(moved, some)) for some in (one.findings, one.notes))
-    return replace(one, findings=findings, notes=notes)
+    findings, notes = (tuple(map(fixed, items)) for items in (unpacked.findings, unpacked.notes))
+    return replace(unpacked, findings=findings, notes=notes)
 
 
 COMMANDS = ("common", "ladder", "bottleneck", "generators", "limits", "advise")
 SMALL = ("common", "ladder", "bottleneck", "generators-interrupted", "limits-interrupted", "advise")
 BY_HAND = ("common", "everything", "rates", "target", "empty", "study")
-WORDING = {"title", "columns", "names", "question", "environment"}  # and where it was measured
+NOT_NUMBERS = {"title", "columns", "names", "question", "environment"}
 SUFFIXES = {"table": "txt", "json": "json", "csv": "csv", "markdown": "md"}
 
 
@@ -112,25 +112,25 @@ def test_golden(name: str, kind: str, golden: Golden) -> None:
 
 @pytest.mark.parametrize("width", [160, 80, 60])
 def test_golden_of_a_terminal(width: int, golden: Golden) -> None:
-    shown = text.render(document("common"), width=width)
-    assert max(map(len, shown.splitlines())) <= width
-    golden(f"common-{width}.txt", shown)
+    output = text.render(document("common"), width=width)
+    assert max(map(len, output.splitlines())) <= width
+    golden(f"common-{width}.txt", output)
 
 
 @pytest.mark.parametrize("kind", ["common", "everything", "rates", "target", "study", "advise"])
-def test_golden_of_what_is_explained(kind: str, golden: Golden) -> None:
+def test_golden_of_an_explained_screen(kind: str, golden: Golden) -> None:
     golden(f"{kind}-explained.txt", text.render(document(kind), explain=True))
 
 
 def numbers(value: Any) -> Any:
-    """What is printed as JSON without its sentences, of which the codes stay, and what is empty."""
+    """The value without empty entries, and with the codes of sentences in their place."""
     if isinstance(value, dict):
         if value.keys() == {"code", "values", "text"}:
             return value["code"]
         return {
             name: numbers(inner)
             for name, inner in value.items()
-            if name not in WORDING and (inner not in (None, [], {}) or name == "rows")
+            if name not in NOT_NUMBERS and (inner not in (None, [], {}) or name == "rows")
         }
     if isinstance(value, list):
         return [numbers(inner) for inner in value]
@@ -149,10 +149,10 @@ def lines_of(part: str, value: Any) -> Iterator[str]:
         yield f"{part} {json.dumps(value)}\n"
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "settings"])  # has words alone
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "settings"])  # has no numbers
 def test_numbers_and_verdicts_of_recorded_runs(name: str, golden: Golden) -> None:
-    found = numbers(json.loads(FORMATS["json"](document_of(recorded(name)))))
-    golden(f"{name}.numbers", "".join(chain(*starmap(lines_of, found.items()))))
+    contents = numbers(json.loads(FORMATS["json"](document_of(recorded(name)))))
+    golden(f"{name}.numbers", "".join(chain(*starmap(lines_of, contents.items()))))
 
 
 # --- the terminal ---------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def test_the_usual_sweep_is_one_screen() -> None:
     assert hidden == ["Columns hidden (terminal too narrow): slots busy."]
 
 
-def test_where_the_time_goes_stands_beside_the_cells_where_there_is_room() -> None:
+def test_wide_terminals_show_cells_and_times_in_one_table() -> None:
     narrow, wide = (text.render(document("common"), width=width) for width in (80, 160))
     assert "Where the time goes" in narrow
     assert "Where the time goes" not in wide
@@ -174,12 +174,12 @@ def test_where_the_time_goes_stands_beside_the_cells_where_there_is_room() -> No
     assert heading.endswith(" s")
 
 
-def test_columns_that_do_not_fit_are_named() -> None:
-    shown = " ".join(text.render(document("common"), width=60).split())
-    assert "Columns hidden (terminal too narrow): slots busy, bound req/s" in shown
+def test_hidden_columns_are_named() -> None:
+    output = " ".join(text.render(document("common"), width=60).split())
+    assert "Columns hidden (terminal too narrow): slots busy, bound req/s" in output
 
 
-def test_what_a_row_is_of_stays_however_narrow_the_terminal() -> None:
+def test_the_key_columns_stay_on_the_narrowest_terminal() -> None:
     lines = text.render(document("common"), width=22).splitlines()
     assert any(line.split() == ["class", "conn.", "req/s"] for line in lines)
     assert "verdict" in " ".join(lines)[: " ".join(lines).index("Where")]
@@ -187,7 +187,7 @@ def test_what_a_row_is_of_stays_however_narrow_the_terminal() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(COMMANDS), st.integers(20, 200))
-def test_every_column_is_shown_or_named_at_any_width(kind: str, width: int) -> None:
+def test_every_column_is_visible_or_named_at_any_width(kind: str, width: int) -> None:
     for table in document(kind).tables:
         whole = to_grid(table)
         fitting, gap, hidden = text._fit(whole, width)
@@ -201,38 +201,38 @@ def test_every_column_is_shown_or_named_at_any_width(kind: str, width: int) -> N
         assert all(heading in " ".join(below.split()) for heading in hidden)
 
 
-def test_colour_only_where_asked() -> None:
-    plain, coloured = (text.render(document("study"), colour=one) for one in (False, True))
+def test_colour_is_used_only_if_requested() -> None:
+    plain, coloured = (text.render(document("study"), colour=colour) for colour in (False, True))
     assert "\x1b" not in plain
     assert plain.isascii()
     assert "\x1b[1mWhich generator sends the most at a high rate?\x1b[0m" in coloured
     assert "\x1b[33msaturated" in text.render(document("common"), colour=True)
 
 
-def test_foreign_text_is_neither_markup_nor_control() -> None:
-    shown = text.render(document("everything"), colour=True)
-    assert "worker 7 [died] [0m | SIGKILL" in shown
+def test_foreign_text_is_neither_markup_nor_control_characters() -> None:
+    output = text.render(document("everything"), colour=True)
+    assert "worker 7 [died] [0m | SIGKILL" in output
     assert "worker 7 [died] [0m \\| SIGKILL" in FORMATS["markdown"](document("everything"))
 
 
-def test_why_a_cell_is_invalid_is_always_told() -> None:
+def test_the_reason_of_an_invalid_cell_is_always_visible() -> None:
     for explain in (False, True):
-        shown = " ".join(text.render(document("everything"), explain=explain).split())
-        assert "Invalid: " in shown
-        assert "SIGKILL" in shown
+        output = " ".join(text.render(document("everything"), explain=explain).split())
+        assert "Invalid: " in output
+        assert "SIGKILL" in output
 
 
-def test_where_no_cell_says_anything_why_is_all_there_is_to_see() -> None:
+def test_a_sweep_of_invalid_cells_shows_only_reasons() -> None:
     whole = document("everything")
     cells = tuple(replace(cell, verdict="invalid") for cell in whole.cells)
-    short, long = (text.render(replace(whole, cells=cells), explain=one) for one in (False, True))
+    short, long = (text.render(replace(whole, cells=cells), explain=flag) for flag in (False, True))
     assert "Invalid: " in short
     assert "Where the time goes" not in short
     assert "Where the time goes" in long
 
 
-def test_evidence_and_notes_only_where_asked() -> None:
-    short, long = (text.render(document("study"), explain=one) for one in (False, True))
+def test_evidence_and_notes_need_explain() -> None:
+    short, long = (text.render(document("study"), explain=flag) for flag in (False, True))
     assert "fast u sent only 70,000" not in short
     assert "fast u sent only 70,000" in long
     assert "pip install locust" not in short
@@ -240,16 +240,16 @@ def test_evidence_and_notes_only_where_asked() -> None:
     assert "With --explain: 2 notes, evidence and what the columns mean." in short
 
 
-def test_a_setting_that_does_nothing_stands_under_the_title() -> None:
+def test_an_ignored_flag_is_below_the_title() -> None:
     ignored = FlagIgnored("--threads", ("sync",))
-    one = replace(document("common"), notes=(ignored,))
-    assert text.render(one).split("\n\n")[0].endswith("\n  --threads has no effect with sync")
-    assert " note" not in text.render(one)
+    output = text.render(replace(document("common"), notes=(ignored,)))
+    assert output.split("\n\n")[0].endswith("\n  --threads has no effect with sync")
+    assert " note" not in output
 
 
-def test_a_legend_is_told_once() -> None:
-    shown = " ".join(text.render(document("common"), explain=True).split())
-    assert shown.count("conn.: connections kept busy.") == 1
+def test_a_legend_is_printed_once() -> None:
+    output = " ".join(text.render(document("common"), explain=True).split())
+    assert output.count("conn.: connections kept busy.") == 1
 
 
 # --- machines -------------------------------------------------------------------------------
@@ -260,39 +260,38 @@ def json_of(name: str) -> Any:
 
 
 def texts(value: object) -> list[Any]:
-    """All objects that are a text, with those inside them."""
+    """All sentences in a JSON value, nested ones included."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    mine = [value] if isinstance(value, dict) and set(value) == {"code", "values", "text"} else []
-    return mine + [one for each in inner for one in texts(each)]
+    own = [value] if isinstance(value, dict) and set(value) == {"code", "values", "text"} else []
+    return own + [sentence for item in inner for sentence in texts(item)]
 
 
 @pytest.mark.parametrize("kind", BY_HAND)
-def test_json_of_every_command_has_these(kind: str) -> None:
-    found = json_of(kind)
-    assert {"schema", "kind", "run", "title", "valid", "environment", "findings", "notes"} <= set(
-        found
-    )
-    assert (found["schema"], found["kind"]) == (SCHEMA, document(kind).kind)
+def test_json_of_every_command_has_the_common_keys(kind: str) -> None:
+    parsed = json_of(kind)
+    keys = {"schema", "kind", "run", "title", "valid", "environment", "findings", "notes"}
+    assert keys <= set(parsed)
+    assert (parsed["schema"], parsed["kind"]) == (SCHEMA, document(kind).kind)
 
 
 def test_json_of_a_sweep_is_schema_1() -> None:
-    found = json_of("everything")
-    assert {"overhead", "cells", "classes", "setup_s"} <= set(found)
-    assert found["valid"] is False
-    invalid = [cell for cell in found["cells"] if cell["verdict"] == "invalid"]
+    parsed = json_of("everything")
+    assert {"overhead", "cells", "classes", "setup_s"} <= set(parsed)
+    assert parsed["valid"] is False
+    invalid = [cell for cell in parsed["cells"] if cell["verdict"] == "invalid"]
     assert invalid
     for cell in invalid:
         assert all(cell[name] is None for name in NUMBERS)
         assert not any(value is not None for name in GROUPS for value in cell[name].values())
         assert cell["diagnosis"] is None
         assert cell["reason"]
-    uvicorn = next(one for one in found["classes"] if one["worker_class"] == "uvicorn")
+    uvicorn = next(row for row in parsed["classes"] if row["worker_class"] == "uvicorn")
     assert (uvicorn["slots_configured"], uvicorn["knee"]) == (None, None)
     assert uvicorn["knee_note"]["code"] == "KneeAbove"
 
 
-def test_a_text_in_json_has_its_code_and_values() -> None:
-    (sync, eventlet, overhead) = (one["answer"] for one in json_of("common")["findings"])
+def test_a_sentence_in_json_has_its_code_and_values() -> None:
+    sync, eventlet, overhead = (item["answer"] for item in json_of("common")["findings"])
     assert sync["code"] == eventlet["code"] == "SeriesLimits"
     assert (sync["values"]["knee"], sync["values"]["saturated_from"]) == (4.0, 8)
     assert sync["values"]["slots"] == "4 slots"
@@ -300,17 +299,17 @@ def test_a_text_in_json_has_its_code_and_values() -> None:
     assert sync["values"]["name"] == "sync"
     assert sync["text"].startswith("sync: 4 slots, knee at 4: throughput levels off at 4 req/s")
     assert overhead["code"] == "Overhead"
-    assert all(one["text"] for one in texts(json_of("everything")))
+    assert all(sentence["text"] for sentence in texts(json_of("everything")))
 
 
-def test_milliseconds_in_json() -> None:
+def test_times_of_cells_in_json_are_milliseconds() -> None:
     cell = json_of("common")["cells"][1]
     assert cell["response_ms"]["p50"] == 2000.0
     assert cell["waiting_ms"] == {"mean": 878.049, "p50": None, "p90": None, "p95": None,
                                   "p99": None, "max": None}  # fmt: skip
 
 
-def test_tables_in_json_have_base_units_under_the_columns_names() -> None:
+def test_tables_in_json_have_base_units() -> None:
     row = json_of("study")["tables"][0]["rows"][0]
     assert row["response_p50_s"] == 0.0001234
     assert row["memory_bytes"] == 13 << 20
@@ -329,7 +328,7 @@ def test_csv_of_a_sweep_has_one_row_per_trial() -> None:
     assert rows[0]["requests_per_worker"] == "100=3 101=3"
 
 
-def test_csv_of_others_holds_every_row_of_every_table() -> None:
+def test_csv_of_other_commands_has_every_row_of_every_table() -> None:
     rows = rows_of("study")
     assert [row["table"] for row in rows] == ["High rate"] * 4 + ["Memory"]
     assert rows[4]["memory_bytes"] == "2048"
@@ -346,27 +345,33 @@ def refuse(constant: str) -> Any:
 @settings(max_examples=30)
 @given(reports)
 def test_json_of_any_sweep_is_complete_and_finite(report: Report) -> None:
-    found = json.loads(FORMATS["json"](sweep_document(report)), parse_constant=refuse)
-    assert len(found["cells"]) == len(report.cells)
-    for cell in found["cells"]:
+    parsed = json.loads(FORMATS["json"](sweep_document(report)), parse_constant=refuse)
+    assert len(parsed["cells"]) == len(report.cells)
+    for cell in parsed["cells"]:
         assert set(cell) >= CELL_KEYS
         for name in ("response_ms", "connect_ms", "service_ms", "waiting_ms"):
             assert set(cell[name]) == {"mean", "p50", "p90", "p95", "p99", "max"}
         for name, keys in GROUPS.items():
             assert set(cell[name]) == keys
-    for group in found["classes"]:
+    for group in parsed["classes"]:
         assert set(group) >= CLASS_KEYS
 
 
 @settings(max_examples=30)
 @given(reports.map(sweep_document) | documents, st.none() | st.integers(20, 140), st.booleans())
-def test_any_document_can_be_read(one: Document, width: int | None, flag: bool) -> None:
-    shown = text.render(one, colour=flag, width=width, explain=not flag)
-    assert shown.endswith("\n")
-    assert not re.search(r"\b(nan|inf)\b", shown)
-    assert FORMATS["markdown"](one).endswith("\n")
-    rows = list(csv.reader(io.StringIO(FORMATS["csv"](one))))
-    shown_rows = [one.cells] if one.kind == "sweep" else [table.rows for table in one.tables]
-    assert len(rows) == 1 + sum(map(len, shown_rows))
-    found = json.loads(FORMATS["json"](one), parse_constant=refuse)
-    assert found["valid"] == one.valid
+def test_any_document_can_be_rendered_and_parsed(
+    any_document: Document, width: int | None, flag: bool
+) -> None:
+    output = text.render(any_document, colour=flag, width=width, explain=not flag)
+    assert output.endswith("\n")
+    assert not re.search(r"\b(nan|inf)\b", output)
+    assert FORMATS["markdown"](any_document).endswith("\n")
+    rows = list(csv.reader(io.StringIO(FORMATS["csv"](any_document))))
+    expected_rows = (
+        [any_document.cells]
+        if any_document.kind == "sweep"
+        else [table.rows for table in any_document.tables]
+    )
+    assert len(rows) == 1 + sum(map(len, expected_rows))
+    parsed = json.loads(FORMATS["json"](any_document), parse_constant=refuse)
+    assert parsed["valid"] == any_document.valid

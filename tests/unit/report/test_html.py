@@ -1,4 +1,4 @@
-"""The report page and its pictures, as text: what a browser makes of them is in tests/browser."""
+"""The report page and its pictures as text; tests/browser has them in a browser."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ from workerlab.analysis.overview import (
 )
 from workerlab.experiments.results import document_of
 from workerlab.model import (
+    CellResult,
     Chart,
     ChartSeries,
     Column,
@@ -86,12 +87,13 @@ def page_of_all() -> str:
     return render(all_classes())
 
 
-def with_timelines(one: Document, **changes: Any) -> Document:
-    return replace(one, timelines=tuple(replace(each, **changes) for each in one.timelines))
+def with_timelines(document: Document, **changes: Any) -> Document:
+    timelines = tuple(replace(timeline, **changes) for timeline in document.timelines)
+    return replace(document, timelines=timelines)
 
 
 def rows(pane: dict[str, Any], name: str) -> list[list[str]]:
-    """The data of the layer called `name`, without its heads."""
+    """The data of the layer `name`, without its header."""
     layers = [pane, *pane.get("layer", [])]
     (layer,) = [layer for layer in layers if layer.get("name") == name]
     data = layer.get("data") or pane["data"]
@@ -99,14 +101,14 @@ def rows(pane: dict[str, Any], name: str) -> list[list[str]]:
 
 
 def figure_of(figures: list[Figure], name: str) -> Figure:
-    (found,) = [figure for figure in figures if figure.name == name]
-    return found
+    (match,) = [figure for figure in figures if figure.name == name]
+    return match
 
 
 # --- one file, and nothing else ---------------------------------------------------------------
 
 
-def test_nothing_is_fetched_from_anywhere() -> None:
+def test_the_page_loads_nothing() -> None:
     page = Page(page_of_all())
     for _, attributes in page.elements:
         for name in ("src", "href", "srcset", "action", "poster", "data"):
@@ -116,7 +118,7 @@ def test_nothing_is_fetched_from_anywhere() -> None:
         assert '"url"' not in json.dumps(chart)
 
 
-def test_its_policy_allows_only_its_own_scripts() -> None:
+def test_the_policy_allows_only_the_pages_own_scripts() -> None:
     page = Page(page_of_all())
     (policy,) = [
         attributes["content"] or ""
@@ -132,28 +134,28 @@ def test_its_policy_allows_only_its_own_scripts() -> None:
         assert f"'sha256-{digest}'" in policy
 
 
-def test_all_classes_at_five_levels_fit_whole() -> None:
+def test_all_classes_at_five_levels_fit_on_a_page() -> None:
     assert len(page_of_all().encode()) < 2_000_000
     assert len(Page(page_of_all()).json("charts")) >= 35 * 4
 
 
-def test_what_there_is_no_room_for_is_named_and_the_telling_cells_stay() -> None:
-    restless = tuple((0.01 * i, i * 7 % 13) for i in range(300))
-    states = tuple((at, f"server STATE-{row}", n + row) for at, n in restless for row in range(12))
-    full = with_timelines(all_classes(), queue=restless, states=states)
+def test_omitted_cells_are_named_and_the_most_informative_stay() -> None:
+    queue = tuple((0.01 * i, i * 7 % 13) for i in range(300))
+    states = tuple((at, f"server STATE-{row}", n + row) for at, n in queue for row in range(12))
+    full = with_timelines(all_classes(), queue=queue, states=states)
     source = render(full)
     assert MAX_PAGE_BYTES - 70_000 < len(source.encode()) <= MAX_PAGE_BYTES
     page = Page(source)
     drawn = [name for name in page.json("charts") if name.startswith("timeline-")]
     assert 7 <= len(drawn) < 35
-    assert omitted_cells_note(["one"] * (35 - len(drawn))) in page.text
-    for one in all_series(full):
-        best = most_informative(cells_with_timelines(one, timelines_of(full)))
+    assert omitted_cells_note(["a cell"] * (35 - len(drawn))) in page.text
+    for series in all_series(full):
+        best = most_informative(cells_with_timelines(series, timelines_of(full)))
         assert best is not None
-        assert f"timeline-{one.slug}-{best[0].trial.cell.concurrency}" in drawn
+        assert f"timeline-{series.slug}-{best[0].trial.cell.concurrency}" in drawn
 
 
-def test_the_library_is_there_once() -> None:
+def test_the_library_is_included_once() -> None:
     assert page_of_all().count(library()) == 1
 
 
@@ -178,21 +180,21 @@ def test_foreign_text_is_only_text() -> None:
     page = rendered(replace(sweep_document(report), timelines=(drawn,)))
     assert len(page.scripts) == 4 + len(SCRIPTS)
     assert not [tag for tag, _ in page.elements if tag == "img"]
-    assert page.text.count(EVIL) >= 8  # all of it can be read
+    assert page.text.count(EVIL) >= 8  # and all of it is visible
     assert EVIL in json.dumps(page.json("charts")["states-sync-8"])
     page.json("config")
 
 
-# --- what is shown ----------------------------------------------------------------------------
+# --- charts -----------------------------------------------------------------------------------
 
 
-def test_a_number_of_cells_is_not_what_a_note_is_about() -> None:
+def test_a_number_of_cells_is_not_emphasised() -> None:
     markup = emphasised(RanSideBySide(6))
     assert markup.startswith("6 trials ran side by side")
     assert "<strong>" not in markup
 
 
-@pytest.mark.parametrize("name", ["lesson", "good"])  # requests that have names, and others
+@pytest.mark.parametrize("name", ["lesson", "good"])  # with request ids, and without
 def test_each_cell_can_be_played(name: str) -> None:
     whole = document_of(recorded(name))
     page = rendered(whole)
@@ -210,43 +212,42 @@ def test_each_cell_can_be_played(name: str) -> None:
         assert trace["sides"][0]["moves"][-1][3] <= trace["length_ms"]
 
 
-def test_each_request_is_a_bar_and_each_wait_before_it_a_thin_one() -> None:
-    one = sweep(("sync",), (8,))
-    (pane,) = rendered(one).json("charts")["timeline-sync-8"]
+def test_each_request_and_each_wait_is_a_bar() -> None:
+    document = sweep(("sync",), (8,))
+    (pane,) = rendered(document).json("charts")["timeline-sync-8"]
     waited = [
         bar
-        for bar in one.timelines[0].bars
+        for bar in document.timelines[0].bars
         if bar.arrived_s is not None and bar.start_s - bar.arrived_s > 0.1
     ]
-    assert len(rows(pane, "served")) == len(one.timelines[0].bars) == 41
+    assert len(rows(pane, "served")) == len(document.timelines[0].bars) == 41
     assert len(rows(pane, "waits")) == len(waited) == 36
 
 
-def stack(one: Document) -> tuple[list[float], list[list[float]]]:
-    """Of the only cell: tops of the served bars; (top, from, to) of each wait."""
-    figure = cells_over_time(one)[0].figures[0]
+def stack(document: Document) -> tuple[list[float], list[list[float]]]:
+    """Tops of the bars of the only cell, and (top, from, to) of each wait."""
+    figure = cells_over_time(document)[0].figures[0]
     pane = spec(figure.panes[0])
     tops = [float(row[1]) for row in rows(pane, "served")]
     return tops, [[float(value) for value in row] for row in rows(pane, "waits")]
 
 
-def test_what_waits_for_any_worker_makes_a_staircase_below_them_all() -> None:
+def test_requests_waiting_for_any_worker_are_below_all_workers() -> None:
     served, waits = stack(sweep(("sync",), (16,)))
     assert min(top for top, _, _ in waits) > max(served)
-    steps = [
-        sorted(to for top, _, to in waits if top == row)[0] for row in sorted({w[0] for w in waits})
-    ]
+    tops = sorted({top for top, _, _ in waits})
+    steps = [min(to for top, _, to in waits if top == row) for row in tops]
     assert steps == [2.0] * 4 + [3.0] * 4 + [4.0] * 4
 
 
-def test_every_worker_has_its_number() -> None:
-    """Of more values than it wants ticks, Vega leaves out every second one."""
+def test_every_worker_has_a_tick() -> None:
+    """Vega skips every second value if there are more than its number of ticks."""
     figure = cells_over_time(sweep(("sync",), (16,)))[0].figures[0]
     axis = spec(figure.panes[0])["layer"][0]["encoding"]["y"]["axis"]
-    assert axis["tickCount"] == len(axis["values"]) == 5  # four workers, and what waits
+    assert axis["tickCount"] == len(axis["values"]) == 5  # four workers, and the waiting requests
 
 
-def test_what_a_worker_holds_waits_below_that_worker() -> None:
+def test_requests_held_by_a_worker_are_below_that_worker() -> None:
     served, waits = stack(sweep(("gthread",), (16,)))
     assert min(top for top, _, _ in waits) < max(served)
 
@@ -258,213 +259,217 @@ times = st.tuples(
 
 @settings(max_examples=20)
 @given(st.lists(times, min_size=1, max_size=40), st.sampled_from(["sync", "gthread"]))
-def test_waits_of_a_row_do_not_lie_on_each_other(
-    found: list[tuple[float, float, float, int]], worker_class: str
+def test_waits_in_a_row_do_not_overlap(
+    requests: list[tuple[float, float, float, int]], worker_class: str
 ) -> None:
-    """Apart from what is too short to be seen."""
+    """Except for overlaps too short to be visible."""
     bars = [
         Bar(worker, 0, arrived + wait, arrived + wait + service, arrived)
-        for arrived, wait, service, worker in found
+        for arrived, wait, service, worker in requests
     ]
     end_s = max(bar.end_s for bar in bars)
-    asked = trial(worker_class, 16)
-    drawn = Timeline(asked.key, tuple(bars), (0.0, end_s), len(bars), workers=(101, 102))
-    _, waits = stack(replace(sweep((worker_class,), (16,)), timelines=(drawn,)))
+    key = trial(worker_class, 16).key
+    timeline = Timeline(key, tuple(bars), (0.0, end_s), len(bars), workers=(101, 102))
+    _, waits = stack(replace(sweep((worker_class,), (16,)), timelines=(timeline,)))
     for row in {top for top, _, _ in waits}:
-        mine = sorted((since, to) for top, since, to in waits if top == row)
-        for (_, before), (after, _) in pairwise(mine):
+        row_waits = sorted((since, to) for top, since, to in waits if top == row)
+        for (_, before), (after, _) in pairwise(row_waits):
             assert before - after <= 1.01 * MIN_VISIBLE_SHARE * end_s * (1.0 if end_s >= 1 else 1e3)
 
 
-def test_where_arrivals_are_not_known_the_queue_is_under_the_rows() -> None:
-    served, queue = rendered(sweep(("sync",), (8,), known=False)).json("charts")["timeline-sync-8"]
+def test_without_arrivals_the_queue_is_drawn_below_the_rows() -> None:
+    served, queue = rendered(sweep(("sync",), (8,), arrivals_known=False)).json("charts")[
+        "timeline-sync-8"
+    ]
     assert rows(served, "waits") == []
     lengths = [int(length) for _, length in rows(queue, "queue")]
     assert max(lengths) == 4
-    across = served["encoding"]["x"], queue["layer"][0]["encoding"]["x"]
-    assert across[0]["scale"] == across[1]["scale"]
+    queue_x = queue["layer"][0]["encoding"]["x"]
+    assert served["encoding"]["x"]["scale"] == queue_x["scale"]
 
 
-def test_a_cell_of_which_nothing_was_seen_says_so() -> None:
-    nothing = replace(over_time(trial("sync", 8), observed=False), bars=(), steady=None)
-    one = replace(sweep(("sync",), (8,)), timelines=(nothing,))
-    page = rendered(one)
+def test_a_cell_without_observations_names_what_is_missing() -> None:
+    empty = replace(over_time(trial("sync", 8), observed=False), bars=(), steady=None)
+    page = rendered(replace(sweep(("sync",), (8,)), timelines=(empty,)))
     assert "Missing: the accept queue, TCP states and CPU and memory." in page.text
     assert not [name for name in page.json("charts") if name.endswith("-8")]
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_a_machine_that_shows_only_requests(known: bool) -> None:
-    charts = rendered(sweep(("sync",), (8,), known=known, observed=False)).json("charts")
+@pytest.mark.parametrize("arrivals_known", [True, False])
+def test_a_machine_without_samplers_has_only_the_timeline(arrivals_known: bool) -> None:
+    charts = rendered(sweep(("sync",), (8,), arrivals_known=arrivals_known, observed=False)).json(
+        "charts"
+    )
     assert [name for name in charts if name.endswith("-8")] == ["timeline-sync-8"]
     assert len(charts["timeline-sync-8"]) == 1
 
 
-@pytest.mark.parametrize("unseen", [None, no_cells()])
-def test_a_run_without_a_valid_cell(unseen: Document | None) -> None:
-    bad = with_cells(sweep(("sync",), (8,)), [invalid(trial("sync", 8), "it died")])
-    page = rendered(unseen or bad)
+@pytest.mark.parametrize("cells", [(), (invalid(trial("sync", 8), "it died"),)])
+def test_a_run_without_a_valid_cell(cells: Sequence[CellResult]) -> None:
+    page = rendered(with_cells(sweep(("sync",), (8,)), cells) if cells else no_cells())
     assert page.json("charts") == {}
     assert str(NOTHING_VALID) in page.text
-    assert ("it died" in page.text) is (unseen is None)
+    assert ("it died" in page.text) is bool(cells)
 
 
-def test_a_negative_rest_is_told_and_drawn_below_zero() -> None:
-    one = sweep(("sync",), (8,))
-    split = replace(one.cells[0].breakdown, unattributed_s=-0.3)
-    found = figure_of(
-        figures(replace(one, cells=(replace(one.cells[0], breakdown=split),))), "waiting-sync"
-    )
-    assert found.alternative[-1].endswith(", unattributed -300 ms.")
-    assert [key.label for key in found.legend] == ["accept queue", "in the app", "unattributed"]
-    drawn = {name: float(time) for name, _, _, time in rows(spec(found.panes[0]), "bars")}
-    assert drawn["unattributed"] == pytest.approx(-0.3)
-    short = "Too short to be seen, at most 400 us: connect, in the worker and transfer."
-    assert short in found.caption
+def waiting_figure(**breakdown: Any) -> Figure:
+    """The breakdown of sync at 8 connections, with these changes."""
+    document = sweep(("sync",), (8,))
+    (cell,) = document.cells
+    cell = replace(cell, breakdown=replace(cell.breakdown, **breakdown))
+    return figure_of(figures(replace(document, cells=(cell,))), "waiting-sync")
+
+
+def test_a_negative_rest_is_named_and_drawn_below_zero() -> None:
+    figure = waiting_figure(unattributed_s=-0.3)
+    assert figure.alternative[-1].endswith(", unattributed -300 ms.")
+    assert [key.label for key in figure.legend] == ["accept queue", "in the app", "unattributed"]
+    bars = {name: float(time) for name, _, _, time in rows(spec(figure.panes[0]), "bars")}
+    assert bars["unattributed"] == pytest.approx(-0.3)
+    note = "Too short to be seen, at most 400 us: connect, in the worker and transfer."
+    assert note in figure.caption
 
 
 def test_a_part_without_a_source_is_named_and_has_no_bar() -> None:
-    one = sweep(("sync",), (8,))
-    split = replace(one.cells[0].breakdown, accept_queue_s=None, exact=False)
-    found = figure_of(
-        figures(replace(one, cells=(replace(one.cells[0], breakdown=split),))), "waiting-sync"
-    )
-    assert "No source: accept queue." in found.caption
-    assert "accept queue" not in [name for name, *_ in rows(spec(found.panes[0]), "bars")]
+    figure = waiting_figure(accept_queue_s=None, exact=False)
+    assert "No source: accept queue." in figure.caption
+    assert "accept queue" not in [name for name, *_ in rows(spec(figure.panes[0]), "bars")]
 
 
 def test_trials_are_points_around_the_line_of_their_mean() -> None:
     first = cell(trial("sync", 8))
     second = replace(first, trial=trial("sync", 8, number=2), throughput_rps=4.4)
-    one = replace(sweep(("sync",), (8,)), cells=(first, second))
-    (pane,) = (spec(pane) for pane in figure_of(figures(one), "throughput").panes)
+    document = replace(sweep(("sync",), (8,)), cells=(first, second))
+    (pane,) = (spec(pane) for pane in figure_of(figures(document), "throughput").panes)
     assert [float(row[3]) for row in rows(pane, "trials")] == [4.0, 4.4]
     assert [float(row[2]) for row in rows(pane, "measured")] == [pytest.approx(4.2)]
     assert rows(pane, "knees") == [["sync", "4", "4.2"]]
 
 
-def test_a_bound_far_above_is_cut_off_and_said() -> None:
-    one = sweep(("sync",), (4, 8))
-    far = replace(one, cells=tuple(replace(cell, bound_rps=400.0) for cell in one.cells))
-    found = figure_of(figures(far), "throughput")
-    assert text(found.caption[0]).endswith("It continues above the chart, up to 400.")
-    domain = spec(found.panes[0])["encoding"]["y"]["scale"]["domain"]
+def test_a_bound_far_above_is_cut_off_and_noted() -> None:
+    document = sweep(("sync",), (4, 8))
+    far = replace(document, cells=tuple(replace(cell, bound_rps=400.0) for cell in document.cells))
+    figure = figure_of(figures(far), "throughput")
+    assert text(figure.caption[0]).endswith("It continues above the chart, up to 400.")
+    domain = spec(figure.panes[0])["encoding"]["y"]["scale"]["domain"]
     assert 4 < domain[1] < 20
 
 
-def test_points_that_would_hide_each_other_stand_side_by_side() -> None:
-    one = sweep(("sync", "eventlet", "gevent"), (4, 16))
-    found = figure_of(figures(one), "throughput")
-    assert "Overlapping points are drawn side by side." in found.caption
-    points = [tuple(row[:4]) for row in rows(spec(found.panes[0]), "trials")]
+def test_overlapping_points_are_drawn_side_by_side() -> None:
+    document = sweep(("sync", "eventlet", "gevent"), (4, 16))
+    figure = figure_of(figures(document), "throughput")
+    assert "Overlapping points are drawn side by side." in figure.caption
+    points = [tuple(row[:4]) for row in rows(spec(figure.panes[0]), "trials")]
     assert len({(beside, rate) for _, _, beside, rate in points}) == len(points) == 6
     assert [beside for name, at, beside, _ in points if (name, at) == ("sync", "16")] == ["16"]
 
 
-def test_the_interval_of_a_load_is_drawn_and_told() -> None:
-    one = sweep(("sync",), (4, 8))
-    sure, unsure = one.cells
-    unsure = replace(unsure, throughput_rps=20.8, throughput_half_rps=6.9)
-    found = figure_of(figures(replace(one, cells=(sure, unsure))), "throughput")
-    ((_, _, _, _, low, high, *_),) = rows(spec(found.panes[0]), "intervals")
+def test_the_interval_of_a_load_is_drawn_and_explained() -> None:
+    document = sweep(("sync",), (4, 8))
+    exact, imprecise = document.cells
+    imprecise = replace(imprecise, throughput_rps=20.8, throughput_half_rps=6.9)
+    figure = figure_of(figures(replace(document, cells=(exact, imprecise))), "throughput")
+    ((_, _, _, _, low, high, *_),) = rows(spec(figure.panes[0]), "intervals")
     assert (float(low), float(high)) == pytest.approx((13.9, 27.7))
-    assert spec(found.panes[0])["encoding"]["y"]["scale"]["domain"][1] > 27.7
-    assert any(text(each).startswith("Vertical lines: the 95 %") for each in found.caption)
-    assert found.rows[1][3] == "6.9"
+    assert spec(figure.panes[0])["encoding"]["y"]["scale"]["domain"][1] > 27.7
+    assert any(text(line).startswith("Vertical lines: the 95 %") for line in figure.caption)
+    assert figure.rows[1][3] == "6.9"
 
 
 def test_a_single_point_is_no_chart() -> None:
-    one = sweep(("sync",), (8,))
-    assert "throughput" not in [figure.name for figure in figures(one)]
+    document = sweep(("sync",), (8,))
+    assert "throughput" not in [figure.name for figure in figures(document)]
     only = Chart("Rates", "x", "y", (ChartSeries("a", ((1.0, 2.0),)), ChartSeries("b", ())))
     assert figures(replace(no_cells(), charts=(only,))) == []
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_an_accept_queue_that_is_empty_or_drawn_already_has_no_chart(known: bool) -> None:
-    """Of sync at 4 nothing waits; at 8 the timeline draws the queue where it knows no arrivals."""
-    names = [figure.name for figure in figures(sweep(("sync",), (4, 8), known=known))]
-    assert [name for name in names if name.startswith("queue")] == ["queue-sync-8"] * known
+@pytest.mark.parametrize("arrivals_known", [True, False])
+def test_an_empty_or_already_drawn_accept_queue_has_no_chart(arrivals_known: bool) -> None:
+    """At 4 nothing waits; at 8 the timeline draws the queue if arrivals are unknown."""
+    names = [
+        figure.name for figure in figures(sweep(("sync",), (4, 8), arrivals_known=arrivals_known))
+    ]
+    assert [name for name in names if name.startswith("queue")] == ["queue-sync-8"] * arrivals_known
 
 
 def test_a_class_has_one_colour_in_all_charts() -> None:
-    """Also where one that is ten times as fast has a picture of its own."""
-    one = sweep(("sync", "gthread", "eventlet"), (4, 64))
+    """Even if a class ten times as fast has its own picture."""
+    document = sweep(("sync", "gthread", "eventlet"), (4, 64))
     cells = [
-        replace(each, throughput_rps=(each.throughput_rps or 0.0) * 100)
-        if each.trial.cell.server.worker_class == "gthread"
-        else each
-        for each in one.cells
+        replace(item, throughput_rps=(item.throughput_rps or 0.0) * 100)
+        if item.trial.cell.server.worker_class == "gthread"
+        else item
+        for item in document.cells
     ]
-    drawn = [f for f in figures(replace(one, cells=tuple(cells))) if f.name[:10] == "throughput"]
+    drawn = [
+        f for f in figures(replace(document, cells=tuple(cells))) if f.name[:10] == "throughput"
+    ]
     colours = [key.colour for figure in drawn for key in figure.legend if "class" in key.colour]
     assert len(drawn) == 3
     assert len(colours) == len(set(colours)) == 3
 
 
-def test_what_explains_a_cell_is_not_folded() -> None:
-    one = sweep(("sync",), (8,))
+def test_the_chart_that_explains_a_cell_is_not_folded() -> None:
+    document = sweep(("sync",), (8,))
     noise = CoresTaken(0.4, CoreWait(0.4, 0.001, others_cores=1.5, cores=2))
-    busy = replace(one.cells[0], findings=(noise,))
-    for cells, folded in ((one.cells, ["queue", "states", "cpu", "memory"]),
+    busy = replace(document.cells[0], findings=(noise,))
+    for cells, folded in ((document.cells, ["queue", "states", "cpu", "memory"]),
                           ((busy,), ["queue", "states", "memory"])):  # fmt: skip
-        (drawn,) = cells_over_time(replace(one, cells=cells))
+        (drawn,) = cells_over_time(replace(document, cells=cells))
         assert [figure.name.split("-")[0] for figure in drawn.folded] == folded
 
 
 def test_keepalive_shows_bound_prediction_and_measurement() -> None:
-    one = sweep_document(
+    document = sweep_document(
         analyse(
             "kept",
             {},
             [with_keepalive(evidence(server("gthread", 2, 4), 16, tool="wrk", slots=[5]))],
         )
     )
-    found = figure_of(figures(one), "keepalive-gthread")
+    figure = figure_of(figures(document), "keepalive-gthread")
     sides = ["bound", "prediction by worker", "measured"]
-    assert [name for name, *_ in rows(spec(found.panes[0]), "bars")] == sides
-    assert {key.colour for key in found.legend} == {"bound", "prediction", "measured"}
+    assert [name for name, *_ in rows(spec(figure.panes[0]), "bars")] == sides
+    assert {key.colour for key in figure.legend} == {"bound", "prediction", "measured"}
 
 
-def dropping(late: tuple[tuple[float, float, int], ...] = ((1.0, 1.05, 11),)) -> Timeline:
-    found = over_time(trial("sync", 8))
-    return replace(found, connects=((0.0, 0.05, 52), *late), syn_steps_s=(1.0, 2.0, 3.0))
+def late_connections(late: tuple[tuple[float, float, int], ...] = ((1.0, 1.05, 11),)) -> Timeline:
+    timeline = over_time(trial("sync", 8))
+    return replace(timeline, connects=((0.0, 0.05, 52), *late), syn_steps_s=(1.0, 2.0, 3.0))
 
 
-def test_connections_that_came_late_are_shown_with_the_kernels_steps() -> None:
-    one = replace(sweep(("sync",), (8,)), timelines=(dropping(),))
-    (pane,) = rendered(one).json("charts")["connects-sync-8"]
+def test_late_connections_are_drawn_with_the_syn_steps() -> None:
+    document = replace(sweep(("sync",), (8,)), timelines=(late_connections(),))
+    (pane,) = rendered(document).json("charts")["connects-sync-8"]
     assert [row[2] for row in rows(pane, "connects")] == ["52", "11"]
     assert rows(pane, "steps") == [["1"]]
-    quiet = replace(one, timelines=(dropping(late=()),))
+    quiet = replace(document, timelines=(late_connections(late=()),))
     assert "connects-sync-8" not in rendered(quiet).json("charts")
 
 
-points = st.lists(st.integers(0, 3), max_size=40).map(lambda found: list(enumerate(found)))
-
-
-@given(points)
-def test_corners_draw_the_same_line(found: list[tuple[float, int]]) -> None:
-    few = corners(found)
-    assert set(few) <= set(found)
-    for at, value in found:  # in steps
+@given(st.lists(st.integers(0, 3), max_size=40))
+def test_corners_draw_the_same_line(values: list[int]) -> None:
+    points = list(enumerate(values))
+    few = corners(points)
+    assert set(few) <= set(points)
+    for at, value in points:  # in steps
         assert [v for t, v in few if t <= at][-1] == value
-    kept_at = {at for at, _ in few}
-    for (a, before), (b, here), (c, after) in zip(found, found[1:], found[2:], strict=False):
-        assert b in kept_at or before == here == after, (a, c)
+    corner_at = {at for at, _ in few}
+    for (a, before), (b, here), (c, after) in zip(points, points[1:], points[2:], strict=False):
+        assert b in corner_at or before == here == after, (a, c)
 
 
 # --- findings --------------------------------------------------------------------------------
 
 
-def test_what_became_of_a_target_stands_beside_its_cells() -> None:
+def test_the_page_shows_the_outcome_of_a_target() -> None:
     page = rendered(targeted()).text
     assert "broken: p95" in page
     assert "the highest level that keeps p95<150ms,errors<1%,rps>=10 is 4 connections" in page
     assert "At 8 connections p95<150ms breaks first: p95 200 ms" in page
 
 
-def test_what_a_finding_is_about_is_bold_and_never_markup() -> None:
+def test_the_subject_of_a_finding_is_bold_and_never_markup() -> None:
     bold = emphasised(NoValidCell("<i>"))
     assert bold.startswith("<strong>&lt;i&gt;</strong>")
     places = CellsNote("sync at 4", sentence(EVIL))
@@ -473,24 +478,25 @@ def test_what_a_finding_is_about_is_bold_and_never_markup() -> None:
     assert emphasised(sentence("a < b")) == "a &lt; b"
 
 
-def test_costs_and_invalid_cells_stand_below_the_tables() -> None:
+def test_overhead_and_invalid_cells_are_below_the_tables() -> None:
     findings = (
         AffectedCells("Invalid", "sync at 8", sentence("it died")),
         Overhead(None, 1.0),
         NoValidCell("sync"),
     )
     table = Table(sentence("The table"), (Column("class", form="text"),), (("sync",),))
-    words = rendered(replace(no_cells(), findings=findings, tables=(table,))).text
+    page = rendered(replace(no_cells(), findings=findings, tables=(table,))).text
     order = (
         "no valid cell",
         "The table",
         str(findings[1]),
         "Invalid cells: their numbers are withheld",
     )
-    assert [words.index(one) for one in order] == sorted(words.index(one) for one in order)
+    places = [page.index(part) for part in order]
+    assert places == sorted(places)
 
 
-# --- words ------------------------------------------------------------------------------------
+# --- headlines --------------------------------------------------------------------------------
 
 
 def test_the_headline_compares_best_and_worst() -> None:
@@ -499,23 +505,23 @@ def test_the_headline_compares_best_and_worst() -> None:
     assert (headline.connections, headline.best, headline.worst) == (16, ("eventlet",), "sync")
     assert headline.lead == Leads("answers", LevelRate(16.0, 1.0, None, headline.lead.rate.where))
     assert headline.worst_rate == LevelRate(4.0, 4.0, 3.0, WAIT_PLACES["accept_queue"])
-    alike = headline_of(sweep(("eventlet", "gevent")))
-    assert isinstance(alike, Headline)
-    assert alike.best == ("eventlet", "gevent")
-    assert (alike.lead.verb, alike.worst) == ("tie at about", None)
+    tie = headline_of(sweep(("eventlet", "gevent")))
+    assert isinstance(tie, Headline)
+    assert tie.best == ("eventlet", "gevent")
+    assert (tie.lead.verb, tie.worst) == ("tie at about", None)
 
 
-def test_only_what_ties_with_the_best_is_named_beside_it() -> None:
+def test_only_classes_that_tie_with_the_best_are_named() -> None:
     headline = headline_of(sweep(("sync", "eventlet", "gevent")))
     assert isinstance(headline, Headline)
     assert (headline.best, headline.worst) == (("eventlet", "gevent"), "sync")
     assert headline.lead.verb == "tie at about"
 
 
-def test_figures_far_apart_are_told_though_their_difference_may_be_chance() -> None:
-    one = sweep(("sync", "eventlet"))
-    wide = tuple(replace(cell, throughput_half_rps=9.0) for cell in one.cells)
-    headline = headline_of(replace(one, cells=wide))
+def test_a_large_but_insignificant_difference_is_reported_as_such() -> None:
+    document = sweep(("sync", "eventlet"))
+    wide = tuple(replace(cell, throughput_half_rps=9.0) for cell in document.cells)
+    headline = headline_of(replace(document, cells=wide))
     assert isinstance(headline, Headline)
     assert headline.lead == LeadsByChance(4.0, 16.0)
     assert "4 to 16 requests/s" in str(headline)
@@ -526,13 +532,13 @@ def test_figures_far_apart_are_told_though_their_difference_may_be_chance() -> N
     [
         ((106.0,), (105.0,), None, True),
         ((106.0,), (95.0,), None, False),
-        ((27.0,), (20.8,), 6.9, True),  # the intervals of two single loads meet
+        ((27.0,), (20.8,), 6.9, True),  # the intervals of two single loads overlap
         ((27.0,), (20.8,), 1.0, False),
-        ((104.0, 104.1, 104.2), (100.0, 100.1, 100.2), None, False),  # trials know better
+        ((104.0, 104.1, 104.2), (100.0, 100.1, 100.2), None, False),  # repeated trials are precise
         ((100.0, 130.0, 90.0), (80.0, 95.0, 110.0), None, True),
     ],
 )
-def test_what_trials_do_not_tell_apart_is_a_tie(
+def test_a_difference_within_the_intervals_is_a_tie(
     rates: Sequence[float], other_rates: Sequence[float], half_rps: float | None, expected: bool
 ) -> None:
     cells, others = (
@@ -545,12 +551,12 @@ def test_what_trials_do_not_tell_apart_is_a_tie(
     assert is_tie(cells, others) is is_tie(others, cells) is expected
 
 
-def test_a_long_headline_leaves_out_who_waits_where() -> None:
-    one = sweep(("sync", "eventlet"))
+def test_a_long_headline_leaves_out_the_waits() -> None:
+    document = sweep(("sync", "eventlet"))
     slow = [
         replace(cell, throughput_rps=cell.throughput_rps and cell.throughput_rps / scale)
         for scale in (1, 2)
-        for cell in one.cells
+        for cell in document.cells
         if cell.trial.cell.server.worker_class == "sync"
     ]
     other = replace(slow[0].trial.cell.server, backlog=4)
@@ -561,7 +567,7 @@ def test_a_long_headline_leaves_out_who_waits_where() -> None:
         for place, cell in enumerate(slow)
     ]
     classes = (group("sync"), replace(group("sync"), server=other))
-    headline = headline_of(replace(one, cells=tuple(cells), classes=classes))
+    headline = headline_of(replace(document, cells=tuple(cells), classes=classes))
     assert isinstance(headline, Headline)
     assert headline.best == ("sync (backlog 2048)",)
     assert headline.worst_rate.rate_rps == 2.0
@@ -569,14 +575,14 @@ def test_a_long_headline_leaves_out_who_waits_where() -> None:
     assert len(str(headline)) <= MAX_HEADLINE_CHARS
 
 
-def test_every_chart_has_words_of_its_own() -> None:
-    every = figures(sweep(levels=(8,)))
-    names = [figure.name for figure in every]
+def test_every_chart_has_a_name_and_a_description() -> None:
+    drawn = figures(sweep(levels=(8,)))
+    names = [figure.name for figure in drawn]
     assert len(set(names)) == len(names)
-    for figure in every:
+    for figure in drawn:
         assert re.fullmatch(r"[a-z0-9-]+", figure.name)
-        for one in (figure.title, *figure.caption, *figure.alternative, *figure.header):
-            assert text(one)
+        for label in (figure.title, *figure.caption, *figure.alternative, *figure.header):
+            assert text(label)
         assert text(figure.caption[-1]).endswith(".")
         assert text(figure.alternative[-1]).endswith(".")
         assert all(len(row) == len(figure.header) for row in figure.rows)
@@ -585,16 +591,16 @@ def test_every_chart_has_words_of_its_own() -> None:
 # --- any sweep -------------------------------------------------------------------------------
 
 
-def without_twins(one: Document) -> Document:
-    """Groups are of different servers, tools or keep-alive, as analysis makes them."""
-    found = {(c.server, c.tool, c.keepalive): c for c in one.classes}
-    return replace(one, classes=tuple(found.values()))
+def without_duplicates(document: Document) -> Document:
+    """Classes differ in server, tool or keep-alive, as in an analysis."""
+    classes = {(c.server, c.tool, c.keepalive): c for c in document.classes}
+    return replace(document, classes=tuple(classes.values()))
 
 
 @settings(max_examples=25)
-@given(reports.map(sweep_document).map(without_twins))
-def test_any_sweep_makes_a_page(one: Document) -> None:
-    page = rendered(one)
+@given(reports.map(sweep_document).map(without_duplicates))
+def test_any_sweep_makes_a_page(document: Document) -> None:
+    page = rendered(document)
     assert len(page.scripts) == 4
     for panes in page.json("charts").values():
         assert not re.search(r"\b(nan|inf)\b", json.dumps(panes))
@@ -602,17 +608,16 @@ def test_any_sweep_makes_a_page(one: Document) -> None:
     assert all(attributes.get("scope") in ("col", "row") for attributes in tables)
 
 
-def test_a_class_without_a_row_is_on_the_page() -> None:
-    own = Server("mypackage.workers.MyWorker", 2, 1, 2048, 2)
-    trials = [evidence(own, connections, slots=[4]) for connections in (2, 16)]
-    assert own.worker_class in rendered(sweep_document(analyse("own", {}, trials))).text
+def test_a_custom_class_is_on_the_page() -> None:
+    settings = Server("mypackage.workers.MyWorker", 2, 1, 2048, 2)
+    trials = [evidence(settings, connections, slots=[4]) for connections in (2, 16)]
+    page = rendered(sweep_document(analyse("custom", {}, trials)))
+    assert settings.worker_class in page.text
 
 
-def test_every_verdict_class_and_tool() -> None:
+def test_a_page_of_every_verdict_class_and_tool() -> None:
     document = everything()
-    page = rendered(
-        replace(document, facts=document.facts[7:])
-    )  # apart from sync's, again and again
+    page = rendered(replace(document, facts=document.facts[7:]))  # without most of sync's
     assert "worker 7 [died]" in page.text
     assert [tag for tag, _ in page.elements].count("h1") == 1
 
@@ -620,13 +625,13 @@ def test_every_verdict_class_and_tool() -> None:
 # --- pictures ---------------------------------------------------------------------------------
 
 
-def test_pictures_bear_speaking_names_and_are_whole() -> None:
-    one = sweep(("sync",), (4, 8))
-    found = dict(pictures(replace(one, timelines=(dropping(),))))
+def test_pictures_are_complete_and_named_by_their_chart() -> None:
+    document = sweep(("sync",), (4, 8))
+    files = dict(pictures(replace(document, timelines=(late_connections(),))))
     kinds = ("timeline", "queue", "states", "cpu", "memory", "connects")
     names = ["throughput", "waiting-sync", *(f"{kind}-sync-8" for kind in kinds)]
-    assert sorted(found) == sorted(f"{name}.{kind}" for name in names for kind in ("png", "svg"))
-    for name, content in found.items():
+    assert sorted(files) == sorted(f"{name}.{kind}" for name in names for kind in ("png", "svg"))
+    for name, content in files.items():
         if name.endswith(".png"):
             assert content.startswith(b"\x89PNG\r\n\x1a\n")
             assert int.from_bytes(content[16:20], "big") >= 2 * 760  # pixels
@@ -635,16 +640,16 @@ def test_pictures_bear_speaking_names_and_are_whole() -> None:
             assert re.search("[a-z]{4}", text)
             assert b"var(--" not in content
     widths = re.findall(
-        rb'<path d="M[^h"]*h([0-9.]+)v[^"]*" fill="#0072b2"', found["waiting-sync.svg"]
+        rb'<path d="M[^h"]*h([0-9.]+)v[^"]*" fill="#0072b2"', files["waiting-sync.svg"]
     )
     assert len([wide for wide in widths if float(wide) > 20]) == 2  # in the app, at 4 and at 8
 
 
-def test_a_pictures_signs_are_those_of_its_marks() -> None:
-    """Panes of one picture must not share what a sign means."""
-    one = sweep(("sync",), (8,))
-    cpu = figure_of(cells_over_time(one)[0].figures, "cpu-sync-8")
-    drawn = picture(cpu)
-    assert drawn["resolve"]["scale"]["strokeDash"] == "independent"
-    names = [pane["name"] for pane in drawn["vconcat"] if "name" in pane]
+def test_the_panes_of_a_picture_have_independent_dashes() -> None:
+    """Panes of one picture must not share a scale of dashes."""
+    document = sweep(("sync",), (8,))
+    cpu = figure_of(cells_over_time(document)[0].figures, "cpu-sync-8")
+    vega = picture(cpu)
+    assert vega["resolve"]["scale"]["strokeDash"] == "independent"
+    names = [pane["name"] for pane in vega["vconcat"] if "name" in pane]
     assert names == ["usage", "host"]

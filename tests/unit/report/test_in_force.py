@@ -1,4 +1,4 @@
-"""What the server did not take stands beside the setting, in every format."""
+"""The value in force is shown beside a setting that the server did not take, in every format."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ from workerlab.report.sweep_document import sweep_document
 from workerlab.report.values import text
 
 
-def limited(worker_class: str, backlog: int, has: int | None) -> TrialData:
-    """A trial whose accept queue the kernel gave another limit."""
+def limited(worker_class: str, backlog: int, limit: int | None) -> TrialData:
+    """A trial whose accept queue has this limit in the kernel."""
     trial = evidence(replace(server(worker_class), backlog=backlog), 4)
     queue = tuple(
-        QueueSample(one.at_ns, one.length, has) for one in trial.observations.queue if has
+        QueueSample(sample.at_ns, sample.length, limit)
+        for sample in trial.observations.queue
+        if limit
     )
     return with_observations(trial, queue=queue)
 
@@ -32,36 +34,46 @@ def sweep(*trials: TrialData) -> Document:
     return sweep_document(analyse("run", {}, trials))
 
 
-def test_a_backlog_that_the_class_does_not_take() -> None:
-    title = text(sweep(limited("asgi", 4, 100)).title)
-    assert "backlog 4 (100 in force)" in title
-    both = text(sweep(limited("sync", 4, 4), limited("asgi", 4, 100)).title)
-    assert "backlog 4 (100 in force with asgi)" in both
-    assert "1000 worker connections" not in both  # neither takes any
+@pytest.mark.parametrize(
+    ("trials", "expected"),
+    [
+        pytest.param([limited("asgi", 4, 100)], "backlog 4 (100 in force)", id="by class"),
+        pytest.param(
+            [limited("sync", 4, 4), limited("asgi", 4, 100)],
+            "backlog 4 (100 in force with asgi)",
+            id="by one class of two",
+        ),
+        pytest.param(
+            [limited("sync", 10_000, 4096)], "backlog 10000 (4096 in force)", id="by the kernel"
+        ),
+        pytest.param([limited("asgi", 4, None)], "backlog 4 (ignored by asgi)", id="unobserved"),
+        pytest.param([limited("sync", 4, None)], "backlog 4,", id="unobserved and taken"),
+        pytest.param(
+            [evidence(server("sync"), 4), evidence(server("gevent"), 4)],
+            "1000 worker connections (ignored by sync)",
+            id="worker connections",
+        ),
+    ],
+)
+def test_the_title_names_the_value_in_force(trials: list[TrialData], expected: str) -> None:
+    assert expected in text(sweep(*trials).title)
 
 
-def test_a_backlog_that_the_kernel_has_cut() -> None:
-    assert "backlog 10000 (4096 in force)" in text(sweep(limited("sync", 10_000, 4096)).title)
+@pytest.mark.parametrize(
+    ("trials", "word"),
+    [
+        ([limited("sync", 4, 4)], "in force"),
+        ([evidence(server("gevent"), 4)], "ignored"),
+        ([limited("sync", 4, 4), limited("asgi", 4, 100)], "worker connections"),
+    ],
+)
+def test_the_title_does_not_comment_on_other_settings(trials: list[TrialData], word: str) -> None:
+    assert word not in text(sweep(*trials).title)
 
 
-def test_without_the_kernel_the_class_still_ignores_it() -> None:
-    assert "backlog 4 (ignored by asgi)" in text(sweep(limited("asgi", 4, None)).title)
-    assert "backlog 4," in text(sweep(limited("sync", 4, None)).title)
-
-
-def test_what_is_taken_needs_no_word() -> None:
-    assert "in force" not in text(sweep(limited("sync", 4, 4)).title)
-    assert "ignored" not in text(sweep(evidence(server("gevent"), 4)).title)
-
-
-def test_worker_connections_that_a_class_ignores() -> None:
-    title = text(sweep(evidence(server("sync"), 4), evidence(server("gevent"), 4)).title)
-    assert "1000 worker connections (ignored by sync)" in title
-
-
-def test_as_an_axis_each_series_is_named_by_both() -> None:
+def test_on_an_axis_each_series_has_both_values_in_its_name() -> None:
     document = sweep(limited("asgi", 4, 100), limited("asgi", 2048, 100))
-    assert [text(one.values["name"]) for one in document.findings[:2]] == [
+    assert [text(finding.values["name"]) for finding in document.findings[:2]] == [
         "asgi (backlog 4, 100 in force)",
         "asgi (backlog 2048, 100 in force)",
     ]
@@ -71,8 +83,8 @@ def test_as_an_axis_each_series_is_named_by_both() -> None:
 
 
 @pytest.mark.parametrize("proof", [False, True])
-def test_programs_get_numbers(proof: bool) -> None:
-    """By the kernel, or where nobody looked on, by the workers' own word."""
+def test_json_and_csv_have_the_values_in_force(proof: bool) -> None:
+    """From the kernel, or without samples from the workers themselves."""
     trial = limited("asgi", 4, None if proof else 100)
     if proof:
         trial = with_record(trial, proof={"backlog": 4, "workers": 4, "accept_queue_limit": 100})
@@ -90,12 +102,12 @@ def test_programs_get_numbers(proof: bool) -> None:
     assert (row["in_force_backlog"], row["not_taken"]) == ("100", "backlog | worker_connections")
 
 
-def test_an_invalid_cell_tells_it_as_well() -> None:
+def test_an_invalid_cell_has_the_value_in_force() -> None:
     broken = with_record(replace(limited("asgi", 4, None), parse_error="half a line"),
                        proof={"accept_queue_limit": 100})  # fmt: skip
     assert "backlog 4 (100 in force)" in text(sweep(broken).title)
 
 
-def test_findings_of_one_cause_differ_by_their_details_only() -> None:
+def test_a_fault_is_followed_by_its_details() -> None:
     assert str(TrialFault("server", "x", None)) == "x"
     assert str(TrialFault("server", "x", "its log: y")) == "x; its log: y"

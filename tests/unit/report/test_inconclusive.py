@@ -1,4 +1,4 @@
-"""An inconclusive cell: shown in every format, counted by no sentence, no failure."""
+"""An inconclusive cell: visible in every format, ignored by conclusions, and not a failure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from workerlab.report.sweep_document import AffectedCells, sweep_document
 from workerlab.report.text import VERDICT_COLOURS, render
 from workerlab.report.values import text
 
-WAITS = sentence("requests waited, nobody knows for whom")
+WAITS = sentence("requests waited for an unknown reason")
 
 
 def inconclusive(connections: int, reason: Finding = WAITS) -> CellResult:
@@ -31,98 +31,99 @@ def inconclusive(connections: int, reason: Finding = WAITS) -> CellResult:
 
 
 def sweep(*cells: CellResult, knee: float | None = None) -> Document:
-    telling = replace(group("sync", knee=knee), telling=cells[-1].trial.key)
-    seen = tuple(over_time(one.trial) for one in cells)
-    report = Report("by-hand", {}, None, cells, (telling,), {})
-    return replace(sweep_document(report), timelines=seen)
+    sync = replace(group("sync", knee=knee), telling=cells[-1].trial.key)
+    timelines = tuple(over_time(cell.trial) for cell in cells)
+    report = Report("by-hand", {}, None, cells, (sync,), {})
+    return replace(sweep_document(report), timelines=timelines)
 
 
-def codes(document: Document) -> dict[str, Any]:
-    return {one.code: one.values for one in document.findings}
+def values_by_code(document: Document) -> dict[str, Any]:
+    return {finding.code: finding.values for finding in document.findings}
 
 
 def affected(document: Document, state: str) -> list[AffectedCells]:
-    affected_cells = [each for each in document.findings if isinstance(each, AffectedCells)]
-    return [each for each in affected_cells if each.state == state]
+    findings = (item for item in document.findings if isinstance(item, AffectedCells))
+    return [finding for finding in findings if finding.state == state]
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_every_format_shows_word_and_reason(name: str) -> None:
-    shown = FORMATS[name](sweep(cell(trial("sync", 4)), inconclusive(8)))
-    assert "inconclusive" in shown
-    assert text(WAITS) in shown
+def test_every_format_has_verdict_and_reason(name: str) -> None:
+    output = FORMATS[name](sweep(cell(trial("sync", 4)), inconclusive(8)))
+    assert "inconclusive" in output
+    assert text(WAITS) in output
 
 
-def test_the_page_and_the_terminal_have_a_look_for_it() -> None:
+def test_the_page_and_the_terminal_have_a_style_for_it() -> None:
     document = sweep(inconclusive(8))
     assert "\x1b[34minconclusive" in render(document, colour=True)
     assert len(set(VERDICT_COLOURS.values())) == len(VERDICT_COLOURS)
     page = rendered(document)
     assert ".inconclusive::before" in page.styles
-    assert page.text.count(text(WAITS)) >= 2  # beside the answer, and with its cell
+    assert page.text.count(text(WAITS)) >= 2  # in the findings, and with its cell
 
 
-def test_disturbed_cells_with_a_verdict_are_told_once() -> None:
+def test_disturbed_cells_with_a_verdict_are_reported_once() -> None:
     noise = CoresTaken(0.4, CoreWait(0.4, 0.001, others_cores=1.5, cores=2))
-    quiet, one, other = (cell(trial("sync", n)) for n in (2, 4, 8))
-    disturbed = [replace(cell, findings=(noise,), diagnosis=noise) for cell in (one, other)]
+    quiet, *others = (cell(trial("sync", n)) for n in (2, 4, 8))
+    disturbed = [replace(cell, findings=(noise,), diagnosis=noise) for cell in others]
     document = sweep(quiet, *disturbed)
     (conclusion,) = affected(document, "Disturbed")
-    assert conclusion.trials == (one.trial.key, other.trial.key)
-    assert render(document).count("1.50 of 2 cores") == 1  # not by its class, too
+    assert conclusion.trials == tuple(cell.trial.key for cell in others)
+    assert render(document).count("1.50 of 2 cores") == 1  # not repeated for the class
     assert not affected(sweep(quiet, inconclusive(8)), "Disturbed")
 
 
 def test_no_conclusion_on_a_class_or_run_rests_on_a_disturbed_cell() -> None:
     wait = CoreWait(0.4, 0.001, others_cores=1.5, cores=2)
     calm, *others = (cell(trial("sync", n)) for n in (4, 8, 16))
-    disturbed = [replace(one, core_wait=wait) for one in others]
-    conclusion = codes(sweep(*disturbed, knee=4.0))["SeriesLimits"]
+    disturbed = [replace(cell, core_wait=wait) for cell in others]
+    conclusion = values_by_code(sweep(*disturbed, knee=4.0))["SeriesLimits"]
     assert conclusion["saturated_from"] is None
-    assert codes(sweep(*others, knee=4.0))["SeriesLimits"]["saturated_from"] == 8
+    assert values_by_code(sweep(*others, knee=4.0))["SeriesLimits"]["saturated_from"] == 8
     assert headline_of(sweep(*disturbed)) == ALL_INCONCLUSIVE
     assert headline_of(sweep(calm, *disturbed)).values["connections"] == 4
 
 
-def test_it_is_no_failure() -> None:
+def test_an_inconclusive_run_is_valid() -> None:
     assert sweep(inconclusive(8)).valid
 
 
-def test_a_class_is_not_saturated_by_it() -> None:
-    conclusion = codes(sweep(cell(trial("sync", 4)), inconclusive(8), knee=4.0))["SeriesLimits"]
+def test_an_inconclusive_level_does_not_saturate_a_class() -> None:
+    conclusion = values_by_code(sweep(cell(trial("sync", 4)), inconclusive(8), knee=4.0))[
+        "SeriesLimits"
+    ]
     assert (conclusion["saturated_from"], conclusion["inconclusive"]) == (None, ("8",))
     assert conclusion["why"] is None
 
 
-def test_a_level_of_which_a_trial_tells_is_told() -> None:
-    told = cell(trial("sync", 8, number=2))
-    conclusion = codes(sweep(inconclusive(8), told, knee=4.0))["SeriesLimits"]
+def test_a_level_with_one_conclusive_trial_counts() -> None:
+    conclusive = cell(trial("sync", 8, number=2))
+    conclusion = values_by_code(sweep(inconclusive(8), conclusive, knee=4.0))["SeriesLimits"]
     assert (conclusion["saturated_from"], conclusion["inconclusive"]) == (8, ())
 
 
-def test_a_class_of_nothing_else_is_not_known() -> None:
-    found = codes(sweep(inconclusive(8), inconclusive(16), knee=4.0))
-    assert "InconclusiveSeries" in found
-    assert "SeriesLimits" not in found
+def test_a_class_of_inconclusive_cells_is_inconclusive() -> None:
+    findings = values_by_code(sweep(inconclusive(8), inconclusive(16), knee=4.0))
+    assert "InconclusiveSeries" in findings
+    assert "SeriesLimits" not in findings
 
 
-def test_one_kind_of_reason_is_told_once() -> None:
+def test_reasons_of_one_kind_are_reported_once() -> None:
     reasons = [sentence(f"requests waited {n} ms") for n in (10, 20)]
     (conclusion,) = affected(sweep(*map(inconclusive, (8, 16), reasons)), "Inconclusive")
     assert conclusion.cells == "every cell"
     assert (conclusion.reason, conclusion.example) == (reasons[0], "sync at 8")
 
 
-def test_all_that_is_so_of_a_cell_is_told() -> None:
-    first, second = sentence("the first thing"), sentence("another thing")
-    second = WaitingByLittle("x")
-    one = replace(cell(trial("sync", 8)), diagnosis=first, findings=(first, second))
-    document = sweep(one)
-    (found,) = json.loads(FORMATS["json"](document))["cells"]
-    assert [one["code"] for one in found["findings"]] == [first.code, second.code]
+def test_all_findings_of_a_cell_are_reported() -> None:
+    first, second = sentence("the first thing"), WaitingByLittle("x")
+    both = replace(cell(trial("sync", 8)), diagnosis=first, findings=(first, second))
+    document = sweep(both)
+    (parsed,) = json.loads(FORMATS["json"](document))["cells"]
+    assert [finding["code"] for finding in parsed["findings"]] == [first.code, second.code]
     assert "x gives no exact mean" in render(document, explain=True)
     assert "x gives no exact mean" in rendered(document).text
-    two = replace(one, trial=trial("sync", 8, number=2), findings=(first,))
-    shown = " ".join(render(sweep(one, two), explain=True).split())
-    assert re.search(r"x gives no exact mean[^(]*\(In 1 of 2 trials.\)", shown)
-    assert "the first thing (In" not in shown
+    only_first = replace(both, trial=trial("sync", 8, number=2), findings=(first,))
+    explained = " ".join(render(sweep(both, only_first), explain=True).split())
+    assert re.search(r"x gives no exact mean[^(]*\(In 1 of 2 trials.\)", explained)
+    assert "the first thing (In" not in explained

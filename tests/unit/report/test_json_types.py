@@ -1,4 +1,4 @@
-"""`workerlab schema`: whatever the lab prints as JSON keeps it, and nothing else does."""
+"""`workerlab schema`: all JSON output conforms to it, and nothing else does."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from workerlab.run_store import load
 
 GOLDENS = Path(__file__).parents[2] / "data" / "goldens"
 JSON = sorted(GOLDENS.rglob("*.json"))
-# Where the objects are whose keys are fixed, by document
+# Paths of the objects with fixed keys, by document
 CLOSED: dict[str, list[tuple[str | int, ...]]] = {
     "everything": [
         (),
@@ -65,7 +65,7 @@ def text_of(name: str) -> str:
 
 
 def closed(name: str) -> Any:
-    """The document of that name in `CLOSED`: of each list the first, which its places are in."""
+    """The document of that name in `CLOSED`, with only the first item of each list."""
     document = json.loads(text_of(name))
     for value in document.values():
         if isinstance(value, list):
@@ -74,64 +74,65 @@ def closed(name: str) -> Any:
 
 
 @pytest.mark.parametrize("path", JSON, ids=lambda path: path.stem)
-def test_goldens(path: Path) -> None:
+def test_goldens_conform(path: Path) -> None:
     validated(read(path))
 
 
-def test_everything() -> None:
+def test_a_sweep_with_everything_conforms() -> None:
     validated(json.loads(text_of("everything")))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_recorded_runs(name: str) -> None:
+def test_recorded_runs_conform(name: str) -> None:
     if load(recorded(name)).plan.kind in EXPERIMENTS:
         validated(json.loads(FORMATS["json"](document_of(recorded(name)))))
 
 
 @settings(max_examples=30)
 @given(reports.map(sweep_document) | documents)
-def test_any_document(document: Document) -> None:
+def test_any_document_conforms(document: Document) -> None:
     validated(json.loads(FORMATS["json"](document)))
 
 
 @pytest.mark.parametrize(
-    ("name", "place"), [(name, place) for name, its in CLOSED.items() for place in its], ids=str
+    ("name", "path"), [(name, path) for name, paths in CLOSED.items() for path in paths], ids=str
 )
-def test_a_key_that_is_missing_or_new_is_seen(name: str, place: tuple[str | int, ...]) -> None:
-    """One that is renamed is both."""
+def test_a_missing_or_new_key_is_rejected(name: str, path: tuple[str | int, ...]) -> None:
     document = closed(name)
     schema = validator(document["kind"])
-    found = document
-    for step in place:
-        found = found[step]
-    for key in list(found):
-        value = found.pop(key)
+    part = document
+    for step in path:
+        part = part[step]
+    for key in list(part):
+        value = part.pop(key)
         assert not schema.is_valid(document), f"without {key}"
-        found[key] = value
+        part[key] = value
     assert schema.is_valid(document)
-    found["new"] = None
+    part["new"] = None
     assert not schema.is_valid(document)
 
 
-def test_a_value_of_another_type_is_seen() -> None:
+def test_a_value_of_another_type_is_rejected() -> None:
     document = closed("everything")
     document["cells"][0]["throughput_rps"] = "4 req/s"
     with pytest.raises(ValidationError, match="4 req/s"):
         validated(document)
 
 
-def test_the_schema_of_all_tells_the_documents_apart(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_schema_of_all_commands_distinguishes_them_by_kind(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["schema"]) == 0
     schema = json.loads(capsys.readouterr().out)
     Draft202012Validator.check_schema(schema)
-    every = Draft202012Validator(schema)
+    validator_of_all = Draft202012Validator(schema)
     for path in JSON:
         document = read(path)
-        assert every.is_valid(document)
-        assert not every.is_valid({**document, "kind": "of nothing"})
+        assert validator_of_all.is_valid(document)
+        assert not validator_of_all.is_valid({**document, "kind": "unknown"})
 
 
-def test_the_schema_of_one_command_is_of_its_documents_alone(
+def test_the_schema_of_one_command_accepts_only_its_documents(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["schema", "advise"]) == 0
@@ -142,6 +143,6 @@ def test_the_schema_of_one_command_is_of_its_documents_alone(
     assert fits == {"advise"}
 
 
-def test_what_tables_explain_the_schema_explains() -> None:
+def test_the_schema_describes_columns_as_the_tables_do() -> None:
     cell = validator("sweep").schema["$defs"]["JsonCell"]["properties"]
     assert cell["bound_rps"]["description"] == "what connections or slots allow at best"

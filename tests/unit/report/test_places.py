@@ -1,4 +1,4 @@
-"""Where each request is, by what client, probe and kernel say."""
+"""Where each request is, from events of the client and the probe, and the kernel's queue."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from workerlab.report.player.places import (
 MS = 1_000_000
 
 
-def told(places: Places) -> list[tuple[int, int, int | None]]:
-    """Since the last time: (request, place, worker)."""
+def new_moves(places: Places) -> list[tuple[int, int, int | None]]:
+    """(request, place, worker) since the last call."""
     return [(move.number, move.place, move.worker) for move in places.take_moves()]
 
 
-def test_a_request_goes_its_way() -> None:
+def test_a_request_moves_through_all_places() -> None:
     places = Places(accepts_first=False)
     events = [
         Event(1, "b", 7), Event(2, "c", 7), Event(3, "s", 7, 100), Event(5, "x", 7, 100),
@@ -39,37 +39,37 @@ def test_a_request_goes_its_way() -> None:
     ]  # fmt: skip
     random.Random(1).shuffle(events)
     places.process(events)
-    ways = [CONNECTING, QUEUED, IN_APP, ANSWERED]
-    assert told(places) == [(7, place, 0 if place >= IN_APP else None) for place in ways]
+    path = [CONNECTING, QUEUED, IN_APP, ANSWERED]
+    assert new_moves(places) == [(7, place, 0 if place >= IN_APP else None) for place in path]
     assert (places.answered, places.failed, places.in_flight) == (1, 0, 0)
 
 
-def test_what_failed_is_no_answer() -> None:
+def test_a_failure_is_not_an_answer() -> None:
     places = Places(accepts_first=False)
     places.process([Event(1, "b", 1), Event(9, "f", 1)])
-    assert told(places)[-1] == (1, FAILED, None)
+    assert new_moves(places)[-1] == (1, FAILED, None)
     assert (places.answered, places.failed) == (0, 1)
     assert places.sample(10).p50 is None
 
 
-def test_who_gave_up_stays_where_the_server_has_it() -> None:
+def test_a_request_whose_client_gave_up_stays_in_the_server() -> None:
     places = Places(accepts_first=False)
     places.process(Event(n, kind, n) for n in (1, 2, 3) for kind in "bc")
     places.process([Event(4, "s", 1, 100), Event(5, "b", 4)])
     places.process(Event(6, "f", n, cause="gave_up") for n in (1, 2, 4))
     assert (places.failed, places.in_flight) == (3, 1)
-    assert places.counts == [0, 2, 0, 1]  # the fourth had no connection yet: nobody has it
+    assert places.counts == [0, 2, 0, 1]  # the fourth had no connection yet
     places.infer_queue(7, queue_length=2)
-    assert places.oldest_s(10) == 7e-9  # of the only one whose client waits
+    assert places.oldest_s(10) == 7e-9  # the only one whose client still waits
     places.process([Event(8, "x", 1, 100), Event(9, "s", 2, 100), Event(12, "x", 2, 100)])
     assert (places.counts, places.failed) == ([0, 1, 0, 0], 3)
     assert [places.wasted(since) for since in (0, 9, 13)] == [2, 1, 0]
-    assert [place for number, place, _ in told(places) if number == 1][-2:] == [IN_APP, FAILED]
+    assert [place for number, place, _ in new_moves(places) if number == 1][-2:] == [IN_APP, FAILED]
     assert places.sample(20).causes == {"gave_up": 3}
 
 
-def test_no_mean_of_a_time_in_which_clients_gave_up() -> None:
-    """By Little's law, their time would be that of those who were answered."""
+def test_no_mean_while_clients_give_up() -> None:
+    """Little's law would count their time as that of answered requests."""
     places, second = Places(accepts_first=False), 10**9
     places.process(Event(start, kind, n) for start, n in ((1, 1), (second, 2)) for kind in "bc")
     places.process([Event(3, "s", 1, 9), Event(second, "x", 1, 9), Event(second, "e", 1)])
@@ -79,83 +79,83 @@ def test_no_mean_of_a_time_in_which_clients_gave_up() -> None:
     assert places.sample(2 * second + 1, 2.0).rps is not None
 
 
-def test_no_mean_before_a_load_has_lasted_as_long() -> None:
-    """16 clients, of whom four are served at a time: in two seconds nobody waits for 4 s."""
+def test_no_mean_before_the_load_has_lasted_as_long() -> None:
+    """16 clients, four served at a time: after 2 s no response can have taken 4 s."""
     places, second = Places(accepts_first=False), 10**9
     events = [Event(1, "b", number) for number in range(1, 17)]
-    for number in range(1, 37):  # each is followed by another of its client
+    for number in range(1, 37):  # each client sends another one after its response
         ends_ns = 1 + ((number - 1) // 4 + 1) * second
         events += [Event(ends_ns - second, "s", number, 9), Event(ends_ns, "x", number, 9)]
         events += [Event(ends_ns, "e", number), Event(ends_ns, "b", number + 16)]
-    means, heard_ns = [], 0
+    means, processed_ns = [], 0
     for at_ns in (2 * second, 3.9 * second, 8.5 * second):
-        places.process(event for event in events if heard_ns < event.at_ns <= at_ns)
-        heard_ns, sample = int(at_ns), places.sample(int(at_ns))
+        places.process(event for event in events if processed_ns < event.at_ns <= at_ns)
+        processed_ns, sample = int(at_ns), places.sample(int(at_ns))
         assert sample.rps == pytest.approx(4, rel=0.01)
         means.append(sample.mean)
     assert means == [None, None, pytest.approx(4, rel=0.01)]
 
 
-def test_who_gives_up_while_the_answer_is_on_its_way_was_not_served_in_vain() -> None:
+def test_giving_up_after_the_response_was_sent_is_not_wasted_work() -> None:
     places = Places(accepts_first=False)
     places.process([Event(1, "b", 1), Event(2, "c", 1), Event(3, "s", 1, 9), Event(4, "x", 1, 9)])
     places.process([Event(5, "f", 1, cause="gave_up")])
     assert (places.in_flight, places.counts, places.wasted(0)) == (0, [0, 0, 0, 0], 0)
 
 
-def test_a_span_may_be_seen_before_its_client_says_that_it_began() -> None:
+def test_a_span_may_precede_the_start_of_its_request() -> None:
     places = Places(accepts_first=False)
     places.process([Event(3, "s", 4, 100)])
-    assert told(places) == []
+    assert new_moves(places) == []
     places.process([Event(1, "b", 4), Event(2, "c", 4)])
     assert [(move.place, move.worker) for move in places.snapshot(5)][1:] == [(IN_APP, 0)]
-    places.process([Event(3, "s", 4, 100), Event(4, "x", 4, 100), Event(5, "e", 4)])  # told again
-    places.process([Event(3, "s", 4, 100)])  # long over
+    places.process([Event(3, "s", 4, 100), Event(4, "x", 4, 100), Event(5, "e", 4)])  # repeated
+    places.process([Event(3, "s", 4, 100)])  # already answered
     assert places.in_flight == 0
-    assert [place for _, place, _ in told(places)].count(IN_APP) == 1
+    assert [place for _, place, _ in new_moves(places)].count(IN_APP) == 1
 
 
-def ups(places: Places, count: int) -> None:
-    """So many connections are up, in this order."""
+def connect(places: Places, count: int) -> None:
+    """Establishes connections 1 to `count` in order."""
     places.process(Event(n, kind, n) for n in range(1, count + 1) for kind in "bc")
     places.take_moves()
 
 
-def test_the_kernel_tells_how_many_wait_in_its_queue_and_the_first_are_accepted_first() -> None:
+def test_the_queue_length_decides_which_requests_are_accepted() -> None:
     places = Places(accepts_first=True)
-    ups(places, 5)
+    connect(places, 5)
     places.infer_queue(10, 2)
-    assert told(places) == [(1, IN_WORKER, None), (2, IN_WORKER, None), (3, IN_WORKER, None)]
-    places.infer_queue(11, 4)  # a new look at the same
-    assert told(places) == [(2, QUEUED, None), (3, QUEUED, None)]
-    places.infer_queue(12, None)  # nobody knows
-    assert told(places) == []
+    assert new_moves(places) == [(1, IN_WORKER, None), (2, IN_WORKER, None), (3, IN_WORKER, None)]
+    places.infer_queue(11, 4)  # a new sample
+    assert new_moves(places) == [(2, QUEUED, None), (3, QUEUED, None)]
+    places.infer_queue(12, None)  # unknown
+    assert new_moves(places) == []
 
 
-def test_a_class_that_accepts_when_it_has_a_slot_is_in_between_for_a_moment_only() -> None:
+def test_without_early_accepts_requests_are_in_the_worker_only_briefly() -> None:
     places = Places(accepts_first=False)
-    ups(places, 3)
+    connect(places, 3)
     places.infer_queue(10, 2)
-    assert told(places) == []
-    places.infer_queue(11, 2)  # for longer than a moment
-    assert told(places) == [(1, IN_WORKER, None)]
+    assert new_moves(places) == []
+    places.infer_queue(11, 2)  # still so in the next sample
+    assert new_moves(places) == [(1, IN_WORKER, None)]
 
 
-def test_what_finds_no_room_in_a_full_queue_is_not_connected_whatever_it_thinks() -> None:
-    """The kernel dropped its last word: the client takes itself for connected."""
+def test_requests_beyond_a_full_queue_are_still_connecting() -> None:
+    """The kernel dropped its last ACK, so only the client considers itself connected."""
     places = Places(accepts_first=False)
-    ups(places, 4)
+    connect(places, 4)
     for at_ns in (10, 11):
         places.infer_queue(at_ns, 2, 2)
-    assert told(places) == [(4, CONNECTING, None), (3, CONNECTING, None)]
-    places.infer_queue(12, 1, 2)  # one was accepted, its slot is still to be seen
+    assert new_moves(places) == [(4, CONNECTING, None), (3, CONNECTING, None)]
+    places.infer_queue(12, 1, 2)  # one was accepted, but its span is not known yet
     places.process([Event(13, "s", 1, 9)])
     places.infer_queue(14, 2, 2)
-    now = {move.number: move.place for move in places.snapshot(15)}
-    assert now == {1: IN_APP, 2: QUEUED, 3: QUEUED, 4: CONNECTING}
+    place_of = {move.number: move.place for move in places.snapshot(15)}
+    assert place_of == {1: IN_APP, 2: QUEUED, 3: QUEUED, 4: CONNECTING}
 
 
-def test_the_queue_never_holds_more_than_the_kernel_lets_in() -> None:
+def test_the_queue_holds_at_most_one_more_than_its_limit() -> None:
     places = Places(accepts_first=False, slots=1)
     places.infer_queue(1, 0, 4)
     for number in range(8):
@@ -171,18 +171,18 @@ def test_the_queue_never_holds_more_than_the_kernel_lets_in() -> None:
         st.lists(st.booleans(), max_size=6), st.integers(0, 3), st.none() | st.integers(0, 3)
     )),
 )  # fmt: skip
-def test_at_no_moment_the_queue_holds_more_than_the_kernel_lets_in(
+def test_the_queue_never_exceeds_its_limit_in_any_sequence(
     accepts_first: bool,
     slots: int | None,
     steps: list[tuple[list[bool], int, int | None]],
 ) -> None:
-    """Each step: connections that come up, whether their accept will be told; how many are served;
-    the queue as the kernel has it, None where nobody knows. Two and one more fit in it."""
-    begun = [will_be_told for connections, _, _ in steps for will_be_told in connections]
-    timed = {number for number, will_be_told in enumerate(begun, 1) if will_be_told}
+    """Each step: new connections, and whether their accept will be timed; the number served; the
+    queue length or None if unknown. The queue holds one more than its limit of 2."""
+    timed_flags = [timed for connections, _, _ in steps for timed in connections]
+    timed = {number for number, is_timed in enumerate(timed_flags, 1) if is_timed}
     places = Places(accepts_first=accepts_first, slots=slots, accept_timed=timed)
     places.infer_queue(0, 0, 2)
-    newest, served, where = 0, 0, dict[int, int]()
+    newest, served, place_of = 0, 0, dict[int, int]()
     for at_ns, (connections, serves, queue) in enumerate(steps, 1):
         numbers = range(newest + 1, newest + 1 + len(connections))
         places.process(Event(at_ns, kind, number) for number in numbers for kind in "bc")
@@ -192,12 +192,12 @@ def test_at_no_moment_the_queue_holds_more_than_the_kernel_lets_in(
             served = number
         places.infer_queue(at_ns, queue, 2)
         for _, moves in groupby(places.take_moves(), key=attrgetter("at_ns")):
-            where |= {move.number: move.place for move in moves}
-            assert list(where.values()).count(QUEUED) <= 3
-    assert [list(where.values()).count(place) for place in range(ANSWERED)] == places.counts
+            place_of |= {move.number: move.place for move in moves}
+            assert list(place_of.values()).count(QUEUED) <= 3
+    assert [list(place_of.values()).count(place) for place in range(ANSWERED)] == places.counts
 
 
-def test_figures_are_of_the_present_load_alone() -> None:
+def test_figures_are_of_the_current_load_only() -> None:
     second = 1000 * MS
     places = Places(accepts_first=False)
     places.process([Event(1, "b", 1), Event(1, "b", 2), Event(second, "e", 1)])
@@ -205,34 +205,40 @@ def test_figures_are_of_the_present_load_alone() -> None:
     places.process([Event(second, "b", 3)])
     assert (places.sample(2 * second).left, places.sample(2 * second).settled) == (1, False)
     places.process([Event(2 * second, "e", 2), Event(5 * second // 2, "e", 3)])
-    found = places.sample(4 * second + 1)
-    assert (found.left, found.settled, found.p50) == (0, True, 1.5)  # the one before took 2 s
+    sample = places.sample(4 * second + 1)
+    assert (sample.left, sample.settled, sample.p50) == (
+        0,
+        True,
+        1.5,
+    )  # the response of the previous load took 2 s
     assert not places.sample(3 * second).settled
 
 
-def test_no_more_are_in_between_than_there_are_free_slots() -> None:
-    """So that it is known at the first look who has found no room."""
+def test_requests_on_their_way_to_a_slot_are_at_most_the_free_slots() -> None:
+    """So the first sample already shows which connections found no room."""
     places = Places(accepts_first=False, slots=2)
-    ups(places, 6)
+    connect(places, 6)
     places.process([Event(7, "s", 1, 9)])
-    places.infer_queue(
-        10, 2, 2
-    )  # five wait, two are in the queue, and one may be on its way to a slot
-    now = {move.number: move.place for move in places.snapshot(15)}
-    assert now == {1: IN_APP, 2: QUEUED, 3: QUEUED, 4: QUEUED, 5: CONNECTING, 6: CONNECTING}
-    for at_ns in (
-        20,
-        30,
-    ):  # there is room again, and those that found none still think themselves in
+    places.infer_queue(10, 2, 2)  # of five, two are in the queue and one is on its way to a slot
+    place_of = {move.number: move.place for move in places.snapshot(15)}
+    assert place_of == {1: IN_APP, 2: QUEUED, 3: QUEUED, 4: QUEUED, 5: CONNECTING, 6: CONNECTING}
+    for at_ns in (20, 30):  # there is room again, but the others consider themselves connected
         places.infer_queue(at_ns, 1, 2)
-    now = {move.number: move.place for move in places.snapshot(35)}
-    assert now == {1: IN_APP, 2: IN_WORKER, 3: QUEUED, 4: CONNECTING, 5: CONNECTING, 6: CONNECTING}
+    place_of = {move.number: move.place for move in places.snapshot(35)}
+    assert place_of == {
+        1: IN_APP,
+        2: IN_WORKER,
+        3: QUEUED,
+        4: CONNECTING,
+        5: CONNECTING,
+        6: CONNECTING,
+    }
 
 
-def test_who_comes_late_hears_where_they_are_and_when_they_began() -> None:
-    """By which the picture knows whose client has given up."""
+def test_a_snapshot_has_places_and_starts_of_all_requests() -> None:
+    """The start shows whose client has given up."""
     places = Places(accepts_first=False)
-    ups(places, 2)
+    connect(places, 2)
     places.process([Event(9, "s", 1, 7), Event(10, "b", 3)])
     assert [(move.number, move.place, move.worker, move.at_ns) for move in places.snapshot(20)] == [
         (1, CONNECTING, None, 1), (2, CONNECTING, None, 2), (3, CONNECTING, None, 10),
@@ -240,35 +246,35 @@ def test_who_comes_late_hears_where_they_are_and_when_they_began() -> None:
     ]  # fmt: skip
 
 
-def test_a_request_on_a_kept_connection_is_in_no_accept_queue() -> None:
+def test_a_request_on_a_reused_connection_skips_the_accept_queue() -> None:
     places = Places(accepts_first=False)
     places.process([Event(1, "b", 1), Event(1, "k", 1)])
-    places.infer_queue(2, 1)  # of others
-    assert told(places) == [(1, CONNECTING, None), (1, IN_WORKER, None)]
+    places.infer_queue(2, 1)  # of other connections
+    assert new_moves(places) == [(1, CONNECTING, None), (1, IN_WORKER, None)]
 
 
-def test_who_is_known_to_be_accepted_waits_in_that_worker() -> None:
-    """And whose accept will be told is in the queue until then, however long that looks."""
+def test_an_accepted_request_waits_in_its_worker() -> None:
+    """A request whose accept will be timed stays in the queue until then."""
     places = Places(accepts_first=True, accept_timed={1, 2})
-    ups(places, 3)
+    connect(places, 3)
     places.infer_queue(10, 0)
-    assert told(places) == [(3, IN_WORKER, None)]  # of this one nobody will tell
+    assert new_moves(places) == [(3, IN_WORKER, None)]  # its accept is not timed
     places.process([Event(11, "a", 2, 8)])
-    assert told(places) == [(2, IN_WORKER, 0)]
-    places.infer_queue(12, 5)  # a number of others does not bring it back
-    assert told(places) == [(3, QUEUED, None)]
+    assert new_moves(places) == [(2, IN_WORKER, 0)]
+    places.infer_queue(12, 5)  # the number of other connections does not move it back
+    assert new_moves(places) == [(3, QUEUED, None)]
     places.process([Event(13, "s", 2, 8), Event(14, "a", 1, 9), Event(14, "s", 1, 9)])
-    assert told(places) == [(2, IN_APP, 0), (1, IN_WORKER, 1), (1, IN_APP, 1)]
+    assert new_moves(places) == [(2, IN_APP, 0), (1, IN_WORKER, 1), (1, IN_APP, 1)]
     places.infer_queue(15, 0)
-    assert told(places) == [(3, IN_WORKER, None)]
+    assert new_moves(places) == [(3, IN_WORKER, None)]
 
 
-def test_what_has_left_the_app_and_is_not_answered_is_still_in_its_worker() -> None:
+def test_a_request_that_has_left_the_app_unanswered_is_in_its_worker() -> None:
     places = Places(accepts_first=True)
     places.process([Event(1, "b", 1), Event(2, "c", 1), Event(3, "s", 1, 9), Event(4, "x", 1, 9)])
     places.take_moves()
     places.infer_queue(5, 0)
-    assert told(places) == [(1, IN_WORKER, 0)]
+    assert new_moves(places) == [(1, IN_WORKER, 0)]
 
 
 def test_a_worker_of_one_slot_never_has_two_in_its_app() -> None:
@@ -276,24 +282,22 @@ def test_a_worker_of_one_slot_never_has_two_in_its_app() -> None:
     places.process(Event(n, kind, n) for n in (1, 2, 3) for kind in "bc")
     places.process([Event(4, "s", 1, 9), Event(5, "x", 1, 9), Event(5, "s", 2, 8)])
     places.take_moves()
-    places.process(
-        [Event(6, "s", 3, 9), Event(7, "e", 1)]
-    )  # whose client is slow to see its answer
-    assert told(places) == [(1, IN_WORKER, 0), (3, IN_APP, 0), (1, ANSWERED, 0)]
+    places.process([Event(6, "s", 3, 9), Event(7, "e", 1)])  # a client that is slow to read
+    assert new_moves(places) == [(1, IN_WORKER, 0), (3, IN_APP, 0), (1, ANSWERED, 0)]
 
 
-def test_of_many_requests_a_part_is_drawn_and_all_are_counted() -> None:
+def test_many_requests_are_sampled_for_drawing_but_all_are_counted() -> None:
     places = Places(accepts_first=False)
     places.process(Event(n, "b", n) for n in range(1, 3 * MAX_ALL_DRAWN + 1))
-    drawn = {number for number, _, _ in told(places)}
+    drawn = {number for number, _, _ in new_moves(places)}
     assert MAX_ALL_DRAWN < len(drawn) < 2 * MAX_ALL_DRAWN
     assert places.draw_interval == 3
     places.process(Event(9999, "e", n) for n in range(1, 3 * MAX_ALL_DRAWN + 1))
-    assert {number for number, _, _ in told(places)} == drawn
+    assert {number for number, _, _ in new_moves(places)} == drawn
     assert places.answered == 3 * MAX_ALL_DRAWN
 
 
-def test_all_are_drawn_only_when_nobody_is_left_of_whom_a_part_was() -> None:
+def test_all_are_drawn_again_once_the_sampled_requests_have_ended() -> None:
     places = Places(accepts_first=False)
     places.process(Event(n, "b", n) for n in range(1, MAX_ALL_DRAWN + 9))
     places.process(Event(9000, "e", n) for n in range(1, MAX_ALL_DRAWN))
@@ -303,20 +307,22 @@ def test_all_are_drawn_only_when_nobody_is_left_of_whom_a_part_was() -> None:
     assert places.drawn_one_in == 1
 
 
-def test_all_are_counted_where_they_are_and_all_in_the_app_are_drawn() -> None:
+def test_all_requests_in_the_app_are_drawn() -> None:
     places = Places(accepts_first=False)
     places.process(Event(n, kind, n) for n in range(1, 3 * MAX_ALL_DRAWN + 1) for kind in "bc")
-    few = [number for number in range(1, 3 * MAX_ALL_DRAWN + 1) if number % 3][-4:]  # not drawn
+    few = [number for number in range(1, 3 * MAX_ALL_DRAWN + 1) if number % 3][
+        -4:
+    ]  # of those not drawn
     places.process(Event(9000 + n, "s", number, 7) for n, number in enumerate(few))
     assert places.counts == [0, 3 * MAX_ALL_DRAWN - 4, 0, 4]
-    assert [number for number, place, _ in told(places) if place == IN_APP] == few
+    assert [number for number, place, _ in new_moves(places) if place == IN_APP] == few
     places.process([Event(9999, "e", few[0]), Event(9999, "f", few[1], cause="closed")])
     assert places.counts == [0, 3 * MAX_ALL_DRAWN - 4, 0, 2]
     assert sum(places.counts) == places.in_flight
     assert places.sample(9999).causes == {"closed": 1}
 
 
-def test_the_parts_of_an_answer_are_those_that_were_told() -> None:
+def test_the_parts_of_an_answer_come_from_its_events() -> None:
     places = Places(accepts_first=False)
     places.process([
         Event(1, "b", 1), Event(4, "c", 1), Event(20, "s", 1, 9, accept_ns=14),
@@ -329,7 +335,7 @@ def test_the_parts_of_an_answer_are_those_that_were_told() -> None:
     assert parts == [(3, 10, 6, 30), None, (2, 0, 17, 31), None]
 
 
-def test_figures_are_of_the_latest_answers() -> None:
+def test_figures_are_of_recent_answers() -> None:
     places = Places(accepts_first=False)
     places.recent_s = 2.0
     for n in range(40):  # ten a second, 0.3 s each
@@ -348,8 +354,8 @@ def test_figures_are_of_the_latest_answers() -> None:
 
 
 @pytest.mark.parametrize("at_ms", range(5000, 6100, 130))
-def test_answers_that_come_in_batches_make_a_steady_rate(at_ms: int) -> None:
-    """Four at a time, a second each: wherever the look cuts them, it is four a second."""
+def test_answers_in_batches_give_a_steady_rate(at_ms: int) -> None:
+    """Four at a time for 1 s each: the rate is 4 per second at any time."""
     places = Places(accepts_first=False)
     for batch in range(7):
         numbers = range(4 * batch + 1, 4 * batch + 5)
@@ -360,8 +366,8 @@ def test_answers_that_come_in_batches_make_a_steady_rate(at_ms: int) -> None:
     assert places.sample(at_ms * MS, 3.3).rps == pytest.approx(4, rel=0.001)
 
 
-def test_the_mean_is_of_those_that_are_still_under_way_too() -> None:
-    """Four clients, of which one has waited all the time for its first answer."""
+def test_the_mean_includes_requests_in_flight() -> None:
+    """Four clients, one of which still waits for its first response."""
     places = Places(accepts_first=False)
     places.process([Event(0, "b", 1)])
     for n in range(30):
@@ -377,7 +383,7 @@ def test_the_mean_is_of_those_that_are_still_under_way_too() -> None:
     assert places.oldest_s(10_000 * MS) == pytest.approx(10)
 
 
-def test_times_are_told_in_milliseconds() -> None:
+def test_rows_have_times_in_milliseconds() -> None:
     places = Places(accepts_first=False)
     places.process([Event(5 * MS, "b", 1)])
     assert as_rows(places.take_moves(), 2 * MS) == [[1, CONNECTING, None, 3.0]]

@@ -1,4 +1,4 @@
-"""The player's files: shipped, and in the colours of the page that they stand in."""
+"""The player's files: shipped, and in the colours of their page."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def variables(text: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("dark", [0, 1])
-def test_its_colours_are_those_of_the_page(dark: int) -> None:
+def test_the_players_colours_are_those_of_the_page(dark: int) -> None:
     style = (PLACE / STYLE).read_text()
     light, _, other = style.partition("@media screen and (prefers-color-scheme:dark)")
-    mine = variables((light, other.partition("}}")[0])[dark])
+    own = variables((light, other.partition("}}")[0])[dark])
     page = variables(css(dark))
-    shared = mine.keys() & page.keys()
+    shared = own.keys() & page.keys()
     assert len(shared) >= 10
-    assert {name: mine[name] for name in shared} == {name: page[name] for name in shared}
-    assert all(name.startswith("lab-") for name in mine.keys() - page.keys())
+    assert {name: own[name] for name in shared} == {name: page[name] for name in shared}
+    assert all(name.startswith("lab-") for name in own.keys() - page.keys())
 
 
-def test_all_it_needs_is_there() -> None:
-    """And so it is shipped: a wheel holds every file below the package."""
+def test_the_players_files_exist() -> None:
+    """A wheel includes every file in the package."""
     assert all((PLACE / name).is_file() for name in (*SCRIPTS, STYLE))
     assert (PAGE_DIR / LESSON_SCRIPT).is_file()

@@ -1,4 +1,4 @@
-"""Pages and pictures as files: whole or not at all, and one sentence where it cannot be."""
+"""Pages and pictures as files: complete or not at all, and one sentence for any problem."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from workerlab.experiments import results
 from workerlab.model import Document, EnvironmentProblem, UsageError
 from workerlab.report import publish
 
-ONE = sweep(("sync",), (8,), observed=False)
+DOCUMENT = sweep(("sync",), (8,), observed=False)
 NEEDED = ("altair", "vl_convert")
 
 
 @pytest.fixture(params=NEEDED)
 def missing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name of a package that cannot be imported now."""
+    """The name of a package that cannot be imported."""
     for name in [name for name in sys.modules if name.startswith("workerlab.report.html")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, request.param, None)
@@ -31,14 +31,14 @@ def missing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """The words before the flags; the run they name shows what the tests know."""
+    """The arguments before the flags, for a run whose document is DOCUMENT."""
 
-    def known(directory: Path, slo: str | None) -> Document:
+    def document_of(directory: Path, slo: str | None) -> Document:
         assert (directory, slo) == (tmp_path, None)
-        return ONE
+        return DOCUMENT
 
     monkeypatch.setattr(results, "find_run", Path)
-    monkeypatch.setattr(results, "document_of", known)
+    monkeypatch.setattr(results, "document_of", document_of)
     return ["report", str(tmp_path)]
 
 
@@ -47,7 +47,7 @@ def test_a_page_is_one_file(tmp_path: Path) -> None:
     path.write_text("before")
     before = os.umask(0o027)
     try:
-        publish.write_page(ONE, path)
+        publish.write_page(DOCUMENT, path)
     finally:
         os.umask(before)
     assert path.read_text().startswith("<!doctype html>")
@@ -55,19 +55,19 @@ def test_a_page_is_one_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_files_are_told_and_nothing_else_is_printed(
+def test_only_the_written_files_are_printed(
     run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page, pictures = tmp_path / "out.html", tmp_path / "pictures"
     assert cli.main([*run, "--html", str(page), "--png", str(pictures)]) == 0
-    said = capsys.readouterr()
-    names = {path.name for path in pictures.iterdir()}  # the directory has been made
+    output = capsys.readouterr()
+    names = {path.name for path in pictures.iterdir()}
     assert names >= {"timeline-sync-8.png", "timeline-sync-8.svg", "waiting-sync.png"}
-    assert said.err == f"wrote {page}\nwrote {len(names)} pictures into {pictures}\n"
-    assert said.out == ""
+    assert output.err == f"wrote {page}\nwrote {len(names)} pictures into {pictures}\n"
+    assert output.out == ""
 
 
-def test_with_a_format_it_is_printed_too(
+def test_with_a_format_the_document_is_printed_too(
     run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main([*run, "--html", str(tmp_path / "out.html"), "--format", "csv"]) == 0
@@ -79,19 +79,19 @@ def test_a_missing_package_is_one_sentence_and_exit_3(
     flag: str, missing: str, run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main([*run, flag, str(tmp_path / "out")]) == 3
-    said = capsys.readouterr().err
-    assert missing in said
-    assert said.count("\n") == 1
-    assert said.endswith("install them with `pip install 'workerlab[page]'`\n")
+    errors = capsys.readouterr().err
+    assert missing in errors
+    assert errors.count("\n") == 1
+    assert errors.endswith("install them with `pip install 'workerlab[page]'`\n")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.usefixtures("missing")
-def test_a_missing_package_is_named_by_both(tmp_path: Path) -> None:
+def test_pages_and_pictures_need_the_packages(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentProblem):
-        publish.write_page(ONE, tmp_path / "out.html")
+        publish.write_page(DOCUMENT, tmp_path / "out.html")
     with pytest.raises(EnvironmentProblem):
-        publish.write_pictures(ONE, tmp_path / "pictures")
+        publish.write_pictures(DOCUMENT, tmp_path / "pictures")
 
 
 @pytest.mark.parametrize("flag", ["--html", "--png"])
@@ -104,26 +104,26 @@ def test_a_missing_directory_is_one_sentence_and_exit_2(
     assert not place.exists()
 
 
-def test_what_cannot_be_put_in_place_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_page_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
     taken = tmp_path / "out.html"
     taken.mkdir()
     with pytest.raises(UsageError, match="cannot be written: Is a directory"):
-        publish.write_page(ONE, taken)
+        publish.write_page(DOCUMENT, taken)
     assert list(tmp_path.iterdir()) == [taken]
     assert list(taken.iterdir()) == []
 
 
-def test_a_file_where_the_directory_shall_be(tmp_path: Path) -> None:
+def test_pictures_do_not_replace_a_file(tmp_path: Path) -> None:
     taken = tmp_path / "pictures"
     taken.write_text("mine")
     with pytest.raises(UsageError, match="cannot be created: File exists"):
-        publish.write_pictures(ONE, taken)
+        publish.write_pictures(DOCUMENT, taken)
     assert taken.read_text() == "mine"
 
 
-def test_half_a_character_of_a_log_is_no_obstacle(tmp_path: Path) -> None:
+def test_a_lone_surrogate_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "out.html"
-    publish.write_page(replace(ONE, notes=(sentence("said \udc80 and died"),)), path)
+    publish.write_page(replace(DOCUMENT, notes=(sentence("said \udc80 and died"),)), path)
     assert "said ? and died" in path.read_text(encoding="utf-8")
 
 
@@ -136,6 +136,6 @@ def test_a_full_disk_leaves_the_old_page(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(UsageError, match="No space left on device"):
-        publish.write_page(ONE, path)
+        publish.write_page(DOCUMENT, path)
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]

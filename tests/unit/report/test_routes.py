@@ -20,12 +20,8 @@ from workerlab.report.text import render
 TITLE = "The routes of the mix"
 FAST = RouteResult(30, 0, response=Summary(0.01, 0.01, 0.02, 0.02, 0.03))
 BROKEN = RouteResult(
-    8,
-    5,
-    {"status": 3, "reset": 2},
-    Summary(0.1, 0.1, 0.2, 0.2, 0.3),
-    {"500": 3},
-    "KeyError / 'cart'",
+    *(8, 5, {"status": 3, "reset": 2}, Summary(0.1, 0.1, 0.2, 0.2, 0.3)),
+    *({"500": 3}, "KeyError / 'cart'"),
 )
 ROUTES = {"GET /": FAST, "POST /cart": BROKEN}
 
@@ -41,15 +37,14 @@ def sweep(**routes: RouteResult) -> Document:
 
 
 def rows(document: Document) -> list[dict[str, Any]]:
-    (table,) = [each for each in document.tables if each.title == TITLE]
+    (table,) = [table for table in document.tables if table.title == TITLE]
     names = [column.name for column in table.columns]
     return [dict(zip(names, row, strict=True)) for row in table.rows]
 
 
 def test_a_row_for_each_cell_and_route() -> None:
-    found = [(one["concurrency"], one["route"], one["requests"], one["failed"])
-             for one in rows(sweep())]  # fmt: skip
-    assert found == [
+    columns = ("concurrency", "route", "requests", "failed")
+    assert [tuple(row[name] for name in columns) for row in rows(sweep())] == [
         (at, name, *amounts)
         for at in (4, 8)
         for name, amounts in {"GET /": (30, 0), "POST /cart": (8, 5)}.items()
@@ -57,41 +52,40 @@ def test_a_row_for_each_cell_and_route() -> None:
     assert rows(sweep())[1]["response_p95_s"] == 0.2
 
 
-def test_without_a_mix_there_is_no_such_table() -> None:
+def test_without_a_mix_there_is_no_table_of_routes() -> None:
     document = sweep_document(analyse("run", {}, [evidence(connections=4, tool="fast")]))
     assert TITLE not in [table.title for table in document.tables]
 
 
-def test_a_route_that_fails_is_told_with_status_cause_and_body() -> None:
-    (failing,) = [one for one in sweep().findings if isinstance(one, FailingRoute)]
+def test_a_failing_route_has_status_cause_and_body() -> None:
+    (failing,) = [item for item in sweep().findings if isinstance(item, FailingRoute)]
     assert failing.failed == 10
     assert failing.requests == 2 * (8 + 2)
     assert len(failing.trials) == 2
-    said = str(failing)
-    for words in ("POST /cart", "500", "connection reset", "KeyError / 'cart'"):
-        assert words in said
+    for part in ("POST /cart", "500", "connection reset", "KeyError / 'cart'"):
+        assert part in str(failing)
 
 
-def test_of_many_routes_those_that_fail_and_the_most_frequent_are_shown() -> None:
+def test_of_many_routes_the_failing_and_most_frequent_are_in_the_table() -> None:
     many = {f"GET /{n}": replace(FAST, requests=100 - n) for n in range(MAX_SHOWN_ROUTES + 5)}
     many["GET /rare"] = replace(BROKEN, requests=1)
-    found = [one["route"] for one in rows(sweep(**many)) if one["concurrency"] == 4]
-    assert found == [*(f"GET /{n}" for n in range(MAX_SHOWN_ROUTES - 1)), "GET /rare"]
+    routes = [row["route"] for row in rows(sweep(**many)) if row["concurrency"] == 4]
+    assert routes == [*(f"GET /{n}" for n in range(MAX_SHOWN_ROUTES - 1)), "GET /rare"]
 
 
-def test_the_table_waits_until_asked_for_where_it_is_long() -> None:
+def test_a_long_table_of_routes_needs_explain() -> None:
     many = {f"GET /{n}": FAST for n in range(MAX_SHOWN_ROUTES)}
     assert "GET /7" not in render(sweep(**many))
     assert "GET /7" in render(sweep(**many), explain=True)
     assert "GET /" in render(sweep())
 
 
-def test_every_format_has_them() -> None:
-    for name, written in FORMATS.items():
-        assert "POST /cart" in written(sweep()), name
+def test_every_format_has_the_routes() -> None:
+    for name, write in FORMATS.items():
+        assert "POST /cart" in write(sweep()), name
 
 
-def test_machines_get_all_of_them() -> None:
+def test_json_and_csv_have_all_routes() -> None:
     cells = json.loads(FORMATS["json"](sweep()))["cells"]
     routes = cells[0]["routes"]
     assert list(routes) == ["GET /", "POST /cart"]

@@ -1,4 +1,4 @@
-"""What a sweep's document says: codes and numbers, names of cells, tables."""
+"""The document of a sweep: findings with their numbers, names of cells, tables."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ from workerlab.analysis.open_closed import (
     counterpart,
 )
 from workerlab.analysis.trials import by_cell
-from workerlab.finding import Finding
-from workerlab.model import Document, Label, Rate, Table
+from workerlab.model import Document, Rate, Table
 from workerlab.report.sweep_document import AffectedCells, CellsNote, Overhead, sweep_document
 from workerlab.report.sweep_tables import side_by_side
 from workerlab.report.text import render
@@ -57,46 +56,41 @@ def share(of: float) -> TrialData:
     return open_trial(Rate(share=of), of * CAPACITY)
 
 
-def finding(document: Document, code: str) -> Finding:
-    (only,) = [one for one in document.findings if isinstance(one, Finding) and one.code == code]
-    return only
-
-
 def table(document: Document, title: str) -> Table:
     (only,) = [table for table in document.tables if text(table.title).startswith(title)]
     return only
 
 
 def invalid_cells(document: Document) -> list[AffectedCells]:
-    every = [finding for finding in document.findings if isinstance(finding, AffectedCells)]
-    return [each for each in every if each.state == "Invalid"]
+    affected = (finding for finding in document.findings if isinstance(finding, AffectedCells))
+    return [finding for finding in affected if finding.state == "Invalid"]
 
 
 def column(of: Table, name: str) -> list[Any]:
-    place = [one.name for one in of.columns].index(name)
+    place = names(of).index(name)
     return [row[place] for row in of.rows]
 
 
 def names(of: Table) -> list[str]:
-    return [one.name for one in of.columns]
+    return [column.name for column in of.columns]
 
 
 # --- classes --------------------------------------------------------------------------------
 
 
-def test_that_parts_are_estimates_is_said_beside_them() -> None:
-    """Not only when the run starts, or with --explain; also where both tables stand as one."""
+def test_estimated_parts_are_marked_as_estimates() -> None:
+    """Even without --explain, and if both tables are shown as one."""
     timed = evidence(SYNC, 8, tool="fast", timed=True)
     trial = with_measurement(replace(timed, can_follow=True), timings=())
     document = sweep_document(analyse("timed", {}, [trial]))
     assert [cell.breakdown.exact for cell in document.cells] == [False]
     for width in (None, 80):
-        shown = render(document, width=width)
-        assert " ".join(shown.split()).count("only with a ramp or mix, so each part is") == 1
+        output = render(document, width=width)
+        assert " ".join(output.split()).count("only with a ramp or mix, so each part is") == 1
     assert "each part is an estimate" not in render(common())
 
 
-def test_where_a_class_stops() -> None:
+def test_the_limits_of_each_class() -> None:
     sync, eventlet = common().findings[:2]
     assert isinstance(sync, SeriesLimits)
     assert isinstance(eventlet, SeriesLimits)
@@ -110,9 +104,9 @@ def test_where_a_class_stops() -> None:
     assert sync.trials == tuple(c.trial.key for c in common().cells[:3])
 
 
-def test_a_class_without_a_valid_cell() -> None:
+def test_a_class_without_a_valid_cell_is_named() -> None:
     broken = replace(evidence(SYNC, 4), parse_error="half a line")
-    (conclusion,) = [one for one in sweep(broken).findings if isinstance(one, NoValidCell)]
+    (conclusion,) = [item for item in sweep(broken).findings if isinstance(item, NoValidCell)]
     assert conclusion.name == "sync"
 
 
@@ -127,7 +121,7 @@ def test_settings_that_differ_are_in_the_names() -> None:
     assert text(document.title).startswith("backlog 2048, load by ab, 1 trial; ")
 
 
-def test_the_processes_of_a_tool_are_told_where_they_differ() -> None:
+def test_tool_processes_are_in_the_names_if_they_differ() -> None:
     base = gthread(8)
     two = replace(base, trial=replace(base.trial, cell=replace(base.trial.cell, processes=2)))
     both, alone = sweep(base, two), sweep(two)
@@ -140,29 +134,29 @@ def test_the_processes_of_a_tool_are_told_where_they_differ() -> None:
 
 
 def test_overhead_by_class_is_evidence() -> None:
-    (overhead,) = [one for one in common().findings if isinstance(one, Overhead)]
+    (overhead,) = [item for item in common().findings if isinstance(item, Overhead)]
     assert overhead.factor == pytest.approx(common().overhead)
     by_class, _ = overhead.evidence
     assert re.fullmatch(r"load time, times the ideal: sync \S+, eventlet \S+", str(by_class))
 
 
-def test_invalid_cells_and_notes_once_with_their_places() -> None:
+def test_invalid_cells_and_notes_name_their_cells() -> None:
     document = everything()
     (invalid,) = invalid_cells(document)
     assert len(invalid.trials) == 1
-    about = {str(each.note): each for each in document.notes if isinstance(each, CellsNote)}
-    assert about["load 3.9: close programs"].cells.startswith("tornado")
+    notes = {str(item.note): item for item in document.notes if isinstance(item, CellsNote)}
+    assert notes["load 3.9: close programs"].cells.startswith("tornado")
     assert not document.valid
 
 
-def test_a_trial_is_named_where_others_of_its_level_are_not_meant() -> None:
+def test_a_single_invalid_trial_is_named() -> None:
     trials = [evidence(SYNC, n, trial=number) for n in (4, 8) for number in (1, 2)]
     trials[3] = replace(trials[3], parse_error="half a line")
     (invalid,) = invalid_cells(sweep(*trials))
     assert invalid.cells == "sync at 8 (trial 2)"
 
 
-def test_an_empty_sweep() -> None:
+def test_an_empty_sweep_has_a_title_only() -> None:
     document = sweep()
     assert document.title == "No trial has completed."
     assert (document.findings, document.tables, document.valid) == ((), (), True)
@@ -171,7 +165,7 @@ def test_an_empty_sweep() -> None:
 # --- tables ---------------------------------------------------------------------------------
 
 
-def test_tables_have_what_can_differ() -> None:
+def test_tables_have_the_columns_that_differ() -> None:
     cells = table(common(), "Cells")
     assert names(cells)[:3] == ["worker_class", "concurrency", "slots_configured"]
     assert (cells.keys, cells.unit) == (1, "s")
@@ -181,27 +175,25 @@ def test_tables_have_what_can_differ() -> None:
 
 def test_times_are_in_one_unit() -> None:
     quick = sweep(*(evidence(SYNC, n, delay_s=0.004) for n in (2, 4)))
-    assert {one.unit for one in quick.tables} == {"ms", ""}
+    assert {table.unit for table in quick.tables} == {"ms", ""}
 
 
 @pytest.mark.parametrize(
     ("delays_s", "unit"),
     [((1.04, 1.04), "s"), ((0.0627, 1.04), "ms"), ((0.3, 0.4), "ms"), ((0.45, 0.6), "s")],
 )
-def test_no_time_loses_digits_by_its_unit(delays_s: tuple[float, float], unit: str) -> None:
+def test_the_unit_of_times_keeps_their_digits(delays_s: tuple[float, float], unit: str) -> None:
     """At 8 connections on 4 slots a response takes twice as long."""
-    slow = [
-        evidence(server("sync"), 4 * (1 + place), delay_s=s) for place, s in enumerate(delays_s)
-    ]
-    assert table(sweep(*slow), "Cells").unit == unit
+    trials = [evidence(SYNC, 4 * n, delay_s=delay_s) for n, delay_s in enumerate(delays_s, 1)]
+    assert table(sweep(*trials), "Cells").unit == unit
 
 
-def test_unlimited_slots_are_not_missing() -> None:
+def test_unlimited_slots_are_named_unlimited() -> None:
     (slots,) = column(table(sweep(evidence(server("asgi"), 4)), "Cells"), "slots_configured")
     assert slots == "unlimited"
 
 
-def test_kept_connections_by_worker() -> None:
+def test_keepalive_connections_are_shown_by_worker() -> None:
     trial = with_keepalive(
         evidence(server("gthread", 2, 2), 8, slots=[2, 2], deal=lambda number: number % 2)
     )
@@ -212,9 +204,10 @@ def test_kept_connections_by_worker() -> None:
 # --- closed and open ------------------------------------------------------------------------
 
 
-def test_cells_at_a_rate_stand_beside_their_counterparts() -> None:
+def test_cells_at_a_rate_follow_their_closed_counterparts() -> None:
     report = analyse("run", {}, [*closed_loop(), share(0.5), share(1.0)])
-    rows = [(one.trial.cell.concurrency, one.trial.cell.rate) for one in side_by_side(report.cells)]
+    cells = [result.trial.cell for result in side_by_side(report.cells)]
+    rows = [(cell.concurrency, cell.rate) for cell in cells]
     assert rows == [(2, None), (8, Rate(share=0.5)), (4, None), (8, Rate(share=1.0))]
     document = sweep_document(report)
     assert column(table(document, "Closed and open"), "load") == [
@@ -228,12 +221,8 @@ def outcomes(document: Document) -> list[Any]:
     return [load.outcome for load in evidence if isinstance(load, OpenLoad)]
 
 
-def _code(one: Label) -> str:
-    return one.code if isinstance(one, Finding) else ""
-
-
-def test_one_trial_is_not_compared() -> None:
-    """Identical trials were told to take 1.44 and 2.15 times as long."""
+def test_single_trials_are_not_compared() -> None:
+    """Identical trials were once reported to take 1.44 and 2.15 times as long."""
     over = open_trial(Rate(rps=60), 60)
     document = sweep(*closed_loop(), share(0.5), share(1.0), over)
     half, full, over_capacity = outcomes(document)
@@ -245,8 +234,8 @@ def test_one_trial_is_not_compared() -> None:
 
 
 def repeated(rate: Rate, *trials: dict[str, float]) -> list[TrialData]:
-    """Trials of the closed loop at 4 connections on 4 slots and of this rate, with other service
-    times each."""
+    """Trials of the closed loop at 4 connections on 4 slots, and trials at this rate with these
+    changes."""
     closed = [evidence(connections=4, tool="fast", trial=number, delay_s=0.1 + 0.001 * number)
               for number, _ in enumerate(trials, 1)]  # fmt: skip
     return closed + [
@@ -259,37 +248,37 @@ def repeated(rate: Rate, *trials: dict[str, float]) -> list[TrialData]:
     ("delays_s", "kind", "longer"),
     [
         ((0.101, 0.103, 0.102), ResponsesAgree, ""),
-        ((0.05, 0.1, 0.2), TooCloseToCall, ""),  # one by one they would differ by half or twice
+        ((0.05, 0.1, 0.2), TooCloseToCall, ""),  # single trials differ by a factor of 2
         ((0.19, 0.2, 0.21), ResponsesDiffer, "Open"),
         ((0.049, 0.05, 0.051), ResponsesDiffer, "Closed"),
     ],
 )
-def test_loads_differ_where_the_interval_over_trials_says_so(
+def test_loads_differ_if_the_interval_over_trials_excludes_1(
     delays_s: tuple[float, ...], kind: type, longer: str
 ) -> None:
-    trials = repeated(Rate(rps=15), *({"delay_s": one} for one in delays_s))
+    trials = repeated(Rate(rps=15), *({"delay_s": delay_s} for delay_s in delays_s))
     (outcome,) = outcomes(sweep(*trials))
     assert (type(outcome.why), outcome.launches) == (kind, 3)
     ratio = outcome.why.ratio
     assert ratio.low <= ratio.value <= ratio.high
     if isinstance(outcome.why, ResponsesDiffer):
         assert outcome.why.longer == longer
-        assert outcome.why.wait_s is None  # it is the app that takes longer, not a queue
+        assert outcome.why.wait_s is None  # the app takes longer, not a queue
 
 
-def test_trials_that_tell_nothing_are_not_compared() -> None:
+def test_inconclusive_trials_are_not_compared() -> None:
     report = analyse("run", {}, repeated(Rate(rps=15), *({"delay_s": 0.1},) * 3))
     cells = tuple(
-        replace(one, verdict="inconclusive")
-        if one.trial.number > 1 and one.trial.cell.rate is None else one
-        for one in report.cells
+        replace(cell, verdict="inconclusive")
+        if cell.trial.number > 1 and cell.trial.cell.rate is None else cell
+        for cell in report.cells
     )  # fmt: skip
     (outcome,) = outcomes(sweep_document(replace(report, cells=cells)))
     assert outcome.why == TooFewConclusiveTrials(3, 1)
 
 
-def test_a_cause_is_named_where_the_waits_show_it() -> None:
-    """Two slots serve 1 % less than 19 a second: a queue grows, of two requests in 10 s."""
+def test_the_waits_show_the_cause_of_a_difference() -> None:
+    """Two slots serve 1 % less than 19 requests/s, so a queue of two grows in 10 s."""
     trials = repeated(Rate(rps=19), *({"slots": 2, "delay_s": s} for s in (0.1064, 0.1065, 0.1066)))
     (outcome,) = outcomes(sweep(*trials))
     assert isinstance(outcome.why, ResponsesDiffer)
@@ -299,54 +288,54 @@ def test_a_cause_is_named_where_the_waits_show_it() -> None:
     assert outcome.why.wait_s > 5 * outcome.why.other_wait_s
 
 
-def test_a_verdict_of_some_trials_is_not_that_of_the_load() -> None:
-    trials = repeated(Rate(rps=30), *({"delay_s": one} for one in (0.1, 0.1, 0.2)))
+def test_a_backlog_in_some_trials_is_not_one_of_the_load() -> None:
+    trials = repeated(Rate(rps=30), *({"delay_s": delay_s} for delay_s in (0.1, 0.1, 0.2)))
     (outcome,) = outcomes(sweep(*trials))
     assert not isinstance(outcome.why, Backlog)
     rows = table(sweep(*trials), "Closed and open")
     assert column(rows, "trial") == [1, 2, 3, 1, 2, 3]
 
 
-def test_without_a_closed_cell_there_is_nothing_to_compare_with() -> None:
+def test_without_a_closed_cell_nothing_is_compared() -> None:
     report = analyse("run", {}, [share(0.5)])
-    (open_trial,) = by_cell(report.cells).values()
-    assert counterpart(open_trial, report.cells) is None
+    (trials,) = by_cell(report.cells).values()
+    assert counterpart(trials, report.cells) is None
     (outcome,) = outcomes(sweep_document(report))
     assert outcome == NoClosedCell(pytest.approx(0.1), None)
     assert table(sweep_document(report), "Closed and open").rows
 
 
-# --- how well it is known -------------------------------------------------------------------
+# --- intervals ------------------------------------------------------------------------------
 
 
 def varying(connections: int = 8) -> TrialData:
-    """Service times of 0.1 to 1.9 s, in no order that a batch would even out."""
+    """Service times of 0.1 to 1.9 s in random order."""
     chance = random.Random(3)
     return evidence(connections=connections, rounds=20, delays=lambda _: chance.uniform(0.1, 1.9))
 
 
-def test_a_throughput_that_varies_has_its_interval_beside_it() -> None:
+def test_a_varying_throughput_has_its_interval() -> None:
     cells = table(sweep(varying(), evidence(server("gevent"), 8)), "Cells")
     gevent, sync = sorted(column(cells, "throughput_half_rps"))
     assert gevent == pytest.approx(0.0, abs=1e-6)
     assert 0.01 * 4 < sync < 4
 
 
-def test_a_throughput_that_does_not_needs_no_column() -> None:
+def test_a_constant_throughput_has_no_interval_column() -> None:
     assert "throughput_half_rps" not in names(table(common(), "Cells"))
 
 
 @pytest.mark.parametrize(
-    ("trials", "told"),
+    ("trials", "noted_classes"),
     [
         ([with_keepalive(gthread(8))], ("gthread",)),
-        ([gthread(8)], ()),  # each request may go to another worker
+        ([gthread(8)], ()),  # each request may reach another worker
         ([with_keepalive(evidence(connections=8))], ()),  # sync closes them
         ([with_keepalive(gthread(8, trial=number)) for number in (1, 2, 3)], ()),
     ],
 )
-def test_kept_connections_of_one_launch_say_so(
-    trials: list[TrialData], told: tuple[str, ...]
+def test_keepalive_connections_of_a_single_launch_are_noted(
+    trials: list[TrialData], noted_classes: tuple[str, ...]
 ) -> None:
     notes = [note.values for note in sweep(*trials).notes if isinstance(note, DealtInOneLaunch)]
-    assert [one["worker_classes"] for one in notes] == [told] * bool(told)
+    assert [note["worker_classes"] for note in notes] == [noted_classes] * bool(noted_classes)

@@ -1,4 +1,4 @@
-"""A trial as it is played, against what the same files say of it elsewhere."""
+"""A trial as it is played, compared with the files of the trial."""
 
 from __future__ import annotations
 
@@ -28,48 +28,44 @@ RUNS = ("lesson", "good", "keepalive", "overflow", "rates", "trials")
 
 @cache
 def trials(name: str) -> list[Facts]:
-    found = [facts_of(one) for one in trial_data(run_store.load(recorded(name)))
-             if one.record is not None]  # fmt: skip
-    return [one for one in found if isinstance(one, Facts)]
+    data = trial_data(run_store.load(recorded(name)))
+    results = [facts_of(trial) for trial in data if trial.record is not None]
+    return [facts for facts in results if isinstance(facts, Facts)]
 
 
 def played(facts: Facts, most: int = EVERYTHING) -> Trace:
-    found = trace(facts, most)
-    assert found is not None
-    return found
+    result = trace(facts, most)
+    assert result is not None
+    return result
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_every_request_is_played_from_its_beginning_to_its_end(name: str) -> None:
+def test_every_request_is_played_from_start_to_end(name: str) -> None:
     for facts in trials(name):
-        one = played(facts)
-        assert one.whole
-        times = [at_ms for *_, at_ms in one.moves]
+        trial_trace = played(facts)
+        assert trial_trace.whole
+        times = [at_ms for *_, at_ms in trial_trace.moves]
         assert times == sorted(times)
-        ways = {
-            number: [move[1] for move in moves]
-            for number, moves in groupby(
-                sorted(one.moves, key=lambda move: move[0]), key=lambda move: move[0]
-            )
-        }
-        # Requests that a load was cut off in have no end
-        ends = Counter(places[-1] for places in ways.values() if places[-1] >= ANSWERED)
-        if one.named:
+        paths: dict[int, list[int]] = {}
+        for number, place, *_ in trial_trace.moves:
+            paths.setdefault(number, []).append(place)
+        # Requests in flight at the end of the load have no end
+        ends = Counter(places[-1] for places in paths.values() if places[-1] >= ANSWERED)
+        if trial_trace.named:
             good = sum(timing.cause is None for timing in facts.measurement.timings)
             assert ends[ANSWERED] == good
-            assert all(places[0] == CONNECTING for places in ways.values())
+            assert all(places[0] == CONNECTING for places in paths.values())
         else:
             assert set(ends) <= {ANSWERED}
-            assert {CONNECTING, QUEUED}.isdisjoint(p for places in ways.values() for p in places)
+            assert {CONNECTING, QUEUED}.isdisjoint(p for places in paths.values() for p in places)
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_no_more_are_in_the_app_than_spans_were_open(name: str) -> None:
-    """At any moment, and of a class with slots never more than it has."""
+def test_requests_in_the_app_are_at_most_the_open_spans(name: str) -> None:
     for facts in trials(name):
-        one, inside = played(facts), dict[int, int | None]()
+        trial_trace, inside = played(facts), dict[int, int | None]()
         most = 0
-        for number, place, worker, _ in one.moves:
+        for number, place, worker, _ in trial_trace.moves:
             if place == IN_APP:
                 inside[number] = worker
             else:
@@ -77,21 +73,21 @@ def test_no_more_are_in_the_app_than_spans_were_open(name: str) -> None:
             most = max(most, len(inside))
         ends = [(span.start_ns, 1) for span in facts.spans]
         ends += [(span.end_ns, -1) for span in facts.spans if span.end_ns is not None]
-        under_way = most_spans = 0
+        open_spans = most_spans = 0
         for _, change in sorted(ends):
-            under_way += change
-            most_spans = max(most_spans, under_way)
+            open_spans += change
+            most_spans = max(most_spans, open_spans)
         assert most_spans > 0
-        # A request leaves the picture's app a step later, when it is answered or looked for
+        # A request leaves the app in the trace one step later, when it is answered or sampled
         assert most <= most_spans + len(facts.requests_per_worker)
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_who_waited_in_a_worker_is_told_by_the_probe(name: str) -> None:
-    """To the tenth of a millisecond, and nobody else, but what was answered a little later."""
+def test_waits_in_a_worker_are_those_of_the_probe(name: str) -> None:
+    """To the tenth of a millisecond, and for no other requests."""
     for facts in trials(name):
-        one = played(facts)
-        if not one.named:
+        trial_trace = played(facts)
+        if not trial_trace.named:
             continue
         numbers = {
             timing.request_id: number
@@ -109,7 +105,7 @@ def test_who_waited_in_a_worker_is_told_by_the_probe(name: str) -> None:
             and span.start_ns - span.accept_ns >= 1_000_000
         }  # fmt: skip
         first: dict[int, tuple[int, int | None, float]] = {}
-        for number, place, worker, at_ms in one.moves:
+        for number, place, worker, at_ms in trial_trace.moves:
             if place in (IN_WORKER, IN_APP):
                 first.setdefault(number, (place, worker, at_ms))
         waited = {
@@ -120,7 +116,7 @@ def test_who_waited_in_a_worker_is_told_by_the_probe(name: str) -> None:
         assert waited == pytest.approx(accepted, abs=0.1)
 
 
-def test_who_served_what_is_told_by_the_workers_number() -> None:
+def test_requests_are_played_in_the_worker_that_served_them() -> None:
     facts, *_ = trials("lesson")
     served = Counter(worker for _, place, worker, _ in played(facts).moves if place == IN_APP)
     requests = list(facts.requests_per_worker.values())
@@ -128,19 +124,19 @@ def test_who_served_what_is_told_by_the_workers_number() -> None:
 
 
 @pytest.mark.parametrize("name", ["lesson", "good"])
-def test_a_budget_ends_it_where_the_next_request_comes(name: str) -> None:
+def test_a_budget_of_requests_ends_the_trace_at_the_next_one(name: str) -> None:
     for facts in trials(name):
-        one, all_of_it = played(facts, 5), played(facts)
-        assert not one.whole
-        assert {number for number, *_ in one.moves} == {1, 2, 3, 4, 5}
-        assert one.length_ms < all_of_it.length_ms
-        facts_told = [move for move in all_of_it.moves if move[1] in (CONNECTING, IN_APP)]
-        assert [move for move in one.moves if move[1] in (CONNECTING, IN_APP)] == [
-            move for move in facts_told if move[0] <= 5 and move[3] <= one.length_ms
+        part, whole = played(facts, 5), played(facts)
+        assert not part.whole
+        assert {number for number, *_ in part.moves} == {1, 2, 3, 4, 5}
+        assert part.length_ms < whole.length_ms
+        recorded_moves = [move for move in whole.moves if move[1] in (CONNECTING, IN_APP)]
+        assert [move for move in part.moves if move[1] in (CONNECTING, IN_APP)] == [
+            move for move in recorded_moves if move[0] <= 5 and move[3] <= part.length_ms
         ]
 
 
-def test_what_is_played_of_a_full_queue_shows_who_cannot_connect() -> None:
+def test_a_full_queue_shows_requests_that_cannot_connect() -> None:
     waits_ms = []
     for facts in trials("overflow"):
         moves = played(facts).moves
@@ -151,9 +147,9 @@ def test_what_is_played_of_a_full_queue_shows_who_cannot_connect() -> None:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_what_is_played_never_has_more_in_the_queue_than_the_kernel_lets_in(name: str) -> None:
+def test_the_played_queue_never_exceeds_the_kernels_limit(name: str) -> None:
     for facts in trials(name):
-        where, room = dict[int, int](), facts.data.observations.queue[0].limit + 1
+        place_of, max_queued = dict[int, int](), facts.data.observations.queue[0].limit + 1
         for _, moves in groupby(played(facts).moves, key=lambda move: move[3]):
-            where |= {number: place for number, place, *_ in moves}
-            assert list(where.values()).count(QUEUED) <= room
+            place_of |= {number: place for number, place, *_ in moves}
+            assert list(place_of.values()).count(QUEUED) <= max_queued

@@ -1,4 +1,4 @@
-"""Sentences of findings, and what columns are called."""
+"""Sentences of findings, and headings of columns."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from workerlab.notes import FlagIgnored
 from workerlab.report.values import heading
 
 
-def test_causes_of_failures_are_words() -> None:
+def test_causes_of_failures_are_written_out() -> None:
     causes_by_name = {"non_2xx": 48, "reset": 2, "of_a_new_tool": 1}
     causes = "48 x status other than 2xx, 1 x of_a_new_tool, 2 x connection reset"
     assert str(FailedRequests(51, causes_by_name)) == f"51 requests failed ({causes})"
 
 
-def test_what_a_flag_has_no_effect_with() -> None:
+def test_an_ignored_flag_names_the_classes() -> None:
     alone, both = (FlagIgnored("--backlog", names) for names in (("asgi",), ("asgi", "uvicorn")))
     assert str(alone) == "--backlog has no effect with asgi"
     assert str(both).endswith("with asgi and uvicorn")
 
 
-def test_a_column_is_called_by_its_heading_or_its_name() -> None:
+def test_a_column_has_its_heading_or_its_name() -> None:
     assert heading(Column("memory_bytes", "bytes")) == "memory"
     assert heading(Column("response_mean_s")) == "response mean s"
     assert heading(Column("tool", heading="load tool")) == "load tool"
