@@ -315,6 +315,25 @@ def with_measurement(trial: TrialData, **changes: Any) -> TrialData:
     return replace(trial, measurement=replace(trial.measurement, **changes))
 
 
+def with_failures(
+    trial: TrialData,
+    fails: Callable[[int], bool],
+    *,
+    status: int = 503,
+    end_s: float | None = None,
+) -> TrialData:
+    """The requests of these numbers failed with this status, `end_s` after they were sent."""
+    assert trial.measurement is not None
+    timings = tuple(
+        replace(timing, status=status, cause="non_2xx", end_s=end_s or timing.end_s)
+        if fails(number)
+        else timing
+        for number, timing in enumerate(trial.measurement.timings)
+    )
+    failed = sum(map(fails, range(trial.measurement.requests)))
+    return with_measurement(trial, timings=timings, failed=failed, errors={"non_2xx": failed})
+
+
 def with_record(trial: TrialData, **changes: Any) -> TrialData:
     assert trial.record is not None
     return replace(trial, record=replace(trial.record, **changes))

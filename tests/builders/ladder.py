@@ -57,11 +57,11 @@ def all_configurations(lacking: Mapping[str, str] | None = None) -> tuple[Config
     return configurations(lacking or {}, STORAGES[:2])
 
 
-def metrics_of(configuration: Configuration, measured: Measured, slower: float = 1.0) -> AppMetrics:
+def metrics_of(step: Configuration, measured: Measured, slower: float = 1.0) -> AppMetrics:
     """`slower`: the factor by which everything takes longer than for a lone user."""
     local, redis = (
-        dict(configuration.server.app.env)["BLOG_LOCAL"] == "1",
-        bool(configuration.cache),
+        dict(step.server.app.env)["BLOG_LOCAL"] == "1",
+        bool(step.cache),
     )
     to_redis = 0.001 if local else 1.0 if redis else 0.0
     to_storage = 0.001 if redis or local else 1.0
@@ -81,29 +81,25 @@ def metrics_of(configuration: Configuration, measured: Measured, slower: float =
     )
 
 
-def cell(
-    configuration: Configuration, tool: str, users: int, launch: int, measured: Measured
-) -> CellResult:
+def cell(step: Configuration, tool: str, users: int, launch: int, measured: Measured) -> CellResult:
     rps = measured.rps * NOISE[launch - 1]
     mean_s = users / rps
     p50_s = mean_s / (1 + (measured.spread - 1) / 4)
-    metrics = metrics_of(configuration, measured)
+    metrics = metrics_of(step, measured)
     service_s = sum(metrics.spent_s.values()) + PAGE_S
     if users > 1:
         slower = max(1.0, 0.8 * mean_s / service_s)
-        metrics, service_s = metrics_of(configuration, measured, slower), service_s * slower
-    asked = Cell(configuration.server, tool, users, keepalive=True)
+        metrics, service_s = metrics_of(step, measured, slower), service_s * slower
+    asked = Cell(step.server, tool, users, keepalive=True)
     return CellResult(
         Trial(asked, launch),
-        configuration.server.app.target,
+        step.server.app.target,
         None,
         "saturated",
         "",
-        worker_class=class_named(configuration.server.worker_class),
+        worker_class=class_named(step.server.worker_class),
         failed=0,
-        slots_configured=None
-        if configuration.server.worker_class == "uvicorn"
-        else configuration.server.workers,
+        slots_configured=None if step.server.worker_class == "uvicorn" else step.server.workers,
         throughput_rps=rps,
         response=Summary(mean=mean_s, p50=p50_s, p95=p50_s * measured.spread),
         breakdown=Breakdown(
@@ -119,12 +115,12 @@ def cell(
     )
 
 
-def lone(configuration: Configuration, launch: int, measured: Measured) -> CellResult:
+def lone(step: Configuration, launch: int, measured: Measured) -> CellResult:
     """One user, as fast as sequential requests allow."""
-    metrics = metrics_of(configuration, measured)
+    metrics = metrics_of(step, measured)
     response_s = sum(metrics.spent_s.values()) + PAGE_S + 50e-6
     fast = replace(measured, rps=1 / response_s, spread=1.2, app=0.5, storage=0.1)
-    return cell(configuration, "fast", 1, launch, fast)
+    return cell(step, "fast", 1, launch, fast)
 
 
 def cells(
@@ -135,13 +131,13 @@ def cells(
     launches: int = 3,
 ) -> list[CellResult]:
     results = []
-    for configuration in planned:
-        if configuration.why_not:
+    for step in planned:
+        if step.why_not:
             continue
         for launch in range(1, launches + 1):
-            results.append(lone(configuration, launch, measured[configuration.name]))
+            results.append(lone(step, launch, measured[step.name]))
             for tool in tools:
-                results.append(cell(configuration, tool, 100, launch, measured[configuration.name]))
+                results.append(cell(step, tool, 100, launch, measured[step.name]))
     return results
 
 

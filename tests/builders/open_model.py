@@ -5,6 +5,8 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Iterator
+from functools import cache
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -12,6 +14,17 @@ from tests.builders.analysis import ORIGIN_NS, SYNC, evidence, ns
 from workerlab.analysis import TrialData
 from workerlab.model import Cell, Measurement, Rate, Server, Span, Spans, Summary, Timing, Trial
 from workerlab.numbers.samples import summarise
+
+
+@cache
+def closed_loop() -> tuple[TrialData, ...]:
+    """A closed loop on 4 slots of 0.1 s: 40 requests/s at most."""
+    return tuple(evidence(connections=n, tool="fast", delay_s=0.1) for n in (1, 2, 4, 8, 16))
+
+
+def share(of: float, **changes: Any) -> TrialData:
+    """Arrivals at this share of what the closed loop can serve."""
+    return open_trial(Rate(share=of), of * 40, **changes)
 
 
 def arrivals(

@@ -13,8 +13,9 @@ from tests.builders.analysis import (
     overflow_trial,
     sentence,
     server,
+    with_record,
 )
-from tests.builders.open_model import open_trial
+from tests.builders.open_model import closed_loop, open_trial, share
 from workerlab.analysis import analyse
 from workerlab.finding import stored
 from workerlab.model import Document, Fault, Rate
@@ -39,16 +40,10 @@ def everything() -> Document:
     ]
     trials += [gthread(n) for n in (8, 16)]
     trials += [evidence(server(name), 16) for name in ("gevent", "asgi", "uvicorn")]
-    died = evidence(SYNC, 16)
-    assert died.record is not None
     fault = Fault("server", "worker 7 [died]\x1b[0m | SIGKILL")
-    died = replace(died, record=replace(died.record, fault=fault))
-    noted = evidence(server("tornado"), 4)
-    assert noted.record is not None
-    noted = replace(
-        noted,
-        record=replace(noted.record, warnings=(stored(sentence("load 3.9: close programs")),)),
-    )
+    died = with_record(evidence(SYNC, 16), fault=fault)
+    warning = stored(sentence("load 3.9: close programs"))
+    noted = with_record(evidence(server("tornado"), 4), warnings=(warning,))
     trials += [overflow_trial(), overflow_trial("fast", counters=None)]
     trials += [keepalive_trial(n - 1, 1, connections=n, tool="wrk") for n in (8, 16)]
     trials.append(bare(evidence(server("sync", 3), 6)))
@@ -58,9 +53,8 @@ def everything() -> Document:
 
 def at_rates() -> Document:
     """Cells of the open model beside those of the closed loop."""
-    closed = [evidence(connections=n, tool="fast", delay_s=0.1) for n in (1, 2, 4, 8, 16)]
-    rates = [open_trial(Rate(share=0.5), 20.0), open_trial(Rate(rps=60), 60.0)]
-    return sweep_document(analyse("rates", {}, [*closed, *rates]))
+    rates = [share(0.5), open_trial(Rate(rps=60), 60.0)]
+    return sweep_document(analyse("rates", {}, [*closed_loop(), *rates]))
 
 
 def targeted() -> Document:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -31,6 +32,11 @@ def precision_of(trial: TrialData) -> Precision:
     return precision(derived(trial))
 
 
+def estimates_of(*args: Any, **settings: Any) -> Precision:
+    """Those of an ideal trial with these settings."""
+    return precision_of(evidence(*args, **settings))
+
+
 def present(estimate: Estimate | None) -> Estimate:
     assert estimate is not None
     return estimate
@@ -56,9 +62,8 @@ def test_constant_service_times_have_no_variance(
     slots: int, connections: int, rounds: int, delay_s: float
 ) -> None:
     """Even where batches are cut inside a round, for example with 7 connections on 4 slots."""
-    estimates = precision_of(
-        evidence(server("sync", slots), connections, rounds=rounds, delay_s=delay_s, tool="fast")
-    )
+    settings = server("sync", slots)
+    estimates = estimates_of(settings, connections, rounds=rounds, delay_s=delay_s, tool="fast")
     assert estimates.variation == pytest.approx(0.0, abs=1e-6)
     throughput, service = present(estimates.throughput_rps), present(estimates.service_s)
     assert throughput.mean == pytest.approx(min(slots, connections) / delay_s, rel=1e-6)
@@ -86,9 +91,7 @@ def test_intervals_cover_the_true_value(connections: int) -> None:
     inside = {"throughput": 0, "service": 0}
     for seed in range(SEEDS):
         delays = service_times(seed, exponential)
-        estimates = precision_of(
-            evidence(server(), connections, rounds=320 // connections, delays=delays)
-        )
+        estimates = estimates_of(server(), connections, rounds=320 // connections, delays=delays)
         for name, estimate, truth in (
             ("throughput", present(estimates.throughput_rps), 4.0),
             ("service", present(estimates.service_s), 1.0),
@@ -99,12 +102,9 @@ def test_intervals_cover_the_true_value(connections: int) -> None:
 
 def test_a_longer_load_gives_a_narrower_interval() -> None:
     short, long = (
-        present(
-            precision_of(
-                evidence(server(), 8, rounds=many, delays=service_times(1, exponential))
-            ).throughput_rps
-        )
-        for many in (50, 800)
+        present(estimates_of(server(), 8, rounds=rounds, delays=delays).throughput_rps)
+        for rounds in (50, 800)
+        for delays in (service_times(1, exponential),)
     )
     assert long.half < short.half / 2
 
@@ -112,18 +112,14 @@ def test_a_longer_load_gives_a_narrower_interval() -> None:
 def test_drifting_service_times_give_a_wide_interval() -> None:
     """Service times grow from 1 to 3 s: many small batches would give an interval of a few percent,
     which is too narrow."""
-    estimates = precision_of(
-        evidence(server(), 8, rounds=40, delays=lambda number: 1 + number / 160)
-    )
+    estimates = estimates_of(server(), 8, rounds=40, delays=lambda number: 1 + number / 160)
     throughput = present(estimates.throughput_rps)
     assert estimates.batches <= ENOUGH_BATCHES
     assert throughput.half > 0.25 * throughput.mean
 
 
 def test_only_a_timed_load_has_an_interval_of_response_times() -> None:
-    timed, untimed = (
-        precision_of(evidence(connections=8, rounds=9, tool=tool)) for tool in ("fast", "ab")
-    )
+    timed, untimed = (estimates_of(connections=8, rounds=9, tool=tool) for tool in ("fast", "ab"))
     assert present(timed.response_s).mean == pytest.approx(2.0)
     assert untimed.response_s is None
     assert present(untimed.service_s).mean == pytest.approx(1.0)
@@ -137,7 +133,7 @@ def test_failures_are_not_in_the_throughput() -> None:
 
 @pytest.mark.parametrize("rounds", [2, 3, 4])
 def test_too_few_rounds_give_no_estimate(rounds: int) -> None:
-    assert precision_of(evidence(connections=4, rounds=rounds)) == Precision()
+    assert estimates_of(connections=4, rounds=rounds) == Precision()
 
 
 def test_a_load_without_a_steady_part_gives_no_estimate() -> None:
@@ -146,20 +142,19 @@ def test_a_load_without_a_steady_part_gives_no_estimate() -> None:
 
 @pytest.mark.parametrize("delay_s", [0.1, 0.3, 0.45, 0.7, 2.5])
 def test_a_long_load_has_batches_of_about_a_second_or_a_request(delay_s: float) -> None:
-    estimates = precision_of(evidence(connections=8, rounds=round(20 / delay_s), delay_s=delay_s))
+    estimates = estimates_of(connections=8, rounds=round(20 / delay_s), delay_s=delay_s)
     assert estimates.is_long
     assert estimates.batch_s is not None
     assert max(delay_s, 2 / 3) - 1e-6 <= estimates.batch_s <= max(delay_s, 1.5) + 1e-6
 
 
 def test_a_short_load_is_not_long() -> None:
-    assert not precision_of(evidence(connections=8, rounds=10, delay_s=0.1)).is_long
+    assert not estimates_of(connections=8, rounds=10, delay_s=0.1).is_long
 
 
 def test_a_request_that_never_ended_holds_its_slot() -> None:
     trial = evidence(connections=4, rounds=12, timed=True)
     *others, last = trial.spans.spans
     hung = type(last)(last.pid, last.start_ns, None)
-    assert precision_of(with_spans(trial, [*others, hung])).variation == pytest.approx(
-        0.0, abs=1e-3
-    )
+    estimates = precision_of(with_spans(trial, [*others, hung]))
+    assert estimates.variation == pytest.approx(0.0, abs=1e-3)

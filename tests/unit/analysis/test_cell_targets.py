@@ -12,6 +12,7 @@ from tests.builders.analysis import (
     evidence,
     ns,
     server,
+    with_failures,
     with_measurement,
     with_observations,
     with_record,
@@ -73,17 +74,6 @@ def not_kept(document: Document) -> TargetNotKept:
     return conclusion
 
 
-def with_failures(trial: TrialData, interval: int) -> TrialData:
-    """One request in `interval` is answered 503."""
-    assert trial.measurement is not None
-    timings = tuple(
-        replace(timing, status=503, cause="non_2xx") if number % interval == 0 else timing
-        for number, timing in enumerate(trial.measurement.timings)
-    )
-    failed = sum(timing.cause is not None for timing in timings)
-    return with_measurement(trial, timings=timings, failed=failed, errors={"non_2xx": failed})
-
-
 # --- cells ----------------------------------------------------------------------------------------
 
 
@@ -117,7 +107,9 @@ def test_errors_are_counted_over_all_trials_of_a_cell() -> None:
 
 def test_failures_count_as_slower_than_any_limit() -> None:
     """12.5 % fail, so p95 is slower than any limit although they were refused quickly."""
-    document = sweep(with_failures(closed(4), 8), target="p95<150ms,p50<150ms")
+    document = sweep(
+        with_failures(closed(4), lambda number: number % 8 == 0), target="p95<150ms,p50<150ms"
+    )
     assert [results_of(cell) for cell in document.cells] == [["broken", "met"]]
     (outcome, _) = outcomes(document.cells[0])
     assert outcome.measured == "21 of 161 requests failed, which is slower than any limit"
@@ -168,7 +160,7 @@ def test_a_limit_of_the_load_tool_only_shows_throughput_targets_met(
 
 
 def test_errors_break_a_target_even_if_the_load_tool_is_the_limit() -> None:
-    trial = with_failures(closed(4), 4)
+    trial = with_failures(closed(4), lambda number: number % 4 == 0)
     outcome = outcome_of(replace(cell_of(trial), generator_bound=True), trial, "errors<5%")
     assert outcome.result == "broken"
 

@@ -220,7 +220,6 @@ def test_a_limit_beside_other_programs_rests_on_cpu_per_request() -> None:
 
 
 def test_more_workers_than_cores_need_more_cores() -> None:
-    """Half a core each: they wait for a core, not for a shared resource."""
     trial = using(slowed(replace(server("asgi", 2), cores=1), 8, 1), 0.98, of=8)
     cause = diagnosis_of(BusyWorkers, trial)
     assert cause.how == "2 workers computed all the time (1.0 cores of 1)"
@@ -244,7 +243,6 @@ def test_nothing_waits() -> None:
 
 
 def test_filled_slots_may_be_idle_between_requests() -> None:
-    """A slot idles between two requests while the client and the kernel work."""
     trial = evidence(SYNC, 4)
     spans = [replace(span, end_ns=(span.end_ns or 0) - NS * 3 // 10) for span in trial.spans.spans]
     cell = cell_of(with_spans(trial, spans))
@@ -260,7 +258,6 @@ def test_filled_slots_may_be_idle_between_requests() -> None:
 
 
 def test_without_slots_the_reason_rests_on_the_bound() -> None:
-    """The number of slots in use is not a limit here."""
     cell = cell_of(evidence(server("asgi", 2), 8, slots=[1, 1], deal=lambda number: number % 2))
     assert cell.reason.code == "BelowPossible"
     assert values(cell.reason, "possible_rps") == (pytest.approx(cell.bound_rps),)

@@ -14,6 +14,7 @@ from tests.builders.analysis import (
     evidence,
     notes_by_code,
     server,
+    with_failures,
     with_measurement,
     with_spans,
 )
@@ -32,7 +33,6 @@ QUICK_S = 0.001
 def answering(status: int, tool: str = "fast", *, quick: bool = True) -> TrialData:
     """Three of four requests get this status, immediately or after the usual time."""
     trial = evidence(server("gevent"), 8, tool=tool, delay_s=0.1)
-    assert trial.measurement is not None
     wrong = {place for place in range(len(trial.spans.spans)) if place % SUCCESS_INTERVAL}
     if quick:
         quick_ns = round(QUICK_S * NS)
@@ -41,14 +41,9 @@ def answering(status: int, tool: str = "fast", *, quick: bool = True) -> TrialDa
             for place, span in enumerate(trial.spans.spans)
         )
         trial = with_spans(trial, spans)
-    timings = tuple(
-        replace(timing, status=status, cause="non_2xx", end_s=QUICK_S if quick else timing.end_s)
-        if place in wrong
-        else timing
-        for place, timing in enumerate(trial.measurement.timings)
-    )
-    failed = {"failed": len(wrong), "errors": {"non_2xx": len(wrong)}, "rps": None}
-    return with_measurement(trial, timings=timings, **failed)
+    end_s = QUICK_S if quick else None
+    trial = with_failures(trial, wrong.__contains__, status=status, end_s=end_s)
+    return with_measurement(trial, rps=None)
 
 
 @pytest.mark.parametrize("status", [429, 503])
@@ -72,7 +67,6 @@ def test_another_status_is_a_failure() -> None:
 
 
 def test_without_statuses_quick_failures_are_shedding() -> None:
-    """Failures that take hardly any time count as shed."""
     shed = answering(503, tool="ab")
     assert diagnosis_of(Shedding, shed).tool == "ab"
     assert diagnosis_types(answering(500, tool="ab", quick=False))[0] is Failing
@@ -111,13 +105,7 @@ def test_throughput_is_of_successes() -> None:
 
 def test_a_server_that_refuses_arrivals_is_saturated() -> None:
     trial = open_trial(Rate(rps=30), 30)
-    assert trial.measurement is not None
-    timings = tuple(
-        replace(timing, status=503, cause="non_2xx", end_s=QUICK_S) if place % 2 else timing
-        for place, timing in enumerate(trial.measurement.timings)
-    )
-    failed = sum(timing.cause is not None for timing in timings)
-    trial = with_measurement(trial, timings=timings, failed=failed, errors={"non_2xx": failed})
+    trial = with_failures(trial, lambda number: number % 2 == 1, end_s=QUICK_S)
     report = analyse("run", {}, [evidence(connections=4, tool="fast", delay_s=0.1), trial])
     cell = report.cells[-1]
     assert cell.verdict == "saturated"

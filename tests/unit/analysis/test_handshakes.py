@@ -251,7 +251,6 @@ def test_connections_that_retransmit_their_syn_are_not_idle() -> None:
 
 
 def test_drops_are_found_without_configured_slots() -> None:
-    """Even if throughput is what lone requests allow."""
     trial = evidence(server("asgi"), 8)
     spans = (replace(span, end_ns=(span.end_ns or 0) - NS // 4) for span in trial.spans.spans)
     queue = tuple(replace(sample, length=3, limit=2) for sample in trial.observations.queue)

@@ -57,7 +57,6 @@ def test_without_waiting_requests_there_is_no_gap() -> None:
 
 
 def test_a_free_slot_gives_no_gap() -> None:
-    """One of two slots is used."""
     data = make.evidence(make.server("gthread", 1, 2), 2)
     data = make.with_spans(data, spans(1, 20, accepted=True))
     assert queued_gap_s(make.derived(make.with_record(data, load_end_ns=make.ns(10.0)))) is None

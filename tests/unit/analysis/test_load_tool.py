@@ -273,7 +273,6 @@ def test_connections_that_the_server_closes_are_not_missing() -> None:
 
 
 def test_a_load_at_its_best_possible_rate_is_not_limited_by_the_tool() -> None:
-    """A busy tool is not the limit if every connection is served as fast as a lone one."""
     trial = with_cores(evidence(server("gevent"), 8, rounds=10, delay_s=0.1), tool_cores=0.95)
     others = {("wrk", 1): 200.0}
     assert why(trial, 0.1, ceilings=[CEILING], others=others, levels={8: 80.0}) == ()

@@ -147,7 +147,6 @@ def test_concurrent_requests_wait_for_each_other() -> None:
 
 
 def test_gunicorns_cpu_is_in_the_gap_and_counts_once() -> None:
-    """The measured gap is longer than the computing in it, or entirely that."""
     accepted = [replace(span, accept_ns=make.ns(-1.0)) for span in spans([cost()] * REQUESTS)]
     assert needs(trial(accepted)).gap_s == pytest.approx(GAP_S - GUNICORN_S)
     assert needs(trial(accepted, cpu_s=CPU_S + 2 * GAP_S)).gap_s == 0
@@ -188,7 +187,6 @@ def test_missing_measurements_are_named() -> None:
     ("failed", "code"), [(1, None), (4, "FailuresInMean"), (30, "RequestsFailed")]
 )
 def test_needs_include_failures_unless_most_requests_fail(failed: int, code: str | None) -> None:
-    """Some failures count like other requests; if most fail, there is no result."""
     count = 200 if failed == 1 else REQUESTS
     data = trial(spans([cost()] * count))
     assert data.measurement is not None

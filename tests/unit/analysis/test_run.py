@@ -135,7 +135,6 @@ def test_wrk_has_its_waiting_from_littles_law() -> None:
 
 
 def test_a_lone_response_slower_than_the_load_is_not_used() -> None:
-    """Slow (cold) lone requests must not make a saturated server look idle."""
     slow = cold(evidence(SYNC, 4), 1.2)
     (cell,) = sweep(slow).cells
     assert notes_by_code(cell)["SlowerAlone"].values["lone_s"] == pytest.approx(1.2)

@@ -97,7 +97,6 @@ def test_service_times_are_compared_with_fewer_connections() -> None:
 
 
 def test_no_more_throughput_with_free_slots_is_sharing() -> None:
-    """If 2 connections on 4 slots give the same throughput, requests share something else."""
     few, many = cells_at("sync", (2, mostly_fast(0.1)), (8, mostly_fast(0.2)))
     assert many.verdict == "saturated"
     assert few.verdict == "saturated"

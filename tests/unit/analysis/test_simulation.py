@@ -31,14 +31,14 @@ def mean_s(requests: list[RequestNeed], rate_rps: float, layout: Layout) -> floa
 
 @given(st.lists(st.tuples(WAIT, WAIT)), FEW, FEW, st.booleans(), st.floats(0, 1))
 def test_waiting_requests_follow_the_recursion(
-    arrivals_and_needs_s: list[tuple[float, float]],
+    load: list[tuple[float, float]],
     workers: int,
     slots: int,
     loop: bool,
     gap_s: float,
 ) -> None:
-    arrivals_s = sorted(arrival for arrival, _ in arrivals_and_needs_s)
-    needs_s = [need for _, need in arrivals_and_needs_s]
+    arrivals_s = sorted(arrival for arrival, _ in load)
+    needs_s = [need for _, need in load]
     layout = Layout(workers, slots, loop=loop, gap_s=gap_s, outside_s=0.5)
     responses_s = simulate(
         arrivals_s, [RequestNeed(need_s, 0.0) for need_s in needs_s], layout, Random(1)
@@ -51,17 +51,13 @@ def test_waiting_requests_follow_the_recursion(
 
 @given(st.lists(st.tuples(WAIT, WAIT)), FEW)
 def test_processes_with_a_core_each_follow_the_recursion(
-    arrivals_and_needs_s: list[tuple[float, float]], workers: int
+    load: list[tuple[float, float]], workers: int
 ) -> None:
-    arrivals_s = sorted(arrival for arrival, _ in arrivals_and_needs_s)
-    requests = [
-        RequestNeed(need / 2, need / 4, nogil_s=need / 4) for _, need in arrivals_and_needs_s
-    ]
+    arrivals_s = sorted(arrival for arrival, _ in load)
+    requests = [RequestNeed(need / 2, need / 4, nogil_s=need / 4) for _, need in load]
     responses_s = simulate(arrivals_s, requests, Layout(workers, cores=workers), Random(1))
-    waits_s = waits(arrivals_s, [need for _, need in arrivals_and_needs_s], workers)
-    expected_s = [
-        wait + need for wait, (_, need) in zip(waits_s, arrivals_and_needs_s, strict=True)
-    ]
+    waits_s = waits(arrivals_s, [need for _, need in load], workers)
+    expected_s = [wait + need for wait, (_, need) in zip(waits_s, load, strict=True)]
     assert responses_s == pytest.approx(expected_s, abs=1e-9)
 
 
@@ -96,7 +92,6 @@ def test_a_wait_delays_no_other_request_of_a_loop() -> None:
 
 
 def test_computing_without_the_gil_delays_no_other_thread() -> None:
-    """Three threads at once on four cores, and on one."""
     together = [RequestNeed(0, 0, nogil_s=1.0)] * 3
     for cores, expected_s in ((4, 1.0), (1, 3.0)):
         responses_s = simulate([0, 0, 0], together, Layout(1, 4, cores=cores), Random(1))
@@ -180,18 +175,17 @@ def test_the_range_of_a_hoarding_class_covers_every_dealing() -> None:
 
 @given(st.lists(st.tuples(WAIT, WAIT)), FEW, FEW)
 def test_a_worker_that_accepts_only_what_it_serves_hoards_nothing(
-    arrivals_and_needs_s: list[tuple[float, float]], workers: int, slots: int
+    load: list[tuple[float, float]], workers: int, slots: int
 ) -> None:
     """Such as gthread with as many worker_connections as threads: the rest waits in the kernel."""
-    arrivals_s = sorted(arrival for arrival, _ in arrivals_and_needs_s)
-    requests = [RequestNeed(need, 0.0) for _, need in arrivals_and_needs_s]
+    arrivals_s = sorted(arrival for arrival, _ in load)
+    requests = [RequestNeed(need, 0.0) for _, need in load]
     layouts = (Layout(workers, slots, hoards=True, max_accepted=slots), Layout(workers, slots))
     limited, plain = (simulate(arrivals_s, requests, layout, Random(1)) for layout in layouts)
     assert limited == pytest.approx(plain, abs=1e-9)
 
 
 def test_computing_after_the_wait_cannot_move_to_an_idle_worker() -> None:
-    """A request that computes before its wait is taken by an idle worker."""
     needs = [RequestNeed(0.03, 0.006)] * 20_000
     before_s, after_s = (
         mean_s(needs, 200, Layout(2, None, hoards=True, loop=True, cpu_before_wait_s=part)) - 0.036

@@ -102,7 +102,6 @@ def test_a_pause_of_the_machine_is_not_a_stall() -> None:
 
 
 def test_slots_idle_because_of_a_blocked_loop_are_not_a_stall_with_a_pause() -> None:
-    """Slots that are always idle must not count as a stall because of a pause."""
     trial = evidence(server("gevent", 2), 6, delay_s=0.3, slots=[1, 1])
     before = derived(trial)
     assert stalled(before) is None
@@ -162,7 +161,6 @@ def test_without_kernel_counters_only_a_severe_stall_counts() -> None:
 
 
 def test_a_long_request_in_the_app_is_not_a_stall() -> None:
-    """The last request spends the time in the app, which is only noted."""
     trial = evidence(SYNC, 8, delays=lambda number: 10.0 if number == 40 else 1.0)
     cell = cell_of(trial)
     assert stalled(derived(trial)) is None

@@ -116,7 +116,6 @@ def test_a_few_times_inside_the_step_do_not_remove_it() -> None:
 
 @pytest.mark.parametrize("slow", [90, 210])
 def test_a_step_far_from_the_quantile_decides_nothing(slow: int) -> None:
-    """3 % and 7 % of 3000 are not 5 %."""
     assert outcome("p95<300ms", stepped(3000, slow)).result == ("met" if slow == 90 else "broken")
 
 
@@ -147,7 +146,6 @@ def test_a_failure_is_slower_than_any_limit() -> None:
 
 
 def test_failures_make_no_quantile_better() -> None:
-    """One more failure never lowers a quantile."""
     times_s = exponential(500)
     for metric in ("p50", "p90", "p95", "p99", "max", "mean"):
         values = [value_of(metric, requests_of(times_s, failed)) for failed in range(0, 600, 7)]

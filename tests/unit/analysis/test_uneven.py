@@ -109,7 +109,6 @@ def test_a_loop_that_serves_one_at_a_time_has_one_slot() -> None:
 
 
 def test_uneven_dealing_is_diagnosed_below_all_slots() -> None:
-    """Two requests for one of two workers with one slot each."""
     trial = evidence(server("tornado", 2), 2, slots=[1, 1], deal=lambda number: 0)
     assert UnevenDealing in diagnosis_types(trial)
     assert UnevenDealing not in diagnosis_types(evidence(SYNC, 8))

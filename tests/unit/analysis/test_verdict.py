@@ -90,7 +90,6 @@ def slowed(level: int, service_s: float) -> TrialData:
 
 
 def test_the_highest_level_is_not_automatically_saturated() -> None:
-    """Requests slow each other down, but throughput still grows."""
     trials = slowed(4, 0.1), slowed(64, 0.12)
     assert [cell.verdict for cell in sweep(*trials).cells] == ["below capacity"] * 2
 
@@ -190,7 +189,6 @@ def test_a_pause_does_not_make_a_cell_saturated(at_s: float, pause_s: float) -> 
 
 @pytest.mark.parametrize("pause_s", [0.5, 1.5, 2.5])
 def test_a_pause_does_not_excuse_waiting_requests(pause_s: float) -> None:
-    """Requests wait for slots, or outside the pause too."""
     (cell,) = sweep(paused(Server("gevent", 2, 1, 2048, 3), 10, 2, 0.5, pause_s)).cells
     assert cell.verdict == "saturated"
     trial = slowed(20, 0.2)

@@ -204,7 +204,6 @@ def test_gaps_are_not_correlated() -> None:
 
 
 def test_many_schedules_deviate_from_exponential_only_by_chance(stats: Any) -> None:
-    """The p-values are uniform, and the number of requests varies as it should."""
     many = [schedule("poisson", 50, 20, seed) for seed in range(400)]
     p_values = [stats.kstest(gaps_of(moments, 50), "expon").pvalue for moments in many]
     assert stats.kstest(p_values, "uniform").pvalue > MIN_P_VALUE

@@ -99,7 +99,6 @@ print(flush=True)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="psutil is used elsewhere")
 def test_an_orphan_moves_to_another_parent(stack: ExitStack) -> None:
-    """It leaves the tree of its former parent."""
     process = stack.enter_context(
         subprocess.Popen(
             [sys.executable, "-c", ORPHANS],
@@ -162,7 +161,6 @@ def test_a_server_without_a_pid_cannot_be_sampled() -> None:
 def test_other_processes_of_the_lab_count_as_other_trials(
     stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process of another trial still counts after its end."""
     monkeypatch.setattr(cpu, "LAB_CPU_VALID_S", 0.0)
     server = busy(stack)
     usage = Processes(server.pid, lab=Lab())

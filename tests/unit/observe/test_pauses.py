@@ -168,7 +168,6 @@ def test_computing_between_two_sleeps_is_not_a_pause(sleeper: Pauses) -> None:
 def test_waiting_for_a_core_is_not_a_pause(
     monkeypatch: pytest.MonkeyPatch, sleeper: Pauses, module: ModuleType
 ) -> None:
-    """According to the kernel's count."""
     ends = threading.Event()
     thread = threading.Thread(target=ends.wait)
     thread.start()

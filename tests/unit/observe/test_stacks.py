@@ -49,18 +49,6 @@ def test_lines_are_read_as_written_except_a_truncated_one(
     assert parse_lines(text[:cut]) == {line.number: line for line in lines[:whole]}
 
 
-@given(st.binary(max_size=600), st.sampled_from([b"", MAGIC, map_bytes(7, [])[:HEADER_BYTES]]))
-def test_garbage_is_rejected_or_read_as_records(data: bytes, head: bytes) -> None:
-    """Anything after a whole header is read as records."""
-    try:
-        pid, samples = parse_stack_samples(head + data)
-    except ValueError:
-        assert len(head) < HEADER_BYTES
-        return
-    assert pid == 7
-    assert len(samples) <= len(data) // RECORD.size
-
-
 @given(LINES, st.binary(max_size=60))
 def test_a_damaged_line_is_rejected_or_dropped(lines: list[CodeLine], garbage: bytes) -> None:
     try:

@@ -646,7 +646,6 @@ def test_pictures_are_complete_and_named_by_their_chart() -> None:
 
 
 def test_the_panes_of_a_picture_have_independent_dashes() -> None:
-    """Panes of one picture must not share a scale of dashes."""
     document = sweep(("sync",), (8,))
     cpu = figure_of(cells_over_time(document)[0].figures, "cpu-sync-8")
     vega = picture(cpu)

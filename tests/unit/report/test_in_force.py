@@ -34,25 +34,19 @@ def sweep(*trials: TrialData) -> Document:
     return sweep_document(analyse("run", {}, trials))
 
 
+IGNORED = limited("asgi", 4, 100)
+TAKEN = limited("sync", 4, 4)
+
+
 @pytest.mark.parametrize(
     ("trials", "expected"),
     [
-        pytest.param([limited("asgi", 4, 100)], "backlog 4 (100 in force)", id="by class"),
-        pytest.param(
-            [limited("sync", 4, 4), limited("asgi", 4, 100)],
-            "backlog 4 (100 in force with asgi)",
-            id="by one class of two",
-        ),
-        pytest.param(
-            [limited("sync", 10_000, 4096)], "backlog 10000 (4096 in force)", id="by the kernel"
-        ),
-        pytest.param([limited("asgi", 4, None)], "backlog 4 (ignored by asgi)", id="unobserved"),
-        pytest.param([limited("sync", 4, None)], "backlog 4,", id="unobserved and taken"),
-        pytest.param(
-            [evidence(server("sync"), 4), evidence(server("gevent"), 4)],
-            "1000 worker connections (ignored by sync)",
-            id="worker connections",
-        ),
+        ([IGNORED], "backlog 4 (100 in force)"),
+        ([TAKEN, IGNORED], "backlog 4 (100 in force with asgi)"),
+        ([limited("sync", 10_000, 4096)], "backlog 10000 (4096 in force)"),
+        ([limited("asgi", 4, None)], "backlog 4 (ignored by asgi)"),
+        ([limited("sync", 4, None)], "backlog 4,"),
+        ([TAKEN, evidence(server("gevent"), 4)], "1000 worker connections (ignored by sync)"),
     ],
 )
 def test_the_title_names_the_value_in_force(trials: list[TrialData], expected: str) -> None:
@@ -62,9 +56,9 @@ def test_the_title_names_the_value_in_force(trials: list[TrialData], expected: s
 @pytest.mark.parametrize(
     ("trials", "word"),
     [
-        ([limited("sync", 4, 4)], "in force"),
+        ([TAKEN], "in force"),
         ([evidence(server("gevent"), 4)], "ignored"),
-        ([limited("sync", 4, 4), limited("asgi", 4, 100)], "worker connections"),
+        ([TAKEN, IGNORED], "worker connections"),
     ],
 )
 def test_the_title_does_not_comment_on_other_settings(trials: list[TrialData], word: str) -> None:

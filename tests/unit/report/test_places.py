@@ -26,13 +26,17 @@ from workerlab.report.player.places import (
 MS = 1_000_000
 
 
+@pytest.fixture
+def places() -> Places:
+    return Places(accepts_first=False)
+
+
 def new_moves(places: Places) -> list[tuple[int, int, int | None]]:
     """(request, place, worker) since the last call."""
     return [(move.number, move.place, move.worker) for move in places.take_moves()]
 
 
-def test_a_request_moves_through_all_places() -> None:
-    places = Places(accepts_first=False)
+def test_a_request_moves_through_all_places(places: Places) -> None:
     events = [
         Event(1, "b", 7), Event(2, "c", 7), Event(3, "s", 7, 100), Event(5, "x", 7, 100),
         Event(6, "e", 7),
@@ -44,16 +48,14 @@ def test_a_request_moves_through_all_places() -> None:
     assert (places.answered, places.failed, places.in_flight) == (1, 0, 0)
 
 
-def test_a_failure_is_not_an_answer() -> None:
-    places = Places(accepts_first=False)
+def test_a_failure_is_not_an_answer(places: Places) -> None:
     places.process([Event(1, "b", 1), Event(9, "f", 1)])
     assert new_moves(places)[-1] == (1, FAILED, None)
     assert (places.answered, places.failed) == (0, 1)
     assert places.sample(10).p50 is None
 
 
-def test_a_request_whose_client_gave_up_stays_in_the_server() -> None:
-    places = Places(accepts_first=False)
+def test_a_request_whose_client_gave_up_stays_in_the_server(places: Places) -> None:
     places.process(Event(n, kind, n) for n in (1, 2, 3) for kind in "bc")
     places.process([Event(4, "s", 1, 100), Event(5, "b", 4)])
     places.process(Event(6, "f", n, cause="gave_up") for n in (1, 2, 4))
@@ -96,15 +98,13 @@ def test_no_mean_before_the_load_has_lasted_as_long() -> None:
     assert means == [None, None, pytest.approx(4, rel=0.01)]
 
 
-def test_giving_up_after_the_response_was_sent_is_not_wasted_work() -> None:
-    places = Places(accepts_first=False)
+def test_giving_up_after_the_response_was_sent_is_not_wasted_work(places: Places) -> None:
     places.process([Event(1, "b", 1), Event(2, "c", 1), Event(3, "s", 1, 9), Event(4, "x", 1, 9)])
     places.process([Event(5, "f", 1, cause="gave_up")])
     assert (places.in_flight, places.counts, places.wasted(0)) == (0, [0, 0, 0, 0], 0)
 
 
-def test_a_span_may_precede_the_start_of_its_request() -> None:
-    places = Places(accepts_first=False)
+def test_a_span_may_precede_the_start_of_its_request(places: Places) -> None:
     places.process([Event(3, "s", 4, 100)])
     assert new_moves(places) == []
     places.process([Event(1, "b", 4), Event(2, "c", 4)])
@@ -132,8 +132,7 @@ def test_the_queue_length_decides_which_requests_are_accepted() -> None:
     assert new_moves(places) == []
 
 
-def test_without_early_accepts_requests_are_in_the_worker_only_briefly() -> None:
-    places = Places(accepts_first=False)
+def test_without_early_accepts_requests_are_in_the_worker_only_briefly(places: Places) -> None:
     connect(places, 3)
     places.infer_queue(10, 2)
     assert new_moves(places) == []
@@ -141,9 +140,8 @@ def test_without_early_accepts_requests_are_in_the_worker_only_briefly() -> None
     assert new_moves(places) == [(1, IN_WORKER, None)]
 
 
-def test_requests_beyond_a_full_queue_are_still_connecting() -> None:
+def test_requests_beyond_a_full_queue_are_still_connecting(places: Places) -> None:
     """The kernel dropped its last ACK, so only the client considers itself connected."""
-    places = Places(accepts_first=False)
     connect(places, 4)
     for at_ns in (10, 11):
         places.infer_queue(at_ns, 2, 2)
@@ -235,9 +233,8 @@ def test_requests_on_their_way_to_a_slot_are_at_most_the_free_slots() -> None:
     }
 
 
-def test_a_snapshot_has_places_and_starts_of_all_requests() -> None:
+def test_a_snapshot_has_places_and_starts_of_all_requests(places: Places) -> None:
     """The start shows whose client has given up."""
-    places = Places(accepts_first=False)
     connect(places, 2)
     places.process([Event(9, "s", 1, 7), Event(10, "b", 3)])
     assert [(move.number, move.place, move.worker, move.at_ns) for move in places.snapshot(20)] == [
@@ -246,8 +243,7 @@ def test_a_snapshot_has_places_and_starts_of_all_requests() -> None:
     ]  # fmt: skip
 
 
-def test_a_request_on_a_reused_connection_skips_the_accept_queue() -> None:
-    places = Places(accepts_first=False)
+def test_a_request_on_a_reused_connection_skips_the_accept_queue(places: Places) -> None:
     places.process([Event(1, "b", 1), Event(1, "k", 1)])
     places.infer_queue(2, 1)  # of other connections
     assert new_moves(places) == [(1, CONNECTING, None), (1, IN_WORKER, None)]
@@ -286,8 +282,7 @@ def test_a_worker_of_one_slot_never_has_two_in_its_app() -> None:
     assert new_moves(places) == [(1, IN_WORKER, 0), (3, IN_APP, 0), (1, ANSWERED, 0)]
 
 
-def test_many_requests_are_sampled_for_drawing_but_all_are_counted() -> None:
-    places = Places(accepts_first=False)
+def test_many_requests_are_sampled_for_drawing_but_all_are_counted(places: Places) -> None:
     places.process(Event(n, "b", n) for n in range(1, 3 * MAX_ALL_DRAWN + 1))
     drawn = {number for number, _, _ in new_moves(places)}
     assert MAX_ALL_DRAWN < len(drawn) < 2 * MAX_ALL_DRAWN
@@ -297,8 +292,7 @@ def test_many_requests_are_sampled_for_drawing_but_all_are_counted() -> None:
     assert places.answered == 3 * MAX_ALL_DRAWN
 
 
-def test_all_are_drawn_again_once_the_sampled_requests_have_ended() -> None:
-    places = Places(accepts_first=False)
+def test_all_are_drawn_again_once_the_sampled_requests_have_ended(places: Places) -> None:
     places.process(Event(n, "b", n) for n in range(1, MAX_ALL_DRAWN + 9))
     places.process(Event(9000, "e", n) for n in range(1, MAX_ALL_DRAWN))
     places.process([Event(9001, "b", 9001)])
@@ -307,8 +301,7 @@ def test_all_are_drawn_again_once_the_sampled_requests_have_ended() -> None:
     assert places.drawn_one_in == 1
 
 
-def test_all_requests_in_the_app_are_drawn() -> None:
-    places = Places(accepts_first=False)
+def test_all_requests_in_the_app_are_drawn(places: Places) -> None:
     places.process(Event(n, kind, n) for n in range(1, 3 * MAX_ALL_DRAWN + 1) for kind in "bc")
     few = [number for number in range(1, 3 * MAX_ALL_DRAWN + 1) if number % 3][
         -4:
@@ -322,8 +315,7 @@ def test_all_requests_in_the_app_are_drawn() -> None:
     assert places.sample(9999).causes == {"closed": 1}
 
 
-def test_the_parts_of_an_answer_come_from_its_events() -> None:
-    places = Places(accepts_first=False)
+def test_the_parts_of_an_answer_come_from_its_events(places: Places) -> None:
     places.process([
         Event(1, "b", 1), Event(4, "c", 1), Event(20, "s", 1, 9, accept_ns=14),
         Event(50, "x", 1, 9), Event(51, "e", 1),
@@ -335,8 +327,7 @@ def test_the_parts_of_an_answer_come_from_its_events() -> None:
     assert parts == [(3, 10, 6, 30), None, (2, 0, 17, 31), None]
 
 
-def test_figures_are_of_recent_answers() -> None:
-    places = Places(accepts_first=False)
+def test_figures_are_of_recent_answers(places: Places) -> None:
     places.recent_s = 2.0
     for n in range(40):  # ten a second, 0.3 s each
         begun = n * 100 * MS
@@ -366,9 +357,7 @@ def test_answers_in_batches_give_a_steady_rate(at_ms: int) -> None:
     assert places.sample(at_ms * MS, 3.3).rps == pytest.approx(4, rel=0.001)
 
 
-def test_the_mean_includes_requests_in_flight() -> None:
-    """Four clients, one of which still waits for its first response."""
-    places = Places(accepts_first=False)
+def test_the_mean_includes_requests_in_flight(places: Places) -> None:
     places.process([Event(0, "b", 1)])
     for n in range(30):
         number, begun = n + 2, n // 3 * 1000 * MS
@@ -383,7 +372,6 @@ def test_the_mean_includes_requests_in_flight() -> None:
     assert places.oldest_s(10_000 * MS) == pytest.approx(10)
 
 
-def test_rows_have_times_in_milliseconds() -> None:
-    places = Places(accepts_first=False)
+def test_rows_have_times_in_milliseconds(places: Places) -> None:
     places.process([Event(5 * MS, "b", 1)])
     assert as_rows(places.take_moves(), 2 * MS) == [[1, CONNECTING, None, 3.0]]

@@ -17,7 +17,7 @@ from tests.builders.analysis import (
     with_keepalive,
     with_measurement,
 )
-from tests.builders.open_model import open_trial
+from tests.builders.open_model import closed_loop, open_trial, share
 from tests.builders.sweep import common, everything
 from workerlab.analysis import DealtInOneLaunch, TrialData, analyse
 from workerlab.analysis.class_findings import NoValidCell, SeriesLimits
@@ -41,19 +41,9 @@ from workerlab.report.sweep_tables import side_by_side
 from workerlab.report.text import render
 from workerlab.report.values import text
 
-CAPACITY = 40.0
-
 
 def sweep(*trials: TrialData) -> Document:
     return sweep_document(analyse("run", {}, trials))
-
-
-def closed_loop() -> list[TrialData]:
-    return [evidence(connections=at, tool="fast", delay_s=0.1) for at in (1, 2, 4, 8, 16)]
-
-
-def share(of: float) -> TrialData:
-    return open_trial(Rate(share=of), of * CAPACITY)
 
 
 def table(document: Document, title: str) -> Table:
