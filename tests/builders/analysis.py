@@ -316,11 +316,7 @@ def with_measurement(trial: TrialData, **changes: Any) -> TrialData:
 
 
 def with_failures(
-    trial: TrialData,
-    fails: Callable[[int], bool],
-    *,
-    status: int = 503,
-    end_s: float | None = None,
+    trial: TrialData, fails: Callable[[int], bool], *, status: int = 503, end_s: float | None = None
 ) -> TrialData:
     """The requests of these numbers failed with this status, `end_s` after they were sent."""
     assert trial.measurement is not None

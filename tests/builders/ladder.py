@@ -59,10 +59,7 @@ def all_configurations(lacking: Mapping[str, str] | None = None) -> tuple[Config
 
 def metrics_of(step: Configuration, measured: Measured, slower: float = 1.0) -> AppMetrics:
     """`slower`: the factor by which everything takes longer than for a lone user."""
-    local, redis = (
-        dict(step.server.app.env)["BLOG_LOCAL"] == "1",
-        bool(step.cache),
-    )
+    local, redis = (dict(step.server.app.env)["BLOG_LOCAL"] == "1", bool(step.cache))
     to_redis = 0.001 if local else 1.0 if redis else 0.0
     to_storage = 0.001 if redis or local else 1.0
     spent = {

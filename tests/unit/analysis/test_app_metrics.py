@@ -105,13 +105,7 @@ def test_cores_of_each_component() -> None:
 
 @pytest.mark.parametrize(
     "totals",
-    [
-        {},
-        {3.0: FIRST},
-        {2.0: FIRST, 4.0: FIRST},
-        {2.0: LAST, 4.0: FIRST},
-        {0.0: FIRST, 60.0: LAST},
-    ],
+    [{}, {3.0: FIRST}, {2.0: FIRST, 4.0: FIRST}, {2.0: LAST, 4.0: FIRST}, {0.0: FIRST, 60.0: LAST}],
     ids=["none", "one", "no request", "restarted", "outside"],
 )
 def test_unusable_samples_give_no_metrics(totals: Mapping[float, Mapping[str, int]]) -> None:

@@ -90,12 +90,11 @@ def test_few_late_samples_of_a_thread_that_mostly_computes_without_the_gil(cpu_f
     only if the thread hardly computes otherwise."""
     line = {"number": 2} if cpu_field == "ran_ns" else {"other": 2, "number": 0, "ran_ns": 0}
     held = replace(HOLDS, **line, **{cpu_field: 38 * MS})  # type: ignore[arg-type]
-    in_time = replace(
-        sample(**{"number": 2} if cpu_field == "ran_ns" else {}), **{cpu_field: 9 * MS}
-    )  # type: ignore[arg-type]
-    assert lines_of(*[held] * 2, *[in_time] * 48, each=5) == ()
+    on_time = sample(2 if cpu_field == "ran_ns" else 0)
+    on_time = replace(on_time, **{cpu_field: 9 * MS})  # type: ignore[arg-type]
+    assert lines_of(*[held] * 2, *[on_time] * 48, each=5) == ()
     assert len(lines_of(*[held] * 2, *[sample()] * 28)) == 1
-    assert len(lines_of(*[held] * 8, *[in_time] * 42, each=5)) == 1
+    assert len(lines_of(*[held] * 8, *[on_time] * 42, each=5)) == 1
 
 
 def test_a_line_of_a_library() -> None:

@@ -59,8 +59,7 @@ def test_connect_and_transfer_come_from_the_client() -> None:
     """Of 1.3 s: 0.06 s to connect, 0.04 s in the accept queue, 0.1 s in the worker, 0.9 s in the
     app and 0.2 s of transfer."""
     trial = shifted(
-        evidence(SYNC, 4, tool="fast", delay_s=1.3),
-        lambda timing: replace(timing, connect_s=0.06),
+        evidence(SYNC, 4, tool="fast", delay_s=1.3), lambda timing: replace(timing, connect_s=0.06)
     )
     spans = (
         replace(

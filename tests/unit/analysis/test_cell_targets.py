@@ -107,9 +107,8 @@ def test_errors_are_counted_over_all_trials_of_a_cell() -> None:
 
 def test_failures_count_as_slower_than_any_limit() -> None:
     """12.5 % fail, so p95 is slower than any limit although they were refused quickly."""
-    document = sweep(
-        with_failures(closed(4), lambda number: number % 8 == 0), target="p95<150ms,p50<150ms"
-    )
+    trial = with_failures(closed(4), lambda number: number % 8 == 0)
+    document = sweep(trial, target="p95<150ms,p50<150ms")
     assert [results_of(cell) for cell in document.cells] == [["broken", "met"]]
     (outcome, _) = outcomes(document.cells[0])
     assert outcome.measured == "21 of 161 requests failed, which is slower than any limit"

@@ -173,18 +173,15 @@ def test_a_contradiction_makes_the_cell_invalid(name: str) -> None:
         evidence(SYNC, 16, delays=lambda n: 0.5 + (n * 7 % 5) / 5),
         with_measurement(TIMED, requests=33),  # the last 8 were left unanswered
         with_measurement(BASE, response=mean(1.88 - 0.0004)),  # ab rounds to whole milliseconds
-        with_measurement(
-            BASE, requests=40, failed=1, errors={"reset": 1}
-        ),  # may have reached the app
-        with_measurement(BASE, failed=2, errors={"refused": 2}),  # may not have
-        with_measurement(
-            BASE, exact_mean=False, response=mean(99.0)
-        ),  # an inexact mean proves nothing
+        # The first failure may have reached the app, the others not
+        with_measurement(BASE, requests=40, failed=1, errors={"reset": 1}),
+        with_measurement(BASE, failed=2, errors={"refused": 2}),
+        # An inexact mean proves nothing
+        with_measurement(BASE, exact_mean=False, response=mean(99.0)),
         with_measurement(BASE, response=Summary()),
         with_measurement(BASE, rps=None),
-        with_measurement(
-            BASE, failed=20, errors={"status": 20}, rps=21 / 11
-        ),  # the rate of successes
+        # The rate of successes
+        with_measurement(BASE, failed=20, errors={"status": 20}, rps=21 / 11),
         with_measurement(TIMED, failed=20, errors={"status": 20}, rps=21 / 11),
     ],
 )
@@ -213,7 +210,7 @@ REFUSED = {"failed": 41, "errors": {"non_2xx": 41}}
         (WRK.SUCCESS_STATUSES, 302, {}),
         (None, 302, {}),
     ],
-    ids=["ab, redirect", "wrk, 404", "wrk, redirect", "status told to the tool"],
+    ids=["ab, redirect", "wrk, 404", "wrk, redirect", "the tool knows the status"],
 )
 def test_an_expected_status_is_no_failure(
     good_statuses: range | None, expect_status: int, counted: dict[str, Any]

@@ -96,9 +96,8 @@ def test_half_open_connections_count_as_waiting_in_the_accept_queue() -> None:
     trial = evidence(SMALL, 16, delay_s=0.3)
     expected_s = cell_of(trial).breakdown.accept_queue_s
     trial = half_open(trial, 5)
-    cell = cell_of(
-        replace(with_observations(trial, counters=DROPS), measurement=overflow_trial().measurement)
-    )
+    dropped = replace(trial, measurement=overflow_trial().measurement)
+    cell = cell_of(with_observations(dropped, counters=DROPS))
     assert cell.breakdown.accept_queue_s == pytest.approx(expected_s, rel=0.01)
     source = "queue length and half-open connections, by Little's law"
     assert cell.breakdown.sources["accept_queue"] == source
@@ -125,26 +124,28 @@ def test_drops_of_others_in_the_namespace_are_not_this_servers() -> None:
     assert not shows_drops(cell_of(overflow_trial(counters=Counters(0, 0, 0, 0))))
 
 
-def beside(trial: TrialData) -> TrialData:
+def beside_another_trial(trial: TrialData) -> TrialData:
     """The same trial while another one ran."""
     return with_record(trial, beside=("another",))
 
 
 def test_beside_other_trials_only_the_servers_own_drops_count() -> None:
     """The counters of the namespace include those of the other trials."""
-    cell = cell_of(beside(overflow_trial(counters=replace(DROPS, socket_drops=7))))
+    cell = cell_of(beside_another_trial(overflow_trial(counters=replace(DROPS, socket_drops=7))))
     diagnosis = cell.diagnosis
     assert isinstance(diagnosis, FullAcceptQueue)
     assert diagnosis.counters == {"sk_drops": 7}
     assert diagnosis.where == OWN_SOCKET
     assert cell.counters == Counters(socket_drops=7)
-    quiet = cell_of(beside(overflow_trial(counters=replace(DROPS, socket_drops=0))))
+    quiet = cell_of(beside_another_trial(overflow_trial(counters=replace(DROPS, socket_drops=0))))
     assert not shows_drops(quiet)
     assert "CountersOfOthers" not in notes_by_code(quiet)
 
 
 def test_beside_other_trials_namespace_counters_only_suggest_drops() -> None:
-    assert "DropsSuspected" in findings_by_code(cell_of(beside(overflow_trial())).reason)
+    assert "DropsSuspected" in findings_by_code(
+        cell_of(beside_another_trial(overflow_trial())).reason
+    )
 
 
 def test_drops_of_the_servers_own_sockets_decide() -> None:

@@ -202,8 +202,7 @@ def test_delays_while_others_use_the_cores_are_inconclusive(tool_s: float) -> No
 
 
 @pytest.mark.parametrize(
-    ("still", "why"),
-    [((7.4, 9.9), "late on average"), ((8.0, 10.4), "not sent)")],
+    ("still", "why"), [((7.4, 9.9), "late on average"), ((8.0, 10.4), "not sent)")]
 )
 def test_delays_caused_by_a_pause_are_inconclusive(still: tuple[float, float], why: str) -> None:
     trial = open_trial(Rate(rps=20), 20, still=still)

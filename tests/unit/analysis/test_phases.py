@@ -70,26 +70,26 @@ class Load(Struct, frozen=True):
         return phases(self.sockets(), self.responses())
 
 
-def names(found: tuple[Phase, ...]) -> list[str]:
-    return [phase.name for phase in found]
+def names(detected: tuple[Phase, ...]) -> list[str]:
+    return [phase.name for phase in detected]
 
 
 def test_all_four_phases_are_found_in_order() -> None:
     load = Load()
-    found = load.phases()
-    assert names(found) == ["ramp-up", "drain", "steady", "churn"]
-    for phase, end_s in zip(found, load.ends, strict=True):
+    detected = load.phases()
+    assert names(detected) == ["ramp-up", "drain", "steady", "churn"]
+    for phase, end_s in zip(detected, load.ends, strict=True):
         assert phase.end_s == pytest.approx(
             end_s, abs=0.5
         )  # the resolution is a twentieth of the load
-    assert [phase.why.code for phase in found] == [
+    assert [phase.why.code for phase in detected] == [
         "ConnectionsRise",
         "ResponsesFall",
         "ConnectionsStay",
         "ConnectionsClose",
     ]
-    assert found[2].why.values["established"] == 200
-    assert found[3].why.values["closing"] == 100
+    assert detected[2].why.values["established"] == 200
+    assert detected[3].why.values["closing"] == 100
 
 
 @pytest.mark.parametrize(
@@ -119,11 +119,11 @@ def test_any_phase_but_the_steady_one_may_be_absent(load: Load, expected: list[s
     ).map(lambda load: replace(load, after_ramp_s=3 * load.response_s))
 )
 def test_phases_of_any_load_are_found(load: Load) -> None:
-    found = load.phases()
-    assert names(found) == ["ramp-up", "drain", "steady", "churn"]
-    assert all(before.end_s == after.start_s for before, after in pairwise(found))
+    detected = load.phases()
+    assert names(detected) == ["ramp-up", "drain", "steady", "churn"]
+    assert all(before.end_s == after.start_s for before, after in pairwise(detected))
     parts_s = (load.drain_s + load.steady_s) / 20
-    for phase, end_s in zip(found[:3], load.ends, strict=False):
+    for phase, end_s in zip(detected[:3], load.ends, strict=False):
         slack_s = load.every_s + 0.05 * load.ramp_s + 2 * parts_s
         assert abs(phase.end_s - end_s) <= slack_s
 
@@ -138,11 +138,11 @@ def test_phases_of_any_load_are_found(load: Load) -> None:
 def test_phases_never_overlap(
     samples: list[tuple[float, int, int, int]], responses: list[Response]
 ) -> None:
-    found = phases([Sockets(*sample) for sample in sorted(samples)], responses)
-    assert all(phase.start_s <= phase.end_s for phase in found)
-    assert all(before.end_s <= after.start_s for before, after in pairwise(found))
+    detected = phases([Sockets(*sample) for sample in sorted(samples)], responses)
+    assert all(phase.start_s <= phase.end_s for phase in detected)
+    assert all(before.end_s <= after.start_s for before, after in pairwise(detected))
     order = ["ramp-up", "drain", "steady", "churn"]
-    assert names(found) == [name for name in order if name in names(found)]
+    assert names(detected) == [name for name in order if name in names(detected)]
 
 
 def rising(until_s: float) -> list[Response]:
@@ -152,18 +152,18 @@ def rising(until_s: float) -> list[Response]:
 
 def test_a_load_whose_response_times_only_rise_is_never_steady() -> None:
     load = Load(ramp_s=1.0, drain_s=0, steady_s=9.0, churn_s=1.0)
-    found = phases(load.sockets(), rising(until_s=100))
-    assert names(found) == ["ramp-up", "churn"]
-    assert found[0].end_s == found[1].start_s
-    assert found[0].why.code == "NeverSteady"
+    detected = phases(load.sockets(), rising(until_s=100))
+    assert names(detected) == ["ramp-up", "churn"]
+    assert detected[0].end_s == detected[1].start_s
+    assert detected[0].why.code == "NeverSteady"
 
 
 def test_the_ramp_lasts_until_response_times_level_off() -> None:
     load = Load(ramp_s=1.0, drain_s=0, steady_s=9.0, churn_s=1.0)
-    found = phases(load.sockets(), rising(until_s=4.0))
-    assert names(found) == ["ramp-up", "steady", "churn"]
-    assert 3.0 <= found[0].end_s <= 4.5
-    assert found[0].why.values["until_s"] == pytest.approx(1.0, abs=0.1)
+    detected = phases(load.sockets(), rising(until_s=4.0))
+    assert names(detected) == ["ramp-up", "steady", "churn"]
+    assert 3.0 <= detected[0].end_s <= 4.5
+    assert detected[0].why.values["until_s"] == pytest.approx(1.0, abs=0.1)
 
 
 def test_times_inside_the_app_are_named_as_such() -> None:

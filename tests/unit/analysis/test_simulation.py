@@ -31,19 +31,13 @@ def mean_s(requests: list[RequestNeed], rate_rps: float, layout: Layout) -> floa
 
 @given(st.lists(st.tuples(WAIT, WAIT)), FEW, FEW, st.booleans(), st.floats(0, 1))
 def test_waiting_requests_follow_the_recursion(
-    load: list[tuple[float, float]],
-    workers: int,
-    slots: int,
-    loop: bool,
-    gap_s: float,
+    load: list[tuple[float, float]], workers: int, slots: int, loop: bool, gap_s: float
 ) -> None:
     arrivals_s = sorted(arrival for arrival, _ in load)
-    needs_s = [need for _, need in load]
+    requests = [RequestNeed(need, 0.0) for _, need in load]
     layout = Layout(workers, slots, loop=loop, gap_s=gap_s, outside_s=0.5)
-    responses_s = simulate(
-        arrivals_s, [RequestNeed(need_s, 0.0) for need_s in needs_s], layout, Random(1)
-    )
-    held_s = [need_s + gap_s for need_s in needs_s]
+    responses_s = simulate(arrivals_s, requests, layout, Random(1))
+    held_s = [need + gap_s for _, need in load]
     waits_s = waits(arrivals_s, held_s, workers * slots)
     expected_s = [wait + held + 0.5 for wait, held in zip(waits_s, held_s, strict=True)]
     assert responses_s == pytest.approx(expected_s, abs=1e-9)

@@ -63,9 +63,8 @@ def late(
     mean_s = last_s * count / len(spans) + 1
     slow = replace(trial.measurement.response, mean=mean_s, max=last_s)
     rps = len(spans) / last_s
-    trial = with_measurement(
-        trial, duration_s=last_s, rps=rps, response=slow, connects_s=(1.02,) * 3
-    )
+    trial = with_measurement(trial, duration_s=last_s, rps=rps, response=slow)
+    trial = with_measurement(trial, connects_s=(1.02,) * 3)
     ended_ns = (spans[-1].end_ns or 0) + NS // 100
     return with_record(with_spans(trial, spans), load_end_ns=ended_ns)
 
@@ -78,9 +77,8 @@ def stall_of(cell: CellResult) -> IdleWhileClientsWait:
 @pytest.mark.parametrize("accepted", [False, True])
 def test_a_stall_is_the_diagnosis(accepted: bool) -> None:
     """Even if a worker has accepted the connection and its slot waits for the request."""
-    trial = with_observations(
-        late(evidence(SMALL, 16, delay_s=0.3), 2, accepted=accepted), counters=DROPS
-    )
+    trial = late(evidence(SMALL, 16, delay_s=0.3), 2, accepted=accepted)
+    trial = with_observations(trial, counters=DROPS)
     cell = cell_of(trial)
     facts = derived(trial)
     assert facts.rps == pytest.approx(2 / 0.3)
@@ -203,9 +201,7 @@ def test_recorded_overflows_are_stalls(name: str) -> None:
 def requests_in_flight(trial: TrialData) -> tuple[float, float]:
     """Requests in flight over the whole load without a lone first request: by the workers' spans
     and the closed loop, and by the client's throughput and mean response (Little 1961)."""
-    untimed = with_measurement(
-        trial, timings=()
-    )  # requests in flight then follow from the spans alone
+    untimed = with_measurement(trial, timings=())  # so only the spans count
     facts, client = derived(untimed), derived(trial).measurement
     whole = whole_load(facts)
     assert whole is not None

@@ -80,9 +80,7 @@ def test_an_axis_of_negative_values_shows_all_and_zero() -> None:
 
 
 @pytest.mark.parametrize("form", ["lines", "bars"])
-def test_series_of_another_magnitude_have_their_own_axis(
-    form: Literal["lines", "bars"],
-) -> None:
+def test_series_of_another_magnitude_have_their_own_axis(form: Literal["lines", "bars"]) -> None:
     series = tuple(ChartSeries(name, ((0.0, top), (1.0, top / 2))) for name, top in TOPS.items())
     chart = Chart("Rates", "x", "y", series, form=form, names=("a", "b"))
     figures = chart_figures(full_document(charts=(chart,)))

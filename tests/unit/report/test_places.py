@@ -170,9 +170,7 @@ def test_the_queue_holds_at_most_one_more_than_its_limit() -> None:
     )),
 )  # fmt: skip
 def test_the_queue_never_exceeds_its_limit_in_any_sequence(
-    accepts_first: bool,
-    slots: int | None,
-    steps: list[tuple[list[bool], int, int | None]],
+    accepts_first: bool, slots: int | None, steps: list[tuple[list[bool], int, int | None]]
 ) -> None:
     """Each step: new connections, and whether their accept will be timed; the number served; the
     queue length or None if unknown. The queue holds one more than its limit of 2."""

@@ -92,22 +92,22 @@ def test_arrivals_are_known_if_the_tool_sends_request_ids() -> None:
 
 
 def test_a_request_that_never_ended_is_drawn_to_the_end_and_noted() -> None:
-    whole = evidence(SYNC, 8)
-    *others, last = sorted(whole.spans.spans, key=lambda span: (span.start_ns, span.pid))
-    chart = timeline_of(with_spans(whole, (*others, replace(last, end_ns=None))))
+    trial = evidence(SYNC, 8)
+    *others, last = sorted(trial.spans.spans, key=lambda span: (span.start_ns, span.pid))
+    chart = timeline_of(with_spans(trial, (*others, replace(last, end_ns=None))))
     assert chart.bars[-1].end_s == pytest.approx(chart.shown[1])
     assert chart.notes == (Note("1 request never ended; drawn to the end of the chart."),)
 
 
 def test_a_long_trial_is_cut_after_its_first_requests_and_noted() -> None:
-    whole = derived(evidence(SYNC, 8, rounds=20))
-    chart = timeline(whole, max_requests=41)
+    facts = derived(evidence(SYNC, 8, rounds=20))
+    chart = timeline(facts, max_requests=41)
     assert (len(chart.bars), chart.spans) == (41, 161)
     # The lone request, and ten rounds of four
     assert chart.shown == (0.0, pytest.approx(11.0))
     starts_s = [bar.start_s for bar in chart.bars]
     assert starts_s == sorted(starts_s)
-    assert chart.bars == timeline(whole).bars[:41]
+    assert chart.bars == timeline(facts).bars[:41]
     cut, peaks = chart.notes
     assert str(cut) == "Shows the first 11.0 s of 41.0 s, 41 of 161 requests."
     assert str(peaks).startswith("The accept queue is shown by its maximum in every ")
