@@ -103,7 +103,7 @@ NOTHING, LOCAL_CACHE, WORKERS, ASYNC = "nothing", "in-process cache", "other wor
 NO_REDIS, NO_MONGODB = "Redis", "MongoDB (for PostgreSQL)"
 
 
-def measured_with(name: str, **values: object) -> Mapping[str, Seen]:
+def measured_with(name: str, **values: object) -> Mapping[str, Measured]:
     """MEASURED with one configuration changed."""
     return {**MEASURED, name: replace(MEASURED[name], **values)}  # type: ignore[arg-type]
 
@@ -253,7 +253,7 @@ def test_without_app_metrics_trips_are_unknown() -> None:
 
 
 def limit_of(
-    usage: Seen, name: str = "postgresql-uvicorn-w2", cores: int = 8, **values: object
+    usage: Measured, name: str = "postgresql-uvicorn-w2", cores: int = 8, **values: object
 ) -> StepLimit:
     planned = all_configurations()
     host = min(1.0, (usage.app + usage.storage + usage.cache + usage.tool) / cores + 0.05)
@@ -288,7 +288,7 @@ def test_with_nothing_near_its_limit_the_limit_is_unknown() -> None:
         (replace(CALM, app=1.2, storage=0.3, tool=0.5), "postgresql-uvicorn-w2", 2, "machine"),
     ],
 )
-def test_limits_by_cpu(usage: Seen, name: str, cores: int, limited_by: str) -> None:
+def test_limits_by_cpu(usage: Measured, name: str, cores: int, limited_by: str) -> None:
     limited = limit_of(usage, name, cores)
     assert limited.name == limited_by
     assert isinstance(limited, CpuLimit) is (limited_by not in ("machine", "not known"))
