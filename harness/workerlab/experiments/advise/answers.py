@@ -37,7 +37,6 @@ from workerlab.experiments.advise.result import (
 from workerlab.experiments.advise.search import (
     BETTER_RATIO,
     MAX_GAP_RATIO,
-    MIN_FORECAST_SHARE,
     launches_at,
 )
 from workerlab.experiments.advise.standing import MIN_LAUNCHES, TermBound
@@ -323,7 +322,7 @@ def recommendation(result: AdviseResult) -> Recommended:
     best = max(result.rows, key=lambda row: row.reach.passing_rps or 0.0)
     best_rps, own_rps = best.reach.passing_rps or 0.0, result.reach.passing_rps or search.target_rps
     further = best_rps > BETTER_RATIO * own_rps and best.standing.word == "not shown yet"
-    untried = _untried(result)
+    untried = tuple(sorted(candidate.variant for candidate in result.untried))
     open_ended = result.reach.failing_rps is None and search.next() is not None
     noisy = search.too_noisy()
     incomplete = further or untried or open_ended or _has_gap(result, server)
@@ -336,18 +335,6 @@ def recommendation(result: AdviseResult) -> Recommended:
         run=result.study.run if incomplete or noisy else None,
         condition="nothing else running" if noisy else "a longer --budget",
     )
-
-
-def _untried(result: AdviseResult) -> tuple[str, ...]:
-    """Worker classes worth a launch that had none when the budget ended."""
-    search = result.search
-    if search.next() is None:
-        return ()
-    launched = {launch.server.variant for launch in result.study.launches}
-    min_rps = MIN_FORECAST_SHARE * (result.reach.passing_rps or search.target_rps)
-    fitting = (server for server in search.servers if search.fits_memory(server))
-    promising = {server.variant for server in fitting if search.forecast_rps(server) >= min_rps}
-    return tuple(sorted(promising - launched))
 
 
 class NoRecommendation(Answer):

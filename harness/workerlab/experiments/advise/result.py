@@ -4,7 +4,7 @@ others."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from statistics import fmean
 from typing import Literal
 
@@ -50,7 +50,8 @@ class AdviseResult(Struct, frozen=True):
     """`server`: the recommended candidate, else the nearest one; `launches`: its valid launches at
     the target's rate; `cores`: mean cores used in them; `failing_rps`: the lowest rate shown to
     break the target, else at which a launch broke it, else at which too little margin was left;
-    `failing_launch`: a launch at that rate, one that broke it if there is any."""
+    `failing_launch`: a launch at that rate, one that broke it if there is any; `untried`: the best
+    candidates of other classes for which the rest of the budget was too short."""
 
     word: AdviseOutcome
     search: Search
@@ -61,6 +62,7 @@ class AdviseResult(Struct, frozen=True):
     launches: tuple[CandidateLaunch, ...] = ()
     failing_launch: CandidateLaunch | None = None
     failing_rps: float | None = None
+    untried: tuple[Server, ...] = ()
 
     @property
     def study(self) -> Study:
@@ -111,7 +113,8 @@ def result_of(search: Search) -> AdviseResult:
     winner = search.winner()
     word: AdviseOutcome = "recommended" if winner else _why_none(search)
     server = winner or search.nearest()
-    rows = tuple(_row(search, candidate, winner) for candidate in search.servers)
+    untried = tuple(search.untried(winner)) if winner else ()
+    rows = tuple(_row(search, candidate, winner, untried) for candidate in search.servers)
     if server is None:
         return AdviseResult(word, search, rows)
     reach = search.reach(server)
@@ -130,6 +133,7 @@ def result_of(search: Search) -> AdviseResult:
         launches=search.study.at(server, search.target_rps),
         failing_launch=next(broken, next(iter(launches), None)),
         failing_rps=failing_rps,
+        untried=untried,
     )
 
 
@@ -182,7 +186,7 @@ def _words_at_target(search: Search) -> set[str]:
 # --- the status of each candidate -----------------------------------------------------------------
 
 
-def _row(search: Search, server: Server, winner: Server | None) -> Row:
+def _row(search: Search, server: Server, winner: Server | None, untried: Collection[Server]) -> Row:
     return Row(
         server=server,
         expected=search.expected[server.key],
@@ -190,11 +194,13 @@ def _row(search: Search, server: Server, winner: Server | None) -> Row:
         launches=len(search.study.at(server, search.target_rps)),
         reach=search.reach(server),
         broken_rps=search.broken_rps(server),
-        status=_status(search, server, winner),
+        status=_status(search, server, winner, untried),
     )
 
 
-def _status(search: Search, server: Server, winner: Server | None) -> str:
+def _status(
+    search: Search, server: Server, winner: Server | None, untried: Collection[Server]
+) -> str:
     standing = search.standing(server)
     if server == winner:
         return "recommended"
@@ -215,6 +221,8 @@ def _status(search: Search, server: Server, winner: Server | None) -> str:
         return "too few launches"
     if voids := sum(launch.server == server for launch in search.study.launches):
         return f"{counted(voids, 'launch/launches')}, all discarded"
+    if server in untried:
+        return "not launched: budget too short"
     return f"not launched{_low_forecast(search, server, winner)}"
 
 

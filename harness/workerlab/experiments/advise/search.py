@@ -543,6 +543,10 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         others = [server for server in best if server.variant not in self._launched_variants]
         return [server for server in others if self.forecast_rps(server) >= min_forecast_rps]
 
+    def untried(self, leader: Server) -> list[Server]:
+        """The best candidates of other classes that a longer search would launch."""
+        return [] if self.next() is None else self._best_unlaunched(leader, self.order())
+
     @property
     def _launched_variants(self) -> set[str]:
         """Variants with at least one launch, discarded ones included."""

@@ -299,7 +299,8 @@ class MeasuredParts(Struct, frozen=True):
 
     def stand_in(self, figures: Iterable[str]) -> str:
         """The server that took the place of the write-up's in a cell of these figures; "": none."""
-        cells = (self.cells[figure.partition(".")[0]] for figure in figures)
+        names = (figure.partition(".")[0] for figure in figures)
+        cells = (self.cells[name] for name in names if name in self.cells)
         return next(filter(None, (cell.settings.get("stand_in") for cell in cells)), "")
 
     def quotients(self, figure: str, over: str) -> list[float]:

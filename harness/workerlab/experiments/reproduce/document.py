@@ -183,7 +183,7 @@ def table_of(original: OriginalTable, measured: MeasuredParts) -> Table:
         ]
     rows = []
     for row in original.rows:
-        stand_in = measured.stand_in([row.cell] if row.cell in measured.cells else ())
+        stand_in = measured.stand_in([row.cell])
         values: list[Any] = [f"{row.label}, on a {stand_in}" if stand_in else row.label]
         for pair, then in zip(original.headings, row.then, strict=True):
             today = measured.values(f"{row.cell}.{pair.path}")

@@ -78,13 +78,13 @@ def test_a_ratio_is_judged_by_its_interval(after: list[float], expected: type, p
 
 def test_a_figure_measured_with_a_stand_in_names_it() -> None:
     parts = measured(after=[7.9, 8.0, 8.1], before=[4.0, 4.0, 4.0])
-    stand_in = MeasuredCell({"stand_in": "X-compatible server"}, parts.cells["after"].results)
+    stand_in = MeasuredCell({"stand_in": "MongoDB-compatible server"}, parts.cells["after"].results)
     parts = replace(parts, cells={**parts.cells, "after": stand_in})
     judged = str(judge(claim(DOUBLES), parts))
-    assert judged.startswith("Held: with a X-compatible server, after over before: 2.00")
+    assert judged.startswith("Held: with a MongoDB-compatible server, after over before: 2.00")
     rows = tuple(OriginalRow(name, name, (4.0,)) for name in ("after", "before"))
     table = table_of(OriginalTable("Rates", (Heading("rps", "req/s", "rps"),), rows), parts)
-    assert [row[0] for row in table.rows] == ["after, on a X-compatible server", "before"]
+    assert [row[0] for row in table.rows] == ["after, on a MongoDB-compatible server", "before"]
 
 
 def test_a_range_without_an_end_has_its_own_wording() -> None:

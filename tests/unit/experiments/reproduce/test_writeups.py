@@ -72,6 +72,13 @@ def test_figures_are_of_cells_that_a_part_measures(writeup: WriteUp) -> None:
 
 
 @pytest.mark.parametrize("writeup", WRITE_UPS.values(), ids=list(WRITE_UPS))
+def test_the_figures_of_a_write_up_agree_with_its_claims(writeup: WriteUp) -> None:
+    for test in (test for claim in writeup.claim for test in claim.tests):
+        low, high = test.between
+        assert test.original is None or low <= test.original <= high, test.says
+
+
+@pytest.mark.parametrize("writeup", WRITE_UPS.values(), ids=list(WRITE_UPS))
 def test_parts_are_commands(writeup: WriteUp) -> None:
     for part in writeup.part:
         full, quick = (parse(shlex.split(command)) for command in (part.command, part.quick))
