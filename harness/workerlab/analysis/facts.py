@@ -426,8 +426,7 @@ def _facts_of(data: TrialData) -> Facts | Finding:
     if record is None:
         return Note("the trial did not run to its end")
     if record.fault is not None:
-        reason = "unavailable: " * (record.fault.kind == "unavailable") + record.fault.reason
-        return TrialFault(record.fault.kind, reason, record.fault.detail or None)
+        return TrialFault(record.fault.kind, record.fault.reason, record.fault.detail or None)
     if record.load_start_ns is None or record.load_end_ns is None:
         return Note("the load was never started")
     if data.parse_error is not None:

@@ -55,7 +55,7 @@ from workerlab.analysis.breakdown import in_server, wait_finding
 from workerlab.analysis.core_wait import core_wait
 from workerlab.analysis.diagnosis.cpu import disturbance
 from workerlab.analysis.diagnosis.loop import loop_busy_share
-from workerlab.analysis.facts import Facts
+from workerlab.analysis.facts import Facts, TrialFault
 from workerlab.analysis.failures import shed_share
 from workerlab.analysis.handshakes import drops_finding, handshakes
 from workerlab.analysis.knee import REACHED_SHARE
@@ -64,7 +64,7 @@ from workerlab.analysis.series import HALF_SERVED, OVER_SLOTS_RATIO, Series
 from workerlab.analysis.slots import FULL_OCCUPANCY, occupancy, uneven_dealing
 from workerlab.analysis.stall import MachinePause, paused_share, stalled
 from workerlab.finding import Finding
-from workerlab.model import Verdict
+from workerlab.model import CellResult, Verdict
 
 REFUSED_SHARE = 0.05  # of the requests
 MOSTLY_SHARE = 0.5  # of the response, or of the slots
@@ -97,6 +97,12 @@ class TrialInvalid(Reason):
     """{reasons:; }"""
 
     reasons: tuple[Finding, ...]
+
+
+def was_left_out(cell: CellResult) -> bool:
+    """Whether the cell was not measured, since its server is unavailable here."""
+    reasons = cell.reason.reasons if isinstance(cell.reason, TrialInvalid) else ()
+    return any(isinstance(why, TrialFault) and why.kind == "unavailable" for why in reasons)
 
 
 class GeneratorBound(Reason):

@@ -317,9 +317,9 @@ def used_s(record: Record) -> float:
 class Budget:
     """A time budget in seconds; a resumed run has already used some of it."""
 
-    def __init__(self, budget_s: float, *, resumed: bool) -> None:
+    def __init__(self, budget_s: float, *, resumed: bool, began_s: float | None = None) -> None:
         self._budget_s = budget_s
-        self._began_s = time.monotonic()
+        self._began_s = time.monotonic() if began_s is None else began_s
         self._used_before_s: float | None = None if resumed else 0.0  # None: not read yet
 
     def display(

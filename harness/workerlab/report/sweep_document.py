@@ -10,6 +10,7 @@ from workerlab.analysis.cell_targets import target_kept, targets_of_series
 from workerlab.analysis.class_findings import class_finding
 from workerlab.analysis.diagnosis.cpu import Disturbance
 from workerlab.analysis.phases import phases_of
+from workerlab.analysis.verdict import was_left_out
 from workerlab.finding import Answer, Finding, Note
 from workerlab.model import CellResult, Document, Report
 from workerlab.numbers.units import counted, fill, format_duration, listed
@@ -32,12 +33,15 @@ STAGE_NAMES = {"start": "start", "warmup": "warm-up", "stop": "stop"}
 
 def sweep_document(report: Report) -> Document:
     """The document of `report`, which holds all cells of the sweep, in plan order."""
-    names, cells_of = Names(report.cells), by_series(report.cells)
+    names = Names(report.cells)
+    measured = tuple(cell for cell in report.cells if not was_left_out(cell))
+    cells_of = by_series(measured)
+    groups = tuple(group for group in report.classes if cells_of.get(group.series))
     targets = [
         targets_of_series(
-            cells_of.get(group.series, []), names.series(group), name_trials=names.several_trials
+            cells_of[group.series], names.series(group), name_trials=names.several_trials
         )
-        for group in report.classes
+        for group in groups
     ]
     phases = {facts.key: phases_of(facts) for facts in report.facts}
     cell_notes = [(note, cell) for cell in report.cells for note in dict.fromkeys(cell.notes)]
@@ -49,11 +53,11 @@ def sweep_document(report: Report) -> Document:
         findings=(
             *(
                 finding
-                for group, target_findings in zip(report.classes, targets, strict=True)
+                for group, target_findings in zip(groups, targets, strict=True)
                 for finding in (
                     class_finding(
                         group,
-                        cells_of.get(group.series, []),
+                        cells_of[group.series],
                         phases,
                         name=names.series(group),
                     ),
@@ -63,7 +67,7 @@ def sweep_document(report: Report) -> Document:
             *overhead(report),
             *affected_cells(report, names),
         ),
-        tables=tuple(sweep_tables(report, names)),
+        tables=tuple(sweep_tables(replace(report, cells=measured, classes=groups), names)),
         notes=(
             *(
                 CellsNote(names.places(cells), note, trials=trials)
@@ -179,6 +183,13 @@ def _overhead_by_class(cells: Iterable[CellResult]) -> dict[str, float]:
     return {name: factor for name, factor in factors.items() if several and isfinite(factor)}
 
 
+class ClassesLeftOut(Answer):
+    """Left out: {classes:list}: {reason:sentence}"""
+
+    classes: tuple[str, ...]
+    reason: Finding
+
+
 class AffectedCells(Answer):
     """{state}: {cells}: {reason:sentence}[[ (These figures are of {example}.)]]"""
 
@@ -212,7 +223,11 @@ def affected_cells(report: Report, names: Names) -> Iterator[Answer]:
         if isinstance(finding, Disturbance)
     ]
     for reason, cells, trials in by_cause(reasons["invalid"]):
-        yield AffectedCells("Invalid", names.places(cells), reason, trials=trials)
+        if all(map(was_left_out, cells)):
+            classes = dict.fromkeys(names.series(cell.trial.cell) for cell in cells)
+            yield ClassesLeftOut(tuple(classes), reason, trials=trials)
+        else:
+            yield AffectedCells("Invalid", names.places(cells), reason, trials=trials)
     yield from by_kind("Inconclusive", reasons["inconclusive"], names)
     yield from failing_routes(report.cells, names)
     yield from by_kind("Disturbed", disturbed, names)

@@ -22,6 +22,7 @@ from workerlab.server.running import (
     StartupTurn,
     TrialFailed,
     explained,
+    importing_at,
     numbered,
     read_proofs,
 )
@@ -176,8 +177,19 @@ def _proofs(
             why = explained(ended, log, printed=True)
             raise TrialFailed("unavailable", why + _next_step(launch, why), f"its log: {log}")
         if time.monotonic() > until:
-            ready = f"only {len(proofs)} of {workers} workers were ready after {BOOT_S:.0f} s"
-            raise TrialFailed("unavailable", explained(ready, log), f"its log: {log}")
+            raise TrialFailed(
+                "unavailable", _not_ready(launch, len(proofs), log), f"its log: {log}"
+            )
+
+
+def _not_ready(launch: Launch, ready: int, log: Path) -> str:
+    """Why fewer workers than planned are ready after BOOT_S."""
+    paths = sorted(launch.trial.glob("import-*.txt"), key=lambda path: path.stat().st_mtime)
+    places = filter(None, (importing_at(path.read_text()) for path in reversed(paths)))
+    if not ready and (place := next(places, "")):
+        return f"{launch.app.target} was not imported within {BOOT_S:.0f} s{place}"
+    workers = launch.server.workers
+    return explained(f"only {ready} of {workers} workers were ready after {BOOT_S:.0f} s", log)
 
 
 def boots(log: Path) -> int:

@@ -18,6 +18,7 @@ from packaging.version import Version
 
 from workerlab.finding import Finding
 from workerlab.model import App, EnvironmentProblem, Plan, UsageError
+from workerlab.server.running import importing_at
 from workerlab.server.versions import with_version
 from workerlab.server.worker_classes import WORKER_CLASSES, class_named
 
@@ -157,13 +158,17 @@ def _why_unfit(python: str, version: str, gunicorn: str, requires: str | None) -
     return ""
 
 
-def app_kind(interpreter: Interpreter, app: App, config: str | None) -> str:
+def app_kind(
+    interpreter: Interpreter, app: App, config: str | None, limit_s: float = INTROSPECT_S
+) -> str:
     """The app's interface, found by an import in the interpreter that will serve it: "wsgi",
-    "asgi", "asgi2" or "tornado"; "unknown" if it is unclear or the import fails."""
+    "asgi", "asgi2" or "tornado"; "unimportable" if the import fails, else "unknown". Raises
+    EnvironmentProblem if the import takes longer than `limit_s`."""
     env = {**os.environ, **dict(app.env)}
-    request = {"app": app.target, "config": os.path.abspath(config) if config else None}
+    config = os.path.abspath(config) if config else None
+    request = {"app": app.target, "config": config, "limit_s": limit_s}
     try:
-        return subprocess.run(
+        answer = subprocess.run(
             [interpreter.python, str(APP_KIND), json.dumps(request)],
             cwd=app.chdir or None,
             env={**env, **with_version(interpreter.requested, env)},
@@ -171,11 +176,14 @@ def app_kind(interpreter: Interpreter, app: App, config: str | None) -> str:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            timeout=INTROSPECT_S,
-            check=True,
-        ).stdout
+            timeout=limit_s + INTROSPECT_S,
+        )
     except (OSError, subprocess.SubprocessError):
         return "unknown"
+    if answer.returncode:
+        place = importing_at(answer.stdout)
+        raise EnvironmentProblem(f"{app.target} was not imported within {limit_s:.0f} s{place}")
+    return answer.stdout
 
 
 Interpreters = Mapping[tuple[str, str], Interpreter]  # by `python` and `gunicorn` of a Server

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import linecache
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ EXCEPTION = re.compile(
 )
 TRACEBACK = "Traceback (most recent call last):"
 FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+)')
+DUMP = "Timeout ("  # begins each dump of faulthandler
 # Lines of Gunicorn's log, and files that are not the app's
 LOGGED = re.compile(r"\[\d{4}-\d\d-\d\d ")
 NOT_THE_APPS = re.compile(r"site-packages|dist-packages|/lib/python3|/server/inside/|^<|/gunicorn/")
@@ -193,6 +195,19 @@ def explained(why: str, log: Path, *, printed: bool = False) -> str:
             if match := pattern.match(line):
                 return f"{why}: {match['what'].strip().rstrip('.')[:300]}"
     return why
+
+
+def importing_at(dumps: str) -> str:
+    """Where the app's import was in the last of faulthandler's dumps, as the end of a sentence; ""
+    if no frame in it is the app's."""
+    threads = dumps.rpartition(DUMP)[2].split("\nThread ")
+    importing = next((thread for thread in threads if "in import_app" in thread), "")
+    for frame in FRAME.finditer(importing):  # the most recent call first
+        path, line = frame["file"], int(frame["line"])
+        if not NOT_THE_APPS.search(path):
+            source = linecache.getline(path, line).strip()
+            return f"; it was at {Path(path).name} line {line}" + (f": {source}" if source else "")
+    return ""
 
 
 def outside_tracebacks(lines: Iterable[str]) -> Iterator[str]:

@@ -7,6 +7,7 @@ not, is rejected. The same applies to each route of a mix.
 
 import contextlib
 import http.client
+import shlex
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from math import fsum, sqrt
 from pathlib import Path
 from statistics import stdev
 from typing import NamedTuple
+from urllib.parse import urlsplit, urlunsplit
 
 from msgspec.structs import replace
 
@@ -238,8 +240,13 @@ def _unexpected(server: Running, route: Route, answer: LoneAnswer) -> str:
     why = explanation
     if answer.location:
         why += f", and leads to {answer.location}"
-    option = f"expect={answer.status} in a --mix file" if mixed else "--expect-status"
+    status = answer.status
+    option = f"expect={status} in a --mix file" if mixed else f"--expect-status {status}"
     why += f" (use {option} if that is right"
+    if answer.location and not mixed:
+        target = urlsplit(answer.location)
+        path = urlunsplit(("", "", target.path or "/", target.query, ""))
+        why += f", or --path {shlex.quote(path)} to measure where it leads"
     if answer.status == HTTPStatus.BAD_REQUEST:
         host = {name.lower(): value for name, value in route.headers}.get("host", server.host)
         why += (

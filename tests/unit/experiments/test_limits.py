@@ -477,6 +477,11 @@ def test_steps_that_are_left_out_are_noted() -> None:
     assert max(cell.concurrency for cell in cells) == 1100 - 64
     assert not [cell for cell in cells if cell.name.startswith(("ports", "time-wait"))]
     assert left_out(RICH, quick=False) == []
+    for synchronous in (False, True):
+        (note,) = left_out(RICH, quick=True, synchronous=synchronous)
+        planned = steps(RICH, quick=True, synchronous=synchronous)
+        assert ("synchronous" in note.text) is not synchronous
+        assert any(step.what == "synchronous" for step in planned) is synchronous
 
 
 def test_a_million_requests_come_last_and_their_duration_is_noted() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from workerlab.model import App
+from workerlab.model import App, EnvironmentProblem
 from workerlab.server.preflight import app_kind, interpreter
 
 WSGI = "def app(environ, start_response): ...\n"
@@ -20,8 +20,9 @@ ASGI = "async def app(scope, receive, send): ...\n"
         (WSGI, "", "wsgi"),
         (ASGI, "", "asgi"),
         (f"print('hello')\n{WSGI}", "", "wsgi"),
-        ("import sys; sys.exit('no settings')\n", "", "unknown"),
-        (f"import os; os.environ['STAGE']\n{ASGI}", "", "unknown"),
+        ("def app(*arguments): ...\n", "", "unknown"),
+        ("import sys; sys.exit('no settings')\n", "", "unimportable"),
+        (f"import os; os.environ['STAGE']\n{ASGI}", "", "unimportable"),
         (f"import os; os.environ['STAGE']\n{ASGI}", "raw_env = ['STAGE=test']", "asgi"),
         (f"import beside\n{WSGI}", "pythonpath = 'lib'", "wsgi"),
         # A thread that the app starts does not delay the result
@@ -37,3 +38,11 @@ def test_app_kind_by_import(tmp_path: Path, source: str, config: str, kind: str)
     python = interpreter(sys.executable, tmp_path, None)
     path = str(tmp_path / "gunicorn.conf.py") if config else None
     assert app_kind(python, App("probe:app", chdir=str(tmp_path)), path) == kind
+
+
+def test_an_import_that_hangs_is_located_in_the_app(tmp_path: Path) -> None:
+    (tmp_path / "probe.py").write_text("import queue\n\nqueue.Queue().get(timeout=99)\n")
+    python = interpreter(sys.executable, tmp_path, None)
+    why = "probe:app was not imported within 1 s; it was at probe.py line 3: queue.Queue"
+    with pytest.raises(EnvironmentProblem, match=why):
+        app_kind(python, App("probe:app", chdir=str(tmp_path)), None, limit_s=1.0)

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from tests.builders.launch import launch
 from workerlab.model import App, Server
 from workerlab.server import gunicorn
+from workerlab.server.running import TrialFailed
 
 
 @pytest.mark.parametrize(
@@ -25,3 +26,17 @@ def test_the_default_timeout_lets_bundled_apps_block_their_loop(
         gunicorn._write_launch(case)
         settings = json.loads((case.trial / "launch.json").read_text())
         assert settings["settings"].get("timeout") == expected
+
+
+@pytest.mark.parametrize("preload", [False, True])
+def test_a_server_whose_app_hangs_during_import_says_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preload: bool
+) -> None:
+    (tmp_path / "stuck.py").write_text("import threading\nthreading.Event().wait(99)\n")
+    monkeypatch.setattr(gunicorn, "BOOT_S", 5.0)
+    server = Server("sync", 1, 1, 64, 10, preload=preload)
+    stuck = launch(tmp_path, server, App("stuck:app", str(tmp_path)))
+    with pytest.raises(TrialFailed) as failure, gunicorn.running(stuck):
+        pass
+    expected = "stuck:app was not imported within 5 s; it was at stuck.py line 2: threading.Event"
+    assert str(failure.value).startswith(expected)

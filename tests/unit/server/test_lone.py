@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import cycle
 from pathlib import Path
@@ -33,6 +34,7 @@ from workerlab.server.warmup import (
 )
 
 RESET = 0
+LOGIN = "http://shop/login?to=/"
 OWN = App("own:app", "")
 
 
@@ -51,6 +53,8 @@ def serving(
                 return
             self.send_response(status)
             self.send_header("Content-Length", str(len(text)))
+            if status == HTTPStatus.FOUND:
+                self.send_header("Location", LOGIN)
             self.end_headers()
             if self.command != "HEAD":
                 self.wfile.write(text)
@@ -105,8 +109,13 @@ def test_the_first_answer_may_fail(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("status", "sentence"),
     [
-        (404, "GET / answered 404, expected 200: text (use --expect-status if that is right)"),
-        (500, "GET / answered 500, expected 200: text (use --expect-status if that is right)"),
+        (404, "GET / answered 404, expected 200: text (use --expect-status 404 if that is right)"),
+        (500, "GET / answered 500, expected 200: text (use --expect-status 500 if that is right)"),
+        (
+            302,
+            f"GET / answered 302, expected 200, and leads to {LOGIN} (use --expect-status 302 if"
+            " that is right, or --path '/login?to=/' to measure where it leads)",
+        ),
         (RESET, "no answer to a first request ("),
     ],
 )

@@ -338,13 +338,14 @@ def recommendation(result: AdviseResult) -> Recommended:
 
 
 class NoRecommendation(Answer):
-    """{reason}[[ Closest of those launched: {nearest}.]][[ To continue, use --resume {run} with
+    """{reason}[[ {nearness}: {nearest}.]][[ To continue, use --resume {run} with
     {condition}.]]"""
 
     question = CLASS_QUESTION
 
     outcome: AdviseOutcome
     reason: str
+    nearness: Literal["Closest of those launched", "Only this candidate was launched"]
     nearest: Candidate | None
     run: str | None  # if it can be resumed
     condition: Literal["a longer --budget", "a longer --budget if it was used up"]
@@ -365,9 +366,11 @@ REASONS: dict[AdviseOutcome, str] = {
 
 def no_recommendation(result: AdviseResult) -> NoRecommendation:
     nearest = result.server if result.word in ("nothing", "unfinished") else None
+    several = len({launch.server for launch in result.study.launches}) > 1
     return NoRecommendation(
         outcome=result.word,
         reason=fill(REASONS[result.word], {"launches": result.study.disturbed}),
+        nearness="Closest of those launched" if several else "Only this candidate was launched",
         nearest=candidate_of(nearest) if nearest else None,
         run=result.study.run if result.word == "unfinished" else None,
         condition="a longer --budget if it was used up"
@@ -477,13 +480,22 @@ class RateBroken(Finding):
     usage: tuple[str | Finding, ...] = ()  # if none did
 
 
+class KeptBetween(Finding):
+    """In between, {launches:# launch/launches} at {rates:list} requests/s kept it, too, but their
+    times vary too much to promise the same of the next one."""
+
+    launches: int
+    rates: tuple[str, ...]
+
+
 class HighestRate(Answer):
-    """[[{kept}]][[ {broken:sentence}]][[ {remark}]]"""
+    """[[{kept}]][[ {broken:sentence}]][[ {between}]][[ {remark}]]"""
 
     question = "Up to which rate?"
 
     kept: RateKept | None
     broken: RateBroken | None
+    between: KeptBetween | None
     remark: str
 
 
@@ -507,8 +519,21 @@ def highest_rate(result: AdviseResult) -> Iterator[HighestRate]:
     yield HighestRate(
         kept=None if passing_rps is None else _kept(result, server, passing_rps),
         broken=None if failing_rps is None else _broken(result, server, failing_rps),
+        between=kept_between(result, server),
         remark=RATE_GAP if _has_gap(result, server) else remark,
     )
+
+
+def kept_between(result: AdviseResult, server: Server) -> KeptBetween | None:
+    """The launches between the two rates, if all at their rates kept the target."""
+    low_rps, high_rps = result.reach.passing_rps or math.inf, result.failing_rps or 0.0
+    by_rate = {
+        rps: len(launches)
+        for rps, launches in launches_at(result.study, server).items()
+        if low_rps < rps < high_rps
+        and all(holds(launch, result.search.terms) for launch in launches)
+    }
+    return KeptBetween(sum(by_rate.values()), tuple(map(amount, by_rate))) if by_rate else None
 
 
 def _has_gap(result: AdviseResult, server: Server) -> bool:

@@ -9,7 +9,7 @@ once bounds the slots; for classes with unlimited slots only the app can enforce
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -79,17 +79,29 @@ def servers_of(kind: Server, limits: Limits) -> Iterator[Server]:
                 if not pool or workers * threads <= pool:
                     yield replace(base, workers=workers, threads=threads)
         elif slots == "worker_connections":
-            connections = min(CONNECTIONS, pool // workers) if pool else CONNECTIONS
+            connections = min(kind.worker_connections, pool // workers if pool else math.inf)
             if connections:
-                yield replace(base, workers=workers, worker_connections=connections)
+                yield replace(base, workers=workers, worker_connections=int(connections))
         else:
             yield replace(base, workers=workers)
 
 
-def kind_of(name: str, app: App, python: str = "", gunicorn: str = "") -> Server:
+def kind_of(
+    name: str, app: App, python: str = "", gunicorn: str = "", own: Mapping[str, object] = {}
+) -> Server:
     """A server of a worker class with an app, on which candidates are based. `python`, `gunicorn`:
-    only if several are compared."""
-    return Server(name, 1, 1, BACKLOG, CONNECTIONS, app=app, python=python, gunicorn=gunicorn)
+    only if several are compared; `own`: settings of the app's own Gunicorn file."""
+    backlog, connections = own.get("backlog"), own.get("worker_connections")
+    return Server(
+        worker_class=name,
+        workers=1,
+        threads=1,
+        backlog=backlog if isinstance(backlog, int) else BACKLOG,
+        worker_connections=connections if isinstance(connections, int) else CONNECTIONS,
+        app=app,
+        python=python,
+        gunicorn=gunicorn,
+    )
 
 
 def candidates(kinds: Iterable[Server], limits: Limits) -> tuple[Server, ...]:

@@ -15,6 +15,8 @@ import argparse
 import math
 import shlex
 import shutil
+import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +27,9 @@ from msgspec.structs import replace
 from workerlab import codec, run_store, slo
 from workerlab.experiments.advise.candidates import Limits, candidates, kind_of
 from workerlab.experiments.advise.document import write_file
-from workerlab.experiments.advise.growth import PlanGrowth
+from workerlab.experiments.advise.growth import ASSUMED_OVERHEAD_S, PlanGrowth, launch_s
+from workerlab.experiments.advise.search import CLEAR_SHARES
+from workerlab.experiments.advise.standing import MIN_LAUNCHES
 from workerlab.experiments.advise.study import TOOL, AdviseRequest
 from workerlab.experiments.environment import interpreters
 from workerlab.experiments.planning import (
@@ -37,6 +41,7 @@ from workerlab.experiments.planning import (
 from workerlab.experiments.runner import Setup
 from workerlab.mix import requested_mix
 from workerlab.model import (
+    App,
     Cell,
     EnvironmentProblem,
     Plan,
@@ -45,6 +50,7 @@ from workerlab.model import (
     UsageError,
 )
 from workerlab.notes import MoreCoresThanHere
+from workerlab.numbers.units import counted
 from workerlab.server import limits as machine
 from workerlab.server import preflight
 from workerlab.server.worker_classes import CLASSES, class_named
@@ -56,14 +62,16 @@ SERVED_SHARE = 0.95  # of the rate: by chance a launch serves a few percent less
 NEEDS_S = 5.0  # load of a needs trial
 NEEDS_WORKERS, NEEDS_CONNECTIONS = 2, 4
 NEEDS_TRIAL_S = 8.0  # with start and stop, if the app starts immediately
+IMPORT_SHARE = 0.5  # of the budget: an app whose import takes longer is given up
+SLOW_IMPORT_S = 5.0  # from then on the user is told
 
 
 @contextmanager
 def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
-    resumed = plan is not None
+    resumed, began_s = plan is not None, time.monotonic()
     plan, pythons = plan_of(options) if plan is None else (plan, {})
     budget_s = options.budget or AdviseRequest.of(plan).budget_s
-    growth = PlanGrowth(budget_s, resumed=resumed)
+    growth = PlanGrowth(budget_s, resumed=resumed, began_s=began_s)
     yield Setup(
         plan,
         pythons,
@@ -96,7 +104,7 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
     request = AdviseRequest(
         slo=target,
         rate_rps=options.rate,
-        budget_s=budget_of(options, len(kinds.able)),
+        budget_s=budget_of(options, kinds, target),
         limits=limits,
         left_out=kinds.missing,
         unfit=kinds.unfit,
@@ -144,17 +152,6 @@ def target_of(options: argparse.Namespace) -> str:
     return target
 
 
-def budget_of(options: argparse.Namespace, classes: int) -> float:
-    """The budget in seconds. Raises UsageError if it is too short to measure the needs."""
-    budget_s: float = options.budget or BUDGET_S
-    if budget_s < (min_s := NEEDS_TRIAL_S * classes):
-        raise UsageError(
-            f"--budget: measuring what requests need takes about {min_s:.0f} s for {classes}"
-            " worker classes: allow more time, or name fewer --classes"
-        )
-    return budget_s
-
-
 class Kinds(NamedTuple):
     """A server of each variant to consider, and the variants left out."""
 
@@ -162,6 +159,7 @@ class Kinds(NamedTuple):
     missing: Mapping[str, str]  # variants that cannot run here -> reason
     unfit: tuple[str, ...]  # variants with no settings within the limits
     removed: tuple[str, ...]  # worker classes that later versions of Gunicorn removed
+    app_kind: str  # as in `preflight.app_kind`
 
 
 def kinds_of(
@@ -175,15 +173,17 @@ def kinds_of(
     first, names = next(iter(pythons.values())), options.classes or CLASSES
     removed = {name for name in names if not options.classes and class_named(name).removed_in}
     wsgi, asgi = apps_of(options, first, mix)
+    app_kind = "unknown"
     kinds = [
-        kind_of(name, asgi if first.serves_asgi(name) else wsgi, python=python, gunicorn=version)
+        kind_of(name, asgi if first.serves_asgi(name) else wsgi, python, version, first.settings)
         for name in names
         if name not in removed
         for python, version in pythons
     ]
     missing = unavailable_variants(kinds, pythons)
     if wsgi == asgi:  # the user's app
-        missing |= _cannot_serve(kinds, preflight.app_kind(first, wsgi, options.config))
+        app_kind = imported_kind(first, wsgi, options)
+        missing |= _cannot_serve(kinds, app_kind)
     present = [kind for kind in kinds if kind.variant not in missing]
     if not present:
         raise EnvironmentProblem("; ".join(f"{name}: {why}" for name, why in missing.items()))
@@ -191,7 +191,36 @@ def kinds_of(
     able = [kind for kind in present if kind.variant not in unfit]
     if not able:
         raise UsageError(f"no settings of {', '.join(unfit)} satisfy {' and '.join(limits.flags)}")
-    return Kinds(able, missing, unfit, tuple(sorted(removed)))
+    return Kinds(able, missing, unfit, tuple(sorted(removed)), app_kind)
+
+
+def budget_of(options: argparse.Namespace, kinds: Kinds, target: str) -> float:
+    """The budget in seconds. Raises UsageError if it is too short to measure the needs and to show
+    for a single candidate that it meets the target; an app that cannot be imported needs less."""
+    budget_s: float = options.budget or BUDGET_S
+    load_s = launch_s(options.rate, target, budget_s, share=min(CLEAR_SHARES))
+    needs_s = NEEDS_TRIAL_S * len(kinds.able)
+    launches_s = MIN_LAUNCHES * (load_s + ASSUMED_OVERHEAD_S)
+    if budget_s < needs_s + launches_s and kinds.app_kind != "unimportable":
+        raise UsageError(
+            f"--budget: measuring what requests need takes about {needs_s:.0f} s for"
+            f" {counted(len(kinds.able), 'worker class/worker classes')}, and the"
+            f" {MIN_LAUNCHES} launches that show a target {launches_s:.0f} s: allow more time, or"
+            " name fewer --classes"
+        )
+    return budget_s
+
+
+def imported_kind(interpreter: preflight.Interpreter, app: App, options: argparse.Namespace) -> str:
+    """The kind of the user's app. Raises EnvironmentProblem if its import takes too long."""
+    limit_s = min(preflight.INTROSPECT_S, IMPORT_SHARE * (options.budget or BUDGET_S))
+    note = f"still importing {app.target}: given up after {limit_s:.0f} s"
+    slow = threading.Timer(SLOW_IMPORT_S, tell, (note,))
+    slow.start()
+    try:
+        return preflight.app_kind(interpreter, app, options.config, limit_s)
+    finally:
+        slow.cancel()
 
 
 def _cannot_serve(servers: Iterable[Server], app_kind: str) -> dict[str, str]:
@@ -201,7 +230,7 @@ def _cannot_serve(servers: Iterable[Server], app_kind: str) -> dict[str, str]:
         name: f"{'ASGI' if row.asgi else 'WSGI'} worker classes cannot serve an app that is"
         f" {app_kind.upper()}"
         for name, row in rows.items()
-        if app_kind != "unknown" and row.serves and app_kind not in row.serves
+        if row.serves and app_kind not in (*row.serves, "unknown", "unimportable")
     }
 
 

@@ -6,10 +6,10 @@ replaced in place, and the old line is kept as a comment; other settings are app
 """
 
 import ast
-import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -18,6 +18,7 @@ from workerlab.server.worker_classes import class_named
 
 COMMENT_WIDTH = 92  # characters
 Assignment = ast.Assign | ast.AnnAssign
+OVERRIDING = "These were measured, and override what is assigned above:"
 ANNOTATED = "Without effect, since an annotation sets nothing:"
 
 
@@ -93,7 +94,11 @@ def conf_file(
         lines = [*_to_be_read(server, own, text), ""]
         conf_lines = [setting for setting in conf_lines if setting.name not in placed]
     lines += [comment(sentence) for sentence in evidence]
-    lines += ["", *map(str, conf_lines)]
+    assigned = _stores(own.text)
+    overriding = [setting for setting in conf_lines if assigned[setting.name]]
+    lines += ["", *(str(setting) for setting in conf_lines if setting not in overriding)]
+    if overriding:
+        lines += ["", comment(OVERRIDING), *map(str, overriding)]
     if env and not isinstance(own_env, list | tuple):  # computed by the app's file; may be a string
         lines.append("_env = [raw_env] if isinstance(raw_env, str) else raw_env")
         lines.append(f"raw_env = [*_env, *{env!r}]  # the values of --env, too")
@@ -134,9 +139,7 @@ def merged(own: OwnFile, conf_lines: Iterable[ConfLine]) -> tuple[list[str], set
 def _replaceable(text: str) -> dict[str, Assignment]:
     """The assignments that can be replaced in place, by name: top-level, on lines of their own, of
     a name that the file assigns only once."""
-    body = _statements(text)
-    names = (node for part in body for node in ast.walk(part) if isinstance(node, ast.Name))
-    stores = Counter(node.id for node in names if isinstance(node.ctx, ast.Store))
+    body, stores = _statements(text), _stores(text)
     spans = [range(node.lineno, (node.end_lineno or node.lineno) + 1) for node in body]
     statements_on = Counter(line for span in spans for line in span)
     assignments = {}
@@ -149,6 +152,14 @@ def _replaceable(text: str) -> dict[str, Assignment]:
                 if statements_on[node.lineno] == statements_on[node.end_lineno or node.lineno] == 1:
                     assignments[name] = node
     return assignments
+
+
+def _stores(text: str) -> Counter[str]:
+    """How often the text assigns each name."""
+    nodes = (node for statement in _statements(text) for node in ast.walk(statement))
+    return Counter(
+        node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    )
 
 
 def _statements(text: str) -> list[ast.stmt]:
@@ -171,7 +182,7 @@ def _to_be_read(server: Server, own: OwnFile, lines: Sequence[str]) -> Iterator[
     """The lines of the app's file, preceded by what it may need when it is read, as in the
     measurement: the app's directory on the import path, `__file__`, environment variables."""
     needed = []
-    if re.search(r"^\s*(import|from)\s", own.text, re.MULTILINE) and server.app.chdir:
+    if server.app.chdir and _imports_from(own.text, Path(server.app.chdir)):
         needed.append(f"__import__('sys').path.insert(0, {server.app.chdir!r})")
     if "__file__" in own.text and own.path:
         needed.append(f"__file__ = {own.path!r}")
@@ -180,12 +191,26 @@ def _to_be_read(server: Server, own: OwnFile, lines: Sequence[str]) -> Iterator[
                    for name, value in server.app.env]  # fmt: skip
     if needed:
         needed.insert(0, "# So that this file can be read from any directory:")
-    count = _future_lines(own.text)
+    count = _opening_lines(own.text)
     yield from [*lines[:count], *needed, *lines[count:]]
 
 
-def _future_lines(text: str) -> int:
-    """The number of lines up to the last `from __future__` import, which must come first."""
-    imports = (node for node in _statements(text) if isinstance(node, ast.ImportFrom))
-    ends = (node.end_lineno or 0 for node in imports if node.module == "__future__")
-    return max(ends, default=0)
+def _imports_from(text: str, directory: Path) -> bool:
+    """Whether the text imports a module or a package of this directory."""
+    nodes = [node for statement in _statements(text) for node in ast.walk(statement)]
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    places = (directory / name.partition(".")[0] for name in names if name)
+    return any(place.is_dir() or place.with_suffix(".py").is_file() for place in places)
+
+
+def _opening_lines(text: str) -> int:
+    """The number of lines up to the last `from __future__` import, or else of the docstring."""
+    count = 0
+    for number, node in enumerate(_statements(text)):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str())) if number == 0:
+                count = node.end_lineno or 0
+            case ast.ImportFrom(module="__future__"):
+                count = node.end_lineno or 0
+    return count

@@ -150,9 +150,9 @@ def launch_s(rps: float, target: str, budget_s: float, *, share: float = 1.0) ->
 class PlanGrowth:
     """Plans the next cells of a run from its files, as long as the budget lasts."""
 
-    def __init__(self, budget_s: float, *, resumed: bool) -> None:
+    def __init__(self, budget_s: float, *, resumed: bool, began_s: float | None = None) -> None:
         self._budget_s = budget_s
-        self._budget = Budget(budget_s, resumed=resumed)
+        self._budget = Budget(budget_s, resumed=resumed, began_s=began_s)
         self._idle = resumed  # no launch since the run was resumed
         self._disturbed: int | None = None if resumed else 0  # launches, before this resume
         self._overheads_s: Mapping[str, float] = {}

@@ -232,7 +232,8 @@ def _low_forecast(search: Search, server: Server, winner: Server | None) -> str:
     if expected.most_rps < search.target_rps:
         return ": forecast to break it"
     if expected.most_rps >= LOWER_FORECAST_SHARE * (search.forecast_rps(winner) if winner else 0.0):
-        return ""
+        costs_more = winner is not None and search.cost(server) > search.cost(winner)
+        return ": forecast alike, costs more" if costs_more else ""
     if expected.highest_rps is None:
         return fill(": forecast at most {rps:number} req/s", {"rps": expected.bound_rps})
     return ": forecast lower"

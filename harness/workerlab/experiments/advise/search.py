@@ -45,9 +45,10 @@ from workerlab import codec
 from workerlab.analysis.target import judge, requests_of, value_of
 from workerlab.experiments.advise.forecast import Expected, limit_ratio
 from workerlab.experiments.advise.standing import (
+    MAX_LAUNCHES,
     MIN_LAUNCHES,
     Standing,
-    bound_after_one_more,
+    bound_after,
     passes,
     standing,
 )
@@ -415,8 +416,12 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         passing_rps = self.reach(server).passing_rps or self.target_rps
         ceiling_rps, may_risk = self._ceiling_rps(server), left >= MIN_LEFT_FOR_RISK
         is_wide = ceiling_rps is not None and ceiling_rps > gap_ratio * passing_rps
-        if ceiling_rps and is_wide and self._one_more_decides(server, ceiling_rps):
-            return self._launch(server, ceiling_rps)
+        if ceiling_rps and is_wide:
+            following = 1 + len(self.study.at(server, ceiling_rps))
+            if self._more_decide(
+                server, ceiling_rps, min(following, MIN_LAUNCHES + EXTRA_LAUNCHES)
+            ):
+                return self._launch(server, ceiling_rps)
         if left < MIN_LAUNCHES - 1 and passing_rps > self.target_rps:
             return None  # keep the launches for confirming this rate
         if ceiling_rps is None:
@@ -446,28 +451,30 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         failing = {launch.rps for launch in self.study.of(server) if launch.rps >= failing_rps}
         return max(between(passing_rps, failing_rps, len(failing)), slightly_below_rps)
 
-    def _one_more_decides(self, server: Server, rps: float) -> bool:
-        """Whether all launches at this rate held, and one more like them would bring the bound of
-        every time within its limit. False with fewer than MIN_LAUNCHES, or EXTRA_LAUNCHES more."""
+    def _more_decide(self, server: Server, rps: float, most: int) -> bool:
+        """Whether all launches at this rate held, and others like them, until there are `most`,
+        would bring the bound of every time within its limit. False with fewer than MIN_LAUNCHES."""
         launches = self.study.at(server, rps)
-        if not MIN_LAUNCHES <= len(launches) < MIN_LAUNCHES + EXTRA_LAUNCHES:
+        if not MIN_LAUNCHES <= len(launches) < most:
             return False
         times = (
             bound for bound in standing(launches, self.terms).bounds if bound.term.kind == "time"
         )
         return all(holds(launch, self.terms) for launch in launches) and all(
-            bound_after_one_more(bound) <= bound.term.limit for bound in times
+            bound_after(bound, most) <= bound.term.limit for bound in times
         )
 
     def _confirm(self, winner: Server) -> Next | None:
         """Launch its highest passing rate MIN_LAUNCHES times, then a rate that should break the
-        target, then the target's rate until the limit on errors is decided."""
+        target, then a rate that was kept, then the target's rate until errors are decided."""
         passing_rps = self.reach(winner).passing_rps or self.target_rps
         next_launch = None
         if len(self.study.at(winner, passing_rps)) < MIN_LAUNCHES:
             next_launch = self._launch(winner, passing_rps)
         if next_launch is None and (rps := self._rate_to_break(winner, passing_rps)):
             next_launch = self._launch(winner, rps, SHORT_SHARE)
+        if next_launch is None and (rps := self._rate_to_promise(winner, passing_rps)):
+            next_launch = self._launch(winner, rps)
         if next_launch is None and self.standing(winner).unshown:
             next_launch = self._launch(winner, self.target_rps)
         return next_launch
@@ -484,6 +491,17 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         widest_rps = rounded(MAX_GAP_RATIO / MAX_ROUNDING * passing_rps)
         rates = (max(widest_rps, ceiling_rps), ceiling_rps)
         return next((rps for rps in rates if len(self.study.at(server, rps)) < MIN_LAUNCHES), None)
+
+    def _rate_to_promise(self, server: Server, passing_rps: float) -> float | None:
+        """The lowest rate above the passing one where all launches kept the target, and a few more
+        may show that it holds; None if the rate shown to break is within MAX_GAP_RATIO."""
+        shown_rps = self.shown_broken_rps(server) or math.inf
+        if shown_rps <= MAX_GAP_RATIO * passing_rps:
+            return None
+        rates = {launch.rps for launch in self.study.of(server)
+                 if passing_rps < launch.rps < shown_rps}  # fmt: skip
+        may_hold = (rps for rps in rates if self._more_decide(server, rps, MAX_LAUNCHES))
+        return min(may_hold, default=None)
 
     def shown_broken_rps(self, server: Server) -> float | None:
         """The lowest rate above the highest passing one that is shown to break the target. A single

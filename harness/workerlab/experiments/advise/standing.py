@@ -62,14 +62,13 @@ def prediction_half(logs: Sequence[float]) -> float:
     return student(n - 1) * stdev(logs) * math.sqrt(1 + 1 / n)
 
 
-def bound_after_one_more(current: TermBound) -> float:
-    """The bound after one more launch that changes neither mean nor deviation; infinite if there is
-    none yet. With three launches Student's t dominates the bound."""
+def bound_after(current: TermBound, launches: int) -> float:
+    """The bound once there are so many launches, if those to come change neither mean nor
+    deviation; infinite if there is none yet. With three launches Student's t dominates it."""
     if current.mean is None or current.bound is None:
         return math.inf
-    n = current.launches
-    exponent = student(n) * math.sqrt(1 + 1 / (n + 1)) / (student(n - 1) * math.sqrt(1 + 1 / n))
-    return current.mean * math.pow(current.bound / current.mean, exponent)
+    now, then = (student(n - 1) * math.sqrt(1 + 1 / n) for n in (current.launches, launches))
+    return current.mean * math.pow(current.bound / current.mean, then / now)
 
 
 def standing(

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from workerlab.analysis.comparison import HELD, PARTS, QUEUES, Change, Kind, Word
+from workerlab.analysis.comparison import (
+    EXPLAINING,
+    HELD,
+    PARTS,
+    QUEUES,
+    RESPONSE,
+    Change,
+    Kind,
+    Metric,
+    Word,
+)
 from workerlab.experiments.compare.options import Outcome
 from workerlab.experiments.compare.pairs import DECIDING_METRICS, GroupChanges
 from workerlab.finding import Answer, Finding
 from workerlab.numbers.units import FORMATS, format_duration, three_digits
 from workerlab.report.sweep_document import by_cause
 
+MAX_RATIO_DIGITS = 5  # after the point
+MAX_PARTS_RATIO = 1.02  # the parts of a response over the response: with more, they contradict it
 MAX_INTERVAL_RATIO = 100.0  # upper over lower end; wider intervals are not shown
 
 
@@ -45,7 +58,11 @@ class MetricChange(Finding):
 
     def change_text(self, change: float) -> str:
         if self.kind == "ratio":
-            return three_digits(change)
+            shown = three_digits(change)
+            if float(shown) != 1 or change == 1:
+                return shown
+            digits = min(MAX_RATIO_DIGITS, -math.floor(math.log10(abs(change - 1))))
+            return f"{change:.{digits}f}"  # shows whether it is above or below 1
         return FORMATS["fraction" if self.kind == "share" else "change"](change)
 
     @classmethod
@@ -132,7 +149,7 @@ def answer_of(
     group = str(compared.name)
     if not compared.pairs:
         return NoValidLaunches(group, tuple(reasons_of(compared)))
-    metrics = [change for change in compared.changes if change.metric not in (*PARTS, HELD)]
+    metrics = [change for change in compared.changes if change.metric not in EXPLAINING]
     by_word: dict[Word, list[Change]] = {"different": [], "same": [], "inconclusive": []}
     for change in metrics:
         by_word[change.word].append(change)
@@ -173,12 +190,19 @@ def disturbance_sentence(compared: GroupChanges) -> str:
 
 def where_changed(compared: GroupChanges) -> str:
     """A sentence on the part of the response that changed most, or on how long the worker holds a
-    slot after the app; "" if none changed. A longer hold is attributed to the worker even if later
-    requests wait longer still: queues grow with any delay."""
+    slot after the app. A longer hold is attributed to the worker even if later requests wait longer
+    still: queues grow with any delay. "" unless the mean response changed, some part changed in the
+    same direction, and the parts add up to no more than the response."""
+    by_metric = {change.metric: change for change in compared.changes}
+    response = by_metric.get(RESPONSE)
+    if response is None or response.word != "different" or not _add_up(by_metric, response):
+        return ""
     parts = [
         change
         for change in compared.changes
-        if change.metric in (*PARTS, HELD) and change.word == "different"
+        if change.metric in (*PARTS, HELD)
+        and change.word == "different"
+        and (change.value > 0) == (response.value > 1)
     ]
     if not parts:
         return ""
@@ -193,6 +217,15 @@ def where_changed(compared: GroupChanges) -> str:
     return (
         f"The change is in the worker: it holds a slot for {after} after the app finishes, instead"
         f" of {before}{waiting}."
+    )
+
+
+def _add_up(by_metric: Mapping[Metric, Change], response: Change) -> bool:
+    """Whether the parts of the response are at most the response, for A and for B."""
+    parts = [by_metric[metric] for metric in PARTS if metric in by_metric]
+    return (
+        sum(part.a for part in parts) <= MAX_PARTS_RATIO * response.a
+        and sum(part.b for part in parts) <= MAX_PARTS_RATIO * response.b
     )
 
 

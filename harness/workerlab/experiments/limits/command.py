@@ -50,7 +50,10 @@ NO_NETWORK = (
     "Left out: ports in TIME_WAIT that run out (errno 99). Other programs would lack ports, too,"
     " without a network namespace, and this user cannot create one ({why})."
 )
-WITH_QUICK = "Left out: the synchronous client and the million requests, because of --quick."
+WITH_QUICK = (
+    "Left out: [[{synchronous} ]]100,000 requests on new connections and the million, because of"
+    " --quick."
+)
 FEW_CONNECTIONS = (
     "Left out: more than {connections:count} connections. The limit of open files is"
     " {files:count}; raise it (ulimit -n 10064) for 10,000."
@@ -114,20 +117,27 @@ def _why_no_network() -> str:  # "" if one can be created
 def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
     if plan is None:
         check_tools(["coroutines"] if options.long else ())
-        plan = plan_of(this_machine(), bool(options.quick), bool(options.long))
+        quick, long = bool(options.quick), bool(options.long)
+        plan = plan_of(this_machine(), quick, long, synchronous=bool(options.synchronous))
         preflight.check_levels(cell.concurrency for cell in plan.cells)
     yield Setup(plan)
 
 
-def plan_of(machine: Machine, quick: bool, long: bool = False) -> Plan:
-    """The plan of all steps that can run. Raises UsageError if too few files can be open."""
+def plan_of(
+    machine: Machine, quick: bool, long: bool = False, *, synchronous: bool = False
+) -> Plan:
+    """The plan of all steps that can run; `synchronous`: that client in spite of `quick`. Raises
+    UsageError if too few files can be open."""
     if machine.files is not None and machine.files < MIN_FILES:
         raise UsageError(
             f"limits needs at least {MIN_FILES} open files, and 10,064 to show everything; the"
             f" limit is {machine.files}: raise it (ulimit -n 10064, as root where that is refused)"
         )
-    notes = [*left_out(machine, quick), *available_tools(("threads", "coroutines"))[1]]
-    planned = steps(machine, quick, long)
+    notes = [
+        *left_out(machine, quick, synchronous=synchronous),
+        *available_tools(("threads", "coroutines"))[1],
+    ]
+    planned = steps(machine, quick, long, synchronous=synchronous)
     described = {step.cell.name: {"chapter": step.chapter, "what": step.what} for step in planned}
     plan = null_plan("limits", (step.cell for step in planned), notes, {"steps": described})
     if long:
@@ -136,9 +146,14 @@ def plan_of(machine: Machine, quick: bool, long: bool = False) -> Plan:
     return plan
 
 
-def left_out(machine: Machine, quick: bool) -> list[Note]:
+def left_out(machine: Machine, quick: bool, *, synchronous: bool = False) -> list[Note]:
     """A note for everything left out, with the reason."""
-    values = {"connections": machine.connections, "files": machine.files, "why": machine.no_network}
+    values = {
+        "connections": machine.connections,
+        "files": machine.files,
+        "why": machine.no_network,
+        "synchronous": None if synchronous else "the synchronous client,",
+    }
     reasons = {
         NO_PORTS: machine.ports is None,
         NO_NETWORK: bool(machine.no_network),
@@ -149,10 +164,12 @@ def left_out(machine: Machine, quick: bool) -> list[Note]:
     return [Note(fill(reason, values)) for reason, holds in reasons.items() if holds]
 
 
-def steps(machine: Machine, quick: bool, long: bool = False) -> list[PlannedStep]:
+def steps(
+    machine: Machine, quick: bool, long: bool = False, *, synchronous: bool = False
+) -> list[PlannedStep]:
     """The steps that the machine allows, in the order of execution."""
     return [
-        *_clients(machine, quick),
+        *_clients(machine, synchronous or not quick),
         *_unbounded(machine),
         *_memory(machine),
         *_ports(machine),
@@ -190,10 +207,10 @@ def _step(
     return PlannedStep(replace(cell, load=replace(requested, deadline_s=deadline_s)), chapter, what)
 
 
-def _clients(machine: Machine, quick: bool) -> Iterable[PlannedStep]:
+def _clients(machine: Machine, synchronous: bool) -> Iterable[PlannedStep]:
     """The same hundred requests, one after the other and all at once."""
     hundred = partial(_step, machine, "clients", requests=100, delay_s=LONG_DELAY_S)
-    if not quick:
+    if synchronous:
         sync_tool = "threads" if machine.has("threads") else "fast"
         yield hundred("sync-100", "synchronous", tool=sync_tool, connections=1)
     for tool in filter(machine.has, ("coroutines", "fast")):

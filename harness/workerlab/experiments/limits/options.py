@@ -26,4 +26,9 @@ def add_options(to: argparse.ArgumentParser) -> None:
     to.epilog = EXAMPLES
     add_common(to)
     to.add_argument("--quick", action="store_true", help="leave out the steps that take minutes")
+    to.add_argument(
+        "--synchronous",
+        action="store_true",
+        help="with --quick: keep the synchronous client, which takes 2.5 minutes",
+    )
     to.add_argument("--long", action="store_true", help="also send a million requests by aiohttp")

@@ -2,14 +2,16 @@
 
     /path/to/venv/bin/python app_kind.py REQUEST          (working directory: the app's)
 
-REQUEST is a JSON object: `app` (module:name) and `config` (the user's Gunicorn file, which may set
-`pythonpath` and `raw_env`, or null). Imports the app as Gunicorn does and prints its kind, as
-returned by `app_kind`; "unknown" also if the import fails.
+REQUEST is a JSON object: `app` (module:name), `config` (the user's Gunicorn file, which may set
+`pythonpath` and `raw_env`, or null) and `limit_s`. Imports the app as Gunicorn does and prints its
+kind, as returned by `app_kind`; "unimportable" if the import fails. If it takes longer than the
+limit, prints where each thread is, and exits with 1.
 Stdlib only, syntax of Python 3.10: the harness is not installed there.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import inspect
 import json
 import os
@@ -61,10 +63,11 @@ def main(request: dict[str, Any]) -> None:
     del sys.path[0]  # this file's directory is not the app's
     answer_fd = os.dup(1)
     os.dup2(2, 1)  # an app may print during import
+    faulthandler.dump_traceback_later(request["limit_s"], exit=True, file=answer_fd)
     try:
         kind = app_kind(imported(request))
     except BaseException:  # it may do anything, sys.exit included
-        kind = "unknown"
+        kind = "unimportable"
     os.write(answer_fd, kind.encode())
     os._exit(0)  # even if the app has started threads
 

@@ -8,6 +8,7 @@ the app, and again in its first request, when its event loop runs.
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import functools
 import json
 import os
@@ -19,7 +20,7 @@ from _thread import get_ident  # the original: gevent and eventlet patch it late
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, TextIO
 
 from . import app_kind, heartbeat, probe
 from .maps import BEATS, STACKS, MapFormat, create_map, free_path
@@ -33,7 +34,11 @@ PACKAGES = (
     "h11",
 )  # fmt: skip
 SETTINGS = ("workers", "threads", "worker_connections", "backlog", "preload_app")
+IMPORT_DUMP_S = 2.0  # between dumps of where the import of the app is
 STREAMS = ("-", "/dev/stdout", "/dev/stderr")
+
+
+_dumps: TextIO | None = None  # of where the import of the app is
 
 
 def write_json(name: str, value: object) -> None:
@@ -196,8 +201,31 @@ def look_at_loop(worker: Any, loop: int) -> None:
         STACK_SAMPLER.start(worker, heart, loop, TRIAL, samples)
 
 
+def watch_import() -> None:
+    """Write where each thread of this process is, again and again until `end_import_watch`: if it
+    never ends, the import of the app hangs there."""
+    global _dumps
+    end_import_watch()
+    with contextlib.suppress(OSError):  # the disk is full: no dumps
+        _dumps = open(os.path.join(TRIAL, f"import-{os.getpid()}.txt"), "w")  # noqa: SIM115
+        faulthandler.dump_traceback_later(IMPORT_DUMP_S, repeat=True, file=_dumps)
+
+
+def end_import_watch() -> None:
+    """Stop the dumps, and remove those of this process."""
+    global _dumps
+    if _dumps is None:
+        return
+    faulthandler.cancel_dump_traceback_later()
+    _dumps.close()
+    with contextlib.suppress(OSError):
+        os.unlink(os.path.join(TRIAL, f"import-{os.getpid()}.txt"))
+    _dumps = None
+
+
 def install(worker: Any, launch: Mapping[str, Any]) -> None:
     """The lab's post_worker_init: the app is loaded, and no request has arrived."""
+    end_import_watch()
     kind = app_kind.app_kind(worker.asgi if hasattr(worker, "asgi") else worker.wsgi)
     proof = proof_of(worker, kind)
     name = f"worker-{os.getpid()}.json"

@@ -36,8 +36,18 @@ _sys.modules[_package.__name__] = _package
 _inside = _import_module("_workerlab.boot")
 _inside.confine(_inside.LAUNCH["cores"])
 _settings = _inside.compose(_inside.LAUNCH)
-_users = {name: _settings.pop(name, None) for name in ("post_worker_init", "when_ready")}
+_users = {
+    name: _settings.pop(name, None) for name in ("post_fork", "post_worker_init", "when_ready")
+}
 globals().update(_settings)
+_inside.watch_import()  # with preload_app, the app is imported here
+
+
+def post_fork(server: _Any, worker: _Any) -> None:
+    """The import of the app follows."""
+    _inside.watch_import()
+    if _users["post_fork"] is not None:
+        _users["post_fork"](server, worker)
 
 
 def post_worker_init(worker: _Any) -> None:
@@ -49,6 +59,7 @@ def post_worker_init(worker: _Any) -> None:
 
 def when_ready(server: _Any) -> None:
     """Write the port that the kernel chose."""
+    _inside.end_import_watch()
     _inside.versions()
     _inside.write_json(_inside.LISTENING, {"address": list(server.LISTENERS[0].getsockname()[:2])})
     if _users["when_ready"] is not None:

@@ -69,7 +69,7 @@ CLOSE = RateBroken(120.0, 3, 0, "but the margin is small", (), usage=("the serve
 def test_the_highest_rate_names_what_held_and_what_broke(
     kept: RateKept | None, broken: RateBroken | None, remark: str, answer: str
 ) -> None:
-    assert str(HighestRate(kept, broken, remark)) == answer
+    assert str(HighestRate(kept, broken, None, remark)) == answer
 
 
 @pytest.mark.parametrize(

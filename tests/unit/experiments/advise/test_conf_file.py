@@ -12,7 +12,7 @@ from gunicorn.app.wsgiapp import WSGIApplication
 from gunicorn.config import Config
 from msgspec.structs import replace
 
-from workerlab.experiments.advise.conf_file import ANNOTATED, OwnFile, conf_file
+from workerlab.experiments.advise.conf_file import ANNOTATED, OVERRIDING, OwnFile, conf_file
 from workerlab.model import App, Server
 from workerlab.server.worker_classes import CLASSES, class_named
 
@@ -132,6 +132,21 @@ def test_nothing_is_set_twice_and_each_line_is_explained(own: str, tmp_path: Pat
     assert text.count("Kept, but measured without.\nmax_requests = ") == ("max_requests" in own)
     added = text.partition("# Kept, too.")[2]
     assert all("  # " in line for line in added.splitlines() if " = " in line)
+    assert (OVERRIDING in text) == (before > 0)
+
+
+@pytest.mark.parametrize(
+    ("imports", "needed"),
+    [("import os", False), ("import shop.settings", True), ("from shop import x", True)],
+)
+def test_the_import_path_is_set_for_modules_of_the_app_only(
+    imports: str, needed: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "shop").mkdir()
+    configured = replace(server("sync"), app=App("shop:app", str(tmp_path)))
+    text = conf_file(configured, [], OwnFile(f'"""Ours."""\n{imports}\n'))
+    assert text.startswith('"""Ours."""\n')
+    assert ("sys" in text) == needed
 
 
 def test_a_line_with_the_measured_value_stays_as_it_is() -> None:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from workerlab import slo
 from workerlab.analysis.checks import NothingAnswered
 from workerlab.analysis.load_tool import Ceiling
-from workerlab.experiments.advise.answers import highest_rate, recommendation
+from workerlab.experiments.advise.answers import highest_rate, kept_between, recommendation
 from workerlab.experiments.advise.candidates import Limits, candidates, kind_of
 from workerlab.experiments.advise.command import needs_cell
 from workerlab.experiments.advise.forecast import Expected
@@ -132,13 +132,13 @@ class World:
 @pytest.fixture(autouse=True)
 def known_values(monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulated launches have a p95 but no requests to compute it from."""
-    from workerlab.experiments.advise import result, search, standing
+    from workerlab.experiments.advise import answers, result, search, standing
 
     for module in (standing, search):
         monkeypatch.setattr(module, "value_of", lambda _, requests: requests.p95_s)
     monkeypatch.setattr(standing, "pooled", lambda launches: None)
     monkeypatch.setattr(standing, "judge", lambda *_: SimpleNamespace(result="not shown"))
-    for module in (standing, result, search):
+    for module in (answers, standing, result, search):
         monkeypatch.setattr(module, "holds", fits)
 
 
@@ -662,3 +662,24 @@ def test_a_search_that_noise_ended_names_noise_rather_than_the_budget() -> None:
     assert answer.condition == "nothing else running"
     assert answer.spoilt == world.search().study.disturbed
     assert str(answer).endswith(f"pauses of this one spoilt {answer.spoilt} launches.")
+
+
+def test_the_rest_of_the_budget_shows_rates_that_were_kept_unevenly() -> None:
+    """Three launches kept a rate, but vary too much for a bound, and the broken rate is far: a few
+    more of the same are made, and until they decide, the answer tells of them."""
+    world = World(0, classes=("sync",))
+    (server, *_) = world.search().order()
+    world.servers = [server]
+    p95_s: dict[float, tuple[float, ...]] = {
+        50: (0.05, 0.05, 0.05), 400: (0.1, 0.1, 0.1), 460: (0.1, 0.13, 0.17),
+        498: (0.1, 0.13, 0.17), 650: (0.9, 0.9, 0.9),
+    }  # fmt: skip
+    for rps, launches in p95_s.items():
+        for schedule, launch_p95_s in enumerate(launches, 1):
+            world.p95_s = lambda _server, _rps, p95_s=launch_p95_s: p95_s  # type: ignore[misc,method-assign]
+            world.rng = SimpleNamespace(gauss=lambda *_: 0.0, random=lambda: 1.0)  # type: ignore[assignment]
+            world.launch(Next(server, rps, schedule))
+    between_them = kept_between(result_of(world.search()), server)
+    assert str(between_them).startswith("In between, 6 launches at 460 and 498 requests/s kept it")
+    launch = world.next(2)
+    assert (launch.rps, launch.schedule) == (460, 4)

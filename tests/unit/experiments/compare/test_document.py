@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from workerlab.analysis.comparison import HELD, METRICS, PARTS, Change, Metric
+from workerlab.analysis.comparison import HELD, METRICS, PARTS, RESPONSE, Change, Metric
 from workerlab.analysis.facts import TrialFault
 from workerlab.analysis.stall import MachinePause, PauseDuringLoad
 from workerlab.analysis.verdict import TrialInvalid
@@ -20,6 +20,7 @@ from workerlab.experiments.compare.findings import (
     BDiffers,
     InvalidSide,
     LimitsAnswer,
+    MetricChange,
     NoValidLaunches,
     answer_of,
 )
@@ -87,10 +88,33 @@ def test_three_pairs_and_not_three_launches_must_be_invalid_to_give_up() -> None
 )
 def test_the_change_is_where_the_slot_is_held_longer(parts: dict[str, float], place: str) -> None:
     changes = [changed(PART[name], value) for name, value in parts.items()]
-    (first, *_) = document_of([changed(THROUGHPUT, 0.5), *changes]).findings
+    longer = all(value > 0 for value in parts.values())
+    where = where_of(replace(changed(RESPONSE, 2.0 if longer else 0.5, 9.0), a=8.0), changes)
+    assert where.startswith(f"The change is {place}")
+    assert ("wait for it" in where) == (parts.get("held_s") == 2.0)
+
+
+def where_of(response: Change, changes: Sequence[Change]) -> str:
+    (first, *_) = document_of([changed(THROUGHPUT, 0.5), response, *changes]).findings
     assert isinstance(first, BDiffers)
-    assert first.where.startswith(f"The change is {place}")
-    assert ("wait for it" in first.where) == (parts.get("held_s") == 2.0)
+    return first.where
+
+
+def test_nothing_is_said_of_a_part_unless_the_response_changed_like_it() -> None:
+    """Nor if the parts add up to more than the response."""
+    service, response = changed(PART["service_s"], 0.5), changed(RESPONSE, 1.5)
+    assert where_of(response, [service])
+    assert not where_of(replace(response, word="same"), [service])
+    assert not where_of(changed(RESPONSE, 0.5), [service])
+    assert not where_of(response, [service, changed(PART["accept_queue_s"], 0.1, 0.3)])
+
+
+@pytest.mark.parametrize(
+    ("ratio", "shown"),
+    [(1.06, "1.06"), (1.0031, "1.003"), (0.99996, "0.99996"), (1.0000001, "1.00000"), (1, "1.00")],
+)
+def test_a_ratio_shows_on_which_side_of_1_it_is(ratio: float, shown: str) -> None:
+    assert MetricChange.of(changed(THROUGHPUT, 2.0)).change_text(ratio) == shown
 
 
 def test_an_invalid_launch_fails_no_limits_that_the_others_keep() -> None:
