@@ -42,6 +42,7 @@ from workerlab.model import Breakdown, Span, Timing
 
 CLOCK_TOLERANCE_NS = 1_000_000  # tolerance for client and worker times that are out of order
 MAX_FAILED_SHARE = 0.05  # of the answers: more failures would distort the means
+MAX_EXCESS_SHARE = 0.25  # of the response: estimates that exceed it by more are not shown
 MIN_WAIT_SHARE = 0.02  # of the response time: less waiting counts as none
 MIN_QUEUE_SAMPLES = 5  # required for a mean
 MIN_CONNECTION_SAMPLES = 3  # likewise
@@ -65,6 +66,14 @@ class PartsEstimated(Finding):
     estimate"""
 
     tool: str
+
+
+class PartsExceedResponse(Finding):
+    """no breakdown: its parts add up to {parts_s:duration}, and a response takes
+    {response_s:duration}"""
+
+    parts_s: float
+    response_s: float
 
 
 class FailuresLeftOut(Finding):
@@ -102,7 +111,12 @@ def _within(facts: Facts, window: Window) -> tuple[Breakdown, tuple[Finding, ...
         return Breakdown(), (NoBreakdownOfFailures(failed_share),)
     not_followed = facts.data.can_follow and not facts.measurement.timings
     notes = (PartsEstimated(facts.tool),) if not_followed else ()
-    return _estimated(facts, window), notes
+    parts = _estimated(facts, window)
+    response_s, rest_s = parts.response_s or 0.0, parts.unattributed_s or 0.0
+    if rest_s < -MAX_EXCESS_SHARE * response_s:
+        excess = PartsExceedResponse(parts_s=response_s - rest_s, response_s=response_s)
+        return Breakdown(response_s=response_s), (excess,)
+    return parts, notes
 
 
 @once

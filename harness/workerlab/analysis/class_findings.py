@@ -19,8 +19,10 @@ from typing import Any
 from workerlab.analysis.cell_targets import load_level
 from workerlab.analysis.diagnosis.base import Diagnosis
 from workerlab.analysis.diagnosis.cpu import Disturbance
+from workerlab.analysis.knee import Certainty
 from workerlab.analysis.open_closed import comparisons, conclusive
 from workerlab.analysis.phases import PhaseOfLoad, changing, phase_finding
+from workerlab.analysis.verdict import GeneratorBound
 from workerlab.finding import Answer, Finding
 from workerlab.model import AbReport, CellResult, ClassResult, Label, Phase
 from workerlab.numbers.units import counted
@@ -116,7 +118,7 @@ class SeriesLimits(Answer):
     {because}]][[: throughput levels off at {level_rps:number} req/s]]
     [[, saturated from {saturated_from:# connection} on]]
     [[, capacity {capacity_rps:number} req/s (95 % interval {low_rps:number} to {high_rps:number})]]
-    [[, {tool} is the limit from {tool_limit_from:# connection} on]]
+    [[, {tool} {tool_certainty} the limit from {tool_limit_from:# connection} on]]
     [[, inconclusive at {inconclusive:list}]]
     [[, knee {knee_note}]].[[ {why.brief}]]"""
 
@@ -132,6 +134,7 @@ class SeriesLimits(Answer):
     low_rps: float | None
     high_rps: float | None
     tool: str
+    tool_certainty: Certainty | None
     tool_limit_from: int | None
     inconclusive: tuple[str, ...]  # levels whose trials are all inconclusive
     why: Diagnosis | None  # of the most telling cell, if it is limited
@@ -167,7 +170,9 @@ def _limits(group: ClassResult, closed: Cells, common: Mapping[str, Any]) -> Ser
     slots = max((cell.slots_measured or 0 for cell in cells), default=0)
     because = None
     if knee is not None and knee < BELOW_SLOTS_SHARE * slots:
-        because = _why_below_slots(knee, slots, cells)
+        because = _why_below_slots(knee, slots, undisturbed)
+    reasons = (cell.reason for cell in undisturbed)
+    certainties = {why.certainty for why in reasons if isinstance(why, GeneratorBound)}
     low_rps, high_rps = group.capacity_ci95 or (None, None)
     limiting = (
         cell.diagnosis
@@ -188,6 +193,7 @@ def _limits(group: ClassResult, closed: Cells, common: Mapping[str, Any]) -> Ser
         low_rps=low_rps,
         high_rps=high_rps,
         tool=group.tool,
+        tool_certainty=max(certainties, key=("may be", "is").index, default=None),
         tool_limit_from=None if knee is None else _lowest(undisturbed, "generator-bound"),
         inconclusive=_inconclusive_levels(closed),
         why=next(limiting, None),

@@ -31,11 +31,15 @@ FLAT_RATIO = 1.05  # up to this ratio, throughput has stopped growing
 NEAR_RATIO = 1.05  # tolerance, since Ĉ is an estimate: 8 counts as at least 2 * 4.02
 
 
+Certainty = Literal["is", "may be"]
+
+
 class ToolLimitFrom(Finding):
-    """from {connections:# connection} on {tool} is the limit, not the server"""
+    """from {connections:# connection} on {tool} {certainty} the limit, not the server"""
 
     connections: int
     tool: str
+    certainty: Certainty
 
 
 class KneeNote(Finding, kw_only=True):
@@ -136,6 +140,7 @@ WITHIN_CHANCE = "within chance"
 NO_SIGN_OF_ROOM = "no spare capacity, as requests wait at both levels"
 IN_STEP = "throughput grows in proportion to connections up to the number of slots"
 ONE_LEVEL = "a single level cannot show where it levels off"
+ONE_LEVEL_COUNTS = "the other levels do not show what the server can do"
 
 
 def knee(

@@ -28,7 +28,7 @@ is neither called bound nor cleared.
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from statistics import geometric_mean, median
 from typing import Literal
@@ -41,7 +41,7 @@ from workerlab.analysis.breakdown import in_server
 from workerlab.analysis.core_wait import is_disturbed
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.handshakes import ESTABLISHED, handshakes
-from workerlab.analysis.knee import FLAT_RATIO, REACHED_SHARE
+from workerlab.analysis.knee import FLAT_RATIO, REACHED_SHARE, Certainty
 from workerlab.analysis.samples import per_second
 from workerlab.analysis.series import MIN_STEP_RATIO, Reasons, Series
 from workerlab.finding import Finding
@@ -227,6 +227,11 @@ def _resources(facts: Facts, lone_s: float) -> tuple[float | None, float, float]
     usable_cores = min(facts.workers, cores)
     slots = None if facts.slots is None else min(1.0, facts.rps * lone_s / facts.slots)
     return slots, usage.server_cores / usable_cores, usage.host_busy
+
+
+def limit_certainty(reasons: Iterable[Finding]) -> Certainty:
+    """Whether the load tool is the limit, or may be: a ceiling close by shows no more than that."""
+    return "may be" if all(isinstance(reason, NearCeiling) for reason in reasons) else "is"
 
 
 class NearCeiling(Finding):

@@ -58,8 +58,8 @@ from workerlab.analysis.diagnosis.loop import loop_busy_share
 from workerlab.analysis.facts import Facts, TrialFault
 from workerlab.analysis.failures import shed_share
 from workerlab.analysis.handshakes import drops_finding, handshakes
-from workerlab.analysis.knee import REACHED_SHARE
-from workerlab.analysis.load_tool import INSIDE_SHARE, NearCeiling
+from workerlab.analysis.knee import REACHED_SHARE, Certainty
+from workerlab.analysis.load_tool import INSIDE_SHARE, limit_certainty
 from workerlab.analysis.series import HALF_SERVED, OVER_SLOTS_RATIO, Series
 from workerlab.analysis.slots import FULL_OCCUPANCY, occupancy, uneven_dealing
 from workerlab.analysis.stall import MachinePause, paused_share, stalled
@@ -110,7 +110,7 @@ class GeneratorBound(Reason):
     {rps:number} requests/s"""
 
     tool: str
-    certainty: Literal["is", "may be"]
+    certainty: Certainty
     reasons: tuple[Finding, ...]
     rps: float
 
@@ -423,10 +423,9 @@ def why_below_possible(facts: Facts) -> DealtUnevenly | MostInApp:
 
 def generator_bound(facts: Facts, reasons: tuple[Finding, ...]) -> GeneratorBound:
     """Why the load tool was the limit, and the lower bound that follows for the server."""
-    certain = not all(isinstance(reason, NearCeiling) for reason in reasons)
     return GeneratorBound(
         tool=facts.tool,
-        certainty="is" if certain else "may be",
+        certainty=limit_certainty(reasons),
         reasons=reasons,
         rps=facts.rps,
     )

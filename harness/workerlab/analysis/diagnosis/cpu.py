@@ -14,7 +14,7 @@ from workerlab.analysis.diagnosis.slots import UnevenDealing, WaitingForSlots
 from workerlab.analysis.facts import Facts
 from workerlab.finding import Finding
 from workerlab.model import CellResult, CoreWait
-from workerlab.numbers.units import FORMATS, fill
+from workerlab.numbers.units import FORMATS, fill, listed
 
 COMPUTING_SHARE = 0.85  # of a core per worker: GIL handovers and accepting take the rest
 MOSTLY_CPU_SHARE = 0.7  # CPU time, as a share of a lone response
@@ -28,14 +28,11 @@ MIN_IN_SERVER_SHARE = 0.5  # of the requests in flight
 # whose speed varies looks like drift
 EXPLAINED_BY_CPU = (UnevenDealing, Shared, WaitingForSlots, Drift, SlowFirst)
 
-FASTER_TOOL = (
-    "a faster load tool (fast, wrk), more processes of it (--tool-processes) or a second machine"
-    " for it would show what the server can do"
-)
-FASTER_TOOL_ELSEWHERE = (
-    "a faster load tool (fast, wrk) or a second machine for it would show what the server can do:"
-    " the cores of this one are {host:percent} busy"
-)
+FASTEST_TOOLS = ("fast", "wrk")
+FASTER_TOOL = f"a faster load tool ({', '.join(FASTEST_TOOLS)})"
+MORE_PROCESSES = "more processes of it (--tool-processes)"
+SECOND_MACHINE = "a second machine for it"
+REMEDY = "{remedies} would show what the server can do[[: the cores of this one are {host} busy]]"
 MORE_CORES = "faster code or more cores raise the throughput"
 MORE_WORKERS = "faster code or more workers, up to one per core, raise the throughput"
 TOOL_ELSEWHERE = "a load tool on another machine leaves all cores to the server"
@@ -251,5 +248,8 @@ def load_tool_limit(facts: Facts, cell: CellResult) -> LoadToolIsLimit | None:
         return None
     host = facts.usage.host_busy
     busy = host is not None and host > BUSY_MACHINE_SHARE
-    advice = fill(FASTER_TOOL_ELSEWHERE if busy else FASTER_TOOL, {"host": host})
+    remedies = [FASTER_TOOL] if facts.tool not in FASTEST_TOOLS else []
+    remedies += [SECOND_MACHINE] if busy else [MORE_PROCESSES, SECOND_MACHINE]
+    shown = FORMATS["percent"](host) if busy else None
+    advice = fill(REMEDY, {"remedies": listed(remedies, "or"), "host": shown})
     return LoadToolIsLimit(limit=cell.reason, advice=(advice,))
