@@ -4,6 +4,8 @@ It is ready once all workers have loaded the app (each writes a proof from insid
 the expected answer. A listening socket proves neither: it exists before any worker.
 """
 
+import ast
+import difflib
 import json
 import math
 import os
@@ -14,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from workerlab.model import App
 from workerlab.paths import bundled_name
 from workerlab.server.process import Guarded
 from workerlab.server.running import (
@@ -32,6 +35,7 @@ from workerlab.server.worker_classes import WORKER_CLASSES, class_named
 
 BOOT_S = 60.0  # some apps take long to load
 POLL_S = 0.01
+MIN_LIKENESS = 0.4  # of names, 0 to 1: "app" and "application" have 0.43
 MAX_RESPAWNS = 3  # of workers that end before they have loaded the app
 MIN_FREE_BYTES = 1 << 20  # on disk; less is hardly enough for span maps
 GRACE_S = 1  # between TERM and KILL, as the load is over
@@ -41,6 +45,8 @@ BLOCKED_TIMEOUT_S = 600  # for an event loop that a bundled app blocks
 SCRUBBED = ("WEB_CONCURRENCY", "PORT", "GUNICORN_CMD_ARGS", "SENDFILE", "LISTEN_FDS", "LISTEN_PID")
 
 ACCESS_LOG = "access.log"  # in the trial's directory, instead of the user's file
+KINDS = {"wsgi": "a WSGI", "asgi": "an ASGI", "asgi2": "an ASGI 2", "tornado": "a Tornado"}
+NO_ATTRIBUTE = re.compile(r"Failed to find attribute '(?P<name>\w+)' in '(?P<module>[\w.]+)'")
 NO_MODULE = re.compile(r"No module named '(?P<name>[\w.]+)'")
 NO_VARIABLE = re.compile(r"environment variable '?(?P<name>[A-Z][A-Z0-9_]+)")
 
@@ -201,7 +207,12 @@ def boots(log: Path) -> int:
 
 
 def _next_step(launch: Launch, why: str) -> str:
-    """What to do if a module or an environment variable is missing; else ""."""
+    """What to do if a module, a name in it or an environment variable is missing, or if the app
+    cannot be called; else ""."""
+    if "must be callable" in why:
+        return f"; {launch.app.target} names something else"
+    if attribute := NO_ATTRIBUTE.search(why):
+        return _other_name(launch.app, **attribute.groupdict())
     missing, variable = NO_MODULE.search(why), NO_VARIABLE.search(why)
     if missing is None:
         return f"; set it with --env {variable['name']}=VALUE" if variable else ""
@@ -216,6 +227,24 @@ def _next_step(launch: Launch, why: str) -> str:
         f"; {launch.python} looked for it in {app.chdir}: name another directory with --chdir, or"
         " another interpreter with --python"
     )
+
+
+def _other_name(app: App, *, name: str, module: str) -> str:
+    """The name that may have been meant, among those at the top level of the module; "" if none is
+    like it."""
+    path = Path(app.chdir or ".", *module.split("."))
+    files = (path.with_suffix(".py"), path / "__init__.py")
+    try:
+        statements = ast.parse(next(file for file in files if file.is_file()).read_bytes()).body
+    except (StopIteration, OSError, SyntaxError, ValueError):
+        return ""
+    targets = (node for statement in statements if isinstance(statement, ast.Assign)
+               for node in statement.targets)  # fmt: skip
+    names = [node.id for node in targets if isinstance(node, ast.Name)]
+    defining = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    names += [node.name for node in statements if isinstance(node, defining)]
+    similar = difflib.get_close_matches(name, names, n=1, cutoff=MIN_LIKENESS)
+    return f"; did you mean {module}:{similar[0]}?" if similar else ""
 
 
 def _check_disk_space(directory: Path) -> None:
@@ -234,6 +263,6 @@ def _check_kind(launch: Launch, proofs: Mapping[int, Mapping[str, object]]) -> N
         expected = "ASGI" if row.asgi else "WSGI"
         raise TrialFailed(
             "unavailable",
-            f"{launch.app.target} is an application of kind {kind}, but worker class {row.name}"
+            f"{launch.app.target} is {KINDS.get(kind, kind)} app, but worker class {row.name}"
             f" serves {expected}: choose another class or another callable",
         )

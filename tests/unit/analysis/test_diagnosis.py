@@ -287,7 +287,7 @@ def test_a_lone_time_shorter_than_the_cpu_time_is_left_out() -> None:
 
 def test_an_unobserved_waiting_place_is_unknown() -> None:
     cause = diagnosis_of(WaitingForSlots, bare(evidence(SYNC, 8)))
-    assert cause.waiting == "the other 4 wait 1.00 s in an unknown place"
+    assert cause.waiting == "the other 4 wait 1.00 s where nothing was measured"
 
 
 def test_failures_are_diagnosed_in_addition() -> None:

@@ -28,6 +28,29 @@ def test_the_default_timeout_lets_bundled_apps_block_their_loop(
         assert settings["settings"].get("timeout") == expected
 
 
+@pytest.mark.parametrize(
+    ("source", "next_step"),
+    [
+        ("def application(environ, start_response): ...\n", "; did you mean own:application?"),
+        ("app = {}\n", "; own:app names something else"),
+        ("import other\n", ""),
+    ],
+)
+def test_a_name_that_is_no_app_is_told_with_the_one_that_may_be(
+    tmp_path: Path, source: str, next_step: str
+) -> None:
+    (tmp_path / "own.py").write_text(source)
+    (tmp_path / "other.py").touch()
+    server = Server("sync", 1, 1, 64, 10)
+    own = launch(tmp_path, server, App("own:app", str(tmp_path)))
+    with pytest.raises(TrialFailed) as failure, gunicorn.running(own):
+        pass
+    reason = str(failure.value)
+    assert reason.startswith("the server did not boot: ")
+    assert reason.endswith(next_step)
+    assert next_step or ";" not in reason
+
+
 @pytest.mark.parametrize("preload", [False, True])
 def test_a_server_whose_app_hangs_during_import_says_where(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preload: bool

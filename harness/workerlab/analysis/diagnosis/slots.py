@@ -25,19 +25,20 @@ from workerlab.analysis.slots import FULL_OCCUPANCY, Dealing, occupancy, uneven_
 from workerlab.analysis.stall import Stall, stalled, whole_rps
 from workerlab.finding import Finding
 from workerlab.model import CellResult
-from workerlab.numbers.units import fill, format_duration
+from workerlab.numbers.units import fill, format_duration, listed
 
 MIN_PLACE_SHARE = 0.1  # of the waiting time: a place with less is not named
 MIN_WAIT_S = 0.005  # shorter waits and connect times count as none
 LONGER_SERVICE_RATIO = 1.5  # service time / lone response
 
+NOT_MEASURED = "where nothing was measured"
 # By part of a Breakdown
 WAITING_PLACES = {
     "connect_s": "to connect",
     "accept_queue_s": "in the accept queue",
     "in_worker_s": "inside the workers, accepted but not started",
     "transfer_s": "after the app, until the answer has arrived",
-    "unattributed_s": "in an unknown place",
+    "unattributed_s": NOT_MEASURED,
 }
 WITH_HALF_OPEN = "in the accept queue or as half-open connections"
 
@@ -102,11 +103,11 @@ def _waiting(facts: Facts, cell: CellResult) -> str:
         f"{format_duration(wait_s)} {places[part]}"
         for wait_s, part in sorted(waits_s, reverse=True)
         if wait_s >= MIN_PLACE_SHARE * mean_wait_s
-    ] or [f"{format_duration(mean_wait_s)} in an unknown place"]
+    ] or [f"{format_duration(mean_wait_s)} {NOT_MEASURED}"]
     others, subject = facts.connections - (facts.slots or facts.connections), "requests wait"
     if others > 0:
         subject = f"the other {others} wait" if others > 1 else "the other one waits"
-    return f"{subject} {' and '.join(waits)}"
+    return f"{subject} {listed(waits)}"
 
 
 def _overtaken(facts: Facts, cell: CellResult) -> str | None:

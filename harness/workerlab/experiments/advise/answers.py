@@ -48,7 +48,8 @@ from workerlab.numbers.units import amount, fill, format_duration, listed
 
 class LoopBlocked(Answer):
     """With {connections:# connection} to {workers:# worker} of {worker_class}[[: {lines: }]]
-    [[ {unnamed}]][[ The same app may block the event loop of {others:list}, too.]]"""
+    [[ {unnamed}]][[ A request blocks it for {each_s:duration} on average.]]
+    [[ The same app may block the event loop of {others:list}, too.]]"""
 
     question = "What holds up the event loop?"
 
@@ -57,6 +58,7 @@ class LoopBlocked(Answer):
     workers: int
     lines: tuple[Finding, ...]
     unnamed: str  # the text if there are no lines
+    each_s: float | None  # mean over all requests; several may follow each other in one turn
     others: tuple[str, ...]
 
 
@@ -75,12 +77,14 @@ def blocked(result: AdviseResult) -> Iterator[LoopBlocked]:
         return
     cell = min(cells, key=lambda cell: _relevance_rank(result, cell))
     server, lines = cell.server, study.blocking[cell.server.variant]
+    needs = study.needs.get(server.variant)
     yield LoopBlocked(
         worker_class=server.variant,
         connections=cell.concurrency,
         workers=server.workers,
         lines=lines,
         unnamed="" if lines else NO_LINE,
+        each_s=(mean_need(needs).blocked_s or None) if needs else None,
         others=_alarmed_too(study, cell),
         trials=tuple(trial for line in lines for trial in line.trials),
     )
@@ -576,9 +580,10 @@ def _broken(result: AdviseResult, server: Server, rps: float) -> RateBroken:
 
 
 class SlowStop(Finding):
-    """A stop takes all of graceful_timeout, even with nothing in flight (in each of
-    {launches:# launch/launches}): [[the recommended gunicorn.conf.py sets it to {grace_s:count} s
-    instead of {default_s:count} s, which cuts requests that take longer]][[{unchanged}]]."""
+    """After the load of each of {launches:# launch/launches}, the stop took all of
+    graceful_timeout, although no request was in flight: [[the recommended gunicorn.conf.py sets it
+    to {grace_s:count} s instead of {default_s:count} s, which cuts requests that take longer]]
+    [[{unchanged}]]."""
 
     launches: int
     grace_s: int | None  # set by the file; None: not set

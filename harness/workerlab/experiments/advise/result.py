@@ -274,6 +274,19 @@ class CpuShortage(Answer):
     cores: float
 
 
+class LoopShortage(Answer):
+    """Not enough event loops: a request blocks one for {blocked_s:duration} on average, so that at
+    this rate those of {workers:# worker} would be blocked for {busy:percent} of the time.
+    [[ {line}]]"""
+
+    question = LIMIT_QUESTION
+
+    blocked_s: float
+    workers: int
+    busy: float
+    line: Finding | None  # that blocks them most
+
+
 class SlotShortage(Answer):
     """Not enough {resource}: at {hold_s:duration} per request about {in_flight:number} requests are
     in flight at this rate, which is close to or above the limit of {available:count}."""
@@ -328,7 +341,24 @@ def limit_of(result: AdviseResult) -> Answer | None:
     launch = result.failing_launch
     if launch is not None and launch.cell.verdict == "generator-bound":
         return ToolShortage(TOOL, None, SERVER_UNKNOWN, None)
-    return _cpu_shortage(result, result.needs) or next(_slot_shortages(result, result.needs), None)
+    return (
+        _cpu_shortage(result, result.needs)
+        or _loop_shortage(result, result.needs)
+        or next(_slot_shortages(result, result.needs), None)
+    )
+
+
+def _loop_shortage(result: AdviseResult, needs: Needs) -> LoopShortage | None:
+    """The shortage if blocking calls take the event loops of the largest candidate, else None."""
+    assert result.server is not None
+    variant = result.server.variant
+    blocked_s = mean_need(needs).blocked_s
+    workers = max(other.workers for other in result.search.servers if other.variant == variant)
+    busy = blocked_s * result.search.target_rps / workers
+    if busy <= MAX_UTILISATION:
+        return None
+    line = next(iter(result.study.blocking.get(variant, ())), None)
+    return LoopShortage(blocked_s=blocked_s, workers=workers, busy=min(busy, 1.0), line=line)
 
 
 def _cpu_shortage(result: AdviseResult, needs: Needs) -> CpuShortage | None:

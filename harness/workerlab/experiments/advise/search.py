@@ -668,17 +668,18 @@ SLOW_ALONE_RATIO = 1.25  # value over limit; with less, launches decide
 
 
 class SlowAlone(Answer):
-    """Even requests that have the server to themselves take too long for {term}: their {metric} is
-    {value_s:duration}[[; {share:percent} are too slow, those on {routes:list}]]. No setting of
-    Gunicorn changes that."""
+    """Even with the server to themselves, [[{share:percent} of the requests, those to
+    {routes:list}, ]][[{subject} ]]take too long for {term}: the {metric} of all requests is
+    {value_s:duration}. No setting of Gunicorn changes that."""
 
     question = LIMIT_QUESTION
 
     term: str
     metric: Metric
     value_s: float
+    share: float | None  # of the requests, if only some routes are too slow
     routes: tuple[str, ...]
-    share: float
+    subject: str  # if all are
 
 
 def slow_alone(needs: Needs, terms: Sequence[Term]) -> SlowAlone | None:
@@ -699,12 +700,14 @@ def slow_alone(needs: Needs, terms: Sequence[Term]) -> SlowAlone | None:
                 continue
             timed = zip(needs.requests, times_s, strict=True)
             slow = [need.route for need, took_s in timed if not term.holds(took_s)]
+            routes = tuple(sorted(set(filter(None, slow))))
             return SlowAlone(
                 term=str(term),
                 metric=term.metric,
                 value_s=value_s,
-                routes=tuple(sorted(set(filter(None, slow)))),
-                share=len(slow) / len(times_s),
+                share=len(slow) / len(times_s) if routes else None,
+                routes=routes,
+                subject="" if routes else "requests",
             )
     return None
 

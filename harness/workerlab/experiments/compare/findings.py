@@ -122,10 +122,11 @@ class MetricsAnswer(GroupAnswer):
 
 class BDiffers(MetricsAnswer):
     """Yes: {changes:; }.[[ {where}]][[ No difference of {at_least:fraction} or more:
-    {same:list}.]][[ Inconclusive: {inconclusive:list}.]][[ {disturbed}]]"""
+    {same:list}.]][[ Inconclusive: {inconclusive:list}.]][[ {disturbed}]][[ {next_step}]]"""
 
     changes: tuple[MetricChange, ...]
     where: str
+    next_step: str
 
 
 class BIsSame(MetricsAnswer):
@@ -164,7 +165,8 @@ def answer_of(
     }
     if by_word["different"]:
         different = tuple(map(MetricChange.of, by_word["different"]))
-        return BDiffers(**common, changes=different, where=where_changed(compared))
+        where = where_changed(compared)
+        return BDiffers(**common, changes=different, where=where, next_step=next_step)
     if any(change.metric.name in DECIDING_METRICS for change in by_word["inconclusive"]):
         return DifferenceInconclusive(**common, next_step=next_step)
     return BIsSame(**common)
