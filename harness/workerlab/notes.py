@@ -92,7 +92,7 @@ class NotMeasured(Finding):
 
 
 class Unfinished(Finding):
-    """{unfinished:# trial} not finished. Resume with: workerlab {command} --resume {run}"""
+    """{unfinished:# trial} not finished[[. Resume with: workerlab {command} --resume {run}]]"""
 
     unfinished: int
     command: str

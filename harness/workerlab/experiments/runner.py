@@ -29,6 +29,7 @@ from workerlab.experiments.reading import find_run
 from workerlab.experiments.results import document_of, print_document, print_location
 from workerlab.load.registry import tool_named
 from workerlab.model import Document, EnvironmentProblem, ExitCode, Plan, UsageError
+from workerlab.notes import Unfinished
 from workerlab.plan import trials
 from workerlab.report.values import text
 from workerlab.server import preflight
@@ -80,11 +81,21 @@ def command(options: argparse.Namespace) -> int:
     directory, interrupted = run(options.command, experiment.setup, options, allowed_with_resume)
     getattr(experiment, "finish", no_op)(directory)
     document = document_of(directory)
-    print_document(document, options)
+    is_printed = interrupted is not None and (options.format or "table") == "table"
+    print_document(without_resume(document) if is_printed else document, options)
     print_location(directory)
     if interrupted is not None:
         return interrupted
     return exit_code(directory, document, getattr(options, "fail_on_slo", True))
+
+
+def without_resume(document: Document) -> Document:
+    """The document, without the command that resumes the run: `run` has printed it."""
+    notes = (
+        replace(note, command="") if isinstance(note, Unfinished) else note
+        for note in document.notes
+    )
+    return replace(document, notes=tuple(notes))
 
 
 def run(

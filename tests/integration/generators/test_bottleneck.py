@@ -116,7 +116,8 @@ def test_it_ends_in_a_verdict_and_can_be_resumed(lab: Lab, cache: Path) -> None:
     out, err = first.communicate()
     assert first.returncode == 130, err
     assert "bottleneck --resume" in err
-    assert "not finished. Resume with: workerlab bottleneck --resume" in " ".join(out.split())
+    assert " not finished" in out
+    assert "--resume" not in out
     directory = lab.run
     smaller = made_smaller(directory)
 
