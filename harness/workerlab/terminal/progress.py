@@ -181,8 +181,9 @@ class Several(Progress):
         left_s: Callable[
             [Callable[[Trial], float | None], Sequence[Trial], Mapping[str, float]], float | None
         ],
+        name: Callable[[Trial], str] = describe,
     ) -> None:
-        super().__init__(todo, predict, more_s)
+        super().__init__(todo, predict, more_s, name)
         self._left_s, self._start_s = left_s, time.monotonic()
 
     def _running(self) -> dict[str, float]:

@@ -3,8 +3,9 @@ recorded when it ends, with its observations in `seen.json`."""
 
 import contextlib
 import errno
+import heapq
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from workerlab.experiments.trial import discard_attempt
 from workerlab.model import EnvironmentProblem, Fault, Plan, Record, Trial
 from workerlab.plan import trials
 from workerlab.server.running import TrialFailed
-from workerlab.terminal.progress import Progress
+from workerlab.terminal.progress import Several
 
 PARALLEL_LAUNCHES = 2
 SEEN = "seen.json"
@@ -54,7 +55,7 @@ def perform(directory: Path, plan: Plan) -> None:
     parallel = ParallelLaunches(directory, plan)
     with (
         run_store.appending(directory) as writer,
-        Progress(remaining, _predicted_s, name=described) as screen,
+        Several(remaining, _predicted_s, _no_more_s, left_s, described) as screen,
         ThreadPoolExecutor(PARALLEL_LAUNCHES) as pool,
     ):
         futures = {pool.submit(parallel.make, trial, screen.begin): trial for trial in remaining}
@@ -85,7 +86,25 @@ def _ended_well(futures: Iterable[Future[Record]], kept: Collection[str]) -> Ite
 
 
 def _predicted_s(trial: Trial) -> float:
-    return LAUNCHES[launch_name(trial)].about_s / PARALLEL_LAUNCHES
+    return LAUNCHES[launch_name(trial)].about_s
+
+
+def _no_more_s(_trial: Trial) -> float:
+    return 0.0
+
+
+def left_s(
+    predict: Callable[[Trial], float | None],
+    remaining: Sequence[Trial],
+    so_far_s: Mapping[str, float],
+) -> float:
+    """Predicted seconds until all launches are done, in their order, PARALLEL_LAUNCHES at a time.
+    `so_far_s`: how long each running one has run."""
+    threads_s = [0.0] * PARALLEL_LAUNCHES  # until each thread is free
+    for trial in sorted(remaining, key=lambda trial: trial.key not in so_far_s):
+        left_s = max(0.0, (predict(trial) or 0.0) - so_far_s.get(trial.key, 0.0))
+        heapq.heapreplace(threads_s, threads_s[0] + left_s)
+    return max(threads_s)
 
 
 def described(trial: Trial) -> str:

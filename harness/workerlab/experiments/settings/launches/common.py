@@ -228,5 +228,5 @@ def _preload_look(site: Site) -> Seen:
     }
 
 
-COMMON = SettingLaunch("common", _settings, _look, 9.0, quick=True)
-PRELOAD = SettingLaunch("preload", _preload_settings, _preload_look, 5.0, quick=True)
+COMMON = SettingLaunch("common", _settings, _look, 2.0, quick=True)
+PRELOAD = SettingLaunch("preload", _preload_settings, _preload_look, 1.5, quick=True)

@@ -116,7 +116,7 @@ def _fastest(answers: Sequence[AppReply]) -> float:
     return min(answer.took_s for answer in answers)
 
 
-SLOTS = SettingLaunch("slots", _few_connections, _look_at_slots, 6.0)
-THREADED = SettingLaunch("threads", _threads, _look_at_slots, 6.0, threads=THREADS)
-RECYCLING = SettingLaunch("recycling", _recycled, _look_at_recycling, 7.0)
-LINGERING = SettingLaunch("lingering", _sendfile, _look_at_lingering, 4.0)
+SLOTS = SettingLaunch("slots", _few_connections, _look_at_slots, 2.5)
+THREADED = SettingLaunch("threads", _threads, _look_at_slots, 1.5, threads=THREADS)
+RECYCLING = SettingLaunch("recycling", _recycled, _look_at_recycling, 4.0)
+LINGERING = SettingLaunch("lingering", _sendfile, _look_at_lingering, 1.0)
