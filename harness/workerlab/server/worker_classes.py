@@ -48,7 +48,8 @@ _ROWS = (
     WorkerClass("uvicorn", "unlimited", serves=ASGI, accepts_first=True, loop=True,
                 ignores=("threads", "worker_connections", "sendfile", "access_log_format",
                          *_LIMITS, *_OF_GUNICORNS_PARSER, *_HOOKS,
-                         "worker_int", "worker_abort", "worker_exit"),
+                         "worker_int", "worker_abort", "worker_exit",
+                         "reload", "reload_extra_files"),
                 packages=("uvicorn", "uvicorn_worker"), path="uvicorn_worker.UvicornWorker"),
 )
 # fmt: on

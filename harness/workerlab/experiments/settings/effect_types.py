@@ -124,7 +124,7 @@ def _under_way(evidence: Evidence) -> Effect:
     return Effect(None, "under_way.cut", sentence, values, "it is cut")
 
 
-def _reload(evidence: Evidence) -> Effect:
+def _sighup(evidence: Evidence) -> Effect:
     launch, value = evidence["reload"], times.BACKLOG_AFTER
     values = {"value": value, "before": launch["before"], "after": launch["after"]}
     if launch["replaced_s"] is None:
@@ -154,5 +154,5 @@ HAPPENINGS = (
         _under_way,
         "max_requests, reached while a request is in progress",
     ),
-    Setting("reload", ("reload",), _reload, "SIGHUP, with another backlog in the file"),
+    Setting("sighup", ("reload",), _sighup, "SIGHUP, with another backlog in the file"),
 )

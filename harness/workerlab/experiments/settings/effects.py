@@ -223,6 +223,24 @@ def _preload(evidence: Evidence) -> Effect:
     return Effect("honoured", "preload", "the arbiter imported the app", values)
 
 
+def _replaced(name: str) -> Callable[[Evidence], Effect]:
+    """`name`: which file was changed."""
+    changed = "the app's file" if name == "code" else "one of these files"
+
+    def effect(evidence: Evidence) -> Effect:
+        took_s = evidence["touched"][f"{name}_s"]
+        values = {"took_s": took_s, "watched_s": times.CHANGED_S}
+        return _honoured_or_ignored(
+            f"reload.{name}",
+            took_s is not None,
+            f"after {changed} changed, the worker was replaced within {{took_s:duration}}",
+            f"after {changed} changed, no worker was replaced within {{watched_s:duration}}",
+            **values,
+        )
+
+    return effect
+
+
 def _reuse_port(evidence: Evidence) -> Effect:
     count = evidence["sockets"]["listeners"]
     if count < 2 and evidence["sockets"]["shared"]:
@@ -392,7 +410,7 @@ HOOK_NAMES = (
     "when_ready", "pre_fork", "post_fork", "post_worker_init", "pre_request", "post_request",
     "worker_int", "worker_abort", "worker_exit", "child_exit", "on_exit",
 )  # fmt: skip
-EXAMINED = (
+_SETTINGS = (
     Setting("backlog", ("common", "preload"), _backlog),
     Setting("workers", ("common",), _workers),
     Setting("threads", ("threads", "slots"), _threads),
@@ -403,6 +421,8 @@ EXAMINED = (
     Setting("max_requests", ("recycling",), _max_requests),
     Setting("max_requests_jitter", ("common",), _jitter),
     Setting("preload_app", ("preload",), _preload),
+    Setting("reload", ("touched",), _replaced("code")),
+    Setting("reload_extra_files", ("touched",), _replaced("extra")),
     Setting("reuse_port", ("sockets",), _reuse_port),
     Setting("sendfile", ("common", "preload", "lingering"), _sendfile),
     Setting("chdir", ("common",), _chdir),
@@ -439,13 +459,14 @@ EXAMINED = (
     *(Setting(name, ("common",), _hook(name)) for name in HOOK_NAMES),
     *HAPPENINGS,
 )
-SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in EXAMINED}
+SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in _SETTINGS}
+EXAMINED = tuple(setting.name for setting in _SETTINGS if not setting.happening)
 
 
 def effects(evidence: Evidence) -> dict[str, Effect]:
     """The effect of every setting that has evidence from all its launches."""
     return {
         setting.name: setting.effect(evidence)
-        for setting in EXAMINED
+        for setting in _SETTINGS
         if all(name in evidence for name in setting.launches)
     }

@@ -116,7 +116,7 @@ def test_effects_on_open_connections() -> None:
     cut = {name for name, code in codes.items() if code == "under_way.cut"}
     assert cut == {"gevent", "eventlet", "asgi"}
     assert set(codes.values()) == {"under_way.cut", "under_way.passed"}
-    changed = {name for name in CLASSES if effect("reload", name).code == "reload.changed"}
+    changed = {name for name in CLASSES if effect("sighup", name).code == "reload.changed"}
     assert changed == {"uvicorn"}
 
 

@@ -13,10 +13,11 @@ from workerlab.experiments.settings.launches.times import (
     STOP,
     TIMEOUT_BLOCK,
     TIMEOUT_WAIT,
+    TOUCHED,
     UNDER_WAY,
 )
 
 # The longest first: both threads then end at about the same time
-_EVERY = (SILENT, CROWDED, SOCKETS, TIMEOUT_WAIT, TIMEOUT_BLOCK, COMMON, RECYCLING, UNDER_WAY,
-          STOP, SLOTS, THREADED, PRELOAD, LINGERING, RELOAD)  # fmt: skip
+_EVERY = (SILENT, CROWDED, SOCKETS, TIMEOUT_WAIT, TIMEOUT_BLOCK, TOUCHED, COMMON, RECYCLING,
+          UNDER_WAY, STOP, SLOTS, THREADED, PRELOAD, LINGERING, RELOAD)  # fmt: skip
 LAUNCHES: Mapping[str, SettingLaunch] = {launch.name: launch for launch in _EVERY}

@@ -4,6 +4,7 @@ worker accepts."""
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import time
@@ -99,7 +100,7 @@ def _looks_at(path: str) -> SettingLaunch:
         # No worker reports while the machine is stalled, so Gunicorn may kill one wrongly
         return site.repeat_if_stalled(partial(_too_long, site, path), _is_not_killed)
 
-    return SettingLaunch(f"timeout_{path}", _short_timeout, look, 9.0)
+    return SettingLaunch(f"timeout_{path}", _short_timeout, look, 6.0)
 
 
 def _too_long(site: Site, path: str) -> Seen:
@@ -147,13 +148,15 @@ def _look_at_stop(site: Site) -> Seen:
     return {"stop_s": stop_s, "status": answer.status}
 
 
-SOCKETS = SettingLaunch("sockets", _sockets, _look_at_sockets, 10.0)
+SOCKETS = SettingLaunch("sockets", _sockets, _look_at_sockets, 4.0)
 TIMEOUT_WAIT, TIMEOUT_BLOCK = _looks_at("wait"), _looks_at("block")
-SILENT = SettingLaunch("silent", _short_timeout, _look_at_silence, 11.0)
-STOP = SettingLaunch("stop", _short_grace, _look_at_stop, 6.0)
+SILENT = SettingLaunch("silent", _short_timeout, _look_at_silence, 7.0)
+STOP = SettingLaunch("stop", _short_grace, _look_at_stop, 3.0)
 
 
 BACKLOG, BACKLOG_AFTER = 7, 9
+APP_FILE, EXTRA_FILE = "inspected.py", "extra.txt"
+CHANGED_S = 8.0  # far longer than Gunicorn takes between two looks at its files
 REPLACED_S = EVENT_TIMEOUT_S  # limit for replacing workers
 LIMIT, BEGUN_S = 4, 0.3
 CROWD, CROWD_S, PATIENCE_S = 3, 9.0, 5.0
@@ -223,6 +226,37 @@ def _look_at_crowd(site: Site) -> Seen:
     return {"status": answer.status, "took_s": answer.took_s}
 
 
-RELOAD = SettingLaunch("reload", _small_backlog, _look_at_reload, 2.0)
-UNDER_WAY = SettingLaunch("under_way", _recycled, _look_at_request_under_way, 7.0)
-CROWDED = SettingLaunch("crowded", _few_connections, _look_at_crowd, 11.0)
+def _reloads(site: Site) -> Mapping[str, object]:
+    """The app is a copy in the server's directory, so that no other server sees it change."""
+    shutil.copy(site.code / APP_FILE, site.directory / APP_FILE)
+    (site.directory / EXTRA_FILE).touch()
+    return {
+        "reload": True,
+        "reload_extra_files": [str(site.directory / EXTRA_FILE)],
+        "graceful_timeout": GRACE_S,
+    }
+
+
+def _look_at_changes(site: Site) -> Seen:
+    """Change the app's file, then an extra file. Raises InconclusiveLaunch if workers are replaced
+    without a change."""
+    site.ask("/about").about  # noqa: B018 - raises if the app does not answer
+    pids = set(site.pids)
+    site.wait(SETTLED_S)  # Gunicorn notes when each file was last changed
+    if set(site.pids) != pids:
+        raise InconclusiveLaunch("a worker was replaced although no file had changed")
+    return {"code_s": _replaced_s(site, APP_FILE), "extra_s": _replaced_s(site, EXTRA_FILE)}
+
+
+def _replaced_s(site: Site, name: str) -> float | None:
+    """Seconds from a change of this file until all workers are replaced; None if they are not."""
+    site.wait(SETTLED_S)  # the new worker notes it as well
+    pids = set(site.pids)
+    os.utime(site.directory / name)
+    return site.wait_until(lambda: site.pids and not pids & set(site.pids), CHANGED_S)
+
+
+TOUCHED = SettingLaunch("touched", _reloads, _look_at_changes, 7.0)
+RELOAD = SettingLaunch("reload", _small_backlog, _look_at_reload, 1.0)
+UNDER_WAY = SettingLaunch("under_way", _recycled, _look_at_request_under_way, 5.0)
+CROWDED = SettingLaunch("crowded", _few_connections, _look_at_crowd, 9.0)
