@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import LONG_S, Done, Lab, processes, until
+from workerlab.server.preflight import interpreter
 from workerlab.server.worker_classes import class_named
 
 # What launches of a few seconds prove
@@ -102,8 +104,13 @@ def test_a_file_is_read_line_by_line(lab: Lab) -> None:
         ("raise RuntimeError('no such stage')\n", "RuntimeError: no such stage"),
         ("workers = = 2\n", "line 1: invalid syntax"),
         ('workers = "three"\n', "Gunicorn does not take workers = 'three'"),
-        ("reload = True\nsilent = 1\n", "sets nothing that can be examined"),
+        ("silent = 1\n", "line 1: silent is not a Gunicorn setting"),
         ('loglevel = "info"\n', "sets nothing that can be examined"),
+        ("threads: 4\n", "line 1: threads: 4 sets nothing, since it is an annotation: write"),
+        (
+            'workers = 2\nworker_class = "gevnt"\n',
+            'bad.py, line 2: worker_class "gevnt" is unknown; did you mean gevent?',
+        ),
     ],
 )
 def test_a_file_that_cannot_be_examined_is_one_sentence(lab: Lab, text: str, says: str) -> None:
@@ -113,6 +120,43 @@ def test_a_file_that_cannot_be_examined_is_one_sentence(lab: Lab, text: str, say
     assert says in done.err
     assert len(done.err.splitlines()) == 1
     assert not (lab.place / "results").exists()
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    "line",
+    [
+        'worker_tmp_dir = "/nonexistent"', 'chdir = "/nonexistent"', 'certfile = "/nonexistent"',
+        'logconfig = "/nonexistent"', 'accesslog = "/nonexistent/a"',
+        'errorlog = "/nonexistent/a"', 'pidfile = "/nonexistent/a"',
+    ],
+)  # fmt: skip
+def test_gunicorn_does_not_start_without_the_paths_that_are_called_needed(
+    tmp_path: Path, line: str
+) -> None:
+    path, name = tmp_path / "gunicorn.conf.py", line.split()[0]
+    path.write_text(f'bind = "127.0.0.1:0"\ncontrol_socket_disable = True\n{line}\n')
+    app = "workerlab.server.inside.inspected:wsgi"
+    command = [sys.executable, "-m", "gunicorn", "-c", str(path), app]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=LONG_S, check=False)
+    assert done.returncode != 0
+    assert b"/nonexistent" in done.stdout + done.stderr
+    assert interpreter(sys.executable, tmp_path, str(path)).absent == {name: "/nonexistent"}
+    path.write_text('worker_tmp_dir = "."\npidfile = "a"\naccesslog = "-"\nlogconfig = ""\n')
+    assert interpreter(sys.executable, tmp_path, str(path)).absent == {}
+
+
+@pytest.mark.once
+def test_a_run_that_is_interrupted_at_once_examined_nothing(lab: Lab) -> None:
+    process = lab.start("settings", "sync")
+    until(lambda: list(lab.place.glob("results/*/raw/*")), "its first launch begins")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=LONG_S)
+    assert process.returncode == 130, err
+    assert "Nothing was examined yet" in out.splitlines()
+    assert len(out.splitlines()) < 10
+    assert (out + err).count("settings --resume") == 1
+    assert not processes(str(lab.place))
 
 
 @pytest.mark.once

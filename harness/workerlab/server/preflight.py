@@ -56,6 +56,8 @@ class Interpreter(Struct, frozen=True):
     classes: Mapping[str, Mapping[str, Any]]
     settings: Mapping[str, object]
     names: Sequence[str] = ()
+    assignments: Mapping[str, Mapping[str, Any]] = {}
+    absent: Mapping[str, str] = {}
     requested: str = ""  # the requested version of Gunicorn; "": its own
     why_unfit: str = ""  # why no class can run there
     pip: bool = True

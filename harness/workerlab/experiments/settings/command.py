@@ -19,16 +19,25 @@ from workerlab import codec
 from workerlab.experiments.environment import interpreters
 from workerlab.experiments.planning import common_version, notes_on_gunicorn, unavailable_variants
 from workerlab.experiments.runner import Setup
-from workerlab.experiments.settings.effects import SETTINGS
-from workerlab.experiments.settings.gunicorn_file import FileLine, class_of, lines_of, strange
+from workerlab.experiments.settings.effects import EXAMINED, SETTINGS
+from workerlab.experiments.settings.gunicorn_file import (
+    FileLine,
+    SourceFile,
+    UnknownName,
+    annotated_only,
+    check_class,
+    class_of,
+    strange,
+)
 from workerlab.experiments.settings.launches import LAUNCHES
 from workerlab.experiments.settings.launches.common import SettingLaunch
+from workerlab.experiments.settings.launches.times import TOUCHED
 from workerlab.experiments.settings.launching import perform
 from workerlab.finding import stored
 from workerlab.model import App, Cell, EnvironmentProblem, Plan, Server, UsageError
 from workerlab.options import BadWord, names_of
 from workerlab.server import preflight
-from workerlab.server.worker_classes import class_named
+from workerlab.server.worker_classes import CLASSES, class_named
 
 # What Gunicorn serves, where, by which class and as which process: no class can ignore these
 SERVER = ("bind", "worker_class", "wsgi_app", "proc_name", "pidfile", "daemon", "user", "group")
@@ -38,7 +47,8 @@ class SettingsRequest(Struct, frozen=True):
     """The user's request, stored as the Plan's details. `config`: the Gunicorn file, "" for none;
     `lines`: its assignments, `values`: their values, if plain; `unknown`: Gunicorn settings among
     them that no experiment covers; `strange`: names that are no settings, with the likely setting;
-    `unset`: settings that are only annotated; `left_out`: those that --quick cannot test."""
+    `unset`: settings that are only annotated; `absent`: paths that Gunicorn needs to start, by
+    setting; `left_out`: those that --quick cannot test."""
 
     settings: tuple[str, ...]
     config: str = ""
@@ -48,11 +58,17 @@ class SettingsRequest(Struct, frozen=True):
     unknown: tuple[str, ...] = ()
     strange: Mapping[str, str] = {}
     unset: tuple[str, ...] = ()
+    absent: Mapping[str, str] = {}
     gunicorns: Mapping[str, str] = {}  # version by interpreter, if there are several
 
     @classmethod
     def of(cls, plan: Plan) -> "SettingsRequest":
-        return codec.convert(plan.details, cls)
+        request = codec.convert(plan.details, cls)
+        if any(cell.name.endswith(f"-{TOUCHED.name}") for cell in plan.cells):
+            return request
+        # In a run from before it was a setting, `reload` means SIGHUP
+        names = ("sighup" if name == "reload" else name for name in request.settings)
+        return replace(request, settings=tuple(names))
 
     def version_of(self, server: Server) -> str:
         """The version and interpreter that serve it, if there are several."""
@@ -72,13 +88,10 @@ def first_plan(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter
     """The plan and the interpreters. Raises UsageError or EnvironmentProblem."""
     if not Path("/proc/self").exists():
         raise EnvironmentProblem("settings requires Linux: it observes servers in /proc")
-    lines = lines_of(Path(options.config)) if options.config else ()
+    file = SourceFile(Path(options.config)) if options.config else None
     reader = _reader(options)
-    classes = options.classes or ((class_of(reader.settings),) if reader else ())
-    if not classes:
-        raise UsageError(
-            "settings needs CLASSES or --config FILE, such as: workerlab settings sync,gthread"
-        )
+    lines = file.lines(reader.assignments, reader.names) if file and reader else ()
+    classes = options.classes or (_class_of_file(options.config, lines, reader),)
     serving = interpreters(options, classes, options.config, bundled=not options.config)
     _check_classes(serving, classes)
     gunicorns = {
@@ -105,6 +118,22 @@ def first_plan(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter
     return plan, serving
 
 
+def _class_of_file(
+    config: str, lines: Iterable[FileLine], reader: preflight.Interpreter | None
+) -> str:
+    """The worker class that the file selects. Raises UsageError if there is no file, or no such
+    class."""
+    if reader is None:
+        raise UsageError(
+            "settings needs CLASSES or --config FILE, such as: workerlab settings sync,gthread"
+        )
+    name = class_of(reader.settings)
+    numbers = [line.number for line in lines if line.name == "worker_class"]
+    place = f"{config}, line {numbers[0]}" if numbers else config
+    check_class(name, dict.fromkeys((*CLASSES, *reader.worker_classes)), place)
+    return name
+
+
 def _reader(options: argparse.Namespace) -> preflight.Interpreter | None:
     """The app's interpreter, which reads the user's Gunicorn file; None without a file."""
     if not options.config:
@@ -129,8 +158,7 @@ def _named(words: str | None) -> tuple[str, ...]:
     if words is None:
         return tuple(SETTINGS)
     try:
-        names = [name for name, setting in SETTINGS.items() if not setting.happening]
-        return names_of("setting", names)(words)
+        return names_of("setting", EXAMINED)(words)
     except BadWord as error:
         raise UsageError(f"--only: {error}") from None
 
@@ -142,18 +170,11 @@ def _request_of(
 ) -> SettingsRequest:
     """`interpreter`: reads the Gunicorn file. Raises UsageError if there is nothing to examine."""
     names: Iterable[str] = _named(options.only)
+    set_lines = {line.name: line for line in lines if line.sets and line.is_setting}
     if interpreter is not None:
-        in_file = {line.name for line in lines if line.sets}
-        names = [name for name in names if name in in_file and not SETTINGS[name].happening]
-    if options.config and not names:
-        others = strange(lines, interpreter.names) if interpreter else {}
-        reasons = f"; {', '.join(others)}: no setting of Gunicorn" if others else ""
-        annotated = [f"{line.name}: {line.text}" for line in lines if not line.sets]
-        reasons += f"; {', '.join(annotated)}: an annotation sets nothing" if annotated else ""
-        raise UsageError(
-            f"{options.config} sets nothing that can be examined{reasons}:"
-            " workerlab settings CLASSES shows what can"
-        )
+        names = [name for name in names if name in set_lines and name in EXAMINED]
+        if not names:
+            raise UsageError(_why_nothing(options, lines, interpreter))
     usable = {launch.name for launch in LAUNCHES.values() if launch.quick or not options.quick}
     provable = [name for name in names if usable.issuperset(SETTINGS[name].launches)]
     left_out = tuple(name for name in names if name not in provable)
@@ -161,21 +182,32 @@ def _request_of(
         raise UsageError(f"--quick cannot examine {', '.join(left_out)}: leave it out")
     if interpreter is None:
         return SettingsRequest(tuple(provable), left_out=left_out)
-    gunicorn_names = [line.name for line in lines if line.sets and line.name in interpreter.names]
     return SettingsRequest(
         settings=tuple(provable),
         config=options.config,
         lines=lines,
         left_out=left_out,
-        values={
-            name: value for name, value in interpreter.settings.items() if name in gunicorn_names
-        },
-        unknown=tuple(name for name in gunicorn_names if name not in (*SETTINGS, *SERVER)),
+        values={name: value for name, value in interpreter.settings.items() if name in set_lines},
+        unknown=tuple(name for name in set_lines if name not in (*EXAMINED, *SERVER)),
         strange=strange(lines, interpreter.names),
-        unset=tuple(
-            line.name for line in lines if not line.sets and line.name in interpreter.names
-        ),
+        unset=tuple(line.name for line in lines if not line.sets and line.is_setting),
+        absent=interpreter.absent,
     )
+
+
+def _why_nothing(
+    options: argparse.Namespace, lines: Iterable[FileLine], interpreter: preflight.Interpreter
+) -> str:
+    """Why nothing that the file sets can be examined."""
+    unknown = strange(lines, interpreter.names)
+    reasons = [
+        str(UnknownName(line.number, line.name, unknown[line.name]) if line.sets
+            else annotated_only(line))
+        for line in lines
+        if line.name in unknown or not line.sets
+    ]  # fmt: skip
+    why = "; ".join(reasons) or "workerlab settings CLASSES shows what can"
+    return f"{options.config} sets nothing that can be examined: {why}"
 
 
 def _cells(

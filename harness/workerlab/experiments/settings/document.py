@@ -8,16 +8,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from workerlab.experiments.reading import notes_of
 from workerlab.experiments.settings.command import SERVER, SettingsRequest
 from workerlab.experiments.settings.effect_types import HARMFUL, WORDS, Effect, Word
 from workerlab.experiments.settings.effects import SETTINGS, effects
-from workerlab.experiments.settings.gunicorn_file import FileLine, class_of
+from workerlab.experiments.settings.gunicorn_file import (
+    FileLine,
+    UnknownName,
+    annotated_only,
+    class_of,
+    is_literal,
+)
 from workerlab.experiments.settings.launching import launch_name, seen_of
 from workerlab.finding import Answer, Finding
 from workerlab.model import Column, Document, Table
-from workerlab.notes import NotMeasured
+from workerlab.notes import NotMeasured, Unfinished
 from workerlab.numbers.units import fill
 from workerlab.plan import grid
 from workerlab.report.values import interpreter_text, table
@@ -44,7 +51,7 @@ class ClassExamined(Struct, frozen=True):
 
 
 class ClassUnavailable(Finding):
-    """Left out: {name}. {why:sentence}"""
+    """Left out {name}: {why:sentence}"""
 
     name: str
     why: str
@@ -68,9 +75,19 @@ class NotExamined(Finding):
     prominence = "notes"
 
 
+class NothingExamined(Finding):
+    """Nothing was examined[[ {yet}]]"""
+
+    yet: str  # "" in a run that is finished
+
+
 def document(run: Run) -> Document:
     plan, classes = SettingsRequest.of(run.plan), examined_classes(run)
     left_out = tuple(SETTINGS[name].label for name in plan.left_out)
+    run_notes = notes_of(run)
+    is_finished = not any(isinstance(note, Unfinished) for note in run_notes)
+    examined = {name for result in classes for name in result.effects}
+    rows = [name for name in plan.settings if is_finished or name in examined]
     notes: list[Finding] = [ClassUnavailable(*pair) for pair in run.plan.unavailable.items()]
     notes += [
         NotMeasured(key, why=record.fault.reason)
@@ -85,8 +102,10 @@ def document(run: Run) -> Document:
         findings += line_answers(plan, result)
         tables.append(lines_table(plan, result))
     if not plan.config:
-        findings += map(class_answer, classes)
-        tables += class_tables(plan, classes)
+        findings += [class_answer(result) for result in classes if result.effects]
+        tables += class_tables(rows, classes) if examined else ()
+    if not examined:
+        findings.append(NothingExamined("" if is_finished else "yet"))
     return Document(
         run=run.name,
         kind="settings",
@@ -94,7 +113,7 @@ def document(run: Run) -> Document:
         environment=run.environment,
         findings=tuple(findings),
         tables=(*tables, *differences_table(plan, classes)),
-        notes=(*notes, *notes_of(run)),
+        notes=(*notes, *run_notes),
         valid=not any(result.missing for result in classes),
     )
 
@@ -136,8 +155,12 @@ def title(run: Run, plan: SettingsRequest, classes: Sequence[ClassExamined]) -> 
         return fill(text, {"gunicorn": gunicorn})
     python = run.environment.get("server_python") if gunicorn else None
     served_by = interpreter_text(str(python), gunicorn) if python else ""
-    text = "What {config} does for its worker class[[, served by {served_by}]]."
-    return fill(text, {"config": plan.config, "served_by": served_by})
+    names = tuple(dict.fromkeys(server.worker_class for server in run.plan.servers))
+    is_default = names == (class_of(plan.values),) and "worker_class" not in plan.values
+    values = {"config": plan.config, "classes": names, "served_by": served_by}
+    why = "Gunicorn's default" if names == ("sync",) else "sync, the default, with several threads"
+    text = "What {config} does for {classes:list}[[ ({why})]][[, served by {served_by}]]."
+    return fill(text, {**values, "why": why if is_default else ""})
 
 
 # --- what a class does ----------------------------------------------------------------------------
@@ -186,8 +209,8 @@ def class_answer(result: ClassExamined) -> ClassHonours:
     )
 
 
-def class_tables(plan: SettingsRequest, classes: Sequence[ClassExamined]) -> Iterator[Table]:
-    """One table per version: a row per setting, a column per class."""
+def class_tables(names: Sequence[str], classes: Sequence[ClassExamined]) -> Iterator[Table]:
+    """One table per version: a row for each of these settings, a column per class."""
     for version in dict.fromkeys(result.version for result in classes):
         columns = [Column("setting", "text", value=lambda name: SETTINGS[name].label)]
         columns += [
@@ -196,7 +219,7 @@ def class_tables(plan: SettingsRequest, classes: Sequence[ClassExamined]) -> Ite
             if result.version == version
         ]
         heading = f"Gunicorn {version}" if version else "What each class does"
-        yield table(heading, columns, plan.settings)
+        yield table(heading, columns, names)
 
 
 def effect_text(result: ClassExamined, name: str) -> str | None:
@@ -237,23 +260,21 @@ def differences_table(plan: SettingsRequest, classes: Sequence[ClassExamined]) -
 # --- the lines of a file --------------------------------------------------------------------------
 
 
-class UnknownName(Finding):
-    """line {line}: {setting} is not a Gunicorn setting, and the file does not use it
-    [[; did you mean {meant}?]]"""
+class Overridden(Finding):
+    """line {line}: {setting} is overridden by line {by}"""
 
     line: int
     setting: str
-    meant: str
+    by: int
 
 
-class AnnotatedOnly(Finding):
-    """line {line}: {setting}: {annotation} sets nothing, since it is an annotation: write
-    {setting} = {value}"""
+class PathMissing(Finding):
+    """line {line}: {setting} = {value}: Gunicorn does not start, as {path} does not exist here"""
 
     line: int
     setting: str
-    annotation: str
-    value: str  # the annotation, if it is one; else "VALUE"
+    value: str
+    path: str
 
 
 class FileNotStream(Finding):
@@ -271,19 +292,13 @@ def lines_without_effect(plan: SettingsRequest) -> Iterator[Finding]:
         if line.name in plan.strange:
             yield UnknownName(line.number, line.name, plan.strange[line.name])
         if line.name in plan.unset:
-            value = line.text if is_literal(line.text) else "VALUE"
-            yield AnnotatedOnly(line.number, line.name, line.text, value)
+            yield annotated_only(line)
+        if line.name in plan.absent:
+            yield PathMissing(line.number, line.name, line.text, plan.absent[line.name])
+        for number in line.overridden if line.is_setting else ():
+            yield Overridden(number, line.name, line.by)
         if plan.values.get(line.name) in STREAMS and line.name in LOGS:
             yield FileNotStream(line.number, line.name, line.text)
-
-
-def is_literal(source: str) -> bool:
-    """Whether the text is a Python literal, so that it can be a value."""
-    try:
-        ast.literal_eval(source)
-    except (ValueError, SyntaxError):  # SyntaxError: a text that was cut off
-        return False
-    return True
 
 
 class LineMarked(Answer):
@@ -324,7 +339,7 @@ def line_answers(
 ) -> Iterator[LineMarked | NothingIgnored]:
     """An answer for each line that does not do what it says, or NothingIgnored."""
     lines = [line for line in plan.lines if line.name in plan.settings]
-    effects = result.effects
+    effects = {name: effect for name, effect in result.effects.items() if name not in plan.absent}
     proven = [(line, effects[line.name]) for line in lines if line.name in effects]
     marked = [(line, effect) for line, effect in proven if deviates(plan, line.name, effect)]
     for line, effect in marked:
@@ -341,8 +356,10 @@ def line_answers(
             effect=effect.observation,
             trials=result.trials,
         )
-    if not marked:
-        all_examined = len(proven) == len(lines) and not (plan.left_out or plan.unknown)
+    if proven and not marked:
+        all_examined = all(
+            line.name in (*effects, *SERVER) for line in plan.lines if line.is_setting and line.sets
+        )
         yield NothingIgnored(
             scope="" if all_examined else EXAMINED_SCOPE,
             config=plan.config,
@@ -378,32 +395,35 @@ def lines_table(plan: SettingsRequest, result: ClassExamined) -> Table:
     def effect_of(line: FileLine) -> str | None:
         if line.name in plan.unset:
             return "sets nothing"
+        if line.name in plan.absent:
+            return "Gunicorn does not start"
         if line.name in LOGS and plan.values.get(line.name) in STREAMS:
             return f"a file named {plan.values[line.name]}"
         if line.name == "worker_class":
             return _class_selected(line, result.worker_class)
         if line.name in SERVER:
             return "the same for every class"
-        if line.name not in plan.settings:
-            return "not examined"
         effect = result.effects.get(line.name)
         if effect and effect.word in DEVIATIONS and not deviates(plan, line.name, effect):
             return WORDS["honoured"]  # at this value
-        return effect_text(result, line.name)
+        return effect_text(result, line.name) or "not examined"
 
-    columns = (
+    shown = {*plan.settings, *SERVER, *plan.unknown, *plan.unset, *plan.left_out}
+    lines = [line for line in plan.lines if line.is_setting or line.name in shown]
+    columns = [
         Column("line", "count", value=lambda line: line.number),
         Column("setting", "text", value=lambda line: line.name),
         Column("value", "text", value=lambda line: line.text),
         Column("effect", "text", value=effect_of),
-    )
-    shown = {*plan.settings, *SERVER, *plan.unknown, *plan.unset, *plan.left_out}
-    lines = [line for line in plan.lines if line.name in shown]
+    ]
+    if any(line.source for line in lines):
+        columns.append(Column("source", "text", value=lambda line: line.source, expendable=1))
     effects = [
         f"{line.name}: {result.effects[line.name].observation}"
         for line in lines
-        if line.name in result.effects
+        if line.name in result.effects and line.name not in plan.absent
     ]
     version = f", Gunicorn {result.version}" if result.version else ""
     heading = f"The settings of the file, {result.worker_class}{version}"
-    return table(heading, columns, lines, f"{'; '.join(effects)}." if effects else None)
+    note = f"{'; '.join(effects)}." if effects else None
+    return replace(table(heading, columns, lines, note), keys=2)  # several settings on a line

@@ -4,10 +4,12 @@ import ast
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from workerlab.finding import Finding
 from workerlab.model import UsageError
 from workerlab.server.worker_classes import WORKER_CLASSES
 
@@ -24,86 +26,170 @@ PATHS = {
 }
 SIMILAR_NAMES = 0.8  # similarity at which a name may be a misspelling
 TEXT_COLUMNS = 40  # of a value; the rest is cut off
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+GUNICORN_URI = "egg:gunicorn#"  # before a class's name, another form of it
 
 
 class FileLine(Struct, frozen=True):
-    """The last line that sets a name. `number` counts from 1; `text`: the value as written, on one
-    line; `used`: whether the file itself uses or imports the name. `sets`: False for an annotation
-    without a value (`threads: 4`), which sets nothing."""
+    """The line that gives a name its final value. `number` counts from 1; `text`: the value of a
+    setting; `source`: how the file computes it, "" for a plain value; `used`: whether the file
+    itself uses or imports the name; `sets`: False for an annotation without a value (`threads: 4`),
+    which sets nothing; `text` is then the annotation. `overridden`: earlier lines whose value line
+    `by` discards; `is_setting`: of Gunicorn."""
 
     number: int
     name: str
     text: str
     used: bool = False
     sets: bool = True
+    source: str = ""
+    overridden: tuple[int, ...] = ()
+    by: int = 0
+    is_setting: bool = False
 
 
-def lines_of(path: Path) -> tuple[FileLine, ...]:
-    """The names the file sets, in order: at its top level, also within `if`, `try`, `with`, `for`.
-    Raises UsageError if the file cannot be read or is not Python."""
+class SourceFile:
+    """A Gunicorn file that is Python. Raises UsageError if it cannot be read or is not."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._source = path.read_text()
+            self._tree = ast.parse(self._source)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{path} cannot be read as a Gunicorn file: {error}") from error
+        except SyntaxError as error:
+            raise UsageError(
+                f"{path} cannot be read as a Gunicorn file: line {error.lineno}: {error.msg}"
+            ) from error
+
+    def lines(
+        self, assignments: Mapping[str, Mapping[str, Any]], settings: Collection[str]
+    ) -> tuple[FileLine, ...]:
+        """The names that the file sets, and those that it only annotates, by line. `assignments`:
+        from its execution (see `Interpreter`); `settings`: all of Gunicorn."""
+        used = self._used_names()
+        lines = [self._line(name, assignment, name in settings, name in used)
+                 for name, assignment in assignments.items()]  # fmt: skip
+        lines += [
+            replace(line, used=name in used, is_setting=name in settings)
+            for name, line in {line.name: line for line in self._annotated()}.items()
+            if name not in assignments
+        ]
+        return tuple(sorted(lines, key=lambda line: line.number))
+
+    def _line(
+        self, name: str, assignment: Mapping[str, Any], is_setting: bool, used: bool
+    ) -> FileLine:
+        statement, value = self._statement_at(assignment["line"]), assignment["text"]
+        literal = self._text_of(getattr(statement, "value", None))
+        if is_literal(literal):  # as the file writes it: 0o22, not 18
+            value = literal if repr(ast.literal_eval(literal)) == value else value
+        is_star = isinstance(statement, ast.ImportFrom) and statement.names[0].name == "*"
+        is_plain = isinstance(statement, SCOPES) or (
+            is_literal(literal) and _assigns_names(statement)
+        )
+        source = self._text_of(statement) if is_setting and not is_plain else ""
+        return FileLine(
+            number=assignment["line"],
+            name=name,
+            text=shorten(value, TEXT_COLUMNS),
+            used=used or is_star,
+            source=shorten(source, TEXT_COLUMNS),
+            overridden=tuple(assignment["overridden"]),
+            by=assignment["by"],
+            is_setting=is_setting,
+        )
+
+    def _used_names(self) -> set[str]:
+        """Names that the file reads, imports, or defines as a class."""
+        names: set[str] = set()
+        for node in ast.walk(self._tree):
+            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store):
+                names.add(node.id)
+            elif isinstance(node, (ast.Import, ast.ImportFrom)):
+                names |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ClassDef):
+                names.add(node.name)
+        return names
+
+    def _annotated(self) -> Iterator[FileLine]:
+        """The annotations without a value, outside of functions and classes."""
+        remaining: list[ast.AST] = [self._tree]
+        while remaining:
+            node = remaining.pop()
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                if node.value is None:
+                    text = shorten(self._text_of(node.annotation), TEXT_COLUMNS)
+                    yield FileLine(node.lineno, node.target.id, text, sets=False)
+            elif not isinstance(node, SCOPES):
+                remaining += ast.iter_child_nodes(node)
+
+    def _statement_at(self, number: int) -> ast.stmt:
+        """The innermost statement at a line."""
+        statements = [
+            (node.end_lineno - node.lineno, node)
+            for node in ast.walk(self._tree)
+            if isinstance(node, ast.stmt) and node.end_lineno
+            if node.lineno <= number <= node.end_lineno
+        ]
+        return min(statements, key=lambda pair: pair[0])[1]
+
+    def _text_of(self, node: ast.AST | None) -> str:
+        """On one line; of a compound statement, its first line."""
+        text = ast.get_source_segment(self._source, node) if node else None
+        line = (text or "").partition("\n")[0] if hasattr(node, "body") else text or ""
+        return " ".join(line.split())
+
+
+def _assigns_names(statement: ast.stmt) -> bool:
+    """Whether it is an assignment to names, alone or in tuples."""
+    if isinstance(statement, ast.Assign):
+        nodes = (node for target in statement.targets for node in ast.walk(target))
+        return not any(isinstance(node, (ast.Subscript, ast.Attribute)) for node in nodes)
+    return isinstance(statement, ast.AnnAssign)
+
+
+def is_literal(source: str) -> bool:
+    """Whether the text is a Python literal, so that it can be a value."""
     try:
-        source = path.read_text()
-        tree = ast.parse(source)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read as a Gunicorn file: {error}") from error
-    except SyntaxError as error:
-        raise UsageError(
-            f"{path} cannot be read as a Gunicorn file: line {error.lineno}: {error.msg}"
-        ) from error
-    last: dict[str, FileLine] = {}
-    for line in _set_by(tree.body, source):
-        if line.sets or line.name not in last:
-            last[line.name] = line
-    used = {
-        node.id for node in ast.walk(tree)
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store)
-    }  # fmt: skip
-    lines = (replace(line, used=line.used or line.name in used) for line in last.values())
-    return tuple(sorted(lines, key=lambda line: line.number))
+        ast.literal_eval(source)
+    except (ValueError, SyntaxError):  # SyntaxError: a text that was cut off
+        return False
+    return True
 
 
-def _set_by(body: list[ast.stmt], source: str) -> Iterator[FileLine]:
-    for statement in body:
-        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            yield FileLine(statement.lineno, statement.name, "")
-        elif isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
-            yield from _assigned(statement, source)
-        elif isinstance(statement, ast.ImportFrom):
-            text = shorten(ast.get_source_segment(source, statement) or "", TEXT_COLUMNS)
-            for alias in statement.names:
-                yield FileLine(alias.lineno, alias.asname or alias.name, text, used=True)
-        for inner in ("body", "orelse", "finalbody"):
-            if isinstance(statement, (ast.If, ast.Try, ast.With, ast.For)):
-                yield from _set_by(getattr(statement, inner, []), source)
-        for handler in getattr(statement, "handlers", []):
-            yield from _set_by(handler.body, source)
+class AnnotatedOnly(Finding):
+    """line {line}: {setting}: {annotation} sets nothing, since it is an annotation: write
+    {setting} = {value}"""
+
+    line: int
+    setting: str
+    annotation: str
+    value: str  # the annotation, if it is one; else "VALUE"
 
 
-def _assigned(
-    statement: ast.Assign | ast.AnnAssign | ast.AugAssign, source: str
-) -> Iterator[FileLine]:
-    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-    value: ast.AST | None = statement.value
-    sets = value is not None
-    if isinstance(statement, ast.AugAssign):
-        value = statement  # `workers *= 2`: its value alone is not that of the setting
-    elif isinstance(statement, ast.AnnAssign):
-        value = value or statement.annotation
-    segment = ast.get_source_segment(source, value) if value else None
-    text = shorten(segment or "", TEXT_COLUMNS)
-    for target in targets:
-        for node in ast.walk(target):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                yield FileLine(statement.lineno, node.id, text, sets=sets)
+def annotated_only(line: FileLine) -> AnnotatedOnly:
+    value = line.text if is_literal(line.text) else "VALUE"
+    return AnnotatedOnly(line.number, line.name, line.text, value)
+
+
+class UnknownName(Finding):
+    """line {line}: {setting} is not a Gunicorn setting, and the file does not use it
+    [[; did you mean {meant}?]]"""
+
+    line: int
+    setting: str
+    meant: str
 
 
 def strange(lines: Iterable[FileLine], settings: Collection[str]) -> dict[str, str]:
     """Names that are not Gunicorn settings and that the file does not use, each with the likely
     setting or ""."""
-    names = [
-        line.name for line in lines if line.sets and not line.used and not line.name.startswith("_")
-    ]
-    return {name: _meant(name, settings) for name in names if name not in settings}
+    return {
+        line.name: similar_name(line.name, settings)
+        for line in lines
+        if line.sets and not line.used and line.name not in settings
+    }
 
 
 def shorten(text: str, columns: int) -> str:
@@ -112,16 +198,26 @@ def shorten(text: str, columns: int) -> str:
     return line if len(line) <= columns else f"{line[: columns - 1]}…"
 
 
-def _meant(name: str, settings: Collection[str]) -> str:
-    longer = [setting for setting in settings if setting.startswith(f"{name}_")]
-    matches = longer if len(longer) == 1 else get_close_matches(name, settings, 1, SIMILAR_NAMES)
+def similar_name(name: str, names: Collection[str]) -> str:
+    """The name that this one may be a misspelling of; "" if unclear."""
+    longer = [other for other in names if other.startswith(f"{name}_")]
+    matches = longer if len(longer) == 1 else get_close_matches(name, names, 1, SIMILAR_NAMES)
     return next(iter(matches), "")
+
+
+def check_class(name: str, classes: Collection[str], place: str) -> None:
+    """Raises UsageError if `name` is neither a dotted path nor one of `classes`. `place`: the file
+    and line that select it."""
+    if name.isidentifier() and name not in classes:
+        similar = similar_name(name, classes)
+        advice = f"; did you mean {similar}?" if similar else f"; there are {', '.join(classes)}"
+        raise UsageError(f'{place}: worker_class "{name}" is unknown{advice}')
 
 
 def class_of(settings: Mapping[str, object]) -> str:
     """The worker class that a file with these settings selects, by the lab's name; sync with
     several threads is gthread. An unknown dotted path is returned as it is."""
-    configured = str(settings.get("worker_class") or "sync")
+    configured = str(settings.get("worker_class") or "sync").removeprefix(GUNICORN_URI)
     name = PATHS.get(configured, configured)
     threads = settings.get("threads")
     return "gthread" if name == "sync" and isinstance(threads, int) and threads > 1 else name

@@ -7,20 +7,25 @@ and `classes` (dotted paths of worker classes). Prints one JSON object: `gunicor
 version, null if not installed), `worker_classes` (names of Gunicorn's own), `names` (of its
 settings), `missing` (packages), `classes` (by path: `asgi`, whether it serves ASGI, null if not
 known; `error`, why it cannot be imported), `settings` (of the user's file, if JSON can express
-them), `error` (why the file cannot be read), `python` (its version), `pip` (whether it is
-installed) and `requires` (Python versions supported by Gunicorn, null if not known).
+them), `assignments` (what the file assigned when executed, see `Assignments`), `absent` (paths
+that it names and that Gunicorn needs to start, by setting), `error` (why the file cannot be read),
+`python` (its version), `pip` (whether it is installed) and `requires` (Python versions supported
+by Gunicorn, null if not known).
 Stdlib only, syntax of Python 3.10: the harness is not installed there.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import gc
 import importlib.metadata
 import importlib.util
 import json
-import runpy
+import os
 import sys
+import types
+from collections.abc import Collection
 from typing import Any
 
 # Base classes that determine what a worker serves; aiohttp's serves neither
@@ -37,6 +42,8 @@ def is_missing(package: str) -> bool:
 def worker_class(path: str) -> dict[str, Any]:
     """The entry of `classes` for a dotted path."""
     module, _, name = path.rpartition(".")
+    if not module:
+        return {"asgi": None, "error": "it is no dotted path"}
     try:
         cls = getattr(importlib.import_module(module), name)
     except BaseException as error:  # a module may do anything, sys.exit included
@@ -63,9 +70,146 @@ def refused(names: dict[str, Any]) -> str | None:
     return None
 
 
-def names_of(path: str) -> dict[str, Any]:
-    """What a Gunicorn file sets, as Gunicorn reads it."""
-    return runpy.run_path(path, run_name="__config__")
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+class Assignments:
+    """Which lines of a file assigned its names when it was executed. A call of `executed` is
+    inserted after each statement, so branches, loops, `globals()` and star imports count as they
+    ran. Tracing would slow down everything that the file imports."""
+
+    CALLED = "__workerlab_executed__"
+
+    def __init__(self, namespace: dict[str, Any]) -> None:
+        self._namespace = namespace
+        self._before: dict[str, Any] = dict(namespace)
+        # By name: sequences of lines; each begins with a line that does not use the value before
+        self._lines: dict[str, list[list[int]]] = {}
+
+    def executed(self, line: int, stored: dict[str, int], used: list[str]) -> None:
+        """`stored`: the names that a statement stores, with their lines; `used`: names it reads."""
+        now = dict(self._namespace)
+        changed = [name for name in now if now[name] is not self._before.get(name, self)]
+        for name in {**dict.fromkeys(changed), **stored}:
+            number, sequences = stored.get(name, line), self._lines.setdefault(name, [[]])
+            if name in used or not sequences[-1]:
+                sequences[-1] += [number] if sequences[-1][-1:] != [number] else []
+            elif sequences[-1] != [number]:
+                sequences.append([number])
+        self._before = now
+
+    def of(self, settings: Collection[str]) -> dict[str, dict[str, Any]]:
+        """By name. `line`: the last that assigned it; `overridden`: earlier lines without effect on
+        the value, and `by`: the line that overrode them; `text`: the value of one of `settings`."""
+        assignments = {}
+        for name, value in self._namespace.items():
+            if name in self._lines and not name.startswith("_"):
+                *earlier, last = self._lines[name]
+                overridden = {line for lines in earlier for line in lines}.difference(last)
+                text = value_text(name, value) if name in settings else ""
+                assignments[name] = {"line": last[-1], "overridden": sorted(overridden),
+                                     "by": last[0], "text": text}  # fmt: skip
+        return assignments
+
+
+def value_text(name: str, value: Any) -> str:
+    """The value as source text, "" for a function. Variables of `raw_env` may be secrets: only
+    their names."""
+    if callable(value):
+        return ""
+    if name == "raw_env" and isinstance(value, (list, tuple)):
+        value = [f"{str(pair).partition('=')[0]}=..." for pair in value]
+    return repr(value)
+
+
+def recording(body: list[ast.stmt]) -> list[ast.stmt]:
+    """The statements, with a call of `Assignments.executed` after each."""
+    statements: list[ast.stmt] = []
+    for statement in body:
+        statements.append(statement)
+        inner = [] if isinstance(statement, SCOPES) else [*filter(None, blocks(statement))]
+        recorded = call(statement.lineno, *stored_and_used(statement, inner))
+        for block in inner:  # a loop or `with` assigns its names before its block
+            block[:] = [recorded, *recording(block)]
+        is_first = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+        is_first |= isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+        if not inner and not is_first:  # a docstring and imports from __future__ stay together
+            statements.append(recorded)
+    return statements
+
+
+def stored_and_used(
+    statement: ast.stmt, inner: list[list[ast.stmt]]
+) -> tuple[dict[str, int], list[str]]:
+    """The names that a statement stores, with their lines, and those that it reads, without those
+    in its blocks `inner`."""
+    if isinstance(statement, SCOPES):
+        return {statement.name: statement.lineno}, []
+    if isinstance(statement, (ast.Import, ast.ImportFrom)):
+        aliases = [alias for alias in statement.names if alias.name != "*"]
+        return {alias.asname or alias.name.partition(".")[0]: alias.lineno
+                for alias in aliases}, []  # fmt: skip
+    others: list[ast.AST] = [each for block in inner for each in block]
+    others += [node.target for node in ast.walk(statement) if isinstance(node, ast.comprehension)]
+    excluded = {node for each in others for node in ast.walk(each)}
+    names = [node for node in ast.walk(statement)
+             if isinstance(node, ast.Name) and node not in excluded]  # fmt: skip
+    stored = {node.id: node.lineno for node in names if isinstance(node.ctx, ast.Store)}
+    used = [node.id for node in names if isinstance(node.ctx, ast.Load)]
+    if isinstance(statement, ast.AugAssign):
+        used += stored
+    is_annotation = isinstance(statement, ast.AnnAssign) and statement.value is None
+    return {} if is_annotation else stored, used
+
+
+def blocks(statement: ast.AST) -> list[list[ast.stmt]]:
+    """The blocks of a compound statement."""
+    names = ("body", "orelse", "finalbody")
+    nested = [*getattr(statement, "handlers", []), *getattr(statement, "cases", [])]
+    own = [getattr(statement, name, []) for name in names]
+    return own + [block for each in nested for block in blocks(each)]
+
+
+def call(line: int, stored: dict[str, int], used: list[str]) -> ast.stmt:
+    source = f"{Assignments.CALLED}({line}, {stored!r}, {used!r})"
+    (statement,) = ast.parse(source).body
+    for node in ast.walk(statement):
+        if isinstance(node, (ast.stmt, ast.expr)):
+            node.lineno = node.end_lineno = line
+    return statement
+
+
+def executed(path: str) -> tuple[dict[str, Any], Assignments]:
+    """What a Gunicorn file sets, as Gunicorn reads it, and by which lines."""
+    with open(path, "rb") as file:
+        tree = ast.parse(file.read(), path)
+    tree.body = recording(tree.body)
+    module = sys.modules["__config__"] = types.ModuleType("__config__")  # as Gunicorn does
+    names, module.__file__ = module.__dict__, path
+    assignments = Assignments(names)
+    names[Assignments.CALLED] = assignments.executed
+    exec(compile(tree, path, "exec"), names)
+    return names, assignments
+
+
+# What Gunicorn needs to start: a directory, a file, or the directory of a file
+DIRECTORIES = ("chdir", "worker_tmp_dir")
+READ_FILES = ("certfile", "logconfig")
+WRITTEN_FILES = ("accesslog", "errorlog", "pidfile")
+
+
+def absent(settings: dict[str, Any]) -> dict[str, str]:
+    """The paths that do not exist, by setting."""
+    paths = {}
+    for name in (*DIRECTORIES, *READ_FILES, *WRITTEN_FILES):
+        value = settings.get(name)
+        if not isinstance(value, str) or value in ("", "-"):
+            continue
+        path = os.path.dirname(value) or "." if name in WRITTEN_FILES else value
+        exists = os.path.isfile if name in READ_FILES else os.path.isdir
+        if not exists(os.path.join(settings.get("chdir") or "", path)):
+            paths[name] = path
+    return paths
 
 
 def settings_of(names: dict[str, Any]) -> dict[str, Any]:
@@ -75,6 +219,8 @@ def settings_of(names: dict[str, Any]) -> dict[str, Any]:
             settings[name] = value
         elif name == "bind":
             settings[name] = str(value)
+        elif name == "worker_class" and isinstance(value, type):
+            settings[name] = f"{value.__module__}.{value.__qualname__}"
     return settings
 
 
@@ -82,6 +228,7 @@ def main(request: dict[str, Any]) -> None:
     gc.disable()  # short-lived
     answer: dict[str, Any] = {"gunicorn": None, "worker_classes": [], "names": [], "missing": []}
     answer.update(classes={}, settings={}, error=None, python=sys.version.split()[0], requires=None)
+    answer.update(assignments={}, absent={})
     answer["pip"] = not is_missing("pip")
     # As Gunicorn does: the user's file and classes may be in the app's directory
     sys.path.insert(0, "")
@@ -97,11 +244,15 @@ def main(request: dict[str, Any]) -> None:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # a checkout
             answer["requires"] = importlib.metadata.metadata("gunicorn")["Requires-Python"]
         answer["missing"] = [name for name in request["packages"] if is_missing(name)]
-        answer["classes"] = {path: worker_class(path) for path in request["classes"]}
+        answer["classes"] = {
+            name: worker_class(SUPPORTED_WORKERS.get(name, name)) for name in request["classes"]
+        }
     if request["config"]:
         try:
-            names = names_of(request["config"])
-            answer.update(settings=settings_of(names), error=refused(names))
+            names, assignments = executed(request["config"])
+            settings = settings_of(names)
+            answer.update(settings=settings, error=refused(names), absent=absent(settings))
+            answer["assignments"] = assignments.of(answer["names"])
         except BaseException as error:  # a config file may do anything, sys.exit included
             answer["error"] = f"{type(error).__name__}: {error}"
     print(json.dumps(answer))

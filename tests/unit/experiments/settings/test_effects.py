@@ -19,18 +19,26 @@ from workerlab.experiments.settings.document import (
     ClassExamined,
     LineMarked,
     NothingIgnored,
-    UnknownName,
     document,
     examined_classes,
 )
+from workerlab.experiments.settings.document import title as document_title
 from workerlab.experiments.settings.effect_types import Effect
-from workerlab.experiments.settings.effects import SETTINGS, effects
-from workerlab.experiments.settings.gunicorn_file import class_of, lines_of, strange
+from workerlab.experiments.settings.effects import EXAMINED, SETTINGS, effects
+from workerlab.experiments.settings.gunicorn_file import (
+    FileLine,
+    SourceFile,
+    UnknownName,
+    class_of,
+    strange,
+)
+from workerlab.experiments.settings.launching import launch_name, left_s
 from workerlab.finding import Finding
-from workerlab.model import Document
+from workerlab.model import Document, Trial
+from workerlab.plan import trials
 from workerlab.report.text import render
 from workerlab.report.values import text
-from workerlab.server.inside.introspect import names_of, settings_of
+from workerlab.server.inside.introspect import executed, settings_of
 from workerlab.server.worker_classes import CLASSES, class_named
 
 FILES = Path(__file__).resolve().parents[3] / "data" / "gunicorn_files"
@@ -183,22 +191,33 @@ def test_every_file_has_an_expectation() -> None:
     assert {path.stem for path in FILES.glob("*.py")} == set(IGNORED)
 
 
-def report_on(path: Path, left_out: tuple[str, ...] = ()) -> tuple[str, Document]:
-    """The worker class of a file and its document. `left_out`: settings that --quick omits."""
-    worker_class, lines = class_of(settings_of(names_of(str(path)))), lines_of(path)
-    named = {line.name for line in lines if line.sets}.difference(left_out)
-    settings = tuple(name for name in SETTINGS if name in named)
-    values = {
-        name: value for name, value in settings_of(names_of(str(path))).items() if name in settings
-    }
-    run = run_store.load(recorded("settings"))
-    known_settings = make_settings()
-    extra = {"strange": strange(lines, known_settings)}
-    extra["unset"] = tuple(
-        line.name for line in lines if not line.sets and line.name in known_settings
+KNOWN = sorted(make_settings())
+
+
+def lines_of(path: Path) -> tuple[FileLine, ...]:
+    return SourceFile(path).lines(executed(str(path))[1].of(KNOWN), KNOWN)
+
+
+def report_on(
+    path: Path, left_out: tuple[str, ...] = (), absent: Mapping[str, str] = {}
+) -> tuple[str, Document]:
+    """The worker class of a file and its document. `left_out`: settings that --quick omits;
+    `absent`: as in a request."""
+    values, lines = settings_of(executed(str(path))[0]), lines_of(path)
+    named = {line.name for line in lines if line.sets}
+    request = SettingsRequest(
+        settings=tuple(name for name in EXAMINED if name in named.difference(left_out)),
+        config=str(path),
+        lines=lines,
+        left_out=left_out,
+        values={name: value for name, value in values.items() if name in named},
+        strange=strange(lines, KNOWN),
+        unset=tuple(line.name for line in lines if not line.sets and line.is_setting),
+        absent=absent,
     )
-    request = codec.plain(SettingsRequest(settings, str(path), lines, left_out, values, **extra))
-    return worker_class, document(replace(run, plan=replace(run.plan, details=request)))
+    run = run_store.load(recorded("settings"))
+    plan = replace(run.plan, details=codec.plain(request))
+    return class_of(values), document(replace(run, plan=plan))
 
 
 def linted(path: Path, left_out: tuple[str, ...] = ()) -> tuple[str, list[Finding]]:
@@ -281,6 +300,84 @@ def test_annotations_and_stream_names_are_reported(tmp_path: Path) -> None:
     assert effects["accesslog"] == "a file named stdout"
     path.write_text(f"raw_env = {['NAME=value'] * 9}\n")
     assert "..." in render(report_on(path)[1])
+
+
+def test_overridden_lines_missing_paths_and_unexamined_settings_are_reported(
+    tmp_path: Path,
+) -> None:
+    source = "timeout, workers = 30, 3\ntimeout = 7\nworker_tmp_dir = '/no'\nloglevel = 'info'\n"
+    _, report = report_on(conf(tmp_path, source), absent={"worker_tmp_dir": "/no"})
+    overridden, missing, *_ = map(text, report.findings)
+    assert overridden == "line 1: timeout is overridden by line 2"
+    assert missing == (
+        "line 3: worker_tmp_dir = '/no': Gunicorn does not start, as /no does not exist here"
+    )
+    table = report.tables[0]
+    effects = {row[1]: row[3] for row in table.rows}
+    assert effects["worker_tmp_dir"] == "Gunicorn does not start"
+    assert effects["loglevel"] == "not examined"
+    assert "worker_tmp_dir: " not in text(table.note)
+    _, report = report_on(conf(tmp_path, "workers, umask = 3, 7\nbacklog = 64\n"))
+    rows = render(report).partition("line  setting")[2].splitlines()[1:5]
+    assert all(rows), "no blank line between the settings of one line and another's"
+
+
+@pytest.mark.parametrize(
+    ("source", "title"),
+    [
+        ("workers = 3\n", "sync (Gunicorn's default)"),
+        ("threads = 3\n", "gthread (sync, the default, with several threads)"),
+        ("worker_class = 'gthread'\n", "gthread"),
+    ],
+)
+def test_the_title_names_the_class_and_why(tmp_path: Path, source: str, title: str) -> None:
+    path = conf(tmp_path, source)
+    run = run_store.load(recorded("settings"))
+    values = settings_of(executed(str(path))[0])
+    examined_class = class_of(values)
+    cells = tuple(cell for cell in run.plan.cells if cell.server.worker_class == examined_class)
+    run = replace(run, plan=replace(run.plan, cells=cells), environment={})
+    request = SettingsRequest(("workers",), "a.py", values=values)
+    assert document_title(run, request, ()) == f"What a.py does for {title}."
+
+
+def test_an_interrupted_run_shows_what_was_examined() -> None:
+    run = run_store.load(recorded("settings"))
+    cells = tuple(cell for cell in run.plan.cells if cell.name.startswith("sync-25.3.0-"))
+    added = replace(cells[0], name="sync-25.3.0-absent")
+    absent = replace(run, plan=replace(run.plan, cells=(added,)), records={})
+    assert "Nothing was examined yet" in map(text, document(absent).findings)
+    assert document(absent).tables == ()
+    touched = [cell for cell in cells if cell.name.endswith("-touched")]
+    partial = replace(run, plan=replace(run.plan, cells=(added, *touched)))
+    (table,) = document(partial).tables
+    assert [row[0] for row in table.rows] == ["reload", "reload_extra_files"]
+
+
+def test_the_time_left_is_that_of_two_launches_at_a_time() -> None:
+    by_launch = {
+        launch_name(trial): trial for trial in trials(run_store.load(recorded("settings")).plan)
+    }
+    names = ("timeout_wait", "timeout_block", "stop", "common")
+    remaining = [by_launch[name] for name in names]
+    seconds = dict(zip(names, (8.0, 6.0, 3.0, 1.0), strict=True))
+
+    def left(remaining: list[Trial], so_far_s: Mapping[str, float]) -> float:
+        return left_s(lambda trial: seconds[launch_name(trial)], remaining, so_far_s)
+
+    assert left(remaining[:1], {}) == 8.0
+    assert left(remaining, {}) == 9.0  # stop after timeout_block
+    assert left(remaining[1:], {remaining[1].key: 4.0, remaining[2].key: 9.0}) == 2.0
+    assert left([], {}) == 0.0
+
+
+def test_in_an_older_run_reload_is_the_signal() -> None:
+    plan = run_store.load(recorded("settings")).plan
+    cells = tuple(cell for cell in plan.cells if not cell.name.endswith("-touched"))
+    details = {"settings": ["workers", "reload"]}
+    assert SettingsRequest.of(replace(plan, details=details)).settings == ("workers", "reload")
+    older = replace(plan, details=details, cells=cells)
+    assert SettingsRequest.of(older).settings == ("workers", "sighup")
 
 
 @pytest.mark.parametrize(

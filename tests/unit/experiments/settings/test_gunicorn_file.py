@@ -6,51 +6,101 @@ from pathlib import Path
 
 import pytest
 
-from workerlab.experiments.settings.gunicorn_file import FileLine, class_of, lines_of, strange
+from workerlab.experiments.settings.gunicorn_file import (
+    FileLine,
+    SourceFile,
+    check_class,
+    class_of,
+    strange,
+)
 from workerlab.model import UsageError
+from workerlab.server.inside.introspect import executed
+
+SETTINGS = (
+    "backlog", "graceful_timeout", "keepalive", "on_exit", "post_fork", "preload_app", "raw_env",
+    "reload", "statsd_host", "statsd_prefix", "threads", "timeout", "umask", "workers",
+)  # fmt: skip
 
 
-def read(tmp_path: Path, text: str) -> tuple[FileLine, ...]:
-    file = tmp_path / "gunicorn.conf.py"
-    file.write_text(text)
-    return lines_of(file)
+def read(directory: Path, text: str) -> tuple[FileLine, ...]:
+    path = directory / "gunicorn.conf.py"
+    path.write_text(text)
+    assignments = executed(str(path))[1].of(SETTINGS)
+    return SourceFile(path).lines(assignments, SETTINGS)
 
 
-def test_lines_of_names_and_hooks(tmp_path: Path) -> None:
-    text = "workers = 4\n\ntimeout: int = 30\nkeepalive = backlog = 5\n\ndef on_exit(server): ...\n"
-    assert read(tmp_path, text) == (
-        FileLine(1, "workers", "4"),
-        FileLine(3, "timeout", "30"),
-        FileLine(4, "keepalive", "5"),
-        FileLine(4, "backlog", "5"),
-        FileLine(6, "on_exit", ""),
-    )
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("timeout: int = 30", (1, "timeout", "30", "")),
+        ("def on_exit(server): ...", (1, "on_exit", "", "")),
+        ("umask = 0o22", (1, "umask", "0o22", "")),
+        ("raw_env = ['A=' + 'secret']", (1, "raw_env", "['A=...']", "raw_env = ['A=' + 'secret']")),
+        ("_twice = 2\nworkers = _twice * 2", (2, "workers", "4", "workers = _twice * 2")),
+        ("workers = 2\nworkers += 1", (2, "workers", "3", "workers += 1")),
+        ("globals()['timeout'] = 7", (1, "timeout", "7", "globals()['timeout'] = 7")),
+        ("for threads in (2, 4): ...", (1, "threads", "4", "for threads in (2, 4): ...")),
+        ("def _f():\n global timeout\n timeout = 3\n_f()", (4, "timeout", "3", "_f()")),
+        ("if 0: workers = 8\nelse: workers = 1", (2, "workers", "1", "")),
+        ("try: 1 / 0\nexcept ArithmeticError:\n timeout = 2", (3, "timeout", "2", "")),
+        ("with open('/dev/null') as _:\n keepalive = 3", (2, "keepalive", "3", "")),
+        ("'text'\nfrom __future__ import annotations\nthreads = 2", (3, "threads", "2", "")),
+        ("raw_env = [\n    'A=1',\n]", (1, "raw_env", "['A=...']", "")),
+        ("umask = [workers for workers in (7,)][0]",
+         (1, "umask", "7", "umask = [workers for workers in (7,)][0]")),
+        (f"keepalive = {'1' * 60}", (1, "keepalive", f"{'1' * 39}…", "")),
+    ],
+)  # fmt: skip
+def test_the_executed_file_gives_the_value_of_a_setting(
+    tmp_path: Path, text: str, line: tuple[int, str, str, str]
+) -> None:
+    lines = [line for line in read(tmp_path, text) if line.is_setting]
+    assert [(line.number, line.name, line.text, line.source) for line in lines] == [line]
+    assert not any(line.overridden for line in lines)
 
 
-def test_imported_and_augmented_names_are_set(tmp_path: Path) -> None:
-    imports = "from base import (\n    workers,\n    pool as threads,\n)\n"
-    text = f"{imports}workers *= 2\nworkers.x = 1\n"
-    lines = read(tmp_path, text)
-    assert [(line.number, line.name) for line in lines] == [(3, "threads"), (5, "workers")]
-    assert lines[1].text == "workers *= 2"
-    assert strange(lines, ()) == {}
+def test_settings_of_one_line_each_have_their_value(tmp_path: Path) -> None:
+    lines = read(tmp_path, "workers, threads = 2, 4\nkeepalive = backlog = 5\n")
+    assert {line.name: (line.number, line.text) for line in lines} == {
+        "workers": (1, "2"), "threads": (1, "4"), "keepalive": (2, "5"), "backlog": (2, "5"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "overridden", "by"),
+    [
+        ("timeout = 30\ntimeout = 30\n", (1,), 2),
+        ("timeout = 30\nglobals().update(timeout=7)\n", (1,), 2),
+        ("timeout = 1\ntimeout = 2\ntimeout += 3\n", (1,), 2),
+        ("timeout = 1\ntimeout = timeout + 2\n", (), 1),
+        ("timeout = 1\nif 0:\n    timeout = 2\n", (), 1),
+        ("for timeout in (1, 2): ...\ntimeout = 3\n", (1,), 2),
+    ],
+)
+def test_assignments_that_a_later_line_overrides(
+    tmp_path: Path, text: str, overridden: tuple[int, ...], by: int
+) -> None:
+    (line,) = read(tmp_path, text)
+    assert (line.overridden, line.by) == (overridden, by)
+
+
+def test_imported_names_are_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "conf_base.py").write_text("workers = 2\nother = 1\nbacklog = 64\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    lines = read(tmp_path, "from conf_base import (\n    backlog as threads,\n)\n")
+    assert [(line.number, line.name, line.text) for line in lines] == [(2, "threads", "64")]
+    lines = read(tmp_path, "from conf_base import *\n")
+    assert [line.name for line in lines if line.is_setting] == ["workers", "backlog"]
+    assert strange(lines, SETTINGS) == {}
 
 
 def test_an_annotation_sets_nothing(tmp_path: Path) -> None:
-    text = "threads: 4\nworkers: int\nworkers = 2\nworkers: 3\nraw_env = [\n    'A=1',\n]\n"
-    assert read(tmp_path, text) == (
-        FileLine(1, "threads", "4", sets=False),
-        FileLine(3, "workers", "2"),
-        FileLine(5, "raw_env", "[ 'A=1', ]"),
-    )
-
-
-def test_a_long_value_is_shortened(tmp_path: Path) -> None:
-    (line,) = read(tmp_path, f"bind = {'1' * 60}\n")
-    assert line.text == f"{'1' * 39}…"
-
-
-SETTINGS = ("keepalive", "preload_app", "reload", "statsd_host", "statsd_prefix", "workers")
+    text = "threads: 4\nworkers: int\nworkers = 2\nworkers: 3\n"
+    lines = read(tmp_path, text)
+    assert [(line.number, line.name, line.text, line.sets) for line in lines] == [
+        (1, "threads", "4", False),
+        (3, "workers", "2", True),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -62,39 +112,18 @@ SETTINGS = ("keepalive", "preload_app", "reload", "statsd_host", "statsd_prefix"
         ("def on_startting(server): ...\n", {"on_startting": ""}),
         ("cores = 4\nworkers = cores * 2\n", {}),
         ("_port = 80\n", {}),
-        ("import os\nfrom a import b\nworkers = 1\n", {}),
+        ("import os\nfrom json import dumps\nworkers = 1\n", {}),
     ],
 )
 def test_unknown_names(tmp_path: Path, text: str, names: dict[str, str]) -> None:
     assert strange(read(tmp_path, text), SETTINGS) == names
 
 
-def test_names_set_in_compound_statements_are_set(tmp_path: Path) -> None:
-    text = """
-if STAGE:
-    workers = 8
-else:
-    workers = 1
-try:
-    timeout = 1
-except KeyError:
-    timeout = 2
-finally:
-    keepalive = 3
-for threads, _ in ():
-    umask = 7
-"""
-    assert read(tmp_path, text) == (
-        FileLine(5, "workers", "1"),
-        FileLine(9, "timeout", "2"),
-        FileLine(11, "keepalive", "3"),
-        FileLine(13, "umask", "7"),
-    )
-
-
 def test_names_within_functions_and_classes_are_no_settings(tmp_path: Path) -> None:
     text = "def post_fork(server, worker):\n    timeout = 3\nclass A:\n    workers = 1\n"
-    assert [line.name for line in read(tmp_path, text)] == ["post_fork"]
+    lines = read(tmp_path, text)
+    assert [line.name for line in lines if line.is_setting] == ["post_fork"]
+    assert strange(lines, SETTINGS) == {}
 
 
 @pytest.mark.parametrize(
@@ -102,8 +131,10 @@ def test_names_within_functions_and_classes_are_no_settings(tmp_path: Path) -> N
     [("workers = = 1\n", "line 1: invalid syntax"), ("a\0b", "source code")],
 )
 def test_a_file_that_is_no_python_is_refused(tmp_path: Path, text: str, why: str) -> None:
+    path = tmp_path / "gunicorn.conf.py"
+    path.write_text(text)
     with pytest.raises(UsageError, match="cannot be read as a Gunicorn file") as error:
-        read(tmp_path, text)
+        SourceFile(path)
     assert why in str(error.value)
 
 
@@ -118,8 +149,21 @@ def test_a_file_that_is_no_python_is_refused(tmp_path: Path, text: str, why: str
         ({"worker_class": "gunicorn.workers.ggevent.GeventWorker"}, "gevent"),
         ({"worker_class": "uvicorn.workers.UvicornWorker"}, "uvicorn"),
         ({"worker_class": "uvicorn_worker.UvicornWorker"}, "uvicorn"),
+        ({"worker_class": "egg:gunicorn#gevent"}, "gevent"),
         ({"worker_class": "shop.workers.Own"}, "shop.workers.Own"),
     ],
 )
 def test_the_worker_class_of_a_file(settings: dict[str, object], name: str) -> None:
     assert class_of(settings) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [("gevnt", "did you mean gevent?"), ("x", "there are sync, gevent")],
+)
+def test_an_unknown_worker_class_is_refused(name: str, advice: str) -> None:
+    with pytest.raises(UsageError) as error:
+        check_class(name, ("sync", "gevent"), "a.py, line 2")
+    assert str(error.value) == f'a.py, line 2: worker_class "{name}" is unknown; {advice}'
+    for valid in ("gevent", "shop.workers.Own"):
+        check_class(valid, ("sync", "gevent"), "a.py")
