@@ -9,6 +9,7 @@ import importlib.util
 import os
 import random
 from collections.abc import Callable, Iterable
+from functools import cache
 from itertools import islice
 from itertools import product as combinations
 from pathlib import Path
@@ -50,7 +51,7 @@ from workerlab.paths import target_of
 from workerlab.plan import SLEEP_ENV, load_for, product
 from workerlab.server import preflight
 from workerlab.server.gunicorn import FORCED
-from workerlab.server.worker_classes import class_named, configured_slots
+from workerlab.server.worker_classes import class_named, configured_slots, why_not_served
 
 DEFAULTS = {"workers": (4,), "threads": (2,), "backlog": (2048,), "worker_connections": 1000}
 MAX_SECONDS = 30.0  # of the loads of a trial, unless an option fixes their length
@@ -304,16 +305,44 @@ def _option_notes(options: argparse.Namespace) -> Iterable[Finding]:
 
 
 def unavailable_variants(
-    servers: Iterable[Server], serving: preflight.Interpreters
+    servers: Iterable[Server],
+    serving: preflight.Interpreters,
+    config: str | None = None,
+    app_kind: str = "",
 ) -> dict[str, str]:
-    """Variants that cannot run in their interpreters, each with the reason."""
+    """Variants that cannot run in their interpreters, or cannot serve any of their apps, each with
+    the reason. `config`: the user's Gunicorn file; `app_kind`: that of the app; "": not known."""
+    servers = [server for server in servers if server.null is None]
     variants = {server.variant: (server, serving[server.python, server.gunicorn])
-             for server in servers if server.null is None}  # fmt: skip
-    return {
+             for server in servers}  # fmt: skip
+    missing = {
         name: why
         for name, (server, interpreter) in variants.items()
         if (why := interpreter.why_unavailable(server.worker_class))
     }
+    present = [server for server in servers if server.variant not in missing]
+    return missing | _of_another_kind(present, serving, config, app_kind)
+
+
+def _of_another_kind(
+    servers: Iterable[Server], serving: preflight.Interpreters, config: str | None, app_kind: str
+) -> dict[str, str]:
+    """Variants that cannot serve any of their apps. The user's app is imported if the classes serve
+    different kinds; if all serve the same, the first launch shows whether they can."""
+    servers = [server for server in servers if server.app.chdir]
+    if len({class_named(server.worker_class).serves for server in servers}) < 2:
+        return {}
+
+    @cache
+    def kind_of(python: str, gunicorn: str, app: App) -> str:
+        return app_kind or preflight.app_kind(serving[python, gunicorn], app, config)
+
+    reasons: dict[str, list[str | None]] = {}
+    for server in servers:
+        kind = kind_of(server.python, server.gunicorn, server.app)
+        why = why_not_served(server.worker_class, server.app.target, kind)
+        reasons.setdefault(server.variant, []).append(why)
+    return {name: whys[0] for name, whys in reasons.items() if whys[0] and all(whys)}
 
 
 def notes_on_gunicorn(serving: preflight.Interpreters) -> tuple[Finding, ...]:
@@ -339,7 +368,8 @@ def gunicorn_plan(
     that cannot be measured."""
     defaults: dict[str, Any] = {"trials": 1, "rounds": 5, "config": None, "notes": ()}
     cells, seed = tuple(cells), random.SystemRandom().randrange(2**32)
-    unavailable = unavailable_variants((cell.server for cell in cells), serving)
+    config = more.get("config")
+    unavailable = unavailable_variants((cell.server for cell in cells), serving, config)
     first = next(iter(serving.values()))
     common = {"kind": kind, "cells": cells, "seed": seed}
     common |= {"python": first.python, "gunicorn": common_version(serving)}

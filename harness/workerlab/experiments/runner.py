@@ -192,7 +192,8 @@ def _load_for_resume(
     check_tools(plan.tools)
     chdir = Path(plan.servers[0].app.chdir or ".")
     serving = preflight.of_plan(plan, chdir)
-    return directory, replace(plan, unavailable=unavailable_variants(plan.servers, serving))
+    unavailable = unavailable_variants(plan.servers, serving, plan.config)
+    return directory, replace(plan, unavailable=unavailable)
 
 
 def create_run(directory: Path, prepared: Setup) -> None:

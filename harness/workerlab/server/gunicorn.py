@@ -31,7 +31,7 @@ from workerlab.server.running import (
 )
 from workerlab.server.versions import with_version
 from workerlab.server.warmup import warm_up
-from workerlab.server.worker_classes import WORKER_CLASSES, class_named
+from workerlab.server.worker_classes import WORKER_CLASSES, class_named, why_not_served
 
 BOOT_S = 60.0  # some apps take long to load
 POLL_S = 0.01
@@ -45,7 +45,6 @@ BLOCKED_TIMEOUT_S = 600  # for an event loop that a bundled app blocks
 SCRUBBED = ("WEB_CONCURRENCY", "PORT", "GUNICORN_CMD_ARGS", "SENDFILE", "LISTEN_FDS", "LISTEN_PID")
 
 ACCESS_LOG = "access.log"  # in the trial's directory, instead of the user's file
-KINDS = {"wsgi": "a WSGI", "asgi": "an ASGI", "asgi2": "an ASGI 2", "tornado": "a Tornado"}
 NO_ATTRIBUTE = re.compile(r"Failed to find attribute '(?P<name>\w+)' in '(?P<module>[\w.]+)'")
 NO_MODULE = re.compile(r"No module named '(?P<name>[\w.]+)'")
 NO_VARIABLE = re.compile(r"environment variable '?(?P<name>[A-Z][A-Z0-9_]+)")
@@ -258,11 +257,5 @@ def _check_disk_space(directory: Path) -> None:
 def _check_kind(launch: Launch, proofs: Mapping[int, Mapping[str, object]]) -> None:
     """Raises TrialFailed for an app of the wrong kind, which Gunicorn would answer with 500."""
     kind = str(next(iter(proofs.values()))["app_kind"])
-    row = class_named(launch.server.worker_class)
-    if row.serves and kind not in (*row.serves, "unknown"):
-        expected = "ASGI" if row.asgi else "WSGI"
-        raise TrialFailed(
-            "unavailable",
-            f"{launch.app.target} is {KINDS.get(kind, kind)} app, but worker class {row.name}"
-            f" serves {expected}: choose another class or another callable",
-        )
+    if why := why_not_served(launch.server.worker_class, launch.app.target, kind):
+        raise TrialFailed("unavailable", why)

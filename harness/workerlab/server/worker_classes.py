@@ -63,6 +63,22 @@ def class_named(name: str) -> WorkerClass:
     return WORKER_CLASSES.get(name) or WorkerClass(name, "unknown", serves=(), path=name)
 
 
+KINDS = {"wsgi": "a WSGI", "asgi": "an ASGI", "asgi2": "an ASGI 2", "tornado": "a Tornado"}
+
+
+def why_not_served(worker_class: str, target: str, kind: str) -> str | None:
+    """Why the class cannot serve an app of this kind (see `inside.app_kind`): Gunicorn would answer
+    with 500. None if it can, or if that is not known."""
+    row = class_named(worker_class)
+    if not row.serves or kind in (*row.serves, "unknown", "unimportable"):
+        return None
+    expected = "ASGI" if row.asgi else "WSGI"
+    return (
+        f"{target} is {KINDS.get(kind, kind)} app, but worker class {row.name} serves {expected}:"
+        " choose another class or another callable"
+    )
+
+
 def configured_slots(server: Server) -> int | None:
     """Requests served at once according to the settings; None: unlimited or unknown."""
     return class_named(server.worker_class).slots_of(server)

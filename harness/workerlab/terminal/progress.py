@@ -76,7 +76,9 @@ class Progress:
     def _announce(self) -> None:
         left = self._left()
         about = "time known after a first answer" if left is None else f"about {self._wait(left)}"
-        tell(f"{self._counted()}, {about}" if self._todo else "all trials are finished")
+        skipped = sum(self._predict(trial) == 0.0 for trial in self._todo)
+        cells = f"{self._counted()}{f', {skipped} of which cannot run' if skipped else ''}"
+        tell(f"{cells}, {about}" if self._todo else "all trials are finished")
 
     def _place(self) -> str:
         """The number of finished trials: "[3/8] "."""

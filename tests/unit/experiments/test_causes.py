@@ -69,7 +69,7 @@ def test_skipped_trials_add_no_time(capsys: pytest.CaptureFixture[str]) -> None:
     todo = [make_trial(name) for name in ("sync", "gevent")]
     with Progress(todo, lambda trial: 0.0 if trial is todo[1] else 10.0, lambda _: 5.0):
         pass
-    assert capsys.readouterr().err == "2 cells, about 10 s to 15 s\n"
+    assert capsys.readouterr().err == "2 cells, 1 of which cannot run, about 10 s to 15 s\n"
 
 
 def test_parallel_trials_are_each_shown(capsys: pytest.CaptureFixture[str]) -> None:

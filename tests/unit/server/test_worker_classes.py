@@ -164,6 +164,19 @@ def test_a_class_whose_package_is_missing_is_unavailable(plan_for: MakePlan) -> 
     assert "pip install tornado" in sweep.unavailable["tornado"]
 
 
+def test_classes_that_cannot_serve_the_kind_of_the_app_are_unavailable(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text("open('imported', 'a').close()\ndef app(environ, start): ...")
+
+    def unavailable(classes: str) -> list[str]:
+        words = ["sweep", classes, "4,8", "--tool", "fast", "--app", "shop:app"]
+        place = ["--chdir", str(tmp_path), "--python", sys.executable]
+        return list(plan_of(parse([*words, *place]))[0].unavailable)
+
+    assert unavailable("sync,gthread") == []
+    assert not (tmp_path / "imported").exists()  # the first launch shows it
+    assert unavailable("sync,asgi") == ["asgi"]
+
+
 def test_settings_that_a_class_ignores_are_named(plan_for: MakePlan, tmp_path: Path) -> None:
     own = str(tmp_path / "own.py")
     Path(own).touch()

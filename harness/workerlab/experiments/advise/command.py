@@ -17,7 +17,7 @@ import shlex
 import shutil
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -180,10 +180,9 @@ def kinds_of(
         if name not in removed
         for python, version in pythons
     ]
-    missing = unavailable_variants(kinds, pythons)
     if wsgi == asgi:  # the user's app
         app_kind = imported_kind(first, wsgi, options)
-        missing |= _cannot_serve(kinds, app_kind)
+    missing = unavailable_variants(kinds, pythons, app_kind=app_kind)
     present = [kind for kind in kinds if kind.variant not in missing]
     if not present:
         raise EnvironmentProblem("; ".join(f"{name}: {why}" for name, why in missing.items()))
@@ -221,17 +220,6 @@ def imported_kind(interpreter: preflight.Interpreter, app: App, options: argpars
         return preflight.app_kind(interpreter, app, options.config, limit_s)
     finally:
         slow.cancel()
-
-
-def _cannot_serve(servers: Iterable[Server], app_kind: str) -> dict[str, str]:
-    """Variants whose worker class cannot serve an app of this kind, with the reason."""
-    rows = {server.variant: class_named(server.worker_class) for server in servers}
-    return {
-        name: f"{'ASGI' if row.asgi else 'WSGI'} worker classes cannot serve an app that is"
-        f" {app_kind.upper()}"
-        for name, row in rows.items()
-        if row.serves and app_kind not in (*row.serves, "unknown", "unimportable")
-    }
 
 
 def start_of(python: str) -> str:

@@ -178,7 +178,8 @@ def _baseline_setup(
     chdir = Path(plan.servers[0].app.chdir or ".")
     check_tools(plan.tools)
     serving = preflight.of_plan(plan, chdir)
-    plan = replace(plan, unavailable=unavailable_variants(plan.servers, serving))
+    unavailable = unavailable_variants(plan.servers, serving, plan.config)
+    plan = replace(plan, unavailable=unavailable)
     yield runner.Setup(plan, serving, label="again")
 
 
