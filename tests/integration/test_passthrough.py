@@ -672,7 +672,7 @@ def test_a_class_whose_package_is_missing(
     words = (*QUICK, "--python", str(bare), "--sleep", "0.3")
     done = outsider("sweep", ",".join([missing, *runs]), "2", *words)
     assert done.code == 3, done.err
-    assert f"{missing} is unavailable: needs {missing}" in done.err
+    assert f"{missing} is unavailable: worker class {missing} needs {missing}" in done.err
     assert f"uv pip install --python {bare} {missing}" in done.err  # it has no pip
     first, *others = done.report["cells"]
     assert (first["worker_class"], first["verdict"]) == (missing, "invalid")

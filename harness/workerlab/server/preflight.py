@@ -76,7 +76,8 @@ class Interpreter(Struct, frozen=True):
             names = [package.replace("_", "-") for package in missing]
             pip = f"{self.python} -m pip install"
             install = pip if self.pip else f"uv pip install --python {self.python}"
-            return f"needs {' and '.join(names)}: {install} {' '.join(names)}"
+            needed = f"worker class {name} needs {' and '.join(names)}"
+            return f"{needed}; install with: {install} {' '.join(names)}"
         return None
 
     def ignores(self, name: str) -> tuple[str, ...]:
