@@ -102,6 +102,8 @@ class Progress:
         predicted_s = self._predicted.pop(trial.key, None)
         if predicted_s is not None and not record.fault:
             self._longer_s.append(took_s - predicted_s)
+        if record.fault and predicted_s == 0.0:
+            return  # not launched: the reason was printed before
         outcome, took = "done in ", f"{took_s:.1f} s"
         if record.fault:
             outcome = self._fault(record.fault)
