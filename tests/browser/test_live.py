@@ -545,6 +545,9 @@ def test_the_page_is_accessible(
         if part == "lesson":
             press(page, "Lesson")
             page.wait_for_selector(".lab-choice")
+            choices = page.locator(".lab-choice").last.bounding_box()
+            assert choices is not None
+            assert choices["y"] + choices["height"] <= size["viewport"]["height"]
         assert serious(page) == []
         wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
         assert wide <= 0

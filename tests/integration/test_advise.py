@@ -106,8 +106,8 @@ def test_versions_of_gunicorn_are_candidates_too(own: Lab) -> None:
 
 @pytest.mark.once
 def test_what_no_setting_can_reach_exits_4(own: Lab) -> None:
-    asked = ("--classes", "sync", "--slo", "p95<5ms", "--budget", "30", "--format", "json")
-    done = own(*WORDS, *asked)
+    target = ("--classes", "sync", "--slo", "p95<5ms", "--budget", "40", "--format", "json")
+    done = own(*WORDS, *target)
     assert done.code == 4, done.err
     answer = done.report["findings"][0]["answer"]
     assert (answer["code"], answer["values"]["outcome"]) == ("NoRecommendation", "nothing")

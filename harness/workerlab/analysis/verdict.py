@@ -159,7 +159,7 @@ def verdict_of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
     """The verdict of a valid cell, by the rules above."""
     n, slots, occupied_share = facts.connections, facts.slots, occupancy(facts)
     if reasons := series.tool_limits.get(facts.key):
-        return "generator-bound", generator_bound(facts, reasons)
+        return "generator-bound", generator_bound(facts, reasons, series)
     if (share := shed_share(facts)) >= REFUSED_SHARE:
         return "saturated", RequestsRefused(n, share)
     if slots and occupied_share is not None and occupied_share >= FULL_OCCUPANCY:
@@ -421,11 +421,11 @@ def why_below_possible(facts: Facts) -> DealtUnevenly | MostInApp:
     return MostInApp("because at most" if few else "although up to", used, slots)
 
 
-def generator_bound(facts: Facts, reasons: tuple[Finding, ...]) -> GeneratorBound:
-    """Why the load tool was the limit, and the lower bound that follows for the server."""
+def generator_bound(facts: Facts, reasons: tuple[Finding, ...], series: Series) -> GeneratorBound:
+    """Why the load tool was the limit, and the lower bound that all levels show of the server."""
     return GeneratorBound(
         tool=facts.tool,
         certainty=limit_certainty(reasons),
         reasons=reasons,
-        rps=facts.rps,
+        rps=max(level.rps for level in (facts, *series.closed)),
     )

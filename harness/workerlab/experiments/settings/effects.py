@@ -381,8 +381,8 @@ def _worker_connections(evidence: Evidence) -> Effect:
         "accepted": accepted,
     }
     sentence = (
-        "at {value}, of {sent} simultaneous requests one worker had at most {accepted} accepted and"
-        " {most} in the app"
+        "at {value}, one worker accepted at most {accepted} of {sent} simultaneous requests, and"
+        " had {most} of them in the app at once"
     )
     if launch["most"] == value:
         return Effect("honoured", "worker_connections", sentence, values)
@@ -398,7 +398,7 @@ def _worker_connections(evidence: Evidence) -> Effect:
 def _threads(evidence: Evidence) -> Effect:
     launch = evidence["threads"]
     values = {"value": slots.THREADS, "most": launch["most"], "sent": launch["asked"]}
-    in_app = "of {sent} simultaneous requests one worker had at most {most} in the app"
+    in_app = "one worker had at most {most} of {sent} simultaneous requests in the app"
     if launch["using"] == "gthread" and evidence["slots"]["using"] == "sync":
         sentence = f"with {{value}} threads, Gunicorn uses the class gthread instead; {in_app}"
         return Effect("changes", "threads.gthread", sentence, values)
