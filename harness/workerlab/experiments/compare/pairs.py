@@ -19,6 +19,7 @@ from workerlab.analysis.comparison import (
     changes,
     pairs_at_last_look,
 )
+from workerlab.analysis.verdict import was_left_out
 from workerlab.experiments.compare import options
 from workerlab.experiments.execution import used_s
 from workerlab.experiments.reading import cache_of, report_of
@@ -80,10 +81,11 @@ class GroupChanges(NamedTuple):
 
     @property
     def decided(self) -> bool:
-        """Whether no more pairs are needed, or the first MAX_INVALID_PAIRS were all invalid. With
-        limits, only their outcomes count."""
+        """Whether no more pairs are needed, or the first MAX_INVALID_PAIRS were all invalid, or the
+        first one since a server does not boot. With limits, only their outcomes count."""
         invalid_pairs = {cell.trial.cell.schedule for _, cell in self.left_out}
-        if len(invalid_pairs) >= MAX_INVALID_PAIRS and not self.pairs:
+        none_boots = invalid_pairs and all(was_left_out(cell) for _, cell in self.left_out)
+        if not self.pairs and (none_boots or len(invalid_pairs) >= MAX_INVALID_PAIRS):
             return True
         if self.outcomes:
             return all(outcome != "inconclusive" for _, outcome in self.outcomes)

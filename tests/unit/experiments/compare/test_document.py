@@ -75,6 +75,9 @@ def test_three_pairs_and_not_three_launches_must_be_invalid_to_give_up() -> None
     group = Group(CELL, CELL)
     assert GroupChanges(group, (), (), launches(2)).needs_more_pairs
     assert not GroupChanges(group, (), (), launches(3)).needs_more_pairs
+    absent = TrialInvalid((TrialFault("unavailable", "the server did not boot", None),))
+    (launch,) = [(side, replace(cell, reason=absent)) for side, cell in launches(1) if side == "B"]
+    assert not GroupChanges(group, (), (), [launch]).needs_more_pairs
 
 
 @pytest.mark.parametrize(
