@@ -47,10 +47,10 @@ def browser() -> Iterator[Any]:
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     with sync_api.sync_playwright() as playwright:
         own = Path(playwright.chromium.executable_path)
-        found = next((path for name in NAMES if (path := shutil.which(name))), None)
-        if found is None and not own.is_file():
+        program = next((path for name in NAMES if (path := shutil.which(name))), None)
+        if program is None and not own.is_file():
             pytest.skip(f"no browser: none of {', '.join(NAMES)} is on PATH")
-        browser = playwright.chromium.launch(executable_path=found, args=[*FLAGS])
+        browser = playwright.chromium.launch(executable_path=program, args=[*FLAGS])
         yield browser
         browser.close()
 
@@ -128,15 +128,19 @@ class Opened:
 
     def marks(self, chart: str, name: str) -> int:
         """How many marks of that name a chart has."""
-        found: int = self.page.locator(f"[data-chart='{chart}'] g.{name}_marks > *").count()
-        return found
+        count: int = self.page.locator(f"[data-chart='{chart}'] g.{name}_marks > *").count()
+        return count
 
 
 def serious(page: Any) -> list[str]:
     """What axe has against it. Skips where there is no axe."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     violations = axe.run(page).response["violations"]
-    return [one["id"] for one in violations if one["impact"] in ("serious", "critical")]
+    return [
+        violation["id"]
+        for violation in violations
+        if violation["impact"] in ("serious", "critical")
+    ]
 
 
 Open = Callable[..., Opened]
@@ -159,9 +163,9 @@ def open_page(windows: Windows, tmp_path: Path) -> Iterator[Open]:
                 path.write_text(render(what), encoding="utf-8")
             stack.close()
             page = windows.blank(**options)
-            found = Opened(page, path, options.get("java_script_enabled", True))
-            stack.callback(found.close)
-            return found
+            opened_page = Opened(page, path, options.get("java_script_enabled", True))
+            stack.callback(opened_page.close)
+            return opened_page
 
         yield opened
 

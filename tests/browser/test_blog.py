@@ -26,9 +26,9 @@ SCRIPT = "<script>document.title = 'it ran'</script>"
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Of an empty blog."""
     place = tmp_path_factory.mktemp("blog")
-    told = {"BLOG_STORAGE": f"sqlite:///{place}/blog.db", "BLOG_UPLOADS": f"{place}/uploads"}
-    asked, app = Server("gthread", 2, 4, 64, 100), App("apps.blog.wsgi:app", "")
-    with running(launch(place, asked, app, env=tuple(told.items()))) as server:
+    env = {"BLOG_STORAGE": f"sqlite:///{place}/blog.db", "BLOG_UPLOADS": f"{place}/uploads"}
+    planned, app = Server("gthread", 2, 4, 64, 100), App("apps.blog.wsgi:app", "")
+    with running(launch(place, planned, app, env=tuple(env.items()))) as server:
         yield f"http://{server.host}:{server.port}"
 
 
@@ -63,9 +63,9 @@ class Reader:
 
 @pytest.fixture(scope="module")
 def first_reader(browser: Any, address: str) -> Iterator[Reader]:
-    found = Reader(browser, address)
-    yield found
-    found.context.close()
+    reader = Reader(browser, address)
+    yield reader
+    reader.context.close()
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def test_nor_does_one_that_came_past_the_sanitiser(reader: Reader) -> None:
     reader.page.goto(path, wait_until="load")
     assert reader.page.locator("article script").count() == 1
     assert reader.page.title() == "Second lock"
-    assert any("Content Security Policy" in said for said in reader.complaints)
+    assert any("Content Security Policy" in complaint for complaint in reader.complaints)
 
 
 def test_of_two_who_edit_the_second_sees_both_and_loses_nothing(
@@ -173,8 +173,8 @@ def test_of_two_who_edit_the_second_sees_both_and_loses_nothing(
 ) -> None:
     path = reader.write("RedisCache", "as it was")
     other = Reader(browser, address)
-    for one in (reader, other):
-        one.page.goto(f"{path}/edit")
+    for editor in (reader, other):
+        editor.page.goto(f"{path}/edit")
     reader.page.get_by_label("Body").fill("what the first wrote")
     reader.save()
     page = other.page

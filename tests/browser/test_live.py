@@ -226,9 +226,9 @@ def test_the_lesson_by_keyboard_and_its_recording(live: Lab, screenshots: Path) 
     assert data is not None
     recorded = json.loads(data[1])
     assert [step["title"] for step in recorded["steps"]] == ["room", "queue", "full", "threads"]
-    for step, told in zip(recorded["steps"], outcomes, strict=True):
+    for step, outcome in zip(recorded["steps"], outcomes, strict=True):
         (measured,) = [line for line in step["outcome"] if line.startswith("Measured")]
-        assert measured in told.replace("\n", " ")
+        assert measured in outcome.replace("\n", " ")
         (side,) = step["trace"]["sides"]
         answered = [move for move in side["moves"] if move[1] == 4]
         assert len(answered) >= 10

@@ -37,8 +37,8 @@ def late() -> Document:
 
 def limitless(document: Document) -> Document:
     """Of which nothing is known that would bound it."""
-    cells = (replace(one, bound_rps=None) for one in document.cells)
-    classes = (replace(one, knee=None) for one in document.classes)
+    cells = (replace(result, bound_rps=None) for result in document.cells)
+    classes = (replace(result, knee=None) for result in document.classes)
     return replace(document, cells=tuple(cells), classes=tuple(classes))
 
 
@@ -69,11 +69,11 @@ def assert_whole(opened: Opened) -> None:
     assert sum(map(len, charts.values())) == panes
 
 
-def assert_marks(opened: Opened, one: Document) -> None:
+def assert_marks(opened: Opened, document: Document) -> None:
     """As many marks as there is to show."""
-    valid = [result for result in one.cells if result.throughput_rps is not None]
+    valid = [result for result in document.cells if result.throughput_rps is not None]
     assert opened.marks("throughput", "trials") == (len(valid) if len(valid) > 1 else 0)
-    for group in all_series(one):
+    for group in all_series(document):
         stacks = sum(
             getattr(cells.valid[0].breakdown, f"{part}_s") is not None
             for cells in group.levels.values()
@@ -82,22 +82,24 @@ def assert_marks(opened: Opened, one: Document) -> None:
             )
         )  # fmt: skip
         assert opened.marks(f"waiting-{group.slug}", "bars") == stacks
-        for result, drawn in cells_with_timelines(group, timelines_of(one)):
+        for result, drawn in cells_with_timelines(group, timelines_of(document)):
             at = f"{group.slug}-{result.trial.cell.concurrency}"
             assert opened.marks(f"timeline-{at}", "served") == len(drawn.bars)
             if has_queue(drawn) and not in_timeline(drawn):
                 assert opened.marks(f"queue-{at}", "queue") == 1
 
 
-def assert_bars(opened: Opened, one: Document) -> None:
+def assert_bars(opened: Opened, document: Document) -> None:
     """A ladder's charts: a bar for each number, each configuration beside its bars."""
-    for chart in one.charts:
+    for chart in document.charts:
         bars = sum(len(series.points) for series in chart.series)
-        name = next(found.name for found in chart_figures(one) if found.title == chart.title)
+        name = next(
+            figure.name for figure in chart_figures(document) if figure.title == chart.title
+        )
         assert opened.marks(name, "bars") == bars
     for drawn in opened.page.locator("[data-chart]").all():
         words = " ".join(drawn.locator("text").all_text_contents())
-        for name in one.charts[0].names:
+        for name in document.charts[0].names:
             assert all(word in words for word in text(name).split())
 
 
@@ -170,9 +172,9 @@ def assert_stands_out(opened: Opened, words: int) -> None:
     """At least so many words, by day and by night."""
     for scheme in ("light", "dark"):
         opened.page.emulate_media(color_scheme=scheme)
-        found = opened.page.evaluate(CONTRASTS)
-        assert len(found) > words, scheme
-        assert found[0][0] >= 4.5, (scheme, found[:5])
+        contrasts = opened.page.evaluate(CONTRASTS)
+        assert len(contrasts) > words, scheme
+        assert contrasts[0][0] >= 4.5, (scheme, contrasts[:5])
 
 
 # --- drawn --------------------------------------------------------------------------------------
@@ -185,18 +187,18 @@ WORDS = {"late": 150, "study": 50, "ladder": 50, "advise": 150}
 def test_a_page_on_a_phone(name: str, open_page: Open, screenshots: Path) -> None:
     """Whole, no wider than the phone, to be read and to be heard. Opening a page costs the most:
     it is done once."""
-    one = CONSTRUCTED[name]
-    opened = open_page(one, **PHONE)
+    document = CONSTRUCTED[name]
+    opened = open_page(document, **PHONE)
     opened.page.screenshot(path=screenshots / f"phone-{name}.png", full_page=True)
     assert_can_be_heard(opened)
     assert_whole(opened)
     assert_fits(opened)
-    if one.cells:
-        assert_marks(opened, one)
+    if document.cells:
+        assert_marks(opened, document)
     if name == "study":
         assert opened.marks("chart-1-requests-per-second", "points") == 3
     if name == "ladder":
-        assert_bars(opened, one)
+        assert_bars(opened, document)
     if name == "advise":
         assert opened.marks("chart-1-p95-response-time-against-memory", "points") == 11
         assert opened.marks("chart-1-p95-response-time-against-memory", "level") == 1
@@ -208,12 +210,12 @@ def test_a_page_on_a_phone(name: str, open_page: Open, screenshots: Path) -> Non
 def test_a_real_run_is_drawn_with_its_marks_and_fits_a_phone(
     measured: tuple[Document, Path], open_page: Open, screenshots: Path
 ) -> None:
-    one, path = measured
-    assert {result.verdict for result in one.cells}.isdisjoint({"invalid"}), one.cells
+    document, path = measured
+    assert {result.verdict for result in document.cells}.isdisjoint({"invalid"}), document.cells
     opened = open_page(path)
     opened.page.screenshot(path=screenshots / "real-light.png", full_page=True)
     assert_whole(opened)
-    assert_marks(opened, one)
+    assert_marks(opened, document)
     assert_sound(opened)
     small = open_page(path, **PHONE)
     small.page.screenshot(path=screenshots / "real-phone.png", full_page=True)
@@ -262,12 +264,17 @@ def test_a_hundred_thousand_requests_open(open_page: Open, screenshots: Path) ->
 
 def test_foreign_text_does_not_run(open_page: Open) -> None:
     evil = "</script><script>alert(1)</script><img src=https://example.org onerror=alert(2)>"
-    one = sweep(("sync",), (8,))
-    bad = replace(one.cells[0], app=evil, reason=sentence(evil), notes=(sentence(evil),))
+    document = sweep(("sync",), (8,))
+    bad = replace(document.cells[0], app=evil, reason=sentence(evil), notes=(sentence(evil),))
     bad = replace(bad, diagnosis=sentence(evil))
     states = ((0.0, evil, 1), (1.0, evil, 2))
     opened = open_page(
-        replace(one, run=evil, cells=(bad,), timelines=(replace(one.timelines[0], states=states),))
+        replace(
+            document,
+            run=evil,
+            cells=(bad,),
+            timelines=(replace(document.timelines[0], states=states),),
+        )
     )
     assert_whole(opened)
     assert evil in opened.page.inner_text("main")
@@ -289,16 +296,16 @@ def assert_accessible(opened: Opened) -> None:
         assert serious(opened.page) == []
 
 
-@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("named", [True, False])
 def test_a_page_of_24_cells_is_short_and_accessible(
-    known: bool, open_page: Open, screenshots: Path
+    named: bool, open_page: Open, screenshots: Path
 ) -> None:
-    document = sweep(CLASSES, (2, 4, 8, 16), arrivals_known=known)
+    document = sweep(CLASSES, (2, 4, 8, 16), arrivals_known=named)
     opened = open_page(document, viewport={"width": 1280, "height": 800})
-    opened.page.screenshot(path=screenshots / f"24-cells-{known}.png", full_page=True)
+    opened.page.screenshot(path=screenshots / f"24-cells-{named}.png", full_page=True)
     assert opened.page.evaluate("document.documentElement.scrollHeight") <= TALLEST
     assert_sound(opened)
-    if not known:  # axe looks at thousands of nodes, which are of the same kinds
+    if not named:  # axe looks at thousands of nodes, which are of the same kinds
         assert_accessible(opened)
 
 
@@ -353,9 +360,9 @@ def test_a_pointer_shows_real_numbers_and_escape_hides_them(open_page: Open) -> 
     opened.page.locator("[data-chart='timeline-sync-8'] g.served_marks > *").nth(30).hover()
     tip = opened.page.locator("#tip")
     tip.wait_for(state="visible")
-    said = tip.inner_text()
-    assert re.search(r"in the app, s\s*1\b", said)
-    assert re.search(r"waited before, s\s*1\b", said)
+    shown = tip.inner_text()
+    assert re.search(r"in the app, s\s*1\b", shown)
+    assert re.search(r"waited before, s\s*1\b", shown)
     opened.page.keyboard.press("Escape")
     assert tip.is_hidden()
 
@@ -394,19 +401,19 @@ def test_a_long_table_can_be_filtered(open_page: Open) -> None:
 
 
 def test_light_and_dark(open_page: Open, screenshots: Path) -> None:
-    found = {}
+    colours = {}
     opened = open_page(CONSTRUCTED["late"])
     for scheme in ("light", "dark"):
         opened.page.emulate_media(color_scheme=scheme)
         served = opened.page.locator("g.served_marks > *").first
-        found[scheme] = (
+        colours[scheme] = (
             opened.page.evaluate("getComputedStyle(document.body).backgroundColor"),
             served.evaluate("(one) => getComputedStyle(one).fill"),
         )
         opened.page.screenshot(path=screenshots / f"{scheme}.png", full_page=True)
     assert_sound(opened)
-    assert found["light"][0] == "rgb(255, 255, 255)"
-    assert all(a != b for a, b in zip(found["light"], found["dark"], strict=True))
+    assert colours["light"][0] == "rgb(255, 255, 255)"
+    assert all(a != b for a, b in zip(colours["light"], colours["dark"], strict=True))
 
 
 def printed(opened: Opened, path: Path) -> int:

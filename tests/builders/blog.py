@@ -56,8 +56,11 @@ class Blog:
 
     def __init__(self, face: str, place: Path, monkeypatch: pytest.MonkeyPatch, **env: str) -> None:
         self.face, self.place = face, place
-        told = {"BLOG_STORAGE": f"sqlite:///{place}/blog.db", "BLOG_UPLOADS": f"{place}/uploads"}
-        for name, value in {**told, **env}.items():
+        defaults = {
+            "BLOG_STORAGE": f"sqlite:///{place}/blog.db",
+            "BLOG_UPLOADS": f"{place}/uploads",
+        }
+        for name, value in {**defaults, **env}.items():
             monkeypatch.setenv(name, value)
         name = f"apps.blog.{face}"
         loaded = sys.modules.get(name)
@@ -123,17 +126,17 @@ class Blog:
         for name, value in sent.headers.items():
             key = name.upper().replace("-", "_")
             environ[key if key.startswith("CONTENT_") else f"HTTP_{key}"] = value
-        said: list[Any] = []
+        started: list[Any] = []
 
         def start(status: str, headers: list[tuple[str, str]], *_: object) -> Any:
-            said.extend([int(status.split()[0]), headers])
+            started.extend([int(status.split()[0]), headers])
 
         app: Any = validator(self.module.app)
         body: Iterable[bytes] = app(environ, start)
         data = b"".join(body)
         body.close()  # type: ignore[attr-defined]
         self.unread = len(source.read())
-        return Answer(said[0], {name.lower(): value for name, value in said[1]}, data)
+        return Answer(started[0], {name.lower(): value for name, value in started[1]}, data)
 
     async def _asgi(self, sent: Sent) -> Answer:
         path, _, query = sent.path.partition("?")
@@ -159,21 +162,21 @@ class Blog:
         ]
         if missing:
             coming.append({"type": "http.disconnect"})
-        said: list[Any] = []
+        messages: list[Any] = []
 
         async def receive() -> Any:
             return coming.pop(0)
 
         async def send(message: Any) -> None:
-            said.append(message)
+            messages.append(message)
 
         await self.module.app(scope, receive, send)
         self.unread = sum(len(message["body"]) for message in coming)
-        if not said:
+        if not messages:
             return Answer(0, {}, b"")
-        start, *rest = said
+        start, *rest = messages
         headers = {name.decode(): value.decode("latin-1") for name, value in start["headers"]}
-        return Answer(start["status"], headers, b"".join(one["body"] for one in rest))
+        return Answer(start["status"], headers, b"".join(message["body"] for message in rest))
 
 
 def multipart(fields: Sequence[tuple[str, bytes, str | None]]) -> tuple[bytes, Headers]:

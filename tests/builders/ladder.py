@@ -87,9 +87,9 @@ def cell(step: Configuration, tool: str, users: int, launch: int, measured: Meas
     if users > 1:
         slower = max(1.0, 0.8 * mean_s / service_s)
         metrics, service_s = metrics_of(step, measured, slower), service_s * slower
-    asked = Cell(step.server, tool, users, keepalive=True)
+    planned = Cell(step.server, tool, users, keepalive=True)
     return CellResult(
-        Trial(asked, launch),
+        Trial(planned, launch),
         step.server.app.target,
         None,
         "saturated",

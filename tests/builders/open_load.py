@@ -138,11 +138,15 @@ def cpu_s(pid: int) -> float:
 
 
 def _joined(
-    place: Path, rows: Path, said: dict[str, object], lone_s: tuple[float, ...], used_s: float
+    place: Path,
+    rows: Path,
+    measurement: dict[str, object],
+    lone_s: tuple[float, ...],
+    used_s: float,
 ) -> Served:
-    every = read_spans(place / "trial").spans
-    spans = {span.request_id: span for span in every if span.request_id}
-    origin, failed = said["origin_ns"], said["failed"]
+    all_spans = read_spans(place / "trial").spans
+    spans = {span.request_id: span for span in all_spans if span.request_id}
+    origin, failed = measurement["origin_ns"], measurement["failed"]
     assert isinstance(origin, int)
     assert isinstance(failed, int)
     requests = []
@@ -164,8 +168,8 @@ def _joined(
             )
         )
     requests.sort(key=lambda one: one.arrival_s)
-    cpu_ns = said["cpu_ns"]
+    cpu_ns = measurement["cpu_ns"]
     assert isinstance(cpu_ns, int)
-    before = sorted((s.start_ns, s.end_ns or 0) for s in every if s.start_ns < origin)
+    before = sorted((s.start_ns, s.end_ns or 0) for s in all_spans if s.start_ns < origin)
     alone = tuple((end_ns - start_ns) / 1e9 for start_ns, end_ns in before[-len(lone_s) :])
     return Served(tuple(requests), lone_s, alone, used_s, cpu_ns / 1e9, failed)

@@ -57,8 +57,10 @@ SERVERS = st.builds(Server, st.sampled_from(CLASSES), COUNTS, COUNTS, COUNTS, CO
 CELLS = st.builds(Cell, SERVERS, TOOLS, LEVELS, st.booleans(), processes=st.integers(1, 2))
 
 
-def some(one: st.SearchStrategy[Any], key: Any = None) -> st.SearchStrategy[tuple[Any, ...]]:
-    return st.lists(one, min_size=1, max_size=3, unique_by=key or (lambda value: value)).map(tuple)
+def some(value: st.SearchStrategy[Any], key: Any = None) -> st.SearchStrategy[tuple[Any, ...]]:
+    return st.lists(value, min_size=1, max_size=3, unique_by=key or (lambda value: value)).map(
+        tuple
+    )
 
 
 AXES = st.fixed_dictionaries(

@@ -44,12 +44,12 @@ class Process:
 
 def running(marker: str = "") -> list[Process]:
     """All but this one that have not ended (a zombie has) and hold `marker`."""
-    found = []
+    processes = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             with suppress(OSError):  # it has ended meanwhile, or is none of ours
-                found.append(_process(entry))
-    return [one for one in found if one is not None and one.has(marker)]
+                processes.append(_process(entry))
+    return [process for process in processes if process is not None and process.has(marker)]
 
 
 def _process(entry: Path) -> Process | None:

@@ -49,29 +49,29 @@ def judged(
     """All statements of a run. `noise`: whether it was made beside a program that burns a core."""
     cores = int(str(report.environment.get("cores") or 1))
     raw = {trial.trial.key: trial for trial in data}
-    found: list[Statement] = []
+    statements: list[Statement] = []
     disturbed = False
     for result in report.cells:
         noisy = noise or others_cores(result, cores) >= DISTURBED or stood_still(result)
         disturbed = disturbed or noisy
-        found += of_cell(scenario, result, noisy)
-        found += premises(scenario, result, noisy)
-        found += laws(scenario, result, raw[result.trial.key], noisy)
-    found += contradictions(scenario, report, disturbed)
+        statements += of_cell(scenario, result, noisy)
+        statements += premises(scenario, result, noisy)
+        statements += laws(scenario, result, raw[result.trial.key], noisy)
+    statements += contradictions(scenario, report, disturbed)
     if scenario.identical:
-        found += differences(scenario, report, disturbed)
+        statements += differences(scenario, report, disturbed)
     for key in raw.keys() - {result.trial.key for result in report.cells}:
-        found.append(Statement(scenario.name, key, noise, "exit", "unfinished", FALSE))
-    return tuple(found)
+        statements.append(Statement(scenario.name, key, noise, "exit", "unfinished", FALSE))
+    return tuple(statements)
 
 
 # --- a cell -------------------------------------------------------------------------------------
 
 
-def said(result: CellResult) -> dict[str, Finding]:
+def findings_of(result: CellResult) -> dict[str, Finding]:
     """Its findings by code."""
-    every = (*((result.diagnosis,) if result.diagnosis else ()), *result.findings)
-    return {each.code: each for each in every}
+    findings = (*((result.diagnosis,) if result.diagnosis else ()), *result.findings)
+    return {each.code: each for each in findings}
 
 
 def beside_noise(scenario: Scenario) -> frozenset[str]:
@@ -95,7 +95,7 @@ def rightly_inconclusive(scenario: Scenario, result: CellResult, noisy: bool) ->
 
 
 def of_cell(scenario: Scenario, result: CellResult, noisy: bool) -> Iterator[Statement]:
-    level, findings = level_of(result), said(result)
+    level, findings = level_of(result), findings_of(result)
     truth, where = scenario.cells[level], place_of(result)
     excused = rightly_inconclusive(scenario, result, noisy)
 

@@ -26,8 +26,8 @@ def premises(scenario: Scenario, result: CellResult, noisy: bool) -> Iterator[St
     """Whether kept connections were dealt as the app was told to."""
     quotas, kept = scenario.env.get("QUOTAS"), result.connections_per_worker
     if quotas and kept is not None:
-        asked = sorted(share for word in quotas.split(",") if (share := int(word)))
-        outcome = RIGHT if sorted(filter(None, kept.values())) == asked else FALSE
+        planned = sorted(share for word in quotas.split(",") if (share := int(word)))
+        outcome = RIGHT if sorted(filter(None, kept.values())) == planned else FALSE
         where, sentence = place_of(result), f"dealt {kept}, asked for {quotas}"
         yield Statement(scenario.name, where, noisy, "premise", "dealt", outcome, sentence)
 
@@ -41,14 +41,14 @@ def laws(
     """Little (1961), of the whole load: requests in flight = throughput x mean response. While the
     machine stands still at either end of it the two are not of the same time, and in a short load
     a worker that waits for a core makes its ends others than the client's."""
-    seen, rps, mean_s = in_flight(data), result.whole_rps, mean_response_s(result, data)
-    if result.verdict == "invalid" or not seen or not rps or not mean_s:
+    requests, rps, mean_s = in_flight(data), result.whole_rps, mean_response_s(result, data)
+    if result.verdict == "invalid" or not requests or not rps or not mean_s:
         return
-    ratio = rps * mean_s / seen
-    sentence = f"X R = {rps:.4g}/s * {mean_s:.4g} s = {rps * mean_s:.4g}; in flight {seen:.4g}"
+    ratio = rps * mean_s / requests
+    sentence = f"X R = {rps:.4g}/s * {mean_s:.4g} s = {rps * mean_s:.4g}; in flight {requests:.4g}"
     record, pauses = data.record, data.observations.pauses
     load_ns = (record.load_end_ns or 0) - (record.load_start_ns or 0) if record else 0
-    still = sum(one.to_ns - one.from_ns for one in pauses) / load_ns if load_ns > 0 else 0.0
+    still = sum(pause.to_ns - pause.from_ns for pause in pauses) / load_ns if load_ns > 0 else 0.0
     outcome = RIGHT if abs(ratio - 1) <= LITTLE + still + apart(data) else FALSE
     where = place_of(result)
     yield Statement(scenario.name, where, noisy, "law", "little", outcome, sentence)
@@ -59,7 +59,7 @@ def mean_response_s(result: CellResult, data: TrialData) -> float | None:
     timed, mean_s = data.measurement.timings if data.measurement else (), result.response.mean
     if mean_s is None or not data.lone_first or len(timed) < 2:
         return mean_s
-    good = sum(one.cause is None for one in timed)
+    good = sum(timing.cause is None for timing in timed)
     return (mean_s * good - (timed[0].end_s or 0.0)) / max(1, good - 1)
 
 
@@ -67,11 +67,11 @@ def in_flight(data: TrialData) -> float | None:
     """On average from the first request that is not alone to the last answer, from each request as
     the client timed it; of successes, as throughput is. None where it does not time each."""
     timed = data.measurement.timings if data.measurement else ()
-    ended = [one for one in timed[data.lone_first :] if one.end_s is not None]
+    ended = [timing for timing in timed[data.lone_first :] if timing.end_s is not None]
     if not ended:
         return None
-    length_s = max(one.start_s + (one.end_s or 0.0) for one in ended) - ended[0].start_s
-    good = sum(one.end_s or 0.0 for one in ended if one.cause is None)
+    length_s = max(timing.start_s + (timing.end_s or 0.0) for timing in ended) - ended[0].start_s
+    good = sum(timing.end_s or 0.0 for timing in ended if timing.cause is None)
     return good / length_s if length_s > 0 else None
 
 
@@ -105,7 +105,7 @@ def contradictions(scenario: Scenario, report: Report, noise: bool) -> Iterator[
         if result.trial.cell.rate is None:
             series[result.trial.cell.series].append(result)
     for key, results in series.items():
-        knee = next((one.knee for one in report.classes if one.series == key), None)
+        knee = next((group.knee for group in report.classes if group.series == key), None)
         findings = [
             *_order(results),
             *(_beyond(results, knee) if knee else ()),
@@ -120,8 +120,8 @@ def contradictions(scenario: Scenario, report: Report, noise: bool) -> Iterator[
 
 
 def _order(results: Sequence[CellResult]) -> Iterator[str]:
-    for one, other in combinations(results, 2):
-        few, many = sorted((one, other), key=lambda cell: cell.trial.cell.concurrency)
+    for cell, other in combinations(results, 2):
+        few, many = sorted((cell, other), key=lambda cell: cell.trial.cell.concurrency)
         n, more = few.trial.cell.concurrency, many.trial.cell.concurrency
         if n < more and few.verdict == "saturated" and many.verdict == "below capacity":
             yield f"saturated at {n} and below capacity at {more}"
@@ -130,28 +130,28 @@ def _order(results: Sequence[CellResult]) -> Iterator[str]:
 
 
 def _beyond(results: Sequence[CellResult], knee: float) -> Iterator[str]:
-    for one in results:
-        n = one.trial.cell.concurrency
-        if one.verdict == "below capacity" and n > (1 + KNEE) * knee:
+    for cell in results:
+        n = cell.trial.cell.concurrency
+        if cell.verdict == "below capacity" and n > (1 + KNEE) * knee:
             yield f"below capacity at {n}, with a knee at {knee:.3g}"
-        if one.verdict == "saturated" and n < (1 - KNEE) * knee:
+        if cell.verdict == "saturated" and n < (1 - KNEE) * knee:
             yield f"saturated at {n}, with a knee at {knee:.3g}"
 
 
 def _sentences(report: Report) -> Iterator[str]:
     """What the sentence of a class must not say at once: that requests wait, and that more
     connections would show where they do; a throughput that no cell reports."""
-    for one in sweep_document(report).findings:
-        if not isinstance(one, SeriesLimits):
+    for finding in sweep_document(report).findings:
+        if not isinstance(finding, SeriesLimits):
             continue
-        note, level = one.knee_note, one.level_rps
-        if one.saturated_from and note and note.values.get("add"):
-            yield text(one)
+        note, level = finding.knee_note, finding.level_rps
+        if finding.saturated_from and note and note.values.get("add"):
+            yield text(finding)
         shown = [cell.throughput_rps or 0.0 for cell in report.cells]
         if level and not any(abs(rps / level - 1) <= LITTLE for rps in shown):
-            yield text(one)
-        if one.slots_used and not one.because:
-            yield text(one)
+            yield text(finding)
+        if finding.slots_used and not finding.because:
+            yield text(finding)
 
 
 # --- comparisons --------------------------------------------------------------------------------
@@ -159,10 +159,10 @@ def _sentences(report: Report) -> Iterator[str]:
 
 def differences(scenario: Scenario, report: Report, noise: bool) -> Iterator[Statement]:
     """Of what differs in nothing. (That another tool gets more, too, is seen by its verdict.)"""
-    findings = [one for top in sweep_document(report).findings for one in within(top)]
-    claimed = [one for one in findings if one.code in DIFFERENCES]
+    findings = [finding for top in sweep_document(report).findings for finding in within(top)]
+    claimed = [finding for finding in findings if finding.code in DIFFERENCES]
     outcome = FALSE if claimed else RIGHT
-    for sentence in [text(one) for one in claimed] or [""]:
+    for sentence in [text(finding) for finding in claimed] or [""]:
         yield Statement(scenario.name, "", noise, "comparison", "difference", outcome, sentence)
 
 
@@ -171,6 +171,6 @@ def within(finding: Finding) -> Iterator[Finding]:
     yield finding
     inner = [*finding.values.values(), *finding.evidence]
     for value in inner:
-        for one in value if isinstance(value, tuple) else (value,):
-            if isinstance(one, Finding):
-                yield from within(one)
+        for part in value if isinstance(value, tuple) else (value,):
+            if isinstance(part, Finding):
+                yield from within(part)

@@ -80,16 +80,16 @@ def dealing() -> Iterable[Scenario]:
     )
     even = AT
     for quotas in ("8,0", "7,1", "6,2", "4,4"):
-        one = even if quotas == "4,4" else apart
+        chosen = even if quotas == "4,4" else apart
         label = quotas.replace(",", "-")
         line = f"gthread 8 {settings} --keepalive on"
-        yield sweep(f"gthread-dealt-{label}", why, line, {"8": one},
+        yield sweep(f"gthread-dealt-{label}", why, line, {"8": chosen},
                     sleep_ms=100, quotas=quotas, short=quotas in ("6,2", "4,4"))  # fmt: skip
     for quotas in ("6,2", "4,4"):
         label = quotas.replace(",", "-")
-        one = even if quotas == "4,4" else apart
+        cell = even if quotas == "4,4" else apart
         yield sweep(f"gthread-dealt-{label}-closed", f"{why}; a connection per request",
-                    f"gthread 8 {settings}", {"8": one}, sleep_ms=100, quotas=quotas)  # fmt: skip
+                    f"gthread 8 {settings}", {"8": cell}, sleep_ms=100, quotas=quotas)  # fmt: skip
     for name in ASYNC:
         line = f"{name} 8 --workers 2 --tool fast --keepalive on"
         for quotas in ("7,1", "8,0"):

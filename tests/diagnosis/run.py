@@ -60,18 +60,18 @@ def main(words: Sequence[str] | None = None) -> int:
     options = arguments().parse_args(words)
     place: Path = options.out.absolute()
     place.mkdir(parents=True, exist_ok=True)
-    chosen = [one for one in SCENARIOS.values() if wanted(one, options)]
+    chosen = [scenario for scenario in SCENARIOS.values() if wanted(scenario, options)]
     if not options.table:
         run_all(chosen, options, place)
-    names = {one.name for one in chosen}
-    ran = [one for one in store.ran_in(place) if one.scenario in names]
-    every = [said for one in ran for said in judged(place, one)]
-    sys.stdout.write(table.as_text(every))
+    names = {scenario.name for scenario in chosen}
+    ran = [trial for trial in store.ran_in(place) if trial.scenario in names]
+    statements = [statement for trial in ran for statement in judged(place, trial)]
+    sys.stdout.write(table.as_text(statements))
     if options.markdown:
-        options.markdown.write_text(table.as_markdown(every, ran))
+        options.markdown.write_text(table.as_markdown(statements, ran))
     if options.record:
         record(place, ran, options.record)
-    return 1 if table.misses(every) else 0
+    return 1 if table.misses(statements) else 0
 
 
 def judged(place: Path, ran: Ran) -> list[Statement]:
@@ -81,16 +81,18 @@ def judged(place: Path, ran: Ran) -> list[Statement]:
 def wanted(scenario: Scenario, options: argparse.Namespace) -> bool:
     if options.short and not scenario.short:
         return False
-    return not options.only or any(fnmatch.fnmatch(scenario.name, one) for one in options.only)
+    return not options.only or any(
+        fnmatch.fnmatch(scenario.name, pattern) for pattern in options.only
+    )
 
 
 def record(place: Path, ran: Sequence[Ran], into: Path) -> None:
     """One quiet run of each scenario, and one beside noise, that are understood today."""
     into.mkdir(parents=True, exist_ok=True)
-    for one in ran:
-        kept = into / f"{one.scenario}-{'noise' if one.noise else 'quiet'}{store.PACKED}"
-        if not kept.exists() and not any(said.wrong for said in judged(place, one)):
-            shutil.copyfile(place / f"{one.name}{store.PACKED}", kept)
+    for trial in ran:
+        kept = into / f"{trial.scenario}-{'noise' if trial.noise else 'quiet'}{store.PACKED}"
+        if not kept.exists() and not any(statement.wrong for statement in judged(place, trial)):
+            shutil.copyfile(place / f"{trial.name}{store.PACKED}", kept)
 
 
 # --- running ------------------------------------------------------------------------------------
@@ -98,12 +100,12 @@ def record(place: Path, ran: Sequence[Ran], into: Path) -> None:
 
 def run_all(chosen: Sequence[Scenario], options: argparse.Namespace, place: Path) -> None:
     end = time.monotonic() + 60 * options.minutes
-    done = {one.name for one in store.ran_in(place)}
+    done = {trial.name for trial in store.ran_in(place)}
     alone = own_networks()
     if not alone:
         print("no network namespaces here: one scenario at a time", file=sys.stderr)
 
-    def one(scenario: Scenario, noise: bool, number: int) -> None:
+    def run_scenario(scenario: Scenario, noise: bool, number: int) -> None:
         name = Ran(scenario.name, noise, number, 0, 0.0).name
         if name not in done and time.monotonic() < end:
             ran = run(scenario, place, noise, number, alone)
@@ -117,9 +119,9 @@ def run_all(chosen: Sequence[Scenario], options: argparse.Namespace, place: Path
             with burning(number) if noise else contextlib.nullcontext():
                 for scenario in chosen:
                     if scenario not in together:
-                        one(scenario, noise, number)
+                        run_scenario(scenario, noise, number)
                 with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-                    list(pool.map(lambda scenario: one(scenario, noise, number), together))  # noqa: B023
+                    list(pool.map(lambda scenario: run_scenario(scenario, noise, number), together))  # noqa: B023
 
 
 def own_networks() -> bool:
@@ -190,9 +192,9 @@ def burning(seed: int) -> Iterator[None]:
 
 
 def commit() -> str:
-    asked = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True,
-                           text=True)  # fmt: skip
-    return asked.stdout.strip()
+    words = ["git", "rev-parse", "--short", "HEAD"]
+    revision = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    return revision.stdout.strip()
 
 
 if __name__ == "__main__":

@@ -15,4 +15,4 @@ from tests.diagnosis.of_slots import awaiting, dealing, levels, loops, overflow
 
 GROUPS = (levels, awaiting, overflow, dealing, loops, computing, sharing, troubles, chance,
           load_tools, open_loads, same)  # fmt: skip
-SCENARIOS = {one.name: one for group in GROUPS for one in group()}
+SCENARIOS = {scenario.name: scenario for group in GROUPS for scenario in group()}

@@ -97,12 +97,12 @@ def statements_of(directory: Path, scenario: Scenario, *, noise: bool) -> list[S
 
 def statements(place: Path, ran: Ran, scenario: Scenario) -> list[Statement]:
     """Of one run. That it did not end as it should is a false statement by itself."""
-    found: list[Statement] = []
+    judged: list[Statement] = []
     if ran.exit_code not in scenario.exit_codes:
         why = f"exit {ran.exit_code}: {ran.stderr[-300:]}"
-        found.append(Statement(scenario.name, "", ran.noise, "exit", "exit", FALSE, why))
+        judged.append(Statement(scenario.name, "", ran.noise, "exit", "exit", FALSE, why))
     archive = place / f"{ran.name}{PACKED}"
     if archive.exists():
         with unpacked(archive) as directory:
-            found += statements_of(directory, scenario, noise=ran.noise)
-    return found
+            judged += statements_of(directory, scenario, noise=ran.noise)
+    return judged

@@ -46,69 +46,82 @@ SAID = (RIGHT, ALLOWED, FALSE)
 HEAD = ("", "reported", "false", "required", "found, quiet", "found, noise", "inconclusive")
 
 
-def summary(every: Sequence[Statement]) -> str:
+def summary(statements: Sequence[Statement]) -> str:
     """In one paragraph."""
-    said = [one for one in every if one.outcome in SAID]
-    told = [one for one in said if one.kind in ("verdict", "finding")]
-    false = [one for one in told if one.outcome == FALSE]
-    others = Counter(one.kind for one in every if one.outcome == FALSE and one not in false)
-    parts = [f"{len(told)} verdicts and findings, {len(false)} false"]
+    reported = [statement for statement in statements if statement.outcome in SAID]
+    judged = [statement for statement in reported if statement.kind in ("verdict", "finding")]
+    false = [statement for statement in judged if statement.outcome == FALSE]
+    others = Counter(
+        statement.kind
+        for statement in statements
+        if statement.outcome == FALSE and statement not in false
+    )
+    parts = [f"{len(judged)} verdicts and findings, {len(false)} false"]
     recall = []
     for noisy, label in ((False, "quiet"), (True, "noise")):
-        due = [one for one in _due(every) if one.noisy == noisy and one.kind == "finding"]
-        found = [one for one in due if one.outcome != MISSING]
-        recall.append(f"{label} {_share(len(found), len(due))}")
+        due = [
+            statement
+            for statement in _due(statements)
+            if statement.noisy == noisy and statement.kind == "finding"
+        ]
+        reported_due = [statement for statement in due if statement.outcome != MISSING]
+        recall.append(f"{label} {_share(len(reported_due), len(due))}")
     kinds = ("premise", "law", "contradiction", "comparison", "exit")
-    checks = [f"{kind} {others[kind]} of {_checked(every, kind)}" for kind in kinds]
+    checks = [f"{kind} {others[kind]} of {_checked(statements, kind)}" for kind in kinds]
     parts.append(f"recall of findings: {', '.join(recall)}")
     parts.append(f"failed checks: {', '.join(checks)}")
     return "; ".join(parts) + "."
 
 
-def _checked(every: Iterable[Statement], kind: str) -> int:
-    return sum(one.kind == kind for one in every)
+def _checked(statements: Iterable[Statement], kind: str) -> int:
+    return sum(statement.kind == kind for statement in statements)
 
 
-def _due(every: Iterable[Statement]) -> Iterator[Statement]:
+def _due(statements: Iterable[Statement]) -> Iterator[Statement]:
     """What had to be said. A wrong verdict is both: something false, and something missing."""
-    return (one for one in every if one.outcome in (MISSING, EXCUSED, RIGHT))
+    return (statement for statement in statements if statement.outcome in (MISSING, EXCUSED, RIGHT))
 
 
 def _share(part: int, whole: int) -> str:
     return f"{part} of {whole} ({part / whole:.0%})" if whole else "none due"
 
 
-def rows(every: Sequence[Statement]) -> Iterator[tuple[str, ...]]:
-    told = [one for one in every if one.kind in ("verdict", "finding")]
-    for kind, code in sorted({(one.kind, one.code) for one in told}, reverse=True):
-        own = [one for one in told if (one.kind, one.code) == (kind, code)]
-        count = Counter(one.outcome for one in own)
+def rows(statements: Sequence[Statement]) -> Iterator[tuple[str, ...]]:
+    judged = [statement for statement in statements if statement.kind in ("verdict", "finding")]
+    for kind, code in sorted(
+        {(statement.kind, statement.code) for statement in judged}, reverse=True
+    ):
+        own = [
+            statement for statement in judged if (statement.kind, statement.code) == (kind, code)
+        ]
+        count = Counter(statement.outcome for statement in own)
         by_noise = []
         for noisy in (False, True):
-            due = [one for one in _due(own) if one.noisy == noisy]
-            found = sum(one.outcome == RIGHT for one in due)
-            by_noise.append(f"{found}/{len(due)}" if due else "")
-        said = count[RIGHT] + count[FALSE] + count[ALLOWED]
-        cells = (said, count[FALSE], sum(1 for _ in _due(own)))
+            due = [statement for statement in _due(own) if statement.noisy == noisy]
+            right = sum(statement.outcome == RIGHT for statement in due)
+            by_noise.append(f"{right}/{len(due)}" if due else "")
+        reported = count[RIGHT] + count[FALSE] + count[ALLOWED]
+        cells = (reported, count[FALSE], sum(1 for _ in _due(own)))
         yield (code, *map(str, cells), *by_noise, str(count[EXCUSED] or ""))
 
 
-def misses(every: Iterable[Statement]) -> list[Statement]:
+def misses(statements: Iterable[Statement]) -> list[Statement]:
     """What was false or missing, each once; of a wrong verdict what was said."""
-    found = []
-    for one in every:
-        if one.wrong and not (one.kind == "verdict" and one.outcome == MISSING):
-            found.append(one)
-    return found
+    missed = []
+    for statement in statements:
+        if statement.wrong and not (statement.kind == "verdict" and statement.outcome == MISSING):
+            missed.append(statement)
+    return missed
 
 
-def line_of(one: Statement) -> str:
-    noise = "noise" if one.noisy else "quiet"
-    return f"{one.scenario} ({one.where}; {noise}): {one.outcome} {one.kind} {one.code}"
+def line_of(statement: Statement) -> str:
+    noise = "noise" if statement.noisy else "quiet"
+    reported = f"{statement.outcome} {statement.kind} {statement.code}"
+    return f"{statement.scenario} ({statement.where}; {noise}): {reported}"
 
 
-def as_text(every: Sequence[Statement]) -> str:
-    table = [HEAD, *rows(every)]
+def as_text(statements: Sequence[Statement]) -> str:
+    table = [HEAD, *rows(statements)]
     widths = [max(len(row[place]) for row in table) for place in range(len(HEAD))]
     lines = [
         "  ".join(
@@ -117,33 +130,36 @@ def as_text(every: Sequence[Statement]) -> str:
         ).rstrip()
         for row in table
     ]
-    found = misses(every)
-    listed = [f"{line_of(one)}\n    {one.sentence}" for one in found]
-    return "\n".join([*lines, "", summary(every), "", *listed]) + "\n"
+    missed = misses(statements)
+    listed = [f"{line_of(statement)}\n    {statement.sentence}" for statement in missed]
+    return "\n".join([*lines, "", summary(statements), "", *listed]) + "\n"
 
 
-def as_markdown(every: Sequence[Statement], ran: Sequence[Ran]) -> str:
+def as_markdown(statements: Sequence[Statement], ran: Sequence[Ran]) -> str:
     """The page in docs/. `ran`: the runs that were judged."""
-    beside = sum(one.noise for one in ran)
+    beside = sum(statement.noise for statement in ran)
     runs = f"{len(ran)} runs, {beside} beside noise:"
     head = ("finding or verdict", *HEAD[1:])
-    by_code = _markdown([head, *rows(every)])
+    by_code = _markdown([head, *rows(statements)])
     heading = ("scenario", "known behaviour", "reported", "false or missing")
-    kinds = _markdown([heading, *by_scenario(every)])
-    found = misses(every)
-    listed = [f"- {line_of(one)}: {one.sentence}" for one in found] or ["None."]
-    total = f"{runs} {summary(every)}"
+    kinds = _markdown([heading, *by_scenario(statements)])
+    missed = misses(statements)
+    listed = [f"- {line_of(statement)}: {statement.sentence}" for statement in missed] or ["None."]
+    total = f"{runs} {summary(statements)}"
     page = (INTRODUCTION, total, LEGEND, by_code, "## Scenarios", kinds, MISSES)
     return "\n\n".join(page) + "\n\n" + "\n".join(listed) + "\n"
 
 
-def by_scenario(every: Sequence[Statement]) -> Iterator[tuple[str, ...]]:
+def by_scenario(statements: Sequence[Statement]) -> Iterator[tuple[str, ...]]:
     """Those that were run."""
     for scenario in SCENARIOS.values():
-        own = [one for one in every if one.scenario == scenario.name]
-        said = sum(one.kind in ("verdict", "finding") and one.outcome in SAID for one in own)
+        own = [statement for statement in statements if statement.scenario == scenario.name]
+        reported = sum(
+            statement.kind in ("verdict", "finding") and statement.outcome in SAID
+            for statement in own
+        )
         if own:
-            yield scenario.name, scenario.why, str(said), str(len(misses(own)) or "")
+            yield scenario.name, scenario.why, str(reported), str(len(misses(own)) or "")
 
 
 def _markdown(table: Sequence[tuple[str, ...]]) -> str:

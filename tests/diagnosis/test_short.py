@@ -23,7 +23,7 @@ from workerlab.experiments.reading import trial_data
 
 MOST_S, TRIES = 5, 3
 STILL_S = 0.3  # longer than the others that a lone request of these apps takes
-SHORT = [one for one in SCENARIOS.values() if one.short]
+SHORT = [scenario for scenario in SCENARIOS.values() if scenario.short]
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +40,7 @@ def stood_still_before_a_load(archive: Path) -> bool:
     return any(max(times_s) - median(times_s) > STILL_S for times_s in lone)
 
 
-@pytest.mark.parametrize("scenario", SHORT, ids=lambda one: one.name)
+@pytest.mark.parametrize("scenario", SHORT, ids=lambda scenario: scenario.name)
 def test_nothing_is_said_that_is_not_so(
     scenario: Scenario, tmp_path: Path, own_networks: bool
 ) -> None:
@@ -50,7 +50,11 @@ def test_nothing_is_said_that_is_not_so(
             break
     else:
         pytest.skip("each time the machine stood still while lone requests were timed")
-    found = store.statements(tmp_path, ran, replace(scenario, sleeper=False))
-    assert any(one.kind == "verdict" for one in found)
-    wrong = [one for one in table.misses(found) if one.outcome == FALSE or not one.noisy]
-    assert not [f"{table.line_of(one)}: {one.sentence}" for one in wrong]
+    statements = store.statements(tmp_path, ran, replace(scenario, sleeper=False))
+    assert any(statement.kind == "verdict" for statement in statements)
+    wrong = [
+        statement
+        for statement in table.misses(statements)
+        if statement.outcome == FALSE or not statement.noisy
+    ]
+    assert not [f"{table.line_of(statement)}: {statement.sentence}" for statement in wrong]

@@ -39,7 +39,7 @@ class Truth(Struct, frozen=True):
 
     @property
     def forbidden(self) -> frozenset[str]:
-        required = {code for one in self.must for code in one.split("|")}
+        required = {code for codes in self.must for code in codes.split("|")}
         return CODES - required - self.may - ANYWHERE
 
 
@@ -67,9 +67,9 @@ NEAR = truth("below capacity|at capacity", may="NothingWaits AllSlotsBusy Waitin
 ABOVE = truth("saturated", "WaitingForSlots", "AllSlotsBusy")
 
 
-def also(one: Truth, must: str = "", may: str = "") -> Truth:
+def also(truth: Truth, must: str = "", may: str = "") -> Truth:
     """With further findings."""
-    return replace(one, must=(*one.must, *must.split()), may=one.may | frozenset(may.split()))
+    return replace(truth, must=(*truth.must, *must.split()), may=truth.may | frozenset(may.split()))
 
 
 # --- sweeps -------------------------------------------------------------------------------------

@@ -87,15 +87,15 @@ def until(condition: Callable[[], object], what: str, timeout_s: float = LONG_S)
     """Wait for a condition, and give back what made it true."""
     give_up = time.monotonic() + timeout_s
     while time.monotonic() < give_up:
-        if found := condition():
-            return found
+        if value := condition():
+            return value
         time.sleep(0.02)
     raise AssertionError(f"never happened: {what}")
 
 
 def processes(marker: str) -> list[int]:
     """Live processes whose environment or words hold `marker` (the run's own directory)."""
-    return [one.pid for one in running_processes(marker)]
+    return [process.pid for process in running_processes(marker)]
 
 
 def listening_ports() -> set[int]:
@@ -115,8 +115,8 @@ class Done:
     @property
     def report(self) -> dict[str, Any]:
         """The JSON document, and nothing but it, on standard output; as `workerlab schema` says."""
-        found: dict[str, Any] = validated(json.loads(self.out))
-        return found
+        document: dict[str, Any] = validated(json.loads(self.out))
+        return document
 
 
 def why_invalid(out: str) -> str:
@@ -211,8 +211,8 @@ class Sweep:
 
     @property
     def cells(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.report["cells"]
-        return found
+        cells: list[dict[str, Any]] = self.report["cells"]
+        return cells
 
 
 # If all processes are frozen every nine seconds on average, as by `tests/disturb.py`, every second
@@ -312,8 +312,8 @@ def closed_and_kept(tmp_path_factory: pytest.TempPathFactory, worker_class: str)
 def stood_still(run: Path) -> bool:
     """Whether the lab noted that it was not run for a while, though it waited for no core, in any
     load of a run: what a test says of time may then not be so."""
-    found = (read_observations(path.parent) for path in run.rglob(FILE))
-    return any(seen.pauses for seen in found)
+    observations = (read_observations(path.parent) for path in run.rglob(FILE))
+    return any(observed.pauses for observed in observations)
 
 
 T = TypeVar("T")
@@ -373,8 +373,8 @@ def serve(tmp_path: Path, worker_class: str) -> Serve:
 
 def spans(server: Running) -> list[Span]:
     """In the order in which they began."""
-    found = read_spans(server.launch.trial).spans
-    return sorted(found, key=lambda span: span.start_ns)
+    all_spans = read_spans(server.launch.trial).spans
+    return sorted(all_spans, key=lambda span: span.start_ns)
 
 
 def fetch(server: Running, path: str = "/", method: str = "GET") -> tuple[int, bytes]:

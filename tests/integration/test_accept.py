@@ -52,13 +52,13 @@ class Swept:
 @pytest.fixture(scope="module")
 def cells(closed_and_kept: Sweep) -> dict[bool, Swept]:
     """By keep-alive."""
-    found, lab = {}, closed_and_kept.lab
+    by_loop, lab = {}, closed_and_kept.lab
     for record in lab.records():
         raw = lab.run / "raw" / record["key"]
         output = tool_output(raw, TOOLS["fast"].OUTPUT_FILES, record["exit_code"])
         swept = Swept(record["proof"], read_spans(raw).spans, TOOLS["fast"].parse(output))
-        found[kept(record)] = swept
-    return found
+        by_loop[kept(record)] = swept
+    return by_loop
 
 
 @pytest.fixture(params=[False, True], ids=["closed", "kept"])

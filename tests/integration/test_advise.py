@@ -51,7 +51,7 @@ def started(lab: Lab) -> bytes:
 
 
 def codes(report: dict[str, Any]) -> list[str]:
-    return [one["answer"]["code"] for one in report["findings"]]
+    return [finding["answer"]["code"] for finding in report["findings"]]
 
 
 @pytest.mark.once
@@ -81,8 +81,8 @@ def test_it_is_stopped_and_resumed_and_its_file_starts(own: Lab) -> None:
     assert done.code == 0, done.err + done.out
     report = done.report
     assert codes(report)[0] == "Recommended"
-    (every,) = (table for table in report["tables"] if table["title"] == "All candidates")
-    assert THUMB in {row["candidate"]["values"]["workers"] for row in every["rows"]}
+    (candidates,) = (table for table in report["tables"] if table["title"] == "All candidates")
+    assert THUMB in {row["candidate"]["values"]["workers"] for row in candidates["rows"]}
     assert started(own) == b"ok"
 
 
@@ -94,10 +94,10 @@ def test_versions_of_gunicorn_are_candidates_too(own: Lab) -> None:
         pytest.skip("no package index, and not in the cache")
     assert done.code in (0, 1), done.err  # too short for a busy machine
     kinds = [f"sync, Gunicorn {version}" for version in (VERSIONS[2], VERSIONS[-1])]
-    (every,) = (table for table in done.report["tables"] if table["title"] == "All candidates")
-    shown = {row["candidate"]["values"]["worker_class"] for row in every["rows"]}
-    said = [one["answer"]["values"] for one in done.report["findings"]]
-    out = [values["classes"] for values in said if "classes" in values]
+    (candidates,) = (table for table in done.report["tables"] if table["title"] == "All candidates")
+    shown = {row["candidate"]["values"]["worker_class"] for row in candidates["rows"]}
+    values_of_findings = [finding["answer"]["values"] for finding in done.report["findings"]]
+    out = [values["classes"] for values in values_of_findings if "classes" in values]
     assert sorted({*shown, *(name for names in out for name in names)}) == kinds
     assert shown
     proven = {record["proof"]["gunicorn"] for record in own.records() if record["proof"]}

@@ -57,11 +57,13 @@ def look(tmp_path: Path, worker_class: str) -> Look:
             directory = tmp_path / f"run-{len(list(tmp_path.glob('run-*')))}"
             run_store.create(directory, plan, {})
             record = trial.run(task_for(plan, planned, directory), lambda _: None)
-            found = facts_of(read_trial(planned, record, plan, directory))
-            assert isinstance(found, Facts), found
-            if not found.observations.pauses:  # during which nothing is seen of the loop
-                return found
-        pytest.skip(f"the machine stood still in each of 5 tries: {found.observations.pauses}")
+            trial_facts = facts_of(read_trial(planned, record, plan, directory))
+            assert isinstance(trial_facts, Facts), trial_facts
+            if not trial_facts.observations.pauses:  # during which nothing is seen of the loop
+                return trial_facts
+        pytest.skip(
+            f"the machine stood still in each of 5 tries: {trial_facts.observations.pauses}"
+        )
 
     return facts
 

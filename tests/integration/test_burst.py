@@ -34,11 +34,11 @@ def server(tmp_path_factory: pytest.TempPathFactory, worker_class: str) -> Itera
     place = tmp_path_factory.mktemp("burst")
     style = "asgi" if worker_class in ASGI_CLASSES else "wsgi"
     threads = THREADS if worker_class == "gthread" else 1
-    asked = Server(worker_class, WORKERS, threads, 64, CONNECTIONS)
+    planned = Server(worker_class, WORKERS, threads, 64, CONNECTIONS)
     env = (("WORKERLAB_SLEEP", str(SLEEP_S)),)
     app = App(f"apps.sleep_{style}:app", "", env=env, sleep_s=SLEEP_S)
-    with running(launch(place, asked, app)) as found:
-        yield found
+    with running(launch(place, planned, app)) as started:
+        yield started
 
 
 def burst(server: Running, size: int) -> float:

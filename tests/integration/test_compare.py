@@ -18,8 +18,8 @@ pytestmark = pytest.mark.once
 
 def answers(done: Done) -> dict[str, Any]:
     """The values of each answer, by its code."""
-    found = (one["answer"] for one in done.report["findings"])
-    return {one["code"]: one["values"] for one in found}
+    finding_answers = (finding["answer"] for finding in done.report["findings"])
+    return {finding["code"]: finding["values"] for finding in finding_answers}
 
 
 def outcomes(done: Done) -> set[str]:
@@ -80,7 +80,7 @@ def test_two_saved_runs(lab: Lab) -> None:
         assert done.code == 0, done.err
     done = lab("compare", "one", "other", "--format", "json", "--fail-if", "rps<-5%")
     assert done.code == 0, done.err
-    first, second, *_ = (one["answer"] for one in done.report["findings"])
+    first, second, *_ = (finding["answer"] for finding in done.report["findings"])
     assert first["code"] == "RunsDiffer"
     differences = [difference["values"] for difference in first["values"]["differences"]]
     (workers,) = (difference for difference in differences if difference["name"] == "workers")
@@ -102,9 +102,9 @@ def test_a_baseline_is_run_again(lab: Lab) -> None:
     (again,) = (lab.place / "results").iterdir()
     (before,) = (lab.place / "main").iterdir()
     assert run_store.load(again).plan == run_store.load(before).plan
-    found = answers(done)
+    by_code = answers(done)
     # Nothing has changed but perhaps how busy the machine was
-    differences = found.pop("RunsDiffer", {"differences": ()})["differences"]
+    differences = by_code.pop("RunsDiffer", {"differences": ()})["differences"]
     names = {difference["values"]["name"] for difference in differences}
     assert names <= {"machine.load_average_at_start"}
     assert "exceeded" not in outcomes(done)
@@ -130,10 +130,10 @@ def test_clients_that_linger_hold_a_worker_of_a_newer_gunicorn(lab: Lab) -> None
     assert (before["gunicorn"], after["gunicorn"]) == ("25.3.0", "27.0.1")
     assert before["failed"] == after["failed"] == 0
     assert after["throughput_rps"] < 2 / 2 * 1.1 < before["throughput_rps"]
-    notes = [one["text"] for one in done.report["notes"]]
-    (held,) = (one for one in notes if "after the app finishes a request" in one)
+    notes = [note["text"] for note in done.report["notes"]]
+    (held,) = (note for note in notes if "after the app finishes a request" in note)
     assert "27.0.1" in held
-    assert any("clients close their connections 5" in one for one in notes)
+    assert any("clients close their connections 5" in note for note in notes)
     done = lab("sweep", "sync", "4", "--client", "lingers", "--keepalive", "on")
     assert (done.code, done.out) == (2, "")
 

@@ -30,15 +30,15 @@ def findings(
     done = right_unless_still(lab, lambda: lab(*words), lambda done: done.code == 0)
     assert done.code == 0, done.err + done.out
     (cell,) = done.report["cells"]
-    return {one["code"]: one["values"] for one in cell["findings"]}
+    return {finding["code"]: finding["values"] for finding in cell["findings"]}
 
 
 def blocked(lab: Lab, worker_class: str, query: str) -> dict[str, Any]:
     """The values of the finding that the loop is blocked."""
-    found = right_unless_still(
-        lab, lambda: findings(lab, worker_class, query), lambda found: CODE in found
+    finding = right_unless_still(
+        lab, lambda: findings(lab, worker_class, query), lambda finding: CODE in finding
     )
-    return found[CODE]
+    return finding[CODE]
 
 
 @pytest.mark.classes("asgi", "gevent", "tornado")
@@ -46,18 +46,18 @@ def test_a_loop_that_is_blocked_in_a_part_of_its_time(lab: Lab, worker_class: st
     """Each request gives way for 50 ms, then blocks for 30: with four connections a worker's loop
     is blocked longer than it waits. Of each kind of loop one class; the others are asked whether
     theirs is free."""
-    found = blocked(lab, worker_class, "wait=50&block=30")
-    assert 0.25 <= found["blocked"] <= 1
-    assert found["longest_s"] >= 0.03 - 0.02  # a call begins up to 20 ms before a beat is due
-    assert 3 <= found["late"] <= found["beats"]
+    finding = blocked(lab, worker_class, "wait=50&block=30")
+    assert 0.25 <= finding["blocked"] <= 1
+    assert finding["longest_s"] >= 0.03 - 0.02  # a call begins up to 20 ms before a beat is due
+    assert 3 <= finding["late"] <= finding["beats"]
 
 
 @pytest.mark.classes("uvicorn", "gevent")
 def test_a_loop_that_is_blocked_always_or_rarely(lab: Lab, worker_class: str) -> None:
     queries = {"uvicorn": "wait=50&block=200&each=10", "gevent": "block=50"}
-    found = blocked(lab, worker_class, queries[worker_class])
-    assert found["longest_s"] >= {"uvicorn": 0.179, "gevent": 0.029}[worker_class]
-    assert found["blocked"] <= 1
+    finding = blocked(lab, worker_class, queries[worker_class])
+    assert finding["longest_s"] >= {"uvicorn": 0.179, "gevent": 0.029}[worker_class]
+    assert finding["blocked"] <= 1
 
 
 @pytest.mark.classes("uvicorn", "eventlet", "tornado")

@@ -73,9 +73,9 @@ def resumed(lab: Lab) -> None:
     first = lab.records()[0]
     done = lab("sweep", "--resume", str(lab.run), "--format", "json")
     assert done.code == 0, done.err
-    found = done.report["cells"]
-    assert [cell["concurrency"] for cell in found] == [1, 2]
-    assert all(cell["throughput_rps"] for cell in found)
+    cells = done.report["cells"]
+    assert [cell["concurrency"] for cell in cells] == [1, 2]
+    assert all(cell["throughput_rps"] for cell in cells)
     assert lab.records()[0] == first
 
 
@@ -100,7 +100,7 @@ def test_first_signal_stops_the_cell_and_prints_what_is_finished(
 
 def _guards(process: subprocess.Popen[str]) -> list[int]:
     """The guards that this harness has started."""
-    return [one.pid for one in running("guard.py") if one.parent == process.pid]
+    return [guard.pid for guard in running("guard.py") if guard.parent == process.pid]
 
 
 @pytest.mark.once
@@ -150,7 +150,7 @@ def test_a_crash_of_the_interpreter_says_where(lab: Lab, worker_class: str) -> N
 
 def _arbiter(lab: Lab) -> list[int]:
     workers = lab.workers()
-    return [one.parent for one in running() if one.pid in workers]
+    return [process.parent for process in running() if process.pid in workers]
 
 
 def _victims(
@@ -160,12 +160,12 @@ def _victims(
     before anybody was seen."""
     for _ in range(ATTEMPTS):
         process = in_mid_cell(lab, worker_class)
-        seen = pids(process)
-        while not seen and process.poll() is None:
+        pids_before = pids(process)
+        while not pids_before and process.poll() is None:
             time.sleep(0.02)
-            seen = pids(process)
-        if seen:
-            return process, seen
+            pids_before = pids(process)
+        if pids_before:
+            return process, pids_before
         print("again: the sweep ended before its victim was seen:", *process.communicate())
         shutil.rmtree(lab.place / "results")
     raise AssertionError(f"{ATTEMPTS} sweeps ended before their victims were seen")
@@ -192,10 +192,10 @@ def test_sigkill_below_the_harness(lab: Lab, worker_class: str, victim: str) -> 
 def _generators(lab: Lab) -> list[int]:
     """The generator itself, not the guard that has its words among its own."""
     return [
-        one.pid
-        for one in running("harness/workerlab/load/generators")
-        if one.directory.startswith(str(lab.place))
-        and not any(word.endswith("guard.py") for word in one.words)
+        process.pid
+        for process in running("harness/workerlab/load/generators")
+        if process.directory.startswith(str(lab.place))
+        and not any(word.endswith("guard.py") for word in process.words)
     ]
 
 
@@ -237,9 +237,9 @@ def test_a_load_tool_that_hangs(
     done = lab("sweep", worker_class, "1", *words)
     assert done.code == 0, done.err
     plan = load_run(lab.run).plan
-    (one,) = trials_of(plan)
+    (planned,) = trials_of(plan)
     monkeypatch.setattr(trial, "TOOL_SLACK_S", 0.1)
-    task = task_for(plan, one, lab.run)
+    task = task_for(plan, planned, lab.run)
     trial.discard_attempt(task.directory)
     hanging = replace(
         task,

@@ -45,8 +45,8 @@ def test_two_servers_are_two_and_the_death_of_one_is_told(
         assert server.port != other.port
         assert len(server.proofs) == 4
         assert len(other.proofs) == 2
-        for one in (server, other):
-            assert ask(one, Route("/")).status == 200
+        for instance in (server, other):
+            assert ask(instance, Route("/")).status == 200
         assert server.lost() is None
         other.process.kill()
         until(lambda: not other.process.running, "the second server ends")
@@ -56,6 +56,6 @@ def test_two_servers_are_two_and_the_death_of_one_is_told(
         assert "the server ended under the load" in fault.reason
     assert not server.process.running
     # They leave their spans together
-    seen = {span.pid for span in read_spans(tmp_path / "trial").spans}
-    assert seen & set(other.proofs)
-    assert seen & (set(server.proofs) - set(other.proofs))
+    serving_pids = {span.pid for span in read_spans(tmp_path / "trial").spans}
+    assert serving_pids & set(other.proofs)
+    assert serving_pids & (set(server.proofs) - set(other.proofs))

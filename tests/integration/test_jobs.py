@@ -21,12 +21,12 @@ LEAST_S = 0.999  # a timer may fire so much before its time
 SLOW = ("--workers", "2", "--sleep", "1", "--rounds", "3", "--tool", "fast")
 
 
-def overlap(one: Record, other: Record) -> bool:
-    assert one.load_start_ns is not None
-    assert one.load_end_ns is not None
+def overlap(record: Record, other: Record) -> bool:
+    assert record.load_start_ns is not None
+    assert record.load_end_ns is not None
     assert other.load_start_ns is not None
     assert other.load_end_ns is not None
-    return one.load_start_ns < other.load_end_ns and other.load_start_ns < one.load_end_ns
+    return record.load_start_ns < other.load_end_ns and other.load_start_ns < record.load_end_ns
 
 
 def records(lab: Lab) -> list[Record]:
@@ -37,11 +37,11 @@ def test_cells_that_sleep_run_side_by_side(lab: Lab, worker_class: str) -> None:
     done = lab("sweep", worker_class, "1,2,4", *SLOW, "--format", "json")
     assert done.code == 0, done.err
     assert [cell["concurrency"] for cell in done.report["cells"]] == [1, 2, 4]
-    kept = [one for one in records(lab) if one.again_cores is None]
-    for one, other in combinations(kept, 2):
-        assert overlap(one, other)
-        assert other.key in one.beside
-    assert all(one.key not in one.beside for one in kept)
+    kept = [record for record in records(lab) if record.again_cores is None]
+    for record, other in combinations(kept, 2):
+        assert overlap(record, other)
+        assert other.key in record.beside
+    assert all(record.key not in record.beside for record in kept)
     # Between them they took no slot from each other: N/R0 and no more (Denning & Buzen 1978)
     for cell in done.report["cells"]:
         assert cell["throughput_rps"] <= min(cell["concurrency"], 2) / LEAST_S
@@ -52,9 +52,9 @@ def test_cells_that_sleep_run_side_by_side(lab: Lab, worker_class: str) -> None:
 def test_one_after_the_other_where_that_is_asked_for(lab: Lab, worker_class: str) -> None:
     words = ("--workers", "1", "--sleep", "0.1", "--rounds", "2", "--tool", "fast", "--jobs", "1")
     assert lab("sweep", worker_class, "1,2", *words).code == 0
-    one, other = records(lab)
-    assert not overlap(one, other)
-    assert one.beside == other.beside == ()
+    record, other = records(lab)
+    assert not overlap(record, other)
+    assert record.beside == other.beside == ()
 
 
 def test_each_counts_the_drops_of_its_own_sockets(lab: Lab, worker_class: str) -> None:
@@ -65,11 +65,11 @@ def test_each_counts_the_drops_of_its_own_sockets(lab: Lab, worker_class: str) -
     assert done.code == 0, done.err
     full, roomy = done.report["cells"]
     assert (full["backlog"], roomy["backlog"]) == (1, 64)
-    one, other = records(lab)
-    assert overlap(one, other)
-    seen = read_observations(lab.run / "raw" / other.key).counters
-    assert seen is not None
-    assert (seen.listen_overflows or 0) > 0  # what its cell would be blamed for
+    record, other = records(lab)
+    assert overlap(record, other)
+    counters = read_observations(lab.run / "raw" / other.key).counters
+    assert counters is not None
+    assert (counters.listen_overflows or 0) > 0  # what its cell would be blamed for
     assert full["kernel"]["socket_drops"] > 0
     assert roomy["kernel"]["socket_drops"] == 0
     for cell in (full, roomy):  # whose those are cannot be told
@@ -137,7 +137,7 @@ def test_a_signal_ends_all_of_them(
     assert "--resume" in err
     assert "Traceback" not in err
     assert not processes(str(lab.place))
-    faults = [one.fault and one.fault.kind for one in records(lab)]
+    faults = [record.fault and record.fault.kind for record in records(lab)]
     assert faults == ["interrupted"] * 3
     if number == signal.SIGINT:
         resumed(lab)
@@ -168,6 +168,6 @@ def test_one_that_fails_leaves_the_others_alone(lab: Lab, worker_class: str) -> 
     send(killed, signal.SIGKILL)
     _, err = process.communicate(timeout=LONG_S)
     assert process.returncode == 1, err
-    faults = {one.fault.kind for one in records(lab) if one.fault}
+    faults = {record.fault.kind for record in records(lab) if record.fault}
     assert faults == {"server"}
-    assert sum(one.fault is not None for one in records(lab)) == 1
+    assert sum(record.fault is not None for record in records(lab)) == 1

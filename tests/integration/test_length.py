@@ -73,14 +73,14 @@ def test_what_varies_is_loaded_longer_and_only_the_last_load_counts(
     (first,) = raw.glob("pilot/tool/stdout")
     assert json.loads(first.read_text())["asked"]["requests"] == 1 + ROUNDS * N
     spans = read_spans(raw).spans
-    before = [one for one in spans if one.start_ns < record["load_start_ns"]]
+    before = [entry for entry in spans if entry.start_ns < record["load_start_ns"]]
     assert len(before) > 1 + ROUNDS * N  # the pilot's, and those of the warm-up
-    assert all(one.end_ns is not None for one in before)
-    assert max(one.end_ns or 0 for one in before) < record["load_start_ns"]
-    seen = read_observations(raw)
-    assert not seen.missing
-    assert any(within(record, one.at_ns) for one in seen.processes)
-    assert not any(within(record, one.at_ns) for one in read_observations(raw / "pilot").queue)
+    assert all(entry.end_ns is not None for entry in before)
+    assert max(entry.end_ns or 0 for entry in before) < record["load_start_ns"]
+    observed = read_observations(raw)
+    assert not observed.missing
+    assert any(within(record, entry.at_ns) for entry in observed.processes)
+    assert not any(within(record, entry.at_ns) for entry in read_observations(raw / "pilot").queue)
 
 
 @pytest.mark.once

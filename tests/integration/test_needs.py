@@ -51,9 +51,9 @@ def measure(tmp_path: Path, worker_class: str) -> Measure:
             facts = carried_out(place, Cell(server, "fast", 4, inside="needs", **cell))
             if len(facts.finished) >= FEWEST or not facts.observations.pauses:
                 break
-        found = needs_of(facts)
-        assert isinstance(found, Needs), found
-        return found, facts
+        needs = needs_of(facts)
+        assert isinstance(needs, Needs), needs
+        return needs, facts
 
     return one
 
@@ -65,7 +65,7 @@ def sleeping(worker_class: str, *asked: str) -> App:
 
 
 def mean(needs: Needs, value: Callable[[RequestNeed], float], route: str = "") -> float:
-    return fmean(value(one) for one in needs.requests if route in ("", one.route))
+    return fmean(value(need) for need in needs.requests if route in ("", need.route))
 
 
 def test_sleep_and_cpu(measure: Measure, worker_class: str) -> None:
@@ -73,14 +73,14 @@ def test_sleep_and_cpu(measure: Measure, worker_class: str) -> None:
     needs, facts = measure(sleeping(worker_class, path), duration_s=1.0)
     # The clock of the class is in every record, so that none had to be guessed
     assert all(span.cost is not None for span in facts.finished)
-    assert all(one.cpu_s >= CPU_S for one in needs.requests)
-    assert mean(needs, lambda one: one.cpu_s) < 2 * CPU_S
-    for span, one in zip(facts.finished, needs.requests, strict=True):
+    assert all(need.cpu_s >= CPU_S for need in needs.requests)
+    assert mean(needs, lambda need: need.cpu_s) < 2 * CPU_S
+    for span, need in zip(facts.finished, needs.requests, strict=True):
         length_s = (span.end_ns - span.start_ns) / 1e9
         if worker_class in SLOTS:  # one at a time: nothing is taken off by estimate
             # It may have been without a core when the sleep had begun already
-            assert one.wait_s >= SLEEP_S - span.cost.queued_ns / 1e9 - EXACT_S
-        assert one.wait_s + one.blocked_s <= length_s - CPU_S + EXACT_S
+            assert need.wait_s >= SLEEP_S - span.cost.queued_ns / 1e9 - EXACT_S
+        assert need.wait_s + need.blocked_s <= length_s - CPU_S + EXACT_S
     assert needs.start_s is not None
     assert needs.memory is not None
     assert needs.memory.workers == 2
@@ -112,9 +112,9 @@ def test_at_a_low_rate_the_gap_is_of_lone_requests(measure: Measure, worker_clas
 def test_routes_that_differ(measure: Measure, worker_class: str) -> None:
     light, heavy = "/?sleep=0&cpu=4", "/?sleep=0&cpu=40"
     needs, _ = measure(sleeping(worker_class, light, heavy), duration_s=1.0)
-    of = {one.route: one for one in needs.requests}
+    of = {need.route: need for need in needs.requests}
     assert of.keys() == {f"GET {light}", f"GET {heavy}"}
-    cpu_s = {route: mean(needs, lambda one: one.cpu_s, route) for route in of}
+    cpu_s = {route: mean(needs, lambda need: need.cpu_s, route) for route in of}
     assert cpu_s[f"GET {heavy}"] >= 0.04
     assert 0.004 <= cpu_s[f"GET {light}"] < 0.02
 
@@ -123,10 +123,10 @@ def test_routes_that_differ(measure: Measure, worker_class: str) -> None:
 def test_a_call_that_blocks_the_loop(measure: Measure) -> None:
     path = f"/?sleep={SLEEP_S}"
     needs, facts = measure(App("apps.blocking_asgi:app", path=path))
-    for span, one in zip(facts.finished, needs.requests, strict=True):
+    for span, need in zip(facts.finished, needs.requests, strict=True):
         # It may have been without a core when the sleep had begun already
-        assert one.blocked_s >= SLEEP_S - span.cost.queued_ns / 1e9 - EXACT_S
-    assert mean(needs, lambda one: one.wait_s) < SLEEP_S
+        assert need.blocked_s >= SLEEP_S - span.cost.queued_ns / 1e9 - EXACT_S
+    assert mean(needs, lambda need: need.wait_s) < SLEEP_S
 
 
 COMPUTES = """
@@ -155,13 +155,13 @@ def test_what_is_computed_without_the_gil(measure: Measure, tmp_path: Path) -> N
     app = App("computes:app", str(place), path="/without", mix=mix)
     for duration_s in (3.0, 6.0, 12.0):
         needs, _ = measure(app, duration_s=duration_s)
-        assert mean(needs, lambda one: one.nogil_s, "GET /within") == 0
-        assert mean(needs, lambda one: one.cpu_s, "GET /within") >= CPU_S
-        without_s = mean(needs, lambda one: one.nogil_s, "GET /without")
+        assert mean(needs, lambda need: need.nogil_s, "GET /within") == 0
+        assert mean(needs, lambda need: need.cpu_s, "GET /within") >= CPU_S
+        without_s = mean(needs, lambda need: need.nogil_s, "GET /without")
         if without_s:  # else too few looks at the GIL to say so: on a busy machine it takes longer
             break
     assert without_s > CPU_S / 4
-    assert all(one.nogil_s + one.cpu_s >= CPU_S - EXACT_S for one in needs.requests)
+    assert all(need.nogil_s + need.cpu_s >= CPU_S - EXACT_S for need in needs.requests)
 
 
 @pytest.mark.once

@@ -42,7 +42,7 @@ HOLD_BACK = {"sync": OPEN_WORKERS}
 def closed(closed_and_kept: Sweep) -> tuple[dict[str, Any], Path]:
     """The record and the directory of the cell whose connections are closed after each request."""
     lab = closed_and_kept.lab
-    (record,) = (one for one in lab.records() if not kept(one))
+    (record,) = (candidate for candidate in lab.records() if not kept(candidate))
     return record, lab.run / "raw" / record["key"]
 
 
@@ -60,28 +60,28 @@ def test_where_a_saturated_class_keeps_its_connections(
     closed: tuple[dict[str, Any], Path], worker_class: str
 ) -> None:
     values, raw = closed
-    record, seen = Record(**{**values, "fault": None}), read_observations(raw)
-    assert seen.missing == {}
+    record, observed = Record(**{**values, "fault": None}), read_observations(raw)
+    assert observed.missing == {}
     assert record.load_start_ns is not None
     spans = [span for span in read_spans(raw).spans if span.start_ns > record.load_start_ns]
-    queue = [sample.length for sample in seen.queue if at_rest(spans, sample.at_ns)]
+    queue = [sample.length for sample in observed.queue if at_rest(spans, sample.at_ns)]
     waiting = OPEN_N - HOLD_BACK.get(worker_class, OPEN_N)
     assert queue
     assert median(queue) == waiting, queue
-    found = [sample for sample in seen.connections if at_rest(spans, sample.at_ns)]
-    for sample in found:
+    samples = [sample for sample in observed.connections if at_rest(spans, sample.at_ns)]
+    for sample in samples:
         assert set(sample.per_worker) == set(record.worker_pids)
         assert sum(sample.per_worker.values()) <= sum(sample.server.values())
-    accepted = [sum(sample.per_worker.values()) for sample in found]
-    assert not found or median(accepted) == OPEN_N - waiting, accepted
+    accepted = [sum(sample.per_worker.values()) for sample in samples]
+    assert not samples or median(accepted) == OPEN_N - waiting, accepted
     limit = 100 if worker_class == "asgi" else 2048  # that class listens anew, with its own
-    assert seen.queue[-1].limit == limit
+    assert observed.queue[-1].limit == limit
 
 
 def test_what_the_load_cost(closed: tuple[dict[str, Any], Path]) -> None:
     record, raw = closed
-    seen = read_observations(raw)
-    first, last = seen.processes[0], seen.processes[-1]
+    observed = read_observations(raw)
+    first, last = observed.processes[0], observed.processes[-1]
     # The first sample before the load, the last one when it has ended, of a server that still runs:
     # nothing is left out
     assert first.at_ns <= record["load_start_ns"]
@@ -89,17 +89,17 @@ def test_what_the_load_cost(closed: tuple[dict[str, Any], Path]) -> None:
     assert first.server_cpu_s == 0.0
     assert last.server_cpu_s is not None
     assert last.server_cpu_s > 0.8 * OPEN_BUSY_S * record["planned_requests"]
-    assert last.server_cpu_s < 1.1 * (last.at_ns - first.at_ns) / 1e9 * (seen.cores or 0)
+    assert last.server_cpu_s < 1.1 * (last.at_ns - first.at_ns) / 1e9 * (observed.cores or 0)
     assert last.host_busy_s is not None
     assert last.host_busy_s > 0.8 * last.server_cpu_s
     assert record["tool_cpu_s"] > 0.01  # an interpreter has started
-    during = [sample for sample in seen.processes if sample.tool_cpu_s is not None]
+    during = [sample for sample in observed.processes if sample.tool_cpu_s is not None]
     assert during
     # A sample may meet a process that has not become an interpreter yet
     assert max(sample.tool_rss_bytes or 0 for sample in during) > 1 << 20
     assert during[-1].tool_cpu_s is not None
     assert during[-1].tool_cpu_s <= record["tool_cpu_s"] + 0.02  # counted in ticks of 10 ms
-    assert all((sample.server_rss_bytes or 0) > OPEN_WORKERS << 20 for sample in seen.processes)
+    assert all((sample.server_rss_bytes or 0) > OPEN_WORKERS << 20 for sample in observed.processes)
 
 
 def test_how_long_it_waited_for_a_core(closed: tuple[dict[str, Any], Path]) -> None:
@@ -107,10 +107,10 @@ def test_how_long_it_waited_for_a_core(closed: tuple[dict[str, Any], Path]) -> N
     samples = read_observations(raw).processes
     server = [sample.server_wait_s for sample in samples]
     tool = [sample.tool_wait_s for sample in samples if sample.tool_wait_s is not None]
-    known = [wait for wait in server if wait is not None]
-    assert len(known) == len(server)
-    assert known[0] == 0.0
-    assert known == sorted(known)
+    waits = [wait for wait in server if wait is not None]
+    assert len(waits) == len(server)
+    assert waits[0] == 0.0
+    assert waits == sorted(waits)
     assert tool == sorted(tool)  # its end takes nothing from the sum
     assert samples[-1].tool_wait_s is not None
     assert samples[-1].lab_cpu_s is not None
@@ -194,10 +194,10 @@ def test_a_harness_that_is_killed_leaves_what_was_seen(lab: Lab) -> None:
     process.kill()
     process.communicate()
     (raw,) = (lab.run / "raw").iterdir()
-    seen = read_observations(raw)
-    assert len(seen.queue) >= 5
-    assert seen.counters is None
-    assert set(seen.missing) == {"queue", "processes", "connections", "counters"}
+    observations = read_observations(raw)
+    assert len(observations.queue) >= 5
+    assert observations.counters is None
+    assert set(observations.missing) == {"queue", "processes", "connections", "counters"}
 
 
 @pytest.fixture
@@ -211,8 +211,8 @@ def run(closed_and_kept: Sweep, tmp_path: Path) -> Path:
 def again(run: Path) -> trial.Task:
     """A trial that has run once, to be run again."""
     plan = replace(load_run(run).plan, rounds=1)
-    (one,) = (one for one in trials_of(plan) if not one.cell.keepalive)
-    task = task_for(plan, one, run)
+    (planned,) = (other for other in trials_of(plan) if not other.cell.keepalive)
+    task = task_for(plan, planned, run)
     trial.discard_attempt(task.directory)
     return task
 

@@ -19,8 +19,8 @@ WORDS = ("--workers", "2", "--sleep", str(SLEEP_S), "--tool", "fast")
 def cells(lab: Lab, *words: str) -> list[dict[str, Any]]:
     done = lab("sweep", *words, "--format", "json")
     assert done.code == 0, done.err + done.out
-    found: list[dict[str, Any]] = done.report["cells"]
-    return found
+    cells_of_report: list[dict[str, Any]] = done.report["cells"]
+    return cells_of_report
 
 
 def begun_ns(lab: Lab, record: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
@@ -34,9 +34,9 @@ def test_arrivals_at_a_rate(lab: Lab) -> None:
     """Two workers that take 0.4 s give 5 requests/s and no more, whatever arrives. What was
     interrupted is asked for the same share when it is resumed."""
     words = ("--rate", "50%,15", "--duration", str(DURATION_S), "--jobs", "1")
-    found = cells(lab, "sync", "4", *WORDS, *words)
-    closed, half, over = found
-    assert [cell["rate"] for cell in found] == [None, "50%", "15"]
+    measured_cells = cells(lab, "sync", "4", *WORDS, *words)
+    closed, half, over = measured_cells
+    assert [cell["rate"] for cell in measured_cells] == [None, "50%", "15"]
     assert half["asked_rps"] == pytest.approx(closed["throughput_rps"] / 2, rel=1e-3)
     assert half["unsent"] == 0
     assert half["sent_rps"] == half["due_rps"]
@@ -68,7 +68,7 @@ def test_arrivals_at_a_rate(lab: Lab) -> None:
     again = done.report["cells"]
     assert again[0]["throughput_rps"] == closed["throughput_rps"]
     assert again[1]["asked_rps"] == half["asked_rps"]
-    assert [one["asked_rps"] is None for one in lab.records()] == [True, False, False]
+    assert [record["asked_rps"] is None for record in lab.records()] == [True, False, False]
 
 
 @pytest.mark.classes("sync")
@@ -88,23 +88,23 @@ def test_ramp_up_steady_and_churn_are_seen_in_order(lab: Lab) -> None:
     words = ("--workers", "2", "--threads", "24", "--sleep", "0.8", "--tool", "fast")
     ramp = ("--keepalive", "on", "--ramp", "3", "--duration", "7")
 
-    def names(found: list[dict[str, Any]]) -> list[str]:
-        return [phase["name"] for phase in found[0]["phases"] if phase["name"] != "drain"]
+    def names(results: list[dict[str, Any]]) -> list[str]:
+        return [phase["name"] for phase in results[0]["phases"] if phase["name"] != "drain"]
 
     in_order = ["ramp-up", "steady", "churn"]
     measured = right_unless_still(
         lab,
         lambda: cells(lab, "gthread", "24", *words, *ramp),
-        lambda found: names(found) == in_order,
+        lambda results: names(results) == in_order,
     )
     assert names(measured) == in_order
-    found = measured[0]["phases"]
-    assert found[0]["end_s"] >= 0.9 * 3  # the 23rd of 24 connections begins after 2.75 s
-    assert all(one["end_s"] == after["start_s"] for one, after in pairwise(found))
-    steady = next(one for one in found if one["name"] == "steady")
+    phases = measured[0]["phases"]
+    assert phases[0]["end_s"] >= 0.9 * 3  # the 23rd of 24 connections begins after 2.75 s
+    assert all(phase["end_s"] == after["start_s"] for phase, after in pairwise(phases))
+    steady = next(phase for phase in phases if phase["name"] == "steady")
     ends = steady["why"]["values"]
     assert (ends["established"], ends["connections"]) == (48, 24)
-    left = found[-1]["why"]["values"]
+    left = phases[-1]["why"]["values"]
     assert (left["left"], left["most"]) == (0, 24)
 
 
@@ -122,8 +122,8 @@ def test_a_gunicorn_file_can_close_connections_in_mid_load(lab: Lab) -> None:
     words = ("--workers", "2", "--threads", "12", "--sleep", "0.2", "--config", "close_after.py")
     ramp = ("--tool", "fast", "--keepalive", "on", "--ramp", "1", "--duration", "8")
 
-    def churn(found: list[dict[str, Any]]) -> dict[str, Any] | None:
-        last: dict[str, Any] = found[0]["phases"][-1]
+    def churn(results: list[dict[str, Any]]) -> dict[str, Any] | None:
+        last: dict[str, Any] = results[0]["phases"][-1]
         return last if last["name"] == "churn" and last["start_s"] < 0.9 * 8 else None
 
     measured = right_unless_still(

@@ -36,17 +36,17 @@ def test_a_class_by_its_dotted_path(lab: Lab, worker_class: str) -> None:
     )  # fmt: skip
 
     def shows_its_slots(done: Done) -> bool:
-        measured = [one["slots_measured"] for one in done.report["classes"]]
+        measured = [result["slots_measured"] for result in done.report["classes"]]
         verdicts = {cell["verdict"] for cell in done.report["cells"]}
         # Without a limit of slots, a busy machine decides the verdict
         return set(measured) == {slots or N} and (not slots or verdicts == {"saturated"})
 
     done = right_unless_still(lab, lambda: lab(*words), shows_its_slots)
     assert done.code == 0, done.err + done.out
-    assert [one["worker_class"] for one in done.report["classes"]] == paths(worker_class)
-    for one in done.report["classes"]:
-        assert (one["slots_configured"], one["slots_known"]) == (None, False)
-        assert one["slots_measured"] == (slots or N)
+    assert [result["worker_class"] for result in done.report["classes"]] == paths(worker_class)
+    for result in done.report["classes"]:
+        assert (result["slots_configured"], result["slots_known"]) == (None, False)
+        assert result["slots_measured"] == (slots or N)
     for cell in done.report["cells"]:
         if slots:
             assert cell["verdict"] == "saturated"

@@ -324,8 +324,8 @@ def test_an_app_that_answers_500_is_an_invalid_cell(lab: Lab, worker_class: str)
     assert cell["verdict"] == "invalid"
     assert "500" in cell["reason"]["text"]
     assert set(numbers(cell)) == {None}
-    (found,) = done.report["classes"]
-    assert (found["capacity_rps"], found["knee"]) == (None, None)
+    (result,) = done.report["classes"]
+    assert (result["capacity_rps"], result["knee"]) == (None, None)
 
 
 @each_kind
@@ -434,9 +434,9 @@ def test_the_users_own_file(configured: Lab, worker_class: str) -> None:
     assert not (place / "pid").exists()
     logs = {path.name for path in place.rglob("*.log")}
     assert not logs & {"requests.log", "errors.log", "access.log"}
-    said = done.err.splitlines()
+    messages = done.err.splitlines()
     for name in OVERRIDDEN:
-        lines = [line for line in said if line.startswith(f"{place}/own_conf.py: {name} ")]
+        lines = [line for line in messages if line.startswith(f"{place}/own_conf.py: {name} ")]
         assert len(lines) == 1, (name, done.err)
         assert "overridden" in lines[0]
 
@@ -458,8 +458,8 @@ def test_where_an_app_of_the_users_file_is_imported_from(
     (lab.place / "shop").mkdir()
     write(lab.place / "shop", worker_class, WSGI_OK, ASGI_OK)
     (lab.place / "elsewhere").mkdir()
-    said = "elsewhere" if flag else "shop"
-    (lab.place / "own_conf.py").write_text(f"wsgi_app = 'own:app'\nchdir = {said!r}\n")
+    answer = "elsewhere" if flag else "shop"
+    (lab.place / "own_conf.py").write_text(f"wsgi_app = 'own:app'\nchdir = {answer!r}\n")
     done = lab("sweep", worker_class, "2", *QUICK, "--config", "own_conf.py", *flag)
     assert done.code == 0, done.err
     assert done.report["cells"][0]["throughput_rps"] > 0
@@ -567,23 +567,23 @@ def environment(place: Path, packages: Path) -> Path:
 @pytest.fixture(scope="session")
 def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An interpreter with all packages of this one, and without the harness."""
-    seen = tmp_path_factory.mktemp("foreign") / "packages"
-    seen.mkdir()
+    packages = tmp_path_factory.mktemp("foreign") / "packages"
+    packages.mkdir()
     for path in PACKAGES.iterdir():
         if path.name != "workerlab":
-            (seen / path.name).symlink_to(path)
-    return environment(seen.parent / "venv", seen)
+            (packages / path.name).symlink_to(path)
+    return environment(packages.parent / "venv", packages)
 
 
 @pytest.fixture(scope="session")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An interpreter with Gunicorn and nothing more than that needs."""
-    seen = tmp_path_factory.mktemp("bare") / "packages"
-    seen.mkdir()
+    packages = tmp_path_factory.mktemp("bare") / "packages"
+    packages.mkdir()
     for path in PACKAGES.iterdir():
         if path.name.startswith(("gunicorn", "packaging")):
-            (seen / path.name).symlink_to(path)
-    return environment(seen.parent / "venv", seen)
+            (packages / path.name).symlink_to(path)
+    return environment(packages.parent / "venv", packages)
 
 
 ALONE = """
@@ -677,8 +677,8 @@ def test_a_class_whose_package_is_missing(
     first, *others = done.report["cells"]
     assert (first["worker_class"], first["verdict"]) == (missing, "invalid")
     assert set(numbers(first)) == {None}
-    assert [one["worker_class"] for one in others] == runs
-    assert all(one["throughput_rps"] > 0 for one in others)
+    assert [cell["worker_class"] for cell in others] == runs
+    assert all(cell["throughput_rps"] > 0 for cell in others)
 
 
 @once

@@ -28,27 +28,27 @@ NAMES = (
 
 def words_of(done: Done) -> dict[str, dict[str, Any]]:
     """Of the only class: settings by their word."""
-    (found,) = (one["answer"] for one in done.report["findings"])
-    assert found["code"] == "ClassHonours"
-    values: dict[str, dict[str, Any]] = found["values"]
+    (answer,) = (finding["answer"] for finding in done.report["findings"])
+    assert answer["code"] == "ClassHonours"
+    values: dict[str, dict[str, Any]] = answer["values"]
     return values
 
 
 def test_what_a_class_ignores_is_what_its_row_says(lab: Lab, worker_class: str) -> None:
     done = lab("settings", worker_class, "--only", ",".join(NAMES), "--format", "json")
     assert done.code == 0, done.err
-    found = words_of(done)
+    words = words_of(done)
     # With several threads sync is another class
     ignores = set(class_named(worker_class).ignores) - (
         {"threads"} if worker_class == "sync" else set()
     )
-    assert set(found["ignored"]) == ignores & set(NAMES)
-    assert found["settings"] == len(NAMES)
+    assert set(words["ignored"]) == ignores & set(NAMES)
+    assert words["settings"] == len(NAMES)
     if worker_class != "asgi":  # it listens with 100, whatever it is told
-        assert "backlog" in found["clamped"]
+        assert "backlog" in words["clamped"]
     changes = {"sync": {"threads"}, "gthread": {"worker_connections"}, "gevent": {"preload_app"},
                "tornado": {"statsd_host"}, "uvicorn": {"statsd_host"}}  # fmt: skip
-    assert set(found["changes"]) == changes.get(worker_class, set())
+    assert set(words["changes"]) == changes.get(worker_class, set())
     assert not processes(str(lab.place))
 
 
@@ -65,11 +65,11 @@ def test_under_two_interpreters(lab: Lab, tmp_path: Path, version: tuple[str, ..
     assert done.code == 0, done.err
     for proof in lab.run.glob("raw/*/server.log"):
         assert "No module named" not in proof.read_text()
-    answers = [one["answer"]["values"] for one in done.report["findings"]]
-    versions = [one["version"] for one in answers]
-    assert [one.partition(", ")[2] for one in versions] == [sys.executable, str(other)]
-    assert all(re.match(r"\d+\.\d+\.\d+, /", one) for one in versions)
-    assert [(one["honoured"], one["changes"]) for one in answers] == [(1, ["threads"])] * 2
+    answers = [entry["answer"]["values"] for entry in done.report["findings"]]
+    versions = [entry["version"] for entry in answers]
+    assert [entry.partition(", ")[2] for entry in versions] == [sys.executable, str(other)]
+    assert all(re.match(r"\d+\.\d+\.\d+, /", entry) for entry in versions)
+    assert [(entry["honoured"], entry["changes"]) for entry in answers] == [(1, ["threads"])] * 2
     assert not processes(str(lab.place))
 
 
@@ -82,9 +82,9 @@ def test_a_file_is_read_line_by_line(lab: Lab) -> None:
     )
     done = lab("settings", "--config", "gunicorn.conf.py", "--format", "json")
     assert done.code == 0, done.err
-    (one,) = (one["answer"] for one in done.report["findings"])
-    assert one["code"] == "LineMarked"
-    assert (one["values"]["line"], one["values"]["setting"]) == (3, "worker_connections")
+    (finding,) = (finding["answer"] for finding in done.report["findings"])
+    assert finding["code"] == "LineMarked"
+    assert (finding["values"]["line"], finding["values"]["setting"]) == (3, "worker_connections")
     rows = done.report["tables"][0]["rows"]
     assert [(row["line"], row["setting"]) for row in rows] == [
         (1, "bind"), (2, "workers"), (3, "worker_connections"), (4, "chdir"), (5, "worker_class"),
@@ -169,13 +169,13 @@ def test_an_interrupted_run_leaves_nothing_and_is_finished(lab: Lab) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=LONG_S)
     assert process.returncode == 130, err
-    seen = {path.parent.name for path in lab.run.glob("raw/*/seen.json")}
-    assert seen <= set(_kept(lab)), "it waited for what is never asked again"
+    examined = {path.parent.name for path in lab.run.glob("raw/*/seen.json")}
+    assert examined <= set(_kept(lab)), "it waited for what is never asked again"
     assert not processes(str(lab.place))
     done = lab("settings", "--resume", str(lab.run), "--format", "json")
     assert done.code == 0, done.err
-    found = words_of(done)
-    assert found["settings"] == found["honoured"] + len(found["ignored"]) == 3
+    words = words_of(done)
+    assert words["settings"] == words["honoured"] + len(words["ignored"]) == 3
     assert _kept(lab).count("sync-sockets-1") == 1, "what had ended was made again"
 
 

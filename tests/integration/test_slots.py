@@ -22,12 +22,12 @@ LEAST_S = LIMITED_SLEEP_S - 0.001  # a timer may fire so much before its time
 TOOLS = pytest.mark.parametrize("tool", ["fast", "ab", "wrk"])
 
 
-def of_tool(found: list[dict[str, Any]], tool: str) -> dict[str, Any]:
-    of_it = [one for one in found if one["tool"] == tool]
+def of_tool(results: list[dict[str, Any]], tool: str) -> dict[str, Any]:
+    of_it = [only for only in results if only["tool"] == tool]
     if not of_it:
         pytest.skip(f"{tool} is not installed")
-    (one,) = of_it
-    return one
+    (only,) = of_it
+    return only
 
 
 def slots_of(worker_class: str) -> int | None:
@@ -38,10 +38,10 @@ def slots_of(worker_class: str) -> int | None:
 def test_slots_measured_are_the_slots_of_the_class(
     limited: Sweep, worker_class: str, tool: str
 ) -> None:
-    found = of_tool(limited.report["classes"], tool)
-    assert found["slots_configured"] == slots_of(worker_class)
-    assert found["slots_measured"] == (slots_of(worker_class) or LIMITED_N)
-    assert of_tool(limited.cells, tool)["slots_measured"] == found["slots_measured"]
+    series = of_tool(limited.report["classes"], tool)
+    assert series["slots_configured"] == slots_of(worker_class)
+    assert series["slots_measured"] == (slots_of(worker_class) or LIMITED_N)
+    assert of_tool(limited.cells, tool)["slots_measured"] == series["slots_measured"]
 
 
 @TOOLS
@@ -71,9 +71,9 @@ def test_saturation(limited: Sweep, worker_class: str, tool: str) -> None:
         return
     # A busy machine may make requests wait that no limit keeps, and one level alone then says
     # nothing: the cell says so, and with it the class. Where none waited there is no excuse.
-    cell, found = of_tool(limited.cells, tool), of_tool(limited.report["classes"], tool)
-    assert found["knee"] is None
-    note = found["knee_note"]
+    cell, series = of_tool(limited.cells, tool), of_tool(limited.report["classes"], tool)
+    assert series["knee"] is None
+    note = series["knee_note"]
     if cell["verdict"] == "inconclusive":
         assert note["text"] == "unknown: every cell is inconclusive"
         assert cell["throughput_rps"] < REACHED_SHARE * LIMITED_N / LEAST_S

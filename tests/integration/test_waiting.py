@@ -23,8 +23,8 @@ ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's queu
 def cells(lab: Lab, *words: str) -> list[dict[str, Any]]:
     done = lab("sweep", *words, "--format", "json")
     assert done.code == 0, done.err + done.out
-    found: list[dict[str, Any]] = done.report["cells"]
-    return found
+    cells_of_report: list[dict[str, Any]] = done.report["cells"]
+    return cells_of_report
 
 
 def installed(tool: str) -> None:
@@ -46,7 +46,7 @@ def assert_adds_up(cell: dict[str, Any]) -> float:
 @pytest.mark.classes("sync")
 def test_sync_waits_in_the_accept_queue(limited: Sweep, tool: str) -> None:
     installed(tool)
-    (cell,) = (one for one in limited.cells if one["tool"] == tool)
+    (cell,) = (result for result in limited.cells if result["tool"] == tool)
     split, whole = cell["waiting_split_ms"], assert_adds_up(cell)
     # 8 wait; at the moment when 2 more are answered and ask again, before they are accepted, 10 do.
     # wrk first makes one more, to see whether anybody listens, and closes it
@@ -65,7 +65,7 @@ def test_sync_waits_in_the_accept_queue(limited: Sweep, tool: str) -> None:
 @ON_LINUX
 @pytest.mark.classes("gthread")
 def test_gthread_waits_inside_its_workers(closed_and_kept: Sweep) -> None:
-    (cell,) = (one for one in closed_and_kept.cells if not one["keepalive"])
+    (cell,) = (result for result in closed_and_kept.cells if not result["keepalive"])
     split, whole = cell["waiting_split_ms"], assert_adds_up(cell)
     assert split["accept_queue"] < 0.05 * whole
     assert split["in_worker"] > 0.25 * whole  # 4 slots for 6: a third, if dealt evenly
@@ -89,7 +89,7 @@ def test_ab_finds_the_same(lab: Lab) -> None:
 @pytest.mark.classes("sync", "gthread", "gevent", "eventlet")
 def test_nothing_is_left_unexplained(limited: Sweep, tool: str) -> None:
     installed(tool)
-    (cell,) = (one for one in limited.cells if one["tool"] == tool)
+    (cell,) = (result for result in limited.cells if result["tool"] == tool)
     split = cell["waiting_split_ms"]
     assert abs(split["unattributed"]) < UNEXPLAINED[tool] * assert_adds_up(cell), split
     assert None not in split.values()
@@ -134,13 +134,13 @@ def test_kept_connections_are_predicted_by_their_split(lab: Lab) -> None:
         return sum(min(held, 4) for held in cell["connections_per_worker"].values())
 
     # A busy machine takes some of what the law allows; one that stood still takes more
-    found = right_unless_still(
+    finding = right_unless_still(
         lab,
         lambda: cells(lab, "gthread", *words, "--keepalive", "on", "--tool", "wrk,fast"),
-        lambda found: all(cell["throughput_rps"] > 0.5 * working(cell) / 2 for cell in found),
+        lambda finding: all(cell["throughput_rps"] > 0.5 * working(cell) / 2 for cell in finding),
     )
-    assert len(found) == 2
-    for cell in found:
+    assert len(finding) == 2
+    for cell in finding:
         assert sum(cell["connections_per_worker"].values()) == cell["concurrency"]
         split_rps, served_rps = cell["bound_rps"] * working(cell) / 8, cell["throughput_rps"]
         if cell["split_prediction_rps"] is None:  # the lone request took longer than all others
@@ -156,8 +156,8 @@ BLOCKING = ("6", "--workers", "2", "--sleep", "0.3", "--rounds", "2", "--tool", 
 def assert_called_blocked(lab: Lab, *words: str) -> None:
     """One request per worker at a time."""
 
-    def is_called_blocked(found: list[dict[str, Any]]) -> bool:
-        return bool(found[0]["diagnosis"]["code"] == "BlockedLoop")
+    def is_called_blocked(findings: list[dict[str, Any]]) -> bool:
+        return bool(findings[0]["diagnosis"]["code"] == "BlockedLoop")
 
     (cell,) = right_unless_still(lab, lambda: cells(lab, *words), is_called_blocked)
     assert cell["diagnosis"]["code"] == "BlockedLoop"

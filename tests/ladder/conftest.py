@@ -80,8 +80,8 @@ def _lasting(kind: str) -> Any:
     @pytest.fixture(scope="session", name=kind)
     def address() -> Iterator[str]:
         _lacks(kind)
-        with services.service(kind) as one:
-            yield one.url
+        with services.service(kind) as started:
+            yield started.url
 
     return address
 
@@ -137,8 +137,8 @@ class Mortal:
     @contextmanager
     def hung(self) -> Iterator[None]:
         """It accepts connections, since the kernel does that, and says nothing."""
-        mine = psutil.Process(self.pid)
-        pids = [process.pid for process in (mine, *mine.children(recursive=True))]
+        own = psutil.Process(self.pid)
+        pids = [process.pid for process in (own, *own.children(recursive=True))]
         stop(pids)
         try:
             yield
@@ -308,13 +308,13 @@ def face(request: pytest.FixtureRequest, tmp_path: Path) -> Face:
     """Each storage by both faces, without a schema."""
     kind, async_mode = request.param
     url = f"sqlite:///{tmp_path}/posts.db" if kind == "sqlite" else request.getfixturevalue(kind)
-    one = Face(Settings(storage_url=url, answer_s=ANSWER_S), async_mode)
+    face_of_storage = Face(Settings(storage_url=url, answer_s=ANSWER_S), async_mode)
 
     async def empty(storage: Storage) -> None:
         await storage.drop()
 
-    one.run(empty)
-    return one
+    face_of_storage.run(empty)
+    return face_of_storage
 
 
 # --- the blog itself -------------------------------------------------------------------------
@@ -347,8 +347,8 @@ class Client:
         try:
             connection.request(method, path, body, headers)
             answer = connection.getresponse()
-            found = {name.lower(): value for name, value in answer.getheaders()}
-            return Answer(answer.status, found, answer.read().decode())
+            headers = {name.lower(): value for name, value in answer.getheaders()}
+            return Answer(answer.status, headers, answer.read().decode())
         finally:
             connection.close()
 
@@ -367,12 +367,12 @@ class Blog:
     @contextmanager
     def counted(self) -> Iterator[dict[str, int]]:
         """What was counted meanwhile, as far as it is not 0 and no time."""
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         before = self.metrics()
-        yield found
+        yield counts
         after = self.metrics()
         changed = {name: after[name] - before[name] for name in after if name[-3:] != "_ns"}
-        found.update({name: number for name, number in changed.items() if number})
+        counts.update({name: number for name, number in changed.items() if number})
 
 
 Blogs = Callable[..., AbstractContextManager[Blog]]
@@ -406,9 +406,9 @@ def blogs(root: Path) -> Blogs:
         settings = Settings(storage_url=env["BLOG_STORAGE"], answer_s=ANSWER_S)
         Face(settings, False).run(fill)
         face = "asgi" if worker_class in ASGI_CLASSES else "wsgi"
-        asked = Server(worker_class, workers, 4 if worker_class == "gthread" else 1, 64, 100)
+        planned = Server(worker_class, workers, 4 if worker_class == "gthread" else 1, 64, 100)
         app = App(f"apps.blog.{face}:app", chdir="", path="/style.css")
-        with running(launch(place, asked, app, env=tuple(env.items()))) as server:
+        with running(launch(place, planned, app, env=tuple(env.items()))) as server:
             yield Blog(Client(server.host, server.port), server)
 
     return start

@@ -50,22 +50,22 @@ def hold(
 
 @pytest.mark.parametrize("worker_class", CLASSES)
 def test_the_api_is_as_it_is_described(blog: Blogs, tmp_path: Path, worker_class: str) -> None:
-    with blog(worker_class, 1, posts=3) as found:
-        served = found.ask("GET", "/api/openapi.json").json
+    with blog(worker_class, 1, posts=3) as site:
+        served = site.ask("GET", "/api/openapi.json").json
         assert served == DESCRIPTION
-        done = hold(found, tmp_path, served)
+        done = hold(site, tmp_path, served)
         assert done.returncode == 0, done.stdout + done.stderr
-        asked = re.search(r"([0-9]+) generated, \1 passed", done.stdout)
-        assert asked, done.stdout
-        assert int(asked[1]) > LEAST
-        log = found.server.log.read_text()
+        generated = re.search(r"([0-9]+) generated, \1 passed", done.stdout)
+        assert generated, done.stdout
+        assert int(generated[1]) > LEAST
+        log = site.server.log.read_text()
         assert "Traceback" not in log
 
 
 def test_a_description_that_says_less_is_found_out(blog: Blogs, tmp_path: Path) -> None:
     less = copy.deepcopy(DESCRIPTION)
     del less["paths"]["/api/posts/{number}"]["get"]["responses"]["404"]
-    with blog("gthread", 1, posts=3) as found:
-        done = hold(found, tmp_path, less, "--include-operation-id", "show")
+    with blog("gthread", 1, posts=3) as site:
+        done = hold(site, tmp_path, less, "--include-operation-id", "show")
         assert done.returncode == 1, done.stdout + done.stderr
         assert "Undocumented" in done.stdout

@@ -73,17 +73,17 @@ def test_a_second_read_costs_no_trip_or_one_of_redis(
     worker_class: str, stored: Stored, blog: Blogs, empty: str
 ) -> None:
     env, pages = stored.env, stored.pages
-    with blog(worker_class, 1, **env, BLOG_LOCAL="1", BLOG_REDIS=empty) as one:
+    with blog(worker_class, 1, **env, BLOG_LOCAL="1", BLOG_REDIS=empty) as site:
         for path, trips in pages.items():
-            first, second = _twice(one, path)
+            first, second = _twice(site, path)
             assert first == {**ONE, "local_asked": 1, **MISSED_REDIS, "storage_trips": trips}
             assert second == {**ONE, **FROM_LOCAL}
 
     with Redis.from_url(empty) as client:
         client.flushall()
-    with blog(worker_class, 1, **env, BLOG_REDIS=empty) as one:
+    with blog(worker_class, 1, **env, BLOG_REDIS=empty) as site:
         for path, trips in pages.items():
-            first, second = _twice(one, path)
+            first, second = _twice(site, path)
             assert first == {**ONE, **MISSED_REDIS, "storage_trips": trips}
             assert second == {**ONE, **FROM_REDIS}
 
@@ -93,27 +93,27 @@ def test_a_second_read_costs_no_trip_or_one_of_redis(
 def test_without_caches_each_read_costs_a_trip_of_the_storage(
     worker_class: str, stored: Stored, blog: Blogs
 ) -> None:
-    with blog(worker_class, 1, **stored.env) as one:
+    with blog(worker_class, 1, **stored.env) as site:
         for path, trips in stored.pages.items():
-            assert _twice(one, path) == [{**ONE, "storage_trips": trips}] * 2
+            assert _twice(site, path) == [{**ONE, "storage_trips": trips}] * 2
 
 
-def _twice(one: Blog, path: str) -> list[dict[str, int]]:
-    found = []
+def _twice(site: Blog, path: str) -> list[dict[str, int]]:
+    counts_of_both = []
     for _ in range(2):
-        with one.counted() as counts:
-            assert one.ask("GET", path).status == 200
-        found.append(counts)
-    return found
+        with site.counted() as counts:
+            assert site.ask("GET", path).status == 200
+        counts_of_both.append(counts)
+    return counts_of_both
 
 
 def test_what_one_worker_has_read_none_of_the_others_asks_the_storage_for(
     blog: Blogs, empty: str
 ) -> None:
-    with blog("sync", 4, BLOG_REDIS=empty, BLOG_REDIS_EXPIRY=LONG) as one:
-        with Redis.from_url(empty) as client, one.counted() as counts:
-            bodies = {one.ask("GET", "/posts/1").body for _ in range(40)}
-            asked = client.info("commandstats")["cmdstat_get"]["calls"]
+    with blog("sync", 4, BLOG_REDIS=empty, BLOG_REDIS_EXPIRY=LONG) as site:
+        with Redis.from_url(empty) as client, site.counted() as counts:
+            bodies = {site.ask("GET", "/posts/1").body for _ in range(40)}
+            gets = client.info("commandstats")["cmdstat_get"]["calls"]
         assert len(bodies) == 1
         assert counts == {
             "requests": 40,
@@ -122,19 +122,19 @@ def test_what_one_worker_has_read_none_of_the_others_asks_the_storage_for(
             "redis_trips": 41,
             "storage_trips": 1,
         }
-        assert asked >= 40  # Redis says so as well
+        assert gets >= 40  # Redis says so as well
 
 
 def test_an_edit_is_put_where_it_is_read_from(blog: Blogs, empty: str) -> None:
     env = {"BLOG_REDIS": empty, "BLOG_LOCAL": "1", "BLOG_LOCAL_EXPIRY": LONG}
-    with blog("sync", 1, **env) as one:
-        one.ask("GET", "/posts/1")
-        with one.counted() as edit:
-            done = one.ask("PUT", "/api/posts/1", {"title": "New", "body": "b", "revision": 1})
+    with blog("sync", 1, **env) as site:
+        site.ask("GET", "/posts/1")
+        with site.counted() as edit:
+            done = site.ask("PUT", "/api/posts/1", {"title": "New", "body": "b", "revision": 1})
         assert done.status == 200
         assert edit == {**ONE, "storage_trips": 1, "redis_trips": 1}
-        with one.counted() as read:
-            assert ">New<" in one.ask("GET", "/posts/1").body
+        with site.counted() as read:
+            assert ">New<" in site.ask("GET", "/posts/1").body
         assert read == {**ONE, **FROM_LOCAL}
 
 
@@ -156,7 +156,7 @@ class Slow:
 
 
 @pytest.fixture
-def told(tmp_path: Path, empty: str) -> Settings:
+def config(tmp_path: Path, empty: str) -> Settings:
     """Both caches, long lives."""
     return Settings(
         answer_s=ANSWER_S,
@@ -169,16 +169,16 @@ def told(tmp_path: Path, empty: str) -> Settings:
     )
 
 
-def repository(told: Settings, storage: Any = None) -> PostRepository:
+def repository(config: Settings, storage: Any = None) -> PostRepository:
     """As another worker has it."""
     return PostRepository(
-        told, storage or storage_of(told, async_mode=True), RedisCache(told, async_mode=True)
+        config, storage or storage_of(config, async_mode=True), RedisCache(config, async_mode=True)
     )
 
 
-def run(told: Settings, use: Callable[[Storage], Coroutine[Any, Any, None]]) -> None:
+def run(config: Settings, use: Callable[[Storage], Coroutine[Any, Any, None]]) -> None:
     async def whole() -> None:
-        storage = storage_of(told, async_mode=True)
+        storage = storage_of(config, async_mode=True)
         await storage.prepare()
         await storage.add([draft("one")])
         await use(storage)
@@ -189,36 +189,36 @@ def run(told: Settings, use: Callable[[Storage], Coroutine[Any, Any, None]]) -> 
 def kept(url: str, key: str = "blog:post:1") -> int | None:
     """The revision that Redis holds."""
     with Redis.from_url(url) as client:
-        found = client.get(key)
-    return int(found.partition(b" ")[0]) if found else None  # type: ignore[union-attr]
+        stored_value = client.get(key)
+    return int(stored_value.partition(b" ")[0]) if stored_value else None  # type: ignore[union-attr]
 
 
-def test_a_late_reader_puts_nothing_old_over_an_edit(told: Settings) -> None:
+def test_a_late_reader_puts_nothing_old_over_an_edit(config: Settings) -> None:
     async def use(storage: Storage) -> None:
         slow = Slow(storage)
-        late, editor, other = repository(told, slow), repository(told), repository(told)
+        late, editor, other = repository(config, slow), repository(config), repository(config)
         reading = asyncio.ensure_future(late.post(1))
         await slow.found.wait()
         await editor.edit(1, draft("two"), 1)
         slow.let.set()
         assert (await reading).revision == 1  # it began before the edit was answered
-        assert kept(told.redis_url) == 2
+        assert kept(config.redis_url) == 2
         assert (await other.post(1)).title == "two"
 
-    run(told, use)
+    run(config, use)
 
 
-def test_an_editor_who_was_overtaken_keeps_the_newer_edit(told: Settings) -> None:
+def test_an_editor_who_was_overtaken_keeps_the_newer_edit(config: Settings) -> None:
     async def use(storage: Storage) -> None:
-        first, second = repository(told), repository(told)
+        first, second = repository(config), repository(config)
         await first.edit(1, draft("two"), 1)
         newest = await second.edit(1, draft("three"), 2)
         two = replace(newest, title="two", revision=2)
         await first._kept(two, 0.0)  # the way back took long
-        assert kept(told.redis_url) == 3
-        assert (await repository(told).post(1)).title == "three"
+        assert kept(config.redis_url) == 3
+        assert (await repository(config).post(1)).title == "three"
 
-    run(told, use)
+    run(config, use)
 
 
 @given(revisions=st.lists(st.integers(1, 2**31), min_size=1, max_size=12))
@@ -230,61 +230,61 @@ def test_an_editor_who_was_overtaken_keeps_the_newer_edit(told: Settings) -> Non
 def test_redis_never_goes_back(revisions: list[int], empty: str) -> None:
     with Redis.from_url(empty) as client:
         client.flushall()
-    one = RedisCache(Settings(redis_url=empty, answer_s=ANSWER_S), async_mode=False)
+    cache = RedisCache(Settings(redis_url=empty, answer_s=ANSWER_S), async_mode=False)
     for number, revision in enumerate(revisions, 1):
-        finish(one.put("post:1", b'{"n": %d}' % revision, revision, 3600))
+        finish(cache.put("post:1", b'{"n": %d}' % revision, revision, 3600))
         assert kept(empty) == max(revisions[:number])
-    assert finish(one.get("post:1")) == b'{"n": %d}' % max(revisions)
-    finish(one.stop())
+    assert finish(cache.get("post:1")) == b'{"n": %d}' % max(revisions)
+    finish(cache.stop())
 
 
 def test_nor_when_many_tell_it_at_once(empty: str) -> None:
-    one = RedisCache(Settings(redis_url=empty, answer_s=ANSWER_S, pool=4), async_mode=False)
+    cache = RedisCache(Settings(redis_url=empty, answer_s=ANSWER_S, pool=4), async_mode=False)
 
     def put(revision: int) -> None:
-        finish(one.put("post:1", b"{}", revision, 3600))
+        finish(cache.put("post:1", b"{}", revision, 3600))
 
     with ThreadPoolExecutor(16) as threads:
         for top in range(20, 400, 20):
             list(threads.map(put, range(top, top - 20, -1)))
             assert kept(empty) == top
-    finish(one.stop())
+    finish(cache.stop())
 
 
-def test_what_expires_at_once_is_not_put(told: Settings) -> None:
+def test_what_expires_at_once_is_not_put(config: Settings) -> None:
     """0 seconds are no expiry that Redis takes, and no reason to think it ill."""
-    none = replace(told, local_expiry_s=0)
+    none = replace(config, local_expiry_s=0)
 
     async def use(storage: Storage) -> None:
-        one = repository(none)
+        posts = repository(none)
         failed = METRICS.total("redis_failed")
         for _ in range(2):
-            assert (await one.page(1)).posts == 1
+            assert (await posts.page(1)).posts == 1
         assert METRICS.total("redis_failed") == failed
-        assert kept(told.redis_url, "blog:page:1") is None
+        assert kept(config.redis_url, "blog:page:1") is None
 
     run(none, use)
 
 
-def test_cancelled_readers_give_their_connections_back(told: Settings) -> None:
-    bare = replace(told, local=False)
+def test_cancelled_readers_give_their_connections_back(config: Settings) -> None:
+    bare = replace(config, local=False)
 
     async def use(storage: Storage) -> None:
-        one = repository(bare)
-        await one.post(1)
+        posts = repository(bare)
+        await posts.post(1)
         failed = METRICS.total("redis_failed")
         for turn in range(80):
-            calls = [asyncio.ensure_future(one.post(1)) for _ in range(9)]
+            calls = [asyncio.ensure_future(posts.post(1)) for _ in range(9)]
             for _ in range(turn % 16):
                 await asyncio.sleep(0)
             for call in calls[turn % 3 :: 2]:
                 call.cancel()
             done = await asyncio.gather(*calls, return_exceptions=True)
-            assert {type(found) for found in done} <= {Post, asyncio.CancelledError}, done
-        found = await asyncio.gather(*(one.post(1) for _ in range(9)))
-        assert {post.title for post in found} == {"one"}
+            assert {type(results) for results in done} <= {Post, asyncio.CancelledError}, done
+        results = await asyncio.gather(*(posts.post(1) for _ in range(9)))
+        assert {post.title for post in results} == {"one"}
         assert METRICS.total("redis_failed") == failed
-        await one.stop()
+        await posts.stop()
 
     run(bare, use)
 
@@ -299,10 +299,10 @@ def server() -> Iterator[Mortal]:
 
 
 @pytest.fixture
-def frail(told: Settings, server: Mortal) -> Settings:
+def frail(config: Settings, server: Mortal) -> Settings:
     with Redis.from_url(server.url) as client:
         client.flushall()
-    return replace(told, redis_url=server.url, local=False)
+    return replace(config, redis_url=server.url, local=False)
 
 
 def test_without_redis_it_is_slower_and_not_wrong(
@@ -311,17 +311,17 @@ def test_without_redis_it_is_slower_and_not_wrong(
     monkeypatch.setattr(redis_cache, "PAUSE_S", 3600.0)
 
     async def use(storage: Storage) -> None:
-        one = repository(frail)
-        await one.post(1)
+        posts = repository(frail)
+        await posts.post(1)
         server.kill()
         try:
             trips = METRICS.total("redis_trips")
             for _ in range(5):
-                assert (await one.post(1)).revision == 1
+                assert (await posts.post(1)).revision == 1
             assert METRICS.total("redis_trips") == trips + 1  # then it is left alone by readers
-            assert (await one.edit(1, draft("two"), 1)).revision == 2
+            assert (await posts.edit(1, draft("two"), 1)).revision == 2
             assert METRICS.total("redis_trips") == trips + 1 + redis_cache.TRIES
-            assert (await one.post(1)).title == "two"
+            assert (await posts.post(1)).title == "two"
         finally:
             server.begin()
         assert (await repository(frail).post(1)).title == "two"
@@ -333,28 +333,28 @@ def test_a_hung_redis_is_given_up(frail: Settings, server: Mortal) -> None:
     impatient = replace(frail, answer_s=IMPATIENT_S)
 
     async def use(storage: Storage) -> None:
-        one = repository(impatient)
-        await one.post(1)
+        posts = repository(impatient)
+        await posts.post(1)
         with server.hung():
-            assert (await one.post(1)).revision == 1
-            assert (await one.edit(1, draft("two"), 1)).revision == 2
+            assert (await posts.post(1)).revision == 1
+            assert (await posts.edit(1, draft("two"), 1)).revision == 2
 
     run(frail, use)
 
 
 def test_blocking_code_gives_up_a_hung_redis_as_well(frail: Settings, server: Mortal) -> None:
-    one = RedisCache(replace(frail, answer_s=IMPATIENT_S), async_mode=False)
+    cache = RedisCache(replace(frail, answer_s=IMPATIENT_S), async_mode=False)
 
     def holds() -> bool:
         """Not where the machine stands still for longer than it waits."""
-        finish(one.put("post:1", b"{}", 1, 60.0))
-        return finish(one.get("post:1")) == b"{}"
+        finish(cache.put("post:1", b"{}", 1, 60.0))
+        return finish(cache.get("post:1")) == b"{}"
 
     until(holds, "Redis holds it")
     with server.hung():
-        assert finish(one.get("post:1")) is None
-        finish(one.put("post:1", b"{}", 2, 60.0, sure=True))
-    finish(one.stop())
+        assert finish(cache.get("post:1")) is None
+        finish(cache.put("post:1", b"{}", 2, 60.0, sure=True))
+    finish(cache.stop())
 
 
 def test_an_edit_is_told_to_a_redis_that_was_restarted(frail: Settings, server: Mortal) -> None:

@@ -54,10 +54,10 @@ class Read:
 
 def stale(edits: Sequence[Edit], reads: Sequence[Read], bound_s: float) -> list[str]:
     """What readers were shown although a newer edit was answered `bound_s` before they asked."""
-    known = {post: _newest([edit for edit in edits if edit.post == post]) for post in HOT}
+    answered_edits = {post: _newest([edit for edit in edits if edit.post == post]) for post in HOT}
     wrong = []
     for read in reads:
-        moments, revisions = known[read.post]
+        moments, revisions = answered_edits[read.post]
         answered = bisect.bisect_right(moments, read.asked_s - bound_s)
         newest = revisions[answered - 1] if answered else 0
         if newest > read.revision:
@@ -99,11 +99,11 @@ class Crowd:
         while not self.stop.wait(self.pause_s):
             post = dice.choice(HOT)
             form = self.blog.ask("GET", f"/posts/{post}/edit")  # past every cache
-            found = FORM.search(form.body)
-            if form.status != 200 or not found:
+            match = FORM.search(form.body)
+            if form.status != 200 or not match:
                 self.refused.append(form)
                 continue
-            revision = int(found[1])
+            revision = int(match[1])
             mark = f"mark-{post}-{revision + 1}-{editor}"
             values = {"title": mark, "body": f"It says {mark}.", "revision": revision}
             answer = self.blog.ask("PUT", f"/api/posts/{post}", values)
@@ -145,7 +145,7 @@ class Crowd:
 @contextmanager
 def crowd(blog: Blog, bound_s: float = BOUND_S) -> Iterator[Crowd]:
     """At work; when it leaves, none of them was shown anything broken, and no worker has died."""
-    one = Crowd(blog, bound_s)
+    visitors = Crowd(blog, bound_s)
     died: list[BaseException] = []
 
     def guarded(work: object, number: int) -> None:
@@ -154,18 +154,18 @@ def crowd(blog: Blog, bound_s: float = BOUND_S) -> Iterator[Crowd]:
         except (OSError, AssertionError, KeyError, ValueError, http.client.HTTPException) as error:
             died.append(error)
 
-    threads = [threading.Thread(target=guarded, args=(one.edit, n)) for n in range(EDITORS)]
-    threads += [threading.Thread(target=guarded, args=(one.read, n)) for n in range(READERS)]
+    threads = [threading.Thread(target=guarded, args=(visitors.edit, n)) for n in range(EDITORS)]
+    threads += [threading.Thread(target=guarded, args=(visitors.read, n)) for n in range(READERS)]
     for thread in threads:
         thread.start()
     try:
-        yield one
+        yield visitors
     finally:
-        one.stop.set()
+        visitors.stop.set()
         for thread in threads:
             thread.join()
     assert died == []
-    assert one.broken == []
+    assert visitors.broken == []
     assert blog.server.lost() is None
     assert "Traceback" not in blog.server.log.read_text()
 
@@ -197,21 +197,21 @@ def test_no_reader_sees_an_edit_later_than_the_bound(
     worker_class: str, blog: Blogs, postgresql: str, redis: str
 ) -> None:
     env = {**BOTH_CACHES, "BLOG_STORAGE": postgresql, "BLOG_REDIS": emptied(redis)}
-    with blog(worker_class, WORKERS, POSTS, **env) as one, crowd(one) as many:
+    with blog(worker_class, WORKERS, POSTS, **env) as site, crowd(site) as many:
         for _ in range(2):
             many.more(edits=20, reads=100)
     assert (many.stale(), many.failed, many.refused) == ([], [], [])
-    assert used(one, BOTH_CACHES)
+    assert used(site, BOTH_CACHES)
 
 
 def test_with_redis_alone_an_answered_edit_is_seen_at_once(
     blog: Blogs, postgresql: str, redis: str
 ) -> None:
     env = {"BLOG_STORAGE": postgresql, "BLOG_REDIS": emptied(redis), "BLOG_REDIS_EXPIRY": "3600"}
-    with blog("sync", WORKERS, POSTS, **env) as one, crowd(one, bound_s=0.0) as many:
+    with blog("sync", WORKERS, POSTS, **env) as site, crowd(site, bound_s=0.0) as many:
         many.more(edits=40, reads=200)
     assert (many.stale(), many.failed, many.refused) == ([], [], [])
-    assert used(one, env)
+    assert used(site, env)
 
 
 @pytest.mark.parametrize("storage", ["sqlite", "mongodb"])
@@ -220,11 +220,11 @@ def test_nor_without_redis(storage: str, blog: Blogs, request: pytest.FixtureReq
     env = dict(BOTH_CACHES)
     if storage != "sqlite":
         env["BLOG_STORAGE"] = request.getfixturevalue(storage)
-    with blog("uvicorn", WORKERS, POSTS, **env) as one, crowd(one) as many:
+    with blog("uvicorn", WORKERS, POSTS, **env) as site, crowd(site) as many:
         for _ in range(2):
             many.more(edits=20, reads=100)
     assert (many.stale(), many.failed, many.refused) == ([], [], [])
-    assert one.metrics()["local_hits"] > 0
+    assert site.metrics()["local_hits"] > 0
 
 
 def test_a_cache_that_keeps_for_longer_is_found_out(
@@ -234,7 +234,7 @@ def test_a_cache_that_keeps_for_longer_is_found_out(
     editors are slow, since each edit also renews the copy of the worker that made it."""
     env = {**BOTH_CACHES, "BLOG_STORAGE": postgresql, "BLOG_REDIS": emptied(redis)}
     env["BLOG_LOCAL_EXPIRY"] = "60"
-    with blog("sync", WORKERS, POSTS, **env) as one, crowd(one) as many:
+    with blog("sync", WORKERS, POSTS, **env) as site, crowd(site) as many:
         many.pause_s = BOUND_S / 2
         until(many.stale, "a stale page is seen")
 
@@ -250,17 +250,17 @@ def test_a_killed_redis_makes_it_slower_not_wrong(
     with mortal_redis() as redis:
         env = {**BOTH_CACHES, "BLOG_STORAGE": postgresql, "BLOG_REDIS": redis.url}
         env["BLOG_LOCAL"] = local
-        with blog(worker_class, WORKERS, POSTS, **env) as one, crowd(one, bound_s) as many:
+        with blog(worker_class, WORKERS, POSTS, **env) as site, crowd(site, bound_s) as many:
             many.more(edits=20, reads=100)
-            assert used(one, env)
+            assert used(site, env)
             redis.kill()
-            with one.counted() as without:
+            with site.counted() as without:
                 many.more(edits=20, reads=100)
             redis.begin()
-            hits, answers = one.metrics()["redis_hits"], redis_answers(one)
-            until(lambda: redis_answers(one) > answers + 100, "Redis is told of edits again")
+            hits, answers = site.metrics()["redis_hits"], redis_answers(site)
+            until(lambda: redis_answers(site) > answers + 100, "Redis is told of edits again")
             if local == "0":  # else edits renew the workers' own copies faster than these expire
-                until(lambda: one.metrics()["redis_hits"] > hits, "Redis is asked again")
+                until(lambda: site.metrics()["redis_hits"] > hits, "Redis is asked again")
             many.more(edits=20, reads=100)
     assert (many.stale(), many.failed, many.refused) == ([], [], [])
     assert without["storage_trips"] > 0
@@ -274,16 +274,16 @@ def test_a_killed_postgresql_gives_503_and_recovers(
     """Who reads is served from Redis meanwhile; who edits, or wants what no cache has, is told."""
     with mortal_postgresql() as storage:
         env = {**BOTH_CACHES, "BLOG_STORAGE": storage.url, "BLOG_REDIS": emptied(redis)}
-        with blog(worker_class, WORKERS, POSTS, **env) as one, crowd(one) as many:
+        with blog(worker_class, WORKERS, POSTS, **env) as site, crowd(site) as many:
             many.more(edits=20, reads=100)
             storage.kill()
             reads, refused = len(many.reads), len(many.refused)
             until(lambda: len(many.refused) > refused + 20, "editors are refused")
             until(lambda: len(many.reads) > reads + 100, "readers are served")
-            cold = one.ask("GET", f"/posts/{COLD}")
+            cold = site.ask("GET", f"/posts/{COLD}")
             storage.begin()
             many.more(edits=20, reads=100)
-            assert one.ask("GET", f"/posts/{COLD}").status == 200
+            assert site.ask("GET", f"/posts/{COLD}").status == 200
     assert (many.stale(), many.failed) == ([], [])
     for answer in (cold, *many.refused):
         assert (answer.status, answer.headers.get("retry-after")) == (503, "1")

@@ -31,8 +31,8 @@ def served(
     if name in PACKAGES and importlib.util.find_spec(PACKAGES[name]) is None:
         pytest.skip(f"{PACKAGES[name]} is not installed")
     start = blogs(tmp_path_factory.mktemp(name))
-    with start(name, 1, posts=3, BLOG_UPLOAD_MOST=str(MOST)) as found:
-        yield found
+    with start(name, 1, posts=3, BLOG_UPLOAD_MOST=str(MOST)) as site:
+        yield site
 
 
 def said(blog: Blog, parts: Iterable[bytes], *, ends: bool = False) -> bytes:
@@ -43,13 +43,13 @@ def said(blog: Blog, parts: Iterable[bytes], *, ends: bool = False) -> bytes:
             connection.sendall(part)
         if ends:
             connection.shutdown(socket.SHUT_WR)
-        found = b""
+        received = b""
         # A server that did not get all of a request may end its connection in any way
         lost = (ConnectionResetError,) if ends else ()
         with contextlib.suppress(*lost):
             while more := connection.recv(65_536):
-                found += more
-        return found
+                received += more
+        return received
 
 
 def head(method: str, path: str, *lines: str) -> bytes:
@@ -90,7 +90,7 @@ def test_a_body_comes_in_pieces(served: Blog) -> None:
     pieces = [b'{"title": "t", ', b'"body": "in ', b'pieces"}']
     chunked = head("POST", "/api/posts", "Content-Type: application/json",
                    "Transfer-Encoding: chunked")  # fmt: skip
-    parts = [chunked, *(b"%x\r\n%s\r\n" % (len(one), one) for one in pieces), b"0\r\n\r\n"]
+    parts = [chunked, *(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces), b"0\r\n\r\n"]
     answer = said(served, parts)
     assert answer.startswith(b"HTTP/1.1 201 ")
     assert b"in pieces" in answer
@@ -129,9 +129,9 @@ def test_no_path_leaves_the_folder_of_images(served: Blog) -> None:
 
 def test_a_mistake_in_here_is_told_to_the_log_alone(blog: Blogs) -> None:
     """A folder that cannot be one stands for whatever nobody thought of."""
-    with blog("sync", 1, BLOG_UPLOADS="/dev/null/none") as found:
-        answer = said(found, post("/api/images", image(), "image/png"))
+    with blog("sync", 1, BLOG_UPLOADS="/dev/null/none") as site:
+        answer = said(site, post("/api/images", image(), "image/png"))
         assert answer.startswith(b"HTTP/1.1 500 ")
         assert b"/dev/null" not in answer
-        until(lambda: "NotADirectoryError" in found.server.log.read_text(), "it is logged")
-        assert found.ask("GET", "/").status == 200
+        until(lambda: "NotADirectoryError" in site.server.log.read_text(), "it is logged")
+        assert site.ask("GET", "/").status == 200

@@ -117,8 +117,8 @@ def tables(url: str) -> list[str]:
     import psycopg
 
     with psycopg.connect(url) as db:
-        found = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'"
-        return sorted(name for (name,) in db.execute(found).fetchall())
+        query = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'"
+        return sorted(name for (name,) in db.execute(query).fetchall())
 
 
 def test_somebody_elses_posts_are_left_alone(lab: Lab) -> None:

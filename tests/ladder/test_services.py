@@ -41,8 +41,8 @@ def until(condition: Callable[[], object], what: str) -> None:
 
 @pytest.fixture
 def stack() -> Iterator[ExitStack]:
-    with ExitStack() as found:
-        yield found
+    with ExitStack() as closing_stack:
+        yield closing_stack
 
 
 def tree(pid: int) -> list[psutil.Process]:
@@ -60,7 +60,11 @@ def listening(pid: int) -> Iterator[list[Any]]:
 def directory_of(pid: int) -> Path:
     """The server's own, of the lab."""
     inside = Path(os.readlink(f"/proc/{pid}/cwd"))
-    return next(one for one in (inside, *inside.parents) if one.name.startswith("workerlab-"))
+    return next(
+        directory
+        for directory in (inside, *inside.parents)
+        if directory.name.startswith("workerlab-")
+    )
 
 
 def segments(pid: int) -> list[str]:
@@ -72,8 +76,8 @@ def segments(pid: int) -> list[str]:
 
 def listens(url: str) -> bool:
     host, port = urlsplit(url).hostname, urlsplit(url).port
-    with socket.socket() as one:
-        return one.connect_ex((host, port)) == 0
+    with socket.socket() as client:
+        return client.connect_ex((host, port)) == 0
 
 
 @pytest.fixture(scope="module", params=sorted(STARTED))
@@ -84,29 +88,31 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def one(kind: str) -> Iterator[Service]:
+def running_service(kind: str) -> Iterator[Service]:
     """For all that only look at it."""
-    with service(kind) as found:
-        yield found
+    with service(kind) as started:
+        yield started
 
 
-def test_it_answers_and_says_who_it_is(kind: str, one: Service) -> None:
-    assert one.kind == kind
-    assert one.version.startswith({"postgresql": "PostgreSQL ", "redis": "Redis "}[kind])
-    assert one.version.endswith(", started by the lab")
-    assert one.version.split()[1][0].isdigit()
-    with service(kind, one.url) as same:
-        assert f"{same.version}, started by the lab" == one.version
+def test_it_answers_and_says_who_it_is(kind: str, running_service: Service) -> None:
+    assert running_service.kind == kind
+    assert running_service.version.startswith(
+        {"postgresql": "PostgreSQL ", "redis": "Redis "}[kind]
+    )
+    assert running_service.version.endswith(", started by the lab")
+    assert running_service.version.split()[1][0].isdigit()
+    with service(kind, running_service.url) as same:
+        assert f"{same.version}, started by the lab" == running_service.version
         assert same.pid is None
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looked up in /proc")
-def test_only_this_machine_gets_to_it(one: Service) -> None:
-    assert one.pid is not None
-    port = urlsplit(one.url).port
+def test_only_this_machine_gets_to_it(running_service: Service) -> None:
+    assert running_service.pid is not None
+    port = urlsplit(running_service.url).port
     places = {
         (entry.laddr.ip, entry.laddr.port)
-        for sockets in listening(one.pid)
+        for sockets in listening(running_service.pid)
         for entry in sockets
         if entry.status == psutil.CONN_LISTEN
     }
@@ -115,18 +121,18 @@ def test_only_this_machine_gets_to_it(one: Service) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looked up in /proc")
 def test_nothing_of_it_is_left(kind: str, stack: ExitStack) -> None:
-    with service(kind) as one:
-        assert one.pid is not None
-        members, directory = tree(one.pid), directory_of(one.pid)
+    with service(kind) as running_service:
+        assert running_service.pid is not None
+        members, directory = tree(running_service.pid), directory_of(running_service.pid)
         assert directory.stat().st_mode & 0o077 == 0  # nobody else reads what is in it
         if os.geteuid() == 0:
-            assert psutil.Process(one.pid).uids().real != 0
+            assert psutil.Process(running_service.pid).uids().real != 0
         if kind == "postgresql":  # a client that stays does not keep it from ending
-            stack.enter_context(closing(psycopg.connect(one.url)))
+            stack.enter_context(closing(psycopg.connect(running_service.url)))
     assert not any(member.is_running() for member in members)
     assert not directory.exists()
-    assert segments(one.pid) == []
-    assert not listens(one.url)
+    assert segments(running_service.pid) == []
+    assert not listens(running_service.url)
 
 
 HARNESS = """
@@ -158,8 +164,8 @@ def test_nothing_of_it_outlives_a_killed_lab(number: signal.Signals) -> None:
 
 
 @pytest.mark.parametrize("kind", ["postgresql"], indirect=True)
-def test_postgresql_is_durable_and_empty(one: Service) -> None:
-    with closing(psycopg.connect(one.url)) as db:
+def test_postgresql_is_durable_and_empty(running_service: Service) -> None:
+    with closing(psycopg.connect(running_service.url)) as db:
         for setting in ("fsync", "synchronous_commit", "full_page_writes"):
             assert db.execute(f"SHOW {setting}").fetchone() == ("on",)
         assert db.execute(
@@ -170,12 +176,12 @@ def test_postgresql_is_durable_and_empty(one: Service) -> None:
 
 
 @pytest.mark.parametrize("kind", ["redis"], indirect=True)
-def test_redis_keeps_nothing_on_disk_and_is_bounded(one: Service) -> None:
-    with redis.Redis.from_url(one.url) as client:
-        said = client.config_get("*")
-        assert said["save"] == ""
-        assert said["appendonly"] == "no"
-        assert int(said["maxmemory"]) > 0
+def test_redis_keeps_nothing_on_disk_and_is_bounded(running_service: Service) -> None:
+    with redis.Redis.from_url(running_service.url) as client:
+        settings = client.config_get("*")
+        assert settings["save"] == ""
+        assert settings["appendonly"] == "no"
+        assert int(settings["maxmemory"]) > 0
         assert client.dbsize() == 0
 
 
@@ -184,32 +190,32 @@ def test_a_port_that_another_took_first_is_not_the_end(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = other.getsockname()[1]
-        free, asked = services.free_port, []
+        free, ports = services.free_port, []
 
         def port() -> int:
-            asked.append(free() if asked else taken)
-            return asked[-1]
+            ports.append(free() if ports else taken)
+            return ports[-1]
 
         monkeypatch.setattr(services, "free_port", port)
         # The one that has the port accepts, and says nothing: it must not be taken for the server
         monkeypatch.setattr("workerlab.server.services.ANSWER_S", 1)
-        with service(kind) as one:
-            assert asked[0] == taken != asked[-1] == urlsplit(one.url).port
+        with service(kind) as running_service:
+            assert ports[0] == taken != ports[-1] == urlsplit(running_service.url).port
 
 
 def test_another_of_its_kind_is_not_taken_for_it(
-    kind: str, one: Service, monkeypatch: pytest.MonkeyPatch
+    kind: str, running_service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    free, asked = services.free_port, []
+    free, ports = services.free_port, []
 
     def port() -> int:
-        asked.append(free() if asked else urlsplit(one.url).port)
-        return asked[-1]
+        ports.append(free() if ports else urlsplit(running_service.url).port)
+        return ports[-1]
 
     monkeypatch.setattr(services, "free_port", port)
     with service(kind) as other:
-        assert other.pid != one.pid
-        assert asked[0] != asked[-1] == urlsplit(other.url).port
+        assert other.pid != running_service.pid
+        assert ports[0] != ports[-1] == urlsplit(other.url).port
 
 
 def test_one_that_does_not_come_up_says_why(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,13 +228,13 @@ def test_one_that_does_not_come_up_says_why(kind: str, monkeypatch: pytest.Monke
 
 
 def test_sqlite_stands_in_a_directory_that_goes() -> None:
-    with service("sqlite") as one:
-        path = Path(urlsplit(one.url).path)
+    with service("sqlite") as running_service:
+        path = Path(urlsplit(running_service.url).path)
         assert path.parent.is_dir()
         assert not path.exists()
         path.write_text("anything")
-        assert one.pid is None
-        assert one.version.startswith("SQLite 3.")
+        assert running_service.pid is None
+        assert running_service.version.startswith("SQLite 3.")
     assert not path.parent.exists()
 
 
@@ -249,9 +255,9 @@ def test_sqlite_stands_in_a_directory_that_goes() -> None:
 def test_one_that_does_not_answer_is_told_in_a_line_without_its_password(
     kind: str, url: str
 ) -> None:
-    with pytest.raises(EnvironmentProblem) as found, service(kind, url):
+    with pytest.raises(EnvironmentProblem) as failure, service(kind, url):
         pass
-    text = str(found.value)
+    text = str(failure.value)
     assert "does not answer: " in text
     assert "\n" not in text
     assert len(text) < 400
@@ -284,10 +290,10 @@ def test_an_address_is_checked_without_asking_anybody(kind: str, url: str) -> No
     ],
 )
 def test_a_malformed_address_is_refused_without_its_password(kind: str, url: str) -> None:
-    with pytest.raises(UsageError, match="is not an address of") as found:
+    with pytest.raises(UsageError, match="is not an address of") as failure:
         check_url(kind, url)
-    assert "secret" not in str(found.value)
-    assert "\n" not in str(found.value)
+    assert "secret" not in str(failure.value)
+    assert "\n" not in str(failure.value)
 
 
 def test_what_may_be_shown_of_an_address() -> None:

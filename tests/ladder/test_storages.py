@@ -31,7 +31,7 @@ from tests.ladder.conftest import (
 )
 
 Use = Callable[[Storage], Coroutine[Any, Any, Any]]
-BLOCKING = [one for one in FACES if "blocking" in str(one.id)]
+BLOCKING = [result for result in FACES if "blocking" in str(result.id)]
 
 
 def draft(title: str, body: str = "Some *text*.") -> Draft:
@@ -51,14 +51,14 @@ async def at_once(face: Face, calls: list[Coroutine[Any, Any, Any]]) -> list[Any
     if face.async_mode:
         return list(await asyncio.gather(*calls, return_exceptions=True))
 
-    def one(call: Coroutine[Any, Any, Any]) -> Any:
+    def result(call: Coroutine[Any, Any, Any]) -> Any:
         try:
             return finish(call)
         except Exception as error:
             return error
 
     with ThreadPoolExecutor(len(calls)) as threads:
-        return list(threads.map(one, calls))
+        return list(threads.map(result, calls))
 
 
 # --- what is stored is what is found ---------------------------------------------------------
@@ -91,8 +91,8 @@ def test_pages_and_what_is_beyond_the_last(face: Face) -> None:
         assert (empty.lines, empty.posts) == ((), 0)
         posts = 2 * POSTS_PER_PAGE + 1
         await storage.add([draft(f"post {number}") for number in range(1, posts + 1)])
-        found = [await storage.page(number) for number in (1, 2, 3)]
-        assert [line.id for page in found for line in page.lines] == [*range(posts, 0, -1)]
+        results = [await storage.page(number) for number in (1, 2, 3)]
+        assert [line.id for page in results for line in page.lines] == [*range(posts, 0, -1)]
         for number in (4, 10**9, 2**62, 10**30):
             beyond = await storage.page(number)
             assert (beyond.lines, beyond.posts, beyond.number) == ((), posts, number)
@@ -106,9 +106,9 @@ def test_pages_and_what_is_beyond_the_last(face: Face) -> None:
 def test_any_text_comes_back_as_it_was(face: Face, text: str) -> None:
     async def use(storage: Storage) -> None:
         (added,) = await storage.add([draft(text, text * 20)])
-        found = await storage.post(added.id)
-        assert found is not None
-        assert (found.title, found.body) == (text, text * 20)
+        results = await storage.post(added.id)
+        assert results is not None
+        assert (results.title, results.body) == (text, text * 20)
 
     prepared(face, use)
 
@@ -139,8 +139,8 @@ def test_of_many_edits_at_once_one_wins(face: Face) -> None:
         for revision in range(1, 6):
             edits = [storage.edit(post.id, draft(f"{revision}.{n}"), revision) for n in range(12)]
             done = await at_once(face, edits)
-            (won,) = [one for one in done if isinstance(one, Post)]
-            lost = [one for one in done if isinstance(one, Conflict)]
+            (won,) = [result for result in done if isinstance(result, Post)]
+            lost = [result for result in done if isinstance(result, Conflict)]
             assert len(lost) == 11, done
             assert won.revision == revision + 1
             assert {conflict.revision for conflict in lost} == {revision + 1}
@@ -155,7 +155,7 @@ def test_posts_added_at_once_all_get_numbers_of_their_own(face: Face) -> None:
         done = await at_once(face, [storage.add(group) for group in groups])
         assert all(isinstance(posts, list) for posts in done), done
         for group, posts in zip(groups, done, strict=True):
-            assert [post.title for post in posts] == [one.title for one in group]
+            assert [post.title for post in posts] == [result.title for result in group]
             assert sorted(post.id for post in posts) == [post.id for post in posts]
         assert len({post.id for posts in done for post in posts}) == 60
         assert (await storage.page(1)).posts == 60
@@ -167,9 +167,9 @@ def test_it_says_who_answers(face: Face) -> None:
     async def use(storage: Storage) -> str:
         return await storage.answers()
 
-    said = prepared(face, use)
+    answer = prepared(face, use)
     assert any(
-        said.startswith(name) for name in ("SQLite 3", "PostgreSQL 1", "MongoDB", "a server")
+        answer.startswith(name) for name in ("SQLite 3", "PostgreSQL 1", "MongoDB", "a server")
     )
 
 
@@ -252,9 +252,9 @@ def test_an_older_schema_is_brought_up_and_a_newer_one_refused(
 
         async def look(storage: Storage) -> None:
             await storage.prepare()
-            found = await storage.post(1)
-            assert found is not None
-            assert found.title == "from before"
+            post_found = await storage.post(1)
+            assert post_found is not None
+            assert post_found.title == "from before"
             if isinstance(storage, sql.Sql):
                 assert await storage._run([("SELECT mood FROM posts", ())]) == [[(None,)]]
 
@@ -325,18 +325,18 @@ async def comes_back(storage: Storage) -> None:
 def test_a_killed_database_is_unreachable_and_then_there_again(dying: Face, server: Mortal) -> None:
     async def use(storage: Storage) -> None:
         (post,) = await storage.add([draft("one")])
-        found = await at_once(dying, [storage.post(post.id) for _ in range(12)])
-        assert found == [post] * 12  # so that there are connections to lose
+        results = await at_once(dying, [storage.post(post.id) for _ in range(12)])
+        assert results == [post] * 12  # so that there are connections to lose
         server.kill()
         for _ in range(2):
             lost = await at_once(dying, [storage.post(post.id) for _ in range(12)])
-            assert {type(one) for one in lost} == {Unreachable}, lost
+            assert {type(result) for result in lost} == {Unreachable}, lost
         with pytest.raises(Unreachable):
             await storage.edit(post.id, draft("two"), 1)
         server.begin()
         await comes_back(storage)
-        found = await at_once(dying, [storage.page(1) for _ in range(12)])
-        assert {page.lines[0].title for page in found} == {"again"}
+        results = await at_once(dying, [storage.page(1) for _ in range(12)])
+        assert {page.lines[0].title for page in results} == {"again"}
 
     prepared(dying, use)
 
@@ -350,8 +350,8 @@ def test_nobody_notices_one_that_was_restarted_meanwhile(dying: Face, server: Mo
         server.begin()
         if server.kind == "mongodb":  # its driver has to find out first; and posts are gone
             await comes_back(storage)
-        found = await at_once(dying, [storage.page(1) for _ in range(12)])
-        assert not [one for one in found if isinstance(one, Exception)], found
+        results = await at_once(dying, [storage.page(1) for _ in range(12)])
+        assert not [result for result in results if isinstance(result, Exception)], results
 
     prepared(dying, use)
 
@@ -361,7 +361,7 @@ def test_a_hung_database_is_unreachable_too(dying: Face, server: Mortal) -> None
         await storage.page(1)
         with server.hung():
             lost = await at_once(dying, [storage.page(1) for _ in range(6)])
-            assert {type(one) for one in lost} == {Unreachable}, lost
+            assert {type(result) for result in lost} == {Unreachable}, lost
         await comes_back(storage)
 
     prepared(dying, use)
@@ -405,9 +405,9 @@ def test_cancelled_calls_give_their_connections_back(face: Face) -> None:
             for call in calls[turn % 3 :: 2]:
                 call.cancel()
             done = await asyncio.gather(*calls, return_exceptions=True)
-            assert {type(one) for one in done} <= {Post, asyncio.CancelledError}, done
-        found = await asyncio.gather(*(storage.post(post.id) for _ in range(8)))
-        assert found == [post] * 8
+            assert {type(result) for result in done} <= {Post, asyncio.CancelledError}, done
+        results = await asyncio.gather(*(storage.post(post.id) for _ in range(8)))
+        assert results == [post] * 8
 
     prepared(few, use)
 

@@ -123,7 +123,9 @@ def set_in(text: str) -> Counter[str]:
 
 
 def codes(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {one["answer"]["code"]: one["answer"]["values"] for one in report["findings"]}
+    return {
+        finding["answer"]["code"]: finding["answer"]["values"] for finding in report["findings"]
+    }
 
 
 @pytest.mark.parametrize(
@@ -132,9 +134,9 @@ def codes(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def test_flask(project: Project) -> None:
     report = project.advise("--app", "shop:app", "--classes", "sync,asgi")
     assert "served by .venv/bin/python" in report["title"]
-    out = [one["answer"]["values"] for one in report["findings"]
-           if one["answer"]["code"] == "LeftOut"]  # fmt: skip
-    assert [one["classes"] for one in out] == [["asgi"]]  # which would answer nothing
+    out = [entry["answer"]["values"] for entry in report["findings"]
+           if entry["answer"]["code"] == "LeftOut"]  # fmt: skip
+    assert [entry["classes"] for entry in out] == [["asgi"]]  # which would answer nothing
     assert set(set_in(project.written()).values()) == {1}
 
 
@@ -167,12 +169,12 @@ def test_fastapi_with_a_call_that_blocks(project: Project) -> None:
 @pytest.mark.parametrize("project", [(("django", "gunicorn"), DJANGO)], indirect=True)
 def test_django_with_a_gunicorn_file(project: Project) -> None:
     words = ("--config", "gunicorn.conf.py", "--classes", "sync")
-    said = project("advise", "--rate", "10", "--slo", "p50<1s", *words)
-    assert said.returncode == 3
-    assert said.stdout.count("ImproperlyConfigured") == 1  # told once
-    assert "; set it with --env DJANGO_SETTINGS_MODULE=VALUE" in said.stdout
-    assert "ImproperlyConfigured" not in said.stderr
-    assert "Candidates" not in said.stdout
+    advice = project("advise", "--rate", "10", "--slo", "p50<1s", *words)
+    assert advice.returncode == 3
+    assert advice.stdout.count("ImproperlyConfigured") == 1  # told once
+    assert "; set it with --env DJANGO_SETTINGS_MODULE=VALUE" in advice.stdout
+    assert "ImproperlyConfigured" not in advice.stderr
+    assert "Candidates" not in advice.stdout
 
     for run_directory in project.place.glob("results/*"):
         run_directory.rename(project.place / "before")
@@ -192,11 +194,11 @@ BOOT = {
 
 @pytest.mark.parametrize("project", [(("gunicorn",), {"shop.py": ""})], indirect=True)
 def test_what_keeps_an_app_from_starting_is_told_once(project: Project) -> None:
-    for text, told in BOOT.items():
+    for text, expected in BOOT.items():
         (project.place / "shop.py").write_text(text)
         words = ("--app", "shop:app", "--rate", "10", "--slo", "p50<1s", "--classes", "sync")
-        said = project("advise", *words)
-        assert said.returncode == 3, said.stderr
-        assert said.stdout.count(told[0]) == 1
-        assert all(part in said.stdout for part in told)
-        assert told[0] not in said.stderr
+        done = project("advise", *words)
+        assert done.returncode == 3, done.stderr
+        assert done.stdout.count(expected[0]) == 1
+        assert all(part in done.stdout for part in expected)
+        assert expected[0] not in done.stderr

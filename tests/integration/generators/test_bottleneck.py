@@ -99,10 +99,10 @@ def test_a_ceiling_that_cannot_be_had_is_missing_and_says_why(
 ) -> None:
     with fake_program(tmp_path, "ab", "#!/bin/sh\necho nonsense\n") as place:
         monkeypatch.setenv("PATH", str(place), prepend=":")
-        one = CeilingKey("ab", keepalive=False, processes=1, connections=4)
-        found = calibration.measure(one, tmp_path / "calibration")
-    assert isinstance(found, str)
-    assert found
+        key = CeilingKey("ab", keepalive=False, processes=1, connections=4)
+        ceiling = calibration.measure(key, tmp_path / "calibration")
+    assert isinstance(ceiling, str)
+    assert ceiling
 
 
 # --- the experiment -------------------------------------------------------------------------

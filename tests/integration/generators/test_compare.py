@@ -17,8 +17,8 @@ FULL, TIMES, LOW, LOW_TIMES = range(4)  # the tables
 
 
 def rows(document: dict[str, Any], table: int) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = document["tables"][table]["rows"]
-    return found
+    table_rows: list[dict[str, Any]] = document["tables"][table]["rows"]
+    return table_rows
 
 
 @pytest.fixture(scope="session")
@@ -32,27 +32,27 @@ def test_two_generators_are_compared(compared: tuple[Lab, Done]) -> None:
     lab, done = compared
     cells = ("4 cells, about", "6 cells, about")  # several processes, where there are cores
     assert any(line.startswith(cells) for line in done.err.splitlines())
-    said = lab("report", "results", "--format", "json").report
-    assert (said["schema"], said["kind"], said["valid"]) == (SCHEMA, "generators", True)
-    names = {row["generator"] for row in rows(said, FULL)}
+    document = lab("report", "results", "--format", "json").report
+    assert (document["schema"], document["kind"], document["valid"]) == (SCHEMA, "generators", True)
+    names = {row["generator"] for row in rows(document, FULL)}
     assert {"fast", "threads"} <= names
-    for row in rows(said, FULL):
+    for row in rows(document, FULL):
         assert row["failed"] == 0
         assert row["throughput_rps"] > 0
         assert row["cpu_s"] > 0
         assert row["memory_bytes"] > 5 << 20
         assert row["host_memory_bytes"] > row["memory_bytes"] / 4
-    for row in rows(said, TIMES):
+    for row in rows(document, TIMES):
         own_s = row["response_p50_s"] - row["service_p50_s"]
         assert row["own_p50_s"] == pytest.approx(own_s, rel=1e-4)  # each in six digits
         assert row["own_p50_s"] > 0
         assert row["achieved_concurrency"] <= row["connections"] * 1.001
-    for row in rows(said, LOW):  # 25 connections, none of which is answered before 50 ms
+    for row in rows(document, LOW):  # 25 connections, none of which is answered before 50 ms
         assert 0 < row["throughput_rps"] <= 500 * 1.001
-    for row in rows(said, LOW_TIMES):
+    for row in rows(document, LOW_TIMES):
         assert row["service_p50_s"] >= 0.05 * 0.995
         assert row["response_p50_s"] >= row["service_p50_s"] * 0.99
-    assert len(said["findings"]) == 5
+    assert len(document["findings"]) == 5
 
 
 def test_a_run_can_be_reported_in_every_way(compared: tuple[Lab, Done]) -> None:
@@ -132,11 +132,11 @@ def test_an_interrupted_run_keeps_what_it_has_and_is_finished(lab: Lab) -> None:
     assert process.returncode == 130
     assert "was not measured" in " ".join(out.split())
     assert "generators --resume" in err
-    before = {one["key"] for one in lab.records() if one["fault"] is None}
+    before = {record["key"] for record in lab.records() if record["fault"] is None}
     done = lab("generators", "--resume", str(lab.run), "--format", "json")
     assert done.code == 0, done.err
     assert done.report["valid"]
-    again = [one["key"] for one in lab.records() if one["fault"] is None]
+    again = [record["key"] for record in lab.records() if record["fault"] is None]
     assert before < set(again)
     assert len(again) == len(set(again))  # what was measured was not measured again
 

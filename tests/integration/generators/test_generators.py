@@ -103,8 +103,8 @@ def run(name: str, load: Load, url: str, place: Path, files: int = 0) -> Measure
     process = start(name, load, url, place, files)
     out, err = process.communicate(timeout=2 * LONG_S)
     wanted = TOOLS[name].OUTPUT_FILES
-    found = {file: (place / file).read_text() for file in wanted if (place / file).exists()}
-    return TOOLS[name].parse(Output(out, err, process.returncode, found))
+    files_written = {file: (place / file).read_text() for file in wanted if (place / file).exists()}
+    return TOOLS[name].parse(Output(out, err, process.returncode, files_written))
 
 
 @dataclass
@@ -117,9 +117,9 @@ class Seen:
 
 def against(name: str, load: Load, place: Path, what: NullServer) -> tuple[Measurement, Seen]:
     with serving_null(place, what) as server:
-        said = run(name, load, server.url, place / "tool")
+        measured = run(name, load, server.url, place / "tool")
     report = json.loads((place / COUNTS).read_text())
-    return said, Seen(report["requests"], report["connections"])
+    return measured, Seen(report["requests"], report["connections"])
 
 
 # --- what it counts -----------------------------------------------------------------------
@@ -128,21 +128,21 @@ def against(name: str, load: Load, place: Path, what: NullServer) -> tuple[Measu
 def test_the_server_saw_what_is_counted(name: str, tmp_path: Path) -> None:
     """Answers that take their time, each on a connection of its own."""
     null = NullServer(body_bytes=300_000, delay_s=(0.05, 0.1))
-    said, seen = against(name, a_load(same_body=True), tmp_path, null)
-    assert (said.failed, said.errors) == (0, {})
-    assert said.requests == said.sent == seen.requests == seen.connections
-    assert said.connections in (None, seen.connections)
+    measured, served = against(name, a_load(same_body=True), tmp_path, null)
+    assert (measured.failed, measured.errors) == (0, {})
+    assert measured.requests == measured.sent == served.requests == served.connections
+    assert measured.connections in (None, served.connections)
     if name in COUNTING:
-        assert said.requests == 41
-    assert said.response.p50 is not None
-    assert said.response.max is not None
-    assert 0.05 * 0.99 <= said.response.p50 <= said.response.max <= said.duration_s
-    assert said.rps is not None
-    assert said.rps <= 4 / 0.05
-    assert said.achieved_concurrency is not None
-    assert 0 < said.achieved_concurrency <= 4
+        assert measured.requests == 41
+    assert measured.response.p50 is not None
+    assert measured.response.max is not None
+    assert 0.05 * 0.99 <= measured.response.p50 <= measured.response.max <= measured.duration_s
+    assert measured.rps is not None
+    assert measured.rps <= 4 / 0.05
+    assert measured.achieved_concurrency is not None
+    assert 0 < measured.achieved_concurrency <= 4
     page = TEXT * (300_000 // len(TEXT))
-    assert said.body_sha256 == (None if name in COUNTING else hashlib.sha256(page).hexdigest())
+    assert measured.body_sha256 == (None if name in COUNTING else hashlib.sha256(page).hexdigest())
 
 
 def test_connections_are_kept_for_a_time(name: str, tmp_path: Path) -> None:
@@ -158,42 +158,42 @@ def test_connections_are_kept_for_a_time(name: str, tmp_path: Path) -> None:
         headers=(("X-A", "b c"),),
         processes=2 if TOOLS[name].PROCESSES else 1,
     )
-    asked: list[tuple[str, str | None, bytes]] = []
+    requests: list[tuple[str, str | None, bytes]] = []
     connections = set()
 
     def answer(handler: http.server.BaseHTTPRequestHandler) -> tuple[int, bytes]:
         body = handler.rfile.read(int(handler.headers["Content-Length"]))
-        asked.append((handler.command, handler.headers["X-A"], body))
+        requests.append((handler.command, handler.headers["X-A"], body))
         connections.add(handler.client_address)
         time.sleep(0.1)  # there is nothing to learn from many
         return 200, b""
 
     for duration_s in (1.0, 4.0, 16.0):  # a busy machine may let a process begin at the end of it
-        asked.clear()
+        requests.clear()
         connections.clear()
         place = tmp_path / f"tool-{duration_s}"
         with serving(answer, keepalive=True) as url:
             try:
-                said = run(name, replace(load, duration_s=duration_s), url, place)
+                measured = run(name, replace(load, duration_s=duration_s), url, place)
             except ParseError:
-                assert not asked
+                assert not requests
                 continue
-        assert said.errors == {}
-        assert said.requests == said.sent == len(asked)
-        if len(asked) > 4:
+        assert measured.errors == {}
+        assert measured.requests == measured.sent == len(requests)
+        if len(requests) > 4:
             break
-    assert len(asked) > 4
-    assert set(asked) == {("POST", "b c", b"some \xff\x00 bytes")}
+    assert len(requests) > 4
+    assert set(requests) == {("POST", "b c", b"some \xff\x00 bytes")}
     # Whoever is quick may leave nothing to send for the others
     assert 1 <= len(connections) <= 4
-    assert said.connections in (None, len(connections))
-    assert said.body_sha256 == (None if name in COUNTING else hashlib.sha256(b"").hexdigest())
+    assert measured.connections in (None, len(connections))
+    assert measured.body_sha256 == (None if name in COUNTING else hashlib.sha256(b"").hexdigest())
 
 
 def test_a_kept_connection_that_was_closed_is_made_again(counting: str, tmp_path: Path) -> None:
     with one_request_each(lambda: OK) as url:
-        said = run(counting, a_load(keepalive=True), url, tmp_path / "tool")
-    assert (said.requests, said.errors, said.connections) == (41, {}, 41)
+        measured = run(counting, a_load(keepalive=True), url, tmp_path / "tool")
+    assert (measured.requests, measured.errors, measured.connections) == (41, {}, 41)
 
 
 # --- what may go wrong --------------------------------------------------------------------
@@ -210,16 +210,16 @@ def test_every_fault_has_its_name(name: str, tmp_path: Path) -> None:
         timed = replace(load, duration_s=end_s - 2, deadline_s=end_s)
         began_s = time.monotonic()
         with one_request_each(partial(next_fault, faults, given_s)) as url:
-            said = run(name, timed, url, tmp_path / f"tool-{end_s}")
+            measured = run(name, timed, url, tmp_path / f"tool-{end_s}")
         if len(given_s) == len(faults) and given_s[-1] - began_s < end_s - STILL_S:
             break
     assert len(given_s) == len(faults)
-    assert said.errors.keys() == expected.keys()
-    assert said.failed == said.sent == sum(said.errors.values())
+    assert measured.errors.keys() == expected.keys()
+    assert measured.failed == measured.sent == sum(measured.errors.values())
     if not asks_again:
-        assert said.errors == expected
-    assert said.requests == said.errors["non_2xx"]
-    assert said.rps == 0
+        assert measured.errors == expected
+    assert measured.requests == measured.errors["non_2xx"]
+    assert measured.rps == 0
 
 
 STILL_S = 3.0  # that a machine may stand still between an answer and its reader
@@ -234,21 +234,21 @@ def next_fault(faults: list[bytes], given_s: list[float]) -> bytes | None:
 
 
 def test_nobody_listens(name: str, tmp_path: Path) -> None:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))  # and never listens
-        url = f"http://127.0.0.1:{one.getsockname()[1]}/"
-        said = run(name, a_load(duration_s=0.2), url, tmp_path / "tool")
-    assert set(said.errors) == {"refused"}
-    assert said.failed == said.sent
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))  # and never listens
+        url = f"http://127.0.0.1:{probe.getsockname()[1]}/"
+        measured = run(name, a_load(duration_s=0.2), url, tmp_path / "tool")
+    assert set(measured.errors) == {"refused"}
+    assert measured.failed == measured.sent
 
 
 @pytest.mark.parametrize("name", ["threads", "coroutines"])
 def test_no_files_are_left(name: str, tmp_path: Path) -> None:
     load = a_load(concurrency=100, requests=200, keepalive=True)
     with serving_null(tmp_path, NullServer(delay_s=(0.2, 0.3))) as server:
-        said = run(needing(name), load, server.url, tmp_path / "tool", files=60)
-    assert said.errors["no_files"] > 0
-    assert said.requests + said.failed == said.sent == 200
+        measured = run(needing(name), load, server.url, tmp_path / "tool", files=60)
+    assert measured.errors["no_files"] > 0
+    assert measured.requests + measured.failed == measured.sent == 200
 
 
 def test_another_body_and_another_status_are_failures(name: str, tmp_path: Path) -> None:
@@ -263,14 +263,14 @@ def test_another_body_and_another_status_are_failures(name: str, tmp_path: Path)
         load = a_load(keepalive=True, same_body=True, expect_status=201, concurrency=1)
         timed = replace(load, duration_s=duration_s)
         with serving(partial(next_of, order, given), keepalive=True) as url:
-            said = run(name, timed, url, tmp_path / f"tool-{duration_s}")
+            measured = run(name, timed, url, tmp_path / f"tool-{duration_s}")
         if len(given) > 4:
             break
-    assert said.requests == said.sent == len(given) > 4
+    assert measured.requests == measured.sent == len(given) > 4
     of_status = sum(status == 200 for status, _ in given)
-    assert said.errors == {"status": of_status, "body": given.count((201, b"b"))}
-    assert said.body_sha256 is None
-    assert said.connections in (None, 1)
+    assert measured.errors == {"status": of_status, "body": given.count((201, b"b"))}
+    assert measured.body_sha256 is None
+    assert measured.connections in (None, 1)
 
 
 def next_of(
@@ -289,24 +289,24 @@ def next_of(
 def test_what_all_bodies_were_is_known(size: int, tmp_path: Path) -> None:
     page = bytes(range(250)) * (size // 250) + b"x" * (size % 250)
     with serving(lambda _: (200, page)) as url:
-        said = run("fast", a_load(same_body=True), url, tmp_path / "tool")
-    assert (said.body_sha256, said.errors) == (hashlib.sha256(page).hexdigest(), {})
+        measured = run("fast", a_load(same_body=True), url, tmp_path / "tool")
+    assert (measured.body_sha256, measured.errors) == (hashlib.sha256(page).hexdigest(), {})
 
 
 def test_bodies_that_differ_have_no_digest(tmp_path: Path) -> None:
     number = itertools.count()
     with serving(lambda _: (200, b"%d" % (next(number) > 3))) as url:
-        said = run("fast", a_load(same_body=True), url, tmp_path / "tool")
-    assert said.errors["body"] > 0
-    assert said.body_sha256 is None
+        measured = run("fast", a_load(same_body=True), url, tmp_path / "tool")
+    assert measured.errors["body"] > 0
+    assert measured.body_sha256 is None
 
 
 def test_processes_compare_what_they_saw(tmp_path: Path) -> None:
     """Each has a first body of its own, and theirs are the same."""
     load = a_load(same_body=True, processes=2, timed=True)
     with serving(lambda _: (200, b"a page")) as url:
-        said = run("fast", load, url, tmp_path / "tool")
-    assert (said.body_sha256, said.errors) == (hashlib.sha256(b"a page").hexdigest(), {})
+        measured = run("fast", load, url, tmp_path / "tool")
+    assert (measured.body_sha256, measured.errors) == (hashlib.sha256(b"a page").hexdigest(), {})
 
 
 # --- how it ends --------------------------------------------------------------------------
@@ -326,8 +326,12 @@ def test_nothing_outlives_it(forking: str, number: signal.Signals, tmp_path: Pat
 
 
 def generators(place: Path) -> list[int]:
-    found = running(f"X-Place: {place}")
-    return [one.pid for one in found if not any("null-server" in word for word in one.words)]
+    processes_of_place = running(f"X-Place: {place}")
+    return [
+        process.pid
+        for process in processes_of_place
+        if not any("null-server" in word for word in process.words)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -404,20 +408,22 @@ def test_locust_sends_what_is_due_and_not_before(name: str, processes: int, tmp_
     for number in range(5):  # a machine that stands still all the time sends nothing
         arrived.clear()
         with serving(answer) as url:
-            said = run(name, load, url, tmp_path / f"tool-{number}")
+            measured = run(name, load, url, tmp_path / f"tool-{number}")
         if arrived:
             break
     due = schedule("poisson", 40, 2, 30_001)
-    assert said.errors == {}
-    assert (said.sent or 0) + (said.unsent or 0) == len(due)
-    assert said.sent == said.requests == len(arrived)
-    assert said.origin_ns is not None
-    later = [at - said.origin_ns - due_ns for at, due_ns in zip(sorted(arrived), due, strict=False)]
+    assert measured.errors == {}
+    assert (measured.sent or 0) + (measured.unsent or 0) == len(due)
+    assert measured.sent == measured.requests == len(arrived)
+    assert measured.origin_ns is not None
+    later = [
+        at - measured.origin_ns - due_ns for at, due_ns in zip(sorted(arrived), due, strict=False)
+    ]
     assert min(later) >= 0
-    assert said.lag.mean is not None
-    assert said.lag.mean <= sum(later) / len(later) / 1e9
-    assert said.response.p50 is not None
-    assert said.response.p50 >= 0.05 * 0.99
+    assert measured.lag.mean is not None
+    assert measured.lag.mean <= sum(later) / len(later) / 1e9
+    assert measured.response.p50 is not None
+    assert measured.response.p50 >= 0.05 * 0.99
 
 
 @pytest.mark.parametrize("name", ["locust", "locust-fast"])
@@ -430,21 +436,21 @@ def test_what_no_user_of_locust_is_free_for_waits_and_is_timed_from_when_it_was_
     for number in range(5):  # a machine that stands still lets them send less
         place = tmp_path / str(number)
         place.mkdir()
-        said, seen = against(name, load, place, NullServer(delay_s=(0.1, 0.1)))
-        if seen.requests > 20:
+        measured, served = against(name, load, place, NullServer(delay_s=(0.1, 0.1)))
+        if served.requests > 20:
             break
-    assert seen.requests > 20
-    assert said.sent is not None
-    assert said.sent + (said.unsent or 0) == 120
-    assert said.sent == said.requests == seen.requests
-    assert said.sent <= 2 * 2.0 / 0.1 + 2
-    assert said.lag.max is not None
-    assert said.response.max is not None
+    assert served.requests > 20
+    assert measured.sent is not None
+    assert measured.sent + (measured.unsent or 0) == 120
+    assert measured.sent == measured.requests == served.requests
+    assert measured.sent <= 2 * 2.0 / 0.1 + 2
+    assert measured.lag.max is not None
+    assert measured.response.max is not None
     # Before the last that was sent, each user had waited for all others of its own
-    last = said.sent - 1
-    assert said.lag.max >= 0.99 * (last // 2 * 0.1 - last / 60) >= 0.6
-    assert said.response.max >= said.lag.max
-    assert [note.code for note in said.notes] == ["RequestsNeverSent"]
+    last = measured.sent - 1
+    assert measured.lag.max >= 0.99 * (last // 2 * 0.1 - last / 60) >= 0.6
+    assert measured.response.max >= measured.lag.max
+    assert [note.code for note in measured.notes] == ["RequestsNeverSent"]
 
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

@@ -28,33 +28,35 @@ def step(name: str, **load: Any) -> Cell:
     """The first of such real steps, on this machine, its load changed."""
     here = replace(limits.this_machine(), core=None)
     steps = limits.steps(here, quick=False)
-    cell = next(one.cell for one in steps if one.cell.name.startswith(name))
+    cell = next(
+        step_planned.cell for step_planned in steps if step_planned.cell.name.startswith(name)
+    )
     assert cell.load is not None
     return replace(cell, load=replace(cell.load, **load))
 
 
 def executed(cell: Cell, place: Path) -> tuple[Measurement, TrialData]:
-    one = Trial(cell, 1)
-    record = run(null_task(one, place), lambda _: None)
-    found = read_trial(one, record, null_plan("test", [cell]), place)
-    assert found.measurement is not None, why_unusable(found)
-    return found.measurement, found
+    trial = Trial(cell, 1)
+    record = run(null_task(trial, place), lambda _: None)
+    data = read_trial(trial, record, null_plan("test", [cell]), place)
+    assert data.measurement is not None, why_unusable(data)
+    return data.measurement, data
 
 
 @pytest.mark.parametrize("tool", ["fast", "coroutines"])
 def test_too_many_open_files(tmp_path: Path, tool: str) -> None:
     provoked = step("unbounded-", concurrency=200, requests=200, open_files=100)
-    found, _ = executed(replace(provoked, tool=tool), tmp_path)
-    assert set(found.errors) == {"no_files"}
+    measured, _ = executed(replace(provoked, tool=tool), tmp_path)
+    assert set(measured.errors) == {"no_files"}
     # Each connection takes one; a process has some other files open
-    assert 100 < found.failed < 200
-    assert found.requests == 200 - found.failed
+    assert 100 < measured.failed < 200
+    assert measured.requests == 200 - measured.failed
 
 
 def test_a_bound_avoids_it(tmp_path: Path) -> None:
     bounded = step("bounded-", concurrency=50, requests=200, open_files=100)
-    found, _ = executed(bounded, tmp_path)
-    assert (found.requests, found.failed) == (200, 0)
+    measured, _ = executed(bounded, tmp_path)
+    assert (measured.requests, measured.failed) == (200, 0)
 
 
 def test_no_port_left_and_two_ways_out(tmp_path: Path) -> None:
@@ -65,8 +67,8 @@ def test_no_port_left_and_two_ways_out(tmp_path: Path) -> None:
     assert data.null is not None
     assert data.null.connections <= 200
     for name in ("ports-sources", "ports-reuse"):
-        found, _ = executed(step(name), tmp_path)
-        assert (found.requests, found.failed) == (800, 0), name
+        measured, _ = executed(step(name), tmp_path)
+        assert (measured.requests, measured.failed) == (800, 0), name
 
 
 def test_ports_in_time_wait_run_out_and_are_used_again_after_a_second(tmp_path: Path) -> None:
@@ -88,8 +90,8 @@ def test_ports_in_time_wait_run_out_and_are_used_again_after_a_second(tmp_path: 
 
 
 def test_a_thousand_connections_fit_into_the_usual_limit_of_files(tmp_path: Path) -> None:
-    found, data = executed(step("unbounded-1000"), tmp_path)
-    assert (found.requests, found.failed) == (1000, 0)
+    measured, data = executed(step("unbounded-1000"), tmp_path)
+    assert (measured.requests, measured.failed) == (1000, 0)
     assert data.cell.load is not None
     assert (data.cell.concurrency, data.cell.load.open_files) == (1000, 1024)
 
@@ -99,9 +101,9 @@ def test_what_a_client_keeps_takes_memory(tmp_path: Path) -> None:
     loads = {"all-tasks-10000": 300, "all-bodies-250": 20, "all-bodies-500": 60}
     peaks = {}
     for name, requests in loads.items():
-        found, _ = executed(step(name, requests=requests), tmp_path)
-        assert (found.requests, found.failed) == (requests, 0), name
-        peaks[name] = found.details["peak_bytes"]
+        measured, _ = executed(step(name, requests=requests), tmp_path)
+        assert (measured.requests, measured.failed) == (requests, 0), name
+        peaks[name] = measured.details["peak_bytes"]
     kept = peaks["all-bodies-500"] - peaks["all-bodies-250"]
     assert 40 * limits.NOVEL_BYTES * 0.9 < kept < 40 * limits.NOVEL_BYTES * 1.5
     assert peaks["all-tasks-10000"] > 1 << 20
@@ -127,10 +129,12 @@ def planned(place: Path, names: tuple[str, ...]) -> Path:
     return directory
 
 
-def values_of(said: Mapping[str, Any], code: str) -> Mapping[str, Any]:
+def values_of(document: Mapping[str, Any], code: str) -> Mapping[str, Any]:
     """The values of the finding that says `code`."""
-    (found,) = (one["answer"] for one in said["findings"] if one["answer"]["code"] == code)
-    values: Mapping[str, Any] = found["values"]
+    (answer,) = (
+        finding["answer"] for finding in document["findings"] if finding["answer"]["code"] == code
+    )
+    values: Mapping[str, Any] = answer["values"]
     return values
 
 
@@ -152,28 +156,28 @@ def test_the_command_shows_what_happened_though_it_was_stopped(lab: Lab) -> None
     assert "Traceback" not in err
     done = lab("limits", "--resume", str(directory), "--format", "json")
     assert done.code == 0, done.err
-    said = done.report
-    assert said["kind"] == "limits"
-    assert "NotMeasured" not in [note["code"] for note in said["notes"]]
-    assert values_of(said, "Farthest")["step"]["values"]["requests"] == 3000
-    aiohttp = values_of(said, "FarthestByAiohttp")["step"]["values"]
+    document = done.report
+    assert document["kind"] == "limits"
+    assert "NotMeasured" not in [note["code"] for note in document["notes"]]
+    assert values_of(document, "Farthest")["step"]["values"]["requests"] == 3000
+    aiohttp = values_of(document, "FarthestByAiohttp")["step"]["values"]
     assert aiohttp["requests"] == 3000
     assert aiohttp["client_cores"] > 0
     assert aiohttp["server_cores"] > 0
-    assert len(said["charts"]) == 2
-    missing, awaited = forms_of(values_of(said, "MissingAwait"))
+    assert len(document["charts"]) == 2
+    missing, awaited = forms_of(values_of(document, "MissingAwait"))
     assert (missing["requests"], awaited["requests"]) == (0, 100)
-    sessions, session = forms_of(values_of(said, "SessionPerRequest"))
+    sessions, session = forms_of(values_of(document, "SessionPerRequest"))
     assert (sessions["connections"], sessions["requests"]) == (300, 300)
     assert session["connections"] == 20
     assert 200 < sessions["time_wait"] <= 300  # others may leave that state meanwhile
     if preflight.narrows_ports():
-        assert values_of(said, "LimitReached")
+        assert values_of(document, "LimitReached")
     assert lab("report", str(directory), "--format", "markdown").code == 0
     # All is measured: there is nothing left to run
     again = lab("limits", "--resume", str(directory), "--format", "json")
     assert again.code == 0
-    assert again.report == said
+    assert again.report == document
 
 
 @pytest.mark.parametrize("words", [("--quick",), ("--out", "x")])

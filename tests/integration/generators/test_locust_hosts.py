@@ -97,7 +97,7 @@ def hosts() -> Iterator[dict[str, Host]]:
         bridge = namespace("bridge")
         ip("-n", bridge, "link", "add", "br0", "type", "bridge")
         ip("-n", bridge, "link", "set", "br0", "up")
-        found = {}
+        processes = {}
         for number, name in enumerate(NAMES, 1):
             host = Host(namespace(name), f"10.213.77.{number}")
             stack.callback(host.stop)
@@ -106,8 +106,8 @@ def hosts() -> Iterator[dict[str, Host]]:
             ip("-n", bridge, "link", "set", "dev", near, "master", "br0", "up")
             ip("-n", host.namespace, "addr", "add", f"{host.address}/24", "dev", "eth0")
             ip("-n", host.namespace, "link", "set", "eth0", "up")
-            found[name] = host
-        yield found
+            processes[name] = host
+        yield processes
 
 
 def text(path: Path) -> Callable[[], str]:
@@ -222,15 +222,15 @@ def reported(
         place / "lab",
         PYTHONPATH=str(ROOT / "harness"),
     )
-    said = text(place / "lab" / "stderr")
+    stderr = text(place / "lab" / "stderr")
     pattern = re.compile(r"^ +(sh -c '.*')$", re.MULTILINE)
-    command = until(lambda: pattern.search(said()), "it says what to run on the hosts")[1]
+    command = until(lambda: pattern.search(stderr()), "it says what to run on the hosts")[1]
     for number, host in enumerate(senders):
         argv = ["sh", "-c", f"exec {command}"]
         host.start([*(others if cores else ()), *argv], place / f"host-{number}")
-    assert lab.wait(LONG_S * 3) == 0, said()
-    found: dict[str, Any] = json.loads(text(place / "lab" / "stdout")())
-    return found
+    assert lab.wait(LONG_S * 3) == 0, stderr()
+    document: dict[str, Any] = json.loads(text(place / "lab" / "stdout")())
+    return document
 
 
 def test_a_sweep_with_the_load_from_two_hosts(hosts: dict[str, Host], tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_a_sweep_with_the_load_from_two_hosts(hosts: dict[str, Host], tmp_path: 
     assert many["verdict"] == "saturated"
     assert all(cell["failed"] == 0 for cell in report["cells"])
     listening = [json.loads(p.read_text()) for p in tmp_path.rglob("raw/*/listening.json")]
-    assert {one["address"][0] for one in listening} == {here.address}
+    assert {socket_row["address"][0] for socket_row in listening} == {here.address}
     for result in tmp_path.rglob(f"raw/*/tool/{RESULT_FILE}"):
         parts = json.loads(result.read_text())["parts"]
         assert [part["sent"] > 0 for part in parts.values()] == [True, True]

@@ -70,11 +70,11 @@ def mixed(lab: Lab, text: str, *words: str) -> Done:
 
 def seen(lab: Lab) -> Counter[tuple[str, str]]:
     """Requests of the load by (label, status)."""
-    found = Counter[tuple[str, str]]()
+    counts = Counter[tuple[str, str]]()
     for line in (lab.place / "seen").read_text().splitlines():
         method, path, status = line.split()
-        found[LABELS.get(path, f"{method} {path}"), status] += 1
-    return found
+        counts[LABELS.get(path, f"{method} {path}"), status] += 1
+    return counts
 
 
 LOADS = {
@@ -112,25 +112,25 @@ def test_each_route_has_the_account_of_what_the_workers_saw(
     cells = done.report["cells"]  # where there is a rate, one of a closed loop precedes it
     for cell in cells:
         assert cell["verdict"] != "invalid", cell["reason"]["text"]
-    found, routes = seen(lab), cells[-1]["routes"]
+    served, routes = seen(lab), cells[-1]["routes"]
     by_label = Counter[str]()
-    for (label, _), count in found.items():
+    for (label, _), count in served.items():
         by_label[label] += count
     requests = Counter[str]()
     for cell in cells:
-        requests.update({label: one["requests"] for label, one in cell["routes"].items()})
+        requests.update({label: entry["requests"] for label, entry in cell["routes"].items()})
     assert requests == by_label
-    wrong = found["GET /sometimes", "503"]
+    wrong = served["GET /sometimes", "503"]
     failed = Counter[str]()
     for cell in cells:
-        failed.update({label: one["failed"] for label, one in cell["routes"].items()})
+        failed.update({label: entry["failed"] for label, entry in cell["routes"].items()})
     assert +failed == Counter({"GET /sometimes": wrong} if wrong else {})
     if wrong and len(cells) == 1:
         assert routes["GET /sometimes"]["statuses"] == {"503": wrong}
         assert routes["GET /sometimes"]["answer"] == "Closed / for lunch"
-        (told,) = [one for one in done.report["findings"]
-                   if one["answer"]["code"] == "FailingRoute"]  # fmt: skip
-        assert "503: Closed / for lunch" in told["answer"]["text"]
+        (finding,) = [entry for entry in done.report["findings"]
+                   if entry["answer"]["code"] == "FailingRoute"]  # fmt: skip
+        assert "503: Closed / for lunch" in finding["answer"]["text"]
     assert routes["the slow one"]["response_ms"]["p50"] >= 50
     assert routes["GET /post/{id}"]["response_ms"]["p50"] >= 10
 
@@ -178,14 +178,14 @@ def test_an_access_log_is_a_mix(lab: Lab) -> None:
     requests = [("GET /?secret=1 HTTP/1.1", 200)] * 6 + [("GET /post/1 HTTP/2.0", 200),
                 ("GET /post/2 HTTP/2.0", 304), ("POST /comment HTTP/1.1", 201),
                 ("GET /gone HTTP/1.1", 404), ("-", 408)]  # fmt: skip
-    log = "".join(line.format(*one) for one in requests)
+    log = "".join(line.format(*route) for route in requests)
     (lab.place / "access.log").write_text(log)
     done = lab(*shop(lab), "--access-log", "access.log", "--rounds", "5")
     assert done.code == 0, done.err
     assert "1 path with 1 request mostly answered by 4xx or 5xx left out" in done.err + done.out
     (cell,) = done.report["cells"]
     by_label = Counter(label for label, _ in seen(lab).elements())
-    assert {label: one["requests"] for label, one in cell["routes"].items()} == by_label
+    assert {label: route["requests"] for label, route in cell["routes"].items()} == by_label
     assert set(by_label) == {"GET /", "GET /post/{id}"}
     assert "secret" not in (lab.run / "run.json").read_text()
 
@@ -195,8 +195,8 @@ def test_other_tools_refuse_a_mix_in_one_sentence(lab: Lab, tool: str) -> None:
     lab.env["PATH"] = f"{_programs(lab.place)}:{lab.env['PATH']}"
     done = mixed(lab, MIX, "--tool", tool)
     assert done.code == 2
-    told = f"{tool} cannot send requests of several kinds (--mix, --access-log); use --tool fast"
-    assert told in done.err
+    refusal = f"{tool} cannot send requests of several kinds (--mix, --access-log); use --tool fast"
+    assert refusal in done.err
     assert not (lab.place / "results").exists()
 
 

@@ -38,8 +38,8 @@ LONG_S = 60.0  # a bound for hanging, not an expectation of speed
 
 @pytest.fixture
 def stack() -> Iterator[ExitStack]:
-    with ExitStack() as found:
-        yield found
+    with ExitStack() as closing_stack:
+        yield closing_stack
 
 
 def connected(server: Serving) -> socket.socket:
@@ -52,8 +52,8 @@ def until_end(client: socket.socket) -> bytes:
 
 def counted(server: RunningNull) -> dict[str, Any]:
     """Its report, which it writes every second."""
-    found: dict[str, Any] = json.loads(server.log.with_name(COUNTS).read_text())
-    return found
+    counts: dict[str, Any] = json.loads(server.log.with_name(COUNTS).read_text())
+    return counts
 
 
 def ask(connection: http.client.HTTPConnection, **headers: str) -> tuple[int, bytes]:
@@ -75,30 +75,30 @@ def test_it_closes_a_kept_connection_after_so_many_requests(
         with connected(server) as pipelined:  # what comes after the last one is not answered
             pipelined.sendall(GET * 5)
             assert until_end(pipelined).count(b"200 OK") == 3
-    said = null_counts(tmp_path)
-    assert said is not None
-    assert said.connections == 4
+    counts = null_counts(tmp_path)
+    assert counts is not None
+    assert counts.connections == 4
 
 
 def test_it_keeps_connections_and_counts(tmp_path: Path) -> None:
     with serving_null(tmp_path, NullServer(body_bytes=1000)) as server:
-        one = http.client.HTTPConnection(server.host, server.port, timeout=LONG_S)
+        client = http.client.HTTPConnection(server.host, server.port, timeout=LONG_S)
         other = http.client.HTTPConnection(server.host, server.port, timeout=LONG_S)
-        answers = [ask(each) for _ in range(10) for each in (one, other)]
+        answers = [ask(each) for _ in range(10) for each in (client, other)]
         assert {(status, len(body)) for status, body in answers} == {(200, 1000)}
-        assert one.sock is not None
-        ask(one, Connection="close")
-        assert one.sock is None
+        assert client.sock is not None
+        ask(client, Connection="close")
+        assert client.sock is None
         other.close()
         assert server.lost() is None
-    said = null_counts(tmp_path)
-    assert said is not None
-    assert (said.requests, said.connections, said.most_connections) == (21, 2, 2)
-    assert said.answers == 21
-    assert said.service.max is not None
-    assert 0 < said.service.max < LONG_S
-    assert said.cpu_s > 0
-    assert said.delays_s == 0
+    counts = null_counts(tmp_path)
+    assert counts is not None
+    assert (counts.requests, counts.connections, counts.most_connections) == (21, 2, 2)
+    assert counts.answers == 21
+    assert counts.service.max is not None
+    assert 0 < counts.service.max < LONG_S
+    assert counts.cpu_s > 0
+    assert counts.delays_s == 0
 
 
 def test_a_report_is_there_while_it_runs(tmp_path: Path) -> None:
@@ -146,12 +146,12 @@ def test_delays_are_seeded_and_kept(tmp_path: Path) -> None:
             for _ in range(5):
                 ask(client)
             client.close()
-        said = null_counts(tmp_path / name)
-        assert said is not None
-        assert said.service.mean is not None
-        assert 0.01 * 5 <= said.delays_s <= 0.05 * 5
-        assert said.service.mean * 5 >= said.delays_s * 0.999  # none was answered too early
-        sums.append(said.delays_s)
+        counts = null_counts(tmp_path / name)
+        assert counts is not None
+        assert counts.service.mean is not None
+        assert 0.01 * 5 <= counts.delays_s <= 0.05 * 5
+        assert counts.service.mean * 5 >= counts.delays_s * 0.999  # none was answered too early
+        sums.append(counts.delays_s)
     assert sums[0] == sums[1] != sums[2]
 
 
@@ -182,15 +182,15 @@ def test_a_client_that_leaves_before_its_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "seen"),
+    ("fault", "outcome"),
     [("garbage", b"\x00\x01 nothing"), ("close", b""), ("status500", b"HTTP/1.1 500 ")],
 )
-def test_a_fault_that_ends_the_connection(tmp_path: Path, fault: str, seen: bytes) -> None:
+def test_a_fault_that_ends_the_connection(tmp_path: Path, fault: str, outcome: bytes) -> None:
     with serving_null(tmp_path, NullServer(fault=fault)) as server, connected(server) as client:
         client.sendall(GET.replace(b"Host: x", b"Connection: close"))
         got = until_end(client)
-        assert got.startswith(seen)
-        assert bool(got) is bool(seen)
+        assert got.startswith(outcome)
+        assert bool(got) is bool(outcome)
 
 
 def test_half_an_answer(tmp_path: Path) -> None:
@@ -262,41 +262,41 @@ def test_it_ends_with_its_harness(tmp_path: Path) -> None:
 
 
 def a_trial(null: NullServer, **load: Any) -> Trial:
-    asked: dict[str, Any] = {"concurrency": 10, "requests": 500, "keepalive": True, **load}
-    cell = null_cell("a", null, "fast", Load(duration_s=1.0, deadline_s=LONG_S, **asked))
+    planned: dict[str, Any] = {"concurrency": 10, "requests": 500, "keepalive": True, **load}
+    cell = null_cell("a", null, "fast", Load(duration_s=1.0, deadline_s=LONG_S, **planned))
     return Trial(cell, 1)
 
 
-def executed(one: Trial, place: Path) -> tuple[Record, TrialData]:
+def executed(trial: Trial, place: Path) -> tuple[Record, TrialData]:
     kept: list[Record] = []
-    record = run(null_task(one, place), kept.append)
+    record = run(null_task(trial, place), kept.append)
     assert kept == [record]
-    return record, read_trial(one, record, null_plan("test", [one.cell]), place)
+    return record, read_trial(trial, record, null_plan("test", [trial.cell]), place)
 
 
 @pytest.mark.parametrize("keepalive", [True, False])
 def test_server_and_client_count_the_same(tmp_path: Path, keepalive: bool) -> None:
-    one = a_trial(NullServer(delay_s=(0.0, 0.02)), keepalive=keepalive)
+    trial = a_trial(NullServer(delay_s=(0.0, 0.02)), keepalive=keepalive)
     for _ in range(5):
-        record, found = executed(one, Path(tempfile.mkdtemp(dir=tmp_path)))
-        if any(sample.tool_rss_bytes for sample in found.observations.processes):
+        record, measured = executed(trial, Path(tempfile.mkdtemp(dir=tmp_path)))
+        if any(sample.tool_rss_bytes for sample in measured.observations.processes):
             break  # a busy machine may leave nobody a moment to look at so short a load
     assert record.fault is None
-    assert why_unusable(found) is None
-    assert found.measurement is not None
-    assert found.null is not None
-    assert (found.measurement.requests, found.measurement.failed) == (500, 0)
-    assert found.null.requests == found.null.answers == 500
-    assert found.null.connections == found.measurement.connections
-    assert found.null.most_connections <= 10
+    assert why_unusable(measured) is None
+    assert measured.measurement is not None
+    assert measured.null is not None
+    assert (measured.measurement.requests, measured.measurement.failed) == (500, 0)
+    assert measured.null.requests == measured.null.answers == 500
+    assert measured.null.connections == measured.measurement.connections
+    assert measured.null.most_connections <= 10
     # The client's clock starts earlier and stops later
-    assert found.measurement.response.mean is not None
-    assert found.null.service.mean is not None
-    assert found.measurement.response.mean >= found.null.service.mean * 0.996
+    assert measured.measurement.response.mean is not None
+    assert measured.null.service.mean is not None
+    assert measured.measurement.response.mean >= measured.null.service.mean * 0.996
     # No client can do better than the delays, shared by its connections
-    assert found.measurement.duration_s * 10 >= found.null.delays_s
-    assert found.observations.missing == {}
-    assert any(sample.tool_rss_bytes for sample in found.observations.processes)
+    assert measured.measurement.duration_s * 10 >= measured.null.delays_s
+    assert measured.observations.missing == {}
+    assert any(sample.tool_rss_bytes for sample in measured.observations.processes)
 
 
 @pytest.mark.parametrize(
@@ -305,18 +305,18 @@ def test_server_and_client_count_the_same(tmp_path: Path, keepalive: bool) -> No
      ("half", "truncated")],
 )  # fmt: skip
 def test_faults_are_counted_by_cause(tmp_path: Path, fault: str, cause: str) -> None:
-    _, found = executed(a_trial(NullServer(fault=fault), requests=100), tmp_path)
-    assert found.measurement is not None
-    assert (found.measurement.failed, found.measurement.errors) == (100, {cause: 100})
+    _, measured = executed(a_trial(NullServer(fault=fault), requests=100), tmp_path)
+    assert measured.measurement is not None
+    assert (measured.measurement.failed, measured.measurement.errors) == (100, {cause: 100})
 
 
 def test_only_so_many_files_may_be_open(tmp_path: Path) -> None:
     """A limit of the load tool alone."""
-    one = a_trial(NullServer(delay_s=(0.3, 0.3)), concurrency=100, requests=100, open_files=60)
-    _, found = executed(one, tmp_path)
-    assert found.measurement is not None
-    assert set(found.measurement.errors) == {"no_files"}
-    assert 40 < found.measurement.failed < 100
+    trial = a_trial(NullServer(delay_s=(0.3, 0.3)), concurrency=100, requests=100, open_files=60)
+    _, measured = executed(trial, tmp_path)
+    assert measured.measurement is not None
+    assert set(measured.measurement.errors) == {"no_files"}
+    assert 40 < measured.measurement.failed < 100
 
 
 def test_a_null_server_that_dies_under_the_load(tmp_path: Path) -> None:
@@ -325,17 +325,17 @@ def test_a_null_server_that_dies_under_the_load(tmp_path: Path) -> None:
         with contextlib.suppress(ProcessLookupError):  # it is dead already
             os.kill(server.process.pid, signal.SIGKILL)
 
-    one = a_trial(NullServer(delay_s=(1.0, 1.0)))
-    record = run(replace(null_task(one, tmp_path), watch=kill), lambda _: None)
+    trial = a_trial(NullServer(delay_s=(1.0, 1.0)))
+    record = run(replace(null_task(trial, tmp_path), watch=kill), lambda _: None)
     assert record.fault is not None
     assert record.fault.kind == "server"
 
 
 def test_a_null_server_that_cannot_start(tmp_path: Path) -> None:
-    record, found = executed(a_trial(NullServer(core=9999)), tmp_path)
+    record, measured = executed(a_trial(NullServer(core=9999)), tmp_path)
     assert record.fault is not None
     assert record.fault.kind == "unavailable"
-    assert (found.measurement, found.null) == (None, None)
+    assert (measured.measurement, measured.null) == (None, None)
 
 
 def test_damaged_counts_are_none(tmp_path: Path) -> None:
