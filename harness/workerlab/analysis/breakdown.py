@@ -27,12 +27,15 @@ N includes connections that are stuck in a handshake; their repeated SYNs count 
 they are established. Two known errors: a request that a worker has read but not begun is in no
 queue (in worker, with kept-alive connections); an app that sends while it still works counts in
 service and in transfer at once. Both show in `unattributed`, which is never spread over the others.
+Parts that add up to more than the response are withheld: at least one of them is wrong (a queue
+that was sampled too seldom, a span that ended late as other programs had the core).
 """
 
 from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from workerlab.analysis.core_wait import core_wait
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.handshakes import half_open
 from workerlab.analysis.samples import NS, Window, completions, last_parts
@@ -42,8 +45,8 @@ from workerlab.model import Breakdown, Span, Timing
 
 CLOCK_TOLERANCE_NS = 1_000_000  # tolerance for client and worker times that are out of order
 MAX_FAILED_SHARE = 0.05  # of the answers: more failures would distort the means
-MAX_EXCESS_SHARE = 0.25  # of the response: estimates that exceed it by more are not shown
 MIN_WAIT_SHARE = 0.02  # of the response time: less waiting counts as none
+MAX_EXCESS_SHARE = 0.05  # of the response time: parts that exceed it by more are withheld
 MIN_QUEUE_SAMPLES = 5  # required for a mean
 MIN_CONNECTION_SAMPLES = 3  # likewise
 ACCEPT_SOURCE = "accept timed in the workers"
@@ -68,14 +71,6 @@ class PartsEstimated(Finding):
     tool: str
 
 
-class PartsExceedResponse(Finding):
-    """no breakdown: its parts add up to {parts_s:duration}, and a response takes
-    {response_s:duration}"""
-
-    parts_s: float
-    response_s: float
-
-
 class FailuresLeftOut(Finding):
     """the breakdown leaves out {requests:# request} that failed"""
 
@@ -89,14 +84,35 @@ class NoBreakdownOfFailures(Finding):
     share: float
 
 
+class PartsExceedResponse(Finding):
+    """{parts_s:duration} of parts is more than the response of {response_s:duration}, so the parts
+    are left out[[; other programs used {others_cores:.2f} of {cores:# core}]]"""
+
+    parts_s: float
+    response_s: float
+    others_cores: float | None  # if they can be the cause
+    cores: int | None
+
+
 @once
 def breakdown(facts: Facts) -> tuple[Breakdown, tuple[Finding, ...]]:
     """Means over the part of the load that the cell reports (its steady window, or the whole load
     if it stalled), with notes on what they leave out."""
     window = reported_part(facts)
-    if window is None or window is facts.window:
-        return _steady(facts)
-    return _within(facts, window)
+    steady = window is None or window is facts.window
+    parts, notes = _steady(facts) if steady else _within(facts, window)
+    response_s, excess_s = parts.response_s, -(parts.unattributed_s or 0.0)
+    if response_s is None or excess_s <= MAX_EXCESS_SHARE * response_s:
+        return parts, notes
+    wait = core_wait(facts)
+    by_others = wait if wait is not None and wait.by_programs else None
+    exceeds = PartsExceedResponse(
+        parts_s=response_s + excess_s,
+        response_s=response_s,
+        others_cores=by_others and by_others.others_cores,
+        cores=by_others and by_others.cores,
+    )
+    return Breakdown(response_s=response_s), (exceeds,)
 
 
 @once
@@ -111,18 +127,14 @@ def _within(facts: Facts, window: Window) -> tuple[Breakdown, tuple[Finding, ...
         return Breakdown(), (NoBreakdownOfFailures(failed_share),)
     not_followed = facts.data.can_follow and not facts.measurement.timings
     notes = (PartsEstimated(facts.tool),) if not_followed else ()
-    parts = _estimated(facts, window)
-    response_s, rest_s = parts.response_s or 0.0, parts.unattributed_s or 0.0
-    if rest_s < -MAX_EXCESS_SHARE * response_s:
-        excess = PartsExceedResponse(parts_s=response_s - rest_s, response_s=response_s)
-        return Breakdown(response_s=response_s), (excess,)
-    return parts, notes
+    return _estimated(facts, window), notes
 
 
 @once
 def in_server(facts: Facts) -> float | None:
     """Mean number of requests in the accept queue, in the workers and in the app over the steady
-    window (Little 1961). None if one of these is unknown."""
+    window (Little 1961). None if one of these is unknown. Parts that exceed the response count: too
+    many requests in the server are still not in the load tool."""
     steady, _ = _steady(facts)
     parts_s = (steady.accept_queue_s, steady.in_worker_s, steady.service_s)
     known_s = [part_s for part_s in parts_s if part_s is not None]

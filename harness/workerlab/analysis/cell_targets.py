@@ -33,6 +33,8 @@ from msgspec.structs import replace
 
 from workerlab.analysis import stall
 from workerlab.analysis.facts import Facts
+from workerlab.analysis.knee import Certainty
+from workerlab.analysis.load_tool import tool_certainty
 from workerlab.analysis.target import Requests, Result, TermOutcome, judge
 from workerlab.analysis.trials import Trials, by_cell
 from workerlab.finding import Answer, Finding, Note
@@ -110,9 +112,10 @@ def requests_of_all(trials: Trials, facts: Mapping[str, Facts]) -> Requests:
 
 
 class ToolWasLimit(Finding):
-    """{tool} was the limit, not the server"""
+    """{tool} {certainty} the limit, not the server"""
 
     tool: str
+    certainty: Certainty = "is"
 
 
 class CoresUsedByOthers(Finding):
@@ -140,7 +143,7 @@ def why_undecided(
     """Why the load tool, a backlog or other programs leave the outcome open; None if none does."""
     met, broken, errors = outcome.met, outcome.result == "broken", term.kind == "errors"
     if cell.generator_bound and not (met if term.kind == "rps" else broken and errors):
-        return ToolWasLimit(cell.trial.cell.tool)
+        return ToolWasLimit(cell.trial.cell.tool, tool_certainty([cell.bound_reasons]))
     if met and term.kind == "time" and cell.trial.cell.rate and cell.verdict == "saturated":
         return BACKLOG
     wait = cell.core_wait

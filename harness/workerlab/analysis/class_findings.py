@@ -4,7 +4,8 @@ The evidence: the diagnoses of each level, the cells at a rate compared with the
 phases of loads, and two identities in ab's report.
 
 An inconclusive cell does not show where throughput levels off, so its verdict and throughput are
-ignored; the sentence names its level.
+ignored; the sentence names its level. Neither does a disturbed cell: if it is the most telling one,
+the sentence is only what disturbed it.
 
 ApacheBench's two times per request follow from its other figures. Both identities are checked to
 within its rounding: it prints times in s or ms with three decimals.
@@ -18,11 +19,13 @@ from typing import Any
 
 from workerlab.analysis.cell_targets import load_level
 from workerlab.analysis.diagnosis.base import Diagnosis
-from workerlab.analysis.diagnosis.cpu import Disturbance
+from workerlab.analysis.diagnosis.cpu import Disturbance, worst_disturbance
+from workerlab.analysis.diagnosis.service import Failures
 from workerlab.analysis.knee import Certainty
+from workerlab.analysis.load_tool import tool_certainty
 from workerlab.analysis.open_closed import comparisons, conclusive
 from workerlab.analysis.phases import PhaseOfLoad, changing, phase_finding
-from workerlab.analysis.verdict import GeneratorBound
+from workerlab.analysis.series_result import KneeDoubtful
 from workerlab.finding import Answer, Finding
 from workerlab.model import AbReport, CellResult, ClassResult, Label, Phase
 from workerlab.numbers.units import counted
@@ -113,12 +116,20 @@ class InconclusiveSeries(Answer):
     of: str
 
 
+class DisturbedSeries(Answer):
+    """{name}: {slots}; inconclusive: {disturbance.brief}."""
+
+    name: Label
+    slots: str
+    disturbance: Disturbance
+
+
 class SeriesLimits(Answer):
     """{name}: {slots}[[, knee at {knee:number}]][[, below the {slots_used} slots it used, as
     {because}]][[: throughput levels off at {level_rps:number} req/s]]
     [[, saturated from {saturated_from:# connection} on]]
     [[, capacity {capacity_rps:number} req/s (95 % interval {low_rps:number} to {high_rps:number})]]
-    [[, {tool} {tool_certainty} the limit from {tool_limit_from:# connection} on]]
+    [[, {tool} {certainty} the limit from {tool_limit_from:# connection} on]]
     [[, inconclusive at {inconclusive:list}]]
     [[, knee {knee_note}]].[[ {why.brief}]]"""
 
@@ -134,7 +145,7 @@ class SeriesLimits(Answer):
     low_rps: float | None
     high_rps: float | None
     tool: str
-    tool_certainty: Certainty | None
+    certainty: Certainty
     tool_limit_from: int | None
     inconclusive: tuple[str, ...]  # levels whose trials are all inconclusive
     why: Diagnosis | None  # of the most telling cell, if it is limited
@@ -146,7 +157,7 @@ def class_finding(
     phases: Mapping[str, tuple[Phase, ...]],
     *,
     name: Label,
-) -> NoValidCell | InconclusiveSeries | SeriesLimits:
+) -> NoValidCell | InconclusiveSeries | DisturbedSeries | SeriesLimits:
     """The finding on a series, with evidence. `cells`: all of its cells; `phases`: by trial key."""
     closed = [c for c in cells if c.trial.cell.rate is None and c.verdict != "invalid"]
     times = (*_phases(cells, phases), *_identities(closed))
@@ -154,6 +165,8 @@ def class_finding(
     common: dict[str, Any] = {"name": name, "evidence": evidence}
     common["trials"] = tuple(cell.trial.key for cell in cells)
     if any(conclusive(cell) and cell.throughput_rps is not None for cell in closed):
+        if (others := _disturbance_of(group, closed)) is not None:
+            return DisturbedSeries(**common, slots=_slots(group), disturbance=others)
         return _limits(group, closed, common)
     if closed:
         at_rate = any(c.trial.cell.rate is not None and conclusive(c) for c in cells)
@@ -162,22 +175,40 @@ def class_finding(
     return NoValidCell(**common)
 
 
+def _disturbance_of(group: ClassResult, closed: Cells) -> Disturbance | None:
+    """The worst disturbance, if that is why there is no knee, even in the most telling cell."""
+    disturbed = any(cell.trial.key == group.telling and cell.is_disturbed for cell in closed)
+    if not disturbed or not isinstance(group.knee_note, KneeDoubtful):
+        return None
+    return worst_disturbance(cell.core_wait for cell in closed)
+
+
+def findings_of(cell: CellResult) -> tuple[Finding, ...]:
+    """The findings of a cell. If it was disturbed, its diagnoses may describe what others did, and
+    their advice might not help: only the disturbance and failures are left."""
+    if not cell.is_disturbed:
+        return cell.findings
+    return tuple(
+        finding
+        for finding in cell.findings
+        if not isinstance(finding, Diagnosis) or isinstance(finding, Disturbance | Failures)
+    )
+
+
 def _limits(group: ClassResult, closed: Cells, common: Mapping[str, Any]) -> SeriesLimits:
     """Slots, knee and capacity from the conclusive cells, and the diagnosis of the most telling one
-    unless it is a disturbance: those are reported once for all cells."""
+    unless that was disturbed: disturbances are reported once for all cells."""
     cells, knee = list(filter(conclusive, closed)), _finite(group.knee)
     undisturbed = [cell for cell in cells if not cell.is_disturbed]
     slots = max((cell.slots_measured or 0 for cell in cells), default=0)
     because = None
     if knee is not None and knee < BELOW_SLOTS_SHARE * slots:
         because = _why_below_slots(knee, slots, undisturbed)
-    reasons = (cell.reason for cell in undisturbed)
-    certainties = {why.certainty for why in reasons if isinstance(why, GeneratorBound)}
     low_rps, high_rps = group.capacity_ci95 or (None, None)
     limiting = (
         cell.diagnosis
         for cell in cells
-        if cell.trial.key == group.telling and _is_limited(cell)
+        if cell.trial.key == group.telling and _is_limited(cell) and not cell.is_disturbed
         and isinstance(cell.diagnosis, Diagnosis) and not isinstance(cell.diagnosis, Disturbance)
     )  # fmt: skip
     return SeriesLimits(
@@ -193,7 +224,7 @@ def _limits(group: ClassResult, closed: Cells, common: Mapping[str, Any]) -> Ser
         low_rps=low_rps,
         high_rps=high_rps,
         tool=group.tool,
-        tool_certainty=max(certainties, key=("may be", "is").index, default=None),
+        certainty=tool_certainty(cell.bound_reasons for cell in undisturbed),
         tool_limit_from=None if knee is None else _lowest(undisturbed, "generator-bound"),
         inconclusive=_inconclusive_levels(closed),
         why=next(limiting, None),
@@ -279,7 +310,7 @@ def _of_levels(cells: Cells) -> Iterable[DiagnosesOfLevel]:
     for trials in levels.values():
         kinds: dict[str, list[Finding]] = {}
         for cell in trials:
-            for diagnosis in cell.findings:
+            for diagnosis in findings_of(cell):
                 kinds.setdefault(diagnosis.code, []).append(diagnosis)
         diagnoses = tuple(
             first if len(others) + 1 == len(trials)

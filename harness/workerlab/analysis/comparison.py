@@ -62,7 +62,8 @@ METRICS = (
     Metric("stop_s", "stop"),
     Metric("failed", "failed requests", "share"),
 )
-# Parts of a response
+# Of the responses whose parts follow; the median and p95 are of others
+RESPONSE = Metric("response_s", "mean response", "part")
 PARTS = (
     Metric("connect_s", "in connect", "part"),
     Metric("accept_queue_s", "in the accept queue", "part"),
@@ -73,8 +74,7 @@ PARTS = (
 QUEUES = tuple(metric for metric in PARTS if metric.name in ("accept_queue_s", "in_worker_s"))
 # How long a slot stays taken after the app: not part of the response, but later requests wait
 HELD = Metric("held_s", "worker held after the app", "part")
-RESPONSE = Metric("response_s", "mean response")  # of which PARTS are parts
-EXPLAINING = (RESPONSE, *PARTS, HELD)  # metrics that explain a difference, but decide nothing
+PLACES = (RESPONSE, *PARTS, HELD)  # they show where a response changed
 FAILURES_PER_EFFECT = 0.02  # times `at_least`: 0.1 % of the requests if `at_least` is 5 %
 
 Launch = Mapping[str, float | None]  # metrics by name; None or missing: unknown
@@ -119,7 +119,7 @@ def changes(pairs: Sequence[Pair], at_least: float) -> list[Change]:
     """The change of every metric that both sides of some pair have, as of the last look; before the
     first one, all are inconclusive. `at_least`: the smallest difference that matters, a share."""
     counted = pairs[: pairs_at_last_look(len(pairs)) or len(pairs)]
-    metrics = [metric for metric in (*METRICS, *EXPLAINING) if _paired(counted, metric)]
+    metrics = [metric for metric in (*METRICS, *PLACES) if _paired(counted, metric)]
     return [_change(_paired(counted, metric), metric, at_least, len(metrics)) for metric in metrics]
 
 
@@ -136,7 +136,7 @@ def unpaired_changes(
     is divided among the metrics of all `comparisons`."""
     response_s = _mean_of(a, "response_s")
     samples: list[tuple[Metric, list[float], list[float]]] = []
-    for metric in (*METRICS, *EXPLAINING):
+    for metric in (*METRICS, *PLACES):
         a_values, b_values = _known_values(a, metric), _known_values(b, metric)
         if a_values and b_values and (metric.kind != "part" or response_s):
             samples.append((metric, a_values, b_values))

@@ -31,7 +31,7 @@ FLAT_RATIO = 1.05  # up to this ratio, throughput has stopped growing
 NEAR_RATIO = 1.05  # tolerance, since Ĉ is an estimate: 8 counts as at least 2 * 4.02
 
 
-Certainty = Literal["is", "may be"]
+Certainty = Literal["is", "may be"]  # the limit
 
 
 class ToolLimitFrom(Finding):
@@ -39,7 +39,7 @@ class ToolLimitFrom(Finding):
 
     connections: int
     tool: str
-    certainty: Certainty
+    certainty: Certainty = "is"
 
 
 class KneeNote(Finding, kw_only=True):
@@ -139,8 +139,7 @@ def max_closed_rps(
 WITHIN_CHANCE = "within chance"
 NO_SIGN_OF_ROOM = "no spare capacity, as requests wait at both levels"
 IN_STEP = "throughput grows in proportion to connections up to the number of slots"
-ONE_LEVEL = "a single level cannot show where it levels off"
-ONE_LEVEL_COUNTS = "the other levels do not show what the server can do"
+ONE_LEVEL = "a single conclusive level cannot show where it levels off"
 
 
 def knee(

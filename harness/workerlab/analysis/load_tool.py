@@ -229,11 +229,6 @@ def _resources(facts: Facts, lone_s: float) -> tuple[float | None, float, float]
     return slots, usage.server_cores / usable_cores, usage.host_busy
 
 
-def limit_certainty(reasons: Iterable[Finding]) -> Certainty:
-    """Whether the load tool is the limit, or may be: a ceiling close by shows no more than that."""
-    return "may be" if all(isinstance(reason, NearCeiling) for reason in reasons) else "is"
-
-
 class NearCeiling(Finding):
     """against a server that does nothing it reaches {ceiling_rps:number} requests/s
     ({connections:# connection}), less than {times:g} times the {rps:number} measured here"""
@@ -267,6 +262,17 @@ def by_ceiling(facts: Facts, comparison: ToolComparison) -> Answer:
         times=SAFE_CEILING_RATIO,
         rps=facts.rps,
     )
+
+
+def tool_certainty(limits: Iterable[Reasons]) -> Certainty:
+    """Whether the load tool certainly was the limit of each of these trials. A ceiling near the
+    measured rate leaves a doubt, as it was measured in another run."""
+    certain = (
+        any(not isinstance(reason, NearCeiling) for reason in reasons)
+        for reasons in limits
+        if reasons
+    )
+    return "is" if all(certain) else "may be"
 
 
 class OtherToolFaster(Finding):

@@ -263,7 +263,7 @@ class Series(Struct, dict=True, frozen=True, eq=False):
             if facts.throughput_rps
         ]
         if not samples and len(self.not_tool_limited) < len(self.closed):
-            return Capacity(note=f"{self.key.tool} is the limit in every cell")
+            return Capacity(note="every cell is generator-bound")
         flat = self.provisional_knee.connections is not None
         return capacity(samples, self.r0.seconds, flat=flat)
 

@@ -30,8 +30,6 @@ from workerlab.analysis.knee import (
     IN_STEP,
     NEAR_RATIO,
     NO_SIGN_OF_ROOM,
-    ONE_LEVEL,
-    ONE_LEVEL_COUNTS,
     REACHED_SHARE,
     WITHIN_CHANCE,
     Knee,
@@ -44,7 +42,7 @@ from workerlab.analysis.knee import (
     max_closed_rps,
     step_below,
 )
-from workerlab.analysis.load_tool import limit_certainty
+from workerlab.analysis.load_tool import tool_certainty
 from workerlab.analysis.series import Series, rates_by_level
 from workerlab.finding import Finding
 from workerlab.model import CellResult, ClassResult
@@ -61,12 +59,11 @@ def class_result(series: Series, cells: Iterable[CellResult]) -> ClassResult:
     """`cells`: those of this series. The most telling cell is the valid one of the closed loop that
     falls furthest below its bound, as that is what settings can win back; if none does, the one
     with the most connections. Of several trials it is the first. Trials in doubt (`doubts_of`) are
-    used only if there are no others, and those that were disturbed never."""
+    used only if there are no others."""
     closed = (cell for cell in cells if cell.trial.cell.rate is None)
     valid = [cell for cell in closed if cell.verdict != "invalid"]
     doubts = doubts_of(series, series.closed)
-    undisturbed = [cell for cell in valid if not cell.is_disturbed]
-    clear = [cell for cell in undisturbed if cell.trial.key not in doubts] or undisturbed
+    clear = [cell for cell in valid if cell.trial.key not in doubts] or valid
     telling, knee = max(clear, key=_telling_rank, default=None), final_knee(series, valid)
     return ClassResult(
         server=series.key.server,
@@ -238,8 +235,7 @@ def _shown_by(
     else:
         knee = knee._replace(note=with_chance(series, knee.note))
     if isinstance(knee.note, KneeAtLeast) and rates and max(rates) < max(series.levels):
-        why = ONE_LEVEL_COUNTS if knee.note.why == ONE_LEVEL else knee.note.why
-        knee = knee._replace(note=replace(knee.note, why=why, add=None))  # higher ones were tried
+        knee = knee._replace(note=replace(knee.note, add=None))  # higher levels were tried
     if len(unbound) == len(telling):
         return knee
     return _with_tool_limit(series, knee, telling, unbound)
@@ -305,9 +301,10 @@ def _with_tool_limit(
 ) -> Knee:
     """The knee, with a note on the level from which the load tool was the limit. If it was in every
     trial, a lower limit of the knee: such trials only show that the server can do more."""
-    first = min(facts.connections for facts in telling if series.tool_limits.get(facts.key))
-    reasons = [reason for facts in telling for reason in series.tool_limits.get(facts.key) or ()]
-    tool_limit = ToolLimitFrom(first, series.key.tool, limit_certainty(reasons))
+    limits = [(facts.connections, series.tool_limits.get(facts.key)) for facts in telling]
+    first = min(connections for connections, reasons in limits if reasons)
+    certainty = tool_certainty(reasons for _, reasons in limits)
+    tool_limit = ToolLimitFrom(first, series.key.tool, certainty)
     if unbound:
         return knee._replace(note=replace(knee.note, tool_limit=tool_limit))
     least = max(rates_by_level(telling).values(), default=0.0) * series.r0.seconds

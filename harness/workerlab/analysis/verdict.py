@@ -59,7 +59,7 @@ from workerlab.analysis.facts import Facts, TrialFault
 from workerlab.analysis.failures import shed_share
 from workerlab.analysis.handshakes import drops_finding, handshakes
 from workerlab.analysis.knee import REACHED_SHARE, Certainty
-from workerlab.analysis.load_tool import INSIDE_SHARE, limit_certainty
+from workerlab.analysis.load_tool import INSIDE_SHARE, OtherToolFaster, tool_certainty
 from workerlab.analysis.series import HALF_SERVED, OVER_SLOTS_RATIO, Series
 from workerlab.analysis.slots import FULL_OCCUPANCY, occupancy, uneven_dealing
 from workerlab.analysis.stall import MachinePause, paused_share, stalled
@@ -159,7 +159,7 @@ def verdict_of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
     """The verdict of a valid cell, by the rules above."""
     n, slots, occupied_share = facts.connections, facts.slots, occupancy(facts)
     if reasons := series.tool_limits.get(facts.key):
-        return "generator-bound", generator_bound(facts, reasons, series)
+        return "generator-bound", generator_bound(facts, series, reasons)
     if (share := shed_share(facts)) >= REFUSED_SHARE:
         return "saturated", RequestsRefused(n, share)
     if slots and occupied_share is not None and occupied_share >= FULL_OCCUPANCY:
@@ -241,7 +241,7 @@ class GrowthUnknown(Reason):
     add: int | None = None  # connections
 
 
-ONE_LEVEL = "one level cannot show whether more connections would bring more"
+ONE_LEVEL = "a single valid level cannot show whether more connections would bring more"
 WITHIN_CHANCE = "differences from other levels may be chance: repeat with --trials"
 
 
@@ -421,11 +421,13 @@ def why_below_possible(facts: Facts) -> DealtUnevenly | MostInApp:
     return MostInApp("because at most" if few else "although up to", used, slots)
 
 
-def generator_bound(facts: Facts, reasons: tuple[Finding, ...], series: Series) -> GeneratorBound:
-    """Why the load tool was the limit, and the lower bound that all levels show of the server."""
+def generator_bound(facts: Facts, series: Series, reasons: tuple[Finding, ...]) -> GeneratorBound:
+    """Why the load tool was the limit, and the lower bound that follows for the server: the most
+    that any level, or another tool, got from it."""
+    by_others = (reason.rps for reason in reasons if isinstance(reason, OtherToolFaster))
     return GeneratorBound(
         tool=facts.tool,
-        certainty=limit_certainty(reasons),
+        certainty=tool_certainty([reasons]),
         reasons=reasons,
-        rps=max(level.rps for level in (facts, *series.closed)),
+        rps=max(facts.rps, *series.levels.values(), *by_others),
     )

@@ -161,9 +161,9 @@ def amount(value: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def listed(names: Sequence[str], conjunction: str = "and") -> str:
+def listed(names: Sequence[str]) -> str:
     """'a', 'a and b', 'a, b and c'."""
-    return f" {conjunction} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def count_text(count: float) -> str:

@@ -22,7 +22,7 @@ from operator import attrgetter
 
 from msgspec.structs import astuple, replace
 
-from workerlab.analysis.breakdown import PartsEstimated
+from workerlab.analysis.breakdown import PartsEstimated, PartsExceedResponse
 from workerlab.analysis.cell_targets import target_of
 from workerlab.analysis.open_closed import open_and_closed, repeat_advice
 from workerlab.analysis.overview import has_dropped_handshakes, is_uncertain, part_of_load
@@ -318,7 +318,8 @@ CLOSED_COLUMNS = (
 )
 TARGET_COLUMN = column("target", value=target_of)
 GENERATOR_BOUND_NOTE = (
-    "generator-bound: the load tool was the limit, so the server may be faster than measured."
+    "generator-bound: the load tool is or may be the limit, so the server may be faster than"
+    " measured."
 )
 
 
@@ -370,24 +371,28 @@ def breakdown_table(closed: Cells, leading: Columns) -> Table:
 
 
 def sources_of(cells: Cells) -> tuple[str, str]:
-    """A note (which rows are exact; the source of each part of the others, and why they are not),
-    and that reason alone, or ""."""
-    estimated = [cell for cell in cells if not cell.breakdown.exact]
-    mixed = 0 < len(estimated) < len(cells)
+    """A note (which rows are exact; the source of each part of the others, why they are not, and
+    why there are rows without parts), and the reasons alone, or ""."""
+    divided = [cell for cell in cells if cell.breakdown.unattributed_s is not None]
+    estimated = [cell for cell in divided if not cell.breakdown.exact]
+    mixed = 0 < len(estimated) < len(divided)
     sources: dict[str, dict[str, None]] = {}
     for cell in estimated:
         for part, source in cell.breakdown.sources.items():
             sources.setdefault(PARTS[part], {})[str(source)] = None
     parts = ", ".join(f"{part} ({' or '.join(names)})" for part, names in sources.items())
-    reasons = (
-        f"{note}." for cell in estimated for note in cell.notes if isinstance(note, PartsEstimated)
-    )
-    why = next(reasons, "")
+    reasons = {
+        note.code: f"{note}."
+        for cell in reversed(cells)  # the first cell's reason of each kind
+        for note in cell.notes
+        if isinstance(note, PartsEstimated | PartsExceedResponse)
+    }
+    why = " ".join(reasons.values())
     rows = "Exact rows" if mixed else "Exact"
     exact = f"{rows}: every request was followed from the client into the app."
     others = "Other rows are estimates" if mixed else "Estimates"
     estimate = f"{others} from separate sources: {parts}."
-    words = (exact if len(estimated) < len(cells) else "", estimate if estimated else "", why)
+    words = (exact if len(estimated) < len(divided) else "", estimate if estimated else "", why)
     return " ".join(filter(None, words)), why
 
 

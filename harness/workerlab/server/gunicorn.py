@@ -5,7 +5,6 @@ the expected answer. A listening socket proves neither: it exists before any wor
 """
 
 import ast
-import difflib
 import json
 import math
 import os
@@ -35,7 +34,6 @@ from workerlab.server.worker_classes import WORKER_CLASSES, class_named, why_not
 
 BOOT_S = 60.0  # some apps take long to load
 POLL_S = 0.01
-MIN_LIKENESS = 0.4  # of names, 0 to 1: "app" and "application" have 0.43
 MAX_RESPAWNS = 3  # of workers that end before they have loaded the app
 MIN_FREE_BYTES = 1 << 20  # on disk; less is hardly enough for span maps
 GRACE_S = 1  # between TERM and KILL, as the load is over
@@ -45,8 +43,10 @@ BLOCKED_TIMEOUT_S = 600  # for an event loop that a bundled app blocks
 SCRUBBED = ("WEB_CONCURRENCY", "PORT", "GUNICORN_CMD_ARGS", "SENDFILE", "LISTEN_FDS", "LISTEN_PID")
 
 ACCESS_LOG = "access.log"  # in the trial's directory, instead of the user's file
-NO_ATTRIBUTE = re.compile(r"Failed to find attribute '(?P<name>\w+)' in '(?P<module>[\w.]+)'")
 NO_MODULE = re.compile(r"No module named '(?P<name>[\w.]+)'")
+NO_ATTRIBUTE = re.compile(r"Failed to find (attribute|application object:) '\w+'")
+NOT_CALLABLE = "Application object must be callable"
+USUAL_NAMES = ("app", "application", "asgi", "wsgi", "asgi_app", "wsgi_app")  # of an app
 NO_VARIABLE = re.compile(r"environment variable '?(?P<name>[A-Z][A-Z0-9_]+)")
 
 
@@ -206,12 +206,9 @@ def boots(log: Path) -> int:
 
 
 def _next_step(launch: Launch, why: str) -> str:
-    """What to do if a module, a name in it or an environment variable is missing, or if the app
-    cannot be called; else ""."""
-    if "must be callable" in why:
-        return f"; {launch.app.target} names something else"
-    if attribute := NO_ATTRIBUTE.search(why):
-        return _other_name(launch.app, **attribute.groupdict())
+    """What to do if a module, a callable or an environment variable is missing; else ""."""
+    if NOT_CALLABLE in why or NO_ATTRIBUTE.search(why):
+        return _other_callable(launch.app, found=NOT_CALLABLE in why)
     missing, variable = NO_MODULE.search(why), NO_VARIABLE.search(why)
     if missing is None:
         return f"; set it with --env {variable['name']}=VALUE" if variable else ""
@@ -228,22 +225,37 @@ def _next_step(launch: Launch, why: str) -> str:
     )
 
 
-def _other_name(app: App, *, name: str, module: str) -> str:
-    """The name that may have been meant, among those at the top level of the module; "" if none is
-    like it."""
+def _other_callable(app: App, *, found: bool) -> str:
+    """What the app's module defines instead of a callable of the requested name. `found`: whether
+    it defines that name. Only its source is read: importing an app may do anything."""
+    module, _, name = app.target.partition(":")
+    name = name or "application"
     path = Path(app.chdir or ".", *module.split("."))
-    files = (path.with_suffix(".py"), path / "__init__.py")
     try:
-        statements = ast.parse(next(file for file in files if file.is_file()).read_bytes()).body
+        source = next(file for file in (path.with_suffix(".py"), path / "__init__.py")
+                      if file.exists())  # fmt: skip
+        defined = dict(_definitions(ast.parse(source.read_bytes())))
     except (StopIteration, OSError, SyntaxError, ValueError):
-        return ""
-    targets = (node for statement in statements if isinstance(statement, ast.Assign)
-               for node in statement.targets)  # fmt: skip
-    names = [node.id for node in targets if isinstance(node, ast.Name)]
-    defining = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-    names += [node.name for node in statements if isinstance(node, defining)]
-    similar = difflib.get_close_matches(name, names, n=1, cutoff=MIN_LIKENESS)
-    return f"; did you mean {module}:{similar[0]}?" if similar else ""
+        defined = {}
+    is_a = f"; {module}:{name} is {defined.get(name) or 'not callable'}" if found else ""
+    other = next((usual for usual in USUAL_NAMES if usual in defined and usual != name), None)
+    return is_a + (f"; {source.name} defines {other}: name it as {module}:{other}" if other else "")
+
+
+def _definitions(module: ast.Module) -> Iterator[tuple[str, str]]:
+    """The names that a module defines at its top level, each with what it obviously is: 'of type
+    dict', or ""."""
+    for statement in module.body:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield statement.name, ""
+        elif isinstance(statement, ast.ImportFrom):
+            yield from ((alias.asname or alias.name, "") for alias in statement.names)
+        elif isinstance(statement, ast.Assign):
+            try:
+                kind = f"of type {type(ast.literal_eval(statement.value)).__name__}"
+            except ValueError:
+                kind = ""
+            yield from ((to.id, kind) for to in statement.targets if isinstance(to, ast.Name))
 
 
 def _check_disk_space(directory: Path) -> None:

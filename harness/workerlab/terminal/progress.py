@@ -106,8 +106,8 @@ class Progress:
             return  # not launched: the reason was printed before
         outcome, took = "done in ", f"{took_s:.1f} s"
         if record.fault:
-            outcome = self._fault(record.fault)
-            took = f", after {took}" if took_s >= MIN_SHOWN_S else ""
+            outcome = self._fault(record.fault, f" after {took}" if took_s >= MIN_SHOWN_S else "")
+            took = ""
         line = f"{self._place()}{self._name(trial)}: {outcome}{took}{self._rest()}"
         if self._live is None:
             tell(line)
@@ -116,14 +116,14 @@ class Progress:
 
     def _rest(self) -> str:
         left = self._left()
-        return "" if left is None or not self._todo else f", {self._wait(left)} left"
+        return "" if not left or not self._todo else f", {self._wait(left)} left"
 
-    def _fault(self, fault: Fault) -> str:
+    def _fault(self, fault: Fault, after: str) -> str:
         """Each reason only once; the report has the details."""
         if fault.reason in self._reasons:
-            return "invalid for the same reason"
+            return f"invalid{after}, for the same reason"
         self._reasons.add(fault.reason)
-        return f"invalid: {fault.reason.partition(': ')[0]}"
+        return f"invalid{after}: {fault.reason.partition(': ')[0]}"
 
     def _left(self) -> float | None:
         return self._together(self._predict)

@@ -50,8 +50,8 @@ def test_a_line_that_sleeps_blocks_the_loop() -> None:
     assert blocking.longest_s == 0.025
     assert blocking.trials == (TRIAL.trial.key,)
     assert text(blocking) == (
-        "orders.py line 42 in total() blocks the event loop 10 % of the time; it calls time.sleep;"
-        " the loop is held up for up to 25.0 ms."
+        "orders.py line 42 in total() blocks the event loop 10 % of the time, for about 25.0 ms per"
+        " request; it calls time.sleep; the loop is held up for up to 25.0 ms."
     )
 
 
@@ -82,6 +82,7 @@ def test_another_thread_that_holds_the_gil() -> None:
     (blocking,) = lines_of(other)
     assert (blocking.how, blocking.line) == ("holds the GIL", 42)
     assert text(blocking).endswith("nor its event loop: the call is made in another thread.")
+    assert blocking.per_request_s is None  # no request may have made it
 
 
 @pytest.mark.parametrize("cpu_field", ["ran_ns", "others_ran_ns"])

@@ -271,7 +271,7 @@ def test_an_unexplained_response_names_the_time_inside_the_app() -> None:
     )
     assert text(diagnosis) == (
         "With 32 connections a response takes 164 ms, 161 ms of it inside the app, and a lone one"
-        " 103 ms; no measurement shows why."
+        " 103 ms; the cause is unknown."
     )
 
 
@@ -287,7 +287,7 @@ def test_a_lone_time_shorter_than_the_cpu_time_is_left_out() -> None:
 
 def test_an_unobserved_waiting_place_is_unknown() -> None:
     cause = diagnosis_of(WaitingForSlots, bare(evidence(SYNC, 8)))
-    assert cause.waiting == "the other 4 wait 1.00 s where nothing was measured"
+    assert cause.waiting == "the other 4 wait 1.00 s in a place that was not measured"
 
 
 def test_failures_are_diagnosed_in_addition() -> None:

@@ -103,7 +103,7 @@ def test_a_knee_that_is_not_a_number_has_a_short_form(
 ) -> None:
     note = knee(levels, 1.0, slots).note
     assert (str(note), note.short) == (sentence, short)
-    limited = replace(note, tool_limit=ToolLimitFrom(16, "ab", "is"))
+    limited = replace(note, tool_limit=ToolLimitFrom(16, "ab"))
     assert str(limited) == f"{sentence}; from 16 connections on ab is the limit, not the server"
     assert limited.short == short
 

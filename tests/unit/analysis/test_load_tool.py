@@ -25,7 +25,7 @@ from tests.builders.analysis import (
 )
 from tests.builders.noise import noisy
 from workerlab.analysis import TrialData, analyse
-from workerlab.analysis.diagnosis.cpu import LoadToolIsLimit
+from workerlab.analysis.diagnosis.cpu import LoadToolIsLimit, more_load
 from workerlab.analysis.knee import KneeAtLeast, KneeNote, ToolLimitFrom
 from workerlab.analysis.load_tool import (
     LACKS,
@@ -299,25 +299,28 @@ def test_a_generator_bound_cell_keeps_its_numbers_and_names_the_reason() -> None
     assert cell.reason.reasons == cell.bound_reasons
     assert [reason.code for reason in cell.bound_reasons] == ["ToolBusy"]
     assert isinstance(cell.diagnosis, LoadToolIsLimit)
+    assert cell.diagnosis.advice == (more_load("ab", None),)
 
 
 @pytest.mark.parametrize(
-    ("tool", "host", "advice"),
+    ("tool", "busy", "advice"),
     [
-        ("ab", 0.5, "a faster load tool (fast, wrk), more processes of it (--tool-processes) or a"
-         " second machine for it would show what the server can do"),
-        ("fast", 0.5, "more processes of it (--tool-processes) or a second machine for it would"
-         " show what the server can do"),
-        ("fast", 0.97, "a second machine for it would show what the server can do: the cores of"
-         " this one are 97 % busy"),
+        ("ab", None, "a faster load tool (fast, wrk) or more processes of fast (--tool-processes)"
+         " or a second machine for the load tool would show what the server can do"),
+        ("fast", 0.97, "a faster load tool (wrk) or a second machine for the load tool would show"
+         " what the server can do: the cores of this one are 97 % busy"),
+        ("wrk", None, "a second machine for the load tool would show what the server can do"),
     ],
 )  # fmt: skip
-def test_the_load_tool_in_use_is_not_advised_nor_more_processes_on_a_busy_machine(
-    tool: str, host: float, advice: str
-) -> None:
-    (cell,) = report_of(slow_tool(8, 100, tool=tool, tool_cores=0.95, host=host)).cells
+def test_the_tool_in_use_is_not_advised(tool: str, busy: float | None, advice: str) -> None:
+    assert more_load(tool, busy) == advice
+
+
+def test_on_a_busy_machine_more_processes_are_not_advised() -> None:
+    (cell,) = report_of(slow_tool(8, 100, tool_cores=0.95, host=0.97)).cells
     assert isinstance(cell.diagnosis, LoadToolIsLimit)
-    assert cell.diagnosis.advice == (advice,)
+    (advice,) = cell.diagnosis.advice
+    assert advice.endswith("the cores of this one are 97 % busy")
 
 
 def test_generator_bound_cells_give_no_knee_and_no_capacity() -> None:
@@ -325,7 +328,7 @@ def test_generator_bound_cells_give_no_knee_and_no_capacity() -> None:
     (group,) = report.classes
     assert (group.knee, group.capacity_rps) == (None, None)
     assert isinstance(group.knee_note, KneeAtLeast)
-    assert group.knee_note.why == ToolLimitFrom(4, "ab", "is")
+    assert group.knee_note.why == ToolLimitFrom(4, "ab")
     assert report.overhead is None
 
 
@@ -337,7 +340,7 @@ def test_a_knee_below_the_tools_limit_stays() -> None:
     assert report.classes[0].knee == pytest.approx(4.0, rel=0.05)
     note = report.classes[0].knee_note
     assert isinstance(note, KneeNote)
-    assert note.tool_limit == ToolLimitFrom(16, "ab", "is")
+    assert note.tool_limit == ToolLimitFrom(16, "ab")
 
 
 def test_the_tools_of_a_run_are_compared() -> None:
@@ -350,6 +353,8 @@ def test_the_tools_of_a_run_are_compared() -> None:
     (reason,) = low.bound_reasons
     assert (reason.code, reason.values["tool"]) == ("OtherToolFaster", "fast")
     assert reason.values["rps"] == pytest.approx(200, rel=0.05)
+    assert isinstance(low.reason, GeneratorBound)
+    assert low.reason.rps == reason.values["rps"]  # the least that the server can do
 
 
 def test_each_number_of_tool_processes_is_a_series() -> None:
@@ -365,6 +370,10 @@ def test_ceilings_come_from_the_runs_environment() -> None:
     (cell,) = report_of(slow_tool(8, 100), ceilings=stored).cells
     assert isinstance(cell.reason, GeneratorBound)
     assert cell.reason.certainty == "may be"  # measured in another run
+    report = report_of(*(slow_tool(level, 100) for level in (8, 16)), ceilings=stored)
+    note = report.classes[0].knee_note
+    assert isinstance(note, KneeAtLeast)
+    assert note.why == ToolLimitFrom(8, "ab", "may be")
     assert findings_by_code(cell.reason)["NearCeiling"].values["ceiling_rps"] == 150.0
 
 

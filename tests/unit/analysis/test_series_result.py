@@ -174,7 +174,7 @@ def test_a_generator_bound_level_advises_no_more_connections() -> None:
     limited = series(2, 4, 8, bound=tool)
     estimate = knee(limited, c2="below capacity", c4="at capacity", c8="generator-bound")
     assert isinstance(estimate.note, KneeAtLeast)
-    assert estimate.note.tool_limit == ToolLimitFrom(8, "fast", "is")
+    assert estimate.note.tool_limit == ToolLimitFrom(8, "fast")
     assert (estimate.note.why, estimate.note.add) == (IN_STEP, None)
 
 

@@ -38,6 +38,7 @@ from workerlab.analysis.overview import (
 )
 from workerlab.experiments.results import document_of
 from workerlab.model import (
+    Breakdown,
     CellResult,
     Chart,
     ChartSeries,
@@ -328,6 +329,15 @@ def test_a_negative_rest_is_named_and_drawn_below_zero() -> None:
     assert bars["unattributed"] == pytest.approx(-0.3)
     note = "Too short to be seen, at most 400 us: connect, in the worker and transfer."
     assert note in figure.caption
+
+
+def test_a_level_without_parts_is_not_drawn() -> None:
+    document = sweep(("sync",), (4, 8))
+    low, high = document.cells
+    high = replace(high, breakdown=Breakdown(response_s=high.breakdown.response_s))
+    figure = figure_of(figures(replace(document, cells=(low, high))), "waiting-sync")
+    assert [at for at, *_ in figure.rows] == ["4"]
+    assert "Left out at 8 connections: the parts exceed the response." in figure.caption
 
 
 def test_a_part_without_a_source_is_named_and_has_no_bar() -> None:

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.builders.analysis import sentence
+from tests.builders.analysis import evidence, sentence
 from tests.builders.html import cell, group, over_time, trial
+from tests.builders.noise import noisy
 from tests.builders.page import rendered
+from workerlab.analysis import analyse
 from workerlab.analysis.cells import WaitingByLittle
 from workerlab.analysis.diagnosis.cpu import CoresTaken
 from workerlab.analysis.overview import ALL_INCONCLUSIVE
@@ -82,6 +84,21 @@ def test_no_conclusion_on_a_class_or_run_rests_on_a_disturbed_cell() -> None:
     assert values_by_code(sweep(*others, knee=4.0))["SeriesLimits"]["saturated_from"] == 8
     assert headline_of(sweep(*disturbed)) == ALL_INCONCLUSIVE
     assert headline_of(sweep(calm, *disturbed)).values["connections"] == 4
+
+
+def test_a_class_that_others_disturbed_has_neither_diagnosis_nor_advice() -> None:
+    trials = [evidence(connections=n, tool="fast") for n in (4, 8)]
+    report = analyse("r", {}, [noisy(trial, server_wait=0.8, others=1.8) for trial in trials])
+    assert all(cell.is_disturbed and len(cell.findings) > 1 for cell in report.cells)
+    document = sweep_document(report)
+    output, page = (
+        " ".join(words.split())
+        for words in (render(document, explain=True), rendered(document).text)
+    )
+    assert "sync: 4 slots; inconclusive: other programs used 1.80 of 2 cores." in output
+    for words in ("share 4 slots", "knee", "more workers"):
+        assert words not in output.partition("Cells")[0]
+    assert "more workers, threads" not in page
 
 
 def test_an_inconclusive_run_is_valid() -> None:

@@ -16,6 +16,7 @@ from tests.builders.analysis import (
     server,
     with_keepalive,
     with_measurement,
+    with_observations,
 )
 from tests.builders.open_model import closed_loop, open_trial, share
 from tests.builders.sweep import common, everything
@@ -78,6 +79,16 @@ def test_estimated_parts_are_marked_as_estimates() -> None:
         output = render(document, width=width)
         assert " ".join(output.split()).count("only with a ramp or mix, so each part is") == 1
     assert "each part is an estimate" not in render(common())
+
+
+def test_a_row_without_parts_says_why() -> None:
+    trial = evidence(SYNC, 8)
+    queue = (replace(sample, length=sample.length + 1) for sample in trial.observations.queue)
+    document = sweep_document(analyse("busy", {}, [with_observations(trial, queue=tuple(queue))]))
+    why = "2.25 s of parts is more than the response of 2.00 s, so the parts are left out"
+    for output in (render(document), render(document, width=80), render(document, explain=True)):
+        assert why in " ".join(output.split())
+    assert "Exact" not in render(document, explain=True)
 
 
 def test_the_limits_of_each_class() -> None:

@@ -29,26 +29,25 @@ def test_the_default_timeout_lets_bundled_apps_block_their_loop(
 
 
 @pytest.mark.parametrize(
-    ("source", "next_step"),
+    ("target", "source", "why", "advice"),
     [
-        ("def application(environ, start_response): ...\n", "; did you mean own:application?"),
-        ("app = {}\n", "; own:app names something else"),
-        ("import other\n", ""),
+        ("shop:app", "application = make()", "Failed to find attribute 'app' in 'shop'",
+         "; shop.py defines application: name it as shop:application"),
+        ("shop:app", "def main(): ...", "Failed to find attribute 'app' in 'shop'", ""),
+        ("shop:app", "not Python", "Failed to find attribute 'app' in 'shop'", ""),
+        ("gone:app", "", "Failed to find application object: 'app'", ""),
+        ("shop", "application = {}", "Application object must be callable",
+         "; shop:application is of type dict"),
+        ("shop:app", "from web import app, wsgi", "Application object must be callable",
+         "; shop:app is not callable; shop.py defines wsgi: name it as shop:wsgi"),
     ],
-)
-def test_a_name_that_is_no_app_is_told_with_the_one_that_may_be(
-    tmp_path: Path, source: str, next_step: str
+)  # fmt: skip
+def test_another_callable_is_suggested(
+    tmp_path: Path, target: str, source: str, why: str, advice: str
 ) -> None:
-    (tmp_path / "own.py").write_text(source)
-    (tmp_path / "other.py").touch()
-    server = Server("sync", 1, 1, 64, 10)
-    own = launch(tmp_path, server, App("own:app", str(tmp_path)))
-    with pytest.raises(TrialFailed) as failure, gunicorn.running(own):
-        pass
-    reason = str(failure.value)
-    assert reason.startswith("the server did not boot: ")
-    assert reason.endswith(next_step)
-    assert next_step or ";" not in reason
+    (tmp_path / "shop.py").write_text(source)
+    case = launch(tmp_path, Server("sync", 1, 1, 64, 10), App(target, chdir=str(tmp_path)))
+    assert gunicorn._next_step(case, f"it did not boot: {why}") == advice
 
 
 @pytest.mark.parametrize("preload", [False, True])

@@ -14,7 +14,7 @@ from workerlab.analysis.diagnosis.slots import UnevenDealing, WaitingForSlots
 from workerlab.analysis.facts import Facts
 from workerlab.finding import Finding
 from workerlab.model import CellResult, CoreWait
-from workerlab.numbers.units import FORMATS, fill, listed
+from workerlab.numbers.units import FORMATS, fill
 
 COMPUTING_SHARE = 0.85  # of a core per worker: GIL handovers and accepting take the rest
 MOSTLY_CPU_SHARE = 0.7  # CPU time, as a share of a lone response
@@ -28,11 +28,8 @@ MIN_IN_SERVER_SHARE = 0.5  # of the requests in flight
 # whose speed varies looks like drift
 EXPLAINED_BY_CPU = (UnevenDealing, Shared, WaitingForSlots, Drift, SlowFirst)
 
-FASTEST_TOOLS = ("fast", "wrk")
-FASTER_TOOL = f"a faster load tool ({', '.join(FASTEST_TOOLS)})"
-MORE_PROCESSES = "more processes of it (--tool-processes)"
-SECOND_MACHINE = "a second machine for it"
-REMEDY = "{remedies} would show what the server can do[[: the cores of this one are {host} busy]]"
+FASTER_TOOLS = {"fast": "wrk", "wrk": ""}  # than this tool; than any other: both
+PROCESSES_OF_FAST = "more processes of fast (--tool-processes)"
 MORE_CORES = "faster code or more cores raise the throughput"
 MORE_WORKERS = "faster code or more workers, up to one per core, raise the throughput"
 TOOL_ELSEWHERE = "a load tool on another machine leaves all cores to the server"
@@ -55,6 +52,11 @@ class Disturbance(Diagnosis):
     wait: CoreWait
 
     others: ClassVar[str] = ""
+    cause: ClassVar[str] = ""
+
+    @property
+    def brief(self) -> str:
+        return fill(self.cause, self.values)
 
     @property
     def doubt(self) -> str:
@@ -71,6 +73,7 @@ class CoresTaken(Disturbance):
     advice = (CLOSE_OTHER_PROGRAMS,)
     below_slots = "other programs took cores"
     others = "other programs"
+    cause = "other programs used {wait.others_cores:.2f} of {wait.cores:# core}"
 
 
 class CoresStolen(Disturbance):
@@ -80,6 +83,7 @@ class CoresStolen(Disturbance):
     rank, advice = 140, (MEASURE_AGAIN,)
     below_slots = "the host gave cores to other machines"
     others = "other machines of this host"
+    cause = "the host gave {wait.steal_cores:.2f} of {wait.cores:# core} to other machines"
 
 
 def disturbance_of(wait: CoreWait | None) -> Disturbance | None:
@@ -247,9 +251,21 @@ def load_tool_limit(facts: Facts, cell: CellResult) -> LoadToolIsLimit | None:
     if not cell.generator_bound:
         return None
     host = facts.usage.host_busy
-    busy = host is not None and host > BUSY_MACHINE_SHARE
-    remedies = [FASTER_TOOL] if facts.tool not in FASTEST_TOOLS else []
-    remedies += [SECOND_MACHINE] if busy else [MORE_PROCESSES, SECOND_MACHINE]
-    shown = FORMATS["percent"](host) if busy else None
-    advice = fill(REMEDY, {"remedies": listed(remedies, "or"), "host": shown})
-    return LoadToolIsLimit(limit=cell.reason, advice=(advice,))
+    busy = host if host is not None and host > BUSY_MACHINE_SHARE else None
+    return LoadToolIsLimit(limit=cell.reason, advice=(more_load(facts.tool, busy),))
+
+
+def more_load(tool: str, busy: float | None) -> str:
+    """How to load the server more than this tool did. `busy`: the share of this machine's cores
+    that are, if it has none to spare for more processes; wrk is faster than several of fast."""
+    faster = FASTER_TOOLS.get(tool, "fast, wrk")
+    options = (
+        f"a faster load tool ({faster})" if faster else "",
+        PROCESSES_OF_FAST if faster and busy is None else "",
+        "a second machine for the load tool",
+    )
+    return fill(
+        "{options: or } would show what the server can do[[: the cores of this one are"
+        " {busy:percent} busy]]",
+        {"options": [option for option in options if option], "busy": busy},
+    )

@@ -46,7 +46,7 @@ from workerlab.analysis.diagnosis.service import WORKERS_BUSY_SHARE, Drift, Shar
 from workerlab.analysis.diagnosis.slots import WaitingForSlots, mean_service_s, slower_than_alone
 from workerlab.analysis.event_loop import LoopUse, has_late_beats, loop_use
 from workerlab.analysis.facts import Facts
-from workerlab.analysis.samples import NS
+from workerlab.analysis.samples import NS, completions
 from workerlab.finding import Finding
 from workerlab.model import CellResult, StackSample
 from workerlab.numbers.units import fill, format_duration
@@ -230,7 +230,8 @@ Counted = Callable[[StackSample], float]  # nanoseconds of a sample that count
 
 class BlockingLine(Finding):
     """{file} line {line} in {function}()[[ ({library})]] {how} {share:percent} of the time
-    [[; it calls {called}]][[, which waits in {inside}]]; {effect}."""
+    [[, for about {per_request_s:duration} per request]][[; it calls {called}]]
+    [[, which waits in {inside}]]; {effect}."""
 
     file: str
     line: int
@@ -238,6 +239,7 @@ class BlockingLine(Finding):
     library: str | None  # None: a line of the app
     how: How
     share: float
+    per_request_s: float | None  # mean; None: unknown, or another thread's call
     called: str
     inside: str
     effect: str
@@ -252,10 +254,8 @@ class BlockingLine(Finding):
 def blocking_lines(facts: Facts) -> tuple[BlockingLine, ...]:
     """The blocking lines of a trial with stack samples, most time first. (): nothing holds up the
     loop, or no loop was sampled."""
-    window, stacks = facts.window, facts.data.stacks
-    from_ns, until_ns = facts.started_ns, facts.ended_ns
-    if window is not None:  # else there were few requests, and every sample counts
-        from_ns, until_ns = window.opens_ns, window.closes_ns
+    from_ns, until_ns = _sampled_part(facts)
+    stacks = facts.data.stacks
     samples = [sample for sample in stacks.samples if from_ns <= sample.at_ns <= until_ns]
     of_others = [replace(sample, number=sample.other) for sample in samples]
     lines = [
@@ -297,13 +297,31 @@ def _lines(
         if holds and few and time_ns < MIN_HELD_CPU_SHARE * cpu_ns:
             continue
         share_ns = time_ns if holds else sum(map(_with_core_ns, of_place))
-        yield time_ns, _line(facts, how, relevant, counted, share_ns / whole_ns)
+        line = _line(facts, how, relevant, counted, share_ns / whole_ns)
+        yield time_ns, replace(line, per_request_s=None) if by_others else line
+
+
+def _sampled_part(facts: Facts) -> tuple[int, int]:
+    """The steady window; without one there were few requests, and the whole load counts."""
+    window = facts.window
+    if window is None:
+        return facts.started_ns, facts.ended_ns
+    return window.opens_ns, window.closes_ns
+
+
+def _requests_per_s(facts: Facts) -> float:
+    """The rate of the worker that was sampled, in the part of the load that the samples are of."""
+    from_ns, until_ns = _sampled_part(facts)
+    spans = facts.spans_by_worker.get(facts.data.stacks.pid or 0, ())
+    ends_ns = [(span.start_ns, span.end_ns) for span in spans if span.end_ns is not None]
+    return completions(ends_ns, from_ns, until_ns) * NS / max(1, until_ns - from_ns)
 
 
 def _line(
     facts: Facts, how: How, samples: Sequence[StackSample], counted: Counted, share: float
 ) -> BlockingLine:
     """The line that most of the time of these samples belongs to."""
+    rate_rps = _requests_per_s(facts)
     times_ns, lines = defaultdict[int, float](float), facts.data.stacks.lines
     for sample in samples:
         times_ns[sample.number] += counted(sample)
@@ -317,6 +335,7 @@ def _line(
         library=None if line.app else "library code, not called by the app",
         how=how,
         share=share,
+        per_request_s=share / rate_rps if rate_rps else None,
         called=line.called,
         inside=line.inside if waits_inside else "",
         effect=_effect(samples, longest_ns, counted),

@@ -25,20 +25,20 @@ from workerlab.analysis.slots import FULL_OCCUPANCY, Dealing, occupancy, uneven_
 from workerlab.analysis.stall import Stall, stalled, whole_rps
 from workerlab.finding import Finding
 from workerlab.model import CellResult
-from workerlab.numbers.units import fill, format_duration, listed
+from workerlab.numbers.units import fill, format_duration
 
 MIN_PLACE_SHARE = 0.1  # of the waiting time: a place with less is not named
 MIN_WAIT_S = 0.005  # shorter waits and connect times count as none
 LONGER_SERVICE_RATIO = 1.5  # service time / lone response
 
-NOT_MEASURED = "where nothing was measured"
+UNMEASURED_PLACE = "in a place that was not measured"
 # By part of a Breakdown
 WAITING_PLACES = {
     "connect_s": "to connect",
     "accept_queue_s": "in the accept queue",
     "in_worker_s": "inside the workers, accepted but not started",
     "transfer_s": "after the app, until the answer has arrived",
-    "unattributed_s": NOT_MEASURED,
+    "unattributed_s": UNMEASURED_PLACE,
 }
 WITH_HALF_OPEN = "in the accept queue or as half-open connections"
 
@@ -103,11 +103,11 @@ def _waiting(facts: Facts, cell: CellResult) -> str:
         f"{format_duration(wait_s)} {places[part]}"
         for wait_s, part in sorted(waits_s, reverse=True)
         if wait_s >= MIN_PLACE_SHARE * mean_wait_s
-    ] or [f"{format_duration(mean_wait_s)} {NOT_MEASURED}"]
+    ] or [f"{format_duration(mean_wait_s)} {UNMEASURED_PLACE}"]
     others, subject = facts.connections - (facts.slots or facts.connections), "requests wait"
     if others > 0:
         subject = f"the other {others} wait" if others > 1 else "the other one waits"
-    return f"{subject} {listed(waits)}"
+    return f"{subject} {' and '.join(waits)}"
 
 
 def _overtaken(facts: Facts, cell: CellResult) -> str | None:
@@ -345,7 +345,7 @@ class AllSlotsBusy(NothingWaits):
 class Unexplained(Diagnosis):
     """With {connections:# connection} a response takes {response_s:duration}
     [[, {service_s:duration} of it inside the app]], and a lone one {lone_s:duration}
-    [[: {waiting}]]; no measurement shows why"""
+    [[: {waiting}]]; the cause is unknown"""
 
     rank, advice = 100, ()
 
@@ -377,6 +377,6 @@ def _unexplained(facts: Facts, cell: CellResult) -> Unexplained:
         connections=facts.connections,
         response_s=response_s,
         lone_s=cell.lone_s,
-        service_s=inside_s if inside_s - lone_s >= min_s else None,
+        service_s=inside_s if lone_s + min_s <= inside_s <= response_s else None,
         waiting=_waiting(facts, cell) if _mean_wait_s(facts, cell) >= min_s else None,
     )

@@ -44,12 +44,12 @@ from workerlab.experiments.advise.study import NOISE, CandidateLaunch, Exclusion
 from workerlab.finding import Answer, Finding
 from workerlab.model import Cell, CellResult, Memory, Server
 from workerlab.numbers.units import amount, fill, format_duration, listed
+from workerlab.server.gunicorn import GRACE_S
 
 
 class LoopBlocked(Answer):
     """With {connections:# connection} to {workers:# worker} of {worker_class}[[: {lines: }]]
-    [[ {unnamed}]][[ A request blocks it for {each_s:duration} on average.]]
-    [[ The same app may block the event loop of {others:list}, too.]]"""
+    [[ {unnamed}]][[ The same app may block the event loop of {others:list}, too.]]"""
 
     question = "What holds up the event loop?"
 
@@ -58,7 +58,6 @@ class LoopBlocked(Answer):
     workers: int
     lines: tuple[Finding, ...]
     unnamed: str  # the text if there are no lines
-    each_s: float | None  # mean over all requests; several may follow each other in one turn
     others: tuple[str, ...]
 
 
@@ -77,14 +76,12 @@ def blocked(result: AdviseResult) -> Iterator[LoopBlocked]:
         return
     cell = min(cells, key=lambda cell: _relevance_rank(result, cell))
     server, lines = cell.server, study.blocking[cell.server.variant]
-    needs = study.needs.get(server.variant)
     yield LoopBlocked(
         worker_class=server.variant,
         connections=cell.concurrency,
         workers=server.workers,
         lines=lines,
         unnamed="" if lines else NO_LINE,
-        each_s=(mean_need(needs).blocked_s or None) if needs else None,
         others=_alarmed_too(study, cell),
         trials=tuple(trial for line in lines for trial in line.trials),
     )
@@ -580,14 +577,15 @@ def _broken(result: AdviseResult, server: Server, rps: float) -> RateBroken:
 
 
 class SlowStop(Finding):
-    """After the load of each of {launches:# launch/launches}, the stop took all of
-    graceful_timeout, although no request was in flight: [[the recommended gunicorn.conf.py sets it
-    to {grace_s:count} s instead of {default_s:count} s, which cuts requests that take longer]]
-    [[{unchanged}]]."""
+    """After the load, with no request in flight, a stop took all of graceful_timeout
+    ({measured_s:count} s while measuring) in each of {launches:# launch/launches}: [[the
+    recommended gunicorn.conf.py sets it to {grace_s:count} s instead of {default_s:count} s, which
+    cuts requests that take longer]][[{unchanged}]]."""
 
     launches: int
     grace_s: int | None  # set by the file; None: not set
     default_s: int
+    measured_s: int
     unchanged: str
 
 
@@ -631,6 +629,7 @@ def _slow_stop(result: AdviseResult) -> SlowStop:
         launches=len(result.launches),
         grace_s=result.grace_s,
         default_s=DEFAULT_GRACE_S,
+        measured_s=GRACE_S,
         unchanged="" if result.grace_s else unchanged,
     )
 

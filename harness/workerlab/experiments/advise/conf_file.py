@@ -69,7 +69,7 @@ def settings(server: Server, own: Sequence[str] = (), grace_s: int | None = None
     if "backlog" in own:
         lines.append(ConfLine("backlog", server.backlog, "as measured"))
     if grace_s is not None:
-        why = "seconds: each stop takes that long, and cuts requests that take longer"
+        why = "seconds: a stop after a load takes that long, and cuts requests that take longer"
         lines.append(ConfLine("graceful_timeout", grace_s, why))
     if server.app.chdir:
         lines.append(ConfLine("chdir", server.app.chdir, "where the app is imported from"))

@@ -274,17 +274,19 @@ class CpuShortage(Answer):
     cores: float
 
 
-class LoopShortage(Answer):
-    """Not enough event loops: a request blocks one for {blocked_s:duration} on average, so that at
-    this rate those of {workers:# worker} would be blocked for {busy:percent} of the time.
-    [[ {line}]]"""
+class BlockingCall(Answer):
+    """{place} blocks the event loop: for about {per_request_s:duration} per request, up to
+    {longest_s:duration} at a stretch[[, so that {workers:# worker} serve at most
+    {most_rps:number} requests/s]]. Replace the call by one that does not block, or use a class with
+    threads."""
 
     question = LIMIT_QUESTION
 
-    blocked_s: float
+    place: str
+    per_request_s: float
+    longest_s: float
     workers: int
-    busy: float
-    line: Finding | None  # that blocks them most
+    most_rps: float | None  # if that is too close to the target's rate
 
 
 class SlotShortage(Answer):
@@ -343,22 +345,9 @@ def limit_of(result: AdviseResult) -> Answer | None:
         return ToolShortage(TOOL, None, SERVER_UNKNOWN, None)
     return (
         _cpu_shortage(result, result.needs)
-        or _loop_shortage(result, result.needs)
+        or _blocking_call(result, result.needs)
         or next(_slot_shortages(result, result.needs), None)
     )
-
-
-def _loop_shortage(result: AdviseResult, needs: Needs) -> LoopShortage | None:
-    """The shortage if blocking calls take the event loops of the largest candidate, else None."""
-    assert result.server is not None
-    variant = result.server.variant
-    blocked_s = mean_need(needs).blocked_s
-    workers = max(other.workers for other in result.search.servers if other.variant == variant)
-    busy = blocked_s * result.search.target_rps / workers
-    if busy <= MAX_UTILISATION:
-        return None
-    line = next(iter(result.study.blocking.get(variant, ())), None)
-    return LoopShortage(blocked_s=blocked_s, workers=workers, busy=min(busy, 1.0), line=line)
 
 
 def _cpu_shortage(result: AdviseResult, needs: Needs) -> CpuShortage | None:
@@ -369,6 +358,26 @@ def _cpu_shortage(result: AdviseResult, needs: Needs) -> CpuShortage | None:
     if needed <= result.limits.cores:
         return None
     return CpuShortage(cpu_s=cpu_s, needed=needed, busy=MAX_UTILISATION, cores=result.limits.cores)
+
+
+def _blocking_call(result: AdviseResult, needs: Needs) -> BlockingCall | None:
+    """The call that blocks the server's event loop for most of the time; None if none was seen."""
+    if result.server is None:
+        return None
+    for line in result.study.blocking.get(result.server.variant, ()):
+        if line.how == "blocks the event loop" and line.per_request_s is not None:
+            mean, workers = mean_need(needs), result.server.workers
+            loop_s = mean.cpu_s + max(mean.blocked_s, line.per_request_s)
+            most_rps = workers / loop_s
+            too_few = most_rps * MAX_UTILISATION < result.search.target_rps
+            return BlockingCall(
+                place=fill("{file} line {line} in {function}()", line.values),
+                per_request_s=line.per_request_s,
+                longest_s=line.longest_s,
+                workers=workers,
+                most_rps=most_rps if too_few else None,
+            )
+    return None
 
 
 def _slot_shortages(result: AdviseResult, needs: Needs) -> Iterator[SlotShortage]:

@@ -55,6 +55,7 @@ from workerlab.experiments.advise.standing import (
 from workerlab.experiments.advise.study import NOISE, CandidateLaunch, Study, holds
 from workerlab.finding import Answer
 from workerlab.model import Needs, Plan, Server
+from workerlab.numbers.units import fill
 from workerlab.slo import Metric, Term, parse
 
 EQUAL_FORECAST_SHARE = 0.95  # of the best forecast: candidates above it count as equal
@@ -667,13 +668,16 @@ def launches_at(study: Study, server: Server) -> dict[float, list[CandidateLaunc
 SLOW_ALONE_RATIO = 1.25  # value over limit; with less, launches decide
 
 
+SOME_REQUESTS = "{share:percent} of the requests[[, all to {routes:list},]]"
+
+
 class SlowAlone(Answer):
-    """Even with the server to themselves, [[{share:percent} of the requests, those to
-    {routes:list}, ]][[{subject} ]]take too long for {term}: the {metric} of all requests is
+    """{which} take too long for {term} even with the server to themselves: the {metric} of all is
     {value_s:duration}. No setting of Gunicorn changes that."""
 
     question = LIMIT_QUESTION
 
+    which: str  # requests
     term: str
     metric: Metric
     value_s: float
@@ -700,14 +704,15 @@ def slow_alone(needs: Needs, terms: Sequence[Term]) -> SlowAlone | None:
                 continue
             timed = zip(needs.requests, times_s, strict=True)
             slow = [need.route for need, took_s in timed if not term.holds(took_s)]
-            routes = tuple(sorted(set(filter(None, slow))))
+            routes, share = tuple(sorted(set(filter(None, slow)))), len(slow) / len(times_s)
+            some = fill(SOME_REQUESTS, {"share": share, "routes": routes})
             return SlowAlone(
+                which="Requests" if share == 1 else some,
                 term=str(term),
                 metric=term.metric,
                 value_s=value_s,
-                share=len(slow) / len(times_s) if routes else None,
                 routes=routes,
-                subject="" if routes else "requests",
+                share=share,
             )
     return None
 

@@ -18,6 +18,7 @@ from workerlab.experiments.compare.findings import (
     RunsDiffer,
     answer_of,
     limits_answer,
+    signed_percent,
 )
 from workerlab.experiments.compare.options import Limit
 from workerlab.experiments.compare.pairs import (
@@ -44,7 +45,7 @@ from workerlab.model import (
     Table,
 )
 from workerlab.numbers.samples import percents_of, quantile
-from workerlab.numbers.units import counted, fill, listed
+from workerlab.numbers.units import counted, fill, format_wait, listed
 from workerlab.paths import label_of
 from workerlab.report.values import PART_LOOKS, serving_software, table
 from workerlab.report.values import PARTS as PART_HEADINGS
@@ -186,8 +187,8 @@ def _breakdown(group: GroupChanges) -> Iterable[Chart]:
 
 
 CHANGE_NOTE = (
-    "Change: B / A; for a part of a response, the difference as a share of A's response time; for"
-    " failed requests, the difference as a share of the requests."
+    "Change: B / A; for the mean response and its parts, the difference as a share of A's mean"
+    " response; for failed requests, the difference as a share of the requests."
 )
 PAIRS_NOTE = (
     f"{CHANGE_NOTE} Low, high: its interval over the pairs of launches. In 95 of 100 comparisons,"
@@ -294,13 +295,17 @@ def launches_text(group: GroupChanges) -> str:
 
 
 def how_to_continue(groups: Sequence[GroupChanges], run: Run) -> str:
-    """How to continue the run, as a sentence; "" if no group needs more pairs."""
+    """What the run lacks and how to continue it, as a sentence; "" if no group needs more
+    pairs."""
     needed_s = next_look_s(run, groups)
     if needed_s is None:
         return ""
     whole_s = needed_s + sum(map(used_s, run.records.values()))
     minutes = math.ceil(1.1 * whole_s / 60)
-    return f"Continue with --resume {as_argument(run)} --budget {minutes}m."
+    return (
+        f"The next check needs more launches, for about {format_wait(needed_s)}: continue with"
+        f" --resume {as_argument(run)} --budget {minutes}m."
+    )
 
 
 def title_of(request: CompareRequest, groups: Sequence[GroupChanges], run: Run) -> str:
@@ -347,4 +352,4 @@ def change_text(change: MetricChange, value: float | None) -> str | None:
     """A ratio as a factor, other changes in percent."""
     if value is None:
         return None
-    return change.change_text(value) if change.kind == "ratio" else fill("{v:change}", {"v": value})
+    return change.change_text(value) if change.kind == "ratio" else signed_percent(value)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from workerlab.analysis.comparison import (
-    EXPLAINING,
     HELD,
-    PARTS,
+    PLACES,
     QUEUES,
     RESPONSE,
     Change,
     Kind,
-    Metric,
     Word,
 )
 from workerlab.experiments.compare.options import Outcome
@@ -23,9 +20,8 @@ from workerlab.finding import Answer, Finding
 from workerlab.numbers.units import FORMATS, format_duration, three_digits
 from workerlab.report.sweep_document import by_cause
 
-MAX_RATIO_DIGITS = 5  # after the point
-MAX_PARTS_RATIO = 1.02  # the parts of a response over the response: with more, they contradict it
 MAX_INTERVAL_RATIO = 100.0  # upper over lower end; wider intervals are not shown
+MAX_DECIMALS = 7  # a value closer to no change is printed as none
 
 
 class MetricChange(Finding):
@@ -58,12 +54,9 @@ class MetricChange(Finding):
 
     def change_text(self, change: float) -> str:
         if self.kind == "ratio":
-            shown = three_digits(change)
-            if float(shown) != 1 or change == 1:
-                return shown
-            digits = min(MAX_RATIO_DIGITS, -math.floor(math.log10(abs(change - 1))))
-            return f"{change:.{digits}f}"  # shows whether it is above or below 1
-        return FORMATS["fraction" if self.kind == "share" else "change"](change)
+            decimals = visible_decimals(change, 1.0, 2)
+            return three_digits(change) if decimals == 2 else f"{change:.{decimals}f}"
+        return FORMATS["fraction"](change) if self.kind == "share" else signed_percent(change)
 
     @classmethod
     def of(cls, change: Change) -> MetricChange:
@@ -82,6 +75,19 @@ class MetricChange(Finding):
             low=low,
             high=high,
         )
+
+
+def visible_decimals(value: float, no_change: float, least: int) -> int:
+    """The fewest decimals, at least `least`, that show on which side of `no_change` a value is:
+    the end of an interval decides whether there is a difference."""
+    enough = (n for n in range(least, MAX_DECIMALS) if round(value, n) != no_change)
+    return next(enough, least)
+
+
+def signed_percent(share: float) -> str:
+    """'+5 %', '-0.1 %', '+0.04 %'."""
+    decimals = visible_decimals(100 * share, 0.0, 1)
+    return FORMATS["change"](share) if decimals == 1 else f"{100 * share:+.{decimals}f} %"
 
 
 # --- of one class and load ------------------------------------------------------------------------
@@ -118,6 +124,7 @@ class MetricsAnswer(GroupAnswer):
     same: tuple[str, ...]
     inconclusive: tuple[str, ...]
     disturbed: str
+    next_step: str  # a sentence on how to decide what is inconclusive
 
 
 class BDiffers(MetricsAnswer):
@@ -126,19 +133,16 @@ class BDiffers(MetricsAnswer):
 
     changes: tuple[MetricChange, ...]
     where: str
-    next_step: str
 
 
 class BIsSame(MetricsAnswer):
     """No, not by {at_least:fraction} or more: {same:list} ({launches}).
-    [[ Inconclusive: {inconclusive:list}.]][[ {disturbed}]]"""
+    [[ Inconclusive: {inconclusive:list}.]][[ {disturbed}]][[ {next_step}]]"""
 
 
 class DifferenceInconclusive(MetricsAnswer):
     """Inconclusive after {launches}: {inconclusive:list}.[[ No difference of {at_least:fraction} or
     more: {same:list}.]][[ {disturbed}]][[ {next_step}]]"""
-
-    next_step: str
 
 
 def answer_of(
@@ -150,7 +154,7 @@ def answer_of(
     group = str(compared.name)
     if not compared.pairs:
         return NoValidLaunches(group, tuple(reasons_of(compared)))
-    metrics = [change for change in compared.changes if change.metric not in EXPLAINING]
+    metrics = [change for change in compared.changes if change.metric not in PLACES]
     by_word: dict[Word, list[Change]] = {"different": [], "same": [], "inconclusive": []}
     for change in metrics:
         by_word[change.word].append(change)
@@ -161,14 +165,14 @@ def answer_of(
         "same": tuple(change.metric.label for change in by_word["same"]),
         "inconclusive": tuple(change.metric.label for change in by_word["inconclusive"]),
         "disturbed": disturbance_sentence(compared),
+        "next_step": next_step if by_word["inconclusive"] else "",
         "evidence": tuple(map(MetricChange.of, compared.changes)),
     }
     if by_word["different"]:
         different = tuple(map(MetricChange.of, by_word["different"]))
-        where = where_changed(compared)
-        return BDiffers(**common, changes=different, where=where, next_step=next_step)
+        return BDiffers(**common, changes=different, where=where_changed(compared))
     if any(change.metric.name in DECIDING_METRICS for change in by_word["inconclusive"]):
-        return DifferenceInconclusive(**common, next_step=next_step)
+        return DifferenceInconclusive(**common)
     return BIsSame(**common)
 
 
@@ -192,19 +196,24 @@ def disturbance_sentence(compared: GroupChanges) -> str:
 
 def where_changed(compared: GroupChanges) -> str:
     """A sentence on the part of the response that changed most, or on how long the worker holds a
-    slot after the app. A longer hold is attributed to the worker even if later requests wait longer
-    still: queues grow with any delay. "" unless the mean response changed, some part changed in the
-    same direction, and the parts add up to no more than the response."""
-    by_metric = {change.metric: change for change in compared.changes}
-    response = by_metric.get(RESPONSE)
-    if response is None or response.word != "different" or not _add_up(by_metric, response):
+    slot after the app. "" if the response itself did not change, or no part changed with it: then
+    parts only moved against each other. A part that some launch does not have counts as unchanged:
+    the others would be a selection. A longer hold is attributed to the worker even if later
+    requests wait longer still: queues grow with any delay."""
+    differing = [
+        change
+        for change in compared.changes
+        if change.metric in PLACES and change.word == "different"
+    ]
+    response = next((change for change in differing if change.metric == RESPONSE), None)
+    if response is None:
         return ""
     parts = [
         change
-        for change in compared.changes
-        if change.metric in (*PARTS, HELD)
-        and change.word == "different"
-        and (change.value > 0) == (response.value > 1)
+        for change in differing
+        if change.metric != RESPONSE
+        and change.n == response.n
+        and change.value * response.value > 0
     ]
     if not parts:
         return ""
@@ -219,15 +228,6 @@ def where_changed(compared: GroupChanges) -> str:
     return (
         f"The change is in the worker: it holds a slot for {after} after the app finishes, instead"
         f" of {before}{waiting}."
-    )
-
-
-def _add_up(by_metric: Mapping[Metric, Change], response: Change) -> bool:
-    """Whether the parts of the response are at most the response, for A and for B."""
-    parts = [by_metric[metric] for metric in PARTS if metric in by_metric]
-    return (
-        sum(part.a for part in parts) <= MAX_PARTS_RATIO * response.a
-        and sum(part.b for part in parts) <= MAX_PARTS_RATIO * response.b
     )
 
 

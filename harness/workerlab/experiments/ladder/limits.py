@@ -31,6 +31,7 @@ from msgspec.structs import replace
 
 from workerlab.analysis.cell_targets import outcomes
 from workerlab.analysis.diagnosis.cpu import Disturbance
+from workerlab.analysis.diagnosis.slots import mean_service_s
 from workerlab.analysis.target import TermOutcome
 from workerlab.experiments.ladder.steps import ConfigurationStep, Ladder, UserLoad
 from workerlab.finding import Answer, Finding
@@ -180,8 +181,8 @@ def cpu_limits(
 
 def slots_busy(result: CellResult) -> float | None:
     """Mean share of busy slots, by Little's law; None if slots are unlimited or unknown."""
-    slots, service_s = result.slots_configured, result.breakdown.service_s
-    if not slots or service_s is None:
+    slots, service_s = result.slots_configured, mean_service_s(result)
+    if not slots or not service_s:
         return None
     return (result.throughput_rps or 0.0) * service_s / slots
 

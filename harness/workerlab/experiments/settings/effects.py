@@ -336,9 +336,9 @@ def _graceful(evidence: Evidence) -> Effect:
     if busy_s is None or not value - MAX_EARLY_S < busy_s < value + MAX_LATE_S:
         return Effect("ignored", "graceful.ignored", busy, values)
     duration = "did not end" if idle_s is None else "took {idle_s:duration}"
-    sentence = f"{busy}; at {{idle_value_s}} s, one without requests {duration}"
+    sentence = f"{busy}; at {{idle_value_s}} s, one with no request in progress {duration}"
     if idle_s is None or idle_s > common.GRACE_S - MAX_EARLY_S:
-        sentence += ": every stop lasts for the whole timeout"
+        sentence += ", the whole timeout"
         return Effect("changes", "graceful.idle", sentence, values)
     return Effect("honoured", "graceful", sentence, values)
 

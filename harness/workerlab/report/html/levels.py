@@ -152,7 +152,8 @@ def breakdown(series: SweepSeries, common_top_s: float | None) -> Figure | None:
     top of the common axis; None: an axis of its own. None without a level to show."""
     top_s = _highest_s(series) if common_top_s is None else common_top_s
     all_levels = ((connections, _parts(level)) for connections, level in series.levels.items())
-    levels = {at: parts for at, parts in all_levels if parts["response"] is not None}
+    timed = {at: parts for at, parts in all_levels if parts["response"] is not None}
+    levels = {at: parts for at, parts in timed.items() if parts["unattributed"] is not None}
     unit_name, factor = unit(top_s)
     chart = Chart(
         title=f"{series.name}: where the time went",
@@ -168,10 +169,17 @@ def breakdown(series: SweepSeries, common_top_s: float | None) -> Figure | None:
     labels = [format_duration(parts["response"]) for parts in levels.values()]
     bars = VerticalBars(top_s * factor * 1.08, labels)
     figure = chart_figure(chart, f"waiting-{series.slug}", looks_of([chart]), bars)
-    described = figure and _with_text(figure, series, levels, top_s)
-    if described is None or common_top_s is not None:
-        return described
-    return replace(described, caption=(*described.caption, OWN_AXIS_NOTE))
+    if figure is None:
+        return None
+    described = _with_text(figure, series, levels, top_s)
+    withheld = [str(at) for at in timed if at not in levels]
+    notes = not_none(
+        f"Left out at {listed(withheld)} connections: the parts exceed the response."
+        if withheld
+        else None,
+        OWN_AXIS_NOTE if common_top_s is None else None,
+    )
+    return replace(described, caption=(*described.caption, *notes))
 
 
 def _with_text(

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab.analysis.cell_targets import load_level
+from workerlab.analysis.class_findings import findings_of
 from workerlab.analysis.diagnosis import telling_observations
 from workerlab.analysis.overview import LevelTrials
 from workerlab.analysis.trials import Replicates
@@ -157,7 +158,7 @@ class CellOverTime(Struct, dict=True, frozen=True):
     def conclusions(self) -> tuple[Finding, ...]:
         """Its findings, or else the reason for its verdict; if inconclusive, the reason first."""
         cell = self.cell
-        findings = cell.findings or not_none(cell.diagnosis) or (cell.reason,)
+        findings = findings_of(cell) or not_none(cell.diagnosis) or (cell.reason,)
         return (
             findings
             if cell.verdict != "inconclusive"

@@ -20,7 +20,7 @@ from workerlab.experiments.advise.answers import highest_rate, kept_between, rec
 from workerlab.experiments.advise.candidates import Limits, candidates, kind_of
 from workerlab.experiments.advise.command import needs_cell
 from workerlab.experiments.advise.forecast import Expected
-from workerlab.experiments.advise.result import LoopShortage, ToolShortage, limit_of, result_of
+from workerlab.experiments.advise.result import ToolShortage, limit_of, result_of
 from workerlab.experiments.advise.search import (
     CLEAR_SHARES,
     MAX_GAP_RATIO,
@@ -683,17 +683,3 @@ def test_the_rest_of_the_budget_shows_rates_that_were_kept_unevenly() -> None:
     assert str(between_them).startswith("In between, 6 launches at 460 and 498 requests/s kept it")
     launch = world.next(2)
     assert (launch.rps, launch.schedule) == (460, 4)
-
-
-def test_event_loops_that_calls_would_block_are_the_limit() -> None:
-    world = World(0, classes=("asgi",))
-    (server, *_) = world.search().order()
-    world.launch(Next(server, TARGET_RPS, 1))
-    world.launches[-1].cell = SimpleNamespace(verdict="saturated")
-    search = world.search()
-    workers = max(other.workers for other in world.servers)
-    for blocked_s, busy in ((0.5 * workers / TARGET_RPS, None), (0.9 * workers / TARGET_RPS, 0.9)):
-        need = Needs("", (RequestNeed(0.0, 0.0, blocked_s=blocked_s),), 0.0, 0.0)
-        study = replace(search.study, needs={"asgi": need})
-        limit = limit_of(result_of(replace(search, study=study)))
-        assert (limit.busy if isinstance(limit, LoopShortage) else None) == pytest.approx(busy)

@@ -10,13 +10,15 @@ import pytest
 from tests.builders.analysis import cell_of, derived, ns, with_observations
 from tests.builders.open_model import open_trial
 from workerlab import slo
+from workerlab.analysis.diagnosis.loop import BlockingLine
 from workerlab.analysis.target import requests_of
 from workerlab.experiments.advise import answers
 from workerlab.experiments.advise.candidates import Limits
+from workerlab.experiments.advise.result import BlockingCall, limit_of
 from workerlab.experiments.advise.search import SLOW_ALONE_RATIO, slow_alone
 from workerlab.experiments.advise.study import LaunchPaused, ToolLate, _late, launch_of
 from workerlab.finding import Note
-from workerlab.model import Needs, Pause, Rate, RequestNeed, Summary, Usage
+from workerlab.model import Needs, Pause, Rate, RequestNeed, Server, Summary, Usage
 
 BOTH = slo.parse("p95<100ms,errors<0.1%")
 BUSY = Usage(server_cores=0.4, generator_cores=0.2, host_busy=0.33)
@@ -94,6 +96,31 @@ def test_a_launch_broken_during_a_machine_pause_is_discarded() -> None:
     assert voids["unnoticed", "p95<500ms"] is ToolLate
 
 
+@pytest.mark.parametrize(("target_rps", "most"), [(20.0, None), (200.0, 250.0)])
+def test_a_blocking_call_is_what_has_to_change(target_rps: float, most: float | None) -> None:
+    line = BlockingLine(
+        file="orders.py", line=42, function="total", library=None, how="blocks the event loop",
+        share=0.4, per_request_s=0.003, called="", inside="", effect="", longest_s=0.0136, trial="",
+    )  # fmt: skip
+    result: Any = SimpleNamespace(
+        search=SimpleNamespace(
+            hopeless=lambda: False, expected={}, target_rps=target_rps, servers=()
+        ),
+        study=SimpleNamespace(ceiling=None, blocking={"asgi": (line,)}),
+        limits=Limits(cores=2),
+        needs=SimpleNamespace(requests=[RequestNeed(wait_s=0.04, cpu_s=0.001)]),
+        server=Server("asgi", 1, 1, 2048, 1000),
+        failing_launch=None,
+    )
+    answer = limit_of(result)
+    assert isinstance(answer, BlockingCall)
+    assert answer.most_rps == (most and pytest.approx(most))
+    assert str(answer).startswith(
+        "orders.py line 42 in total() blocks the event loop: for about 3.00 ms per request, up to"
+        " 13.6 ms at a stretch"
+    )
+
+
 @pytest.mark.parametrize(("ratio", "is_slow"), [(0.9, False), (1.1, False), (1.5, True)])
 def test_requests_slightly_above_the_limit_are_decided_by_launches(
     ratio: float, *, is_slow: bool
@@ -102,3 +129,16 @@ def test_requests_slightly_above_the_limit_are_decided_by_launches(
     assert 1.1 < SLOW_ALONE_RATIO < 1.5
     needs = Needs("", tuple(RequestNeed(0.3 * ratio, 0.001) for _ in range(100)), 0.0, 0.0)
     assert (slow_alone(needs, slo.parse("p95<300ms")) is not None) == is_slow
+
+
+def test_only_the_slow_part_of_a_mix_takes_too_long_alone() -> None:
+    fast, slow = (RequestNeed(wait_s, 0.001, route=route)
+                  for wait_s, route in ((0.01, "home"), (1.0, "report")))  # fmt: skip
+    beginnings = {}
+    for name, requests in (("mix", [fast] * 80 + [slow] * 20), ("report", [slow] * 100)):
+        answer = slow_alone(Needs("", tuple(requests), 0.0, 0.0), slo.parse("p95<300ms"))
+        beginnings[name] = str(answer).partition(" for p95")[0]
+    assert beginnings == {
+        "mix": "20 % of the requests, all to report, take too long",
+        "report": "Requests take too long",
+    }

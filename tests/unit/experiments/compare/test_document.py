@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +21,6 @@ from workerlab.experiments.compare.findings import (
     BDiffers,
     InvalidSide,
     LimitsAnswer,
-    MetricChange,
     NoValidLaunches,
     answer_of,
 )
@@ -81,43 +81,42 @@ def test_three_pairs_and_not_three_launches_must_be_invalid_to_give_up() -> None
 
 
 @pytest.mark.parametrize(
-    ("parts", "place"),
+    ("places", "where"),
     [
         ({"held_s": 2.0, "accept_queue_s": 6.0}, "in the worker: it holds a slot for 2.00 s"),
         ({"held_s": -2.0, "accept_queue_s": -6.0}, "in the worker: it holds a slot for 2.00 s"),
         ({"held_s": 0.1, "service_s": 3.0, "accept_queue_s": 6.0}, "in the accept queue: 2.00 s"),
         ({"accept_queue_s": 6.0}, "in the accept queue: 2.00 s"),
+        ({"accept_queue_s": 6.0, "service_s": -7.0}, "in the accept queue: 2.00 s"),
+        ({"service_s": -7.0}, ""),  # the response took longer
     ],
 )
-def test_the_change_is_where_the_slot_is_held_longer(parts: dict[str, float], place: str) -> None:
-    changes = [changed(PART[name], value) for name, value in parts.items()]
-    longer = all(value > 0 for value in parts.values())
-    where = where_of(replace(changed(RESPONSE, 2.0 if longer else 0.5, 9.0), a=8.0), changes)
-    assert where.startswith(f"The change is {place}")
-    assert ("wait for it" in where) == (parts.get("held_s") == 2.0)
-
-
-def where_of(response: Change, changes: Sequence[Change]) -> str:
-    (first, *_) = document_of([changed(THROUGHPUT, 0.5), response, *changes]).findings
+def test_the_change_is_where_the_slot_is_held_longer(places: dict[str, float], where: str) -> None:
+    longer = math.copysign(6.0, places.get("accept_queue_s", 1.0))
+    changes = [changed(PART[name], value) for name, value in places.items()]
+    (first, *_) = document_of(
+        [changed(THROUGHPUT, 0.5), changed(RESPONSE, longer), *changes]
+    ).findings
     assert isinstance(first, BDiffers)
-    return first.where
-
-
-def test_nothing_is_said_of_a_part_unless_the_response_changed_like_it() -> None:
-    """Nor if the parts add up to more than the response."""
-    service, response = changed(PART["service_s"], 0.5), changed(RESPONSE, 1.5)
-    assert where_of(response, [service])
-    assert not where_of(replace(response, word="same"), [service])
-    assert not where_of(changed(RESPONSE, 0.5), [service])
-    assert not where_of(response, [service, changed(PART["accept_queue_s"], 0.1, 0.3)])
+    assert first.where.startswith(f"The change is {where}" if where else "")
+    assert bool(first.where) == bool(where)
+    assert ("wait for it" in first.where) == (places.get("held_s") == 2.0)
 
 
 @pytest.mark.parametrize(
-    ("ratio", "shown"),
-    [(1.06, "1.06"), (1.0031, "1.003"), (0.99996, "0.99996"), (1.0000001, "1.00000"), (1, "1.00")],
+    "response",
+    [
+        None,
+        Change(RESPONSE, 4, 1.0, 1.0, 0.0, -0.1, 0.1, "inconclusive"),
+        Change(RESPONSE, 4, 1.0, 1.0, 0.0, -0.01, 0.01, "same"),
+        Change(RESPONSE, 6, 1.0, 1.5, 0.5, 0.4, 0.6, "different"),  # 2 launches have no such part
+    ],
 )
-def test_a_ratio_shows_on_which_side_of_1_it_is(ratio: float, shown: str) -> None:
-    assert MetricChange.of(changed(THROUGHPUT, 2.0)).change_text(ratio) == shown
+def test_without_a_change_of_the_response_it_is_nowhere(response: Change | None) -> None:
+    changes = [changed(CPU, 2.0), changed(PART["service_s"], 6.0)]
+    (first, *_) = document_of([*changes, *filter(None, [response])]).findings
+    assert isinstance(first, BDiffers)
+    assert first.where == ""
 
 
 def test_an_invalid_launch_fails_no_limits_that_the_others_keep() -> None:
@@ -175,7 +174,8 @@ def test_a_reason_that_both_sides_share_is_given_once() -> None:
 
 def test_an_uninformative_interval_is_not_shown() -> None:
     start = next(metric for metric in METRICS if metric.name == "start_s")
-    for low, high, interval in ((0.5, 2.0, "0.50 to 2.00"), (0.01, 100.0, None)):
+    ends = ((0.5, 2.0, "0.50 to 2.00"), (0.5, 1.0004, "0.50 to 1.0004"), (0.01, 100.0, None))
+    for low, high, interval in ends:
         document = document_of([Change(start, 4, 1.0, 1.0, 1.0, low, high, "inconclusive")])
         sentence = text(document.findings[0].evidence[0])
         (row,) = document.tables[0].rows
@@ -192,8 +192,11 @@ def test_the_budget_to_continue_with() -> None:
     inconclusive = [Change(CPU, 4, 1.0, 1.0, 1.0, 0.9, 1.1, "inconclusive")]
     (first, *_) = document_of(inconclusive).findings
     # 8 launches of 10 s were made; the next evaluation is after 6 pairs
-    assert "Continue with --resume " in text(first)
+    assert "needs more launches, for about 40 s: continue with --resume " in text(first)
     assert " --budget 3m." in text(first)
+    (first, *_) = document_of([changed(THROUGHPUT, 0.5), *inconclusive]).findings
+    assert isinstance(first, BDiffers)
+    assert "continue with --resume " in text(first)
     (first, *_) = document_of(inconclusive, pairs_made=40).findings
     assert "--resume" not in text(first)
     (first, *_) = document_of(inconclusive, ["kept"]).findings
