@@ -46,7 +46,9 @@ from workerlab.model import Breakdown, Span, Timing
 CLOCK_TOLERANCE_NS = 1_000_000  # tolerance for client and worker times that are out of order
 MAX_FAILED_SHARE = 0.05  # of the answers: more failures would distort the means
 MIN_WAIT_SHARE = 0.02  # of the response time: less waiting counts as none
-MAX_EXCESS_SHARE = 0.05  # of the response time: parts that exceed it by more are withheld
+# Of the response time: parts that exceed it by more are withheld. Connect times are of the whole
+# load, which differs from the steady part once the accept queue overflows
+MAX_EXCESS_SHARE, MAX_OVERFLOWED_EXCESS_SHARE = 0.1, 0.25
 MIN_QUEUE_SAMPLES = 5  # required for a mean
 MIN_CONNECTION_SAMPLES = 3  # likewise
 ACCEPT_SOURCE = "accept timed in the workers"
@@ -99,18 +101,21 @@ def breakdown(facts: Facts) -> tuple[Breakdown, tuple[Finding, ...]]:
     """Means over the part of the load that the cell reports (its steady window, or the whole load
     if it stalled), with notes on what they leave out."""
     window = reported_part(facts)
-    steady = window is None or window is facts.window
-    parts, notes = _steady(facts) if steady else _within(facts, window)
+    if window is None or window is facts.window:
+        parts, notes = _steady(facts)
+    else:
+        parts, notes = _within(facts, window)
     response_s, excess_s = parts.response_s, -(parts.unattributed_s or 0.0)
-    if response_s is None or excess_s <= MAX_EXCESS_SHARE * response_s:
+    max_share = MAX_OVERFLOWED_EXCESS_SHARE if facts.overflowed else MAX_EXCESS_SHARE
+    if response_s is None or excess_s <= max_share * response_s:
         return parts, notes
     wait = core_wait(facts)
     by_others = wait if wait is not None and wait.by_programs else None
     exceeds = PartsExceedResponse(
         parts_s=response_s + excess_s,
         response_s=response_s,
-        others_cores=by_others and by_others.others_cores,
-        cores=by_others and by_others.cores,
+        others_cores=by_others.others_cores if by_others else None,
+        cores=by_others.cores if by_others else None,
     )
     return Breakdown(response_s=response_s), (exceeds,)
 

@@ -89,7 +89,8 @@ def test_no_conclusion_on_a_class_or_run_rests_on_a_disturbed_cell() -> None:
 def test_a_class_that_others_disturbed_has_neither_diagnosis_nor_advice() -> None:
     trials = [evidence(connections=n, tool="fast") for n in (4, 8)]
     report = analyse("r", {}, [noisy(trial, server_wait=0.8, others=1.8) for trial in trials])
-    assert all(cell.is_disturbed and len(cell.findings) > 1 for cell in report.cells)
+    assert all(cell.is_disturbed for cell in report.cells)
+    assert len(report.cells[-1].findings) > 1
     document = sweep_document(report)
     output, page = (
         " ".join(words.split())

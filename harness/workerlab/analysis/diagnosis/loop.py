@@ -297,8 +297,8 @@ def _lines(
         if holds and few and time_ns < MIN_HELD_CPU_SHARE * cpu_ns:
             continue
         share_ns = time_ns if holds else sum(map(_with_core_ns, of_place))
-        line = _line(facts, how, relevant, counted, share_ns / whole_ns)
-        yield time_ns, replace(line, per_request_s=None) if by_others else line
+        blocking = _line(facts, how, relevant, counted, share_ns / whole_ns)
+        yield time_ns, replace(blocking, per_request_s=None) if by_others else blocking
 
 
 def _sampled_part(facts: Facts) -> tuple[int, int]:

@@ -681,9 +681,8 @@ class SlowAlone(Answer):
     term: str
     metric: Metric
     value_s: float
-    share: float | None  # of the requests, if only some routes are too slow
-    routes: tuple[str, ...]
-    subject: str  # if all are
+    routes: tuple[str, ...]  # those of the requests that are too slow
+    share: float  # of the requests
 
 
 def slow_alone(needs: Needs, terms: Sequence[Term]) -> SlowAlone | None:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 
-from workerlab.analysis.comparison import METRICS, PARTS, RESPONSE
+from workerlab.analysis.comparison import METRICS, PARTS
 from workerlab.experiments.compare.findings import (
     MetricChange,
     RunDifference,
@@ -111,7 +111,7 @@ def _ratios(groups: Sequence[GroupChanges]) -> Iterable[Chart]:
     series = []
     changes = [change for group in groups for change in group.changes]
     ratios = {change.metric for change in changes if change.metric.kind == "ratio"}
-    metrics = [metric for metric in (*METRICS, RESPONSE) if metric in ratios]
+    metrics = [metric for metric in METRICS if metric in ratios]
     for number, group in enumerate(groups):
         measured = [change for change in group.changes if change.metric in ratios and change.low]
         offset = min(GROUP_GAP, MAX_GROUPS_WIDTH / len(groups)) * (number - (len(groups) - 1) / 2)

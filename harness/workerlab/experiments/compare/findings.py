@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from workerlab.analysis.comparison import (
     HELD,
+    PARTS,
     PLACES,
     QUEUES,
     RESPONSE,
@@ -21,6 +22,7 @@ from workerlab.numbers.units import FORMATS, format_duration, three_digits
 from workerlab.report.sweep_document import by_cause
 
 MAX_INTERVAL_RATIO = 100.0  # upper over lower end; wider intervals are not shown
+MAX_PARTS_RATIO = 1.05  # sum of the parts over the response: with more, they contradict it
 MAX_DECIMALS = 7  # a value closer to no change is printed as none
 
 
@@ -197,16 +199,17 @@ def disturbance_sentence(compared: GroupChanges) -> str:
 def where_changed(compared: GroupChanges) -> str:
     """A sentence on the part of the response that changed most, or on how long the worker holds a
     slot after the app. "" if the response itself did not change, or no part changed with it: then
-    parts only moved against each other. A part that some launch does not have counts as unchanged:
-    the others would be a selection. A longer hold is attributed to the worker even if later
-    requests wait longer still: queues grow with any delay."""
+    parts only moved against each other. Also "" if the parts of a side add up to more than its
+    response. A part that some launch does not have counts as unchanged: the others would be a
+    selection. A longer hold is attributed to the worker even if later requests wait longer still:
+    queues grow with any delay."""
     differing = [
         change
         for change in compared.changes
         if change.metric in PLACES and change.word == "different"
     ]
     response = next((change for change in differing if change.metric == RESPONSE), None)
-    if response is None:
+    if response is None or not _add_up(compared.changes, response):
         return ""
     parts = [
         change
@@ -228,6 +231,15 @@ def where_changed(compared: GroupChanges) -> str:
     return (
         f"The change is in the worker: it holds a slot for {after} after the app finishes, instead"
         f" of {before}{waiting}."
+    )
+
+
+def _add_up(changes: Sequence[Change], response: Change) -> bool:
+    """Whether the parts of A's response are at most that response, and B's likewise."""
+    parts = [change for change in changes if change.metric in PARTS]
+    return (
+        sum(part.a for part in parts) <= MAX_PARTS_RATIO * response.a
+        and sum(part.b for part in parts) <= MAX_PARTS_RATIO * response.b
     )
 
 

@@ -95,7 +95,7 @@ def test_the_change_is_where_the_slot_is_held_longer(places: dict[str, float], w
     longer = math.copysign(6.0, places.get("accept_queue_s", 1.0))
     changes = [changed(PART[name], value) for name, value in places.items()]
     (first, *_) = document_of(
-        [changed(THROUGHPUT, 0.5), changed(RESPONSE, longer), *changes]
+        [changed(THROUGHPUT, 0.5), replace(changed(RESPONSE, longer, 9.0), a=8.0), *changes]
     ).findings
     assert isinstance(first, BDiffers)
     assert first.where.startswith(f"The change is {where}" if where else "")
@@ -117,6 +117,15 @@ def test_without_a_change_of_the_response_it_is_nowhere(response: Change | None)
     (first, *_) = document_of([*changes, *filter(None, [response])]).findings
     assert isinstance(first, BDiffers)
     assert first.where == ""
+
+
+def test_parts_that_add_up_to_more_than_the_response_show_nothing() -> None:
+    response = replace(changed(RESPONSE, 0.5, 3.0), a=2.0)
+    service, queue = changed(PART["service_s"], 0.5), changed(PART["accept_queue_s"], 0.1, 1.5)
+    for parts, shown in (((service,), True), ((service, queue), False)):
+        (first, *_) = document_of([changed(THROUGHPUT, 0.5), response, *parts]).findings
+        assert isinstance(first, BDiffers)
+        assert bool(first.where) == shown
 
 
 def test_an_invalid_launch_fails_no_limits_that_the_others_keep() -> None:
