@@ -184,7 +184,7 @@ def _overhead_by_class(cells: Iterable[CellResult]) -> dict[str, float]:
 
 
 class ClassesLeftOut(Answer):
-    """Left out: {classes:list}: {reason:sentence}"""
+    """Left out {classes:list}: {reason:sentence}"""
 
     classes: tuple[str, ...]
     reason: Finding

@@ -482,11 +482,12 @@ class RateBroken(Finding):
 
 
 class KeptBetween(Finding):
-    """In between, {launches:# launch/launches} at {rates:list} requests/s kept it, too, but their
-    times vary too much to promise the same of the next one."""
+    """In between, {launches:# launch/launches} at {rates:list} requests/s kept it, too, but
+    {caveat}."""
 
     launches: int
     rates: tuple[str, ...]
+    caveat: str
 
 
 class HighestRate(Answer):
@@ -500,6 +501,8 @@ class HighestRate(Answer):
     remark: str
 
 
+TOO_FEW_KEPT = "too few at each rate to promise it"
+UNEVENLY_KEPT = "their times vary too much to promise the same of the next one"
 TOO_FEW_BROKE = "which is not enough to show that the target breaks there"
 NONE_BROKE = "but their margin is too small to promise the same of the next one"
 RATE_GAP = "There was no valid launch at a rate between the two."
@@ -534,7 +537,10 @@ def kept_between(result: AdviseResult, server: Server) -> KeptBetween | None:
         if low_rps < rps < high_rps
         and all(holds(launch, result.search.terms) for launch in launches)
     }
-    return KeptBetween(sum(by_rate.values()), tuple(map(amount, by_rate))) if by_rate else None
+    if not by_rate:
+        return None
+    caveat = UNEVENLY_KEPT if max(by_rate.values()) >= MIN_LAUNCHES else TOO_FEW_KEPT
+    return KeptBetween(sum(by_rate.values()), tuple(map(amount, by_rate)), caveat)
 
 
 def _has_gap(result: AdviseResult, server: Server) -> bool:

@@ -277,8 +277,8 @@ class CpuShortage(Answer):
 class BlockingCall(Answer):
     """{place} blocks the event loop: for about {per_request_s:duration} per request, up to
     {longest_s:duration} at a stretch[[, so that {workers:# worker} serve at most
-    {most_rps:number} requests/s]]. Replace the call by one that does not block, or use a class with
-    threads."""
+    {most_rps:number} requests/s]]. Replace the call by one that does not block, or run it in a
+    thread."""
 
     question = LIMIT_QUESTION
 
