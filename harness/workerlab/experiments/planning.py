@@ -320,8 +320,8 @@ def unavailable_variants(
         for name, (server, interpreter) in variants.items()
         if (why := interpreter.why_unavailable(server.worker_class))
     }
-    present = [server for server in servers if server.variant not in missing]
-    return missing | _of_another_kind(present, serving, config, app_kind)
+    # Installing a package would not let its class serve an app of another kind
+    return missing | _of_another_kind(servers, serving, config, app_kind)
 
 
 def _of_another_kind(

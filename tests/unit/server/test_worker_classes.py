@@ -15,9 +15,9 @@ import pytest
 from tests.builders.analysis import evidence
 from workerlab.analysis import TrialData, analyse
 from workerlab.cli import parse
-from workerlab.experiments.planning import plan_of
+from workerlab.experiments.planning import plan_of, unavailable_variants
 from workerlab.finding import stored
-from workerlab.model import EnvironmentProblem, Plan, Server, UsageError, WorkerClass
+from workerlab.model import App, EnvironmentProblem, Plan, Server, UsageError, WorkerClass
 from workerlab.notes import FlagIgnored, SettingIgnored
 from workerlab.report import FORMATS
 from workerlab.report.sweep_document import sweep_document
@@ -177,6 +177,17 @@ def test_classes_that_cannot_serve_the_kind_of_the_app_are_unavailable(tmp_path:
     assert unavailable("sync,gthread") == []
     assert not (tmp_path / "imported").exists()  # the first launch shows it
     assert unavailable("sync,asgi") == ["asgi"]
+
+
+def test_no_package_is_advised_for_a_class_of_another_kind() -> None:
+    missing = ("gevent", "uvicorn", "uvicorn_worker")
+    python = Interpreter("python3", "25.3.0", CLASSES, missing, {}, {})
+    app = App("shop:app", chdir="/srv")
+    servers = [Server(name, 1, 1, 64, 10, app=app) for name in ("sync", "gevent", "uvicorn")]
+    reasons = unavailable_variants(servers, {("", ""): python}, app_kind="wsgi")
+    assert reasons.keys() == {"gevent", "uvicorn"}
+    assert "install" in reasons["gevent"]
+    assert "serves ASGI" in reasons["uvicorn"]
 
 
 def test_settings_that_a_class_ignores_are_named(plan_for: MakePlan, tmp_path: Path) -> None:
