@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from workerlab.finding import Finding, stored
+from workerlab.finding import Answer, Finding, stored
 from workerlab.model import Plan
 
 
@@ -89,6 +89,13 @@ class NotMeasured(Finding):
     why: str | Finding
 
     prominence = "notes"
+
+
+class LeftOut(Answer):
+    """Left out {classes:list}: {reason:sentence}"""
+
+    classes: tuple[str, ...]
+    reason: Finding
 
 
 class Unfinished(Finding):

@@ -145,7 +145,7 @@ class SeriesLimits(Answer):
     low_rps: float | None
     high_rps: float | None
     tool: str
-    certainty: Certainty
+    certainty: Certainty | None  # None: the load tool is not the limit
     tool_limit_from: int | None
     inconclusive: tuple[str, ...]  # levels whose trials are all inconclusive
     why: Diagnosis | None  # of the most telling cell, if it is limited
@@ -204,6 +204,7 @@ def _limits(group: ClassResult, closed: Cells, common: Mapping[str, Any]) -> Ser
     because = None
     if knee is not None and knee < BELOW_SLOTS_SHARE * slots:
         because = _why_below_slots(knee, slots, undisturbed)
+    bounds = [cell.bound_reasons for cell in undisturbed]
     low_rps, high_rps = group.capacity_ci95 or (None, None)
     limiting = (
         cell.diagnosis
@@ -224,7 +225,7 @@ def _limits(group: ClassResult, closed: Cells, common: Mapping[str, Any]) -> Ser
         low_rps=low_rps,
         high_rps=high_rps,
         tool=group.tool,
-        certainty=tool_certainty(cell.bound_reasons for cell in undisturbed),
+        certainty=tool_certainty(bounds) if any(bounds) else None,
         tool_limit_from=None if knee is None else _lowest(undisturbed, "generator-bound"),
         inconclusive=_inconclusive_levels(closed),
         why=next(limiting, None),

@@ -8,6 +8,7 @@ import argparse
 import importlib.util
 import os
 import random
+import threading
 from collections.abc import Callable, Iterable
 from functools import cache
 from itertools import islice
@@ -52,8 +53,10 @@ from workerlab.plan import SLEEP_ENV, load_for, product
 from workerlab.server import preflight
 from workerlab.server.gunicorn import FORCED
 from workerlab.server.worker_classes import class_named, configured_slots, why_not_served
+from workerlab.terminal.console import tell
 
 DEFAULTS = {"workers": (4,), "threads": (2,), "backlog": (2048,), "worker_connections": 1000}
+SLOW_IMPORT_S = 5.0  # of the app: from then on the user is told
 MAX_SECONDS = 30.0  # of the loads of a trial, unless an option fixes their length
 LINGER_S = 5.0  # longer than Gunicorn waits for a client to close
 LENGTH_OPTIONS = ("requests", "rounds", "duration", "ramp", "load_hosts")  # fix a load's length
@@ -335,7 +338,7 @@ def _of_another_kind(
 
     @cache
     def kind_of(python: str, gunicorn: str, app: App) -> str:
-        return app_kind or preflight.app_kind(serving[python, gunicorn], app, config)
+        return app_kind or imported_kind(serving[python, gunicorn], app, config)
 
     reasons: dict[str, list[str | None]] = {}
     for server in servers:
@@ -343,6 +346,22 @@ def _of_another_kind(
         why = why_not_served(server.worker_class, server.app.target, kind)
         reasons.setdefault(server.variant, []).append(why)
     return {name: whys[0] for name, whys in reasons.items() if whys[0] and all(whys)}
+
+
+def imported_kind(
+    interpreter: preflight.Interpreter,
+    app: App,
+    config: str | None,
+    limit_s: float = preflight.INTROSPECT_S,
+) -> str:
+    """`preflight.app_kind`; the user is told if it takes long."""
+    note = f"still importing {app.target}: given up after {limit_s:.0f} s"
+    slow = threading.Timer(SLOW_IMPORT_S, tell, (note,))
+    slow.start()
+    try:
+        return preflight.app_kind(interpreter, app, config, limit_s)
+    finally:
+        slow.cancel()
 
 
 def notes_on_gunicorn(serving: preflight.Interpreters) -> tuple[Finding, ...]:
@@ -362,14 +381,18 @@ def common_version(serving: preflight.Interpreters) -> str:
 
 
 def gunicorn_plan(
-    kind: str, cells: Iterable[Cell], serving: preflight.Interpreters, **more: Any
+    kind: str,
+    cells: Iterable[Cell],
+    serving: preflight.Interpreters,
+    app_kind: str = "",
+    **more: Any,
 ) -> Plan:
-    """A plan of cells on Gunicorn. `more`: further fields of the Plan. Raises UsageError for cells
-    that cannot be measured."""
+    """A plan of cells on Gunicorn. `app_kind`: as in `unavailable_variants`; `more`: further fields
+    of the Plan. Raises UsageError for cells that cannot be measured."""
     defaults: dict[str, Any] = {"trials": 1, "rounds": 5, "config": None, "notes": ()}
     cells, seed = tuple(cells), random.SystemRandom().randrange(2**32)
-    config = more.get("config")
-    unavailable = unavailable_variants((cell.server for cell in cells), serving, config)
+    servers = (cell.server for cell in cells)
+    unavailable = unavailable_variants(servers, serving, more.get("config"), app_kind)
     first = next(iter(serving.values()))
     common = {"kind": kind, "cells": cells, "seed": seed}
     common |= {"python": first.python, "gunicorn": common_version(serving)}

@@ -13,6 +13,7 @@ from workerlab.analysis.phases import phases_of
 from workerlab.analysis.verdict import was_left_out
 from workerlab.finding import Answer, Finding, Note
 from workerlab.model import CellResult, Document, Report
+from workerlab.notes import LeftOut
 from workerlab.numbers.units import counted, fill, format_duration, listed
 from workerlab.report.sweep_tables import failing_routes, sweep_tables
 from workerlab.report.values import (
@@ -183,13 +184,6 @@ def _overhead_by_class(cells: Iterable[CellResult]) -> dict[str, float]:
     return {name: factor for name, factor in factors.items() if several and isfinite(factor)}
 
 
-class ClassesLeftOut(Answer):
-    """Left out {classes:list}: {reason:sentence}"""
-
-    classes: tuple[str, ...]
-    reason: Finding
-
-
 class AffectedCells(Answer):
     """{state}: {cells}: {reason:sentence}[[ (These figures are of {example}.)]]"""
 
@@ -225,7 +219,7 @@ def affected_cells(report: Report, names: Names) -> Iterator[Answer]:
     for reason, cells, trials in by_cause(reasons["invalid"]):
         if all(map(was_left_out, cells)):
             classes = dict.fromkeys(names.series(cell.trial.cell) for cell in cells)
-            yield ClassesLeftOut(tuple(classes), reason, trials=trials)
+            yield LeftOut(tuple(classes), reason, trials=trials)
         else:
             yield AffectedCells("Invalid", names.places(cells), reason, trials=trials)
     yield from by_kind("Inconclusive", reasons["inconclusive"], names)

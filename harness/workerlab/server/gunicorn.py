@@ -208,7 +208,7 @@ def boots(log: Path) -> int:
 def _next_step(launch: Launch, why: str) -> str:
     """What to do if a module, a callable or an environment variable is missing; else ""."""
     if NOT_CALLABLE in why or NO_ATTRIBUTE.search(why):
-        return _other_callable(launch.app, found=NOT_CALLABLE in why)
+        return _other_callable(launch.app, is_defined=NOT_CALLABLE in why)
     missing, variable = NO_MODULE.search(why), NO_VARIABLE.search(why)
     if missing is None:
         return f"; set it with --env {variable['name']}=VALUE" if variable else ""
@@ -225,9 +225,9 @@ def _next_step(launch: Launch, why: str) -> str:
     )
 
 
-def _other_callable(app: App, *, found: bool) -> str:
-    """What the app's module defines instead of a callable of the requested name. `found`: whether
-    it defines that name. Only its source is read: importing an app may do anything."""
+def _other_callable(app: App, *, is_defined: bool) -> str:
+    """What the app's module defines instead of a callable of the requested name. `is_defined`:
+    whether it defines that name. Only its source is read: importing an app may do anything."""
     module, _, name = app.target.partition(":")
     name = name or "application"
     path = Path(app.chdir or ".", *module.split("."))
@@ -237,7 +237,7 @@ def _other_callable(app: App, *, found: bool) -> str:
         defined = dict(_definitions(ast.parse(source.read_bytes())))
     except (StopIteration, OSError, SyntaxError, ValueError):
         defined = {}
-    is_a = f"; {module}:{name} is {defined.get(name) or 'not callable'}" if found else ""
+    is_a = f"; {module}:{name} is {defined.get(name) or 'not callable'}" if is_defined else ""
     other = next((usual for usual in USUAL_NAMES if usual in defined and usual != name), None)
     return is_a + (f"; {source.name} defines {other}: name it as {module}:{other}" if other else "")
 

@@ -18,7 +18,7 @@ from packaging.version import Version
 
 from workerlab.finding import Finding
 from workerlab.model import App, EnvironmentProblem, Plan, UsageError
-from workerlab.server.running import importing_at
+from workerlab.server.running import DUMP, importing_at
 from workerlab.server.versions import with_version
 from workerlab.server.worker_classes import WORKER_CLASSES, class_named
 
@@ -183,10 +183,10 @@ def app_kind(
         )
     except (OSError, subprocess.SubprocessError):
         return "unknown"
-    if answer.returncode:
+    if answer.stdout.startswith(DUMP):
         place = importing_at(answer.stdout)
         raise EnvironmentProblem(f"{app.target} was not imported within {limit_s:.0f} s{place}")
-    return answer.stdout
+    return answer.stdout or "unimportable"  # nothing: the import has ended the process
 
 
 Interpreters = Mapping[tuple[str, str], Interpreter]  # by `python` and `gunicorn` of a Server

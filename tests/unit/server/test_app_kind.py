@@ -24,6 +24,7 @@ ASGI = "async def app(scope, receive, send): ...\n"
         ("import sys; sys.exit('no settings')\n", "", "unimportable"),
         (f"import os; os.environ['STAGE']\n{ASGI}", "", "unimportable"),
         (f"import os; os.environ['STAGE']\n{ASGI}", "raw_env = ['STAGE=test']", "asgi"),
+        ("import os; os._exit(7)\n", "", "unimportable"),
         (f"import beside\n{WSGI}", "pythonpath = 'lib'", "wsgi"),
         # A thread that the app starts does not delay the result
         (f"import threading, time; threading.Thread(target=time.sleep, args=(99,)).start()\n{WSGI}",

@@ -43,6 +43,7 @@ from workerlab.experiments.advise.standing import MIN_LAUNCHES, TermBound
 from workerlab.experiments.advise.study import NOISE, CandidateLaunch, Exclusion, Study, holds
 from workerlab.finding import Answer, Finding
 from workerlab.model import Cell, CellResult, Memory, Server
+from workerlab.notes import LeftOut
 from workerlab.numbers.units import amount, fill, format_duration, listed
 from workerlab.server.gunicorn import GRACE_S
 
@@ -273,13 +274,6 @@ def _needs_change(result: AdviseResult) -> bool:
     return none_holds or word in ("nothing", "undecidable", "unsendable")
 
 
-class LeftOut(Answer):
-    """Left out {classes:list}: {reason:sentence}"""
-
-    classes: tuple[str, ...]
-    reason: Exclusion
-
-
 def left_out(result: AdviseResult) -> Iterator[LeftOut]:
     """The classes by reason; those that were tried and failed come first. If all of these failed,
     only they: installing other classes would not help."""
@@ -501,7 +495,7 @@ class HighestRate(Answer):
     remark: str
 
 
-TOO_FEW_KEPT = "too few at each rate to promise it"
+TOO_FEW_KEPT = "there were too few at each rate to promise it"
 UNEVENLY_KEPT = "their times vary too much to promise the same of the next one"
 TOO_FEW_BROKE = "which is not enough to show that the target breaks there"
 NONE_BROKE = "but their margin is too small to promise the same of the next one"

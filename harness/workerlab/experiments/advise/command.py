@@ -15,7 +15,6 @@ import argparse
 import math
 import shlex
 import shutil
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,13 +34,13 @@ from workerlab.experiments.environment import interpreters
 from workerlab.experiments.planning import (
     apps_of,
     gunicorn_plan,
+    imported_kind,
     override_notes,
     unavailable_variants,
 )
 from workerlab.experiments.runner import Setup
 from workerlab.mix import requested_mix
 from workerlab.model import (
-    App,
     Cell,
     EnvironmentProblem,
     Plan,
@@ -63,7 +62,6 @@ NEEDS_S = 5.0  # load of a needs trial
 NEEDS_WORKERS, NEEDS_CONNECTIONS = 2, 4
 NEEDS_TRIAL_S = 8.0  # with start and stop, if the app starts immediately
 IMPORT_SHARE = 0.5  # of the budget: an app whose import takes longer is given up
-SLOW_IMPORT_S = 5.0  # from then on the user is told
 
 
 @contextmanager
@@ -126,6 +124,7 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
         notes=(*notes, *override_notes(options, first)),
         arrivals=options.arrivals or "poisson",
         details=codec.plain(request),
+        app_kind=kinds.app_kind,
         **({} if options.seed is None else {"seed": options.seed}),
     )
     return plan, pythons
@@ -181,7 +180,8 @@ def kinds_of(
         for python, version in pythons
     ]
     if wsgi == asgi:  # the user's app
-        app_kind = imported_kind(first, wsgi, options)
+        limit_s = min(preflight.INTROSPECT_S, IMPORT_SHARE * (options.budget or BUDGET_S))
+        app_kind = imported_kind(first, wsgi, options.config, limit_s)
     missing = unavailable_variants(kinds, pythons, app_kind=app_kind)
     present = [kind for kind in kinds if kind.variant not in missing]
     if not present:
@@ -208,18 +208,6 @@ def budget_of(options: argparse.Namespace, kinds: Kinds, target: str) -> float:
             " name fewer --classes"
         )
     return budget_s
-
-
-def imported_kind(interpreter: preflight.Interpreter, app: App, options: argparse.Namespace) -> str:
-    """The kind of the user's app. Raises EnvironmentProblem if its import takes too long."""
-    limit_s = min(preflight.INTROSPECT_S, IMPORT_SHARE * (options.budget or BUDGET_S))
-    note = f"still importing {app.target}: given up after {limit_s:.0f} s"
-    slow = threading.Timer(SLOW_IMPORT_S, tell, (note,))
-    slow.start()
-    try:
-        return preflight.app_kind(interpreter, app, options.config, limit_s)
-    finally:
-        slow.cancel()
 
 
 def start_of(python: str) -> str:

@@ -343,8 +343,10 @@ def limit_of(result: AdviseResult) -> Answer | None:
     launch = result.failing_launch
     if launch is not None and launch.cell.verdict == "generator-bound":
         return ToolShortage(TOOL, None, SERVER_UNKNOWN, None)
+    broke = result.standing.word == "broken"  # by launches, so that a small ratio is enough
     return (
-        _cpu_shortage(result, result.needs)
+        (slow_alone(result.needs, search.terms, min_ratio=1.0) if broke else None)
+        or _cpu_shortage(result, result.needs)
         or _blocking_call(result, result.needs)
         or next(_slot_shortages(result, result.needs), None)
     )

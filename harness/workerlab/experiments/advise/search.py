@@ -685,11 +685,13 @@ class SlowAlone(Answer):
     share: float  # of the requests
 
 
-def slow_alone(needs: Needs, terms: Sequence[Term]) -> SlowAlone | None:
+def slow_alone(
+    needs: Needs, terms: Sequence[Term], min_ratio: float = SLOW_ALONE_RATIO
+) -> SlowAlone | None:
     """For the first term on a time that requests break even alone on the server; None if there is
-    none. The difference must be significant and over SLOW_ALONE_RATIO, since the needs come from a
-    short load that other programs may slow down: otherwise launches decide. Terms on `max` are
-    skipped: the needs may not include the slowest kind of request."""
+    none. The difference must be significant and over `min_ratio`, since the needs come from a short
+    load that other programs may slow down: otherwise launches decide. Terms on `max` are skipped:
+    the needs may not include the slowest kind of request."""
     times_s = [
         need.wait_s + need.cpu_s + need.blocked_s + need.nogil_s + needs.gap_s + needs.beside_s
         for need in needs.requests
@@ -699,7 +701,7 @@ def slow_alone(needs: Needs, terms: Sequence[Term]) -> SlowAlone | None:
         if term.kind == "time" and term.metric != "max" and judge(term, alone).result == "broken":
             value_s = value_of(term.metric, alone)
             assert value_s is not None  # a broken term has a value
-            if value_s < SLOW_ALONE_RATIO * term.limit:
+            if value_s < min_ratio * term.limit:
                 continue
             timed = zip(needs.requests, times_s, strict=True)
             slow = [need.route for need, took_s in timed if not term.holds(took_s)]

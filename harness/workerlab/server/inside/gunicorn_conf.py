@@ -37,10 +37,18 @@ _inside = _import_module("_workerlab.boot")
 _inside.confine(_inside.LAUNCH["cores"])
 _settings = _inside.compose(_inside.LAUNCH)
 _users = {
-    name: _settings.pop(name, None) for name in ("post_fork", "post_worker_init", "when_ready")
+    name: _settings.pop(name, None)
+    for name in ("pre_fork", "post_fork", "post_worker_init", "when_ready")
 }
 globals().update(_settings)
 _inside.watch_import()  # with preload_app, the app is imported here
+
+
+def pre_fork(server: _Any, worker: _Any) -> None:
+    """Called after the import with preload_app, also if the configuration was reloaded."""
+    _inside.end_import_watch()
+    if _users["pre_fork"] is not None:
+        _users["pre_fork"](server, worker)
 
 
 def post_fork(server: _Any, worker: _Any) -> None:
@@ -59,7 +67,6 @@ def post_worker_init(worker: _Any) -> None:
 
 def when_ready(server: _Any) -> None:
     """Write the port that the kernel chose."""
-    _inside.end_import_watch()
     _inside.versions()
     _inside.write_json(_inside.LISTENING, {"address": list(server.LISTENERS[0].getsockname()[:2])})
     if _users["when_ready"] is not None:

@@ -15,7 +15,7 @@ from workerlab.analysis.target import requests_of
 from workerlab.experiments.advise import answers
 from workerlab.experiments.advise.candidates import Limits
 from workerlab.experiments.advise.result import BlockingCall, limit_of
-from workerlab.experiments.advise.search import SLOW_ALONE_RATIO, slow_alone
+from workerlab.experiments.advise.search import SLOW_ALONE_RATIO, SlowAlone, slow_alone
 from workerlab.experiments.advise.study import LaunchPaused, ToolLate, _late, launch_of
 from workerlab.finding import Note
 from workerlab.model import Needs, Pause, Rate, RequestNeed, Server, Summary, Usage
@@ -104,11 +104,16 @@ def test_a_blocking_call_is_what_has_to_change(target_rps: float, most: float | 
     )  # fmt: skip
     result: Any = SimpleNamespace(
         search=SimpleNamespace(
-            hopeless=lambda: False, expected={}, target_rps=target_rps, servers=()
+            hopeless=lambda: False,
+            expected={},
+            target_rps=target_rps,
+            servers=(),
+            terms=slo.parse("p95<35ms"),
         ),
+        standing=SimpleNamespace(word="not shown yet"),
         study=SimpleNamespace(ceiling=None, blocking={"asgi": (line,)}),
         limits=Limits(cores=2),
-        needs=SimpleNamespace(requests=[RequestNeed(wait_s=0.04, cpu_s=0.001)]),
+        needs=Needs("", (RequestNeed(wait_s=0.04, cpu_s=0.001),) * 100, 0.0, 0.0),
         server=Server("asgi", 1, 1, 2048, 1000),
         failing_launch=None,
     )
@@ -119,6 +124,9 @@ def test_a_blocking_call_is_what_has_to_change(target_rps: float, most: float | 
         "orders.py line 42 in total() blocks the event loop: for about 3.00 ms per request, up to"
         " 13.6 ms at a stretch"
     )
+    # Once launches broke it: without the call, these requests would still take too long
+    result.standing.word = "broken"
+    assert isinstance(limit_of(result), SlowAlone)
 
 
 @pytest.mark.parametrize(("ratio", "is_slow"), [(0.9, False), (1.1, False), (1.5, True)])
