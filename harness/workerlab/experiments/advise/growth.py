@@ -13,7 +13,14 @@ from workerlab import codec, run_store, slo
 from workerlab.analysis.target import QUANTILES
 from workerlab.experiments.advise.candidates import candidates
 from workerlab.experiments.advise.forecast import Question, forecast, mean_need
-from workerlab.experiments.advise.search import SHORT_SHARE, Next, Search, search_of
+from workerlab.experiments.advise.search import (
+    CLEAR_SHARES,
+    SHORT_SHARE,
+    Next,
+    Search,
+    search_of,
+)
+from workerlab.experiments.advise.standing import MIN_LAUNCHES
 from workerlab.experiments.advise.study import (
     TOOL,
     AdviseRequest,
@@ -110,11 +117,12 @@ def many_cells(plan: Plan, study: Study) -> Iterator[Cell]:
 def filling_connections(needs: Needs, cores: float, max_in_flight: int | None = None) -> int | None:
     """The number of connections that would fill the cores at the CPU per request of a light load.
     With more, a closed loop costs less CPU per request than random arrivals ever do. None if
-    requests use no CPU, or wait for less than MIN_WAIT_RATIO times their CPU: then the app's own
-    computing fills the cores."""
+    requests use no CPU, wait for less than MIN_WAIT_RATIO times their CPU, so that the app's own
+    computing fills the cores, or block the event loop for longer than they compute, which limits
+    the rate before the cores are full."""
     mean = mean_need(needs)
     cpu_s = mean.cpu_s + mean.nogil_s
-    if mean.wait_s < MIN_WAIT_RATIO * cpu_s or not cpu_s:
+    if mean.wait_s < MIN_WAIT_RATIO * cpu_s or not cpu_s or mean.blocked_s > cpu_s:
         return None
     return min(
         MAX_CONNECTIONS, max_in_flight or MAX_CONNECTIONS, round(cores * mean.wait_s / cpu_s)
@@ -188,12 +196,12 @@ class PlanGrowth:
             new_plan = with_forecast(plan, study)
             full_mix = [cell for cell in plan.cells if not lone_route(cell, plan)]
             stacks = tuple(cell for cell in stacks_cells(full_mix, study) if cell not in plan.cells)
-            if stacks and self._allows(study, *stacks):
+            if stacks and self._allows(study, *stacks, *self._least_launches(study)):
                 return replace(new_plan, cells=(*new_plan.cells, *stacks))
         search = search_of(study, new_plan)
         next_launch = search.next(self._launches_left(study, search), self._disturbed)
         if next_launch is not None:
-            cell = launch_cell(next_launch, study.request)
+            cell = launch_cell(self._shortened(next_launch, search), study.request)
             if self._allows(study, cell):
                 self._idle = False
                 return replace(new_plan, cells=(*new_plan.cells, cell))
@@ -203,12 +211,38 @@ class PlanGrowth:
         return None if new_plan is plan else new_plan
 
     def _more_needs(self, plan: Plan, study: Study) -> tuple[Cell, ...]:
-        """Further needs loads, as far as the budget allows."""
-        needs_cells = (*needs_again(plan, study), *preload_cells(plan, study))
-        for cells in (tuple(route_cells(plan, study)), tuple(many_cells(plan, study))):
-            if cells and self._allows(study, *needs_cells, *BUDGET_MULTIPLE * cells):
+        """Further needs loads, as far as the budget allows. Those that are not indispensable leave
+        enough of it to show for a candidate that it meets the target."""
+        needs_cells = tuple(needs_again(plan, study))
+        least = self._least_launches(study)
+        for cells, multiple in (
+            (tuple(preload_cells(plan, study)), 1),
+            (tuple(route_cells(plan, study)), BUDGET_MULTIPLE),
+            (tuple(many_cells(plan, study)), BUDGET_MULTIPLE),
+        ):
+            if cells and self._allows(study, *needs_cells, *multiple * cells, *least):
                 needs_cells += cells
         return needs_cells if needs_cells and self._allows(study, *needs_cells) else ()
+
+    def _least_launches(self, study: Study) -> tuple[Cell, ...]:
+        """The shortest launches that show that a candidate meets the target; none once the needs of
+        no class are known."""
+        cells = (cell for cell in study.plan.cells if cell.server.variant in study.needs)
+        request = study.request
+        least_s = launch_s(request.rate_rps, request.slo, request.budget_s, share=min(CLEAR_SHARES))
+        return MIN_LAUNCHES * tuple(replace(cell, duration_s=least_s) for cell in [*cells][:1])
+
+    def _shortened(self, next_launch: Next, search: Search) -> Next:
+        """The launch, at the target's rate only as long as all those that show its bound fit."""
+        study, share = search.study, next_launch.share
+        missing = MIN_LAUNCHES - len(study.at(next_launch.server, search.target_rps))
+        if next_launch.rps != search.target_rps or missing <= 0:
+            return next_launch
+        for shorter in sorted((*CLEAR_SHARES, share), reverse=True):
+            candidate = replace(next_launch, share=min(share, shorter))
+            if self._allows(study, *missing * (launch_cell(candidate, study.request),)):
+                return candidate
+        return next_launch
 
     def _launches_left(self, study: Study, search: Search) -> float:
         """The number of launches that the budget allows: at the target's rate, where they last

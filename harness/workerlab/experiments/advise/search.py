@@ -13,7 +13,9 @@
     6. launch the final leader at the target's rate until its bound is known; with a small budget,
        do this first. If it breaks the target, the next candidate leads
     7. launch its highest passing rate until its bound is known, or that of a lower rate; then a
-       rate at most MAX_GAP_RATIO times as high until it is shown to break the target
+       rate at most MAX_GAP_RATIO times as high until it is shown to break the target. If none
+       does, the rates that launches kept there, until one is shown to hold, or show at least that
+       WIDE_GAP_RATIO times the highest rate breaks it
     8. launch it until there are enough requests for the limit on errors
     9. while the budget lasts, try the best candidate of each class without a launch slightly above
        the leader's rate: its forecast may be far too low
@@ -48,7 +50,7 @@ from workerlab.experiments.advise.standing import (
     MAX_LAUNCHES,
     MIN_LAUNCHES,
     Standing,
-    bound_after,
+    expected_to_hold,
     passes,
     standing,
 )
@@ -61,6 +63,7 @@ from workerlab.slo import Metric, Term, parse
 EQUAL_FORECAST_SHARE = 0.95  # of the best forecast: candidates above it count as equal
 MAX_GAP_RATIO = 1.25  # lowest failing rate over highest passing rate: the promised precision
 FINE_GAP_RATIO = 1.075  # the same, if the budget allows
+WIDE_GAP_RATIO = 1.5  # the same, if no launch breaks it within MAX_GAP_RATIO
 FIRST_RATE_SHARE = 0.95  # of the forecast: the first rate tried on the way up
 SAFE_RATE_SHARE = 0.5  # the same, if few launches are left
 BETTER_RATIO = 1.05  # times the leader's rate: a rival must reach it to be better
@@ -73,7 +76,8 @@ MAX_ROUNDING = 1.005  # the largest factor by which `rounded` changes a rate
 BRACKETING_LAUNCHES = 2  # bring the leader's rates within MAX_GAP_RATIO of each other
 SHORT_SHARE = 0.5  # of a full launch, to find rates worth one
 CLEAR_SHARES = (0.25, 0.5)  # of a time limit: below it, that share of a full launch is enough
-EXTRA_LAUNCHES = 2  # beyond MIN_LAUNCHES, if they would show that the rate holds
+MIN_LEFT_TO_REPEAT = 6  # launches: with fewer, there may be too few if one breaks the target
+ENOUGH_LAUNCHES = 5  # at a rate: with more, another rate is worth more
 SPARE_LAUNCHES = 1  # reserved for the leader, in case one is discarded
 MAX_UNLIKELY = 4  # candidates launched although they are forecast to break the target
 MAX_VOIDS = 4  # discarded launches of a candidate at the target's rate, or in all due to noise
@@ -308,19 +312,24 @@ class Search(Struct, dict=True, frozen=True, eq=False):
             next_launch = self._launch_second_class(leader, order) if spare > 0 else None
             next_launch = next_launch or self._raise(leader, spare, MAX_GAP_RATIO)
         if next_launch is None and left > RESERVED_LAUNCHES:
-            next_launch = self._launch_again(leader) or self._launch_rival(leader, order)
+            # The first one may have passed by chance, and rivals have to exceed that rate
+            last_rps = self.reach(leader).passing_rps
+            next_launch = self._launch_up_to(leader, last_rps, CONFIRMING_LAUNCHES)
+            next_launch = next_launch or self._launch_rival(leader, order)
             next_launch = next_launch or self._raise(leader, spare, FINE_GAP_RATIO)
         winner, passing_rps = self.winner(), self.reach(leader).passing_rps
         if winner is not None and passing_rps is not None:  # reserve launches for that rate
             needed += max(0, MIN_LAUNCHES - len(self.study.at(leader, passing_rps)))
         if next_launch is None and undecided and left >= needed:
             next_launch = self._launch(leader, self.target_rps)
-        next_launch = next_launch or self._confirm(winner or leader)
+        next_launch = next_launch or self._confirm(winner or leader, left)
         if next_launch is None and winner is not None:
             next_launch = self._bracket(winner, left, leads=winner == leader)
         if next_launch is None and left > MIN_LAUNCHES + BRACKETING_LAUNCHES + SPARE_LAUNCHES:
             next_launch = self._launch_long_shot(leader, order) or self._launch_rival(leader, order)
             next_launch = next_launch or self._raise(leader, spare, FINE_GAP_RATIO)
+        if next_launch is None and winner is not None and left >= MIN_LEFT_TO_REPEAT:
+            next_launch = self._launch_up_to(winner, passing_rps, ENOUGH_LAUNCHES)
         return next_launch
 
     def _bracket(self, winner: Server, left: float, leads: bool) -> Next | None:
@@ -347,12 +356,10 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         max_rps = min(ceiling_rps, rounded(MAX_GAP_RATIO * self.forecast_rps(best)))
         return self._launch(best, max(better_rps, max_rps), SHORT_SHARE)
 
-    def _launch_again(self, leader: Server) -> Next | None:
-        """A second launch at the leader's highest passing rate: the first one may have passed by
-        chance, and rivals have to exceed that rate."""
-        rps = self.reach(leader).passing_rps
-        few = rps is not None and len(self.study.at(leader, rps)) < CONFIRMING_LAUNCHES
-        return self._launch(leader, rps) if rps is not None and few else None
+    def _launch_up_to(self, server: Server, rps: float | None, count: int) -> Next | None:
+        """A further launch at this rate, unless there are `count`."""
+        few = rps is not None and len(self.study.at(server, rps)) < count
+        return self._launch(server, rps) if rps is not None and few else None
 
     def _launch(self, server: Server, rps: float, share: float = 1.0) -> Next | None:
         """The launch; None if too many of the server's launches at this rate were discarded."""
@@ -367,11 +374,14 @@ class Search(Struct, dict=True, frozen=True, eq=False):
 
     def following_rps(self, server: Server) -> float:
         """About the lowest rate that is launched next if it meets the target: its highest passing
-        rate, or before any launch above the target's rate, a cautious first one."""
+        rate; before any rate above the target's passed, a cautious one below those that failed."""
         passing_rps = self.reach(server).passing_rps or self.target_rps
-        if any(launch.rps > self.target_rps for launch in self.study.of(server)):
+        if passing_rps > self.target_rps:
             return passing_rps
-        return max(passing_rps, SAFE_RATE_SHARE * self.forecast_rps(server))
+        ceiling_rps = self._ceiling_rps(server)
+        if ceiling_rps is None:
+            return max(passing_rps, SAFE_RATE_SHARE * self.forecast_rps(server))
+        return math.sqrt(passing_rps * ceiling_rps)
 
     def target_share(self, server: Server) -> float:
         """The share of a full launch that shows the bound at the target's rate: one of CLEAR_SHARES
@@ -381,7 +391,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         at_target = self.study.at(server, self.target_rps)
         for share in CLEAR_SHARES:
             is_clear = any(self._is_below(launch, share) for launch in launches)
-            if (is_clear or self._forecast_is_clear(server)) and all(
+            if (is_clear or self._forecast_is_clear(server, share)) and all(
                 self._is_below(launch, share) for launch in at_target
             ):
                 return share
@@ -402,13 +412,12 @@ class Search(Struct, dict=True, frozen=True, eq=False):
             )
         )
 
-    def _forecast_is_clear(self, server: Server) -> bool:
+    def _forecast_is_clear(self, server: Server, share: float) -> bool:
         high = self.expected[server.key].high
         times = [(getattr(high, term.metric, None), term.limit) for term in self.terms
                  if term.kind == "time"]  # fmt: skip
         return bool(times) and all(
-            value_s is not None and value_s <= min(CLEAR_SHARES) * limit_s
-            for value_s, limit_s in times
+            value_s is not None and value_s <= share * limit_s for value_s, limit_s in times
         )
 
     def _raise(self, server: Server, left: float, gap_ratio: float) -> Next | None:
@@ -419,10 +428,12 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         is_wide = ceiling_rps is not None and ceiling_rps > gap_ratio * passing_rps
         if ceiling_rps and is_wide:
             following = 1 + len(self.study.at(server, ceiling_rps))
-            if self._more_decide(
-                server, ceiling_rps, min(following, MIN_LAUNCHES + EXTRA_LAUNCHES)
-            ):
-                return self._launch(server, ceiling_rps)
+            most = (
+                ENOUGH_LAUNCHES if gap_ratio == FINE_GAP_RATIO else min(following, ENOUGH_LAUNCHES)
+            )
+            again = self._more_decide(server, ceiling_rps, most)
+            if again and (next_launch := self._launch(server, ceiling_rps)):
+                return next_launch
         if left < MIN_LAUNCHES - 1 and passing_rps > self.target_rps:
             return None  # keep the launches for confirming this rate
         if ceiling_rps is None:
@@ -453,56 +464,65 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         return max(between(passing_rps, failing_rps, len(failing)), slightly_below_rps)
 
     def _more_decide(self, server: Server, rps: float, most: int) -> bool:
-        """Whether all launches at this rate held, and others like them, until there are `most`,
-        would bring the bound of every time within its limit. False with fewer than MIN_LAUNCHES."""
+        """Whether further launches at this rate, up to `most`, are expected to show that it
+        holds."""
         launches = self.study.at(server, rps)
-        if not MIN_LAUNCHES <= len(launches) < most:
-            return False
-        times = (
-            bound for bound in standing(launches, self.terms).bounds if bound.term.kind == "time"
-        )
-        return all(holds(launch, self.terms) for launch in launches) and all(
-            bound_after(bound, most) <= bound.term.limit for bound in times
-        )
+        return len(launches) < most and expected_to_hold(launches, self.terms, most)
 
-    def _confirm(self, winner: Server) -> Next | None:
-        """Launch its highest passing rate MIN_LAUNCHES times, then a rate that should break the
-        target, then a rate that was kept, then the target's rate until errors are decided."""
+    def _confirm(self, winner: Server, left: float) -> Next | None:
+        """Launch its highest passing rate MIN_LAUNCHES times, then rates slightly above, then the
+        target's rate until errors are decided."""
         passing_rps = self.reach(winner).passing_rps or self.target_rps
-        next_launch = None
-        if len(self.study.at(winner, passing_rps)) < MIN_LAUNCHES:
-            next_launch = self._launch(winner, passing_rps)
-        if next_launch is None and (rps := self._rate_to_break(winner, passing_rps)):
-            next_launch = self._launch(winner, rps, SHORT_SHARE)
-        if next_launch is None and (rps := self._rate_to_promise(winner, passing_rps)):
-            next_launch = self._launch(winner, rps)
+        next_launch = self._launch_up_to(winner, passing_rps, MIN_LAUNCHES)
+        if next_launch is None and len(self.study.at(winner, passing_rps)) >= MIN_LAUNCHES:
+            next_launch = self._narrow(winner, passing_rps, left)
         if next_launch is None and self.standing(winner).unshown:
             next_launch = self._launch(winner, self.target_rps)
         return next_launch
 
-    def _rate_to_break(self, server: Server, passing_rps: float) -> float | None:
-        """A rate at which further launches may show that the target breaks: MAX_GAP_RATIO times the
-        passing one, else the ceiling, which may just be close to the limit. None if it is already
-        shown to break within that ratio, if there is no ceiling within it, or if both rates were
-        launched MIN_LAUNCHES times."""
-        ceiling_rps, shown_rps = self._ceiling_rps(server), self.shown_broken_rps(server)
-        limit_rps = MAX_GAP_RATIO * passing_rps
-        if ceiling_rps is None or ceiling_rps > limit_rps or (shown_rps and shown_rps <= limit_rps):
-            return None
-        widest_rps = rounded(MAX_GAP_RATIO / MAX_ROUNDING * passing_rps)
-        rates = (max(widest_rps, ceiling_rps), ceiling_rps)
-        return next((rps for rps in rates if len(self.study.at(server, rps)) < MIN_LAUNCHES), None)
-
-    def _rate_to_promise(self, server: Server, passing_rps: float) -> float | None:
-        """The lowest rate above the passing one where all launches kept the target, and a few more
-        may show that it holds; None if the rate shown to break is within MAX_GAP_RATIO."""
+    def _narrow(self, server: Server, passing_rps: float, left: float) -> Next | None:
+        """Unless a rate at most MAX_GAP_RATIO times the passing one is shown to break the target:
+        launch that one, or the ceiling, which may just be close to the limit. If neither breaks,
+        launch a rate that may be shown to hold, then one that surely breaks, then one in between.
+        None without a ceiling within that ratio: the rate is still to be raised."""
+        ceiling_rps = self._ceiling_rps(server)
         shown_rps = self.shown_broken_rps(server) or math.inf
-        if shown_rps <= MAX_GAP_RATIO * passing_rps:
+        limit_rps = MAX_GAP_RATIO * passing_rps
+        if shown_rps <= limit_rps or ceiling_rps is None or ceiling_rps > limit_rps:
             return None
-        rates = {launch.rps for launch in self.study.of(server)
-                 if passing_rps < launch.rps < shown_rps}  # fmt: skip
-        may_hold = (rps for rps in rates if self._more_decide(server, rps, MAX_LAUNCHES))
-        return min(may_hold, default=None)
+        launches: list[Next | None] = []
+        for rps in (max(rounded(limit_rps / MAX_ROUNDING), ceiling_rps), ceiling_rps):
+            if self._may_break(server, rps):
+                launches.append(self._launch(server, rps, SHORT_SHARE))
+        if promising_rps := self._rate_to_promise(server, passing_rps, left):
+            launches.append(self._launch(server, promising_rps))
+        wide_rps = rounded(WIDE_GAP_RATIO / MAX_ROUNDING * passing_rps)
+        if shown_rps > WIDE_GAP_RATIO * passing_rps and self._may_break(server, wide_rps):
+            launches.append(self._launch(server, wide_rps, SHORT_SHARE))
+        elif shown_rps < math.inf:
+            middle_rps = rounded(math.sqrt(passing_rps * shown_rps))
+            launches.append(self._launch_up_to(server, middle_rps, ENOUGH_LAUNCHES))
+        return next(filter(None, launches), None)
+
+    def _may_break(self, server: Server, rps: float) -> bool:
+        """Whether a further launch may show that this rate breaks the target."""
+        launches = self.study.at(server, rps)
+        all_held = all(holds(launch, self.terms) for launch in launches)
+        return len(launches) < (MIN_LAUNCHES - 1 if all_held else MIN_LAUNCHES)
+
+    def _rate_to_promise(self, server: Server, passing_rps: float, left: float) -> float | None:
+        """The highest rate above the passing one, and below any that a launch broke, which as many
+        launches as the budget allows are expected to show to hold; None if there is none."""
+        launches = [launch for launch in self.study.of(server) if launch.rps > passing_rps]
+        broken = (launch.rps for launch in launches if not holds(launch, self.terms))
+        failing_rps = min(broken, default=math.inf)
+
+        def may_hold(rps: float) -> bool:
+            most = int(min(MAX_LAUNCHES, len(self.study.at(server, rps)) + left))
+            return most >= MIN_LAUNCHES and self._more_decide(server, rps, most)
+
+        rates = {launch.rps for launch in launches if launch.rps < failing_rps}
+        return max(filter(may_hold, rates), default=None)
 
     def shown_broken_rps(self, server: Server) -> float | None:
         """The lowest rate above the highest passing one that is shown to break the target. A single

@@ -2,11 +2,12 @@
 
 The result must hold for the *next* launch, so this uses a prediction bound, not a confidence bound
 of the mean, which almost one launch in two may exceed. With m and s the mean and standard deviation
-of the logarithms of n launches' values, one further launch in 40 exceeds
+of the logarithms of n launches' values, a share p of further launches exceeds
 
-    exp(m + t(0.975, n - 1) * s * sqrt(1 + 1/n))            (Hahn & Meeker, Statistical Intervals)
+    exp(m + t(1 - p, n - 1) * s * sqrt(1 + 1/n))            (Hahn & Meeker, Statistical Intervals)
 
-A target is broken if the mean exceeds it, if the bound still does after MAX_LAUNCHES, or if it
+At the target's rate p is 1 in 40; at the highest rate 1 in 20, as no server should run there. A
+target is broken if the mean exceeds it, if the bound still does after MAX_LAUNCHES, or if it
 would even after many more. Errors are pooled over the launches: it takes 3000 requests without one
 to show a share below 0.1 % (rule of three).
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import fmean, geometric_mean, stdev
+from statistics import NormalDist, fmean, stdev
 from typing import Literal
 
 from msgspec import Struct
@@ -23,14 +24,15 @@ from msgspec import Struct
 from workerlab.analysis.target import Requests, TermOutcome, judge, value_of
 from workerlab.experiments.advise.study import CandidateLaunch, holds, pooled
 from workerlab.finding import Finding
-from workerlab.numbers.intervals import student
+from workerlab.numbers.intervals import student_at
 from workerlab.slo import Term
 
 MIN_LAUNCHES = 3  # for a bound
 MAX_LAUNCHES = 8  # of a candidate at a rate
-BOUND_Z = 1.96  # standard deviations from mean to bound after many launches
 CLEARLY_BROKEN_RATIO = 1.5  # mean over limit: with more, a single launch breaks the target
-HEADROOM_RATIO = 1.4  # bound over mean, of MIN_LAUNCHES with a standard deviation of 7 %
+TARGET_BEYOND_SHARE = 0.025  # of further launches that exceed the bound, at the target's rate
+RATE_BEYOND_SHARE = 0.05  # the same, at the highest rate
+USUAL_SD = 0.07  # of the logarithms of launches at a rate; three then have a bound of 1.4 means
 
 TargetWord = Literal["met", "broken", "not shown yet", "undecidable"]
 
@@ -56,32 +58,50 @@ class Standing(Struct, frozen=True):
     shown: tuple[Finding, ...] = ()  # errors: met
 
 
-def prediction_half(logs: Sequence[float]) -> float:
-    """Half the width of the two-sided 95 % prediction interval of one further logarithm."""
-    n = len(logs)
-    return student(n - 1) * stdev(logs) * math.sqrt(1 + 1 / n)
+def prediction_half(deviation: float, count: int, beyond_share: float) -> float:
+    """From the mean of so many logarithms to the bound that this share of further ones exceeds."""
+    t = student_at(1 - 2 * beyond_share, count - 1)
+    return t * deviation * math.sqrt(1 + 1 / count)
 
 
-def bound_after(current: TermBound, launches: int) -> float:
-    """The bound once there are so many launches, if those to come change neither mean nor
-    deviation; infinite if there is none yet. With three launches Student's t dominates it."""
-    if current.mean is None or current.bound is None:
-        return math.inf
-    now, then = (student(n - 1) * math.sqrt(1 + 1 / n) for n in (current.launches, launches))
-    return current.mean * math.pow(current.bound / current.mean, then / now)
+def expected_to_hold(
+    launches: Sequence[CandidateLaunch], terms: Sequence[Term], count: int
+) -> bool:
+    """Whether all these launches held, and so many in all would bring the bound of every time and
+    throughput within its limit, if those to come change neither mean nor deviation. That of fewer
+    than MIN_LAUNCHES is unknown, so it is taken to be USUAL_SD; none is taken to be less."""
+    if not launches or not all(holds(launch, terms) for launch in launches):
+        return False
+    return all(
+        _expected_bound_holds(launches, term, count) for term in terms if term.kind != "errors"
+    )
+
+
+def _expected_bound_holds(launches: Sequence[CandidateLaunch], term: Term, count: int) -> bool:
+    values = [value_of(term.metric, launch.requests) for launch in launches]
+    logs = [math.log(value) for value in values if value is not None and 0 < value < math.inf]
+    if len(logs) < len(values):
+        return False
+    deviation = max(USUAL_SD, stdev(logs) if len(logs) >= MIN_LAUNCHES else 0.0)
+    half = prediction_half(deviation, count, RATE_BEYOND_SHARE)
+    return term.holds(math.exp(fmean(logs) + (-half if term.kind == "rps" else half)))
 
 
 def standing(
     launches: Sequence[CandidateLaunch],
     terms: Sequence[Term],
     at_other_rates: Sequence[CandidateLaunch] = (),
+    *,
+    beyond_share: float = TARGET_BEYOND_SHARE,
 ) -> Standing:
     """The standing from launches at one rate; of those `at_other_rates` only the errors count."""
     if not launches:
         return Standing("not shown yet")
     requests = pooled(launches)
     with_others = pooled([*launches, *at_other_rates]) if at_other_rates else requests
-    bounds = [_bound(launches, requests, term) for term in terms if term.kind != "errors"]
+    bounds = [
+        _bound(launches, requests, term, beyond_share) for term in terms if term.kind != "errors"
+    ]
     unshown: list[TermOutcome] = []
     shown: list[TermOutcome] = []
     for term in terms:
@@ -101,7 +121,9 @@ def standing(
     return Standing(word, tuple(bounds), tuple(unshown), tuple(shown))
 
 
-def _bound(launches: Sequence[CandidateLaunch], requests: Requests, term: Term) -> TermBound:
+def _bound(
+    launches: Sequence[CandidateLaunch], requests: Requests, term: Term, beyond_share: float
+) -> TermBound:
     """The bound of a term on a time or on throughput. `requests`: of all launches, pooled."""
     values = [value_of(term.metric, launch.requests) for launch in launches]
     positive = [value for value in values if value is not None and 0 < value < math.inf]
@@ -118,8 +140,9 @@ def _bound(launches: Sequence[CandidateLaunch], requests: Requests, term: Term) 
         beyond = mean > limit + math.log(CLEARLY_BROKEN_RATIO) or (n > 1 and min(logs) > limit)
         broken = beyond and not on_a_step
         return TermBound(term, "broken" if broken else "not shown yet", n, centre)
-    high = mean + prediction_half(logs)
-    hopeless = n >= MAX_LAUNCHES or mean > limit or mean + BOUND_Z * stdev(logs) > limit
+    high = mean + prediction_half(stdev(logs), n, beyond_share)
+    after_many = mean + NormalDist().inv_cdf(1 - beyond_share) * stdev(logs)
+    hopeless = n >= MAX_LAUNCHES or mean > limit or after_many > limit
     if on_a_step:
         word: TargetWord = "not shown yet" if high <= limit and n < MAX_LAUNCHES else "undecidable"
     else:
@@ -128,27 +151,18 @@ def _bound(launches: Sequence[CandidateLaunch], requests: Requests, term: Term) 
     return TermBound(term, word, n, centre, math.exp(sign * high), why)
 
 
-def passes(launches: Sequence[CandidateLaunch], terms: Sequence[Term]) -> bool | None:
+def passes(
+    launches: Sequence[CandidateLaunch],
+    terms: Sequence[Term],
+) -> bool | None:
     """Whether a rate tried on the way up or down passes. With fewer than MIN_LAUNCHES: False if one
-    breaks a term, else True if their mean leaves HEADROOM_RATIO for the bound; None if it does not,
-    or without launches. With more: whether they meet the target; otherwise trying the next rate is
+    breaks a term, else True if the bound of MIN_LAUNCHES like them would hold; None if not, or
+    without launches. With more: whether they meet the target; otherwise trying the next rate is
     worth more than another launch."""
     if not launches:
         return None
     if len(launches) >= MIN_LAUNCHES:
-        return standing(launches, terms).word == "met"
+        return standing(launches, terms, beyond_share=RATE_BEYOND_SHARE).word == "met"
     if not all(holds(launch, terms) for launch in launches):
         return False
-    return True if all(_has_headroom(launches, term) for term in terms) else None
-
-
-def _has_headroom(launches: Sequence[CandidateLaunch], term: Term) -> bool:
-    """Whether the mean of the launches leaves HEADROOM_RATIO; True for errors (pooled)."""
-    if term.kind == "errors":
-        return True
-    values = [value_of(term.metric, launch.requests) for launch in launches]
-    positive = [value for value in values if value is not None and value > 0]
-    if len(positive) < len(values):
-        return False
-    mean = geometric_mean(positive)
-    return term.holds(mean / HEADROOM_RATIO if term.kind == "rps" else mean * HEADROOM_RATIO)
+    return expected_to_hold(launches, terms, MIN_LAUNCHES) or None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from tests.builders.runs import recorded
-from workerlab import run_store
+from workerlab import codec, run_store
 from workerlab.experiments.advise import growth
 from workerlab.experiments.advise.candidates import Limits, kind_of
 from workerlab.experiments.advise.command import needs_cell
@@ -126,14 +128,36 @@ def test_many_connections_are_sent_once_to_classes_that_serve_many() -> None:
 
 
 def test_connections_that_keep_the_cores_busy() -> None:
-    def needs(wait_s: float, cpu_s: float) -> Needs:
-        return Needs("", (RequestNeed(wait_s, cpu_s),), 0.0, 0.0)
+    def needs(wait_s: float, cpu_s: float, blocked_s: float = 0.0) -> Needs:
+        return Needs("", (RequestNeed(wait_s, cpu_s, blocked_s),), 0.0, 0.0)
 
     assert filling_connections(needs(0.05, 0.001), 2) == 100
     assert filling_connections(needs(0.05, 0.001), 2, max_in_flight=4) == 4
     assert filling_connections(needs(5.0, 0.001), 2) == MAX_CONNECTIONS
     assert filling_connections(needs(0.02, 0.02), 2) is None  # the app alone fills the cores
     assert filling_connections(needs(0.05, 0.0), 2) is None
+    assert filling_connections(needs(0.05, 0.001, blocked_s=0.005), 2) is None
+
+
+@pytest.mark.parametrize(
+    ("left_s", "is_many", "duration_s"),
+    [(250.0, True, 4.0), (60.0, False, 10.0)],
+)
+def test_the_launches_that_show_a_target_have_priority(
+    left_s: float, is_many: bool, duration_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over a load that only improves the forecast. They are as short as the budget requires."""
+    measured = study("gevent")
+    measured = replace(measured, request=replace(measured.request, slo="p95<150ms"))
+    plan = replace(measured.plan, details=codec.plain(measured.request))
+    run = SimpleNamespace(plan=plan, records={})
+    monkeypatch.setattr("time.monotonic", lambda: 0.0)
+    monkeypatch.setattr(growth, "study_of", lambda _: measured)
+    monkeypatch.setattr(growth.run_store, "load", lambda _: run)
+    grown = PlanGrowth(left_s, resumed=False).grow(Path(), plan)
+    assert grown is not None
+    (cell,) = grown.cells[len(plan.cells) :]
+    assert (is_many_cell(cell), cell.duration_s) == (is_many, duration_s)
 
 
 def test_the_time_of_the_forecast_costs_no_launch(

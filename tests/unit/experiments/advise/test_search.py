@@ -267,7 +267,7 @@ def test_twenty_launches_show_what_holds_and_what_breaks(wrong: float) -> None:
     """Both rates are close, however wrong the forecast is, and a second class is launched before
     the first is raised a second time."""
     close_count, shown_count = 0, 0
-    for seed in range(10):
+    for seed in range(20):
         world = World(seed, wrong=0.1, classes=("sync", "gthread", "gevent"))
         world.expected = {
             key: replace(expected, highest_rps=wrong * (expected.highest_rps or 0.0))
@@ -282,8 +282,8 @@ def test_twenty_launches_show_what_holds_and_what_breaks(wrong: float) -> None:
         shown_count += len(search.study.at(result.server, result.reach.passing_rps)) >= MIN_LAUNCHES
         raised = [launch for launch in world.launches if launch.rps > TARGET_RPS]
         assert len({launch.server.worker_class for launch in raised[:2]}) == 2
-    assert close_count >= 9
-    assert shown_count >= 9
+    assert close_count >= 18
+    assert shown_count >= 18
 
 
 class Scattered(World):
@@ -322,7 +322,7 @@ def test_the_last_launch_goes_to_a_rate_that_it_would_show_to_hold() -> None:
     world = World(0, classes=("sync",))
     (server, *_) = world.search().order()
     world.servers = [server]
-    measured = {1: (0.05, 0.05, 0.05), 4: (0.06, 0.07, 0.06), 8: (0.147, 0.109, 0.161), 10: (0.9,)}
+    measured = {1: (0.05, 0.05, 0.05), 4: (0.06, 0.07, 0.06), 8: (0.155, 0.105, 0.175), 10: (0.9,)}
     for times, p95s in measured.items():
         for schedule, p95_s in enumerate(p95s, 1):
             world.p95_s = lambda _server, _rps, p95_s=p95_s: p95_s  # type: ignore[misc,method-assign]
@@ -496,7 +496,7 @@ def test_launches_far_from_the_limit_are_short() -> None:
     assert [launch.share for launch in others] == [0.25] * (MIN_LAUNCHES - 1)
 
 
-@pytest.mark.parametrize(("forecast_s", "share"), [(0.07, 0.25), (0.08, 1.0)])
+@pytest.mark.parametrize(("forecast_s", "share"), [(0.07, 0.25), (0.08, 0.5), (0.16, 1.0)])
 def test_a_forecast_far_from_the_limit_makes_the_first_launch_short(
     forecast_s: float, share: float
 ) -> None:
@@ -671,8 +671,8 @@ def test_the_rest_of_the_budget_shows_rates_that_were_kept_unevenly() -> None:
     (server, *_) = world.search().order()
     world.servers = [server]
     p95_s: dict[float, tuple[float, ...]] = {
-        50: (0.05, 0.05, 0.05), 400: (0.1, 0.1, 0.1), 460: (0.1, 0.13, 0.17),
-        498: (0.1, 0.13, 0.17), 650: (0.9, 0.9, 0.9),
+        50: (0.05, 0.05, 0.05), 400: (0.1, 0.1, 0.1), 460: (0.1, 0.14, 0.19),
+        498: (0.1, 0.14, 0.19), 650: (0.9, 0.9, 0.9),
     }  # fmt: skip
     for rps, launches in p95_s.items():
         for schedule, launch_p95_s in enumerate(launches, 1):
@@ -682,4 +682,4 @@ def test_the_rest_of_the_budget_shows_rates_that_were_kept_unevenly() -> None:
     between_them = kept_between(result_of(world.search()), server)
     assert str(between_them).startswith("In between, 6 launches at 460 and 498 requests/s kept it")
     launch = world.next(2)
-    assert (launch.rps, launch.schedule) == (460, 4)
+    assert (launch.rps, launch.schedule) == (498, 4)
