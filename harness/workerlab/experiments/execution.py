@@ -27,6 +27,7 @@ from workerlab.experiments.trial import run as run_trial
 from workerlab.load.locust import missing_hosts
 from workerlab.load.registry import tool_named
 from workerlab.model import App, EnvironmentProblem, Fault, Plan, Record, Trial
+from workerlab.numbers.units import fill
 from workerlab.observe.cpu import Lab
 from workerlab.observe.observations import read_observations
 from workerlab.observe.tcp import drops_are_told
@@ -206,6 +207,9 @@ class TrialExecution:
             raise EnvironmentProblem(record.fault.reason)
 
 
+NOT_TRIED = "not launched, as the app failed to start under {variants:list}, for the same reason"
+
+
 class Unavailable:
     """What cannot run here, and why: a variant, or an app under a variant. An app that failed for
     the same reason under two variants is not tried under the others."""
@@ -213,7 +217,7 @@ class Unavailable:
     def __init__(self, plan: Plan) -> None:
         self._variants = dict(plan.unavailable)
         self._by_app: dict[tuple[str, App], str] = {}  # (variant, app): reason
-        self._failed: dict[tuple[str, str], set[str]] = {}  # (app, reason): variants
+        self._failed: dict[tuple[str, str], dict[str, None]] = {}  # (app, reason): variants
 
     def why_not(self, trial: Trial) -> str | None:
         """Why the trial cannot run here; None if nothing is known against it."""
@@ -223,7 +227,7 @@ class Unavailable:
         ):
             return why
         return next(
-            (why for (app, why), variants in self._failed.items()
+            (fill(NOT_TRIED, {"variants": variants}) for (app, _), variants in self._failed.items()
              if app == server.app.target and len(variants) > 1),
             None,
         )  # fmt: skip
@@ -232,7 +236,7 @@ class Unavailable:
         if record.fault and record.fault.kind == "unavailable":
             server, why = trial.cell.server, record.fault.reason
             self._by_app[server.variant, server.app] = why
-            self._failed.setdefault((server.app.target, why), set()).add(server.variant)
+            self._failed.setdefault((server.app.target, why), {})[server.variant] = None
 
 
 class Rates:

@@ -25,6 +25,7 @@ from workerlab.server.running import (
     TrialFailed,
     explained,
     importing_at,
+    log_lines,
     numbered,
     read_proofs,
 )
@@ -178,7 +179,7 @@ def _proofs(
             why = explained("the server did not boot", log, printed=True)
             raise TrialFailed("unavailable", why + _next_step(launch, why), f"its log: {log}")
         if not proofs and boots(log) > MAX_RESPAWNS * workers:
-            ended = f"its workers exited {MAX_RESPAWNS} times before loading the app"
+            ended = f"the workers exited {MAX_RESPAWNS} times before loading the app"
             why = explained(ended, log, printed=True)
             raise TrialFailed("unavailable", why + _next_step(launch, why), f"its log: {log}")
         if time.monotonic() > until:
@@ -199,10 +200,7 @@ def _not_ready(launch: Launch, ready: int, log: Path) -> str:
 
 def boots(log: Path) -> int:
     """How many workers were started, according to the server's log."""
-    try:
-        return log.read_text(errors="replace").count("Booting worker with pid")
-    except OSError:
-        return 0
+    return sum("Booting worker with pid" in line for line in log_lines(log))
 
 
 def _next_step(launch: Launch, why: str) -> str:

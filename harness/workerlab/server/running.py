@@ -176,14 +176,19 @@ def read_proofs(trial: Path, excluded: Container[int] = ()) -> dict[int, dict[st
     return {proof["pid"]: proof for proof in proofs if proof["pid"] not in excluded}
 
 
+def log_lines(log: Path) -> list[str]:
+    """The lines of a server's log; none if it cannot be read."""
+    try:
+        return log.read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+
+
 def explained(why: str, log: Path, *, printed: bool = False) -> str:
     """`why` with the exception of the last traceback in the server's log, and where in the app it
     was raised; else with an exception outside tracebacks; else, if `printed`, the last line that is
     not Gunicorn's (`sys.exit` prints its reason); else the last error; else the last warning."""
-    try:
-        lines = log.read_text(errors="replace").splitlines()
-    except OSError:
-        return why
+    lines = log_lines(log)
     if raised := last_exception(lines):
         return f"{why}: {raised}"
     lines = list(outside_tracebacks(lines))

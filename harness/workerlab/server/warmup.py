@@ -26,7 +26,15 @@ from workerlab.model import App, Fault, Route
 from workerlab.numbers.units import first_lines
 from workerlab.observe.pauses import PauseWatch
 from workerlab.observe.spans import served
-from workerlab.server.running import Running, StartupTurn, TrialFailed, explained, read_proofs
+from workerlab.server.running import (
+    Running,
+    StartupTurn,
+    TrialFailed,
+    explained,
+    last_exception,
+    log_lines,
+    read_proofs,
+)
 
 LONE_TIMEOUT_S = 60.0
 # Lone requests of a bundled app: their times vary little, but short ones are noisy
@@ -238,6 +246,8 @@ def _unexpected(server: Running, route: Route, answer: LoneAnswer) -> str:
     if explanation == why and not answer.location and (lines := first_lines(answer.body)):
         explanation = f"{why}: {lines}"
     why = explanation
+    if failed and last_exception(log_lines(server.log)):  # a failure, and not what was expected
+        return why
     if answer.location:
         why += f", and leads to {answer.location}"
     status = answer.status

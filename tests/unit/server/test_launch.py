@@ -62,3 +62,13 @@ def test_a_server_whose_app_hangs_during_import_says_where(
         pass
     expected = "stuck:app was not imported within 5 s; it was at stuck.py line 2: threading.Event"
     assert str(failure.value).startswith(expected)
+
+
+def test_a_server_whose_workers_only_exit_says_why(tmp_path: Path) -> None:
+    (tmp_path / "exits.py").write_text("import sys\nsys.exit('SECRET is not set')\n")
+    exits = launch(tmp_path, Server("sync", 1, 1, 64, 10), App("exits:app", str(tmp_path)))
+    with pytest.raises(TrialFailed) as failure, gunicorn.running(exits):
+        pass
+    assert str(failure.value) == (  # true of one class, and of several with the same reason
+        "the workers exited 3 times before loading the app: SECRET is not set"
+    )

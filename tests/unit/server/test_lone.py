@@ -107,19 +107,27 @@ def test_the_first_answer_may_fail(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "sentence"),
+    ("status", "log", "sentence"),
     [
-        (404, "GET / answered 404, expected 200: text (use --expect-status 404 if that is right)"),
-        (500, "GET / answered 500, expected 200: text (use --expect-status 500 if that is right)"),
+        (404, "OSError: reset",
+         "GET / answered 404, expected 200: text (use --expect-status 404 if that is right)"),
+        (500, "[x] [ERROR] no memory",
+         "GET / answered 500, expected 200: no memory (use --expect-status 500 if that is right)"),
+        (500, "Traceback (most recent call last):\nZeroDivisionError: division by zero",
+         "GET / answered 500, expected 200: ZeroDivisionError: division by zero"),
         (
             302,
+            "",
             f"GET / answered 302, expected 200, and leads to {LOGIN} (use --expect-status 302 if"
             " that is right, or --path '/login?to=/' to measure where it leads)",
         ),
-        (RESET, "no answer to a first request ("),
+        (RESET, "", "no answer to a first request ("),
     ],
-)
-def test_an_app_that_always_fails_is_refused(tmp_path: Path, status: int, sentence: str) -> None:
+)  # fmt: skip
+def test_an_app_that_always_fails_is_refused(
+    tmp_path: Path, status: int, log: str, sentence: str
+) -> None:
+    (tmp_path / "server.log").write_text(f"{log}\n")
     requests = list[str]()
 
     def always(_method: str, path: str) -> int:
@@ -132,6 +140,7 @@ def test_an_app_that_always_fails_is_refused(tmp_path: Path, status: int, senten
     assert len(requests) == TRIES
     assert (fault.kind, fault.detail) == ("answer", f"its log: {tmp_path / 'server.log'}")
     assert fault.reason.startswith(sentence)
+    assert ("if that is right" in fault.reason) == ("if that is right" in sentence)
 
 
 def test_an_app_that_mostly_fails_is_refused(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ class Exclusion(Answer):
 
 
 class NeedsUnknown(Exclusion):
-    """the needs of its requests are unknown: {why}"""
+    """the needs of requests are unknown: {why}"""
 
 
 REMOVED = "Gunicorn {version} removed it; to consider it nevertheless, name it in --classes"

@@ -113,7 +113,7 @@ def test_classes_are_left_out_together_where_the_reason_is_the_same() -> None:
     )
     assert list(map(str, left_out(result))) == [
         "Left out sync and gthread: it does not start; see a.",
-        "Left out gevent: the needs of its requests are unknown: too few requests.",
+        "Left out gevent: the needs of requests are unknown: too few requests.",
         "Left out uvicorn: uvicorn is not installed.",
         "Left out asgi: no settings satisfy --not-thread-safe.",
     ]
