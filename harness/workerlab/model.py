@@ -1024,6 +1024,7 @@ class Column(Struct, frozen=True):
     heading: str = ""  # "": its name
     meaning: str = ""  # what it holds, if the heading does not say it; "": not explained
     value: Callable[[Any], Value] | None = None  # from a row's item; None: its attribute `name`
+    width: int = 0  # in a terminal, longer texts are wrapped; 0: any
 
     def of(self, item: Any) -> Value:
         value: Value = self.value(item) if self.value else getattr(item, self.name)

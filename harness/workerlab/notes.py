@@ -3,6 +3,7 @@ that one makes and another reads."""
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable
 
 from msgspec.structs import replace
@@ -34,6 +35,35 @@ class SettingIgnored(Finding):
     classes: tuple[str, ...]
 
     prominence = "title"
+
+
+class AnnotatedOnly(Finding):
+    """[[{config}, ]]line {line}: {setting}: {annotation} sets nothing, since it is an annotation:
+    write {setting} = {value}"""
+
+    config: str | None  # None: clear from the context
+    line: int
+    setting: str
+    annotation: str
+    value: str  # the annotation, if it is a value; else "VALUE"
+
+    prominence = "title"
+
+
+def annotated_only(
+    line: int, setting: str, annotation: str, config: str | None = None
+) -> AnnotatedOnly:
+    value = annotation if is_literal(annotation) else "VALUE"
+    return AnnotatedOnly(config, line, setting, annotation, value)
+
+
+def is_literal(source: str) -> bool:
+    """Whether the text is a Python literal, so that it can be a value."""
+    try:
+        ast.literal_eval(source)
+    except (ValueError, SyntaxError):
+        return False
+    return True
 
 
 class SettingOverridden(Finding):

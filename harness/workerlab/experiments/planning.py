@@ -44,6 +44,7 @@ from workerlab.notes import (
     SettingIgnored,
     SettingOverridden,
     ToolLeftOut,
+    annotated_only,
     noted,
 )
 from workerlab.numbers.units import fill
@@ -227,9 +228,13 @@ def available_tools(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[Findin
 def override_notes(
     options: argparse.Namespace, interpreter: preflight.Interpreter, **more: str
 ) -> Iterable[Finding]:
-    """A note for each setting of the user's Gunicorn file that is overridden. `more`: further
-    settings that are, with the reason for each."""
+    """A note for each setting of the user's Gunicorn file that is overridden, or only annotated.
+    `more`: further settings that are overridden, with the reason for each."""
     settings = interpreter.settings
+    for name, assignment in interpreter.assignments.items():
+        if not assignment["sets"] and name in interpreter.names:
+            line, text = assignment["line"], assignment["text"]
+            yield annotated_only(line, name, text, options.config)
     forced = {name: why for name, (_, why) in FORCED.items()}
     log = str(settings.get("accesslog") or "")
     is_pipe = log in ("-", "/dev/stdout", "/dev/stderr") or Path(log).is_fifo()

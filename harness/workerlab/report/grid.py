@@ -23,6 +23,7 @@ class GridColumn(Struct, frozen=True):
     values: tuple[str, ...]
     right: bool  # right-aligned, as numbers are
     expendable: int = 0
+    width: int = 0  # as in Column
 
 
 class Grid(Struct, frozen=True):
@@ -67,6 +68,7 @@ def to_grid(table: Table) -> Grid:
                 values=tuple(value_text(column, value, table.unit) for value in values),
                 right=column.form not in ("text", "counts"),
                 expendable=column.expendable,
+                width=column.width,
             )
         )
     return Grid(tuple(columns), tuple(blank), keys)

@@ -25,7 +25,7 @@ from workerlab.analysis.class_findings import NoValidCell
 from workerlab.finding import Finding
 from workerlab.model import Document, Table
 from workerlab.numbers.units import MISSING, counted, listed
-from workerlab.report.grid import Grid, blank_columns_note, join_tables, legend, to_grid
+from workerlab.report.grid import Grid, GridColumn, blank_columns_note, join_tables, legend, to_grid
 from workerlab.report.values import text
 
 MAX_TEXT_WIDTH = 100  # characters per line of a sentence
@@ -229,6 +229,11 @@ def _fit(grid: Grid, width: int | None) -> tuple[Grid, int, list[str]]:
     return grid, 1, hidden
 
 
+def _wrapped(cell: str, column: GridColumn) -> str:
+    width = column.width or UNLIMITED_WIDTH
+    return cell if len(cell) <= width else "\n".join(textwrap.wrap(cell, width))
+
+
 def _drawing(grid: Grid, gap: int, colour: bool = False) -> Drawing:
     drawing = bare_table(gap)
     for column in grid.columns:
@@ -247,6 +252,7 @@ def _drawing(grid: Grid, gap: int, colour: bool = False) -> Drawing:
     style_of = {**VERDICT_COLOURS, **TARGET_COLOURS} if colour else {}
     for key, next_key, row in zip(keys, [*keys[1:], ()], grid.rows, strict=False):
         styles = [style_of.get(value.partition(":")[0], "") for value in row]
-        cells = map(Styled, map(printable, row), styles)
+        texts = map(_wrapped, map(printable, row), grid.columns)
+        cells = map(Styled, texts, styles)
         drawing.add_row(*cells, end_section=grouped and key != next_key)
     return drawing

@@ -24,7 +24,6 @@ from workerlab.experiments.settings.gunicorn_file import (
     FileLine,
     SourceFile,
     UnknownName,
-    annotated_only,
     check_class,
     class_of,
     strange,
@@ -35,6 +34,7 @@ from workerlab.experiments.settings.launches.times import TOUCHED
 from workerlab.experiments.settings.launching import perform
 from workerlab.finding import stored
 from workerlab.model import App, Cell, EnvironmentProblem, Plan, Server, UsageError
+from workerlab.notes import annotated_only
 from workerlab.options import BadWord, names_of
 from workerlab.server import preflight
 from workerlab.server.worker_classes import CLASSES, class_named
@@ -202,7 +202,7 @@ def _why_nothing(
     unknown = strange(lines, interpreter.names)
     reasons = [
         str(UnknownName(line.number, line.name, unknown[line.name]) if line.sets
-            else annotated_only(line))
+            else annotated_only(line.number, line.name, line.text))
         for line in lines
         if line.name in unknown or not line.sets
     ]  # fmt: skip

@@ -3,8 +3,7 @@ the differences between versions. Pure."""
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
 from msgspec import Struct
@@ -15,16 +14,17 @@ from workerlab.experiments.settings.command import SERVER, SettingsRequest
 from workerlab.experiments.settings.effect_types import HARMFUL, WORDS, Effect, Word
 from workerlab.experiments.settings.effects import SETTINGS, effects
 from workerlab.experiments.settings.gunicorn_file import (
+    DEFAULTS,
+    NEEDS,
+    UNUSED,
     FileLine,
     UnknownName,
-    annotated_only,
     class_of,
-    is_literal,
 )
 from workerlab.experiments.settings.launching import launch_name, seen_of
 from workerlab.finding import Answer, Finding
 from workerlab.model import Column, Document, Table
-from workerlab.notes import NotMeasured, Unfinished
+from workerlab.notes import NotMeasured, Unfinished, annotated_only
 from workerlab.numbers.units import fill
 from workerlab.plan import grid
 from workerlab.report.values import interpreter_text, table
@@ -32,6 +32,7 @@ from workerlab.run_store import Run
 
 LOGS = ("accesslog", "errorlog")
 STREAMS = ("stdout", "stderr")
+VALUE_COLUMNS = 40  # of a table in a terminal
 DEVIATIONS: tuple[Word, ...] = ("ignored", "clamped", "changes")
 
 
@@ -286,13 +287,40 @@ class FileNotStream(Finding):
     value: str
 
 
+class NeededSettingMissing(Finding):
+    """line {line}: {setting}[[ = {value}]]: {effect}"""
+
+    line: int
+    setting: str
+    value: str
+    effect: str
+
+
+def lacking_settings(plan: SettingsRequest) -> set[str]:
+    """The settings in use of the file that need another one, which it does not use."""
+    used = {
+        line.name for line in plan.lines
+        if line.sets and line.is_setting
+        and plan.values.get(line.name, True) not in (*UNUSED, *DEFAULTS.get(line.name, ()))
+    }  # fmt: skip
+    return {name for name in used if name in NEEDS and used.isdisjoint(NEEDS[name])}
+
+
+def missing_need(name: str) -> str:
+    effect = "every request fails" if name == "keyfile" else "no effect"
+    return f"{effect} without {NEEDS[name][0]}"
+
+
 def lines_without_effect(plan: SettingsRequest) -> Iterator[Finding]:
     """Lines that set nothing, or something unintended."""
+    lacking = lacking_settings(plan)
     for line in plan.lines:
+        if line.name in lacking:
+            yield NeededSettingMissing(line.number, line.name, line.text, missing_need(line.name))
         if line.name in plan.strange:
             yield UnknownName(line.number, line.name, plan.strange[line.name])
         if line.name in plan.unset:
-            yield annotated_only(line)
+            yield annotated_only(line.number, line.name, line.text)
         if line.name in plan.absent:
             yield PathMissing(line.number, line.name, line.text, plan.absent[line.name])
         for number in line.overridden if line.is_setting else ():
@@ -380,48 +408,55 @@ def deviates(plan: SettingsRequest, name: str, effect: Effect) -> bool:
     return effect.word == "ignored"
 
 
-def _class_selected(line: FileLine, worker_class: str) -> str:
-    """What the line selects. `worker_class`: the class examined."""
-    value = ast.literal_eval(line.text) if is_literal(line.text) else worker_class
-    selected = class_of({"worker_class": value})
-    if (selected, worker_class) == ("sync", "gthread"):
-        return "selects gthread, since threads is greater than 1"
-    return f"selects {selected}"
+def _class_selected(plan: SettingsRequest, worker_class: str) -> str:
+    """What the file selects. `worker_class`: the class examined."""
+    selected = class_of(plan.values)
+    is_by_threads = selected != class_of({**plan.values, "threads": 1})
+    why = ", since threads is greater than 1" if is_by_threads else ""
+    other = "" if selected == worker_class else f"; examined for {worker_class}, as requested"
+    return f"selects {selected}{why}{other}"
+
+
+def _line_effect(
+    plan: SettingsRequest, result: ClassExamined, lacking: Collection[str], line: FileLine
+) -> str:
+    """What the line does, for a table. `lacking`: settings that need another one."""
+    if line.name in plan.unset:
+        return "sets nothing"
+    if line.name in plan.absent:
+        return "Gunicorn does not start"
+    if line.name in LOGS and plan.values.get(line.name) in STREAMS:
+        return f"a file named {plan.values[line.name]}"
+    if line.name == "worker_class":
+        return _class_selected(plan, result.worker_class)
+    if line.name in SERVER:
+        return "the same for every class"
+    effect = result.effects.get(line.name)
+    if line.name in lacking and not (effect and effect.word == "ignored"):
+        return missing_need(line.name)
+    if effect and effect.word in DEVIATIONS and not deviates(plan, line.name, effect):
+        return WORDS["honoured"]  # at this value
+    return effect_text(result, line.name) or "not examined"
 
 
 def lines_table(plan: SettingsRequest, result: ClassExamined) -> Table:
     """The settings of the file, with their effect where it was examined."""
-
-    def effect_of(line: FileLine) -> str | None:
-        if line.name in plan.unset:
-            return "sets nothing"
-        if line.name in plan.absent:
-            return "Gunicorn does not start"
-        if line.name in LOGS and plan.values.get(line.name) in STREAMS:
-            return f"a file named {plan.values[line.name]}"
-        if line.name == "worker_class":
-            return _class_selected(line, result.worker_class)
-        if line.name in SERVER:
-            return "the same for every class"
-        effect = result.effects.get(line.name)
-        if effect and effect.word in DEVIATIONS and not deviates(plan, line.name, effect):
-            return WORDS["honoured"]  # at this value
-        return effect_text(result, line.name) or "not examined"
-
+    lacking = lacking_settings(plan)
     shown = {*plan.settings, *SERVER, *plan.unknown, *plan.unset, *plan.left_out}
     lines = [line for line in plan.lines if line.is_setting or line.name in shown]
     columns = [
         Column("line", "count", value=lambda line: line.number),
         Column("setting", "text", value=lambda line: line.name),
-        Column("value", "text", value=lambda line: line.text),
-        Column("effect", "text", value=effect_of),
+        Column("value", "text", value=lambda line: line.text, width=VALUE_COLUMNS),
+        Column("effect", "text", value=partial(_line_effect, plan, result, lacking)),
     ]
     if any(line.source for line in lines):
-        columns.append(Column("source", "text", value=lambda line: line.source, expendable=1))
+        source = Column("source", "text", value=lambda line: line.source, expendable=1)
+        columns.append(replace(source, width=VALUE_COLUMNS))
     effects = [
         f"{line.name}: {result.effects[line.name].observation}"
         for line in lines
-        if line.name in result.effects and line.name not in plan.absent
+        if line.name in result.effects and line.name not in {*plan.absent, *lacking}
     ]
     version = f", Gunicorn {result.version}" if result.version else ""
     heading = f"The settings of the file, {result.worker_class}{version}"

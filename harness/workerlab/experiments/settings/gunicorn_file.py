@@ -1,16 +1,16 @@
 """Reads a Gunicorn file: which line sets what, and which worker class it selects."""
 
 import ast
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from workerlab.finding import Finding
 from workerlab.model import UsageError
+from workerlab.notes import is_literal
 from workerlab.server.worker_classes import WORKER_CLASSES
 
 # Gunicorn's classes by dotted path, and uvicorn's deprecated package
@@ -25,7 +25,33 @@ PATHS = {
     **{row.path: row.name for row in WORKER_CLASSES.values() if row.path},
 }
 SIMILAR_NAMES = 0.8  # similarity at which a name may be a misspelling
-TEXT_COLUMNS = 40  # of a value; the rest is cut off
+# Settings that do nothing unless one of these is used, by Gunicorn's source. A class of the user's
+# (`logger_class`) may do anything. With `keyfile` alone, Gunicorn tries TLS without a certificate.
+_TLS = dict.fromkeys(
+    ("ca_certs", "cert_reqs", "ciphers", "do_handshake_on_connect", "suppress_ragged_eofs"),
+    ("certfile", "keyfile"),
+)
+_SYSLOG = ("syslog_addr", "syslog_prefix", "syslog_facility", "disable_redirect_access_to_syslog")
+NEEDS: Mapping[str, tuple[str, ...]] = {
+    "access_log_format": ("accesslog", "logconfig", "logconfig_dict", "logconfig_json", "syslog",
+                          "logger_class"),
+    "capture_output": ("errorlog", "logger_class"),
+    "statsd_prefix": ("statsd_host", "logger_class"),
+    "dogstatsd_tags": ("statsd_host", "logger_class"),
+    "max_requests_jitter": ("max_requests",),
+    "reload_engine": ("reload",),
+    "reload_extra_files": ("reload",),
+    "proxy_allow_ips": ("proxy_protocol",),
+    "keyfile": ("certfile",),
+    **_TLS,
+    **dict.fromkeys(_SYSLOG, ("syslog", "logger_class")),
+}  # fmt: skip
+# Values of a setting that is not in use: of any, and of these
+UNUSED = (None, False, 0, "", "off")
+DEFAULTS: Mapping[str, tuple[str, ...]] = {
+    "errorlog": ("-",),
+    "logger_class": ("gunicorn.glogging.Logger", "gunicorn.instrument.statsd.Statsd"),
+}
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 GUNICORN_URI = "egg:gunicorn#"  # before a class's name, another form of it
 
@@ -70,11 +96,6 @@ class SourceFile:
         used = self._used_names()
         lines = [self._line(name, assignment, name in settings, name in used)
                  for name, assignment in assignments.items()]  # fmt: skip
-        lines += [
-            replace(line, used=name in used, is_setting=name in settings)
-            for name, line in {line.name: line for line in self._annotated()}.items()
-            if name not in assignments
-        ]
         return tuple(sorted(lines, key=lambda line: line.number))
 
     def _line(
@@ -85,16 +106,16 @@ class SourceFile:
         if is_literal(literal):  # as the file writes it: 0o22, not 18
             value = literal if repr(ast.literal_eval(literal)) == value else value
         is_star = isinstance(statement, ast.ImportFrom) and statement.names[0].name == "*"
-        is_plain = isinstance(statement, SCOPES) or (
-            is_literal(literal) and _assigns_names(statement)
-        )
+        is_plain = isinstance(statement, SCOPES) or not assignment["sets"]
+        is_plain |= is_literal(literal) and _assigns_names(statement)
         source = self._text_of(statement) if is_setting and not is_plain else ""
         return FileLine(
             number=assignment["line"],
             name=name,
-            text=shorten(value, TEXT_COLUMNS),
+            text=value,
             used=used or is_star,
-            source=shorten(source, TEXT_COLUMNS),
+            sets=assignment["sets"],
+            source=source,
             overridden=tuple(assignment["overridden"]),
             by=assignment["by"],
             is_setting=is_setting,
@@ -111,18 +132,6 @@ class SourceFile:
             elif isinstance(node, ast.ClassDef):
                 names.add(node.name)
         return names
-
-    def _annotated(self) -> Iterator[FileLine]:
-        """The annotations without a value, outside of functions and classes."""
-        remaining: list[ast.AST] = [self._tree]
-        while remaining:
-            node = remaining.pop()
-            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-                if node.value is None:
-                    text = shorten(self._text_of(node.annotation), TEXT_COLUMNS)
-                    yield FileLine(node.lineno, node.target.id, text, sets=False)
-            elif not isinstance(node, SCOPES):
-                remaining += ast.iter_child_nodes(node)
 
     def _statement_at(self, number: int) -> ast.stmt:
         """The innermost statement at a line."""
@@ -149,30 +158,6 @@ def _assigns_names(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.AnnAssign)
 
 
-def is_literal(source: str) -> bool:
-    """Whether the text is a Python literal, so that it can be a value."""
-    try:
-        ast.literal_eval(source)
-    except (ValueError, SyntaxError):  # SyntaxError: a text that was cut off
-        return False
-    return True
-
-
-class AnnotatedOnly(Finding):
-    """line {line}: {setting}: {annotation} sets nothing, since it is an annotation: write
-    {setting} = {value}"""
-
-    line: int
-    setting: str
-    annotation: str
-    value: str  # the annotation, if it is one; else "VALUE"
-
-
-def annotated_only(line: FileLine) -> AnnotatedOnly:
-    value = line.text if is_literal(line.text) else "VALUE"
-    return AnnotatedOnly(line.number, line.name, line.text, value)
-
-
 class UnknownName(Finding):
     """line {line}: {setting} is not a Gunicorn setting, and the file does not use it
     [[; did you mean {meant}?]]"""
@@ -190,12 +175,6 @@ def strange(lines: Iterable[FileLine], settings: Collection[str]) -> dict[str, s
         for line in lines
         if line.sets and not line.used and line.name not in settings
     }
-
-
-def shorten(text: str, columns: int) -> str:
-    """The text on one line of at most `columns`."""
-    line = " ".join(text.split())
-    return line if len(line) <= columns else f"{line[: columns - 1]}…"
 
 
 def similar_name(name: str, names: Collection[str]) -> str:

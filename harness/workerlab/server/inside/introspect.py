@@ -80,8 +80,8 @@ class Assignments:
 
     CALLED = "__workerlab_executed__"
 
-    def __init__(self, namespace: dict[str, Any]) -> None:
-        self._namespace = namespace
+    def __init__(self, namespace: dict[str, Any], annotations: dict[str, ast.AnnAssign]) -> None:
+        self._namespace, self._annotations = namespace, annotations
         self._before: dict[str, Any] = dict(namespace)
         # By name: sequences of lines; each begins with a line that does not use the value before
         self._lines: dict[str, list[list[int]]] = {}
@@ -100,16 +100,33 @@ class Assignments:
 
     def of(self, settings: Collection[str]) -> dict[str, dict[str, Any]]:
         """By name. `line`: the last that assigned it; `overridden`: earlier lines without effect on
-        the value, and `by`: the line that overrode them; `text`: the value of one of `settings`."""
-        assignments = {}
+        the value, and `by`: the line that overrode them; `text`: the value of one of `settings`;
+        `sets`: False for a name that is only annotated, `text` is then the annotation."""
+        assignments = {
+            name: {"line": node.lineno, "overridden": [], "by": node.lineno,
+                   "text": ast.unparse(node.annotation), "sets": False}
+            for name, node in self._annotations.items()
+        }  # fmt: skip
         for name, value in self._namespace.items():
             if name in self._lines and not name.startswith("_"):
                 *earlier, last = self._lines[name]
                 overridden = {line for lines in earlier for line in lines}.difference(last)
                 text = value_text(name, value) if name in settings else ""
                 assignments[name] = {"line": last[-1], "overridden": sorted(overridden),
-                                     "by": last[0], "text": text}  # fmt: skip
+                                     "by": last[0], "text": text, "sets": True}  # fmt: skip
         return assignments
+
+
+def annotated(node: ast.AST) -> dict[str, ast.AnnAssign]:
+    """The annotations without a value (`threads: 4`), which set nothing, outside of functions and
+    classes, by name."""
+    annotations: dict[str, ast.AnnAssign] = {}
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.AnnAssign) and isinstance(child.target, ast.Name):
+            annotations |= {child.target.id: child} if child.value is None else {}
+        elif not isinstance(child, SCOPES):
+            annotations |= annotated(child)
+    return annotations
 
 
 def value_text(name: str, value: Any) -> str:
@@ -183,10 +200,11 @@ def executed(path: str) -> tuple[dict[str, Any], Assignments]:
     """What a Gunicorn file sets, as Gunicorn reads it, and by which lines."""
     with open(path, "rb") as file:
         tree = ast.parse(file.read(), path)
+    annotations = annotated(tree)
     tree.body = recording(tree.body)
     module = sys.modules["__config__"] = types.ModuleType("__config__")  # as Gunicorn does
     names, module.__file__ = module.__dict__, path
-    assignments = Assignments(names)
+    assignments = Assignments(names, annotations)
     names[Assignments.CALLED] = assignments.executed
     exec(compile(tree, path, "exec"), names)
     return names, assignments

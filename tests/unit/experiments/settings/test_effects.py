@@ -298,8 +298,6 @@ def test_annotations_and_stream_names_are_reported(tmp_path: Path) -> None:
     assert effects["bind"] == "the same for every class"
     assert effects["threads"] == "sets nothing"
     assert effects["accesslog"] == "a file named stdout"
-    path.write_text(f"raw_env = {['NAME=value'] * 9}\n")
-    assert "..." in render(report_on(path)[1])
 
 
 def test_overridden_lines_missing_paths_and_unexamined_settings_are_reported(
@@ -406,3 +404,53 @@ def test_a_setting_that_was_left_out_is_not_called_honoured(tmp_path: Path) -> N
     (finding,) = linted(path, left_out=("keepalive",))[1]
     assert isinstance(finding, NothingIgnored)
     assert finding.scope == EXAMINED_SCOPE
+
+
+@pytest.mark.parametrize(
+    ("source", "setting", "effect"),
+    [
+        ("access_log_format = '%(h)s'\n", "access_log_format", "no effect without accesslog"),
+        ("access_log_format = '%(h)s'\naccesslog = None\n"
+         "logger_class = 'gunicorn.glogging.Logger'\n", "access_log_format",
+         "no effect without accesslog"),
+        ("access_log_format = '%(h)s'\nlogger_class = 'own.Log'\n", "access_log_format",
+         "honoured"),
+        ("access_log_format = '%(h)s'\naccesslog = '-'\n", "access_log_format", "honoured"),
+        ("access_log_format = '%(h)s'\nsyslog = True\n", "access_log_format", "honoured"),
+        ("worker_class = 'uvicorn'\naccess_log_format = '%(h)s'\n", "access_log_format", "ignored"),
+        ("max_requests_jitter = 5\n", "max_requests_jitter", "no effect without max_requests"),
+        ("max_requests_jitter = 0\n", "max_requests_jitter", "honoured"),
+        ("statsd_prefix = 'shop'\n", "statsd_prefix", "no effect without statsd_host"),
+        ("capture_output = True\nerrorlog = '-'\n", "capture_output",
+         "no effect without errorlog"),
+        ("proxy_allow_ips = '*'\nproxy_protocol = 'off'\n", "proxy_allow_ips",
+         "no effect without proxy_protocol"),
+        ("ciphers = 'X'\nkeyfile = 'a.pem'\n", "keyfile", "every request fails without certfile"),
+        ("ciphers = 'X'\n", "ciphers", "no effect without certfile"),
+    ],
+)  # fmt: skip
+def test_a_setting_that_needs_another_one_is_not_honoured_without_it(
+    tmp_path: Path, source: str, setting: str, effect: str
+) -> None:
+    worker_class, report = report_on(conf(tmp_path, source))
+    title = f"The settings of the file, {worker_class}"
+    rows = next(table.rows for table in report.tables if table.title.startswith(title))
+    assert [row[3] for row in rows if row[1] == setting] == [effect]
+    sentences = [text(finding) for finding in report.findings]
+    assert any(sentence.endswith(f": {effect}") for sentence in sentences) == ("without" in effect)
+
+
+def test_a_file_for_another_class_than_the_requested_one_says_so(tmp_path: Path) -> None:
+    _, report = report_on(conf(tmp_path, "worker_class = 'uvicorn'\nthreads = 4\n"))
+    effects = {table.title: table.rows[0][3] for table in report.tables}
+    assert effects[f"The settings of the file, uvicorn, Gunicorn {USUAL}"] == "selects uvicorn"
+    assert effects[f"The settings of the file, sync, Gunicorn {USUAL}"] == (
+        "selects uvicorn; examined for sync, as requested"
+    )
+
+
+def test_all_entries_of_a_long_value_are_shown(tmp_path: Path) -> None:
+    path = conf(tmp_path, f"raw_env = {[f'NAME_{number}=value' for number in range(9)]}\n")
+    lines = render(report_on(path)[1]).splitlines()
+    assert all(any(f"'NAME_{number}=...'" in line for line in lines) for number in range(9))
+    assert max(map(len, lines)) <= 100
