@@ -1,12 +1,12 @@
 """Chooses the interpreter and the Gunicorn version if the command line names none.
 
     interpreter   --python; for the user's app an activated virtual environment, else `.venv` in
-                  the app's directory; else the lab's own
+                  the app's directory or beside its Gunicorn file; else the lab's own
     Gunicorn      --gunicorn; for the user's app the one installed in that interpreter; else
                   25.3.0, the last release with every worker class, or whichever is installed
 
-The lab's own environment does not count as activated if the app's directory has a `.venv`: users
-activate it to run the lab, not because the app's packages are in it.
+The lab's own environment does not count as activated if one of these directories has a `.venv`:
+users activate it to run the lab, not because the app's packages are in it.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from workerlab.server.worker_classes import WORKER_CLASSES
 
 LAB_PYTHON_NOTE = (
     "Gunicorn runs in the lab's own environment ({python}), since none is activated and there is no"
-    " .venv in {directory}; choose another with --python"
+    " .venv in {directories}; choose another with --python"
 )
 
 
@@ -45,15 +45,29 @@ def chdir_of(options: argparse.Namespace, settings: Mapping[str, object]) -> Pat
     """The directory the user's app is imported from; absolute."""
     configured = settings.get("chdir")
     path = getattr(options, "chdir", None) or (configured if isinstance(configured, str) else ".")
-    directory = Path(path).expanduser().absolute()
+    return _absolute(Path(path).expanduser())
+
+
+def _absolute(directory: Path) -> Path:
+    directory = directory.absolute()
     return directory.resolve() if ".." in directory.parts else directory
 
 
-def python_of(chdir: Path) -> str:
-    """The path of the interpreter for the user's app in `chdir`, if none is named."""
+def directories_of(
+    options: argparse.Namespace, settings: Mapping[str, object], config: str | None
+) -> tuple[Path, ...]:
+    """Where the user's app may have its `.venv`: its directory, and that of its Gunicorn file."""
+    beside = [_absolute(Path(config).parent)] if config else []
+    return tuple(dict.fromkeys((chdir_of(options, settings), *beside)))
+
+
+def python_of(directories: Iterable[Path]) -> str:
+    """The path of the interpreter for the user's app, if none is named: the activated one, or that
+    of a `.venv` in one of the directories."""
     activated = os.environ.get("VIRTUAL_ENV")
-    for venv in (Path(activated) if activated else None, chdir / ".venv"):
-        if venv is None or venv.resolve() == Path(sys.prefix).resolve():
+    venvs = (directory / ".venv" for directory in directories)
+    for venv in (*([Path(activated)] if activated else ()), *venvs):
+        if venv.resolve() == Path(sys.prefix).resolve():
             continue
         python = venv.absolute() / "bin" / "python"
         if os.access(python, os.X_OK):
@@ -88,26 +102,30 @@ def interpreters(
     if guess is None:
         app_is_named = config is None or getattr(options, "app", None) is not None
         guess = app_is_named and serves_bundled_app(options, {})
-    paths = _pythons(options, {}, bundled=guess)
+    paths = _pythons(options, {}, config, bundled=guess)
     serving = all_inspected(paths, bundled=guess)
     settings: Mapping[str, object] = {}
     if config:  # it may name the app and its directory
         settings = next(iter(serving.values())).settings
         is_bundled = serves_bundled_app(options, settings) if bundled is None else bundled
-        final_paths = _pythons(options, settings, bundled=is_bundled)
+        final_paths = _pythons(options, settings, config, bundled=is_bundled)
         if (is_bundled, final_paths) != (guess, paths):
             serving = all_inspected(final_paths, bundled=is_bundled)
         guess = is_bundled
     if not guess and not getattr(options, "python", None):
-        directory = chdir_of(options, settings)
-        serving = {key: _with_note(value, directory) for key, value in serving.items()}
+        directories = directories_of(options, settings, config)
+        serving = {key: _with_note(value, directories) for key, value in serving.items()}
     return _with_distinct_keys(serving)
 
 
 def _pythons(
-    options: argparse.Namespace, settings: Mapping[str, object], *, bundled: bool
+    options: argparse.Namespace,
+    settings: Mapping[str, object],
+    config: str | None,
+    *,
+    bundled: bool,
 ) -> tuple[str, ...]:
-    own = sys.executable if bundled else python_of(chdir_of(options, settings))
+    own = sys.executable if bundled else python_of(directories_of(options, settings, config))
     return getattr(options, "python", None) or (own,)
 
 
@@ -121,13 +139,16 @@ def _with_distinct_keys(serving: preflight.Interpreters) -> preflight.Interprete
     }
 
 
-def _with_note(interpreter: preflight.Interpreter, directory: Path) -> preflight.Interpreter:
+def _with_note(
+    interpreter: preflight.Interpreter, directories: Iterable[Path]
+) -> preflight.Interpreter:
     """The interpreter, with a note if it is the lab's own and the user has not activated that."""
     activated = os.environ.get("VIRTUAL_ENV")
     lab_is_activated = activated and Path(activated).resolve() == Path(sys.prefix).resolve()
     if interpreter.note or lab_is_activated or interpreter.python != sys.executable:
         return interpreter
-    note = LAB_PYTHON_NOTE.format(python=interpreter.python, directory=directory)
+    places = " or ".join(map(str, directories))
+    note = LAB_PYTHON_NOTE.format(python=interpreter.python, directories=places)
     return replace(interpreter, note=Note(note))
 
 

@@ -76,21 +76,21 @@ def test_using_the_labs_own_environment_is_noted(
 def test_an_activated_environment_precedes_the_apps_and_the_labs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert python_of(tmp_path) == sys.executable
+    assert python_of([tmp_path]) == sys.executable
     (tmp_path / ".venv").mkdir()  # of another system, or half-made: no interpreter in it
-    assert python_of(tmp_path) == sys.executable
+    assert python_of([tmp_path]) == sys.executable
     app_python = make(tmp_path / ".venv")
-    assert python_of(tmp_path) == app_python
+    assert python_of([tmp_path]) == app_python
     monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
-    assert python_of(tmp_path) == app_python
+    assert python_of([tmp_path]) == app_python
     activated = make(tmp_path / "activated")
     monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "activated"))
-    assert python_of(tmp_path) == activated
+    assert python_of([tmp_path]) == activated
 
 
 def test_a_link_to_the_labs_environment_is_the_labs(tmp_path: Path) -> None:
     (tmp_path / ".venv").symlink_to(sys.prefix)
-    assert python_of(tmp_path) == sys.executable
+    assert python_of([tmp_path]) == sys.executable
 
 
 def test_a_flag_wins_and_bundled_apps_use_the_labs_environment(tmp_path: Path) -> None:
@@ -109,6 +109,11 @@ def test_the_environment_is_found_beside_the_app_of_the_gunicorn_file(
     config = tmp_path / "conf.py"
     config.write_text("wsgi_app = 'shop:app'\nchdir = 'shop'\n")
     assert serving(*flag, config=str(config)).python == pythons["other" if flag else "shop"]
+    config.write_text("wsgi_app = 'shop:app'\n")  # beside the file, but for a directory's own
+    pythons["beside"] = make(tmp_path / "beside" / ".venv", "99.1")
+    beside = config.rename(tmp_path / "beside" / "conf.py")
+    expected = pythons["other" if flag else "beside"]
+    assert serving(*flag, config=str(beside)).python == expected
     config.write_text("workers = 3\n")  # no app: a bundled one
     assert serving(config=str(config)).python == sys.executable
 
@@ -213,8 +218,24 @@ def test_a_side_without_an_environment_uses_that_of_the_other(tmp_path: Path) ->
     assert set(pythons_of(compare_plan(*sides, "--python", sys.executable))) == {sys.executable}
 
 
+@LAB
+def test_an_annotation_in_the_gunicorn_file_is_noted_once(tmp_path: Path) -> None:
+    config = tmp_path / "conf.py"
+    config.write_text("x: int\nthreads: 4\ntimeout: int = 30\n")
+    arguments = ["gthread", "2", "--config", str(config), "--app", "@sleep_wsgi"]
+    sweep, _ = plan_of(parse(["sweep", *arguments]))
+    compared, _ = first_plan(parse(["compare", *arguments, "--a", "workers=1", "--b", "workers=2"]))
+    for plan in (sweep, compared):
+        notes = [str(note) for note in plan.notes if note.code == "AnnotatedOnly"]
+        assert notes == [
+            f"{config}, line 2: threads: 4 sets nothing, since it is an annotation: write"
+            " threads = 4"
+        ]
+    assert {server.threads for server in sweep.servers} == {2}
+
+
 def test_a_link_to_an_environment_is_not_resolved(tmp_path: Path) -> None:
     make(tmp_path / "real", "99.1")
     (tmp_path / "shop").mkdir()
     (tmp_path / "shop/.venv").symlink_to(tmp_path / "real")
-    assert python_of(tmp_path / "shop") == os.path.join(tmp_path, "shop/.venv/bin/python")
+    assert python_of([tmp_path / "shop"]) == os.path.join(tmp_path, "shop/.venv/bin/python")

@@ -22,7 +22,7 @@ from workerlab.analysis.comparison import LOOKS
 from workerlab.experiments.compare.options import AT_LEAST, LOAD_S, TOOL, check_limits, side
 from workerlab.experiments.compare.pairs import CompareRequest, Group, compare_groups, next_look_s
 from workerlab.experiments.compare.saved import write_junit
-from workerlab.experiments.environment import chdir_of, python_of, serves_bundled_app
+from workerlab.experiments.environment import directories_of, python_of, serves_bundled_app
 from workerlab.experiments.execution import Budget
 from workerlab.experiments.planning import plan_of
 from workerlab.experiments.runner import Setup
@@ -179,7 +179,8 @@ def _python_for_side(options: argparse.Namespace, side_name: str) -> tuple[str, 
         return None
     if any(chosen.config and not chosen.chdir for chosen in (own, other)):
         return None  # the Gunicorn file may set the app's directory
-    pythons = [python_of(chdir_of(chosen, {})) for chosen in (own, other)]
+    sides = (directories_of(chosen, {}, chosen.config) for chosen in (own, other))
+    pythons = map(python_of, sides)
     return next(((python,) for python in pythons if python != sys.executable), None)
 
 
