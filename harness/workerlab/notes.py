@@ -73,6 +73,7 @@ class SettingOverridden(Finding):
     setting: str
     value: str
     why: str
+    may_slow: bool = False  # whether the setting may lower the rates
 
 
 class ServerCoresBound(Finding):

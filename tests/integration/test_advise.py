@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import urllib.request
 from typing import Any
 
@@ -34,10 +33,10 @@ def own(lab: Lab) -> Lab:
     return lab
 
 
-def started(lab: Lab) -> bytes:
-    """What a Gunicorn answers that is started from the file, as it is but for the port."""
-    argv = [sys.executable, "-m", "gunicorn", "-c", str(lab.run / "gunicorn.conf.py")]
-    argv += ["--bind", "127.0.0.1:0", "--no-control-socket"]
+def started(lab: Lab, command: str) -> bytes:
+    """What a Gunicorn answers that is started as advised, but for the port."""
+    argv = ["sh", "-c", command.replace(" && ", " && exec ") + " --bind 127.0.0.1:0"
+            " --no-control-socket"]  # fmt: skip
     log = lab.place / "gunicorn.log"
     with log.open("wb") as file:
         server = subprocess.Popen(argv, cwd="/", stdout=file, stderr=file)
@@ -83,7 +82,11 @@ def test_it_is_stopped_and_resumed_and_its_file_starts(own: Lab) -> None:
     assert codes(report)[0] == "Recommended"
     (candidates,) = (table for table in report["tables"] if table["title"] == "All candidates")
     assert THUMB in {row["candidate"]["values"]["workers"] for row in candidates["rows"]}
-    assert started(own) == b"ok"
+    values = (finding["answer"]["values"] for finding in report["findings"])
+    (command,) = (command for entry in values if (command := entry.get("start")))
+    assert command.startswith(f"cd {own.place} && ")
+    assert started(own, command) == b"ok"
+    assert "\nchdir = " not in (own.run / "gunicorn.conf.py").read_text()
 
 
 @pytest.mark.once

@@ -52,7 +52,7 @@ from workerlab.options import seconds
 from workerlab.paths import target_of
 from workerlab.plan import SLEEP_ENV, load_for, product
 from workerlab.server import preflight
-from workerlab.server.gunicorn import FORCED
+from workerlab.server.gunicorn import FORCED, MAY_SLOW
 from workerlab.server.worker_classes import class_named, configured_slots, why_not_served
 from workerlab.terminal.console import tell
 
@@ -243,7 +243,11 @@ def override_notes(
     for name, why in {**forced, **more}.items():
         if settings.get(name) not in (None, False, 0, "", FORCED.get(name, ("",))[0]):
             yield SettingOverridden(
-                config=options.config, setting=name, value=repr(settings[name]), why=why
+                config=options.config,
+                setting=name,
+                value=repr(settings[name]),
+                why=why,
+                may_slow=name in MAY_SLOW or (name == "accesslog" and is_pipe),
             )
 
 

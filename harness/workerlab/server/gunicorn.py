@@ -98,6 +98,8 @@ FORCED: Mapping[str, tuple[object, str]] = {
     "keyfile": (None, "the lab measures plain HTTP"),
     "errorlog": ("-", "the lab reads it"),
 }
+# Those without which the measured rates may be higher
+MAY_SLOW = ("reload", "reuse_port", "max_requests", "certfile")
 
 
 @contextmanager

@@ -101,13 +101,6 @@ def _alarmed_too(study: Study, cell: Cell) -> tuple[str, ...]:
     return tuple(sorted(name for name in others if apps.get(name) == cell.server.app))
 
 
-def is_about_other_classes(result: AdviseResult, finding: Finding) -> bool:
-    """Whether the finding is about the event loop of classes other than the recommended one."""
-    if not isinstance(finding, LoopBlocked) or result.server is None:
-        return False
-    return result.server.variant not in (finding.worker_class, *finding.others)
-
-
 WARM_UP_SHARE = 1 / 3  # of the load
 MIN_GROWTH_BYTES = 1 << 20  # in each launch; less is normal heap growth
 MIN_PER_REQUEST_BYTES = 512
@@ -461,6 +454,10 @@ class RateKept(Finding):
     unshown: tuple[str, ...]
     launches: int
     discarded: int | None
+
+    @property
+    def is_promised(self) -> bool:
+        return self.outcome == "holds up to"
 
 
 class RateBroken(Finding):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import shlex
 import shutil
 import time
@@ -91,10 +92,9 @@ def finish(directory: Path) -> None:
 def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
     """The initial plan, with a needs cell per variant, and the interpreters. Only inspects the
     environment. Raises UsageError or EnvironmentProblem."""
-    target = target_of(options)
-    check_write(options.write)
-    names = options.classes or CLASSES
-    pythons = interpreters(options, names, options.config, dict(options.env or ()))
+    target, write = target_of(options), check_write(options.write)
+    env, classes = dict(options.env or ()), options.classes or CLASSES
+    pythons = interpreters(options, classes, options.config, env)
     first = next(iter(pythons.values()))
     mix, notes = requested_mix(options)
     limits, here = limits_of(options), machine.cores()
@@ -112,7 +112,8 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
         config_sets=tuple(first.settings),
         python=first.python if options.python else "",
         start=start_of(first.python),
-        write=str(Path(options.write).expanduser().absolute()) if options.write else "",
+        write=write,
+        starts_in=starts_in(options.chdir, write, first.settings, kinds.able[0].app.chdir),
     )
     if limits.cores > here:
         notes = (*notes, MoreCoresThanHere(limits.cores, here))
@@ -217,6 +218,18 @@ def start_of(python: str) -> str:
     return "gunicorn" if is_own else f"{shlex.quote(python)} -m gunicorn"
 
 
+def starts_in(
+    chdir: str | None, write: str, settings: Mapping[str, object], app_chdir: str
+) -> str | None:
+    """As in AdviseRequest. `chdir`, `write`: the options; `settings`: of the app's own Gunicorn
+    file; `app_chdir`: where the app is imported from; "" for a bundled one."""
+    if app_chdir and not chdir and (own := settings.get("chdir")):
+        return "" if Path(str(own)).is_absolute() else os.getcwd()
+    directories = [Path(), *([Path(write).parent] if write else [])]
+    is_there = Path(app_chdir).resolve() in [directory.resolve() for directory in directories]
+    return app_chdir if app_chdir and is_there else None
+
+
 def _config_text(path: str | None) -> str:
     """The text of the app's own Gunicorn file; "" without one. Raises UsageError."""
     try:
@@ -225,15 +238,17 @@ def _config_text(path: str | None) -> str:
         raise UsageError(f"--config: {path} cannot be read: {error}") from None
 
 
-def check_write(path: str | None) -> None:
-    """Raises UsageError if the file exists (it is never overwritten) or its directory does not."""
+def check_write(path: str | None) -> str:
+    """The absolute path; "" for None. Raises UsageError if the file exists (it is never
+    overwritten) or its directory does not."""
     if path is None:
-        return
-    target = Path(path).expanduser()
+        return ""
+    target = Path(path).expanduser().absolute()
     if target.exists():
         raise UsageError(f"--write: {path} exists: name another file, or move it away")
-    if not target.absolute().parent.is_dir():
-        raise UsageError(f"--write: there is no directory {target.absolute().parent}")
+    if not target.parent.is_dir():
+        raise UsageError(f"--write: there is no directory {target.parent}")
+    return str(target)
 
 
 def limits_of(options: argparse.Namespace) -> Limits:

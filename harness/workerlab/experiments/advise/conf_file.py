@@ -1,8 +1,9 @@
-"""The gunicorn.conf.py that `advise` writes: settings, with the evidence as comments.
+"""The gunicorn.conf.py that `advise` writes: settings, each with the reason for it as a comment.
 
-It works as is, from any directory: `gunicorn -c FILE`. If the app has a Gunicorn file of its own,
-the new file is a copy of it with as few changes as possible: settings with another value are
-replaced in place, and the old line is kept as a comment; other settings are appended.
+It works as is: `gunicorn -c FILE`, from the app's directory if it can be expected to be started
+there, else from any. If the app has a Gunicorn file of its own, the new file is a copy of it with
+as few changes as possible: settings with another value are replaced in place, and the old line is
+kept as a comment; other settings are appended.
 """
 
 import ast
@@ -14,17 +15,18 @@ from pathlib import Path
 from msgspec import Struct
 
 from workerlab.model import Server
+from workerlab.server.inside.introspect import annotated
 from workerlab.server.worker_classes import class_named
 
 COMMENT_WIDTH = 92  # characters
 Assignment = ast.Assign | ast.AnnAssign
-OVERRIDING = "These were measured, and override what is assigned above:"
+OVERRIDING = "These override what is assigned above:"
 ANNOTATED = "Without effect, since an annotation sets nothing:"
 
 
 class OwnFile(Struct, frozen=True):
     """The app's own Gunicorn file; an empty text: none. `sets`: the settings in it; `kept`: those
-    that stay as they are although another value was measured, each with a sentence about it."""
+    that stay as they are but deserve a remark, each with the remark."""
 
     text: str = ""
     path: str = ""
@@ -36,14 +38,16 @@ NO_FILE = OwnFile()
 
 
 class ConfLine(Struct, frozen=True):
-    """A setting in the file, with its reason as a comment."""
+    """A setting in the file, with its reason as a comment. `evidence`: sentences above it."""
 
     name: str
     value: object
     why: str
+    evidence: Sequence[str] = ()
 
     def __str__(self) -> str:
-        return f"{self.name} = {self.value!r}  # {self.why}"
+        line = f"{self.name} = {self.value!r}  # {self.why}"
+        return "\n".join([*map(comment, self.evidence), line])
 
 
 def comment(text: str) -> str:
@@ -51,12 +55,20 @@ def comment(text: str) -> str:
     return "\n".join(f"# {line}" for line in textwrap.wrap(text, COMMENT_WIDTH))
 
 
-def settings(server: Server, own: Sequence[str] = (), grace_s: int | None = None) -> list[ConfLine]:
+def settings(
+    server: Server,
+    evidence: Sequence[str],
+    own: Sequence[str] = (),
+    grace_s: int | None = None,
+    starts_in: str | None = None,
+) -> list[ConfLine]:
     """The measured settings of a server: those that its worker class uses, threads and backlog also
-    if the app's own Gunicorn file sets them (`own`): sync with several threads would be gthread."""
+    if the app's own Gunicorn file sets them (`own`): sync with several threads would be gthread.
+    For the others, see `conf_file`."""
     worker_class = class_named(server.worker_class)
+    name, why = worker_class.path or worker_class.name, "chosen for the target above"
     lines = [
-        ConfLine("worker_class", worker_class.path or worker_class.name, "as recommended"),
+        ConfLine("worker_class", name, why, evidence),
         ConfLine("workers", server.workers, "processes"),
     ]
     if "threads" not in worker_class.ignores or "threads" in own:
@@ -67,41 +79,50 @@ def settings(server: Server, own: Sequence[str] = (), grace_s: int | None = None
             ConfLine("worker_connections", server.worker_connections, "at most, per worker")
         )
     if "backlog" in own:
-        lines.append(ConfLine("backlog", server.backlog, "as measured"))
+        lines.append(ConfLine("backlog", server.backlog, "connections that wait, at most"))
     if grace_s is not None:
         why = "seconds: a stop after a load takes that long, and cuts requests that take longer"
         lines.append(ConfLine("graceful_timeout", grace_s, why))
-    if server.app.chdir:
-        lines.append(ConfLine("chdir", server.app.chdir, "where the app is imported from"))
+    if server.app.chdir and starts_in is None:
+        why = "the app's directory: Gunicorn can be started in any other"
+        lines.append(ConfLine("chdir", server.app.chdir, why))
     if server.app.target:
-        lines.append(ConfLine("wsgi_app", server.app.target, "the app that was measured"))
+        is_there = starts_in == server.app.chdir
+        why = "the app, found if Gunicorn is started in its directory" if is_there else "the app"
+        lines.append(ConfLine("wsgi_app", server.app.target, why))
     return lines
 
 
 def conf_file(
-    server: Server, evidence: Sequence[str], own: OwnFile = NO_FILE, *, grace_s: int | None = None
+    server: Server,
+    evidence: Sequence[str],
+    own: OwnFile = NO_FILE,
+    *,
+    grace_s: int | None = None,
+    starts_in: str | None = None,
 ) -> str:
-    """The text of the file. `evidence`: sentences; `grace_s`: graceful_timeout; None: not set."""
+    """The text of the file. `evidence`: sentences; `grace_s`: graceful_timeout; None: not set;
+    `starts_in`: as in AdviseRequest."""
     env = [f"{name}={value}" for name, value in server.app.env]
-    conf_lines = settings(server, own.sets, grace_s)
+    conf_lines = settings(server, evidence, own.sets, grace_s, starts_in)
     own_env = _literal(_replaceable(own.text).get("raw_env")) if "raw_env" in own.sets else ()
     own_env = (own_env,) if isinstance(own_env, str) else own_env
     if env and isinstance(own_env, list | tuple):
-        conf_lines.append(ConfLine("raw_env", [*own_env, *env], "with the values of --env"))
+        conf_lines.append(ConfLine("raw_env", [*own_env, *env], "environment of the app"))
     lines: list[str] = []
     if own.text:
         text, placed = merged(own, conf_lines)
-        lines = [*_to_be_read(server, own, text), ""]
+        lines += _to_be_read(server, own, text, starts_in)
         conf_lines = [setting for setting in conf_lines if setting.name not in placed]
-    lines += [comment(sentence) for sentence in evidence]
     assigned = _stores(own.text)
     overriding = [setting for setting in conf_lines if assigned[setting.name]]
-    lines += ["", *(str(setting) for setting in conf_lines if setting not in overriding)]
+    appended = [str(setting) for setting in conf_lines if setting not in overriding]
+    lines += ["", *appended] if lines and appended else appended
     if overriding:
         lines += ["", comment(OVERRIDING), *map(str, overriding)]
     if env and not isinstance(own_env, list | tuple):  # computed by the app's file; may be a string
         lines.append("_env = [raw_env] if isinstance(raw_env, str) else raw_env")
-        lines.append(f"raw_env = [*_env, *{env!r}]  # the values of --env, too")
+        lines.append(f"raw_env = [*_env, *{env!r}]  # environment of the app")
     return "\n".join(lines) + "\n"
 
 
@@ -122,10 +143,14 @@ def merged(own: OwnFile, conf_lines: Iterable[ConfLine]) -> tuple[list[str], set
             old = textwrap.indent("\n".join(lines[first:last]), "#      ")
             changes[first] = [old.replace("#      ", "# Was: ", 1), str(setting)]
             changes.update((number, []) for number in range(first + 1, last))
-    for statement in _statements(own.text):
-        if isinstance(statement, ast.AnnAssign) and statement.value is None:
-            number = statement.lineno - 1
-            changes.setdefault(number, [comment(ANNOTATED), lines[number]])
+        else:
+            changes[first] = [*map(comment, setting.evidence), lines[first]]
+    stores = _stores(own.text)
+    for name, annotation in annotated(ast.Module(_statements(own.text), [])).items():
+        if not stores[name]:
+            number = annotation.lineno - 1
+            remark = textwrap.indent(comment(ANNOTATED), " " * annotation.col_offset)
+            changes.setdefault(number, [remark, lines[number]])
     for name, why in own.kept.items():
         if name in assignments and name not in placed:
             first = assignments[name].lineno - 1
@@ -138,7 +163,7 @@ def merged(own: OwnFile, conf_lines: Iterable[ConfLine]) -> tuple[list[str], set
 
 def _replaceable(text: str) -> dict[str, Assignment]:
     """The assignments that can be replaced in place, by name: top-level, on lines of their own, of
-    a name that the file assigns only once."""
+    a name that the file assigns only once; or annotations of a name that it never assigns."""
     body, stores = _statements(text), _stores(text)
     spans = [range(node.lineno, (node.end_lineno or node.lineno) + 1) for node in body]
     statements_on = Counter(line for span in spans for line in span)
@@ -146,19 +171,23 @@ def _replaceable(text: str) -> dict[str, Assignment]:
     for node in body:
         match node:
             case (
-                ast.Assign(targets=[ast.Name(id=name)])
-                | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr())
-            ) if stores[name] == 1:
+                ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name))
+            ) if stores[name] == (node.value is not None):
                 if statements_on[node.lineno] == statements_on[node.end_lineno or node.lineno] == 1:
                     assignments[name] = node
     return assignments
 
 
 def _stores(text: str) -> Counter[str]:
-    """How often the text assigns each name."""
-    nodes = (node for statement in _statements(text) for node in ast.walk(statement))
+    """How often the text assigns each name; an annotation without a value does not."""
+    nodes = [node for statement in _statements(text) for node in ast.walk(statement)]
+    annotations = [node.target for node in nodes
+                   if isinstance(node, ast.AnnAssign) and node.value is None]  # fmt: skip
     return Counter(
-        node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        node.id
+        for node in nodes
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        if node not in annotations
     )
 
 
@@ -178,11 +207,13 @@ def _literal(node: Assignment | None) -> object:
         return None
 
 
-def _to_be_read(server: Server, own: OwnFile, lines: Sequence[str]) -> Iterator[str]:
+def _to_be_read(
+    server: Server, own: OwnFile, lines: Sequence[str], starts_in: str | None
+) -> Iterator[str]:
     """The lines of the app's file, preceded by what it may need when it is read, as in the
     measurement: the app's directory on the import path, `__file__`, environment variables."""
-    needed = []
-    if server.app.chdir and _imports_from(own.text, Path(server.app.chdir)):
+    needed, chdir = [], server.app.chdir
+    if chdir != (starts_in or "") and _imports_from(own.text, Path(chdir)):
         needed.append(f"__import__('sys').path.insert(0, {server.app.chdir!r})")
     if "__file__" in own.text and own.path:
         needed.append(f"__file__ = {own.path!r}")
@@ -190,7 +221,7 @@ def _to_be_read(server: Server, own: OwnFile, lines: Sequence[str]) -> Iterator[
         needed += [f"__import__('os').environ.setdefault({name!r}, {value!r})"
                    for name, value in server.app.env]  # fmt: skip
     if needed:
-        needed.insert(0, "# So that this file can be read from any directory:")
+        needed.insert(0, "# Needed to read this file:")
     count = _opening_lines(own.text)
     yield from [*lines[:count], *needed, *lines[count:]]
 

@@ -12,10 +12,11 @@ from msgspec.structs import replace
 
 from workerlab.analysis.needs import ForecastUncertain
 from workerlab.experiments.advise.answers import (
+    HighestRate,
     NoRecommendation,
     Recommended,
+    TargetAnswer,
     answers,
-    is_about_other_classes,
     left_out,
 )
 from workerlab.experiments.advise.conf_file import OwnFile, conf_file
@@ -47,7 +48,7 @@ TITLE = (
     "[[, served by {served}]]; {cores:number} {cores:core/cores}[[ (launched on {here:number})]]"
     "[[; Gunicorn {versions:list}]]."
 )
-KEPT_SETTING = "Kept, but overridden in the measurement: {setting} = {value}, since {why}."
+KEPT_SETTING = "{setting} was overridden while measuring: it may lower the rates."
 # Why launches are discarded, as a phrase that follows their number
 DISCARD_REASONS: Mapping[type[Finding], str] = {
     LaunchDisturbed: "delayed by other programs or machines",
@@ -93,15 +94,24 @@ def _exit_code(result: AdviseResult, run: Run) -> int:
     return EXIT_CODES.get(result.word, ExitCode.TARGET_MISSED)
 
 
+class KeptOverridden(Finding):
+    """{settings:list} {count:stays/stay} in the file, but {count:was/were} overridden while
+    measuring: {count:it/each} may lower the rates"""
+
+    settings: tuple[str, ...]
+    count: int
+
+
 class ConfigurationFile(Answer):
-    """{place}[[ {problem}.]][[. Start it with: {start}]]
+    """{place}[[ {problem}.]][[. {kept}]][[. Start it with: {start}]]
     [[ (Gunicorn {gunicorn}, as measured)]]"""
 
     question = "Where is the configuration?"
 
     place: str
     problem: Literal["", "could not be written"]
-    start: str | None  # shell command
+    kept: KeptOverridden | None
+    start: str | None  # shell command, from any directory
     gunicorn: str | None
 
 
@@ -111,13 +121,24 @@ def _file(result: AdviseResult, run: Run) -> Iterator[ConfigurationFile]:
         python = server.python or request.python
         start = f"{shlex.quote(python)} -m gunicorn" if python else request.start
         place = str(_paths(result, run)[-1])  # that of --write, if given
+        if request.starts_in:
+            start = f"cd {shlex.quote(request.starts_in)} && {start}"
         version = server.gunicorn or result.study.plan.gunicorn or None
+        names = tuple(_slowing_settings(run))
         yield ConfigurationFile(
             place=place,
             problem="" if written else "could not be written",
+            kept=KeptOverridden(names, len(names)) if names and written else None,
             start=f"{start} -c {shlex.quote(place)}" if written else None,
             gunicorn=version if written else None,
         )
+
+
+def _slowing_settings(run: Run) -> Iterator[str]:
+    """Settings of the app's own file that were overridden, and without which it may be faster."""
+    for note in run.plan.notes:
+        if note.code == OVERRIDDEN and note.values.get("may_slow"):
+            yield note.values["setting"]
 
 
 def title(result: AdviseResult, run: Run) -> str:
@@ -188,31 +209,39 @@ def write_file(run: Run) -> None:
             if path.exists() and path.read_text() == previous:
                 path.unlink()
         return
-    evidence = (
-        replace(answer, run=None, spoilt=None) if isinstance(answer, Recommended) else answer
-        for answer in answers(result)
-        if not is_about_other_classes(result, answer)
-    )
-    heading = f"Measured by `workerlab advise`, run {run.name}:"
-    sentences = [heading, title(result, run), *map(str, evidence)]
     request = study.request
-    overridden = (note for note in run.plan.notes if note.code == OVERRIDDEN)
     row = class_named(result.server.worker_class)
     ignored = {*row.ignores} - {"threads", *row.heeds_from}
     kept = {name: f"{name} has no effect with {row.name}."
             for name in request.config_sets if name in ignored}  # fmt: skip
-    kept |= {note.values["setting"]: fill(KEPT_SETTING, note.values) for note in overridden}
+    kept |= {name: fill(KEPT_SETTING, {"setting": name}) for name in _slowing_settings(run)}
     own_file = OwnFile(request.config_text, request.config_path, request.config_sets, kept)
     app = result.server.app  # without a chdir: a bundled app, copied into the run
     app = replace(app, chdir=app.chdir or str(run.directory / "code"))
     server = replace(result.server, app=app)
-    content = conf_file(server, sentences, own_file, grace_s=result.grace_s)
+    content = conf_file(
+        server,
+        tuple(_evidence(result, run)),
+        own_file,
+        grace_s=result.grace_s,
+        starts_in=request.starts_in,
+    )
     in_run.unlink(missing_ok=True)  # if writing fails, no file of an earlier answer must remain
     _write(in_run, content)
     for path in others:
         if path.exists() and path.read_text() != previous:
             raise FileExistsError(f"{path} exists and was modified: move it away")
         _write(path, content)
+
+
+def _evidence(result: AdviseResult, run: Run) -> Iterator[str]:
+    """What the settings were chosen for, and what was shown of them, without how it was found."""
+    yield f"Chosen by `workerlab advise`, run {run.name}, for {title(result, run)}"
+    for answer in answers(result):
+        if isinstance(answer, TargetAnswer):
+            yield str(answer)
+        elif isinstance(answer, HighestRate) and answer.kept and answer.kept.is_promised:
+            yield str(replace(answer.kept, discarded=None))
 
 
 def _write(path: Path, content: str) -> None:

@@ -53,6 +53,9 @@ class AdviseRequest(Struct, frozen=True):
     python: str = ""  # first interpreter named by the user
     start: str = "gunicorn"  # shell command that starts the measured Gunicorn
     write: str = ""  # additional path for the generated file
+    # The directory where Gunicorn finds the app if it is started there; "": it finds it from any,
+    # since the app's own file sets chdir; None: the generated file has to set it
+    starts_in: str | None = None
 
     @classmethod
     def of(cls, plan: Plan) -> AdviseRequest:

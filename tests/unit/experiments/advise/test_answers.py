@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.builders.runs import recorded
+from workerlab import run_store
 from workerlab.experiments.advise.answers import (
     HighestRate,
     RateBroken,
@@ -17,9 +20,12 @@ from workerlab.experiments.advise.answers import (
     left_out,
 )
 from workerlab.experiments.advise.candidates import Limits
+from workerlab.experiments.advise.document import ConfigurationFile, document, write_file
 from workerlab.experiments.advise.standing import TermBound
 from workerlab.experiments.advise.study import Exclusion, NeedsUnknown
+from workerlab.experiments.planning import override_notes
 from workerlab.experiments.results import document_of
+from workerlab.finding import stored
 from workerlab.report import text
 from workerlab.slo import parse
 
@@ -119,6 +125,43 @@ def test_classes_are_left_out_together_where_the_reason_is_the_same() -> None:
     ]
     study.needs = {}  # no class could serve the app, and installing uvicorn would not help
     assert [answer.classes for answer in left_out(result)] == [("sync", "gthread"), ("gevent",)]
+
+
+@pytest.mark.parametrize("log", ["-", "/srv/access.log"])  # the second was written, too
+def test_settings_that_may_lower_the_rates_are_named(log: str, tmp_path: Path) -> None:
+    run_directory = tmp_path / "run"
+    shutil.copytree(recorded("advise"), run_directory)
+    run = run_store.load(run_directory)
+    own = f"bind = '0.0.0.0:80'\nmax_requests = 9\naccesslog = {log!r}\npidfile = 'x.pid'\n"
+    interpreter: Any = SimpleNamespace(
+        settings={"bind": "0.0.0.0:80", "max_requests": 9, "accesslog": log, "pidfile": "x.pid"},
+        assignments={},
+    )
+    options: Any = SimpleNamespace(config="own.py")
+    details = {**run.plan.details, "config_text": own, "starts_in": "/srv/my shop"}
+    notes = tuple(map(stored, override_notes(options, interpreter)))
+    run = replace(run, plan=replace(run.plan, details=details, notes=notes))
+    write_file(run)
+    content = (run_directory / "gunicorn.conf.py").read_text()
+    names = ["max_requests", "accesslog"] if log == "-" else ["max_requests"]
+    for name in names:
+        assert (
+            f"# {name} was overridden while measuring: it may lower the rates.\n{name} = "
+            in content
+        )
+    assert content.count("overridden") == len(names)
+    assert content.startswith("bind = '0.0.0.0:80'\n")
+    assert "# Chosen by `workerlab advise`, run run, for 30 requests/s arriving" in content
+    assert "discarded" not in content
+    (answer,) = (entry for entry in document(run).findings if isinstance(entry, ConfigurationFile))
+    assert answer.start == f"cd '/srv/my shop' && gunicorn -c {run_directory}/gunicorn.conf.py"
+    several = (
+        "max_requests and accesslog stay in the file, but were overridden while measuring: each"
+    )
+    single = "max_requests stays in the file, but was overridden while measuring: it"
+    assert f"{several if log == '-' else single} may lower the rates. Start it with: " in str(
+        answer
+    )
 
 
 def test_the_memory_column_is_explained() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from workerlab.cli import parse
-from workerlab.experiments.advise.command import plan_of
+from workerlab.experiments.advise.command import plan_of, starts_in
 from workerlab.experiments.advise.study import AdviseRequest
 from workerlab.model import Plan, UsageError
 from workerlab.server import preflight
@@ -58,3 +60,33 @@ def test_each_version_is_a_variant_of_each_class(monkeypatch: pytest.MonkeyPatch
     plan = plan_for(monkeypatch, "--classes", "sync,asgi", "--gunicorn", ",".join(versions))
     variants = [(cell.server.worker_class, cell.server.gunicorn) for cell in plan.cells]
     assert variants == [(name, version) for name in ("sync", "asgi") for version in versions]
+
+
+@pytest.mark.parametrize(
+    ("chdir", "write", "own", "app", "expected"),
+    [
+        (None, "", None, ".", "."),
+        ("shop", "", None, "shop", None),  # started elsewhere
+        ("shop", "shop/conf.py", None, "shop", "shop"),  # the file stands with the app
+        ("shop", "conf.py", None, "shop", None),
+        ("shop", "", "/srv", "shop", None),  # --chdir overrides that of the own file
+        (None, "", "/srv", "/srv", ""),
+        (None, "", "shop", "shop", "."),  # the own file has a relative one
+        (None, "", None, "", None),  # a bundled app
+    ],
+)
+def test_the_file_sets_chdir_only_if_gunicorn_may_start_elsewhere(
+    chdir: str | None,
+    write: str,
+    own: str | None,
+    app: str,
+    expected: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = str((tmp_path / app).resolve()) if app else ""
+    settings = {"chdir": own} if own else {}
+    written = str(tmp_path / write) if write else ""
+    directory = starts_in(chdir, written, settings, path)
+    assert directory == (str((tmp_path / expected).resolve()) if expected else expected)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import runpy
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -68,12 +70,63 @@ def test_a_setting_that_the_class_ignores_stays_with_a_remark() -> None:
     assert text.startswith(f"# {kept['worker_connections']}\n{own}")
 
 
-def test_an_annotation_stays_with_a_remark(tmp_path: Path) -> None:
-    own = "threads: 4\nworkers: int = 3\nbacklog: 64; timeout = 9\n"
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        ("threads: 4\nworkers: int = 3\nbacklog: 64; timeout = 9\n",
+         "# Was: threads: 4\nthreads = 2  # of each worker: 6 requests at once\n"
+         f"workers: int = 3\n# {ANNOTATED}\nbacklog: 64; timeout = 9"),
+        ("keepalive: 4\n", f"# {ANNOTATED}\nkeepalive: 4\n"),
+        ("if 1:\n    threads: 4\n", f"if 1:\n    # {ANNOTATED}\n    threads: 4\n"),
+        ("threads: int\nthreads = 4\n", "threads: int\n# Was: threads = 4\nthreads = 2  # of"),
+    ],
+)  # fmt: skip
+def test_an_annotation_that_sets_nothing_is_replaced_or_has_a_remark(
+    own: str, expected: str, tmp_path: Path
+) -> None:
     text = conf_file(server("gthread", threads=2), [], OwnFile(own, sets=("workers", "timeout")))
-    assert text.startswith(f"# {ANNOTATED}\nthreads: 4\nworkers: int = 3\n# {ANNOTATED}\nbacklog")
-    assert "workers = " not in text
-    assert settings_of(text, tmp_path).threads == 2
+    assert text.startswith(expected)
+    assert OVERRIDING not in text  # an annotation assigns nothing
+    config = settings_of(text, tmp_path)
+    assert (config.threads, config.workers) == (2, 3)
+
+
+@pytest.mark.parametrize("own", ["", "workers = 2\n", "worker_class = 'sync'\n"])
+def test_the_evidence_stands_above_the_worker_class(own: str) -> None:
+    text = conf_file(server("sync"), ["p95<300ms: met."], OwnFile(own, sets=("workers",)))
+    assert "# p95<300ms: met.\nworker_class = 'sync'" in text
+    assert text.count("met.") == 1
+
+
+@pytest.mark.parametrize(
+    ("own", "starts_in", "chdir"),
+    [
+        ("", None, True),
+        ("", "app", False),
+        ("from beside import TIMEOUT\ntimeout = TIMEOUT\n", None, True),
+        ("from beside import TIMEOUT\ntimeout = TIMEOUT\n", "app", False),
+        ("chdir = 'app'\nfrom beside import TIMEOUT\n", ".", True),
+        ("import os\nchdir = os.path.dirname(__file__)\n", "", True),
+    ],
+)
+def test_gunicorn_finds_the_app_where_it_is_started(
+    own: str, starts_in: str | None, chdir: bool, tmp_path: Path
+) -> None:
+    """With an absolute chdir in the file only if it may be started anywhere."""
+    app = tmp_path / "app"
+    app.mkdir()
+    (app / "beside.py").write_text("TIMEOUT = 77\n")
+    (app / "shop.py").write_text("import beside\n\ndef app(environ, start_response): ...\n")
+    own_file = OwnFile(own, str(app / "own.py"), ("chdir",) if "chdir" in own else ())
+    directory = None if starts_in is None else starts_in and str((tmp_path / starts_in).resolve())
+    configured = replace(server("sync"), app=App("shop:app", str(app)))
+    text = conf_file(configured, [], own_file, starts_in=directory)
+    assert ("\nchdir = " in f"\n{text}") == chdir
+    assert (str(tmp_path) in text) == (starts_in != "app")
+    path = tmp_path / "gunicorn.conf.py"
+    path.write_text(text)
+    command = [sys.executable, "-m", "gunicorn", "-c", str(path), "--check-config"]
+    subprocess.run(command, cwd=directory or "/", check=True)
 
 
 def test_any_directory_name_is_quoted(tmp_path: Path) -> None:
