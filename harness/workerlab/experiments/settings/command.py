@@ -9,6 +9,7 @@ from outside: in the kernel, in /proc, and on the wire.
 import argparse
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,6 @@ from workerlab.experiments.settings.gunicorn_file import (
     strange,
 )
 from workerlab.experiments.settings.launches import LAUNCHES
-from workerlab.experiments.settings.launches.common import SettingLaunch
 from workerlab.experiments.settings.launches.times import TOUCHED
 from workerlab.experiments.settings.launching import perform
 from workerlab.finding import stored
@@ -217,41 +217,19 @@ def _cells(
     needed = {name for setting in settings for name in SETTINGS[setting].launches}
     launches = [launch for launch in LAUNCHES.values() if launch.name in needed]
     pythons = list(dict.fromkeys(python for python, _ in serving))
-    for (python, version), interpreter in serving.items():
-        for name in classes:
-            yield from _cells_of_class(
-                name,
-                python=python,
-                python_number=1 + pythons.index(python),
-                version=version,
-                interpreter=interpreter,
-                launches=launches,
-            )
-
-
-def _cells_of_class(
-    name: str,
-    *,
-    python: str,
-    python_number: int,
-    version: str,
-    interpreter: preflight.Interpreter,
-    launches: Iterable[SettingLaunch],
-) -> Iterator[Cell]:
-    """A cell for each launch, for one class, version and interpreter."""
-    app = App(target=f"inspected:{'asgi' if interpreter.serves_asgi(name) else 'wsgi'}")
-    python_label = f"python{python_number}" if python else ""
-    for launch in launches:
-        threads = launch.threads if class_named(name).slots == "threads" else 1
+    for (key, interpreter), name, launch in product(serving.items(), classes, launches):
+        python, version = key
+        app = App(target=f"inspected:{'asgi' if interpreter.serves_asgi(name) else 'wsgi'}")
         server = Server(
             worker_class=name,
             workers=1,
-            threads=threads,
+            threads=launch.threads if class_named(name).slots == "threads" else 1,
             backlog=0,
             worker_connections=0,
             app=app,
             gunicorn=version,
             python=python,
         )
-        cell_name = "-".join(filter(None, (name, version, python_label, launch.name)))
+        label = f"python{1 + pythons.index(python)}" if python else ""
+        cell_name = "-".join(filter(None, (name, version, label, launch.name)))
         yield Cell(server, tool="", concurrency=1, name=cell_name)

@@ -53,33 +53,6 @@ def _workers(evidence: Evidence) -> Effect:
     )
 
 
-def _chdir(evidence: Evidence) -> Effect:
-    return _honoured_or_ignored(
-        "chdir",
-        evidence["common"]["directory"] == "app",
-        "it was the app's working directory",
-        "the app's working directory was another one",
-    )
-
-
-def _raw_env(evidence: Evidence) -> Effect:
-    return _honoured_or_ignored(
-        "raw_env",
-        evidence["common"]["word"] == "seen",
-        "the app saw the variable",
-        "the app did not see the variable",
-    )
-
-
-def _worker_tmp_dir(evidence: Evidence) -> Effect:
-    return _honoured_or_ignored(
-        "worker_tmp_dir",
-        evidence["common"]["tmp"],
-        "a worker had its heartbeat file there",
-        "a worker had no file open there",
-    )
-
-
 def _umask(evidence: Evidence) -> Effect:
     mode = evidence["common"]["socket_mode"]
     mode_text = None if mode is None else f"{mode:04o}"
@@ -135,15 +108,6 @@ def _forwarded(evidence: Evidence) -> Effect:
     return Effect("honoured", f"forwarded.{trusted_part}", sentences[trusted_part])
 
 
-def _secure_headers(evidence: Evidence) -> Effect:
-    return _honoured_or_ignored(
-        "secure_scheme_headers",
-        evidence["common"]["own_header"] == "https",
-        "a header that it names, from a trusted proxy, made the scheme https",
-        "a header that it names, from a trusted proxy, left the scheme as it was",
-    )
-
-
 def _sendfile(evidence: Evidence) -> Effect:
     """Unset means on: a class that can use sendfile does so by default."""
     values = {
@@ -162,16 +126,6 @@ def _sendfile(evidence: Evidence) -> Effect:
         "os.sendfile was called to serve files, but not at False",
         counts if any(values.values()) else "os.sendfile was not called at any value",
         **values,
-    )
-
-
-def _accesslog(evidence: Evidence) -> Effect:
-    log = evidence["common"]["log"]
-    return _honoured_or_ignored(
-        "accesslog",
-        bool(log),
-        "requests were logged to the file",
-        "the file had no line after many requests",
     )
 
 
@@ -406,6 +360,17 @@ def _threads(evidence: Evidence) -> Effect:
     return _honoured_or_ignored("threads", used, f"at {{value}}, {in_app}", **values)
 
 
+def _observed(
+    name: str, honoured: Callable[[Mapping[str, Any]], object], sentence: str, ignored: str
+) -> Setting:
+    """A setting that a single observation of the common launch decides."""
+
+    def effect(evidence: Evidence) -> Effect:
+        return _honoured_or_ignored(name, bool(honoured(evidence["common"])), sentence, ignored)
+
+    return Setting(name, ("common",), effect)
+
+
 HOOK_NAMES = (
     "when_ready", "pre_fork", "post_fork", "post_worker_init", "pre_request", "post_request",
     "worker_int", "worker_abort", "worker_exit", "child_exit", "on_exit",
@@ -425,10 +390,25 @@ _SETTINGS = (
     Setting("reload_extra_files", ("touched",), _replaced("extra")),
     Setting("reuse_port", ("sockets",), _reuse_port),
     Setting("sendfile", ("common", "preload", "lingering"), _sendfile),
-    Setting("chdir", ("common",), _chdir),
+    _observed(
+        "chdir",
+        lambda common: common["directory"] == "app",
+        "it was the app's working directory",
+        "the app's working directory was another one",
+    ),
     Setting("umask", ("common",), _umask),
-    Setting("worker_tmp_dir", ("common",), _worker_tmp_dir),
-    Setting("raw_env", ("common",), _raw_env),
+    _observed(
+        "worker_tmp_dir",
+        lambda common: common["tmp"],
+        "a worker had its heartbeat file there",
+        "a worker had no file open there",
+    ),
+    _observed(
+        "raw_env",
+        lambda common: common["word"] == "seen",
+        "the app saw the variable",
+        "the app did not see the variable",
+    ),
     Setting(
         "limit_request_line",
         ("common",),
@@ -451,9 +431,19 @@ _SETTINGS = (
     ),
     Setting("header_map", ("common",), _header_map),
     Setting("forwarded_allow_ips", ("common",), _forwarded),
-    Setting("secure_scheme_headers", ("common",), _secure_headers),
+    _observed(
+        "secure_scheme_headers",
+        lambda common: common["own_header"] == "https",
+        "a header that it names, from a trusted proxy, made the scheme https",
+        "a header that it names, from a trusted proxy, left the scheme as it was",
+    ),
     Setting("proxy_protocol", ("sockets",), _proxy_protocol),
-    Setting("accesslog", ("common",), _accesslog),
+    _observed(
+        "accesslog",
+        lambda common: common["log"],
+        "requests were logged to the file",
+        "the file had no line after many requests",
+    ),
     Setting("access_log_format", ("common",), _access_log_format),
     Setting("statsd_host", ("common",), _statsd),
     *(Setting(name, ("common",), _hook(name)) for name in HOOK_NAMES),

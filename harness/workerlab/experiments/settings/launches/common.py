@@ -41,6 +41,11 @@ class SettingLaunch(Struct, frozen=True):
     quick: bool = False
 
 
+def fixed(**settings: object) -> Callable[[Site], Mapping[str, object]]:
+    """Settings of a launch that are the same for every site."""
+    return lambda _: settings
+
+
 BACKLOG, UMASK, WORKERS = 7, 0o027, 2
 LINE, FIELDS, FIELD_SIZE = 300, 20, 400
 LINE_SENT, FIELDS_SENT, FIELD_SENT = 600, 40, 800
@@ -194,15 +199,6 @@ def _hooks(site: Site) -> list[str]:
     return sorted({line[0] for line in site.called_hooks()})
 
 
-def _preload_settings(_site: Site) -> Mapping[str, object]:
-    return {
-        "preload_app": True,
-        "backlog": HUGE_BACKLOG,
-        "sendfile": False,
-        "graceful_timeout": GRACE_S,
-    }
-
-
 def _is_at_once(stop_s: float | None) -> bool:
     """Whether it stopped well before its grace ended: certain even if the machine stalled."""
     return stop_s is not None and stop_s < GRACE_S - 1
@@ -229,4 +225,7 @@ def _preload_look(site: Site) -> Seen:
 
 
 COMMON = SettingLaunch("common", _settings, _look, 2.0, quick=True)
-PRELOAD = SettingLaunch("preload", _preload_settings, _preload_look, 1.5, quick=True)
+_WITH_PRELOAD = fixed(
+    preload_app=True, backlog=HUGE_BACKLOG, sendfile=False, graceful_timeout=GRACE_S
+)
+PRELOAD = SettingLaunch("preload", _WITH_PRELOAD, _preload_look, 1.5, quick=True)

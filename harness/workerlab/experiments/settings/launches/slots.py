@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from workerlab.experiments.settings.launches.common import Seen, SettingLaunch
+from workerlab.experiments.settings.launches.common import Seen, SettingLaunch, fixed
 from workerlab.experiments.settings.site import POLL_S, AppReply, Site, exchange
 
 CONNECTIONS, THREADS, AT_ONCE, WAIT_S = 3, 4, 8, 0.5
@@ -12,14 +12,6 @@ MAX_REQUESTS = 10 * REQUESTS
 GRACE_S = 1
 TRIES = 4  # a class with threads is blocked only occasionally
 HELD_S = 0.5  # a lone request delayed by more than this shows that the worker was held
-
-
-def _few_connections(_site: Site) -> Mapping[str, object]:
-    return {"worker_connections": CONNECTIONS}
-
-
-def _threads(_site: Site) -> Mapping[str, object]:
-    return {"threads": THREADS}
 
 
 def _look_at_slots(site: Site) -> Seen:
@@ -88,10 +80,6 @@ def _served(pids: Sequence[int | None]) -> list[int]:
     return [len(list(answers)) for pid, answers in groupby(pids) if pid is not None][1:-1]
 
 
-def _sendfile(_site: Site) -> Mapping[str, object]:
-    return {"sendfile": True}
-
-
 def _look_at_lingering(site: Site) -> Seen:
     """One client keeps its connection open after its last answer while another sends a request.
     Repeated TRIES times."""
@@ -116,7 +104,7 @@ def _fastest(answers: Sequence[AppReply]) -> float:
     return min(answer.took_s for answer in answers)
 
 
-SLOTS = SettingLaunch("slots", _few_connections, _look_at_slots, 2.5)
-THREADED = SettingLaunch("threads", _threads, _look_at_slots, 1.5, threads=THREADS)
+SLOTS = SettingLaunch("slots", fixed(worker_connections=CONNECTIONS), _look_at_slots, 2.5)
+THREADED = SettingLaunch("threads", fixed(threads=THREADS), _look_at_slots, 1.5, threads=THREADS)
 RECYCLING = SettingLaunch("recycling", _recycled, _look_at_recycling, 4.0)
-LINGERING = SettingLaunch("lingering", _sendfile, _look_at_lingering, 1.0)
+LINGERING = SettingLaunch("lingering", fixed(sendfile=True), _look_at_lingering, 1.0)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 
-from workerlab.experiments.settings.launches.common import Seen, SettingLaunch
+from workerlab.experiments.settings.launches.common import Seen, SettingLaunch, fixed
 from workerlab.experiments.settings.site import (
     EVENT_TIMEOUT_S,
     FORWARDED_IP,
@@ -91,16 +91,12 @@ def _binds(port: int) -> bool:
         return True
 
 
-def _short_timeout(_site: Site) -> Mapping[str, object]:
-    return {"timeout": TIMEOUT_S, "keepalive": 2}
-
-
 def _looks_at(path: str) -> SettingLaunch:
     def look(site: Site) -> Seen:
         # No worker reports while the machine is stalled, so Gunicorn may kill one wrongly
         return site.repeat_if_stalled(partial(_too_long, site, path), _is_not_killed)
 
-    return SettingLaunch(f"timeout_{path}", _short_timeout, look, 6.0)
+    return SettingLaunch(f"timeout_{path}", fixed(timeout=TIMEOUT_S, keepalive=2), look, 6.0)
 
 
 def _too_long(site: Site, path: str) -> Seen:
@@ -135,10 +131,6 @@ def _silence(site: Site) -> Seen:
     }
 
 
-def _short_grace(_site: Site) -> Mapping[str, object]:
-    return {"graceful_timeout": GRACE_S}
-
-
 def _look_at_stop(site: Site) -> Seen:
     under_way = site.start_requests([f"/wait?s={UNDER_WAY_S:g}"])
     site.wait_until_accepted()
@@ -150,8 +142,8 @@ def _look_at_stop(site: Site) -> Seen:
 
 SOCKETS = SettingLaunch("sockets", _sockets, _look_at_sockets, 4.0)
 TIMEOUT_WAIT, TIMEOUT_BLOCK = _looks_at("wait"), _looks_at("block")
-SILENT = SettingLaunch("silent", _short_timeout, _look_at_silence, 7.0)
-STOP = SettingLaunch("stop", _short_grace, _look_at_stop, 3.0)
+SILENT = SettingLaunch("silent", fixed(timeout=TIMEOUT_S, keepalive=2), _look_at_silence, 7.0)
+STOP = SettingLaunch("stop", fixed(graceful_timeout=GRACE_S), _look_at_stop, 3.0)
 
 
 BACKLOG, BACKLOG_AFTER = 7, 9
@@ -160,10 +152,6 @@ CHANGED_S = 8.0  # far longer than Gunicorn takes between two looks at its files
 REPLACED_S = EVENT_TIMEOUT_S  # limit for replacing workers
 LIMIT, BEGUN_S = 4, 0.3
 CROWD, CROWD_S, PATIENCE_S = 3, 9.0, 5.0
-
-
-def _small_backlog(_site: Site) -> Mapping[str, object]:
-    return {"backlog": BACKLOG, "graceful_timeout": GRACE_S}
 
 
 def _look_at_reload(site: Site) -> Seen:
@@ -182,10 +170,6 @@ def _look_at_reload(site: Site) -> Seen:
 def _queue(site: Site) -> int:
     """The kernel's limit of the accept queue."""
     return next(listener.send_queue for listener in site.listeners())
-
-
-def _recycled(_site: Site) -> Mapping[str, object]:
-    return {"max_requests": LIMIT, "graceful_timeout": GRACE_S}
 
 
 def _look_at_request_under_way(site: Site) -> Seen:
@@ -208,10 +192,6 @@ def _request_under_way(site: Site) -> Seen:
         "took_s": answer.took_s,
         "replaced": replaced_s is not None,
     }
-
-
-def _few_connections(_site: Site) -> Mapping[str, object]:
-    return {"worker_connections": CROWD, "keepalive": 2}
 
 
 def _look_at_crowd(site: Site) -> Seen:
@@ -257,6 +237,15 @@ def _replaced_s(site: Site, name: str) -> float | None:
 
 
 TOUCHED = SettingLaunch("touched", _reloads, _look_at_changes, 7.0)
-RELOAD = SettingLaunch("reload", _small_backlog, _look_at_reload, 1.0)
-UNDER_WAY = SettingLaunch("under_way", _recycled, _look_at_request_under_way, 5.0)
-CROWDED = SettingLaunch("crowded", _few_connections, _look_at_crowd, 9.0)
+RELOAD = SettingLaunch(
+    "reload", fixed(backlog=BACKLOG, graceful_timeout=GRACE_S), _look_at_reload, 1.0
+)
+UNDER_WAY = SettingLaunch(
+    "under_way",
+    fixed(max_requests=LIMIT, graceful_timeout=GRACE_S),
+    _look_at_request_under_way,
+    5.0,
+)
+CROWDED = SettingLaunch(
+    "crowded", fixed(worker_connections=CROWD, keepalive=2), _look_at_crowd, 9.0
+)
