@@ -164,9 +164,9 @@ def class_finding(
     evidence = (*_of_levels(closed), *comparisons(cells), *times)
     common: dict[str, Any] = {"name": name, "evidence": evidence}
     common["trials"] = tuple(cell.trial.key for cell in cells)
+    if (others := _disturbance_of(group, closed)) is not None:
+        return DisturbedSeries(**common, slots=_slots(group), disturbance=others)
     if any(conclusive(cell) and cell.throughput_rps is not None for cell in closed):
-        if (others := _disturbance_of(group, closed)) is not None:
-            return DisturbedSeries(**common, slots=_slots(group), disturbance=others)
         return _limits(group, closed, common)
     if closed:
         at_rate = any(c.trial.cell.rate is not None and conclusive(c) for c in cells)
@@ -200,6 +200,7 @@ def _limits(group: ClassResult, closed: Cells, common: Mapping[str, Any]) -> Ser
     unless that was disturbed: disturbances are reported once for all cells."""
     cells, knee = list(filter(conclusive, closed)), _finite(group.knee)
     undisturbed = [cell for cell in cells if not cell.is_disturbed]
+    with_verdict = [c for c in cells if not (c.core_wait and c.core_wait.precludes_verdict)]
     slots = max((cell.slots_measured or 0 for cell in cells), default=0)
     because = None
     if knee is not None and knee < BELOW_SLOTS_SHARE * slots:
@@ -220,7 +221,7 @@ def _limits(group: ClassResult, closed: Cells, common: Mapping[str, Any]) -> Ser
         slots_used=slots if because else None,
         because=because,
         level_rps=None if knee is None else _finite(group.level_rps),
-        saturated_from=_lowest(undisturbed, "saturated"),
+        saturated_from=_lowest(with_verdict, "saturated"),
         capacity_rps=_finite(group.capacity_rps) if group.capacity_ci95 else None,
         low_rps=low_rps,
         high_rps=high_rps,

@@ -152,19 +152,20 @@ def final_knee(series: Series, valid: Sequence[CellResult]) -> Knee:
     """
     verdicts = {cell.trial.key: str(cell.verdict) for cell in valid}
     telling = [facts for facts in series.closed if verdicts.get(facts.key) != "inconclusive"]
-    if series.closed and not telling:
+    measured = [facts for facts in series.closed if facts in telling or disturbance(facts)]
+    if series.closed and not measured:
         return Knee(None, KneeUnknown("every cell is inconclusive"))
-    knee, doubts = _shown_by(series, valid, telling, verdicts), doubts_of(series, telling)
-    if not doubts or holds_anyway(knee.note):
+    knee, doubts = _shown_by(series, valid, telling, verdicts), doubts_of(series, measured)
+    if not doubts or (telling and holds_anyway(knee.note)):
         return knee
     clear = [facts for facts in telling if facts.key not in doubts]
-    highest = max(facts.connections for facts in telling)
+    highest = max(facts.connections for facts in measured)
     if clear:
         clear_cells = [cell for cell in valid if cell.trial.key not in doubts]
         knee = _shown_by(series, clear_cells, clear, verdicts)
         if knee.connections is not None or highest in {facts.connections for facts in clear}:
             return knee
-    levels = tuple(sorted({facts.connections for facts in telling if facts.key in doubts}))
+    levels = tuple(sorted({facts.connections for facts in measured if facts.key in doubts}))
     # The largest disturbance; an imprecise throughput (share 0) may be its effect
     worst = max(doubts.values(), key=lambda doubt: doubt.share).why
     return Knee(None, KneeDoubtful(levels=levels, why=worst))

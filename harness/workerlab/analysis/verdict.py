@@ -7,13 +7,18 @@ The first rule that applies decides:
     generator-bound    the load tool was the limit
     refused            at least 5 % of the requests got a 503 or 429: saturated, by the server's
                        own answers
+    accept queue full  the kernel dropped handshakes: saturated, unless each connection had one of
+                       the slots, all taken
+    disturbed          others' use of the cores cost over a tenth of the response, and requests
+                       wait, perhaps only within the interval of u: inconclusive. Without it the
+                       server might serve them all, or the load tool might not keep the slots
+                       filled. That nothing waits despite a disturbance is also true without it
     slots taken        measured occupancy is 0.95 or more: saturated if there are more connections
                        than slots, else at capacity. This needs no estimate of R0, and holds however
-                       service times vary and whatever else runs on the machine
-    accept queue full  the kernel dropped handshakes: saturated
+                       service times vary
     requests wait      u is below 0.95 beyond its interval: see below. Not if only pauses explain it
                        (u without them is 0.95 or more, and there may be slots for all), or only
-                       others' use of the cores (likewise, and for at most half of the response)
+                       others' use of the cores
     stood still        u is below 0.95, perhaps only within its interval (which pauses widen), and
                        the machine stood still in the part of the load that X describes:
                        inconclusive, unless pauses explain it and took at most half of the time
@@ -68,7 +73,7 @@ from workerlab.model import CellResult, Verdict
 
 REFUSED_SHARE = 0.05  # of the requests
 MOSTLY_SHARE = 0.5  # of the response, or of the slots
-MAX_LOST_SHARE = 0.9  # of the response: with more, the remainder would be too short to judge
+MAX_CORE_WAIT_SHARE = 0.9  # of the response: with more, the remainder would be too short to judge
 BUSY_SHARE = 0.9  # share of the cores, or of a loop's time, from which on they are full
 MIN_UNDISTURBED_SERVED = 0.8  # below it, other programs do not explain waiting
 LONGER_SERVICE_RATIO = 1.5  # of R0: then distribution is not what keeps slots idle
@@ -157,26 +162,35 @@ class WaitsHiddenByPause(Reason):
 
 def verdict_of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
     """The verdict of a valid cell, by the rules above."""
-    n, slots, occupied_share = facts.connections, facts.slots, occupancy(facts)
+    n, slots = facts.connections, facts.slots or 0
     if reasons := series.tool_limits.get(facts.key):
         return "generator-bound", generator_bound(facts, series, reasons)
     if (share := shed_share(facts)) >= REFUSED_SHARE:
         return "saturated", RequestsRefused(n, share)
-    if slots and occupied_share is not None and occupied_share >= FULL_OCCUPANCY:
-        if n > OVER_SLOTS_RATIO * slots:
-            return "saturated", why_waiting(facts, series)
-        return "at capacity", SlotsFilled(n, "filled", slots, wait_finding(facts))
-    if handshakes(facts).dropped:
+    filled = bool(slots) and (occupancy(facts) or 0.0) >= FULL_OCCUPANCY
+    more_than_slots = bool(slots) and n > OVER_SLOTS_RATIO * slots
+    if handshakes(facts).dropped and (more_than_slots or not filled):
         return "saturated", why_waiting(facts, series)
     others, lost_share = disturbance(facts), paused_share(facts)
+    slow = n > 1 and series.served_share(n) < REACHED_SHARE
+    if others and others.wait.precludes_verdict and (slow or more_than_slots):
+        return "inconclusive", others
+    if filled and more_than_slots:
+        return "saturated", why_waiting(facts, series)
+    if filled:
+        return "at capacity", SlotsFilled(n, "filled", slots, wait_finding(facts))
     by_pauses = series.explained_by_pauses(facts)
-    by_others = others and _explained_by_others(facts, series)
+    by_others = others and _undisturbed_served_share(facts, series) >= REACHED_SHARE
     if series.requests_wait(facts) and not by_pauses and not by_others:
         return _waiting_with_free_slots(facts, series, others)
-    slow = n > 1 and series.served_share(n) < REACHED_SHARE
     pause = stall.noticeable_pauses(facts)
     if pause and lost_share and slow and not (by_pauses and lost_share <= MOSTLY_SHARE):
         return "inconclusive", WaitsHiddenByPause(pause)
+    return _nothing_waits(facts, series)
+
+
+def _nothing_waits(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
+    n, slots = facts.connections, facts.slots
     if slots and n >= REACHED_SHARE * slots:
         return "at capacity", SlotsFilled(n, "had", slots, wait_finding(facts))
     knee = series.provisional_knee.connections
@@ -191,29 +205,18 @@ def verdict_of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
     )
 
 
-def _explained_by_others(facts: Facts, series: Series) -> bool:
-    """Whether requests wait only because others had the cores. Not if that cost most of the time:
-    the remainder is too imprecise."""
-    mostly = _lost_share(facts) > MOSTLY_SHARE
-    return not mostly and _undisturbed_served_share(facts, series) >= REACHED_SHARE
-
-
 def _undisturbed_served_share(facts: Facts, series: Series) -> float:
     """u without the cost of waiting for a core that others had."""
-    return min(1.0, series.served_share(facts.connections) / (1 - _lost_share(facts)))
-
-
-def _lost_share(facts: Facts) -> float:
-    """The share of the response in which other programs or virtual machines had the core."""
     wait = core_wait(facts)
-    return min(wait.taken, MAX_LOST_SHARE) if wait else 0.0
+    taken = min(wait.taken, MAX_CORE_WAIT_SHARE) if wait else 0.0
+    return min(1.0, series.served_share(facts.connections) / (1 - taken))
 
 
 def _core_wait_share(facts: Facts) -> float:
     """The share of the response spent waiting for a core, whatever used it: slots also idle while
     workers wait for each other."""
     wait = core_wait(facts)
-    return min(wait.share, MAX_LOST_SHARE) if wait else 0.0
+    return min(wait.share, MAX_CORE_WAIT_SHARE) if wait else 0.0
 
 
 class SlotsTaken(Reason):

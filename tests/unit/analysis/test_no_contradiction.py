@@ -10,10 +10,13 @@ import pytest
 from tests.builders.runs import ARCHIVES, recorded
 from workerlab import run_store
 from workerlab.analysis.breakdown import NOTHING_WAITED
+from workerlab.analysis.class_findings import SeriesLimits
+from workerlab.analysis.knee import REACHED_SHARE
 from workerlab.analysis.verdict import SlotsFilled
 from workerlab.experiments.reading import report_of
 from workerlab.finding import Finding
-from workerlab.model import CellResult
+from workerlab.model import CellResult, Report
+from workerlab.report.sweep_document import sweep_document
 from workerlab.report.values import text
 
 MAX_WAIT_SHARE = 0.02  # of the response
@@ -32,15 +35,26 @@ def within(value: Any) -> Iterator[Finding]:
             yield from within(inner)
 
 
-def cells_of(name: str) -> list[CellResult]:
+def report_on(name: str) -> Report:
     run = run_store.load(recorded(name))
-    return list(report_of(run).cells) if run.plan.kind in LOAD_COMMANDS else []
+    return report_of(run) if run.plan.kind in LOAD_COMMANDS else Report("", {}, None, (), (), {})
+
+
+def rests_on_nothing(cell: CellResult) -> bool:
+    """Whether it has a verdict on requests that wait, although others took the cores."""
+    wait, closed = cell.core_wait, cell.trial.cell.rate is None
+    if wait is None or not wait.precludes_verdict or not closed or cell.verdict == "inconclusive":
+        return False
+    n, rps, lone_s = cell.trial.cell.concurrency, cell.throughput_rps or 0.0, cell.lone_s or 0.0
+    return n > 1 and rps * lone_s / n < REACHED_SHARE
 
 
 @pytest.mark.parametrize("name", ARCHIVES)
 def test_no_sentence_contradicts_a_number_of_its_cell(name: str) -> None:
-    for cell in cells_of(name):
+    report = report_on(name)
+    for cell in report.cells:
         parts = cell.breakdown
+        assert not rests_on_nothing(cell), (cell.trial.key, cell.verdict)
         waited_s = (parts.accept_queue_s or 0.0) + (parts.in_worker_s or 0.0)
         for finding in within((cell.reason, cell.findings)):
             sentence, where = text(finding), (cell.trial.key, text(finding))
@@ -50,3 +64,9 @@ def test_no_sentence_contradicts_a_number_of_its_cell(name: str) -> None:
                 assert None not in (parts.accept_queue_s, parts.in_worker_s), where
             if isinstance(finding, SlotsFilled) and finding.verb == "filled":
                 assert (cell.occupancy or 1.0) >= MIN_FILLED_OCCUPANCY, where
+    for finding in sweep_document(report).findings:
+        if isinstance(finding, SeriesLimits):
+            closed = (cell for cell in report.cells if cell.trial.cell.rate is None)
+            of_class = [cell for cell in closed if cell.trial.key in finding.trials]
+            levels = [c.trial.cell.concurrency for c in of_class if c.verdict == "saturated"]
+            assert finding.saturated_from == min(levels, default=None), text(finding)
