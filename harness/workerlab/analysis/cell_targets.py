@@ -224,8 +224,8 @@ class TermsAtLevel(Finding):
 
 
 class TermsBreak(Finding):
-    """At {level} {terms:list} {number:breaks/break} first: {measured:; }[[ (in {broken} of
-    {trial_count} trials)]]."""
+    """At {level} {terms:list} {number:breaks/break}[[ in {broken} of {trial_count} trials]]:
+    {measured:; }."""
 
     level: LoadLevel
     terms: tuple[str, ...]
@@ -260,10 +260,11 @@ class TargetKept(Answer):
 
 
 class TargetNotKept(Answer):
-    """{name}: no {axis} {keeps} {target}. {beyond: }"""
+    """{name}: {outcome} {target}. {beyond: }"""
 
     name: Label
     target: str
+    outcome: str  # such as "no rate keeps"
     axis: Axis
     keeps: Literal["keeps", "is shown to keep"]
     beyond: tuple[TermsAtLevel | TermsBreak, ...]
@@ -317,10 +318,15 @@ def target_along(
         "evidence": tuple(target_in_trial(cell, name_trials=name_trials) for cell in cells),
     }
     if keeping:
-        highest, last = level_of(levels[keeping[-1]]), "" if above else HIGHEST_MEASURED
-        return TargetKept(highest=highest, last=last, **common)
+        last = "" if above else HIGHEST_MEASURED if len(levels) > 1 else f"the only {axis} measured"
+        return TargetKept(highest=level_of(levels[keeping[-1]]), last=last, **common)
     broken = all(outcomes_at(trials, "broken") for trials in above)
-    return TargetNotKept(keeps="keeps" if broken else "is shown to keep", **common)
+    outcome = f"no {axis} {'keeps' if broken else 'is shown to keep'}"
+    if len(levels) == 1:
+        outcome = (
+            f"the only {axis} measured {'does not keep' if broken else 'is not shown to keep'}"
+        )
+    return TargetNotKept(outcome=outcome, keeps="keeps" if broken else "is shown to keep", **common)
 
 
 def beyond(levels: Iterable[Trials]) -> Iterator[TermsAtLevel | TermsBreak]:

@@ -202,9 +202,9 @@ def _limits(group: ClassResult, closed: Cells, common: Mapping[str, Any]) -> Ser
     undisturbed = [cell for cell in cells if not cell.is_disturbed]
     with_verdict = [c for c in cells if not (c.core_wait and c.core_wait.precludes_verdict)]
     slots = max((cell.slots_measured or 0 for cell in cells), default=0)
-    because = None
+    below = None
     if knee is not None and knee < BELOW_SLOTS_SHARE * slots:
-        because = _why_below_slots(knee, slots, undisturbed)
+        below = _why_below_slots(knee, slots, undisturbed)
     bounds = [cell.bound_reasons for cell in undisturbed]
     low_rps, high_rps = group.capacity_ci95 or (None, None)
     limiting = (
@@ -213,13 +213,16 @@ def _limits(group: ClassResult, closed: Cells, common: Mapping[str, Any]) -> Ser
         if cell.trial.key == group.telling and _is_limited(cell) and not cell.is_disturbed
         and isinstance(cell.diagnosis, Diagnosis) and not isinstance(cell.diagnosis, Disturbance)
     )  # fmt: skip
+    why = next(limiting, None)
+    if why is not None and below is not None and below.rank < why.rank:
+        why = below  # else the sentence would give two causes
     return SeriesLimits(
         **common,
         slots=_slots(group),
         knee=None if knee is None else round(knee, 1),  # the second decimal is noise
         knee_note=group.knee_note if knee is None else None,
-        slots_used=slots if because else None,
-        because=because,
+        slots_used=slots if below else None,
+        because=below.below_slots if below else None,
         level_rps=None if knee is None else _finite(group.level_rps),
         saturated_from=_lowest(with_verdict, "saturated"),
         capacity_rps=_finite(group.capacity_rps) if group.capacity_ci95 else None,
@@ -229,7 +232,7 @@ def _limits(group: ClassResult, closed: Cells, common: Mapping[str, Any]) -> Ser
         certainty=tool_certainty(bounds) if any(bounds) else None,
         tool_limit_from=None if knee is None else _lowest(undisturbed, "generator-bound"),
         inconclusive=_inconclusive_levels(closed),
-        why=next(limiting, None),
+        why=why,
     )
 
 
@@ -237,7 +240,7 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _why_below_slots(knee: float, slots: int, cells: Cells) -> str | None:
+def _why_below_slots(knee: float, slots: int, cells: Cells) -> Diagnosis | None:
     """Why slots beyond the knee add nothing; None if no diagnosis explains enough of the gap."""
     reasons = [
         diagnosis
@@ -247,7 +250,7 @@ def _why_below_slots(knee: float, slots: int, cells: Cells) -> str | None:
         if isinstance(diagnosis, Diagnosis) and diagnosis.below_slots
         and diagnosis.share >= MIN_EXPLAINED_SHARE * (1 - knee / slots)
     ]  # fmt: skip
-    return min(reasons, key=lambda reason: reason.rank).below_slots if reasons else None
+    return min(reasons, key=lambda reason: reason.rank, default=None)
 
 
 def _inconclusive_levels(cells: Iterable[CellResult]) -> tuple[str, ...]:

@@ -38,6 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import sqrt
+from statistics import fmean
 from typing import Any
 
 from msgspec import Struct
@@ -75,6 +76,7 @@ ALL_SENT_SHARE = 0.99
 BUSY_CONNECTIONS_SHARE = 0.45  # in use on average: from here on, they were busy
 NEAR_CAPACITY_SHARE = 0.95  # of the capacity
 LATE_SHARE = 0.25  # lag, of the mean response
+SLOWED_RATIO = 2.0  # mean response / lone response
 MIN_DENOMINATOR = 1e-9
 
 
@@ -93,6 +95,7 @@ class Offered(Struct, frozen=True):
     duration_s: float = 0.0  # in which requests arrive
     core_wait: CoreWait | None = None
     success_response: Summary = Summary()
+    lone_s: float | None = None  # mean response time of lone requests
     pauses_s: tuple[float, ...] = ()  # lengths of the machine's pauses
 
     @property
@@ -136,6 +139,13 @@ class Offered(Struct, frozen=True):
     def sent_late(self) -> bool:
         lag, mean = self.measurement.lag.mean, self.measurement.response.mean
         return lag is not None and mean is not None and lag >= LATE_SHARE * mean > 0
+
+    @property
+    def slowdown(self) -> dict[str, Any]:
+        """The mean and the lone response time; None unless the first is much longer."""
+        mean_s, lone_s = self.measurement.response.mean, self.lone_s
+        slower = mean_s and lone_s and mean_s >= SLOWED_RATIO * lone_s
+        return {"response_s": mean_s if slower else None, "lone_s": lone_s if slower else None}
 
     @property
     def disturbance(self) -> Disturbance | None:
@@ -229,7 +239,12 @@ WITHIN_SCATTER = (
     ", with the server full; the deficit is within the scatter of the service times: use a longer"
     " load (--duration)"
 )
-NOTHING_FULL = ", but no growing backlog or full resource was measured"
+SLOWER = "[[; a response took {response_s:duration} on average, and a lone one {lone_s:duration}]]"
+NOTHING_FULL = (
+    f"{SLOWER}, but the requests in flight did not rise steadily, and neither the slots nor the"
+    " workers' CPU were full: use a longer load (--duration)"
+)
+NO_STEADY_PART = f"{SLOWER}; without a steady part, whether a backlog grew is unknown"
 WHAT_IS_FULL = {
     "slots": "with all slots taken",
     "workers": "with the workers computing all the time",
@@ -259,7 +274,10 @@ def verdict_of_offered(offered: Offered) -> tuple[Verdict, Finding]:
         )
     growth = offered.growth
     if growth is None or not growth.grows:
-        but = WITHIN_SCATTER if growth is not None and growth.full else NOTHING_FULL
+        but = (
+            WITHIN_SCATTER if growth and growth.full else NOTHING_FULL if growth else NO_STEADY_PART
+        )
+        but = fill(but, offered.slowdown)
         return "inconclusive", FewerAnswered(but=but, **backlog)
     backlog["done_rps"] = growth.done_rps
     if offered.duration_s < MIN_GROWTH_LOAD_S:
@@ -276,12 +294,15 @@ def verdict_of_offered(offered: Offered) -> tuple[Verdict, Finding]:
 
 class KeepsUp(Reason):
     """{due_rps:number} requests/s arrived, and the server kept up[[; half were answered within
-    {p50_s:duration}, 95 % within {p95_s:duration} of the moment they were due]]"""
+    {p50_s:duration}, 95 % within {p95_s:duration} of the moment they were due]][[; a response took
+    {response_s:duration} on average, and a lone one {lone_s:duration}]]"""
 
     asked_rps: float
     due_rps: float
     p50_s: float | None
     p95_s: float | None
+    response_s: float | None  # None: hardly longer than the lone response
+    lone_s: float | None
 
 
 def _keeps_up(offered: Offered) -> tuple[Verdict, KeepsUp]:
@@ -292,6 +313,7 @@ def _keeps_up(offered: Offered) -> tuple[Verdict, KeepsUp]:
         due_rps=offered.due_rps,
         p50_s=times.p50,
         p95_s=times.p95,
+        **offered.slowdown,
     )
 
 
@@ -370,6 +392,7 @@ def open_result(facts: Facts, highest_rps: float | None, *, is_capacity: bool) -
         duration_s=facts.record.planned_duration_s or facts.load_s,
         core_wait=core_wait(facts),
         success_response=success_response(facts),
+        lone_s=fmean(alone_s) if (alone_s := facts.record.alone_s) else None,
         pauses_s=stall.pause_lengths_s(facts),
     )
     verdict, reason = _refused(facts, offered) or verdict_of_offered(offered)

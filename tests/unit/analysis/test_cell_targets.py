@@ -243,7 +243,7 @@ def test_the_highest_kept_level_and_the_first_broken_term() -> None:
     assert [type(item) for item in conclusion.evidence] == [TargetInTrial] * 4
     assert str(conclusion) == (
         "sync: the highest level that keeps p95<150ms,errors<5% is 4 connections. At 8 connections"
-        " p95<150ms breaks first: p95 200 ms."
+        " p95<150ms breaks: p95 200 ms."
     )
 
 
@@ -258,6 +258,14 @@ def test_no_level_keeps_the_target() -> None:
     conclusion = not_kept(document)
     assert (conclusion.axis, conclusion.keeps, document.target_kept) == ("level", "keeps", False)
     assert conclusion.beyond[0].level.connections == 4
+
+
+def test_a_single_level_stands_for_no_other() -> None:
+    assert kept(sweep(closed(4))).last == "the only level measured"
+    short = closed(4, rounds=5)
+    for trial, verb in ((closed(8), "does not keep"), (short, "is not shown to keep")):
+        conclusion = not_kept(sweep(trial))
+        assert f"the only level measured {verb} p95<150ms" in str(conclusion)
 
 
 def test_no_level_is_shown_to_keep_the_target() -> None:
@@ -281,7 +289,7 @@ def test_a_level_keeps_the_target_only_if_all_trials_do() -> None:
     (beyond,) = conclusion.beyond
     assert isinstance(beyond, TermsBreak)
     assert (beyond.broken, beyond.trial_count) == (1, 2)
-    assert "(in 1 of 2 trials)" in str(conclusion)
+    assert "p95<150ms breaks in 1 of 2 trials: p95 200 ms." in str(conclusion)
 
 
 def test_cells_at_a_rate_decide_where_there_are_some() -> None:

@@ -12,6 +12,7 @@ from tests.builders.analysis import (
     SYNC,
     bare,
     cell_of,
+    derived,
     diagnosis_of,
     diagnosis_types,
     evidence,
@@ -23,6 +24,7 @@ from tests.builders.analysis import (
     with_record,
     with_spans,
 )
+from tests.builders.noise import noisy
 from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.diagnosis.base import Advised, Diagnosis
 from workerlab.analysis.diagnosis.cpu import (
@@ -58,6 +60,7 @@ from workerlab.analysis.diagnosis.slots import (
     UnevenDealing,
     Unexplained,
     WaitingForSlots,
+    no_limit_found,
 )
 from workerlab.finding import Finding
 from workerlab.model import Counters, ProcessSample, Report, Server
@@ -193,6 +196,10 @@ def test_a_machine_without_a_free_core_is_the_limit() -> None:
     assert cause.how == "its 2 cores were 98 % busy (the server 1.9 cores, the load tool 0.1 cores)"
     with_tool = diagnosis_of(BusyMachine, using(trial, 1.2, tool=0.7))
     assert "the load tool 0.7 cores" in with_tool.how
+    few = diagnosis_of(BusyMachine, noisy(trial, server_cores=1.7, tool_cores=0.05, others=0.2))
+    assert few.how.endswith(
+        "(the server 1.7 cores, the load tool 0.1 cores, other programs 0.2 cores)"
+    )
     assert BusyMachine not in diagnosis_types(
         using(trial, 0.6, others=1.4)
     )  # other programs use the cores
@@ -266,13 +273,35 @@ def test_without_slots_the_reason_rests_on_the_bound() -> None:
 
 
 def test_an_unexplained_response_names_the_time_inside_the_app() -> None:
-    diagnosis = Unexplained(
-        connections=32, response_s=0.164, lone_s=0.103, service_s=0.161, waiting=None
-    )
-    assert text(diagnosis) == (
+    start = (
         "With 32 connections a response takes 164 ms, 161 ms of it inside the app, and a lone one"
-        " 103 ms; the cause is unknown."
+        " 103 ms"
     )
+    slow: dict[str, Any] = {
+        "connections": 32,
+        "response_s": 0.164,
+        "lone_s": 0.103,
+        "service_s": 0.161,
+    }
+    diagnosis = Unexplained(**slow, waiting=None, busy=None)
+    assert text(diagnosis) == f"{start}; the cause is unknown."
+    idle = Unexplained(**slow, waiting="requests wait 9.0 ms", busy=0.75)
+    assert text(idle) == (
+        f"{start}: requests wait 9.0 ms, although slots were only 75 % busy; the cause is unknown."
+    )
+
+
+def test_slots_that_idle_as_workers_lack_a_core_are_explained() -> None:
+    """8 connections on 4 slots; 4 workers that compute or wait for a core all the time."""
+    trial = evidence(SYNC, 8)
+    idle = [replace(s, end_ns=(s.end_ns or 0) - NS * 3 // 10) for s in trial.spans.spans]
+    waiting = noisy(with_spans(trial, idle), server_cores=1.3, server_wait=2.7)
+    facts, cell = derived(waiting), cell_of(waiting)
+    diagnosis = no_limit_found(facts, cell, slower=True)
+    assert isinstance(diagnosis, Unexplained)
+    assert diagnosis.busy == cell.occupancy
+    assert diagnosis.cause.startswith("the workers computed or waited for a core for 100 %")
+    assert "unknown" in text(no_limit_found(derived(noisy(trial)), cell, slower=True))
 
 
 def test_a_lone_time_shorter_than_the_cpu_time_is_left_out() -> None:

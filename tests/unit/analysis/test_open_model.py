@@ -65,6 +65,7 @@ def test_below_capacity_all_arrivals_are_served() -> None:
     assert type(result.reason) is KeepsUp
     assert result.reason.values["asked_rps"] == 20
     assert result.reason.values["p50_s"] == pytest.approx(0.1)
+    assert "a lone one" not in text(result.reason)
     assert result.throughput_rps == pytest.approx(20, rel=0.01)
     assert (result.asked_rps, result.sent_rps, result.unsent) == (20, pytest.approx(20), 0)
     assert result.response.max == pytest.approx(0.1)
@@ -189,6 +190,21 @@ def test_growth_in_a_short_load_is_inconclusive() -> None:
     assert result.verdict == "inconclusive"
     assert type(result.reason) is FewerAnswered
     assert "10.0 s or more" in text(result.reason)
+
+
+def test_a_response_that_mostly_waits_is_told_beside_a_lone_one() -> None:
+    """At 38 of 40 requests/s the backlog of half a second is never worked off."""
+    result = cell(run(open_trial(Rate(rps=38), 38, still=(1.0, 1.5))))
+    assert result.verdict == "at capacity"
+    assert "on average, and a lone one 100 ms" in text(result.reason)
+    hidden = server("uvicorn", 4)
+    stuck = open_trial(Rate(rps=38), 38, settings=hidden, still=(1.0, 2.5))
+    result = cell(run(stuck))
+    assert (result.verdict, type(result.reason)) == ("inconclusive", FewerAnswered)
+    assert "no growing backlog" not in text(result.reason)
+    assert "a lone one 100 ms, but the requests in flight did not rise steadily" in text(
+        result.reason
+    )
 
 
 @pytest.mark.parametrize("tool_s", [0.0, 0.05])

@@ -13,7 +13,7 @@ from workerlab.analysis.diagnosis.service import BUSY_MACHINE_SHARE, Drift, Shar
 from workerlab.analysis.diagnosis.slots import UnevenDealing, WaitingForSlots
 from workerlab.analysis.facts import Facts
 from workerlab.finding import Finding
-from workerlab.model import CellResult, CoreWait
+from workerlab.model import MIN_OTHERS_CORES, CellResult, CoreWait
 from workerlab.numbers.units import FORMATS, fill
 
 COMPUTING_SHARE = 0.85  # of a core per worker: GIL handovers and accepting take the rest
@@ -131,12 +131,15 @@ def busy_machine(facts: Facts, cell: CellResult) -> BusyMachine | None:
         return None
     using = {"the server": server} | ({"the load tool": tool} if tool else {})
     using |= cell.app_metrics.cores if cell.app_metrics else {}
-    used_by = [f"{name} {FORMATS['cores'](amount)}" for name, amount in using.items()]
     how = needed = ""
+    others = _small_use_by_others(facts)
+    if sum(using.values()) < BUSY_MACHINE_SHARE * cores and others:
+        using["other programs"] = others
     lab_fills_it = (
         server >= MIN_MACHINE_SHARE * cores and sum(using.values()) >= BUSY_MACHINE_SHARE * cores
     )
     if lab_fills_it:
+        used_by = [f"{name} {FORMATS['cores'](amount)}" for name, amount in using.items()]
         busy = "its {cores:# core} {cores:was/were} [[{host:percent} ]]busy ({used_by:, })"
         how = fill(busy, {"cores": cores, "host": usage.host_busy, "used_by": used_by})
     elif (need := _cpu_need(facts, cell)) and min(facts.connections, need["workers"]) > cores:
@@ -153,6 +156,13 @@ def busy_machine(facts: Facts, cell: CellResult) -> BusyMachine | None:
         need=needed,
         advice=(*noise, MORE_CORES, *elsewhere),
     )
+
+
+def _small_use_by_others(facts: Facts) -> float:
+    """Cores used by other programs if too few to be a disturbance (and nearly none are left to
+    them, so without them the lab would fill the machine); else 0."""
+    others = wait.others_cores if (wait := core_wait(facts)) is not None else None
+    return others if others is not None and others < MIN_OTHERS_CORES else 0.0
 
 
 class BusyWorkers(Advised):

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from workerlab.analysis.breakdown import wait_finding
+from workerlab.analysis.core_wait import core_wait
 from workerlab.analysis.diagnosis.base import Advised, Diagnosis
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.handshakes import (
@@ -342,10 +343,17 @@ class AllSlotsBusy(NothingWaits):
     busy: float | None  # None: busy all the time
 
 
+UNKNOWN_CAUSE = "the cause is unknown"
+NO_CORE = (
+    "the workers computed or waited for a core for {share:percent} of the time, and without a core"
+    " a worker accepts no request"
+)
+
+
 class Unexplained(Diagnosis):
     """With {connections:# connection} a response takes {response_s:duration}
     [[, {service_s:duration} of it inside the app]], and a lone one {lone_s:duration}
-    [[: {waiting}]]; the cause is unknown"""
+    [[: {waiting}]][[, although slots were only {busy:percent} busy]]; {cause}"""
 
     rank, advice = 100, ()
 
@@ -354,6 +362,8 @@ class Unexplained(Diagnosis):
     lone_s: float | None
     service_s: float | None  # None: hardly longer than the lone response
     waiting: str | None
+    busy: float | None  # occupancy, if requests wait although slots are free
+    cause: str = UNKNOWN_CAUSE
 
 
 def no_limit_found(facts: Facts, cell: CellResult, *, slower: bool) -> Diagnosis:
@@ -372,11 +382,21 @@ def _unexplained(facts: Facts, cell: CellResult) -> Unexplained:
     """Leaves out the time inside or outside the app if it hardly contributes."""
     response_s, inside_s = _response_s(facts, cell), mean_service_s(cell)
     lone_s = cell.lone_s or 0.0
-    min_s = MIN_PLACE_SHARE * (response_s - lone_s)
+    min_s, share = MIN_PLACE_SHARE * (response_s - lone_s), _computing_share(facts)
     return Unexplained(
         connections=facts.connections,
         response_s=response_s,
         lone_s=cell.lone_s,
         service_s=inside_s if lone_s + min_s <= inside_s <= response_s else None,
         waiting=_waiting(facts, cell) if _mean_wait_s(facts, cell) >= min_s else None,
+        busy=None if all_slots_taken(facts) else cell.occupancy,
+        cause=UNKNOWN_CAUSE if share < FULL_OCCUPANCY else fill(NO_CORE, {"share": share}),
     )
+
+
+def _computing_share(facts: Facts) -> float:
+    """The share of the time in which the workers computed or waited for a core; 0 if unknown."""
+    wait, used = core_wait(facts), facts.usage.server_cores
+    if wait is None or used is None:
+        return 0.0
+    return min(1.0, (used + wait.worker_s * facts.rps) / facts.workers)
