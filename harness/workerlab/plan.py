@@ -33,7 +33,7 @@ MIN_TIMED_S = 2.0
 # If a full accept queue drops packets: until the client's kernel has sent its last retransmission
 # (the first after 0.2 s, then doubling) and learns that the server has closed the connection
 DROPS_S = 240.0
-DROPS_OFTEN_S = 20.0  # typical delay by drops; for the prediction only
+DROPS_OFTEN_S = 20.0  # delay by drops, from hardly any to this; for the prediction only
 WARMUP_RECORDS = 16_384  # many more than the warm-up needs
 UNKNOWN_RECORDS = 500_000  # 20 MB per worker, for a timed load on an unknown app
 UNKNOWN_RPS = 10_000  # more than one worker reaches
@@ -294,6 +294,8 @@ def varies(plan: Plan, cell: Cell) -> bool:
 
 def longer_s(plan: Plan, trial: Trial) -> float:
     """How many seconds the trial may take beyond the prediction."""
+    if trial.cell.server.backlog < trial.cell.concurrency and trial.cell.load is None:
+        return DROPS_OFTEN_S
     may_extend = varies(plan, trial.cell) or (plan.slo and may_go_on(plan, trial.cell))
     return plan.max_seconds or 0.0 if may_extend else 0.0
 
@@ -308,7 +310,7 @@ def predicted_s(plan: Plan, cell: Cell, lone_s: float, rps: float | None = None)
         return null_s(cell, cell.load)
     load = load_for(plan, cell, lone_s, rps)
     slots = configured_slots(cell.server)
-    overhead_s = SETUP_S + lone_s + (DROPS_OFTEN_S if load.drops else 0.0)
+    overhead_s = SETUP_S + lone_s
     if counts(plan, cell):
         alone = int(not plan.together)
         return overhead_s + ideal_s(load.requests, cell.concurrency, slots, lone_s, alone)

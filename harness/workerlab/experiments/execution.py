@@ -39,6 +39,7 @@ from workerlab.terminal.progress import Progress, Several, Within
 
 WARMUP_SLEEP_S = 0.005  # sleep of warm-up requests to the bundled apps
 OVERHEAD_S = 0.5  # of a trial: writing and reading files, planning the next cells
+LAUNCH_S = 1.2  # of a trial: mean of what 300 launches took longer than predicted
 
 PrepareLaunch = Callable[[Trial, Launch], Launch]
 Predict = Callable[[Trial], float | None]  # seconds that a trial takes; None while unknown
@@ -96,7 +97,9 @@ class DurationPredictor:
         lone_s = self._lone_s.get((server.name, server.app.target), server.app.sleep_s)
         if trial.cell.load is not None:
             lone_s = 0.0  # the duration of a fixed load does not depend on it
-        return None if lone_s is None else predicted_s(self._plan, trial.cell, lone_s)
+        if lone_s is None:
+            return None
+        return predicted_s(self._plan, trial.cell, lone_s) + (0.0 if server.null else LAUNCH_S)
 
 
 def execute(

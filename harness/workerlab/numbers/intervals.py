@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import cache
 from statistics import fmean, variance
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -147,6 +147,32 @@ def student_at(confidence: float, degrees: int) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if within(middle, degrees) < confidence else (low, middle)
     return high
+
+
+class Usual(NamedTuple):
+    """What is expected before anything was observed: a mean, which counts for `weight`
+    observations, and a standard deviation, which counts for USUAL_DEGREES."""
+
+    mean: float
+    deviation: float
+    weight: float = 1.0
+
+
+USUAL_DEGREES = 3
+NINE_OF_TEN = 0.9
+
+
+def interval_of_sum(count: int, observed: Sequence[float], usual: Usual) -> tuple[float, float]:
+    """The 90 % prediction interval of the sum of `count` values of the same normal distribution as
+    those observed: Student's, with the conjugate prior `usual` (Gelman et al., Bayesian Data
+    Analysis, 3rd edition, 3.3)."""
+    number, degrees = len(observed) + usual.weight, len(observed) + USUAL_DEGREES
+    mean = (usual.weight * usual.mean + sum(observed)) / number
+    squares = USUAL_DEGREES * usual.deviation**2 + usual.weight * (usual.mean - mean) ** 2
+    squares += sum((value - mean) ** 2 for value in observed)
+    error = math.sqrt(squares / degrees * (count + count**2 / number))
+    half = student_at(NINE_OF_TEN, degrees) * error
+    return count * mean - half, count * mean + half
 
 
 BISECTIONS = 60  # more than the digits of a float between 0 and 1

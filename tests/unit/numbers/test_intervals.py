@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 
-from workerlab.numbers.intervals import half_of_mean, half_width, ratio
+from workerlab.numbers.intervals import Usual, half_of_mean, half_width, interval_of_sum, ratio
 
 
 def test_an_interval_that_includes_1_is_no_difference() -> None:
@@ -45,3 +46,23 @@ def test_equal_variances_have_all_degrees_of_freedom() -> None:
     """Two, computed as 1.9999999999999996."""
     half = half_width([0.0, 0.2], [5.0, 5.2], lambda degrees: degrees)
     assert half == pytest.approx(2 * math.sqrt(0.02))
+
+
+@pytest.mark.parametrize("observed", [0, 1, 4])
+@pytest.mark.parametrize("usual", [Usual(0.0, 1.0), Usual(24.0, 5.4, weight=1 / 3)])
+def test_a_predicted_sum_holds_in_nine_of_ten(observed: int, usual: Usual) -> None:
+    source, held = random.Random(f"{observed}"), 0
+    for _ in range(500):
+        mean = source.gauss(usual.mean, usual.deviation / math.sqrt(usual.weight))
+        values = [source.gauss(mean, usual.deviation) for _ in range(observed + 6)]
+        low, high = interval_of_sum(6, values[:observed], usual)
+        held += low <= sum(values[observed:]) <= high
+    assert held >= 0.9 * 500
+
+
+def test_a_predicted_sum_narrows_with_what_was_observed() -> None:
+    widths = []
+    for values in ([], [14.0], [13.0, 15.0, 14.0, 14.0]):
+        low, high = interval_of_sum(6, values, Usual(24.0, 5.4, weight=1 / 3))
+        widths.append(high - low)
+    assert widths[0] > 2 * widths[1] > 4 * widths[2]
