@@ -836,7 +836,7 @@ class Usage(Struct, frozen=True):
 
 MIN_CORE_WAIT_SHARE = 0.05  # of the response time: a shorter wait for a core is negligible
 MIN_OTHERS_CORES = 0.25  # cores: other programs that use fewer are not the cause
-MAX_LOST_SHARE = 0.1  # of the response time: with more, waiting shows nothing of the server
+MAX_LOST_SHARE = 0.1  # of the response time: with more, the load shows nothing of the server
 
 
 class CoreWait(Struct, frozen=True):
@@ -884,7 +884,7 @@ class CoreWait(Struct, frozen=True):
 
     @property
     def precludes_verdict(self) -> bool:
-        """Whether others took so much that requests which wait allow no verdict."""
+        """Whether others took so much that the load allows no verdict."""
         return self.disturbed and self.taken > MAX_LOST_SHARE
 
 

@@ -9,10 +9,10 @@ The first rule that applies decides:
                        own answers
     accept queue full  the kernel dropped handshakes: saturated, unless each connection had one of
                        the slots, all taken
-    disturbed          others' use of the cores cost over a tenth of the response, and requests
-                       wait, perhaps only within the interval of u: inconclusive. Without it the
-                       server might serve them all, or the load tool might not keep the slots
-                       filled. That nothing waits despite a disturbance is also true without it
+    disturbed          others' use of the cores cost over a tenth of the response, with several
+                       connections: inconclusive. Without it the server might serve them all, or
+                       the load tool might not keep the slots filled; and if they seem not to wait,
+                       lone requests may have been slow for the same reason
     slots taken        measured occupancy is 0.95 or more: saturated if there are more connections
                        than slots, else at capacity. This needs no estimate of R0, and holds however
                        service times vary
@@ -172,8 +172,7 @@ def verdict_of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
     if handshakes(facts).dropped and (more_than_slots or not filled):
         return "saturated", why_waiting(facts, series)
     others, lost_share = disturbance(facts), paused_share(facts)
-    slow = n > 1 and series.served_share(n) < REACHED_SHARE
-    if others and others.wait.precludes_verdict and (slow or more_than_slots):
+    if others and others.wait.precludes_verdict and n > 1:
         return "inconclusive", others
     if filled and more_than_slots:
         return "saturated", why_waiting(facts, series)
@@ -183,6 +182,7 @@ def verdict_of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
     by_others = others and _undisturbed_served_share(facts, series) >= REACHED_SHARE
     if series.requests_wait(facts) and not by_pauses and not by_others:
         return _waiting_with_free_slots(facts, series, others)
+    slow = n > 1 and series.served_share(n) < REACHED_SHARE
     pause = stall.noticeable_pauses(facts)
     if pause and lost_share and slow and not (by_pauses and lost_share <= MOSTLY_SHARE):
         return "inconclusive", WaitsHiddenByPause(pause)

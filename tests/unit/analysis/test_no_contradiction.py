@@ -15,7 +15,6 @@ from workerlab.analysis.breakdown import NOTHING_WAITED
 from workerlab.analysis.class_findings import SeriesLimits
 from workerlab.analysis.diagnosis.cpu import BusyMachine
 from workerlab.analysis.diagnosis.slots import Unexplained
-from workerlab.analysis.knee import REACHED_SHARE
 from workerlab.analysis.verdict import SlotsFilled
 from workerlab.experiments.reading import report_of
 from workerlab.finding import Finding
@@ -45,16 +44,10 @@ def report_on(name: str) -> Report:
 
 
 def rests_on_nothing(result: CellResult) -> bool:
-    """Whether it has a verdict on requests that wait, although others took the cores."""
-    wait, closed = result.core_wait, result.trial.cell.rate is None
-    if wait is None or not wait.precludes_verdict or not closed or result.verdict == "inconclusive":
-        return False
-    n, rps, lone_s = (
-        result.trial.cell.concurrency,
-        result.throughput_rps or 0.0,
-        result.lone_s or 0.0,
-    )
-    return n > 1 and rps * lone_s / n < REACHED_SHARE
+    """Whether it has a verdict although others took the cores."""
+    wait, load = result.core_wait, result.trial.cell
+    disturbed = wait is not None and wait.precludes_verdict and load.concurrency > 1
+    return disturbed and load.rate is None and result.verdict != "inconclusive"
 
 
 @pytest.mark.parametrize("name", ARCHIVES)
