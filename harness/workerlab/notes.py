@@ -90,11 +90,10 @@ class ClientsLinger(Finding):
 
 
 class RequestsNotFollowed(Finding):
-    """with --duration and no --ramp, {tool} does not follow each request, so the parts of response
-    times are estimates[[; {remedy}]]"""
+    """with --duration, {tool} follows single requests only with --ramp: the parts of response times
+    are estimates; without --duration they are exact"""
 
     tool: str
-    remedy: str | None = "without --duration they are exact"
 
 
 class MoreCoresThanHere(Finding):

@@ -119,7 +119,7 @@ class ToolWasLimit(Finding):
 
 
 class CoresUsedByOthers(Finding):
-    """waiting for a core that other programs used was {share:percent} of the response time"""
+    """other programs had the cores for up to {share:percent} of the response time"""
 
     share: float
 

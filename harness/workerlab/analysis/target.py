@@ -146,7 +146,7 @@ MEASURED = {
 
 
 class TermOutcome(Finding, kw_only=True):
-    """{term}: {result}[[, {measured}]][[; {why}]]"""
+    """{term} is {result}[[: {measured}]][[; {why}]]"""
 
     term: str
     metric: Metric

@@ -95,7 +95,7 @@ def test_a_quantile_on_a_step_is_undecidable() -> None:
     assert (judged.result, step.slow, step.above_s) == ("undecidable", 150, 1.0)
     assert step.below_s < 0.3
     assert str(judged) == (
-        "p95<300ms: undecidable, p95 107 ms (95 % interval 59.9 ms to 1.00 s); 150 requests of"
+        "p95<300ms is undecidable: p95 107 ms (95 % interval 59.9 ms to 1.00 s); 150 requests of"
         " 3000 (5 %) took 1.00 s and more, nearly all others took 59.9 ms and less, so p95 is one"
         " or the other by chance"
     )
@@ -139,7 +139,7 @@ def test_a_failure_is_slower_than_any_limit() -> None:
     assert judged.result == "broken"
     assert judged.value is None
     assert str(judged) == (
-        "p95<300ms: broken, 100 of 1000 requests failed, which is slower than any limit"
+        "p95<300ms is broken: 100 of 1000 requests failed, which is slower than any limit"
     )
     assert value_of("p95", requests_of(fast, 100)) == math.inf
     assert value_of("p50", requests_of(fast, 100)) == 0.01

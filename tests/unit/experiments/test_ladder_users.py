@@ -130,7 +130,7 @@ def test_the_answer_has_both_ends_and_the_limit() -> None:
     assert isinstance(served.limit, MachineLimit)
     sentence = str(served)
     assert sentence.startswith(
-        "With 200 users nothing breaks. With 400 users by fast p95<1s: broken, p95 2 s (in 3 of 3"
+        "With 200 users nothing breaks. With 400 users by fast p95<1s is broken: p95 2 s (in 3 of 3"
         " launches). Throughput: "
     )
     assert "21 handshakes were dropped" in sentence

@@ -26,7 +26,6 @@ from workerlab.experiments.environment import directories_of, python_of, serves_
 from workerlab.experiments.execution import Budget
 from workerlab.experiments.planning import plan_of
 from workerlab.experiments.runner import Setup
-from workerlab.finding import StoredFinding, stored
 from workerlab.model import Cell, EnvironmentProblem, Plan, UsageError
 from workerlab.notes import RequestsNotFollowed
 from workerlab.options import BadWord, classes, levels
@@ -91,7 +90,8 @@ def first_plan(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter
     request = request_of(options, groups)
     if options.budget is not None:
         check_budget(request, base.duration_s)
-    notes = tuple(map(_without_advice, base.notes))
+    # That parts are estimates is said below the table: its advice is on options of a sweep
+    notes = tuple(note for note in base.notes if note.code != RequestsNotFollowed.__name__)
     plan = replace(base, unavailable=unavailable, details=codec.plain(request), notes=notes)
     return replace(plan, cells=next_pairs(plan, groups, 1)), serving
 
@@ -106,13 +106,6 @@ def with_other_side(groups: Sequence[Group], unavailable: Mapping[str, str]) -> 
             if variant in unavailable:
                 reasons.setdefault(other, unavailable[variant])
     return reasons
-
-
-def _without_advice(note: StoredFinding) -> StoredFinding:
-    """The note without advice on options that a comparison does not have."""
-    if note.code != RequestsNotFollowed.__name__:
-        return note
-    return stored(RequestsNotFollowed(note.values["tool"], remedy=None))
 
 
 def check_budget(request: CompareRequest, load_s: float | None) -> None:

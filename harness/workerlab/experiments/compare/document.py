@@ -188,7 +188,8 @@ def _breakdown(group: GroupChanges) -> Iterable[Chart]:
 
 CHANGE_NOTE = (
     "Change: B / A; for the mean response and its parts, the difference as a share of A's mean"
-    " response; for failed requests, the difference as a share of the requests."
+    " response (of a load without a rate, the parts are estimates); for failed requests, the"
+    " difference as a share of the requests."
 )
 PAIRS_NOTE = (
     f"{CHANGE_NOTE} Low, high: its interval over the pairs of launches. In 95 of 100 comparisons,"
