@@ -139,7 +139,7 @@ def max_closed_rps(
 WITHIN_CHANCE = "within chance"
 NO_SIGN_OF_ROOM = "no spare capacity, as requests wait at both levels"
 IN_STEP = "throughput grows in proportion to connections up to the number of slots"
-ONE_LEVEL = "a single conclusive level cannot show where it levels off"
+ONE_LEVEL = "a single usable level cannot show where it levels off"
 
 
 def knee(

@@ -230,9 +230,13 @@ def affected_cells(report: Report, names: Names) -> Iterator[Answer]:
 def by_kind(
     state: Literal["Inconclusive", "Disturbed"], causes: Causes, names: Names
 ) -> Iterator[AffectedCells]:
-    """One answer per kind of cause, with the figures of its first cell."""
+    """One answer per kind of cause, with the figures of its first cell; those of a disturbance, "up
+    to" a share, are of the cell that was disturbed most."""
+    causes = tuple(causes)
     for reason, cells, trials in by_cause(causes, key=lambda cause: cause.code):
-        example = names.places(cells[:1]) if len(cells) > 1 else None
+        of_kind = [(cause, cell) for cause, cell in causes if cause.code == reason.code]
+        reason, worst = max(of_kind, key=lambda pair: getattr(pair[0], "share", 0.0))
+        example = names.places([worst]) if len(cells) > 1 else None
         yield AffectedCells(state, names.places(cells), reason, example, trials=trials)
 
 

@@ -71,6 +71,11 @@ def test_disturbed_cells_with_a_verdict_are_reported_once() -> None:
     document = sweep(quiet, *disturbed)
     (conclusion,) = affected(document, "Disturbed")
     assert conclusion.trials == tuple(cell.trial.key for cell in others)
+    more = CoresTaken(0.7, CoreWait(0.7, 0.001, others_cores=1.6, cores=2))
+    worse = replace(disturbed[-1], findings=(more,), diagnosis=more)
+    (conclusion,) = affected(sweep(quiet, disturbed[0], worse), "Disturbed")
+    assert "for up to 70 % of the response time" in text(conclusion)  # 40 % at 4
+    assert conclusion.example == "sync at 8"
     assert render(document).count("1.50 of 2 cores") == 1  # not repeated for the class
     assert not affected(sweep(quiet, inconclusive(8)), "Disturbed")
 
