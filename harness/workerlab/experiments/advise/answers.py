@@ -44,7 +44,7 @@ from workerlab.experiments.advise.study import NOISE, CandidateLaunch, Exclusion
 from workerlab.finding import Answer, Finding
 from workerlab.model import Cell, CellResult, Memory, Server
 from workerlab.notes import LeftOut
-from workerlab.numbers.units import amount, fill, format_duration, listed
+from workerlab.numbers.units import amount, counted, fill, format_duration, listed
 from workerlab.server.gunicorn import GRACE_S
 
 
@@ -461,12 +461,13 @@ class RateKept(Finding):
 
 
 class RateBroken(Finding):
-    """At {rps:number} requests/s {broke} of {launches:# launch/launches} broke it[[, {caveat}]]
-    [[: {reasons:; }]][[. There, {usage:; }]]"""
+    """At {rps:number} requests/s {which} broke it[[, {caveat}]][[: {reasons:; }]]
+    [[. There, {usage:; }]]"""
 
     rps: float
     launches: int
     broke: int
+    which: str  # of the launches
     caveat: str
     reasons: tuple[str | Finding, ...]  # why it broke
     usage: tuple[str | Finding, ...] = ()  # if none did
@@ -494,7 +495,7 @@ class HighestRate(Answer):
 
 TOO_FEW_KEPT = "there were too few at each rate to promise it"
 UNEVENLY_KEPT = "their times vary too much to promise the same of the next one"
-TOO_FEW_BROKE = "which is not enough to show that the target breaks there"
+TOO_FEW_BROKE = "though others may keep it"
 NONE_BROKE = "but their margin is too small to promise the same of the next one"
 RATE_GAP = "There was no valid launch at a rate between the two."
 NO_FAILING_RATE = (
@@ -564,10 +565,18 @@ def _broken(result: AdviseResult, server: Server, rps: float) -> RateBroken:
         rps=rps,
         launches=len(launches),
         broke=broke,
+        which=_which(broke, len(launches)),
         caveat=NONE_BROKE if not broke else "" if is_shown else TOO_FEW_BROKE,
         reasons=why if broke else (),
         usage=() if broke else why,
     )
+
+
+def _which(broke: int, count: int) -> str:
+    """Which of the launches broke the target."""
+    if 0 < broke == count:
+        return "the only launch" if count == 1 else f"all {count} launches"
+    return f"{broke or 'none'} of {counted(count, 'launch/launches')}"
 
 
 # --- the running cost -----------------------------------------------------------------------------

@@ -165,11 +165,12 @@ class PlanGrowth:
         self._disturbed: int | None = None if resumed else 0  # launches, before this resume
         self._overheads_s: Mapping[str, float] = {}
         self._planning_s = 0.0
+        self._is_shown = False  # the display of the cells planned at the start
 
     def display(
         self, directory: Path, plan: Plan, todo: Sequence[Trial], predict: Predict
     ) -> Progress:
-        first = "expected" not in plan.details
+        first, self._is_shown = not self._is_shown, True
         show = self._budget.first_display if first else self._budget.display
         return show(directory, plan, todo, predict)
 

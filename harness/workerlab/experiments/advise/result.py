@@ -220,7 +220,7 @@ def _status(
     if search.study.of(server):
         return "too few launches"
     if voids := sum(launch.server == server for launch in search.study.launches):
-        return f"{counted(voids, 'launch/launches')}, all discarded"
+        return f"{counted(voids, 'launch/launches')}, {'all ' if voids > 1 else ''}discarded"
     if server in untried:
         return "not launched: budget too short"
     return f"not launched{_low_forecast(search, server, winner)}"

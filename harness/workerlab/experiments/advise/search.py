@@ -688,12 +688,13 @@ def launches_at(study: Study, server: Server) -> dict[float, list[CandidateLaunc
 SLOW_ALONE_RATIO = 1.25  # value over limit; with less, launches decide
 
 
-SOME_REQUESTS = "{share:percent} of the requests[[, all to {routes:list},]]"
+SOME_REQUESTS = "{share:percent} of the requests[[, {all_or_most} to {routes:list},]]"
+ROUTE_SLOW_SHARE = 0.5  # of the requests to a route that is named
 
 
 class SlowAlone(Answer):
-    """{which} take too long for {term} even with the server to themselves: the {metric} of all is
-    {value_s:duration}. No setting of Gunicorn changes that."""
+    """{which} take too long for {term} even with the server to themselves: without any waiting, the
+    {metric} would be {value_s:duration}. No setting of Gunicorn changes that."""
 
     question = LIMIT_QUESTION
 
@@ -701,7 +702,7 @@ class SlowAlone(Answer):
     term: str
     metric: Metric
     value_s: float
-    routes: tuple[str, ...]  # those of the requests that are too slow
+    routes: tuple[str, ...]  # those whose requests are mostly too slow
     share: float  # of the requests
 
 
@@ -724,9 +725,20 @@ def slow_alone(
             if value_s < min_ratio * term.limit:
                 continue
             timed = zip(needs.requests, times_s, strict=True)
-            slow = [need.route for need, took_s in timed if not term.holds(took_s)]
-            routes, share = tuple(sorted(set(filter(None, slow)))), len(slow) / len(times_s)
-            some = fill(SOME_REQUESTS, {"share": share, "routes": routes})
+            slow = Counter(need.route for need, took_s in timed if not term.holds(took_s))
+            sent = Counter(need.route for need in needs.requests)
+            routes = tuple(
+                sorted(
+                    name for name in slow if name and slow[name] >= ROUTE_SLOW_SHARE * sent[name]
+                )
+            )
+            share, all_named = slow.total() / len(times_s), set(slow) == set(routes)
+            values = {
+                "share": share,
+                "routes": routes,
+                "all_or_most": "all" if all_named else "most",
+            }
+            some = fill(SOME_REQUESTS, values)
             return SlowAlone(
                 which="Requests" if share == 1 else some,
                 term=str(term),

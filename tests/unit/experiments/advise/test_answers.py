@@ -55,9 +55,19 @@ def test_a_cost_that_was_not_measured_is_left_out() -> None:
 
 
 KEPT = RateKept(outcome="holds up to", rps=100.0, unshown=(), launches=3, discarded=1)
-BROKEN = RateBroken(rps=120.0, launches=2, broke=1, caveat="", reasons=("p95 was 2 s", "why"))
+BROKEN = RateBroken(
+    rps=120.0,
+    launches=2,
+    broke=1,
+    which="1 of 2 launches",
+    caveat="",
+    reasons=("p95 was 2 s", "why"),
+)
 
-CLOSE = RateBroken(120.0, 3, 0, "but the margin is small", (), usage=("the server used 1 core",))
+CLOSE = RateBroken(
+    rps=120.0, launches=3, broke=0, which="none of 3 launches", caveat="but the margin is small",
+    reasons=(), usage=("the server used 1 core",),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -66,7 +76,7 @@ CLOSE = RateBroken(120.0, 3, 0, "but the margin is small", (), usage=("the serve
         (KEPT, None, "It may hold at higher rates.", "The target holds up to 100 requests/s"
          " (3 launches; 1 more discarded). It may hold at higher rates."),
         (None, BROKEN, "", "At 120 requests/s 1 of 2 launches broke it: p95 was 2 s; why."),
-        (None, CLOSE, "", "At 120 requests/s 0 of 3 launches broke it, but the margin is small."
+        (None, CLOSE, "", "At 120 requests/s none of 3 launches broke it, but the margin is small."
          " There, the server used 1 core."),
         (KEPT, BROKEN, "", "The target holds up to 100 requests/s (3 launches; 1 more discarded)."
          " At 120 requests/s 1 of 2 launches broke it: p95 was 2 s; why."),

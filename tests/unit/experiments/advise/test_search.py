@@ -590,7 +590,7 @@ def test_the_status_of_a_row_counts_discarded_launches() -> None:
     launch = world.next()
     world.launch(launch)
     (row,) = [row for row in result_of(world.search()).rows if row.server == launch.server]
-    assert row.status == "1 launch, all discarded"
+    assert row.status == "1 launch, discarded"
 
 
 def test_later_candidates_are_launched_above_the_targets_rate() -> None:

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.builders.analysis import cell_of, derived, ns, with_observations
 from tests.builders.open_model import open_trial
@@ -142,11 +143,18 @@ def test_requests_slightly_above_the_limit_are_decided_by_launches(
 def test_only_the_slow_part_of_a_mix_takes_too_long_alone() -> None:
     fast, slow = (RequestNeed(wait_s, 0.001, route=route)
                   for wait_s, route in ((0.01, "home"), (1.0, "report")))  # fmt: skip
+    held_up = replace(slow, route="home")
+    mixes = {
+        "mix": [fast] * 80 + [slow] * 20,
+        "held up": [fast] * 75 + [held_up] * 5 + [slow] * 20,
+        "report": [slow] * 100,
+    }
     beginnings = {}
-    for name, requests in (("mix", [fast] * 80 + [slow] * 20), ("report", [slow] * 100)):
+    for name, requests in mixes.items():
         answer = slow_alone(Needs("", tuple(requests), 0.0, 0.0), slo.parse("p95<300ms"))
         beginnings[name] = str(answer).partition(" for p95")[0]
     assert beginnings == {
         "mix": "20 % of the requests, all to report, take too long",
+        "held up": "25 % of the requests, most to report, take too long",
         "report": "Requests take too long",
     }
