@@ -32,7 +32,5 @@ def test_the_report_of_ab_is_in_every_cell(lab: Lab) -> None:
     assert cell["ab"]["html_transferred_bytes"] == figure(r"HTML transferred: +(\d+)")
     assert cell["ab_total_ms"]["max"] == figure(r"Total: .* (\d+)")
     assert cell["ab_waiting_ms"]["sd"] == figure(r"Waiting: +\d+ +\d+ +([\d.]+)")
-    (finding,) = (
-        item for item in done.report["findings"] if item["answer"]["code"] == "SeriesLimits"
-    )
-    assert "AbIdentities" in [item["code"] for item in finding["evidence"]]
+    evidence = (item for finding in done.report["findings"] for item in finding["evidence"])
+    assert "AbIdentities" in [item["code"] for item in evidence]  # of a disturbed class, too

@@ -9,13 +9,13 @@ The first rule that applies decides:
                        own answers
     accept queue full  the kernel dropped handshakes: saturated, unless each connection had one of
                        the slots, all taken
-    disturbed          others' use of the cores cost over a tenth of the response, with several
-                       connections: inconclusive. Without it the server might serve them all, or
-                       the load tool might not keep the slots filled; and if they seem not to wait,
-                       lone requests may have been slow for the same reason
     slots taken        measured occupancy is 0.95 or more: saturated if there are more connections
                        than slots, else at capacity. This needs no estimate of R0, and holds however
-                       service times vary
+                       service times vary and whatever else runs on the machine
+    disturbed          others' use of the cores cost over a tenth of the response, with several
+                       connections: inconclusive. Without it the server might serve them all; and
+                       if they seem not to wait, lone requests may have been slow for the same
+                       reason
     requests wait      u is below 0.95 beyond its interval: see below. Not if only pauses explain it
                        (u without them is 0.95 or more, and there may be slots for all), or only
                        others' use of the cores
@@ -171,13 +171,13 @@ def verdict_of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
     more_than_slots = bool(slots) and n > OVER_SLOTS_RATIO * slots
     if handshakes(facts).dropped and (more_than_slots or not filled):
         return "saturated", why_waiting(facts, series)
-    others, lost_share = disturbance(facts), paused_share(facts)
-    if others and others.wait.precludes_verdict and n > 1:
-        return "inconclusive", others
     if filled and more_than_slots:
         return "saturated", why_waiting(facts, series)
     if filled:
         return "at capacity", SlotsFilled(n, "filled", slots, wait_finding(facts))
+    others, lost_share = disturbance(facts), paused_share(facts)
+    if others and others.wait.precludes_verdict and n > 1:
+        return "inconclusive", others
     by_pauses = series.explained_by_pauses(facts)
     by_others = others and _undisturbed_served_share(facts, series) >= REACHED_SHARE
     if series.requests_wait(facts) and not by_pauses and not by_others:
