@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from itertools import islice
 from itertools import product as combinations
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -236,10 +235,7 @@ def override_notes(
             line, text = assignment["line"], assignment["text"]
             yield annotated_only(line, name, text, options.config)
     forced = {name: why for name, (_, why) in FORCED.items()}
-    log = str(settings.get("accesslog") or "")
-    is_pipe = log in ("-", "/dev/stdout", "/dev/stderr") or Path(log).is_fifo()
-    own_log = "measured requests do not belong in your log"
-    forced["accesslog"] = "a pipe can stall the server" if is_pipe else own_log
+    forced["accesslog"] = "measured requests are logged to a file of their own"
     for name, why in {**forced, **more}.items():
         if settings.get(name) not in (None, False, 0, "", FORCED.get(name, ("",))[0]):
             yield SettingOverridden(
@@ -247,7 +243,7 @@ def override_notes(
                 setting=name,
                 value=repr(settings[name]),
                 why=why,
-                may_slow=name in MAY_SLOW or (name == "accesslog" and is_pipe),
+                may_slow=name in MAY_SLOW,
             )
 
 

@@ -241,6 +241,7 @@ def _usage(cell: CellResult) -> str:
 
 
 MAX_PRELOAD_SHARE = 0.9  # of the memory; preload_app is mentioned only if it takes less
+MANY_SPOILT_SHARE = 0.25  # of the launches; fewer that were discarded are told as a note
 CLASS_QUESTION = "Which worker class, how many workers?"
 
 
@@ -289,8 +290,8 @@ def left_out(result: AdviseResult) -> Iterator[LeftOut]:
 class Recommended(Answer):
     """{candidate}.[[ {further} reached {further_rps:number} requests/s, but had too few launches at
     the target's rate to be recommended.]][[ The rest of the budget was too short for
-    {untried:list}, so only the forecast is known.]][[ The search stopped early, since other
-    programs, other machines or pauses of this one spoilt {spoilt:# launch/launches}.]]
+    {untried:list}, so only the forecast is known.]][[ Other programs, other machines or pauses of
+    this one spoilt {spoilt} of {launches:# launch/launches}, which were {consequence}.]]
     [[ To continue, use --resume {run} with {condition}.]]"""
 
     question = CLASS_QUESTION
@@ -299,7 +300,9 @@ class Recommended(Answer):
     further: Candidate | None
     further_rps: float | None
     untried: tuple[str, ...]  # worker classes worth a launch
-    spoilt: int | None  # launches, if they ended the search
+    spoilt: int | None  # launches, if they are many
+    launches: int
+    consequence: Literal["discarded", "discarded, and the search stopped early"]
     run: str | None  # if further launches may find a better candidate
     condition: Literal["a longer --budget", "nothing else running"]
 
@@ -312,14 +315,17 @@ def recommendation(result: AdviseResult) -> Recommended:
     further = best_rps > BETTER_RATIO * own_rps and best.standing.word == "not shown yet"
     untried = tuple(sorted(candidate.variant for candidate in result.untried))
     open_ended = result.reach.failing_rps is None and search.next() is not None
-    noisy = search.too_noisy()
+    noisy, launches = search.too_noisy(), len(result.study.launches)
+    many_spoilt = result.study.disturbed >= MANY_SPOILT_SHARE * launches
     incomplete = further or untried or open_ended or _has_gap(result, server)
     return Recommended(
         candidate=candidate_of(server),
         further=candidate_of(best.server) if further else None,
         further_rps=best_rps if further else None,
         untried=untried,
-        spoilt=result.study.disturbed if noisy else None,
+        spoilt=result.study.disturbed if noisy or many_spoilt else None,
+        launches=launches,
+        consequence="discarded, and the search stopped early" if noisy else "discarded",
         run=result.study.run if incomplete or noisy else None,
         condition="nothing else running" if noisy else "a longer --budget",
     )

@@ -26,7 +26,7 @@ from workerlab.experiments.advise.study import LaunchDisturbed, LaunchPaused, To
 from workerlab.experiments.advise.tables import charts, tables
 from workerlab.experiments.reading import notes_of
 from workerlab.finding import Answer, Finding, Note
-from workerlab.model import Document, ExitCode
+from workerlab.model import Document, ExitCode, Server
 from workerlab.notes import MoreCoresThanHere, SettingOverridden, Unfinished
 from workerlab.numbers.units import counted, fill
 from workerlab.paths import label_of
@@ -96,10 +96,13 @@ def _exit_code(result: AdviseResult, run: Run) -> int:
 
 class KeptOverridden(Finding):
     """{settings:list} {count:stays/stay} in the file, but {count:was/were} overridden while
-    measuring: {count:it/each} may lower the rates"""
+    measuring: {count:it/each} may lower the rates[[; at {rps:number} requests/s, max_requests
+    restarts each worker every {restart_s:duration}]]"""
 
     settings: tuple[str, ...]
     count: int
+    rps: float
+    restart_s: float | None  # None: max_requests is not among them
 
 
 class ConfigurationFile(Answer):
@@ -124,21 +127,31 @@ def _file(result: AdviseResult, run: Run) -> Iterator[ConfigurationFile]:
         if request.starts_in:
             start = f"cd {shlex.quote(request.starts_in)} && {start}"
         version = server.gunicorn or result.study.plan.gunicorn or None
-        names = tuple(_slowing_settings(run))
         yield ConfigurationFile(
             place=place,
             problem="" if written else "could not be written",
-            kept=KeptOverridden(names, len(names)) if names and written else None,
+            kept=_kept(result, server, run) if written else None,
             start=f"{start} -c {shlex.quote(place)}" if written else None,
             gunicorn=version if written else None,
         )
 
 
-def _slowing_settings(run: Run) -> Iterator[str]:
-    """Settings of the app's own file that were overridden, and without which it may be faster."""
-    for note in run.plan.notes:
-        if note.code == OVERRIDDEN and note.values.get("may_slow"):
-            yield note.values["setting"]
+def _kept(result: AdviseResult, server: Server, run: Run) -> KeptOverridden | None:
+    values = _slowing_settings(run)
+    rps = result.reach.passing_rps or result.search.target_rps
+    requests = values.get("max_requests", "")
+    restart_s = int(requests) * server.workers / rps if requests.isdigit() else None
+    return KeptOverridden(tuple(values), len(values), rps, restart_s) if values else None
+
+
+def _slowing_settings(run: Run) -> Mapping[str, str]:
+    """The values of the settings of the app's own file that were overridden, and without which it
+    may be faster."""
+    return {
+        note.values["setting"]: note.values["value"]
+        for note in run.plan.notes
+        if note.code == OVERRIDDEN and note.values.get("may_slow")
+    }
 
 
 def title(result: AdviseResult, run: Run) -> str:

@@ -470,14 +470,16 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         return len(launches) < most and expected_to_hold(launches, self.terms, most)
 
     def _confirm(self, winner: Server, left: float) -> Next | None:
-        """Launch its highest passing rate MIN_LAUNCHES times, then rates slightly above, then the
-        target's rate until errors are decided."""
+        """Launch its highest passing rate MIN_LAUNCHES times, then rates slightly above, then
+        either until errors are decided."""
         passing_rps = self.reach(winner).passing_rps or self.target_rps
         next_launch = self._launch_up_to(winner, passing_rps, MIN_LAUNCHES)
         if next_launch is None and len(self.study.at(winner, passing_rps)) >= MIN_LAUNCHES:
             next_launch = self._narrow(winner, passing_rps, left)
         if next_launch is None and self.standing(winner).unshown:
-            next_launch = self._launch(winner, self.target_rps)
+            # Launches at the highest rate have more requests, which count, too
+            next_launch = self._launch_up_to(winner, passing_rps, MAX_LAUNCHES)
+            next_launch = next_launch or self._launch(winner, self.target_rps)
         return next_launch
 
     def _narrow(self, server: Server, passing_rps: float, left: float) -> Next | None:

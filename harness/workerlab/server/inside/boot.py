@@ -14,7 +14,6 @@ import json
 import os
 import runpy
 import socket
-import stat
 import sys
 from _thread import get_ident  # the original: gevent and eventlet patch it later
 from collections.abc import Callable, Mapping
@@ -35,7 +34,6 @@ PACKAGES = (
 )  # fmt: skip
 SETTINGS = ("workers", "threads", "worker_connections", "backlog", "preload_app")
 IMPORT_DUMP_S = 2.0  # between dumps of where the import of the app is
-STREAMS = ("-", "/dev/stdout", "/dev/stderr")
 
 
 _dumps: TextIO | None = None  # of where the import of the app is
@@ -66,10 +64,9 @@ def compose(launch: Mapping[str, Any]) -> dict[str, Any]:
         worker_class = worker_class or merged["worker_class"]
     merged.update(launch["settings"])
     merged["worker_class"] = worker_class
-    log = merged.get("accesslog")
-    if log in STREAMS or (log and os.path.exists(log) and stat.S_ISFIFO(os.stat(log).st_mode)):
-        merged["accesslog"] = None  # a log into a pipe without a reader stalls the server
-    elif log:  # still written, as that is work of the server, but not into the user's file
+    if merged.get("accesslog"):
+        # Still written, as that is work of the server, but neither into the user's file nor into a
+        # pipe, which without a reader stalls the server
         merged["accesslog"] = launch["access_log"]
     raw_env = merged.get("raw_env") or []  # Gunicorn accepts a single string, too
     merged["raw_env"] = [*([raw_env] if isinstance(raw_env, str) else raw_env), *launch["env"]]

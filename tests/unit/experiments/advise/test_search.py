@@ -661,7 +661,10 @@ def test_a_search_that_noise_ended_names_noise_rather_than_the_budget() -> None:
     answer = recommendation(result_of(world.search()))
     assert answer.condition == "nothing else running"
     assert answer.spoilt == world.search().study.disturbed
-    assert str(answer).endswith(f"pauses of this one spoilt {answer.spoilt} launches.")
+    assert f"pauses of this one spoilt {answer.spoilt} of {len(world.launches)} launches" in str(
+        answer
+    )
+    assert "stopped early" in str(answer)
 
 
 def test_the_rest_of_the_budget_shows_rates_that_were_kept_unevenly() -> None:
