@@ -39,7 +39,7 @@ from workerlab.experiments.advise.search import (
     MAX_GAP_RATIO,
     launches_at,
 )
-from workerlab.experiments.advise.standing import MIN_LAUNCHES, TermBound
+from workerlab.experiments.advise.standing import MIN_LAUNCHES, TermBound, passes
 from workerlab.experiments.advise.study import NOISE, CandidateLaunch, Exclusion, Study, holds
 from workerlab.finding import Answer, Finding
 from workerlab.model import Cell, CellResult, Memory, Server
@@ -316,7 +316,7 @@ def recommendation(result: AdviseResult) -> Recommended:
     untried = tuple(sorted(candidate.variant for candidate in result.untried))
     open_ended = result.reach.failing_rps is None and search.next() is not None
     noisy, launches = search.too_noisy(), len(result.study.launches)
-    many_spoilt = result.study.disturbed >= MANY_SPOILT_SHARE * launches
+    many_spoilt = result.study.disturbed >= max(2, MANY_SPOILT_SHARE * launches)
     incomplete = further or untried or open_ended or _has_gap(result, server)
     return Recommended(
         candidate=candidate_of(server),
@@ -453,12 +453,14 @@ def target_answer(result: AdviseResult) -> Iterator[TargetAnswer]:
 
 class RateKept(Finding):
     """The target[[, except {unshown:list} (not shown yet),]] {outcome} {rps:number} requests/s
-    ({launches:# launch/launches}[[; {discarded} more discarded]])."""
+    ({launches:# launch/launches}[[, and {above} slightly above]]
+    [[; {discarded} more discarded]])."""
 
     outcome: Literal["holds up to", "was kept, but in too few launches to promise it, at"]
     rps: float
     unshown: tuple[str, ...]
     launches: int
+    above: int | None  # launches, if they are needed to show it
     discarded: int | None
 
     @property
@@ -551,12 +553,14 @@ def _has_gap(result: AdviseResult, server: Server) -> bool:
 def _kept(result: AdviseResult, server: Server, rps: float) -> RateKept:
     """The finding for the highest passing rate."""
     valid = len(result.study.at(server, rps))
-    few = valid < MIN_LAUNCHES
+    few, above = valid < MIN_LAUNCHES, result.search.kept_nearby(server, rps) - valid
+    is_bounded = passes(result.study.at(server, rps), result.search.terms)
     return RateKept(
         outcome="was kept, but in too few launches to promise it, at" if few else "holds up to",
         rps=rps,
         unshown=tuple(outcome.values["term"] for outcome in result.standing.unshown),
         launches=valid,
+        above=None if few or is_bounded else above or None,
         discarded=len(result.study.all_at(server, rps)) - valid or None,
     )
 

@@ -77,6 +77,7 @@ BRACKETING_LAUNCHES = 2  # bring the leader's rates within MAX_GAP_RATIO of each
 SHORT_SHARE = 0.5  # of a full launch, to find rates worth one
 CLEAR_SHARES = (0.25, 0.5)  # of a time limit: below it, that share of a full launch is enough
 MIN_LEFT_TO_REPEAT = 6  # launches: with fewer, there may be too few if one breaks the target
+SHOWING_LAUNCHES = 6  # at a rate and slightly above, all of which kept the target: it passes
 ENOUGH_LAUNCHES = 5  # at a rate: with more, another rate is worth more
 SPARE_LAUNCHES = 1  # reserved for the leader, in case one is discarded
 MAX_UNLIKELY = 4  # candidates launched although they are forecast to break the target
@@ -189,11 +190,32 @@ class Search(Struct, dict=True, frozen=True, eq=False):
 
     def _reach(self, server: Server, unpromising: bool) -> Reach:
         rates = sorted({launch.rps for launch in self.study.of(server)})
-        outcomes = {rps: passes(self.study.at(server, rps), self.terms) for rps in rates}
+        outcomes = {rps: self.passes(server, rps) for rps in rates}
         failing_rps = min((rps for rps in rates if outcomes[rps] is False), default=None)
         passing = [rps for rps in rates if outcomes[rps] and rps < (failing_rps or math.inf)]
         counted = [rps for rps in passing if unpromising or not self._unpromising(server, rps)]
         return Reach(max(counted, default=None), failing_rps)
+
+    def passes(self, server: Server, rps: float) -> bool | None:
+        """Whether the rate passes; None if that is not known. SHOWING_LAUNCHES replace a bound:
+        near its limit, a server's times vary too much for the bound of a few launches."""
+        launches = self.study.at(server, rps)
+        passed = passes(launches, self.terms)
+        if passed is False and len(launches) >= MIN_LAUNCHES:
+            return self.kept_nearby(server, rps) >= SHOWING_LAUNCHES
+        return passed
+
+    def kept_nearby(self, server: Server, rps: float) -> int:
+        """The number of launches at this rate, and at higher ones up to MAX_GAP_RATIO times it,
+        below the lowest at which one broke the target."""
+        count = 0
+        for near_rps in sorted({launch.rps for launch in self.study.of(server)}):
+            if rps <= near_rps <= MAX_GAP_RATIO * rps:
+                launches = self.study.at(server, near_rps)
+                if not all(holds(launch, self.terms) for launch in launches):
+                    break
+                count += len(launches)
+        return count
 
     def _unpromising(self, server: Server, rps: float) -> bool:
         """Whether discarded launches leave too few for a prediction at this rate, which is above
@@ -329,7 +351,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
             next_launch = self._launch_long_shot(leader, order) or self._launch_rival(leader, order)
             next_launch = next_launch or self._raise(leader, spare, FINE_GAP_RATIO)
         if next_launch is None and winner is not None and left >= MIN_LEFT_TO_REPEAT:
-            next_launch = self._launch_up_to(winner, passing_rps, ENOUGH_LAUNCHES)
+            next_launch = self._launch_up_to(winner, passing_rps, MAX_LAUNCHES)
         return next_launch
 
     def _bracket(self, winner: Server, left: float, leads: bool) -> Next | None:
@@ -550,8 +572,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         passing_rps = self.reach(server).passing_rps or self.target_rps
 
         def stops_at(rps: float) -> bool:
-            launches = self.study.at(server, rps)
-            failed = bool(launches) and not passes(launches, self.terms)
+            failed = bool(self.study.at(server, rps)) and not self.passes(server, rps)
             return failed or self._unpromising(server, rps)
 
         rates = {launch.rps for launch in self.study.launches if launch.server == server}

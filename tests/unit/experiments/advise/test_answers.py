@@ -54,7 +54,7 @@ def test_a_cost_that_was_not_measured_is_left_out() -> None:
         assert str(replace(cost, **{name: None})) == " ".join(others)
 
 
-KEPT = RateKept(outcome="holds up to", rps=100.0, unshown=(), launches=3, discarded=1)
+KEPT = RateKept(outcome="holds up to", rps=100.0, unshown=(), launches=3, above=None, discarded=1)
 BROKEN = RateBroken(
     rps=120.0,
     launches=2,
