@@ -47,7 +47,7 @@ from workerlab.model import (
     Trial,
 )
 from workerlab.numbers.samples import summarise
-from workerlab.report.values import AB_TIMES
+from workerlab.report.json import AB_TIMES
 from workerlab.server.worker_classes import class_named
 
 by_worker = attrgetter("worker")

@@ -11,16 +11,18 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+
+from msgspec.structs import asdict
 
 from workerlab import codec
 from workerlab.analysis.verdict import TrialInvalid
 from workerlab.finding import Finding
 from workerlab.model import Cell, CellResult, Document, Server, Trial, Value
-from workerlab.report.json_types import JsonCellRow
+from workerlab.report.json import json_cell, jsonable
+from workerlab.report.json_types import JsonCellRow, JsonText, Shape
 from workerlab.report.sweep_document import SWEEP
 from workerlab.report.text import printable
-from workerlab.report.values import DIGITS, counts_text, json_cell, jsonable, text
+from workerlab.report.values import counts_text, text
 
 
 def render(document: Document) -> str:
@@ -50,36 +52,34 @@ def _table_rows(document: Document) -> Iterable[Mapping[str, object]]:
 def _field(value: Value) -> object:
     if isinstance(value, str | Finding):
         return _sentence(text(value))
-    return printable(counts_text(value)) if isinstance(value, Mapping) else jsonable(value, DIGITS)
+    return printable(counts_text(value)) if isinstance(value, Mapping) else jsonable(value)
 
 
 def _cell_columns(result: CellResult) -> dict[str, object]:
     """Expands distributions and groups of numbers into one column per value, unit last."""
     row: dict[str, object] = {}
-    for name, value in codec.plain(json_cell(result, JsonCellRow)).items():
-        stem, _, unit = name.rpartition("_")
-        if unit in ("ms", "bytes"):
-            row |= {f"{stem}_{part}_{unit}": part_value for part, part_value in value.items()}
-        elif name in ("kernel", "cpu", "core_wait", "in_force", "served_by", "ab"):
-            row |= {f"{name}_{part}": part_value for part, part_value in value.items()}
+    for name, value in asdict(json_cell(result, JsonCellRow)).items():
+        if isinstance(value, JsonText | str):
+            row[name] = _sentence(value)
+        elif isinstance(value, Shape):
+            unit = next((unit for unit in ("_ms", "_bytes") if name.endswith(unit)), "")
+            stem = name.removesuffix(unit)
+            row |= {f"{stem}_{part}{unit}": inner for part, inner in asdict(value).items()}
         elif name == "routes":
-            row[name] = printable(json.dumps(value)) if value else None
-        elif isinstance(value, dict) and "text" not in value:
-            pairs = (f"{key}={count}" for key, count in value.items())
-            row[name] = printable(" ".join(pairs))
+            row[name] = printable(json.dumps(codec.plain(value))) if value else None
+        elif isinstance(value, dict):
+            row[name] = printable(" ".join(f"{key}={count}" for key, count in value.items()))
         elif isinstance(value, list):
             row[name] = " | ".join(map(_sentence, value))
-        elif isinstance(value, dict | str):
-            row[name] = _sentence(value)
         else:
             row[name] = value
     return row
 
 
-def _sentence(value: Any) -> str:
+def _sentence(value: JsonText | str) -> str:
     """The sentence of a JSON text, or the string, on one line: server output may contain control
     characters."""
-    return printable(value["text"] if isinstance(value, dict) else value)
+    return printable(value.text if isinstance(value, JsonText) else value)
 
 
 _ANY_TRIAL = Trial(Cell(Server("sync", 1, 1, 1, 1), "ab", 1), 1)

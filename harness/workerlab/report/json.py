@@ -2,27 +2,39 @@
 unlimited if slots_known is true. NaN and Infinity never occur.
 
 A text is an object with its code, its values and its sentence. A sweep has cells and classes whose
-keys name the unit. Other commands have tables whose rows are objects, keyed by column name, in base
-units (seconds, bytes, shares of 1).
+keys name the unit; their numbers are rounded to the precision of the clocks, 3 decimals of a
+millisecond, 4 of a rate. Other commands have tables whose rows are objects, keyed by column name,
+in base units (seconds, bytes, shares of 1).
 """
 
 import json
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar, get_args
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from workerlab import codec
 from workerlab.finding import Finding
-from workerlab.model import SCHEMA, Chart, ChartSeries, Document, Level, Mark, Table
+from workerlab.model import SCHEMA, CellResult, ClassResult, Document, Label, Server, Table
 from workerlab.report import json_types
 from workerlab.report.sweep_document import SWEEP
 from workerlab.report.values import (
-    DIGITS,
-    from_source,
+    NUMERIC_SETTINGS,
+    PARTS,
+    finite,
     heading,
-    json_cell,
-    json_class,
-    json_text,
-    jsonable,
+    is_in_force,
     rounded,
+    significant,
+    text,
 )
+
+S = TypeVar("S", bound=json_types.Shape)
+R = TypeVar("R", bound=json_types.JsonCellRow)
+
+AB_TIMES = ("connect", "processing", "waiting", "total")  # as in AbReport
 
 
 def render(document: Document) -> str:
@@ -37,86 +49,164 @@ def document_type(kind: str) -> type[json_types.JsonDocument]:
 
 def json_of(document: Document) -> json_types.JsonDocument:
     """The fields of every document, plus those of its kind."""
-    fields_of_kind = _sweep(document) if document.kind == SWEEP else _tables(document)
-    return from_source(
+    return shaped(
         document_type(document.kind),
         document,
         schema=SCHEMA,
-        environment=jsonable(document.environment),
-        findings=[_finding(conclusion) for conclusion in document.findings],
-        **fields_of_kind,
+        environment=jsonable(document.environment, finite),
+        findings=[
+            shaped(json_types.JsonFinding, finding, answer=json_text(finding))
+            for finding in document.findings
+        ],
+        **(_sweep(document) if document.kind == SWEEP else _tables(document)),
     )
 
 
 def _sweep(document: Document) -> dict[str, object]:
-    phases = {
-        key: [from_source(json_types.JsonPhase, phase) for phase in phases]
-        for key, phases in document.phases.items()
-    }
     return {
         "cells": [
-            json_cell(result, json_types.JsonCell, phases=phases.get(result.trial.key, []))
+            json_cell(
+                result,
+                json_types.JsonCell,
+                phases=[
+                    shaped(json_types.JsonPhase, phase)
+                    for phase in document.phases.get(result.trial.key, ())
+                ],
+            )
             for result in document.cells
         ],
         "classes": [json_class(result) for result in document.classes],
-        "setup_s": {name: rounded(value) for name, value in document.setup_s.items()},
+        "setup_s": jsonable(document.setup_s, rounded),
     }
 
 
 def _tables(document: Document) -> dict[str, object]:
     return {
         "tables": [_table(table) for table in document.tables],
-        "charts": [_chart(chart) for chart in document.charts],
+        "charts": [
+            shaped(json_types.JsonChart, chart, note=json_text(chart.note))
+            for chart in document.charts
+        ],
     }
-
-
-def _finding(finding: Finding) -> json_types.JsonFinding:
-    return from_source(
-        json_types.JsonFinding, finding, question=finding.question, answer=json_text(finding)
-    )
 
 
 def _table(table: Table) -> json_types.JsonTable:
     names = [column.name for column in table.columns]
-    return from_source(
+    return shaped(
         json_types.JsonTable,
         table,
         columns=[
-            from_source(json_types.JsonColumn, column, title=heading(column))
-            for column in table.columns
+            shaped(json_types.JsonColumn, column, title=heading(column)) for column in table.columns
         ],
-        rows=[
-            dict(zip(names, (jsonable(value, DIGITS) for value in row), strict=True))
-            for row in table.rows
-        ],
+        rows=[dict(zip(names, jsonable(row), strict=True)) for row in table.rows],
         note=json_text(table.note),
     )
 
 
-def _chart(chart: Chart) -> json_types.JsonChart:
-    return from_source(
-        json_types.JsonChart,
-        chart,
-        series=[_series(series) for series in chart.series],
-        level=None if chart.level is None else _level(chart.level),
-        note=json_text(chart.note),
+# --- cells and classes --------------------------------------------------------------------------
+
+
+def json_cell(result: CellResult, kind: type[R], **more: Any) -> R:
+    """One trial. `more`: the fields that `kind` has in addition to a row."""
+    usage, ab_times = result.usage, result.ab.times if result.ab else {}
+    return shaped(
+        kind,
+        result,
+        **_settings(result.server),
+        not_taken=[name for name in NUMERIC_SETTINGS if not is_in_force(name, result)],
+        waiting_split_ms=shaped(
+            json_types.JsonSplit, {part: getattr(result.breakdown, f"{part}_s") for part in PARTS}
+        ),
+        kernel=shaped(
+            json_types.JsonKernel,
+            result.counters,
+            accept_queue_max=result.accept_queue_max,
+            accept_queue_limit=result.accept_queue_limit,
+        ),
+        cpu=shaped(json_types.JsonCpu, usage),
+        rss_bytes=json_types.JsonRss(
+            server_max=usage.server_rss_bytes, generator_max=usage.generator_rss_bytes
+        ),
+        rate=result.trial.cell.rate and result.trial.cell.rate.label,
+        **{
+            f"ab_{name}_ms": shaped(json_types.JsonAbTimes, ab_times.get(name)) for name in AB_TIMES
+        },
+        **more,
     )
 
 
-def _level(level: Level) -> json_types.JsonLevel:
-    return from_source(json_types.JsonLevel, level, y=jsonable(level.y, DIGITS))
+def json_class(result: ClassResult) -> json_types.JsonClass:
+    """The cells of one (server, load tool, processes, keep-alive)."""
+    return shaped(json_types.JsonClass, result, **_settings(result.server))
 
 
-def _series(series: ChartSeries) -> json_types.JsonSeries:
-    return from_source(
-        json_types.JsonSeries,
-        series,
-        points=jsonable(series.points, DIGITS),
-        marks=[_mark(mark) for mark in series.marks],
-    )
+def _settings(server: Server) -> dict[str, Any]:
+    """The settings of a server. Versions are null if they are those of the run's environment."""
+    values = {name: getattr(server, name) for name in json_types.JsonSettings.__struct_fields__}
+    return {**values, "gunicorn": server.gunicorn or None, "python": server.python or None}
 
 
-def _mark(mark: Mark) -> json_types.JsonMark:
-    return from_source(
-        json_types.JsonMark, mark, low=jsonable(mark.low, DIGITS), high=jsonable(mark.high, DIGITS)
-    )
+# --- conversion ---------------------------------------------------------------------------------
+
+
+def shaped(kind: type[S], source: object, **values: Any) -> S:
+    """A `kind` with these values; its other keys are read from `source` by their paths, and
+    converted to their types. All are null if `source` is None."""
+    for name, key in json_types.keys_of(kind).items():
+        if name not in values:
+            value = _read(source, key.path)
+            number = partial(kind.number, decimals=key.decimals)
+            is_shape = isinstance(key.hint, type) and issubclass(key.hint, json_types.Shape)
+            if is_shape and not isinstance(value, Finding):
+                values[name] = shaped(key.hint, value)
+            elif key.hint == json_types.Number:
+                values[name] = None if value is None else number(value)
+            else:
+                inner = _shape_in(key.hint)
+                counts = isinstance(value, Mapping) and not inner
+                values[name] = jsonable(
+                    dict(sorted(value.items())) if counts else value, number, inner
+                )
+    return kind(**values)
+
+
+def _read(source: Any, path: str) -> Any:
+    """The value at a path of attributes, or keys of a mapping; None where one is missing."""
+    for name in path.split("."):
+        if isinstance(source, Mapping):
+            source = source.get(name)
+        elif source is not None:
+            source = getattr(source, name)
+    return source
+
+
+def _shape_in(hint: Any) -> type[json_types.Shape] | None:
+    """The shape of the items of a list or mapping, or of an optional value."""
+    shapes = [each for each in get_args(hint) if isinstance(each, type)]
+    return next((each for each in shapes if issubclass(each, json_types.Shape)), None)
+
+
+def jsonable(
+    value: object,
+    number: Callable[[float], float | None] = significant,
+    shape: type[json_types.Shape] | None = None,
+) -> Any:
+    """`value` in JSON types. Floats by `number`, structs as `shape`, other types as text."""
+    if isinstance(value, Finding):
+        return json_text(value)
+    if isinstance(value, Struct):
+        return shaped(shape, value) if shape else jsonable(asdict(value), number)
+    if isinstance(value, Mapping):
+        return {str(key): jsonable(inner, number, shape) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [jsonable(inner, number, shape) for inner in value]
+    if isinstance(value, float):
+        return number(value)
+    return value if value is None or isinstance(value, str | int) else str(value)
+
+
+def json_text(label: Label | None) -> json_types.JsonText | str:
+    """A finding as its code, values and sentence; a plain name unchanged; "" for None."""
+    if not isinstance(label, Finding):
+        return label or ""
+    return json_types.JsonText(code=label.code, values=jsonable(label.values), text=text(label))

@@ -2,7 +2,7 @@
 
 A key of a cell is declared here once, with its `JsonKey`: the path to its value, its heading and
 its meaning. Table columns (`column`), CSV, JSON and the JSON Schema are derived from it.
-`report/values.py` and `report/json.py` build the shapes; `json_schema` describes them. No shape
+`report/json.py` builds the shapes; `json_schema` describes them. No shape
 allows other keys, except the `values` of a text, the environment, and the rows of a table, whose
 keys are its column names.
 """
@@ -10,24 +10,29 @@ keys are its column names.
 from collections.abc import Callable, Mapping
 from functools import cache
 from operator import attrgetter
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from workerlab import codec, model
 from workerlab.model import SCHEMA, Arrivals, Column, Form, Verdict
+from workerlab.report.values import rounded, significant
 
 
 class JsonKey(Struct, frozen=True):
     """How tables show a key, and where its value is. `meaning` is also the schema's description,
-    unless a Meta gives another one."""
+    unless the annotation has a string, which only the schema shows."""
 
     heading: str = ""  # "": the key
     meaning: str = ""
     path: str = ""  # attribute path in the result; "": the key, without "_ms"
     form: Form | None = None  # None: from the type
+    decimals: int = 4
+    hint: Any = None  # the type of the key, set by `keys_of`
 
 
+T = TypeVar("T")
 Number = float | None
 Count = int | None
 FORMS: Mapping[object, Form] = {int: "count", Count: "count", Number: "number"}  # others: "text"
@@ -40,7 +45,27 @@ SlotsMeasured = Annotated[Count, JsonKey("slots used", "the most that were serve
 
 
 class Shape(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of all objects whose keys are fixed."""
+    """Base of all objects whose keys are fixed. `number`: how a number of theirs is rounded."""
+
+    @staticmethod
+    def number(value: float, decimals: int) -> float | None:
+        return rounded(value, decimals)
+
+
+class TableShape(Shape, frozen=True):
+    """Base of those with values of any size, in base units."""
+
+    @staticmethod
+    def number(value: float, decimals: int) -> float | None:
+        return significant(value)
+
+
+class Milliseconds(Shape, frozen=True):
+    """Base of those with times in milliseconds, made from seconds."""
+
+    @staticmethod
+    def number(value: float, decimals: int) -> float | None:
+        return rounded(value * 1e3, 3)
 
 
 class JsonText(Shape, frozen=True):
@@ -68,7 +93,7 @@ Value = Annotated[
 ]
 
 
-class JsonMilliseconds(Shape, frozen=True):
+class JsonMilliseconds(Milliseconds, frozen=True):
     """A distribution of times in milliseconds; null: unknown."""
 
     mean: Number
@@ -98,7 +123,7 @@ class JsonInForce(Shape, frozen=True):
     worker_connections: Count
 
 
-class JsonSplit(Shape, frozen=True):
+class JsonSplit(Milliseconds, frozen=True):
     """Where a response time went: means in milliseconds over the steady part."""
 
     connect: Annotated[Number, JsonKey(meaning="until the client was connected")]
@@ -138,21 +163,22 @@ class JsonCoreWait(Shape, frozen=True):
     others_share: Number
     others_cores: Number
     steal_cores: Number
-    worker_s: Number
-    tool_s: Number
+    worker_s: Annotated[Number, JsonKey(decimals=6)]
+    tool_s: Annotated[Number, JsonKey(decimals=6)]
 
 
 class JsonAb(Shape, frozen=True):
     """What ApacheBench prints; null: another tool."""
 
     requests: Count
-    time_taken_s: Annotated[Number, JsonKey(form="seconds")]
+    time_taken_s: Annotated[Number, JsonKey(form="seconds", decimals=6)]
     time_per_request_s: Annotated[
         Number,
         JsonKey(
             "per request",
             '"Time per request (mean)": time taken x concurrency / requests',
             form="seconds",
+            decimals=6,
         ),
     ]
     time_per_request_across_s: Annotated[
@@ -161,6 +187,7 @@ class JsonAb(Shape, frozen=True):
             "across all",
             '"(mean, across all concurrent requests)": time taken / requests',
             form="seconds",
+            decimals=6,
         ),
     ]
     transfer_rate_bytes_per_s: Annotated[Number, JsonKey("received/s", form="bytes")]
@@ -168,7 +195,7 @@ class JsonAb(Shape, frozen=True):
     html_transferred_bytes: Annotated[Count, JsonKey("HTML", form="bytes")]
 
 
-class JsonAbTimes(Shape, frozen=True):
+class JsonAbTimes(Milliseconds, frozen=True):
     """A row of ApacheBench's table of connection times, in milliseconds; null: another tool."""
 
     min: Number
@@ -207,12 +234,12 @@ class JsonSettings(Shape, frozen=True):
     cpu_s: Annotated[
         Number,
         JsonKey("CPU s", form="text"),
-        Meta(description="that --cpu makes each request compute"),
+        "that --cpu makes each request compute",
     ]
     cores: Annotated[
         Count,
         JsonKey(form="text"),
-        Meta(description="that --server-cores leaves the server; null: all"),
+        "that --server-cores leaves the server; null: all",
     ]
     gunicorn: str | None
     python: str | None
@@ -223,9 +250,9 @@ class JsonCellRow(JsonSettings, frozen=True):
 
     served_by: JsonServedBy
     in_force: JsonInForce
-    not_taken: Annotated[list[str], Meta(description="settings that are in force otherwise")]
+    not_taken: Annotated[list[str], "settings that are in force otherwise"]
     app: str
-    sleep_s: Number
+    sleep_s: Annotated[Number, JsonKey(decimals=6)]
     tool: Annotated[str, JsonKey("load tool", path="trial.cell.tool")]
     tool_processes: Annotated[int, JsonKey("proc.", PROCESSES, "trial.cell.processes")]
     keepalive: Annotated[bool, JsonKey("keep-alive", path="trial.cell.keepalive")]
@@ -233,12 +260,12 @@ class JsonCellRow(JsonSettings, frozen=True):
     trial: Annotated[int, JsonKey(path="trial.number")]
     requests: Count
     failed: Count
-    errors: Annotated[dict[str, int], Meta(description="failed requests by cause")]
+    errors: Annotated[dict[str, int], "failed requests by cause"]
     slots_configured: SlotsConfigured
     slots_known: Annotated[
         bool,
         JsonKey(path="worker_class.slots_known"),
-        Meta(description="whether slots_configured null means unlimited; else it is unknown"),
+        "whether slots_configured null means unlimited; else it is unknown",
     ]
     slots_measured: SlotsMeasured
     occupancy: Annotated[
@@ -258,10 +285,8 @@ class JsonCellRow(JsonSettings, frozen=True):
             "half of the 95 % interval of the throughput, as this one load knows it",
         ),
     ]
-    tool_rps: Annotated[Number, Meta(description="throughput as the load tool reports it")]
-    whole_rps: Annotated[
-        Number, Meta(description="throughput of the whole load, start and drain included")
-    ]
+    tool_rps: Annotated[Number, "throughput as the load tool reports it"]
+    whole_rps: Annotated[Number, "throughput of the whole load, start and drain included"]
     bound_rps: Annotated[Number, JsonKey(meaning="what connections or slots allow at best")]
     response_ms: JsonMilliseconds
     connect_ms: JsonMilliseconds
@@ -275,10 +300,8 @@ class JsonCellRow(JsonSettings, frozen=True):
     cpu: JsonCpu
     core_wait: JsonCoreWait
     rss_bytes: JsonRss
-    requests_per_worker: Annotated[dict[str, int], Meta(description="by process id")]
-    connections_per_worker: Annotated[
-        dict[str, int] | None, Meta(description="kept connections, by process id")
-    ]
+    requests_per_worker: Annotated[dict[str, int], "by process id"]
+    connections_per_worker: Annotated[dict[str, int] | None, "kept connections, by process id"]
     split_prediction_rps: Annotated[
         Number,
         JsonKey(
@@ -286,22 +309,20 @@ class JsonCellRow(JsonSettings, frozen=True):
             "what the connections per worker allow: each works on no more than it has slots",
         ),
     ]
-    load_s: Annotated[Number, Meta(description="how long the load took")]
-    ideal_s: Annotated[Number, Meta(description="how long it takes with no idle slot")]
-    generator_bound: Annotated[
-        bool | None, Meta(description="whether the load tool was the limit, not the server")
-    ]
+    load_s: Annotated[Number, "how long the load took"]
+    ideal_s: Annotated[Number, "how long it takes with no idle slot"]
+    generator_bound: Annotated[bool | None, "whether the load tool was the limit, not the server"]
     bound_reasons: list[JsonText]
-    rate: Annotated[str | None, Meta(description="as requested: 200 or 80%; null: closed model")]
-    routes: Annotated[dict[str, JsonRoute], Meta(description="of a mix, by name")]
-    asked_rps: Annotated[Number, Meta(description="the rate in requests/s")]
+    rate: Annotated[str | None, "as requested: 200 or 80%; null: closed model"]
+    routes: Annotated[dict[str, JsonRoute], "of a mix, by name"]
+    asked_rps: Annotated[Number, "the rate in requests/s"]
     arrivals: Arrivals | None
-    schedule: Annotated[Count, Meta(description="seed of the arrival times")]
-    due_rps: Annotated[Number, Meta(description="what the schedule made of the rate")]
+    schedule: Annotated[Count, "seed of the arrival times"]
+    due_rps: Annotated[Number, "what the schedule made of the rate"]
     sent_rps: Number
     unsent: Count
-    lag_ms: Annotated[JsonMilliseconds, Meta(description="how late requests were sent")]
-    achieved_concurrency: Annotated[Number, Meta(description="mean requests in flight")]
+    lag_ms: Annotated[JsonMilliseconds, "how late requests were sent"]
+    achieved_concurrency: Annotated[Number, "mean requests in flight"]
     ab: JsonAb
     ab_connect_ms: JsonAbTimes
     ab_processing_ms: JsonAbTimes
@@ -313,11 +334,11 @@ class JsonCellRow(JsonSettings, frozen=True):
         JsonKey(
             meaning="whether the cell keeps the target (--slo), or which of its metrics do not"
         ),
-        Meta(description="the outcome of each term of --slo"),
+        "the outcome of each term of --slo",
     ]
-    reason: Annotated[JsonText, Meta(description="of the verdict")]
+    reason: Annotated[JsonText, "of the verdict"]
     diagnosis: JsonText | None
-    findings: Annotated[list[JsonText], Meta(description="all diagnoses; the first is `diagnosis`")]
+    findings: Annotated[list[JsonText], "all diagnoses; the first is `diagnosis`"]
     notes: list[JsonText]
 
 
@@ -345,11 +366,9 @@ class JsonClass(JsonSettings, frozen=True):
     slots_configured: SlotsConfigured
     slots_known: Annotated[bool, JsonKey(path="worker_class.slots_known")]
     slots_measured: SlotsMeasured
-    capacity_rps: Annotated[Number, Meta(description="highest sustained throughput")]
-    capacity_ci95: Annotated[
-        tuple[Number, Number] | None, Meta(description="its 95 % interval over launches")
-    ]
-    knee: Annotated[Number, Meta(description="connections above which requests wait")]
+    capacity_rps: Annotated[Number, "highest sustained throughput"]
+    capacity_ci95: Annotated[tuple[Number, Number] | None, "its 95 % interval over launches"]
+    knee: Annotated[Number, JsonKey(decimals=3), "connections above which requests wait"]
     knee_note: JsonText
     knee_predicted: Annotated[
         Number,
@@ -364,7 +383,7 @@ class JsonClass(JsonSettings, frozen=True):
 # --- other commands: tables and charts --------------------------------------------------------
 
 
-class JsonColumn(Shape, frozen=True):
+class JsonColumn(TableShape, frozen=True):
     """`name` is the key in the rows, its unit last."""
 
     name: str
@@ -372,7 +391,7 @@ class JsonColumn(Shape, frozen=True):
     form: Form
 
 
-class JsonTable(Shape, frozen=True):
+class JsonTable(TableShape, frozen=True):
     """Rows in base units: seconds, bytes, shares of 1; null: missing."""
 
     title: Name
@@ -381,7 +400,7 @@ class JsonTable(Shape, frozen=True):
     note: Name
 
 
-class JsonMark(Shape, frozen=True):
+class JsonMark(TableShape, frozen=True):
     """A point of a scatter, and its whisker in y."""
 
     name: Name
@@ -389,7 +408,7 @@ class JsonMark(Shape, frozen=True):
     high: Number
 
 
-class JsonSeries(Shape, frozen=True):
+class JsonSeries(TableShape, frozen=True):
     """Points (x, y) under one name."""
 
     name: Name
@@ -397,14 +416,14 @@ class JsonSeries(Shape, frozen=True):
     marks: list[JsonMark]
 
 
-class JsonLevel(Shape, frozen=True):
+class JsonLevel(TableShape, frozen=True):
     """A horizontal line."""
 
     name: Name
     y: Number
 
 
-class JsonChart(Shape, frozen=True):
+class JsonChart(TableShape, frozen=True):
     """`log`: whether the axes (x, y) are logarithmic; `names`: the places on x, from 0."""
 
     title: Name
@@ -438,7 +457,7 @@ class JsonDocument(Shape, frozen=True):
     run: str
     title: Name
     valid: bool
-    environment: Annotated[dict[str, Any], Meta(description="the machine and its software")]
+    environment: Annotated[dict[str, Any], "the machine and its software"]
 
 
 class JsonSweep(JsonDocument, frozen=True):
@@ -447,7 +466,7 @@ class JsonSweep(JsonDocument, frozen=True):
     overhead: Number
     cells: list[JsonCell]
     classes: list[JsonClass]
-    setup_s: Annotated[dict[str, Number], Meta(description="median per cell, by stage")]
+    setup_s: Annotated[dict[str, Number], "median per cell, by stage"]
     findings: list[JsonFinding]
     notes: list[JsonText]
 
@@ -466,12 +485,22 @@ class JsonTables(JsonDocument, frozen=True):
 
 @cache
 def keys_of(shape: type[Struct]) -> Mapping[str, JsonKey]:
-    """The `JsonKey` of each field of `shape`, in order; a default one if it declares none."""
-    marked = {
-        name: [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, JsonKey)]
-        for name, hint in get_type_hints(shape, include_extras=True).items()
-    }
-    return {name: keys[0] if keys else JsonKey() for name, keys in marked.items()}
+    """The `JsonKey` of each field of `shape`, in order, with its path, form and type."""
+    hints, keys = get_type_hints(shape), {}
+    for name, hint in get_type_hints(shape, include_extras=True).items():
+        key = _annotation(hint, JsonKey) or JsonKey()
+        keys[name] = replace(
+            key,
+            path=key.path or name.removesuffix("_ms"),
+            form=key.form or FORMS.get(hints[name], "text"),
+            hint=hints[name],
+        )
+    return keys
+
+
+def _annotation(hint: object, kind: type[T]) -> T | None:
+    annotations = getattr(hint, "__metadata__", ())
+    return next((each for each in annotations if isinstance(each, kind)), None)
 
 
 def column(
@@ -482,8 +511,8 @@ def column(
     of: type[Struct] = JsonCellRow,
 ) -> Column:
     """The table column for key `name` of `of`. `value`: shown instead of the JSON value."""
-    key, hint = keys_of(of)[name], get_type_hints(of)[name]
-    form, value = key.form or FORMS.get(hint, "text"), value or attrgetter(key.path or name)
+    key = keys_of(of)[name]
+    value, form = value or attrgetter(key.path), key.form or "text"
     return Column(name, form, expendable, key.heading, key.meaning, value)
 
 
@@ -495,7 +524,7 @@ def json_schema(documents: Mapping[str, type[JsonDocument]]) -> dict[str, Any]:
     shapes = tuple(dict.fromkeys(documents.values()))
     definitions = codec.schemas(shapes)
     for name, definition in definitions.items():
-        _describe(definition, keys_of(globals()[name]))
+        _describe(definition, globals()[name])
     whole = {shape: definitions.pop(shape.__name__) for shape in shapes}
     of_kind = {kind: _of_kind(whole[shape], kind) for kind, shape in documents.items()}
     top: dict[str, Any] = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
@@ -511,9 +540,10 @@ def _of_kind(schema: dict[str, Any], kind: str) -> dict[str, Any]:
     return {**schema, "title": kind, "properties": properties}
 
 
-def _describe(definition: dict[str, Any], keys: Mapping[str, JsonKey]) -> None:
-    """Describes each property by the meaning of its key, as the legends of tables do."""
+def _describe(definition: dict[str, Any], shape: type[Struct]) -> None:
+    """Describes each property by its string, or by its meaning, as the legends of tables do."""
     definition["description"] = " ".join(definition["description"].split())
-    for name, schema in definition["properties"].items():
-        if keys[name].meaning:
-            schema.setdefault("description", keys[name].meaning)
+    hints = get_type_hints(shape, include_extras=True)
+    for name, key in keys_of(shape).items():
+        if description := _annotation(hints[name], str) or key.meaning:
+            definition["properties"][name]["description"] = description

@@ -1,22 +1,11 @@
-"""Values for JSON and CSV, and text for readers: names of series and cells, headings, tables.
-
-Values follow schema 2: keys name the unit, and no number is infinite or NaN. They are rounded to
-the precision of the clocks: 3 decimals of a millisecond, 4 of a rate.
-"""
+"""Numbers to the precision of the clocks, and text for readers: names of series and cells,
+headings, tables."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from operator import attrgetter
-from typing import Any, TypeVar, overload
+from typing import Any, overload
 
-from msgspec import Struct
-from msgspec.structs import asdict
-
-from workerlab.finding import Finding
 from workerlab.model import (
-    AbReport,
-    AbTimes,
-    Breakdown,
     Cell,
     CellResult,
     ClassResult,
@@ -24,20 +13,11 @@ from workerlab.model import (
     Label,
     Look,
     Server,
-    Summary,
     Table,
     Value,
 )
 from workerlab.numbers.units import counted, fill, listed
 from workerlab.paths import BUNDLED_GUNICORN
-from workerlab.report import json_types
-
-S = TypeVar("S", bound=Struct)
-R = TypeVar("R", bound=json_types.JsonCellRow)
-
-AB_TIMES = ("connect", "processing", "waiting", "total")  # as in AbReport
-CORE_WAIT_FIELDS = ("share", "others_share", "others_cores", "steal_cores")
-DIGITS = 6  # significant digits in findings and tables: no clock of the lab is more precise
 
 
 def text(label: Label | None) -> str:
@@ -67,139 +47,15 @@ def finite(value: Value) -> Value:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def rounded(value: float | None, digits: int = 4) -> float | None:
-    """`value` rounded to `digits` decimals, or None if it is missing or not finite."""
+def rounded(value: float | None, decimals: int = 4) -> float | None:
+    """`value` rounded, or None if it is missing or not finite."""
     value = finite(value)
-    return None if value is None else round(value, digits) + 0.0  # not -0.0
+    return None if value is None else round(value, decimals) + 0.0  # not -0.0
 
 
-def from_source(kind: type[S], source: object, **values: Any) -> S:
-    """A `kind` with these values; its other keys are read from `source` by the paths of their
-    `JsonKey`. `NAME_ms` is read from the distribution NAME, in seconds."""
-    paths = {
-        name: key.path or name.removesuffix("_ms")
-        for name, key in json_types.keys_of(kind).items()
-        if name not in values
-    }
-    read = {name: _json_value(attrgetter(path)(source)) for name, path in paths.items()}
-    return kind(**read, **values)
-
-
-def _json_value(value: object) -> object:
-    if isinstance(value, Summary):
-        return milliseconds(json_types.JsonMilliseconds, value)
-    if isinstance(value, Finding):
-        return json_text(value)
-    if isinstance(value, Mapping):
-        return {str(key): count for key, count in sorted(value.items())}
-    if isinstance(value, tuple):
-        return [_json_value(each) for each in value]
-    return rounded(value) if isinstance(value, float) else value
-
-
-def milliseconds(kind: type[S], times: Summary | Breakdown | AbTimes) -> S:
-    """A `kind` with these times (in seconds) in ms, rounded; None: unknown."""
-    seconds = {
-        name: getattr(times, f"{name}_s" if isinstance(times, Breakdown) else name)
-        for name in kind.__struct_fields__
-    }
-    return kind(
-        **{
-            name: None if time_s is None else rounded(time_s * 1e3, 3)
-            for name, time_s in seconds.items()
-        }
-    )
-
-
-def json_cell(result: CellResult, kind: type[R], **more: Any) -> R:
-    """One trial. `more`: the fields that `kind` has in addition to a row."""
-    return from_source(
-        kind,
-        result,
-        **_settings(result.server),
-        served_by=json_types.JsonServedBy(
-            gunicorn=result.served_by.get("gunicorn"), python=result.served_by.get("python")
-        ),
-        in_force=json_types.JsonInForce(
-            **{name: result.in_force.get(name) for name in NUMERIC_SETTINGS}
-        ),
-        not_taken=[name for name in NUMERIC_SETTINGS if not is_in_force(name, result)],
-        sleep_s=rounded(result.sleep_s, 6),
-        waiting_split_ms=milliseconds(json_types.JsonSplit, result.breakdown),
-        **_machine(result),
-        **_ab(result.ab),
-        rate=result.trial.cell.rate and result.trial.cell.rate.label,
-        routes={
-            name: from_source(json_types.JsonRoute, route) for name, route in result.routes.items()
-        },
-        **more,
-    )
-
-
-def _machine(result: CellResult) -> dict[str, Struct]:
-    """Kernel counters, CPU, waiting for a core, and memory."""
-    usage, wait = result.usage, result.core_wait
-    shares = {name: rounded(getattr(wait, name, None)) for name in CORE_WAIT_FIELDS}
-    seconds = {name: rounded(getattr(wait, name, None), 6) for name in ("worker_s", "tool_s")}
-    return {
-        "kernel": from_source(
-            json_types.JsonKernel,
-            result.counters,
-            accept_queue_max=result.accept_queue_max,
-            accept_queue_limit=result.accept_queue_limit,
-        ),
-        "cpu": from_source(json_types.JsonCpu, usage),
-        "core_wait": json_types.JsonCoreWait(**shares, **seconds),
-        "rss_bytes": json_types.JsonRss(
-            server_max=usage.server_rss_bytes, generator_max=usage.generator_rss_bytes
-        ),
-    }
-
-
-def _ab(report: AbReport | None) -> dict[str, Struct]:
-    totals = {name: getattr(report, name, None) for name in json_types.JsonAb.__struct_fields__}
-    times = report.times if report else dict.fromkeys(AB_TIMES, AbTimes())
-    rows = {
-        f"ab_{name}_ms": milliseconds(json_types.JsonAbTimes, row) for name, row in times.items()
-    }
-    return {"ab": json_types.JsonAb(**totals), **rows}
-
-
-def json_class(result: ClassResult) -> json_types.JsonClass:
-    """The cells of one (server, load tool, processes, keep-alive)."""
-    return from_source(
-        json_types.JsonClass, result, **_settings(result.server), knee=rounded(result.knee, 3)
-    )
-
-
-def _settings(server: Server) -> dict[str, Any]:
-    """The settings of a server. Versions are null if they are those of the run's environment."""
-    values = {name: getattr(server, name) for name in json_types.JsonSettings.__struct_fields__}
-    return {**values, "gunicorn": server.gunicorn or None, "python": server.python or None}
-
-
-def json_text(label: Label | None) -> json_types.JsonText | str:
-    """A finding as its code, values and sentence; a plain name unchanged; "" for None."""
-    if not isinstance(label, Finding):
-        return label or ""
-    values: Any = jsonable(label.values, DIGITS)
-    return json_types.JsonText(code=label.code, values=values, text=text(label))
-
-
-def jsonable(value: object, digits: int = 17) -> object:
-    """`value` in JSON types and base units. Infinite and NaN become None, other types text.
-    `digits`: significant ones of a float."""
-    if isinstance(value, Finding):
-        return json_text(value)
-    if isinstance(value, Mapping):
-        return {str(key): jsonable(inner, digits) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [jsonable(inner, digits) for inner in value]
-    if isinstance(value, Struct):
-        return jsonable(asdict(value), digits)
-    if isinstance(value, float):
-        return float(f"{value:.{digits}g}") + 0.0 if math.isfinite(value) else None  # not -0.0
-    return value if value is None or isinstance(value, str | int | bool) else str(value)
+def significant(value: float, digits: int = 6) -> float | None:
+    """`value` to this many digits, by default as precise as the best of the lab's clocks."""
+    return float(f"{value:.{digits}g}") + 0.0 if math.isfinite(value) else None  # not -0.0
 
 
 def table(
