@@ -20,8 +20,9 @@ from typing import Any, TypeVar
 
 import altair as alt
 from msgspec import Struct
+from msgspec.structs import replace
 
-from workerlab.model import Chart, Label
+from workerlab.model import Label
 from workerlab.report.values import text
 
 # name: (light, dark)
@@ -156,15 +157,28 @@ def grouped(
     return [[items[index] for index in group] for group in sorted(split)]
 
 
-def part_title(title: Label, number: int, parts: int) -> Label:
-    """The title of one of `parts` figures; `number` counts from 1."""
-    return f"{text(title)} ({number} of {parts})" if parts > 1 else title
-
-
-def omitted_note(chart: Chart, drawn_points: int) -> str | None:
-    """A note on the number of points that are not drawn; None if all are."""
-    omitted = sum(len(series.points) for series in chart.series) - drawn_points
-    return f"Points not shown, as they are 0 or missing: {omitted}." if omitted else None
+def split_figures(
+    items: Sequence[T],
+    height: Callable[[T], float] | None,
+    name: str,
+    title: str,
+    draw: Callable[[Sequence[T], str, str], Figure | None],
+) -> list[Figure]:
+    """The figures of the items in groups (`grouped`), as `draw(group, name, title)` makes them;
+    those with `height` have an axis of their own."""
+    groups = grouped(items, height)
+    figures = not_none(
+        *(
+            draw(
+                group,
+                f"{name}-{number}" if number > 1 else name,
+                f"{title} ({number} of {len(groups)})" if len(groups) > 1 else title,
+            )
+            for number, group in enumerate(groups, 1)
+        )
+    )
+    own_axis = (OWN_AXIS_NOTE,) if height and len(figures) > 1 else ()
+    return [replace(figure, caption=(*figure.caption, *own_axis)) for figure in figures]
 
 
 def slug(name: str) -> str:
@@ -187,6 +201,24 @@ def by_name(channel: Any, field: str, value_of: dict[str, Any]) -> Any:
     # Ordinal: otherwise Vega interpolates sizes between two ends, and has none for a single name
     scale = alt.Scale(type="ordinal", domain=list(value_of), range=list(value_of.values()))
     return channel(f"{field}:N", scale=scale, legend=None)
+
+
+def colour_of(field: str, looks: Looks) -> Any:
+    return by_name(alt.Color, field, {name: var(colour) for name, (colour, _) in looks.items()})
+
+
+def shape_of(field: str, looks: Looks) -> Any:
+    return by_name(alt.Shape, field, {name: shape for name, (_, shape) in looks.items()})
+
+
+def span(low: float, high: float, **more: Any) -> Any:
+    """A scale from `low` to `high`."""
+    return alt.Scale(domain=[low, high], nice=False, **more)
+
+
+def layer(name: str, columns: str, rows: Iterable[Sequence[object]]) -> Any:
+    """A layer of a pane; `columns`, `rows`: as in `data`."""
+    return alt.Chart(data(columns, rows), name=name or alt.Undefined)
 
 
 def data(columns: str, rows: Iterable[Sequence[object]]) -> Any:

@@ -11,16 +11,14 @@ from workerlab.analysis.overview import part_of_load
 from workerlab.model import CellResult, Document
 from workerlab.numbers.units import MISSING, amount, fill
 from workerlab.report.html.figure import (
-    OWN_AXIS_NOTE,
     POINT_STYLE,
     Figure,
     Key,
     by_name,
     data,
-    grouped,
     look_of,
     not_none,
-    part_title,
+    split_figures,
     tip,
     var,
 )
@@ -46,11 +44,16 @@ def throughput(document: Document) -> list[Figure]:
     charted = [series for series in all_series(document) if _mean_rates(series)]
     if sum(len(series.valid) for series in charted) < 2:
         return []
-    groups = grouped(charted, lambda series: max(rate for _, rate in _mean_rates(series)))
-    return [_figure(group, number, len(groups)) for number, group in enumerate(groups, 1)]
+    return split_figures(
+        charted,
+        lambda series: max(rate for _, rate in _mean_rates(series)),
+        "throughput",
+        "Throughput against concurrency",
+        _figure,
+    )
 
 
-def _figure(group: Sequence[SweepSeries], number: int, parts: int) -> Figure:
+def _figure(group: Sequence[SweepSeries], name: str, title: str) -> Figure:
     cells = [cell for series in group for cell in series.valid]
     max_rps = max(not_none(*(finite(cell.throughput_rps) for cell in cells)))
     max_bound_rps = max(finite(cell.bound_rps) or 0.0 for cell in cells)
@@ -63,8 +66,8 @@ def _figure(group: Sequence[SweepSeries], number: int, parts: int) -> Figure:
     offsets = _offsets(group, NEAR_SHARE * top_rps)
     intervals = any(map(_interval, cells))
     return Figure(
-        name="throughput" if number == 1 else f"throughput-{number}",
-        title=part_title("Throughput against concurrency", number, parts),
+        name=name,
+        title=title,
         caption=not_none(
             fill(CAPTION, caption_values),
             "Dotted: the knee; further connections only wait." if knees else None,
@@ -72,7 +75,6 @@ def _figure(group: Sequence[SweepSeries], number: int, parts: int) -> Figure:
             if intervals
             else None,
             "Overlapping points are drawn side by side." if any(offsets.values()) else None,
-            OWN_AXIS_NOTE if parts > 1 else None,
         ),
         alternative=("Throughput by connections.", *map(_series_sentence, group)),
         panes=(_pane(group, looks, knees, offsets, top_rps),),
