@@ -11,8 +11,9 @@ from workerlab.report.html.figure import (
     Figure,
     Key,
     cell_figure,
-    data,
+    layer,
     not_none,
+    span,
     tip,
     unit,
     var,
@@ -36,10 +37,9 @@ SYN_NOTE = (
 def queue(timeline: Timeline, where: str) -> Figure | None:
     """None if it was always empty or not observed, or if the timeline shows all of it."""
     from_s, until_s = timeline.shown
-    outside = [length for at_s, length in timeline.queue if not from_s <= at_s <= until_s]
-    if len(timeline.queue) < 2 or not (
-        any(outside) or (has_queue(timeline) and not in_timeline(timeline))
-    ):
+    outside = any(length for at_s, length in timeline.queue if not from_s <= at_s <= until_s)
+    drawn_alone = has_queue(timeline) and not in_timeline(timeline)
+    if len(timeline.queue) < 2 or not (outside or drawn_alone):
         return None
     longest, limit_shown = _longest_and_limit_shown(timeline)
     note = ""
@@ -84,15 +84,14 @@ def queue_pane(timeline: Timeline, period: Period) -> Any:
     inside = [
         (at_s * factor, length) for at_s, length in timeline.queue if period[0] <= at_s <= period[1]
     ]
-    area = alt.Chart(data("from length", corners(inside)), name="queue")
-    top = max(longest, limit + 1) if limit_shown else max(1, longest)
-    scale = alt.Scale(domain=[0, top], nice=False)
+    area = layer("queue", "from length", corners(inside))
+    scale = span(0, max(longest, limit + 1) if limit_shown else max(1, longest))
     area = area.mark_area(interpolate="step-after", color=var("accept-queue"), clip=True).encode(
         time_axis(period),
         y=alt.Y("length:Q", title=PARTS["accept_queue"], axis=COUNT_AXIS, scale=scale),
         tooltip=[tip("from", unit_name), tip("length", "waiting", "d")],
     )
-    rule = alt.Chart(data("limit", [(limit,)] if limit_shown else []), name="limit")
+    rule = layer("limit", "limit", [(limit,)] if limit_shown else [])
     rule = rule.mark_rule(color=var("connect"), strokeWidth=2).encode(y="limit:Q")
     return alt.layer(area, rule).properties(height=90)
 
@@ -102,7 +101,7 @@ def queue_pane(timeline: Timeline, period: Period) -> Any:
 
 def states(timeline: Timeline, where: str) -> Figure | None:
     """A row per side and state, all on one scale. None without sockets or a second sample."""
-    peaks: dict[str, int] = {}
+    peaks = dict[str, int]()
     for _, state, count in timeline.states:
         peaks[state] = max(peaks.get(state, 0), count)
     peaks = {state: count for state, count in peaks.items() if count}
@@ -129,9 +128,9 @@ def _state_rows(timeline: Timeline, peaks: dict[str, int]) -> Any:
             [(at_s, count) for at_s, name, count in timeline.states if name == state]
         )
     ]
-    top = alt.Y("top:Q", scale=alt.Scale(domain=[len(peaks), 0], nice=False), axis=None)
+    top = alt.Y("top:Q", scale=span(len(peaks), 0), axis=None)
     areas = (
-        alt.Chart(data("row from sockets", rows), name="states")
+        layer("states", "row from sockets", rows)
         .transform_calculate(
             base="datum.row + 1",
             top=f"datum.row + 1 - 0.55 * datum.sockets / {max(peaks.values())}",
@@ -147,9 +146,10 @@ def _state_rows(timeline: Timeline, peaks: dict[str, int]) -> Any:
         )
     )
     places = [(f"{state}: {peak}", row + 0.22) for row, (state, peak) in enumerate(peaks.items())]
-    labels = alt.Chart(data("label top", places))
-    labels = labels.mark_text(align="left", baseline="middle", color=var("soft")).encode(
-        x=alt.value(2), y=top, text="label:N"
+    labels = (
+        layer("", "label top", places)
+        .mark_text(align="left", baseline="middle", color=var("soft"))
+        .encode(x=alt.value(2), y=top, text="label:N")
     )
     return alt.layer(areas, labels).properties(height=ROW_HEIGHT * len(peaks))
 
@@ -194,11 +194,15 @@ def _connect_bars(timeline: Timeline, steps_s: list[float], longest_s: float) ->
         if all(count >= n for a, b, n in timeline.connects if a == until_s or b == from_s)
     ]
     top = max(count for _, _, count in timeline.connects)
-    y_scale, x_scale = (alt.Scale(domain=[0, end], nice=False) for end in (1.12 * top, longest_s))
-    y_axis = alt.Y("connections:Q", title="connections", axis=COUNT_AXIS, scale=y_scale)
-    rules = alt.Chart(data("from", [(step_s,) for step_s in steps_s]), name="steps")
-    bars = alt.Chart(data("from until connections", timeline.connects), name="connects")
-    counts = alt.Chart(data("from until connections", peaks), name="counts")
+    y_axis = alt.Y("connections:Q", title="connections", axis=COUNT_AXIS, scale=span(0, 1.12 * top))
+    x_axis = alt.X(
+        "from:Q", title="time to connect, s", scale=span(0, longest_s), axis=alt.Axis(tickCount=8)
+    )
+    rules = layer("steps", "from", [(step_s,) for step_s in steps_s])
+    bars, counts = (
+        layer(name, "from until connections", rows)
+        for name, rows in {"connects": timeline.connects, "counts": peaks}.items()
+    )
     tips = [tip("from", "from, s"), tip("until", "until, s"), tip("connections", form="d")]
     return (
         alt.layer(
@@ -210,7 +214,6 @@ def _connect_bars(timeline: Timeline, steps_s: list[float], longest_s: float) ->
                 y=y_axis, text="connections:Q"
             ),
         )
-        .encode(x=alt.X("from:Q", title="time to connect, s", scale=x_scale,
-                        axis=alt.Axis(tickCount=8)))
+        .encode(x_axis)
         .properties(height=200)
     )  # fmt: skip

@@ -18,12 +18,12 @@ from workerlab.report.html.figure import (
     POINT_STYLE,
     Figure,
     Key,
-    by_name,
-    data,
+    colour_of,
+    layer,
     not_none,
+    shape_of,
     tip,
     unit,
-    var,
 )
 from workerlab.report.html.series import SweepSeries
 from workerlab.report.sweep_tables import load_of, models_note
@@ -83,7 +83,7 @@ def _models_pane(cells: Sequence[CellResult]) -> Any:
         )
         for cell in cells
     ]
-    source = data("loop load rate median p95 verdict", rows)
+    columns = "loop load rate median p95 verdict"
     tips = [
         tip("load", form=""),
         tip("rate", "requests/s"),
@@ -91,18 +91,18 @@ def _models_pane(cells: Sequence[CellResult]) -> Any:
         tip("p95", f"95 %, {unit_name}"),
         tip("verdict", form=""),
     ]
-    shapes = by_name(alt.Shape, "loop", {loop: shape for loop, (_, shape) in MODEL_LOOKS.items()})
-    colours = {loop: var(colour) for loop, (colour, _) in MODEL_LOOKS.items()}
     title, zero = f"response time, {unit_name}", alt.Scale(domainMin=0)
     return (
         alt.layer(
-            alt.Chart(source).mark_rule(strokeWidth=2.5).encode(y2="median:Q"),
-            alt.Chart(source, name="loops").mark_point(**POINT_STYLE).encode(shapes, tooltip=tips),
+            layer("", columns, rows).mark_rule(strokeWidth=2.5).encode(y2="median:Q"),
+            layer("loops", columns, rows)
+            .mark_point(**POINT_STYLE)
+            .encode(shape_of("loop", MODEL_LOOKS), tooltip=tips),
         )
         .encode(
             alt.X("rate:Q", title="requests/s", scale=zero),
             alt.Y("p95:Q", title=title, scale=zero),
-            by_name(alt.Color, "loop", colours),
+            colour_of("loop", MODEL_LOOKS),
         )
         .properties(height=240)
     )

@@ -1,10 +1,12 @@
 """Figures of one cell over time, in seconds since the load began: CPU and memory of server, load
 tool and host, and the phases of a load on kept-alive connections."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import altair as alt
+from msgspec import Struct
 
 from workerlab.analysis.phases import changing, phase_finding
 from workerlab.numbers.units import FORMATS, format_bytes
@@ -15,18 +17,17 @@ from workerlab.report.html.figure import (
     Key,
     by_name,
     cell_figure,
-    data,
+    layer,
     not_none,
+    span,
     tip,
     unit,
     var,
 )
-from workerlab.report.html.timeline_data import Moment, Timeline
+from workerlab.report.html.timeline_data import Timeline
 from workerlab.report.values import text
 
 MEGABYTE = 2.0**20
-MIN_TOP_CORES = 0.1  # lowest top of the axis: below it, a line shows the kernel's 10 ms ticks
-COMPONENT_DASHES = {"server": "solid", "load tool": "dashed", "host": "dotted"}
 BANDS = {"ramp-up": "accept-queue", "drain": "transfer", "steady": "service", "churn": "connect"}
 ESTABLISHED = "client ESTABLISHED"
 CLOSING = ("_WAIT", "FIN_WAIT1", "FIN_WAIT2", "LAST_ACK", "CLOSING")  # ends of states
@@ -38,13 +39,47 @@ BAND_OPACITY = 0.16
 
 Period = tuple[float, float]  # from, until, in seconds
 TimeSeries = Iterable[tuple[float, float | None]]
-Usages = dict[str, Callable[[Moment], float | None]]
-
-CORES: Usages = {"server": lambda m: m.server_cores, "load tool": lambda m: m.generator_cores}
-HOST: Usages = {"host": lambda m: m.host_busy}
-RSS: Usages = {"server": lambda m: m.server_rss_bytes, "load tool": lambda m: m.generator_rss_bytes}
 
 T = TypeVar("T")
+
+
+class UsagePane(Struct, frozen=True):
+    """A pane of usage. `fields`: of a Moment, by name of the line; `peak`: formats a value;
+    `factor`: to the unit of the axis; `min_top`: its lowest top."""
+
+    mark: str
+    title: str
+    fields: Mapping[str, str]
+    peak: Callable[[float], str]
+    factor: float = 1.0
+    min_top: float = 1.0
+
+
+CPU_PANES = (
+    UsagePane(
+        "usage",
+        "cores",
+        {"server": "server_cores", "load tool": "generator_cores"},
+        "{:.2f} cores".format,
+        min_top=0.1,  # below it, a line shows the kernel's 10 ms ticks
+    ),
+    UsagePane(
+        "host",
+        "% busy",
+        {"host": "host_busy"},
+        lambda busy: f"{FORMATS['percent'](busy)} busy",
+        factor=100.0,
+        min_top=100.0,
+    ),
+)
+MEMORY_PANE = UsagePane(
+    "usage",
+    "MB",
+    {"server": "server_rss_bytes", "load tool": "generator_rss_bytes"},
+    format_bytes,
+    factor=1 / MEGABYTE,
+)
+COMPONENT_DASHES = {"server": "solid", "load tool": "dashed", "host": "dotted"}
 
 
 def whole_period(timeline: Timeline) -> Period:
@@ -56,8 +91,8 @@ def whole_period(timeline: Timeline) -> Period:
 def time_axis(period: Period, *, titled: bool = True) -> Any:
     """`titled`: False if the pane below has the same axis with a title."""
     unit_name, factor = unit(period[1])
-    scale = alt.Scale(domain=[period[0] * factor, period[1] * factor], nice=False)
     title = f"{unit_name} since the load began" if titled else None
+    scale = span(period[0] * factor, period[1] * factor)
     return alt.X("from:Q", scale=scale, title=title, axis=alt.Axis(tickCount=8))
 
 
@@ -75,22 +110,21 @@ def corners(points: Iterable[tuple[float, T]]) -> list[tuple[float, T]]:
 
 
 def _lines_layer(
-    dashes_of: dict[str, str], lines: Sequence[TimeSeries], period: Period, mark: str, y_axis: alt.Y
+    lines: Mapping[str, TimeSeries], dashes: Mapping[str, str], period: Period, mark: str, y: alt.Y
 ) -> Any:
-    """Lines of one colour with different dashes. `dashes_of`: names in DASHES by name of the line;
-    `mark`: the name of the layer, unique in a figure."""
+    """Lines of one colour, by name. `dashes`: names in DASHES; `mark`: the name of the layer,
+    unique in a figure."""
     unit_name, factor = unit(period[1])
     rows = [
-        (label, at_s * factor, value)
-        for label, line in zip(dashes_of, lines, strict=True)
+        (name, at_s * factor, value)
+        for name, line in lines.items()
         for at_s, value in corners(line)
     ]
-    dashes = {label: DASHES[shape] for label, shape in dashes_of.items()}
-    chart = alt.Chart(data("line from value", rows), name=mark)
-    return chart.mark_line(color=var("ink"), strokeWidth=1.5).encode(
-        y_axis,
-        strokeDash=by_name(alt.StrokeDash, "line", dashes),
-        tooltip=[tip("line", form=""), tip("value", y_axis["title"]), tip("from", unit_name)],
+    chart = layer(mark, "line from value", rows).mark_line(color=var("ink"), strokeWidth=1.5)
+    return chart.encode(
+        y,
+        strokeDash=by_name(alt.StrokeDash, "line", {name: DASHES[dashes[name]] for name in lines}),
+        tooltip=[tip("line", form=""), tip("value", y["title"]), tip("from", unit_name)],
     )
 
 
@@ -98,82 +132,65 @@ def _lines_layer(
 
 
 def cpu(timeline: Timeline, where: str) -> Figure | None:
-    """Cores that server and load tool used; in a second pane, how busy the host was. None if
-    neither was observed."""
-    cores = _usage_pane(timeline, CORES, "cores", MIN_TOP_CORES)
-    host = _usage_pane(timeline, HOST, "% busy", 100.0, mark="host", factor=100.0)
-    return _usage_figure(
-        "CPU",
-        where,
-        panes=not_none(cores, host),
-        caption="CPU cores used by the server with its workers and by the load tool; below, how"
-        " busy all cores of the machine were.",
-        peaks={
-            **_peaks(timeline, CORES, "{:.2f} cores".format),
-            **_peaks(timeline, HOST, lambda busy: f"{FORMATS['percent'](busy)} busy"),
-        },
+    """Cores that server and load tool used; in a second pane, how busy the host was."""
+    caption = (
+        "CPU cores used by the server with its workers and by the load tool; below, how busy all"
+        " cores of the machine were."
     )
+    return _usage_figure("CPU", where, timeline, CPU_PANES, caption)
 
 
 def memory(timeline: Timeline, where: str) -> Figure | None:
     """Resident memory of the server and the load tool."""
-    pane = _usage_pane(timeline, RSS, "MB", 1.0, factor=1 / MEGABYTE)
-    return _usage_figure(
-        "Memory",
-        where,
-        panes=not_none(pane),
-        caption="Resident memory of the server with its workers and of the load tool (1 MB = 1024²"
-        " bytes); a page that processes share counts in each of them.",
-        peaks=_peaks(timeline, RSS, format_bytes),
+    caption = (
+        "Resident memory of the server with its workers and of the load tool (1 MB = 1024² bytes);"
+        " a page that processes share counts in each of them."
     )
-
-
-def _peaks(timeline: Timeline, uses: Usages, format_peak: Callable[[float], str]) -> dict[str, str]:
-    """The peak of each, as text; "missing" without a value."""
-    values = {name: not_none(*map(use, timeline.usage)) for name, use in uses.items()}
-    peaks = {name: max(of_name, default=None) for name, of_name in values.items()}
-    return {name: "missing" if peak is None else format_peak(peak) for name, peak in peaks.items()}
+    return _usage_figure("Memory", where, timeline, (MEMORY_PANE,), caption)
 
 
 def _usage_figure(
-    heading: str, where: str, *, panes: tuple[Any, ...], caption: str, peaks: dict[str, str]
+    heading: str, where: str, timeline: Timeline, panes: Sequence[UsagePane], caption: str
 ) -> Figure | None:
-    """A figure of usage; None without panes."""
-    if not panes:
+    """None if no pane has two values."""
+    drawn = not_none(*(_usage_pane(timeline, pane) for pane in panes))
+    if not drawn:
         return None
+    peaks = {
+        name: pane.peak(max(values)) if values else "missing"
+        for pane in panes
+        for name, field in pane.fields.items()
+        for values in [not_none(*map(attrgetter(field), timeline.usage))]
+    }
     listed = "; ".join(f"{name} {peak}" for name, peak in peaks.items())
     return cell_figure(
         heading.lower(),
         heading,
         where,
-        panes=panes,
+        panes=drawn,
         legend=tuple(Key(name, "ink", COMPONENT_DASHES[name]) for name in peaks),
         caption=(caption,),
         alternative=(f"{heading} of {where}, at most: {listed}.",),
     )
 
 
-def _usage_pane(
-    timeline: Timeline,
-    uses: Usages,
-    title: str,
-    min_top: float,
-    mark: str = "usage",
-    factor: float = 1.0,
-) -> Any:
-    """None for fewer than two values. `min_top`: the lowest top of the axis."""
-    lines = [
-        [(m.at_s, None if (used := use(m)) is None else used * factor) for m in timeline.usage]
-        for use in uses.values()
-    ]
-    values = not_none(*(value for line in lines for _, value in line))
+def _usage_pane(timeline: Timeline, pane: UsagePane) -> Any:
+    """None for fewer than two values."""
+    lines = {
+        name: [
+            (moment.at_s, None if (used := getattr(moment, field)) is None else used * pane.factor)
+            for moment in timeline.usage
+        ]
+        for name, field in pane.fields.items()
+    }
+    values = not_none(*(value for line in lines.values() for _, value in line))
     if len(values) < 2:
         return None
-    y_axis = alt.Y("value:Q", title=title, scale=alt.Scale(domain=[0, max(min_top, *values)]))
+    scale = alt.Scale(domain=[0, max(pane.min_top, *values)])
+    y_axis = alt.Y("value:Q", title=pane.title, scale=scale)
     period = whole_period(timeline)
-    dashes_of = {name: COMPONENT_DASHES[name] for name in uses}
-    layer = _lines_layer(dashes_of, lines, period, mark, y_axis)
-    return layer.encode(time_axis(period)).properties(height=90)
+    drawn = _lines_layer(lines, COMPONENT_DASHES, period, pane.mark, y_axis)
+    return drawn.encode(time_axis(period)).properties(height=90)
 
 
 # --- phases -------------------------------------------------------------------------------
@@ -223,11 +240,13 @@ def _phases_pane(timeline: Timeline, lines: Sequence[TimeSeries], y_axis: alt.Y,
     factor = unit(period[1])[1]
     rows = [(phase.name, phase.start_s * factor, phase.end_s * factor) for phase in timeline.phases]
     colours = by_name(alt.Color, "phase", {name: var(c) for name, c in BANDS.items()})
-    bands = alt.Chart(data("phase from to", rows), name=f"phases-of-{mark}")
+    bands = layer(f"phases-of-{mark}", "phase from to", rows)
     return (
         alt.layer(
             bands.mark_rect(opacity=BAND_OPACITY).encode(colours, x2="to:Q"),
-            _lines_layer(LINE_DASHES, lines, period, mark, y_axis),
+            _lines_layer(
+                dict(zip(LINE_DASHES, lines, strict=True)), LINE_DASHES, period, mark, y_axis
+            ),
         )
         .encode(time_axis(period, titled=mark == "sockets"))
         .properties(height=150)

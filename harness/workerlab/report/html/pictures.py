@@ -8,7 +8,7 @@ import altair as alt
 import vl_convert
 
 from workerlab.model import Document
-from workerlab.report.html.figure import DASHES, Figure, Key, config, data, in_light_colours, var
+from workerlab.report.html.figure import DASHES, Figure, Key, config, in_light_colours, layer, var
 from workerlab.report.html.page import figures
 from workerlab.report.values import text
 
@@ -54,7 +54,7 @@ def _legend(keys: Sequence[Key]) -> Any:
         key_width = 34 + CHARACTER_WIDTH * len(text(key.label))
         if x and x + key_width > WIDTH:
             x, row = 0.0, row + 1
-        base = alt.Chart(data("x end y", [(x, x + 18, row)]))
+        base = layer("", "x end y", [(x, x + 18, row)])
         colour, dash = var(key.colour), DASHES.get(key.shape)
         if dash:
             symbol = base.mark_rule(color=colour, strokeWidth=2, strokeDash=dash).encode(x2="end:Q")

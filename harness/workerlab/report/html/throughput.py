@@ -14,13 +14,14 @@ from workerlab.report.html.figure import (
     POINT_STYLE,
     Figure,
     Key,
-    by_name,
-    data,
+    colour_of,
+    layer,
     look_of,
     not_none,
+    shape_of,
+    span,
     split_figures,
     tip,
-    var,
 )
 from workerlab.report.html.series import SweepSeries, all_series
 from workerlab.report.values import finite
@@ -29,6 +30,7 @@ MAX_BOUND_RATIO = 3.0  # times the highest throughput: a higher bound is cut off
 LOG_AXIS_RATIO = 16  # highest / lowest level from which the axis is logarithmic
 NEAR_SHARE = 0.03  # of the axis: closer points hide each other
 STEP_SHARE = 0.008  # of the axis, between points drawn side by side
+RATES = "class connections rate"  # columns of lines, bounds and knees
 HEADER = ("class", "connections", "requests/s", "± req/s", "bound", "verdict")
 CAPTION = (
     "Requests per second in {part}. Dashed: the bound set by connections and slots.[[ It"
@@ -172,23 +174,17 @@ def _pane(
         if (rate := finite(cell.throughput_rps)) is not None
     ]  # fmt: skip
     columns = "class connections beside rate low high bound trial verdict"
-    points = alt.Chart(data(columns, trial_rows), name="trials")
-    interval_rows = [row for row in trial_rows if row[4] is not None]
-    intervals = [alt.Chart(data(columns, interval_rows), name="intervals")] if interval_rows else []
+    intervals = [row for row in trial_rows if row[4] is not None]
     knee_rows = [(s.name, s.result.knee, max(rate for _, rate in _mean_rates(s))) for s in knees]
     tips = [tip("class", form=""), tip("connections", form="d"), tip("rate", "requests/s"),
             tip("bound"), tip("trial", form="d"), tip("verdict", form="")]  # fmt: skip
     knee_tips = [tip("class", form=""), tip("connections", "knee, connections")]
     # Where throughput reaches the bound, its line hides the bound: add a dash at each level
     look: dict[str, Any] = {"opacity": 0.8, "clip": True}
-    shapes = {name: shape for name, (_, shape) in looks.items()}
-    colours = {name: var(colour) for name, (colour, _) in looks.items()}
 
-    def layers(rows: Sequence[tuple[object, ...]], *names: str) -> list[Any]:
+    def layers(rows: Sequence[tuple[object, ...]], *names: str, columns: str = RATES) -> list[Any]:
         """A layer per name; none without rows, as their extent would be infinite."""
-        return [
-            alt.Chart(data("class connections rate", rows), name=mark) for mark in names if rows
-        ]
+        return [layer(name, columns, rows) for name in names if rows]
 
     x_axis = partial(
         alt.X,
@@ -200,29 +196,29 @@ def _pane(
     bound_layers = layers(bounds, "bound", "bounds")
     return (
         alt.layer(
-            *(layer.mark_line(**line, **look) for layer in bound_layers[:1]),
-            *(layer.mark_tick(orient="horizontal", **tick, **look) for layer in bound_layers[1:]),
-            *(layer.mark_line(strokeWidth=2.5) for layer in layers(rates, "measured")),
+            *(drawn.mark_line(**line, **look) for drawn in bound_layers[:1]),
+            *(drawn.mark_tick(orient="horizontal", **tick, **look) for drawn in bound_layers[1:]),
+            *(drawn.mark_line(strokeWidth=2.5) for drawn in layers(rates, "measured")),
             *(
-                layer.mark_rule(strokeWidth=1.5, clip=True).encode(
+                drawn.mark_rule(strokeWidth=1.5, clip=True).encode(
                     x_axis("beside:Q"), alt.Y("low:Q", title="requests/s"), y2="high:Q"
                 )
-                for layer in intervals
+                for drawn in layers(intervals, "intervals", columns=columns)
             ),
-            points.mark_point(**POINT_STYLE).encode(
-                x_axis("beside:Q"), by_name(alt.Shape, "class", shapes), tooltip=tips
-            ),
+            layer("trials", columns, trial_rows)
+            .mark_point(**POINT_STYLE)
+            .encode(x_axis("beside:Q"), shape_of("class", looks), tooltip=tips),
             *(
-                layer.mark_rule(strokeDash=[2, 3], strokeWidth=2).encode(
+                drawn.mark_rule(strokeDash=[2, 3], strokeWidth=2).encode(
                     y2=alt.datum(0), tooltip=knee_tips
                 )
-                for layer in layers(knee_rows, "knees")
+                for drawn in layers(knee_rows, "knees")
             ),
         )
         .encode(
             x_axis("connections:Q"),
-            y=alt.Y("rate:Q", title="requests/s", scale=alt.Scale(domain=[0, top_rps], nice=False)),
-            color=by_name(alt.Color, "class", colours),
+            y=alt.Y("rate:Q", title="requests/s", scale=span(0, top_rps)),
+            color=colour_of("class", looks),
         )
         .properties(height=320)
     )

@@ -16,7 +16,17 @@ import altair as alt
 
 from workerlab.model import CellResult
 from workerlab.numbers.units import fill
-from workerlab.report.html.figure import Figure, Key, cell_figure, data, not_none, tip, unit, var
+from workerlab.report.html.figure import (
+    Figure,
+    Key,
+    cell_figure,
+    layer,
+    not_none,
+    span,
+    tip,
+    unit,
+    var,
+)
 from workerlab.report.html.kernel import in_timeline, queue_pane
 from workerlab.report.html.over_time import time_axis
 from workerlab.report.html.timeline_data import Timeline, row_numbers
@@ -136,7 +146,7 @@ def _rows_pane(timeline: Timeline, shared: bool, *, titled: bool) -> Any:
         top = end + WORKER_GAP
     from_s, until_s = timeline.shown
     steady = [(at_s * factor,) for at_s in timeline.steady or () if from_s <= at_s <= until_s]
-    rules = alt.Chart(data("from", steady), name="steady")
+    rules = layer("steady", "from", steady)
     labels = dict(list(labels.items())[:: -(-len(labels) // MAX_LABELS)])
     axis = alt.Axis(
         values=list(labels),
@@ -144,14 +154,14 @@ def _rows_pane(timeline: Timeline, shared: bool, *, titled: bool) -> Any:
         labelExpr=f"{json.dumps(list(labels.values()))}[indexof({list(labels)}, datum.value)]",
         grid=False,
     )
-    scale = alt.Scale(domain=[top - WORKER_GAP, -0.1], nice=False, zero=False)
+    scale = span(top - WORKER_GAP, -0.1, zero=False)
     # With a title, as the pane of the queue has one: this aligns their horizontal axes
     y_axis = alt.Y("top:Q", scale=scale, axis=axis, title="workers")
     line_width = _line_width(timeline)
     look: dict[str, Any] = {"clip": True, "stroke": var("paper"), "strokeWidth": line_width}
     tip_count = 3 + (served_rows[0][-1] is not None)
     layers = [
-        alt.Chart(data(columns, rows), name=mark)
+        layer(mark, columns, rows)
         .transform_calculate(bottom=f"datum.top + {height}", took="datum.to - datum.from")
         .mark_rect(color=var(colour), **look)
         .encode(y_axis, x2="to:Q", y2="bottom:Q", tooltip=tips)
