@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,64 +14,56 @@ from workerlab.numbers.units import DURATION, FORMATS, MISSING, count_text, thre
 from workerlab.report.values import counts_text, finite, heading, text
 
 
-class GridColumn(Struct, frozen=True):
-    """One column as text. `unit` is shown below the heading; "" if the values have their own."""
-
-    heading: str
-    unit: str
-    meaning: str
-    values: tuple[str, ...]
-    right: bool  # right-aligned, as numbers are
-    expendable: int = 0
-    width: int = 0  # as in Column
-
-
 class Grid(Struct, frozen=True):
-    """`blank`: headings of the columns that were left out because all their values are missing. The
-    first `keys` columns identify a row."""
+    """A table as text. The first `keys` columns identify a row. `unit`: of all durations, shown
+    below the headings; "" if each has its own. `blank`: headings of the columns that were left out
+    because all their values are missing."""
 
-    columns: tuple[GridColumn, ...]
-    blank: tuple[str, ...]
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
     keys: int
-
-    @property
-    def rows(self) -> list[tuple[str, ...]]:
-        return list(zip(*(column.values for column in self.columns), strict=True))
+    unit: str
+    blank: tuple[str, ...]
 
     @property
     def header(self) -> list[str]:
-        return [f"{column.heading} {column.unit}".strip() for column in self.columns]
+        return [f"{heading(column)} {self.unit_of(column)}".strip() for column in self.columns]
 
     @property
     def right(self) -> list[bool]:
-        return [column.right for column in self.columns]
+        """Whether each column is right-aligned, as numbers are."""
+        return [column.form not in ("text", "counts") for column in self.columns]
 
-    def without(self, index: int) -> Grid:
-        columns = (*self.columns[:index], *self.columns[index + 1 :])
-        return replace(self, columns=columns, keys=self.keys - (index < self.keys))
+    def unit_of(self, column: Column) -> str:
+        return self.unit if column.form == "seconds" else ""
+
+    def without(self, omitted: Collection[int]) -> Grid:
+        """Without the columns at these indices."""
+        kept = [index for index in range(len(self.columns)) if index not in omitted]
+        return replace(
+            self,
+            columns=tuple(self.columns[index] for index in kept),
+            rows=tuple(tuple(row[index] for index in kept) for row in self.rows),
+            keys=sum(index < self.keys for index in kept),
+        )
 
 
 def to_grid(table: Table) -> Grid:
-    """The table as text; `blank` lists the columns without values. IndexError for a short row."""
-    blank, columns, keys = [], [], 0
-    for index, column in enumerate(table.columns):
-        values = [row[index] for row in table.rows]
-        if all(finite(value) is None for value in values):
-            blank.append(heading(column))
-            continue
-        keys += index < table.keys
-        columns.append(
-            GridColumn(
-                heading=heading(column),
-                unit=table.unit if column.form == "seconds" else "",
-                meaning=column.meaning,
-                values=tuple(value_text(column, value, table.unit) for value in values),
-                right=column.form not in ("text", "counts"),
-                expendable=column.expendable,
-                width=column.width,
-            )
+    """The table as text, without blank columns. ValueError for a row of another length."""
+    columns, rows = table.columns, table.rows
+    texts = tuple(
+        tuple(
+            value_text(column, value, table.unit)
+            for column, value in zip(columns, row, strict=True)
         )
-    return Grid(tuple(columns), tuple(blank), keys)
+        for row in rows
+    )
+    blank = {
+        index: heading(column)
+        for index, column in enumerate(columns)
+        if all(finite(row[index]) is None for row in rows)
+    }
+    return Grid(columns, texts, table.keys, table.unit, tuple(blank.values())).without(blank)
 
 
 def join_tables(left: Table, right: Table) -> Table:
@@ -132,12 +124,13 @@ def blank_columns_note(grid: Grid) -> str:
     return f"Missing in all rows: {', '.join(grid.blank)}." if grid.blank else ""
 
 
-def legend(columns: Sequence[GridColumn], explained: set[tuple[str, str]]) -> list[str]:
+def legend(columns: Sequence[Column], explained: set[tuple[str, str]]) -> list[str]:
     """Column meanings, grouped by meaning: "p50, p95: response time.". `explained`: the
     (heading, meaning) pairs already explained; they are skipped, and new ones are added."""
     headings: dict[str, list[str]] = {}
     for column in columns:
-        if column.meaning and (column.heading, column.meaning) not in explained:
-            headings.setdefault(column.meaning, []).append(column.heading)
-            explained.add((column.heading, column.meaning))
+        pair = (heading(column), column.meaning)
+        if column.meaning and pair not in explained:
+            headings.setdefault(column.meaning, []).append(pair[0])
+            explained.add(pair)
     return [f"{', '.join(names)}: {meaning}." for meaning, names in headings.items()]

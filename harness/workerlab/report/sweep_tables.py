@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 
 from workerlab.analysis.breakdown import PartsEstimated, PartsExceedResponse
 from workerlab.analysis.cell_targets import target_of
@@ -39,7 +39,15 @@ from workerlab.model import (
 )
 from workerlab.numbers.units import amount, fill
 from workerlab.report.json_types import JsonAb, JsonClass, JsonSplit, column, keys_of
-from workerlab.report.values import PARTS, Names, by_series, finite, is_in_force, table
+from workerlab.report.values import (
+    PARTS,
+    Names,
+    by_series,
+    finite,
+    is_in_force,
+    joined_table,
+    table,
+)
 
 MAX_SHOWN_ROUTES = 20  # of a cell: most failures first, then most requests
 MAX_SCREEN_ROWS = 24  # a longer table is shown with --explain only
@@ -77,14 +85,6 @@ def route_table(
     shown = [(cell, name, route) for cell in cells for name, route in _shown_routes(cell)]
     if not shown:
         return
-    rows = tuple(
-        (
-            *(col.of(cell) for col in leading),
-            name,
-            *(col.of(route) for col in ROUTE_COLUMNS),
-        )
-        for cell, name, route in shown
-    )
     responses = [route.response for _, _, route in shown]
     times = [[time for time in (each.p50, each.p95, each.max) if time] for each in responses]
     left_out = any(len(cell.routes) > MAX_SHOWN_ROUTES for cell in cells)
@@ -92,14 +92,14 @@ def route_table(
         f"Only {MAX_SHOWN_ROUTES} routes per cell: the most failures first, then the most requests."
         " The JSON has all."
     )
-    yield Table(
-        title="The routes of the mix",
-        columns=(*leading, Column("route", "text"), *ROUTE_COLUMNS),
-        rows=rows,
+    yield joined_table(
+        "The routes of the mix",
+        [leading, [Column("route", "text", value=str)], ROUTE_COLUMNS],
+        shown,
         note=note if left_out else None,
         keys=len(leading),
         unit=unit(times),
-        detailed=len(rows) > MAX_SCREEN_ROWS,
+        detailed=len(shown) > MAX_SCREEN_ROWS,
     )
 
 
@@ -150,40 +150,30 @@ def failing_routes(cells: Iterable[CellResult], names: Names) -> Iterator[Failin
 
 
 AB_TOTAL_COLUMNS = tuple(column(name, of=JsonAb) for name in JsonAb.__struct_fields__)
-AB_TIME_COLUMNS = (
-    Column(
-        "time_of",
-        "text",
-        heading="time",
-        meaning="connect: until connected; processing: from then until the response ended; waiting:"
-        " from the request until the first byte; whole ms, all requests including the lone first",
-    ),
-    *(Column(f"{name}_s", "seconds") for name in AbTimes.__struct_fields__),
+AB_TIME_OF = Column(
+    "time_of",
+    "text",
+    heading="time",
+    meaning="connect: until connected; processing: from then until the response ended; waiting:"
+    " from the request until the first byte; whole ms, all requests including the lone first",
+    value=str,
+)
+AB_TIME_COLUMNS = tuple(
+    Column(f"{name}_s", "seconds", value=attrgetter(name)) for name in AbTimes.__struct_fields__
 )
 
 
 def ab_tables(cells: Iterable[CellResult], leading: Sequence[Column]) -> Iterator[Table]:
     """Totals and connection times. `leading`: the columns that identify a cell."""
-    totals, times = [], []
-    for cell in cells:
-        if cell.ab is not None:
-            key = tuple(col.of(cell) for col in leading)
-            totals.append((*key, *(total.of(cell.ab) for total in AB_TOTAL_COLUMNS)))
-            times += [(*key, kind, *astuple(row)) for kind, row in cell.ab.times.items()]
-    yield Table(
-        title="What ab printed",
-        columns=(*leading, *AB_TOTAL_COLUMNS),
-        rows=tuple(totals),
-        keys=len(leading),
-        detailed=True,
-    )
-    yield Table(
-        title="Connection times as ab printed them",
-        columns=(*leading, *AB_TIME_COLUMNS),
-        rows=tuple(times),
-        keys=len(leading),
+    reports = [(cell, cell.ab) for cell in cells if cell.ab is not None]
+    options = {"keys": len(leading), "detailed": True}
+    yield joined_table("What ab printed", [leading, AB_TOTAL_COLUMNS], reports, **options)
+    yield joined_table(
+        "Connection times as ab printed them",
+        [leading, [AB_TIME_OF], AB_TIME_COLUMNS],
+        ((cell, kind, times) for cell, report in reports for kind, times in report.times.items()),
         unit="ms",
-        detailed=True,
+        **options,
     )
 
 
@@ -335,8 +325,8 @@ def result_columns(cells: Cells) -> list[Column]:
 
 def cells_table(cells: Cells, columns: Columns) -> Table:
     bound = any(cell.verdict == "generator-bound" for cell in cells)
-    untitled = table("Cells", columns, cells, GENERATOR_BOUND_NOTE if bound else None)
-    return replace(untitled, unit=time_unit(cells), terminal="untitled")
+    note = GENERATOR_BOUND_NOTE if bound else None
+    return table("Cells", columns, cells, note, unit=time_unit(cells), terminal="untitled")
 
 
 # --- where the time goes --------------------------------------------------------------------
@@ -362,8 +352,11 @@ def breakdown_table(closed: Cells, leading: Columns) -> Table:
     mixed = len({cell.breakdown.exact for cell in cells}) > 1
     columns = [*leading, RESPONSE_MEAN, *PART_COLUMNS, *([column("split_exact")] if mixed else [])]
     note, why = sources_of(cells)
-    return replace(
-        table(f"Where the time goes, mean of {part_of_load(cells)}", columns, cells, note),
+    return table(
+        f"Where the time goes, mean of {part_of_load(cells)}",
+        columns,
+        cells,
+        note,
         unit=time_unit(closed),
         short_note=why and f"Where the time goes: {why}",
         terminal="beside",
@@ -409,7 +402,7 @@ def keepalive_table(closed: Cells, leading: Columns) -> Table:
         Column("measured_rps", value=attrgetter("throughput_rps")),
     ]
     title = "Kept-alive connections stay with the worker that accepted them"
-    return replace(table(title, columns, cells), unit=time_unit(closed), detailed=True)
+    return table(title, columns, cells, unit=time_unit(closed), detailed=True)
 
 
 def _connection_counts(cell: CellResult) -> str | None:
@@ -446,8 +439,8 @@ RATE_COLUMNS = (
 def models_table(cells: Cells, columns: Columns) -> Table:
     """Per cell: load, rates requested, sent and answered, response times."""
     title = "Closed and open: the same server under N clients, and under arrivals at a rate"
-    both = table(title, columns, side_by_side(cells), models_note(cells, cells))
-    return replace(both, unit=time_unit(cells))
+    note = models_note(cells, cells)
+    return table(title, columns, side_by_side(cells), note, unit=time_unit(cells))
 
 
 def side_by_side(cells: Cells) -> list[CellResult]:
@@ -526,4 +519,4 @@ def class_table(groups: Sequence[ClassResult], names: Names) -> Table:
         *CLASS_COLUMNS,
         *(KNEE_COLUMNS if any(group.knee_predicted for group in groups) else ()),
     )
-    return replace(table("Capacity of each class", columns, groups), detailed=True)
+    return table("Capacity of each class", columns, groups, detailed=True)

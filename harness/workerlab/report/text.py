@@ -16,17 +16,17 @@ from itertools import chain, groupby
 
 from msgspec.structs import replace
 from rich.box import Box
-from rich.console import Console, JustifyMethod
+from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table as Drawing
 from rich.text import Text as Styled
 
 from workerlab.analysis.class_findings import NoValidCell
 from workerlab.finding import Finding
-from workerlab.model import Document, Table
+from workerlab.model import Column, Document, Table
 from workerlab.numbers.units import MISSING, counted, listed
-from workerlab.report.grid import Grid, GridColumn, blank_columns_note, join_tables, legend, to_grid
-from workerlab.report.values import text
+from workerlab.report.grid import Grid, blank_columns_note, join_tables, legend, to_grid
+from workerlab.report.values import heading, text
 
 MAX_TEXT_WIDTH = 100  # characters per line of a sentence
 UNLIMITED_WIDTH = 10_000
@@ -224,27 +224,27 @@ def _fit(grid: Grid, width: int | None) -> tuple[Grid, int, list[str]]:
     while natural_width(_drawing(grid, gap=1)) > width and len(grid.columns) > max(1, grid.keys):
         ranks = [column.expendable for column in grid.columns]
         index = ranks.index(max(ranks)) if max(ranks) else len(ranks) - 1
-        hidden.append(grid.columns[index].heading)
-        grid = grid.without(index)
+        hidden.append(heading(grid.columns[index]))
+        grid = grid.without([index])
     return grid, 1, hidden
 
 
-def _wrapped(cell: str, column: GridColumn) -> str:
+def _wrapped(cell: str, column: Column) -> str:
     width = column.width or UNLIMITED_WIDTH
     return cell if len(cell) <= width else "\n".join(textwrap.wrap(cell, width))
 
 
 def _drawing(grid: Grid, gap: int, colour: bool = False) -> Drawing:
     drawing = bare_table(gap)
-    for column in grid.columns:
+    for column, right, *values in zip(grid.columns, grid.right, *grid.rows, strict=True):
+        title = heading(column)
         # Wrap the heading to about the width of the values
-        widest = max(map(len, (*column.values, *column.heading.split())), default=0)
+        widest = max(map(len, (*values, *title.split())), default=0)
         lines = textwrap.wrap(
-            printable(column.heading), max(widest, MIN_HEADING_WIDTH), break_on_hyphens=False
+            printable(title), max(widest, MIN_HEADING_WIDTH), break_on_hyphens=False
         )
-        heading = "\n".join([*lines, column.unit] if column.unit else lines)
-        justify: JustifyMethod = "right" if column.right else "left"
-        drawing.add_column(Styled(heading), justify=justify, no_wrap=True)
+        head = "\n".join(filter(None, [*lines, grid.unit_of(column)]))
+        drawing.add_column(Styled(head), justify="right" if right else "left", no_wrap=True)
     keys = [row[: grid.keys] for row in grid.rows]
     runs = [key for key, _ in groupby(keys)]
     # Rules between keys only if some key has several rows and all of them are adjacent

@@ -3,6 +3,7 @@ headings, tables."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, overload
 
 from workerlab.model import (
@@ -63,11 +64,29 @@ def table(
     columns: Iterable[Column],
     items: Iterable[Any],
     note: Label | None = None,
+    **options: Any,
 ) -> Table:
-    """A table with one row per item."""
-    columns = tuple(columns)
-    rows = tuple(tuple(column.of(item) for column in columns) for item in items)
-    return Table(title, columns, rows, note)
+    """A table with one row per item. `options`: as in `Table`."""
+    return joined_table(title, [tuple(columns)], ((item,) for item in items), note=note, **options)
+
+
+def joined_table(
+    title: Label,
+    groups: Sequence[Sequence[Column]],
+    items: Iterable[tuple[Any, ...]],
+    **options: Any,
+) -> Table:
+    """A table whose rows are about several things each: `items` has one for each group of columns.
+    `options`: as in `Table`."""
+    rows = tuple(
+        tuple(
+            column.of(part)
+            for columns, part in zip(groups, item, strict=True)
+            for column in columns
+        )
+        for item in items
+    )
+    return Table(title, tuple(chain(*groups)), rows, **options)
 
 
 def cores_of(environment: Mapping[str, object]) -> int | None:

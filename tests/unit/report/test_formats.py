@@ -30,7 +30,7 @@ from workerlab.report import FORMATS, text
 from workerlab.report.grid import to_grid
 from workerlab.report.sweep_document import sweep_document
 from workerlab.report.text import natural_width
-from workerlab.report.values import PARTS
+from workerlab.report.values import PARTS, heading
 
 Golden = Callable[[str, str], None]
 
@@ -191,14 +191,14 @@ def test_every_column_is_visible_or_named_at_any_width(kind: str, width: int) ->
     for table in document(kind).tables:
         whole = to_grid(table)
         fitting, gap, hidden = text._fit(whole, width)
-        assert sorted([*(column.heading for column in fitting.columns), *hidden]) == sorted(
-            column.heading for column in whole.columns
+        assert sorted([*map(heading, fitting.columns), *hidden]) == sorted(
+            map(heading, whole.columns)
         )
         drawing = natural_width(text._drawing(fitting, gap))
         assert drawing <= width or len(fitting.columns) == max(1, fitting.keys)
         below = text._table(table, False, width, None)[1]
         assert ("Columns hidden" in " ".join(below.split())) == bool(hidden)
-        assert all(heading in " ".join(below.split()) for heading in hidden)
+        assert all(name in " ".join(below.split()) for name in hidden)
 
 
 def test_colour_is_used_only_if_requested() -> None:
