@@ -19,7 +19,7 @@ from workerlab.model import (
     Summary,
     Trial,
 )
-from workerlab.report.html.timeline_data import Bar, Moment, Timeline, row_numbers
+from workerlab.report.html.timeline_data import Bar, Moment, Rows, Timeline
 from workerlab.report.sweep_document import sweep_document
 from workerlab.server.worker_classes import class_named
 
@@ -44,15 +44,11 @@ def bars_of(
 ) -> tuple[Bar, ...]:
     """The requests as bars of `workers` that take turns, optionally with their arrivals."""
     served = sorted(done, key=lambda request: (request.start_s, request.sent_s))
-    rows: dict[int, int] = {}
-    for first in range(len(workers)):
-        numbers = range(first, len(served), len(workers))
-        times = ((served[i].start_s, served[i].end_s) for i in numbers)
-        rows.update(zip(numbers, row_numbers(times), strict=True))
+    rows = [Rows() for _ in workers]
     return tuple(
         Bar(
             workers[i % len(workers)],
-            rows[i],
+            rows[i % len(workers)].take(request.start_s, request.end_s),
             request.start_s,
             request.end_s,
             request.sent_s if arrivals_known else None,

@@ -372,4 +372,4 @@ def test_the_mean_includes_requests_in_flight(places: Places) -> None:
 
 def test_rows_have_times_in_milliseconds(places: Places) -> None:
     places.process([Event(5 * MS, "b", 1)])
-    assert as_rows(places.take_moves(), 2 * MS) == [[1, CONNECTING, None, 3.0]]
+    assert as_rows(places.take_moves(), 2 * MS) == ((1, CONNECTING, None, 3.0),)

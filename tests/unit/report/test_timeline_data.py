@@ -32,8 +32,8 @@ from workerlab.report.html.timeline_data import (
     MAX_CONNECT_BARS,
     MAX_POINTS,
     MIN_BARS,
+    Rows,
     Timeline,
-    row_numbers,
     timeline,
     timelines,
 )
@@ -48,8 +48,9 @@ def test_rows_never_overlap_and_are_as_many_as_intervals_open_at_once(
     intervals: list[tuple[int, int]],
 ) -> None:
     rows: dict[int, list[tuple[int, int]]] = {}
-    for number, interval in zip(row_numbers(intervals), intervals, strict=True):
-        rows.setdefault(number, []).append(interval)
+    allocated = Rows()
+    for interval in intervals:
+        rows.setdefault(allocated.take(*interval), []).append(interval)
     for row in rows.values():
         assert all(before[1] <= after[0] for before, after in pairwise(row))
     most = max((sum(s <= at < e for s, e in intervals) for at, _ in intervals), default=0)

@@ -29,14 +29,14 @@ from workerlab.report.html.figure import (
 )
 from workerlab.report.html.kernel import in_timeline, queue_pane
 from workerlab.report.html.over_time import time_axis
-from workerlab.report.html.timeline_data import Timeline, row_numbers
+from workerlab.report.html.timeline_data import Rows, Timeline
 from workerlab.report.values import PARTS, finite
 
 ROW_HEIGHT = 15  # pixels
 MIN_HEIGHT, MAX_HEIGHT = 90, 460  # pixels, of the pane
 MAX_LINED_BARS = 150  # typical bars in a row: more leave no room for lines between them
 MAX_LABELS = 12
-SLOT_HEIGHT, WAIT_HEIGHT, WORKER_GAP = 1.0, 0.6, 0.7  # in rows
+WAIT_HEIGHT, WORKER_GAP = 0.6, 0.7  # in rows, each of which is a slot
 MIN_VISIBLE_SHARE = 0.004  # of the time shown: a shorter wait is not visible
 ANY_WORKER = 0  # instead of a pid: waiting for any worker
 MAX_WAITS_HEIGHT = 16.0  # in rows, of all waits together
@@ -96,14 +96,14 @@ def _unknown_arrivals_note(timeline: Timeline) -> str:
 
 
 def _sentences(cell: CellResult, timeline: Timeline) -> tuple[str, ...]:
-    waits = [bar.start_s - bar.arrived_s for bar in timeline.bars if bar.arrived_s is not None]
+    waits = not_none(*(bar.waited_s for bar in timeline.bars))
     queue = max((length for _, length in timeline.queue), default=None)
     request_values = {
         "requests": len(timeline.bars),
         "workers": len(timeline.workers),
         "service_s": median(bar.end_s - bar.start_s for bar in timeline.bars),
-        "wait_s": max(0.0, median(waits)) if waits else None,
-        "longest_wait_s": max(0.0, *waits) if waits else None,
+        "wait_s": median(waits) if waits else None,
+        "longest_wait_s": max(waits, default=None),
         "longest_queue": None if waits else queue,
     }
     slots = cell.slots_measured
@@ -130,11 +130,12 @@ def _rows_pane(timeline: Timeline, shared: bool, *, titled: bool) -> Any:
     for number, pid in enumerate(dict.fromkeys((*timeline.workers, *waits_of)), 1):
         bars = [bar for bar in timeline.bars if bar.worker == pid]
         slots = 0 if pid == ANY_WORKER else 1 + max((bar.row for bar in bars), default=0)
-        waits_top = top + SLOT_HEIGHT * slots
+        waits_top = top + slots
         for bar in bars:
-            waited_s = None if bar.arrived_s is None else max(0.0, bar.start_s - bar.arrived_s)
-            times = (bar.start_s * factor, bar.end_s * factor, waited_s and waited_s * factor)
-            served_rows.append((number, top + SLOT_HEIGHT * bar.row, *times))
+            waited = bar.waited_s and bar.waited_s * factor
+            served_rows.append(
+                (number, top + bar.row, bar.start_s * factor, bar.end_s * factor, waited)
+            )
         for row, arrived_s, start_s in waits_of.get(pid, []):
             wait_top = waits_top + wait_height * row
             wait_rows.append((wait_top, arrived_s * factor, start_s * factor))
@@ -170,7 +171,7 @@ def _rows_pane(timeline: Timeline, shared: bool, *, titled: bool) -> Any:
                 tip("took", f"waited, {unit_name}"),
                 tip("from", "arrived"),
             ]),
-            ("served", "service", "worker top from to waited", served_rows, 0.92 * SLOT_HEIGHT, [
+            ("served", "service", "worker top from to waited", served_rows, 0.92, [
                 tip("worker", form="d"),
                 tip("from", f"entered the app, {unit_name}"),
                 tip("took", f"in the app, {unit_name}"),
@@ -204,11 +205,11 @@ def _wait_rows(timeline: Timeline, shared: bool) -> dict[int, list[tuple[int, fl
             first_s = first_s if arrived_s - first_s <= short_s else arrived_s
             ordered.append((first_s, start_s, arrived_s))
         ordered.sort()
+        rows = Rows()
         # A wait takes a row that becomes free just after its arrival: the bars still seem to touch
-        rows = row_numbers((arrived_s + short_s / 2, start_s) for _, start_s, arrived_s in ordered)
         rows_of[pid] = [
-            (row, arrived_s, start_s)
-            for row, (_, start_s, arrived_s) in zip(rows, ordered, strict=True)
+            (rows.take(arrived_s + short_s / 2, start_s), arrived_s, start_s)
+            for _, start_s, arrived_s in ordered
         ]
     return rows_of
 

@@ -10,7 +10,6 @@ A request's worker is known from its span; its row is inferred: the lowest free 
 Its start at the client is known only if the load tool gives requests an id.
 """
 
-import heapq
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -36,6 +35,11 @@ class Bar(Struct, frozen=True):
     start_s: float
     end_s: float
     arrived_s: float | None = None  # when the client began it; None: unknown
+
+    @property
+    def waited_s(self) -> float | None:
+        """From its start at the client until the app was called; None: unknown."""
+        return None if self.arrived_s is None else max(0.0, self.start_s - self.arrived_s)
 
 
 class Moment(Usage, frozen=True):
@@ -66,19 +70,20 @@ class Timeline(Struct, frozen=True):
     trace: Trace | None = None  # None: no request was recorded
 
 
-def row_numbers(intervals: Iterable[tuple[float, float]]) -> list[int]:
-    """The lowest free row for each interval (start, end); they must be sorted by start. A row is
-    free again at the end of its interval."""
-    busy: list[tuple[float, int]] = []
-    free: list[int] = []
-    numbers: list[int] = []
-    for start, end in intervals:
-        while busy and busy[0][0] <= start:
-            heapq.heappush(free, heapq.heappop(busy)[1])
-        row = heapq.heappop(free) if free else len(busy)
-        heapq.heappush(busy, (end, row))
-        numbers.append(row)
-    return numbers
+class Rows:
+    """Gives each interval the lowest free row. They come sorted by start. A row is free again at
+    the end of its interval, and stays so for an earlier start that comes late."""
+
+    def __init__(self) -> None:
+        self._latest_start = 0.0
+        self._ends: list[float] = []  # of the last interval of each row
+
+    def take(self, start: float, end: float) -> int:
+        self._latest_start = max(self._latest_start, start)
+        free = (row for row, row_end in enumerate(self._ends) if row_end <= self._latest_start)
+        row = next(free, len(self._ends))
+        self._ends[row : row + 1] = [end]
+        return row
 
 
 MAX_BARS_PER_PAGE = 14_000  # shared by its timelines
@@ -116,7 +121,7 @@ def _timeline(facts: Facts, max_requests: int) -> Timeline:
     peaks = (max(bucket, key=attrgetter("length")) for bucket in clock.buckets(observations.queue))
     return Timeline(
         key=facts.key,
-        bars=_bars(spans, _arrivals(facts, spans), clock, cut_ns),
+        bars=tuple(_bars(spans, _arrivals(facts, spans), clock, cut_ns)),
         shown=(0.0, clock.at_s(cut_ns)),
         spans=len(facts.spans),
         workers=tuple(facts.requests_per_worker),
@@ -170,29 +175,19 @@ def _arrivals(facts: Facts, spans: Sequence[Span]) -> Mapping[str | None, int]:
 
 def _bars(
     spans: Sequence[Span], arrivals: Mapping[str | None, int], clock: _Clock, cut_ns: int
-) -> tuple[Bar, ...]:
+) -> Iterator[Bar]:
     """`spans`: sorted by start. One that never ended is drawn to the end of the part shown."""
-    ends_ns = [max(cut_ns, span.start_ns) if span.end_ns is None else span.end_ns for span in spans]
-    indices_of: dict[int, list[int]] = defaultdict(list)
-    for index, span in enumerate(spans):
-        indices_of[span.pid].append(index)
-    rows: dict[int, int] = {}
-    for indices in indices_of.values():
-        row_of_each = row_numbers((spans[index].start_ns, ends_ns[index]) for index in indices)
-        rows.update(zip(indices, row_of_each, strict=True))
-    arrivals_ns = [arrivals.get(span.request_id) for span in spans]
-    return tuple(
-        Bar(
+    rows = defaultdict[int, Rows](Rows)  # of each worker
+    for span in spans:
+        end_ns = max(cut_ns, span.start_ns) if span.end_ns is None else span.end_ns
+        arrived_ns = arrivals.get(span.request_id)
+        yield Bar(
             worker=span.pid,
-            row=rows[index],
+            row=rows[span.pid].take(span.start_ns, end_ns),
             start_s=clock.at_s(span.start_ns),
             end_s=clock.at_s(end_ns),
             arrived_s=None if arrived_ns is None else clock.at_s(arrived_ns),
         )
-        for index, (span, end_ns, arrived_ns) in enumerate(
-            zip(spans, ends_ns, arrivals_ns, strict=True)
-        )
-    )
 
 
 def _states(samples: Sequence[ConnectionSample], clock: _Clock) -> Iterable[tuple[float, str, int]]:

@@ -18,7 +18,7 @@ with its span. For other tools, requests in the app are shown one by one, the ot
 
 import math
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from heapq import nsmallest
 from itertools import takewhile
 from operator import attrgetter
@@ -397,9 +397,16 @@ def _parts_ns(request: TracedRequest, left_ns: int) -> tuple[int, int, int, int]
     )
 
 
-def as_rows(moves: Sequence[Move], origin_ns: int) -> list[list[float | int | None]]:
-    """The moves as rows for the page, times in milliseconds since `origin_ns`."""
-    return [[m.number, m.place, m.worker, round((m.at_ns - origin_ns) / MS_NS, 1)] for m in moves]
+MoveRow = tuple[int, int, int | None, float]
+
+
+def as_rows(moves: Sequence[Move], origin_ns: int) -> tuple[MoveRow, ...]:
+    """(request, place, its worker's number or None, ms since `origin_ns`) of each, for the page."""
+    return tuple((m.number, m.place, m.worker, as_ms(m.at_ns, origin_ns)) for m in moves)
+
+
+def as_ms(at_ns: int, origin_ns: int) -> float:
+    return round((at_ns - origin_ns) / MS_NS, 1)
 
 
 # --- a finished trial -----------------------------------------------------------------------------
@@ -412,8 +419,8 @@ TraceSample = tuple[float, float | None, float | None, float | None, int | None,
 
 
 class Trace(Struct, frozen=True):
-    """Where each request of a trial was at each moment, for replay. `moves`: (request, place, its
-    worker's number or None, ms since the load began), ascending in time; `samples`: (ms, answers/s,
+    """Where each request of a trial was at each moment, for replay. `moves`: as of
+    `as_rows`, since the load began, ascending in time; `samples`: (ms, answers/s,
     mean and p95 of the response in seconds, accept queue, requests in flight). `named`: clients
     gave requests an id; if not, only requests in the app can be shown individually."""
 
@@ -421,7 +428,7 @@ class Trace(Struct, frozen=True):
     slots: int | None
     accepts_first: bool
     length_ms: float  # of the part shown
-    moves: tuple[tuple[int, int, int | None, float], ...]
+    moves: tuple[MoveRow, ...]
     samples: tuple[TraceSample, ...]
     named: bool = True
     whole: bool = True  # whether all of the load is shown
@@ -434,12 +441,14 @@ def trace(facts: Facts, max_requests: int) -> Trace | None:
     named = bool(timings)
     if not named and len(facts.spans) > max_requests:
         until_ns = facts.spans[max_requests].start_ns
-    events = sorted(_events(facts, timings, max_requests), key=lambda event: event.at_ns)
+    accepted_ns = _accept_times_ns(facts, timings)
+    events = sorted(
+        _events(facts, timings, accepted_ns, max_requests), key=lambda event: event.at_ns
+    )
     if not events:
         return None
     accepts_first = facts.data.worker_class.accepts_first
-    accept_timed = _accept_times_ns(facts, timings).keys()
-    places = Places(accepts_first=accepts_first, slots=facts.slots, accept_timed=accept_timed)
+    places = Places(accepts_first=accepts_first, slots=facts.slots, accept_timed=accepted_ns.keys())
     for pid in facts.requests_per_worker:
         places.worker_number(pid)
     moves, samples = _replay(facts, places, events, until_ns)
@@ -450,19 +459,12 @@ def trace(facts: Facts, max_requests: int) -> Trace | None:
         server=facts.cell.server,
         slots=facts.slots,
         accepts_first=accepts_first,
-        length_ms=_load_ms(facts, until_ns),
-        moves=tuple(
-            (move.number, move.place, move.worker, _load_ms(facts, move.at_ns)) for move in moves
-        ),
+        length_ms=as_ms(until_ns, facts.started_ns),
+        moves=as_rows(moves, facts.started_ns),
         samples=tuple(samples),
         named=named,
         whole=until_ns >= facts.ended_ns,
     )
-
-
-def _load_ms(facts: Facts, at_ns: int) -> float:
-    """Milliseconds since the load began."""
-    return round((at_ns - facts.started_ns) / MS_NS, 1)
 
 
 def _replay(
@@ -486,7 +488,7 @@ def _replay(
         if step % STEPS_PER_SAMPLE == 0:
             sample = places.sample(at_ns)
             figures = (sample.rps, sample.mean, sample.p95, length, sample.under_way)
-            samples.append((_load_ms(facts, at_ns), *figures))
+            samples.append((as_ms(at_ns, facts.started_ns), *figures))
     return moves, samples
 
 
@@ -505,12 +507,14 @@ def _first_timings(facts: Facts, max_requests: int) -> tuple[list[Timing], int]:
     return first, facts.ended_ns
 
 
-def _events(facts: Facts, timings: Sequence[Timing], max_requests: int) -> Iterator[Event]:
-    """`timings`: of the replayed requests; empty if they cannot be matched with spans."""
+def _events(
+    facts: Facts, timings: Sequence[Timing], accepted_ns: Mapping[int, int], max_requests: int
+) -> Iterator[Event]:
+    """`timings`: of the replayed requests; empty if they cannot be matched with spans.
+    `accepted_ns`: when connections were accepted, by number of the request."""
     numbers = {timing.request_id: number for number, timing in enumerate(timings, 1)}
-    accepted_ns = _accept_times_ns(facts, timings)
-    for timing in timings:
-        yield from _client_events(facts, timing, numbers[timing.request_id])
+    for index, timing in enumerate(timings, 1):
+        yield from _client_events(facts, timing, index)
     spans = facts.spans if timings else facts.spans[:max_requests]
     for index, span in enumerate(spans, 1):
         number = numbers.get(span.request_id) if timings else index

@@ -54,7 +54,7 @@ def filled_recorder() -> Recorder:
 def test_a_trace_begins_with_its_first_move() -> None:
     trace: dict = filled_recorder().trace(read_lesson().steps[1])
     (side,) = trace["sides"]
-    assert side["moves"] == [[1, CONNECTING, None, 0.0], [1, ANSWERED, 0, 1000.0]]
+    assert side["moves"] == ((1, CONNECTING, None, 0.0), (1, ANSWERED, 0, 1000.0))
     assert [sample[1:] for sample in side["samples"]] == [(4.0, 2.0, 2.1, 4, 8)]
     assert (side["slots"], side["workers"], side["law"]["rps"]) == (4, 4, 4)
     assert trace["length_ms"] >= side["samples"][0][0]
