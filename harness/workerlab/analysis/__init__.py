@@ -61,7 +61,7 @@ def analyse(
     return Report(
         run=run,
         environment=environment,
-        overhead=_overhead(cells),
+        overhead=overhead(cells),
         cells=tuple(cells),
         classes=tuple(classes),
         setup_s={
@@ -122,7 +122,7 @@ def _first_of_cells(valid: Iterable[Facts]) -> Iterable[Facts]:
     return first.values()
 
 
-def _overhead(cells: Iterable[CellResult]) -> float | None:
+def overhead(cells: Iterable[CellResult]) -> float | None:
     """Load time / ideal time, each summed over the valid cells whose load is a fixed number of
     requests and whose tool was not the limit; None if there are none."""
     pairs = [

@@ -1,11 +1,11 @@
 """The Document of a sweep: the results of the analysis as findings, tables and notes."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from math import isfinite
 from typing import Any, Literal
 
 from msgspec.structs import replace
 
+from workerlab.analysis import overhead
 from workerlab.analysis.cell_targets import target_kept, targets_of_series
 from workerlab.analysis.class_findings import class_finding
 from workerlab.analysis.diagnosis.cpu import Disturbance
@@ -65,7 +65,7 @@ def sweep_document(report: Report) -> Document:
                     *target_findings,
                 )
             ),
-            *overhead(report),
+            *overhead_finding(report),
             *affected_cells(report, names),
         ),
         tables=tuple(sweep_tables(replace(report, cells=measured, classes=groups), names)),
@@ -99,8 +99,9 @@ def title(report: Report, names: Names) -> str:
     classes_by_app: dict[str, dict[str, None]] = {}
     for cell in cells:
         classes_by_app.setdefault(cell.app, {})[cell.server.worker_class] = None
+    single = len(classes_by_app) == 1
     apps = [
-        f"app {app} ({', '.join(classes)})" if len(classes_by_app) > 1 else f"app {app}"
+        f"app {app}" if single else f"app {app} ({', '.join(classes)})"
         for app, classes in classes_by_app.items()
     ]
     values = {
@@ -149,39 +150,31 @@ class Overhead(Answer):
     setup_s: float | None
 
 
-def overhead(report: Report) -> Iterator[Overhead]:
+def overhead_finding(report: Report) -> Iterator[Overhead]:
     """How much longer than ideal the load took, and the setup time per cell. Nothing if unknown."""
     factor = finite(report.overhead)
-    times_s = {name: finite(value) for name, value in report.setup_s.items()}
-    stages = {name: time_s for name, time_s in times_s.items() if time_s is not None}
+    stages = {name: time_s for name, value in report.setup_s.items()
+              if (time_s := finite(value)) is not None}  # fmt: skip
     if factor is None and not stages:
         return
     medians = ", ".join(f"{STAGE_NAMES[name]} {format_duration(s)}" for name, s in stages.items())
-    factors = _overhead_by_class(report.cells)
-    by_class = ", ".join(f"{name} {class_factor:.3f}" for name, class_factor in factors.items())
+    cells_of: dict[str, list[CellResult]] = {}
+    for cell in report.cells:
+        cells_of.setdefault(cell.server.worker_class, []).append(cell)
+    # Uneven distribution of the requests leaves slots of a class idle
+    by_class = [
+        f"{name} {class_factor:.3f}"
+        for name, cells in cells_of.items()
+        if (class_factor := finite(overhead(cells))) is not None
+    ]
     yield Overhead(
         factor=factor,
         setup_s=sum(stages.values()) if stages else None,
         evidence=(
-            *([Note(f"load time, times the ideal: {by_class}")] if factors else []),
+            *([Note(f"load time, times the ideal: {', '.join(by_class)}")] if by_class[1:] else []),
             *([Note(f"medians per cell: {medians}")] if stages else []),
         ),
     )
-
-
-def _overhead_by_class(cells: Iterable[CellResult]) -> dict[str, float]:
-    """Overhead factor by class; empty for a single class. Uneven distribution leaves slots idle."""
-    times: dict[str, list[tuple[float, float]]] = {}
-    for cell in cells:
-        load_s, ideal_s = finite(cell.load_s), finite(cell.ideal_s)
-        if load_s is not None and ideal_s and not cell.generator_bound:
-            times.setdefault(cell.server.worker_class, []).append((load_s, ideal_s))
-    factors = {
-        name: sum(load_s for load_s, _ in pairs) / sum(ideal_s for _, ideal_s in pairs)
-        for name, pairs in times.items()
-    }
-    several = len(factors) > 1
-    return {name: factor for name, factor in factors.items() if several and isfinite(factor)}
 
 
 class AffectedCells(Answer):

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import compress
 from operator import attrgetter
 
 from msgspec.structs import replace
@@ -132,20 +133,18 @@ def failing_routes(cells: Iterable[CellResult], names: Names) -> Iterator[Failin
                 key = (name, *sorted(route.statuses), "", *sorted(route.errors))
                 failures.setdefault(key, []).append((cell, route))
     for (name, *_), pairs in failures.items():
-        routes = [route for _, route in pairs]
+        cells_of_route, routes = zip(*pairs, strict=True)
         causes = sum((Counter(route.errors) for route in routes), Counter[str]())
-        statuses = sum((Counter(route.statuses) for route in routes), Counter[str]())
-        answered = sum(route.requests for route in routes)
         del causes["status"]  # covered by `statuses`
         yield FailingRoute(
-            cells=names.places([cell for cell, _ in pairs]),
+            cells=names.places(cells_of_route),
             route=name,
             failed=sum(route.failed for route in routes),
-            requests=answered + causes.total(),
-            statuses=tuple(sorted(statuses)),
+            requests=sum(route.requests for route in routes) + causes.total(),
+            statuses=tuple(sorted({status for route in routes for status in route.statuses})),
             causes=dict(causes),
             answer=next(filter(None, (route.answer for route in routes)), None),
-            trials=tuple(cell.trial.key for cell, _ in pairs),
+            trials=tuple(cell.trial.key for cell in cells_of_route),
         )
 
 
@@ -368,7 +367,6 @@ def sources_of(cells: Cells) -> tuple[str, str]:
     why there are rows without parts), and the reasons alone, or ""."""
     divided = [cell for cell in cells if cell.breakdown.unattributed_s is not None]
     estimated = [cell for cell in divided if not cell.breakdown.exact]
-    mixed = 0 < len(estimated) < len(divided)
     sources: dict[str, dict[str, None]] = {}
     for cell in estimated:
         for part, source in cell.breakdown.sources.items():
@@ -381,12 +379,16 @@ def sources_of(cells: Cells) -> tuple[str, str]:
         if isinstance(note, PartsEstimated | PartsExceedResponse)
     }
     why = " ".join(reasons.values())
-    rows = "Exact rows" if mixed else "Exact"
-    exact = f"{rows}: every request was followed from the client into the app."
-    others = "Other rows are estimates" if mixed else "Estimates"
-    estimate = f"{others} from separate sources: {parts}."
-    words = (exact if len(estimated) < len(divided) else "", estimate if estimated else "", why)
-    return " ".join(filter(None, words)), why
+    exact, others = "Exact", "Estimates"
+    if 0 < len(estimated) < len(divided):
+        exact, others = "Exact rows", "Other rows are estimates"
+    sentences = (
+        f"{exact}: every request was followed from the client into the app.",
+        f"{others} from separate sources: {parts}.",
+        why,
+    )
+    shown = (len(estimated) < len(divided), bool(estimated), bool(why))
+    return " ".join(compress(sentences, shown)), why
 
 
 # --- kept-alive connections, open model -----------------------------------------------------

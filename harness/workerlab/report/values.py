@@ -148,8 +148,8 @@ def by_series(cells: Iterable[CellResult]) -> Mapping[Cell, list[CellResult]]:
 
 def setting_text(name: str, value: int | str, exceptions: Iterable[str] = ()) -> str:
     """'4 workers'. `exceptions`: from `in_force_instead`, added in parentheses."""
-    values = {"value": value, "exceptions": tuple(exceptions)}
-    return fill(f"{SETTINGS[name]}[[ ({{exceptions:; }})]]", values)
+    setting, apart = fill(SETTINGS[name], {"value": value}), "; ".join(exceptions)
+    return f"{setting} ({apart})" if apart else setting
 
 
 def load_tool(cell: Cell | ClassResult) -> str:
@@ -168,7 +168,7 @@ def is_in_force(name: str, cell: CellResult) -> bool:
 
 def in_force_instead(name: str, cells: Sequence[CellResult]) -> Iterator[str]:
     """'ignored by sync', '128 in force with gthread': values in force other than requested."""
-    every_class = {cell.server.worker_class for cell in cells}
+    classes_shown = {cell.server.worker_class for cell in cells}
     by_value: dict[int | None, dict[str, None]] = {}
     for cell in cells:
         if not is_in_force(name, cell):
@@ -177,15 +177,13 @@ def in_force_instead(name: str, cells: Sequence[CellResult]) -> Iterator[str]:
         if value is None:
             yield f"ignored by {listed(list(classes))}"
         else:
-            named = () if len(classes) == len(every_class) else tuple(classes)
-            values = {"value": value, "classes": named}
-            yield fill("{value} in force[[ with {classes:list}]]", values)
+            everywhere = len(classes) == len(classes_shown)
+            yield f"{value} in force" + ("" if everywhere else f" with {listed(list(classes))}")
 
 
 def interpreter_text(python: str, gunicorn: object = None) -> str:
     """'.venv/bin/python with Gunicorn 23.0.0'."""
-    values = {"python": python, "gunicorn": gunicorn}
-    return fill("{python}[[ with Gunicorn {gunicorn}]]", values)
+    return f"{python} with Gunicorn {gunicorn}" if gunicorn else python
 
 
 def serving_software(environment: Mapping[str, object], servers: Iterable[Server]) -> str | None:
@@ -193,18 +191,18 @@ def serving_software(environment: Mapping[str, object], servers: Iterable[Server
     other than the bundled one, or None. Leaves out what single servers set for themselves, as that
     is shown elsewhere. `environment`: of the run."""
     servers = tuple(servers)
-    user_app = any(server.app.chdir for server in servers)
-    is_set = {
-        name: any(getattr(server, name) for server in servers) for name in ("python", "gunicorn")
-    }
-    gunicorn = None if is_set["gunicorn"] else environment.get("gunicorn")
-    python = environment.get("server_python") if user_app and not is_set["python"] else None
-    if python is None:
-        is_default = gunicorn is None or (not user_app and gunicorn == BUNDLED_GUNICORN)
-        return None if is_default else setting_text("gunicorn", str(gunicorn))
     directories = {server.app.chdir for server in servers}
-    prefix = f"{directories.pop()}/" if len(directories) == 1 else ""
-    return interpreter_text(str(python).removeprefix(prefix), gunicorn)
+    gunicorn = python = None
+    if not any(server.gunicorn for server in servers):
+        gunicorn = environment.get("gunicorn")
+    if any(directories) and not any(server.python for server in servers):
+        python = environment.get("server_python")
+    if python is not None:
+        prefix = f"{directories.pop()}/" if len(directories) == 1 else ""
+        return interpreter_text(str(python).removeprefix(prefix), gunicorn)
+    if gunicorn is None or (gunicorn == BUNDLED_GUNICORN and not any(directories)):
+        return None
+    return setting_text("gunicorn", str(gunicorn))
 
 
 def load_label(cell: Cell) -> str:
@@ -238,8 +236,11 @@ class Names:
             apart.append(load_tool(cell))
         if cell.keepalive and self.keepalive_varies:
             apart.append(KEEPALIVE)
-        values = {"worker_class": cell.server.worker_class, "apart": apart}
-        return fill("{worker_class}[[ ({apart:, })]]", values)
+        return (
+            f"{cell.server.worker_class} ({', '.join(apart)})"
+            if apart
+            else cell.server.worker_class
+        )
 
     def places(self, cells: Sequence[CellResult]) -> str:
         """'every cell', or 'sync at 4 and 8 (trial 2), gthread at 16'."""
@@ -257,6 +258,5 @@ class Names:
         for cell in dict.fromkeys(cell.trial.cell for cell in cells):
             numbers = [str(result.trial.number) for result in cells if result.trial.cell == cell]
             complete = len(numbers) == sum(result.trial.cell == cell for result in self._cells)
-            values = {"load": load_label(cell), "noun": len(numbers), "numbers": numbers}
-            trials = fill("{load} ({noun:trial/trials} {numbers:list})", values)
-            yield load_label(cell) if complete else trials
+            noun = "trial" if len(numbers) == 1 else "trials"
+            yield load_label(cell) + ("" if complete else f" ({noun} {listed(numbers)})")
