@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 
 from workerlab import codec
 from workerlab.finding import Finding
-from workerlab.model import SCHEMA, CellResult, ClassResult, Document, Label, Server, Table
+from workerlab.model import SCHEMA, CellResult, Document, Label, Server, Table
 from workerlab.report import json_types
 from workerlab.report.sweep_document import SWEEP
 from workerlab.report.values import (
@@ -49,45 +49,41 @@ def document_type(kind: str) -> type[json_types.JsonDocument]:
 
 def json_of(document: Document) -> json_types.JsonDocument:
     """The fields of every document, plus those of its kind."""
-    return shaped(
-        document_type(document.kind),
-        document,
-        schema=SCHEMA,
-        environment=jsonable(document.environment, finite),
-        findings=[
-            shaped(json_types.JsonFinding, finding, answer=json_text(finding))
-            for finding in document.findings
-        ],
-        **(_sweep(document) if document.kind == SWEEP else _tables(document)),
-    )
-
-
-def _sweep(document: Document) -> dict[str, object]:
-    return {
-        "cells": [
-            json_cell(
-                result,
-                json_types.JsonCell,
-                phases=[
-                    shaped(json_types.JsonPhase, phase)
-                    for phase in document.phases.get(result.trial.key, ())
-                ],
-            )
-            for result in document.cells
-        ],
-        "classes": [json_class(result) for result in document.classes],
-        "setup_s": jsonable(document.setup_s, rounded),
-    }
-
-
-def _tables(document: Document) -> dict[str, object]:
-    return {
+    findings = [
+        shaped(json_types.JsonFinding, finding, answer=json_text(finding))
+        for finding in document.findings
+    ]
+    fields: dict[str, Any] = {
         "tables": [_table(table) for table in document.tables],
         "charts": [
             shaped(json_types.JsonChart, chart, note=json_text(chart.note))
             for chart in document.charts
         ],
     }
+    if document.kind == SWEEP:
+        phases = {
+            key: [shaped(json_types.JsonPhase, phase) for phase in phases]
+            for key, phases in document.phases.items()
+        }
+        fields = {
+            "cells": [
+                json_cell(cell, json_types.JsonCell, phases=phases.get(cell.trial.key, []))
+                for cell in document.cells
+            ],
+            "classes": [
+                shaped(json_types.JsonClass, result, **_settings(result.server))
+                for result in document.classes
+            ],
+            "setup_s": jsonable(document.setup_s, rounded),
+        }
+    return shaped(
+        document_type(document.kind),
+        document,
+        schema=SCHEMA,
+        environment=jsonable(document.environment, finite),
+        findings=findings,
+        **fields,
+    )
 
 
 def _table(table: Table) -> json_types.JsonTable:
@@ -103,7 +99,7 @@ def _table(table: Table) -> json_types.JsonTable:
     )
 
 
-# --- cells and classes --------------------------------------------------------------------------
+# --- cells -------------------------------------------------------------------------------------
 
 
 def json_cell(result: CellResult, kind: type[R], **more: Any) -> R:
@@ -133,11 +129,6 @@ def json_cell(result: CellResult, kind: type[R], **more: Any) -> R:
         },
         **more,
     )
-
-
-def json_class(result: ClassResult) -> json_types.JsonClass:
-    """The cells of one (server, load tool, processes, keep-alive)."""
-    return shaped(json_types.JsonClass, result, **_settings(result.server))
 
 
 def _settings(server: Server) -> dict[str, Any]:

@@ -526,18 +526,16 @@ def json_schema(documents: Mapping[str, type[JsonDocument]]) -> dict[str, Any]:
     for name, definition in definitions.items():
         _describe(definition, globals()[name])
     whole = {shape: definitions.pop(shape.__name__) for shape in shapes}
-    of_kind = {kind: _of_kind(whole[shape], kind) for kind, shape in documents.items()}
+    of_kind = {kind: {**whole[shape], "title": kind} for kind, shape in documents.items()}
+    for kind, schema in of_kind.items():
+        fixed = {"schema": {"const": SCHEMA}, "kind": {"const": kind}}
+        schema["properties"] = {**schema["properties"], **fixed}
     top: dict[str, Any] = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     if len(of_kind) == 1:
         ((kind, document),) = of_kind.items()
         return {**top, **document, "title": f"workerlab {kind}", "$defs": definitions}
     refs = [{"$ref": f"#/$defs/{kind}"} for kind in of_kind]
     return {**top, "title": "workerlab", "oneOf": refs, "$defs": {**of_kind, **definitions}}
-
-
-def _of_kind(schema: dict[str, Any], kind: str) -> dict[str, Any]:
-    properties = {**schema["properties"], "schema": {"const": SCHEMA}, "kind": {"const": kind}}
-    return {**schema, "title": kind, "properties": properties}
 
 
 def _describe(definition: dict[str, Any], shape: type[Struct]) -> None:

@@ -17,7 +17,16 @@ def render(document: Document) -> str:
     explained: set[tuple[str, str]] = set()
     for table in document.tables:
         blocks += _table(table, explained) if table.rows else []
-    blocks.append("\n".join(_bullet(finding) for finding in others))
+    blocks.append(
+        "\n".join(
+            line
+            for finding in others
+            for line in (
+                bullets([text(finding)]),
+                *(f"  {bullets([text(each)])}" for each in finding.evidence),
+            )
+        )
+    )
     if document.notes:
         notes = bullets([text(note) for note in document.notes])
         blocks += ["**Notes**", notes]
@@ -30,25 +39,14 @@ def _answer(finding: Finding) -> str:
     return f"{answer}\n\n{bullets(evidence)}" if evidence else answer
 
 
-def _bullet(finding: Finding) -> str:
-    """The finding, with its evidence as nested bullets."""
-    evidence = [f"  {bullets([text(each)])}" for each in finding.evidence]
-    return "\n".join([bullets([text(finding)]), *evidence])
-
-
 def _table(table: Table, explained: set[tuple[str, str]]) -> Iterable[str]:
     grid = to_grid(table)
     if title := text(table.title):
         yield f"**{escaped(title)}**"
-    yield pipe_table(grid.header, grid.rows, grid.right)
+    rule = ["---:" if right else "---" for right in grid.right]
+    lines = [grid.header, rule, *grid.rows]
+    yield "\n".join(f"| {' | '.join(map(escaped, line))} |" for line in lines)
     yield escaped(" ".join(filter(None, table_notes(table, grid, explained))))
-
-
-def pipe_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool]) -> str:
-    """`right`: for each column, whether it is right-aligned."""
-    rule = ["---:" if to_right else "---" for to_right in right]
-    lines = [header, rule, *rows]
-    return "\n".join(f"| {' | '.join(escaped(value) for value in line)} |" for line in lines)
 
 
 def bullets(lines: Sequence[str]) -> str:

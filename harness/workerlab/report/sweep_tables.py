@@ -216,7 +216,9 @@ def sweep_tables(report: Report, names: Names) -> Iterator[Table]:
 
 def time_unit(cells: Cells) -> str:
     """The unit of all times that tables show of these cells, as in `unit_of`."""
-    return unit_of([_times(cell) for cell in cells])
+    paths = (*SHOWN_TIMES, *(f"breakdown.{part}_s" for part in PARTS))
+    shown = [map(finite, attrgetter(*paths)(cell)) for cell in cells]
+    return unit_of([[abs(time_s) for time_s in times if time_s] for times in shown])
 
 
 def unit_of(rows: list[list[float]]) -> str:
@@ -224,12 +226,6 @@ def unit_of(rows: list[list[float]]) -> str:
     longest_s = max((time_s for times in rows for time_s in times), default=0.0)
     lost = any(NEGLIGIBLE * max(times) <= time_s < EXACT_S for times in rows for time_s in times)
     return "s" if longest_s >= 1 and not lost else "ms"
-
-
-def _times(cell: CellResult) -> list[float]:
-    """The times that tables show of a cell: seconds, absolute, without zeros."""
-    paths = (*SHOWN_TIMES, *(f"breakdown.{part}_s" for part in PARTS))
-    return [abs(time_s) for time in attrgetter(*paths)(cell) if (time_s := finite(time))]
 
 
 # --- columns that identify a cell -----------------------------------------------------------

@@ -57,11 +57,6 @@ def capturing_console(colour: bool) -> Console:
     )
 
 
-def bare_table(gap: int) -> Drawing:
-    """A table with only a rule below its headings, and `gap` spaces between columns."""
-    return Drawing(box=HEADING_RULE, show_edge=False, pad_edge=False, padding=(0, gap - 1, 0, 0))
-
-
 def natural_width(table: Drawing) -> int:
     """The table's width in characters if nothing is cut."""
     screen = capturing_console(colour=False)
@@ -93,10 +88,6 @@ def wrap(lines: Iterable[str], width: int | None, indent: str = "") -> str:
 def printable(text: str) -> str:
     """Replaces control characters, which server output may contain, by spaces."""
     return "".join(char if char.isprintable() else " " for char in text)
-
-
-def to_ascii(text: str) -> str:
-    return text.translate(ASCII_OF).encode("ascii", "backslashreplace").decode("ascii")
 
 
 MIN_HEADING_WIDTH = 6  # characters per line of a heading, even if its values are shorter
@@ -135,7 +126,9 @@ def render(
         blocks += _table(table, colour, width, explained if explain else None)
     blocks += ["\n".join(others), *_notes(document, width, explain)]
     output = "\n\n".join(block for block in blocks if block) + "\n"
-    return output if colour else to_ascii(output)
+    if colour:
+        return output
+    return output.translate(ASCII_OF).encode("ascii", "backslashreplace").decode("ascii")
 
 
 def _head(document: Document, width: int | None) -> str:
@@ -235,7 +228,8 @@ def _wrapped(cell: str, column: Column) -> str:
 
 
 def _drawing(grid: Grid, gap: int, colour: bool = False) -> Drawing:
-    drawing = bare_table(gap)
+    # Only a rule below the headings, and `gap` spaces between columns
+    drawing = Drawing(box=HEADING_RULE, show_edge=False, pad_edge=False, padding=(0, gap - 1, 0, 0))
     for column, right, *values in zip(grid.columns, grid.right, *grid.rows, strict=True):
         title = heading(column)
         # Wrap the heading to about the width of the values

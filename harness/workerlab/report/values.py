@@ -2,6 +2,7 @@
 headings, tables."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, overload
@@ -205,13 +206,6 @@ def serving_software(environment: Mapping[str, object], servers: Iterable[Server
     return setting_text("gunicorn", str(gunicorn))
 
 
-def load_label(cell: Cell) -> str:
-    """'16', '80% (open)', '3/s (open)'."""
-    if cell.rate is None:
-        return str(cell.concurrency)
-    return f"{cell.rate.label}{'/s' if cell.rate.share is None else ''} (open)"
-
-
 class Names:
     """Names of the series and cells of one run, from what varies in it."""
 
@@ -243,20 +237,17 @@ class Names:
         )
 
     def places(self, cells: Sequence[CellResult]) -> str:
-        """'every cell', or 'sync at 4 and 8 (trial 2), gthread at 16'."""
+        """'every cell', or 'sync at 4 and 8 (trial 2), gthread at 16 and 80% (open)'. Trials are
+        numbered unless `cells` has all of a level."""
         if len(cells) == len(self._cells) > 1:
             return "every cell"
-        series: dict[str, list[CellResult]] = {}
-        for cell in cells:
-            series.setdefault(self.series(cell.trial.cell), []).append(cell)
-        return ", ".join(
-            f"{name} at {listed(list(self._levels(results)))}" for name, results in series.items()
-        )
-
-    def _levels(self, cells: Sequence[CellResult]) -> Iterator[str]:
-        """Each level once, with trial numbers unless all its trials are among `cells`."""
+        results, loads = Counter(cell.trial.cell for cell in self._cells), dict[str, list[str]]()
         for cell in dict.fromkeys(cell.trial.cell for cell in cells):
             numbers = [str(result.trial.number) for result in cells if result.trial.cell == cell]
-            complete = len(numbers) == sum(result.trial.cell == cell for result in self._cells)
-            noun = "trial" if len(numbers) == 1 else "trials"
-            yield load_label(cell) + ("" if complete else f" ({noun} {listed(numbers)})")
+            load = str(cell.concurrency)
+            if cell.rate is not None:
+                load = f"{cell.rate.label}{'/s' if cell.rate.share is None else ''} (open)"
+            if len(numbers) < results[cell]:
+                load += f" ({'trial' if len(numbers) == 1 else 'trials'} {listed(numbers)})"
+            loads.setdefault(self.series(cell), []).append(load)
+        return ", ".join(f"{name} at {listed(levels)}" for name, levels in loads.items())

@@ -29,7 +29,7 @@ from workerlab.report.values import text
 
 MEGABYTE = 2.0**20
 BANDS = {"ramp-up": "accept-queue", "drain": "transfer", "steady": "service", "churn": "connect"}
-ESTABLISHED = "client ESTABLISHED"
+ESTABLISHED = ("client ESTABLISHED",)
 CLOSING = ("_WAIT", "FIN_WAIT1", "FIN_WAIT2", "LAST_ACK", "CLOSING")  # ends of states
 LINE_DASHES = {  # of the phases figure, with their dashes
     "median, or ESTABLISHED at the client": "solid",
@@ -203,12 +203,14 @@ def phases(timeline: Timeline, where: str) -> Figure | None:
     unit_name, factor = unit(max(high for _, _, high in timeline.responses))
     title = f"in the app, {unit_name}" if timeline.in_app else f"response time, {unit_name}"
     times = alt.Y("value:Q", title=title, scale=alt.Scale(domainMin=0))
-    median = [(at_s, p50 * factor) for at_s, p50, _ in timeline.responses]
-    p95 = [(at_s, high * factor) for at_s, _, high in timeline.responses]
-    established, closing = dict[float, int](), dict[float, int]()
+    responses = [
+        [(at_s, percentiles[index] * factor) for at_s, *percentiles in timeline.responses]
+        for index in range(2)
+    ]
+    sockets = [dict[float, int](), dict[float, int]()]
     for at_s, state, count in timeline.states:
-        established[at_s] = established.get(at_s, 0) + (count if state == ESTABLISHED else 0)
-        closing[at_s] = closing.get(at_s, 0) + (count if state.endswith(CLOSING) else 0)
+        for totals, states in zip(sockets, (ESTABLISHED, CLOSING), strict=True):
+            totals[at_s] = totals.get(at_s, 0) + count * state.endswith(states)
     counts = alt.Y("value:Q", title="sockets", axis=COUNT_AXIS)
     reasons = [text(phase_finding(phase)) for phase in timeline.phases]
     timed = "Times in the app, by when requests left it" if timeline.in_app else "Response times"
@@ -218,8 +220,8 @@ def phases(timeline: Timeline, where: str) -> Figure | None:
         "Phases",
         where,
         panes=(
-            _phases_pane(timeline, [median, p95], times, "responses"),
-            _phases_pane(timeline, [established.items(), closing.items()], counts, "sockets"),
+            _phases_pane(timeline, responses, times, "responses"),
+            _phases_pane(timeline, [totals.items() for totals in sockets], counts, "sockets"),
         ),
         legend=(
             *(Key(name, BANDS[name]) for name in phase_names),

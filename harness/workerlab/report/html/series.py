@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from workerlab.analysis.cell_targets import load_level
 from workerlab.analysis.class_findings import findings_of
 from workerlab.analysis.diagnosis import telling_observations
-from workerlab.analysis.overview import LevelTrials
-from workerlab.analysis.trials import Replicates
+from workerlab.analysis.trials import Trials, by_cell
 from workerlab.finding import Finding
 from workerlab.model import CellResult, ClassResult, Document, Label
 from workerlab.numbers.units import fill, listed
@@ -23,35 +22,7 @@ from workerlab.report.html.timeline import request_by_request
 from workerlab.report.html.timeline_data import Timeline, timelines
 from workerlab.report.values import Names, by_series, finite
 
-
-def player_data(cell: CellResult, timeline: Timeline) -> dict[str, Any] | None:
-    """The trial as data for the player; None if no request was seen."""
-    trace, plan = timeline.trace, cell.trial.cell
-    if trace is None:
-        return None
-    server = trace.server
-    settings = ("worker_class", "workers", "threads", "worker_connections", "backlog")
-    closed = plan.rate is None
-    load = {
-        "model": "closed" if closed else "open",
-        "clients": plan.concurrency if closed else None,
-        "rate": None if closed else cell.asked_rps,
-        "keepalive": plan.keepalive,
-    }
-    side = {
-        "server": {name: getattr(server, name) for name in settings},
-        "load": load,
-        "slots": trace.slots,
-        "accepts_first": trace.accepts_first,
-        "workers": server.workers * server.instances,
-        "sentence": "",
-        "law": None,
-        "moves": trace.moves,
-        "samples": trace.samples,
-    }
-    return {"length_ms": trace.length_ms, "named": trace.named, "sides": [side]}
-
-
+PLAYER_SETTINGS = ("worker_class", "workers", "threads", "worker_connections", "backlog")
 MAX_LEGIBLE = 64  # connections; the bars of more are not distinguishable in a figure
 MAX_OPEN_CELLS = 2  # timelines that are initially open: with more, the page would be too long
 FOLDED_KINDS = ("queue", "states", "cpu", "memory")  # folded unless they show a diagnosis
@@ -70,7 +41,7 @@ class SweepSeries(Struct, frozen=True):
     result: ClassResult
     closed: tuple[CellResult, ...]
     open: tuple[CellResult, ...]  # at a rate
-    levels: dict[int, LevelTrials]
+    levels: dict[int, Trials]
 
     @property
     def valid(self) -> list[CellResult]:
@@ -87,10 +58,11 @@ def all_series(document: Document) -> list[SweepSeries]:
         cells = cells_of.get(group.series, [])
         closed = tuple(cell for cell in cells if cell.trial.cell.rate is None)
         at_rate = tuple(cell for cell in cells if cell.trial.cell.rate is not None)
-        levels: dict[int, list[CellResult]] = {}
-        for cell in sorted(closed, key=lambda cell: cell.trial.cell.concurrency):
-            if cell.verdict != "invalid":
-                levels.setdefault(cell.trial.cell.concurrency, []).append(cell)
+        by_load = by_cell(
+            sorted(closed, key=lambda cell: cell.trial.cell.concurrency),
+            valid=lambda cell: cell.verdict != "invalid",
+        )
+        levels = {cell.concurrency: trials for cell, trials in by_load.items() if trials.valid}
         series.append(
             SweepSeries(
                 number=number,
@@ -99,7 +71,7 @@ def all_series(document: Document) -> list[SweepSeries]:
                 result=group,
                 closed=closed,
                 open=at_rate,
-                levels={count: Replicates(tuple(trials)) for count, trials in levels.items()},
+                levels=levels,
             )
         )
     return series
@@ -181,8 +153,29 @@ class CellOverTime(Struct, dict=True, frozen=True):
 
     @property
     def trace(self) -> dict[str, Any] | None:
-        """Data for the player; None if there is nothing to play."""
-        return player_data(self.cell, self.timeline)
+        """The trial as data for the player; None if no request was seen."""
+        trace, plan = self.timeline.trace, self.cell.trial.cell
+        if trace is None:
+            return None
+        server, closed = trace.server, plan.rate is None
+        load = {
+            "model": "closed" if closed else "open",
+            "clients": plan.concurrency if closed else None,
+            "rate": None if closed else self.cell.asked_rps,
+            "keepalive": plan.keepalive,
+        }
+        side = {
+            "server": {name: getattr(server, name) for name in PLAYER_SETTINGS},
+            "load": load,
+            "slots": trace.slots,
+            "accepts_first": trace.accepts_first,
+            "workers": server.workers * server.instances,
+            "sentence": "",
+            "law": None,
+            "moves": trace.moves,
+            "samples": trace.samples,
+        }
+        return {"length_ms": trace.length_ms, "named": trace.named, "sides": [side]}
 
     @cached_property
     def figures(self) -> list[Figure]:

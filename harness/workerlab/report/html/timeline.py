@@ -59,6 +59,17 @@ def request_by_request(cell: CellResult, timeline: Timeline, where: str) -> Figu
     arrivals_known = any(bar.arrived_s is not None for bar in timeline.bars)
     queue = in_timeline(timeline)
     rows = _rows_pane(timeline, shared, titled=not queue)
+    if arrivals_known:
+        waits = (
+            f"Each thin bar {'below' if shared else 'under a worker'} is a request's wait before"
+            " that, from its start at the client until the app was called."
+        )
+    elif queue:
+        waits = "Below, on the same time axis: connections waiting in the accept queue."
+    elif timeline.queue:
+        waits = "Arrival times are unknown; the accept queue was empty in every sample shown."
+    else:
+        waits = "Arrival times and the length of the accept queue are unknown."
     return cell_figure(
         "timeline",
         "",
@@ -72,27 +83,11 @@ def request_by_request(cell: CellResult, timeline: Timeline, where: str) -> Figu
         ),
         caption=(
             "Each thick bar is a request inside the app, on a row of the worker that served it.",
-            _arrivals_note(shared) if arrivals_known else _unknown_arrivals_note(timeline),
+            waits,
         ),
         alternative=_sentences(cell, timeline),
         title=f"{where}, request by request",
     )
-
-
-def _arrivals_note(shared: bool) -> str:
-    where = "below" if shared else "under a worker"
-    return (
-        f"Each thin bar {where} is a request's wait before that, from its start at the client until"
-        " the app was called."
-    )
-
-
-def _unknown_arrivals_note(timeline: Timeline) -> str:
-    if in_timeline(timeline):
-        return "Below, on the same time axis: connections waiting in the accept queue."
-    if timeline.queue:
-        return "Arrival times are unknown; the accept queue was empty in every sample shown."
-    return "Arrival times and the length of the accept queue are unknown."
 
 
 def _sentences(cell: CellResult, timeline: Timeline) -> tuple[str, ...]:
