@@ -17,8 +17,9 @@ with its span. For other tools, requests in the app are shown one by one, the ot
 """
 
 import math
+from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from heapq import nsmallest
 from itertools import takewhile
 from operator import attrgetter
@@ -29,7 +30,7 @@ from msgspec import Struct
 
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.samples import NS, completions
-from workerlab.model import Server, Timing
+from workerlab.model import Server, Span, Timing
 from workerlab.numbers.samples import quantile
 
 CONNECTING, QUEUED, IN_WORKER, IN_APP, ANSWERED, FAILED = range(6)
@@ -415,6 +416,7 @@ STEP_NS = 50_000_000  # between two calls of `infer_queue`, as in the live lesso
 STEPS_PER_SAMPLE = 5
 MIN_SHOWN_WAIT_NS = 1_000_000  # shorter waits in a worker are not shown
 
+AT_NS = attrgetter("at_ns")
 TraceSample = tuple[float, float | None, float | None, float | None, int | None, int | None]
 
 
@@ -439,19 +441,30 @@ def trace(facts: Facts, max_requests: int) -> Trace | None:
     request was seen."""
     timings, until_ns = _first_timings(facts, max_requests)
     named = bool(timings)
-    if not named and len(facts.spans) > max_requests:
+    spans = facts.spans if named else facts.spans[:max_requests]
+    if len(spans) < len(facts.spans):
         until_ns = facts.spans[max_requests].start_ns
-    accepted_ns = _accept_times_ns(facts, timings)
-    events = sorted(
-        _events(facts, timings, accepted_ns, max_requests), key=lambda event: event.at_ns
-    )
+    numbers = {timing.request_id: number for number, timing in enumerate(timings, 1)}
+    connecting = {timing.request_id for timing in timings if not timing.reused}
+    accepted_ns = {
+        numbers[span.request_id]: span.accept_ns
+        for span in spans
+        if span.accept_ns is not None and span.request_id in connecting
+    }
+    events: list[Event] = []
+    for index, timing in enumerate(timings, 1):
+        events += _client_events(facts, timing, index)
+    for index, span in enumerate(spans, 1):
+        number = numbers.get(span.request_id) if named else index
+        if number is not None:
+            events += _app_events(span, number, accepted_ns.get(number), named)
     if not events:
         return None
     accepts_first = facts.data.worker_class.accepts_first
     places = Places(accepts_first=accepts_first, slots=facts.slots, accept_timed=accepted_ns.keys())
     for pid in facts.requests_per_worker:
         places.worker_number(pid)
-    moves, samples = _replay(facts, places, events, until_ns)
+    moves, samples = _replay(facts, places, sorted(events, key=AT_NS), until_ns)
     if not named:  # arrivals and response times are unknown
         moves = [move for move in moves if move.place >= IN_APP]
         samples = [(at_ms, rps, None, None, queue, None) for at_ms, rps, _, _, queue, _ in samples]
@@ -472,17 +485,16 @@ def _replay(
 ) -> tuple[list[Move], list[TraceSample]]:
     """The moves and samples, in steps as in a live view."""
     readings, moves, samples = facts.data.observations.queue, list[Move](), list[TraceSample]()
-    at_ns, length, limit, next_event, next_reading, step = facts.started_ns, None, None, 0, 0, 0
     if readings:  # the limit must be known before the first connection is established
-        places.infer_queue(at_ns, readings[0].length, readings[0].limit)
-    while at_ns < until_ns:
-        at_ns, step, first_event = min(at_ns + STEP_NS, until_ns), step + 1, next_event
-        while next_event < len(events) and events[next_event].at_ns <= at_ns:
-            next_event += 1
-        places.process(events[first_event:next_event])
-        while next_reading < len(readings) and readings[next_reading].at_ns <= at_ns:
-            length, limit = readings[next_reading].length, readings[next_reading].limit
-            next_reading += 1
+        places.infer_queue(facts.started_ns, readings[0].length, readings[0].limit)
+    steps_ns = (*range(facts.started_ns + STEP_NS, until_ns, STEP_NS), until_ns)
+    processed, length, limit = 0, None, None
+    for step, at_ns in enumerate(steps_ns, 1):
+        past = bisect_right(events, at_ns, key=AT_NS)
+        places.process(events[processed:past])
+        processed, readings_past = past, bisect_right(readings, at_ns, key=AT_NS)
+        for reading in readings[readings_past - 1 : readings_past]:  # the latest, if any
+            length, limit = reading.length, reading.limit
         places.infer_queue(at_ns, length, limit)
         moves += places.take_moves()
         if step % STEPS_PER_SAMPLE == 0:
@@ -507,38 +519,15 @@ def _first_timings(facts: Facts, max_requests: int) -> tuple[list[Timing], int]:
     return first, facts.ended_ns
 
 
-def _events(
-    facts: Facts, timings: Sequence[Timing], accepted_ns: Mapping[int, int], max_requests: int
-) -> Iterator[Event]:
-    """`timings`: of the replayed requests; empty if they cannot be matched with spans.
-    `accepted_ns`: when connections were accepted, by number of the request."""
-    numbers = {timing.request_id: number for number, timing in enumerate(timings, 1)}
-    for index, timing in enumerate(timings, 1):
-        yield from _client_events(facts, timing, index)
-    spans = facts.spans if timings else facts.spans[:max_requests]
-    for index, span in enumerate(spans, 1):
-        number = numbers.get(span.request_id) if timings else index
-        if number is None:
-            continue
-        if not timings:
-            yield Event(span.start_ns, BEGUN, number)
-        elif span.start_ns - accepted_ns.get(number, span.start_ns) >= MIN_SHOWN_WAIT_NS:
-            yield Event(accepted_ns[number], ACCEPTED, number, span.pid)
-        yield Event(span.start_ns, APP_ENTERED, number, span.pid)
-        if span.end_ns is not None:
-            yield Event(span.end_ns, APP_LEFT if timings else SUCCEEDED, number, span.pid)
-
-
-def _accept_times_ns(facts: Facts, timings: Sequence[Timing]) -> dict[int, int]:
-    """When new connections were accepted, by request number, if the probe timed it."""
-    numbers = {
-        timing.request_id: number for number, timing in enumerate(timings, 1) if not timing.reused
-    }
-    return {
-        numbers[span.request_id]: span.accept_ns
-        for span in facts.spans
-        if span.accept_ns is not None and span.request_id in numbers
-    }
+def _app_events(span: Span, number: int, accepted_ns: int | None, named: bool) -> Iterator[Event]:
+    """If its client gave the request no id (`named`), it begins and ends with its span."""
+    if not named:
+        yield Event(span.start_ns, BEGUN, number)
+    elif accepted_ns is not None and span.start_ns - accepted_ns >= MIN_SHOWN_WAIT_NS:
+        yield Event(accepted_ns, ACCEPTED, number, span.pid)
+    yield Event(span.start_ns, APP_ENTERED, number, span.pid)
+    if span.end_ns is not None:
+        yield Event(span.end_ns, APP_LEFT if named else SUCCEEDED, number, span.pid)
 
 
 def _client_events(facts: Facts, timing: Timing, number: int) -> Iterator[Event]:
