@@ -67,6 +67,7 @@ class Move(NamedTuple):
 class TracedRequest(Struct):
     """0: not yet, or unknown. A request that has left the app waits for its answer."""
 
+    number: int
     begun_ns: int
     place: int = CONNECTING
     worker: int | None = None
@@ -122,7 +123,7 @@ class Places:
     ) -> None:
         self._accepts_first, self._slots, self._accept_timed = accepts_first, slots, accept_timed
         self._requests: dict[int, TracedRequest] = {}  # those tracked, by number
-        self._leaving = set[int]()  # have left the app, but are drawn in it until `_release`
+        self._leaving: dict[int, TracedRequest] = {}  # left the app, drawn in it until `_release`
         self._early_events: dict[int, list[Event]] = {}  # of the app, reported before BEGUN
         self._worker_numbers: dict[int, int] = {}  # by pid
         self._moves: list[Move] = []
@@ -181,36 +182,36 @@ class Places:
         at_ns, number = event.at_ns, event.number
         self.draw_interval, self._newest_number = 1 + len(self._requests) // MAX_ALL_DRAWN, number
         self._load_start_ns = self._load_start_ns or at_ns
-        request = TracedRequest(at_ns, drawn=number % self.draw_interval == 0)
+        request = TracedRequest(number, at_ns, drawn=number % self.draw_interval == 0)
         self._requests[number] = request
         self._counts[CONNECTING] += 1
-        self._move(at_ns, number, request, CONNECTING)
+        self._move(at_ns, request, CONNECTING)
         for early_event in self._early_events.pop(number, ()):
             self._advance(early_event, request)
 
     def _advance(self, event: Event, request: TracedRequest) -> None:
-        at_ns, number, kind = event.at_ns, event.number, event.kind
+        at_ns, kind = event.at_ns, event.kind
         if kind in (CONNECTED, REUSED):
             request.connected_ns, request.reused = at_ns, kind == REUSED
             if request.place == CONNECTING and (request.reused or not self._queue_full):
-                self._move(at_ns, number, request, IN_WORKER if request.reused else QUEUED)
+                self._move(at_ns, request, IN_WORKER if request.reused else QUEUED)
         elif kind == ACCEPTED:
             request.worker, request.accepted_ns = self.worker_number(event.pid), at_ns
-            self._move(at_ns, number, request, IN_WORKER)
+            self._move(at_ns, request, IN_WORKER)
         elif kind == APP_ENTERED:
             if not request.app_entered_ns:  # else it is reported again, with its end
                 request.worker, request.app_entered_ns = self.worker_number(event.pid), at_ns
                 self._release(at_ns, request.worker)
                 request.accepted_ns = request.accepted_ns or event.accept_ns
                 request.drawn = request.drawn or self._counts[IN_APP] < MAX_ALL_DRAWN
-                self._move(at_ns, number, request, IN_APP)
+                self._move(at_ns, request, IN_APP)
         elif kind == APP_LEFT:
             request.app_left_ns = at_ns
-            self._leaving.add(number)
+            self._leaving[request.number] = request
             if request.abandoned:
                 self._abandoned -= 1
                 self._wasted_ns.append(at_ns)
-                self._remove(at_ns, number, request, FAILED)
+                self._remove(at_ns, request, FAILED)
         else:
             self._end(event, request)
 
@@ -227,7 +228,7 @@ class Places:
             request.abandoned = True
             self._abandoned += 1
         else:
-            self._remove(at_ns, event.number, request, ANSWERED if succeeded else FAILED)
+            self._remove(at_ns, request, ANSWERED if succeeded else FAILED)
         if succeeded:
             self.answered += 1
             left_ns, response_s = request.app_left_ns or at_ns, (at_ns - request.begun_ns) / NS
@@ -238,29 +239,29 @@ class Places:
             self.failed += 1
             self._causes[event.cause] += 1
 
-    def _remove(self, at_ns: int, number: int, request: TracedRequest, place: int) -> None:
-        self._move(at_ns, number, request, place)
-        self._leaving.discard(number)
-        del self._requests[number]
-        if self._leftover and number <= self._newest_of_previous_load:
+    def _remove(self, at_ns: int, request: TracedRequest, place: int) -> None:
+        self._move(at_ns, request, place)
+        self._leaving.pop(request.number, None)
+        del self._requests[request.number]
+        if self._leftover and request.number <= self._newest_of_previous_load:
             self._leftover -= 1
             if not self._leftover:
                 self._load_start_ns = at_ns + 1
 
-    def _move(self, at_ns: int, number: int, request: TracedRequest, place: int) -> None:
+    def _move(self, at_ns: int, request: TracedRequest, place: int) -> None:
         self._counts[request.place] -= 1
         self._counts[place] += 1
         request.place = place
         if request.drawn:
-            self._moves.append(Move(number, place, request.worker, at_ns))
+            self._moves.append(Move(request.number, place, request.worker, at_ns))
 
     def _release(self, at_ns: int, worker: int | None = None) -> None:
         """Move requests that have left the app (of that worker) out of it: their slot is free,
         whether or not they are answered."""
-        for number in tuple(self._leaving):
-            if worker in (None, (request := self._requests[number]).worker):
-                self._leaving.discard(number)
-                self._move(at_ns, number, request, IN_WORKER)
+        for number, request in tuple(self._leaving.items()):
+            if worker in (None, request.worker):
+                del self._leaving[number]
+                self._move(at_ns, request, IN_WORKER)
 
     # --- inference -------------------------------------------------------------------------------
 
@@ -270,11 +271,8 @@ class Places:
         self._release(now_ns)
         if queue_length is None:
             return
-        waiting = [
-            (request.connected_ns, number, request)
-            for number, request in self._requests.items()
-            if request.waits_for_a_worker
-        ]
+        waiting = [request for request in self._requests.values() if request.waits_for_a_worker]
+        waiting.sort(key=attrgetter("connected_ns", "number"))
         self._queue_limit = limit
         not_queued = max(0, len(waiting) - queue_length)
         # If a class accepts only when it has a slot, requests are in between only for a moment
@@ -293,15 +291,15 @@ class Places:
             dropped = max(0, accepted - free_slots)
             accepted -= dropped
         queue_room = math.inf if limit is None else limit + 1
-        for index, (_, number, request) in enumerate(sorted(waiting)):
+        for index, request in enumerate(waiting):
             place = QUEUED if queue_room else CONNECTING
             if index >= len(waiting) - dropped:
                 place = CONNECTING
-            elif accepted and not was_full and number not in self._accept_timed:
+            elif accepted and not was_full and request.number not in self._accept_timed:
                 accepted, place = accepted - 1, IN_WORKER
             queue_room -= place == QUEUED
             if request.place != place:
-                self._move(now_ns, number, request, place)
+                self._move(now_ns, request, place)
 
     # --- output ----------------------------------------------------------------------------------
 
@@ -312,12 +310,12 @@ class Places:
 
     def snapshot(self, at_ns: int) -> list[Move]:
         """For a new viewer: when each drawn request began, and where it is at `at_ns`."""
-        drawn = [(number, request) for number, request in self._requests.items() if request.drawn]
+        drawn = [request for request in self._requests.values() if request.drawn]
         return [
-            *(Move(number, CONNECTING, None, request.begun_ns) for number, request in drawn),
+            *(Move(request.number, CONNECTING, None, request.begun_ns) for request in drawn),
             *(
-                Move(number, request.place, request.worker, at_ns)
-                for number, request in drawn
+                Move(request.number, request.place, request.worker, at_ns)
+                for request in drawn
                 if request.place
             ),
         ]
