@@ -1007,10 +1007,10 @@ class Report(Struct, frozen=True):
 
     run: str
     environment: Mapping[str, object]
-    overhead: float | None
-    cells: tuple[CellResult, ...]
-    classes: tuple[ClassResult, ...]
-    setup_s: Mapping[str, float | None]  # median per cell of start, warmup, stop
+    overhead: float | None = None
+    cells: tuple[CellResult, ...] = ()
+    classes: tuple[ClassResult, ...] = ()
+    setup_s: Mapping[str, float | None] = {}  # median per cell of start, warmup, stop
     notes: tuple[Finding, ...] = ()
     facts: tuple[Any, ...] = ()  # `analysis.facts.Facts` of each cell's first valid trial
 
@@ -1102,25 +1102,17 @@ class Chart(Struct, frozen=True):
     level: Level | None = None
 
 
-class Document(Struct, frozen=True):
-    """What a run shows, independent of the output format. `kind`: the command that made it. The
-    fields from `cells` on belong to a sweep; those that Report has, too, are as there."""
+class Document(Report, frozen=True, kw_only=True):
+    """The report of a run with what it concludes and shows, independent of the output format.
+    `kind`: the command that made it. Only a sweep has cells, classes, facts and phases."""
 
-    run: str
     kind: str
     title: Label
-    environment: Mapping[str, object]
     findings: tuple[Finding, ...]
     tables: tuple[Table, ...]
     charts: tuple[Chart, ...] = ()
-    notes: tuple[Finding, ...] = ()
     valid: bool = True  # False: a required measurement failed
     target_kept: bool | None = None  # False: a target is not kept; None: no target
     exit_code: int | None = None  # of the command; None: by `valid` and the records
-    cells: tuple[CellResult, ...] = ()
-    classes: tuple[ClassResult, ...] = ()
     phases: Mapping[str, tuple[Phase, ...]] = {}  # of loads, by key of the trial
-    facts: tuple[Any, ...] = ()
     timelines: tuple[Any, ...] = ()  # on a page; (): made from `facts` when it is drawn
-    overhead: float | None = None
-    setup_s: Mapping[str, float | None] = {}

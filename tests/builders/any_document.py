@@ -156,13 +156,13 @@ findings = st.builds(
 )
 documents = st.builds(
     Document,
-    words,
-    st.sampled_from(["generators", "ladder"]),
-    sentences,
-    environments,
-    st.lists(findings, max_size=3).map(tuple),
-    st.lists(any_table(), max_size=3).map(tuple),
-    st.lists(charts, max_size=2).map(tuple),
-    st.lists(sentences, max_size=2).map(tuple),
-    st.booleans(),
+    run=words,
+    kind=st.sampled_from(["generators", "ladder"]),
+    title=sentences,
+    environment=environments,
+    findings=st.lists(findings, max_size=3).map(tuple),
+    tables=st.lists(any_table(), max_size=3).map(tuple),
+    charts=st.lists(charts, max_size=2).map(tuple),
+    notes=st.lists(sentences, max_size=2).map(tuple),
+    valid=st.booleans(),
 )

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from workerlab.analysis import overhead
 from workerlab.analysis.cell_targets import target_kept, targets_of_series
@@ -46,44 +46,27 @@ def sweep_document(report: Report) -> Document:
     ]
     phases = {facts.key: phases_of(facts) for facts in report.facts}
     cell_notes = [(note, cell) for cell in report.cells for note in dict.fromkeys(cell.notes)]
+    findings = [
+        finding
+        for group, target_findings in zip(groups, targets, strict=True)
+        for finding in (
+            class_finding(group, cells_of[group.series], phases, name=names.series(group)),
+            *target_findings,
+        )
+    ]
+    cells_notes = [
+        CellsNote(names.places(cells), note, trials=trials)
+        for note, cells, trials in by_cause(cell_notes)
+    ]
     return Document(
-        run=report.run,
+        **{**asdict(report), "notes": (*cells_notes, *report.notes)},
         kind=SWEEP,
         title=title(report, names),
-        environment=report.environment,
-        findings=(
-            *(
-                finding
-                for group, target_findings in zip(groups, targets, strict=True)
-                for finding in (
-                    class_finding(
-                        group,
-                        cells_of[group.series],
-                        phases,
-                        name=names.series(group),
-                    ),
-                    *target_findings,
-                )
-            ),
-            *overhead_finding(report),
-            *affected_cells(report, names),
-        ),
+        findings=(*findings, *overhead_finding(report), *affected_cells(report, names)),
         tables=tuple(sweep_tables(replace(report, cells=measured, classes=groups), names)),
-        notes=(
-            *(
-                CellsNote(names.places(cells), note, trials=trials)
-                for note, cells, trials in by_cause(cell_notes)
-            ),
-            *report.notes,
-        ),
         valid=all(cell.verdict != "invalid" for cell in report.cells),
         target_kept=target_kept(targets),
-        cells=report.cells,
-        classes=report.classes,
         phases=phases,
-        facts=report.facts,
-        overhead=report.overhead,
-        setup_s=report.setup_s,
     )
 
 

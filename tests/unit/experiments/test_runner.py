@@ -61,7 +61,7 @@ def test_exit_codes(kinds: tuple[str, ...], valid: bool, code: int, tmp_path: Pa
     with run_store.appending(directory) as writer:
         for kind in kinds:
             writer.ended(Record(kind, Fault(kind, "why")))  # type: ignore[arg-type]
-    document = Document("a", "sweep", "title", {}, (), (), (), (), valid=valid)
+    document = Document("a", {}, kind="sweep", title="title", findings=(), tables=(), valid=valid)
     assert exit_code(directory, document) == code
     missed = replace(document, target_kept=False)
     assert exit_code(directory, missed) == (code or 4)
