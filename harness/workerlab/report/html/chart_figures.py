@@ -43,7 +43,7 @@ from workerlab.report.html.figure import (
     slug,
     span,
     split_figures,
-    tip,
+    tips,
     var,
 )
 from workerlab.report.values import text
@@ -72,10 +72,13 @@ class Point(Struct, frozen=True):
     mark: Mark
 
     @property
+    def ends(self) -> tuple[float, ...]:
+        """The known ends of the point's whisker."""
+        return not_none(self.mark.low, self.mark.high)
+
+    @property
     def range(self) -> str:
-        """The ends of the point's whisker as text; "-" unless both are known."""
-        ends = not_none(self.mark.low, self.mark.high)
-        return " to ".join(map(amount, ends)) if len(ends) == 2 else MISSING
+        return " to ".join(map(amount, self.ends)) if len(self.ends) == 2 else MISSING
 
 
 Drawn = dict[str, list[Point]]  # points by name of the series
@@ -277,26 +280,14 @@ def _scatter_pane(chart: Chart, drawn: Drawn, looks: Looks) -> Any:
         (series, p.x, p.y, text(p.mark.name), p.range, f"#{p.mark.link}") for series, p in placed
     ]
     whiskers = [
-        (series, point.x, *ends)
+        (series, point.x, *point.ends)
         for series, point in placed
-        for ends in [not_none(point.mark.low, point.mark.high)]
-        if len(ends) == 2 and ends[0] < ends[1]
+        if len(point.ends) == 2 and point.ends[0] < point.ends[1]
     ]
-    ends = [end for _, p in placed for end in not_none(p.mark.low, p.mark.high)]
     levels = [] if chart.level is None else [chart.level.y]
-    heights = [*levels, *(p.y for _, p in placed), *filter(math.isfinite, ends)]
-    x_scale = (
-        _named_x_axis(chart)
-        if chart.names
-        else _number_axis((point.x for _, point in placed), chart.log[0])
-    )
-    x_axis = alt.X("x:Q", title=text(chart.x_title), **x_scale)
-    y_axis = alt.Y("y:Q", title=text(chart.y_title), **_number_axis(heights, chart.log[1]))
-    tips = [
-        *(tip("name", form=""), tip("series", form="")),
-        *([] if chart.names else [tip("x", chart.x_title)]),
-        *(tip("y", chart.y_title), tip("range", "from, to", "")),
-    ]
+    x_axis, y_axis = _scatter_axes(chart, [point for _, point in placed], levels)
+    x_tip = [] if chart.names else [("x", chart.x_title)]
+    tooltip = tips("name:N", "series:N", *x_tip, ("y", chart.y_title), ("range:N", "from, to"))
     level = {"strokeDash": DASHES["dashed"], "strokeWidth": 2, "color": var(LEVEL_LOOK[0])}
     return alt.layer(
         *(layer("level", "y", [(y,)]).mark_rule(**level).encode(y_axis) for y in levels),
@@ -316,19 +307,26 @@ def _scatter_pane(chart: Chart, drawn: Drawn, looks: Looks) -> Any:
             colour_of("series", looks),
             shape_of("series", looks),
             by_name(alt.Size, "series", sizes).sort(list(sizes)),
-            tooltip=tips,
+            tooltip=tooltip,
         ),
     ).properties(height=SCATTER_HEIGHT)
 
 
-def _named_x_axis(chart: Chart) -> dict[str, Any]:
-    """Scale and axis of the chart's names, at the whole numbers from 0."""
-    names = json.dumps([text(name) for name in chart.names])
-    positions = list(range(len(chart.names)))
-    axis = alt.Axis(
-        values=positions, labelExpr=f"{names}[datum.value]", labelOverlap=False, labelAngle=-30
-    )
-    return {"scale": span(-0.5, len(positions) - 0.5), "axis": axis}
+def _scatter_axes(chart: Chart, points: Sequence[Point], levels: Sequence[float]) -> Any:
+    """The names of the chart, if any, are at the whole numbers of x from 0."""
+    ends = [end for point in points for end in point.ends if math.isfinite(end)]
+    y_scale = _number_axis([*levels, *(point.y for point in points), *ends], chart.log[1])
+    if chart.names:
+        names = json.dumps([text(name) for name in chart.names])
+        positions = list(range(len(chart.names)))
+        axis = alt.Axis(
+            values=positions, labelExpr=f"{names}[datum.value]", labelOverlap=False, labelAngle=-30
+        )
+        x_scale = {"scale": span(-0.5, len(positions) - 0.5), "axis": axis}
+    else:
+        x_scale = _number_axis((point.x for point in points), chart.log[0])
+    x_title, y_title = text(chart.x_title), text(chart.y_title)
+    return alt.X("x:Q", title=x_title, **x_scale), alt.Y("y:Q", title=y_title, **y_scale)
 
 
 # --- bars -----------------------------------------------------------------------------------------
@@ -367,7 +365,7 @@ def _bars_pane(chart: Chart, drawn: Drawn, looks: Looks, vertical: VerticalBars 
             _value_axis(chart, vertical),
             color=colour_of("series", looks),
             order=alt.Order("order:Q"),
-            tooltip=[tip("series", form=""), tip("value", chart.y_title)],
+            tooltip=tips("series:N", ("value", chart.y_title)),
         ),
         ends.encode(*name_axes, text="label:N"),
     ).properties(height=VERTICAL_HEIGHT if vertical else (band_height + GAP) * len(names))
@@ -435,7 +433,7 @@ def _lines_pane(chart: Chart, drawn: Drawn, looks: Looks, y_values: Sequence[flo
         for index, name in enumerate(drawn)
     }
     line, dots = (layer(name, "series order x y", rows) for name in ("lines", "points"))
-    tips = [tip("series", form=""), tip("x", chart.x_title), tip("y", chart.y_title)]
+    tooltip = tips("series:N", ("x", chart.x_title), ("y", chart.y_title))
     y_scale = _number_axis([*y_values, *(y for *_, y in rows)], chart.log[1])
     return (
         alt.layer(
@@ -443,7 +441,7 @@ def _lines_pane(chart: Chart, drawn: Drawn, looks: Looks, y_values: Sequence[flo
                 order="order:Q", strokeDash=by_name(alt.StrokeDash, "series", dashes)
             ),
             dots.mark_point(**{**POINT_STYLE, "size": 70}).encode(
-                shape=shape_of("series", looks), tooltip=tips
+                shape=shape_of("series", looks), tooltip=tooltip
             ),
         )
         .encode(

@@ -236,13 +236,18 @@ def data(columns: str, rows: Iterable[Sequence[object]]) -> Any:
     )
 
 
-def tip(field: str, title: Label | None = None, form: str = ".4~r") -> Any:
-    """A line of a tooltip. `form`: the format of a number, "" for a name; `title` defaults to the
-    field."""
-    shown_title = field if title is None else text(title)
-    if not form:
-        return alt.Tooltip(f"{field}:N", title=shown_title)
-    return alt.Tooltip(f"{field}:Q", title=shown_title, format=form)
+def tips(*fields: str | tuple[str, Label]) -> list[Any]:
+    """The lines of a tooltip: a field, or a field and its title. "NAME:N": a name, "NAME:d": a
+    count, "NAME": any other number."""
+    lines = []
+    for field in fields:
+        column, title = field if isinstance(field, tuple) else (field, field.partition(":")[0])
+        name, _, form = column.partition(":")
+        if form == "N":
+            lines.append(alt.Tooltip(column, title=text(title)))
+        else:
+            lines.append(alt.Tooltip(f"{name}:Q", title=text(title), format=form or ".4~r"))
+    return lines
 
 
 def unit(longest_s: float) -> tuple[str, float]:

@@ -14,7 +14,7 @@ from workerlab.report.html.figure import (
     layer,
     not_none,
     span,
-    tip,
+    tips,
     unit,
     var,
 )
@@ -89,7 +89,7 @@ def queue_pane(timeline: Timeline, period: Period) -> Any:
     area = area.mark_area(interpolate="step-after", color=var("accept-queue"), clip=True).encode(
         time_axis(period),
         y=alt.Y("length:Q", title=PARTS["accept_queue"], axis=COUNT_AXIS, scale=scale),
-        tooltip=[tip("from", unit_name), tip("length", "waiting", "d")],
+        tooltip=tips(("from", unit_name), ("length:d", "waiting")),
     )
     rule = layer("limit", "limit", [(limit,)] if limit_shown else [])
     rule = rule.mark_rule(color=var("connect"), strokeWidth=2).encode(y="limit:Q")
@@ -142,7 +142,7 @@ def _state_rows(timeline: Timeline, peaks: dict[str, int]) -> Any:
             y=top,
             y2="base:Q",
             detail="row:N",
-            tooltip=[tip("state", form=""), tip("sockets", form="d")],
+            tooltip=tips("state:N", "sockets:d"),
         )
     )
     places = [(f"{state}: {peak}", row + 0.22) for row, (state, peak) in enumerate(peaks.items())]
@@ -203,12 +203,12 @@ def _connect_bars(timeline: Timeline, steps_s: list[float], longest_s: float) ->
         layer(name, "from until connections", rows)
         for name, rows in {"connects": timeline.connects, "counts": peaks}.items()
     )
-    tips = [tip("from", "from, s"), tip("until", "until, s"), tip("connections", form="d")]
+    tooltip = tips(("from", "from, s"), ("until", "until, s"), "connections:d")
     return (
         alt.layer(
             rules.mark_rule(color=var("soft"), strokeDash=[6, 4]),
             bars.mark_rect(color=var("connect")).encode(
-                x2="until:Q", y=y_axis, y2=alt.datum(0), tooltip=tips
+                x2="until:Q", y=y_axis, y2=alt.datum(0), tooltip=tooltip
             ),
             counts.mark_text(align="left", baseline="bottom", dx=4, dy=-2).encode(
                 y=y_axis, text="connections:Q"

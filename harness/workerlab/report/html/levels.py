@@ -22,7 +22,7 @@ from workerlab.report.html.figure import (
     layer,
     not_none,
     shape_of,
-    tip,
+    tips,
     unit,
 )
 from workerlab.report.html.series import SweepSeries
@@ -84,20 +84,20 @@ def _models_pane(cells: Sequence[CellResult]) -> Any:
         for cell in cells
     ]
     columns = "loop load rate median p95 verdict"
-    tips = [
-        tip("load", form=""),
-        tip("rate", "requests/s"),
-        tip("median", f"median, {unit_name}"),
-        tip("p95", f"95 %, {unit_name}"),
-        tip("verdict", form=""),
-    ]
+    tooltip = tips(
+        "load:N",
+        ("rate", "requests/s"),
+        ("median", f"median, {unit_name}"),
+        ("p95", f"95 %, {unit_name}"),
+        "verdict:N",
+    )
     title, zero = f"response time, {unit_name}", alt.Scale(domainMin=0)
     return (
         alt.layer(
             layer("", columns, rows).mark_rule(strokeWidth=2.5).encode(y2="median:Q"),
             layer("loops", columns, rows)
             .mark_point(**POINT_STYLE)
-            .encode(shape_of("loop", MODEL_LOOKS), tooltip=tips),
+            .encode(shape_of("loop", MODEL_LOOKS), tooltip=tooltip),
         )
         .encode(
             alt.X("rate:Q", title="requests/s", scale=zero),

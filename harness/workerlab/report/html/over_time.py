@@ -20,7 +20,7 @@ from workerlab.report.html.figure import (
     layer,
     not_none,
     span,
-    tip,
+    tips,
     unit,
     var,
 )
@@ -124,7 +124,7 @@ def _lines_layer(
     return chart.encode(
         y,
         strokeDash=by_name(alt.StrokeDash, "line", {name: DASHES[dashes[name]] for name in lines}),
-        tooltip=[tip("line", form=""), tip("value", y["title"]), tip("from", unit_name)],
+        tooltip=tips("line:N", ("value", y["title"]), ("from", unit_name)),
     )
 
 

@@ -21,7 +21,7 @@ from workerlab.report.html.figure import (
     shape_of,
     span,
     split_figures,
-    tip,
+    tips,
 )
 from workerlab.report.html.series import SweepSeries, all_series
 from workerlab.report.values import finite
@@ -176,9 +176,10 @@ def _pane(
     columns = "class connections beside rate low high bound trial verdict"
     intervals = [row for row in trial_rows if row[4] is not None]
     knee_rows = [(s.name, s.result.knee, max(rate for _, rate in _mean_rates(s))) for s in knees]
-    tips = [tip("class", form=""), tip("connections", form="d"), tip("rate", "requests/s"),
-            tip("bound"), tip("trial", form="d"), tip("verdict", form="")]  # fmt: skip
-    knee_tips = [tip("class", form=""), tip("connections", "knee, connections")]
+    trial_tips = tips(
+        "class:N", "connections:d", ("rate", "requests/s"), "bound", "trial:d", "verdict:N"
+    )
+    knee_tips = tips("class:N", ("connections", "knee, connections"))
     # Where throughput reaches the bound, its line hides the bound: add a dash at each level
     look: dict[str, Any] = {"opacity": 0.8, "clip": True}
 
@@ -207,7 +208,7 @@ def _pane(
             ),
             layer("trials", columns, trial_rows)
             .mark_point(**POINT_STYLE)
-            .encode(x_axis("beside:Q"), shape_of("class", looks), tooltip=tips),
+            .encode(x_axis("beside:Q"), shape_of("class", looks), tooltip=trial_tips),
             *(
                 drawn.mark_rule(strokeDash=[2, 3], strokeWidth=2).encode(
                     y2=alt.datum(0), tooltip=knee_tips

@@ -23,7 +23,7 @@ from workerlab.report.html.figure import (
     layer,
     not_none,
     span,
-    tip,
+    tips,
     unit,
     var,
 )
@@ -155,23 +155,23 @@ def _rows_pane(timeline: Timeline, shared: bool, *, titled: bool) -> Any:
     y_axis = alt.Y("top:Q", scale=scale, axis=axis, title="workers")
     line_width = _line_width(timeline)
     look: dict[str, Any] = {"clip": True, "stroke": var("paper"), "strokeWidth": line_width}
-    tip_count = 3 + (served_rows[0][-1] is not None)
+    field_count = 3 + (served_rows[0][-1] is not None)
     layers = [
         layer(mark, columns, rows)
         .transform_calculate(bottom=f"datum.top + {height}", took="datum.to - datum.from")
         .mark_rect(color=var(colour), **look)
-        .encode(y_axis, x2="to:Q", y2="bottom:Q", tooltip=tips)
-        for mark, colour, columns, rows, height, tips in (
+        .encode(y_axis, x2="to:Q", y2="bottom:Q", tooltip=tips(*fields))
+        for mark, colour, columns, rows, height, fields in (
             ("waits", "waiting", "top from to", wait_rows, 0.86 * wait_height, [
-                tip("took", f"waited, {unit_name}"),
-                tip("from", "arrived"),
+                ("took", f"waited, {unit_name}"),
+                ("from", "arrived"),
             ]),
             ("served", "service", "worker top from to waited", served_rows, 0.92, [
-                tip("worker", form="d"),
-                tip("from", f"entered the app, {unit_name}"),
-                tip("took", f"in the app, {unit_name}"),
-                tip("waited", f"waited before, {unit_name}"),
-            ][:tip_count]),
+                "worker:d",
+                ("from", f"entered the app, {unit_name}"),
+                ("took", f"in the app, {unit_name}"),
+                ("waited", f"waited before, {unit_name}"),
+            ][:field_count]),
         )
     ]  # fmt: skip
     height = max(MIN_HEIGHT, min(MAX_HEIGHT, ROW_HEIGHT * (top - WORKER_GAP)))
