@@ -25,6 +25,8 @@ from workerlab.numbers.units import fields, fill, is_format
 
 # How the first screen treats a note: only counted, printed, or printed below the title
 Prominence = Literal["counted", "notes", "title"]
+# Where the page has a conclusion: with the others, below the tables, or among the invalid cells
+Placement = Literal["findings", "costs", "invalid"]
 
 
 @dataclass_transform(frozen_default=True)
@@ -65,6 +67,10 @@ class Finding(Struct, frozen=True):
     @property
     def prominence(self) -> Prominence:
         return "counted"
+
+    @property
+    def placement(self) -> Placement:
+        return "findings"
 
     @property
     def short(self) -> str:

@@ -1102,9 +1102,12 @@ class Chart(Struct, frozen=True):
     level: Level | None = None
 
 
+SWEEP = "sweep"  # the kind of documents that have cells and classes
+
+
 class Document(Report, frozen=True, kw_only=True):
     """The report of a run with what it concludes and shows, independent of the output format.
-    `kind`: the command that made it. Only a sweep has cells, classes, facts and phases."""
+    `kind`: the command that made it. Only SWEEP has cells, classes, facts and phases."""
 
     kind: str
     title: Label

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from tests.builders.analysis import ServedRequest, open_at, sentence, serve
+from workerlab.experiments.sweep.document import sweep_document
 from workerlab.finding import Finding
 from workerlab.model import (
     Breakdown,
@@ -20,7 +21,6 @@ from workerlab.model import (
     Trial,
 )
 from workerlab.report.html.timeline_data import Bar, Moment, Rows, Timeline
-from workerlab.report.sweep_document import sweep_document
 from workerlab.server.worker_classes import class_named
 
 SLEEP_S = 1.0

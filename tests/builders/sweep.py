@@ -17,9 +17,9 @@ from tests.builders.analysis import (
 )
 from tests.builders.open_model import closed_loop, open_trial, share
 from workerlab.analysis import analyse
+from workerlab.experiments.sweep.document import sweep_document
 from workerlab.finding import stored
 from workerlab.model import Document, Fault, Rate
-from workerlab.report.sweep_document import sweep_document
 from workerlab.slo import parse
 
 

@@ -12,9 +12,9 @@ from tests.diagnosis.truth import Scenario
 from workerlab.analysis.class_findings import SeriesLimits
 from workerlab.analysis.facts import Facts, TrialData, facts_of
 from workerlab.analysis.samples import NS
+from workerlab.experiments.sweep.document import sweep_document
 from workerlab.finding import Finding
 from workerlab.model import Cell, CellResult, Report
-from workerlab.report.sweep_document import sweep_document
 from workerlab.report.values import text
 
 LITTLE = 0.05

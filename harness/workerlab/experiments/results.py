@@ -11,9 +11,8 @@ from msgspec.structs import replace
 from workerlab import run_store
 from workerlab.experiments import EXPERIMENTS, experiment_module
 from workerlab.experiments.reading import find_run
-from workerlab.model import Document, ExitCode, UsageError
+from workerlab.model import SWEEP, Document, ExitCode, UsageError
 from workerlab.report import FORMATS, publish, text
-from workerlab.report.sweep_document import SWEEP
 from workerlab.report.values import text as message
 from workerlab.terminal.console import output_columns, program, short, tell
 

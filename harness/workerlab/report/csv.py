@@ -17,10 +17,9 @@ from msgspec.structs import asdict
 from workerlab import codec
 from workerlab.analysis.verdict import TrialInvalid
 from workerlab.finding import Finding
-from workerlab.model import Cell, CellResult, Document, Server, Trial, Value
+from workerlab.model import SWEEP, Cell, CellResult, Document, Server, Trial, Value
 from workerlab.report.json import json_cell, jsonable
 from workerlab.report.json_types import JsonCellRow, JsonText, Shape
-from workerlab.report.sweep_document import SWEEP
 from workerlab.report.text import printable
 from workerlab.report.values import counts_text, text
 

@@ -17,9 +17,8 @@ from msgspec.structs import asdict
 
 from workerlab import codec
 from workerlab.finding import Finding
-from workerlab.model import SCHEMA, CellResult, Document, Label, Server, Table
+from workerlab.model import SCHEMA, SWEEP, CellResult, Document, Label, Server, Table
 from workerlab.report import json_types
-from workerlab.report.sweep_document import SWEEP
 from workerlab.report.values import (
     NUMERIC_SETTINGS,
     PARTS,

@@ -15,8 +15,7 @@ would contradict the second table, whose parts are means over the steady part.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import compress
 from operator import attrgetter
@@ -27,7 +26,6 @@ from workerlab.analysis.breakdown import PartsEstimated, PartsExceedResponse
 from workerlab.analysis.cell_targets import target_of
 from workerlab.analysis.open_closed import open_and_closed, repeat_advice
 from workerlab.analysis.overview import has_dropped_handshakes, is_uncertain, part_of_load
-from workerlab.finding import Answer
 from workerlab.model import (
     AbTimes,
     CellResult,
@@ -109,43 +107,6 @@ def _shown_routes(cell: CellResult) -> Iterator[tuple[str, RouteResult]]:
     names = sorted(cell.routes, key=lambda n: (-cell.routes[n].failed, -cell.routes[n].requests))
     kept = {*names[:MAX_SHOWN_ROUTES]}
     return ((name, route) for name, route in cell.routes.items() if name in kept)
-
-
-class FailingRoute(Answer):
-    """{cells}: {failed} of {requests:# request} to {route} failed
-    [[, with status {statuses:list}]][[ ({causes:counts})]][[: {answer}]]"""
-
-    cells: str
-    route: str
-    failed: int
-    requests: int
-    statuses: tuple[str, ...]
-    causes: Mapping[str, int]  # except statuses
-    answer: str | None  # first lines of an unexpected body
-
-
-def failing_routes(cells: Iterable[CellResult], names: Names) -> Iterator[FailingRoute]:
-    """One finding per route and combination of statuses and causes."""
-    failures: dict[tuple[str, ...], list[tuple[CellResult, RouteResult]]] = {}
-    for cell in cells:
-        for name, route in cell.routes.items():
-            if route.failed:
-                key = (name, *sorted(route.statuses), "", *sorted(route.errors))
-                failures.setdefault(key, []).append((cell, route))
-    for (name, *_), pairs in failures.items():
-        cells_of_route, routes = zip(*pairs, strict=True)
-        causes = sum((Counter(route.errors) for route in routes), Counter[str]())
-        del causes["status"]  # covered by `statuses`
-        yield FailingRoute(
-            cells=names.places(cells_of_route),
-            route=name,
-            failed=sum(route.failed for route in routes),
-            requests=sum(route.requests for route in routes) + causes.total(),
-            statuses=tuple(sorted({status for route in routes for status in route.statuses})),
-            causes=dict(causes),
-            answer=next(filter(None, (route.answer for route in routes)), None),
-            trials=tuple(cell.trial.key for cell in cells_of_route),
-        )
 
 
 AB_TOTAL_COLUMNS = tuple(column(name, of=JsonAb) for name in JsonAb.__struct_fields__)

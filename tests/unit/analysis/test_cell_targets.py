@@ -35,8 +35,8 @@ from workerlab.analysis.cell_targets import (
 )
 from workerlab.analysis.stall import MachinePause
 from workerlab.analysis.target import TermOutcome
+from workerlab.experiments.sweep.document import sweep_document
 from workerlab.model import CellResult, CoreWait, Document, Pause, Rate, Summary
-from workerlab.report.sweep_document import sweep_document
 from workerlab.slo import parse
 
 TARGET = "p95<150ms,errors<5%"

@@ -38,11 +38,11 @@ from workerlab.analysis.open_model import (
     verdict_of_offered,
 )
 from workerlab.analysis.stall import PauseDuringLoad
+from workerlab.experiments.sweep.document import sweep_document
 from workerlab.model import Arrivals, CellResult, Measurement, Pause, Rate, Report, Summary
 from workerlab.report.html.figure import spec
 from workerlab.report.html.page import figures
 from workerlab.report.html.pictures import picture
-from workerlab.report.sweep_document import sweep_document
 from workerlab.report.values import text
 
 LEVELS = (1, 2, 4, 8, 16)

@@ -32,9 +32,9 @@ from workerlab.analysis.series_result import (
     class_result,
     final_knee,
 )
+from workerlab.experiments.sweep.document import sweep_document
 from workerlab.finding import Finding, Note
 from workerlab.model import CellResult, Rate, Verdict
-from workerlab.report.sweep_document import sweep_document
 from workerlab.report.values import text
 
 

@@ -33,8 +33,8 @@ from workerlab.analysis.diagnosis.slots import (
 from workerlab.analysis.stall import in_flight_integral_s, stalled, whole_load
 from workerlab.analysis.verdict import SlotsIdled
 from workerlab.experiments.reading import trial_data
+from workerlab.experiments.sweep.document import sweep_document
 from workerlab.model import CellResult, Pause
-from workerlab.report.sweep_document import sweep_document
 from workerlab.report.values import text
 from workerlab.run_store import load
 

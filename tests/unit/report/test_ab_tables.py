@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from tests.builders.analysis import evidence, server
 from workerlab.analysis import analyse
 from workerlab.analysis.class_findings import identities
+from workerlab.experiments.sweep.document import sweep_document
 from workerlab.model import AbTimes, CellResult, Document, Report
 from workerlab.report import FORMATS, text
 from workerlab.report.html import page
-from workerlab.report.sweep_document import sweep_document
 
 SPIKES = AbTimes(0.0, 0.951, 0.21, 1.002, 1.013)
 

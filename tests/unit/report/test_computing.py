@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from tests.builders.analysis import evidence, server
 from workerlab.analysis import analyse
 from workerlab.analysis.knee import max_closed_rps
+from workerlab.experiments.sweep.document import sweep_document
 from workerlab.model import App, Document
 from workerlab.report import FORMATS, text
-from workerlab.report.sweep_document import sweep_document
 
 SLEEP_S, CPU_S, WORKERS = 0.08, 0.02, 2
 

@@ -24,11 +24,11 @@ from tests.builders.document import full_document
 from tests.builders.runs import NAMES, recorded
 from tests.builders.sweep import at_rates, common, empty, everything, targeted
 from workerlab.experiments.results import document_of
+from workerlab.experiments.sweep.document import sweep_document
 from workerlab.model import SCHEMA, Document, Report
 from workerlab.notes import FlagIgnored
 from workerlab.report import FORMATS, text
 from workerlab.report.grid import to_grid
-from workerlab.report.sweep_document import sweep_document
 from workerlab.report.text import natural_width
 from workerlab.report.values import PARTS, heading
 

@@ -37,6 +37,8 @@ from workerlab.analysis.overview import (
     LevelRate,
 )
 from workerlab.experiments.results import document_of
+from workerlab.experiments.sweep.document import sweep_document
+from workerlab.experiments.sweep.findings import AffectedCells, CellsNote, Overhead
 from workerlab.model import (
     Breakdown,
     CellResult,
@@ -71,7 +73,6 @@ from workerlab.report.html.series import (
 from workerlab.report.html.timeline import MIN_VISIBLE_SHARE
 from workerlab.report.html.timeline_data import Bar, Timeline
 from workerlab.report.player import SCRIPTS
-from workerlab.report.sweep_document import AffectedCells, CellsNote, Overhead, sweep_document
 from workerlab.report.values import text
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"

@@ -13,9 +13,9 @@ from tests.builders.analysis import evidence, server, with_observations, with_re
 from tests.builders.page import rendered
 from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.facts import TrialFault
+from workerlab.experiments.sweep.document import sweep_document
 from workerlab.model import Document, QueueSample
 from workerlab.report import FORMATS
-from workerlab.report.sweep_document import sweep_document
 from workerlab.report.values import text
 
 

@@ -17,11 +17,12 @@ from workerlab.analysis import analyse
 from workerlab.analysis.cells import WaitingByLittle
 from workerlab.analysis.diagnosis.cpu import CoresTaken
 from workerlab.analysis.overview import ALL_INCONCLUSIVE
+from workerlab.experiments.sweep.document import sweep_document
+from workerlab.experiments.sweep.findings import AffectedCells
 from workerlab.finding import Finding
 from workerlab.model import CellResult, CoreWait, Document, Report
 from workerlab.report import FORMATS
 from workerlab.report.html.page import headline_of
-from workerlab.report.sweep_document import AffectedCells, sweep_document
 from workerlab.report.text import VERDICT_COLOURS, render
 from workerlab.report.values import text
 

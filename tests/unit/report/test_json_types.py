@@ -18,9 +18,9 @@ from tests.builders.sweep import everything
 from workerlab.cli import main
 from workerlab.experiments import EXPERIMENTS
 from workerlab.experiments.results import document_of
+from workerlab.experiments.sweep.document import sweep_document
 from workerlab.model import Document
 from workerlab.report import FORMATS
-from workerlab.report.sweep_document import sweep_document
 from workerlab.run_store import load
 
 GOLDENS = Path(__file__).parents[2] / "data" / "goldens"

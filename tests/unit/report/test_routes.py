@@ -11,10 +11,11 @@ from msgspec.structs import replace
 
 from tests.builders.analysis import evidence
 from workerlab.analysis import TrialData, analyse
+from workerlab.experiments.sweep.document import sweep_document
+from workerlab.experiments.sweep.findings import FailingRoute
 from workerlab.model import Document, RouteResult, Summary
 from workerlab.report import FORMATS
-from workerlab.report.sweep_document import sweep_document
-from workerlab.report.sweep_tables import MAX_SHOWN_ROUTES, FailingRoute
+from workerlab.report.sweep_tables import MAX_SHOWN_ROUTES
 from workerlab.report.text import render
 
 TITLE = "The routes of the mix"

@@ -16,11 +16,11 @@ from tests.builders.analysis import evidence
 from workerlab.analysis import TrialData, analyse
 from workerlab.cli import parse
 from workerlab.experiments.planning import plan_of, unavailable_variants
+from workerlab.experiments.sweep.document import sweep_document
 from workerlab.finding import stored
 from workerlab.model import App, EnvironmentProblem, Plan, Server, UsageError, WorkerClass
 from workerlab.notes import FlagIgnored, SettingIgnored
 from workerlab.report import FORMATS
-from workerlab.report.sweep_document import sweep_document
 from workerlab.server import preflight
 from workerlab.server.preflight import Interpreter, interpreter
 from workerlab.server.worker_classes import CLASSES, WORKER_CLASSES, class_named, configured_slots

@@ -17,9 +17,9 @@ from workerlab.analysis.comparison import (
 )
 from workerlab.experiments.compare.options import Outcome
 from workerlab.experiments.compare.pairs import DECIDING_METRICS, GroupChanges
+from workerlab.experiments.sweep.findings import by_cause
 from workerlab.finding import Answer, Finding
 from workerlab.numbers.units import FORMATS, format_duration, three_digits
-from workerlab.report.sweep_document import by_cause
 
 MAX_INTERVAL_RATIO = 100.0  # upper over lower end; wider intervals are not shown
 MAX_PARTS_RATIO = 1.05  # sum of the parts over the response: with more, they contradict it

@@ -31,12 +31,11 @@ from workerlab.experiments.compare.pairs import Group, GroupChanges, launch_metr
 from workerlab.experiments.planning import check_tools, unavailable_variants
 from workerlab.experiments.reading import find_run, report_of
 from workerlab.experiments.results import print_document, print_location
-from workerlab.model import CellResult, ExitCode, Plan, UsageError
+from workerlab.model import SWEEP, CellResult, ExitCode, Plan, UsageError
 from workerlab.numbers.units import format_bytes
 from workerlab.options import BadWord, classes, levels
 from workerlab.plan import SLEEP_ENV
 from workerlab.report import publish
-from workerlab.report.sweep_document import SWEEP
 from workerlab.report.values import text
 from workerlab.run_store import Run
 from workerlab.server import preflight

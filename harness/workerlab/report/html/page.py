@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from workerlab.analysis.overview import headline
 from workerlab.finding import Finding
-from workerlab.model import Column, Document, Table, Verdict
+from workerlab.model import SWEEP, Column, Document, Table, Verdict
 from workerlab.numbers.units import MISSING, counted, fill, format_duration
 from workerlab.report import player
 from workerlab.report.grid import table_notes, to_grid
@@ -34,7 +34,6 @@ from workerlab.report.html.figure import DASHES, Figure, config, css, not_none, 
 from workerlab.report.html.levels import breakdown, keepalive, open_and_closed, shared_top_s
 from workerlab.report.html.series import all_series, cells_over_time
 from workerlab.report.html.throughput import throughput
-from workerlab.report.sweep_document import SWEEP, AffectedCells, Overhead
 from workerlab.report.values import text
 
 MAX_PAGE_BYTES = 1_950_000
@@ -60,7 +59,6 @@ def render(document: Document) -> str:
         "document": document,
         "headline": headline_of(document) if document.kind == SWEEP else document.title,
         "about": document.title if document.kind == SWEEP else "",
-        **_by_section(document.findings),
         "sections": sections,
         "tables": [
             (table, table_grid, table_notes(table, table_grid, explained))
@@ -110,23 +108,6 @@ def omitted_cells_note(names: Sequence[str]) -> str:
         " --png DIR."
     )
     return fill(template, values) if names else ""
-
-
-def _by_section(conclusions: Sequence[Finding]) -> dict[str, list[Finding]]:
-    """Findings by section: others, answers, overhead (below the tables), and invalid cells."""
-    sections: dict[str, list[Finding]] = {
-        section: [] for section in ("answers", "others", "costs", "invalid")
-    }
-    for finding in conclusions:
-        match finding:
-            case AffectedCells(state="Invalid"):
-                section = "invalid"
-            case Overhead():
-                section = "costs"
-            case _:
-                section = "answers" if finding.question else "others"
-        sections[section].append(finding)
-    return sections
 
 
 def figures(document: Document) -> list[Figure]:

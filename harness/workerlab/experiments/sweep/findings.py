@@ -1,128 +1,21 @@
-"""The Document of a sweep: the results of the analysis as findings, tables and notes."""
+"""The conclusions of a sweep on the whole run: what it cost, and which cells are invalid,
+inconclusive or disturbed, and why."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from msgspec.structs import asdict, replace
-
 from workerlab.analysis import overhead
-from workerlab.analysis.cell_targets import target_kept, targets_of_series
-from workerlab.analysis.class_findings import class_finding
 from workerlab.analysis.diagnosis.cpu import Disturbance
-from workerlab.analysis.phases import phases_of
 from workerlab.analysis.verdict import was_left_out
-from workerlab.finding import Answer, Finding, Note
-from workerlab.model import CellResult, Document, Report
+from workerlab.finding import Answer, Finding, Note, Placement
+from workerlab.model import CellResult, Report, RouteResult
 from workerlab.notes import LeftOut
-from workerlab.numbers.units import counted, fill, format_duration, listed
-from workerlab.report.sweep_tables import failing_routes, sweep_tables
-from workerlab.report.values import (
-    NUMERIC_SETTINGS,
-    Names,
-    by_series,
-    finite,
-    in_force_instead,
-    load_tool,
-    serving_software,
-    setting_text,
-)
+from workerlab.numbers.units import format_duration
+from workerlab.report.values import Names, finite
 
-SWEEP = "sweep"
 TRIAL_DETAIL = "detail"  # a value specific to one trial; ignored when causes are compared
 STAGE_NAMES = {"start": "start", "warmup": "warm-up", "stop": "stop"}
-
-
-def sweep_document(report: Report) -> Document:
-    """The document of `report`, which holds all cells of the sweep, in plan order."""
-    names = Names(report.cells)
-    measured = tuple(cell for cell in report.cells if not was_left_out(cell))
-    cells_of = by_series(measured)
-    groups = tuple(group for group in report.classes if cells_of.get(group.series))
-    targets = [
-        targets_of_series(
-            cells_of[group.series], names.series(group), name_trials=names.several_trials
-        )
-        for group in groups
-    ]
-    phases = {facts.key: phases_of(facts) for facts in report.facts}
-    cell_notes = [(note, cell) for cell in report.cells for note in dict.fromkeys(cell.notes)]
-    findings = [
-        finding
-        for group, target_findings in zip(groups, targets, strict=True)
-        for finding in (
-            class_finding(group, cells_of[group.series], phases, name=names.series(group)),
-            *target_findings,
-        )
-    ]
-    cells_notes = [
-        CellsNote(names.places(cells), note, trials=trials)
-        for note, cells, trials in by_cause(cell_notes)
-    ]
-    return Document(
-        **{**asdict(report), "notes": (*cells_notes, *report.notes)},
-        kind=SWEEP,
-        title=title(report, names),
-        findings=(*findings, *overhead_finding(report), *affected_cells(report, names)),
-        tables=tuple(sweep_tables(replace(report, cells=measured, classes=groups), names)),
-        valid=all(cell.verdict != "invalid" for cell in report.cells),
-        target_kept=target_kept(targets),
-        phases=phases,
-    )
-
-
-# --- the title ----------------------------------------------------------------------------
-
-
-def title(report: Report, names: Names) -> str:
-    """What all cells have in common: settings, app, load."""
-    cells = report.cells
-    if not cells:
-        return "No trial has completed."
-    sleeps = {cell.sleep_s for cell in cells}
-    classes_by_app: dict[str, dict[str, None]] = {}
-    for cell in cells:
-        classes_by_app.setdefault(cell.app, {})[cell.server.worker_class] = None
-    single = len(classes_by_app) == 1
-    apps = [
-        f"app {app}" if single else f"app {app} ({', '.join(classes)})"
-        for app, classes in classes_by_app.items()
-    ]
-    values = {
-        "settings": list(_constant_settings(cells, names)),
-        "apps": apps,
-        "sleep_s": (sleeps.pop() if len(sleeps) == 1 else None) or None,
-        "served": serving_software(report.environment, (cell.server for cell in cells)),
-    }
-    return fill(
-        "{settings:, }; {apps:list}[[, which sleeps {sleep_s:duration}]][[, served by {served}]].",
-        values,
-    )
-
-
-def _constant_settings(cells: Sequence[CellResult], names: Names) -> Iterator[str]:
-    first = cells[0].trial.cell
-    threaded = [cell for cell in cells if cell.worker_class.threaded(cell.server)]
-    threads = {cell.server.threads for cell in threaded}
-    for name in (*NUMERIC_SETTINGS, "cpu_s", "cores"):
-        value = getattr(first.server, name)
-        if name == "threads" and len(threads) == 1:
-            classes = list(dict.fromkeys(cell.worker_class.name for cell in threaded))
-            yield f"{counted(threads.pop(), 'thread')} each in {listed(classes)}"
-        elif name == "worker_connections" and all(
-            "worker_connections" in cell.worker_class.ignores for cell in cells
-        ):
-            continue
-        elif name != "threads" and name not in names.settings and value is not None:
-            yield setting_text(name, value, in_force_instead(name, cells))
-    if not names.tools_vary:
-        processes = first.processes if not names.processes_vary else 1
-        yield f"load by {load_tool(replace(first, processes=processes))}"
-    if all(cell.trial.cell.keepalive for cell in cells):
-        yield "connections kept alive"
-    yield counted(max(cell.trial.number for cell in cells), "trial/trials each")
-
-
-# --- overhead, affected cells, notes -----------------------------------------------------------
 
 
 class Overhead(Answer):
@@ -131,6 +24,10 @@ class Overhead(Answer):
 
     factor: float | None
     setup_s: float | None
+
+    @property
+    def placement(self) -> Placement:
+        return "costs"
 
 
 def overhead_finding(report: Report) -> Iterator[Overhead]:
@@ -167,6 +64,10 @@ class AffectedCells(Answer):
     cells: str
     reason: Finding
     example: str | None = None  # set if other cells have different figures
+
+    @property
+    def placement(self) -> Placement:
+        return "invalid" if self.state == "Invalid" else "findings"
 
 
 class CellsNote(Answer):
@@ -234,3 +135,40 @@ def _comparable(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _comparable(inner) for name, inner in value.items() if name != TRIAL_DETAIL}
     return tuple(map(_comparable, value)) if isinstance(value, tuple) else value
+
+
+class FailingRoute(Answer):
+    """{cells}: {failed} of {requests:# request} to {route} failed
+    [[, with status {statuses:list}]][[ ({causes:counts})]][[: {answer}]]"""
+
+    cells: str
+    route: str
+    failed: int
+    requests: int
+    statuses: tuple[str, ...]
+    causes: Mapping[str, int]  # except statuses
+    answer: str | None  # first lines of an unexpected body
+
+
+def failing_routes(cells: Iterable[CellResult], names: Names) -> Iterator[FailingRoute]:
+    """One finding per route and combination of statuses and causes."""
+    failures: dict[tuple[str, ...], list[tuple[CellResult, RouteResult]]] = {}
+    for cell in cells:
+        for name, route in cell.routes.items():
+            if route.failed:
+                key = (name, *sorted(route.statuses), "", *sorted(route.errors))
+                failures.setdefault(key, []).append((cell, route))
+    for (name, *_), pairs in failures.items():
+        cells_of_route, routes = zip(*pairs, strict=True)
+        causes = sum((Counter(route.errors) for route in routes), Counter[str]())
+        del causes["status"]  # covered by `statuses`
+        yield FailingRoute(
+            cells=names.places(cells_of_route),
+            route=name,
+            failed=sum(route.failed for route in routes),
+            requests=sum(route.requests for route in routes) + causes.total(),
+            statuses=tuple(sorted({status for route in routes for status in route.statuses})),
+            causes=dict(causes),
+            answer=next(filter(None, (route.answer for route in routes)), None),
+            trials=tuple(cell.trial.key for cell in cells_of_route),
+        )
