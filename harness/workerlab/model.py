@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from enum import IntEnum
+from operator import attrgetter
 from typing import Any, Literal
 from zlib import crc32
 
@@ -1029,11 +1030,13 @@ class Column(Struct, frozen=True):
     expendable: int = 0  # in a narrow terminal, the highest are hidden first; 0: last
     heading: str = ""  # "": its name
     meaning: str = ""  # what it holds, if the heading does not say it; "": not explained
-    value: Callable[[Any], Value] | None = None  # from a row's item; None: its attribute `name`
+    # From a row's item; text: the path of its attribute; None: its attribute `name`
+    value: Callable[[Any], Value] | str | None = None
     width: int = 0  # in a terminal, longer texts are wrapped; 0: any
 
     def of(self, item: Any) -> Value:
-        value: Value = self.value(item) if self.value else getattr(item, self.name)
+        source = self.value or self.name
+        value: Value = (attrgetter(source) if isinstance(source, str) else source)(item)
         return value
 
 

@@ -227,20 +227,20 @@ class Formatter(string.Formatter):
         """The template with its values. Raises KeyError if one is not given."""
 
         def present(match: re.Match[str]) -> str:
-            missing = any(_value(values, name) in EMPTY for name, _ in fields(match[1]))
+            missing = any(value_at(values, name) in EMPTY for name, _ in fields(match[1]))
             return "" if missing else match[1]
 
         return self.vformat(OPTIONAL.sub(present, template), (), values)
 
 
-def _value(values: Mapping[str, Any], name: str) -> Any:
-    """The value of "step.took_s", its attributes resolved; None if the first, or an attribute, is
-    None. Raises AttributeError if there is no such attribute."""
-    first, *attributes = name.split(".")
-    value = values.get(first)
-    for attribute in attributes:
-        value = None if value is None else getattr(value, attribute)
-    return value
+def value_at(source: Any, path: str) -> Any:
+    """The value at a path, such as "step.took_s": None if a part of it is None or missing from a
+    mapping. Raises AttributeError if there is no such attribute."""
+    for name in path.split("."):
+        if source is None:
+            return None
+        source = source.get(name) if isinstance(source, Mapping) else getattr(source, name)
+    return source
 
 
 FORMATTER = Formatter()

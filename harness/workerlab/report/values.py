@@ -10,6 +10,7 @@ from typing import Any, overload
 from workerlab.model import (
     Cell,
     CellResult,
+    ChartSeries,
     ClassResult,
     Column,
     Label,
@@ -88,6 +89,15 @@ def joined_table(
         for item in items
     )
     return Table(title, tuple(chain(*groups)), rows, **options)
+
+
+def curves(points: Iterable[tuple[str, float | None, float | None]]) -> tuple[ChartSeries, ...]:
+    """A series for each name, with its points (name, x, y); those that lack x or y are left out."""
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for name, x, y in points:
+        if x is not None and y is not None:
+            lines.setdefault(name, []).append((x, y))
+    return tuple(ChartSeries(name, tuple(line)) for name, line in lines.items())
 
 
 def cores_of(environment: Mapping[str, object]) -> int | None:

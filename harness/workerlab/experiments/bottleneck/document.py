@@ -15,10 +15,10 @@ from workerlab.analysis.trials import Trials, by_cell, has_throughput, mean_of
 from workerlab.experiments.bottleneck.findings import Comparison, Factor, conclusions
 from workerlab.experiments.reading import notes_of, report_of
 from workerlab.finding import Answer, Finding
-from workerlab.model import Cell, CellResult, Chart, ChartSeries, Column, Document, Report, Table
+from workerlab.model import Cell, CellResult, Chart, Column, Document, Report, Table
 from workerlab.notes import NotMeasured
 from workerlab.numbers.units import counted
-from workerlab.report.values import cores_of, table
+from workerlab.report.values import cores_of, curves, table
 from workerlab.run_store import Run
 
 MID_LOAD_SHARE = 0.9  # of a load: connections that close later do so because it ends
@@ -78,6 +78,7 @@ IN_WORKERS = "by the workers' records, mean of the trials"
 IN_CALLS = "per request, in socket calls; only Locust times them here"
 
 FACTOR_ORDER = (Factor.TOOL, Factor.PROCESSES, Factor.USERS, Factor.THREADS, Factor.SERVERS)
+NAMED_FACTORS = (Factor.PROCESSES, Factor.SERVERS, Factor.THREADS)  # in the chart
 HEADINGS = {Factor.TOOL: "generator", Factor.PROCESSES: "proc."}
 
 
@@ -288,19 +289,19 @@ def or_left_out(trials: Trials) -> Trials:
 
 def charts(cells: Mapping[Cell, Trials], generator: str) -> tuple[Chart, ...]:
     """Throughput against users: a line for the generator, points for every other load."""
-    lines: dict[str, list[tuple[float, float]]] = {}
-    for cell, trials in cells.items():
-        rps = throughput_of(or_left_out(trials))
-        if rps is not None:
-            name = load_name(cell, usual_threads=next(iter(cells)).server.threads)
-            lines.setdefault(name, []).append((float(cell.concurrency), rps))
-    if not lines:
+    usual = next(iter(cells), None)
+    rates = {cell: throughput_of(or_left_out(trials)) for cell, trials in cells.items()}
+    series = curves(
+        (load_name(cell, usual or cell), float(cell.concurrency), rps)
+        for cell, rps in rates.items()
+    )
+    if not series:
         return ()
     chart = Chart(
         title="Throughput by users",
         x_title="users",
         y_title="requests/s",
-        series=tuple(ChartSeries(name, tuple(sorted(points))) for name, points in lines.items()),
+        series=series,
         log=(True, False),
         note=f"Names say what differs from {generator} on the usual server; all request the same"
         " page.",
@@ -308,9 +309,8 @@ def charts(cells: Mapping[Cell, Trials], generator: str) -> tuple[Chart, ...]:
     return (chart,)
 
 
-def load_name(cell: Cell, usual_threads: int) -> str:
-    """'locust, 200 threads': the generator and its non-default settings, without the users."""
-    usual = {Factor.PROCESSES: 1, Factor.SERVERS: 1, Factor.THREADS: usual_threads}
-    levels = {factor: factor.level(cell) for factor in usual}
-    texts = [factor.level_text(level) for factor, level in levels.items() if level != usual[factor]]
+def load_name(cell: Cell, usual: Cell) -> str:
+    """'locust, 200 threads': the generator, and what differs from the usual cell but the users."""
+    levels = ((factor, factor.level(cell)) for factor in NAMED_FACTORS)
+    texts = (factor.level_text(level) for factor, level in levels if level != factor.level(usual))
     return ", ".join([cell.tool, *texts])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from workerlab.analysis.facts import TrialData, why_unusable
@@ -19,10 +17,10 @@ from workerlab.experiments.generators.usage import (
 )
 from workerlab.experiments.reading import notes_of, trial_data
 from workerlab.finding import Finding, Note
-from workerlab.model import Chart, ChartSeries, Column, Document, Table
+from workerlab.model import Chart, Column, Document, Table
 from workerlab.notes import NotMeasured
 from workerlab.numbers.units import counted, fill, format_duration
-from workerlab.report.values import cores_of, table
+from workerlab.report.values import cores_of, curves, table
 from workerlab.run_store import Run
 
 MAX_GAP_S = 0.5  # between samples of CPU and memory; wider gaps are reported
@@ -35,24 +33,24 @@ THE_DIFFERENCE = (
     " 1 %, the resolution of these numbers"
 )
 
-GENERATOR = Column("generator", "text", value=lambda load: load.name)
+GENERATOR = Column("generator", "text", value="name")
 PROCESSES = Column(
     "processes",
     "count",
     heading="proc.",
     meaning="that send; they share the connections evenly",
-    value=lambda load: load.sending_processes,
+    value="sending_processes",
 )
 CONNECTIONS = Column("connections", "count", heading="conn.")
 DELAY_ALLOWS = Column(
     "delay_rps",
     heading="delay allows req/s",
     meaning="connections / delay: the rate of a generator that takes no time itself",
-    value=lambda load: load.first.delay_rps,
+    value="first.delay_rps",
 )
 COST = (
     Column("trials", "count", value=lambda load: len(load.rates) or None),
-    Column("throughput_rps", heading="req/s", value=lambda load: load.rps),
+    Column("throughput_rps", heading="req/s", value="rps"),
     Column(
         "cpu_per_request_s",
         "seconds",
@@ -170,7 +168,7 @@ def study(run: Run, trials: Sequence[TrialData]) -> Document:
         environment=run.environment,
         findings=findings(full, low, cores_of(run.environment)),
         tables=tuple(tables(full, low, delayed=any(run.plan.details.get("delay_s", ())))),
-        charts=charts(full),
+        charts=tuple(charts(full)),
         notes=(*notes_of(run), *map(not_measured, missing), *notes(measured)),
         valid=len(measured) == len(trials) > 0 and not any(usage.doubt for usage in measured),
     )
@@ -213,59 +211,53 @@ def tables(
     yield table("Response times at that rate", (*load[:2], *TIMES), low)
 
 
-def chart_of(
-    loads: Sequence[GeneratorLoad],
-    chart_title: str,
-    unit: str,
-    value: Callable[[GeneratorLoad], float | None],
-    note: str,
-) -> Chart:
-    lines: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for load in loads:
-        if (y := value(load)) is not None:
-            lines[load.name].append((load.connections, y))
-    return Chart(
-        title=chart_title,
-        x_title="connections",
-        y_title=unit,
-        series=tuple(ChartSeries(name, tuple(points)) for name, points in lines.items()),
-        log=(True, True),
-        note=note,
-    )
+# Title, axis and note of each chart; its value, and by what that is multiplied
+CHARTS: tuple[tuple[str, str, str, Callable[[GeneratorLoad], float | None], float], ...] = (
+    (
+        "Throughput",
+        "requests/s",
+        "Each generator at full speed. Grid lines are a factor of ten apart.",
+        lambda load: load.rps,
+        1.0,
+    ),
+    (
+        "CPU per request",
+        "microseconds",
+        "What one request costs the generator, in the middle of the load.",
+        mean_of("cpu_per_request_s"),
+        1e6,
+    ),
+    (
+        "Memory",
+        "MB",
+        "The highest sample, of all its processes.",
+        lambda load: load.largest("memory_bytes"),
+        2**-20,
+    ),
+    (
+        "Client overhead, p50",
+        "microseconds",
+        "What the generator adds to the response times that it reports: its own queueing.",
+        lambda load: load.overhead_s("p50") or None,
+        1e6,
+    ),
+)
 
 
-def charts(loads: Sequence[GeneratorLoad]) -> tuple[Chart, ...]:
-    chart = partial(chart_of, loads)
-    return (
-        chart(
-            "Throughput",
-            "requests/s",
-            lambda load: load.rps,
-            "Each generator at full speed. Grid lines are a factor of ten apart.",
-        ),
-        chart(
-            "CPU per request",
-            "microseconds",
-            lambda load: scaled(load.cpu_per_request_s, 1e6),
-            "What one request costs the generator, in the middle of the load.",
-        ),
-        chart(
-            "Memory",
-            "MB",
-            lambda load: scaled(load.largest("memory_bytes"), 2**-20),
-            "The highest sample, of all its processes.",
-        ),
-        chart(
-            "Client overhead, p50",
-            "microseconds",
-            lambda load: scaled(load.overhead_s("p50") or None, 1e6),
-            "What the generator adds to the response times that it reports: its own queueing.",
-        ),
-    )
-
-
-def scaled(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor
+def charts(loads: Sequence[GeneratorLoad]) -> Iterator[Chart]:
+    for chart_title, axis, note, value, factor in CHARTS:
+        values = ((load, value(load)) for load in loads)
+        yield Chart(
+            title=chart_title,
+            x_title="connections",
+            y_title=axis,
+            series=curves(
+                (load.name, load.connections, None if y is None else y * factor)
+                for load, y in values
+            ),
+            log=(True, True),
+            note=note,
+        )
 
 
 def not_measured(data: TrialData) -> Finding:

@@ -136,7 +136,7 @@ RATES = (
         "throughput_rps",
         heading="req/s",
         meaning="geometric mean of the trials",
-        value=lambda step: step.rps,
+        value="rps",
     ),
     Column("response_p50_s", "seconds", heading="p50", value=mean_of("response.p50")),
     Column("response_p95_s", "seconds", heading="p95", value=mean_of("response.p95")),
@@ -217,7 +217,7 @@ CORES = (
         "app_cpu_per_request_s",
         "seconds",
         heading="app CPU per request",
-        value=lambda step: step.app_cpu_s,
+        value="app_cpu_s",
     ),
 )
 
@@ -393,7 +393,7 @@ def tables(ladder: Ladder) -> Iterator[Table]:
         columns = (REMOVED, *RATES, *FACTORS, *limited, LAUNCHES)
         yield table(f"The ladder, {steps[0].load.text}", columns, steps)
     if more := [level.step for level in levels(ladder) if level.step]:
-        users = Column("users", "count", value=lambda step: step.load.users)
+        users = Column("users", "count", value="load.users")
         yield table(
             f"The first step, from {more[0].load.text} on", (users, *RATES, limits, LAUNCHES), more
         )
@@ -415,7 +415,7 @@ def table_of_settings(ladder: Ladder) -> Table:
     """Every configuration, including those that could not run."""
     columns = [
         Column("removed", "text", value=lambda each: ladder.removed.get(each.name, "")),
-        Column("settings", "text", value=lambda each: each.text),
+        Column("settings", "text", value="text"),
     ]
     if any(each.why_not for each in ladder.configurations):
         why_not = Column(

@@ -12,7 +12,7 @@ from workerlab.experiments.reading import notes_of, trial_data
 from workerlab.model import Chart, ChartSeries, Column, Document, Table
 from workerlab.notes import NotMeasured
 from workerlab.numbers.units import counted
-from workerlab.report.values import table
+from workerlab.report.values import curves, table
 from workerlab.run_store import Run
 
 CHAPTERS = {
@@ -26,10 +26,10 @@ MISTAKES = "Two classic mistakes and their symptoms"
 MAX_POINTS_PER_LINE = 40
 
 COLUMNS = (
-    Column("step", "text", value=lambda step: step.label),
+    Column("step", "text", value="label"),
     Column("tool", "text", heading="load tool"),
-    Column("requests", "count", value=lambda step: step.load.requests),
-    Column("connections", "count", heading="conn.", value=lambda step: step.load.concurrency),
+    Column("requests", "count", value="load.requests"),
+    Column("connections", "count", heading="conn.", value="load.concurrency"),
     Column("wall_s", "seconds", heading="took"),
     Column(
         "ideal_s",
@@ -43,7 +43,7 @@ COLUMNS = (
         heading="took / ideal",
         meaning="fast sends its first request alone, and at the end connections run out of"
         " requests; the fewer requests each has, the more this adds",
-        value=lambda step: step.ratio,
+        value="ratio",
     ),
     Column("failed", "count"),
     Column(
@@ -67,12 +67,12 @@ COLUMNS = (
     Column(
         "client_cores",
         meaning="CPU seconds of the load tool per second, its start and end included",
-        value=lambda step: step.usage.generator_cores,
+        value="usage.generator_cores",
     ),
     Column(
         "server_cores",
         meaning="CPU seconds of the server per second, during the load",
-        value=lambda step: step.usage.server_cores,
+        value="usage.server_cores",
     ),
 )
 MISTAKE_COLUMNS = (
@@ -84,13 +84,13 @@ MISTAKE_COLUMNS = (
         "requests_seen",
         "count",
         heading="requests at the server",
-        value=lambda form: form.requests,
+        value="requests",
     ),
     Column(
         "connections_seen",
         "count",
         heading="connections there",
-        value=lambda form: form.connections,
+        value="connections",
     ),
     Column("took_s", "seconds", heading="took"),
     Column(
@@ -150,17 +150,16 @@ def time_charts(results: Sequence[StepResult]) -> Iterator[Chart]:
     )
     if not steps:
         return
-    lines = []
-    for connections in sorted({step.load.concurrency for step in steps}):
-        group = [step for step in steps if step.load.concurrency == connections]
-        points = tuple((float(step.load.requests), step.wall_s or 0.0) for step in group)
-        lines.append(ChartSeries(counted(connections, "connection"), points))
-    ideal = tuple((float(step.load.requests), step.ideal_s or 0.0) for step in steps)
+    times = (
+        (counted(step.load.concurrency, "connection"), float(step.load.requests), step.wall_s)
+        for step in sorted(steps, key=lambda step: step.load.concurrency)
+    )
+    ideal = (("ideal", float(step.load.requests), step.ideal_s) for step in steps)
     yield Chart(
         title="Time for so many requests",
         x_title="requests",
         y_title="seconds",
-        series=(*lines, ChartSeries("ideal", ideal)),
+        series=curves([*times, *ideal]),
         log=(True, True),
         note="Steps without a failure. Ideal: delays / connections, or the longest answer.",
     )
