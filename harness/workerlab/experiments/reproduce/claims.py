@@ -33,7 +33,7 @@ from workerlab.experiments.reading import report_of, trial_data
 from workerlab.finding import Finding
 from workerlab.model import Cell, Form, UsageError
 from workerlab.numbers.intervals import TRIALS, ratio
-from workerlab.numbers.units import FORMATS
+from workerlab.numbers.units import FORMATS, value_at
 from workerlab.run_store import Run
 
 WRITEUPS_FILE = Path(__file__).with_name("writeups.toml")
@@ -110,9 +110,13 @@ class OriginalRow(Struct, frozen=True, forbid_unknown_fields=True):
 
     label: str
     cell: str
-    then: tuple[float | str, ...]
+    then: tuple[float | Literal[""], ...]
     line: str = ""
     x: float | None = None
+
+    @property
+    def figures(self) -> tuple[float | None, ...]:
+        return tuple(None if figure == "" else figure for figure in self.then)
 
 
 class OriginalTable(Struct, frozen=True, forbid_unknown_fields=True):
@@ -136,6 +140,11 @@ class WriteUp(Struct, frozen=True, forbid_unknown_fields=True):
     cells: Mapping[str, Mapping[str, Any]]
     table: tuple[OriginalTable, ...]
     claim: tuple[Claim, ...]
+
+    @property
+    def parts(self) -> dict[str, PartRun]:
+        """By their names among the parts of all write-ups."""
+        return {f"{self.name}-{part.name}": part for part in self.part}
 
     def takes_s(self, *, quick: bool) -> float:
         return sum(part.takes_s[quick] for part in self.part)
@@ -173,22 +182,12 @@ class MeasuredCell(Struct, frozen=True):
 
     def values(self, path: str) -> list[Any]:
         """The value at a path, of each launch that has it."""
-        values = (_at_path(result, path) for result in self.results)
-        return [value for value in values if value is not None]
+        return [value for (value,) in self.tuples(path)]
 
-    def pairs(self, path: str, other_path: str) -> list[tuple[Any, Any]]:
-        """The values at two paths, of each launch that has both."""
-        pairs = ((_at_path(result, path), _at_path(result, other_path)) for result in self.results)
-        return [pair for pair in pairs if None not in pair]
-
-
-def _at_path(value: Any, path: str) -> Any:
-    """The value at a dotted path; None if any part of it is None or missing from a mapping."""
-    for name in path.split("."):
-        if value is None:
-            return None
-        value = value.get(name) if isinstance(value, Mapping) else getattr(value, name)
-    return value
+    def tuples(self, *paths: str) -> list[tuple[Any, ...]]:
+        """The values at these paths, of each launch that has all of them."""
+        rows = (tuple(value_at(result, path) for path in paths) for result in self.results)
+        return [values for values in rows if None not in values]
 
 
 def measured_cells(run: Run) -> list[MeasuredCell]:
@@ -231,21 +230,23 @@ def _launches(run: Run) -> Iterator[tuple[dict[str, Any], object | None]]:
             yield settings, None if result.verdict == "invalid" else result
 
 
+SETTINGS: Mapping[str, str] = {  # paths in a Cell
+    "worker_class": "server.worker_class",
+    "workers": "server.workers",
+    "threads": "server.threads",
+    "backlog": "server.backlog",
+    "servers": "server.instances",
+    "server": "server.name",
+    "cpu_s": "server.cpu_s",
+    "server_cores": "server.cores",
+    "tool": "tool",
+    "processes": "processes",
+    "users": "concurrency",
+}
+
+
 def _settings(cell: Cell) -> dict[str, Any]:
-    server = cell.server
-    return {
-        "worker_class": server.worker_class,
-        "workers": server.workers,
-        "threads": server.threads,
-        "backlog": server.backlog,
-        "servers": server.instances,
-        "server": server.name,
-        "cpu_s": server.cpu_s,
-        "server_cores": server.cores,
-        "tool": cell.tool,
-        "processes": cell.processes,
-        "users": cell.concurrency,
-    }
+    return {name: value_at(cell, path) for name, path in SETTINGS.items()}
 
 
 Outcome = Literal["inside", "outside", "open"]
@@ -308,11 +309,14 @@ class MeasuredParts(Struct, frozen=True):
         launches, its mean is used. Divisions by 0 are left out."""
         (name, _, path), (divisor, _, divisor_path) = figure.partition("."), over.partition(".")
         if name == divisor:
-            pairs = self.cells[name].pairs(path, divisor_path)
+            pairs = self.cells[name].tuples(path, divisor_path)
         else:
-            mean = fmean(self.values(over))
-            pairs = [(value, mean) for value in self.values(figure)]
+            pairs = [(value, self.mean(over)) for value in self.values(figure)]
         return [value / base for value, base in pairs if base]
+
+    def mean(self, figure: str) -> float | None:
+        values = self.values(figure)
+        return fmean(values) if values else None
 
     def why_missing(self, figures: Iterable[str]) -> str:
         """Why the first missing one has no value; "" if all have one."""
@@ -337,25 +341,24 @@ class TestAnswer(Struct, frozen=True):
 def judge(claim: Claim, measured: MeasuredParts) -> ClaimHeld | ClaimCorrected | ClaimNotShown:
     answers = [answer_to(test, measured) for test in claim.tests]
     texts = tuple(answer.text for answer in answers)
-    outcomes = {answer.outcome for answer in answers}
-    if outcomes == {"inside"}:
+    reasons = [answer.text for answer in answers if answer.outcome != "inside"]
+    if not reasons:
         return ClaimHeld(claim.number, claim.text, texts)
+    outside = "; ".join(answer.text for answer in answers if answer.outcome == "outside")
     few_cores = measured.cores is not None and measured.cores < claim.cores
-    if "outside" not in outcomes or claim.instead is None or few_cores:
-        reasons = [answer.text for answer in answers if answer.outcome != "inside"]
+    if not outside or claim.instead is None or few_cores:
         if few_cores:
             reasons.insert(0, f"it needs {claim.cores} cores, this machine has {measured.cores}")
         return ClaimNotShown(claim.number, claim.text, "; ".join(dict.fromkeys(reasons)))
     corrections = [answer_to(test, measured) for test in claim.instead.tests]
-    undecided = [answer.text for answer in corrections if answer.outcome != "inside"]
+    undecided = "; ".join(answer.text for answer in corrections if answer.outcome != "inside")
     if undecided:
-        outside = [answer.text for answer in answers if answer.outcome == "outside"]
         reason = (
-            f"the write-up's figure does not hold ({'; '.join(outside)}), and what holds instead is"
+            f"the write-up's figure does not hold ({outside}), and what holds instead is"
+            f" undecided: {undecided}"
         )
-        reason += f" undecided: {'; '.join(undecided)}"
         return ClaimNotShown(claim.number, claim.text, reason)
-    texts = (*texts, *(answer.text for answer in corrections))
+    texts += tuple(answer.text for answer in corrections)
     return ClaimCorrected(claim.number, claim.text, claim.instead.text, claim.instead.why, texts)
 
 
@@ -371,12 +374,16 @@ def answer_to(test: ClaimTest, measured: MeasuredParts) -> TestAnswer:
         return _ratio(test, *map(measured.values, test.ratio))
     values = measured.values(figures[0])
     if test.equals is not None:
-        return _text(test, values)
+        same = [value == test.equals for value in values]
+        text = f"{test.says} {' or '.join(sorted(set(values)))}"
+        return _within(all(same), not any(same), text, needed=f"be {test.equals}")
     if test.over is not None:
         values = measured.quotients(figures[0], test.over)
     if not values:
         return TestAnswer("open", f"{test.says} a division by zero")
-    return _value(test, values)
+    ends = dict.fromkeys(FORMATS[test.form](value) for value in (min(values), max(values)))
+    text = f"{test.says} {' to '.join(ends)}"
+    return _in_range(test, text, [(value, value) for value in values], test.form)
 
 
 def _conclusion(test: ClaimTest, part: str, measured: MeasuredParts) -> TestAnswer:
@@ -393,42 +400,29 @@ def _ratio(test: ClaimTest, after: list[float], before: list[float]) -> TestAnsw
     if not (after and before):
         return TestAnswer("open", f"{test.says}: no measured value is above 0")
     quotient = ratio(after, before)
-    text = f"{test.says} {FORMATS['factor'](quotient.value)}"
+    factor = FORMATS["factor"]
+    text = f"{test.says} {factor(quotient.value)}"
     if quotient.low is None or quotient.high is None:
         why = f"too few launches for an interval (--trials {TRIALS})"
         return TestAnswer("open", f"{text}: {why}")
+    text += f" ({factor(quotient.low)} to {factor(quotient.high)})"
+    return _in_range(test, text, [(quotient.low, quotient.high)], "factor")
+
+
+def _in_range(
+    test: ClaimTest, text: str, extents: list[tuple[float, float]], form: str
+) -> TestAnswer:
+    """`extents`: the lowest and highest value of each figure; `form`: of the write-up's figure."""
     low, high = test.between
-    text += f" ({FORMATS['factor'](quotient.low)} to {FORMATS['factor'](quotient.high)})"
-    inside = low <= quotient.low and quotient.high <= high
-    outside = quotient.high < low or quotient.low > high
     if test.original is not None:
-        text += f", in the write-up {FORMATS['factor'](test.original)}"
-    return _within(inside, outside, text, test)
+        text += f", in the write-up {FORMATS[form](test.original)}"
+    inside = all(low <= least and most <= high for least, most in extents)
+    outside = all(most < low or least > high for least, most in extents)
+    needed = f"be {low:g} or more" if high == math.inf else f"lie within {low:g} to {high:g}"
+    return _within(inside, outside, text, needed)
 
 
-def _value(test: ClaimTest, values: list[float]) -> TestAnswer:
-    low, high = test.between
-    ends = dict.fromkeys(_written(value, test) for value in (min(values), max(values)))
-    text = f"{test.says} {' to '.join(ends)}"
-    inside = [low <= value <= high for value in values]
-    if test.original is not None:
-        text += f", in the write-up {_written(test.original, test)}"
-    return _within(all(inside), not any(inside), text, test)
-
-
-def _text(test: ClaimTest, values: list[str]) -> TestAnswer:
-    text = f"{test.says} {' or '.join(sorted(set(values)))}"
-    same = [value == test.equals for value in values]
-    return _within(all(same), not any(same), text, test)
-
-
-def _written(value: float, test: ClaimTest) -> str:
-    return FORMATS[test.form](value)
-
-
-def _within(inside: bool, outside: bool, text: str, test: ClaimTest) -> TestAnswer:
+def _within(inside: bool, outside: bool, text: str, needed: str) -> TestAnswer:
     if inside or outside:
         return TestAnswer("inside" if inside else "outside", text)
-    low, high = test.between
-    needed = f"be {low:g} or more" if high == math.inf else f"lie within {low:g} to {high:g}"
     return TestAnswer("open", f"{text}: inconclusive; it must {needed}")

@@ -16,8 +16,14 @@ from pathlib import Path
 from workerlab import run_store
 from workerlab.experiments import experiment_module, runner
 from workerlab.experiments.reading import find_run
-from workerlab.experiments.reproduce.claims import WriteUp, measured_cells, write_ups, write_ups_of
-from workerlab.experiments.reproduce.document import DONE, MISSING, chosen_cells, part_directory
+from workerlab.experiments.reproduce.claims import (
+    PartRun,
+    WriteUp,
+    measured_cells,
+    write_ups,
+    write_ups_of,
+)
+from workerlab.experiments.reproduce.document import DONE, MISSING, PARTS, chosen_cells
 from workerlab.experiments.runner import Setup
 from workerlab.model import EnvironmentProblem, LabError, Plan, UsageError
 from workerlab.numbers.units import format_duration
@@ -77,9 +83,9 @@ def taken_runs(names: Sequence[str], chosen: Sequence[WriteUp]) -> Mapping[str, 
         directory = find_run(name, measured=True)
         run = run_store.load(directory)
         replaced_parts = [
-            f"{writeup.name}-{part.name}"
+            part_name
             for writeup in chosen
-            for part in writeup.part
+            for part_name, part in writeup.parts.items()
             if shlex.split(part.command)[0] == run.plan.kind
             if any(
                 writeup.cells[cell]["part"] == part.name
@@ -96,21 +102,18 @@ def taken_runs(names: Sequence[str], chosen: Sequence[WriteUp]) -> Mapping[str, 
 def perform(directory: Path, plan: Plan) -> None:
     """Run every part that is missing or incomplete. Raises EnvironmentProblem if none can run."""
     quick, taken = plan.details["quick"], plan.details["from"]
-    parts = [
-        (f"{writeup.name}-{part.name}", writeup, part)
-        for writeup in map(write_ups().__getitem__, plan.details["writeups"])
-        for part in writeup.part
-    ]
+    parts: dict[str, PartRun] = {}
+    for writeup in map(write_ups().__getitem__, plan.details["writeups"]):
+        parts |= writeup.parts
     state = run_store.saved_machine(directory) or {}
     done, missing = list(state.get(DONE, ())), dict[str, str]()
-    for number, (name, writeup, part) in enumerate(parts, 1):
+    for number, (name, part) in enumerate(parts.items(), 1):
         if name in taken or name in done:
             continue
         command_line = part.quick if quick else part.command
         tell(f"part {number} of {len(parts)}: {program()} {command_line}")
-        part_dir = part_directory(directory, writeup.name, part.name)
         try:
-            run_part(part_dir, command_line)
+            run_part(directory / PARTS / name, command_line)
             done.append(name)
         except LabError as problem:
             missing[name] = str(problem)

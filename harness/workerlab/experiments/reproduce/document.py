@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from workerlab import run_store
@@ -22,8 +21,8 @@ from workerlab.experiments.reproduce.claims import (
     write_ups,
 )
 from workerlab.finding import Finding
-from workerlab.model import Chart, ChartSeries, Column, Document, Table
-from workerlab.report.values import cores_of
+from workerlab.model import Chart, Column, Document, Table
+from workerlab.report.values import cores_of, curves
 from workerlab.run_store import Run
 
 PARTS = "parts"  # subdirectory of a run, with a run for each part
@@ -60,10 +59,6 @@ class PartMissing(Finding):
     why: str
 
     prominence = "notes"
-
-
-def part_directory(directory: Path, writeup: str, part: str) -> Path:
-    return directory / PARTS / f"{writeup}-{part}"
 
 
 def document(run: Run) -> Document:
@@ -125,11 +120,9 @@ def measured_of(run: Run, writeup: WriteUp) -> MeasuredParts:
     missing: dict[str, str] = {}
     reasons = (run_store.saved_machine(run.directory) or {}).get(MISSING, {})
     taken = run.plan.details.get("from", {})
-    tests = [test for claim in writeup.claim for test in claim.all_tests]
-    tested = {test.part for test in tests if test.part}
-    for part in writeup.part:
-        name = f"{writeup.name}-{part.name}"
-        path = Path(taken.get(name) or part_directory(run.directory, writeup.name, part.name))
+    tested = {test.part for claim in writeup.claim for test in claim.all_tests}
+    for name, part in writeup.parts.items():
+        path = Path(taken.get(name) or run.directory / PARTS / name)
         if not (path / "run.json").is_file():
             missing[part.name] = reasons.get(name, "it has not been run yet")
             continue
@@ -185,9 +178,8 @@ def table_of(original: OriginalTable, measured: MeasuredParts) -> Table:
     for row in original.rows:
         stand_in = measured.stand_in([row.cell])
         values: list[Any] = [f"{row.label}, on a {stand_in}" if stand_in else row.label]
-        for pair, then in zip(original.headings, row.then, strict=True):
-            today = measured.values(f"{row.cell}.{pair.path}")
-            values += [None if then == "" else then, fmean(today) if today else None]
+        for pair, then in zip(original.headings, row.figures, strict=True):
+            values += [then, measured.mean(f"{row.cell}.{pair.path}")]
         rows.append(tuple(values))
     return Table(original.title, tuple(columns), tuple(rows))
 
@@ -197,22 +189,15 @@ def chart_of(original: OriginalTable, measured: MeasuredParts) -> Chart:
     names = [pair.name for pair in original.headings]
     index = names.index(original.chart)
     pair = original.headings[index]
-    then: dict[str, list[tuple[float, float]]] = {}
-    today: dict[str, list[tuple[float, float]]] = {}
-    for row in original.rows:
-        if row.x is None:
-            continue
-        figure = row.then[index]
-        if isinstance(figure, int | float):
-            then.setdefault(row.line, []).append((row.x, float(figure)))
-        if values := measured.values(f"{row.cell}.{pair.path}"):
-            today.setdefault(row.line, []).append((row.x, fmean(values)))
-    lines = [(f"{line}, write-up", points) for line, points in then.items()]
-    lines += [(f"{line}, today", points) for line, points in today.items()]
+    then = ((f"{row.line}, write-up", row.x, row.figures[index]) for row in original.rows)
+    today = (
+        (f"{row.line}, today", row.x, measured.mean(f"{row.cell}.{pair.path}"))
+        for row in original.rows
+    )
     return Chart(
         title=original.title,
         x_title=original.x_title,
         y_title=pair.heading,
-        series=tuple(ChartSeries(name, tuple(points)) for name, points in lines),
+        series=curves([*then, *today]),
         log=(False, True),
     )

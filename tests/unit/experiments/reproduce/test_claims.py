@@ -125,6 +125,9 @@ def test_a_value_must_hold_in_every_launch() -> None:
 def test_claims_of_verdicts_and_conclusions() -> None:
     equal = ClaimTest(says="it is", value="cell.verdict", equals="saturated")
     assert str(judge(claim(equal), measured(cell=[4.0]))) == "Held: it is saturated."
+    launches = tuple(Launch(verdict=verdict) for verdict in ("saturated", "at capacity"))
+    mixed = replace(measured(), cells={"cell": MeasuredCell({}, launches)}, parts={"cell": "part"})
+    assert str(judge(claim(equal), mixed)).endswith("inconclusive; it must be saturated.")
     concludes = ClaimTest(says="a conclusion", part="part", shows=("it.is.so", "or.so"))
     assert isinstance(judge(claim(concludes), measured()), ClaimHeld)
     assert isinstance(judge(claim(concludes), measured(missing={"part": "no ab"})), ClaimNotShown)
