@@ -37,6 +37,10 @@ class Replicates(Struct, Generic[R], frozen=True):
         values = (_value_of(result, field) for result in self.valid)
         return [value for value in values if value is not None and isfinite(value)]
 
+    def count(self, field: Field) -> int:
+        """How many results have a positive value of the field."""
+        return len(self._positive(field))
+
     def mean(self, field: Field) -> float | None:
         values = self.values(field)
         return fmean(values) if values else None

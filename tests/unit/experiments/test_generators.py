@@ -38,7 +38,11 @@ from workerlab.experiments.generators.findings import (
     ThreadGrowth,
     findings,
 )
-from workerlab.experiments.generators.usage import GeneratorLoad, GeneratorUsage, usage_of
+from workerlab.experiments.generators.usage import (
+    GeneratorLoad,
+    GeneratorUsage,
+    usage_of,
+)
 from workerlab.finding import Answer, Finding, Inconclusive, stored
 from workerlab.model import (
     Fault,
@@ -256,7 +260,8 @@ def test_values_that_were_not_observed_are_missing() -> None:
 
 
 def test_client_overhead_is_reported_less_server_side() -> None:
-    load = GeneratorLoad((usage(trial(p50_s=0.052, server_s=0.050)),))
+    measured = usage(trial(p50_s=0.052, server_s=0.050))
+    load = GeneratorLoad(valid=(measured,), cell=measured.cell)
     assert load.overhead_s("p50") == pytest.approx(0.002)
     assert load.overhead_s("p99") == pytest.approx(0.054)
 

@@ -11,8 +11,11 @@ from workerlab.experiments.generators.findings import findings
 from workerlab.experiments.generators.usage import (
     GeneratorLoad,
     GeneratorUsage,
+    at_low_rate,
     by_load,
     disturbed,
+    generator_name,
+    sending_processes,
     usage_of,
 )
 from workerlab.experiments.reading import notes_of, trial_data
@@ -39,17 +42,17 @@ PROCESSES = Column(
     "count",
     heading="proc.",
     meaning="that send; they share the connections evenly",
-    value="sending_processes",
+    value=lambda load: sending_processes(load.cell),
 )
-CONNECTIONS = Column("connections", "count", heading="conn.")
+CONNECTIONS = Column("connections", "count", heading="conn.", value="cell.concurrency")
 DELAY_ALLOWS = Column(
     "delay_rps",
     heading="delay allows req/s",
     meaning="connections / delay: the rate of a generator that takes no time itself",
-    value="first.delay_rps",
+    value=lambda load: load.valid[0].delay_rps,
 )
 COST = (
-    Column("trials", "count", value=lambda load: len(load.rates) or None),
+    Column("trials", "count", value=lambda load: load.count("rps") or None),
     Column("throughput_rps", heading="req/s", value="rps"),
     Column(
         "cpu_per_request_s",
@@ -64,7 +67,7 @@ COST = (
         meaning="the highest sample; pages that processes share count in each",
         value=lambda load: load.largest("memory_bytes"),
     ),
-    Column("failed", "count"),
+    Column("failed", "count", value=lambda load: load.total("measured.failed")),
     Column("errors", "counts", heading="causes"),
     Column(
         "server_cores",
@@ -91,14 +94,14 @@ def times_of(statistic: str) -> tuple[Column, ...]:
             "seconds",
             heading=f"{statistic} reported",
             meaning=AS_REPORTED,
-            value=lambda load: load.reported_s(statistic),
+            value=mean_of(f"measured.response.{statistic}"),
         ),
         Column(
             f"service_{statistic}_s",
             "seconds",
             heading=f"{statistic} server-side",
             meaning=IN_THE_SERVER,
-            value=lambda load: load.server_side_s(statistic),
+            value=mean_of(f"server_side.{statistic}"),
         ),
         Column(
             f"own_{statistic}_s",
@@ -158,8 +161,8 @@ def study(run: Run, trials: Sequence[TrialData]) -> Document:
     usages = {data.trial.key: usage_of(data) for data in trials}
     measured = [usage for usage in usages.values() if usage is not None]
     loads = by_load(measured)
-    full = fastest_first(load for load in loads if not load.low)
-    low = fastest_first(load for load in loads if load.low)
+    full = fastest_first(load for load in loads if not at_low_rate(load.cell))
+    low = fastest_first(load for load in loads if at_low_rate(load.cell))
     missing = [data for data in trials if data.record and usages[data.trial.key] is None]
     return Document(
         run=run.name,
@@ -195,7 +198,9 @@ def fastest_first(loads: Iterable[GeneratorLoad]) -> list[GeneratorLoad]:
     """Sorted by generator, the fastest first, then by connections."""
     by_rate = sorted(loads, key=lambda load: load.rps)
     best_rps = {load.name: load.rps for load in by_rate}
-    return sorted(by_rate, key=lambda load: (-best_rps[load.name], load.name, load.connections))
+    return sorted(
+        by_rate, key=lambda load: (-best_rps[load.name], load.name, load.cell.concurrency)
+    )
 
 
 def tables(
@@ -206,7 +211,7 @@ def tables(
     yield table("Response times at full speed", (*load, *TIMES), full)
     rate = "At a low rate"
     if low:
-        rate += f": {counted(low[0].connections, 'connection')} to a server that answers late"
+        rate += f": {counted(low[0].cell.concurrency, 'connection')} to a server that answers late"
     yield table(rate, (*load[:2], *COST), low)
     yield table("Response times at that rate", (*load[:2], *TIMES), low)
 
@@ -252,7 +257,7 @@ def charts(loads: Sequence[GeneratorLoad]) -> Iterator[Chart]:
             x_title="connections",
             y_title=axis,
             series=curves(
-                (load.name, load.connections, None if y is None else y * factor)
+                (load.name, load.cell.concurrency, None if y is None else y * factor)
                 for load, y in values
             ),
             log=(True, True),
@@ -268,7 +273,8 @@ def not_measured(data: TrialData) -> Finding:
 def notes(usages: Sequence[GeneratorUsage]) -> Iterator[Finding]:
     for usage in usages:
         if usage.doubt is not None:
-            yield UnreliableCount(usage.name, usage.connections, usage.doubt)
+            cell = usage.cell
+            yield UnreliableCount(generator_name(cell), cell.concurrency, usage.doubt)
     gaps_s = [usage.widest_gap_s for usage in usages if usage.widest_gap_s is not None]
     if gaps_s:
         text = f"CPU and memory were sampled at least every {max(gaps_s):.2f} s"
@@ -281,7 +287,7 @@ def notes(usages: Sequence[GeneratorUsage]) -> Iterator[Finding]:
         yield LoadsDisturbed(disturbed_count, len(usages), worst)
     if stood_still := sum(usage.stood_still for usage in usages):
         yield LoadsStoodStill(stood_still, len(usages))
-    if any(usage.tool == "wrk" for usage in usages):
+    if any(usage.cell.tool == "wrk" for usage in usages):
         yield Note(
             "wrk corrects its response times with synthetic samples, and uses two threads"
             " above 64 connections."

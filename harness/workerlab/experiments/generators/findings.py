@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from workerlab.experiments.generators.usage import GeneratorLoad, disturbed
+from workerlab.experiments.generators.usage import GeneratorLoad, at_low_rate, disturbed
 from workerlab.finding import Answer, Finding, Inconclusive
-from workerlab.numbers.intervals import TRIALS, Ratio, ratio
+from workerlab.numbers.intervals import TRIALS, Ratio
 from workerlab.numbers.units import counted
 
 # Load tools that are generators written in Python
@@ -32,6 +32,7 @@ MIN_GROWTH_RATIO = 1.2  # a smaller gain from more threads does not count as gro
 MAX_GIL_CORES = 1.25  # used by threads that share a GIL, kernel work included
 MIN_PARALLEL_CORES = 1.3  # used by processes that run in parallel
 
+COST = "cpu_per_request_s"
 Loads = Sequence[GeneratorLoad]
 
 LOW_RATE = "Which generator needs the least CPU at a low rate?"
@@ -109,30 +110,27 @@ class LeastCpu(Answer):
 def least_cpu(loads: Loads) -> LeastCpu | Inconclusive:
     highest_rps = max((load.rps for load in loads), default=0.0)
     kept = [load for load in loads if load.rps >= KEPT_RATE_SHARE * highest_rps]
-    ranked = sorted(
-        ((cpu_of(load), load) for load in kept if load.cpu_per_request_s is not None),
-        key=lambda pair: pair[0].cpu_s,
-    )
+    costed = (load for load in kept if load.cpu_per_request_s is not None)
+    ranked = sorted(costed, key=lambda load: load.cpu_per_request_s or 0.0)
     if not ranked:
         return Inconclusive(NO_CPU_AT_LOW_RATE, question=LOW_RATE)
     slow = [load for load in loads if load not in kept and not load.stood_still]
     evidence = (
-        *(cpu for cpu, _ in ranked),
+        *map(cpu_of, ranked),
         *(SlowAtLowRate(load.name, load.rps) for load in slow),
     )
-    if min(len(load.costs_s) for _, load in ranked) < 2:
+    if min(load.count(COST) for load in ranked) < 2:
         return Inconclusive(TOO_FEW_TRIALS, question=LOW_RATE, evidence=evidence)
-    least = ranked[0][1]
-    tied = [cpu for cpu, load in ranked if load is least or not costs_more(load, least)]
-    python = [pair for pair in ranked if pair[1].tool in PYTHON_TOOLS][:2]
-    differ = len(python) == 2 and costs_more(python[1][1], python[0][1])
+    tied = [load for load in ranked if load is ranked[0] or not costs_more(load, ranked[0])]
+    python = best_in_python(ranked)
+    differ = bool(python) and costs_more(python[1], python[0])
     return LeastCpu(
         rps=highest_rps,
-        names=tuple(cpu.name for cpu in tied),
-        cpu_s=tied[0].cpu_s if len(tied) == 1 else None,
-        tied_cpu_s=tied[-1].cpu_s if len(tied) > 1 else None,
-        python=python[0][0] if differ else None,
-        second_python=python[1][0] if differ else None,
+        names=tuple(load.name for load in tied),
+        cpu_s=tied[0].cpu_per_request_s if len(tied) == 1 else None,
+        tied_cpu_s=tied[-1].cpu_per_request_s if len(tied) > 1 else None,
+        python=cpu_of(python[0]) if differ else None,
+        second_python=cpu_of(python[1]) if differ else None,
         evidence=evidence,
     )
 
@@ -147,7 +145,13 @@ def costs_more(load: GeneratorLoad, least: GeneratorLoad) -> bool:
     difference_s = (load.cpu_per_request_s or 0.0) - (least.cpu_per_request_s or 0.0)
     if difference_s <= load.cpu_step_s + least.cpu_step_s:
         return False
-    return bool(ratio(load.costs_s, least.costs_s).differs)
+    return bool(load.ratio(least, COST).differs)
+
+
+def best_in_python(ranked: Loads) -> Loads:
+    """The first two generators written in Python; empty if there are fewer."""
+    python = [load for load in ranked if load.cell.tool in PYTHON_TOOLS][:2]
+    return python if len(python) == 2 else []
 
 
 # --- full speed -----------------------------------------------------------------------------------
@@ -170,7 +174,7 @@ def reached_rate(load: GeneratorLoad) -> ReachedRate:
     return ReachedRate(
         name=load.name,
         rps=load.rps,
-        connections=load.connections,
+        connections=load.cell.concurrency,
         cores=load.cores,
         server_busy=load.server_busy,
         delay_rps=load.delay_bound_rps,
@@ -195,14 +199,14 @@ def most_requests(loads: Loads) -> MostRequests | Inconclusive:
     if not ranked:
         return Inconclusive(NOT_MEASURED, question=HIGH_RATE)
     evidence = tuple(map(reached_rate, ranked))
-    if min(len(load.rates) for load in ranked) < 2:
+    if min(load.count("rps") for load in ranked) < 2:
         return Inconclusive(TOO_FEW_TRIALS, question=HIGH_RATE, evidence=evidence)
     best, *others = ranked
-    python = [load for load in ranked if load.tool in PYTHON_TOOLS][:2]
-    gain = ratio(python[0].rates, python[1].rates) if len(python) == 2 else Ratio(1.0)
+    python = best_in_python(ranked)
+    gain = python[0].ratio(python[1], "rps") if python else Ratio(1.0)
     return MostRequests(
         best=evidence[0],
-        tied=tuple(load.name for load in others if not ratio(best.rates, load.rates).differs),
+        tied=tuple(load.name for load in others if not best.ratio(load, "rps").differs),
         python=reached_rate(python[0]) if gain.differs else None,
         second_python=python[1].name if gain.differs else None,
         times=gain.value if gain.differs else None,
@@ -242,7 +246,10 @@ IN_THE_THREADS, NOT_HERE, NOT_SHOWN = "In the threads", "Not here", "Inconclusiv
 
 def thread_growth(loads: Loads, cores: int | None) -> ThreadGrowth | Inconclusive:
     threads, processes = (
-        sorted((load for load in loads if load.tool == tool), key=lambda load: load.connections)
+        sorted(
+            (load for load in loads if load.cell.tool == tool),
+            key=lambda load: load.cell.concurrency,
+        )
         for tool in ("threads", "processes")
     )
     if len(threads) < 2 or not processes:
@@ -252,27 +259,28 @@ def thread_growth(loads: Loads, cores: int | None) -> ThreadGrowth | Inconclusiv
     thread_cores, process_cores = max_cores(threads), max_cores(processes)
     if thread_cores is None or process_cores is None or not fewest.rps:
         return Inconclusive(NO_CPU, question=GIL, evidence=evidence)
-    growth, disturbance = ratio(most.rates, fewest.rates), disturbed((*threads, *processes))
+    growth, disturbance = most.ratio(fewest, "rps"), disturbed((*threads, *processes))
     if growth.low is None or growth.high is None:
         return Inconclusive(TOO_FEW_TRIALS, question=GIL, evidence=evidence)
     if disturbance is not None:
         return Inconclusive(str(disturbance), question=GIL, evidence=evidence)
-    gil, remark = NOT_HERE, ""
-    if growth.low < MIN_GROWTH_RATIO <= growth.high:
+    if growth.low >= MIN_GROWTH_RATIO:
+        gil, remark = NOT_HERE, ""
+    elif growth.high >= MIN_GROWTH_RATIO:
         gil, remark = NOT_SHOWN, "; more --trials would show whether that is growth"
-    elif growth.high < MIN_GROWTH_RATIO and thread_cores > MAX_GIL_CORES:
-        remark = "; threads that share a GIL do not use that many"
-    elif growth.high < MIN_GROWTH_RATIO and process_cores < MIN_PARALLEL_CORES:
+    elif thread_cores > MAX_GIL_CORES:
+        gil, remark = NOT_HERE, "; threads that share a GIL do not use that many"
+    elif process_cores >= MIN_PARALLEL_CORES:
+        gil, remark = IN_THE_THREADS, f"; processes used {process_cores:.2f}"
+    else:
         gil, remark = NOT_SHOWN, f", but processes used no more than {process_cores:.2f} either"
         if cores is not None:
             remark += f"; this machine has {counted(cores, 'core')}, and the server needs one"
-    elif growth.high < MIN_GROWTH_RATIO:
-        gil, remark = IN_THE_THREADS, f"; processes used {process_cores:.2f}"
     return ThreadGrowth(
         gil=gil,
         growth=growth,
-        fewer_threads=fewest.connections,
-        threads=most.connections,
+        fewer_threads=fewest.cell.concurrency,
+        threads=most.cell.concurrency,
         thread_cores=thread_cores,
         process_cores=process_cores,
         remark=remark,
@@ -326,7 +334,7 @@ def machine_ceiling(loads: Loads) -> MachineCeiling | Inconclusive:
     ceilings = [
         GeneratorCeiling(
             name=load.name,
-            connections=load.connections,
+            connections=load.cell.concurrency,
             rps=load.rps,
             reliable_rps=load.rps / HEADROOM_RATIO,
             server_busy=load.server_busy,
@@ -392,9 +400,9 @@ def overhead_of(load: GeneratorLoad) -> OverheadOfLoad | None:
         return None
     return OverheadOfLoad(
         name=load.name,
-        connections=load.connections,
-        rate="low rate" if load.low else "",
+        connections=load.cell.concurrency,
+        rate="low rate" if at_low_rate(load.cell) else "",
         overhead_s=overhead_s,
-        reported_s=load.reported_s("p50") or 0.0,
-        server_s=load.server_side_s("p50") or 0.0,
+        reported_s=load.mean("measured.response.p50") or 0.0,
+        server_s=load.mean("server_side.p50") or 0.0,
     )

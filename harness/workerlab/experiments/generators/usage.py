@@ -47,17 +47,13 @@ MAX_COUNTED_RATIO = 1.01  # answers counted by the generator per answer sent by 
 class GeneratorUsage(Struct, frozen=True):
     """One generator at one load. Rates per second, times in seconds; None: not known.
 
-    `low`: at the low rate. `cores`: CPU seconds per second, in the middle of the load; `cpu_s`:
-    total CPU, start and end included. `memory_bytes`: the peak; pages that processes share count in
-    each. `core_wait`: the cost of waiting for a core. `stood_still`: whether the machine stood
-    still during the load. `delay_rps`: the rate that the server's delay allows its connections.
+    `cores`: CPU seconds per second, in the middle of the load; `cpu_s`: total CPU, start and end
+    included. `memory_bytes`: the peak; pages that processes share count in each. `core_wait`: the
+    cost of waiting for a core. `stood_still`: whether the machine stood still during the load.
     """
 
+    cell: Cell
     measured: Measurement
-    tool: str
-    processes: int
-    connections: int
-    low: bool
     rps: float
     cpu_s: float | None
     cores: float | None
@@ -72,51 +68,38 @@ class GeneratorUsage(Struct, frozen=True):
     widest_gap_s: float | None
     doubt: str | None  # why its count is unreliable
     stood_still: bool = False
-    delay_rps: float | None = None
 
     @property
-    def name(self) -> str:
-        times = f" \N{MULTIPLICATION SIGN}{self.processes}" if self.processes > 1 else ""
-        return f"{self.tool}{times}"
+    def delay_rps(self) -> float | None:
+        """The rate that the server's delay allows the connections; None without a delay."""
+        delay_s = sum(self.cell.server.null.delay_s) / 2 if self.cell.server.null else 0.0
+        return self.cell.concurrency / delay_s if delay_s else None
 
 
-class GeneratorLoad(Replicates[GeneratorUsage], frozen=True):
+def generator_name(cell: Cell) -> str:
+    times = f" \N{MULTIPLICATION SIGN}{cell.processes}" if cell.processes > 1 else ""
+    return f"{cell.tool}{times}"
+
+
+def at_low_rate(cell: Cell) -> bool:
+    """Whether the load of the cell is at the low rate, by its name."""
+    return cell.name.startswith("low-")
+
+
+def sending_processes(cell: Cell) -> int:
+    """The tool `processes` starts one per connection."""
+    return cell.concurrency if cell.tool == "processes" else cell.processes
+
+
+class GeneratorLoad(Replicates[GeneratorUsage], frozen=True, kw_only=True):
     """The trials of one generator at one load, at least one. Values are means unless named
     otherwise: the geometric mean of requests/s, the maximum of memory."""
 
-    @property
-    def first(self) -> GeneratorUsage:
-        return self.valid[0]
+    cell: Cell
 
     @property
     def name(self) -> str:
-        return self.first.name
-
-    @property
-    def tool(self) -> str:
-        return self.first.tool
-
-    @property
-    def connections(self) -> int:
-        return self.first.connections
-
-    @property
-    def low(self) -> bool:
-        return self.first.low
-
-    @property
-    def sending_processes(self) -> int:
-        """The tool `processes` starts one per connection."""
-        return self.connections if self.tool == "processes" else self.first.processes
-
-    @property
-    def rates(self) -> list[float]:
-        return [rps for rps in self.values("rps") if rps > 0]
-
-    @property
-    def costs_s(self) -> list[float]:
-        """CPU per request, of the trials that have it."""
-        return [cost_s for cost_s in self.values("cpu_per_request_s") if cost_s > 0]
+        return generator_name(self.cell)
 
     @property
     def rps(self) -> float:
@@ -143,7 +126,7 @@ class GeneratorLoad(Replicates[GeneratorUsage], frozen=True):
     @property
     def delay_bound_rps(self) -> float | None:
         """The rate that the server's delay allows, if that was the limit; else None."""
-        delay_rps = self.first.delay_rps
+        delay_rps = self.valid[0].delay_rps
         is_bound = delay_rps is not None and self.rps >= DELAY_BOUND_SHARE * delay_rps
         return delay_rps if is_bound else None
 
@@ -156,25 +139,15 @@ class GeneratorLoad(Replicates[GeneratorUsage], frozen=True):
         return any(usage.stood_still for usage in self.valid)
 
     @property
-    def failed(self) -> int:
-        return sum(usage.measured.failed for usage in self.valid)
-
-    @property
     def errors(self) -> dict[str, int] | None:
         causes = (Counter(usage.measured.errors) for usage in self.valid)
         return dict(sum(causes, Counter[str]())) or None
 
-    def reported_s(self, statistic: str) -> float | None:
-        """Mean over the trials of a reported response time; `statistic` as in Summary."""
-        return self.mean(f"measured.response.{statistic}")
-
-    def server_side_s(self, statistic: str) -> float | None:
-        return self.mean(f"server_side.{statistic}")
-
     def overhead_s(self, statistic: str) -> float | None:
-        """Reported minus server-side; 0 if the difference is within the resolution of their
-        histograms, None if either is missing."""
-        reported_s, server_side_s = self.reported_s(statistic), self.server_side_s(statistic)
+        """The mean of a response time as reported minus that on the server's side; 0 if the
+        difference is within the resolution of their histograms, None if either is missing."""
+        reported_s = self.mean(f"measured.response.{statistic}")
+        server_side_s = self.mean(f"server_side.{statistic}")
         if reported_s is None or server_side_s is None:
             return None
         overhead_s = reported_s - server_side_s
@@ -183,46 +156,37 @@ class GeneratorLoad(Replicates[GeneratorUsage], frozen=True):
 
 def by_load(usages: Iterable[GeneratorUsage]) -> list[GeneratorLoad]:
     """The trials of each generator at each load."""
-    trials: dict[tuple[str, int, bool], list[GeneratorUsage]] = {}
+    trials: dict[Cell, list[GeneratorUsage]] = {}
     for usage in usages:
-        trials.setdefault((usage.name, usage.connections, usage.low), []).append(usage)
-    return [GeneratorLoad(tuple(group)) for group in trials.values()]
-
-
-def at_low_rate(cell: Cell) -> bool:
-    """Whether the load of the cell is at the low rate, by its name."""
-    return cell.name.startswith("low-")
+        trials.setdefault(usage.cell, []).append(usage)
+    return [GeneratorLoad(valid=tuple(group), cell=cell) for cell, group in trials.items()]
 
 
 def usage_of(data: TrialData) -> GeneratorUsage | None:
     """The usage in a trial; None if it has no usable measurement."""
-    measured, record, load = data.measurement, data.record, data.cell.load
-    if why_unusable(data) is not None or measured is None or record is None or load is None:
+    measured, record, cell = data.measurement, data.record, data.cell
+    if why_unusable(data) is not None or measured is None or record is None:
         return None
     if measured.duration_s <= 0:
         return None
-    steady = _mid_load(data, measured, record)
     observations, answered_rps = data.observations, measured.requests / measured.duration_s
+    samples = () if "processes" in observations.missing else observations.processes
+    steady = _mid_load(samples, measured, record)
     cores, server_cores, host_cores = (
         per_second((sample.at_ns, getattr(sample, name)) for sample in steady)
         for name in ("tool_cpu_s", "server_cpu_s", "host_busy_s")
     )
-    null = data.cell.server.null
-    processes = load.concurrency if data.cell.tool == "processes" else load.processes
-    samples = () if "processes" in observations.missing else observations.processes
+    step_s = 2 * TICK_S * math.sqrt(sending_processes(cell))
     answers = answered_rps * (steady[-1].at_ns - steady[0].at_ns) / NS if steady else 0.0
     gaps_s = ((later.at_ns - sample.at_ns) / NS for sample, later in pairwise(samples))
     return GeneratorUsage(
+        cell=cell,
         measured=measured,
-        tool=data.cell.tool,
-        processes=load.processes,
-        connections=load.concurrency,
-        low=at_low_rate(data.cell),
         rps=measured.rps if measured.rps is not None else answered_rps,
         cpu_s=record.tool_cpu_s if record.tool_cpu_s is not None else measured.cpu_s,
         cores=cores,
         cpu_per_request_s=cores / answered_rps if cores is not None and answered_rps else None,
-        cpu_step_s=2 * TICK_S * math.sqrt(processes) / answers if answers else None,
+        cpu_step_s=step_s / answers if answers else None,
         memory_bytes=_max_sample(samples, "tool_rss_bytes"),
         host_busy=_share_busy(host_cores, observations.cores),
         host_memory_bytes=_max_sample(samples, "host_memory_bytes"),
@@ -230,9 +194,8 @@ def usage_of(data: TrialData) -> GeneratorUsage | None:
         core_wait=_core_wait(data, steady, answered_rps),
         server_side=data.null.service if data.null else Summary(),
         widest_gap_s=max(gaps_s, default=None),
-        doubt=_doubt(data, measured, load.concurrency),
+        doubt=_doubt(data, measured),
         stood_still=_stood_still(observations, record),
-        delay_rps=2 * load.concurrency / sum(null.delay_s) if null and any(null.delay_s) else None,
     )
 
 
@@ -244,11 +207,11 @@ def _share_busy(busy_cores: float | None, cores: int | None) -> float | None:
     return min(1.0, busy_cores / cores) if busy_cores is not None and cores else None
 
 
-def _doubt(data: TrialData, measured: Measurement, connections: int) -> str | None:
+def _doubt(data: TrialData, measured: Measurement) -> str | None:
     """Why the generator's count is unreliable; None if the server's agrees."""
     if not data.null:
         return "the server's own count is missing"
-    if measured.requests <= MAX_COUNTED_RATIO * data.null.answers + connections:
+    if measured.requests <= MAX_COUNTED_RATIO * data.null.answers + data.cell.concurrency:
         return None
     counts = count_text(measured.requests), count_text(data.null.answers)
     return "it counts {} answers, the server sent {}; one of them is wrong".format(*counts)
@@ -261,16 +224,17 @@ def _stood_still(observations: Observations, record: Record) -> bool:
     return any(pause.from_ns < end_ns and pause.to_ns > begin_ns for pause in observations.pauses)
 
 
-def _mid_load(data: TrialData, measured: Measurement, record: Record) -> tuple[ProcessSample, ...]:
+def _mid_load(
+    samples: Iterable[ProcessSample], measured: Measurement, record: Record
+) -> tuple[ProcessSample, ...]:
     """Samples in the middle of the load. If a tool does not report its start, it is computed from
     the end of the load."""
     length_ns, begin_ns = measured.duration_s * NS, measured.origin_ns
     if begin_ns is None and record.load_end_ns is not None:
         begin_ns = round(record.load_end_ns - length_ns)
-    if begin_ns is None or "processes" in data.observations.missing:
+    if begin_ns is None:
         return ()
     from_ns, to_ns = begin_ns + EDGE_SHARE * length_ns, begin_ns + (1 - EDGE_SHARE) * length_ns
-    samples = data.observations.processes
     return tuple(sample for sample in samples if from_ns <= sample.at_ns <= to_ns)
 
 

@@ -17,16 +17,20 @@ from workerlab.experiments.reproduce.claims import (
     ClaimCorrected,
     ClaimHeld,
     ClaimNotShown,
+    ClaimTest,
     MeasuredCell,
     MeasuredParts,
     WriteUp,
     judge,
+    measured_cells,
     write_ups,
 )
 from workerlab.experiments.reproduce.command import overview
 from workerlab.experiments.results import document_of
 from workerlab.finding import Finding
+from workerlab.numbers.units import value_at
 from workerlab.report import FORMATS
+from workerlab.run_store import load
 
 WRITE_UPS = write_ups()
 
@@ -34,6 +38,10 @@ WRITE_UPS = write_ups()
 def classes_of(kind: type) -> set[str]:
     """The names of all its subclasses."""
     return {name for sub in kind.__subclasses__() for name in (sub.__name__, *classes_of(sub))}
+
+
+def figures_of(test: ClaimTest) -> list[str]:
+    return [*(test.ratio or ()), *filter(None, (test.value, test.over))]
 
 
 def test_each_conclusion_that_a_claim_looks_for_exists() -> None:
@@ -60,7 +68,7 @@ def test_figures_are_of_cells_that_a_part_measures(writeup: WriteUp) -> None:
     for claim in writeup.claim:
         assert claim.tests, claim.number
         for test in claim.all_tests:
-            figures = [*(test.ratio or ()), *filter(None, (test.value, test.over))]
+            figures = figures_of(test)
             assert bool(figures) != bool(test.part), test
             assert test.part is None or (test.part in parts and test.shows)
             assert (test.original is None) or not test.part
@@ -69,6 +77,19 @@ def test_figures_are_of_cells_that_a_part_measures(writeup: WriteUp) -> None:
     for table in writeup.table:
         assert {len(row.then) for row in table.rows} == {len(table.headings)}
         assert not table.chart or table.chart in {heading.name for heading in table.headings}
+
+
+@pytest.mark.parametrize("command", ["generators", "limits"])
+def test_figures_are_values_of_results(command: str) -> None:
+    cells = measured_cells(load(recorded(command)))
+    result = next(result for cell in cells for result in cell.results)
+    for writeup in WRITE_UPS.values():
+        parts = {part.name for part in writeup.part if part.command.startswith(command)}
+        tests = [test for claim in writeup.claim for test in claim.all_tests]
+        for figure in (figure for test in tests for figure in figures_of(test)):
+            name, _, path = figure.partition(".")
+            if writeup.cells[name]["part"] in parts:
+                value_at(result, path)  # raises AttributeError
 
 
 @pytest.mark.parametrize("writeup", WRITE_UPS.values(), ids=list(WRITE_UPS))
