@@ -19,7 +19,7 @@ from workerlab.experiments.bottleneck.command import GENERATORS
 from workerlab.experiments.bottleneck.document import (
     ClosedInMidLoad,
     NotClosedInMidLoad,
-    phases_answer,
+    phases_answers,
 )
 from workerlab.experiments.bottleneck.findings import BottleneckVerdict, Factor, TooFewTrials
 from workerlab.experiments.calibration import CeilingKey
@@ -159,7 +159,7 @@ def test_connections_that_the_server_closes_are_a_phase_in_mid_load(
     if data.observations.pauses:
         pytest.skip("the machine stood still")
     assert isinstance(data.facts, Facts)
-    answer = phases_answer([data.facts])
+    (answer,) = phases_answers([data.facts])
     assert isinstance(answer, ClosedInMidLoad)
     assert answer.opened > answer.users == 8
     assert data.facts.measurement.failed == 0

@@ -46,12 +46,11 @@ class NotClosedInMidLoad(PhasesAnswer):
     """Inconclusive: no connections were seen to close in mid-load.[[ {phases: }]]"""
 
 
-def phases_answer(loads: Iterable[Facts]) -> PhasesAnswer | None:
+def phases_answers(loads: Iterable[Facts]) -> list[PhasesAnswer]:
     """The phases of the first load whose connections closed in mid-load, else of the first load;
-    None without loads."""
+    empty without loads."""
     answers = [_answer(facts) for facts in loads]
-    closed = (answer for answer in answers if isinstance(answer, ClosedInMidLoad))
-    return next(closed, answers[0] if answers else None)
+    return sorted(answers, key=lambda answer: isinstance(answer, NotClosedInMidLoad))[:1]
 
 
 def _answer(facts: Facts) -> PhasesAnswer:
@@ -207,7 +206,7 @@ def study(
     generator = mode([cell.tool for cell in cells] or [""])  # most cells use the one under test
     compared = {factor: Comparison.of(factor, cells.values(), generator) for factor in Factor}
     valid = {factor: comparison.valid for factor, comparison in compared.items()}
-    phases = phases_answer(facts for data in closing if isinstance(facts := data.facts, Facts))
+    phases = phases_answers(facts for data in closing if isinstance(facts := data.facts, Facts))
     invalid = [*invalid_trials(report.cells), *not_measured(closing)]
     return Document(
         run=report.run,
@@ -216,7 +215,7 @@ def study(
         environment=report.environment,
         findings=(
             *conclusions(valid, generator, cores_of(report.environment)),
-            *([phases] if phases else []),
+            *phases,
         ),
         tables=tuple(tables(compared, list(cells.values()))),
         charts=charts(cells, generator),

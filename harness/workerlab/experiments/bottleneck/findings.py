@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from itertools import chain
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -67,6 +66,9 @@ class Factor(Enum):
 
     def __str__(self) -> str:
         return self.name.lower()
+
+
+TELLING_FACTORS = (Factor.TOOL, Factor.THREADS, Factor.SERVERS)  # that show where the limit is
 
 
 class LevelChange(Struct, frozen=True):
@@ -171,15 +173,12 @@ class Comparison(Struct, frozen=True):
     @property
     def strongest(self) -> LevelChange | None:
         """The change that shows the effect best; None without an effect."""
-        if self.effect == "less" and self.factor is not Factor.TOOL:
-            return min(self._changes_with("less"), key=lambda change: change.ratio.value)
-        # If no other generator reaches more, the best of them
-        effects = ("less", "none") if self.effect == "less" else (self.effect,)
-        changes = self._changes_with(*effects) if self.effect else []
-        return max(changes, key=lambda change: change.ratio.value, default=None)
-
-    def _changes_with(self, *effects: Effect | None) -> list[LevelChange]:
-        return [change for change in self.changes if change.effect in effects]
+        effect, effects = self.effect, {self.effect}
+        if effect == "less" and self.factor is Factor.TOOL:
+            effect, effects = "none", {"less", "none"}  # the best, as no other reaches more
+        changes = [change for change in self.changes if effect and change.effect in effects]
+        best = min if effect == "less" else max
+        return best(changes, key=lambda change: change.ratio.value, default=None)
 
     @property
     def throughputs(self) -> tuple[Throughputs, ...]:
@@ -252,37 +251,41 @@ class Disturbed(BottleneckVerdict):
     disturbance: Disturbance
 
 
-class TooFewTrials(Answer):
-    """Inconclusive: too few valid trials to compare; repeat with --trials {needed}."""
+class FactorAnswer(Answer):
+    """Of one of the factors; None: of all."""
 
-    factor: Factor | None  # None: all factors
-    needed: int = TRIALS
+    factor: Factor | None
 
     @property
     def question(self) -> str:
         return self.factor.question if self.factor else BottleneckVerdict.question
 
 
+class TooFewTrials(FactorAnswer):
+    """Inconclusive: too few valid trials to compare; repeat with --trials {needed}."""
+
+    needed: int = TRIALS
+
+
 def verdict(compared: Comparisons, generator: str) -> BottleneckVerdict | TooFewTrials:
-    everything = chain.from_iterable(comparison.cells for comparison in compared.values())
+    everything = [trials for comparison in compared.values() for trials in comparison.cells]
     disturbance = worst_disturbance(trials.core_wait for trials in everything)
     if disturbance is not None:
         return Disturbed(disturbance)
-    others, server = compared[Factor.TOOL], (compared[Factor.THREADS], compared[Factor.SERVERS])
+    tools, *servers = (compared[factor] for factor in TELLING_FACTORS)
     limited = [trials.generator_bound for trials in compared[Factor.USERS].cells]
     bound, free = limited.count(True), limited.count(False)
-    if (change := others.strongest) and change.effect == "more":
+    if (change := tools.strongest) and change.effect == "more":
         return GeneratorIsBottleneck(generator, gain=change.ratio)
-    for comparison in server:
+    for comparison in servers:
         if (change := comparison.strongest) and change.effect == "more":
             return ServerIsBottleneck(generator, gain=change.ratio, unbeaten=None)
     if bound > free:
         return GeneratorIsBottleneck(generator, gain=None)
-    if free and others.changes and {change.effect for change in others.changes} <= {"less", "none"}:
+    if free and tools.changes and {change.effect for change in tools.changes} <= {"less", "none"}:
         return ServerIsBottleneck(generator, gain=None, unbeaten=generator)
-    no_interval = not any(comparison.effect for comparison in (others, *server))
-    compares = any(comparison.groups for comparison in compared.values())
-    return TooFewTrials(factor=None) if no_interval and compares else NoBottleneckFound()
+    has_interval = any(comparison.effect for comparison in (tools, *servers))
+    return NoBottleneckFound() if has_interval or not everything else TooFewTrials(factor=None)
 
 
 class CoresUsed(Finding):
@@ -304,21 +307,11 @@ def verdict_evidence(compared: Comparisons) -> Iterator[Finding]:
             server_cores=trials.mean("usage.server_cores"),
         )
         yield from trials.valid[0].bound_reasons
-    for factor in (Factor.THREADS, Factor.SERVERS, Factor.TOOL):
+    for factor in (*TELLING_FACTORS[1:], Factor.TOOL):
         yield from compared[factor].throughputs
 
 
 # --- the effect of a factor -----------------------------------------------------------------------
-
-
-class FactorAnswer(Answer):
-    """Of one of the factors."""
-
-    factor: Factor
-
-    @property
-    def question(self) -> str:
-        return self.factor.question
 
 
 class CoresMissing(Finding):
@@ -350,34 +343,37 @@ class AlsoDisturbed(FactorAnswer):
     disturbance: Disturbance
 
 
-def effect_of(comparison: Comparison, cores: int | None) -> FactorAnswer | TooFewTrials:
+def effect_of(comparison: Comparison, cores: int | None) -> FactorAnswer:
     factor, change = comparison.factor, comparison.strongest
     disturbance = worst_disturbance(trials.core_wait for trials in comparison.cells)
     if disturbance is not None:
         return AlsoDisturbed(factor, disturbance)
     if change is None:
         return TooFewTrials(factor)
-    after = change.after
-    missing = cores_missing(after, cores) if factor is Factor.PROCESSES else None
+    after, varies_users = change.after, factor is Factor.USERS
+    varies_processes = factor is Factor.PROCESSES
+    missing = cores_missing(change, cores) if varies_processes else None
     return ThroughputChange(
         factor=factor,
-        answer="Inconclusive" if missing and change.effect != "more" else answer_to(change),
+        answer="Inconclusive" if missing else answer_to(change),
         level=factor.level_text(factor.level(after.cell)),
         instead_of=factor.level(change.before.cell),
-        users=None if factor is Factor.USERS else after.cell.concurrency,
+        users=None if varies_users else after.cell.concurrency,
         ratio=change.ratio,
-        wait_ratio=change.wait_ratio if factor is Factor.USERS else None,
-        host_busy=after.mean("usage.host_busy") if factor is Factor.PROCESSES else None,
-        remark=missing if missing and change.effect != "more" else remark_on(change, factor),
+        wait_ratio=change.wait_ratio if varies_users else None,
+        host_busy=after.mean("usage.host_busy") if varies_processes else None,
+        remark=missing or remark_on(change, factor),
     )
 
 
-def cores_missing(trials: Trials, cores: int | None) -> CoresMissing | None:
-    """A finding if `cores` are too few for the generator's processes and the workers; None if they
-    are enough or unknown."""
-    server = trials.cell.server
-    needed = trials.cell.processes + server.workers * server.instances
-    return CoresMissing(needed, cores) if cores is not None and cores < needed else None
+def cores_missing(change: LevelChange, cores: int | None) -> CoresMissing | None:
+    """A finding if more processes bring no more throughput, and `cores` are too few for them and
+    the workers; None if they are enough or unknown."""
+    cell = change.after.cell
+    needed = cell.processes + cell.server.workers * cell.server.instances
+    if change.effect == "more" or cores is None or cores >= needed:
+        return None
+    return CoresMissing(needed, cores)
 
 
 def answer_to(change: LevelChange) -> Literal["Yes", "Hardly", "No", "Inconclusive"]:
@@ -394,9 +390,11 @@ def remark_on(change: LevelChange, factor: Factor) -> str | None:
         return "more --trials would show whether that is an effect"
     if factor is Factor.TOOL and change.effect == "more":
         return f"what {change.before.cell.tool} measures is a lower bound"
-    if factor in (Factor.THREADS, Factor.SERVERS) and change.effect == "more":
+    if factor not in (Factor.THREADS, Factor.SERVERS):
+        return None
+    if change.effect == "more":
         return f"so the number of {factor} was a limit"
-    if factor in (Factor.THREADS, Factor.SERVERS) and change.effect == "none":
+    if change.effect == "none":
         percent = f"{100 * (EFFECT - 1):.0f} %"
         return f"a change below {percent} counts as none, so {factor} are not the limit"
     return None
@@ -420,16 +418,15 @@ class TimeInServer(Answer):
 def time_in_server(trials: Trials) -> TimeInServer | None:
     """The share of the response time spent in the server; None if a part of it is unknown, or if
     other programs prolonged it."""
-    paths = ("breakdown.accept_queue_s", "breakdown.in_worker_s", "breakdown.service_s")
-    parts_s = [part_s for path in paths if (part_s := trials.mean(path)) is not None]
-    response_s, inside_s = trials.mean("response.mean"), sum(parts_s)
-    if not response_s or len(parts_s) < len(paths):
+    names = ("accept_queue_s", "in_worker_s", "service_s")
+    parts_s = [part_s for name in names if (part_s := trials.mean(f"breakdown.{name}")) is not None]
+    response_s = trials.mean("response.mean")
+    if not response_s or len(parts_s) < len(names) or worst_disturbance([trials.core_wait]):
         return None
-    if worst_disturbance([trials.core_wait]) is not None:
-        return None
+    inside_s = min(sum(parts_s), response_s)  # may be means over different trials
     return TimeInServer(
         users=trials.cell.concurrency,
         response_s=response_s,
-        inside_s=min(inside_s, response_s),  # may be means over different trials
-        share=min(inside_s / response_s, 1.0),
+        inside_s=inside_s,
+        share=inside_s / response_s,
     )
