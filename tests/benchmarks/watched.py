@@ -21,6 +21,7 @@ from workerlab import codec
 from workerlab.experiments.lesson.settings import LoadSettings, ServerSettings
 from workerlab.experiments.live.side import LiveServer, Side
 from workerlab.report.player.places import as_rows
+from workerlab.server.preflight import Interpreter
 
 TICK_S = 0.05
 WARM_S = 1.0
@@ -57,11 +58,8 @@ def answers_in(live: LiveServer) -> int:
 
 
 def main(pairs: int = 10, seconds: float = 4.0) -> None:
-    side = Side(
-        ServerSettings(worker_class="gthread", workers=1, threads=8),
-        python=sys.executable,
-        gunicorn="",
-    )
+    interpreter = Interpreter(sys.executable, "", (), (), {}, {})
+    side = Side(ServerSettings(worker_class="gthread", workers=1, threads=8), interpreter)
     side.start(LoadSettings(clients=8, delay_s=0.02))
     while side.live is None:
         assert side.phase != "failed", side.why

@@ -19,6 +19,7 @@ from workerlab.experiments.lesson.texts import queue_overflowed, trial_figures
 from workerlab.experiments.live.recording import run_step
 from workerlab.experiments.live.side import LiveServer, LiveUpdate
 from workerlab.experiments.reading import report_of, trial_data
+from workerlab.server.preflight import Interpreter
 
 pytestmark = pytest.mark.once
 
@@ -63,8 +64,7 @@ def run_recorded(directory: Path, name: str) -> tuple[dict[str, Any], LiveUpdate
     course.guess(None)
     run_step(
         course,
-        python=sys.executable,
-        gunicorn="",
+        Interpreter(sys.executable, "", (), (), {}, {}),
         on_update=lambda update, server: updates.append((update, server)),
     )
     (step,) = course.recording["steps"]  # type: ignore[misc]

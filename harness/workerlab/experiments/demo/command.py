@@ -57,7 +57,7 @@ PROGRESS_LINE = (
 @contextmanager
 def setup(options: argparse.Namespace, _plan: Plan | None) -> Iterator[Setup]:
     """The cells of the steps, in order, on the bundled apps."""
-    lesson = read_lesson(Path(options.lesson) if options.lesson else BUNDLED_LESSON)
+    lesson = read_lesson(options.lesson or BUNDLED_LESSON)
     prompts = not options.yes and interactive()
     if not options.yes and not prompts:
         tell("no terminal for prompts: running without them, as with --yes")
@@ -67,7 +67,7 @@ def setup(options: argparse.Namespace, _plan: Plan | None) -> Iterator[Setup]:
         raise UsageError("every step has patience, so it runs only in a browser: add --web")
     plan = gunicorn_plan("sweep", cells, interpreters_by_name, together=True, arrivals="poisson")
     (interpreter,) = interpreters_by_name.values()
-    run_live = partial(run_step, python=interpreter.python, gunicorn=interpreter.requested)
+    run_live = partial(run_step, interpreter=interpreter)
     display = partial(Presenter, lesson, prompts, run_live)
     yield Setup(plan, interpreters_by_name, label="lesson", display=display)
 

@@ -181,10 +181,10 @@ STEP_FIELDS: Fields = {
 }
 
 
-def read_lesson(path: Path = BUNDLED_LESSON) -> Lesson:
+def read_lesson(path: str | Path = BUNDLED_LESSON) -> Lesson:
     """Raises UsageError with the file, the step, the field and what is wrong with it."""
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:  # not UTF-8, or not TOML

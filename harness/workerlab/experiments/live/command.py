@@ -23,7 +23,6 @@ from workerlab.options import ALL_ADDRESSES, SHARE_PORT
 from workerlab.report import publish
 from workerlab.report.values import text
 from workerlab.server.preflight import Interpreter
-from workerlab.server.worker_classes import CLASSES
 from workerlab.terminal.console import tell
 from workerlab.terminal.interrupt import Stopped
 
@@ -43,7 +42,7 @@ def command(options: argparse.Namespace) -> int:
     (interpreter,) = interpreters(options).values()
     if interpreter.note is not None:
         tell(text(interpreter.note))
-    lesson = read_lesson(Path(options.lesson) if options.lesson else BUNDLED_LESSON)
+    lesson = read_lesson(options.lesson or BUNDLED_LESSON)
     if options.record:
         return _record(options, interpreter, lesson)
     return _serve(options, interpreter, lesson)
@@ -56,7 +55,7 @@ def _record(options: argparse.Namespace, interpreter: Interpreter, lesson: Lesso
         if why := interpreter.why_unavailable(step.server.worker_class):
             raise EnvironmentProblem(f"{step.title}: {why}")
     try:
-        recording.record(path, lesson, python=interpreter.python, gunicorn=interpreter.requested)
+        recording.record(path, lesson, interpreter)
     except Stopped as stop:
         tell(f"stopped: {options.record} was not written")
         return stop.exit_code
@@ -69,7 +68,6 @@ def _record(options: argparse.Namespace, interpreter: Interpreter, lesson: Lesso
 def _serve(options: argparse.Namespace, interpreter: Interpreter, lesson: Lesson) -> int:
     from workerlab.experiments.live import web
 
-    unavailable = {name: why for name in CLASSES if (why := interpreter.why_unavailable(name))}
     with contextlib.ExitStack() as stack:
         token = secrets.token_urlsafe(16)
         sock = stack.enter_context(_listen("127.0.0.1", options.port or 0, "--port"))
@@ -80,28 +78,13 @@ def _serve(options: argparse.Namespace, interpreter: Interpreter, lesson: Lesson
         tell(f"the live lesson: {address}")
         classroom = _open_classroom(options.share, port) if options.share else Classroom()
         tell("Ctrl-C ends it")
-        stage = Stage(
-            python=interpreter.python,
-            gunicorn=interpreter.requested,
-            unavailable=unavailable,
-            lesson=lesson,
-            classroom=classroom,
-            begin=options.begin,
-        )
+        stage = Stage(interpreter, lesson, classroom, begin=options.begin)
         stack.callback(stage.close)
         with contextlib.suppress(Stopped):  # the normal way to end the lab
             if not options.no_browser:
                 with contextlib.suppress(webbrowser.Error):
                     webbrowser.open(address)
-            asyncio.run(
-                web.serve(
-                    stage,
-                    token=token,
-                    sock=sock,
-                    max_no_tabs_s=MAX_NO_TABS_S,
-                    pupil_sock=pupil_sock,
-                )
-            )
+            asyncio.run(web.serve(stage, token, sock, pupil_sock, max_no_tabs_s=MAX_NO_TABS_S))
     return 0
 
 

@@ -22,6 +22,7 @@ from workerlab.model import EnvironmentProblem
 from workerlab.report import player
 from workerlab.report.player.places import Move, as_rows
 from workerlab.server.limits import cores
+from workerlab.server.preflight import Interpreter
 from workerlab.terminal.console import tell
 
 PAGE_DIR = Path(__file__).with_name("page")
@@ -70,7 +71,7 @@ class Recorder:
         return {"length_ms": round((self._last_ns - origin_ns) / 1e6, 1), "sides": [side]}
 
 
-def record(path: Path, lesson: Lesson, *, python: str, gunicorn: str) -> None:
+def record(path: Path, lesson: Lesson, interpreter: Interpreter) -> None:
     """Run every step once and write the page. Raises EnvironmentProblem if a step cannot be run,
     OSError if the page cannot be written."""
     course = Course(lesson)
@@ -78,14 +79,16 @@ def record(path: Path, lesson: Lesson, *, python: str, gunicorn: str) -> None:
         tell(f"step {index + 1} of {len(lesson.steps)}: {step.title}")
         course.go(index)
         course.guess(None)
-        run_step(course, python=python, gunicorn=gunicorn)
+        run_step(course, interpreter)
     path.write_text(recorded_page(course.recording), encoding="utf-8")
 
 
-def run_step(course: Course, python: str, gunicorn: str, on_update: OnUpdate | None = None) -> None:
+def run_step(
+    course: Course, interpreter: Interpreter, on_update: OnUpdate = lambda _update, _server: None
+) -> None:
     """Run the current step once, measure it and record its trace. Raises EnvironmentProblem if it
     cannot be run."""
-    side = Side(course.step.server, python=python, gunicorn=gunicorn)
+    side = Side(course.step.server, interpreter)
     side.start(course.step.load)
     try:
         _measure(side, course, on_update)
@@ -94,7 +97,7 @@ def run_step(course: Course, python: str, gunicorn: str, on_update: OnUpdate | N
         side.join(START_TIMEOUT_S)
 
 
-def _measure(side: Side, course: Course, on_update: OnUpdate | None) -> None:
+def _measure(side: Side, course: Course, on_update: OnUpdate) -> None:
     recorder, step, ticks = Recorder(), course.step, 0
     until_s = time.monotonic() + START_TIMEOUT_S
     while (current := side.poll()) is None:
@@ -106,8 +109,7 @@ def _measure(side: Side, course: Course, on_update: OnUpdate | None) -> None:
         ticks += 1
         update, server = current
         recorder.add(update, None if ticks % TICKS_PER_SAMPLE else server.sample())
-        if on_update is not None:
-            on_update(update, server)
+        on_update(update, server)
         time.sleep(TICK_S)
         current = side.poll()
     if current is not None:  # the figures cover this update, too

@@ -40,6 +40,7 @@ from workerlab.report.player.places import (
     Places,
 )
 from workerlab.server.gunicorn import running
+from workerlab.server.preflight import Interpreter
 from workerlab.server.process import Guarded
 from workerlab.server.running import Launch, Running, TrialFailed
 from workerlab.server.worker_classes import class_named, configured_slots
@@ -205,13 +206,10 @@ class Side:
     def __init__(
         self,
         settings: ServerSettings,
-        *,
-        python: str,
-        gunicorn: str,
+        interpreter: Interpreter,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        self.settings, self._python, self._gunicorn = settings, python, gunicorn
-        self._on_change = on_change
+        self.settings, self._interpreter, self._on_change = settings, interpreter, on_change
         self.phase: Phase = "stopped"
         self.why: str | None = None
         self.live: LiveServer | None = None
@@ -298,10 +296,10 @@ class Side:
             (directory / "trial").mkdir()
             server_settings = settings.server()
             launch = Launch(
-                server=server_settings, app=server_settings.app, python=self._python,
+                server=server_settings, app=server_settings.app, python=self._interpreter.python,
                 code=directory / "code", trial=directory / "trial", config=None,
                 records=MAX_SPANS_PER_WORKER,
-                named=True, kept=True, beats=False, gunicorn=self._gunicorn,
+                named=True, kept=True, beats=False, gunicorn=self._interpreter.requested,
             )  # fmt: skip
             server = stack.enter_context(running(launch))
             try:

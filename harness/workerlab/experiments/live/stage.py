@@ -31,6 +31,7 @@ from workerlab.experiments.live.recording import Recorder
 from workerlab.experiments.live.side import Side
 from workerlab.report.player.places import as_rows
 from workerlab.server.limits import cores
+from workerlab.server.preflight import Interpreter
 from workerlab.server.worker_classes import CLASSES
 
 TICK_S = 0.05
@@ -41,23 +42,13 @@ LAW_FIELDS = ("blocked", "sentence", "law")  # of a side's view: they give away 
 
 
 class Stage:
-    """`python`, `gunicorn`: as in `running.Launch`; `unavailable`: worker classes that cannot run
-    here, with the reason; `classroom`: the pupils of a shared lab; `begin`: begin with the lesson's
-    first question."""
+    """`classroom`: the pupils of a shared lab; `begin`: begin with the lesson's first question."""
 
     def __init__(
-        self,
-        python: str,
-        gunicorn: str,
-        unavailable: Mapping[str, str],
-        lesson: Lesson,
-        classroom: Classroom,
-        *,
-        begin: bool = False,
+        self, interpreter: Interpreter, lesson: Lesson, classroom: Classroom, *, begin: bool = False
     ) -> None:
-        self._python, self._gunicorn, self._unavailable = python, gunicorn, unavailable
-        self._lesson = lesson
-        self.classroom = classroom
+        self._interpreter, self._lesson, self.classroom = interpreter, lesson, classroom
+        self._why_unavailable = {name: interpreter.why_unavailable(name) for name in CLASSES}
         self._course: Course | None = None
         self._paused_course: Course | None = None  # left, but can be resumed
         self._load_began_s: float | None = None  # of the current step
@@ -77,12 +68,7 @@ class Stage:
         self._ticker.start()
 
     def _side(self, settings: ServerSettings) -> Side:
-        return Side(
-            settings,
-            python=self._python,
-            gunicorn=self._gunicorn,
-            on_change=self._publish_state,
-        )
+        return Side(settings, self._interpreter, self._publish_state)
 
     # --- tabs ------------------------------------------------------------------------------------
 
@@ -128,7 +114,7 @@ class Stage:
             "role": role,
             "tab": name,
             "limits": MAX_VALUES,
-            "classes": [{"name": name, "why": self._unavailable.get(name)} for name in CLASSES],
+            "classes": [{"name": name, "why": why} for name, why in self._why_unavailable.items()],
             "apps": [{"name": name, "title": app.title, "classes": app.classes}
                      for name, app in BUNDLED_APPS.items()],
             "lesson": {"title": self._lesson.title, "steps": steps},
@@ -212,7 +198,7 @@ class Stage:
         side = self.sides[index]
         changes = {name: value for name, value in action.items() if name != "side"}
         settings = changed_server(side.settings, changes)
-        if why := self._unavailable.get(settings.worker_class):
+        if why := self._why_unavailable[settings.worker_class]:
             raise Refused(f"{settings.worker_class}: {why}", "worker_class")
         if settings == side.settings:
             return
@@ -226,7 +212,7 @@ class Stage:
         if compare and len(self.sides) == 1:
             first = self.sides[0]
             others = ("gevent", "gthread") if first.settings.worker_class == "sync" else ("sync",)
-            available = (name for name in others if name not in self._unavailable)
+            available = (name for name in others if not self._why_unavailable[name])
             other = next(available, others[-1])
             self.sides.append(self._side(changed_server(first.settings, {"worker_class": other})))
             if first.phase in ("running", "starting"):
@@ -265,7 +251,7 @@ class Stage:
         self._course.guess(action.get("choice"))
         self.classroom.start_step(self._course.step_index)
         self._load_began_s, self._recorder = None, Recorder()
-        if why := self._unavailable.get(self._course.step.server.worker_class):
+        if why := self._why_unavailable[self._course.step.server.worker_class]:
             self._course.finish(None, no_result(why), skipped=True)
         else:
             self._start({})

@@ -262,8 +262,9 @@ async def serve(
     stage: Stage,
     token: str,
     sock: socket.socket,
+    pupil_sock: socket.socket | None,
+    *,
     max_no_tabs_s: float,
-    pupil_sock: socket.socket | None = None,
 ) -> None:
     """Serve until a signal arrives or no tab has been open for `max_no_tabs_s` seconds."""
     ended = asyncio.Event()

@@ -8,18 +8,13 @@ from typing import Any
 from workerlab.experiments.lesson.steps import read_lesson
 from workerlab.experiments.live.classroom import Classroom
 from workerlab.experiments.live.stage import LAW_FIELDS, Stage
+from workerlab.server.preflight import Interpreter
 
 
 def test_the_law_is_not_sent_before_the_guess() -> None:
     room, messages = Classroom(), list[bytes]()
-    stage = Stage(
-        python="python",
-        gunicorn="gunicorn",
-        unavailable={"sync": "not installed"},
-        lesson=read_lesson(),
-        classroom=room,
-        begin=True,
-    )
+    without_sync = Interpreter("python3", "25.3.0", (), (), {}, {})
+    stage = Stage(without_sync, read_lesson(), room, begin=True)
 
     def side_state() -> dict[str, Any]:
         decoded = map(json.loads, messages)
