@@ -15,8 +15,7 @@ from itertools import accumulate
 from random import Random
 from statistics import fmean
 
-from tests.builders.recursion import waits
-from workerlab.experiments.lesson.law import allen_cunneen
+from tests.builders.recursion import allen_cunneen, waits
 
 SHORT_S = 1 / 1.9  # the mean of nine of ten hyperexponential service times
 

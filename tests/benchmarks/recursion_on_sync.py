@@ -25,8 +25,7 @@ from random import Random
 from statistics import fmean, median
 
 from tests.builders.open_load import Request, Served, serve
-from tests.builders.recursion import waits
-from workerlab.experiments.lesson.law import allen_cunneen
+from tests.builders.recursion import allen_cunneen, waits
 from workerlab.model import Server
 from workerlab.numbers.samples import quantile
 

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders.recursion import pollaczek_khinchine, waits
-from workerlab.experiments.lesson.law import allen_cunneen, erlang_c
+from tests.builders.recursion import allen_cunneen, erlang_c, pollaczek_khinchine, waits
 
 TICKS = st.integers(0, 40)
 

@@ -27,6 +27,7 @@ Phase = Literal["ask", "run", "told", "end"]
 MIN_MEASUREMENT_S = 4.0
 MIN_RESPONSE_TIMES = 3
 RECORDING_URL = "lesson.html"  # of the recorded lesson, relative to the page
+QUESTION_FIELDS = ("title", "changed", "question", "choices")
 
 
 class Course:
@@ -100,20 +101,13 @@ class Course:
         """Add the current step to the recording, once it has a result."""
         step = self.step
         self._recorded_steps[self.step_index] = {
-            "title": step.title,
-            "changed": step.changed,
-            "question": step.question,
-            "choices": step.choices,
-            "right": step.right,
+            **_fields(step, *QUESTION_FIELDS, "right", "reactions", "why", "cores"),
             "law": law_text(step),
             "law_in_short": law_summary(step),
-            "reactions": step.reactions,
             "answer": answer(step, None),
-            "why": step.why,
             "outcome": self.outcome,
             "measured": self.results[self.step_index].measured_summary,
             "seen": self._live_figures,
-            "cores": step.cores,
             "trace": trace,
         }
 
@@ -138,10 +132,7 @@ class Course:
             "step": self.step_index,
             "of": len(self._lesson.steps),
             "phase": phase,
-            "title": step.title,
-            "changed": step.changed,
-            "question": step.question,
-            "choices": step.choices,
+            **_fields(step, *QUESTION_FIELDS),
             "guess": guess,
             "right": step.right if shows_result else None,
             "law": law_text(step) if shows_law else None,
@@ -154,3 +145,7 @@ class Course:
             "end": self._lesson.end if at_end else "",
             "page": RECORDING_URL if has_recording else None,
         }
+
+
+def _fields(step: LessonStep, *names: str) -> dict[str, object]:
+    return {name: getattr(step, name) for name in names}

@@ -118,8 +118,9 @@ class Law(Struct, frozen=True, dict=True):
     def clients_give_up(self) -> bool:
         """Whether clients of a closed loop give up before they are answered."""
         load = self.load
-        patient = load.is_open or load.service_s <= 0 or load.patience_s <= 0
-        return not patient and load.patience_s < self.patient_s
+        if load.is_open or load.service_s <= 0:
+            return False
+        return 0 < load.patience_s < self.patient_s
 
     @cached_property
     def response(self) -> Prediction:
@@ -139,19 +140,12 @@ class Law(Struct, frozen=True, dict=True):
             return "law: it grows without bound"
         if self.at_once is None or self.is_cpu_bound:
             return f"law: at least {format_duration(service_s)}, as requests share the cores"
-        wait_s = allen_cunneen(
-            rate_rps=load.rate,
-            service_s=service_s,
-            service_square_s2=service_s**2,
-            slots=self.at_once,
-        )
+        wait_s = mean_wait_s(load.rate, service_s, self.at_once)
         response_s = service_s + wait_s
-        if self.server.workers == 1 or not self.server.has_own_queues:
+        is_shared = self.server.workers == 1 or not self.server.has_own_queues
+        if is_shared or wait_s <= NEGLIGIBLE_WAIT_SHARE * service_s:
             return response_s
-        if wait_s <= NEGLIGIBLE_WAIT_SHARE * service_s:
-            return response_s
-        minimum = format_duration(response_s)
-        return f"law: at least {minimum}, as each worker has its own queue"
+        return f"law: at least {format_duration(response_s)}, as each worker has its own queue"
 
     @property
     def response_s(self) -> float | None:
@@ -179,15 +173,17 @@ class Law(Struct, frozen=True, dict=True):
             return "no prediction: a blocked worker accepts no connections"
         if row.slots == "unlimited":
             return 0.0
-        if self.rps is None or self.response_s is None or self.wait_s is None:
+        if self.rps is None or self.wait_s is None:
             if load.cpu_ms > 0:
                 return None
             accepts_more = "no prediction: workers accept more than they serve"
             return accepts_more if row.accepts_first else keeps_growing
-        if load.is_open and not row.accepts_first:  # Little's law: all waiting requests are in it
-            return min(capacity, self.rps * self.wait_s)
+        waiting = self.rps * self.wait_s  # Little's law
+        if load.is_open and not row.accepts_first:  # all waiting requests are in it
+            return min(capacity, waiting)
         accepted = server.workers * (1 if row.slots == "one" else server.worker_connections)
-        return min(capacity, max(0.0, round(self.rps * self.response_s - accepted, 6)))
+        in_flight = waiting + self.rps * load.service_s
+        return min(capacity, max(0.0, round(in_flight - accepted, 6)))
 
     # --- for the sentence ------------------------------------------------------------------------
 
@@ -234,40 +230,18 @@ KEEPALIVE_NOTE = "A kept-alive connection stays with its worker, even while othe
 # --- waiting at random arrivals -----------------------------------------------------------------
 
 
-def erlang_c(rate_rps: float, service_s: float, slots: int) -> float:
-    """Probability that a request of M/M/c waits, by the recursion of Erlang B. Raises ValueError if
-    there is no steady state."""
-    utilisation = _utilisation(rate_rps, service_s, slots)
-    offered = utilisation * slots  # erlangs
+def mean_wait_s(rate_rps: float, service_s: float, slots: int) -> float:
+    """Approximate mean waiting time of Poisson arrivals with a constant service time, by Allen and
+    Cunneen: that of M/M/c, times the mean of the squared coefficients of variation of arrivals (1)
+    and service (0). The slots must be able to serve the rate. The probability that a request of
+    M/M/c waits (Erlang C) is computed by the recursion of Erlang B. A load of a minute or less does
+    not reach this steady state, and stays far from it at 90 % of the capacity."""
+    offered = rate_rps * service_s  # erlangs
     blocked = 1.0
     for servers in range(1, slots + 1):
         blocked = offered * blocked / (servers + offered * blocked)
-    return blocked / (1 - utilisation * (1 - blocked))
-
-
-def allen_cunneen(
-    rate_rps: float,
-    service_s: float,
-    service_square_s2: float,
-    slots: int,
-    arrivals_cv2: float = 1.0,
-) -> float:
-    """Approximate mean waiting time of G/G/c in seconds: Erlang C's, times the mean of the squared
-    coefficients of variation of arrivals (1: Poisson) and service; exact for M/M/c and M/G/1. A
-    load of a minute or less does not reach this steady state, and stays far from it at 90 % of
-    the capacity. `service_s`, `service_square_s2`: mean service time, and mean of its square."""
-    utilisation = _utilisation(rate_rps, service_s, slots)
-    service_cv2 = max(0.0, service_square_s2 / service_s**2 - 1)
-    waits = erlang_c(rate_rps, service_s, slots)
-    exponential_s = waits * service_s / (slots * (1 - utilisation))
-    return exponential_s * (arrivals_cv2 + service_cv2) / 2
-
-
-def _utilisation(rate_rps: float, service_s: float, slots: int) -> float:
-    utilisation = rate_rps * service_s / slots
-    if not 0 <= utilisation < 1:
-        raise ValueError(f"no steady state: {utilisation:.3g} of the slots would be busy")
-    return utilisation
+    waits = blocked / (1 - offered / slots * (1 - blocked))
+    return waits * service_s / (slots - offered) / 2
 
 
 # --- the sentence about a load --------------------------------------------------------------------

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders.recursion import allen_cunneen
 from workerlab.experiments.lesson.law import (
     ArrivalsTooMany,
     ClientsWait,
     CpuBound,
     Law,
     SlotsForAll,
-    allen_cunneen,
     law_of,
     sentence,
     side_view,

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from tests.builders.analysis import SYNC, cell_of, derived, evidence
 from tests.builders.noise import noisy
+from tests.builders.recursion import allen_cunneen
 from tests.builders.runs import recorded
 from workerlab import run_store
 from workerlab.analysis.facts import Facts, facts_of
@@ -25,7 +26,6 @@ from workerlab.experiments.demo.terminal import (
     draw,
     requests_over_time,
 )
-from workerlab.experiments.lesson.law import allen_cunneen
 from workerlab.experiments.lesson.steps import LOAD_TOOL, LessonStep, read_lesson
 from workerlab.experiments.lesson.texts import (
     Figures,
