@@ -16,7 +16,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from enum import IntEnum
-from operator import attrgetter
 from typing import Any, Literal
 from zlib import crc32
 
@@ -1030,14 +1029,18 @@ class Column(Struct, frozen=True):
     expendable: int = 0  # in a narrow terminal, the highest are hidden first; 0: last
     heading: str = ""  # "": its name
     meaning: str = ""  # what it holds, if the heading does not say it; "": not explained
-    # From a row's item; text: the path of its attribute; None: its attribute `name`
+    # From a row's item; text: the path of an attribute, any of which may be None; None: `name`
     value: Callable[[Any], Value] | str | None = None
     width: int = 0  # in a terminal, longer texts are wrapped; 0: any
 
     def of(self, item: Any) -> Value:
         source = self.value or self.name
-        value: Value = (attrgetter(source) if isinstance(source, str) else source)(item)
-        return value
+        if not isinstance(source, str):
+            return source(item)
+        value: Any = item
+        for name in source.split("."):
+            value = None if value is None else getattr(value, name)
+        return value  # type: ignore[no-any-return]
 
 
 class Table(Struct, frozen=True):

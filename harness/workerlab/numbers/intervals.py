@@ -81,6 +81,11 @@ class Ratio(Struct, frozen=True):
         return self.low > times or self.high < 1 / times
 
     @property
+    def ends(self) -> tuple[float, float]:
+        """Of its interval; without one, twice its value."""
+        return self.low or self.value, self.high or self.value
+
+    @property
     def differs(self) -> bool | None:
         """Whether the interval lies beyond a relevant difference; None without an interval."""
         return self.beyond(EQUAL_RATIO)

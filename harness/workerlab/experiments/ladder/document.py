@@ -34,7 +34,7 @@ from workerlab.experiments.reading import TrialCache, notes_of, report_of
 from workerlab.finding import Finding, Note
 from workerlab.model import Chart, ChartSeries, Column, Document, Report, Table
 from workerlab.numbers.intervals import TRIALS
-from workerlab.report.values import PART_LOOKS, table
+from workerlab.report.values import PART_LOOKS, curves, table
 from workerlab.report.values import PARTS as PART_NAMES
 from workerlab.run_store import Run
 
@@ -55,7 +55,7 @@ def launch_charts(step: ConfigurationStep, facts: Facts) -> Iterator[Chart]:
     ends_ns = sorted(span.end_ns for span in facts.finished if span.end_ns is not None)
     samples = facts.data.observations.processes
     interfaces = sorted({name for sample in samples for name in sample.network_bytes})
-    curves: dict[str, dict[str, Samples]] = {
+    samples_by_kind: dict[str, dict[str, Samples]] = {
         "answers": {"app": list(zip(ends_ns, count()))[:: max(1, len(ends_ns) // RATE_POINTS)]},
         "cores": component_samples(step, facts, "cpu_s"),
         "memory": component_samples(step, facts, "rss_bytes"),
@@ -65,12 +65,12 @@ def launch_charts(step: ConfigurationStep, facts: Facts) -> Iterator[Chart]:
             if name not in COUNTED_TWICE
         },
     }
-    for kind, samples_by_name in curves.items():
-        lines = {
-            name: points_over_time(curve, facts, kind) for name, curve in samples_by_name.items()
-        }
+    for kind, samples_by_name in samples_by_kind.items():
         series = [
-            ChartSeries(name, line) for name, line in lines.items() if any(y for _, y in line)
+            ChartSeries(name, line)
+            for name, curve in samples_by_name.items()
+            for line in [points_over_time(curve, facts, kind)]
+            if any(y for _, y in line)
         ]
         if series:
             yield Chart(
@@ -142,24 +142,15 @@ RATES = (
     Column("response_p95_s", "seconds", heading="p95", value=mean_of("response.p95")),
     Column("failed", "count", value=lambda step: step.total("failed") or 0),
 )
+INTERVAL = "95 % interval of the factor, over fresh launches of the server"
 FACTORS = (
     Column(
         "factor",
         meaning="requests/s over those of the step before",
-        value=lambda step: step.change and step.change.value,
+        value="change.value",
     ),
-    Column(
-        "factor_low",
-        heading="from",
-        meaning="95 % interval of the factor, over fresh launches of the server",
-        value=lambda step: step.change and step.change.low,
-    ),
-    Column(
-        "factor_high",
-        heading="to",
-        meaning="95 % interval of the factor, over fresh launches of the server",
-        value=lambda step: step.change and step.change.high,
-    ),
+    Column("factor_low", heading="from", meaning=INTERVAL, value="change.low"),
+    Column("factor_high", heading="to", meaning=INTERVAL, value="change.high"),
 )
 LAUNCHES = Column("launches", "count", value=lambda step: len(step.valid))
 PER_REQUEST = "round trips per request, counted in the app's workers during the steady part"
@@ -244,6 +235,7 @@ COLOURS = {  # of parts that only the blog has
     "storage": "class-6",
     "serialise": "class-7",
 }
+TIMES = "Where the time goes"
 BEFORE_APP = "before the app was called"
 ROUND_TRIPS = "its round trips"
 MEANINGS = {
@@ -391,24 +383,23 @@ def tables(ladder: Ladder) -> Iterator[Table]:
         # A single user reaches no limit
         limited = [limits] if steps[0].load.users > ONE_USER else []
         columns = (REMOVED, *RATES, *FACTORS, *limited, LAUNCHES)
-        yield table(f"The ladder, {steps[0].load.text}", columns, steps)
+        yield table(under_load("The ladder", steps), columns, steps)
     if more := [level.step for level in levels(ladder) if level.step]:
         users = Column("users", "count", value="load.users")
-        yield table(
-            f"The first step, from {more[0].load.text} on", (users, *RATES, limits, LAUNCHES), more
-        )
+        more_title = f"The first step, from {more[0].load.text} on"
+        yield table(more_title, (users, *RATES, limits, LAUNCHES), more)
     if steps := ladder.conclusive or single:
-        yield table(f"Round trips, {steps[0].load.text}", TRIPS, steps)
+        yield table(under_load("Round trips", steps), TRIPS, steps)
     # One note, below the first table, explains all of them
     for index, steps in enumerate(many):
-        yield table(f"Cores, {steps[0].load.text}", CORES, steps, None if index else CORES_NOTE)
+        yield table(under_load("Cores", steps), CORES, steps, None if index else CORES_NOTE)
     for index, steps in enumerate(filter(None, (single, ladder.conclusive))):
         note = None if index else TIMES_NOTE
-        yield table(title_of_times(steps), columns_of_times(steps), steps, note)
+        yield table(under_load(TIMES, steps), columns_of_times(steps), steps, note)
 
 
-def title_of_times(steps: Steps) -> str:
-    return f"Where the time goes, {steps[0].load.text}"
+def under_load(subject: str, steps: Steps) -> str:
+    return f"{subject}, {steps[0].load.text}"
 
 
 def table_of_settings(ladder: Ladder) -> Table:
@@ -436,15 +427,15 @@ Points = Sequence[tuple[float, float]]
 def charts(ladder: Ladder) -> Iterator[Chart]:
     """Throughput (a group of bars per step, a bar per tool), where the time goes, round trips."""
     places = {name: index for index, name in enumerate(ladder.removed)}
-    rates = [
-        ChartSeries(load.text, tuple((places[step.configuration.name], step.rps) for step in steps))
-        for load, steps in (ladder.many_users or ladder.steps).items()
-    ]
     yield Chart(
         title="Requests per second",
         x_title="removed",
         y_title="requests/s",
-        series=tuple(rates),
+        series=curves(
+            (load.text, places[step.configuration.name], step.rps)
+            for load, steps in (ladder.many_users or ladder.steps).items()
+            for step in steps
+        ),
         form="bars",
         names=tuple(ladder.removed.values()),
         note=ONE_THING_MORE,
@@ -474,7 +465,7 @@ def chart_of_times(steps: Steps) -> Chart:
         for name, value in PARTS.items()
     }
     return stacked(
-        title_of_times(steps),
+        under_load(TIMES, steps),
         f"{unit} per request",
         {name: points for name, points in parts.items() if points},
         steps,

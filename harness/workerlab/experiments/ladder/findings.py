@@ -72,10 +72,9 @@ class RemovalFactor(Finding):
 
 def removal_factor(removed: str, change: Ratio) -> RemovalFactor:
     """`change`: one whose interval is known."""
-    low, high = change.low or change.value, change.high or change.value
-    if change.value > 1:
-        return RemovalFactor(removed, Ratio(change.value, low, high))
-    return RemovalFactor(removed, Ratio(1 / change.value, 1 / high, 1 / low))
+    low, high = change.ends
+    inverse = Ratio(1 / change.value, 1 / high, 1 / low)
+    return RemovalFactor(removed, change if change.value > 1 else inverse)
 
 
 class RemovalFactors(Answer):

@@ -201,7 +201,7 @@ class ConfigurationStep(Replicates[CellResult], frozen=True, kw_only=True):
     @property
     def rates(self) -> list[float]:
         """Requests/s of each trial."""
-        return [rps for rps in self.values("throughput_rps") if rps > 0]
+        return self._positive("throughput_rps")
 
     @property
     def rps(self) -> float:

@@ -349,6 +349,6 @@ def undecided(pair: StepPair, p95: Ratio, throughput: Ratio) -> LargerChangeUnde
 
 def factors_of(change: Ratio) -> tuple[float, float]:
     """The smallest and the largest factor in its interval, both at least 1."""
-    low, high = change.low or change.value, change.high or change.value
+    low, high = change.ends
     ends = sorted(max(end, 1 / end) for end in (low, high))
     return (1.0 if low <= 1 <= high else ends[0]), ends[1]
