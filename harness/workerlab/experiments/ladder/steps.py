@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
-from operator import attrgetter, or_
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -120,31 +120,44 @@ def configurations(
     `stand_ins`: as in Configuration.
     """
     available = [storage for storage in storages if storage not in unavailable]
-    full = {"redis": True, "local": True, "workers": workers, "worker_class": ASYNC}
-    bare = {**full, "redis": False, "local": False}
-    planned: list[dict[str, Any]] = [
-        {**bare, "storage": storage} for storage in storages if storage in unavailable
+    planned = [
+        Settings(storage, workers, redis=False, local=False)
+        for storage in storages
+        if storage in unavailable
     ]
     if available:
-        first: dict[str, Any] = {**full, "storage": available[0]}
+        first = Settings(available[0], workers)
         if CACHE in unavailable:
             planned.append(first)
-            first = {**first, "redis": False}
+            first = first._replace(redis=False)
         changes: list[dict[str, Any]] = [
             {"local": False},
-            *([{"redis": False}] if first["redis"] else []),
+            {"redis": False},
             *({"storage": storage} for storage in available[1:]),
-            *([{"workers": 1}] if workers > 1 else []),
+            {"workers": 1},
             {"worker_class": SYNC},
         ]
-        planned += accumulate(changes, or_, initial=first)
-    return tuple(configuration(unavailable, pages, stand_ins, **settings) for settings in planned)
+        planned += accumulate(changes, lambda last, change: last._replace(**change), initial=first)
+    # Without changes that changed nothing
+    return tuple(
+        configuration(settings, unavailable, pages, stand_ins)
+        for settings in dict.fromkeys(planned)
+    )
+
+
+class Settings(NamedTuple):
+    storage: str
+    workers: int
+    redis: bool = True
+    local: bool = True
+    worker_class: str = ASYNC
 
 
 def configuration(
-    unavailable: Mapping[str, str], pages: Mapping[str, str], stand_ins: tuple[str, ...],
-    *, storage: str, redis: bool, local: bool, workers: int, worker_class: str,
+    settings: Settings, unavailable: Mapping[str, str], pages: Mapping[str, str],
+    stand_ins: tuple[str, ...],
 ) -> Configuration:  # fmt: skip
+    storage, workers, redis, local, worker_class = settings
     caches = ["redis"] * redis + ["local"] * local
     kind = f"{storage}-compatible" if storage in stand_ins else storage
     name = "-".join([kind, *caches, worker_class, f"w{workers}"])
