@@ -83,16 +83,8 @@ def cells(
     connection_rps = 2 / sum(delay_s) if any(delay_s) else math.inf
     low_s, low_rps = max(MIN_LOW_RATE_S, duration_s), LOW_RATE_CONNECTIONS / LOW_RATE_DELAY_S
 
-    def cell(
-        null: NullServer, generator: ComparedGenerator, connections: int, load_s: float, rps: float
-    ) -> Cell:
-        load = _load(generator, connections, load_s, rps, keepalive=keepalive)
-        tool_named(generator.tool).check(load)
-        rate = "low" if null is low_rate else "full"
-        return null_cell(f"{rate}-{generator.name}-c{connections}", null, generator.tool, load)
-
     planned = [
-        cell(low_rate, generator, LOW_RATE_CONNECTIONS, low_s, low_rps)
+        _cell("low", low_rate, generator, LOW_RATE_CONNECTIONS, low_s, low_rps, keepalive)
         for generator in generators
         if generator.processes <= LOW_RATE_CONNECTIONS
     ]
@@ -101,15 +93,19 @@ def cells(
         kind = "anew" if not keepalive else "one" if level == 1 else "several"
         rps = min(ASSUMED_RPS[kind], connections * connection_rps)
         if generator.processes <= connections:
-            planned.append(cell(full_speed, generator, connections, duration_s, rps))
+            planned.append(
+                _cell("full", full_speed, generator, connections, duration_s, rps, keepalive)
+            )
     return planned
 
 
-def _load(
-    generator: ComparedGenerator, connections: int, load_s: float, rps: float, *, keepalive: bool
-) -> Load:
-    """The load of a cell. `rps`: the assumed rate, for tools that stop at a request count."""
-    return Load(
+def _cell(
+    rate: str, null: NullServer, generator: ComparedGenerator, connections: int, load_s: float,
+    rps: float, keepalive: bool,
+) -> Cell:  # fmt: skip
+    """`rate`: "low" or "full", begins its name; `rps`: the assumed one, for tools that stop at a
+    request count."""
+    load = Load(
         concurrency=connections,
         requests=max(1 + connections, round(rps * load_s)),
         duration_s=load_s,
@@ -120,6 +116,8 @@ def _load(
         same_body=True,
         summed=True,
     )
+    tool_named(generator.tool).check(load)
+    return null_cell(f"{rate}-{generator.name}-c{connections}", null, generator.tool, load)
 
 
 def plan_of(options: argparse.Namespace) -> Plan:
@@ -137,8 +135,9 @@ def plan_of(options: argparse.Namespace) -> Plan:
     _check(tools, processes, delay_s, duration_s)
     keepalive, core = options.keepalive is not False, preflight.own_core()
     generators = tuple(generators_of(tools, preflight.cores() or 1, processes))
-    settings = (levels, duration_s, keepalive, core, delay_s)
-    planned = cells(generators, *settings, per_process=bool(processes))
+    planned = cells(
+        generators, levels, duration_s, keepalive, core, delay_s, per_process=bool(processes)
+    )
     details = {"server_core": core, "keepalive": keepalive, "delay_s": delay_s}
     plan = null_plan("generators", planned, notes, details)
     return replace(
