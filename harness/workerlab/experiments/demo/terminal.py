@@ -223,14 +223,13 @@ class Picture:
         no_room = 0
         if isinstance(connections, ConnectionSample):
             no_room = connections.client.get(SYN_SENT, 0) + half_open(connections)
-        if not isinstance(counters, CountersSample):
-            return no_room, None
-        retransmits = counters.counts.get("syn_retransmits")
-        if self._retransmits_before is None:
-            self._retransmits_before = retransmits
+        counts = counters.counts if isinstance(counters, CountersSample) else {}
+        retransmits = counts.get("syn_retransmits")
         if retransmits is None:
             return no_room, None
-        return no_room, retransmits - (self._retransmits_before or 0)
+        if self._retransmits_before is None:
+            self._retransmits_before = retransmits
+        return no_room, retransmits - self._retransmits_before
 
     def _show(self, lines: list[str]) -> None:
         if self._screen is not None:

@@ -7,6 +7,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,7 @@ def recorded_page(recording: Mapping[str, Any]) -> str:
     template = (PAGE_DIR / "recorded.html").read_text(encoding="utf-8")
     parts = {
         "POLICY": policy,
-        "TITLE": _escaped(recording["title"]),
+        "TITLE": escape(recording["title"], quote=False),
         "STYLE": player.style(),
         "DATA": data,
         "SCRIPTS": "\n".join(f"<script>{script}</script>" for script in scripts),
@@ -164,7 +165,3 @@ def _script_hashes(scripts: Sequence[str]) -> str:
     """Hashes for the Content-Security-Policy, which blocks any other script."""
     digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
     return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;")

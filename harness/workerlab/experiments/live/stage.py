@@ -49,8 +49,8 @@ class Stage:
     ) -> None:
         self._interpreter, self._lesson, self.classroom = interpreter, lesson, classroom
         self._why_unavailable = {name: interpreter.why_unavailable(name) for name in CLASSES}
-        self._course: Course | None = None
-        self._paused_course: Course | None = None  # left, but can be resumed
+        self._progress = Course(lesson)  # kept if the lesson is left
+        self._course: Course | None = None  # None outside the lesson
         self._load_began_s: float | None = None  # of the current step
         self._recorder = Recorder()
         self._origin_ns = time.monotonic_ns()
@@ -234,7 +234,7 @@ class Stage:
     def _go_to_step(self, action: Mapping[str, Any]) -> None:
         """Go to a step and ask its question before anything runs. `action` without a step: the
         current or last one."""
-        course = self._course or self._paused_course or Course(self._lesson)
+        course = self._progress
         course.go(action.get("step", course.step_index))
         self._course = course
         for side in self.sides:
@@ -262,7 +262,7 @@ class Stage:
         self._publish_class()
 
     def _leave(self, _action: Mapping[str, Any]) -> None:
-        self._paused_course, self._course = self._course or self._paused_course, None
+        self._course = None
         if self.load.patience_s:  # clients give up only in the lesson
             self._set_load(replace(self.load, patience_s=0.0))
         self._publish(codec.encode({"kind": "lesson", "phase": "left"}))
@@ -271,9 +271,8 @@ class Stage:
     def recording(self) -> dict[str, object] | None:
         """The steps of the lesson that have run, even if it was left since; None: none yet."""
         with self._lock:
-            course = self._course or self._paused_course
-            recording = course.recording if course is not None else {}
-            return recording if recording.get("steps") else None
+            recording = self._progress.recording
+            return recording if recording["steps"] else None
 
     def _publish_lesson(self) -> None:
         if self._course is not None:
