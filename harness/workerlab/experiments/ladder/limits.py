@@ -75,7 +75,7 @@ def usage_of(step: ConfigurationStep, others_cores: float | None = None) -> Mach
 class StepLimit(Finding, kw_only=True):
     """[[{usage}]]"""
 
-    usage: MachineUsage | None
+    usage: MachineUsage | None = None
 
     @property
     def name(self) -> str:
@@ -140,33 +140,32 @@ class UnknownLimit(StepLimit):
 
 def limit(step: ConfigurationStep, cores: int | None) -> StepLimit:
     """What limited the step, with the numbers that show it. `cores`: of the machine."""
-    return next(limits(step, cores))
+    first = next(limits(step, cores))
+    by_others = isinstance(first, OthersLimit)
+    others_cores = step.mean("core_wait.others_cores") if by_others else None
+    return replace(first, usage=usage_of(step, others_cores))
 
 
 def limits(step: ConfigurationStep, cores: int | None) -> Iterator[StepLimit]:
     """All limits that the step's numbers show, in the order above; UnknownLimit is last."""
-    usage = usage_of(step)
     if step.tool_bound:
         reasons = [result.bound_reasons[0] for result in step.valid if result.bound_reasons]
-        yield ToolLimit(tool=step.load.tool, reason=next(iter(reasons), None), usage=usage)
+        yield ToolLimit(step.load.tool, next(iter(reasons), None))
     if (disturbance := step.disturbance) is not None:
-        others_cores = step.mean("core_wait.others_cores")
-        yield OthersLimit(disturbance=disturbance, usage=usage_of(step, others_cores))
-    yield from cpu_limits(step, cores, usage)
+        yield OthersLimit(disturbance)
+    yield from cpu_limits(step, cores)
     slots, busy = step.valid[0].slots_configured, step.mean(slots_busy)
     if slots and busy is not None and busy >= FULL_SLOTS_SHARE:
-        yield SlotsLimit(slots=slots, busy=min(1.0, busy), usage=usage)
+        yield SlotsLimit(slots, min(1.0, busy))
     host_busy, pool_s = step.mean("usage.host_busy") or 0.0, step.app_metric("spent_s", "pool")
     if pool_s and host_busy < FULL_CPU_SHARE and pool_s > longest_other_part_s(step):
-        yield PoolLimit(wait_s=pool_s, usage=usage)
+        yield PoolLimit(pool_s)
     if host_busy >= FULL_HOST_SHARE:
-        yield MachineLimit(usage=usage)
-    yield UnknownLimit(usage=usage)
+        yield MachineLimit()
+    yield UnknownLimit()
 
 
-def cpu_limits(
-    step: ConfigurationStep, cores: int | None, usage: MachineUsage | None
-) -> Iterator[CpuLimit]:
+def cpu_limits(step: ConfigurationStep, cores: int | None) -> Iterator[CpuLimit]:
     configuration = step.configuration
     workers, app = configuration.server.workers, step.mean("usage.server_cores")
     cache, storage = (step.app_metric("cores", role) for role in ("cache", "storage"))
@@ -176,7 +175,7 @@ def cpu_limits(
         ("app", app, min(workers, cores or workers)),
     ):
         if used is not None and usable and used >= FULL_CPU_SHARE * usable:
-            yield CpuLimit(component=component, used=used, cores=usable, usage=usage)
+            yield CpuLimit(component=component, used=used, cores=usable)
 
 
 def slots_busy(result: CellResult) -> float | None:

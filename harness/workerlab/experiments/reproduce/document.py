@@ -63,26 +63,20 @@ class PartMissing(Finding):
 
 def document(run: Run) -> Document:
     chosen = [write_ups()[name] for name in run.plan.details["writeups"]]
-    measured = {writeup.name: measured_of(run, writeup) for writeup in chosen}
-    claims = {
-        writeup.name: [judge(claim, measured[writeup.name]) for claim in writeup.claim]
-        for writeup in chosen
-    }
+    measured = [(writeup, measured_of(run, writeup)) for writeup in chosen]
+    claims = [judge(claim, parts) for writeup, parts in measured for claim in writeup.claim]
     missing = [
-        PartMissing(f"{name}, {part}", why)
-        for name, writeup in measured.items()
-        for part, why in writeup.missing.items()
+        PartMissing(f"{writeup.name}, {part}", why)
+        for writeup, parts in measured
+        for part, why in parts.missing.items()
     ]
-    pairs = [(table, measured[writeup.name]) for writeup in chosen for table in writeup.table]
+    pairs = [(table, parts) for writeup, parts in measured for table in writeup.table]
     return Document(
         run=run.name,
         kind="reproduce",
         title=title(chosen, run),
         environment=run.environment,
-        findings=(
-            summary([claim for judged in claims.values() for claim in judged]),
-            *(claim for judged in claims.values() for claim in judged),
-        ),
+        findings=(summary(claims), *claims),
         tables=tuple(table_of(original, cells) for original, cells in pairs),
         charts=tuple(chart_of(original, cells) for original, cells in pairs if original.chart),
         notes=(*missing, *notes_of(run)),
