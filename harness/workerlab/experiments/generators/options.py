@@ -6,7 +6,9 @@ import re
 from workerlab.load.registry import TOOLS
 from workerlab.options import (
     BadWord,
+    Row,
     add_common,
+    add_rows,
     duration,
     levels,
     seconds,
@@ -32,28 +34,6 @@ examples:
 """
 
 
-def add_options(to: argparse.ArgumentParser) -> None:
-    to.description = (
-        "Load the same server, which does nothing, with every generator: requests per second, CPU"
-        " and memory of each, the response times it reports against those of the server, and how"
-        " far each of them gets."
-    )
-    to.epilog = EXAMPLES
-    add_common(to)
-    add = to.add_argument
-    add("--tools", type=tools, metavar="LIST", help=f"of {','.join(TOOLS)} (all)")
-    connections = "connections (1,10,100); with --processes, connections of each process"
-    add("--levels", type=levels, metavar="LIST", help=connections)
-    processes = "processes of each tool that sends from several, all at each level (one per core)"
-    add("--processes", type=levels, metavar="LIST", help=processes)
-    delay = "seconds until the server answers at full speed; LO-HI: random between the two (0)"
-    add("--delay", type=_delay, metavar="S", help=delay)
-    add("--duration", type=duration, metavar="S", help="seconds per load (2)")
-    trials = "trials of each load, over which intervals are computed (3)"
-    add("--trials", type=whole, metavar="N", help=trials)
-    add("--keepalive", type=_once, metavar="WORD", help="reuse connections: off or on (on)")
-
-
 def _delay(text: str) -> tuple[float, float]:
     """Shortest and longest delay: 0.08, or 0-0.16."""
     span = re.fullmatch(r"(.*[\d.])-([\d.].*)", text)
@@ -67,3 +47,28 @@ def _once(text: str) -> bool:
     if "," in text:
         raise BadWord("must be off or on, not both")
     return switch(text)
+
+
+ROWS: tuple[Row, ...] = (
+    ("--tools", tools, "LIST", f"of {','.join(TOOLS)} (all)"),
+    ("--levels", levels, "LIST",
+     "connections (1,10,100); with --processes, connections of each process"),
+    ("--processes", levels, "LIST",
+     "processes of each tool that sends from several, all at each level (one per core)"),
+    ("--delay", _delay, "S",
+     "seconds until the server answers at full speed; LO-HI: random between the two (0)"),
+    ("--duration", duration, "S", "seconds per load (2)"),
+    ("--trials", whole, "N", "trials of each load, over which intervals are computed (3)"),
+    ("--keepalive", _once, "WORD", "reuse connections: off or on (on)"),
+)  # fmt: skip
+
+
+def add_options(to: argparse.ArgumentParser) -> None:
+    to.description = (
+        "Load the same server, which does nothing, with every generator: requests per second, CPU"
+        " and memory of each, the response times it reports against those of the server, and how"
+        " far each of them gets."
+    )
+    to.epilog = EXAMPLES
+    add_common(to)
+    add_rows(to, ROWS)

@@ -3,7 +3,15 @@
 import argparse
 
 from workerlab import options as read
-from workerlab.options import add_common, add_serves_in_turn, duration, names_of, whole
+from workerlab.options import (
+    Row,
+    add_common,
+    add_rows,
+    add_serves_in_turn,
+    duration,
+    names_of,
+    whole,
+)
 from workerlab.server.service_check import KINDS
 
 STORAGES = ("mongodb", "postgresql", "sqlite")  # in the order of the ladder
@@ -28,6 +36,21 @@ examples:
 """
 
 
+ROWS: tuple[Row, ...] = (
+    ("--quick", None, "", "fewer users, shorter loads, one launch per step"),
+    ("--users", whole, "N", "concurrent users (1000)"),
+    ("--trials", whole, "N", "fresh launches per step (3); --resume adds some"),
+    ("--duration", duration, "S", "seconds per load (6)"),
+    ("--workers", whole, "N", "workers, until they are removed (2)"),
+    ("--tools", names_of("load tool that verifies every page", LADDER_TOOLS), "LIST",
+     f"of {','.join(LADDER_TOOLS)}, which verify every page (locust-fast,fast)"),
+    ("--storages", names_of("storage", STORAGES), "LIST",
+     f"of {','.join(STORAGES)}, in this order (all that are available; sqlite if none)"),
+    ("--load-hosts", read.hosts, "LIST",
+     f"machines that send the load: a,b (this one); {' or '.join(LADDER_TOOLS[:2])} only"),
+)  # fmt: skip
+
+
 def add_options(to: argparse.ArgumentParser) -> None:
     to.description = (
         "Load a small blog under Gunicorn and remove one thing at a time: the cache inside the"
@@ -38,25 +61,7 @@ def add_options(to: argparse.ArgumentParser) -> None:
     add_common(to)
     add = to.add_argument
     add_serves_in_turn(to, python=False)  # the blog needs this interpreter's packages
-    add("--quick", action="store_true", help="fewer users, shorter loads, one launch per step")
-    add("--users", type=whole, metavar="N", help="concurrent users (1000)")
-    add("--trials", type=whole, metavar="N", help="fresh launches per step (3); --resume adds some")
-    add("--duration", type=duration, metavar="S", help="seconds per load (6)")
-    add("--workers", type=whole, metavar="N", help="workers, until they are removed (2)")
-    add(
-        "--tools",
-        type=names_of("load tool that verifies every page", LADDER_TOOLS),
-        metavar="LIST",
-        help=f"of {','.join(LADDER_TOOLS)}, which verify every page (locust-fast,fast)",
-    )
-    add(
-        "--storages",
-        type=names_of("storage", STORAGES),
-        metavar="LIST",
-        help=f"of {','.join(STORAGES)}, in this order (all that are available; sqlite if none)",
-    )
-    text = f"machines that send the load: a,b (this one); {' or '.join(LADDER_TOOLS[:2])} only"
-    add("--load-hosts", type=read.hosts, metavar="LIST", help=text)
+    add_rows(to, ROWS)
     text = "double the users until the first step breaks TARGET or is unstable (%s)"
     add("--find-limit", nargs="?", const=TARGET, type=read.target_of_cells, metavar="TARGET",
         help=text % TARGET.replace("%", "%%"))  # fmt: skip
