@@ -8,7 +8,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from workerlab.experiments.lesson.settings import Refused
+from workerlab.experiments.lesson.settings import Message, Refused
 from workerlab.experiments.lesson.steps import Lesson, LessonStep
 from workerlab.experiments.lesson.texts import (
     Figures,
@@ -42,7 +42,7 @@ class Course:
         self.outcome: tuple[str, ...] = ()
         self.results: dict[int, StepOutcome] = {}
         self.choice: int | None = None
-        self._recorded_steps: dict[int, dict[str, object]] = {}
+        self._recorded_steps: dict[int, Message] = {}
         self._live_figures: LiveFigures | None = None
 
     @property
@@ -112,12 +112,12 @@ class Course:
         }
 
     @property
-    def recording(self) -> dict[str, object]:
+    def recording(self) -> Message:
         """The recorded steps, for the page that replays them."""
         steps = [self._recorded_steps[index] for index in sorted(self._recorded_steps)]
         return {"title": self._lesson.title, "steps": steps, "end": self._lesson.end}
 
-    def message(self, guesses: Mapping[int, int] | None = None) -> dict[str, object]:
+    def message(self, guesses: Mapping[int, int] | None = None) -> Message:
         """The message to the page, without what must not be revealed yet. `guesses`: a pupil's
         choices by step, instead of the teacher's."""
         step, phase, guess = self.step, self.phase, self.choice
@@ -147,5 +147,5 @@ class Course:
         }
 
 
-def _fields(step: LessonStep, *names: str) -> dict[str, object]:
+def _fields(step: LessonStep, *names: str) -> Message:
     return {name: getattr(step, name) for name in names}

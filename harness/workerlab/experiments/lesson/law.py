@@ -21,7 +21,7 @@ from typing import Literal
 from msgspec import Struct
 
 from workerlab.analysis.knee import max_closed_rps
-from workerlab.experiments.lesson.settings import LoadSettings, ServerSettings
+from workerlab.experiments.lesson.settings import LoadSettings, Message, ServerSettings
 from workerlab.finding import Finding, Note
 from workerlab.numbers.units import count_text, counted, fill, format_duration
 from workerlab.server.worker_classes import configured_slots
@@ -373,7 +373,7 @@ def law_of(server: ServerSettings, load: LoadSettings, cores: float) -> Law:
     return Law(server=server, load=load, cores=cores, at_once=server.at_once)
 
 
-def side_view(server: ServerSettings, load: LoadSettings, cores: float) -> dict[str, object]:
+def side_view(server: ServerSettings, load: LoadSettings, cores: float) -> Message:
     """A server as the page shows it, live or recorded: settings, slots, law and sentence."""
     law = law_of(server, load, cores)
     predictions = {"response_s": law.response, "queue": law.queue}

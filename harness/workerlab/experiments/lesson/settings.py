@@ -17,6 +17,8 @@ from workerlab.report.player.places import MIN_RECENT_S
 from workerlab.server.worker_classes import ASGI_CLASSES, CLASSES, class_named, configured_slots
 
 Model = Literal["closed", "open"]
+Action = Mapping[str, Any]  # of a page, as it is posted
+Message = dict[str, object]  # to a page, or a part of one
 
 # Maximum values; the minimum is 1, or 0 for durations
 MAX_COUNTS: Mapping[str, int] = {
@@ -160,7 +162,7 @@ class LoadSettings(Struct, frozen=True):
         return f"?sleep={self.delay_s:g}&cpu={self.cpu_ms:g}"
 
 
-def changed_server(settings: ServerSettings, changes: Mapping[str, Any]) -> ServerSettings:
+def changed_server(settings: ServerSettings, changes: Action) -> ServerSettings:
     """The settings with these changes. Raises Refused if one is not valid."""
     changed = replace(settings, **_checked(settings, changes))
     _check_choice("worker_class", changed.worker_class, CLASSES)
@@ -174,14 +176,14 @@ def changed_server(settings: ServerSettings, changes: Mapping[str, Any]) -> Serv
     return changed
 
 
-def changed_load(settings: LoadSettings, changes: Mapping[str, Any]) -> LoadSettings:
+def changed_load(settings: LoadSettings, changes: Action) -> LoadSettings:
     """The settings with these changes. Raises Refused if one is not valid."""
     changed = replace(settings, **_checked(settings, changes))
     _check_choice("model", changed.model, ("closed", "open"))
     return changed
 
 
-def _checked(settings: Struct, changes: Mapping[str, Any]) -> dict[str, Any]:
+def _checked(settings: Struct, changes: Action) -> dict[str, Any]:
     current = asdict(settings)
     checked = {}
     for name, value in changes.items():

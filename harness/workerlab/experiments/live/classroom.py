@@ -8,14 +8,13 @@ servers need the CPU.
 import secrets
 import socket
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import psutil
 
 from workerlab import codec
 from workerlab.experiments.lesson.course import Course
-from workerlab.experiments.lesson.settings import Refused
+from workerlab.experiments.lesson.settings import Action, Refused
 
 CODE_CHARACTERS = "34679ABCDEFGHJKLMNPQRSTUVWXYZ"  # without look-alikes
 CODE_LENGTH = 6  # 29 ** 6 = 6e8 codes
@@ -94,7 +93,7 @@ class Classroom:
         self._started.add(step)
         self.shows_tally = True
 
-    def guess(self, token: str, course: Course | None, action: Mapping[str, Any]) -> None:
+    def guess(self, token: str, course: Course | None, action: Action) -> None:
         """Store a pupil's guess. Raises Refused."""
         pupil = self.pupil(token)
         if course is None or course.phase != "ask" or action.get("step") != course.step_index:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from workerlab import codec
 from workerlab.experiments.lesson.course import Course
 from workerlab.experiments.lesson.law import side_view
+from workerlab.experiments.lesson.settings import Message
 from workerlab.experiments.lesson.steps import Lesson, LessonStep
 from workerlab.experiments.lesson.texts import LiveFigures
 from workerlab.experiments.live.side import LiveServer, LiveUpdate, Side
@@ -56,7 +57,7 @@ class Recorder:
             course.record(self.trace(course.step))
         return figures is not None
 
-    def trace(self, step: LessonStep) -> dict[str, object]:
+    def trace(self, step: LessonStep) -> Message:
         origin_ns = self._moves[0].at_ns if self._moves else self._last_ns
         samples = [
             (round((at_ns - origin_ns) / 1e6, 1), *(sample[name] for name in CHARTED_FIELDS))

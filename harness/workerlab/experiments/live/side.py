@@ -24,7 +24,7 @@ from msgspec.structs import asdict
 
 from workerlab import run_store
 from workerlab.analysis.samples import NS
-from workerlab.experiments.lesson.settings import LoadSettings, ServerSettings
+from workerlab.experiments.lesson.settings import LoadSettings, Message, ServerSettings
 from workerlab.experiments.lesson.texts import LiveFigures
 from workerlab.load.programs import GENERATORS
 from workerlab.model import Breakdown
@@ -160,7 +160,7 @@ class LiveServer:
             counts=self.places.counts,
         )
 
-    def sample(self) -> dict[str, object]:
+    def sample(self) -> Message:
         """Current figures, and `busy`: as in `CoreUsage`, None if unknown."""
         busy = None
         with contextlib.suppress(psutil.Error):

@@ -7,8 +7,7 @@ thread reads the servers' state twenty times a second and sends what is new.
 import secrets
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -18,7 +17,9 @@ from workerlab.experiments.lesson.law import side_view
 from workerlab.experiments.lesson.settings import (
     BUNDLED_APPS,
     MAX_VALUES,
+    Action,
     LoadSettings,
+    Message,
     Refused,
     ServerSettings,
     changed_load,
@@ -136,7 +137,7 @@ class Stage:
         with self._lock:
             return self.classroom.admit(code, client, time.monotonic())
 
-    def guess_as_pupil(self, token: str, action: Mapping[str, Any]) -> None:
+    def guess_as_pupil(self, token: str, action: Action) -> None:
         with self._lock:
             self.classroom.guess(token, self._course, action)
             self._publish_class()
@@ -166,7 +167,7 @@ class Stage:
 
     # --- actions of a tab ------------------------------------------------------------------------
 
-    def act(self, action: Mapping[str, Any]) -> None:
+    def act(self, action: Action) -> None:
         """Perform a tab's action. Raises Refused, without any effect, if it is not possible."""
         with self._lock:
             if action.get("tab") != self._controlling_tab:
@@ -182,7 +183,7 @@ class Stage:
             perform({name: value for name, value in action.items() if name not in ("do", "tab")})
             self._publish_state()
 
-    def _change_load(self, action: Mapping[str, Any]) -> None:
+    def _change_load(self, action: Action) -> None:
         self._set_load(changed_load(self.load, action))
 
     def _set_load(self, load: LoadSettings) -> None:
@@ -191,7 +192,7 @@ class Stage:
         for side in self.sides:
             side.change_load(self.load, self._seed)
 
-    def _change_server(self, action: Mapping[str, Any]) -> None:
+    def _change_server(self, action: Action) -> None:
         index = action.get("side")
         if type(index) is not int or index not in range(len(self.sides)):
             raise Refused("there is no such server", "side")
@@ -206,7 +207,7 @@ class Stage:
         if side.phase != "stopped":
             side.start(self.load, self._seed)
 
-    def _compare(self, action: Mapping[str, Any]) -> None:
+    def _compare(self, action: Action) -> None:
         """Add a second server of another class, or remove it."""
         compare = bool(action.get("on"))
         if compare and len(self.sides) == 1:
@@ -220,18 +221,18 @@ class Stage:
         elif not compare and len(self.sides) > 1:
             self.sides.pop().stop()
 
-    def _start(self, _action: Mapping[str, Any]) -> None:
+    def _start(self, _action: Action) -> None:
         self._seed += 1
         for side in self.sides:
             side.start(self.load, self._seed)
 
-    def _stop(self, _action: Mapping[str, Any]) -> None:
+    def _stop(self, _action: Action) -> None:
         for side in self.sides:
             side.stop()
 
     # --- the lesson ------------------------------------------------------------------------------
 
-    def _go_to_step(self, action: Mapping[str, Any]) -> None:
+    def _go_to_step(self, action: Action) -> None:
         """Go to a step and ask its question before anything runs. `action` without a step: the
         current or last one."""
         course = self._progress
@@ -245,7 +246,7 @@ class Stage:
             self.classroom.open_question(course.step_index)
         self._publish_lesson()
 
-    def _guess(self, action: Mapping[str, Any]) -> None:
+    def _guess(self, action: Action) -> None:
         if self._course is None:
             raise Refused("start a step of the lesson first", "choice")
         self._course.guess(action.get("choice"))
@@ -257,18 +258,18 @@ class Stage:
             self._start({})
         self._publish_lesson()
 
-    def _show_tally(self, _action: Mapping[str, Any]) -> None:
+    def _show_tally(self, _action: Action) -> None:
         self.classroom.shows_tally = True
         self._publish_class()
 
-    def _leave(self, _action: Mapping[str, Any]) -> None:
+    def _leave(self, _action: Action) -> None:
         self._course = None
         if self.load.patience_s:  # clients give up only in the lesson
             self._set_load(replace(self.load, patience_s=0.0))
         self._publish(codec.encode({"kind": "lesson", "phase": "left"}))
 
     @property
-    def recording(self) -> dict[str, object] | None:
+    def recording(self) -> Message | None:
         """The steps of the lesson that have run, even if it was left since; None: none yet."""
         with self._lock:
             recording = self._progress.recording
@@ -317,7 +318,7 @@ class Stage:
         common = {"load": self.load, "cores": cores()}
         return codec.encode({"kind": "state", "sides": sides, **common})
 
-    def _side_state(self, side: Side) -> dict[str, object]:
+    def _side_state(self, side: Side) -> Message:
         view = side_view(side.settings, self.load, cores())
         if self._course is not None and self._course.phase == "ask":  # pupils could read it
             view = {name: value for name, value in view.items() if name not in LAW_FIELDS}
@@ -345,11 +346,11 @@ class Stage:
             if any(side is not None for side in sides) and self._tabs:
                 self._publish(self._tick_message(sides), tick=True)
 
-    def _tick_message(self, sides: Sequence[dict[str, object] | None]) -> bytes:
+    def _tick_message(self, sides: Sequence[Message | None]) -> bytes:
         at_ms = (time.monotonic_ns() - self._origin_ns) / 1e6
         return codec.encode({"kind": "tick", "t": round(at_ms, 1), "sides": sides})
 
-    def _in_flight(self, side: Side) -> dict[str, object] | None:
+    def _in_flight(self, side: Side) -> Message | None:
         """The requests in flight, for a new tab."""
         moves = side.snapshot()
         if moves is None:
@@ -357,7 +358,7 @@ class Stage:
         unknown = dict.fromkeys(("connections", "sample", "counts"))
         return {"moves": as_rows(moves, self._origin_ns), "drawn": 1, **unknown}
 
-    def _update_of(self, side: Side, *, sampled: bool) -> dict[str, object] | None:
+    def _update_of(self, side: Side, *, sampled: bool) -> Message | None:
         current = side.poll()
         if current is None:
             return None
