@@ -12,7 +12,7 @@ from workerlab.analysis.facts import Facts, TrialData, why_unusable
 from workerlab.analysis.phases import PhaseOfLoad, phase_finding, phases_of
 from workerlab.analysis.samples import NS
 from workerlab.analysis.trials import Trials, by_cell, has_throughput, mean_of
-from workerlab.experiments.bottleneck.findings import Comparison, Factor, conclusions
+from workerlab.experiments.bottleneck.findings import Comparison, Comparisons, Factor, conclusions
 from workerlab.experiments.reading import notes_of, report_of
 from workerlab.finding import Answer, Finding
 from workerlab.model import Cell, CellResult, Chart, Column, Document, Report, Table
@@ -253,7 +253,7 @@ def not_measured(closing: Iterable[TrialData]) -> Iterator[Finding]:
             yield NotMeasured("the load whose connections are closed", why=why)
 
 
-def tables(compared: Mapping[Factor, Comparison], cells: Sequence[Trials]) -> Iterator[Table]:
+def tables(compared: Comparisons, cells: Sequence[Trials]) -> Iterator[Table]:
     """A table per varied factor, and one of the cost of each load on both sides."""
     for factor, comparison in compared.items():
         if comparison.groups:

@@ -7,7 +7,7 @@ from typing import Any
 
 from workerlab.analysis.facts import TrialData, why_unusable
 from workerlab.analysis.trials import mean_of
-from workerlab.experiments.generators.findings import findings
+from workerlab.experiments.generators.findings import Loads, findings
 from workerlab.experiments.generators.usage import (
     GeneratorLoad,
     GeneratorUsage,
@@ -203,9 +203,7 @@ def fastest_first(loads: Iterable[GeneratorLoad]) -> list[GeneratorLoad]:
     )
 
 
-def tables(
-    full: Sequence[GeneratorLoad], low: Sequence[GeneratorLoad], *, delayed: bool
-) -> Iterator[Table]:
+def tables(full: Loads, low: Sequence[GeneratorLoad], *, delayed: bool) -> Iterator[Table]:
     load = (GENERATOR, PROCESSES, CONNECTIONS)
     yield table("At full speed", (*load, *COST, *([DELAY_ALLOWS] if delayed else ())), full)
     yield table("Response times at full speed", (*load, *TIMES), full)
@@ -249,7 +247,7 @@ CHARTS: tuple[tuple[str, str, str, Callable[[GeneratorLoad], float | None], floa
 )
 
 
-def charts(loads: Sequence[GeneratorLoad]) -> Iterator[Chart]:
+def charts(loads: Loads) -> Iterator[Chart]:
     for chart_title, axis, note, value, factor in CHARTS:
         values = ((load, value(load)) for load in loads)
         yield Chart(

@@ -258,7 +258,7 @@ class Ladder(Struct, frozen=True):
 
     configurations: tuple[Configuration, ...]
     removed: Mapping[str, str]
-    steps: Mapping[UserLoad, tuple[ConfigurationStep, ...]]
+    steps: Mapping[UserLoad, Steps]
     environment: Mapping[str, object]
     cells: tuple[CellResult, ...] = ()
     usual_users: int | None = None
@@ -272,17 +272,17 @@ class Ladder(Struct, frozen=True):
         return cores_of(self.environment)
 
     @property
-    def one_user(self) -> tuple[ConfigurationStep, ...]:
+    def one_user(self) -> Steps:
         steps = (steps for load, steps in self.steps.items() if load.users == ONE_USER)
         return next(steps, ())
 
     @property
-    def many_users(self) -> Mapping[UserLoad, tuple[ConfigurationStep, ...]]:
+    def many_users(self) -> Mapping[UserLoad, Steps]:
         many = [load for load in self.steps if load.users > ONE_USER and self.is_usual(load.users)]
         return {load: self.steps[load] for load in many}
 
     @property
-    def conclusive(self) -> tuple[ConfigurationStep, ...]:
+    def conclusive(self) -> Steps:
         """Under many users, by the tool that was least often the limit; ties: the fastest tool."""
 
         def order(steps: Steps) -> tuple[int, float]:

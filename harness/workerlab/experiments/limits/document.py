@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from workerlab.analysis.facts import TrialData
 from workerlab.analysis.samples import NS
-from workerlab.experiments.limits.findings import findings
-from workerlab.experiments.limits.results import StepResult, results_of
+from workerlab.experiments.limits.findings import Steps, findings
+from workerlab.experiments.limits.results import results_of
 from workerlab.experiments.reading import notes_of, trial_data
 from workerlab.model import Chart, ChartSeries, Column, Document, Table
 from workerlab.notes import NotMeasured
@@ -133,7 +133,7 @@ def study(run: Run, trials: Sequence[TrialData]) -> Document:
     )
 
 
-def tables(results: Sequence[StepResult]) -> Iterator[Table]:
+def tables(results: Steps) -> Iterator[Table]:
     for chapter, title in CHAPTERS.items():
         steps = [result for result in results if result.chapter == chapter]
         if steps:
@@ -143,7 +143,7 @@ def tables(results: Sequence[StepResult]) -> Iterator[Table]:
         yield table(MISTAKES, MISTAKE_COLUMNS, [step.mistake_form for step in mistakes])
 
 
-def time_charts(results: Sequence[StepResult]) -> Iterator[Chart]:
+def time_charts(results: Steps) -> Iterator[Chart]:
     steps = sorted(
         (result for result in results if result.chapter in CHAPTERS and result.ratio),
         key=lambda step: step.load.requests,
@@ -165,7 +165,7 @@ def time_charts(results: Sequence[StepResult]) -> Iterator[Chart]:
     )
 
 
-def memory_charts(results: Sequence[StepResult]) -> Iterator[Chart]:
+def memory_charts(results: Steps) -> Iterator[Chart]:
     """Memory of the load tool over time."""
     lines = []
     for result in results:

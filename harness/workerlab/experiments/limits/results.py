@@ -26,15 +26,15 @@ LABELS = {
     "asynchronous": "asynchronous: all at once",
     "unbounded": "no bound",
     "raised": "no bound, limit raised",
-    "bounded": "at most {connections:count} at once",
-    "bodies": "{body_bytes:bytes} each",
+    "bounded": "at most {step.load.concurrency:count} at once",
+    "bodies": "{step.null.body_bytes:bytes} each",
     "all_tasks": "a task for each request",
-    "all_bodies": "tasks and bodies of {body_bytes:bytes}, kept",
-    "new_connections": "{body_bytes:bytes} each, a new connection for each",
-    "ports_used_up": "{ports:count} ports",
-    "time_wait": "all ports, new connections, tcp_tw_reuse {tw_reuse}",
-    "ports_sources": "{ports:count} ports, {sources} source addresses",
-    "ports_reuse": "{ports:count} ports, fewer connections, reused",
+    "all_bodies": "tasks and bodies of {step.null.body_bytes:bytes}, kept",
+    "new_connections": "{step.null.body_bytes:bytes} each, a new connection for each",
+    "ports_used_up": "{step.ports:count} ports",
+    "time_wait": "all ports, new connections, tcp_tw_reuse {step.null.tw_reuse}",
+    "ports_sources": "{step.ports:count} ports, {sources} source addresses",
+    "ports_reuse": "{step.ports:count} ports, fewer connections, reused",
     "mistake": "the mistake",
     "abandoned": "the mistake with tasks",
     "cure": "the cure",
@@ -134,14 +134,7 @@ class StepResult(Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        values = {
-            "connections": self.load.concurrency,
-            "body_bytes": self.null.body_bytes,
-            "ports": self.ports,
-            "sources": len(self.load.sources),
-            "tw_reuse": self.null.tw_reuse,
-        }
-        return fill(LABELS[self.what], values)
+        return fill(LABELS[self.what], {"step": self, "sources": len(self.load.sources)})
 
     @property
     def not_measured(self) -> str | None:

@@ -7,7 +7,7 @@ thread reads the servers' state twenty times a second and sends what is new.
 import secrets
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -59,7 +59,7 @@ class Stage:
         self.load = LoadSettings()
         self.sides = [self._side(ServerSettings())]
         self._tabs: dict[str, Sender] = {}
-        self._controlling_tab: str | None = None
+
         self._last_closed_s = time.monotonic()  # when a tab was last closed
         self._seed = 1
         self._closed = threading.Event()
@@ -78,26 +78,30 @@ class Stage:
         with self._lock:
             name = secrets.token_hex(8)
             self._tabs[name] = send
-            self._controlling_tab = self._controlling_tab or name
             self._send_hello(name)
             self._send_picture(send)
-            if self._course is not None:
-                send(codec.encode(self._course.message()))
             self._publish_class()
             return name
 
-    def _send_picture(self, send: Sender) -> None:
+    def _send_picture(self, send: Sender, guesses: Mapping[int, int] | None = None) -> None:
+        """Send the servers' state, the requests in flight and the lesson. `guesses`: of a pupil."""
         send(self._state())
         send(self._tick_message([self._in_flight(side) for side in self.sides]))
+        if self._course is not None:
+            send(codec.encode(self._course.message(guesses)))
 
     def leave(self, name: str) -> None:
         with self._lock:
+            was_controlling = name == self._controlling_tab
             self._tabs.pop(name, None)
             self._last_closed_s = time.monotonic()
-            if name == self._controlling_tab:
-                self._controlling_tab = next(iter(self._tabs), None)
-                if self._controlling_tab is not None:
-                    self._send_hello(self._controlling_tab)
+            if was_controlling and self._controlling_tab:
+                self._send_hello(self._controlling_tab)
+
+    @property
+    def _controlling_tab(self) -> str | None:
+        """The one that has been open for the longest."""
+        return next(iter(self._tabs), None)
 
     @property
     def no_tabs_s(self) -> float:
@@ -149,9 +153,7 @@ class Stage:
             # Otherwise the new page would receive moves that it already has
             self.classroom.flush()
             send(self._hello_message(secrets.token_hex(8), "pupil"))
-            self._send_picture(send)
-            if self._course is not None:
-                send(codec.encode(self._course.message(pupil.guesses)))
+            self._send_picture(send, pupil.guesses)
             pupil.streams.append(send)
             self._publish_class()
             return send
@@ -332,12 +334,10 @@ class Stage:
     def _send_ticks(self) -> None:
         ticks = 0
         while not self._closed.wait(TICK_S):
-            if self.no_tabs_s > NO_TABS_GRACE_S and any(
-                side.phase != "stopped" for side in self.sides
-            ):
-                with self._lock:
-                    if not self._tabs:
-                        self._stop({})
+            with self._lock:
+                is_running = any(side.phase != "stopped" for side in self.sides)
+                if is_running and self.no_tabs_s > NO_TABS_GRACE_S:
+                    self._stop({})
             ticks += 1
             self._advance_lesson()
             sides = [
