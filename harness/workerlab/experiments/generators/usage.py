@@ -176,6 +176,9 @@ def usage_of(data: TrialData) -> GeneratorUsage | None:
         per_second((sample.at_ns, getattr(sample, name)) for sample in steady)
         for name in ("tool_cpu_s", "server_cpu_s", "host_busy_s")
     )
+    host_busy = None
+    if host_cores is not None and observations.cores:
+        host_busy = min(1.0, host_cores / observations.cores)
     step_s = 2 * TICK_S * math.sqrt(sending_processes(cell))
     answers = answered_rps * (steady[-1].at_ns - steady[0].at_ns) / NS if steady else 0.0
     gaps_s = ((later.at_ns - sample.at_ns) / NS for sample, later in pairwise(samples))
@@ -188,7 +191,7 @@ def usage_of(data: TrialData) -> GeneratorUsage | None:
         cpu_per_request_s=cores / answered_rps if cores is not None and answered_rps else None,
         cpu_step_s=step_s / answers if answers else None,
         memory_bytes=_max_sample(samples, "tool_rss_bytes"),
-        host_busy=_share_busy(host_cores, observations.cores),
+        host_busy=host_busy,
         host_memory_bytes=_max_sample(samples, "host_memory_bytes"),
         server_cores=server_cores,
         core_wait=_core_wait(data, steady, answered_rps),
@@ -201,10 +204,6 @@ def usage_of(data: TrialData) -> GeneratorUsage | None:
 
 def _max_sample(samples: Iterable[ProcessSample], name: str) -> int | None:
     return max(filter(None, (getattr(sample, name) for sample in samples)), default=None)
-
-
-def _share_busy(busy_cores: float | None, cores: int | None) -> float | None:
-    return min(1.0, busy_cores / cores) if busy_cores is not None and cores else None
 
 
 def _doubt(data: TrialData, measured: Measurement) -> str | None:

@@ -219,8 +219,11 @@ class Services(Struct, frozen=True):
         """The launch with its services: their addresses, and their pids by role."""
         configuration = by_name[trial.cell.server.name]
         roles = {"storage": configuration.storage, "cache": configuration.cache}
-        pids = {role: self.running[kind].pid for role, kind in roles.items() if kind}
-        services = {role: pid for role, pid in pids.items() if pid is not None}
+        services = {
+            role: pid
+            for role, kind in roles.items()
+            if kind and (pid := self.running[kind].pid) is not None
+        }
         env = self.env(configuration.storage, configuration.cache)
         return replace(launch, env=env, services=services)
 

@@ -195,10 +195,8 @@ def longest_other_part_s(step: ConfigurationStep) -> float:
 
 def other_code_s(step: ConfigurationStep) -> float | None:
     """Service time minus the parts that the app times itself; None if either is not known."""
-    service_s = step.mean("breakdown.service_s")
-    spent = [step.app_metric("spent_s", name) for name in APP_PARTS]
-    timed = [value for value in spent if value is not None]
-    return None if service_s is None or not timed else service_s - sum(timed)
+    service_s, timed_s = step.mean("breakdown.service_s"), step.spent_s(APP_PARTS)
+    return None if service_s is None or timed_s is None else service_s - timed_s
 
 
 # --- how many users -----------------------------------------------------------------------------

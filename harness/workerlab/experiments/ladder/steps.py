@@ -229,6 +229,12 @@ class ConfigurationStep(Replicates[CellResult], frozen=True, kw_only=True):
 
         return self.mean(value)
 
+    def spent_s(self, parts: Iterable[str]) -> float | None:
+        """The sum of those parts of a request that the app times; None if it times none."""
+        times_s = [self.app_metric("spent_s", part) for part in parts]
+        known_s = [time_s for time_s in times_s if time_s is not None]
+        return sum(known_s) if known_s else None
+
     @property
     def app_cpu_s(self) -> float | None:
         """CPU time of the app's workers per request."""

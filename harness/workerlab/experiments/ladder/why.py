@@ -11,7 +11,6 @@ time, in order of arrival, all wait about equally long.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
@@ -176,7 +175,7 @@ def size_of_loss(change: Ratio | None) -> SizeOfLoss:
 
 def redis_hit(cached: ConfigurationStep, stored: ConfigurationStep) -> RedisHit | str:
     """What a hit costs a single user, and what it saves; or why that is not known."""
-    hit_s, miss_s = time_in_parts_s(cached, HIT_PARTS), time_in_parts_s(stored, MISS_PARTS)
+    hit_s, miss_s = cached.spent_s(HIT_PARTS), stored.spent_s(MISS_PARTS)
     if hit_s is None or miss_s is None:
         return NO_METRICS
     return RedisHit(
@@ -186,13 +185,6 @@ def redis_hit(cached: ConfigurationStep, stored: ConfigurationStep) -> RedisHit 
         difference_s=abs(miss_s - hit_s),
         response_s=stored.mean("breakdown.response_s") or None,
     )
-
-
-def time_in_parts_s(step: ConfigurationStep, parts: Sequence[str]) -> float | None:
-    """The sum of those parts that are known; None if none is."""
-    times_s = [step.app_metric("spent_s", part) for part in parts]
-    known_s = [time_s for time_s in times_s if time_s is not None]
-    return sum(known_s) if known_s else None
 
 
 def time_of_parts(step: ConfigurationStep) -> TimeOfParts:
