@@ -3,8 +3,8 @@
 The limits are what a machine in a classroom can handle.
 """
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Collection, Mapping
+from typing import Any, Literal, get_args
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
@@ -54,6 +54,11 @@ BUNDLED_APPS: Mapping[str, BundledApp] = {
         "waits, blocking: sleep imported unpatched",
         wsgi=target_of("@imported_sleep"), classes=("gevent",), blocks=True, preload=True,
     ),
+}  # fmt: skip
+
+
+CHOICES: Mapping[str, Collection[str]] = {
+    "worker_class": CLASSES, "app": BUNDLED_APPS, "model": get_args(Model)
 }  # fmt: skip
 
 
@@ -165,8 +170,6 @@ class LoadSettings(Struct, frozen=True):
 def changed_server(settings: ServerSettings, changes: Action) -> ServerSettings:
     """The settings with these changes. Raises Refused if one is not valid."""
     changed = replace(settings, **_checked(settings, changes))
-    _check_choice("worker_class", changed.worker_class, CLASSES)
-    _check_choice("app", changed.app, BUNDLED_APPS)
     classes = BUNDLED_APPS[changed.app].classes
     if changed.worker_class not in classes:
         if "app" not in changes:  # the class was changed: use the app that all classes serve
@@ -178,9 +181,7 @@ def changed_server(settings: ServerSettings, changes: Action) -> ServerSettings:
 
 def changed_load(settings: LoadSettings, changes: Action) -> LoadSettings:
     """The settings with these changes. Raises Refused if one is not valid."""
-    changed = replace(settings, **_checked(settings, changes))
-    _check_choice("model", changed.model, ("closed", "open"))
-    return changed
+    return replace(settings, **_checked(settings, changes))
 
 
 def _checked(settings: Struct, changes: Action) -> dict[str, Any]:
@@ -192,12 +193,9 @@ def _checked(settings: Struct, changes: Action) -> dict[str, Any]:
         checked[name] = _checked_number(name, value) if name in MAX_VALUES else value
         if not isinstance(checked[name], type(current[name])):
             raise Refused(f"{name} cannot be {value!r:.40}", name)
+        if name in CHOICES and value not in CHOICES[name]:
+            raise Refused(f"{value!r} is not one of {', '.join(CHOICES[name])}", name)
     return checked
-
-
-def _check_choice(name: str, value: str, choices: Mapping[str, Any] | tuple[str, ...]) -> None:
-    if value not in choices:
-        raise Refused(f"{value!r} is not one of {', '.join(choices)}", name)
 
 
 def _checked_number(name: str, value: Any) -> float | int:

@@ -71,19 +71,18 @@ class AsynchronousGain(Answer):
 
 
 def asynchronous_gain(steps: Steps) -> AsynchronousGain | None:
-    at_once = [step for step in steps if step.name.startswith("async-")][:1]
-    one_by_one = [step for step in steps if step.name.startswith("sync-") and step.wall_s][:1]
-    for step in at_once:
-        if step.data.null is not None and step.wall_s:
-            sync_summary = one_by_one[0].summary if one_by_one else None
-            return AsynchronousGain(
-                at_once=step.summary,
-                longest_answer_s=step.data.null.service.max,
-                one_by_one=sync_summary,
-                times=sync_summary.took_s / step.wall_s if sync_summary else None,
-                delays_s=None if sync_summary else step.data.null.delays_s,
-            )
-    return None
+    at_once = next((step for step in steps if step.name.startswith("async-")), None)
+    if at_once is None or at_once.data.null is None or not at_once.wall_s:
+        return None
+    synchronous = (step for step in steps if step.name.startswith("sync-") and step.wall_s)
+    one_by_one = next((step.summary for step in synchronous), None)
+    return AsynchronousGain(
+        at_once=at_once.summary,
+        longest_answer_s=at_once.data.null.service.max,
+        one_by_one=one_by_one,
+        times=one_by_one.took_s / at_once.wall_s if one_by_one else None,
+        delays_s=None if one_by_one else at_once.data.null.delays_s,
+    )
 
 
 class LimitAnswer(Answer):
