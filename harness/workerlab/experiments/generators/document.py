@@ -27,6 +27,10 @@ from workerlab.report.values import cores_of, curves, table
 from workerlab.run_store import Run
 
 MAX_GAP_S = 0.5  # between samples of CPU and memory; wider gaps are reported
+SAMPLED = (
+    "CPU and memory were sampled at least every {widest_s:.2f} s[[; the samples were more than"
+    f" {MAX_GAP_S:g} s apart in {{wide}} of {{trials:# trial}}]]."
+)
 
 KEPT_ALIVE, NEW_CONNECTIONS = "kept-alive connections", "a new connection for each request"
 AS_REPORTED = "response time as the generator reports it"
@@ -275,11 +279,9 @@ def notes(usages: Sequence[GeneratorUsage]) -> Iterator[Finding]:
             yield UnreliableCount(generator_name(cell), cell.concurrency, usage.doubt)
     gaps_s = [usage.widest_gap_s for usage in usages if usage.widest_gap_s is not None]
     if gaps_s:
-        text = f"CPU and memory were sampled at least every {max(gaps_s):.2f} s"
-        if wide := sum(gap_s > MAX_GAP_S for gap_s in gaps_s):
-            text += f"; the samples were more than {MAX_GAP_S:g} s apart in {wide} of"
-            text += f" {counted(len(gaps_s), 'trial')}"
-        yield Note(f"{text}.")
+        wide = sum(gap_s > MAX_GAP_S for gap_s in gaps_s) or None
+        values = {"widest_s": max(gaps_s), "wide": wide, "trials": len(gaps_s)}
+        yield Note(fill(SAMPLED, values))
     if (worst := disturbed(usages)) is not None:
         disturbed_count = sum(disturbed([usage]) is not None for usage in usages)
         yield LoadsDisturbed(disturbed_count, len(usages), worst)

@@ -177,8 +177,10 @@ class MeasuredCell(Struct, frozen=True):
     settings: Mapping[str, Any]
     results: tuple[object, ...]
 
-    def has(self, settings: Mapping[str, Any]) -> bool:
-        return all(self.settings.get(name) == value for name, value in settings.items())
+    def has(self, entry: Mapping[str, Any]) -> bool:
+        """Whether it has all settings of an entry of the file, which also names the part."""
+        settings = {"part": entry["part"], **self.settings}
+        return all(settings.get(name) == value for name, value in entry.items())
 
     def values(self, path: str) -> list[Any]:
         """The value at a path, of each launch that has it."""

@@ -153,9 +153,8 @@ def chosen_cells(
 ) -> Iterator[tuple[str, MeasuredCell]]:
     """Cells of the file, by name: for each, the first cell of its part with these settings."""
     for name, entry in writeup.cells.items():
-        settings = {key: value for key, value in entry.items() if key != "part"}
         for cell in measured.get(entry["part"], ()):
-            if cell.has(settings):
+            if cell.has(entry):
                 yield name, cell
                 break
 
