@@ -271,11 +271,11 @@ def why_broken(levels: Sequence[UserLevel]) -> Breakage | None:
     invalid = [result.reason for result in cells if result.verdict == "invalid"]
     if invalid:
         return InvalidLaunches(launches=len(cells), invalid=len(invalid), reason=invalid[0])
-    terms = [
-        tuple(outcome for outcome in outcomes(result) if outcome.result == "broken")
+    broken = [
+        terms
         for result in cells
+        if (terms := tuple(term for term in outcomes(result) if term.result == "broken"))
     ]
-    broken = [broken_terms for broken_terms in terms if broken_terms]
     if 2 * len(broken) >= len(cells):
         return TargetBroken(launches=len(cells), broken=len(broken), terms=broken[0])
     if step and not step.tool_bound and step.disturbance is None:

@@ -107,16 +107,17 @@ def _measure(side: Side, course: Course, on_update: OnUpdate) -> None:
             raise EnvironmentProblem(f"{step.title}: {side.why or 'it did not start'}")
         time.sleep(TICK_S)
     until_s = time.monotonic() + course.settling_s + course.measurement_s
-    while time.monotonic() < until_s and current is not None:
+    while current is not None:
         ticks += 1
         update, server = current
-        recorder.add(update, None if ticks % TICKS_PER_SAMPLE else server.sample())
+        has_ended = time.monotonic() >= until_s  # the figures cover this update, too
+        is_sampled = has_ended or ticks % TICKS_PER_SAMPLE == 0
+        recorder.add(update, server.sample() if is_sampled else None)
+        if has_ended:
+            break
         on_update(update, server)
         time.sleep(TICK_S)
         current = side.poll()
-    if current is not None:  # the figures cover this update, too
-        update, server = current
-        recorder.add(update, server.sample())
     if not recorder.measure(course, side):
         raise EnvironmentProblem(f"{step.title}: {side.why}")
 
