@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from workerlab.model import Cell, CellResult, CoreWait, Verdict
+from workerlab.model import Cell, CellResult, Column, CoreWait, Form, Verdict
 from workerlab.numbers.intervals import Ratio, ratio
 
 R = TypeVar("R")
@@ -125,6 +125,14 @@ def by_cell(
 def mean_of(field: Field) -> Callable[[Replicates[Any]], float | None]:
     """A column's value: the mean of a field."""
     return lambda replicates: replicates.mean(field)
+
+
+def mean_column(
+    field: str, form: Form = "number", *, heading: str = "", meaning: str = ""
+) -> Column:
+    """A column of the mean of a field, named after the last part of its path."""
+    name = field.rpartition(".")[2]
+    return Column(name, form, heading=heading, meaning=meaning, value=mean_of(field))
 
 
 def _value_of(result: object, field: Field) -> Any:

@@ -11,7 +11,13 @@ from msgspec.structs import replace
 from workerlab.analysis.facts import Facts, TrialData, why_unusable
 from workerlab.analysis.phases import PhaseOfLoad, phase_finding, phases_of
 from workerlab.analysis.samples import NS
-from workerlab.analysis.trials import Trials, by_cell, has_throughput, mean_of
+from workerlab.analysis.trials import (
+    Trials,
+    by_cell,
+    has_throughput,
+    mean_column,
+    mean_of,
+)
 from workerlab.experiments.bottleneck.findings import Comparison, Comparisons, Factor, conclusions
 from workerlab.experiments.reading import notes_of, report_of
 from workerlab.finding import Answer, Finding
@@ -116,43 +122,29 @@ RESULT_COLUMNS = (
     SERVICE_MEAN,
     Column("failed", "count", value=lambda trials: trials.total("failed")),
     Column("errors", "counts", heading="causes"),
-    Column("achieved_concurrency", heading="in flight", value=mean_of("achieved_concurrency")),
-    Column("generator_cores", value=mean_of("usage.generator_cores")),
-    Column("server_cores", value=mean_of("usage.server_cores")),
-    Column("host_busy", "percent", value=mean_of("usage.host_busy")),
+    mean_column("achieved_concurrency", heading="in flight"),
+    mean_column("usage.generator_cores"),
+    mean_column("usage.server_cores"),
+    mean_column("usage.host_busy", "percent"),
     Column("generator_bound", "text", heading="generator-bound"),
     Column("verdict", "text"),
 )
 SIDE_COLUMNS = (
     RESPONSE_MEAN,
-    Column(
-        "connect_calls_s",
-        "seconds",
-        heading="in connect",
-        meaning=IN_CALLS,
-        value=mean_of("usage.connect_calls_s"),
-    ),
-    Column(
-        "send_calls_s",
-        "seconds",
-        heading="in send",
-        meaning=IN_CALLS,
-        value=mean_of("usage.send_calls_s"),
-    ),
-    Column(
-        "receive_calls_s",
+    mean_column("usage.connect_calls_s", "seconds", heading="in connect", meaning=IN_CALLS),
+    mean_column("usage.send_calls_s", "seconds", heading="in send", meaning=IN_CALLS),
+    mean_column(
+        "usage.receive_calls_s",
         "seconds",
         heading="in receive",
         meaning=f"{IN_CALLS}; includes the wait for the server and for the user's turn in Locust",
-        value=mean_of("usage.receive_calls_s"),
     ),
     SERVICE_MEAN,
-    Column(
-        "received_bytes_per_s",
+    mean_column(
+        "usage.received_bytes_per_s",
         "bytes",
         heading="received per s",
         meaning="heads and bodies, where the generator counts them",
-        value=mean_of("usage.received_bytes_per_s"),
     ),
     Column(
         "generator_rss_bytes",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from workerlab.analysis.facts import TrialData, why_unusable
-from workerlab.analysis.trials import mean_of
+from workerlab.analysis.trials import mean_column, mean_of
 from workerlab.experiments.generators.findings import Loads, findings
 from workerlab.experiments.generators.usage import (
     GeneratorLoad,
@@ -73,18 +73,16 @@ COST = (
     ),
     Column("failed", "count", value=lambda load: load.total("measured.failed")),
     Column("errors", "counts", heading="causes"),
-    Column(
+    mean_column(
         "server_cores",
         meaning="cores used by the server, which has one; near 1, the server is the limit",
-        value=mean_of("server_cores"),
     ),
-    Column("host_busy", "percent", value=mean_of("host_busy")),
-    Column(
+    mean_column("host_busy", "percent"),
+    mean_column(
         "cpu_s",
         "seconds",
         heading="CPU total",
         meaning="of the generator, from its start to its end",
-        value=mean_of("cpu_s"),
     ),
     Column("host_memory_bytes", "bytes", value=lambda load: load.largest("host_memory_bytes")),
 )
@@ -120,11 +118,10 @@ def times_of(statistic: str) -> tuple[Column, ...]:
 TIMES = (
     *times_of("p50"),
     *times_of("p99"),
-    Column(
-        "achieved_concurrency",
+    mean_column(
+        "measured.achieved_concurrency",
         heading="in flight",
         meaning="requests in flight at once, as the generator counts them",
-        value=mean_of("measured.achieved_concurrency"),
     ),
 )
 

@@ -16,7 +16,7 @@ from itertools import count, pairwise
 from workerlab.analysis.diagnosis.cpu import Disturbance, worst_disturbance
 from workerlab.analysis.facts import Facts, TrialData, facts_of
 from workerlab.analysis.samples import NS
-from workerlab.analysis.trials import mean_of
+from workerlab.analysis.trials import mean_column, mean_of
 from workerlab.experiments.ladder.findings import findings
 from workerlab.experiments.ladder.limits import APP_PARTS, levels, limit, other_code_s
 from workerlab.experiments.ladder.steps import (
@@ -203,7 +203,7 @@ CORES = (
         meaning=CPU_SECONDS,
         value=mean_of("usage.generator_cores"),
     ),
-    Column("host_busy", "percent", value=mean_of("usage.host_busy")),
+    mean_column("usage.host_busy", "percent"),
     Column(
         "app_cpu_per_request_s",
         "seconds",
@@ -270,12 +270,7 @@ def columns_of_times(steps: Steps) -> tuple[Column, ...]:
     )
     return (
         REMOVED,
-        Column(
-            "response_s",
-            "seconds",
-            heading="response",
-            value=mean_of("breakdown.response_s"),
-        ),
+        mean_column("breakdown.response_s", "seconds", heading="response"),
         *parts,
     )
 
