@@ -18,9 +18,9 @@ from workerlab.analysis.diagnosis.slots import Unexplained
 from workerlab.analysis.slots import FULL_OCCUPANCY
 from workerlab.analysis.verdict import SlotsFilled
 from workerlab.experiments.reading import report_of
+from workerlab.experiments.sweep.document import sweep_document
 from workerlab.finding import Finding
 from workerlab.model import CellResult, Report
-from workerlab.report.sweep_document import sweep_document
 from workerlab.report.values import text
 
 MAX_WAIT_SHARE = 0.02  # of the response
