@@ -20,8 +20,7 @@ from workerlab.finding import Finding
 from workerlab.model import SWEEP, Cell, CellResult, Document, Server, Trial, Value
 from workerlab.report.json import json_cell, jsonable
 from workerlab.report.json_types import JsonCellRow, JsonText, Shape
-from workerlab.report.text import printable
-from workerlab.report.values import counts_text, text
+from workerlab.report.values import counts_text, printable, text
 
 
 def render(document: Document) -> str:
@@ -29,7 +28,17 @@ def render(document: Document) -> str:
     if document.kind == SWEEP:
         return _csv_text(HEADER, map(_cell_columns, document.cells))
     names = dict.fromkeys(column.name for table in document.tables for column in table.columns)
-    return _csv_text(["table", *names], _table_rows(document))
+    rows = (
+        {
+            "table": printable(text(table.title)),
+            **{
+                column.name: _field(value) for column, value in zip(table.columns, row, strict=True)
+            },
+        }
+        for table in document.tables
+        for row in table.rows
+    )
+    return _csv_text(["table", *names], rows)
 
 
 def _csv_text(header: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
@@ -38,14 +47,6 @@ def _csv_text(header: Sequence[str], rows: Iterable[Mapping[str, object]]) -> st
     writer.writeheader()
     writer.writerows(rows)
     return file.getvalue()
-
-
-def _table_rows(document: Document) -> Iterable[Mapping[str, object]]:
-    for table in document.tables:
-        names = [column.name for column in table.columns]
-        for row in table.rows:
-            values = dict(zip(names, map(_field, row), strict=True))
-            yield {"table": printable(text(table.title)), **values}
 
 
 def _field(value: Value) -> object:

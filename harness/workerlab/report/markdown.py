@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from workerlab.finding import Finding
 from workerlab.model import Document, Table
 from workerlab.report.grid import table_notes, to_grid
-from workerlab.report.values import text
+from workerlab.report.values import printable, text
 
 
 def render(document: Document) -> str:
@@ -55,5 +55,4 @@ def bullets(lines: Sequence[str]) -> str:
 
 def escaped(text: str) -> str:
     """`text` on one line, with table and HTML markup escaped."""
-    clean = "".join(char if char.isprintable() else " " for char in text)
-    return clean.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+    return printable(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

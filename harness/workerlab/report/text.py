@@ -26,7 +26,7 @@ from workerlab.finding import Finding
 from workerlab.model import Column, Document, Table
 from workerlab.numbers.units import MISSING, counted, listed
 from workerlab.report.grid import Grid, blank_columns_note, join_tables, legend, to_grid
-from workerlab.report.values import heading, text
+from workerlab.report.values import heading, printable, text
 
 MAX_TEXT_WIDTH = 100  # characters per line of a sentence
 UNLIMITED_WIDTH = 10_000
@@ -83,11 +83,6 @@ def wrap(lines: Iterable[str], width: int | None, indent: str = "") -> str:
     # textwrap does not break at a no-break space: a number stays with its unit.
     glued_lines = (UNIT_SPACE.sub("\N{NO-BREAK SPACE}", printable(line)) for line in lines)
     return "\n".join(wrapper.fill(line) for line in glued_lines).replace("\N{NO-BREAK SPACE}", " ")
-
-
-def printable(text: str) -> str:
-    """Replaces control characters, which server output may contain, by spaces."""
-    return "".join(char if char.isprintable() else " " for char in text)
 
 
 MIN_HEADING_WIDTH = 6  # characters per line of a heading, even if its values are shorter

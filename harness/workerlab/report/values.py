@@ -28,6 +28,11 @@ def text(label: Label | None) -> str:
     return str(label or "")
 
 
+def printable(text: str) -> str:
+    """Replaces control characters, which server output may contain, by spaces."""
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
 def heading(column: Column) -> str:
     """The heading of a column, or else its name without the unit, which is shown below the heading
     or in each value."""
@@ -138,15 +143,14 @@ def varying_settings(servers: Iterable[Server]) -> dict[str, set[str]]:
 
     Threads that differ only because only gthread has them are in the title instead.
     """
-    values: dict[tuple[str, str], set[object]] = {}
-    for server in servers:
-        for name in SETTINGS:
-            values.setdefault((name, server.worker_class), set()).add(getattr(server, name))
-    classes: dict[str, set[str]] = {}
-    for (name, worker_class), class_values in values.items():
-        if len(class_values) > 1:
-            classes.setdefault(name, set()).add(worker_class)
-    return {name: classes[name] for name in SETTINGS if name in classes}
+    servers, classes = tuple(servers), dict[str, set[str]]()
+    for name in SETTINGS:
+        values: dict[str, set[object]] = {}
+        for server in servers:
+            values.setdefault(server.worker_class, set()).add(getattr(server, name))
+        if varying := {worker_class for worker_class, some in values.items() if len(some) > 1}:
+            classes[name] = varying
+    return classes
 
 
 def by_series(cells: Iterable[CellResult]) -> Mapping[Cell, list[CellResult]]:

@@ -399,23 +399,19 @@ def _end_labels(
 ) -> list[tuple[str, float, float, str]]:
     """(series, place, value, label) at the end of a horizontal bar, or of a stack's positive part.
     Empty for vertical grouped bars, which have no room for labels."""
-    if not stacked:
-        return [
-            (name, point.x, point.y, three_digits(point.y))
-            for name, points in drawn.items()
-            for point in points
-            if not vertical
-        ]
-    stacks: dict[float, list[float]] = {}
-    for points in drawn.values():
+    if vertical and not stacked:
+        return []
+    stacks: dict[tuple[str, float], list[float]] = {}
+    for name, points in drawn.items():
         for point in points:
-            stacks.setdefault(point.x, []).append(point.y)
+            stacks.setdefault(("" if stacked else name, point.x), []).append(point.y)
     return [
         (
-            *("", place, sum(value for value in values if value > 0)),
-            vertical.labels[round(place)] if vertical else three_digits(sum(values)),
+            *key,
+            sum(value for value in values if value > 0 or not stacked),
+            vertical.labels[round(key[1])] if vertical else three_digits(sum(values)),
         )
-        for place, values in stacks.items()
+        for key, values in stacks.items()
     ]
 
 

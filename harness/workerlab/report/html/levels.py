@@ -136,11 +136,11 @@ def shared_top_s(all_series: Iterable[SweepSeries]) -> float | None:
 
 
 def _highest_s(series: SweepSeries) -> float:
-    return max((_height_s(_parts(level)) for level in series.levels.values()), default=0.0)
-
-
-def _height_s(parts: Parts) -> float:
-    return max(sum(max(0.0, parts[part] or 0.0) for part in PARTS), parts["response"] or 0.0)
+    heights_s = (
+        max(sum(max(0.0, parts[part] or 0.0) for part in PARTS), parts["response"] or 0.0)
+        for parts in map(_parts, series.levels.values())
+    )
+    return max(heights_s, default=0.0)
 
 
 def _parts(level: LevelTrials) -> Parts:
