@@ -2,7 +2,8 @@
 connections allow, and response time against throughput, in the closed loop and at a rate."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import altair as alt
 from msgspec.structs import replace
@@ -29,59 +30,63 @@ from workerlab.report.html.series import SweepSeries
 from workerlab.report.sweep_tables import load_of, models_note
 from workerlab.report.values import PART_LOOKS, PARTS, finite
 
+MODEL_FIGURES = ("throughput_rps", "response.p50", "response.p95")
 MODEL_LOOKS = {"closed": ("sockets", "circle"), "open": ("measured", "diamond")}
+
+
+class ModelPoint(NamedTuple):
+    """A cell of which all figures are known."""
+
+    cell: CellResult
+    rate_rps: float
+    p50_s: float
+    p95_s: float
 
 
 def open_and_closed(series: SweepSeries) -> Figure | None:
     """A line per cell, p50 to p95. None for one cell, or without a conclusive cell at a rate."""
-    at_rate = [cell for cell in series.open if conclusive(cell) and _has_figures(cell)]
-    cells = [cell for cell in series.valid if _has_figures(cell)] + at_rate
-    if not at_rate or len(cells) < 2:
+    points = [
+        ModelPoint(cell, *figures)
+        for cell in (*series.valid, *filter(conclusive, series.open))
+        for figures in [not_none(*map(finite, attrgetter(*MODEL_FIGURES)(cell)))]
+        if len(figures) == len(MODEL_FIGURES)
+    ]
+    cells = [point.cell for point in points]
+    at_rate = [cell for cell in cells if cell.trial.cell.rate is not None]
+    if not at_rate or len(points) < 2:
         return None
+    texts = [
+        (load_of(cell), amount(rate_rps), *map(format_duration, times), cell.verdict)
+        for cell, rate_rps, *times in points
+    ]
     note = models_note(at_rate, cells)
     return Figure(
         name=f"loops-{series.slug}",
         title=f"Closed loop and open model, {series.name}",
         heading=series.name,
         caption=("Each line: from the median to the 95th percentile of response times. " + note,),
-        alternative=(f"Response times of {series.name}.", *map(_cell_sentence, cells)),
-        panes=(_models_pane(cells),),
+        alternative=(
+            f"Response times of {series.name}.",
+            *(
+                f"{load}: {rate} requests/s, half within {p50}, 95 % within {p95}."
+                for load, rate, p50, p95, _ in texts
+            ),
+        ),
+        panes=(_models_pane(points),),
         legend=tuple(Key(f"{loop}: median to 95 %", *look) for loop, look in MODEL_LOOKS.items()),
         header=("load", "requests/s", "median", "95 %", "verdict"),
-        rows=tuple(
-            (
-                load_of(cell),
-                amount(cell.throughput_rps or 0.0),
-                *map(format_duration, (cell.response.p50, cell.response.p95)),
-                cell.verdict,
-            )
-            for cell in cells
-        ),
+        rows=tuple(texts),
     )
 
 
-def _has_figures(cell: CellResult) -> bool:
-    values = (cell.throughput_rps, cell.response.p50, cell.response.p95)
-    return all(finite(value) is not None for value in values)
-
-
-def _cell_sentence(cell: CellResult) -> str:
-    p50, p95 = map(format_duration, (cell.response.p50, cell.response.p95))
-    rate = amount(cell.throughput_rps or 0.0)
-    return f"{load_of(cell)}: {rate} requests/s, half within {p50}, 95 % within {p95}."
-
-
-def _models_pane(cells: Sequence[CellResult]) -> Any:
-    unit_name, factor = unit(max(cell.response.p95 or 0.0 for cell in cells))
+def _models_pane(points: Sequence[ModelPoint]) -> Any:
+    unit_name, factor = unit(max(point.p95_s for point in points))
     rows = [
         (
             "closed" if cell.trial.cell.rate is None else "open",
-            load_of(cell),
-            cell.throughput_rps,
-            *(factor * (value or 0.0) for value in (cell.response.p50, cell.response.p95)),
-            cell.verdict,
+            *(load_of(cell), rate_rps, p50_s * factor, p95_s * factor, cell.verdict),
         )
-        for cell in cells
+        for cell, rate_rps, p50_s, p95_s in points
     ]
     columns = "loop load rate median p95 verdict"
     tooltip = tips(
@@ -91,7 +96,7 @@ def _models_pane(cells: Sequence[CellResult]) -> Any:
         ("p95", f"95 %, {unit_name}"),
         "verdict:N",
     )
-    title, zero = f"response time, {unit_name}", alt.Scale(domainMin=0)
+    zero = alt.Scale(domainMin=0)
     return (
         alt.layer(
             layer("", columns, rows).mark_rule(strokeWidth=2.5).encode(y2="median:Q"),
@@ -101,7 +106,7 @@ def _models_pane(cells: Sequence[CellResult]) -> Any:
         )
         .encode(
             alt.X("rate:Q", title="requests/s", scale=zero),
-            alt.Y("p95:Q", title=title, scale=zero),
+            alt.Y("p95:Q", title=f"response time, {unit_name}", scale=zero),
             colour_of("loop", MODEL_LOOKS),
         )
         .properties(height=240)
