@@ -3,9 +3,10 @@
 They follow from what was observed (the client's sockets by TCP state, and the response times), not
 from the plan. Every threshold is relative to the load's own values:
 
-    ramp-up   ESTABLISHED rises until it first reaches 95 % of its maximum, without a fall of more
-              than 5 % of the maximum; at least three samples. It lasts until the response times,
-              if they rise after it, are within 10 % and three times the scatter of the steady level
+    ramp-up   ESTABLISHED rises until it first reaches 95 % of its maximum (the most that two
+              samples in a row reach), without a fall of more than 5 % of it; at least three
+              samples. It lasts until the response times, if they rise after it, are within 10 % and
+              three times the scatter of the steady level
     churn     connections close: the closing sockets (TIME_WAIT, FIN_WAIT, CLOSE_WAIT, ...) exceed
               their minimum so far by 5 % of the maximum of ESTABLISHED, or ESTABLISHED falls below
               95 % of it. It begins with the last sample before that
@@ -26,6 +27,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from statistics import median
 from typing import Literal, NamedTuple
 
@@ -66,7 +68,9 @@ def phases(
     """The phases in order of time, in seconds since the load began; empty if there are too few
     samples. `sockets`: by time, the first before the load. `responses`: in any order. `in_app`:
     these are times in the app, not response times."""
-    max_open = max((sample.client for sample in sockets), default=0)
+    # Twice in a row: a connection may open a moment before the one that it replaces has closed
+    counts = (min(before.client, after.client) for before, after in pairwise(sockets))
+    max_open = max(counts, default=0)
     if max_open < 1 or len(sockets) < MIN_RISING_SAMPLES:
         return ()
     full = next(i for i, sample in enumerate(sockets) if sample.client >= FULL_SHARE * max_open)

@@ -105,6 +105,19 @@ def test_any_phase_but_the_steady_one_may_be_absent(load: Load, expected: list[s
     assert names(load.phases()) == expected
 
 
+def test_a_connection_that_opens_before_another_closes_is_no_ramp() -> None:
+    """While connections are replaced, one sample has one more than the load has."""
+    load = Load(drain_s=0, after_ramp_s=0.1, churn_s=0, users=12)
+    sockets = [
+        sample._replace(closing=sample.closing + max(0, index - 60))
+        for index, sample in enumerate(load.sockets())
+    ]
+    sockets[-5] = sockets[-5]._replace(client=13)
+    detected = phases(sockets, load.responses())
+    assert names(detected) == ["ramp-up", "steady", "churn"]
+    assert detected[-1].start_s == pytest.approx(6.0, abs=0.2)
+
+
 @given(
     st.builds(
         Load,
