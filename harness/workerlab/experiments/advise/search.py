@@ -351,7 +351,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
             next_launch = self._launch_long_shot(leader, order) or self._launch_rival(leader, order)
             next_launch = next_launch or self._raise(leader, spare, FINE_GAP_RATIO)
         if next_launch is None and winner is not None and left >= MIN_LEFT_TO_REPEAT:
-            next_launch = self._launch_up_to(winner, passing_rps, MAX_LAUNCHES)
+            next_launch = self._launch_up_to(winner, self.reach(winner).passing_rps, MAX_LAUNCHES)
         return next_launch
 
     def _bracket(self, winner: Server, left: float, leads: bool) -> Next | None:
