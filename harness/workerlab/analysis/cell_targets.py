@@ -260,13 +260,13 @@ class TargetKept(Answer):
 
 
 class TargetNotKept(Answer):
-    """{name}: {outcome} {target}. {beyond: }"""
+    """{name}: {levels} {keeps} {target}. {beyond: }"""
 
     name: Label
     target: str
-    outcome: str  # such as "no rate keeps"
+    levels: str  # "no rate", "the only rate measured"
     axis: Axis
-    keeps: Literal["keeps", "is shown to keep"]
+    keeps: Literal["keeps", "is shown to keep", "does not keep", "is not shown to keep"]
     beyond: tuple[TermsAtLevel | TermsBreak, ...]
 
 
@@ -321,12 +321,15 @@ def target_along(
         last = "" if above else HIGHEST_MEASURED if len(levels) > 1 else f"the only {axis} measured"
         return TargetKept(highest=level_of(levels[keeping[-1]]), last=last, **common)
     broken = all(outcomes_at(trials, "broken") for trials in above)
-    outcome = f"no {axis} {'keeps' if broken else 'is shown to keep'}"
-    if len(levels) == 1:
-        outcome = (
-            f"the only {axis} measured {'does not keep' if broken else 'is not shown to keep'}"
+    if len(levels) > 1:
+        return TargetNotKept(
+            levels=f"no {axis}", keeps="keeps" if broken else "is shown to keep", **common
         )
-    return TargetNotKept(outcome=outcome, keeps="keeps" if broken else "is shown to keep", **common)
+    return TargetNotKept(
+        levels=f"the only {axis} measured",
+        keeps="does not keep" if broken else "is not shown to keep",
+        **common,
+    )
 
 
 def beyond(levels: Iterable[Trials]) -> Iterator[TermsAtLevel | TermsBreak]:

@@ -7,11 +7,10 @@ The first rule that applies decides:
     generator-bound    the load tool was the limit
     refused            at least 5 % of the requests got a 503 or 429: saturated, by the server's
                        own answers
-    accept queue full  the kernel dropped handshakes: saturated, unless each connection had one of
-                       the slots, all taken
     slots taken        measured occupancy is 0.95 or more: saturated if there are more connections
                        than slots, else at capacity. This needs no estimate of R0, and holds however
                        service times vary and whatever else runs on the machine
+    accept queue full  the kernel dropped handshakes: saturated
     disturbed          others' use of the cores cost over a tenth of the response, with several
                        connections: inconclusive. Without it the server might serve them all; and
                        if they seem not to wait, lone requests may have been slow for the same
@@ -162,19 +161,17 @@ class WaitsHiddenByPause(Reason):
 
 def verdict_of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
     """The verdict of a valid cell, by the rules above."""
-    n, slots = facts.connections, facts.slots or 0
+    n, slots, occupied_share = facts.connections, facts.slots, occupancy(facts)
     if reasons := series.tool_limits.get(facts.key):
         return "generator-bound", generator_bound(facts, series, reasons)
     if (share := shed_share(facts)) >= REFUSED_SHARE:
         return "saturated", RequestsRefused(n, share)
-    filled = bool(slots) and (occupancy(facts) or 0.0) >= FULL_OCCUPANCY
-    more_than_slots = bool(slots) and n > OVER_SLOTS_RATIO * slots
-    if handshakes(facts).dropped and (more_than_slots or not filled):
-        return "saturated", why_waiting(facts, series)
-    if filled and more_than_slots:
-        return "saturated", why_waiting(facts, series)
-    if filled:
+    if slots and occupied_share is not None and occupied_share >= FULL_OCCUPANCY:
+        if n > OVER_SLOTS_RATIO * slots:
+            return "saturated", why_waiting(facts, series)
         return "at capacity", SlotsFilled(n, "filled", slots, wait_finding(facts))
+    if handshakes(facts).dropped:
+        return "saturated", why_waiting(facts, series)
     others, lost_share = disturbance(facts), paused_share(facts)
     if others and others.wait.precludes_verdict and n > 1:
         return "inconclusive", others

@@ -383,6 +383,7 @@ def _unexplained(facts: Facts, cell: CellResult) -> Unexplained:
     response_s, inside_s = _response_s(facts, cell), mean_service_s(cell)
     lone_s = cell.lone_s or 0.0
     min_s, share = MIN_PLACE_SHARE * (response_s - lone_s), _computing_share(facts)
+    without_core = share is not None and share >= FULL_OCCUPANCY
     return Unexplained(
         connections=facts.connections,
         response_s=response_s,
@@ -390,13 +391,13 @@ def _unexplained(facts: Facts, cell: CellResult) -> Unexplained:
         service_s=inside_s if lone_s + min_s <= inside_s <= response_s else None,
         waiting=_waiting(facts, cell) if _mean_wait_s(facts, cell) >= min_s else None,
         busy=None if all_slots_taken(facts) else cell.occupancy,
-        cause=UNKNOWN_CAUSE if share < FULL_OCCUPANCY else fill(NO_CORE, {"share": share}),
+        cause=fill(NO_CORE, {"share": share}) if without_core else UNKNOWN_CAUSE,
     )
 
 
-def _computing_share(facts: Facts) -> float:
-    """The share of the time in which the workers computed or waited for a core; 0 if unknown."""
+def _computing_share(facts: Facts) -> float | None:
+    """The share of the time in which the workers computed or waited for a core; None if unknown."""
     wait, used = core_wait(facts), facts.usage.server_cores
     if wait is None or used is None:
-        return 0.0
+        return None
     return min(1.0, (used + wait.worker_s * facts.rps) / facts.workers)
