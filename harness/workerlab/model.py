@@ -1033,15 +1033,6 @@ class Column(Struct, frozen=True):
     value: Callable[[Any], Value] | str | None = None
     width: int = 0  # in a terminal, longer texts are wrapped; 0: any
 
-    def of(self, item: Any) -> Value:
-        source = self.value or self.name
-        if not isinstance(source, str):
-            return source(item)
-        value: Any = item
-        for name in source.split("."):
-            value = None if value is None else getattr(value, name)
-        return value  # type: ignore[no-any-return]
-
 
 class Table(Struct, frozen=True):
     """`rows` hold a value per column; None is missing."""

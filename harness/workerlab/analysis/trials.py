@@ -18,8 +18,9 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from workerlab.model import Cell, CellResult, Column, CoreWait, Form, Verdict
+from workerlab.model import Cell, CellResult, CoreWait, Verdict
 from workerlab.numbers.intervals import Ratio, ratio
+from workerlab.numbers.units import value_at
 
 R = TypeVar("R")
 # A value of a result: its dotted path ("response.p95"), or a function of the result
@@ -127,18 +128,6 @@ def mean_of(field: Field) -> Callable[[Replicates[Any]], float | None]:
     return lambda replicates: replicates.mean(field)
 
 
-def mean_column(
-    field: str, form: Form = "number", *, heading: str = "", meaning: str = ""
-) -> Column:
-    """A column of the mean of a field, named after the last part of its path."""
-    name = field.rpartition(".")[2]
-    return Column(name, form, heading=heading, meaning=meaning, value=mean_of(field))
-
-
 def _value_of(result: object, field: Field) -> Any:
     """The value of a field; None if a step of its path is None."""
-    if callable(field):
-        return field(result)
-    for name in field.split("."):
-        result = None if result is None else getattr(result, name)
-    return result
+    return field(result) if callable(field) else value_at(result, field)

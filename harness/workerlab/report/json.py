@@ -18,6 +18,7 @@ from msgspec.structs import asdict
 from workerlab import codec
 from workerlab.finding import Finding
 from workerlab.model import SCHEMA, SWEEP, CellResult, Document, Label, Server, Table
+from workerlab.numbers.units import value_at
 from workerlab.report import json_types
 from workerlab.report.values import (
     NUMERIC_SETTINGS,
@@ -144,7 +145,7 @@ def shaped(kind: type[S], source: object, **values: Any) -> S:
     converted to their types. All are null if `source` is None."""
     for name, key in json_types.keys_of(kind).items():
         if name not in values:
-            value = _read(source, key.path)
+            value = value_at(source, key.path)
             number = partial(kind.number, decimals=key.decimals)
             is_shape = isinstance(key.hint, type) and issubclass(key.hint, json_types.Shape)
             if is_shape and not isinstance(value, Finding):
@@ -158,16 +159,6 @@ def shaped(kind: type[S], source: object, **values: Any) -> S:
                     dict(sorted(value.items())) if counts else value, number, inner
                 )
     return kind(**values)
-
-
-def _read(source: Any, path: str) -> Any:
-    """The value at a path of attributes, or keys of a mapping; None where one is missing."""
-    for name in path.split("."):
-        if isinstance(source, Mapping):
-            source = source.get(name)
-        elif source is not None:
-            source = getattr(source, name)
-    return source
 
 
 def _shape_in(hint: Any) -> type[json_types.Shape] | None:

@@ -7,20 +7,30 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, overload
 
+from workerlab.analysis.trials import mean_of
 from workerlab.model import (
     Cell,
     CellResult,
     ChartSeries,
     ClassResult,
     Column,
+    Form,
     Label,
     Look,
     Server,
     Table,
     Value,
 )
-from workerlab.numbers.units import counted, fill, listed
+from workerlab.numbers.units import counted, fill, listed, value_at
 from workerlab.paths import BUNDLED_GUNICORN
+
+
+def mean_column(
+    field: str, form: Form = "number", *, heading: str = "", meaning: str = ""
+) -> Column:
+    """A column of the mean of a field, named after the last part of its path."""
+    name = field.rpartition(".")[2]
+    return Column(name, form, heading=heading, meaning=meaning, value=mean_of(field))
 
 
 def text(label: Label | None) -> str:
@@ -87,13 +97,19 @@ def joined_table(
     `options`: as in `Table`."""
     rows = tuple(
         tuple(
-            column.of(part)
+            _value_of(column, part)
             for columns, part in zip(groups, item, strict=True)
             for column in columns
         )
         for item in items
     )
     return Table(title, tuple(chain(*groups)), rows, **options)
+
+
+def _value_of(column: Column, item: Any) -> Value:
+    source = column.value or column.name
+    value: Value = value_at(item, source) if isinstance(source, str) else source(item)
+    return value
 
 
 def curves(points: Iterable[tuple[str, float | None, float | None]]) -> tuple[ChartSeries, ...]:

@@ -15,7 +15,6 @@ from workerlab.analysis.trials import (
     Trials,
     by_cell,
     has_throughput,
-    mean_column,
     mean_of,
 )
 from workerlab.experiments.bottleneck.findings import Comparison, Comparisons, Factor, conclusions
@@ -24,7 +23,7 @@ from workerlab.finding import Answer, Finding
 from workerlab.model import Cell, CellResult, Chart, Column, Document, Report, Table
 from workerlab.notes import NotMeasured
 from workerlab.numbers.units import counted
-from workerlab.report.values import cores_of, curves, table
+from workerlab.report.values import cores_of, curves, mean_column, table
 from workerlab.run_store import Run
 
 MID_LOAD_SHARE = 0.9  # of a load: connections that close later do so because it ends

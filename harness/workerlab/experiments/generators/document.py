@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from workerlab.analysis.facts import TrialData, why_unusable
-from workerlab.analysis.trials import mean_column, mean_of
+from workerlab.analysis.trials import mean_of
 from workerlab.experiments.generators.findings import Loads, findings
 from workerlab.experiments.generators.usage import (
     GeneratorLoad,
@@ -23,7 +23,7 @@ from workerlab.finding import Finding, Note
 from workerlab.model import Chart, Column, Document, Table
 from workerlab.notes import NotMeasured
 from workerlab.numbers.units import counted, fill, format_duration
-from workerlab.report.values import cores_of, curves, table
+from workerlab.report.values import cores_of, curves, mean_column, table
 from workerlab.run_store import Run
 
 MAX_GAP_S = 0.5  # between samples of CPU and memory; wider gaps are reported

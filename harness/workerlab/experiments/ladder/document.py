@@ -16,7 +16,7 @@ from itertools import count, pairwise
 from workerlab.analysis.diagnosis.cpu import Disturbance, worst_disturbance
 from workerlab.analysis.facts import Facts, TrialData, facts_of
 from workerlab.analysis.samples import NS
-from workerlab.analysis.trials import mean_column, mean_of
+from workerlab.analysis.trials import mean_of
 from workerlab.experiments.ladder.findings import findings
 from workerlab.experiments.ladder.limits import APP_PARTS, levels, limit, other_code_s
 from workerlab.experiments.ladder.steps import (
@@ -34,7 +34,7 @@ from workerlab.experiments.reading import TrialCache, notes_of, report_of
 from workerlab.finding import Finding, Note
 from workerlab.model import Chart, ChartSeries, Column, Document, Report, Table
 from workerlab.numbers.intervals import TRIALS
-from workerlab.report.values import PART_LOOKS, curves, table
+from workerlab.report.values import PART_LOOKS, curves, mean_column, table
 from workerlab.report.values import PARTS as PART_NAMES
 from workerlab.run_store import Run
 
