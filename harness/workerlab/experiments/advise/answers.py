@@ -241,7 +241,7 @@ def _usage(cell: CellResult) -> str:
 
 
 MAX_PRELOAD_SHARE = 0.9  # of the memory; preload_app is mentioned only if it takes less
-MANY_SPOILT_SHARE = 0.25  # of the launches; fewer that were discarded are told as a note
+MANY_SPOILT_SHARE = 0.25  # of the launches; if fewer were discarded, a note says so
 CLASS_QUESTION = "Which worker class, how many workers?"
 
 

@@ -212,8 +212,8 @@ class PlanGrowth:
         return None if new_plan is plan else new_plan
 
     def _more_needs(self, plan: Plan, study: Study) -> tuple[Cell, ...]:
-        """Further needs loads, as far as the budget allows. Those that are not indispensable leave
-        enough of it to show for a candidate that it meets the target."""
+        """Further needs loads, as far as the budget allows. Those that only improve the forecast
+        leave enough of it to show that a candidate meets the target."""
         needs_cells = tuple(needs_again(plan, study))
         least = self._least_launches(study)
         for cells, multiple in (
@@ -226,12 +226,14 @@ class PlanGrowth:
         return needs_cells if needs_cells and self._allows(study, *needs_cells) else ()
 
     def _least_launches(self, study: Study) -> tuple[Cell, ...]:
-        """The shortest launches that show that a candidate meets the target; none once the needs of
-        no class are known."""
-        cells = (cell for cell in study.plan.cells if cell.server.variant in study.needs)
+        """The shortest launches that show that a candidate meets the target, of the first class
+        whose needs are known; () if there is none."""
         request = study.request
         least_s = launch_s(request.rate_rps, request.slo, request.budget_s, share=min(CLEAR_SHARES))
-        return MIN_LAUNCHES * tuple(replace(cell, duration_s=least_s) for cell in [*cells][:1])
+        for cell in study.plan.cells:
+            if cell.server.variant in study.needs:
+                return MIN_LAUNCHES * (replace(cell, duration_s=least_s),)
+        return ()
 
     def _shortened(self, next_launch: Next, search: Search) -> Next:
         """The launch, at the target's rate only as long as all those that show its bound fit."""

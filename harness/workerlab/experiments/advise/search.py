@@ -49,6 +49,7 @@ from workerlab.experiments.advise.forecast import Expected, limit_ratio
 from workerlab.experiments.advise.standing import (
     MAX_LAUNCHES,
     MIN_LAUNCHES,
+    RATE_BEYOND_SHARE,
     Standing,
     expected_to_hold,
     passes,
@@ -77,7 +78,6 @@ BRACKETING_LAUNCHES = 2  # bring the leader's rates within MAX_GAP_RATIO of each
 SHORT_SHARE = 0.5  # of a full launch, to find rates worth one
 CLEAR_SHARES = (0.25, 0.5)  # of a time limit: below it, that share of a full launch is enough
 MIN_LEFT_TO_REPEAT = 6  # launches: with fewer, there may be too few if one breaks the target
-SHOWING_LAUNCHES = 6  # at a rate and slightly above, all of which kept the target: it passes
 ENOUGH_LAUNCHES = 5  # at a rate: with more, another rate is worth more
 SPARE_LAUNCHES = 1  # reserved for the leader, in case one is discarded
 MAX_UNLIKELY = 4  # candidates launched although they are forecast to break the target
@@ -197,13 +197,8 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         return Reach(max(counted, default=None), failing_rps)
 
     def passes(self, server: Server, rps: float) -> bool | None:
-        """Whether the rate passes; None if that is not known. SHOWING_LAUNCHES replace a bound:
-        near its limit, a server's times vary too much for the bound of a few launches."""
-        launches = self.study.at(server, rps)
-        passed = passes(launches, self.terms)
-        if passed is False and len(launches) >= MIN_LAUNCHES:
-            return self.kept_nearby(server, rps) >= SHOWING_LAUNCHES
-        return passed
+        """Whether the rate passes; None if that is not known."""
+        return passes(self.study.at(server, rps), self.terms, self.kept_nearby(server, rps))
 
     def kept_nearby(self, server: Server, rps: float) -> int:
         """The number of launches at this rate, and at higher ones up to MAX_GAP_RATIO times it,
@@ -552,9 +547,12 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         """The lowest rate above the highest passing one that is shown to break the target. A single
         launch that breaks it slightly is not enough, nor are launches that all kept it, however
         much they vary."""
-        rates = [rps for rps in self._broken_rates(server)
-                 if standing(self.study.at(server, rps), self.terms).word == "broken"]  # fmt: skip
-        return min(rates, default=None)
+
+        def is_shown(rps: float) -> bool:
+            launches = self.study.at(server, rps)
+            return standing(launches, self.terms, beyond_share=RATE_BEYOND_SHARE).word == "broken"
+
+        return min(filter(is_shown, self._broken_rates(server)), default=None)
 
     def broken_rps(self, server: Server) -> float | None:
         """The rate of `shown_broken_rps`, else the lowest of `_broken_rates`; None without any."""

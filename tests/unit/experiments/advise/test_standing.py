@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from workerlab.analysis.target import requests_of
-from workerlab.experiments.advise.standing import standing
+from workerlab.experiments.advise.standing import SHOWING_LAUNCHES, passes, standing
 from workerlab.slo import parse
 
 
@@ -50,3 +50,18 @@ def test_chance_does_not_decide_where_a_quantile_lies_on_a_step(
     launches = [launch(500, 0, count) for count in slow]
     terms = parse("p95<300ms")
     assert [standing(launches[: n + 1], terms).word for n in range(len(launches))] == outcomes
+
+
+def test_enough_launches_that_kept_the_target_replace_a_bound() -> None:
+    """Not where chance decides on which side of a step the quantile lies."""
+    terms = parse("p95<300ms")
+    uneven = []
+    for time_s in (0.1, 0.14, 0.19):
+        times_s = (time_s,) * 500
+        measured = requests_of(times_s, 0, 50.0)
+        values = {"times_s": times_s, "failed": 0, "served_rps": 50.0, "requests": measured}
+        uneven.append(SimpleNamespace(**values))
+    on_a_step = [launch(500, 0, slow) for slow in (24, 23, 22)]
+    for nearby, expected in ((SHOWING_LAUNCHES - 1, False), (SHOWING_LAUNCHES, True)):
+        assert passes(uneven, terms, nearby) is expected
+        assert passes(on_a_step, terms, nearby) is False
