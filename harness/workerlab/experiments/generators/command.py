@@ -17,7 +17,7 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import product
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
@@ -81,10 +81,16 @@ def cells(
     full_speed = NullServer(core=core, delay_s=delay_s)
     low_rate = replace(full_speed, delay_s=(LOW_RATE_DELAY_S, LOW_RATE_DELAY_S))
     connection_rps = 2 / sum(delay_s) if any(delay_s) else math.inf
-    low_s, low_rps = max(MIN_LOW_RATE_S, duration_s), LOW_RATE_CONNECTIONS / LOW_RATE_DELAY_S
-
     planned = [
-        _cell("low", low_rate, generator, LOW_RATE_CONNECTIONS, low_s, low_rps, keepalive)
+        _cell(
+            generator,
+            "low",
+            low_rate,
+            connections=LOW_RATE_CONNECTIONS,
+            load_s=max(MIN_LOW_RATE_S, duration_s),
+            rps=LOW_RATE_CONNECTIONS / LOW_RATE_DELAY_S,
+            keepalive=keepalive,
+        )
         for generator in generators
         if generator.processes <= LOW_RATE_CONNECTIONS
     ]
@@ -93,18 +99,30 @@ def cells(
         kind = "anew" if not keepalive else "one" if level == 1 else "several"
         rps = min(ASSUMED_RPS[kind], connections * connection_rps)
         if generator.processes <= connections:
-            planned.append(
-                _cell("full", full_speed, generator, connections, duration_s, rps, keepalive)
+            cell = _cell(
+                generator,
+                "full",
+                full_speed,
+                connections=connections,
+                load_s=duration_s,
+                rps=rps,
+                keepalive=keepalive,
             )
+            planned.append(cell)
     return planned
 
 
 def _cell(
-    rate: str, null: NullServer, generator: ComparedGenerator, connections: int, load_s: float,
-    rps: float, keepalive: bool,
-) -> Cell:  # fmt: skip
-    """`rate`: "low" or "full", begins its name; `rps`: the assumed one, for tools that stop at a
-    request count."""
+    generator: ComparedGenerator,
+    rate: Literal["low", "full"],
+    null: NullServer,
+    *,
+    connections: int,
+    load_s: float,
+    rps: float,
+    keepalive: bool,
+) -> Cell:
+    """`rps`: the rate that is assumed for tools that stop at a request count."""
     load = Load(
         concurrency=connections,
         requests=max(1 + connections, round(rps * load_s)),
@@ -136,7 +154,13 @@ def plan_of(options: argparse.Namespace) -> Plan:
     keepalive, core = options.keepalive is not False, preflight.own_core()
     generators = tuple(generators_of(tools, preflight.cores() or 1, processes))
     planned = cells(
-        generators, levels, duration_s, keepalive, core, delay_s, per_process=bool(processes)
+        generators,
+        levels,
+        duration_s=duration_s,
+        keepalive=keepalive,
+        core=core,
+        delay_s=delay_s,
+        per_process=bool(processes),
     )
     details = {"server_core": core, "keepalive": keepalive, "delay_s": delay_s}
     plan = null_plan("generators", planned, notes, details)

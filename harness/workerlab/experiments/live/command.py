@@ -84,7 +84,15 @@ def _serve(options: argparse.Namespace, interpreter: Interpreter, lesson: Lesson
             if not options.no_browser:
                 with contextlib.suppress(webbrowser.Error):
                     webbrowser.open(address)
-            asyncio.run(web.serve(stage, token, sock, pupil_sock, max_no_tabs_s=MAX_NO_TABS_S))
+            asyncio.run(
+                web.serve(
+                    stage,
+                    token=token,
+                    sock=sock,
+                    pupil_sock=pupil_sock,
+                    max_no_tabs_s=MAX_NO_TABS_S,
+                )
+            )
     return 0
 
 

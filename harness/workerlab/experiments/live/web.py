@@ -260,10 +260,10 @@ class PageServer(uvicorn.Server):
 
 async def serve(
     stage: Stage,
+    *,
     token: str,
     sock: socket.socket,
     pupil_sock: socket.socket | None,
-    *,
     max_no_tabs_s: float,
 ) -> None:
     """Serve until a signal arrives or no tab has been open for `max_no_tabs_s` seconds."""
