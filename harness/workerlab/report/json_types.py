@@ -2,9 +2,8 @@
 
 A key of a cell is declared here once, with its `JsonKey`: the path to its value, its heading and
 its meaning. Table columns (`column`), CSV, JSON and the JSON Schema are derived from it.
-`report/json.py` builds the shapes; `json_schema` describes them. No shape
-allows other keys, except the `values` of a text, the environment, and the rows of a table, whose
-keys are its column names.
+`report/json.py` builds the shapes; `json_schema` describes them. No shape allows other keys, except
+the `values` of a text, the environment, and the rows of a table, whose keys are its column names.
 """
 
 from collections.abc import Callable, Mapping

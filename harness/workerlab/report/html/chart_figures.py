@@ -1,5 +1,5 @@
 """The charts of a document as figures: lines with points, grouped or stacked bars, and scatters of
-named points .
+named points.
 
 A series has one colour and one shape in all charts of a page; a part of a response time has the
 same ones in every report. A logarithmic axis can only show values above 0: other points are left
