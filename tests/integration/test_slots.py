@@ -14,8 +14,8 @@ from tests.integration.conftest import (
     Sweep,
     limited_server,
 )
-from workerlab.analysis.knee import ONE_LEVEL, REACHED_SHARE
-from workerlab.analysis.series_result import MAX_HALF_SHARE
+from workerlab.analysis.knee import MAX_HALF_SHARE, ONE_LEVEL
+from workerlab.analysis.series import REACHED_SHARE
 from workerlab.server.worker_classes import class_named, configured_slots
 
 LEAST_S = LIMITED_SLEEP_S - 0.001  # a timer may fire so much before its time

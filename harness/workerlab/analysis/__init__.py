@@ -2,16 +2,14 @@
 
     TrialData ─► Facts (one trial by itself) ─► checks ─┬─► invalid, with the reasons
                                                         └─► its Series: R0 ─► the load tool's
-        limits ─► knee, capacity ─► CellResult: verdict and diagnosis of each cell
+        limits ─► verdicts, knee, capacity ─► CellResult: numbers and diagnosis of each cell
 
 A series has one server, one load tool with a number of processes, and connections kept alive or
 not; R0 belongs to the server, whatever the tool. Whether the load tool was the limit is decided
 before the knee, as trials that it limited show nothing about the server's knee.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import median
 
 from workerlab.analysis.cell_targets import with_targets
 from workerlab.analysis.cells import closed_result, invalid_result
@@ -20,7 +18,8 @@ from workerlab.analysis.facts import Facts, TrialData, facts_of
 from workerlab.analysis.load_tool import with_tool_limits
 from workerlab.analysis.open_model import best_rps, open_result
 from workerlab.analysis.series import R0, UNKNOWN_R0, Series, lone_r0_by_server, r0_under_load
-from workerlab.analysis.series_result import class_result
+from workerlab.analysis.series_result import Conclusions, class_result, conclusions_of
+from workerlab.analysis.trials import Replicates, grouped
 from workerlab.finding import Finding, Note
 from workerlab.model import Cell, CellResult, ClassResult, Report
 from workerlab.notes import Unfinished
@@ -46,30 +45,34 @@ def analyse(
     `run_argument`: how suggested commands refer to the run; "": by its name. `terms`: the target to
     judge the cells by; (): none."""
     done = [trial for trial in trials if not unfinished(trial)]
-    lone_r0, by_series = lone_r0_by_server(done), defaultdict[Cell, list[TrialData]](list)
-    for trial in done:
-        by_series[trial.cell.series].append(trial)
-    checked = [_series(key, members, lone_r0[key.server]) for key, members in by_series.items()]
-    all_series = with_tool_limits(checked, environment)
+    lone_r0 = lone_r0_by_server(done)
+    checked = [
+        _series(key, members, lone_r0[key.server])
+        for key, members in grouped(done, lambda trial: trial.cell.series).items()
+    ]
+    concluded = tuple(map(conclusions_of, with_tool_limits(checked, environment)))
     cells: list[CellResult] = []
     classes: list[ClassResult] = []
-    for series in all_series:
-        results = sorted([*series.invalid, *_results(series)], key=_sort_key)
-        classes.append(class_result(series, results))
+    for conclusions in concluded:
+        series = conclusions.series
+        results = sorted([*series.invalid, *_results(conclusions)], key=_sort_key)
+        classes.append(class_result(conclusions, results))
         results = with_targets(terms, results, series.valid) if terms else results
         cells.extend(results)
+    valid = [facts for conclusions in concluded for facts in conclusions.series.valid]
+    measured = Replicates(tuple(done))
     return Report(
         run=run,
         environment=environment,
         overhead=overhead(cells),
         cells=tuple(cells),
         classes=tuple(classes),
-        setup_s={
-            phase: _median(getattr(trial.record, f"{phase}_s") for trial in done)
-            for phase in SETUP_PHASES
-        },
-        notes=tuple(_notes(run_argument or run, sum(map(unfinished, trials)), all_series)),
-        facts=tuple(_first_of_cells(facts for series in all_series for facts in series.valid)),
+        setup_s={phase: measured.median(f"record.{phase}_s") for phase in SETUP_PHASES},
+        notes=tuple(_notes(run_argument or run, sum(map(unfinished, trials)), concluded)),
+        facts=tuple(
+            min(of_cell, key=lambda facts: facts.data.trial.number)
+            for of_cell in grouped(valid, lambda facts: facts.cell).values()
+        ),
     )
 
 
@@ -95,12 +98,14 @@ def _series(key: Cell, trials: Sequence[TrialData], lone_r0: R0 | None) -> Serie
     return Series(key, trials, r0, closed, at_rate, rejected, notes)
 
 
-def _results(series: Series) -> Iterable[CellResult]:
+def _results(conclusions: Conclusions) -> Iterable[CellResult]:
     """The results of the valid trials; those at a rate depend on the closed ones."""
-    closed = [closed_result(facts, series) for facts in series.closed]
+    series, is_capacity = conclusions.series, conclusions.knee.connections is not None
+    closed = [
+        closed_result(facts, series, *conclusions.judgements[facts.key]) for facts in series.closed
+    ]
     yield from closed
-    highest_rps = series.capacity.rps or best_rps(closed)
-    is_capacity = series.provisional_knee.connections is not None
+    highest_rps = conclusions.capacity.rps or best_rps(closed)
     for facts in series.at_rate:
         yield open_result(facts, highest_rps, is_capacity=is_capacity)
 
@@ -113,30 +118,12 @@ def _sort_key(cell: CellResult) -> tuple[bool, float, int, int]:
     return rate is not None, arrivals, planned.concurrency, cell.trial.number
 
 
-def _first_of_cells(valid: Iterable[Facts]) -> Iterable[Facts]:
-    """The first valid trial of each cell, in the order of the plan, those at a rate last."""
-    first: dict[Cell, Facts] = {}
-    for facts in valid:
-        if facts.data.trial.number <= first.setdefault(facts.cell, facts).data.trial.number:
-            first[facts.cell] = facts
-    return first.values()
-
-
 def overhead(cells: Iterable[CellResult]) -> float | None:
     """Load time / ideal time, each summed over the valid cells whose load is a fixed number of
     requests and whose tool was not the limit; None if there are none."""
-    pairs = [
-        (cell.load_s, cell.ideal_s)
-        for cell in cells
-        if cell.load_s is not None and cell.ideal_s is not None and not cell.generator_bound
-    ]
-    ideal = sum(pair[1] for pair in pairs)
-    return sum(pair[0] for pair in pairs) / ideal if ideal > 0 else None
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    measured = [value for value in values if value is not None]
-    return median(measured) if measured else None
+    counted = [cell for cell in cells if cell.ideal_s is not None and not cell.generator_bound]
+    load_s, ideal_s = (Replicates(tuple(counted)).total(name) for name in ("load_s", "ideal_s"))
+    return load_s / ideal_s if load_s is not None and ideal_s else None
 
 
 class RanSideBySide(Finding):
@@ -172,11 +159,12 @@ class DealtInOneLaunch(Finding):
     prominence = "notes"
 
 
-def _notes(run: str, unfinished: int, all_series: Sequence[Series]) -> Iterable[Finding]:
+def _notes(run: str, unfinished: int, concluded: Sequence[Conclusions]) -> Iterable[Finding]:
     """Notes on unfinished trials, trials side by side, and missing capacity: one for
     a sweep without repeated trials, else one per series."""
     if unfinished:
         yield Unfinished(unfinished, command="sweep", run=run)
+    all_series = [conclusions.series for conclusions in concluded]
     together = [facts for series in all_series for facts in series.valid if facts.record.beside]
     if together:
         yield RanSideBySide(len(together))
@@ -188,10 +176,9 @@ def _notes(run: str, unfinished: int, all_series: Sequence[Series]) -> Iterable[
         if classes:
             yield DealtInOneLaunch(classes, needed=TRIALS)
         return
-    for series in all_series:
-        if series.closed and series.capacity.rps is None:
-            worker_class, tool = series.key.server.worker_class, series.key.tool
-            yield NoCapacity(worker_class, tool, why=series.capacity.note)
+    for series, _, _, capacity in concluded:
+        if series.closed and capacity.rps is None:
+            yield NoCapacity(series.key.server.worker_class, series.key.tool, why=capacity.note)
 
 
 def _dealt_at_launch(series: Series) -> bool:

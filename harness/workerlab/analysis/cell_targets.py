@@ -33,8 +33,7 @@ from msgspec.structs import replace
 
 from workerlab.analysis import stall
 from workerlab.analysis.facts import Facts
-from workerlab.analysis.knee import Certainty
-from workerlab.analysis.load_tool import tool_certainty
+from workerlab.analysis.load_tool import Certainty, tool_certainty
 from workerlab.analysis.target import Requests, Result, TermOutcome, judge
 from workerlab.analysis.trials import Trials, by_cell
 from workerlab.finding import Answer, Finding, Note

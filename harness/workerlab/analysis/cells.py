@@ -52,7 +52,7 @@ from workerlab.analysis.stall import (
     stalled,
     whole_rps,
 )
-from workerlab.analysis.verdict import FailedRequests, Reason, TrialInvalid, verdict_of_closed
+from workerlab.analysis.verdict import FailedRequests, Reason, TrialInvalid
 from workerlab.finding import Finding, Note
 from workerlab.model import (
     AppMetrics,
@@ -223,7 +223,7 @@ def invalid_result(data: TrialData, reasons: Sequence[Finding]) -> CellResult:
     )
 
 
-def closed_result(facts: Facts, series: Series) -> CellResult:
+def closed_result(facts: Facts, series: Series, verdict: Verdict, reason: Finding) -> CellResult:
     """The result of a valid closed-loop cell."""
     lone_s, limits = series.r0.seconds, series.tool_limits.get(facts.key)
     bound_rps = facts.max_parallel / lone_s
@@ -231,7 +231,7 @@ def closed_result(facts: Facts, series: Series) -> CellResult:
     parts, left_out = breakdown(facts)
     length_s = facts.window.length_s if facts.window else MIN_STEADY_S
     short = [SteadyPartShort(length_s)] if length_s < MIN_STEADY_S else []
-    cell = measured_result(facts, *verdict_of_closed(facts, series))
+    cell = measured_result(facts, verdict, reason)
     cell = replace(
         cell,
         lone_s=lone_s,

@@ -21,11 +21,11 @@ from workerlab.analysis.cell_targets import load_level
 from workerlab.analysis.diagnosis.base import Diagnosis
 from workerlab.analysis.diagnosis.cpu import Disturbance, worst_disturbance
 from workerlab.analysis.diagnosis.service import Failures
-from workerlab.analysis.knee import Certainty
-from workerlab.analysis.load_tool import tool_certainty
-from workerlab.analysis.open_closed import comparisons, conclusive
+from workerlab.analysis.knee import KneeDoubtful
+from workerlab.analysis.load_tool import Certainty, tool_certainty
+from workerlab.analysis.open_closed import comparisons
 from workerlab.analysis.phases import PhaseOfLoad, changing, phase_finding
-from workerlab.analysis.series_result import KneeDoubtful
+from workerlab.analysis.trials import by_level, conclusive, grouped
 from workerlab.finding import Answer, Finding
 from workerlab.model import AbReport, CellResult, ClassResult, Label, Phase
 from workerlab.numbers.units import counted
@@ -255,10 +255,11 @@ def _why_below_slots(knee: float, slots: int, cells: Cells) -> Diagnosis | None:
 
 def _inconclusive_levels(cells: Iterable[CellResult]) -> tuple[str, ...]:
     """Levels whose trials are all inconclusive."""
-    levels: dict[int, set[str]] = {}
-    for cell in cells:
-        levels.setdefault(cell.trial.cell.concurrency, set()).add(cell.verdict)
-    return tuple(str(level) for level in sorted(levels) if levels[level] == {"inconclusive"})
+    return tuple(
+        str(level)
+        for level, trials in sorted(by_level(cells).items())
+        if not any(map(conclusive, trials))
+    )
 
 
 def _lowest(cells: Iterable[CellResult], verdict: str) -> int | None:
@@ -309,14 +310,9 @@ class PhasesOfCell(Finding):
 def _of_levels(cells: Cells) -> Iterable[DiagnosesOfLevel]:
     """Each kind of diagnosis once per level, from the first trial that has it, with the number of
     trials if not all of them have it."""
-    levels: dict[int, list[CellResult]] = {}
-    for cell in cells:
-        levels.setdefault(cell.trial.cell.concurrency, []).append(cell)
-    for trials in levels.values():
-        kinds: dict[str, list[Finding]] = {}
-        for cell in trials:
-            for diagnosis in findings_of(cell):
-                kinds.setdefault(diagnosis.code, []).append(diagnosis)
+    for trials in by_level(cells).values():
+        of_level = (diagnosis for cell in trials for diagnosis in findings_of(cell))
+        kinds = grouped(of_level, lambda diagnosis: diagnosis.code)
         diagnoses = tuple(
             first if len(others) + 1 == len(trials)
             else InSomeTrials(first, count=len(others) + 1, trials_of_level=len(trials))

@@ -1,4 +1,4 @@
-"""Where throughput stops growing: the knee, and the capacity with its interval.
+"""Where throughput stops growing: the knee of a series, from its levels and their verdicts.
 
 In a closed loop with N connections X(N) <= min(N/R0, C/R0) (Denning & Buzen 1978, the asymptotic
 bounds). The two meet at N* = Xmax * R0, the knee: beyond that many requests in flight, more of them
@@ -6,32 +6,38 @@ only wait. It is a number only if measured throughput stops growing. If nothing 
 highest level, or the last doubling still gains, the answer is a lower limit with its reason.
 Kneedle and the Universal Scalability Law were rejected: on a sharp knee they are off by up to half.
 
-Capacity needs levels on both sides of the knee and repeated trials. With Ĉ = Xmax * R0: above it,
-log X of every trial with N >= 2Ĉ; below it, log(X/N) of every trial with N <= Ĉ/2. log C = mean
-above - mean below is the log of the slots, with Welch's 95 % interval. Multiplied by the rate of
-one slot, exp(mean below), it becomes requests/s. The unit of replication is a fresh launch of the
-server. In simulation this interval covered 94 to 97 %. A fitted breakpoint with bootstrap was
-rejected, since it covered 68 to 87 %.
+Neither the verdict nor the throughput of an inconclusive trial counts, nor the throughput of one
+that the load tool limited. Knee and verdicts appear in one sentence and must not contradict each
+other:
+
+    a trial beyond the knee is below     there is no knee: if connections are dealt unevenly, or
+    capacity                             other programs use the cores, throughput may level off
+                                         below what more connections could reach
+    the highest level is saturated, but  the knee is between what throughput shows and the lowest
+    throughput was not seen to stop      saturated level, or the slots. The note does not suggest
+                                         more connections: what they add is not capacity, as slots
+                                         and loops that idle by chance idle less under more requests
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from statistics import fmean
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
+from msgspec.structs import replace
+
+from workerlab.analysis.diagnosis.cpu import disturbance
+from workerlab.analysis.facts import Facts
+from workerlab.analysis.load_tool import Certainty, tool_certainty
+from workerlab.analysis.series import FLAT_RATIO, REACHED_SHARE, Series
+from workerlab.analysis.verdict import Judgements, knee_decides
 from workerlab.finding import Finding
 from workerlab.model import Label
-from workerlab.numbers.intervals import TRIALS, half_width
 from workerlab.numbers.units import fill
 
-REACHED_SHARE = 0.95  # of a bound: it counts as reached; X*R0/N at least this: nothing waits
-FLAT_RATIO = 1.05  # up to this ratio, throughput has stopped growing
-NEAR_RATIO = 1.05  # tolerance, since Ĉ is an estimate: 8 counts as at least 2 * 4.02
-
-
-Certainty = Literal["is", "may be"]  # the limit
+NEAR_RATIO = 1.05  # tolerance, since Xmax * R0 is an estimate: 8 counts as at least 2 * 4.02
+BEYOND_KNEE_RATIO = 1.05  # times the knee: a level above this is beyond it
+MAX_HALF_SHARE = 0.25  # half of a throughput's 95 % interval, relative to it; above, it is in doubt
 
 
 class ToolLimitFrom(Finding):
@@ -122,54 +128,146 @@ class Knee(NamedTuple):
     rps: float | None = None
 
 
-def max_closed_rps(
-    workers: int, slots: int | None, cores: float, wait_s: float, cpu_s: float
-) -> float | None:
-    """Upper bound on throughput in requests per second (Denning & Buzen 1978), from the slots and
-    from the cores that workers can use, one each. Multiplied by wait_s + cpu_s it is the knee of a
-    closed loop. None: no bound."""
-    bounds_rps = []
-    if slots is not None and wait_s + cpu_s > 0:
-        bounds_rps.append(slots / (wait_s + cpu_s))
-    if cpu_s > 0:
-        bounds_rps.append(min(cores, workers) / cpu_s)
-    return min(bounds_rps, default=None)
+class KneeDoubtful(KneeNote):
+    """inconclusive: at {levels:list} connections {why}"""
+
+    levels: tuple[int, ...]
+    why: str
+
+    @property
+    def short(self) -> str:
+        return "inconclusive"
+
+
+class SlotsReached(KneeNote):
+    """throughput is what {slots:# slot} allow, and requests wait"""
+
+    slots: int
+
+
+class RoomBeyond(Finding):
+    """[[throughput levels off at {rps:number} requests/s, although ]]slots were still free with
+    {connections:# connection}"""
+
+    rps: float | None
+    connections: int
+
+
+class KneeBetween(KneeNote):
+    """between {least:number} and {most}[[: {step}]]"""
+
+    least: float
+    most: int
+    step: LastStep | None  # to the highest level
+
+    @property
+    def short(self) -> str:
+        return fill("{least:number} to {most}", self.values)
+
+
+class Doubt(NamedTuple):
+    """Why a trial's throughput is in doubt. `share` of the response time was lost to others."""
+
+    why: str
+    share: float = 0.0
 
 
 WITHIN_CHANCE = "within chance"
 NO_SIGN_OF_ROOM = "no spare capacity, as requests wait at both levels"
 IN_STEP = "throughput grows in proportion to connections up to the number of slots"
 ONE_LEVEL = "a single usable level cannot show where it levels off"
+LONE_RATE = "requests wait, although throughput is what lone requests allow"
+REPEAT: Literal["repeat with --trials, or add"] = "repeat with --trials, or add"
 
 
-def knee(
-    levels: Mapping[int, float],
-    lone_s: float | None,
-    slots: int | None,
-    *,
-    slots_filled: bool = False,
-) -> Knee:
-    """The knee of a series. `levels`: throughput in requests/s by concurrency, the median of its
-    trials. `lone_s`: R0, seconds. `slots`: as configured; None: unlimited. `slots_filled`: whether
-    some level took all of them."""
-    if not levels or not lone_s:
+def knee_of(series: Series, judgements: Judgements) -> Knee:
+    """The knee of a series. `judgements`: of its closed trials.
+
+    Trials in doubt (`doubts_of`) can only show that nothing waits despite the disturbance. Any
+    other knee must follow from the remaining trials alone.
+    """
+    telling = [facts for facts in series.closed if judgements[facts.key][0] != "inconclusive"]
+    measured = [facts for facts in series.closed if facts in telling or disturbance(facts)]
+    if series.closed and not measured:
+        return Knee(None, KneeUnknown("every cell is inconclusive"))
+    knee, doubts = _shown_by(series, telling, judgements), doubts_of(series, measured)
+    if not doubts or (telling and _holds_anyway(knee.note)):
+        return knee
+    clear = [facts for facts in telling if facts.key not in doubts]
+    highest = max(facts.connections for facts in measured)
+    if clear:
+        knee = _shown_by(series, clear, judgements)
+        if knee.connections is not None or highest in {facts.connections for facts in clear}:
+            return knee
+    levels = tuple(sorted({facts.connections for facts in measured if facts.key in doubts}))
+    # The largest disturbance; an imprecise throughput (share 0) may be its effect
+    worst = max(doubts.values(), key=lambda doubt: doubt.share).why
+    return Knee(None, KneeDoubtful(levels=levels, why=worst))
+
+
+def _holds_anyway(note: KneeNote) -> bool:
+    """Whether the note is true despite the doubts: nothing waits at the highest level, or the note
+    itself says that the last gain is within chance."""
+    if note.tool_limit is not None:
+        return False
+    if isinstance(note, KneeAtLeast):
+        return note.why == IN_STEP or note.advice == REPEAT
+    return isinstance(note, KneeAbove)
+
+
+def doubts_of(series: Series, trials: Iterable[Facts]) -> dict[str, Doubt]:
+    """Why trials show little about their server's throughput, by key of each trial in doubt."""
+    doubts: dict[str, Doubt] = {}
+    for facts in trials:
+        half = series.relative_halves[facts.connections]
+        if (others := disturbance(facts)) is not None:
+            doubts[facts.key] = Doubt(others.doubt, others.share)
+        elif half > MAX_HALF_SHARE:
+            doubts[facts.key] = Doubt(f"the throughput is known only to ± {100 * half:.0f} %")
+    return doubts
+
+
+def _shown_by(series: Series, trials: Sequence[Facts], judgements: Judgements) -> Knee:
+    """The knee that these trials show, with a note on the level from which the load tool was the
+    limit. If it was in all of them, a lower limit of the knee: they only show that the server can
+    do more."""
+    of_trials = replace(series, closed=trials)
+    unbound = replace(series, closed=of_trials.not_tool_limited)
+    knee = knee_by_levels(unbound, judgements, tried=max(series.levels, default=0))
+    limits = [(facts.connections, series.tool_limits.get(facts.key)) for facts in trials]
+    limited_from = min((connections for connections, reasons in limits if reasons), default=None)
+    if limited_from is None:
+        return knee
+    certainty = tool_certainty(reasons for _, reasons in limits)
+    tool_limit = ToolLimitFrom(limited_from, series.key.tool, certainty)
+    if unbound.closed:
+        return knee._replace(note=replace(knee.note, tool_limit=tool_limit))
+    least = max(of_trials.levels.values()) * series.r0.seconds
+    return knee._replace(note=KneeAtLeast(least=least, why=tool_limit))
+
+
+def knee_by_levels(series: Series, judgements: Judgements, tried: int) -> Knee:
+    """The knee that all closed trials of `series` show. `tried`: the highest level of the run."""
+    rates = series.levels
+    if not rates or not series.r0.seconds:
         return Knee(None, KneeUnknown("no valid cell"))
-    highest = max(levels)
-    if levels[highest] * lone_s / highest >= REACHED_SHARE:
-        return Knee(None, _not_reached(highest, slots))
-    rps = max(levels.values())
-    estimate, below = rps * lone_s, step_below(levels)
-    if below is not None and levels[highest] <= FLAT_RATIO * levels[below]:
-        gain = max(0.0, levels[highest] / levels[below] - 1) if levels[below] else 0.0
-        return Knee(estimate, LevelsOff(below=below, highest=highest, gain=gain), rps)
-    # Measured throughput does not level off, but all slots are taken, so it cannot grow
-    if slots and slots_filled and highest > NEAR_RATIO * slots:
-        return Knee(estimate, SlotsAllTaken(highest=highest, slots=slots), rps)
-    why: Label = ONE_LEVEL
-    if below is not None:
-        last_gain = levels[highest] / levels[below] - 1 if levels[below] > 0 else None
-        why = LastStep("still grew", below=below, highest=highest, gain=last_gain)
-    return Knee(None, KneeAtLeast(least=estimate, why=why, add=2 * highest))
+    highest, rps = max(rates), max(rates.values())
+    least, waits = rps * series.r0.seconds, series.served_share(highest) < REACHED_SHARE
+    below, room = step_below(rates), None
+    if waits and (note := _levels_off(series, below)):
+        room = _room_beyond(series, judgements, least)
+        if room is None:
+            return Knee(least, note, rps)
+    saturated_from = _saturated_from(series, judgements)
+    flat = levels_off(rates)
+    if room and (flat or not saturated_from):
+        return Knee(None, KneeUnknown(RoomBeyond(rps if flat else None, room)))
+    if saturated_from:
+        return _between(series, below, least, saturated_from)
+    add = 2 * highest if highest == tried else None
+    if waits:
+        return Knee(None, _still_growing(series, below, least, add))
+    return Knee(None, _not_reached(highest, series.slots, add))
 
 
 def step_below(levels: Mapping[int, float]) -> int | None:
@@ -183,69 +281,89 @@ def step_below(levels: Mapping[int, float]) -> int | None:
     return below
 
 
-def _not_reached(highest: int, slots: int | None) -> KneeAbove | KneeAtLeast:
+def levels_off(levels: Mapping[int, float]) -> bool:
+    """Whether the highest level gains at most FLAT_RATIO on the best lower one."""
+    *lower, highest = (levels[level] for level in sorted(levels)) if levels else (0.0,)
+    return bool(lower) and highest <= FLAT_RATIO * max(lower)
+
+
+def _levels_off(series: Series, below: int | None) -> KneeNote | None:
+    """What shows that throughput stops growing; None if nothing does."""
+    rates, highest, slots = series.levels, max(series.levels), series.slots
+    if below is not None and rates[highest] <= FLAT_RATIO * rates[below]:
+        gain = max(0.0, rates[highest] / rates[below] - 1) if rates[below] else 0.0
+        return LevelsOff(below=below, highest=highest, gain=gain)
+    # Measured throughput does not level off, but all slots are taken, so it cannot grow
+    if slots and series.slots_filled and highest > NEAR_RATIO * slots:
+        return SlotsAllTaken(highest=highest, slots=slots)
+    return None
+
+
+def _room_beyond(series: Series, judgements: Judgements, knee: float) -> int | None:
+    """The highest level beyond the knee with a trial below capacity; None if there is none."""
+    levels = [
+        facts.connections
+        for facts in series.closed
+        if judgements[facts.key][0] == "below capacity"
+        and not knee_decides(series, judgements[facts.key])
+    ]
+    highest = max(levels, default=0)
+    return highest if highest > BEYOND_KNEE_RATIO * knee else None
+
+
+def _saturated_from(series: Series, judgements: Judgements) -> int | None:
+    """The lowest level from which on all trials are saturated; None if the highest is not."""
+    lowest = None
+    for level in sorted(series.trials_of_level, reverse=True):
+        trials = series.trials_of_level[level].valid
+        if any(judgements[facts.key][0] != "saturated" for facts in trials):
+            break
+        lowest = level
+    return lowest
+
+
+def _between(series: Series, below: int | None, least: float, saturated_from: int) -> Knee:
+    """The knee, or its range, if requests wait at the highest level but throughput still grew."""
+    rates, slots = series.levels, series.slots
+    if slots and max(rates) > NEAR_RATIO * slots and least >= REACHED_SHARE * slots:
+        return Knee(float(slots), SlotsReached(slots=slots), max(rates.values()))
+    limits = [level for level in rates if level >= max(saturated_from, least)]
+    limits += [slots] if slots and slots >= least else []
+    if not limits:
+        return Knee(None, KneeUnknown(LONE_RATE))
+    step = _last_step(series, below) if below is not None and rates[below] else None
+    if step is not None and step.meaning:
+        step = replace(step, verb="changed")
+    elif step is not None:
+        meaning = NO_SIGN_OF_ROOM if step.below >= saturated_from else ""
+        step = replace(step, verb="grew", meaning=meaning)
+    return Knee(None, KneeBetween(least=least, most=min(limits), step=step))
+
+
+def _still_growing(series: Series, below: int | None, least: float, add: int | None) -> KneeAtLeast:
+    if below is None:
+        return KneeAtLeast(least=least, why=ONE_LEVEL, add=add)
+    step = _last_step(series, below)
+    return KneeAtLeast(least=least, why=step, advice=REPEAT if step.meaning else "add", add=add)
+
+
+def _last_step(series: Series, below: int) -> LastStep:
+    """The gain of the highest level on `below`, and whether it is within chance."""
+    rates, highest = series.levels, max(series.levels)
+    return LastStep(
+        "still grew",
+        below=below,
+        highest=highest,
+        gain=rates[highest] / rates[below] - 1 if rates[below] else None,
+        meaning=WITHIN_CHANCE if series.gains(below, highest) is None else "",
+    )
+
+
+def _not_reached(highest: int, slots: int | None, add: int | None) -> KneeAbove | KneeAtLeast:
     """The knee if nothing waits at the highest level. If there are exactly as many slots, "more
     than" would be false, and the number of slots would be a setting, not a measured knee."""
     if slots is None:
         return KneeAbove(highest=highest, remark=f"no limit found up to {highest}")
     if highest == slots:
-        return KneeAtLeast(least=highest, why=IN_STEP, add=2 * highest)
+        return KneeAtLeast(least=highest, why=IN_STEP, add=add)
     return KneeAbove(highest=highest, slots=slots if highest > slots else None)
-
-
-# --- capacity -------------------------------------------------------------------------------------
-
-
-class Sample(NamedTuple):
-    """One valid trial: connections, trial number, successful requests/s."""
-
-    concurrency: int
-    trial: int
-    rps: float
-
-
-class Capacity(NamedTuple):
-    """Requests/s with a 95 % interval, or the reason why there is none."""
-
-    rps: float | None = None
-    ci95: tuple[float, float] | None = None
-    note: str = ""
-
-
-STILL_GROWING = "throughput did not stop growing"
-NO_LEVEL_BELOW = "the knee is too low for a level of at most half of it"
-
-
-def capacity(samples: Sequence[Sample], lone_s: float | None, *, flat: bool) -> Capacity:
-    """The highest sustained throughput. `lone_s`: R0, seconds. `flat`: whether throughput was shown
-    to stop growing (there is a knee)."""
-    samples = [sample for sample in samples if sample.rps > 0]
-    if not samples or not lone_s:
-        return Capacity(note="no valid cell")
-    estimate = max(sample.rps for sample in samples) * lone_s
-    above = [sample for sample in samples if sample.concurrency >= 2 * estimate / NEAR_RATIO]
-    below = [sample for sample in samples if sample.concurrency <= estimate / 2 * NEAR_RATIO]
-    missing = _missing(above, below, estimate)
-    if missing:
-        return Capacity(note=missing)
-    if not flat:
-        return Capacity(note=STILL_GROWING)
-    log_rates = [math.log(sample.rps) for sample in above]
-    half = half_width(log_rates, [math.log(sample.rps / sample.concurrency) for sample in below])
-    centre = fmean(log_rates)
-    return Capacity(math.exp(centre), (math.exp(centre - half), math.exp(centre + half)))
-
-
-def _missing(above: Sequence[Sample], below: Sequence[Sample], estimate: float) -> str:
-    """What to add to the sweep; "" if nothing. Trials are missing if the side with the fewest
-    launches has too few; a side without levels does not count."""
-    low, high = math.floor(estimate / 2 * NEAR_RATIO), math.ceil(2 * estimate / NEAR_RATIO)
-    trial_counts = [len({sample.trial for sample in side}) for side in (above, below) if side]
-    if not below and not low:
-        return NO_LEVEL_BELOW
-    wants = [
-        f"at least {TRIALS} trials" if min(trial_counts, default=0) < TRIALS else "",
-        "" if below else f"a level of at most {low}",
-        "" if above else f"a level of at least {high}",
-    ]
-    return f"an interval needs {' and '.join(filter(None, wants))}" if any(wants) else ""

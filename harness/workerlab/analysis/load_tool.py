@@ -41,9 +41,14 @@ from workerlab.analysis.breakdown import in_server
 from workerlab.analysis.core_wait import is_disturbed
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.handshakes import ESTABLISHED, handshakes
-from workerlab.analysis.knee import FLAT_RATIO, REACHED_SHARE, Certainty
 from workerlab.analysis.samples import per_second
-from workerlab.analysis.series import MIN_STEP_RATIO, Reasons, Series
+from workerlab.analysis.series import (
+    FLAT_RATIO,
+    MIN_STEP_RATIO,
+    REACHED_SHARE,
+    Reasons,
+    Series,
+)
 from workerlab.finding import Finding
 from workerlab.model import Measurement, Server
 from workerlab.numbers.intervals import ratio
@@ -57,6 +62,7 @@ MIN_SAMPLED_S = 0.5  # of the steady part, for CPU
 MIN_LOAD_S = 2.0  # of a load, for CPU that contains the tool's own start
 MIN_SAMPLES = 3  # of connections
 
+Certainty = Literal["is", "may be"]  # the limit
 Answer = Finding | Literal[False] | None  # why it is the tool; False: it is not; None: unknown
 
 

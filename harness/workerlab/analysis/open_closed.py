@@ -17,7 +17,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from workerlab.analysis.open_model import ArrivalsRefused
-from workerlab.analysis.trials import Trials, by_cell
+from workerlab.analysis.trials import Trials, by_cell, conclusive
 from workerlab.finding import Answer, Finding
 from workerlab.model import CellResult
 from workerlab.numbers.intervals import TRIALS, Ratio
@@ -26,11 +26,6 @@ SIMILAR_RESPONSE_RATIO = 1.10  # response times that differ by less are the same
 LATE_SHARE_OF_RESPONSE = 0.25  # of the mean response: from here on the load tool's lag is reported
 MAX_LEVEL_DIFFERENCE = 0.02  # throughputs that differ by less are one level
 EXPLAINING_SHARE = 0.5  # of a difference, at least, to explain it
-NOT_CONCLUSIVE = ("invalid", "inconclusive")
-
-
-def conclusive(cell: CellResult) -> bool:
-    return cell.verdict not in NOT_CONCLUSIVE
 
 
 class OneTrialEach(Finding):

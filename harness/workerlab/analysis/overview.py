@@ -11,8 +11,7 @@ from workerlab.analysis.diagnosis.slots import (
     IdleWhileClientsWait,
     LikelyFullAcceptQueue,
 )
-from workerlab.analysis.open_closed import conclusive
-from workerlab.analysis.trials import Replicates
+from workerlab.analysis.trials import Replicates, conclusive
 from workerlab.finding import Finding, Note
 from workerlab.model import CellResult
 

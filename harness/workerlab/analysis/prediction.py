@@ -16,6 +16,9 @@ the worker that has just accepted one.
 Before a request waits, a loop does Gunicorn's work of accepting and parsing it (`FIRST_S`); apps
 compute after the wait. That work cannot move to another loop that idles. For loops that hoard, the
 draws vary the first part from twice `FIRST_S` to nothing.
+
+`max_closed_rps` needs no measured requests: it is the bound that settings and the times of a
+request put on a closed loop.
 """
 
 import math
@@ -33,6 +36,20 @@ from workerlab.numbers.samples import quantile, summarise
 FIRST_S = 0.0006  # CPU of gevent and uvicorn before the app is called
 UNFAIR_ODDS = 0.25  # odds of a worker relative to the one before it, at worst
 UNFAIR_LOOP_ODDS = 0.6  # likewise, of a loop
+
+
+def max_closed_rps(
+    workers: int, slots: int | None, cores: float, wait_s: float, cpu_s: float
+) -> float | None:
+    """Upper bound on throughput in requests per second (Denning & Buzen 1978), from the slots and
+    from the cores that workers can use, one each. Multiplied by wait_s + cpu_s it is the knee of a
+    closed loop. None: no bound."""
+    bounds_rps = []
+    if slots is not None and wait_s + cpu_s > 0:
+        bounds_rps.append(slots / (wait_s + cpu_s))
+    if cpu_s > 0:
+        bounds_rps.append(min(cores, workers) / cpu_s)
+    return min(bounds_rps, default=None)
 
 
 class Predicted(Struct, frozen=True):

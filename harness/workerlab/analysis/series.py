@@ -17,7 +17,6 @@ immediately, which would make R0 too short.
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from operator import attrgetter
@@ -28,18 +27,10 @@ from msgspec import Struct
 from workerlab.analysis.batches import precision
 from workerlab.analysis.core_wait import is_disturbed
 from workerlab.analysis.facts import Facts, TrialData
-from workerlab.analysis.knee import (
-    FLAT_RATIO,
-    REACHED_SHARE,
-    Capacity,
-    Knee,
-    Sample,
-    capacity,
-    knee,
-)
 from workerlab.analysis.samples import durations_s
 from workerlab.analysis.slots import FULL_OCCUPANCY, occupancy, overhead_s
 from workerlab.analysis.stall import paused_share
+from workerlab.analysis.trials import Replicates, grouped
 from workerlab.finding import Finding
 from workerlab.model import Cell, CellResult, Server
 from workerlab.numbers.intervals import TRIALS, half_of_mean
@@ -71,17 +62,20 @@ def lone_r0_by_server(trials: Iterable[TrialData]) -> Mapping[Server, R0 | None]
     """R0 of each server from the lone requests of all its trials: those of the warm-up and, if the
     tool reports it, its own lone first request. Their whole response time counts, since a slot is
     held for longer than the app runs. None if there are none."""
-    by_server: dict[Server, list[float]] = defaultdict(list)
-    for trial in trials:
-        lone_s = by_server[trial.cell.server]
-        if trial.record is not None and trial.record.fault is None:
-            # For a mix, the tool's own lone request is only one of the routes
-            mixed, measurement = bool(trial.record.lone_weights), trial.measurement
-            own = measurement.lone_s if measurement and not mixed else None
-            lone_s += [
-                duration_s for duration_s in (*trial.record.alone_s, own or 0.0) if duration_s > 0
-            ]
-    return {server: _r0_from_lone(lone_s) for server, lone_s in by_server.items()}
+    return {
+        server: _r0_from_lone([lone_s for trial in of_server for lone_s in _lone_s(trial)])
+        for server, of_server in grouped(trials, lambda trial: trial.cell.server).items()
+    }
+
+
+def _lone_s(trial: TrialData) -> Iterable[float]:
+    """The response times of its lone requests. For a mix, the tool's own is only one of the
+    routes."""
+    record, measurement = trial.record, trial.measurement
+    if record is None or record.fault is not None:
+        return ()
+    own = measurement.lone_s if measurement and not record.lone_weights else None
+    return (lone_s for lone_s in (*record.alone_s, own or 0.0) if lone_s > 0)
 
 
 def _r0_from_lone(lone_s: Sequence[float]) -> R0 | None:
@@ -132,6 +126,8 @@ def _r0_at_lowest_level(closed: Sequence[Facts]) -> R0 | None:
     return R0(spans.seconds + median(map(overhead_s, trials)), spans.half_s)
 
 
+REACHED_SHARE = 0.95  # of a bound: it counts as reached; X*R0/N at least this: nothing waits
+FLAT_RATIO = 1.05  # up to this ratio, throughput has stopped growing
 MIN_STEP_RATIO = 1.5  # of connections: a smaller step cannot show that throughput levels off
 HALF_SERVED = 0.5  # of a connection's time: responses then take twice as long as a lone one
 OVER_SLOTS_RATIO = 1.05  # times as many connections as slots: beyond that, some have to wait
@@ -141,8 +137,8 @@ Reasons = tuple[Finding, ...] | None
 
 
 class Series(Struct, dict=True, frozen=True, eq=False):
-    """The trials of a series, and which of them are valid. Knee and capacity are the server's:
-    trials limited by the load tool (`tool_limits`, by key) show only a lower limit of both."""
+    """The trials of a series, and which of them are valid. Its levels are those of all closed
+    trials, also of trials that the load tool limited (`tool_limits`, by key)."""
 
     key: Cell
     trials: Sequence[TrialData]
@@ -157,23 +153,31 @@ class Series(Struct, dict=True, frozen=True, eq=False):
     def valid(self) -> Sequence[Facts]:
         return (*self.closed, *self.at_rate)
 
-    @property
+    @cached_property
     def slots(self) -> int | None:
         return self.trials[0].slots_configured
 
     @cached_property
+    def trials_of_level(self) -> Mapping[int, Replicates[Facts]]:
+        """The valid trials of the closed loop by connections."""
+        levels = grouped(self.closed, lambda facts: facts.connections)
+        return {level: Replicates(tuple(trials)) for level, trials in levels.items()}
+
+    @cached_property
     def levels(self) -> Mapping[int, float]:
         """Median successes per second, by connections."""
-        return rates_by_level(self.closed)
+        return {
+            level: trials.median("throughput_rps") or 0.0
+            for level, trials in self.trials_of_level.items()
+        }
 
     @cached_property
     def relative_halves(self) -> Mapping[int, float]:
         """Half of the 95 % interval of each level, relative to its mean: over its trials if there
         are enough, else the widest over the batches of one trial."""
-        by_level: dict[int, list[Facts]] = defaultdict(list)
-        for facts in self.closed:
-            by_level[facts.connections].append(facts)
-        return {level: _relative_half(trials) for level, trials in by_level.items()}
+        return {
+            level: _relative_half(trials.valid) for level, trials in self.trials_of_level.items()
+        }
 
     def served_share(self, n: int) -> float:
         """u = X*R0/N of a level: the share of their time in which its connections are served."""
@@ -231,7 +235,7 @@ class Series(Struct, dict=True, frozen=True, eq=False):
 
     @cached_property
     def not_tool_limited(self) -> Sequence[Facts]:
-        """The trials in which the load tool is not known to be the limit."""
+        """The closed trials in which the load tool is not known to be the limit."""
         return [facts for facts in self.closed if not self.tool_limits.get(facts.key)]
 
     @cached_property
@@ -243,45 +247,11 @@ class Series(Struct, dict=True, frozen=True, eq=False):
     @cached_property
     def slots_filled(self) -> bool:
         """Whether some trial occupied all slots: then the slots are the limit."""
-        return any(map(_fills_slots, self.not_tool_limited))
-
-    def knee_of(self, trials: Sequence[Facts]) -> Knee:
-        """The knee that these trials show."""
-        filled = any(map(_fills_slots, trials))
-        return knee(rates_by_level(trials), self.r0.seconds, self.slots, slots_filled=filled)
-
-    @cached_property
-    def provisional_knee(self) -> Knee:
-        """The knee before the verdicts are known; `series_result.final_knee` is the one shown."""
-        return self.knee_of(self.not_tool_limited)
-
-    @cached_property
-    def capacity(self) -> Capacity:
-        samples = [
-            Sample(facts.connections, facts.data.trial.number, facts.throughput_rps)
-            for facts in self.not_tool_limited
-            if facts.throughput_rps
-        ]
-        if not samples and len(self.not_tool_limited) < len(self.closed):
-            return Capacity(note="every cell is generator-bound")
-        flat = self.provisional_knee.connections is not None
-        return capacity(samples, self.r0.seconds, flat=flat)
-
-
-def _fills_slots(facts: Facts) -> bool:
-    return (occupancy(facts) or 0.0) >= FULL_OCCUPANCY
-
-
-def rates_by_level(trials: Iterable[Facts]) -> Mapping[int, float]:
-    """Median successful responses per second, by number of connections."""
-    rates: dict[int, list[float]] = defaultdict(list)
-    for facts in trials:
-        rates[facts.connections].append(facts.throughput_rps)
-    return {level: median(level_rates) for level, level_rates in rates.items()}
+        return any((occupancy(facts) or 0.0) >= FULL_OCCUPANCY for facts in self.not_tool_limited)
 
 
 def _relative_half(trials: Sequence[Facts]) -> float:
-    """As `Series.relative_halves`, for one level."""
+    """As in `Series`, for one level."""
     rates_rps = [facts.rps for facts in trials]
     if len(rates_rps) >= TRIALS:
         return (half_of_mean(rates_rps) or 0.0) / fmean(rates_rps)

@@ -11,9 +11,10 @@ A mean is over the trials that have the value. It is None, not 0, if none has it
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
+from itertools import filterfalse
 from math import isfinite
-from statistics import fmean, geometric_mean
+from statistics import fmean, geometric_mean, median
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
@@ -23,8 +24,17 @@ from workerlab.numbers.intervals import Ratio, ratio
 from workerlab.numbers.units import value_at
 
 R = TypeVar("R")
+K = TypeVar("K", bound=Hashable)
 # A value of a result: its dotted path ("response.p95"), or a function of the result
 Field = str | Callable[[Any], float | None]
+
+
+def grouped(results: Iterable[R], key: Callable[[R], K]) -> dict[K, list[R]]:
+    """The results by key, in the order of each key's first one."""
+    groups: dict[K, list[R]] = {}
+    for result in results:
+        groups.setdefault(key(result), []).append(result)
+    return groups
 
 
 class Replicates(Struct, Generic[R], frozen=True):
@@ -45,6 +55,10 @@ class Replicates(Struct, Generic[R], frozen=True):
     def mean(self, field: Field) -> float | None:
         values = self.values(field)
         return fmean(values) if values else None
+
+    def median(self, field: Field) -> float | None:
+        values = self.values(field)
+        return median(values) if values else None
 
     def mean_of_all(self, field: Field) -> float | None:
         """The mean; None if one of the results lacks the field."""
@@ -109,18 +123,27 @@ def has_throughput(result: CellResult) -> bool:
     return result.verdict != "invalid" and bool(result.throughput_rps)
 
 
+def conclusive(result: CellResult) -> bool:
+    return result.verdict not in ("invalid", "inconclusive")
+
+
 def by_cell(
     results: Iterable[CellResult], valid: Callable[[CellResult], bool] = has_throughput
 ) -> dict[Cell, Trials]:
     """The trials by cell, in the order of each cell's first one."""
-    grouped: dict[Cell, tuple[list[CellResult], list[CellResult]]] = {}
-    for result in results:
-        group = grouped.setdefault(result.trial.cell, ([], []))
-        group[0 if valid(result) else 1].append(result)
     return {
-        cell: Trials(valid=tuple(kept), left_out=tuple(left_out), cell=cell)
-        for cell, (kept, left_out) in grouped.items()
+        cell: Trials(
+            valid=tuple(filter(valid, trials)),
+            left_out=tuple(filterfalse(valid, trials)),
+            cell=cell,
+        )
+        for cell, trials in grouped(results, lambda result: result.trial.cell).items()
     }
+
+
+def by_level(results: Iterable[CellResult]) -> dict[int, list[CellResult]]:
+    """Results of the closed loop by number of connections, in the order of the results."""
+    return grouped(results, lambda result: result.trial.cell.concurrency)
 
 
 def mean_of(field: Field) -> Callable[[Replicates[Any]], float | None]:

@@ -22,7 +22,7 @@ The first rule that applies decides:
                        the machine stood still in the part of the load that X describes:
                        inconclusive, unless pauses explain it and took at most half of the time
     nothing waits      at capacity if the connections reach the slots or, without slots, the knee
-                       of an undisturbed series; else below capacity
+                       of an undisturbed series (`at_knee`); else below capacity
 
 If requests wait although slots are free, something else is the limit, or nothing is yet:
 
@@ -62,9 +62,13 @@ from workerlab.analysis.diagnosis.loop import loop_busy_share
 from workerlab.analysis.facts import Facts, TrialFault
 from workerlab.analysis.failures import shed_share
 from workerlab.analysis.handshakes import drops_finding, handshakes
-from workerlab.analysis.knee import REACHED_SHARE, Certainty
-from workerlab.analysis.load_tool import INSIDE_SHARE, OtherToolFaster, tool_certainty
-from workerlab.analysis.series import HALF_SERVED, OVER_SLOTS_RATIO, Series
+from workerlab.analysis.load_tool import (
+    INSIDE_SHARE,
+    Certainty,
+    OtherToolFaster,
+    tool_certainty,
+)
+from workerlab.analysis.series import HALF_SERVED, OVER_SLOTS_RATIO, REACHED_SHARE, Series
 from workerlab.analysis.slots import FULL_OCCUPANCY, occupancy, uneven_dealing
 from workerlab.analysis.stall import MachinePause, paused_share, stalled
 from workerlab.finding import Finding
@@ -159,8 +163,12 @@ class WaitsHiddenByPause(Reason):
     pause: MachinePause
 
 
-def verdict_of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
-    """The verdict of a valid cell, by the rules above."""
+Judgement = tuple[Verdict, Finding]  # a verdict and its reason
+Judgements = Mapping[str, Judgement]  # by key of the trial
+
+
+def verdict_of_closed(facts: Facts, series: Series) -> Judgement:
+    """The verdict of a valid cell, by the rules above, except for the knee's."""
     n, slots, occupied_share = facts.connections, facts.slots, occupancy(facts)
     if reasons := series.tool_limits.get(facts.key):
         return "generator-bound", generator_bound(facts, series, reasons)
@@ -186,13 +194,10 @@ def verdict_of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
     return _nothing_waits(facts, series)
 
 
-def _nothing_waits(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
+def _nothing_waits(facts: Facts, series: Series) -> Judgement:
     n, slots = facts.connections, facts.slots
     if slots and n >= REACHED_SHARE * slots:
         return "at capacity", SlotsFilled(n, "had", slots, wait_finding(facts))
-    knee = series.provisional_knee.connections
-    if not slots and not series.disturbed and knee is not None and n >= REACHED_SHARE * knee:
-        return "at capacity", KneeReached(n, facts.rps)
     return "below capacity", SlotsFree(
         connections=n,
         used=facts.max_in_app,
@@ -200,6 +205,22 @@ def _nothing_waits(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
         limit=facts.limit_note,
         waited=wait_finding(facts),
     )
+
+
+def knee_decides(series: Series, judgement: Judgement) -> bool:
+    """Whether nothing waits, and only the knee can show that this is at capacity."""
+    return not series.slots and not series.disturbed and isinstance(judgement[1], SlotsFree)
+
+
+def at_knee(series: Series, judgements: Judgements, knee: float | None) -> Judgements:
+    """The judgements once the knee is known: cells that reach it are at capacity."""
+    reached = {
+        facts.key: ("at capacity", KneeReached(facts.connections, facts.rps))
+        for facts in series.closed
+        if knee is not None and facts.connections >= REACHED_SHARE * knee
+        and knee_decides(series, judgements[facts.key])
+    }  # fmt: skip
+    return {**judgements, **reached}
 
 
 def _undisturbed_served_share(facts: Facts, series: Series) -> float:
@@ -245,9 +266,7 @@ ONE_LEVEL = "a single valid level cannot show whether more connections would bri
 WITHIN_CHANCE = "differences from other levels may be chance: repeat with --trials"
 
 
-def _waiting_with_free_slots(
-    facts: Facts, series: Series, others: Finding | None
-) -> tuple[Verdict, Finding]:
+def _waiting_with_free_slots(facts: Facts, series: Series, others: Finding | None) -> Judgement:
     """The verdict if requests wait or are slowed down although slots are free."""
     n, slots = facts.connections, facts.slots
     waits = why_waiting(facts, series)
@@ -273,9 +292,7 @@ def _waiting_with_free_slots(
     return _by_levels(facts, series, waits)
 
 
-def _more_connections_than_slots(
-    facts: Facts, waits: Reason, others: Finding | None
-) -> tuple[Verdict, Finding]:
+def _more_connections_than_slots(facts: Facts, waits: Reason, others: Finding | None) -> Judgement:
     """Requests that are not in the server do not wait for a slot."""
     n, inside, idle = facts.connections, in_server(facts), 1 - (occupancy(facts) or 0.0)
     if others and MOSTLY_SHARE < idle < UNEXPLAINED_IDLE_RATIO * _core_wait_share(facts):
@@ -299,7 +316,7 @@ def _idle_by_distribution(facts: Facts, series: Series) -> bool:
     return idle > 1 - REACHED_SHARE and idle >= UNEXPLAINED_IDLE_RATIO * _core_wait_share(facts)
 
 
-def _by_levels(facts: Facts, series: Series, waits: Reason) -> tuple[Verdict, Reason]:
+def _by_levels(facts: Facts, series: Series, waits: Reason) -> Judgement:
     """Judge by what more connections bring."""
     n, inside = facts.connections, in_server(facts)
     grows = series.grows(n)

@@ -10,23 +10,39 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from tests.builders.analysis import evidence
 from workerlab.analysis.knee import (
     IN_STEP,
-    NO_LEVEL_BELOW,
     ONE_LEVEL,
-    STILL_GROWING,
+    Knee,
     KneeAbove,
     KneeAtLeast,
     KneeNote,
     KneeUnknown,
     LastStep,
     LevelsOff,
-    Sample,
     SlotsAllTaken,
     ToolLimitFrom,
-    capacity,
-    knee,
+    knee_by_levels,
 )
+from workerlab.analysis.series import R0, Series
+from workerlab.analysis.series_result import NO_LEVEL_BELOW, STILL_GROWING, Sample, capacity
+
+TRIAL = evidence(connections=1, rounds=1)
+
+
+def knee(
+    levels: dict[int, float], lone_s: float | None, slots: int | None, *, slots_filled: bool = False
+) -> Knee:
+    """Of exact rates by level, without verdicts."""
+    series = Series(TRIAL.cell.series, [TRIAL], R0(lone_s or 0.0, None), (), (), ())
+    series.__dict__.update(
+        levels=levels,
+        relative_halves=dict.fromkeys(levels, 0.0),
+        slots=slots,
+        slots_filled=slots_filled,
+    )
+    return knee_by_levels(series, {}, tried=max(levels, default=0))
 
 
 @pytest.mark.parametrize(
@@ -137,14 +153,14 @@ def noisy(seed: int, slots: int, levels: list[int], trials: int, noise: float) -
 def test_capacity_intervals_cover_the_true_value() -> None:
     hits = 0
     for seed in range(400):
-        estimate = capacity(noisy(seed, 4, [1, 2, 8, 16], 3, 0.02), 1.0, flat=True)
+        estimate = capacity(noisy(seed, 4, [1, 2, 8, 16], 3, 0.02), 1.0)
         assert estimate.ci95 is not None
         hits += estimate.ci95[0] <= 4 <= estimate.ci95[1]
     assert 0.92 <= hits / 400 <= 0.995
 
 
 def test_capacity_without_noise_is_exact() -> None:
-    estimate = capacity(noisy(1, 4, [2, 8], 3, 0.0), 1.0, flat=True)
+    estimate = capacity(noisy(1, 4, [2, 8], 3, 0.0), 1.0)
     assert estimate.rps == pytest.approx(4.0)
     assert estimate.ci95 == pytest.approx((4.0, 4.0))
 
@@ -161,18 +177,18 @@ def test_capacity_without_noise_is_exact() -> None:
 def test_capacity_names_what_an_interval_needs(
     levels: list[int], trials: int, missing: str
 ) -> None:
-    estimate = capacity(noisy(1, 4, levels, trials, 0.0), 1.0, flat=True)
+    estimate = capacity(noisy(1, 4, levels, trials, 0.0), 1.0)
     assert (estimate.rps, estimate.ci95) == (None, None)
     assert estimate.note == f"an interval needs {missing}"
 
 
 def test_no_capacity_while_throughput_grows() -> None:
-    estimate = capacity(noisy(1, 4, [2, 8], 3, 0.0), 1.0, flat=False)
+    estimate = capacity(noisy(1, 4, [2, 8], 3, 0.0), 1.0, no_knee=STILL_GROWING)
     assert (estimate.rps, estimate.note) == (None, STILL_GROWING)
 
 
 def test_one_slot_has_no_level_below_it() -> None:
-    estimate = capacity(noisy(1, 1, [4, 8], 3, 0.0), 1.0, flat=True)
+    estimate = capacity(noisy(1, 1, [4, 8], 3, 0.0), 1.0)
     assert estimate.note == NO_LEVEL_BELOW
 
 
@@ -180,6 +196,6 @@ def test_the_interval_of_capacity_follows_welch() -> None:
     # Two samples of 3 log rates: 2.18 degrees of freedom, so Student's t of 2
     above = [Sample(8, n, math.exp(x)) for n, x in enumerate((1.38, 1.39, 1.40), 1)]
     below = [Sample(1, n, math.exp(x)) for n, x in enumerate((-0.002, 0.0, 0.002), 1)]
-    estimate = capacity(above + below, 1.0, flat=True)
+    estimate = capacity(above + below, 1.0)
     half = 4.303 * math.sqrt((0.0001 + 0.000004) / 3)
     assert estimate.ci95 == pytest.approx((math.exp(1.39 - half), math.exp(1.39 + half)))

@@ -15,26 +15,26 @@ from workerlab.analysis.cells import closed_result
 from workerlab.analysis.knee import (
     IN_STEP,
     NO_SIGN_OF_ROOM,
+    REPEAT,
     WITHIN_CHANCE,
     Knee,
     KneeAbove,
     KneeAtLeast,
-    KneeUnknown,
-    LastStep,
-    ToolLimitFrom,
-)
-from workerlab.analysis.series import R0, Series
-from workerlab.analysis.series_result import (
-    REPEAT,
     KneeBetween,
     KneeDoubtful,
+    KneeUnknown,
+    LastStep,
     RoomBeyond,
-    class_result,
-    final_knee,
+    ToolLimitFrom,
+    knee_by_levels,
+    knee_of,
 )
+from workerlab.analysis.series import R0, Series
+from workerlab.analysis.series_result import Capacity, Conclusions, class_result
+from workerlab.analysis.verdict import Judgements
 from workerlab.experiments.sweep.document import sweep_document
 from workerlab.finding import Finding, Note
-from workerlab.model import CellResult, Rate, Verdict
+from workerlab.model import Rate, Verdict
 from workerlab.report.values import text
 
 
@@ -51,15 +51,14 @@ def series_of(
     return Series(key, trials, R0(1.0, 0.0), closed, (), (), tool_limits=bound or {})
 
 
-def cells_with(of: Series, verdicts: Mapping[int, Verdict]) -> list[CellResult]:
-    cells = (closed_result(facts, of) for facts in of.closed)
-    return [replace(cell, verdict=verdicts[cell.trial.cell.concurrency]) for cell in cells]
+def judged(of: Series, verdicts: Mapping[int, Verdict]) -> Judgements:
+    return {facts.key: (verdicts[facts.connections], Note("")) for facts in of.closed}
 
 
 def knee(of: Series, **verdicts: Verdict) -> Knee:
     """`verdicts`: by level, such as c8."""
     by_level = {int(name[1:]): verdict for name, verdict in verdicts.items()}
-    return final_knee(of, cells_with(of, by_level))
+    return knee_of(of, judged(of, by_level))
 
 
 def test_a_saturated_level_advises_no_more_connections() -> None:
@@ -95,16 +94,16 @@ def test_growth_from_a_saturated_level_is_no_sign_of_room() -> None:
 
 
 def test_growth_within_the_intervals_is_no_growth() -> None:
-    narrow = series(2, 4).relative_halves
-    wide = {2: 0.8, 4: 0.8}
-    for relative_halves, meaning, advice in ((narrow, "", "add"), (wide, WITHIN_CHANCE, REPEAT)):
-        base = series(2, 4)  # with a faster lone response, so that both levels wait
+    for relative_half, meaning, advice in ((0.0, "", "add"), (0.8, WITHIN_CHANCE, REPEAT)):
+        base = series(2, 4)
+        # A faster lone response, so that both levels wait
         slow = Series(base.key, base.trials, R0(0.5, 0.0), base.closed, (), ())
-        slow.__dict__["relative_halves"] = relative_halves
-        estimate = knee(slow, c2="below capacity", c4="below capacity")
-        assert isinstance(estimate.note, KneeAtLeast)
-        assert isinstance(estimate.note.why, LastStep)
-        assert (estimate.note.why.meaning, estimate.note.advice) == (meaning, advice)
+        slow.__dict__["relative_halves"] = {2: relative_half, 4: relative_half}
+        judgements = judged(slow, {2: "below capacity", 4: "below capacity"})
+        note = knee_by_levels(slow, judgements, tried=4).note
+        assert isinstance(note, KneeAtLeast)
+        assert isinstance(note.why, LastStep)
+        assert (note.why.meaning, note.advice) == (meaning, advice)
 
 
 def test_disturbed_levels_show_no_knee() -> None:
@@ -127,6 +126,19 @@ def test_disturbed_levels_show_no_knee() -> None:
         assert isinstance(doubtful.note, KneeDoubtful)
         assert "other programs took the cores" in str(doubtful.note)
         assert doubtful.note.short == "inconclusive"
+
+
+def test_there_is_no_capacity_without_a_knee() -> None:
+    trials = [evidence(connections=n, tool="fast", trial=k) for n in (1, 8, 16) for k in (1, 2, 3)]
+    (quiet,) = analyse("quiet", {}, trials).classes
+    assert quiet.capacity_ci95 == pytest.approx((4.0, 4.0), rel=0.05)
+    report = analyse(
+        "disturbed", {}, [noisy(trial, server_wait=0.8, others=1.8) for trial in trials]
+    )
+    (group,) = report.classes
+    assert (group.knee, group.capacity_rps, group.capacity_ci95) == (None, None, None)
+    (note,) = report.notes
+    assert str(note).startswith("no capacity for sync with fast: the knee is inconclusive: at 1, 8")
 
 
 def test_an_imprecise_throughput_shows_no_knee() -> None:
@@ -154,11 +166,14 @@ def test_an_inconclusive_level_is_not_counted() -> None:
 
 def test_the_level_is_a_throughput_of_one_of_the_cells() -> None:
     of = series(4, 8)
-    cells = cells_with(of, {4: "at capacity", 8: "saturated"})
-    assert class_result(of, cells).level_rps == max(cell.throughput_rps or 0 for cell in cells)
+    judgements = judged(of, {4: "at capacity", 8: "saturated"})
+    concluded = Conclusions(of, judgements, knee_of(of, judgements), Capacity())
+    cells = [closed_result(facts, of, *judgements[facts.key]) for facts in of.closed]
+    level_rps = class_result(concluded, cells).level_rps
+    assert level_rps == max(cell.throughput_rps or 0 for cell in cells)
     stalled = [replace(cell, throughput_rps=1.41) for cell in cells]
-    assert class_result(of, stalled).knee == pytest.approx(4.0, rel=0.05)
-    assert class_result(of, stalled).level_rps is None
+    assert class_result(concluded, stalled).knee == pytest.approx(4.0, rel=0.05)
+    assert class_result(concluded, stalled).level_rps is None
 
 
 def test_room_beyond_the_knee_makes_it_unknown() -> None:

@@ -21,7 +21,7 @@ from workerlab.analysis.handshakes import (
     named_counters,
     steps_finding,
 )
-from workerlab.analysis.knee import REACHED_SHARE
+from workerlab.analysis.series import REACHED_SHARE
 from workerlab.analysis.slots import FULL_OCCUPANCY, Dealing, occupancy, uneven_dealing
 from workerlab.analysis.stall import Stall, stalled, whole_rps
 from workerlab.finding import Finding

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import altair as alt
 from msgspec.structs import replace
 
-from workerlab.analysis.open_closed import conclusive
 from workerlab.analysis.overview import LevelTrials, part_of_load
+from workerlab.analysis.trials import conclusive
 from workerlab.model import CellResult, Chart, ChartSeries, Look
 from workerlab.numbers.units import amount, counted, format_duration, listed
 from workerlab.report.html.chart_figures import VerticalBars, chart_figure, looks_of
