@@ -23,10 +23,12 @@ from typing import NamedTuple
 
 from workerlab import codec
 from workerlab import run_store as store
-from workerlab.analysis.facts import TrialData, why_unusable
+from workerlab.analysis.checks import contradictions
+from workerlab.analysis.facts import Facts, TrialData, why_unusable
 from workerlab.analysis.load_tool import SAFE_CEILING_RATIO, Ceiling
 from workerlab.analysis.samples import per_second
-from workerlab.experiments.reading import read_trial, report_of
+from workerlab.analysis.stall import reported_rps
+from workerlab.experiments.reading import read_trial, trial_data
 from workerlab.experiments.trial import null_task
 from workerlab.experiments.trial import run as run_trial
 from workerlab.load.registry import tool_named
@@ -110,11 +112,14 @@ def near_its_limit(key: CeilingKey, rates: Mapping[CeilingKey, float]) -> bool:
 
 
 def highest_rates(directory: Path) -> Mapping[CeilingKey, float]:
-    """The highest rate, requests/s, of the valid cells of each ceiling."""
+    """The highest rate, requests/s, of the valid trials of each ceiling. Their data is kept for the
+    report that follows."""
     rates: dict[CeilingKey, float] = {}
-    for cell in report_of(store.load(directory)).cells:
-        key, rps = ceiling_key(cell.trial.cell), cell.throughput_rps or 0.0
-        rates[key] = max(rps, rates.get(key, 0.0))
+    for data in trial_data(store.load(directory), keep=True):
+        facts = data.facts
+        if isinstance(facts, Facts) and not data.cell.server.null and not contradictions(facts):
+            key = ceiling_key(data.cell)
+            rates[key] = max(reported_rps(facts), rates.get(key, 0.0))
     return rates
 
 

@@ -15,12 +15,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from workerlab import run_store
-from workerlab.analysis.facts import TrialData, why_unusable
+from workerlab.analysis.facts import why_unusable
 from workerlab.analysis.open_model import capacity_of
 from workerlab.experiments.jobs import JobScheduler
 from workerlab.experiments.length import next_load
 from workerlab.experiments.planning import why_unavailable
-from workerlab.experiments.reading import report_of
+from workerlab.experiments.reading import report_of, trial_data
 from workerlab.experiments.side_by_side import ParallelTrials
 from workerlab.experiments.trial import Task, discard_attempt, null_task
 from workerlab.experiments.trial import run as run_trial
@@ -69,11 +69,13 @@ def requested_rps(trial: Trial) -> float | None:
 
 def unfinished(directory: Path, plan: Plan) -> list[Trial]:
     """Trials without a valid result, in the order of execution."""
-    run, trials_read = run_store.load(directory), dict[str, TrialData]()
-    cells = report_of(run, cache=trials_read).cells if run.records else ()
+    run = run_store.load(directory)
+    data = trial_data(run) if run.records else ()
+    cells = report_of(run, data).cells
     valid_keys = {cell.trial.key for cell in cells if cell.verdict != "invalid"}
-    null_trials = (data for data in trials_read.values() if data.cell.server.null)
-    valid_keys |= {data.trial.key for data in null_trials if why_unusable(data) is None}
+    valid_keys |= {
+        trial.trial.key for trial in data if trial.cell.server.null and why_unusable(trial) is None
+    }
     return [trial for trial in trials(plan) if trial.key not in valid_keys]
 
 

@@ -3,6 +3,7 @@
 Needs nothing but the directory, so any saved run can be analysed again, on any machine.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -166,20 +167,23 @@ def null_counts(raw: Path) -> NullCounts | None:
     )
 
 
-TrialCache = dict[str, TrialData]  # by key of the trial
+# The directory of a run, and its trials by key
+_kept: tuple[Path, dict[str, TrialData]] = (Path(), {})
 
 
-def trial_data(run: Run, cache: TrialCache | None = None) -> tuple[TrialData, ...]:
-    """The data of every planned trial, in the order of the plan. `cache`: data read earlier from
-    this run; an entry is reused if its record is unchanged. It is updated."""
-    cached, all_data = cache or {}, []
+def trial_data(run: Run, *, keep: bool = False) -> tuple[TrialData, ...]:
+    """The data of every planned trial, in the order of the plan. `keep`: for a run that is read
+    again in this process, until another one is kept. Kept data is reused if its record is
+    unchanged, with all that was derived from it."""
+    global _kept
+    kept, all_data = _kept[1] if _kept[0] == run.directory else {}, []
     for trial in grid(run.plan):
-        record, data = run.records.get(trial.key), cached.get(trial.key)
+        record, data = run.records.get(trial.key), kept.get(trial.key)
         if data is None or record is None or data.record != record or data.trial != trial:
             data = read_trial(trial, record, run.plan, run.directory)
         all_data.append(data)
-    if cache is not None:
-        cache.update((data.trial.key, data) for data in all_data)
+    if keep:
+        _kept = (run.directory, {data.trial.key: data for data in all_data})
     return tuple(all_data)
 
 
@@ -198,20 +202,14 @@ def notes_of(run: Run) -> tuple[Finding, ...]:
     return (*run.plan.notes, *([note] if missing else []))
 
 
-_last_cache: tuple[Path, TrialCache] = (Path(), {})
-
-
-def cache_of(run: Run) -> TrialCache:
-    """The run's cache for `trial_data`, kept until another run is read in this process: a growing
-    run is read after every trial and once more for its document."""
-    global _last_cache
-    if _last_cache[0] != run.directory:
-        _last_cache = (run.directory, {})
-    return _last_cache[1]
-
-
-def report_of(run: Run, *, cache: TrialCache | None = None) -> Report:
-    """The analysis of a run, without its trials on null servers. `cache`: as in `trial_data`."""
-    trials = [data for data in trial_data(run, cache) if data.cell.server.null is None]
-    terms = parse(run.plan.slo) if run.plan.slo else ()
-    return analyse(run.name, run.environment, trials, run_argument=as_argument(run), terms=terms)
+def report_of(run: Run, trials: Iterable[TrialData] | None = None) -> Report:
+    """The analysis of a run, without its trials on null servers. `trials`: its data, if it has been
+    read."""
+    data = trial_data(run) if trials is None else trials
+    return analyse(
+        run.name,
+        run.environment,
+        [trial for trial in data if trial.cell.server.null is None],
+        run_argument=as_argument(run),
+        terms=parse(run.plan.slo) if run.plan.slo else (),
+    )

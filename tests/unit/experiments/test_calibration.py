@@ -10,17 +10,23 @@ from typing import Any
 import pytest
 from msgspec.structs import asdict, replace
 
+from tests.builders.runs import recorded
 from workerlab import run_store as store
+from workerlab.analysis import TrialData, facts
+from workerlab.analysis.facts import Facts, _facts_of
 from workerlab.analysis.load_tool import Ceiling, ceilings
-from workerlab.experiments import calibration
+from workerlab.experiments import calibration, reading
 from workerlab.experiments.calibration import (
     CeilingKey,
     ceilings_needed,
     fingerprint,
+    highest_rates,
     read_cache,
     write_cache,
 )
-from workerlab.model import App, Observations, Pause, Plan, Server
+from workerlab.experiments.reading import read_trial, report_of
+from workerlab.finding import Finding
+from workerlab.model import App, Observations, Pause, Plan, Server, Trial
 from workerlab.plan import product
 
 SLEEPS = App("apps.sleep_wsgi:app", "", sleep_s=1.0)
@@ -48,6 +54,27 @@ def test_other_apps_need_a_ceiling_per_range_of_connections(app: App) -> None:
         CeilingKey("ab", False, 1, 16),
         CeilingKey("ab", False, 1, 64),
     ]
+
+
+def test_ceilings_and_report_read_each_trial_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = recorded("trials")
+    keys: list[str] = []
+    derivations: list[str] = []
+
+    def read(trial: Trial, *rest: Any) -> TrialData:
+        keys.append(trial.key)
+        return read_trial(trial, *rest)
+
+    def derive(data: TrialData) -> Facts | Finding:
+        derivations.append(data.trial.key)
+        return _facts_of(data)
+
+    monkeypatch.setattr(reading, "read_trial", read)
+    monkeypatch.setattr(facts, "_facts_of", derive)
+    rates = highest_rates(directory)
+    cells = report_of(store.load(directory)).cells
+    assert sorted(keys) == sorted(derivations) == sorted(cell.trial.key for cell in cells)
+    assert max(rates.values()) == max(cell.throughput_rps or 0.0 for cell in cells)
 
 
 def test_kept_connections_and_processes_have_ceilings_of_their_own() -> None:

@@ -25,7 +25,7 @@ from workerlab.analysis.load_tool import Ceiling, ceilings
 from workerlab.analysis.needs import CpuUnderLoad, cpu_under_load, needs_of, with_cpu
 from workerlab.analysis.target import Requests, judge, requests_of, value_of
 from workerlab.experiments.advise.candidates import Limits
-from workerlab.experiments.reading import as_argument, cache_of, report_of, trial_data
+from workerlab.experiments.reading import as_argument, report_of, trial_data
 from workerlab.finding import Answer, Finding, Note
 from workerlab.model import Cell, CellResult, Needs, Plan, Route, Server, Summary
 from workerlab.run_store import Run
@@ -217,9 +217,8 @@ class Study(Struct, dict=True, frozen=True, eq=False):
 
 
 def study_of(run: Run) -> Study:
-    cache = cache_of(run)
-    trials = trial_data(run, cache)
-    cells = {cell.trial.key: cell for cell in report_of(run, cache=cache).cells}
+    trials = trial_data(run, keep=True)
+    cells = {cell.trial.key: cell for cell in report_of(run, trials).cells}
     facts = {trial.trial.key: facts_of(trial) for trial in trials if trial.record is not None}
     needs, left_out = _needs(run, trials, facts)
     request = AdviseRequest.of(run.plan)

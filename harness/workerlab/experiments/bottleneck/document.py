@@ -18,7 +18,7 @@ from workerlab.analysis.trials import (
     mean_of,
 )
 from workerlab.experiments.bottleneck.findings import Comparison, Comparisons, Factor, conclusions
-from workerlab.experiments.reading import notes_of, report_of
+from workerlab.experiments.reading import notes_of, report_of, trial_data
 from workerlab.finding import Answer, Finding
 from workerlab.model import Cell, CellResult, Chart, Column, Document, Report, Table
 from workerlab.notes import NotMeasured
@@ -182,10 +182,9 @@ class InvalidTrial(Finding):
 
 
 def document(run: Run) -> Document:
-    trials: dict[str, TrialData] = {}
-    report = report_of(run, cache=trials)
-    closing = [data for data in trials.values() if data.cell.server.null and data.record]
-    return study(report, notes_of(run), closing)
+    trials = trial_data(run)
+    closing = [data for data in trials if data.cell.server.null and data.record]
+    return study(report_of(run, trials), notes_of(run), closing)
 
 
 def study(

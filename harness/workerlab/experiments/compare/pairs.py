@@ -22,7 +22,7 @@ from workerlab.analysis.comparison import (
 from workerlab.analysis.verdict import was_left_out
 from workerlab.experiments.compare import options
 from workerlab.experiments.execution import used_s
-from workerlab.experiments.reading import cache_of, report_of
+from workerlab.experiments.reading import report_of, trial_data
 from workerlab.model import Cell, CellResult, Plan, Record
 from workerlab.numbers.units import fill
 from workerlab.report.values import KEEPALIVE, load_tool, setting_text, varying_settings
@@ -166,7 +166,8 @@ def pairs_of(
 
 def compare_groups(run: Run) -> list[GroupChanges]:
     """The changes in every group, by the pairs stored so far."""
-    request, cells = CompareRequest.of(run.plan), report_of(run, cache=cache_of(run)).cells
+    request = CompareRequest.of(run.plan)
+    cells = report_of(run, trial_data(run, keep=True)).cells
     limits, comparisons = options.parse_limits(request.limits) if request.limits else (), []
     for group, apart in zip(request.groups, settings_apart(request.groups), strict=True):
         pairs, left_out = pairs_of(cells, group)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from workerlab import run_store
-from workerlab.analysis.facts import Facts, facts_of
+from workerlab.analysis.facts import Facts
 from workerlab.experiments.demo.terminal import (
     Picture,
     fitting_width,
@@ -36,7 +36,7 @@ from workerlab.experiments.lesson.texts import (
 from workerlab.experiments.live.recording import run_step
 from workerlab.experiments.live.side import LiveServer, LiveUpdate
 from workerlab.experiments.planning import gunicorn_plan
-from workerlab.experiments.reading import read_trial, report_of
+from workerlab.experiments.reading import report_of, trial_data
 from workerlab.experiments.results import document_of, print_location
 from workerlab.experiments.runner import Setup, run
 from workerlab.model import EnvironmentProblem, Plan, Record, Trial, UsageError
@@ -211,13 +211,14 @@ class Presenter:
             self._explain()
         else:
             print()
-            self._compare(trial, record)
+            self._compare(trial)
         self._run_live_steps()
 
-    def _compare(self, trial: Trial, record: Record) -> None:
-        report = report_of(run_store.load(self._directory))
-        (cell,) = (cell for cell in report.cells if cell.trial == trial)
-        data = facts_of(read_trial(trial, record, self._plan, self._directory))
+    def _compare(self, trial: Trial) -> None:
+        run = run_store.load(self._directory)
+        trials = trial_data(run, keep=True)
+        (cell,) = (cell for cell in report_of(run, trials).cells if cell.trial == trial)
+        (data,) = (data.facts for data in trials if data.trial == trial)
         facts = data if isinstance(data, Facts) and cell.verdict != "invalid" else None
         outcome = trial_outcome(self._course.step, cell, facts)
         self._course.finish(trial_figures(cell, facts), *outcome)

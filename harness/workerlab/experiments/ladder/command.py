@@ -36,7 +36,7 @@ from workerlab.experiments.ladder.steps import (
     ladder,
 )
 from workerlab.experiments.planning import available_tools, check_tools, gunicorn_plan
-from workerlab.experiments.reading import cache_of, report_of
+from workerlab.experiments.reading import report_of, trial_data
 from workerlab.experiments.runner import Setup
 from workerlab.finding import Finding, Note
 from workerlab.load.locust import PORT
@@ -169,7 +169,7 @@ def grow(trials: int, directory: Path, plan: Plan) -> Plan | None:
     if (users := plan.details.get(USUAL_USERS)) is None:
         return None
     run = run_store.load(directory)
-    report = report_of(run, cache=cache_of(run))
+    report = report_of(run, trial_data(run, keep=True))
     if load := next_load(ladder(report.cells, from_details(plan), report.environment, users)):
         cell = replace(plan.cells[0], tool=load.tool, concurrency=load.users)
         return replace(plan, cells=(*plan.cells, cell))

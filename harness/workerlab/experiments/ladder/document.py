@@ -30,7 +30,7 @@ from workerlab.experiments.ladder.steps import (
     from_details,
     ladder,
 )
-from workerlab.experiments.reading import TrialCache, notes_of, report_of
+from workerlab.experiments.reading import notes_of, report_of, trial_data
 from workerlab.finding import Finding, Note
 from workerlab.model import Chart, ChartSeries, Column, Document, Report, Table
 from workerlab.numbers.intervals import TRIALS
@@ -279,8 +279,8 @@ def columns_of_times(steps: Steps) -> tuple[Column, ...]:
 
 
 def document(run: Run) -> Document:
-    trials: TrialCache = {}
-    report, users = report_of(run, cache=trials), run.plan.details.get(USUAL_USERS)
+    trials = {data.trial.key: data for data in trial_data(run)}
+    report, users = report_of(run, trials.values()), run.plan.details.get(USUAL_USERS)
     return study(report, from_details(run.plan), notes_of(run), users, trials)
 
 
