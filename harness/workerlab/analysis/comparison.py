@@ -24,12 +24,11 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from workerlab.model import CellResult
-from workerlab.numbers.intervals import half_width, ratio, student_at
+from workerlab.analysis.trials import Replicates
+from workerlab.numbers.intervals import half_width, student_at
 from workerlab.numbers.units import FORMATS, amount, format_bytes, format_duration
 
 LOOKS = (4, 6, 9, 13, 19, 28, 40)  # numbers of pairs after which results are checked
-SIMILAR_RATIO = 1.05  # single launches whose throughputs differ by less are a tie
 FALSE_ALARM_PROBABILITY = 0.05  # that any difference is found where there is none
 
 Word = Literal["different", "same", "inconclusive"]
@@ -81,20 +80,6 @@ Launch = Mapping[str, float | None]  # metrics by name; None or missing: unknown
 Pair = tuple[Launch, Launch]  # A and B
 
 
-def is_tie(trials: Sequence[CellResult], others: Sequence[CellResult]) -> bool:
-    """Whether the throughputs of two cells show no difference, by the interval of their ratio over
-    trials. Without repeated trials it is a tie if they differ by less than SIMILAR_RATIO, as
-    launches vary by more than a single load shows, or by no more than the intervals of the single
-    loads explain. All trials must have a throughput above 0."""
-    rates, other_rates = ([c.throughput_rps or 1.0 for c in cells] for cells in (trials, others))
-    compared = ratio(rates, other_rates)
-    if compared.differs is not None:
-        return not compared.differs
-    halves = [c.throughput_half_rps or 0.0 for cells in (trials, others) for c in cells[:1]]
-    apart_rps = abs(fmean(rates) - fmean(other_rates))
-    return 1 / SIMILAR_RATIO < compared.value < SIMILAR_RATIO or apart_rps <= math.hypot(*halves)
-
-
 class Change(Struct, frozen=True):
     """Of one metric over `n` pairs. `a`, `b`: means, geometric for a ratio. `value`: B / A for a
     ratio, else B - A as a share of the response time or of the requests. `low`, `high`: interval of
@@ -134,27 +119,24 @@ def unpaired_changes(
 ) -> list[Change]:
     """The changes between unpaired launches, checked once, by Welch's intervals. The error of 5 %
     is divided among the metrics of all `comparisons`."""
-    response_s = _mean_of(a, "response_s")
-    samples: list[tuple[Metric, list[float], list[float]]] = []
-    for metric in (*METRICS, *PLACES):
-        a_values, b_values = _known_values(a, metric), _known_values(b, metric)
-        if a_values and b_values and (metric.kind != "part" or response_s):
-            samples.append((metric, a_values, b_values))
+    sides = (Replicates(tuple(a)), Replicates(tuple(b)))
+    response_s = sides[0].mean("response_s")
+    samples = {
+        metric: values
+        for metric in (*METRICS, *PLACES)
+        if all(values := [_values(side, metric) for side in sides])
+        if metric.kind != "part" or response_s
+    }
     alpha = FALSE_ALARM_PROBABILITY / (comparisons * max(1, len(samples)))
     return [
-        _unpaired(metric, a_values, b_values, response_s or 1.0, at_least, alpha)
-        for metric, a_values, b_values in samples
+        _unpaired(metric, *values, response_s or 1.0, at_least, alpha)
+        for metric, values in samples.items()
     ]
 
 
-def _known_values(launches: Sequence[Launch], metric: Metric) -> list[float]:
-    values = [value for launch in launches if (value := launch.get(metric.name)) is not None]
-    return [value for value in values if value > 0] if metric.kind == "ratio" else values
-
-
-def _mean_of(launches: Sequence[Launch], name: str) -> float | None:
-    values = [value for launch in launches if (value := launch.get(name)) is not None]
-    return fmean(values) if values else None
+def _values(launches: Replicates[Launch], metric: Metric) -> list[float]:
+    is_ratio = metric.kind == "ratio"
+    return launches.positive(metric.name) if is_ratio else launches.values(metric.name)
 
 
 def _unpaired(
@@ -166,7 +148,7 @@ def _unpaired(
              for side in (a, b)]  # fmt: skip
     half = None
     if min(map(len, sides)) > 1:
-        half = half_width(sides[0], sides[1], lambda degrees: student_at(1 - alpha, degrees))
+        half = half_width(*sides, lambda degrees: student_at(1 - alpha, degrees))
     return _change_of(metric, a, b, fmean(sides[1]) - fmean(sides[0]), half, at_least)
 
 

@@ -27,7 +27,6 @@ is neither called bound nor cleared.
 """
 
 import contextlib
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from statistics import geometric_mean, median
@@ -49,8 +48,9 @@ from workerlab.analysis.series import (
     Reasons,
     Series,
 )
+from workerlab.analysis.trials import grouped
 from workerlab.finding import Finding
-from workerlab.model import Measurement, Server
+from workerlab.model import Measurement
 from workerlab.numbers.intervals import ratio
 
 BUSY_UNIT_SHARE = 0.8  # of a core, per thread or process of the tool
@@ -104,33 +104,21 @@ def with_tool_limits(
 ) -> tuple[Series, ...]:
     """The series with `tool_limits` set. `environment`: that of the run, with its ceilings."""
     stored = ceilings(environment)
-    by_server: dict[tuple[Server, bool], list[Series]] = defaultdict(list)
-    for series in all_series:
-        by_server[series.key.server, series.key.keepalive].append(series)
+    by_server = grouped(all_series, lambda series: (series.key.server, series.key.keepalive))
 
-    def comparison(series: Series, level: int) -> ToolComparison:
-        own = _rates_at(series, level)
-        others = {
-            (other.key.tool, other.key.processes): rates
-            for other in by_server[series.key.server, series.key.keepalive]
-            if other is not series and (rates := _rates_at(other, level))
-        }
-        return ToolComparison(series.r0.seconds, series.levels, own, others, stored)
+    def reasons(series: Series, facts: Facts) -> Reasons:
+        level, others = facts.connections, dict[tuple[str, int], Sequence[float]]()
+        for other in by_server[series.key.server, series.key.keepalive]:
+            if other is not series and (rates := other.rates_at(level)):
+                others[other.key.tool, other.key.processes] = rates
+        own, lone_s = series.rates_at(level), series.r0.seconds
+        comparison = ToolComparison(lone_s, series.levels, own, others, stored)
+        return tool_limit_reasons(facts, comparison)
 
-    def with_limits(series: Series) -> Series:
-        limits = {
-            facts.key: tool_limit_reasons(facts, comparison(series, facts.connections))
-            for facts in series.closed
-        }
-        return replace(series, tool_limits=limits)
-
-    return tuple(map(with_limits, all_series))
-
-
-def _rates_at(series: Series, level: int) -> Sequence[float]:
-    """Successful requests/s of each trial at this level."""
-    at_level = (facts for facts in series.closed if facts.connections == level)
-    return [rps for facts in at_level if (rps := facts.throughput_rps)]
+    return tuple(
+        replace(series, tool_limits={facts.key: reasons(series, facts) for facts in series.closed})
+        for series in all_series
+    )
 
 
 def tool_limit_reasons(facts: Facts, comparison: ToolComparison) -> Reasons:

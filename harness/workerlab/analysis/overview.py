@@ -2,10 +2,9 @@
 sentences; the part of the load that the figures cover; and which figures need a note."""
 
 from collections.abc import Iterable, Mapping
-from math import isfinite
+from math import hypot, isfinite
 from typing import Literal
 
-from workerlab.analysis.comparison import SIMILAR_RATIO, is_tie
 from workerlab.analysis.diagnosis.slots import (
     FullAcceptQueue,
     IdleWhileClientsWait,
@@ -15,6 +14,7 @@ from workerlab.analysis.trials import Replicates, conclusive
 from workerlab.finding import Finding, Note
 from workerlab.model import CellResult
 
+SIMILAR_RATIO = 1.05  # single launches whose throughputs differ by less are a tie
 UNCERTAIN_SHARE = 0.01  # of a throughput: a narrower interval is not worth a column
 NOTABLE_SHARE = 0.05  # of a response time: a shorter wait is not mentioned
 MAX_HEADLINE_CHARS = 160  # a longer answer leaves out where requests wait
@@ -118,9 +118,7 @@ def headline_at(connections: int, rivals: Mapping[str, LevelTrials], *, waits: b
     """`rivals`: by name; `waits`: whether to say where requests wait."""
     names = sorted(rivals, key=lambda name: -_rps(rivals[name]))
     most, least = rivals[names[0]], rivals[names[-1]]
-    best = tuple(
-        name for name in names if rivals[name] is most or is_tie(most.valid, rivals[name].valid)
-    )
+    best = tuple(name for name in names if rivals[name] is most or is_tie(most, rivals[name]))
     least_rps, most_rps = min(_rps(rivals[name]) for name in best), _rps(most)
     alike = most_rps < SIMILAR_RATIO * least_rps
     lead: Leads | LeadsByChance
@@ -137,6 +135,19 @@ def headline_at(connections: int, rivals: Mapping[str, LevelTrials], *, waits: b
         worst_rate=level_rate(least, waits),
         launches=1 if single else None,
     )
+
+
+def is_tie(level: LevelTrials, other: LevelTrials) -> bool:
+    """Whether two throughputs show no difference, by the interval of their ratio over trials.
+    Without repeated trials it is a tie if they differ by less than SIMILAR_RATIO, as launches vary
+    by more than a single load shows, or by no more than the intervals of the single loads explain.
+    All trials must have a throughput above 0."""
+    compared = level.ratio(other)
+    if compared.differs is not None:
+        return not compared.differs
+    halves = (each.valid[0].throughput_half_rps or 0.0 for each in (level, other))
+    similar = 1 / SIMILAR_RATIO < compared.value < SIMILAR_RATIO
+    return similar or abs(_rps(level) - _rps(other)) <= hypot(*halves)
 
 
 def level_rate(level: LevelTrials, waits: bool) -> LevelRate:

@@ -171,6 +171,11 @@ class Series(Struct, dict=True, frozen=True, eq=False):
             for level, trials in self.trials_of_level.items()
         }
 
+    def rates_at(self, level: int) -> list[float]:
+        """Successes per second of each trial with this number of connections; [] if none."""
+        trials = self.trials_of_level.get(level)
+        return trials.positive("throughput_rps") if trials else []
+
     @cached_property
     def relative_halves(self) -> Mapping[int, float]:
         """Half of the 95 % interval of each level, relative to its mean: over its trials if there

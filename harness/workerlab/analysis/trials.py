@@ -50,7 +50,7 @@ class Replicates(Struct, Generic[R], frozen=True):
 
     def count(self, field: Field) -> int:
         """How many results have a positive value of the field."""
-        return len(self._positive(field))
+        return len(self.positive(field))
 
     def mean(self, field: Field) -> float | None:
         values = self.values(field)
@@ -73,14 +73,15 @@ class Replicates(Struct, Generic[R], frozen=True):
         return max(self.values(field), default=None)
 
     def geometric_mean(self, field: Field) -> float | None:
-        values = self._positive(field)
+        values = self.positive(field)
         return geometric_mean(values) if values else None
 
     def ratio(self, base: Replicates[Any], field: Field = "throughput_rps") -> Ratio:
         """Ratio of the geometric means. Raises StatisticsError if a side has no positive value."""
-        return ratio(self._positive(field), base._positive(field))
+        return ratio(self.positive(field), base.positive(field))
 
-    def _positive(self, field: Field) -> list[float]:
+    def positive(self, field: Field) -> list[float]:
+        """The field's values above 0."""
         return [value for value in self.values(field) if value > 0]
 
     @property

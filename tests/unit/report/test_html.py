@@ -25,7 +25,6 @@ from tests.builders.runs import recorded
 from tests.builders.sweep import everything, targeted
 from workerlab.analysis import RanSideBySide, analyse
 from workerlab.analysis.class_findings import NoValidCell
-from workerlab.analysis.comparison import is_tie
 from workerlab.analysis.diagnosis.cpu import CoresTaken
 from workerlab.analysis.overview import (
     MAX_HEADLINE_CHARS,
@@ -35,7 +34,9 @@ from workerlab.analysis.overview import (
     Leads,
     LeadsByChance,
     LevelRate,
+    is_tie,
 )
+from workerlab.analysis.trials import Replicates
 from workerlab.experiments.results import document_of
 from workerlab.experiments.sweep.document import sweep_document
 from workerlab.experiments.sweep.findings import AffectedCells, CellsNote, Overhead
@@ -552,14 +553,16 @@ def test_a_large_but_insignificant_difference_is_reported_as_such() -> None:
 def test_a_difference_within_the_intervals_is_a_tie(
     rates: Sequence[float], other_rates: Sequence[float], half_rps: float | None, expected: bool
 ) -> None:
-    cells, others = (
-        [
-            replace(cell(trial("sync", 8)), throughput_rps=x, throughput_half_rps=half_rps)
-            for x in xs
-        ]
+    level, other = (
+        Replicates(
+            tuple(
+                replace(cell(trial("sync", 8)), throughput_rps=x, throughput_half_rps=half_rps)
+                for x in xs
+            )
+        )
         for xs in (rates, other_rates)
     )
-    assert is_tie(cells, others) is is_tie(others, cells) is expected
+    assert is_tie(level, other) is is_tie(other, level) is expected
 
 
 def test_a_long_headline_leaves_out_the_waits() -> None:

@@ -214,7 +214,7 @@ class ConfigurationStep(Replicates[CellResult], frozen=True, kw_only=True):
     @property
     def rates(self) -> list[float]:
         """Requests/s of each trial."""
-        return self._positive("throughput_rps")
+        return self.positive("throughput_rps")
 
     @property
     def rps(self) -> float:
