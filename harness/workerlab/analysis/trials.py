@@ -72,6 +72,12 @@ class Replicates(Struct, Generic[R], frozen=True):
     def largest(self, field: Field) -> float | None:
         return max(self.values(field), default=None)
 
+    def mostly(self, field: Field) -> bool | None:
+        """Whether the field is true in half of the results that have it, or more: figures that may
+        be distorted in as many are not used as if they were not. None if none has it."""
+        values = self.values(field)
+        return 2 * sum(values) >= len(values) if values else None
+
     def geometric_mean(self, field: Field) -> float | None:
         values = self.positive(field)
         return geometric_mean(values) if values else None
@@ -114,10 +120,8 @@ class Trials(Replicates[CellResult], frozen=True, kw_only=True):
 
     @property
     def generator_bound(self) -> bool | None:
-        """Whether the load tool was the limit in most of the trials that show it; None if none
-        does."""
-        votes = [vote for result in self.valid if (vote := result.generator_bound) is not None]
-        return 2 * sum(votes) > len(votes) if votes else None
+        """Whether the load tool was the limit, in half of the trials that show it or more."""
+        return self.mostly("generator_bound")
 
 
 def has_throughput(result: CellResult) -> bool:

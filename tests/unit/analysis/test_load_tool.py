@@ -38,6 +38,7 @@ from workerlab.analysis.load_tool import (
     with_tool_limits,
 )
 from workerlab.analysis.series import Reasons
+from workerlab.analysis.trials import by_cell
 from workerlab.analysis.verdict import GeneratorBound
 from workerlab.model import ConnectionSample, ProcessSample, Rate, Report
 
@@ -363,6 +364,19 @@ def test_each_number_of_tool_processes_is_a_series() -> None:
     assert [group.processes for group in report.classes] == [1, 2]
     (reason,) = report.cells[0].bound_reasons
     assert (reason.values["tool"], reason.values["processes"]) == ("ab", 2)
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [((True, False), True), ((True, False, False), False), ((None, True), True), ((None,), None)],
+)
+def test_a_cell_is_limited_like_half_of_the_trials_that_show_it(
+    limits: tuple[bool | None, ...], expected: bool | None
+) -> None:
+    (cell,) = report_of(slow_tool(8, 100)).cells
+    results = (replace(cell, generator_bound=limit) for limit in limits)
+    (trials,) = by_cell(results).values()
+    assert trials.generator_bound is expected
 
 
 def test_ceilings_come_from_the_runs_environment() -> None:

@@ -244,14 +244,13 @@ class ConfigurationStep(Replicates[CellResult], frozen=True, kw_only=True):
     @property
     def disturbance(self) -> Disturbance | None:
         """The worst disturbance by others, if it affected half of the trials or more."""
-        waits = [result.core_wait for result in self.valid if result.core_wait]
-        often = 2 * sum(wait.disturbed for wait in waits) >= len(self.valid)
-        return worst_disturbance(waits) if often else None
+        waits = (result.core_wait for result in self.valid)
+        return worst_disturbance(waits) if self.mostly("core_wait.disturbed") else None
 
     @property
     def tool_bound(self) -> bool:
         """Whether the load tool was the limit in half of the trials or more."""
-        return 2 * sum(bool(result.generator_bound) for result in self.valid) >= len(self.valid)
+        return bool(self.mostly("generator_bound"))
 
 
 Steps = Sequence[ConfigurationStep]
