@@ -21,7 +21,7 @@ from workerlab.analysis.series import R0, UNKNOWN_R0, Series, lone_r0_by_server,
 from workerlab.analysis.series_result import Conclusions, class_result, conclusions_of
 from workerlab.analysis.trials import Replicates, grouped
 from workerlab.finding import Finding, Note
-from workerlab.model import Cell, CellResult, ClassResult, Report
+from workerlab.model import Cell, CellResult, Report
 from workerlab.notes import Unfinished
 from workerlab.numbers.intervals import TRIALS
 from workerlab.slo import Term
@@ -51,22 +51,16 @@ def analyse(
         for key, members in grouped(done, lambda trial: trial.cell.series).items()
     ]
     concluded = tuple(map(conclusions_of, with_tool_limits(checked, environment)))
-    cells: list[CellResult] = []
-    classes: list[ClassResult] = []
-    for conclusions in concluded:
-        series = conclusions.series
-        results = sorted([*series.invalid, *_results(conclusions)], key=_sort_key)
-        classes.append(class_result(conclusions, results))
-        results = with_targets(terms, results, series.valid) if terms else results
-        cells.extend(results)
-    valid = [facts for conclusions in concluded for facts in conclusions.series.valid]
+    by_series = [(conclusions, _cells(conclusions, terms)) for conclusions in concluded]
+    cells = tuple(cell for _, of_series in by_series for cell in of_series)
+    valid = (facts for conclusions in concluded for facts in conclusions.series.valid)
     measured = Replicates(tuple(done))
     return Report(
         run=run,
         environment=environment,
         overhead=overhead(cells),
-        cells=tuple(cells),
-        classes=tuple(classes),
+        cells=cells,
+        classes=tuple(class_result(*of_series) for of_series in by_series),
         setup_s={phase: measured.median(f"record.{phase}_s") for phase in SETUP_PHASES},
         notes=tuple(_notes(run_argument or run, sum(map(unfinished, trials)), concluded)),
         facts=tuple(
@@ -98,16 +92,16 @@ def _series(key: Cell, trials: Sequence[TrialData], lone_r0: R0 | None) -> Serie
     return Series(key, trials, r0, closed, at_rate, rejected, notes)
 
 
-def _results(conclusions: Conclusions) -> Iterable[CellResult]:
-    """The results of the valid trials; those at a rate depend on the closed ones."""
+def _cells(conclusions: Conclusions, terms: Sequence[Term]) -> list[CellResult]:
+    """The results of a series in order; those at a rate depend on the closed ones."""
     series, is_capacity = conclusions.series, conclusions.knee.connections is not None
     closed = [
         closed_result(facts, series, *conclusions.judgements[facts.key]) for facts in series.closed
     ]
-    yield from closed
     highest_rps = conclusions.capacity.rps or best_rps(closed)
-    for facts in series.at_rate:
-        yield open_result(facts, highest_rps, is_capacity=is_capacity)
+    at_rate = [open_result(facts, highest_rps, is_capacity=is_capacity) for facts in series.at_rate]
+    cells = sorted([*series.invalid, *closed, *at_rate], key=_sort_key)
+    return with_targets(terms, cells, series.valid) if terms else cells
 
 
 def _sort_key(cell: CellResult) -> tuple[bool, float, int, int]:

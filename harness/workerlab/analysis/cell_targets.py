@@ -53,24 +53,19 @@ def with_targets(
     by_key = {facts.key: facts for facts in valid}
     groups = by_cell(cells, valid=lambda cell: cell.trial.key in by_key)
     pooled = {cell: requests_of_all(trials, by_key) for cell, trials in groups.items()}
+
+    def judged(cell: CellResult, facts: Facts) -> CellResult:
+        own, of_cell = requests(facts, cell), pooled[cell.trial.cell]
+        outcomes = (judge(term, of_cell if term.kind == "errors" else own) for term in terms)
+        doubted = (
+            with_doubt(term, outcome, cell, own, facts)
+            for term, outcome in zip(terms, outcomes, strict=True)
+        )
+        return replace(cell, target=tuple(doubted))
+
     return [
-        with_target(terms, cell, by_key[cell.trial.key], pooled[cell.trial.cell])
-        if cell.trial.key in by_key
-        else cell
-        for cell in cells
+        judged(cell, facts) if (facts := by_key.get(cell.trial.key)) else cell for cell in cells
     ]
-
-
-def with_target(
-    terms: Sequence[Term], cell: CellResult, facts: Facts, pooled: Requests
-) -> CellResult:
-    """The trial's result with each outcome. `pooled`: requests of all trials of its cell."""
-    own = requests(facts, cell)
-    outcomes = (judge(term, pooled if term.kind == "errors" else own) for term in terms)
-    judged = zip(terms, outcomes, strict=True)
-    return replace(
-        cell, target=tuple(with_doubt(term, outcome, cell, own, facts) for term, outcome in judged)
-    )
 
 
 def requests(facts: Facts, cell: CellResult) -> Requests:
@@ -243,6 +238,7 @@ class TargetInTrial(Answer):
 
 
 Axis = Literal["level", "rate"]
+Keeps = Literal["keeps", "is shown to keep", "does not keep", "is not shown to keep"]
 
 HIGHEST_MEASURED = "the highest measured"
 
@@ -265,7 +261,7 @@ class TargetNotKept(Answer):
     target: str
     levels: str  # "no rate", "the only rate measured"
     axis: Axis
-    keeps: Literal["keeps", "is shown to keep", "does not keep", "is not shown to keep"]
+    keeps: Keeps
     beyond: tuple[TermsAtLevel | TermsBreak, ...]
 
 
@@ -301,11 +297,7 @@ def target_along(
 ) -> TargetKept | TargetNotKept:
     """The highest of these levels that meets the target, or that none does. `levels`: in ascending
     order, at least one."""
-    keeping = [
-        index
-        for index, trials in enumerate(levels)
-        if all(outcome.met for cell in trials.valid for outcome in outcomes(cell))
-    ]
+    keeping = [i for i, trials in enumerate(levels) if not outcomes_at(trials, *WORST_FIRST)]
     above = levels[keeping[-1] + 1 if keeping else 0 :]
     cells = [cell for trials in levels for cell in trials.valid]
     common: dict[str, Any] = {
@@ -316,19 +308,15 @@ def target_along(
         "trials": tuple(cell.trial.key for cell in cells),
         "evidence": tuple(target_in_trial(cell, name_trials=name_trials) for cell in cells),
     }
+    several, single = len(levels) > 1, f"the only {axis} measured"
     if keeping:
-        last = "" if above else HIGHEST_MEASURED if len(levels) > 1 else f"the only {axis} measured"
+        last = "" if above else HIGHEST_MEASURED if several else single
         return TargetKept(highest=level_of(levels[keeping[-1]]), last=last, **common)
     broken = all(outcomes_at(trials, "broken") for trials in above)
-    if len(levels) > 1:
-        return TargetNotKept(
-            levels=f"no {axis}", keeps="keeps" if broken else "is shown to keep", **common
-        )
-    return TargetNotKept(
-        levels=f"the only {axis} measured",
-        keeps="does not keep" if broken else "is not shown to keep",
-        **common,
-    )
+    keeps: Keeps = "keeps" if broken else "is shown to keep"
+    if not several:
+        keeps = "does not keep" if broken else "is not shown to keep"
+    return TargetNotKept(levels=f"no {axis}" if several else single, keeps=keeps, **common)
 
 
 def beyond(levels: Iterable[Trials]) -> Iterator[TermsAtLevel | TermsBreak]:

@@ -216,13 +216,11 @@ def repeat_advice(cells: Iterable[CellResult]) -> OneTrialEach | None:
 
 def waits(longer: Trials, shorter: Trials) -> dict[str, Any]:
     """The mean waits before the app in both, if they explain the difference; else None for both."""
-    wait_s, other_wait_s = longer.mean(before_app_s), shorter.mean(before_app_s)
-    response_s, other_response_s = longer.mean("response.mean"), shorter.mean("response.mean")
-    if None not in (wait_s, other_wait_s, response_s, other_response_s):
-        difference_s = (response_s or 0.0) - (other_response_s or 0.0)
-        if (wait_s or 0.0) - (other_wait_s or 0.0) >= EXPLAINING_SHARE * difference_s > 0:
-            return {"wait_s": wait_s, "other_wait_s": other_wait_s}
-    return {"wait_s": None, "other_wait_s": None}
+    waited_s = longer.difference(shorter, before_app_s)
+    longer_s = longer.difference(shorter, "response.mean")
+    if waited_s is None or longer_s is None or not waited_s >= EXPLAINING_SHARE * longer_s > 0:
+        return {"wait_s": None, "other_wait_s": None}
+    return {"wait_s": longer.mean(before_app_s), "other_wait_s": shorter.mean(before_app_s)}
 
 
 def before_app_s(cell: CellResult) -> float | None:

@@ -47,25 +47,21 @@ from msgspec.structs import replace
 from workerlab.analysis import stall
 from workerlab.analysis.breakdown import breakdown
 from workerlab.analysis.cells import measured_result
-from workerlab.analysis.core_wait import core_wait
 from workerlab.analysis.diagnosis import findings_at_rate
-from workerlab.analysis.diagnosis.cpu import Disturbance, disturbance_of
+from workerlab.analysis.diagnosis.cpu import Disturbance, disturbance
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.failures import shed_share, success_response
-from workerlab.analysis.growth import MIN_EXCESS_SHARE, Growth, growth
+from workerlab.analysis.growth import MIN_EXCESS_SHARE, growth
 from workerlab.analysis.samples import missing_notes
 from workerlab.analysis.stall import MachinePause
-from workerlab.analysis.verdict import REFUSED_SHARE, Reason
+from workerlab.analysis.verdict import REFUSED_SHARE, Judgement, Reason
 from workerlab.finding import Finding
 from workerlab.model import (
     Breakdown,
     Cell,
     CellResult,
-    CoreWait,
     Measurement,
     Report,
-    Summary,
-    Verdict,
 )
 from workerlab.numbers.units import fill
 
@@ -81,22 +77,20 @@ MIN_DENOMINATOR = 1e-9
 
 
 class Offered(Struct, frozen=True):
-    """The load that a tool offered to a server over at most `connections`, and its outcome:
-    requests/s requested (`asked_rps`) and answered (`done_rps`)."""
+    """The load that a tool offered to a server at a rate. `capacity_rps`: of the server; None:
+    unknown."""
 
-    tool: str
-    connections: int
-    asked_rps: float
-    done_rps: float
-    measurement: Measurement
+    facts: Facts
     capacity_rps: float | None = None
-    generator_cores: float | None = None
-    growth: Growth | None = None  # of the backlog; None: not known
-    duration_s: float = 0.0  # in which requests arrive
-    core_wait: CoreWait | None = None
-    success_response: Summary = Summary()
-    lone_s: float | None = None  # mean response time of lone requests
-    pauses_s: tuple[float, ...] = ()  # lengths of the machine's pauses
+
+    @property
+    def measurement(self) -> Measurement:
+        return self.facts.measurement
+
+    @property
+    def duration_s(self) -> float:
+        """In which requests arrive."""
+        return self.facts.record.planned_duration_s or self.facts.load_s
 
     @property
     def due(self) -> int | None:
@@ -109,7 +103,7 @@ class Offered(Struct, frozen=True):
         """The rate of the schedule, which may differ from the requested one by chance; if
         unknown, the requested rate."""
         has_schedule = self.due is not None and self.duration_s > 0
-        return (self.due or 0) / self.duration_s if has_schedule else self.asked_rps
+        return (self.due or 0) / self.duration_s if has_schedule else self.facts.asked_rps
 
     @property
     def sent_rps(self) -> float | None:
@@ -133,7 +127,7 @@ class Offered(Struct, frozen=True):
     def connections_free(self) -> bool:
         """Whether so many that the load tool itself caused late or unsent requests."""
         busy = self.mean_in_use
-        return busy is not None and busy < BUSY_CONNECTIONS_SHARE * self.connections
+        return busy is not None and busy < BUSY_CONNECTIONS_SHARE * self.facts.connections
 
     @property
     def sent_late(self) -> bool:
@@ -142,52 +136,55 @@ class Offered(Struct, frozen=True):
 
     @property
     def slowdown(self) -> dict[str, Any]:
-        """The mean and the lone response time; None unless the first is much longer."""
-        mean_s, lone_s = self.measurement.response.mean, self.lone_s
-        slower = mean_s and lone_s and mean_s >= SLOWED_RATIO * lone_s
-        return {"response_s": mean_s if slower else None, "lone_s": lone_s if slower else None}
+        """The mean response time and that of lone requests; None unless the first is much
+        longer."""
+        mean_s, alone_s = self.measurement.response.mean, self.facts.record.alone_s
+        if mean_s and any(alone_s) and mean_s >= SLOWED_RATIO * fmean(alone_s):
+            return {"response_s": mean_s, "lone_s": fmean(alone_s)}
+        return {"response_s": None, "lone_s": None}
 
     @property
     def disturbance(self) -> Disturbance | None:
         """The disturbance by other programs or machines, if it may be why the server does not keep
-        up: without it, a full server would have done at most `growth.done_rps` / (1 - share)."""
-        noise = disturbance_of(self.core_wait)
-        if noise is None or not self._could_keep_up(noise.share):
-            return None
-        return noise
+        up: without it, a full server would have done at most `Growth.done_rps` / (1 - share)."""
+        noise = disturbance(self.facts)
+        return noise if noise and self._could_keep_up(noise.share) else None
 
     @property
     def pause_may_explain(self) -> bool:
         """Whether a pause of the machine may be why the server does not keep up: late or unsent
         requests may have been due during it, or without it a full server would have kept up."""
-        paused_share = stall.max_paused_share(self.pauses_s, self.duration_s)
+        pauses_s = stall.pause_lengths_s(self.facts)
+        paused_share = stall.max_paused_share(pauses_s, self.duration_s)
         if not paused_share:
             return False
         if not self.all_sent:
             return (self.measurement.unsent or 0) / (self.due or 1) <= paused_share
         if self.connections_free and self.sent_late:
             lag_s, mean_s = self.measurement.lag.mean or 0.0, self.measurement.response.mean or 0.0
-            paused_s = min(lag_s, stall.max_mean_delay_s(self.pauses_s, self.duration_s))
+            paused_s = min(lag_s, stall.max_mean_delay_s(pauses_s, self.duration_s))
             return lag_s - paused_s < LATE_SHARE * (mean_s - paused_s)
         return self._could_keep_up(paused_share)
 
     def _could_keep_up(self, lost_share: float) -> bool:
         """Whether the server might keep up without this loss; always if nothing is full."""
-        if self.growth is None or not self.growth.full:
+        backlog = growth(self.facts)
+        if backlog is None or not backlog.full:
             return True
-        possible_rps = self.growth.done_rps / max(MIN_DENOMINATOR, 1 - lost_share)
-        return possible_rps > (1 - MIN_EXCESS_SHARE) * self.asked_rps
+        possible_rps = backlog.done_rps / max(MIN_DENOMINATOR, 1 - lost_share)
+        return possible_rps > (1 - MIN_EXCESS_SHARE) * self.facts.asked_rps
 
     @property
     def all_answered(self) -> bool:
         """Whether the requests due were answered, but for those still in flight by chance."""
         arrivals = self.due_rps * self.duration_s
         in_flight_share = TRANSIENT_QUEUE_ROOTS / sqrt(arrivals) if arrivals > 0 else 0.0
-        return self.done_rps >= min(MIN_ANSWERED_SHARE, 1 - in_flight_share) * self.due_rps
+        return self.facts.rps >= min(MIN_ANSWERED_SHARE, 1 - in_flight_share) * self.due_rps
 
     @property
     def keeps_up(self) -> bool:
-        stable = self.growth is None or self.growth.grows is False
+        backlog = growth(self.facts)
+        stable = backlog is None or backlog.grows is False
         return self.all_sent and stable and self.all_answered
 
 
@@ -197,40 +194,37 @@ class LateForPause(Reason):
     pause: MachinePause
 
 
-class BacklogGrew(Reason):
+class DoesNotKeepUp(Reason):
+    """{due_rps:number} requests/s arrived and {done_rps:number} were answered"""
+
+    asked_rps: float
+    due_rps: float
+    done_rps: float
+    longest_s: float | None
+
+
+class BacklogGrew(DoesNotKeepUp):
     """{due_rps:number} requests/s arrived and {done_rps:number} were answered[[ {full}]]: the
     backlog grew by {grows_rps:number} a second
     [[, and requests waited up to {longest_s:duration}]]"""
 
-    asked_rps: float
-    due_rps: float
-    done_rps: float
-    longest_s: float | None
     grows_rps: float
     full: str  # what is full; "": unknown
 
 
-class BacklogFilledConnections(Reason):
+class BacklogFilledConnections(DoesNotKeepUp):
     """{due_rps:number} requests/s arrived and {done_rps:number} were answered: the backlog filled
     all {connections} connections, and {unsent:# request} never left the load tool
     [[; requests waited up to {longest_s:duration}]]"""
 
-    asked_rps: float
-    due_rps: float
-    done_rps: float
-    longest_s: float | None
     connections: int
     unsent: int
 
 
-class FewerAnswered(Reason):
+class FewerAnswered(DoesNotKeepUp):
     """{due_rps:number} requests/s arrived and {done_rps:number} were answered{but}
     [[ {least_s:duration} or more (--duration)]]"""
 
-    asked_rps: float
-    due_rps: float
-    done_rps: float
-    longest_s: float | None
     but: str  # why that is inconclusive
     least_s: float | None = None
 
@@ -251,45 +245,44 @@ WHAT_IS_FULL = {
 }
 
 
-def verdict_of_offered(offered: Offered) -> tuple[Verdict, Finding]:
+def verdict_of_offered(offered: Offered) -> Judgement:
     """The verdict and its reason, by the rules above, except for refusals."""
+    facts = offered.facts
     if offered.keeps_up:
         return _keeps_up(offered)
     if (noise := offered.disturbance) is not None:
         return "inconclusive", noise
     if offered.pause_may_explain:
-        pause = stall.machine_pause(offered.pauses_s, offered.duration_s)
+        pause = stall.machine_pause(stall.pause_lengths_s(facts), offered.duration_s)
         return "inconclusive", LateForPause(pause)
     if offered.connections_free and (offered.sent_late or not offered.all_sent):
         return "generator-bound", _tool_too_slow(offered)
-    backlog: dict[str, Any] = {
-        "asked_rps": offered.asked_rps,
+    rates: dict[str, Any] = {
+        "asked_rps": facts.asked_rps,
         "due_rps": offered.due_rps,
-        "done_rps": offered.done_rps,
+        "done_rps": facts.rps,
         "longest_s": offered.measurement.response.max,
     }
     if not offered.all_sent:
         return "saturated", BacklogFilledConnections(
-            connections=offered.connections, unsent=offered.measurement.unsent or 0, **backlog
+            connections=facts.connections, unsent=offered.measurement.unsent or 0, **rates
         )
-    growth = offered.growth
-    if growth is None or not growth.grows:
+    backlog = growth(facts)
+    if backlog is None or not backlog.grows:
         but = (
-            WITHIN_SCATTER if growth and growth.full else NOTHING_FULL if growth else NO_STEADY_PART
+            NO_STEADY_PART if backlog is None else WITHIN_SCATTER if backlog.full else NOTHING_FULL
         )
-        but = fill(but, offered.slowdown)
-        return "inconclusive", FewerAnswered(but=but, **backlog)
-    backlog["done_rps"] = growth.done_rps
+        return "inconclusive", FewerAnswered(but=fill(but, offered.slowdown), **rates)
+    rates["done_rps"] = backlog.done_rps
     if offered.duration_s < MIN_GROWTH_LOAD_S:
         over = fill("over {duration_s:duration}", {"duration_s": offered.duration_s})
         but = f", but {over} such a backlog may be chance: use a load of"
-        return "inconclusive", FewerAnswered(but=but, least_s=MIN_GROWTH_LOAD_S, **backlog)
-    grows_rps = max(0.0, offered.asked_rps - growth.done_rps)
-    if not growth.full:
-        grows_rps = growth.slope * offered.asked_rps
-    return "saturated", BacklogGrew(
-        grows_rps=grows_rps, full=WHAT_IS_FULL[growth.full] if growth.full else "", **backlog
-    )
+        return "inconclusive", FewerAnswered(but=but, least_s=MIN_GROWTH_LOAD_S, **rates)
+    grows_rps = max(0.0, facts.asked_rps - backlog.done_rps)
+    if not backlog.full:
+        grows_rps = backlog.slope * facts.asked_rps
+    full = WHAT_IS_FULL[backlog.full] if backlog.full else ""
+    return "saturated", BacklogGrew(grows_rps=grows_rps, full=full, **rates)
 
 
 class KeepsUp(Reason):
@@ -305,11 +298,12 @@ class KeepsUp(Reason):
     lone_s: float | None
 
 
-def _keeps_up(offered: Offered) -> tuple[Verdict, KeepsUp]:
-    capacity_rps, times = offered.capacity_rps, offered.success_response
-    near = capacity_rps is not None and offered.asked_rps >= NEAR_CAPACITY_SHARE * capacity_rps
+def _keeps_up(offered: Offered) -> Judgement:
+    capacity_rps, asked_rps = offered.capacity_rps, offered.facts.asked_rps
+    near = capacity_rps is not None and asked_rps >= NEAR_CAPACITY_SHARE * capacity_rps
+    times = success_response(offered.facts)
     return "at capacity" if near else "below capacity", KeepsUp(
-        asked_rps=offered.asked_rps,
+        asked_rps=asked_rps,
         due_rps=offered.due_rps,
         p50_s=times.p50,
         p95_s=times.p95,
@@ -337,16 +331,16 @@ class ToolTooSlow(Reason):
 def _tool_too_slow(offered: Offered) -> ToolTooSlow:
     """What the load tool failed to send, and evidence that the server was not the cause."""
     evidence: dict[str, Any] = {
-        "tool": offered.tool,
+        "tool": offered.facts.tool,
         "busy": offered.mean_in_use or 0.0,
-        "connections": offered.connections,
-        "cores": offered.generator_cores,
+        "connections": offered.facts.connections,
+        "cores": offered.facts.usage.generator_cores,
     }
     if offered.all_sent:
         return ToolTooSlow(lag_s=offered.measurement.lag.mean or 0.0, **evidence)
     return ToolTooSlow(
         sent_rps=offered.sent_rps or 0.0,
-        asked_rps=offered.asked_rps,
+        asked_rps=offered.facts.asked_rps,
         due_rps=offered.due_rps,
         unsent=offered.measurement.unsent or 0,
         **evidence,
@@ -380,22 +374,8 @@ def best_rps(cells: Iterable[CellResult]) -> float | None:
 def open_result(facts: Facts, highest_rps: float | None, *, is_capacity: bool) -> CellResult:
     """The result of a valid cell of the open model. `highest_rps`: of the closed cells.
     `is_capacity`: they found where throughput stops growing, so it is the capacity."""
-    offered = Offered(
-        tool=facts.tool,
-        connections=facts.connections,
-        asked_rps=facts.asked_rps,
-        done_rps=facts.rps,
-        measurement=facts.measurement,
-        capacity_rps=highest_rps if is_capacity else None,
-        generator_cores=facts.usage.generator_cores,
-        growth=growth(facts),
-        duration_s=facts.record.planned_duration_s or facts.load_s,
-        core_wait=core_wait(facts),
-        success_response=success_response(facts),
-        lone_s=fmean(alone_s) if (alone_s := facts.record.alone_s) else None,
-        pauses_s=stall.pause_lengths_s(facts),
-    )
-    verdict, reason = _refused(facts, offered) or verdict_of_offered(offered)
+    offered = Offered(facts, highest_rps if is_capacity else None)
+    verdict, reason = _refused(offered) or verdict_of_offered(offered)
     parts, breakdown_notes = _breakdown(facts)
     cell = measured_result(facts, verdict, reason)
     cell = replace(
@@ -413,7 +393,7 @@ def open_result(facts: Facts, highest_rps: float | None, *, is_capacity: bool) -
         lag=facts.measurement.lag,
         notes=(
             *cell.notes,
-            *_notes(facts, offered, None if is_capacity else highest_rps),
+            *_notes(offered, None if is_capacity else highest_rps),
             *breakdown_notes,
             *missing_notes(facts.observations),
         ),
@@ -431,8 +411,9 @@ class ArrivalsRefused(Reason):
     rps: float
 
 
-def _refused(facts: Facts, offered: Offered) -> tuple[Verdict, ArrivalsRefused] | None:
+def _refused(offered: Offered) -> Judgement | None:
     """Saturated if the server refused many requests: by its own answer, it does not keep up."""
+    facts = offered.facts
     if (share := shed_share(facts)) < REFUSED_SHARE:
         return None
     return "saturated", ArrivalsRefused(
@@ -489,17 +470,16 @@ class RequestsDue(Finding):
     lag_max_s: float | None
 
 
-def _notes(facts: Facts, offered: Offered, highest_rps: float | None) -> Iterable[Finding]:
+def _notes(offered: Offered, highest_rps: float | None) -> Iterable[Finding]:
     """`highest_rps`: the throughput that its rate is a share of, if it is not the capacity."""
-    rate, measurement = facts.cell.rate, offered.measurement
+    facts, measurement = offered.facts, offered.measurement
+    rate = facts.cell.rate
     if rate and rate.share is not None and highest_rps is not None:
         yield SharesOfHighest(highest_rps)
     if offered.due is not None:
         yield _requests_due(facts, offered.due)
     if offered.keeps_up and offered.sent_late and offered.connections_free:
-        yield SentLate(
-            offered.tool, lag_s=measurement.lag.mean, response_s=measurement.response.mean
-        )
+        yield SentLate(facts.tool, lag_s=measurement.lag.mean, response_s=measurement.response.mean)
 
 
 def _requests_due(facts: Facts, due: int) -> RequestsDue:

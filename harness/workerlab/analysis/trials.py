@@ -56,6 +56,11 @@ class Replicates(Struct, Generic[R], frozen=True):
         values = self.values(field)
         return fmean(values) if values else None
 
+    def difference(self, base: Replicates[Any], field: Field) -> float | None:
+        """Between the means; None if a side has no value."""
+        mean, base_mean = self.mean(field), base.mean(field)
+        return None if mean is None or base_mean is None else mean - base_mean
+
     def median(self, field: Field) -> float | None:
         values = self.values(field)
         return median(values) if values else None

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders.analysis import (
+    NS,
     derived,
     evidence,
     notes_by_code,
@@ -24,6 +25,7 @@ from tests.builders.open_model import closed_loop, open_trial, share
 from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.checks import contradictions
 from workerlab.analysis.diagnosis.cpu import CoresTaken
+from workerlab.analysis.facts import Facts
 from workerlab.analysis.growth import growth
 from workerlab.analysis.open_model import (
     BacklogFilledConnections,
@@ -37,6 +39,7 @@ from workerlab.analysis.open_model import (
     capacity_of,
     verdict_of_offered,
 )
+from workerlab.analysis.samples import Window
 from workerlab.analysis.stall import PauseDuringLoad
 from workerlab.experiments.sweep.document import sweep_document
 from workerlab.model import Arrivals, CellResult, Measurement, Pause, Rate, Report, Summary
@@ -47,6 +50,7 @@ from workerlab.report.values import text
 
 LEVELS = (1, 2, 4, 8, 16)
 SECONDS = st.none() | st.floats(0, 1e3)
+AT_RATE = share(0.5)
 
 
 def run(*trials: TrialData) -> Report:
@@ -340,31 +344,38 @@ def test_a_throughput_above_the_clients_responses_is_a_contradiction() -> None:
 
 
 @given(
-    st.builds(
-        Offered,
-        tool=st.just("fast"),
-        connections=st.integers(1, 10_000),
-        asked_rps=st.floats(0.01, 1e6),
-        done_rps=st.floats(0, 1e6),
-        measurement=st.builds(
-            Measurement,
-            requests=st.integers(0, 10**9),
-            duration_s=st.floats(0, 1e6),
-            response=st.builds(Summary, mean=SECONDS, p50=SECONDS, p95=SECONDS, max=SECONDS),
-            lag=st.builds(Summary, mean=SECONDS),
-            sent=st.none() | st.integers(0, 10**9),
-            unsent=st.none() | st.integers(0, 10**9),
-        ),
-        capacity_rps=st.none() | st.floats(0.01, 1e6),
-        generator_cores=st.none() | st.floats(0, 8),
-    )
+    measurement=st.builds(
+        Measurement,
+        requests=st.integers(0, 10**9),
+        duration_s=st.floats(0, 1e6),
+        response=st.builds(Summary, mean=SECONDS, p50=SECONDS, p95=SECONDS, max=SECONDS),
+        lag=st.builds(Summary, mean=SECONDS),
+        sent=st.none() | st.integers(0, 10**9),
+        unsent=st.none() | st.integers(0, 10**9),
+    ),
+    connections=st.integers(1, 10_000),
+    asked_rps=st.floats(0.01, 1e6),
+    done_rps=st.floats(0, 1e6),
+    capacity_rps=st.none() | st.floats(0.01, 1e6),
 )
-def test_a_rate_that_is_not_reached_is_never_below_capacity(offered: Offered) -> None:
-    verdict, reason = verdict_of_offered(offered)
+def test_a_rate_that_is_not_reached_is_never_below_capacity(
+    measurement: Measurement,
+    connections: int,
+    asked_rps: float,
+    done_rps: float,
+    capacity_rps: float | None,
+) -> None:
+    data = with_record(
+        AT_RATE, planned_connections=connections, asked_rps=asked_rps, planned_duration_s=None
+    )
+    assert data.record is not None
+    facts = Facts(data, data.record, measurement, started_ns=0, ended_ns=0)
+    facts.__dict__["steady"] = Window(0, NS, done_rps)
+    verdict, reason = verdict_of_offered(Offered(facts, capacity_rps))
     assert text(reason)
     assert verdict != "invalid"
     if verdict in ("below capacity", "at capacity"):
-        assert offered.done_rps >= 0.97 * offered.asked_rps
+        assert done_rps >= 0.97 * asked_rps
 
 
 # --- together with the closed loop ----------------------------------------------------------
