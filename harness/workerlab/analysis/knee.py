@@ -254,12 +254,12 @@ def knee_by_levels(series: Series, judgements: Judgements, tried: int) -> Knee:
     highest, rps = max(rates), max(rates.values())
     least, waits = rps * series.r0.seconds, series.served_share(highest) < REACHED_SHARE
     below, room = step_below(rates), None
-    if waits and (note := _levels_off(series, below)):
+    if waits and (note := _why_flat(series, below)):
         room = _room_beyond(series, judgements, least)
         if room is None:
             return Knee(least, note, rps)
     saturated_from = _saturated_from(series, judgements)
-    flat = levels_off(rates)
+    flat = is_flat(rates)
     if room and (flat or not saturated_from):
         return Knee(None, KneeUnknown(RoomBeyond(rps if flat else None, room)))
     if saturated_from:
@@ -281,13 +281,13 @@ def step_below(levels: Mapping[int, float]) -> int | None:
     return below
 
 
-def levels_off(levels: Mapping[int, float]) -> bool:
+def is_flat(levels: Mapping[int, float]) -> bool:
     """Whether the highest level gains at most FLAT_RATIO on the best lower one."""
     *lower, highest = (levels[level] for level in sorted(levels)) if levels else (0.0,)
     return bool(lower) and highest <= FLAT_RATIO * max(lower)
 
 
-def _levels_off(series: Series, below: int | None) -> KneeNote | None:
+def _why_flat(series: Series, below: int | None) -> KneeNote | None:
     """What shows that throughput stops growing; None if nothing does."""
     rates, highest, slots = series.levels, max(series.levels), series.slots
     if below is not None and rates[highest] <= FLAT_RATIO * rates[below]:

@@ -24,8 +24,8 @@ from workerlab.analysis.knee import (
     KneeDoubtful,
     KneeUnknown,
     doubts_of,
+    is_flat,
     knee_of,
-    levels_off,
 )
 from workerlab.analysis.prediction import max_closed_rps
 from workerlab.analysis.series import REACHED_SHARE, Series
@@ -112,7 +112,7 @@ def _level_rps(knee: Knee, cells: Iterable[CellResult]) -> float | None:
         for level, trials in by_level(filter(conclusive, cells)).items()
     }
     max_rps = max(levels.values(), default=0.0)
-    flat = knee.rps is not None and max_rps >= REACHED_SHARE * knee.rps and levels_off(levels)
+    flat = knee.rps is not None and max_rps >= REACHED_SHARE * knee.rps and is_flat(levels)
     return max_rps if flat else None
 
 
