@@ -24,6 +24,7 @@ and the metrics are unknown. `observe/app_metrics.py` defines the names.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -32,7 +33,7 @@ from workerlab.analysis.batches import precision
 from workerlab.analysis.breakdown import breakdown
 from workerlab.analysis.core_wait import core_wait
 from workerlab.analysis.diagnosis import findings
-from workerlab.analysis.facts import Facts, TrialData
+from workerlab.analysis.facts import Facts, Outcome, TrialData
 from workerlab.analysis.failures import (
     failed_share,
     mixed_notes,
@@ -211,16 +212,23 @@ MIN_STEADY_S = 0.1  # a shorter steady part depends too much on chance
 def invalid_result(data: TrialData, reasons: Sequence[Finding]) -> CellResult:
     """The result of an invalid cell: the reasons, and no figures."""
     return CellResult(
-        trial=data.trial,
-        app=data.app,
-        sleep_s=data.sleep_s,
+        **_of_trial(data),
         verdict="invalid",
         reason=TrialInvalid(tuple(reasons)),
-        worker_class=data.worker_class,
-        in_force=in_force(data),
-        served_by=served_by(data),
         notes=data.record.warnings if data.record else (),
     )
+
+
+def _of_trial(data: TrialData, queue_limit: int | None = None) -> dict[str, Any]:
+    """The fields of every result, valid or not. `queue_limit`: as in `in_force`."""
+    return {
+        "trial": data.trial,
+        "app": data.app,
+        "sleep_s": data.sleep_s,
+        "worker_class": data.worker_class,
+        "in_force": in_force(data, queue_limit),
+        "served_by": served_by(data),
+    }
 
 
 def closed_result(facts: Facts, series: Series, verdict: Verdict, reason: Finding) -> CellResult:
@@ -261,27 +269,23 @@ def closed_result(facts: Facts, series: Series, verdict: Verdict, reason: Findin
     return replace(cell, diagnosis=diagnoses[0], findings=diagnoses)
 
 
-def with_failures(reason: Finding, failures: FailedRequests | None) -> Finding:
-    return replace(reason, failures=failures) if isinstance(reason, Reason) else reason
+def with_failures(reason: Finding, outcome: Outcome) -> Finding:
+    """The reason of a verdict, followed by the failed requests, if any."""
+    if not outcome.failed or not isinstance(reason, Reason):
+        return reason
+    causes = dict(sorted(outcome.errors.items()))
+    return replace(reason, failures=FailedRequests(outcome.failed, causes))
 
 
 def measured_result(facts: Facts, verdict: Verdict, reason: Finding) -> CellResult:
-    """The measured values of a valid cell, closed loop or at a rate. Failed requests are added to
-    `reason`."""
-    data, measurement, outcome = facts.data, facts.measurement, facts.outcome
+    """The measured values of a valid cell, closed loop or at a rate."""
+    measurement, outcome = facts.measurement, facts.outcome
     longest, limit = facts.accept_queue
     estimate = None if stalled(facts) else precision(facts).throughput_rps
-    failures = None
-    if outcome.failed:
-        causes = dict(sorted(outcome.errors.items()))
-        failures = FailedRequests(outcome.failed, causes)
     return CellResult(
-        trial=data.trial,
-        app=data.app,
-        sleep_s=data.sleep_s,
+        **_of_trial(facts.data, limit),
         verdict=verdict,
-        reason=with_failures(reason, failures),
-        worker_class=data.worker_class,
+        reason=with_failures(reason, outcome),
         requests=outcome.answered,
         failed=outcome.failed,
         errors=outcome.errors,
@@ -299,8 +303,6 @@ def measured_result(facts: Facts, verdict: Verdict, reason: Finding) -> CellResu
         counters=facts.counters,
         accept_queue_max=longest,
         accept_queue_limit=limit,
-        in_force=in_force(data, limit),
-        served_by=served_by(data),
         usage=facts.usage,
         core_wait=core_wait(facts),
         routes=measurement.routes,
