@@ -899,6 +899,19 @@ class AppMetrics(Struct, frozen=True):
     cores: Mapping[str, float]  # CPU seconds per second of each component (storage, cache)
 
 
+class RateResult(Struct, frozen=True):
+    """The arrivals of a trial of the open model. `schedule`: the seed of their times; `due_rps`:
+    their rate in this schedule. None: the load tool does not report it."""
+
+    asked_rps: float
+    arrivals: Arrivals
+    schedule: int
+    due_rps: float
+    sent_rps: float | None
+    unsent: int | None
+    lag: Summary
+
+
 class CellResult(Struct, frozen=True):
     """One trial, analysed. Where the verdict is invalid, every number is None."""
 
@@ -939,13 +952,7 @@ class CellResult(Struct, frozen=True):
     generator_bound: bool | None = None  # the load tool was the limit: throughput is a lower bound
     bound_reasons: tuple[Finding, ...] = ()  # why `generator_bound`, with numbers
     achieved_concurrency: float | None = None  # mean of requests in flight, by the client
-    asked_rps: float | None = None  # open model
-    arrivals: Arrivals | None = None  # open model
-    schedule: int | None = None  # seed of its schedule
-    due_rps: float | None = None  # rate of the arrivals in the schedule
-    sent_rps: float | None = None
-    unsent: int | None = None
-    lag: Summary = Summary()
+    at_rate: RateResult | None = None  # None: a closed loop
     app_metrics: AppMetrics | None = None  # of an app that publishes them
     routes: Mapping[str, RouteResult] = {}  # of a mix, by label
     held_s: float | None = None  # a slot is held this long after the app; None: none waited
@@ -959,6 +966,11 @@ class CellResult(Struct, frozen=True):
     @property
     def server(self) -> Server:
         return self.trial.cell.server
+
+    @property
+    def asked_rps(self) -> float | None:
+        """Arrivals per second; None for a closed loop or an invalid trial."""
+        return self.at_rate.asked_rps if self.at_rate else None
 
     @property
     def is_disturbed(self) -> bool:

@@ -129,11 +129,11 @@ def comparisons(cells: Sequence[CellResult]) -> Iterator[OpenLoad]:
     """For each rate of one series, how its response times compare with the closed loop's."""
     for opened, closed in open_and_closed(cells):
         results = (*opened.valid, *(closed.valid if closed else ()))
-        rate, unsent = opened.cell.rate, int(opened.total("unsent") or 0)
+        rate, unsent = opened.cell.rate, int(opened.total("at_rate.unsent") or 0)
         yield OpenLoad(
             share=rate.share if rate else None,
             asked_rps=opened.valid[0].asked_rps,
-            sent_rps=opened.mean("sent_rps") if unsent else None,
+            sent_rps=opened.mean("at_rate.sent_rps") if unsent else None,
             unsent=unsent or None,
             outcome=outcome_of(opened, closed),
             trials=tuple(result.trial.key for result in results),
@@ -190,7 +190,7 @@ def why_different(opened: Trials, closed: Trials) -> Finding:
     """Whether response times differ, and why, from the cells' own numbers."""
     if all(result.verdict == "saturated" for result in opened.valid):
         return Backlog(opened.largest("response.max") or None, closed.cell.concurrency)
-    lag_s, mean_s = opened.mean("lag.mean") or 0.0, opened.mean("response.mean") or 0.0
+    lag_s, mean_s = opened.mean("at_rate.lag.mean") or 0.0, opened.mean("response.mean") or 0.0
     if lag_s >= LATE_SHARE_OF_RESPONSE * mean_s > 0:
         return LoadToolLag(opened.cell.tool, lag_s, lag_s / mean_s)
     ratio = opened.ratio(closed, "response.p95")

@@ -61,6 +61,7 @@ from workerlab.model import (
     Cell,
     CellResult,
     Measurement,
+    RateResult,
     Report,
 )
 from workerlab.numbers.units import fill
@@ -384,13 +385,15 @@ def open_result(facts: Facts, highest_rps: float | None, *, is_capacity: bool) -
         generator_bound=verdict == "generator-bound",
         bound_reasons=(cell.reason,) if verdict == "generator-bound" else (),
         achieved_concurrency=offered.mean_in_use,
-        asked_rps=facts.asked_rps,
-        arrivals=facts.record.arrivals,
-        schedule=facts.record.schedule,
-        due_rps=offered.due_rps,
-        sent_rps=offered.sent_rps,
-        unsent=facts.measurement.unsent,
-        lag=facts.measurement.lag,
+        at_rate=RateResult(
+            asked_rps=facts.asked_rps,
+            arrivals=facts.record.arrivals,
+            schedule=facts.record.schedule,
+            due_rps=offered.due_rps,
+            sent_rps=offered.sent_rps,
+            unsent=facts.measurement.unsent,
+            lag=facts.measurement.lag,
+        ),
         notes=(
             *cell.notes,
             *_notes(offered, None if is_capacity else highest_rps),

@@ -8,7 +8,6 @@ the `values` of a text, the environment, and the rows of a table, whose keys are
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from operator import attrgetter
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from msgspec import Meta, Struct
@@ -315,12 +314,14 @@ class JsonCellRow(JsonSettings, frozen=True):
     rate: Annotated[str | None, "as requested: 200 or 80%; null: closed model"]
     routes: Annotated[dict[str, JsonRoute], "of a mix, by name"]
     asked_rps: Annotated[Number, "the rate in requests/s"]
-    arrivals: Arrivals | None
-    schedule: Annotated[Count, "seed of the arrival times"]
-    due_rps: Annotated[Number, "what the schedule made of the rate"]
-    sent_rps: Number
-    unsent: Count
-    lag_ms: Annotated[JsonMilliseconds, "how late requests were sent"]
+    arrivals: Annotated[Arrivals | None, JsonKey(path="at_rate.arrivals")]
+    schedule: Annotated[Count, JsonKey(path="at_rate.schedule"), "seed of the arrival times"]
+    due_rps: Annotated[
+        Number, JsonKey(path="at_rate.due_rps"), "what the schedule made of the rate"
+    ]
+    sent_rps: Annotated[Number, JsonKey(path="at_rate.sent_rps")]
+    unsent: Annotated[Count, JsonKey(path="at_rate.unsent")]
+    lag_ms: Annotated[JsonMilliseconds, JsonKey(path="at_rate.lag"), "how late requests were sent"]
     achieved_concurrency: Annotated[Number, "mean requests in flight"]
     ab: JsonAb
     ab_connect_ms: JsonAbTimes
@@ -511,8 +512,8 @@ def column(
 ) -> Column:
     """The table column for key `name` of `of`. `value`: shown instead of the JSON value."""
     key = keys_of(of)[name]
-    value, form = value or attrgetter(key.path), key.form or "text"
-    return Column(name, form, expendable, key.heading, key.meaning, value)
+    form = key.form or "text"
+    return Column(name, form, expendable, key.heading, key.meaning, value or key.path)
 
 
 # --- JSON Schema ------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ from workerlab.model import (
     Table,
     Value,
 )
-from workerlab.numbers.units import amount, fill
+from workerlab.numbers.units import amount, fill, value_at
 from workerlab.report.json_types import JsonAb, JsonClass, JsonSplit, column, keys_of
 from workerlab.report.values import (
     PARTS,
@@ -139,7 +139,7 @@ def ab_tables(cells: Iterable[CellResult], leading: Sequence[Column]) -> Iterato
 
 EXACT_S = 0.2  # a shorter time, in seconds with two decimals, can be off by more than 2.5 %
 NEGLIGIBLE = 0.01  # share of the longest time in a row; digits of shorter times do not matter
-SHOWN_TIMES = ("response.p50", "response.p95", "response.p99", "response.max", "lag.p95")
+SHOWN_TIMES = ("response.p50", "response.p95", "response.p99", "response.max", "at_rate.lag.p95")
 
 Cells = Sequence[CellResult]
 Columns = Sequence[Column]
@@ -178,7 +178,7 @@ def sweep_tables(report: Report, names: Names) -> Iterator[Table]:
 def time_unit(cells: Cells) -> str:
     """The unit of all times that tables show of these cells, as in `unit_of`."""
     paths = (*SHOWN_TIMES, *(f"breakdown.{part}_s" for part in PARTS))
-    shown = [map(finite, attrgetter(*paths)(cell)) for cell in cells]
+    shown = [[finite(value_at(cell, path)) for path in paths] for cell in cells]
     return unit_of([[abs(time_s) for time_s in times if time_s] for times in shown])
 
 
@@ -388,7 +388,7 @@ RATE_COLUMNS = (
         1,
         heading="lag",
         meaning="how late requests were sent, 95th percentile",
-        value=attrgetter("lag.p95"),
+        value="at_rate.lag.p95",
     ),
     column("failed", 2),
     column("verdict"),
@@ -424,7 +424,7 @@ ARRIVALS = {"poisson": "at random (Poisson)", "even": "evenly spaced"}
 def models_note(at_rate: Cells, cells: Cells) -> str:
     """A note on both models. `at_rate`: cells whose kind of arrivals is named if all have the same;
     `cells`: those shown."""
-    kinds = {cell.arrivals for cell in at_rate if cell.arrivals is not None}
+    kinds = {cell.at_rate.arrivals for cell in at_rate if cell.at_rate is not None}
     values = {
         "arrivals": ARRIVALS[kinds.pop()] if len(kinds) == 1 else None,
         "one_trial": repeat_advice(cells),

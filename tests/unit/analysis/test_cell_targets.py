@@ -224,9 +224,10 @@ def test_a_growing_backlog_keeps_no_response_time() -> None:
 def test_unsent_requests_count_as_slow() -> None:
     trial = open_trial(Rate(rps=60), 60.0, connections=5)
     cell = sweep(closed(4), closed(8), trial, target="p50<10s").cells[-1]
-    assert cell.unsent
     unsent = requests(derived(trial), cell).unsent
-    assert unsent == cell.unsent == outcomes(cell)[0].unsent
+    assert unsent
+    assert cell.at_rate is not None
+    assert unsent == cell.at_rate.unsent == outcomes(cell)[0].unsent
 
 
 # --- levels ---------------------------------------------------------------------------------------

@@ -42,7 +42,16 @@ from workerlab.analysis.open_model import (
 from workerlab.analysis.samples import Window
 from workerlab.analysis.stall import PauseDuringLoad
 from workerlab.experiments.sweep.document import sweep_document
-from workerlab.model import Arrivals, CellResult, Measurement, Pause, Rate, Report, Summary
+from workerlab.model import (
+    Arrivals,
+    CellResult,
+    Measurement,
+    Pause,
+    Rate,
+    RateResult,
+    Report,
+    Summary,
+)
 from workerlab.report.html.figure import spec
 from workerlab.report.html.page import figures
 from workerlab.report.html.pictures import picture
@@ -63,6 +72,11 @@ def cell(report: Report) -> CellResult:
     return only
 
 
+def rate_of(result: CellResult) -> RateResult:
+    assert result.at_rate is not None
+    return result.at_rate
+
+
 def test_below_capacity_all_arrivals_are_served() -> None:
     result = cell(run(share(0.5)))
     assert result.verdict == "below capacity"
@@ -71,7 +85,8 @@ def test_below_capacity_all_arrivals_are_served() -> None:
     assert result.reason.values["p50_s"] == pytest.approx(0.1)
     assert "a lone one" not in text(result.reason)
     assert result.throughput_rps == pytest.approx(20, rel=0.01)
-    assert (result.asked_rps, result.sent_rps, result.unsent) == (20, pytest.approx(20), 0)
+    rates = rate_of(result)
+    assert (rates.asked_rps, rates.sent_rps, rates.unsent) == (20, pytest.approx(20), 0)
     assert result.response.max == pytest.approx(0.1)
     assert result.generator_bound is False
 
@@ -95,11 +110,12 @@ def test_above_capacity_the_backlog_grows() -> None:
 def test_a_load_tool_without_free_connections_does_not_excuse_the_server() -> None:
     result = cell(run(open_trial(Rate(rps=60), 60, connections=20)))
     assert result.verdict == "saturated"
-    assert result.unsent
-    assert result.sent_rps == pytest.approx(60 * (600 - result.unsent) / 600)
+    unsent = rate_of(result).unsent
+    assert unsent
+    assert rate_of(result).sent_rps == pytest.approx(60 * (600 - unsent) / 600)
     assert type(result.reason) is BacklogFilledConnections
     assert result.reason.values["connections"] == 20
-    assert result.reason.values["unsent"] == result.unsent
+    assert result.reason.values["unsent"] == unsent
 
 
 def test_a_slow_load_tool_makes_a_cell_generator_bound() -> None:
@@ -116,9 +132,11 @@ def test_a_slow_load_tool_makes_a_cell_generator_bound() -> None:
 def test_unsent_requests_are_always_reported(rate: float, tool_s: float, connections: int) -> None:
     trial = open_trial(Rate(rps=rate), rate, tool_s=tool_s, connections=connections)
     result = cell(analyse("run", {}, [trial]))
-    if result.verdict != "invalid" and (result.sent_rps or 0.0) < 0.99 * (result.due_rps or 0.0):
+    rates = result.at_rate
+    assert (rates is None) is (result.verdict == "invalid")
+    if rates is not None and (rates.sent_rps or 0.0) < 0.99 * rates.due_rps:
         assert result.verdict in ("saturated", "generator-bound")
-        assert result.reason.values["unsent"] == result.unsent
+        assert result.reason.values["unsent"] == rates.unsent
 
 
 @pytest.mark.parametrize("share_of", [0.5, 0.9, 0.95])
@@ -149,9 +167,10 @@ def test_throughput_is_compared_with_the_requests_due() -> None:
     assert sent < 60  # of 80
     result = cell(run(trial))
     assert result.verdict == "below capacity"
-    assert result.due_rps == result.sent_rps == sent / 10
-    assert result.reason.values["due_rps"] == result.due_rps
-    assert (result.asked_rps, result.unsent) == (8, 0)
+    rates = rate_of(result)
+    assert rates.due_rps == rates.sent_rps == sent / 10
+    assert result.reason.values["due_rps"] == rates.due_rps
+    assert (rates.asked_rps, rates.unsent) == (8, 0)
 
 
 def test_a_small_overload_without_measured_slots_is_found() -> None:
@@ -167,10 +186,11 @@ def test_a_note_gives_the_schedule_and_the_lag(kind: Arrivals) -> None:
     trial = share(0.5, tool_s=0.001, seed=1)
     result = cell(run(with_record(trial, arrivals=kind, schedule=70_001)))
     (note,) = [note for note in result.notes if isinstance(note, RequestsDue)]
-    assert note.due == round(10 * (result.due_rps or 0.0))
-    assert note.lag_p95_s == result.lag.p95
+    rates = rate_of(result)
+    assert note.due == round(10 * rates.due_rps)
+    assert note.lag_p95_s == rates.lag.p95
     assert ("70001" in text(note)) is (kind == "poisson")
-    assert (result.arrivals, result.schedule) == (kind, 70_001)
+    assert (rates.arrivals, rates.schedule) == (kind, 70_001)
 
 
 @pytest.mark.parametrize("seed", range(5))

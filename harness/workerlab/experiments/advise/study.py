@@ -148,7 +148,8 @@ class CandidateLaunch(Struct, dict=True, frozen=True, eq=False):
     def served_rps(self) -> float | None:
         """Throughput scaled from the rate of the schedule to the requested one: in a short load,
         chance makes them differ by a few percent. None if unknown."""
-        rps, due_rps = self.cell.throughput_rps, self.cell.due_rps
+        rps, at_rate = self.cell.throughput_rps, self.cell.at_rate
+        due_rps = at_rate.due_rps if at_rate else None
         return rps * self.rps / due_rps if rps is not None and due_rps else rps
 
     @property
@@ -375,7 +376,7 @@ def _noise(cell: CellResult, facts: Facts) -> Finding | None:
 def _late(launch: CandidateLaunch, terms: Sequence[Term]) -> ToolLate | None:
     """A finding if every broken term is a time that the launch would keep without the load tool's
     own lag (p95); else None."""
-    late_s = launch.cell.lag.p95
+    late_s = launch.cell.at_rate.lag.p95 if launch.cell.at_rate else None
     broken = [term for term in terms if not holds(launch, [term])]
     if not late_s or not broken:
         return None

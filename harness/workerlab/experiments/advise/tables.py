@@ -218,7 +218,7 @@ def _launch_columns(metric: Metric, terms: Sequence[Term]) -> tuple[Column, ...]
             "seconds",
             heading="lag",
             meaning="how late requests were sent, 95th percentile",
-            value=attrgetter("cell.lag.p95"),
+            value="cell.at_rate.lag.p95",
         ),
         Column(
             "kept",

@@ -30,7 +30,7 @@ def launch(
 ) -> Any:
     cell = SimpleNamespace(
         verdict=verdict, diagnosis=None, reason=Note("at capacity"), usage=BUSY,
-        core_wait=None, occupancy=None, lag=Summary(p95=lag_s),
+        core_wait=None, occupancy=None, at_rate=SimpleNamespace(lag=Summary(p95=lag_s)),
     )  # fmt: skip
     facts = SimpleNamespace(outcome=SimpleNamespace(errors={"non_2xx": failed} if failed else {}))
     return SimpleNamespace(
