@@ -129,7 +129,7 @@ def unpaired_changes(
     }
     alpha = FALSE_ALARM_PROBABILITY / (comparisons * max(1, len(samples)))
     return [
-        _unpaired(metric, *values, response_s or 1.0, at_least, alpha)
+        _unpaired(metric, values, response_s or 1.0, at_least, alpha)
         for metric, values in samples.items()
     ]
 
@@ -140,16 +140,19 @@ def _values(launches: Replicates[Launch], metric: Metric) -> list[float]:
 
 
 def _unpaired(
-    metric: Metric, a: Sequence[float], b: Sequence[float], response_s: float, at_least: float,
+    metric: Metric,
+    sides: Sequence[Sequence[float]],
+    response_s: float,
+    at_least: float,
     alpha: float,
-) -> Change:  # fmt: skip
+) -> Change:
     divisor = response_s if metric.kind == "part" else 1.0
-    sides = [[math.log(value) if metric.kind == "ratio" else value / divisor for value in side]
-             for side in (a, b)]  # fmt: skip
+    a, b = ([math.log(value) if metric.kind == "ratio" else value / divisor for value in side]
+            for side in sides)  # fmt: skip
     half = None
     if min(map(len, sides)) > 1:
-        half = half_width(*sides, lambda degrees: student_at(1 - alpha, degrees))
-    return _change_of(metric, a, b, fmean(sides[1]) - fmean(sides[0]), half, at_least)
+        half = half_width(a, b, lambda degrees: student_at(1 - alpha, degrees))
+    return _change_of(metric, sides[0], sides[1], fmean(b) - fmean(a), half, at_least)
 
 
 def _change_of(

@@ -214,7 +214,7 @@ def knee_decides(series: Series, judgement: Judgement) -> bool:
 
 def at_knee(series: Series, judgements: Judgements, knee: float | None) -> Judgements:
     """The judgements once the knee is known: cells that reach it are at capacity."""
-    reached = {
+    reached: dict[str, Judgement] = {
         facts.key: ("at capacity", KneeReached(facts.connections, facts.rps))
         for facts in series.closed
         if knee is not None and facts.connections >= REACHED_SHARE * knee
