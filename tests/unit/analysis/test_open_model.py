@@ -422,6 +422,13 @@ def test_shares_of_a_capacity_not_reached_are_noted() -> None:
     assert "SharesOfHighest" not in notes_by_code(cell(run(share(0.5))))
 
 
+def test_shares_of_an_inconclusive_capacity_are_not_at_capacity() -> None:
+    disturbed = [noisy(trial, server_wait=0.8, others=1.8) for trial in closed_loop()]
+    result = cell(analyse("run", {}, [*disturbed, share(1.0)]))
+    assert result.verdict == "below capacity"
+    assert "SharesOfHighest" in notes_by_code(result)
+
+
 def test_the_chart_has_every_valid_cell() -> None:
     document = sweep_document(run(share(0.5)))
     (figure,) = [figure for figure in figures(document) if figure.name == "loops-sync"]
