@@ -140,18 +140,34 @@ def test_waiting_shows_nothing_if_others_took_the_cores(
     assert cell.verdict == verdict, cell.core_wait
 
 
-def test_a_gain_within_the_spread_of_trials_is_inconclusive() -> None:
-    """Throughput grows by a tenth from 4 to 8 connections, and trials differ as much."""
-    rates = {4: (21.0, 24.0, 27.0), 8: (23.0, 26.5, 30.0)}
-    trials = [
+def repeated(rates: dict[int, tuple[float, ...]]) -> Report:
+    """Trials without slots at these requests/s, by connections. A lone request takes 100 ms."""
+    trials = (
         evidence(UVICORN, n, trial=number, delay_s=n / rps)
         for n, trial_rates in rates.items()
         for number, rps in enumerate(trial_rates, 1)
-    ]
-    trials = [
-        with_measurement(with_record(data, lone_s=(0.1, 0.1, 0.1)), lone_s=None) for data in trials
-    ]
-    cells = sweep(*trials).cells
+    )
+    lone_s = (0.1, 0.1, 0.1)
+    return sweep(
+        *(with_measurement(with_record(trial, lone_s=lone_s), lone_s=None) for trial in trials)
+    )
+
+
+@pytest.mark.parametrize(
+    ("highest", "verdict"),
+    [((20.0, 20.1, 20.2), "at capacity"), ((12.0, 20.0, 28.0), "below capacity")],
+)
+def test_a_cell_reaches_no_knee_that_its_series_does_not_show(
+    highest: tuple[float, ...], verdict: str
+) -> None:
+    report = repeated({2: (20.0, 20.0, 20.0), 8: highest})
+    assert {cell.verdict for cell in report.cells[:3]} == {verdict}
+    assert (report.classes[0].knee is None) is (verdict == "below capacity")
+
+
+def test_a_gain_within_the_spread_of_trials_is_inconclusive() -> None:
+    """Throughput grows by a tenth from 4 to 8 connections, and trials differ as much."""
+    cells = repeated({4: (21.0, 24.0, 27.0), 8: (23.0, 26.5, 30.0)}).cells
     assert {cell.verdict for cell in cells[:3]} == {"inconclusive"}
     assert isinstance(cells[0].reason, GrowthUnknown)
     assert cells[0].reason.why == WITHIN_CHANCE
