@@ -52,9 +52,12 @@ class Replicates(Struct, Generic[R], frozen=True):
         """How many results have a positive value of the field."""
         return len(self.positive(field))
 
-    def mean(self, field: Field) -> float | None:
+    def _over(self, field: Field, statistic: Callable[[list[float]], float]) -> float | None:
         values = self.values(field)
-        return fmean(values) if values else None
+        return statistic(values) if values else None
+
+    def mean(self, field: Field) -> float | None:
+        return self._over(field, fmean)
 
     def difference(self, base: Replicates[Any], field: Field) -> float | None:
         """Between the means; None if a side has no value."""
@@ -62,20 +65,17 @@ class Replicates(Struct, Generic[R], frozen=True):
         return None if mean is None or base_mean is None else mean - base_mean
 
     def median(self, field: Field) -> float | None:
-        values = self.values(field)
-        return median(values) if values else None
+        return self._over(field, median)
 
     def mean_of_all(self, field: Field) -> float | None:
         """The mean; None if one of the results lacks the field."""
-        values = self.values(field)
-        return fmean(values) if values and len(values) == len(self.valid) else None
+        return self.mean(field) if len(self.values(field)) == len(self.valid) else None
 
     def total(self, field: Field) -> float | None:
-        values = self.values(field)
-        return sum(values) if values else None
+        return self._over(field, sum)
 
     def largest(self, field: Field) -> float | None:
-        return max(self.values(field), default=None)
+        return self._over(field, max)
 
     def mostly(self, field: Field) -> bool | None:
         """Whether the field is true in half of the results that have it, or more: figures that may

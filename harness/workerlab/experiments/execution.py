@@ -71,7 +71,7 @@ def unfinished(directory: Path, plan: Plan) -> list[Trial]:
     """Trials without a valid result, in the order of execution."""
     run = run_store.load(directory)
     data = trial_data(run) if run.records else ()
-    cells = report_of(run, data).cells
+    cells = report_of(run, data).cells if data else ()
     valid_keys = {cell.trial.key for cell in cells if cell.verdict != "invalid"}
     valid_keys |= {
         trial.trial.key for trial in data if trial.cell.server.null and why_unusable(trial) is None
