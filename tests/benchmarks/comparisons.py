@@ -29,7 +29,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from workerlab import run_store
-from workerlab.analysis.comparison import LOOKS, Change, Launch, Pair, all_decided, changes
+from workerlab.experiments.compare.comparison import (
+    LOOKS,
+    Change,
+    Launch,
+    Pair,
+    all_decided,
+    changes,
+)
 from workerlab.experiments.compare.options import AT_LEAST
 from workerlab.experiments.compare.pairs import DECIDING_METRICS, compare_groups
 from workerlab.experiments.compare.pairs import launch_metrics as metrics_of

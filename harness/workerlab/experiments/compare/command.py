@@ -18,7 +18,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from workerlab import codec, run_store
-from workerlab.analysis.comparison import LOOKS
+from workerlab.experiments.compare.comparison import LOOKS
 from workerlab.experiments.compare.options import AT_LEAST, LOAD_S, TOOL, check_limits, side
 from workerlab.experiments.compare.pairs import CompareRequest, Group, compare_groups, next_look_s
 from workerlab.experiments.compare.saved import write_junit

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 
-from workerlab.analysis.comparison import METRICS, PARTS
+from workerlab.experiments.compare.comparison import METRICS, PARTS
 from workerlab.experiments.compare.findings import (
     MetricChange,
     RunDifference,

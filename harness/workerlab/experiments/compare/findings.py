@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-from workerlab.analysis.comparison import (
+from workerlab.experiments.compare.comparison import (
     HELD,
     PARTS,
     PLACES,

@@ -21,10 +21,10 @@ from workerlab.model import UsageError
 from workerlab.options import Row, add_rows
 
 if TYPE_CHECKING:  # --help imports this module and must be fast
-    from workerlab.analysis.comparison import Change
+    from workerlab.experiments.compare.comparison import Change
 
 
-METRIC_NAMES = {  # in a limit: in `analysis.comparison`
+METRIC_NAMES = {  # in a limit: in `comparison`
     "rps": "throughput_rps",
     "p50": "response_p50_s",
     "p95": "response_p95_s",

@@ -9,7 +9,9 @@ from msgspec.structs import replace
 
 from workerlab import codec
 from workerlab.analysis.cell_targets import load_level
-from workerlab.analysis.comparison import (
+from workerlab.analysis.verdict import was_left_out
+from workerlab.experiments.compare import options
+from workerlab.experiments.compare.comparison import (
     LOOKS,
     METRICS,
     Change,
@@ -19,8 +21,6 @@ from workerlab.analysis.comparison import (
     changes,
     pairs_at_last_look,
 )
-from workerlab.analysis.verdict import was_left_out
-from workerlab.experiments.compare import options
 from workerlab.experiments.execution import used_s
 from workerlab.experiments.reading import report_of, trial_data
 from workerlab.model import Cell, CellResult, Plan, Record

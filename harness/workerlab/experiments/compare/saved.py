@@ -21,9 +21,9 @@ from xml.etree import ElementTree
 from msgspec.structs import replace
 
 from workerlab import run_store
-from workerlab.analysis.comparison import Launch, unpaired_changes
 from workerlab.analysis.stall import PauseDuringLoad
 from workerlab.experiments import runner
+from workerlab.experiments.compare.comparison import Launch, unpaired_changes
 from workerlab.experiments.compare.document import comparison, outcome_text
 from workerlab.experiments.compare.findings import RunDifference
 from workerlab.experiments.compare.options import AT_LEAST, check_limits, judge, parse_limits

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from workerlab.analysis.comparison import HELD, METRICS, PARTS, RESPONSE, Change, Metric
 from workerlab.analysis.facts import TrialFault
 from workerlab.analysis.stall import MachinePause, PauseDuringLoad
 from workerlab.analysis.verdict import TrialInvalid
 from workerlab.experiments.compare import options
+from workerlab.experiments.compare.comparison import HELD, METRICS, PARTS, RESPONSE, Change, Metric
 from workerlab.experiments.compare.document import comparison, launches_text, title_of
 from workerlab.experiments.compare.findings import (
     BDiffers,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from workerlab.analysis.comparison import METRICS, Change
 from workerlab.experiments.compare import options
+from workerlab.experiments.compare.comparison import METRICS, Change
 
 BY_NAME = {metric.name: metric for metric in METRICS}
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from workerlab.analysis.comparison import METRICS, Change
 from workerlab.experiments.compare import options
+from workerlab.experiments.compare.comparison import METRICS, Change
 from workerlab.experiments.compare.pairs import Group, GroupChanges
 from workerlab.model import Cell, Server
 

@@ -8,7 +8,14 @@ from collections.abc import Callable
 
 import pytest
 
-from workerlab.analysis.comparison import LOOKS, METRICS, PARTS, Launch, all_decided, changes
+from workerlab.experiments.compare.comparison import (
+    LOOKS,
+    METRICS,
+    PARTS,
+    Launch,
+    all_decided,
+    changes,
+)
 
 NAMES = [metric.name for metric in METRICS]
 Noise = Callable[[random.Random], float]
