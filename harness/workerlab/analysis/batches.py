@@ -30,7 +30,8 @@ from statistics import fmean, stdev
 from msgspec import Struct
 
 from workerlab.analysis.facts import Facts, once
-from workerlab.analysis.samples import NS, Window, overlap_share, stretches
+from workerlab.analysis.intervals import NS, Intervals, overlap_share
+from workerlab.analysis.samples import Window, counted_parts
 from workerlab.numbers.intervals import half_of_mean
 
 MIN_BATCHES, MAX_BATCHES = 4, 32
@@ -71,8 +72,8 @@ def precision(facts: Facts) -> Precision:
     window, cycle_s = facts.window, _cycle_s(facts)
     if window is None or cycle_s is None:
         return Precision()
-    spans = facts.spans[1:] if facts.data.lone_first else facts.spans
-    parts = stretches(spans, window.closes_ns, facts.tail_ns)
+    spans = facts.under_load
+    parts = counted_parts(spans, window.closes_ns, facts.tail_ns)
     edges, rates = _merged_batches(parts, window, cycle_s)
     if len(rates) < MIN_BATCHES:
         return Precision()
@@ -99,7 +100,7 @@ def _cycle_s(facts: Facts) -> float | None:
 
 
 def _merged_batches(
-    parts: Sequence[tuple[int, int]], window: Window, cycle_s: float
+    parts: Intervals, window: Window, cycle_s: float
 ) -> tuple[list[int], list[float]]:
     """Edges (ns) of the batches and the rate in each, merged while neighbours are correlated and
     MIN_BATCHES remain; empty if there are fewer from the start."""
@@ -124,10 +125,10 @@ def _edges(window: Window, batches: int, cycles: int) -> list[int]:
     return [round(window.closes_ns - length_ns * left) for left in range(batches, -1, -1)]
 
 
-def _rates(parts: Iterable[tuple[int, int]], edges: Sequence[int]) -> list[float]:
+def _rates(parts: Intervals, edges: Sequence[int]) -> list[float]:
     """Completions per second of each batch; each span counts by the fraction inside."""
     counts, length_ns = [0.0] * (len(edges) - 1), edges[1] - edges[0]
-    for start, end in parts:
+    for start, end in parts.stretches:
         for number in _batches_touched(start, end, edges, length_ns):
             counts[number] += overlap_share(start, end, edges[number], edges[number + 1])
     pairs = zip(counts, pairwise(edges), strict=True)

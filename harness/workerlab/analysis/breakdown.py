@@ -38,8 +38,9 @@ from msgspec.structs import replace
 from workerlab.analysis.core_wait import core_wait
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.handshakes import half_open
-from workerlab.analysis.samples import NS, Window, completions, last_parts
-from workerlab.analysis.stall import in_flight_integral_s, reported_part
+from workerlab.analysis.intervals import NS, Intervals
+from workerlab.analysis.samples import Window
+from workerlab.analysis.stall import reported_part, requests_in_flight
 from workerlab.finding import Finding, Note
 from workerlab.model import Breakdown, Span, Timing
 
@@ -181,22 +182,26 @@ def _exact(facts: Facts, window: Window) -> tuple[Breakdown, tuple[Finding, ...]
     by_id = {span.request_id: span for span in facts.spans if span.request_id is not None}
     followed, left_out = list[Moments](), 0
     for timing in facts.measurement.timings:
-        if not _touches(timing, origin_ns, window):
+        sent = origin_ns + round(timing.start_s * NS)
+        end = None if timing.end_s is None else sent + round(timing.end_s * NS)
+        # The end of a failed request is unknown: it counts if it began before the window closed
+        if sent >= window.closes_ns or (end is not None and end <= window.opens_ns):
             continue
         if timing.cause is not None:
             left_out += 1
-        elif (moments := _moments(timing, by_id, origin_ns)) is not None:
-            followed.append(moments)
-        else:
+            continue
+        span = by_id.get(timing.request_id or "")
+        if span is None or end is None or (moments := _moments(timing, span, sent, end)) is None:
             return None
-    counted = last_parts((span for _, span in followed), facts.tail_ns)
-    completed = completions(counted, window.opens_ns, window.closes_ns)
+        followed.append(moments)
+    spans = Intervals([span for _, span in followed])
+    completed = spans.last(facts.tail_ns).completed(window)
     if completed <= 0:
         return None
 
     def mean_s(begins: int, ends: int) -> float:
-        stretches = ((moments[begins], moments[ends]) for moments, _ in followed)
-        return window.inside_s(stretches) / completed
+        parts = Intervals([(moments[begins], moments[ends]) for moments, _ in followed])
+        return parts.inside_s(window) / completed
 
     known_s = {name: mean_s(number, number + 1) for number, name in enumerate(EXACT_SOURCES)}
     notes = (FailuresLeftOut(left_out),) if left_out else ()
@@ -219,23 +224,10 @@ def _of_parts(
     )
 
 
-def _touches(timing: Timing, origin_ns: int, window: Window) -> bool:
-    """Whether the request overlaps the window. The end of a failed request is unknown, so one that
-    began before the window closed counts."""
-    start_ns = origin_ns + round(timing.start_s * NS)
-    if start_ns >= window.closes_ns:
-        return False
-    return timing.end_s is None or start_ns + round(timing.end_s * NS) > window.opens_ns
-
-
-def _moments(timing: Timing, by_id: Mapping[str, Span], origin_ns: int) -> Moments | None:
+def _moments(timing: Timing, span: Span, sent: int, end: int) -> Moments | None:
     """A request's moments; None if one is missing, or its span is outside the client's times."""
-    span = by_id.get(timing.request_id) if timing.request_id is not None else None
-    if span is None or span.accept_ns is None or timing.end_s is None:
-        return None
-    sent = origin_ns + round(timing.start_s * NS)
-    end = sent + round(timing.end_s * NS)
-    if not sent - CLOCK_TOLERANCE_NS <= span.start_ns <= end + CLOCK_TOLERANCE_NS:
+    in_time = sent - CLOCK_TOLERANCE_NS <= span.start_ns <= end + CLOCK_TOLERANCE_NS
+    if span.accept_ns is None or not in_time:
         return None
     app_done = end if span.end_ns is None else span.end_ns
     connected = accepted = sent
@@ -255,7 +247,7 @@ def _estimated(facts: Facts, window: Window) -> Breakdown:
     parts = {name: part for name, part_of in ESTIMATES.items() if (part := part_of(facts, window))}
     in_flight: float = facts.connections
     if window is not facts.window:  # fewer than N towards the end of the whole load
-        in_flight = in_flight_integral_s(facts, window) / window.length_s
+        in_flight = requests_in_flight(facts).inside_s(window) / window.length_s
     return _of_parts(
         in_flight / window.rps,
         {name: value for name, (value, _) in parts.items()},
@@ -293,8 +285,8 @@ def _in_worker(facts: Facts, window: Window) -> Part:
     if requests >= len(facts.spans) and not (facts.cell.keepalive and accepts < requests):
         part = window if facts.data.fixed_count else _until_last_begun(facts, window)
         if part is not None:
-            waited_s = part.inside_s((span.accept_ns or 0, span.start_ns) for span in facts.spans)
-            return waited_s / part.completed, ACCEPT_SOURCE
+            waits = Intervals([(span.accept_ns or 0, span.start_ns) for span in facts.spans])
+            return waits.inside_s(part) / part.completed, ACCEPT_SOURCE
     samples = [(sample.at_ns, sample.unread) for sample in facts.observations.connections]
     unread = window.mean_level(samples, MIN_CONNECTION_SAMPLES)
     return None if unread is None else (unread / window.rps, "unread requests, by Little's law")
@@ -304,17 +296,15 @@ def _until_last_begun(facts: Facts, window: Window) -> Window | None:
     """The window up to the earliest of the workers' last accepts of a begun request. A tool that
     runs for a time leaves requests that were accepted and never begun, whose waiting is unknown;
     every request accepted before that moment was begun. None if it precedes the window."""
-    last_ns: dict[int, int] = {}
-    for span in facts.spans:
-        last_ns[span.pid] = max(last_ns.get(span.pid, 0), span.accept_ns or 0)
-    closes_ns = min(window.closes_ns, *last_ns.values())
+    by_worker = facts.spans_by_worker.values()
+    last_ns = (max(span.accept_ns or 0 for span in spans) for spans in by_worker)
+    closes_ns = min(window.closes_ns, *last_ns)
     return replace(window, closes_ns=closes_ns) if closes_ns > window.opens_ns else None
 
 
 def _service(facts: Facts, window: Window) -> Part:
     """Mean time in the app. A request that never ended counts until the end of the window."""
-    closes_ns = window.closes_ns
-    served_s = window.inside_s((span.start_ns, span.end_ns or closes_ns) for span in facts.spans)
+    served_s = Intervals.of(facts.spans, window.closes_ns).inside_s(window)
     return served_s / window.completed, SPANS_SOURCE
 
 

@@ -20,7 +20,8 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from workerlab.analysis.facts import Facts, once
-from workerlab.analysis.samples import NS, Window
+from workerlab.analysis.intervals import NS
+from workerlab.analysis.samples import Window
 from workerlab.analysis.stall import machine_paused
 from workerlab.model import Beat
 
@@ -87,10 +88,10 @@ def has_late_beats(facts: Facts) -> bool:
 def _beats(facts: Facts) -> Mapping[int, Sequence[Beat]]:
     """The beats of the steady window by pid, except those during which the machine stood still."""
     by_worker = defaultdict[int, list[Beat]](list)
-    window = facts.window
+    window, observations = facts.window, facts.observations
     for beat in facts.data.beats.beats if window else ():
         at_ns, begun_ns = beat.at_ns, beat.at_ns - beat.length_ns
-        if window and window.contains(at_ns) and not machine_paused(facts, begun_ns, at_ns):
+        if window and window.contains(at_ns) and not machine_paused(observations, begun_ns, at_ns):
             by_worker[beat.pid].append(beat)
     return by_worker
 

@@ -16,7 +16,7 @@ known which requests these are.
 import functools
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from operator import attrgetter
 from typing import Any, TypeVar, cast
@@ -24,7 +24,8 @@ from typing import Any, TypeVar, cast
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from workerlab.analysis.samples import NS, Window, durations_s, max_open, steady_window, usage
+from workerlab.analysis.intervals import NS, Intervals
+from workerlab.analysis.samples import Window, durations_s, steady_window, usage
 from workerlab.finding import Finding, Note
 from workerlab.model import (
     ANY_CLASS,
@@ -288,6 +289,11 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
         return tuple(sorted(inside, key=attrgetter("start_ns", "pid")))
 
     @cached_property
+    def under_load(self) -> tuple[Span, ...]:
+        """The spans without the lone first one."""
+        return self.spans[1:] if self.data.lone_first else self.spans
+
+    @cached_property
     def finished(self) -> tuple[Span, ...]:
         """Spans that ended; for a load of fixed duration, those that ended before the tool did."""
         until_ns = sys.maxsize if self.data.fixed_count else self.ended_ns
@@ -303,18 +309,22 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
             return outcome_with_drops(by_client, self.measurement, self.spans)
         return by_client
 
+    @property
+    def planned_stop_ns(self) -> int | None:
+        """When a load of fixed duration stops sending; None: unknown."""
+        planned_s, origin_ns = self.record.planned_duration_s, self.measurement.origin_ns
+        if planned_s is None or origin_ns is None:
+            return None
+        return origin_ns + round(planned_s * NS)
+
     @cached_property
     def steady(self) -> Window | Finding:
         """The steady window, or why there is none. A load of fixed duration sends nothing after its
         end: a tool that waits for its last answers keeps fewer connections busy from then on."""
-        planned_s, origin_ns = self.record.planned_duration_s, self.measurement.origin_ns
-        stopped_ns = self.ended_ns
-        if planned_s is not None and origin_ns is not None:
-            stopped_ns = min(stopped_ns, origin_ns + round(planned_s * NS))
+        stopped_ns = min(self.ended_ns, self.planned_stop_ns or self.ended_ns)
         return steady_window(
-            self.spans,
+            self.under_load,
             self.connections,
-            lone_first=self.data.lone_first,
             stopped_ns=None if self.data.fixed_count else stopped_ns,
             begun_ns=self.started_ns + round(self.data.ramp_s * NS),
             tail_ns=self.tail_ns,
@@ -352,7 +362,7 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
     def max_in_app(self) -> int:
         """The most requests in the app at once, at most as many as connections: an answer reaches
         the client before its span ends, so its next request may overlap on another worker."""
-        return min(max_open(self.spans), self.connections)
+        return min(_max_open(self.spans), self.connections)
 
     @cached_property
     def spans_by_worker(self) -> Mapping[int, Sequence[Span]]:
@@ -365,7 +375,7 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
     @cached_property
     def two_at_once(self) -> bool:
         """Whether any worker ever had two requests in the app at once."""
-        return any(max_open(spans) > 1 for spans in self.spans_by_worker.values())
+        return any(_max_open(spans) > 1 for spans in self.spans_by_worker.values())
 
     @cached_property
     def requests_per_worker(self) -> Mapping[int, int]:
@@ -386,6 +396,11 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
         calls_s = {f"{name}_calls_s": s for name, s in self.measurement.calls_s.items()}
         sampled = usage(self.observations, self.record, self.load_s)
         return replace(sampled, received_bytes_per_s=bytes_per_s, **calls_s)
+
+
+def _max_open(spans: Iterable[Span]) -> int:
+    """A span that never ended stays open."""
+    return Intervals.of(spans, until_ns=sys.maxsize).max_open()
 
 
 def once(derive: Callable[[Facts], T]) -> Callable[[Facts], T]:

@@ -36,8 +36,10 @@ from msgspec import Struct
 
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.handshakes import ESTABLISHED
-from workerlab.analysis.samples import NS, Window, completions, durations_s, ended_parts, per_second
+from workerlab.analysis.intervals import Intervals, Period
+from workerlab.analysis.samples import Window, durations_s, per_second
 from workerlab.analysis.slots import FULL_OCCUPANCY, occupancy_in
+from workerlab.analysis.stall import requests_in_flight
 from workerlab.numbers.samples import SIGNIFICANT, mann_kendall, slope
 
 GROWTH_PARTS = 8
@@ -78,9 +80,8 @@ def growth(facts: Facts) -> Growth | None:
 
 def _half(facts: Facts, window: Window) -> Window:
     """The second half of the window, with its throughput."""
-    opens_ns, closes_ns = (window.opens_ns + window.closes_ns) // 2, window.closes_ns
-    completed = completions(ended_parts(facts.spans, facts.tail_ns), opens_ns, closes_ns)
-    return Window(opens_ns, closes_ns, completed * NS / (closes_ns - opens_ns))
+    half = Period((window.opens_ns + window.closes_ns) // 2, window.closes_ns)
+    return Window.counting(Intervals.of(facts.spans).last(facts.tail_ns), half)
 
 
 def _full(facts: Facts, half: Window) -> tuple[str, float]:
@@ -113,14 +114,9 @@ def _in_flight(facts: Facts, window: Window) -> Sequence[float]:
     length_ns = (window.closes_ns - window.opens_ns) // GROWTH_PARTS
     starts_ns = [window.opens_ns + number * length_ns for number in range(GROWTH_PARTS)]
     parts = [Window(start_ns, start_ns + length_ns, window.rps) for start_ns in starts_ns]
-    timings, origin_ns = facts.measurement.timings, facts.measurement.origin_ns
-    if timings and origin_ns is not None:
-        stretches = [
-            (origin_ns + round(start_s * NS), origin_ns + round((start_s + end_s) * NS))
-            for start_s, end_s in ((timing.start_s, timing.end_s) for timing in timings)
-            if end_s is not None
-        ]
-        return [part.inside_s(stretches) / part.length_s for part in parts]
+    if facts.measurement.timings and facts.measurement.origin_ns is not None:
+        in_flight = requests_in_flight(facts)
+        return [in_flight.inside_s(part) / part.length_s for part in parts]
     samples = facts.observations.connections
     established = [(sample.at_ns, sample.client.get(ESTABLISHED, 0)) for sample in samples]
     levels = [part.mean_level(established, 2) for part in parts]

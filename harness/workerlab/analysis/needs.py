@@ -27,8 +27,8 @@ Rejected: the spans of lone requests, which are few and of one route; the formul
 two connections that take turns never meet.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from statistics import fmean
 
 from msgspec import Struct
@@ -38,7 +38,8 @@ from workerlab.analysis.core_wait import non_cpu_delay_s
 from workerlab.analysis.event_loop import loop_use
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.failures import MOSTLY_SUCCESSES, success_spans, wrong_statuses
-from workerlab.analysis.samples import NS, completions, ended_parts, per_second
+from workerlab.analysis.intervals import NS, Intervals, Period, sweep
+from workerlab.analysis.samples import per_second
 from workerlab.analysis.slots import nogil_share_by_route, overhead_s, queued_gap_s
 from workerlab.finding import Finding, Note
 from workerlab.model import Memory, Needs, RequestNeed, Route, Span, SpanCost, WorkersSample
@@ -158,7 +159,7 @@ def _cost(facts: Facts) -> Cost | None:
     if not before or len(samples) == len(before):
         return None
     first, last = before[-1], samples[-1]
-    served = completions(ended_parts(facts.data.spans.spans, None), first.at_ns, last.at_ns)
+    served = Intervals.of(facts.data.spans.spans).completed(Period(first.at_ns, last.at_ns))
     idle_cpu_s = _idle_cores(before) * (last.at_ns - first.at_ns) / NS
     if served <= 0:
         return None
@@ -348,18 +349,11 @@ def _route(span: Span, mix: Sequence[Route], by_id: Mapping[str | None, int | No
 def mean_in_worker(spans: Sequence[Span]) -> float:
     """Mean number of requests in a worker as its requests see it, themselves included: the integral
     of N squared over that of N."""
-    by_worker: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for span in spans:
-        if span.end_ns is not None:
-            by_worker[span.pid] += [(span.start_ns, 1), (span.end_ns, -1)]
+    changes = chain.from_iterable(Intervals.of([span]).changes(span.pid) for span in spans)
     total = squares = 0
-    for changes in by_worker.values():
-        changes.sort()
-        count, since_ns = 0, changes[0][0]
-        for at_ns, change in changes:
-            total += count * (at_ns - since_ns)
-            squares += count * count * (at_ns - since_ns)
-            count, since_ns = count + change, at_ns
+    for length_ns, in_worker in sweep(changes):
+        total += length_ns * in_worker.total()
+        squares += length_ns * sum(number * number for number in in_worker.values())
     return max(1.0, squares / total) if total else 1.0
 
 

@@ -32,31 +32,13 @@ wait 0.91 instead of 1.0 service times.
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from statistics import median
 
-from msgspec import Struct
-
+from workerlab.analysis.intervals import NS as NS
+from workerlab.analysis.intervals import Intervals, Period
 from workerlab.finding import Finding
 from workerlab.model import Observations, ProcessSample, Record, Span, Usage
-
-NS = 1e9
-
-
-def max_open(spans: Sequence[Span]) -> int:
-    """The largest number of spans open at the same time. A span that ends in the nanosecond in
-    which another starts does not overlap it. A span that never ended stays open; one without
-    duration was open at its instant."""
-    # Sort keys: four times the nanoseconds, plus 0 for an end, 1 for a start, and 2 for the end of
-    # a span that started in the same nanosecond.
-    instants = [4 * span.start_ns + 1 for span in spans]
-    instants += [
-        4 * span.end_ns + 2 * (span.end_ns <= span.start_ns)
-        for span in spans
-        if span.end_ns is not None
-    ]
-    instants.sort()
-    return max(accumulate(1 if instant & 1 else -1 for instant in instants), default=0)
 
 
 def durations_s(spans: Iterable[Span]) -> list[float]:
@@ -154,32 +136,18 @@ def missing_notes(seen: Observations) -> tuple[Finding, ...]:
     return tuple(SamplesMissing(tuple(samplers), why) for why, samplers in by_reason.items())
 
 
-class Window(Struct, frozen=True):
-    """CLOCK_MONOTONIC nanoseconds; rps: completions per second in it, above 0."""
+class Window(Period, frozen=True):
+    """A part of a load in which requests were completed."""
 
-    opens_ns: int
-    closes_ns: int
-    rps: float
+    rps: float  # completed per second, above 0
 
-    @property
-    def length_s(self) -> float:
-        return (self.closes_ns - self.opens_ns) / NS
+    @classmethod
+    def counting(cls, counted: Intervals, period: Period) -> "Window":
+        return cls(period.opens_ns, period.closes_ns, counted.per_second(period))
 
     @property
     def completed(self) -> float:
         return self.rps * self.length_s
-
-    def inside_s(self, stretches: Iterable[tuple[int, int]]) -> float:
-        """Seconds of all stretches (from, until) that lie inside, added up."""
-        opens, closes, inside_ns = self.opens_ns, self.closes_ns, 0
-        for start, end in stretches:
-            length_ns = (end if end < closes else closes) - (start if start > opens else opens)
-            if length_ns > 0:
-                inside_ns += length_ns
-        return inside_ns / NS
-
-    def contains(self, at_ns: int) -> bool:
-        return self.opens_ns <= at_ns <= self.closes_ns
 
     def mean_level(self, samples: Iterable[tuple[int, float]], min_count: int) -> float | None:
         """The mean of a sampled value, each sample weighted by the time until the next one. None if
@@ -208,20 +176,19 @@ class SteadyPartTooShort(Finding):
 
 
 def steady_window(
-    spans: Sequence[Span],
+    under_load: Sequence[Span],
     concurrency: int,
     *,
-    lone_first: bool,
     stopped_ns: int | None = None,
     begun_ns: int = 0,
     tail_ns: int | None = None,
 ) -> Window | TooFewCompleted | SteadyPartTooShort:
-    """The window of `spans`, which are ordered by start, or why there is none. `stopped_ns`: when a
-    tool that runs for a time stopped; None for a tool that counts. `begun_ns`: when all connections
-    had started; completions before that are not steady. `tail_ns`: how much of each span, before
-    its end, counts at most; None: the whole."""
-    under_load = spans[1:] if lone_first else spans
-    ends = sorted(span.end_ns for span in under_load if span.end_ns is not None)
+    """The window of the spans `under_load`, which are ordered by start, or why there is none.
+    `stopped_ns`: when a tool that runs for a time stopped; None for a tool that counts. `begun_ns`:
+    when all connections had started; completions before that are not steady. `tail_ns`: how much of
+    each span, before its end, counts at most; None: the whole."""
+    ended = Intervals.of(under_load).stretches
+    ends = sorted(end for _, end in ended)
     if stopped_ns is None:
         last = len(under_load) - concurrency
     else:
@@ -229,51 +196,21 @@ def steady_window(
         last = len(ends) - 1
     if last < 1 or last >= len(ends):
         return TooFewCompleted(len(ends), concurrency)
-    opens, closes = ends[0], ends[last]
-    shortest = min(span.end_ns - span.start_ns for span in under_load if span.end_ns is not None)
-    if closes <= opens or closes - opens < shortest / 2:
-        return SteadyPartTooShort(concurrency, (closes - opens) / NS)
-    count = completions(stretches(under_load, closes, tail_ns), opens, closes)
-    return Window(opens, closes, count * NS / (closes - opens))
+    steady = Period(ends[0], ends[last])
+    shortest_s = min(end - start for start, end in ended) / NS
+    if steady.length_s <= 0 or steady.length_s < shortest_s / 2:
+        return SteadyPartTooShort(concurrency, steady.length_s)
+    return Window.counting(counted_parts(under_load, steady.closes_ns, tail_ns), steady)
 
 
-def stretches(
-    spans: Sequence[Span], closes_ns: int, tail_ns: int | None
-) -> Sequence[tuple[int, int]]:
+def counted_parts(spans: Sequence[Span], closes_ns: int, tail_ns: int | None) -> Intervals:
     """The part of each span that counts. A span that never ended held its slot at least to the
     window's end; its duration is assumed to be the median, or as long as it was observed if that is
     longer. At a rate it does not count: it may have waited for a slot inside the app."""
-    whole = ended_parts(spans, tail_ns)
-    if tail_ns is not None or len(whole) == len(spans):
-        return whole
-    typical_ns = round(median(end - start for start, end in whole))
+    ended = Intervals.of(spans)
+    if tail_ns is not None or len(ended.stretches) == len(spans):
+        return ended.last(tail_ns)
+    typical_ns = round(median(end - start for start, end in ended.stretches))
     unfinished = (span.start_ns for span in spans if span.end_ns is None)
-    return whole + [(start, max(start + typical_ns, closes_ns, start + 1)) for start in unfinished]
-
-
-def ended_parts(spans: Iterable[Span], tail_ns: int | None) -> list[tuple[int, int]]:
-    """For each span that ended, the part that counts, as (from, until)."""
-    whole = ((span.start_ns, span.end_ns) for span in spans if span.end_ns is not None)
-    return last_parts(whole, tail_ns)
-
-
-def last_parts(whole: Iterable[tuple[int, int]], tail_ns: int | None) -> list[tuple[int, int]]:
-    """The last `tail_ns` of each stretch; None: all of it."""
-    if tail_ns is None:
-        return list(whole)
-    return [(max(start, end - tail_ns), end) for start, end in whole]
-
-
-def completions(counted: Iterable[tuple[int, int]], opens: int, closes: int) -> float:
-    """How many requests were completed from `opens` to `closes` (ns), fractions included."""
-    return sum(overlap_share(start, end, opens, closes) for start, end in counted)
-
-
-def overlap_share(start: int, end: int, opens: int, closes: int) -> float:
-    """The fraction of start..end inside opens..closes. An instant is either inside or not: at
-    `opens` it is outside, at `closes` inside."""
-    if end == start:
-        return 1.0 if opens < end <= closes else 0.0
-    if opens <= start and end <= closes:
-        return 1.0
-    return max(0, min(end, closes) - max(start, opens)) / (end - start)
+    assumed = ((start, max(start + typical_ns, closes_ns, start + 1)) for start in unfinished)
+    return Intervals([*ended.stretches, *assumed])

@@ -55,16 +55,17 @@ wait in the kernel's queue (with gevent, too) do not count.
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import chain
 from math import sqrt
-from operator import itemgetter
 from statistics import median
+from typing import Literal
 
 from msgspec import Struct
 
 from workerlab.analysis.batches import precision
 from workerlab.analysis.facts import Facts, once
-from workerlab.analysis.samples import NS, Window
+from workerlab.analysis.intervals import NS, Change, Intervals, sweep
+from workerlab.analysis.samples import Window
 from workerlab.model import ConnectionSample, Span, SpanCost
 
 FULL_OCCUPANCY = 0.95  # occupancy from which on all slots count as taken
@@ -81,11 +82,10 @@ def occupancy_in(facts: Facts, window: Window) -> float | None:
     slots = facts.slots
     if not slots:
         return None
-    closes_ns = window.closes_ns
-    taken_s = window.inside_s((span.start_ns, span.end_ns or closes_ns) for span in facts.spans)
+    taken_s = Intervals.of(facts.spans, window.closes_ns).inside_s(window)
     available_s = slots * window.length_s
     if taken_s < FULL_OCCUPANCY * available_s and facts.connections >= FULL_OCCUPANCY * slots:
-        taken_s += window.inside_s(_short_gaps(facts, round(overhead_s(facts) * NS)))
+        taken_s += _short_gaps(facts, round(overhead_s(facts) * NS)).inside_s(window)
     return min(1.0, facts.max_parallel / slots, taken_s / available_s)
 
 
@@ -118,33 +118,29 @@ def _lone_spans(facts: Facts) -> Sequence[Span]:
     return [before[i] for i, end_ns in candidates if i < len(before) and starts[i] <= end_ns]
 
 
-def slot_changes(
-    facts: Facts, *, closes_ns: int, held_after_ns: int
-) -> Iterator[tuple[int, int, int, int]]:
-    """Each change as (nanoseconds, worker pid, change in slots taken, change in requests accepted
-    but not started). `held_after_ns`: how long a slot is held after its span."""
-    for span in facts.spans:
-        yield span.start_ns, span.pid, 1, 0
-        yield (span.end_ns or closes_ns) + held_after_ns, span.pid, -1, 0
-        if span.accept_ns is not None and not facts.cell.keepalive:
-            yield min(span.accept_ns, span.start_ns), span.pid, 0, 1
-            yield span.start_ns, span.pid, 0, -1
+SlotKey = tuple[Literal["taken", "queued"], int]  # slots taken, or requests that wait, by worker
 
 
-def _short_gaps(facts: Facts, max_gap_ns: int) -> Iterator[tuple[int, int]]:
-    """The gaps of at most `max_gap_ns` from the end of a span to the next start in its worker, as
-    (from, until). A span takes the slot that became free last."""
-    if max_gap_ns <= 0:
-        return
-    for spans in facts.spans_by_worker.values():
-        ends = sorted(span.end_ns for span in spans if span.end_ns is not None)
-        freed_ns, ended = list[int](), 0
-        for span in spans:
-            while ended < len(ends) and ends[ended] <= span.start_ns:
-                freed_ns.append(ends[ended])
-                ended += 1
-            if freed_ns and span.start_ns - (end_ns := freed_ns.pop()) <= max_gap_ns:
-                yield end_ns, span.start_ns
+def slot_changes(facts: Facts, *, closes_ns: int, held_after_ns: int) -> Iterator[Change[SlotKey]]:
+    """Changes in slots taken, and in requests accepted but not started. `held_after_ns`: how long a
+    slot is held after its span."""
+    for pid, spans in facts.spans_by_worker.items():
+        yield from Intervals.of(spans, closes_ns, held_after_ns).changes(("taken", pid))
+        if not facts.cell.keepalive:
+            accepts = ((span.accept_ns, span.start_ns) for span in spans)
+            waits = ((min(at, start), start) for at, start in accepts if at is not None)
+            yield from Intervals(tuple(waits)).changes(("queued", pid))
+
+
+def _short_gaps(facts: Facts, max_gap_ns: int) -> Intervals:
+    """The gaps of at most `max_gap_ns` from the end of a span to the next start in its worker. A
+    span takes the slot that became free last."""
+    gaps = (
+        (freed_ns, span.start_ns)
+        for spans in facts.spans_by_worker.values()
+        for freed_ns, span in _successors(spans, latest=True)
+    )
+    return Intervals([gap for gap in gaps if gap[1] - gap[0] <= max_gap_ns])
 
 
 MIN_GAPS = 8  # gaps needed for their median
@@ -168,18 +164,20 @@ def queued_gap_s(facts: Facts) -> float | None:
     return median(gaps_ns) / NS if len(gaps_ns) >= MIN_GAPS else None
 
 
-def _successors(spans: Sequence[Span], slots: int) -> Iterator[tuple[int, Span]]:
-    """For one worker: when a slot became free while all had been taken, and the span that took it.
-    `spans` are ordered by start."""
+def _successors(
+    spans: Sequence[Span], slots: int = 0, *, latest: bool = False
+) -> Iterator[tuple[int, Span]]:
+    """For one worker: when a slot became free while `slots` had been taken, and the span that took
+    it: the slot that was freed first, or `latest`. `spans` are ordered by start."""
     ends = sorted(span.end_ns for span in spans if span.end_ns is not None)
     freed, ended = deque[int](), 0
     for begun, span in enumerate(spans):
         while ended < len(ends) and ends[ended] <= span.start_ns:
-            if begun - ended >= slots:  # all slots were taken until then
+            if begun - ended >= slots:
                 freed.append(ends[ended])
             ended += 1
         if freed:
-            yield freed.popleft(), span
+            yield freed.pop() if latest else freed.popleft(), span
 
 
 class _Arrivals:
@@ -353,12 +351,9 @@ def _slots_per_worker(facts: Facts) -> int | None:
 
 def _mean_slots_taken(facts: Facts, window: Window) -> Mapping[int, float]:
     """By pid: mean number of requests in the app, each with its overhead."""
-    held_after_ns, closes_ns = round(overhead_s(facts) * NS), window.closes_ns
+    held_after_ns = round(overhead_s(facts) * NS)
     return {
-        pid: window.inside_s(
-            (span.start_ns, (span.end_ns or closes_ns) + held_after_ns) for span in spans
-        )
-        / window.length_s
+        pid: Intervals.of(spans, window.closes_ns, held_after_ns).inside_s(window) / window.length_s
         for pid, spans in facts.spans_by_worker.items()
     }
 
@@ -382,23 +377,19 @@ def _connections_ratio(kept: Mapping[int, int], each: int) -> float | None:
 
 def _idle_by_moments(facts: Facts, window: Window, each: int) -> float:
     """The mean over time of min(idle slots, requests waiting in other workers)."""
-    taken, queued = Counter(dict.fromkeys(facts.record.worker_pids, 0)), Counter[int]()
-    idle_ns, since = 0, window.opens_ns
     changes = slot_changes(
         facts, closes_ns=window.closes_ns, held_after_ns=round(overhead_s(facts) * NS)
     )
-    for at, simultaneous in groupby(sorted(changes), itemgetter(0)):
-        if (until := min(at, window.closes_ns)) > since:
-            waiting = sum(queued[pid] for pid, count in taken.items() if count >= each)
-            if waiting:
-                idle_ns += (until - since) * min(waiting, _idle_slots(taken, queued, each))
-            since = until
-        for _, pid, began, accepted in simultaneous:
-            taken[pid] += began
-            queued[pid] += accepted
+    workers: Iterator[Change[SlotKey]] = (
+        (window.opens_ns, ("taken", pid), 0) for pid in facts.record.worker_pids
+    )
+    idle_ns = 0
+    for length_ns, numbers in sweep(chain(workers, changes), window):
+        waiting = idle = 0
+        for (kind, pid), number in numbers.items():
+            if kind == "taken":
+                free, queued = each - number, numbers["queued", pid]
+                waiting += 0 if free > 0 else queued
+                idle += max(0, free - queued)  # its worker has no request for these
+        idle_ns += length_ns * min(waiting, idle)
     return idle_ns / (window.closes_ns - window.opens_ns)
-
-
-def _idle_slots(taken: Mapping[int, int], queued: Mapping[int, int], each: int) -> int:
-    """Slots for which their worker has no request."""
-    return sum(max(0, each - count - queued[pid]) for pid, count in taken.items())

@@ -33,47 +33,41 @@ While the whole machine stands still, nothing runs but the clocks. Requests that
 of P seconds are sent when it ends, on average P/2 late; in a load of T seconds they are P/T of all.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
-from operator import itemgetter
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.failures import success_spans
 from workerlab.analysis.handshakes import handshakes
-from workerlab.analysis.samples import NS, Window, completions, ended_parts
-from workerlab.analysis.slots import slot_changes
+from workerlab.analysis.intervals import NS, Change, Intervals, Period, sweep
+from workerlab.analysis.samples import Window
+from workerlab.analysis.slots import SlotKey, slot_changes
 from workerlab.finding import Finding
-from workerlab.model import Pause, Span
+from workerlab.model import Observations
 
 UNSEEN_PAUSE_S = 0.1  # added to each: it may have begun this long before the observer was due
 CHANCE_RATIO = 2.0  # up to so many times the mean are due in a pause by chance, or queue behind it
 NOTICEABLE_SHARE = 0.01  # of the load
 
 
-def pause_lengths_s(facts: Facts, part: Window | None = None) -> tuple[float, ...]:
+def pauses_of(observations: Observations) -> Intervals:
+    return Intervals([(pause.from_ns, pause.to_ns) for pause in observations.pauses])
+
+
+def pause_lengths_s(facts: Facts, part: Period | None = None) -> tuple[float, ...]:
     """Upper bound of the seconds of each pause in `part`; None: in the load, as planned or as run,
     whichever is longer."""
-    planned_ns = round((facts.record.planned_duration_s or 0.0) * NS)
-    from_ns, until_ns = facts.started_ns, max(facts.ended_ns, facts.started_ns + planned_ns)
-    if part is not None:
-        from_ns, until_ns = part.opens_ns, part.closes_ns
-    inside_s = (_inside_s(pause, from_ns, until_ns) for pause in facts.observations.pauses)
-    return tuple(length_s + UNSEEN_PAUSE_S for length_s in inside_s if length_s > 0)
+    if part is None:
+        planned_ns = round((facts.record.planned_duration_s or 0.0) * NS)
+        part = Period(facts.started_ns, max(facts.ended_ns, facts.started_ns + planned_ns))
+    lengths_ns = pauses_of(facts.observations).lengths_ns(part)
+    return tuple(length_ns / NS + UNSEEN_PAUSE_S for length_ns in lengths_ns)
 
 
-def machine_paused(facts: Facts, begins_ns: int, ends_ns: int) -> bool:
+def machine_paused(observations: Observations, begins_ns: int, ends_ns: int) -> bool:
     """Whether it paused in this time."""
-    return any(_inside_s(pause, begins_ns, ends_ns) > 0 for pause in facts.observations.pauses)
-
-
-def running_s(facts: Facts, begins_ns: int, ends_ns: int) -> float:
-    """How many seconds the machine ran between two moments."""
-    return (ends_ns - begins_ns) / NS - sum(
-        _inside_s(pause, begins_ns, ends_ns) for pause in facts.observations.pauses
-    )
+    return any(pauses_of(observations).lengths_ns(Period(begins_ns, ends_ns)))
 
 
 def max_mean_delay_s(pauses_s: Sequence[float], load_s: float) -> float:
@@ -119,10 +113,6 @@ def noticeable_pauses(facts: Facts) -> MachinePause | None:
     return machine_pause(pauses_s, facts.load_s)
 
 
-def _inside_s(pause: Pause, begins_ns: int, ends_ns: int) -> float:
-    return max(0, min(pause.to_ns, ends_ns) - max(pause.from_ns, begins_ns)) / NS
-
-
 # Throughput of the whole load / of its steady part
 SLOWER_RATIO = 0.9  # below, it is noted; or a stall, with evidence of dropped handshakes
 STALLED_RATIO = 0.7  # below, it may be a stall even without evidence
@@ -148,33 +138,26 @@ class Stall(Struct, frozen=True):
 def whole_load(facts: Facts) -> Window | None:
     """From the first request that is not alone, or the end of the ramp-up, to the end of the load.
     `rps`: completions per second, of any status. None if nothing was completed."""
-    spans = _under_load(facts)
+    spans = facts.under_load
     if not spans:
         return None
     opens_ns = max(spans[0].start_ns, facts.started_ns + round(facts.data.ramp_s * NS))
-    closes_ns = _load_end_ns(facts, spans)
-    if closes_ns <= opens_ns:
+    load = Period(opens_ns, _load_end_ns(facts))
+    if load.length_s <= 0:
         return None
-    completed = completions(ended_parts(spans, facts.tail_ns), opens_ns, closes_ns)
-    rps = completed * NS / (closes_ns - opens_ns)
-    return Window(opens_ns, closes_ns, rps) if completed else None
+    whole = Window.counting(Intervals.of(spans).last(facts.tail_ns), load)
+    return whole if whole.rps else None
 
 
-def _under_load(facts: Facts) -> Sequence[Span]:
-    """The spans without the lone first one."""
-    return facts.spans[1:] if facts.data.lone_first else facts.spans
-
-
-def _load_end_ns(facts: Facts, spans: Sequence[Span]) -> int:
+def _load_end_ns(facts: Facts) -> int:
     """Usually the last answer. The client waits for unanswered requests to the end. A closed loop
     of fixed duration keeps all connections busy until it stops; at a rate, answers come later."""
-    last_ns = max(span.end_ns or 0 for span in spans)
+    last_ns = max(span.end_ns or 0 for span in facts.under_load)
     if facts.data.fixed_count:
         return facts.ended_ns if facts.outcome.unanswered else last_ns
-    planned_s, origin_ns = facts.record.planned_duration_s, facts.measurement.origin_ns
-    if facts.open_model or planned_s is None or origin_ns is None:
+    if facts.open_model or facts.planned_stop_ns is None:
         return min(facts.ended_ns, last_ns)
-    return min(facts.ended_ns, origin_ns + round(planned_s * NS))
+    return min(facts.ended_ns, facts.planned_stop_ns)
 
 
 @once
@@ -198,8 +181,7 @@ def _successes_rps(facts: Facts, window: Window) -> float:
     if spans is None or not facts.outcome.failed:
         whole = whole_load(facts) if success_share < MIN_SUCCESS_SHARE else None
         return (whole or window).rps * success_share
-    parts = ended_parts(spans, facts.tail_ns)
-    return completions(parts, window.opens_ns, window.closes_ns) / window.length_s
+    return Intervals.of(spans).last(facts.tail_ns).per_second(window)
 
 
 @once
@@ -253,15 +235,22 @@ def stalled(facts: Facts) -> Stall | None:
 
 def _running(facts: Facts, window: Window) -> tuple[float, float]:
     """Seconds that the machine ran in the window, and completions per second of these."""
-    ran_s = running_s(facts, window.opens_ns, window.closes_ns)
-    return ran_s, window.rps * window.length_s / ran_s if ran_s > 0 else 0.0
+    ran_s = window.length_s - pauses_of(facts.observations).inside_s(window)
+    return ran_s, window.completed / ran_s if ran_s > 0 else 0.0
 
 
 def idle_time(facts: Facts, window: Window) -> Stall:
     """How long slots were idle because of the network."""
     slots = 1 if facts.slots is None or facts.cell.keepalive else facts.slots
+    per_worker = facts.data.worker_class.slots_per_worker(facts.cell.server) or 1
     idle_ns = still_ns = longest_ns = stretch_ns = 0
-    for length_ns, in_flight, inside in _states(facts, window):
+    for length_ns, numbers in sweep(_changes(facts, window.closes_ns), window):
+        if numbers["pauses"]:
+            continue
+        in_flight, inside = numbers["in flight"], 0
+        for pid in facts.spans_by_worker:  # accepted requests count if all slots are taken
+            taken = numbers["taken", pid]
+            inside += taken + (numbers["queued", pid] if taken >= per_worker else 0)
         stretch_ns = stretch_ns + length_ns if in_flight and not inside else 0
         still_ns += length_ns if stretch_ns else 0
         longest_ns = max(longest_ns, stretch_ns)
@@ -269,60 +258,30 @@ def idle_time(facts: Facts, window: Window) -> Stall:
     return Stall(idle_ns / NS, still_ns / NS, longest_ns / NS or None, window.length_s)
 
 
-def request_intervals_ns(facts: Facts) -> Iterable[tuple[int, int]]:
-    """When each request began and ended, in nanoseconds, as the client timed it; if it did not, as
-    in a closed loop, where each answer starts the next request on its connection."""
-    origin_ns = facts.measurement.origin_ns
-    timings = facts.measurement.timings
+def _changes(facts: Facts, closes_ns: int) -> Iterator[Change[str | SlotKey]]:
+    yield from requests_in_flight(facts).changes("in flight")
+    yield from pauses_of(facts.observations).changes("pauses")
+    yield from slot_changes(facts, closes_ns=closes_ns, held_after_ns=SLOT_GAP_NS)
+
+
+def requests_in_flight(facts: Facts) -> Intervals:
+    """From sending each request to its answer, as the client timed it; if it did not, as in a
+    closed loop, where each answer starts the next request on its connection."""
+    timings, origin_ns = facts.measurement.timings, facts.measurement.origin_ns
     if origin_ns is not None and timings:
-        for timing in timings:
-            start_ns = origin_ns + round(timing.start_s * NS)
-            if timing.end_s is not None:
-                yield start_ns, start_ns + round(timing.end_s * NS)
-        return
-    spans = _under_load(facts)
+        starts_ns = [origin_ns + round(timing.start_s * NS) for timing in timings]
+        return Intervals(
+            [
+                (start_ns, start_ns + round(timing.end_s * NS))
+                for start_ns, timing in zip(starts_ns, timings, strict=True)
+                if timing.end_s is not None
+            ]
+        )
+    spans = facts.under_load
     if not spans:
-        return
-    last_ns = _load_end_ns(facts, spans)
+        return Intervals(())
+    last_ns = _load_end_ns(facts)
     ends_ns = sorted(span.end_ns or last_ns for span in spans)
     ends_ns += [last_ns] * (facts.measurement.requests - len(facts.spans))  # seen by no worker
     starts_ns = [spans[0].start_ns] * facts.connections + ends_ns
-    yield from zip(starts_ns, ends_ns, strict=False)
-
-
-def in_flight_integral_s(facts: Facts, window: Window) -> float:
-    """The mean number of requests in flight in a window * its length."""
-    return window.inside_s(request_intervals_ns(facts))
-
-
-def _states(facts: Facts, window: Window) -> Iterator[tuple[int, int, int]]:
-    """Each state of the window while the machine ran: its length in nanoseconds, the requests in
-    flight, and how many are in the app or accepted by a worker whose slots are taken."""
-    slots = facts.data.worker_class.slots_per_worker(facts.cell.server) or 1
-    taken, queued = defaultdict[int, int](int), defaultdict[int, int](int)  # by worker
-    in_flight = inside = pauses = 0
-    since_ns = window.opens_ns
-    for at_ns, simultaneous in groupby(sorted(_changes(facts, window.closes_ns)), itemgetter(0)):
-        if (until_ns := min(at_ns, window.closes_ns)) > since_ns:
-            if not pauses:
-                yield until_ns - since_ns, in_flight, inside
-            since_ns = until_ns
-        for _, pid, more_taken, more_queued, more_in_flight, more_pauses in simultaneous:
-            in_flight += more_in_flight
-            pauses += more_pauses
-            inside -= taken[pid] + (queued[pid] if taken[pid] >= slots else 0)
-            taken[pid] += more_taken
-            queued[pid] += more_queued
-            inside += taken[pid] + (queued[pid] if taken[pid] >= slots else 0)
-
-
-def _changes(facts: Facts, closes_ns: int) -> Iterator[tuple[int, int, int, int, int, int]]:
-    """As `slot_changes`, with the changes in requests in flight and in pauses."""
-    for start_ns, end_ns in request_intervals_ns(facts):
-        yield start_ns, 0, 0, 0, 1, 0
-        yield end_ns, 0, 0, 0, -1, 0
-    for pause in facts.observations.pauses:
-        yield pause.from_ns, 0, 0, 0, 0, 1
-        yield pause.to_ns, 0, 0, 0, 0, -1
-    for change in slot_changes(facts, closes_ns=closes_ns, held_after_ns=SLOT_GAP_NS):
-        yield *change, 0, 0
+    return Intervals(list(zip(starts_ns, ends_ns, strict=False)))

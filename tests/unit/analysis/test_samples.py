@@ -4,8 +4,6 @@ are unknown."""
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders.analysis import (
@@ -26,7 +24,6 @@ from workerlab.analysis.samples import (
     SAMPLERS,
     SamplesMissing,
     Window,
-    max_open,
     missing_notes,
     usage,
 )
@@ -78,29 +75,6 @@ def test_spans_of_the_warm_up_are_left_out() -> None:
     starts = (50, 200, 100, 99, 201, 150)
     facts = facts_of_spans(*((start, start + 5) for start in starts), ended_ns=200)
     assert [span.start_ns for span in facts.spans] == [100, 150, 200]
-
-
-@pytest.mark.parametrize(
-    ("times", "most"),
-    [
-        ([], 0),
-        ([(0, 1)], 1),
-        ([(0, 1), (1, 2)], 1),  # an end comes before a start at the same time
-        ([(0, 2), (1, 3)], 2),
-        ([(0, None), (5, 6), (7, 8)], 2),
-        ([(0, 9), (3, 3)], 2),
-        ([(3, 3), (3, 3)], 2),
-    ],
-)
-def test_max_open_spans(times: list[tuple[int, int | None]], most: int) -> None:
-    assert max_open([Span(1, start, end) for start, end in times]) == most
-
-
-@given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 30))))
-def test_max_open_spans_equals_counting_at_every_start(times: list[tuple[int, int]]) -> None:
-    spans = [Span(1, start, start + length) for start, length in times]
-    counted = max((sum(s <= at < s + n for s, n in times) for at, _ in times), default=0)
-    assert max_open(spans) == counted
 
 
 def test_requests_per_worker_include_idle_workers() -> None:

@@ -30,7 +30,7 @@ from workerlab.analysis.diagnosis.slots import (
     FullAcceptQueue,
     IdleWhileClientsWait,
 )
-from workerlab.analysis.stall import in_flight_integral_s, stalled, whole_load
+from workerlab.analysis.stall import requests_in_flight, stalled, whole_load
 from workerlab.analysis.verdict import SlotsIdled
 from workerlab.experiments.reading import trial_data
 from workerlab.experiments.sweep.document import sweep_document
@@ -145,7 +145,7 @@ def test_the_breakdown_of_a_stall_is_of_the_whole_load() -> None:
     cell = cell_of(with_observations(trial, counters=DROPS))
     whole = whole_load(facts)
     assert whole is not None
-    mean_s = in_flight_integral_s(facts, whole) / whole.completed
+    mean_s = requests_in_flight(facts).inside_s(whole) / whole.completed
     assert cell.breakdown.response_s == pytest.approx(mean_s)
     assert mean_s > 16 / facts.rps * 1.05
 
@@ -178,7 +178,7 @@ def test_a_server_that_always_serves_does_not_stall(connections: int, worker_cla
     assert whole is not None
     assert stalled(facts) is None
     assert whole.rps >= 0.89 * facts.rps  # a last round may not fill all slots
-    assert in_flight_integral_s(facts, whole) <= connections * whole.length_s * 1.001
+    assert requests_in_flight(facts).inside_s(whole) <= connections * whole.length_s * 1.001
 
 
 @pytest.mark.parametrize("name", ["overflow", "overflow-ab"])
@@ -198,7 +198,7 @@ def test_recorded_overflows_are_stalls(name: str) -> None:
     assert all((cell.whole_rps or 0) >= 0.98 * (cell.throughput_rps or 0) for cell in long)
 
 
-def requests_in_flight(trial: TrialData) -> tuple[float, float]:
+def in_flight_twice(trial: TrialData) -> tuple[float, float]:
     """Requests in flight over the whole load without a lone first request: by the workers' spans
     and the closed loop, and by the client's throughput and mean response (Little 1961)."""
     untimed = with_measurement(trial, timings=())  # so only the spans count
@@ -209,7 +209,7 @@ def requests_in_flight(trial: TrialData) -> tuple[float, float]:
     lone = 1 if trial.lone_first else 0
     lone_s = (client.lone_s or client.response.mean) * lone
     mean_s = (client.response.mean * client.requests - lone_s) / (client.requests - lone)
-    return in_flight_integral_s(facts, whole) / whole.length_s, whole.rps * mean_s
+    return requests_in_flight(facts).inside_s(whole) / whole.length_s, whole.rps * mean_s
 
 
 @pytest.mark.parametrize("name", ["good", "lesson", "overflow", "rates", "tools", "trials"])
@@ -218,7 +218,7 @@ def test_littles_law_holds_over_the_whole_load(name: str) -> None:
     for trial in trial_data(run):
         closed = trial.trial.cell.rate is None and trial.fixed_count
         if closed and not derived(trial).outcome.failed:
-            by_spans, by_client = requests_in_flight(trial)
+            by_spans, by_client = in_flight_twice(trial)
             assert by_client == pytest.approx(by_spans, rel=0.05), trial.trial.key
             checked += 1
     assert checked >= 2
@@ -227,5 +227,5 @@ def test_littles_law_holds_over_the_whole_load(name: str) -> None:
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 16), st.floats(0.02, 2.0), st.sampled_from(["sync", "eventlet"]))
 def test_littles_law_of_an_ideal_server(connections: int, delay_s: float, name: str) -> None:
-    by_spans, by_client = requests_in_flight(evidence(server(name), connections, delay_s=delay_s))
+    by_spans, by_client = in_flight_twice(evidence(server(name), connections, delay_s=delay_s))
     assert by_client == pytest.approx(by_spans, rel=0.01)

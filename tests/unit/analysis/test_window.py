@@ -19,13 +19,13 @@ def spans(*times: tuple[float, float | None]) -> list[Span]:
 def steady(
     done: list[Span], connections: int, *, lone_first: bool = False, stopped_ns: int | None = None
 ) -> Window:
-    window = steady_window(done, connections, lone_first=lone_first, stopped_ns=stopped_ns)
+    window = steady_window(done[lone_first:], connections, stopped_ns=stopped_ns)
     assert isinstance(window, Window), window
     return window
 
 
 def why_not(done: list[Span], connections: int, stopped_ns: int | None = None) -> str:
-    reason = steady_window(done, connections, lone_first=False, stopped_ns=stopped_ns)
+    reason = steady_window(done, connections, stopped_ns=stopped_ns)
     assert isinstance(reason, Finding), reason
     return reason.code
 
@@ -91,7 +91,7 @@ def test_the_window_runs_from_the_first_completion_to_the_first_idle_connection(
 
 @pytest.mark.parametrize("count", [0, 1, 4])
 def test_too_few_requests_give_a_reason(count: int) -> None:
-    reason = steady_window(spans(*[(0, 1)] * count), 4, lone_first=False)
+    reason = steady_window(spans(*[(0, 1)] * count), 4)
     assert reason == TooFewCompleted(count, in_flight=4)
 
 

@@ -46,7 +46,7 @@ from workerlab.analysis.diagnosis.service import WORKERS_BUSY_SHARE, Drift, Shar
 from workerlab.analysis.diagnosis.slots import WaitingForSlots, mean_service_s, slower_than_alone
 from workerlab.analysis.event_loop import LoopUse, has_late_beats, loop_use
 from workerlab.analysis.facts import Facts
-from workerlab.analysis.samples import NS, completions
+from workerlab.analysis.intervals import NS, Intervals, Period
 from workerlab.finding import Finding
 from workerlab.model import CellResult, StackSample
 from workerlab.numbers.units import fill, format_duration
@@ -201,11 +201,8 @@ def busy_share_one_at_a_time(facts: Facts) -> float | None:
     steady = facts.window
     if steady is None or facts.two_at_once:
         return None
-    busy_s = (
-        steady.inside_s((span.start_ns, span.end_ns or steady.closes_ns) for span in spans)
-        for spans in facts.spans_by_worker.values()
-    )
-    return max(busy_s, default=0.0) / steady.length_s
+    in_app = (Intervals.of(spans, steady.closes_ns) for spans in facts.spans_by_worker.values())
+    return max((spans.inside_s(steady) for spans in in_app), default=0.0) / steady.length_s
 
 
 def _replace_calls(facts: Facts) -> str:
@@ -254,9 +251,8 @@ class BlockingLine(Finding):
 def blocking_lines(facts: Facts) -> tuple[BlockingLine, ...]:
     """The blocking lines of a trial with stack samples, most time first. (): nothing holds up the
     loop, or no loop was sampled."""
-    from_ns, until_ns = _sampled_part(facts)
-    stacks = facts.data.stacks
-    samples = [sample for sample in stacks.samples if from_ns <= sample.at_ns <= until_ns]
+    sampled, stacks = _sampled_part(facts), facts.data.stacks
+    samples = [sample for sample in stacks.samples if sampled.contains(sample.at_ns)]
     of_others = [replace(sample, number=sample.other) for sample in samples]
     lines = [
         *_lines(facts, "blocks the event loop", samples, asleep_ns),
@@ -301,20 +297,15 @@ def _lines(
         yield time_ns, replace(blocking, per_request_s=None) if by_others else blocking
 
 
-def _sampled_part(facts: Facts) -> tuple[int, int]:
+def _sampled_part(facts: Facts) -> Period:
     """The steady window; without one there were few requests, and the whole load counts."""
-    window = facts.window
-    if window is None:
-        return facts.started_ns, facts.ended_ns
-    return window.opens_ns, window.closes_ns
+    return facts.window or Period(facts.started_ns, facts.ended_ns)
 
 
 def _requests_per_s(facts: Facts) -> float:
     """The rate of the worker that was sampled, in the part of the load that the samples are of."""
-    from_ns, until_ns = _sampled_part(facts)
     spans = facts.spans_by_worker.get(facts.data.stacks.pid or 0, ())
-    ends_ns = [(span.start_ns, span.end_ns) for span in spans if span.end_ns is not None]
-    return completions(ends_ns, from_ns, until_ns) * NS / max(1, until_ns - from_ns)
+    return Intervals.of(spans).per_second(_sampled_part(facts))
 
 
 def _line(

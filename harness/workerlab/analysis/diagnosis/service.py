@@ -72,7 +72,8 @@ from workerlab.analysis.failures import (
     wrong_statuses,
 )
 from workerlab.analysis.handshakes import handshakes
-from workerlab.analysis.samples import NS, durations_s
+from workerlab.analysis.intervals import NS
+from workerlab.analysis.samples import durations_s
 from workerlab.analysis.series import MIN_STEP_RATIO, Series
 from workerlab.analysis.slots import FULL_OCCUPANCY, occupancy, overhead_s
 from workerlab.analysis.stall import machine_paused, stalled
@@ -452,7 +453,8 @@ def _successes(facts: Facts) -> Sequence[Span]:
     if spans is None:
         spans = facts.finished if failed_share(facts) <= MAX_UNKNOWN_FAILURES else ()
     loaded = spans[1:] if facts.data.lone_first else spans
-    return [span for span in loaded if not machine_paused(facts, span.start_ns, span.end_ns or 0)]
+    observed = facts.observations
+    return [s for s in loaded if not machine_paused(observed, s.start_ns, s.end_ns or 0)]
 
 
 # --- failures -----------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from workerlab.analysis.core_wait import LoadPart, core_wait_in
 from workerlab.analysis.diagnosis.cpu import Disturbance, worst_disturbance
 from workerlab.analysis.facts import TrialData, why_unusable
 from workerlab.analysis.samples import NS, per_second
+from workerlab.analysis.stall import machine_paused
 from workerlab.analysis.trials import Replicates
 from workerlab.model import (
     Cell,
@@ -220,7 +221,7 @@ def _stood_still(observations: Observations, record: Record) -> bool:
     begin_ns, end_ns = record.load_start_ns, record.load_end_ns
     if begin_ns is None or end_ns is None:
         return bool(observations.pauses)
-    return any(pause.from_ns < end_ns and pause.to_ns > begin_ns for pause in observations.pauses)
+    return machine_paused(observations, begin_ns, end_ns)
 
 
 def _mid_load(

@@ -16,7 +16,7 @@ from workerlab.analysis.diagnosis.slots import IdleWhileClientsWait
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.handshakes import handshakes, steps_finding
 from workerlab.analysis.samples import Window
-from workerlab.analysis.stall import idle_time, in_flight_integral_s, whole_load
+from workerlab.analysis.stall import idle_time, requests_in_flight, whole_load
 from workerlab.experiments.lesson.steps import LessonStep
 from workerlab.model import Breakdown, CellResult
 from workerlab.numbers.units import counted, fill, format_duration
@@ -158,7 +158,7 @@ def trial_figures(cell: CellResult, facts: Facts | None = None) -> Figures | Non
         length, clients = format_duration(steady.length_s), counted(settings.concurrency, "client")
         period = f"over {length}, in which each of {clients} had a request under way"
     if facts is not None and steady is not None and queue_overflowed(facts):
-        mean_s = in_flight_integral_s(facts, steady) / steady.completed
+        mean_s = requests_in_flight(facts).inside_s(steady) / steady.completed
         slowest_s = max(_response_times_s(facts), default=None)
         return Figures(rps=steady.rps, response_s=mean_s, period=period, slowest_s=slowest_s)
     stalled = any(isinstance(finding, IdleWhileClientsWait) for finding in cell.findings)

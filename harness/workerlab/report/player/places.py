@@ -29,7 +29,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from workerlab.analysis.facts import Facts
-from workerlab.analysis.samples import NS, completions
+from workerlab.analysis.intervals import NS, Intervals, Period
 from workerlab.model import Server, Span, Timing
 from workerlab.numbers.samples import quantile
 
@@ -332,10 +332,11 @@ class Places:
         answers = self.answers_since(window_start_ns)
         times_s = sorted(answer.response_s for answer in answers)
         p50_s, p95_s = (quantile(times_s, q) if times_s else None for q in (0.5, 0.95))
-        rps = self._rps(answers, window_start_ns, now_ns)
+        window = Period(window_start_ns, now_ns)
+        rps = self._rps(answers, window)
         mean_s = None
         if rps and self._last_gave_up_ns < window_start_ns:  # else abandoned requests distort it
-            mean_s = self._mean_in_flight(answers, window_start_ns, now_ns) / rps
+            mean_s = self._mean_in_flight(answers, window) / rps
         if mean_s and mean_s * NS > now_ns - (self._load_start_ns or 0):
             mean_s = None  # too early: few requests that long can have been answered
         totals = (self.failed, self.answered, self.in_flight, dict(self._causes))
@@ -346,14 +347,14 @@ class Places:
         """The answers since then, latest first."""
         return list(takewhile(lambda answer: answer.end_ns >= since_ns, reversed(self._answers)))
 
-    def _mean_in_flight(self, answers: Sequence[ClientAnswer], start_ns: int, end_ns: int) -> float:
+    def _mean_in_flight(self, answers: Sequence[ClientAnswer], window: Period) -> float:
         """Mean number of requests in flight in the window, in which `answers` are all answers."""
-        intervals = [
+        stretches = [
             (answer.end_ns - round(answer.response_s * NS), answer.end_ns) for answer in answers
         ]
-        intervals += [(request.begun_ns, end_ns) for request in self._requests_in_flight()]
-        inside_ns = sum(until_ns - max(begun_ns, start_ns) for begun_ns, until_ns in intervals)
-        return inside_ns / (end_ns - start_ns)
+        in_flight = self._requests_in_flight()
+        stretches += [(request.begun_ns, window.closes_ns) for request in in_flight]
+        return Intervals(stretches).inside_s(window) / window.length_s
 
     def oldest_s(self, now_ns: int) -> float:
         """The age of the oldest request in flight; 0 if there is none."""
@@ -367,18 +368,18 @@ class Places:
         """How many requests have left the app since then, after their clients had given up."""
         return sum(at_ns >= since_ns for at_ns in self._wasted_ns)
 
-    def _rps(self, answers: Sequence[ClientAnswer], start_ns: int, end_ns: int) -> float | None:
+    def _rps(self, answers: Sequence[ClientAnswer], window: Period) -> float | None:
         """Requests per second; None before the first answer. Each counts by the part of its time in
         the app that lies in the window, as in `samples`, since completions come in batches; one
         that is still in the app is assumed to take the median time."""
-        if end_ns <= start_ns or not answers:
+        if window.length_s <= 0 or not answers:
             return 0.0 if self.answered else None
         stays_ns = [answer.app_ns for answer in answers]
         typical_ns = round(median(left_ns - entered_ns for entered_ns, left_ns in stays_ns))
         in_app = [request for request in self._requests_in_flight() if request.place == IN_APP]
         entered_ns = [request.app_entered_ns for request in in_app]
-        stays_ns += [(at_ns, max(end_ns, at_ns + typical_ns)) for at_ns in entered_ns]
-        return completions(stays_ns, start_ns, end_ns) * NS / (end_ns - start_ns)
+        stays_ns += [(at_ns, max(window.closes_ns, at_ns + typical_ns)) for at_ns in entered_ns]
+        return Intervals(stays_ns).per_second(window)
 
 
 def _parts_ns(request: TracedRequest, left_ns: int) -> tuple[int, int, int, int] | None:

@@ -16,7 +16,7 @@ from tests.builders.recursion import allen_cunneen
 from tests.builders.runs import recorded
 from workerlab import run_store
 from workerlab.analysis.facts import Facts, facts_of
-from workerlab.analysis.stall import in_flight_integral_s, whole_load
+from workerlab.analysis.stall import requests_in_flight, whole_load
 from workerlab.experiments.demo.terminal import (
     CHART_COLUMNS,
     IN_WORKER,
@@ -235,7 +235,7 @@ def test_figures_of_a_full_queue_satisfy_littles_law(name: str) -> None:
         assert figures is not None
         assert whole is not None
         products.append(figures.rps * figures.response_s)
-        assert in_flight_integral_s(facts, whole) / whole.length_s < 15
+        assert requests_in_flight(facts).inside_s(whole) / whole.length_s < 15
     assert products == [pytest.approx(16, rel=0.03)]
 
 

@@ -1,0 +1,83 @@
+"""Stretches of time, compared with counting them at every instant."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workerlab.analysis.intervals import NS, Intervals, Period, sweep
+from workerlab.model import Span
+
+Stretches = list[tuple[int, int]]
+STRETCHES = st.lists(
+    st.tuples(st.integers(0, 40), st.integers(0, 25)).map(lambda pair: (pair[0], sum(pair)))
+)
+PERIODS = st.tuples(st.integers(0, 50), st.integers(1, 20)).map(
+    lambda pair: Period(pair[0], sum(pair))
+)
+
+
+@given(STRETCHES, PERIODS)
+def test_lengths_and_shares_equal_counting_at_every_instant(
+    stretches: Stretches, period: Period
+) -> None:
+    instants = range(period.opens_ns, period.closes_ns)
+    inside = [sum(start <= at < end for at in instants) for start, end in stretches]
+    intervals = Intervals(stretches)
+    assert list(intervals.lengths_ns(period)) == [length for length in inside if length]
+    assert intervals.inside_s(period) == sum(inside) / NS
+    shares = [
+        count / (end - start) if end > start else float(period.opens_ns < end <= period.closes_ns)
+        for count, (start, end) in zip(inside, stretches, strict=True)
+    ]
+    assert intervals.completed(period) == pytest.approx(sum(shares))
+    assert intervals.per_second(period) == pytest.approx(sum(shares) / period.length_s)
+
+
+@given(st.dictionaries(st.sampled_from("abc"), STRETCHES), PERIODS)
+def test_a_sweep_passes_through_the_state_of_every_instant(
+    by_key: dict[str, Stretches], period: Period
+) -> None:
+    changes = [
+        change for key, stretches in by_key.items() for change in Intervals(stretches).changes(key)
+    ]
+    swept = [
+        +Counter(numbers) for length_ns, numbers in sweep(changes, period) for _ in range(length_ns)
+    ]
+    counted = [
+        Counter(
+            key
+            for key, stretches in by_key.items()
+            for start, end in stretches
+            if start <= at < end
+        )
+        for at in range(period.opens_ns, period.closes_ns)
+    ]
+    assert swept == counted[: len(swept)]
+    assert not any(counted[len(swept) :])
+
+
+@given(STRETCHES)
+def test_most_at_once_equals_counting_at_every_start(stretches: Stretches) -> None:
+    def open_at(at: int) -> int:
+        return sum(start <= at < end or start == at == end for start, end in stretches)
+
+    assert Intervals(stretches).max_open() == max((open_at(at) for at, _ in stretches), default=0)
+
+
+@given(STRETCHES, st.integers(0, 30))
+def test_last_parts_end_as_the_whole(stretches: Stretches, tail_ns: int) -> None:
+    last = Intervals(stretches).last(tail_ns).stretches
+    assert [end for _, end in last] == [end for _, end in stretches]
+    assert [end - start for start, end in last] == [min(tail_ns, e - s) for s, e in stretches]
+    assert Intervals(stretches).last(None).stretches == stretches
+
+
+def test_a_span_without_an_end_is_left_out_or_lasts_until_a_moment() -> None:
+    spans = [Span(1, 2, 5), Span(1, 3, None)]
+    assert Intervals.of(spans).stretches == [(2, 5)]
+    assert Intervals.of(spans, until_ns=9).stretches == [(2, 5), (3, 9)]
+    assert Intervals.of(spans, until_ns=9, more_ns=1).stretches == [(2, 6), (3, 10)]
