@@ -63,6 +63,32 @@ class LoadPart(Struct, frozen=True):
     services_cores: float = 0.0  # used by the app's components (cache, ...)
     cores: int | None = None  # of the machine
 
+    def rate(self, name: str) -> float | None:
+        """How much a field of the samples, in seconds, grows per second; None: unknown."""
+        if self.remote_load and "tool" in name:
+            return None
+        return per_second((sample.at_ns, getattr(sample, name)) for sample in self.samples)
+
+    def others_cores(self) -> float | None:
+        """Cores used by programs outside the lab; None if unknown. Interrupts are left out: most
+        are of the load, and whether a kernel charges them to the interrupted process depends on how
+        it was built."""
+        names = ("host_busy_s", "server_cpu_s", *(() if self.remote_load else ("tool_cpu_s",)))
+        busy, *lab = map(self.rate, names)
+        if busy is None or None in lab:
+            return None
+        # Other trials of the lab do not count as other programs
+        lab += map(self.rate, ("lab_cpu_s", "beside_cpu_s", "host_irq_s", "host_steal_s"))
+        return max(0.0, busy - self.services_cores - sum(cores or 0.0 for cores in lab))
+
+    def stolen_share(self, cpu_s: float) -> float:
+        """The share of a response in which its core was given to another machine. That time is in
+        neither the CPU time of the trial nor the run queue."""
+        stolen, busy = self.rate("host_steal_s"), self.rate("host_busy_s")
+        if not stolen or not busy or cpu_s <= 0:
+            return 0.0
+        return stolen / busy * min(1.0, cpu_s / max(self.lone_s, cpu_s))
+
 
 @once
 def core_wait(facts: Facts) -> CoreWait | None:
@@ -97,13 +123,12 @@ def core_wait(facts: Facts) -> CoreWait | None:
 
 def core_wait_in(part: LoadPart) -> CoreWait | None:
     """As `core_wait`, for a part of a load."""
-    rates = _Rates.of(part)
-    rps, wait, cpu = part.rps, rates.server_wait, rates.server_cpu
+    rps, wait, cpu = part.rps, part.rate("server_wait_s"), part.rate("server_cpu_s")
     if wait is None or cpu is None or rps <= 0:
         return None
     in_flight = rps * part.response_s
     in_slots = in_flight if part.slots is None else min(in_flight, part.slots)
-    others = rates.others_cores(part)
+    others = part.others_cores()
     # Others delay a worker no longer than they run; the rest is its threads waiting for each other
     by_others = None if others is None else min(wait, part.workers * min(1.0, others))
 
@@ -114,7 +139,7 @@ def core_wait_in(part: LoadPart) -> CoreWait | None:
         return max(0.0, min(limit, lost_share(cpu_s, wait / rps, per_worker, held_s, part.lone_s)))
 
     share, others_share = share_of(wait), None if by_others is None else share_of(by_others)
-    tool_wait, tool_cpu = rates.tool_wait, rates.tool_cpu
+    tool_wait, tool_cpu = part.rate("tool_wait_s"), part.rate("tool_cpu_s")
     if tool_wait is not None and tool_cpu is not None:
         per_unit, response_s = max(1.0, in_flight / max(1, part.tool_units)), part.response_s
         in_tool = lost_share(tool_cpu / rps, tool_wait / rps, per_unit, response_s, part.lone_s)
@@ -126,8 +151,8 @@ def core_wait_in(part: LoadPart) -> CoreWait | None:
         worker_s=wait / rps,
         tool_s=None if tool_wait is None else tool_wait / rps,
         others_cores=others,
-        steal_cores=rates.host_steal,
-        stolen_share=rates.stolen_share((cpu + (tool_cpu or 0.0)) / rps, part.lone_s),
+        steal_cores=part.rate("host_steal_s"),
+        stolen_share=part.stolen_share((cpu + (tool_cpu or 0.0)) / rps),
         cores=part.cores,
     )
 
@@ -203,47 +228,3 @@ def _sampled(facts: Facts) -> tuple[Sequence[ProcessSample], float]:
         reliable[0] = replace(reliable[0], tool_cpu_s=0.0)
         reliable[-1] = replace(reliable[-1], tool_cpu_s=cpu_s)
     return reliable, rps
-
-
-class _Rates(Struct, frozen=True):
-    """Seconds per second, by field of ProcessSample; None: unknown."""
-
-    server_wait: float | None
-    server_cpu: float | None
-    tool_wait: float | None
-    tool_cpu: float | None
-    host_busy: float | None
-    host_irq: float | None
-    host_steal: float | None
-    lab_cpu: float | None
-    beside_cpu: float | None
-
-    @classmethod
-    def of(cls, part: LoadPart) -> "_Rates":
-        rates = {
-            name: per_second(
-                (sample.at_ns, getattr(sample, f"{name}_s")) for sample in part.samples
-            )
-            for name in cls.__struct_fields__
-            if not (part.remote_load and "tool" in name)
-        }
-        return cls(**{**dict.fromkeys(cls.__struct_fields__), **rates})
-
-    def others_cores(self, part: LoadPart) -> float | None:
-        """Cores used by programs outside the lab; None if unknown. Interrupts are left out: most
-        are of the load, and whether a kernel charges them to the interrupted process depends on how
-        it was built."""
-        tool_unknown = self.tool_cpu is None and not part.remote_load
-        if self.host_busy is None or self.server_cpu is None or tool_unknown:
-            return None
-        # Other trials of the lab do not count as other programs
-        lab = self.server_cpu, self.tool_cpu, self.lab_cpu, self.beside_cpu, part.services_cores
-        no_program = self.host_irq, self.host_steal
-        return max(0.0, self.host_busy - sum(cores or 0.0 for cores in (*lab, *no_program)))
-
-    def stolen_share(self, cpu_s: float, lone_s: float) -> float:
-        """The share of a response in which its core was given to another machine. That time is in
-        neither the CPU time of the trial nor the run queue."""
-        if not self.host_steal or not self.host_busy or cpu_s <= 0:
-            return 0.0
-        return self.host_steal / self.host_busy * min(1.0, cpu_s / max(lone_s, cpu_s))

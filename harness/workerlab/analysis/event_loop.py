@@ -127,8 +127,8 @@ def _stolen_s(facts: Facts, window: Window) -> float:
     ]
     if not samples:
         return 0.0
-    first, last = samples[0], samples[-1]
-    stolen_s = (last.host_steal_s or 0.0) - (first.host_steal_s or 0.0)
-    busy_s = (last.host_busy_s or 0.0) - (first.host_busy_s or 0.0)
-    beside_s = (last.beside_cpu_s or 0.0) - (first.beside_cpu_s or 0.0)
+    stolen_s, busy_s, beside_s = (
+        (getattr(samples[-1], name) or 0.0) - (getattr(samples[0], name) or 0.0)
+        for name in ("host_steal_s", "host_busy_s", "beside_cpu_s")
+    )
     return stolen_s * (1 - min(1.0, beside_s / busy_s)) if busy_s > 0 else stolen_s
