@@ -17,7 +17,6 @@ from workerlab.analysis.cells import invalid_result
 from workerlab.analysis.diagnosis.loop import (
     BlockedLoop,
     BlockingLine,
-    blocked_loop,
     blocking_lines,
 )
 from workerlab.analysis.event_loop import loop_use
@@ -70,7 +69,7 @@ def look(tmp_path: Path, worker_class: str) -> Look:
 
 def alarm(facts: Facts) -> BlockedLoop | None:
     """By the beats, which such a trial has more of; they need no other trials beside it."""
-    return blocked_loop(facts, invalid_result(facts.data, ()))
+    return BlockedLoop.diagnose(facts, invalid_result(facts.data, ()))
 
 
 def line_of(what: str) -> int:

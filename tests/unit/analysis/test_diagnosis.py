@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -157,6 +158,9 @@ def test_a_blocked_event_loop_is_recognised(worker_class: str, calls: str) -> No
     assert replace_calls.endswith(f"use {calls}")
     (computing,) = advice(using(trial, 1.9))
     assert computing.startswith("it computes (1.9 cores for 4 workers)")
+    bound = replace(server(worker_class), cores=1)
+    full = evidence(bound, 8, slots=[1] * 4, deal=lambda number: number % 4)
+    assert advice(using(full, 0.9, of=8))[0].startswith("it computes (0.9 cores for 4 workers)")
     (unknown,) = advice(bare(trial))
     assert "blocks (" in unknown
     assert unknown.endswith(calls)
@@ -402,3 +406,6 @@ def test_the_most_important_comes_first() -> None:
                Failing, CoresTaken, CoresStolen)  # fmt: skip
     ranks = [kind.rank for kind in ordered]
     assert ranks == sorted(set(ranks))
+    by_rule = [[kind for kind in ordered if issubclass(kind, rule)] for rule in Diagnosis.rules]
+    assert all(by_rule)
+    assert {*chain(*by_rule)} == {*ordered}

@@ -9,10 +9,15 @@
 
         wait_s: float
 
+        @classmethod
+        def diagnose(cls, facts: Facts, *_: object) -> SlowDisk | None:
+            wait_s = disk_wait_s(facts)
+            return cls(wait_s) if wait_s >= MIN_WAIT_S else None
+
 The advice is appended to the sentence: "Requests wait 20.0 ms for the disk; a faster disk
-helps." The rule below the class returns an instance for the facts of a trial, or None, and is
-listed in `__init__.py`. If the advice depends on the evidence, the class derives from `Advised`,
-and the rule passes the advice.
+helps." If it depends on the evidence, the class derives from `Advised`, and the rule passes it.
+A class that defines `diagnose` is a rule, and applied without being listed anywhere. A rule may
+return an instance of a subclass, such as one that is only likely.
 """
 
 from __future__ import annotations
@@ -20,7 +25,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
+from workerlab.analysis.facts import Facts
+from workerlab.analysis.series import Series
 from workerlab.finding import Finding
+from workerlab.model import CellResult
 
 ObservationKind = Literal["cpu", "queue", "states"]  # over time: CPU, accept queue, TCP states
 
@@ -34,6 +42,8 @@ class Diagnosis(Finding):
     below_slots: ClassVar[str] = ""  # why throughput levels off with slots unused; "": it does not
     seen_in: ClassVar[ObservationKind | None] = None
     shows_loss: ClassVar[bool] = True  # whether other settings may raise the throughput
+    at_rate: ClassVar[bool] = False  # whether the rule needs no law of the closed loop
+    rules: ClassVar[list[type[Diagnosis]]] = []  # all classes that define `diagnose`
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -41,6 +51,13 @@ class Diagnosis(Finding):
         if "{" in cls.template and not complete:
             raise TypeError(f"{cls.__name__} has no rank, or no advice (there may be none: `()`)")
         cls.template += "[[; {advice:; }]]."
+        if "diagnose" in vars(cls):
+            Diagnosis.rules.append(cls)
+
+    @classmethod
+    def diagnose(cls, facts: Facts, cell: CellResult, series: Series | None, /) -> Diagnosis | None:
+        """The diagnosis, if the evidence shows it. `series`: of a cell of the closed loop."""
+        raise NotImplementedError
 
     @property
     def advice(self) -> tuple[str, ...]:

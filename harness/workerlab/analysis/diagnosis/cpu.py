@@ -4,12 +4,12 @@ programs or machines."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from workerlab.analysis.breakdown import in_server
 from workerlab.analysis.core_wait import core_wait, is_disturbed
 from workerlab.analysis.diagnosis.base import Advised, Diagnosis
-from workerlab.analysis.diagnosis.service import BUSY_MACHINE_SHARE, Drift, Shared, SlowFirst
+from workerlab.analysis.diagnosis.service import BUSY_MACHINE_SHARE, ChangingTimes, Shared
 from workerlab.analysis.diagnosis.slots import UnevenDealing, WaitingForSlots
 from workerlab.analysis.facts import Facts
 from workerlab.finding import Finding
@@ -26,7 +26,7 @@ MIN_IN_SERVER_SHARE = 0.5  # of the requests in flight
 # Workers without a core hold their slots longer while others idle. More slots or an even
 # distribution of connections would not help, requests need not share anything else, and a machine
 # whose speed varies looks like drift
-EXPLAINED_BY_CPU = (UnevenDealing, Shared, WaitingForSlots, Drift, SlowFirst)
+EXPLAINED_BY_CPU = (UnevenDealing, Shared, WaitingForSlots, ChangingTimes)
 
 FASTER_TOOLS = {"fast": "wrk", "wrk": ""}  # than this tool; than any other: both
 PROCESSES_OF_FAST = "more processes of fast (--tool-processes)"
@@ -47,12 +47,17 @@ class Disturbance(Diagnosis):
     rank = 130
     seen_in = "cpu"
     shows_loss = False
+    at_rate = True
 
     share: float  # of the response time
     wait: CoreWait
 
     others: ClassVar[str] = ""
     cause: ClassVar[str] = ""
+
+    @classmethod
+    def diagnose(cls, facts: Facts, *_: object) -> Disturbance | None:
+        return disturbance(facts)
 
     @property
     def brief(self) -> str:
@@ -106,101 +111,86 @@ def worst_disturbance(waits: Iterable[CoreWait | None]) -> Disturbance | None:
 # --- the server computes --------------------------------------------------------------------------
 
 
-class BusyMachine(Advised):
+class Computing(Advised):
+    """The CPU that is used (`how`) or, if other programs or machines took cores, the CPU that
+    requests need, is the limit."""
+
+    explains = EXPLAINED_BY_CPU
+    below_slots = "computing is the limit"
+    seen_in = "cpu"
+    at_rate = True
+
+    connections: int
+    rps: float
+    how: str = ""
+    need: str = ""
+
+    @classmethod
+    def of(cls, facts: Facts, how: str, need: str, advice: tuple[str, ...]) -> Self | None:
+        """None without evidence."""
+        if not how and not need:
+            return None
+        return cls(facts.connections, facts.throughput_rps, how, need, advice=advice)
+
+
+class BusyMachine(Computing):
     """The machine is the limit[[: {connections:# connection} reached {rps:number} requests/s while
     {how}]][[, even with all cores free for the server: {need}]]"""
 
     rank = 40
-    explains = EXPLAINED_BY_CPU
-    below_slots = "computing is the limit"
-    seen_in = "cpu"
 
-    connections: int
-    rps: float
-    how: str = ""  # the CPU used; "" if other programs or machines took cores
-    need: str = ""  # then the CPU that requests need
-
-
-def busy_machine(facts: Facts, cell: CellResult) -> BusyMachine | None:
-    """Diagnosed if the server, its load tool and the app's services use nearly all cores; or, if
-    other programs took cores, if the requests need more CPU than the machine has. CPU that others
-    use is not a limit of this server: `disturbance` reports its cost."""
-    cores, usage = facts.observations.cores, facts.usage
-    server, tool = usage.server_cores, usage.generator_cores or 0.0
-    if not cores or server is None or facts.connections < 2:
-        return None
-    using = {"the server": server} | ({"the load tool": tool} if tool else {})
-    using |= cell.app_metrics.cores if cell.app_metrics else {}
-    how = needed = ""
-    others = _small_use_by_others(facts)
-    if sum(using.values()) < BUSY_MACHINE_SHARE * cores and others:
-        using["other programs"] = others
-    lab_fills_it = (
-        server >= MIN_MACHINE_SHARE * cores and sum(using.values()) >= BUSY_MACHINE_SHARE * cores
-    )
-    if lab_fills_it:
-        used_by = [f"{name} {FORMATS['cores'](amount)}" for name, amount in using.items()]
-        busy = "its {cores:# core} {cores:was/were} [[{host:percent} ]]busy ({used_by:, })"
-        how = fill(busy, {"cores": cores, "host": usage.host_busy, "used_by": used_by})
-    elif (need := _cpu_need(facts, cell)) and min(facts.connections, need["workers"]) > cores:
-        together = "{workers:# worker} together would need more than {cores:# core}"
-        needed = f"{cpu_per_request(need)}, and {fill(together, {**need, 'cores': cores})}"
-    else:
-        return None
-    noise = () if lab_fills_it else (CLOSE_OTHER_PROGRAMS,)
-    elsewhere = (TOOL_ELSEWHERE,) if tool >= MIN_MACHINE_SHARE * cores else ()
-    return BusyMachine(
-        connections=facts.connections,
-        rps=facts.throughput_rps,
-        how=how,
-        need=needed,
-        advice=(*noise, MORE_CORES, *elsewhere),
-    )
+    @classmethod
+    def diagnose(cls, facts: Facts, cell: CellResult, *_: object) -> BusyMachine | None:
+        """Diagnosed if the server, its load tool and the app's services use nearly all cores; or,
+        if other programs took cores, if the requests need more CPU than the machine has. CPU that
+        others use is not a limit of this server: `disturbance` reports its cost."""
+        cores, usage = facts.observations.cores, facts.usage
+        server, tool = usage.server_cores, usage.generator_cores or 0.0
+        if not cores or server is None or facts.connections < 2:
+            return None
+        using = {"the server": server} | ({"the load tool": tool} if tool else {})
+        using |= cell.app_metrics.cores if cell.app_metrics else {}
+        how = needed = ""
+        wait, busy_cores = core_wait(facts), BUSY_MACHINE_SHARE * cores
+        others = (wait.others_cores or 0.0) if wait else 0.0
+        if sum(using.values()) < busy_cores and 0 < others < MIN_OTHERS_CORES:
+            # Too few to be a disturbance: without them, the lab would fill the machine
+            using["other programs"] = others
+        lab_fills_it = server >= MIN_MACHINE_SHARE * cores and sum(using.values()) >= busy_cores
+        if lab_fills_it:
+            used_by = [f"{name} {FORMATS['cores'](amount)}" for name, amount in using.items()]
+            busy = "its {cores:# core} {cores:was/were} [[{host:percent} ]]busy ({used_by:, })"
+            how = fill(busy, {"cores": cores, "host": usage.host_busy, "used_by": used_by})
+        elif (need := _cpu_need(facts, cell)) and min(facts.connections, need["workers"]) > cores:
+            together = "{workers:# worker} together would need more than {cores:# core}"
+            needed = f"{cpu_per_request(need)}, and {fill(together, {**need, 'cores': cores})}"
+        noise = () if lab_fills_it else (CLOSE_OTHER_PROGRAMS,)
+        elsewhere = (TOOL_ELSEWHERE,) if tool >= MIN_MACHINE_SHARE * cores else ()
+        return cls.of(facts, how, needed, (*noise, MORE_CORES, *elsewhere))
 
 
-def _small_use_by_others(facts: Facts) -> float:
-    """Cores used by other programs if too few to be a disturbance (and nearly none are left to
-    them, so without them the lab would fill the machine); else 0."""
-    others = wait.others_cores if (wait := core_wait(facts)) is not None else None
-    return others if others is not None and others < MIN_OTHERS_CORES else 0.0
-
-
-class BusyWorkers(Advised):
+class BusyWorkers(Computing):
     """Computing is the limit[[: {connections:# connection} reached no more than {rps:number}
     requests/s, as {how}]][[, even with all cores free for the server: {need}]]"""
 
     rank = 50
-    explains, below_slots, seen_in = EXPLAINED_BY_CPU, BusyMachine.below_slots, "cpu"
 
-    connections: int
-    rps: float
-    how: str = ""  # the CPU used; "" if other programs or machines took cores
-    need: str = ""  # then the CPU that requests need
-
-
-def busy_workers(facts: Facts, cell: CellResult) -> BusyWorkers | None:
-    """Diagnosed if each worker, or each core that the server is bound to, computes all the time,
-    and there are more requests than workers: a Python process computes on one core at a time. If
-    other programs took cores, the CPU that requests need decides."""
-    used, workers, cores = _cores_while_serving(facts), facts.cell.server.workers, facts.cores
-    fewer_cores = (facts.cell.server.cores or workers) < workers
-    if used is None or facts.connections <= workers:
-        return None
-    how = needed = ""
-    if used >= COMPUTING_SHARE * (cores if cores and fewer_cores else workers):
-        all_the_time = "{workers:# worker} computed all the time ({used:cores}[[ of {cores}]])"
-        how = fill(all_the_time, {"workers": workers, "used": used, "cores": cores})
-    elif (need := _cpu_need(facts, cell)) and workers <= (cores or 0):
-        needed = f"{cpu_per_request(need)}, and a worker computes for one at a time"
-    else:
-        return None
-    return BusyWorkers(
-        connections=facts.connections,
-        rps=facts.throughput_rps,
-        how=how,
-        need=needed,
-        advice=(MORE_CORES if fewer_cores else MORE_WORKERS,),
-    )
+    @classmethod
+    def diagnose(cls, facts: Facts, cell: CellResult, *_: object) -> BusyWorkers | None:
+        """Diagnosed if each worker, or each core that the server is bound to, computes all the
+        time, and there are more requests than workers: a Python process computes on one core at a
+        time. If other programs took cores, the CPU that requests need decides."""
+        used, workers, cores = _cores_while_serving(facts), facts.cell.server.workers, facts.cores
+        fewer_cores = (facts.cell.server.cores or workers) < workers
+        if used is None or facts.connections <= workers:
+            return None
+        how = needed = ""
+        if used >= COMPUTING_SHARE * (cores if cores and fewer_cores else workers):
+            all_the_time = "{workers:# worker} computed all the time ({used:cores}[[ of {cores}]])"
+            how = fill(all_the_time, {"workers": workers, "used": used, "cores": cores})
+        elif (need := _cpu_need(facts, cell)) and workers <= (cores or 0):
+            needed = f"{cpu_per_request(need)}, and a worker computes for one at a time"
+        return cls.of(facts, how, needed, (MORE_CORES if fewer_cores else MORE_WORKERS,))
 
 
 def _cores_while_serving(facts: Facts) -> float | None:
@@ -256,13 +246,13 @@ class LoadToolIsLimit(Advised):
 
     limit: Finding
 
-
-def load_tool_limit(facts: Facts, cell: CellResult) -> LoadToolIsLimit | None:
-    if not cell.generator_bound:
-        return None
-    host = facts.usage.host_busy
-    busy = host if host is not None and host > BUSY_MACHINE_SHARE else None
-    return LoadToolIsLimit(limit=cell.reason, advice=(more_load(facts.tool, busy),))
+    @classmethod
+    def diagnose(cls, facts: Facts, cell: CellResult, *_: object) -> LoadToolIsLimit | None:
+        if not cell.generator_bound:
+            return None
+        host = facts.usage.host_busy
+        busy = host if host is not None and host > BUSY_MACHINE_SHARE else None
+        return cls(limit=cell.reason, advice=(more_load(facts.tool, busy),))
 
 
 def more_load(tool: str, busy: float | None) -> str:

@@ -42,7 +42,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from workerlab.analysis.diagnosis.base import Advised
-from workerlab.analysis.diagnosis.service import WORKERS_BUSY_SHARE, Drift, Shared, SlowFirst
+from workerlab.analysis.diagnosis.service import ChangingTimes, Shared, are_workers_busy
 from workerlab.analysis.diagnosis.slots import WaitingForSlots, mean_service_s, slower_than_alone
 from workerlab.analysis.event_loop import LoopUse, has_late_beats, loop_use
 from workerlab.analysis.facts import Facts
@@ -107,8 +107,9 @@ class BlockedLoop(Advised):
     rank = 30
     # Waiting for the loop lengthens the time in the app: nothing else need be shared, more slots
     # would not help, and the many requests that begin together wait longest
-    explains = (Shared, WaitingForSlots, Drift, SlowFirst)
+    explains = (Shared, WaitingForSlots, ChangingTimes)
     below_slots = "event loops are blocked"
+    at_rate = True
 
     how: str
     # Of the most blocked loop; None: no loop was observed
@@ -117,13 +118,13 @@ class BlockedLoop(Advised):
     late: int | None = None  # of the beats of all loops
     beats: int | None = None  # of all loops
 
-
-def blocked_loop(facts: Facts, cell: CellResult) -> BlockedLoop | None:
-    """Judged by the beats, or by the spans if there are none."""
-    if not _serves_many(facts):
-        return None
-    use = loop_use(facts)
-    return _by_spans(facts, cell) if use is None else _by_beats(facts, use)
+    @classmethod
+    def diagnose(cls, facts: Facts, cell: CellResult, *_: object) -> BlockedLoop | None:
+        """Judged by the beats, or by the spans if there are none."""
+        if not _serves_many(facts):
+            return None
+        use = loop_use(facts)
+        return _by_spans(facts, cell) if use is None else _by_beats(facts, use)
 
 
 def worth_sampling(facts: Facts) -> bool:
@@ -174,11 +175,11 @@ def _by_spans(facts: Facts, cell: CellResult) -> BlockedLoop | None:
     queues = served_s >= MIN_SERVICE_S and queued_s >= MIN_QUEUED_SHARE * served_s
     if busy_share < MIN_IN_APP_SHARE and not queues:
         return None
-    workers, cores = facts.cell.server.workers, facts.observations.cores
-    used, values = facts.usage.server_cores, {"connections": facts.connections, "workers": workers}
-    computes = used is not None and used >= WORKERS_BUSY_SHARE * min(workers, cores or workers)
-    move_work = fill(MOVE_COMPUTING, {"cores": used, **values}) if computes else None
-    return BlockedLoop(fill(BY_SPANS, values), advice=(move_work or _replace_calls(facts),))
+    values = {"connections": facts.connections, "workers": facts.cell.server.workers}
+    advice = _replace_calls(facts)
+    if are_workers_busy(facts):
+        advice = fill(MOVE_COMPUTING, {"cores": facts.usage.server_cores, **values})
+    return BlockedLoop(fill(BY_SPANS, values), advice=(advice,))
 
 
 def loop_busy_share(facts: Facts) -> float:

@@ -35,7 +35,7 @@ take 25 % longer on average; and the rest must not drift, as in a server that ke
 Other programs come and go too, so the whole wait for a core may fall on the first requests, or on
 one half of the load: the excess time of either finding must be 25 % longer than that wait. A drift
 may show instead in the fastest request of each batch, |z| >= 2.6 and by 10 %: of at least 16
-requests in at least a second, one had a core. `findings` tests neither in a CPU-bound cell.
+requests in at least a second, one had a core. A CPU-bound cell is diagnosed with neither.
 
 Requests are ordered by their start, without a lone first one and those during which the machine
 stood still. Drift uses only requests that began in the steady window.
@@ -120,19 +120,24 @@ LOOK_FOR_GROWTH = "look for what grows with every request (a list, a table, a fi
 AVOID_SLOW_START = "measure for longer, and do one-time work (pools, caches) at start-up"
 
 
+def are_workers_busy(facts: Facts) -> bool:
+    """Whether the workers use most of the cores that they may use; False if unknown."""
+    used, workers = facts.usage.server_cores, facts.cell.server.workers
+    return (used or 0.0) >= WORKERS_BUSY_SHARE * min(workers, facts.cores or workers)
+
+
 @once
 def is_cpu_bound(facts: Facts) -> bool:
     """Whether CPU limits the requests: that of the workers, or of the whole machine."""
-    cores, usage, workers = facts.cores, facts.usage, facts.cell.server.workers
-    if (used := usage.server_cores) is None:
-        return False
-    if used >= WORKERS_BUSY_SHARE * min(workers, cores or workers):
+    if are_workers_busy(facts):
         return True
+    usage = facts.usage
     # A measured wait is subtracted later; it lacks only that of processes that requests start
     min_share = CPU_BOUND_SHARE_WITH_WAIT if core_wait(facts) else CPU_BOUND_SHARE
     machine_busy = usage.host_busy is not None and usage.host_busy > BUSY_MACHINE_SHARE
-    fastest_lone_s = min(facts.record.alone_s, default=0.0)
-    return machine_busy and bool(facts.rps) and used / facts.rps >= min_share * fastest_lone_s
+    if usage.server_cores is None or not machine_busy or not facts.rps:
+        return False
+    return usage.server_cores / facts.rps >= min_share * min(facts.record.alone_s, default=0.0)
 
 
 # --- something shared -----------------------------------------------------------------------------
@@ -168,30 +173,41 @@ class Shared(Diagnosis):
     used: float | None
     cores: int | None
 
+    @classmethod
+    def diagnose(cls, facts: Facts, cell: CellResult, series: Series | None) -> Shared | None:
+        """Diagnosed if requests slow each other down, unless they are CPU-bound."""
+        if series is None or facts.connections < 2 or is_cpu_bound(facts):
+            return None
+        evidence = (
+            _longer_than_alone(facts)
+            or _longer_than_fewer(facts, series)
+            or _no_gain_with_more(facts, series)
+        )
+        if evidence is None:
+            return None
+        cores, estimate = facts.observations.cores, precision(facts).service_s
+        service_s = cell.breakdown.service_s or cell.service.mean
+        return cls(
+            connections=facts.connections,
+            service_s=estimate.mean if estimate else service_s,
+            half_s=estimate.half if estimate else None,
+            lone_s=series.r0.seconds,
+            longer=evidence,
+            lone_requests=len(facts.record.lone_s),
+            used=facts.usage.server_cores if cores else None,
+            cores=cores or None,
+        )
 
-def shared(facts: Facts, cell: CellResult, series: Series) -> Shared | None:
-    """Diagnosed if requests slow each other down. For loads that are not CPU-bound."""
-    if facts.connections < 2:
-        return None
-    evidence = (
-        _longer_than_alone(facts)
-        or _longer_than_fewer(facts, series)
-        or _no_gain_with_more(facts, series)
-    )
-    if evidence is None:
-        return None
-    cores, estimate = facts.observations.cores, precision(facts).service_s
-    service_s = cell.breakdown.service_s or cell.service.mean
-    return Shared(
-        connections=facts.connections,
-        service_s=estimate.mean if estimate else service_s,
-        half_s=estimate.half if estimate else None,
-        lone_s=series.r0.seconds,
-        longer=evidence,
-        lone_requests=len(facts.record.lone_s),
-        used=facts.usage.server_cores if cores else None,
-        cores=cores or None,
-    )
+
+def _evidence(
+    facts: Facts, loaded_s: float, others_s: float, **level: int
+) -> SharingEvidence | None:
+    """None if the times under load, without the wait for a core, are not clearly longer. `level`:
+    `fewer` or `more`, in another launch than this."""
+    low_s = loaded_s * (1 - _core_wait_share(facts))
+    ratio = MIN_DOUBTFUL_RATIO if level or is_disturbed(facts) else MIN_INCREASE_RATIO
+    clearly_longer = low_s >= max(ratio * others_s, others_s + MIN_INCREASE_S)
+    return SharingEvidence(low_s, others_s, **level) if clearly_longer else None
 
 
 def _longer_than_alone(facts: Facts) -> SharingEvidence | None:
@@ -200,50 +216,37 @@ def _longer_than_alone(facts: Facts) -> SharingEvidence | None:
     lone_inside_s = sorted(max(0.0, lone_s - outside_s) for lone_s in facts.record.lone_s)
     if window is None or spans is None or not lone_inside_s or facts.record.lone_weights:
         return None  # a mix: the shares of its routes differ between lone requests and load
-    loaded = [span for span in spans if window.contains(span.start_ns)]
     by_worker = defaultdict[int, list[float]](list)
-    for span in loaded:
-        by_worker[span.pid] += durations_s([span])
+    for span in spans:
+        if window.contains(span.start_ns):
+            by_worker[span.pid] += durations_s([span])
+    loaded_s = [time_s for times_s in by_worker.values() for time_s in times_s]
     busiest_s = max(by_worker.values(), key=sum, default=[])
-    candidates = (
-        _compare_quantiles(sorted(times_s), lone_inside_s, facts)
-        for times_s in (durations_s(loaded), busiest_s)
-    )
-    return next(filter(None, candidates), None)
+    by_all = _longer_quantile(facts, loaded_s, lone_inside_s)
+    return by_all or _longer_quantile(facts, busiest_s, lone_inside_s)
 
 
-def _compare_quantiles(
-    times_s: Sequence[float], lone_s: Sequence[float], facts: Facts
+def _longer_quantile(
+    facts: Facts, times_s: Sequence[float], lone_s: Sequence[float]
 ) -> SharingEvidence | None:
-    """Compares a low quantile under load with a high one of lone requests; both are sorted."""
+    """Compares a low quantile under load with a high one of lone requests, which are sorted."""
     if len(times_s) < MIN_LOADED_REQUESTS:
         return None
     if len(lone_s) < MIN_QUARTILE_REQUESTS:
         high_s, q = lone_s[-1], min(0.5, MAX_ALL_FAST_CHANCE ** (1 / len(lone_s)))
     else:
         high_s, q = quantile(lone_s, 1 - LOWER_QUARTILE), LOWER_QUARTILE
-    low_s = quantile(times_s, q) * (1 - _core_wait_share(facts))
-    return SharingEvidence(low_s, high_s) if _clearly_longer(low_s, high_s, facts) else None
-
-
-def _clearly_longer(
-    loaded_s: float, other_s: float, facts: Facts, *, other_launch: bool = False
-) -> bool:
-    ratio = MIN_DOUBTFUL_RATIO if other_launch or is_disturbed(facts) else MIN_INCREASE_RATIO
-    return loaded_s >= max(ratio * other_s, other_s + MIN_INCREASE_S)
+    return _evidence(facts, quantile(sorted(times_s), q), high_s)
 
 
 def _longer_than_fewer(facts: Facts, series: Series) -> SharingEvidence | None:
     """Compares the mean with that of the lowest level: the same service with fewer requests at
     once, whatever its distribution. The intervals must not overlap."""
     fewest = min(series.closed, key=attrgetter("connections"))
-    own, other = _mean_service(facts), _mean_service(fewest)
-    if fewest.connections * MIN_STEP_RATIO > facts.connections or own is None or other is None:
+    own, other, fewer = _mean_service(facts), _mean_service(fewest), fewest.connections
+    if fewer * MIN_STEP_RATIO > facts.connections or own is None or other is None:
         return None
-    low_s, high_s = _low_mean_s(own, facts), other.mean + other.half
-    if not _clearly_longer(low_s, high_s, facts, other_launch=True):
-        return None
-    return SharingEvidence(low_s, high_s, fewer=fewest.connections)
+    return _evidence(facts, own.mean - own.half, other.mean + other.half, fewer=fewer)
 
 
 def _mean_service(facts: Facts) -> Estimate | None:
@@ -254,28 +257,23 @@ def _mean_service(facts: Facts) -> Estimate | None:
     return precision(facts).service_s
 
 
-def _low_mean_s(mean: Estimate, facts: Facts) -> float:
-    """Lower bound, without the wait for a core."""
-    return (mean.mean - mean.half) * (1 - _core_wait_share(facts))
-
-
 def _no_gain_with_more(facts: Facts, series: Series) -> SharingEvidence | None:
     """By throughput: requests wait although slots are free, and more connections add nothing."""
-    n, slots_free = facts.connections, (occupancy(facts) or 0.0) < FULL_OCCUPANCY
+    n, own = facts.connections, _mean_service(facts)
+    slots_free = (occupancy(facts) or 0.0) < FULL_OCCUPANCY
     if not slots_free or not series.requests_wait(facts) or not series.levels_off(n):
         return None
     above = [trial for trial in series.closed if trial.connections >= MIN_STEP_RATIO * n]
-    for trial in (facts, *above):
-        short_of_cores = is_cpu_bound(trial) or _core_wait_share(trial) > MAX_CORE_WAIT_SHARE
-        if short_of_cores or stalled(trial):
-            return None
-    own, lone_s = _mean_service(facts), fmean(facts.record.alone_s)
-    if own is None:
+    if own is None or any(map(_may_lack_cores, (facts, *above))):
         return None
-    low_s = _low_mean_s(own, facts)
-    if not _clearly_longer(low_s, lone_s, facts, other_launch=True):
-        return None
-    return SharingEvidence(low_s, lone_s, more=max(trial.connections for trial in above))
+    lone_s, more = fmean(facts.record.alone_s), max(trial.connections for trial in above)
+    return _evidence(facts, own.mean - own.half, lone_s, more=more)
+
+
+def _may_lack_cores(facts: Facts) -> bool:
+    """Whether its throughput was limited by the cores, or by a stall."""
+    waits = _core_wait_share(facts) > MAX_CORE_WAIT_SHARE
+    return waits or is_cpu_bound(facts) or stalled(facts) is not None
 
 
 def _core_wait_share(facts: Facts) -> float:
@@ -287,13 +285,18 @@ def _core_wait_share(facts: Facts) -> float:
 # --- times that change ----------------------------------------------------------------------------
 
 
-class Drift(Diagnosis):
+class ChangingTimes(Diagnosis):
+    """Service times that change during the load."""
+
+    explains = (Shared,)  # a change lifts the mean above that of lone requests
+    below_slots = "service times change"
+
+
+class Drift(ChangingTimes):
     """Service times drift: {first_s:duration} on average in the first eighth of
     {requests:# request}, {last_s:duration} in the last eighth (Mann-Kendall, z = {z:number})"""
 
     rank = 80
-    explains = (Shared,)  # a drift lifts the mean above that of lone requests
-    below_slots = "service times change"
 
     first_s: float
     last_s: float
@@ -301,22 +304,29 @@ class Drift(Diagnosis):
     z: float  # of the batches: their means, or their fastest requests
     z_single: float  # of single requests
 
+    @classmethod
+    def diagnose(cls, facts: Facts, *_: object) -> Drift | None:
+        return None if is_cpu_bound(facts) else drift(facts)
+
     @property
     def advice(self) -> tuple[str, ...]:
         return (LOOK_FOR_GROWTH if self.last_s > self.first_s else AVOID_SLOW_START,)
 
 
-class SlowFirst(Diagnosis):
+class SlowFirst(ChangingTimes):
     """The first {requests:# request} spent {first_s:duration} inside the app on average, later ones
     {rest_s:duration}: only the start is slow"""
 
     rank, advice = 90, (AVOID_SLOW_START,)
-    explains, below_slots = Drift.explains, Drift.below_slots
 
     requests: int
     first_s: float  # mean of these
     rest_s: float  # mean of the others
     until_s: float  # end of the last of these, since the load began
+
+    @classmethod
+    def diagnose(cls, facts: Facts, *_: object) -> SlowFirst | None:
+        return None if is_cpu_bound(facts) else slow_first(facts)
 
 
 def drift_of(times_s: Sequence[float]) -> Drift | None:
@@ -466,6 +476,7 @@ class Failures(Diagnosis):
     """Requests that fail."""
 
     rank, advice = 110, ()
+    at_rate = True
 
     requests: int
     share: float  # of all requests
@@ -482,18 +493,18 @@ class Shedding(Failures):
     tool: str | None  # set if it does not report statuses
     successes_rps: float
 
-
-def shedding(facts: Facts, cell: CellResult) -> Shedding | None:
-    if not (count := shed_count(facts)):
-        return None
-    statuses = tuple(refusals_by_status(facts))
-    return Shedding(
-        requests=count,
-        share=shed_share(facts),
-        statuses=statuses,
-        tool=None if statuses else facts.tool,
-        successes_rps=cell.throughput_rps or 0.0,
-    )
+    @classmethod
+    def diagnose(cls, facts: Facts, cell: CellResult, *_: object) -> Shedding | None:
+        if not (count := shed_count(facts)):
+            return None
+        statuses = tuple(refusals_by_status(facts))
+        return cls(
+            requests=count,
+            share=shed_share(facts),
+            statuses=statuses,
+            tool=None if statuses else facts.tool,
+            successes_rps=cell.throughput_rps or 0.0,
+        )
 
 
 class Failing(Failures):
@@ -506,26 +517,26 @@ class Failing(Failures):
     causes: Mapping[str, int]
     statuses: tuple[str, ...]
 
-
-def failing(facts: Facts, _cell: CellResult) -> Failing | None:
-    """Failures other than refusals, without those that a full accept queue explains."""
-    causes = Counter(facts.outcome.errors)
-    if handshakes(facts).dropped:
-        del causes[NEVER_ACCEPTED]
-        causes["non_2xx"] -= _killed_worker_errors(facts, causes["non_2xx"])
-    refusals = shed_count(facts)
-    for cause in ANSWERED:
-        of_cause = min(refusals, causes[cause])
-        causes[cause] -= of_cause
-        refusals -= of_cause
-    if not (causes := +causes):
-        return None
-    return Failing(
-        requests=causes.total(),
-        share=min(1.0, causes.total() / requests_ended(facts)),
-        causes=dict(sorted(causes.items())),
-        statuses=tuple(map(str, sorted(wrong_statuses(facts).keys() - REFUSING_STATUSES))),
-    )
+    @classmethod
+    def diagnose(cls, facts: Facts, *_: object) -> Failing | None:
+        """Failures other than refusals, without those that a full accept queue explains."""
+        causes = Counter(facts.outcome.errors)
+        if handshakes(facts).dropped:
+            del causes[NEVER_ACCEPTED]
+            causes["non_2xx"] -= _killed_worker_errors(facts, causes["non_2xx"])
+        refusals = shed_count(facts)
+        for cause in ANSWERED:
+            of_cause = min(refusals, causes[cause])
+            causes[cause] -= of_cause
+            refusals -= of_cause
+        if not (causes := +causes):
+            return None
+        return cls(
+            requests=causes.total(),
+            share=min(1.0, causes.total() / requests_ended(facts)),
+            causes=dict(sorted(causes.items())),
+            statuses=tuple(map(str, sorted(wrong_statuses(facts).keys() - REFUSING_STATUSES))),
+        )
 
 
 def _killed_worker_errors(facts: Facts, non_2xx: int) -> int:

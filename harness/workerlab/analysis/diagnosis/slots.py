@@ -141,38 +141,71 @@ class WaitingForSlots(Queueing):
 
     connect_s: float | None  # set if it stays short while requests wait in the accept queue
 
-
-def waiting_for_slots(facts: Facts, cell: CellResult) -> WaitingForSlots | None:
-    """Gives no advice if requests hold slots much longer than a lone one does, for lack of a core
-    or an unmeasured reason: more slots might not help."""
-    if not all_slots_taken(facts) or facts.slots is None or facts.connections <= facts.slots:
-        return None
-    if _mean_wait_s(facts, cell) < (1 - REACHED_SHARE) * _response_s(facts, cell):
-        return None
-    connect_s, lone_s = cell.breakdown.connect_s, cell.lone_s or 0.0
-    in_queue = cell.breakdown.accept_queue_s and (connect_s or 0.0) < MIN_WAIT_S
-    held_longer = lone_s and mean_service_s(cell) >= LONGER_SERVICE_RATIO * lone_s
-    return WaitingForSlots(
-        sharing=_sharing(facts),
-        waiting=_waiting(facts, cell),
-        connect_s=connect_s if in_queue else None,
-        advice=() if held_longer else (facts.data.worker_class.advice,),
-    )
+    @classmethod
+    def diagnose(cls, facts: Facts, cell: CellResult, *_: object) -> WaitingForSlots | None:
+        """Gives no advice if requests hold slots much longer than a lone one does, for lack of a
+        core or an unmeasured reason: more slots might not help."""
+        if not all_slots_taken(facts) or facts.slots is None or facts.connections <= facts.slots:
+            return None
+        if _mean_wait_s(facts, cell) < (1 - REACHED_SHARE) * _response_s(facts, cell):
+            return None
+        connect_s, lone_s = cell.breakdown.connect_s, cell.lone_s or 0.0
+        in_queue = cell.breakdown.accept_queue_s and (connect_s or 0.0) < MIN_WAIT_S
+        held_longer = lone_s and mean_service_s(cell) >= LONGER_SERVICE_RATIO * lone_s
+        return cls(
+            sharing=_sharing(facts),
+            waiting=_waiting(facts, cell),
+            connect_s=connect_s if in_queue else None,
+            advice=() if held_longer else (facts.data.worker_class.advice,),
+        )
 
 
 # --- a full accept queue --------------------------------------------------------------------------
 
 
-class FullAcceptQueue(Queueing):
+class QueueOverflow(Queueing):
+    """The accept queue was full, measured or likely."""
+
+    rank = 20
+    explains = (WaitingForSlots,)  # its sentence already says that
+    seen_in = "queue"
+
+    @classmethod
+    def diagnose(cls, facts: Facts, cell: CellResult, *_: object) -> QueueOverflow | None:
+        """Likely if the kernel's counters are missing. A longer queue absorbs a burst, but does not
+        replace missing slots."""
+        shakes, all_taken = handshakes(facts), all_slots_taken(facts)
+        if not shakes.dropped and not (shakes.drops_suspected and slower_than_alone(facts, cell)):
+            return None
+        always_busy = all_taken and not stalled(facts)  # else slots idled: the queue was too short
+        moves_wait = always_busy or facts.slots is None
+        more_slots = (facts.data.worker_class.advice,) if all_taken else ()
+        queueing: dict[str, Any] = {
+            "sharing": _sharing(facts),
+            "waiting": _waiting(facts, cell),
+            "advice": (BACKLOG_MOVES_WAIT if moves_wait else longer_backlog(facts), *more_slots),
+        }
+        if not shakes.dropped:
+            return LikelyFullAcceptQueue(**queueing, drops=drops_finding(shakes))
+        return FullAcceptQueue(
+            **queueing,
+            longest=cell.accept_queue_max if shakes.queue_full else None,
+            limit=cell.accept_queue_limit if shakes.queue_full else None,
+            **counter_fields(shakes.counters),
+            half_open=shakes.max_half_open or None,
+            steps=steps_finding(shakes),
+            never_accepted=shakes.never_accepted or None,
+            response_s=facts.measurement.response.max,
+            overtaken=_overtaken(facts, cell),
+        )
+
+
+class FullAcceptQueue(QueueOverflow):
     """{sharing}; {waiting}; the accept queue was full[[ (length up to {longest}, limit {limit})]]
     and the kernel dropped handshakes: {counters:values} ({where})
     [[; up to {half_open:# connection} existed only for the client, as the last packet of the
     handshake was dropped]][[; {steps}]][[; {never_accepted:# request} never reached a worker]]
     [[; a response took up to {response_s:duration}]][[; {overtaken}]]"""
-
-    rank = 20
-    explains = (WaitingForSlots,)  # its sentence already says that
-    seen_in = "queue"
 
     longest: int | None
     limit: int | None
@@ -193,41 +226,10 @@ class FullAcceptQueue(Queueing):
         )
 
 
-class LikelyFullAcceptQueue(Queueing):
+class LikelyFullAcceptQueue(QueueOverflow):
     """{sharing}; {waiting}; {drops}"""
 
-    rank, explains, seen_in = FullAcceptQueue.rank, FullAcceptQueue.explains, "queue"
-
     drops: Finding | None
-
-
-def full_queue(facts: Facts, cell: CellResult) -> FullAcceptQueue | LikelyFullAcceptQueue | None:
-    """Measured, or likely if the kernel's counters are missing. A longer queue absorbs a burst, but
-    does not replace missing slots."""
-    shakes, all_taken = handshakes(facts), all_slots_taken(facts)
-    if not shakes.dropped and not (shakes.drops_suspected and slower_than_alone(facts, cell)):
-        return None
-    always_busy = all_taken and not stalled(facts)  # else slots idled as the queue was too short
-    moves_wait = always_busy or facts.slots is None
-    more_slots = (facts.data.worker_class.advice,) if all_taken else ()
-    queueing: dict[str, Any] = {
-        "sharing": _sharing(facts),
-        "waiting": _waiting(facts, cell),
-        "advice": (BACKLOG_MOVES_WAIT if moves_wait else longer_backlog(facts), *more_slots),
-    }
-    if not shakes.dropped:
-        return LikelyFullAcceptQueue(**queueing, drops=drops_finding(shakes))
-    return FullAcceptQueue(
-        **queueing,
-        longest=cell.accept_queue_max if shakes.queue_full else None,
-        limit=cell.accept_queue_limit if shakes.queue_full else None,
-        **counter_fields(shakes.counters),
-        half_open=shakes.max_half_open or None,
-        steps=steps_finding(shakes),
-        never_accepted=shakes.never_accepted or None,
-        response_s=facts.measurement.response.max,
-        overtaken=_overtaken(facts, cell),
-    )
 
 
 class IdleWhileClientsWait(Advised):
@@ -247,21 +249,21 @@ class IdleWhileClientsWait(Advised):
     counters: Mapping[str, int] | None
     overtaken: str | None
 
-
-def idle_slots(facts: Facts, cell: CellResult) -> IdleWhileClientsWait | None:
-    """How long slots idled while clients waited, with evidence for the cause."""
-    if (stall := stalled(facts)) is None:
-        return None
-    shakes, backlog_fits = handshakes(facts), facts.cell.server.backlog >= facts.connections
-    return IdleWhileClientsWait(
-        stall=stall,
-        whole_rps=whole_rps(facts),
-        steady_rps=facts.throughput_rps,
-        response_s=facts.measurement.response.max,
-        counters=named_counters(shakes.counters) if shakes.dropped else None,
-        overtaken=_overtaken(facts, cell) if shakes.dropped else None,
-        advice=() if backlog_fits else (longer_backlog(facts),),
-    )
+    @classmethod
+    def diagnose(cls, facts: Facts, cell: CellResult, *_: object) -> IdleWhileClientsWait | None:
+        """How long slots idled while clients waited, with evidence for the cause."""
+        if (stall := stalled(facts)) is None:
+            return None
+        shakes, backlog_fits = handshakes(facts), facts.cell.server.backlog >= facts.connections
+        return cls(
+            stall=stall,
+            whole_rps=whole_rps(facts),
+            steady_rps=facts.throughput_rps,
+            response_s=facts.measurement.response.max,
+            counters=named_counters(shakes.counters) if shakes.dropped else None,
+            overtaken=_overtaken(facts, cell) if shakes.dropped else None,
+            advice=() if backlog_fits else (longer_backlog(facts),),
+        )
 
 
 # --- idle slots while requests wait for busy ones -------------------------------------------------
@@ -284,24 +286,24 @@ class UnevenDealing(Advised):
     per_worker: tuple[int, ...]
     predicted_rps: float | None
 
-
-def unevenly_dealt(facts: Facts, cell: CellResult) -> UnevenDealing | None:
-    """The cost of an uneven distribution of connections by the kernel."""
-    if (dealing := uneven_dealing(facts)) is None:
-        return None
-    kept_connections = cell.connections_per_worker
-    counts = cell.requests_per_worker if kept_connections is None else kept_connections
-    per_worker = sorted((counts.get(pid, 0) for pid in dealing.taken), reverse=True)
-    wait_s = cell.breakdown.in_worker_s or 0.0  # not always known with keep-alive
-    return UnevenDealing(
-        connections=facts.connections,
-        dealing=dealing,
-        wait_s=wait_s if wait_s >= MIN_WAIT_S else None,
-        dealt="requests" if kept_connections is None else "connections",
-        per_worker=tuple(per_worker),
-        predicted_rps=None if kept_connections is None else cell.split_prediction_rps,
-        advice=_deal_evenly(facts),
-    )
+    @classmethod
+    def diagnose(cls, facts: Facts, cell: CellResult, *_: object) -> UnevenDealing | None:
+        """The cost of an uneven distribution of connections by the kernel."""
+        if (dealing := uneven_dealing(facts)) is None:
+            return None
+        kept_connections = cell.connections_per_worker
+        counts = cell.requests_per_worker if kept_connections is None else kept_connections
+        per_worker = sorted((counts.get(pid, 0) for pid in dealing.taken), reverse=True)
+        wait_s = cell.breakdown.in_worker_s or 0.0  # not always known with keep-alive
+        return cls(
+            connections=facts.connections,
+            dealing=dealing,
+            wait_s=wait_s if wait_s >= MIN_WAIT_S else None,
+            dealt="requests" if kept_connections is None else "connections",
+            per_worker=tuple(per_worker),
+            predicted_rps=None if kept_connections is None else cell.split_prediction_rps,
+            advice=_deal_evenly(facts),
+        )
 
 
 def _deal_evenly(facts: Facts) -> tuple[str, ...]:
