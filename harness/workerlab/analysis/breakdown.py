@@ -64,7 +64,7 @@ EXACT_SOURCES = {
 
 # The six moments of a request, in order, and start and end of its span: nanoseconds
 Moments = tuple[Sequence[int], tuple[int, int]]
-Part = tuple[float, str] | None  # seconds, and the source
+Part = tuple[float, str]  # seconds, and the source
 
 
 class PartsEstimated(Finding):
@@ -143,8 +143,7 @@ def in_server(facts: Facts) -> float | None:
     many requests in the server are still not in the load tool."""
     steady, _ = _steady(facts)
     parts_s = (steady.accept_queue_s, steady.in_worker_s, steady.service_s)
-    known_s = [part_s for part_s in parts_s if part_s is not None]
-    return sum(known_s) * facts.rps if len(known_s) == len(parts_s) else None
+    return None if None in parts_s else facts.rps * sum(part_s or 0.0 for part_s in parts_s)
 
 
 class RequestsWaited(Finding):
@@ -176,51 +175,55 @@ def wait_finding(facts: Facts) -> RequestsWaited | Note:
 def _exact(facts: Facts, window: Window) -> tuple[Breakdown, tuple[Finding, ...]] | None:
     """The exact breakdown of successes, with a note on failures left out; None if some request of
     the window was not followed."""
-    origin_ns = facts.measurement.origin_ns
-    if origin_ns is None:
-        return None
-    by_id = {span.request_id: span for span in facts.spans if span.request_id is not None}
-    followed, left_out = list[Moments](), 0
-    for timing in facts.measurement.timings:
-        sent = origin_ns + round(timing.start_s * NS)
-        end = None if timing.end_s is None else sent + round(timing.end_s * NS)
-        # The end of a failed request is unknown: it counts if it began before the window closed
-        if sent >= window.closes_ns or (end is not None and end <= window.opens_ns):
-            continue
-        if timing.cause is not None:
-            left_out += 1
-            continue
-        span = by_id.get(timing.request_id or "")
-        if span is None or end is None or (moments := _moments(timing, span, sent, end)) is None:
-            return None
-        followed.append(moments)
-    spans = Intervals([span for _, span in followed])
+    followed = _followed(facts, window) or ()
+    successes = list(filter(None, followed))
+    spans = Intervals([span for _, span in successes])
     completed = spans.last(facts.tail_ns).completed(window)
     if completed <= 0:
         return None
 
     def mean_s(begins: int, ends: int) -> float:
-        parts = Intervals([(moments[begins], moments[ends]) for moments, _ in followed])
-        return parts.inside_s(window) / completed
+        between = [(moments[begins], moments[ends]) for moments, _ in successes]
+        return Intervals(between).inside_s(window) / completed
 
-    known_s = {name: mean_s(number, number + 1) for number, name in enumerate(EXACT_SOURCES)}
+    parts = {
+        name: (mean_s(number, number + 1), source)
+        for number, (name, source) in enumerate(EXACT_SOURCES.items())
+    }
+    left_out = len(followed) - len(successes)
     notes = (FailuresLeftOut(left_out),) if left_out else ()
-    return _of_parts(mean_s(0, 5), known_s, EXACT_SOURCES, exact=True), notes
+    return _of_parts(mean_s(0, 5), parts, exact=True), notes
 
 
-def _of_parts(
-    response_s: float,
-    known_s: Mapping[str, float],
-    sources: Mapping[str, str],
-    *,
-    exact: bool = False,
-) -> Breakdown:
+def _followed(facts: Facts, window: Window) -> Sequence[Moments | None] | None:
+    """The moments of each request that overlaps the window, None for a failed one; None if some
+    request was not followed. The end of a failed request is unknown, so one that began before the
+    window closed counts."""
+    origin_ns, followed = facts.measurement.origin_ns, list[Moments | None]()
+    if origin_ns is None:
+        return None
+    by_id = {span.request_id: span for span in facts.spans if span.request_id is not None}
+    for timing in facts.measurement.timings:
+        sent = origin_ns + round(timing.start_s * NS)
+        end = None if timing.end_s is None else sent + round(timing.end_s * NS)
+        if sent >= window.closes_ns or (end is not None and end <= window.opens_ns):
+            continue
+        moments, span = None, by_id.get(timing.request_id or "")
+        if timing.cause is None:
+            moments = _moments(timing, span, sent, end) if span and end else None
+            if moments is None:
+                return None
+        followed.append(moments)
+    return followed
+
+
+def _of_parts(response_s: float, parts: Mapping[str, Part], *, exact: bool) -> Breakdown:
     return Breakdown(
         response_s=response_s,
-        **{f"{name}_s": value for name, value in known_s.items()},
-        unattributed_s=response_s - sum(known_s.values()),
+        **{f"{name}_s": part_s for name, (part_s, _) in parts.items()},
+        unattributed_s=response_s - sum(part_s for part_s, _ in parts.values()),
         exact=exact,
-        sources=sources,
+        sources={name: source for name, (_, source) in parts.items()},
     )
 
 
@@ -248,14 +251,10 @@ def _estimated(facts: Facts, window: Window) -> Breakdown:
     in_flight: float = facts.connections
     if window is not facts.window:  # fewer than N towards the end of the whole load
         in_flight = requests_in_flight(facts).inside_s(window) / window.length_s
-    return _of_parts(
-        in_flight / window.rps,
-        {name: value for name, (value, _) in parts.items()},
-        {name: source for name, (_, source) in parts.items()},
-    )
+    return _of_parts(in_flight / window.rps, parts, exact=False)
 
 
-def _connect(facts: Facts, _window: Window) -> Part:
+def _connect(facts: Facts, _window: Window) -> Part | None:
     """Mean per request: on a kept-alive connection only the first request connects."""
     times_s = facts.measurement.connects_s
     if not times_s:
@@ -264,7 +263,7 @@ def _connect(facts: Facts, _window: Window) -> Part:
     return per_request_s, "the client, over the whole load"
 
 
-def _accept_queue(facts: Facts, window: Window) -> Part:
+def _accept_queue(facts: Facts, window: Window) -> Part | None:
     lengths = [(sample.at_ns, sample.length) for sample in facts.observations.queue]
     mean_length = window.mean_level(lengths, MIN_QUEUE_SAMPLES)
     if mean_length is None:
@@ -278,7 +277,7 @@ def _accept_queue(facts: Facts, window: Window) -> Part:
     return wait_s, f"queue length{addition}, by Little's law"
 
 
-def _in_worker(facts: Facts, window: Window) -> Part:
+def _in_worker(facts: Facts, window: Window) -> Part | None:
     """From the accept times if each connection carried one request (sync keeps none alive, even if
     the load tool asks for it); else from unread bytes."""
     accepts, requests = facts.accepts
@@ -308,7 +307,7 @@ def _service(facts: Facts, window: Window) -> Part:
     return served_s / window.completed, SPANS_SOURCE
 
 
-def _transfer(facts: Facts, _window: Window) -> Part:
+def _transfer(facts: Facts, _window: Window) -> Part | None:
     """None on kept-alive connections: some of ab's requests there end only when the server closes
     the connection (first byte after 0.3 s, end after 2.0 s), which is not transfer. None if ab's
     means include requests that were never accepted, as these end without a first byte."""
@@ -321,7 +320,7 @@ def _transfer(facts: Facts, _window: Window) -> Part:
     return max(0.0, last_s - first_s), "the client's first and last byte, over the whole load"
 
 
-ESTIMATES: dict[str, Callable[[Facts, Window], Part]] = {
+ESTIMATES: dict[str, Callable[[Facts, Window], Part | None]] = {
     "connect": _connect,
     "accept_queue": _accept_queue,
     "in_worker": _in_worker,

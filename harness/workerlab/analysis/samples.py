@@ -57,21 +57,21 @@ def per_second(sums: Iterable[tuple[int, float | None]], min_s: float = 0.0) -> 
     return max(0.0, (points[-1][1] - points[0][1]) * NS / lasted_ns)
 
 
-def waited_for_core_s(seen: Observations, workers: int) -> float:
+def waited_for_core_s(observations: Observations, workers: int) -> float:
     """Seconds that the load tool and, on average, one of `workers` were ready to run without a
     core; parts that the kernel does not report are left out."""
-    server_s = seen.processes[-1].server_wait_s if seen.processes else None
-    return (server_s or 0.0) / workers + tool_waited_s(seen)
+    server_s = observations.processes[-1].server_wait_s if observations.processes else None
+    return (server_s or 0.0) / workers + tool_waited_s(observations)
 
 
-def tool_waited_s(seen: Observations) -> float:
+def tool_waited_s(observations: Observations) -> float:
     """Seconds that the load tool was ready to run without a core; 0 if unknown."""
-    return (seen.processes[-1].tool_wait_s or 0.0) if seen.processes else 0.0
+    return (observations.processes[-1].tool_wait_s or 0.0) if observations.processes else 0.0
 
 
-def usage(seen: Observations, record: Record, load_s: float) -> Usage:
+def usage(observations: Observations, record: Record, load_s: float) -> Usage:
     """CPU and memory. The load tool's CPU is exact if its guard reaped it, else sampled."""
-    samples = seen.processes
+    samples = observations.processes
     generator = per_second((sample.at_ns, sample.tool_cpu_s) for sample in samples)
     if record.tool_cpu_s is not None and load_s > 0:
         generator = record.tool_cpu_s / load_s
@@ -80,7 +80,9 @@ def usage(seen: Observations, record: Record, load_s: float) -> Usage:
         server_cores=per_second((sample.at_ns, sample.server_cpu_s) for sample in samples),
         generator_cores=generator,
         # The host counts CPU time in ticks, so a busy moment may seem too long
-        host_busy=min(1.0, host / seen.cores) if host is not None and seen.cores else None,
+        host_busy=min(1.0, host / observations.cores)
+        if host is not None and observations.cores
+        else None,
         server_rss_bytes=_largest(sample.server_rss_bytes for sample in samples),
         generator_rss_bytes=_largest(sample.tool_rss_bytes for sample in samples),
         host_memory_bytes=_largest(sample.host_memory_bytes for sample in samples),
@@ -128,10 +130,10 @@ class SamplesMissing(Finding):
     why: str
 
 
-def missing_notes(seen: Observations) -> tuple[Finding, ...]:
+def missing_notes(observations: Observations) -> tuple[Finding, ...]:
     """One note per reason, with the samplers that are missing because of it."""
     by_reason: dict[str, list[str]] = {}
-    for sampler, why in seen.missing.items():
+    for sampler, why in observations.missing.items():
         by_reason.setdefault(why, []).append(SAMPLERS[sampler])
     return tuple(SamplesMissing(tuple(samplers), why) for why, samplers in by_reason.items())
 

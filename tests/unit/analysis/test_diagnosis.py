@@ -61,7 +61,7 @@ from workerlab.analysis.diagnosis.slots import (
     UnevenDealing,
     Unexplained,
     WaitingForSlots,
-    no_limit_found,
+    no_limit,
 )
 from workerlab.finding import Finding
 from workerlab.model import Counters, ProcessSample, Report, Server
@@ -301,11 +301,11 @@ def test_slots_that_idle_as_workers_lack_a_core_are_explained() -> None:
     idle = [replace(s, end_ns=(s.end_ns or 0) - NS * 3 // 10) for s in trial.spans.spans]
     waiting = noisy(with_spans(trial, idle), server_cores=1.3, server_wait=2.7)
     facts, cell = derived(waiting), cell_of(waiting)
-    diagnosis = no_limit_found(facts, cell, slower=True)
+    diagnosis = no_limit(facts, cell, slower=True)
     assert isinstance(diagnosis, Unexplained)
     assert diagnosis.busy == cell.occupancy
     assert diagnosis.cause.startswith("the workers computed or waited for a core for 100 %")
-    assert "unknown" in text(no_limit_found(derived(noisy(trial)), cell, slower=True))
+    assert "unknown" in text(no_limit(derived(noisy(trial)), cell, slower=True))
 
 
 def test_a_lone_time_shorter_than_the_cpu_time_is_left_out() -> None:

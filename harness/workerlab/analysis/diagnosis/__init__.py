@@ -9,7 +9,7 @@
 Each cause is a class with its rule, and all rules are applied. A class may explain others
 (`explains`): these are left out, as their advice would be wrong. The one with the lowest `rank` is
 the cell's diagnosis; in an inconclusive cell, a disturbance. If there are none but failures,
-`no_limit_found` adds one, unless many requests fail: refused requests do not wait.
+`no_limit` adds one, unless many requests fail: refused requests do not wait.
 """
 
 # Importing a module adds its rules to `Diagnosis.rules`
@@ -17,7 +17,7 @@ from workerlab.analysis.diagnosis import loop as loop
 from workerlab.analysis.diagnosis.base import Diagnosis, ObservationKind
 from workerlab.analysis.diagnosis.cpu import Disturbance
 from workerlab.analysis.diagnosis.service import MANY_FAILED_SHARE, Failures
-from workerlab.analysis.diagnosis.slots import no_limit_found
+from workerlab.analysis.diagnosis.slots import no_limit
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.series import Series
 from workerlab.finding import Finding
@@ -36,7 +36,7 @@ def findings(facts: Facts, cell: CellResult, series: Series) -> tuple[Diagnosis,
     many_failed = [failure for failure in failures if failure.share >= MANY_FAILED_SHARE]
     if len(failures) == len(diagnoses) and not many_failed:
         slower = series.requests_wait(facts) and not series.explained_by_pauses(facts)
-        diagnoses.append(no_limit_found(facts, cell, slower=slower))
+        diagnoses.append(no_limit(facts, cell, slower=slower))
     inconclusive = cell.verdict == "inconclusive"
 
     def order(diagnosis: Diagnosis) -> tuple[bool, int]:

@@ -368,7 +368,7 @@ class Unexplained(Diagnosis):
     cause: str = UNKNOWN_CAUSE
 
 
-def no_limit_found(facts: Facts, cell: CellResult, *, slower: bool) -> Diagnosis:
+def no_limit(facts: Facts, cell: CellResult, *, slower: bool) -> Diagnosis:
     """`slower`: whether requests take significantly longer than a lone one."""
     if slower:
         return _unexplained(facts, cell)
