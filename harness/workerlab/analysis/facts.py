@@ -98,34 +98,35 @@ def outcome_with_drops(
     """The outcome if the kernel is known to have dropped handshakes: a request without a span is
     neither an answer nor a contradiction, and is counted once."""
     if measurement.timings:
-        return _by_request_id(client_outcome, measurement, {span.request_id for span in spans})
+        return _by_request_id(client_outcome, measurement, spans)
     unseen = max(0, client_outcome.answered - len(spans))
     if not unseen:
         return client_outcome
     # ab counts a reset after which it continues three times: Receive, Exception, complete request
-    read_errors = min(unseen, client_outcome.errors.get("read", 0))
-    exceptions = min(read_errors, client_outcome.errors.get("exception", 0))
+    errors = Counter(client_outcome.errors)
+    read_errors = min(unseen, errors["read"])
+    exceptions = min(read_errors, errors["exception"])
     # Sent by the server itself when it killed a worker that was waiting for a request
-    by_server = min(unseen - read_errors, client_outcome.errors.get("non_2xx", 0))
+    by_server = min(unseen - read_errors, errors["non_2xx"])
     never_accepted = unseen - by_server
-    errors = Counter(client_outcome.errors) - Counter(read=read_errors, exception=exceptions)
-    if never_accepted:
-        errors[NEVER_ACCEPTED] = never_accepted
+    errors -= Counter(read=read_errors, exception=exceptions)
+    errors += Counter({NEVER_ACCEPTED: never_accepted})
     wrong = max(0, client_outcome.wrong - by_server)
     return replace(
         client_outcome,
         answered=client_outcome.answered - unseen,
         wrong=wrong,
-        unanswered=sum(errors.values()) - wrong,
+        unanswered=errors.total() - wrong,
         failed=client_outcome.failed + never_accepted - read_errors,
         errors=dict(errors),
     )
 
 
 def _by_request_id(
-    client_outcome: Outcome, measurement: Measurement, span_ids: Collection[str | None]
+    client_outcome: Outcome, measurement: Measurement, spans: Collection[Span]
 ) -> Outcome:
     """Failed requests whose id is in no span become NEVER_ACCEPTED; `failed` includes them."""
+    span_ids = {span.request_id for span in spans}
     unseen = Counter(
         timing.cause
         for timing in measurement.timings

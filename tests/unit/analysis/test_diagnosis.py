@@ -34,8 +34,8 @@ from workerlab.analysis.diagnosis.cpu import (
     BusyWorkers,
     CoresStolen,
     CoresTaken,
+    CpuNeed,
     LoadToolIsLimit,
-    cpu_per_request,
 )
 from workerlab.analysis.diagnosis.loop import (
     ASYNC_CALLS_OR_THREADS,
@@ -310,12 +310,9 @@ def test_slots_that_idle_as_workers_lack_a_core_are_explained() -> None:
 
 def test_a_lone_time_shorter_than_the_cpu_time_is_left_out() -> None:
     """If others share a core's caches, a request may compute for longer than a lone one takes."""
-    assert cpu_per_request({"cpu_s": 0.0654, "lone_s": None}) == (
-        "each request takes 65.4 ms of CPU time"
-    )
-    assert cpu_per_request({"cpu_s": 0.0654, "lone_s": 0.07}).endswith(
-        " (the fastest lone one 70.0 ms in all)"
-    )
+    assert str(CpuNeed(0.0654, lone_s=None)) == "each request takes 65.4 ms of CPU time"
+    lone = " (the fastest lone one 70.0 ms in all)"
+    assert str(CpuNeed(0.0654, lone_s=0.07)).endswith(lone)
 
 
 def test_an_unobserved_waiting_place_is_unknown() -> None:

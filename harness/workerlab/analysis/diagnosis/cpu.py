@@ -4,10 +4,10 @@ programs or machines."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from workerlab.analysis.breakdown import in_server
-from workerlab.analysis.core_wait import core_wait, is_disturbed
+from workerlab.analysis.core_wait import core_wait
 from workerlab.analysis.diagnosis.base import Advised, Diagnosis
 from workerlab.analysis.diagnosis.service import BUSY_MACHINE_SHARE, ChangingTimes, Shared
 from workerlab.analysis.diagnosis.slots import UnevenDealing, WaitingForSlots
@@ -144,7 +144,8 @@ class BusyMachine(Computing):
         """Diagnosed if the server, its load tool and the app's services use nearly all cores; or,
         if other programs took cores, if the requests need more CPU than the machine has. CPU that
         others use is not a limit of this server: `disturbance` reports its cost."""
-        cores, usage = facts.observations.cores, facts.usage
+        cores, workers = facts.observations.cores, facts.cell.server.workers
+        usage = facts.usage
         server, tool = usage.server_cores, usage.generator_cores or 0.0
         if not cores or server is None or facts.connections < 2:
             return None
@@ -161,9 +162,9 @@ class BusyMachine(Computing):
             used_by = [f"{name} {FORMATS['cores'](amount)}" for name, amount in using.items()]
             busy = "its {cores:# core} {cores:was/were} [[{host:percent} ]]busy ({used_by:, })"
             how = fill(busy, {"cores": cores, "host": usage.host_busy, "used_by": used_by})
-        elif (need := _cpu_need(facts, cell)) and min(facts.connections, need["workers"]) > cores:
+        elif (need := _cpu_need(facts, cell)) and min(facts.connections, workers) > cores:
             together = "{workers:# worker} together would need more than {cores:# core}"
-            needed = f"{cpu_per_request(need)}, and {fill(together, {**need, 'cores': cores})}"
+            needed = f"{need}, and {fill(together, {'workers': workers, 'cores': cores})}"
         noise = () if lab_fills_it else (CLOSE_OTHER_PROGRAMS,)
         elsewhere = (TOOL_ELSEWHERE,) if tool >= MIN_MACHINE_SHARE * cores else ()
         return cls.of(facts, how, needed, (*noise, MORE_CORES, *elsewhere))
@@ -189,7 +190,7 @@ class BusyWorkers(Computing):
             all_the_time = "{workers:# worker} computed all the time ({used:cores}[[ of {cores}]])"
             how = fill(all_the_time, {"workers": workers, "used": used, "cores": cores})
         elif (need := _cpu_need(facts, cell)) and workers <= (cores or 0):
-            needed = f"{cpu_per_request(need)}, and a worker computes for one at a time"
+            needed = f"{need}, and a worker computes for one at a time"
         return cls.of(facts, how, needed, (MORE_CORES if fewer_cores else MORE_WORKERS,))
 
 
@@ -204,13 +205,22 @@ def _cores_while_serving(facts: Facts) -> float | None:
     return used * max(1.0, sampled_ns / served_ns) if served_ns > 0 else used
 
 
-def _cpu_need(facts: Facts, cell: CellResult) -> dict[str, Any] | None:
-    """Values for `cpu_per_request`, if other programs took cores: then the cores that the workers
-    used show no limit. None unless CPU is most of a lone response, or a part (PARTLY_CPU_SHARE)
-    and the workers computed or waited for a core all the time."""
+class CpuNeed(Finding):
+    """each request takes {cpu_s:duration} of CPU time
+    [[ (the fastest lone one {lone_s:duration} in all)]]"""
+
+    cpu_s: float
+    # None if shorter: under load, requests share the caches of a core, and may compute for longer
+    lone_s: float | None
+
+
+def _cpu_need(facts: Facts, cell: CellResult) -> CpuNeed | None:
+    """If other programs took cores: then the cores that the workers used show no limit. None unless
+    CPU is most of a lone response, or a part (PARTLY_CPU_SHARE) and the workers computed or waited
+    for a core all the time."""
     used, lone_s = facts.usage.server_cores, min(facts.record.alone_s, default=0.0)
     workers, wait = facts.cell.server.workers, core_wait(facts)
-    if used is None or not facts.rps or not lone_s or not wait or not is_disturbed(facts):
+    if used is None or not facts.rps or not lone_s or not wait or not wait.disturbed:
         return None
     if cell.verdict == "below capacity":
         return None  # more connections bring more: CPU is not the limit
@@ -223,14 +233,7 @@ def _cpu_need(facts: Facts, cell: CellResult) -> dict[str, Any] | None:
     min_share = PARTLY_CPU_SHARE if always_busy else MOSTLY_CPU_SHARE
     if cpu_s < min_share * lone_s:
         return None
-    return {"cpu_s": cpu_s, "lone_s": lone_s if lone_s >= cpu_s else None, "workers": workers}
-
-
-def cpu_per_request(need: dict[str, Any]) -> str:
-    """The CPU time of a request in words, and the fastest lone response unless that is shorter:
-    under load, requests share the caches of a core, and may compute for longer."""
-    lone = "[[ (the fastest lone one {lone_s:duration} in all)]]"
-    return fill(f"each request takes {{cpu_s:duration}} of CPU time{lone}", need)
+    return CpuNeed(cpu_s, lone_s if lone_s >= cpu_s else None)
 
 
 # --- the load tool --------------------------------------------------------------------------------
