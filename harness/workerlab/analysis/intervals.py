@@ -78,7 +78,7 @@ class Intervals(Struct, frozen=True):
 
     def per_second(self, period: Period) -> float:
         """How many were completed per second of the period."""
-        return self.completed(period) * NS / (period.closes_ns - period.opens_ns)
+        return self.completed(period) * NS / max(1, period.closes_ns - period.opens_ns)
 
     def max_open(self) -> int:
         """The largest number at the same time. One that ends in the nanosecond in which another

@@ -294,8 +294,7 @@ def _lines(
         if holds and few and time_ns < MIN_HELD_CPU_SHARE * cpu_ns:
             continue
         share_ns = time_ns if holds else sum(map(_with_core_ns, of_place))
-        blocking = _line(facts, how, relevant, counted, share_ns / whole_ns)
-        yield time_ns, replace(blocking, per_request_s=None) if by_others else blocking
+        yield time_ns, _line(facts, how, relevant, counted, share_ns / whole_ns)
 
 
 def _sampled_part(facts: Facts) -> Period:
@@ -303,17 +302,13 @@ def _sampled_part(facts: Facts) -> Period:
     return facts.window or Period(facts.started_ns, facts.ended_ns)
 
 
-def _requests_per_s(facts: Facts) -> float:
-    """The rate of the worker that was sampled, in the part of the load that the samples are of."""
-    spans = facts.spans_by_worker.get(facts.data.stacks.pid or 0, ())
-    return Intervals.of(spans).per_second(_sampled_part(facts))
-
-
 def _line(
     facts: Facts, how: How, samples: Sequence[StackSample], counted: Counted, share: float
 ) -> BlockingLine:
     """The line that most of the time of these samples belongs to."""
-    rate_rps = _requests_per_s(facts)
+    by_others = counted is held_by_others_ns  # not by requests of this worker
+    spans = () if by_others else facts.spans_by_worker.get(facts.data.stacks.pid or 0, ())
+    rate_rps = Intervals.of(spans).per_second(_sampled_part(facts))
     times_ns, lines = defaultdict[int, float](float), facts.data.stacks.lines
     for sample in samples:
         times_ns[sample.number] += counted(sample)
