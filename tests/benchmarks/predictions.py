@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from tests.builders.open_load import APP
 from workerlab import run_store
-from workerlab.analysis.facts import Facts, facts_of
+from workerlab.analysis.facts import Facts
 from workerlab.analysis.needs import cpu_under_load, needs_of, with_cpu
 from workerlab.analysis.prediction import Predicted, layout_of, predict
 from workerlab.analysis.simulation import simulate
@@ -85,7 +85,7 @@ class Run:
             arrivals="poisson",
         )
         record = trial.run(task_for(plan, one, self._place, rps), lambda _: None)
-        found = facts_of(read_trial(one, record, plan, self._place))
+        found = read_trial(one, record, plan, self._place).facts
         if not isinstance(found, Facts):
             raise SystemExit(f"{one.key}: {found}, {record.fault}")
         return found

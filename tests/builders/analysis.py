@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from msgspec.structs import replace as changed
 
 from workerlab.analysis import TrialData, analyse
-from workerlab.analysis.facts import Facts, facts_of
+from workerlab.analysis.facts import Facts
 from workerlab.finding import Finding, Note
 from workerlab.model import (
     AbReport,
@@ -411,7 +411,7 @@ def overflow_trial(
 
 
 def derived(trial: TrialData) -> Facts:
-    facts = facts_of(trial)
+    facts = trial.facts
     assert isinstance(facts, Facts), facts
     return facts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from workerlab.analysis.facts import Facts, facts_of
+from workerlab.analysis.facts import Facts
 from workerlab.experiments import trial
 from workerlab.experiments.execution import task_for
 from workerlab.experiments.reading import read_trial
@@ -21,6 +21,6 @@ def carried_out(place: Path, cell: Cell, duration_s: float = 2.0) -> Facts:
     rps = cell.rate.rps if cell.rate else None
     record = trial.run(task_for(plan, key, place, rps), lambda _: None)
     assert record.fault is None, record.fault
-    facts = facts_of(read_trial(key, record, plan, place))
+    facts = read_trial(key, record, plan, place).facts
     assert isinstance(facts, Facts), facts
     return facts

@@ -10,7 +10,7 @@ from itertools import combinations
 from tests.diagnosis.statement import FALSE, RIGHT, Statement, place_of
 from tests.diagnosis.truth import Scenario
 from workerlab.analysis.class_findings import SeriesLimits
-from workerlab.analysis.facts import Facts, TrialData, facts_of
+from workerlab.analysis.facts import Facts, TrialData
 from workerlab.analysis.samples import NS
 from workerlab.experiments.sweep.document import sweep_document
 from workerlab.finding import Finding
@@ -79,7 +79,7 @@ def apart(data: TrialData) -> float:
     """By how much of the load the client's begins and ends at other times than the workers': the
     first request waits to be accepted, and a worker that has sent the last answer may wait for a
     core before it closes the span."""
-    facts = facts_of(data)
+    facts = data.facts
     if not isinstance(facts, Facts):
         return 0.0
     measured, spans = facts.measurement, facts.spans[data.lone_first :]

@@ -20,7 +20,7 @@ from workerlab.analysis.diagnosis.loop import (
     blocking_lines,
 )
 from workerlab.analysis.event_loop import loop_use
-from workerlab.analysis.facts import Facts, facts_of
+from workerlab.analysis.facts import Facts
 from workerlab.experiments import trial
 from workerlab.experiments.execution import task_for
 from workerlab.experiments.reading import read_trial
@@ -56,7 +56,7 @@ def look(tmp_path: Path, worker_class: str) -> Look:
             directory = tmp_path / f"run-{len(list(tmp_path.glob('run-*')))}"
             run_store.create(directory, plan, {})
             record = trial.run(task_for(plan, planned, directory), lambda _: None)
-            trial_facts = facts_of(read_trial(planned, record, plan, directory))
+            trial_facts = read_trial(planned, record, plan, directory).facts
             assert isinstance(trial_facts, Facts), trial_facts
             if not trial_facts.observations.pauses:  # during which nothing is seen of the loop
                 return trial_facts

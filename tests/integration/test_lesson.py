@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration.conftest import Lab, processes
 from workerlab import run_store
-from workerlab.analysis.facts import Facts, facts_of
+from workerlab.analysis.facts import Facts
 from workerlab.experiments.lesson.course import Course
 from workerlab.experiments.lesson.steps import BUNDLED_LESSON, read_lesson
 from workerlab.experiments.lesson.texts import queue_overflowed, trial_figures
@@ -139,7 +139,7 @@ def test_figures_of_an_overflowing_queue_satisfy_littles_law(lab: Lab, tmp_path:
     assert max(map(len, done.out.splitlines())) <= 60
     run = run_store.load(lab.run)
     ((cell, data),) = zip(report_of(run).cells, trial_data(run), strict=True)
-    facts = facts_of(data)
+    facts = data.facts
     assert isinstance(facts, Facts)
     assert queue_overflowed(facts)
     figures = trial_figures(cell, facts)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from workerlab.analysis.cell_targets import with_targets
 from workerlab.analysis.cells import closed_result, invalid_result
 from workerlab.analysis.checks import contradictions
-from workerlab.analysis.facts import Facts, TrialData, facts_of
+from workerlab.analysis.facts import Facts, TrialData
 from workerlab.analysis.load_tool import with_tool_limits
 from workerlab.analysis.open_model import best_rps, open_result
 from workerlab.analysis.series import R0, UNKNOWN_R0, Series, lone_r0_by_server, r0_under_load
@@ -78,7 +78,7 @@ def _series(key: Cell, trials: Sequence[TrialData], lone_r0: R0 | None) -> Serie
     valid: list[Facts] = []
     rejected: list[CellResult] = []
     for trial in trials:
-        facts = facts_of(trial)
+        facts = trial.facts
         reasons = contradictions(facts) if isinstance(facts, Facts) else [facts]
         if not reasons and lone_r0 is None:
             reasons = [Note("no lone request was timed, so there is nothing to compare with")]

@@ -178,7 +178,19 @@ class TrialData(Struct, dict=True, frozen=True):
 
     @cached_property
     def facts(self) -> "Facts | Finding":
-        return _facts_of(self)
+        """The facts of a finished trial, or why there are none."""
+        record, measurement = self.record, self.measurement
+        if record is None:
+            return Note("the trial did not run to its end")
+        if record.fault is not None:
+            return TrialFault(record.fault.kind, record.fault.reason, record.fault.detail or None)
+        if record.load_start_ns is None or record.load_end_ns is None:
+            return Note("the load was never started")
+        if self.parse_error is not None:
+            return Note(f"the load tool's output cannot be read: {self.parse_error}")
+        if measurement is None:
+            return Note(f"{self.cell.tool} wrote no output")
+        return Facts(self, record, measurement, record.load_start_ns, record.load_end_ns)
 
 
 class Facts(Struct, dict=True, frozen=True, eq=False):
@@ -427,26 +439,4 @@ class TrialFault(Finding):
 
 def why_unusable(data: TrialData) -> Finding | None:
     """Why a trial has no facts; None if it has them."""
-    facts = facts_of(data)
-    return facts if isinstance(facts, Finding) else None
-
-
-def facts_of(data: TrialData) -> Facts | Finding:
-    """The facts of a finished trial, or why there are none. The same data always give the same
-    object, which keeps the values derived from it."""
-    return data.facts
-
-
-def _facts_of(data: TrialData) -> Facts | Finding:
-    record, measurement = data.record, data.measurement
-    if record is None:
-        return Note("the trial did not run to its end")
-    if record.fault is not None:
-        return TrialFault(record.fault.kind, record.fault.reason, record.fault.detail or None)
-    if record.load_start_ns is None or record.load_end_ns is None:
-        return Note("the load was never started")
-    if data.parse_error is not None:
-        return Note(f"the load tool's output cannot be read: {data.parse_error}")
-    if measurement is None:
-        return Note(f"{data.cell.tool} wrote no output")
-    return Facts(data, record, measurement, record.load_start_ns, record.load_end_ns)
+    return data.facts if isinstance(data.facts, Finding) else None

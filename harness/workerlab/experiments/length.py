@@ -32,7 +32,7 @@ from msgspec.structs import replace
 
 from workerlab.analysis.batches import BATCH_S, ENOUGH_BATCHES, Precision, precision
 from workerlab.analysis.checks import CHECKS
-from workerlab.analysis.facts import Facts, facts_of
+from workerlab.analysis.facts import Facts
 from workerlab.analysis.samples import Window
 from workerlab.experiments.reading import read_trial
 from workerlab.model import Load, Plan, Record, Trial
@@ -62,7 +62,7 @@ def next_load(plan: Plan, trial: Trial, run_dir: Path, load: Load, record: Recor
     or no time is left."""
     if plan.max_seconds is None or not may_go_on(plan, trial.cell) or load.drops:
         return None  # a full accept queue delays clients for minutes, whatever the length
-    facts = facts_of(read_trial(trial, record, plan, run_dir))
+    facts = read_trial(trial, record, plan, run_dir).facts
     if not isinstance(facts, Facts) or any(check(facts) for check in CHECKS):
         return None  # invalid: the report gives the reason
     estimate = precision(facts)

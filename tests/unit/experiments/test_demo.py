@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from tests.builders.conditions import LONG_S
 from tests.builders.runs import recorded
 from workerlab import run_store
-from workerlab.analysis.facts import Facts, facts_of
+from workerlab.analysis.facts import Facts
 from workerlab.cli import parse
 from workerlab.experiments.demo import command as demo
 from workerlab.experiments.demo import terminal
@@ -150,7 +150,7 @@ def test_the_lesson_fits_a_narrow_terminal(
 
 def test_accepted_requests_that_wait_in_a_worker_are_shown() -> None:
     """The worker waits for a request that was dropped after the handshake."""
-    facts = next(facts_of(data) for data in trial_data(run_store.load(recorded("demo")))
+    facts = next(data.facts for data in trial_data(run_store.load(recorded("demo")))
                  if data.cell.server.backlog == 4)  # fmt: skip
     assert isinstance(facts, Facts)
     early = tuple(replace(span, accept_ns=span.start_ns - 2 * 10**9) for span in facts.spans[-2:])

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tests.builders.analysis import ORIGIN_NS, evidence, with_observations
 from tests.builders.ladder import all_configurations, cells
 from workerlab.analysis import TrialData
-from workerlab.analysis.facts import Facts, facts_of
+from workerlab.analysis.facts import Facts
 from workerlab.experiments.ladder.document import launch_charts
 from workerlab.experiments.ladder.steps import ConfigurationStep, ladder
 from workerlab.model import Chart, ProcessSample, ServiceSample
@@ -26,7 +26,7 @@ def step(stand_ins: tuple[str, ...] = ()) -> ConfigurationStep:
 
 
 def facts(data: TrialData) -> Facts:
-    facts = facts_of(data)
+    facts = data.facts
     assert isinstance(facts, Facts)
     return facts
 

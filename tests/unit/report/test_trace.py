@@ -10,7 +10,7 @@ import pytest
 
 from tests.builders.runs import recorded
 from workerlab import run_store
-from workerlab.analysis.facts import Facts, facts_of
+from workerlab.analysis.facts import Facts
 from workerlab.experiments.reading import trial_data
 from workerlab.report.player.places import (
     ANSWERED,
@@ -29,7 +29,7 @@ RUNS = ("lesson", "good", "keepalive", "overflow", "rates", "trials")
 @cache
 def trials(name: str) -> list[Facts]:
     data = trial_data(run_store.load(recorded(name)))
-    results = [facts_of(trial) for trial in data if trial.record is not None]
+    results = [trial.facts for trial in data if trial.record is not None]
     return [facts for facts in results if isinstance(facts, Facts)]
 
 

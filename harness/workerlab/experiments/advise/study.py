@@ -20,7 +20,7 @@ from workerlab.analysis.diagnosis.loop import (
     blocking_lines,
     worth_sampling,
 )
-from workerlab.analysis.facts import Facts, TrialData, facts_of
+from workerlab.analysis.facts import Facts, TrialData
 from workerlab.analysis.load_tool import Ceiling, ceilings
 from workerlab.analysis.needs import CpuUnderLoad, cpu_under_load, needs_of, with_cpu
 from workerlab.analysis.target import Requests, judge, requests_of, value_of
@@ -220,7 +220,7 @@ class Study(Struct, dict=True, frozen=True, eq=False):
 def study_of(run: Run) -> Study:
     trials = trial_data(run, keep=True)
     cells = {cell.trial.key: cell for cell in report_of(run, trials).cells}
-    facts = {trial.trial.key: facts_of(trial) for trial in trials if trial.record is not None}
+    facts = {trial.trial.key: trial.facts for trial in trials if trial.record is not None}
     needs, left_out = _needs(run, trials, facts)
     request = AdviseRequest.of(run.plan)
     terms = parse(request.slo)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count, pairwise
 
 from workerlab.analysis.diagnosis.cpu import Disturbance, worst_disturbance
-from workerlab.analysis.facts import Facts, TrialData, facts_of
+from workerlab.analysis.facts import Facts, TrialData
 from workerlab.analysis.samples import NS
 from workerlab.analysis.trials import mean_of
 from workerlab.experiments.ladder.findings import findings
@@ -504,5 +504,5 @@ def charts_over_time(ladder: Ladder, trials: Mapping[str, TrialData]) -> Iterabl
     broken = [level.step for level in levels(ladder) if level.broken and level.step]
     for step in (*ladder.conclusive, *broken):
         data = trials.get(step.valid[0].trial.key)
-        if data and isinstance(facts := facts_of(data), Facts):
+        if data and isinstance(facts := data.facts, Facts):
             yield from launch_charts(step, facts)

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from workerlab.analysis.facts import Facts, TrialData, facts_of
+from workerlab.analysis.facts import Facts, TrialData
 from workerlab.finding import Finding
 from workerlab.model import Load, Measurement, NullServer, Usage
 from workerlab.numbers.units import fill
@@ -208,7 +208,7 @@ def results_of(
 def _result_of(data: TrialData, chapter: str, what: str) -> StepResult:
     load, null, counts = data.cell.load, data.cell.server.null or NullServer(), data.null
     assert load is not None, "a step's load is fixed"
-    facts = facts_of(data)
+    facts = data.facts
     missing, usage = (None, facts.usage) if isinstance(facts, Facts) else (facts, Usage())
     measured = None if missing else data.measurement
     failed = None if measured is None else measured.failed + (measured.unsent or 0)

@@ -15,7 +15,7 @@ from tests.builders.noise import noisy
 from tests.builders.recursion import allen_cunneen
 from tests.builders.runs import recorded
 from workerlab import run_store
-from workerlab.analysis.facts import Facts, facts_of
+from workerlab.analysis.facts import Facts
 from workerlab.analysis.stall import requests_in_flight, whole_load
 from workerlab.experiments.demo.terminal import (
     CHART_COLUMNS,
@@ -183,7 +183,7 @@ def overflow_run(backlog: int = 2) -> tuple[CellResult, Facts]:
     cells = zip(report_of(run).cells, trial_data(run), strict=True)
     for cell, data in cells:
         if (cell.trial.cell.concurrency, cell.trial.cell.server.backlog) == (16, backlog):
-            facts = facts_of(data)
+            facts = data.facts
             assert isinstance(facts, Facts)
             return cell, facts
     raise AssertionError
@@ -227,7 +227,7 @@ def test_figures_of_a_full_queue_satisfy_littles_law(name: str) -> None:
     run = run_store.load(recorded(name))
     products = []
     for cell, data in zip(report_of(run).cells, trial_data(run), strict=True):
-        facts = facts_of(data)
+        facts = data.facts
         assert isinstance(facts, Facts)
         if not queue_overflowed(facts) or facts.connections != 16:
             continue
