@@ -65,6 +65,7 @@ EXACT_SOURCES = {
 # The six moments of a request, in order, and start and end of its span: nanoseconds
 Moments = tuple[Sequence[int], tuple[int, int]]
 Part = tuple[float, str]  # seconds, and the source
+Noted = tuple[Breakdown, tuple[Finding, ...]]  # with notes on what the parts leave out
 
 
 class PartsEstimated(Finding):
@@ -98,7 +99,7 @@ class PartsExceedResponse(Finding):
 
 
 @once
-def breakdown(facts: Facts) -> tuple[Breakdown, tuple[Finding, ...]]:
+def breakdown(facts: Facts) -> Noted:
     """Means over the part of the load that the cell reports (its steady window, or the whole load
     if it stalled), with notes on what they leave out."""
     window = reported_part(facts)
@@ -122,11 +123,11 @@ def breakdown(facts: Facts) -> tuple[Breakdown, tuple[Finding, ...]]:
 
 
 @once
-def _steady(facts: Facts) -> tuple[Breakdown, tuple[Finding, ...]]:
+def _steady(facts: Facts) -> Noted:
     return (Breakdown(), ()) if facts.window is None else _within(facts, facts.window)
 
 
-def _within(facts: Facts, window: Window) -> tuple[Breakdown, tuple[Finding, ...]]:
+def _within(facts: Facts, window: Window) -> Noted:
     if (exact := _exact(facts, window)) is not None:
         return exact
     if (failed_share := 1 - facts.outcome.success_share) > MAX_FAILED_SHARE:
@@ -172,7 +173,7 @@ def wait_finding(facts: Facts) -> RequestsWaited | Note:
 # --- exact --------------------------------------------------------------------------------
 
 
-def _exact(facts: Facts, window: Window) -> tuple[Breakdown, tuple[Finding, ...]] | None:
+def _exact(facts: Facts, window: Window) -> Noted | None:
     """The exact breakdown of successes, with a note on failures left out; None if some request of
     the window was not followed."""
     followed = _followed(facts, window) or ()

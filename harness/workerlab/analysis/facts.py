@@ -224,6 +224,10 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
         return self.data.slots_configured
 
     @property
+    def slots_per_worker(self) -> int | None:
+        return self.data.worker_class.slots_per_worker(self.cell.server)
+
+    @property
     def workers(self) -> int:
         """Workers of all server instances."""
         return self.cell.server.workers * self.cell.server.instances

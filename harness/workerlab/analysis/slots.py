@@ -151,7 +151,7 @@ MAX_SAMPLE_GAP_NS = 150_000_000  # between accept-queue samples that cover the t
 def queued_gap_s(facts: Facts) -> float | None:
     """How much longer than in the app a request holds its slot (median, seconds). None if slots are
     unlimited or their number is unknown, or few requests waited."""
-    slots = facts.data.worker_class.slots_per_worker(facts.cell.server)
+    slots = facts.slots_per_worker
     if slots is None:
         return None
     arrivals = _Arrivals(facts)
@@ -255,7 +255,7 @@ def predicted_rps(facts: Facts, lone_s: float, bound_rps: float) -> float | None
     kept = kept_connections(facts)
     if kept is None or not sum(kept.values()):
         return None
-    slots = facts.data.worker_class.slots_per_worker(facts.cell.server)
+    slots = facts.slots_per_worker
     usable = sum(held if slots is None else min(held, slots) for held in kept.values())
     allowed_rps, measured = min(usable / lone_s, bound_rps), precision(facts).throughput_rps
     if measured is not None and measured.mean - measured.half > REFUTED_RATIO * allowed_rps:
@@ -313,7 +313,7 @@ class Dealing(Struct, frozen=True):
 @once
 def uneven_dealing(facts: Facts) -> Dealing | None:
     """None if connections are distributed evenly, or this was not observed."""
-    window, each = facts.window, _slots_per_worker(facts)
+    window, each = facts.window, _usable_per_worker(facts)
     pids = facts.record.worker_pids
     worker_class = facts.data.worker_class
     if (
@@ -340,10 +340,10 @@ def uneven_dealing(facts: Facts) -> Dealing | None:
     return Dealing(taken, slots, times=times)
 
 
-def _slots_per_worker(facts: Facts) -> int | None:
-    """Requests that one worker serves at once: as configured, or one if no loop was ever seen to
-    serve two. None: unlimited or unknown."""
-    each = facts.data.worker_class.slots_per_worker(facts.cell.server)
+def _usable_per_worker(facts: Facts) -> int | None:
+    """Requests that one worker serves at once: as configured, or one if no loop was ever observed
+    to serve two. None: unlimited or unknown."""
+    each = facts.slots_per_worker
     if each is not None and not facts.data.worker_class.loop:
         return each
     return each if facts.two_at_once else 1

@@ -242,7 +242,7 @@ def _running(facts: Facts, window: Window) -> tuple[float, float]:
 def idle_time(facts: Facts, window: Window) -> Stall:
     """How long slots were idle because of the network."""
     slots = 1 if facts.slots is None or facts.cell.keepalive else facts.slots
-    per_worker = facts.data.worker_class.slots_per_worker(facts.cell.server) or 1
+    per_worker = facts.slots_per_worker or 1
     idle_ns = still_ns = longest_ns = stretch_ns = 0
     for length_ns, numbers in sweep(_changes(facts, window.closes_ns), window):
         if numbers["pauses"]:

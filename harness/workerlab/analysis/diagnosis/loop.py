@@ -136,10 +136,9 @@ def worth_sampling(facts: Facts) -> bool:
 def _serves_many(facts: Facts) -> bool:
     """Whether a worker's loop can serve several requests at once. The class decides, except for a
     native tornado application, which may await."""
-    worker_class = facts.data.worker_class
     if facts.record.proof.get("app_kind") == "tornado":
         return True
-    return worker_class.loop and worker_class.slots_per_worker(facts.cell.server) != 1
+    return facts.data.worker_class.loop and facts.slots_per_worker != 1
 
 
 def _by_beats(facts: Facts, use: LoopUse) -> BlockedLoop | None:
