@@ -31,12 +31,12 @@ def success_response(facts: Facts) -> Summary:
     if timings := facts.measurement.timings:
         ends_s = (timing.end_s for timing in timings if timing.cause is None)
         return Summary(*summarise(end_s for end_s in ends_s if end_s is not None))
-    return Summary() if _includes_failures(facts) else facts.measurement.response
+    return Summary() if _failures_in_times(facts) else facts.measurement.response
 
 
-def _includes_failures(facts: Facts) -> bool:
-    """Whether the tool's response times include those of failed requests."""
-    return facts.outcome.wrong > 0 or facts.measurement.requests != facts.outcome.answered
+def _failures_in_times(facts: Facts) -> int:
+    """How many failed requests the tool's response times include."""
+    return facts.outcome.wrong + abs(facts.measurement.requests - facts.outcome.answered)
 
 
 class FailuresInTimes(Finding):
@@ -49,9 +49,9 @@ class FailuresInTimes(Finding):
 
 
 def mixed_notes(facts: Facts) -> tuple[Finding, ...]:
-    if facts.measurement.timings or not _includes_failures(facts):
+    failed = _failures_in_times(facts)
+    if facts.measurement.timings or not failed:
         return ()
-    failed = facts.outcome.wrong + abs(facts.measurement.requests - facts.outcome.answered)
     return (FailuresInTimes(facts.tool, requests=failed, other=SEPARATING_TOOL),)
 
 

@@ -12,7 +12,6 @@ time is at no step; only the counters, and requests that never reach a worker, s
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
 
 from msgspec import Struct
 
@@ -36,12 +35,26 @@ def at_steps(connects_s: Sequence[float], steps_s: Sequence[float]) -> Mapping[f
     return {step_s: count for step_s, count in counts.items() if count}
 
 
+class SynSteps(Finding):
+    """How many connections were established when this kernel repeated a dropped SYN."""
+
+    steps: tuple[tuple[float, int], ...]  # seconds, connections
+
+    def __str__(self) -> str:
+        (first_s, count), *others = self.steps
+        parts = [f"{units.counted(count, 'connection')} connected after {first_s:g} s"]
+        parts += [f"{count} after {step_s:g} s" for step_s, count in others]
+        when = "times" if others else "time"
+        return f"{', '.join(parts)}: the {when} at which this kernel repeats a dropped SYN"
+
+
 class Handshakes(Struct, frozen=True):
     """The handshakes of one trial."""
 
-    by_step: Mapping[float, int]  # as `at_steps`
+    steps: SynSteps | None  # None: no connection was established at a step
     longest_s: float | None  # connect time
-    counters: Counters
+    counters: Mapping[str, int]  # increase of those that this kernel has, by its names
+    where: str  # these are counted
     never_accepted: int
     queue_full: bool  # a sample is one above the limit, the most the queue can hold
     max_half_open: int  # in a sample
@@ -63,10 +76,12 @@ def handshakes(facts: Facts) -> Handshakes:
     length, limit = facts.accept_queue
     full = length is not None and limit is not None and length > limit
     slow = (longest_s or 0.0) >= 1 - EARLY_TOLERANCE_S
+    counters, where = _named(facts.counters)
     return Handshakes(
-        by_step=by_step,
+        steps=SynSteps(tuple(by_step.items())) if by_step else None,
         longest_s=longest_s,
-        counters=facts.counters,
+        counters=counters,
+        where=where,
         never_accepted=never_accepted,
         queue_full=full,
         max_half_open=max(map(half_open, observations.connections), default=0),
@@ -75,46 +90,20 @@ def handshakes(facts: Facts) -> Handshakes:
     )
 
 
-def named_counters(counters: Counters) -> Mapping[str, int]:
-    """Increase of the counters that this kernel has, by its names; with trials side by side, only
-    that of the server's own sockets."""
+OWN_SOCKET = "counted by the server's own listening socket"
+WHOLE_NAMESPACE = "counted in the whole network namespace"
+
+
+def _named(counters: Counters) -> tuple[Mapping[str, int], str]:
+    """With trials side by side, there is only the counter of the server's own sockets."""
+    if counters.listen_overflows is None and counters.socket_drops is not None:
+        return {"sk_drops": counters.socket_drops}, OWN_SOCKET
     by_name = {
         "ListenOverflows": counters.listen_overflows,
         "ListenDrops": counters.listen_drops,
         "TCPSynRetrans": counters.syn_retransmits,
     }
-    if _own_socket_only(counters):
-        by_name = {"sk_drops": counters.socket_drops}
-    return {name: count for name, count in by_name.items() if count is not None}
-
-
-OWN_SOCKET = "counted by the server's own listening socket"
-WHOLE_NAMESPACE = "counted in the whole network namespace"
-
-
-def counter_fields(counters: Counters) -> Mapping[str, Any]:
-    """`counters` and `where` of HandshakesDropped."""
-    return {
-        "counters": named_counters(counters),
-        "where": OWN_SOCKET if _own_socket_only(counters) else WHOLE_NAMESPACE,
-    }
-
-
-def _own_socket_only(counters: Counters) -> bool:
-    return counters.listen_overflows is None and counters.socket_drops is not None
-
-
-class SynSteps(Finding):
-    """How many connections were established when this kernel repeated a dropped SYN."""
-
-    steps: tuple[tuple[float, int], ...]  # seconds, connections
-
-    def __str__(self) -> str:
-        (first_s, count), *others = self.steps
-        parts = [f"{units.counted(count, 'connection')} connected after {first_s:g} s"]
-        parts += [f"{count} after {step_s:g} s" for step_s, count in others]
-        when = "times" if others else "time"
-        return f"{', '.join(parts)}: the {when} at which this kernel repeats a dropped SYN"
+    return {name: count for name, count in by_name.items() if count is not None}, WHOLE_NAMESPACE
 
 
 class HandshakesDropped(Finding):
@@ -132,16 +121,10 @@ class DropsSuspected(Finding):
     longest_s: float
 
 
-def steps_finding(shakes: Handshakes) -> SynSteps | None:
-    """None if no connection was established at a step."""
-    steps = tuple(shakes.by_step.items())
-    return SynSteps(steps) if steps else None
-
-
 def drops_finding(shakes: Handshakes) -> HandshakesDropped | DropsSuspected | None:
     """None if no drop was measured or suspected."""
     if shakes.dropped:
-        return HandshakesDropped(**counter_fields(shakes.counters), steps=steps_finding(shakes))
+        return HandshakesDropped(shakes.counters, shakes.where, shakes.steps)
     return DropsSuspected(shakes.longest_s or 0.0) if shakes.drops_suspected else None
 
 
@@ -154,8 +137,7 @@ class CountersOfOthers(Finding):
 
 def counters_of_others(facts: Facts) -> tuple[Finding, ...]:
     """A note if counters grew although no drop of this server is shown."""
-    shakes = handshakes(facts)
-    increase = shakes.counters.listen_overflows or shakes.counters.syn_retransmits
-    if shakes.dropped or not increase:
+    shakes, counters = handshakes(facts), facts.counters
+    if shakes.dropped or not (counters.listen_overflows or counters.syn_retransmits):
         return ()
-    return (CountersOfOthers(named_counters(shakes.counters)),)
+    return (CountersOfOthers(shakes.counters),)

@@ -14,13 +14,7 @@ from workerlab.analysis.breakdown import wait_finding
 from workerlab.analysis.core_wait import core_wait
 from workerlab.analysis.diagnosis.base import Advised, Diagnosis
 from workerlab.analysis.facts import Facts
-from workerlab.analysis.handshakes import (
-    counter_fields,
-    drops_finding,
-    handshakes,
-    named_counters,
-    steps_finding,
-)
+from workerlab.analysis.handshakes import drops_finding, handshakes
 from workerlab.analysis.series import REACHED_SHARE
 from workerlab.analysis.slots import FULL_OCCUPANCY, Dealing, occupancy, uneven_dealing
 from workerlab.analysis.stall import Stall, stalled, whole_rps
@@ -191,9 +185,10 @@ class QueueOverflow(Queueing):
             **queueing,
             longest=cell.accept_queue_max if shakes.queue_full else None,
             limit=cell.accept_queue_limit if shakes.queue_full else None,
-            **counter_fields(shakes.counters),
+            counters=shakes.counters,
+            where=shakes.where,
             half_open=shakes.max_half_open or None,
-            steps=steps_finding(shakes),
+            steps=shakes.steps,
             never_accepted=shakes.never_accepted or None,
             response_s=facts.measurement.response.max,
             overtaken=_overtaken(facts, cell),
@@ -260,7 +255,7 @@ class IdleWhileClientsWait(Advised):
             whole_rps=whole_rps(facts),
             steady_rps=facts.throughput_rps,
             response_s=facts.measurement.response.max,
-            counters=named_counters(shakes.counters) if shakes.dropped else None,
+            counters=shakes.counters if shakes.dropped else None,
             overtaken=_overtaken(facts, cell) if shakes.dropped else None,
             advice=() if backlog_fits else (longer_backlog(facts),),
         )

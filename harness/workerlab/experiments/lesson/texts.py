@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 from workerlab.analysis.diagnosis.cpu import disturbance
 from workerlab.analysis.diagnosis.slots import IdleWhileClientsWait
 from workerlab.analysis.facts import Facts
-from workerlab.analysis.handshakes import handshakes, steps_finding
+from workerlab.analysis.handshakes import handshakes
 from workerlab.analysis.samples import Window
 from workerlab.analysis.stall import idle_time, requests_in_flight, whole_load
 from workerlab.experiments.lesson.steps import LessonStep
@@ -202,11 +202,10 @@ QUEUE_FULL = (
 
 def _overflow_effects(facts: Facts) -> Iterator[str]:
     """The effects of a full accept queue, which means would hide."""
-    counts = handshakes(facts)
-    syn_steps = steps_finding(counts)
+    syn_steps = handshakes(facts).steps
     values = {
-        "drops": counts.counters.listen_overflows or 0,
-        "retransmits": counts.counters.syn_retransmits,
+        "drops": facts.counters.listen_overflows or 0,
+        "retransmits": facts.counters.syn_retransmits,
         "steps": syn_steps and text(syn_steps),
     }
     yield fill(QUEUE_FULL, values)
