@@ -96,7 +96,7 @@ class Intervals(Struct, frozen=True):
             yield end, key, -1
 
 
-def sweep(
+def states(
     changes: Iterable[Change[K]], period: Period = ALWAYS
 ) -> Iterator[tuple[int, Counter[K]]]:
     """Each state of the period up to the last change: its length, and the number of each key. The

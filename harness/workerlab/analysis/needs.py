@@ -38,7 +38,7 @@ from workerlab.analysis.core_wait import non_cpu_delay_s
 from workerlab.analysis.event_loop import loop_use
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.failures import MOSTLY_SUCCESSES, success_spans, wrong_statuses
-from workerlab.analysis.intervals import NS, Intervals, Period, sweep
+from workerlab.analysis.intervals import NS, Intervals, Period, states
 from workerlab.analysis.samples import per_second
 from workerlab.analysis.slots import nogil_share_by_route, overhead_s, queued_gap_s
 from workerlab.finding import Finding, Note
@@ -351,7 +351,7 @@ def mean_in_worker(spans: Sequence[Span]) -> float:
     of N squared over that of N."""
     changes = chain.from_iterable(Intervals.of([span]).changes(span.pid) for span in spans)
     total = squares = 0
-    for length_ns, in_worker in sweep(changes):
+    for length_ns, in_worker in states(changes):
         total += length_ns * in_worker.total()
         squares += length_ns * sum(number * number for number in in_worker.values())
     return max(1.0, squares / total) if total else 1.0

@@ -55,7 +55,6 @@ wait in the kernel's queue (with gevent, too) do not count.
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 from math import sqrt
 from statistics import median
 from typing import Literal
@@ -64,7 +63,7 @@ from msgspec import Struct
 
 from workerlab.analysis.batches import precision
 from workerlab.analysis.facts import Facts, once
-from workerlab.analysis.intervals import NS, Change, Intervals, sweep
+from workerlab.analysis.intervals import NS, Change, Intervals, states
 from workerlab.analysis.samples import Window
 from workerlab.model import ConnectionSample, Span, SpanCost
 
@@ -119,6 +118,11 @@ def _lone_spans(facts: Facts) -> Sequence[Span]:
 
 
 SlotKey = tuple[Literal["taken", "queued"], int]  # slots taken, or requests that wait, by worker
+
+
+def slot_keys(facts: Facts) -> Sequence[tuple[SlotKey, SlotKey]]:
+    """The keys of slots taken and of requests that wait, for each worker."""
+    return [(("taken", pid), ("queued", pid)) for pid in facts.requests_per_worker]
 
 
 def slot_changes(facts: Facts, *, closes_ns: int, held_after_ns: int) -> Iterator[Change[SlotKey]]:
@@ -380,16 +384,14 @@ def _idle_by_moments(facts: Facts, window: Window, each: int) -> float:
     changes = slot_changes(
         facts, closes_ns=window.closes_ns, held_after_ns=round(overhead_s(facts) * NS)
     )
-    workers: Iterator[Change[SlotKey]] = (
-        (window.opens_ns, ("taken", pid), 0) for pid in facts.record.worker_pids
-    )
-    idle_ns = 0
-    for length_ns, numbers in sweep(chain(workers, changes), window):
+    idle_ns, workers = 0, slot_keys(facts)
+    for length_ns, numbers in states(changes, window):
         waiting = idle = 0
-        for (kind, pid), number in numbers.items():
-            if kind == "taken":
-                free, queued = each - number, numbers["queued", pid]
-                waiting += 0 if free > 0 else queued
-                idle += max(0, free - queued)  # its worker has no request for these
+        for taken, queued in workers:
+            free, requests = each - numbers[taken], numbers[queued]
+            if free > 0:
+                idle += max(0, free - requests)  # its worker has no request for these
+            else:
+                waiting += requests
         idle_ns += length_ns * min(waiting, idle)
     return idle_ns / (window.closes_ns - window.opens_ns)

@@ -40,9 +40,9 @@ from msgspec import Struct
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.failures import success_spans
 from workerlab.analysis.handshakes import handshakes
-from workerlab.analysis.intervals import NS, Change, Intervals, Period, sweep
+from workerlab.analysis.intervals import NS, Change, Intervals, Period, states
 from workerlab.analysis.samples import Window
-from workerlab.analysis.slots import SlotKey, slot_changes
+from workerlab.analysis.slots import SlotKey, slot_changes, slot_keys
 from workerlab.finding import Finding
 from workerlab.model import Observations
 
@@ -242,15 +242,14 @@ def _running(facts: Facts, window: Window) -> tuple[float, float]:
 def idle_time(facts: Facts, window: Window) -> Stall:
     """How long slots were idle because of the network."""
     slots = 1 if facts.slots is None or facts.cell.keepalive else facts.slots
-    per_worker = facts.slots_per_worker or 1
+    per_worker, workers = facts.slots_per_worker or 1, slot_keys(facts)
     idle_ns = still_ns = longest_ns = stretch_ns = 0
-    for length_ns, numbers in sweep(_changes(facts, window.closes_ns), window):
+    for length_ns, numbers in states(_changes(facts, window.closes_ns), window):
         if numbers["pauses"]:
             continue
         in_flight, inside = numbers["in flight"], 0
-        for pid in facts.spans_by_worker:  # accepted requests count if all slots are taken
-            taken = numbers["taken", pid]
-            inside += taken + (numbers["queued", pid] if taken >= per_worker else 0)
+        for taken, queued in workers:  # accepted requests count if all slots are taken
+            inside += numbers[taken] + (numbers[queued] if numbers[taken] >= per_worker else 0)
         stretch_ns = stretch_ns + length_ns if in_flight and not inside else 0
         still_ns += length_ns if stretch_ns else 0
         longest_ns = max(longest_ns, stretch_ns)

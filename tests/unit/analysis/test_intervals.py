@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workerlab.analysis.intervals import NS, Intervals, Period, sweep
+from workerlab.analysis.intervals import NS, Intervals, Period, states
 from workerlab.model import Span
 
 Stretches = list[tuple[int, int]]
@@ -38,14 +38,16 @@ def test_lengths_and_shares_equal_counting_at_every_instant(
 
 
 @given(st.dictionaries(st.sampled_from("abc"), STRETCHES), PERIODS)
-def test_a_sweep_passes_through_the_state_of_every_instant(
+def test_states_equal_counting_at_every_instant(
     by_key: dict[str, Stretches], period: Period
 ) -> None:
     changes = [
         change for key, stretches in by_key.items() for change in Intervals(stretches).changes(key)
     ]
-    swept = [
-        +Counter(numbers) for length_ns, numbers in sweep(changes, period) for _ in range(length_ns)
+    passed = [
+        +Counter(numbers)
+        for length_ns, numbers in states(changes, period)
+        for _ in range(length_ns)
     ]
     counted = [
         Counter(
@@ -56,8 +58,8 @@ def test_a_sweep_passes_through_the_state_of_every_instant(
         )
         for at in range(period.opens_ns, period.closes_ns)
     ]
-    assert swept == counted[: len(swept)]
-    assert not any(counted[len(swept) :])
+    assert passed == counted[: len(passed)]
+    assert not any(counted[len(passed) :])
 
 
 @given(STRETCHES)
