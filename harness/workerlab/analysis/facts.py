@@ -201,7 +201,7 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
     measurement: Measurement
     started_ns: int  # of the load
     ended_ns: int
-    derived: dict[str, Any] = {}  # values kept by `once`
+    derived: dict[object, Any] = {}  # values kept by `once`
 
     @property
     def cell(self) -> Cell:
@@ -422,13 +422,12 @@ def _max_open(spans: Iterable[Span]) -> int:
 
 def once(derive: Callable[[Facts], T]) -> Callable[[Facts], T]:
     """Decorator: computes `derive` once for each Facts, and keeps the result with them."""
-    name = f"{derive.__module__}.{derive.__qualname__}"
 
     @functools.wraps(derive)
     def kept(facts: Facts) -> T:
-        if name not in facts.derived:
-            facts.derived[name] = derive(facts)
-        return cast("T", facts.derived[name])
+        if derive not in facts.derived:
+            facts.derived[derive] = derive(facts)
+        return cast("T", facts.derived[derive])
 
     return kept
 
