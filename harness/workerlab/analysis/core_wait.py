@@ -129,24 +129,25 @@ def core_wait_in(part: LoadPart) -> CoreWait | None:
     in_flight = rps * part.response_s
     in_slots = in_flight if part.slots is None else min(in_flight, part.slots)
     others = part.others_cores()
-    # Others delay a worker no longer than they run; the rest is its threads waiting for each other
-    by_others = None if others is None else min(wait, part.workers * min(1.0, others))
+    tool_wait, tool_cpu, in_tool = part.rate("tool_wait_s"), part.rate("tool_cpu_s"), 0.0
+    if tool_wait is not None and tool_cpu is not None:
+        per_unit, response_s = max(1.0, in_flight / max(1, part.tool_units)), part.response_s
+        in_tool = lost_share(tool_cpu / rps, tool_wait / rps, per_unit, response_s, part.lone_s)
 
     def share_of(wait: float) -> float:
         per_worker, cpu_s, held_s = max(1.0, in_slots / part.workers), cpu / rps, in_slots / rps
         # Beyond the fastest lone request, which may have waited for as long as it computed
         limit = 1 - max(cpu_s, part.fastest_lone_s - cpu_s) / held_s if held_s > 0 else 0.0
-        return max(0.0, min(limit, lost_share(cpu_s, wait / rps, per_worker, held_s, part.lone_s)))
+        in_workers = min(limit, lost_share(cpu_s, wait / rps, per_worker, held_s, part.lone_s))
+        return 1 - (1 - max(0.0, in_workers)) * (1 - in_tool)
 
-    share, others_share = share_of(wait), None if by_others is None else share_of(by_others)
-    tool_wait, tool_cpu = part.rate("tool_wait_s"), part.rate("tool_cpu_s")
-    if tool_wait is not None and tool_cpu is not None:
-        per_unit, response_s = max(1.0, in_flight / max(1, part.tool_units)), part.response_s
-        in_tool = lost_share(tool_cpu / rps, tool_wait / rps, per_unit, response_s, part.lone_s)
-        share = 1 - (1 - share) * (1 - in_tool)
-        others_share = None if others_share is None else 1 - (1 - others_share) * (1 - in_tool)
+    others_share = None
+    if others is not None:
+        # Others delay a worker no longer than they run; the rest is its threads waiting for each
+        # other
+        others_share = share_of(min(wait, part.workers * min(1.0, others)))
     return CoreWait(
-        share=share,
+        share=share_of(wait),
         others_share=others_share,
         worker_s=wait / rps,
         tool_s=None if tool_wait is None else tool_wait / rps,

@@ -14,14 +14,13 @@ subtracted from the most blocked loop, as it is unknown which loop it hit. Beats
 whole machine stood still (`stall`) show nothing and are left out.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.intervals import NS
-from workerlab.analysis.samples import Window
+from workerlab.analysis.samples import Window, by_worker
 from workerlab.analysis.stall import machine_paused
 from workerlab.model import Beat
 
@@ -87,13 +86,15 @@ def has_late_beats(facts: Facts) -> bool:
 @once
 def _beats(facts: Facts) -> Mapping[int, Sequence[Beat]]:
     """The beats of the steady window by pid, except those during which the machine stood still."""
-    by_worker = defaultdict[int, list[Beat]](list)
     window, observations = facts.window, facts.observations
-    for beat in facts.data.beats.beats if window else ():
-        at_ns, begun_ns = beat.at_ns, beat.at_ns - beat.length_ns
-        if window and window.contains(at_ns) and not machine_paused(observations, begun_ns, at_ns):
-            by_worker[beat.pid].append(beat)
-    return by_worker
+    if window is None:
+        return {}
+    return by_worker(
+        beat
+        for beat in facts.data.beats.beats
+        if window.contains(beat.at_ns)
+        if not machine_paused(observations, beat.at_ns - beat.length_ns, beat.at_ns)
+    )
 
 
 def _worker_loop(pid: int, beats: Sequence[Beat]) -> WorkerLoop:

@@ -15,7 +15,7 @@ known which requests these are.
 
 import functools
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from operator import attrgetter
@@ -25,7 +25,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from workerlab.analysis.intervals import NS, Intervals
-from workerlab.analysis.samples import Window, durations_s, steady_window, usage
+from workerlab.analysis.samples import Window, by_worker, durations_s, steady_window, usage
 from workerlab.finding import Finding, Note
 from workerlab.model import (
     ANY_CLASS,
@@ -384,10 +384,7 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
     @cached_property
     def spans_by_worker(self) -> Mapping[int, Sequence[Span]]:
         """Spans by pid, each worker's by start; workers without requests are missing."""
-        by_worker = defaultdict[int, list[Span]](list)
-        for span in self.spans:
-            by_worker[span.pid].append(span)
-        return by_worker
+        return by_worker(self.spans)
 
     @cached_property
     def two_at_once(self) -> bool:

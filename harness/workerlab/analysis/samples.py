@@ -31,14 +31,26 @@ it still contains the first batch, which found all slots free: 8 connections on 
 wait 0.91 instead of 1.0 service times.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
+from typing import TypeVar
 
 from workerlab.analysis.intervals import NS as NS
 from workerlab.analysis.intervals import Intervals, Period
 from workerlab.finding import Finding
-from workerlab.model import Observations, ProcessSample, Record, Span, Usage
+from workerlab.model import Beat, Observations, ProcessSample, Record, Span, Usage
+
+P = TypeVar("P", Span, Beat)
+
+
+def by_worker(records: Iterable[P]) -> Mapping[int, Sequence[P]]:
+    """Spans or beats by pid, each worker's in the order in which they come."""
+    by_pid = defaultdict[int, list[P]](list)
+    for record in records:
+        by_pid[record.pid].append(record)
+    return by_pid
 
 
 def durations_s(spans: Iterable[Span]) -> list[float]:

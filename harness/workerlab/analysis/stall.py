@@ -268,14 +268,12 @@ def requests_in_flight(facts: Facts) -> Intervals:
     closed loop, where each answer starts the next request on its connection."""
     timings, origin_ns = facts.measurement.timings, facts.measurement.origin_ns
     if origin_ns is not None and timings:
-        starts_ns = [origin_ns + round(timing.start_s * NS) for timing in timings]
-        return Intervals(
-            [
-                (start_ns, start_ns + round(timing.end_s * NS))
-                for start_ns, timing in zip(starts_ns, timings, strict=True)
-                if timing.end_s is not None
-            ]
-        )
+        stretches = list[tuple[int, int]]()
+        for timing in timings:
+            if timing.end_s is not None:
+                start_ns = origin_ns + round(timing.start_s * NS)
+                stretches.append((start_ns, start_ns + round(timing.end_s * NS)))
+        return Intervals(stretches)
     spans = facts.under_load
     if not spans:
         return Intervals(())

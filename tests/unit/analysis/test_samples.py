@@ -77,6 +77,11 @@ def test_spans_of_the_warm_up_are_left_out() -> None:
     assert [span.start_ns for span in facts.spans] == [100, 150, 200]
 
 
+def test_a_span_that_never_ended_stays_open() -> None:
+    facts = facts_of_spans((100, None), (105, 106), (107, 108))
+    assert (facts.max_in_app, facts.two_at_once) == (2, True)
+
+
 def test_requests_per_worker_include_idle_workers() -> None:
     assert dict(facts_of_spans((100, 101), (102, 103)).requests_per_worker) == {1: 2, 8: 0}
 

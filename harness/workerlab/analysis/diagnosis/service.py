@@ -46,7 +46,7 @@ most diagnoses if they are at least 5 % of the requests.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from math import comb
@@ -73,7 +73,7 @@ from workerlab.analysis.failures import (
 )
 from workerlab.analysis.handshakes import handshakes
 from workerlab.analysis.intervals import NS
-from workerlab.analysis.samples import durations_s
+from workerlab.analysis.samples import by_worker, durations_s
 from workerlab.analysis.series import MIN_STEP_RATIO, Series
 from workerlab.analysis.slots import FULL_OCCUPANCY, occupancy, overhead_s
 from workerlab.analysis.stall import machine_paused, stalled
@@ -216,13 +216,9 @@ def _longer_than_alone(facts: Facts) -> SharingEvidence | None:
     lone_inside_s = sorted(max(0.0, lone_s - outside_s) for lone_s in facts.record.lone_s)
     if window is None or spans is None or not lone_inside_s or facts.record.lone_weights:
         return None  # a mix: the shares of its routes differ between lone requests and load
-    by_worker = defaultdict[int, list[float]](list)
-    for span in spans:
-        if window.contains(span.start_ns):
-            by_worker[span.pid] += durations_s([span])
-    loaded_s = [time_s for times_s in by_worker.values() for time_s in times_s]
-    busiest_s = max(by_worker.values(), key=sum, default=[])
-    by_all = _longer_quantile(facts, loaded_s, lone_inside_s)
+    loaded = [span for span in spans if window.contains(span.start_ns)]
+    busiest_s = max(map(durations_s, by_worker(loaded).values()), key=sum, default=[])
+    by_all = _longer_quantile(facts, durations_s(loaded), lone_inside_s)
     return by_all or _longer_quantile(facts, busiest_s, lone_inside_s)
 
 
