@@ -90,6 +90,10 @@ class Intervals(Struct, frozen=True):
         instants.sort()
         return max(accumulate(1 if instant & 1 else -1 for instant in instants), default=0)
 
+    def open_at(self, moments: Iterable[float]) -> tuple[int, ...]:
+        """How many there are at each moment."""
+        return tuple(sum(start <= at < end for start, end in self.stretches) for at in moments)
+
     def changes(self, key: K) -> Iterator[Change[K]]:
         for start, end in self.stretches:
             yield start, key, 1

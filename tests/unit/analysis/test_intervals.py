@@ -41,6 +41,7 @@ def test_lengths_and_shares_equal_counting_at_every_instant(
 def test_states_equal_counting_at_every_instant(
     by_key: dict[str, Stretches], period: Period
 ) -> None:
+    instants = range(period.opens_ns, period.closes_ns)
     changes = [
         change for key, stretches in by_key.items() for change in Intervals(stretches).changes(key)
     ]
@@ -56,8 +57,10 @@ def test_states_equal_counting_at_every_instant(
             for start, end in stretches
             if start <= at < end
         )
-        for at in range(period.opens_ns, period.closes_ns)
+        for at in instants
     ]
+    together = Intervals([stretch for stretches in by_key.values() for stretch in stretches])
+    assert together.open_at(instants) == tuple(numbers.total() for numbers in counted)
     assert passed == counted[: len(passed)]
     assert not any(counted[len(passed) :])
 

@@ -24,7 +24,7 @@ from rich.text import Text
 
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.handshakes import half_open
-from workerlab.analysis.samples import NS
+from workerlab.analysis.intervals import NS, Intervals
 from workerlab.experiments.lesson.steps import LessonStep
 from workerlab.experiments.lesson.texts import StepOutcome, score
 from workerlab.model import ConnectionSample, Plan, QueueSample, Trial
@@ -240,7 +240,6 @@ class Picture:
 
 COLUMN_WIDTHS_S = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)  # of a column
 IN_WORKER, NO_ROOM = "inside a worker", "no room"
-Interval = tuple[float, float]  # start and end, nanoseconds
 
 
 class RequestsOverTime(NamedTuple):
@@ -259,30 +258,25 @@ def requests_over_time(facts: Facts, columns: int) -> RequestsOverTime | None:
     origin_ns, queue = facts.measurement.origin_ns, facts.observations.queue
     if origin_ns is None or not facts.measurement.timings or not queue:
         return None
-    in_flight = list[Interval]()  # unanswered requests last to the end of the load
+    in_flight = list[tuple[int, int]]()  # unanswered requests last to the end of the load
     for timing in facts.measurement.timings:
-        begin_ns = origin_ns + timing.start_s * NS
-        end_ns = facts.ended_ns if timing.end_s is None else begin_ns + timing.end_s * NS
+        begin_ns = origin_ns + round(timing.start_s * NS)
+        end_ns = facts.ended_ns if timing.end_s is None else begin_ns + round(timing.end_s * NS)
         in_flight.append((begin_ns, end_ns))
     until_s = (max(end_ns for _, end_ns in in_flight) - origin_ns) / NS
     fitting_s = (width_s for width_s in COLUMN_WIDTHS_S if until_s / width_s <= columns)
     column_s = next(fitting_s, until_s / columns)
     indices = range(ceil(until_s / column_s))
     moments = [origin_ns + (index + 0.5) * column_s * NS for index in indices]
-    in_app = [(span.start_ns, span.end_ns or facts.ended_ns) for span in facts.spans]
-    in_worker = [(span.accept_ns or span.start_ns, span.start_ns) for span in facts.spans]
+    accepted = [(span.accept_ns or span.start_ns, span.start_ns) for span in facts.spans]
     rows = {
-        "in the app": _counts(in_app, moments),
-        IN_WORKER: _counts(in_worker, moments),
+        "in the app": Intervals.of(facts.spans, facts.ended_ns).open_at(moments),
+        IN_WORKER: Intervals(accepted).open_at(moments),
         "accept queue": _lengths(queue, moments),
     }
-    totals = zip(_counts(in_flight, moments), *rows.values(), strict=True)
+    totals = zip(Intervals(in_flight).open_at(moments), *rows.values(), strict=True)
     rows[NO_ROOM] = tuple(max(0, requests - sum(counts)) for requests, *counts in totals)
     return RequestsOverTime(column_s, rows)
-
-
-def _counts(intervals: Sequence[Interval], moments: Iterable[float]) -> tuple[int, ...]:
-    return tuple(sum(begin <= at < end for begin, end in intervals) for at in moments)
 
 
 def _lengths(queue: Sequence[QueueSample], moments: Iterable[float]) -> tuple[int, ...]:
