@@ -221,6 +221,14 @@ def test_workers_that_always_compute_are_the_limit() -> None:
     assert cause.how == "1 worker computed all the time (1.0 cores of 8)"
 
 
+def test_workers_of_all_instances_compute_before_they_are_the_limit() -> None:
+    two_instances = replace(server("asgi", 2), instances=2)
+    assert BusyWorkers in diagnosis_types(using(slowed(server("asgi", 2), 8, 1), 1.9, of=8))
+    assert BusyWorkers not in diagnosis_types(using(slowed(two_instances, 8, 1), 1.9, of=8))
+    cause = diagnosis_of(BusyWorkers, using(slowed(two_instances, 8, 1), 3.8, of=8))
+    assert cause.how == "4 workers computed all the time (3.8 cores of 8)"
+
+
 def test_a_limit_beside_other_programs_rests_on_cpu_per_request() -> None:
     """The throughput is no evidence, because the other programs limit it too."""
     need = "each request takes 739 us of CPU time, and a worker computes for one at a time"

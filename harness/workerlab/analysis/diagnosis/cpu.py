@@ -144,7 +144,7 @@ class BusyMachine(Computing):
         """Diagnosed if the server, its load tool and the app's services use nearly all cores; or,
         if other programs took cores, if the requests need more CPU than the machine has. CPU that
         others use is not a limit of this server: `disturbance` reports its cost."""
-        cores, workers = facts.observations.cores, facts.cell.server.workers
+        cores, workers = facts.observations.cores, facts.workers
         usage = facts.usage
         server, tool = usage.server_cores, usage.generator_cores or 0.0
         if not cores or server is None or facts.connections < 2:
@@ -181,7 +181,7 @@ class BusyWorkers(Computing):
         """Diagnosed if each worker, or each core that the server is bound to, computes all the
         time, and there are more requests than workers: a Python process computes on one core at a
         time. If other programs took cores, the CPU that requests need decides."""
-        used, workers, cores = _cores_while_serving(facts), facts.cell.server.workers, facts.cores
+        used, workers, cores = _cores_while_serving(facts), facts.workers, facts.cores
         fewer_cores = (facts.cell.server.cores or workers) < workers
         if used is None or facts.connections <= workers:
             return None
@@ -219,7 +219,7 @@ def _cpu_need(facts: Facts, cell: CellResult) -> CpuNeed | None:
     CPU is most of a lone response, or a part (PARTLY_CPU_SHARE) and the workers computed or waited
     for a core all the time."""
     used, lone_s = facts.usage.server_cores, min(facts.record.alone_s, default=0.0)
-    workers, wait = facts.cell.server.workers, core_wait(facts)
+    workers, wait = facts.workers, core_wait(facts)
     if used is None or not facts.rps or not lone_s or not wait or not wait.disturbed:
         return None
     if cell.verdict == "below capacity":

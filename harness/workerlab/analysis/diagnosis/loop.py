@@ -174,7 +174,7 @@ def _by_spans(facts: Facts, cell: CellResult) -> BlockedLoop | None:
     queues = served_s >= MIN_SERVICE_S and queued_s >= MIN_QUEUED_SHARE * served_s
     if busy_share < MIN_IN_APP_SHARE and not queues:
         return None
-    values = {"connections": facts.connections, "workers": facts.cell.server.workers}
+    values = {"connections": facts.connections, "workers": facts.workers}
     advice = _replace_calls(facts)
     if are_workers_busy(facts):
         advice = fill(MOVE_COMPUTING, {"cores": facts.usage.server_cores, **values})

@@ -122,7 +122,7 @@ AVOID_SLOW_START = "measure for longer, and do one-time work (pools, caches) at 
 
 def are_workers_busy(facts: Facts) -> bool:
     """Whether the workers use most of the cores that they may use; False if unknown."""
-    used, workers = facts.usage.server_cores, facts.cell.server.workers
+    used, workers = facts.usage.server_cores, facts.workers
     return (used or 0.0) >= WORKERS_BUSY_SHARE * min(workers, facts.cores or workers)
 
 
