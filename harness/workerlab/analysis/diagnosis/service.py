@@ -325,37 +325,32 @@ class SlowFirst(ChangingTimes):
         return None if is_cpu_bound(facts) else slow_first(facts)
 
 
-def drift_of(times_s: Sequence[float]) -> Drift | None:
-    """The drift of service times, which are in the order in which the requests began."""
-    if len(times_s) < MIN_DRIFT_REQUESTS:
-        return None
-    return _trend(times_s, fmean, MIN_TREND_Z)
-
-
-def _trend(
-    times_s: Sequence[float], statistic: Callable[[Sequence[float]], float], min_z: float
+def drift_of(
+    times_s: Sequence[float],
+    of_batch: Callable[[Sequence[float]], float] = fmean,
+    min_z: float = MIN_TREND_Z,
 ) -> Drift | None:
-    """`statistic`: of a batch; `min_z`: minimum |z| of its trend."""
-    batches = _batches(times_s)
-    values_s = list(map(statistic, batches))
+    """The drift of service times, which are in the order in which the requests began, by a
+    statistic of each batch. `min_z`: minimum |z| of its trend."""
+    count = len(times_s)
+    if count < MIN_DRIFT_REQUESTS:
+        return None
+    edges = pairwise(round(number * count / BATCHES) for number in range(BATCHES + 1))
+    batches = [times_s[first:end] for first, end in edges]
+    values_s = list(map(of_batch, batches))
     change_s, z = slope(values_s) * (BATCHES - 1), mann_kendall(values_s)
     if abs(z) < min_z or abs(change_s) < MIN_CHANGE_SHARE * median(values_s):
         return None
-    z_single = mann_kendall(times_s[:: -(-len(times_s) // MAX_COMPARED)])
+    z_single = mann_kendall(times_s[:: -(-count // MAX_COMPARED)])
     if abs(z_single) < MIN_SINGLE_Z or z_single * z < 0:
         return None
     return Drift(
         first_s=fmean(batches[0]),
         last_s=fmean(batches[-1]),
-        requests=len(times_s),
+        requests=count,
         z=z,
         z_single=z_single,
     )
-
-
-def _batches(times_s: Sequence[float]) -> Sequence[Sequence[float]]:
-    edges = [round(number * len(times_s) / BATCHES) for number in range(BATCHES + 1)]
-    return [times_s[first:end] for first, end in pairwise(edges)]
 
 
 def mser_cut(times_s: Sequence[float]) -> int:
@@ -431,7 +426,7 @@ def drift(facts: Facts) -> Drift | None:
     used = facts.usage.server_cores
     if used is None or used >= MAX_CPU_OF_FASTEST * min(times_s) * facts.rps:
         return None
-    return _trend(times_s, min, MIN_FASTEST_Z)
+    return drift_of(times_s, min, MIN_FASTEST_Z)
 
 
 def _max_taken_s(facts: Facts, times_s: Sequence[float]) -> float:
