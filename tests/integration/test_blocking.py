@@ -14,11 +14,8 @@ from tests.builders.processes import burning
 from tests.integration.conftest import ROOT
 from workerlab import run_store
 from workerlab.analysis.cells import invalid_result
-from workerlab.analysis.diagnosis.loop import (
-    BlockedLoop,
-    BlockingLine,
-    blocking_lines,
-)
+from workerlab.analysis.diagnosis.blocking import BlockingLine, blocking_lines
+from workerlab.analysis.diagnosis.loop import BlockedLoop
 from workerlab.analysis.event_loop import loop_use
 from workerlab.analysis.facts import Facts
 from workerlab.experiments import trial

@@ -20,7 +20,7 @@ from typing import Any
 from workerlab.analysis.cell_targets import load_level
 from workerlab.analysis.diagnosis.base import Diagnosis
 from workerlab.analysis.diagnosis.cpu import Disturbance, worst_disturbance
-from workerlab.analysis.diagnosis.service import Failures
+from workerlab.analysis.diagnosis.failing import Failures
 from workerlab.analysis.knee import KneeDoubtful
 from workerlab.analysis.load_tool import Certainty, tool_certainty
 from workerlab.analysis.open_closed import comparisons

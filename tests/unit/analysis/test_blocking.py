@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.builders.analysis import derived, evidence, server, with_spans
-from workerlab.analysis.diagnosis.loop import BlockingLine, blocking_lines
+from workerlab.analysis.diagnosis.blocking import BlockingLine, blocking_lines
 from workerlab.model import CodeLine, Stacks, StackSample
 from workerlab.report.values import text
 

@@ -37,20 +37,15 @@ from workerlab.analysis.diagnosis.cpu import (
     CpuNeed,
     LoadToolIsLimit,
 )
+from workerlab.analysis.diagnosis.drift import Drift, SlowFirst
+from workerlab.analysis.diagnosis.failing import Failing, Shedding
 from workerlab.analysis.diagnosis.loop import (
     ASYNC_CALLS_OR_THREADS,
     PATCH_BEFORE_PRELOAD,
     PATCHABLE_CALLS,
     BlockedLoop,
 )
-from workerlab.analysis.diagnosis.service import (
-    LOOK_FOR_WHAT_IS_SHARED,
-    Drift,
-    Failing,
-    Shared,
-    Shedding,
-    SlowFirst,
-)
+from workerlab.analysis.diagnosis.shared import LOOK_FOR_WHAT_IS_SHARED, Shared
 from workerlab.analysis.diagnosis.slots import (
     DISABLES_KEEPALIVE,
     USE_EVEN_CLASS,

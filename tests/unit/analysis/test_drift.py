@@ -20,15 +20,15 @@ from tests.builders.analysis import (
 )
 from tests.builders.noise import noisy
 from workerlab.analysis.core_wait import core_wait
-from workerlab.analysis.diagnosis.service import (
+from workerlab.analysis.diagnosis.drift import (
     LOOK_FOR_GROWTH,
     Drift,
-    Shared,
     SlowFirst,
     count_slow_first,
     drift,
     drift_of,
 )
+from workerlab.analysis.diagnosis.shared import Shared
 from workerlab.model import Pause
 
 SEEDS = 200

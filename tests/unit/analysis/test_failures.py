@@ -20,7 +20,7 @@ from tests.builders.analysis import (
 )
 from tests.builders.open_model import open_trial
 from workerlab.analysis import TrialData, analyse
-from workerlab.analysis.diagnosis.service import Failing, Shedding
+from workerlab.analysis.diagnosis.failing import Failing, Shedding
 from workerlab.analysis.failures import success_response, success_spans
 from workerlab.analysis.open_closed import OpenVerdict, comparisons
 from workerlab.analysis.open_model import ArrivalsRefused

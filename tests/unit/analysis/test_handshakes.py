@@ -25,7 +25,7 @@ from tests.builders.analysis import (
     with_spans,
 )
 from workerlab.analysis import TrialData
-from workerlab.analysis.diagnosis.service import Failing
+from workerlab.analysis.diagnosis.failing import Failing
 from workerlab.analysis.diagnosis.slots import (
     BACKLOG_MOVES_WAIT,
     FullAcceptQueue,

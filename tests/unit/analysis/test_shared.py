@@ -19,7 +19,7 @@ from tests.builders.analysis import (
 from tests.unit.analysis.test_drift import STEADY
 from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.diagnosis.cpu import BusyMachine
-from workerlab.analysis.diagnosis.service import Shared, SharingEvidence
+from workerlab.analysis.diagnosis.shared import Shared, SharingEvidence
 from workerlab.analysis.diagnosis.slots import WaitingForSlots
 from workerlab.model import CellResult, ProcessSample
 

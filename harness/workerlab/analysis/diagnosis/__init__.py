@@ -1,10 +1,12 @@
 """Diagnoses of a valid cell: what limits it, and what to change.
 
     base     what all diagnoses have: sentence, rank, advice, rule, and the diagnoses it explains
-    cpu      limits of the load tool, the workers or the machine; disturbance by other programs
-    loop     a blocked event loop, and the lines that block it
-    service  a shared resource; service times that change during the load; failed requests
     slots    too few or idle slots, a full accept queue; or nothing waits
+    shared   a shared resource
+    drift    service times that change during the load
+    failing  failed requests
+    cpu      limits of the load tool, the workers or the machine; disturbance by other programs
+    loop     a blocked event loop; `blocking` finds the lines that block it
 
 Each cause is a class with its rule, and all rules are applied. A class may explain others
 (`explains`): these are left out, as their advice would be wrong. The one with the lowest `rank` is
@@ -16,7 +18,7 @@ the cell's diagnosis; in an inconclusive cell, a disturbance. If there are none 
 from workerlab.analysis.diagnosis import loop as loop
 from workerlab.analysis.diagnosis.base import Diagnosis, ObservationKind
 from workerlab.analysis.diagnosis.cpu import Disturbance
-from workerlab.analysis.diagnosis.service import MANY_FAILED_SHARE, Failures
+from workerlab.analysis.diagnosis.failing import MANY_FAILED_SHARE, Failures
 from workerlab.analysis.diagnosis.slots import no_limit
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.series import Series

@@ -9,7 +9,8 @@ from typing import ClassVar, Self
 from workerlab.analysis.breakdown import in_server
 from workerlab.analysis.core_wait import core_wait
 from workerlab.analysis.diagnosis.base import Advised, Diagnosis
-from workerlab.analysis.diagnosis.service import BUSY_MACHINE_SHARE, ChangingTimes, Shared
+from workerlab.analysis.diagnosis.drift import ChangingTimes
+from workerlab.analysis.diagnosis.shared import BUSY_MACHINE_SHARE, Shared
 from workerlab.analysis.diagnosis.slots import UnevenDealing, WaitingForSlots
 from workerlab.analysis.facts import Facts
 from workerlab.finding import Finding

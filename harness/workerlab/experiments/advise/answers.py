@@ -20,7 +20,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from workerlab.analysis.diagnosis.service import drift, slow_first
+from workerlab.analysis.diagnosis.drift import drift, slow_first
 from workerlab.analysis.target import value_of
 from workerlab.experiments.advise.forecast import mean_need
 from workerlab.experiments.advise.result import (

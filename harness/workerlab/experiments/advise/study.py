@@ -14,12 +14,8 @@ from msgspec.structs import replace
 
 from workerlab import codec
 from workerlab.analysis import stall
-from workerlab.analysis.diagnosis.loop import (
-    BlockedLoop,
-    BlockingLine,
-    blocking_lines,
-    worth_sampling,
-)
+from workerlab.analysis.diagnosis.blocking import BlockingLine, blocking_lines
+from workerlab.analysis.diagnosis.loop import BlockedLoop, worth_sampling
 from workerlab.analysis.facts import Facts, TrialData
 from workerlab.analysis.load_tool import Ceiling, ceilings
 from workerlab.analysis.needs import CpuUnderLoad, cpu_under_load, needs_of, with_cpu

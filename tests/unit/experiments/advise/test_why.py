@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tests.builders.analysis import cell_of, derived, ns, with_observations
 from tests.builders.open_model import open_trial
 from workerlab import slo
-from workerlab.analysis.diagnosis.loop import BlockingLine
+from workerlab.analysis.diagnosis.blocking import BlockingLine
 from workerlab.analysis.target import requests_of
 from workerlab.experiments.advise import answers
 from workerlab.experiments.advise.candidates import Limits
