@@ -22,6 +22,7 @@ Rejected: the spread of single requests (4 slots of 1 s that wait for one anothe
 overlapping batch means (approximate degrees of freedom, little gain).
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from math import sqrt
@@ -30,7 +31,7 @@ from statistics import fmean, stdev
 from msgspec import Struct
 
 from workerlab.analysis.facts import Facts, once
-from workerlab.analysis.intervals import NS, Intervals, overlap_share
+from workerlab.analysis.intervals import NS, Intervals
 from workerlab.analysis.samples import Window, counted_parts
 from workerlab.numbers.intervals import half_of_mean
 
@@ -126,19 +127,9 @@ def _edges(window: Window, batches: int, cycles: int) -> list[int]:
 
 
 def _rates(parts: Intervals, edges: Sequence[int]) -> list[float]:
-    """Completions per second of each batch; each span counts by the fraction inside."""
-    counts, length_ns = [0.0] * (len(edges) - 1), edges[1] - edges[0]
-    for start, end in parts.stretches:
-        for number in _batches_touched(start, end, edges, length_ns):
-            counts[number] += overlap_share(start, end, edges[number], edges[number + 1])
-    pairs = zip(counts, pairwise(edges), strict=True)
+    """Completions per second of each batch."""
+    pairs = zip(parts.completed_between(edges), pairwise(edges), strict=True)
     return [count * NS / (until - since) for count, (since, until) in pairs]
-
-
-def _batches_touched(start: int, end: int, edges: Sequence[int], length_ns: int) -> range:
-    """Indices of batches that start..end may overlap; with a margin, as edges are rounded."""
-    first, last = (start - edges[0]) // length_ns - 1, (end - edges[0]) // length_ns + 1
-    return range(max(0, first), min(len(edges) - 2, last) + 1)
 
 
 def _half_width(values: Sequence[float]) -> float | None:
@@ -168,13 +159,13 @@ def _responses(facts: Facts) -> Iterable[tuple[int, float]]:
 def _mean_time(times: Iterable[tuple[int, float]], edges: Sequence[int]) -> Estimate | None:
     """The mean of (end in nanoseconds, seconds) pairs as a ratio over batches, its interval from
     residuals; None if none ends in a batch."""
-    counts, length_ns = [0] * (len(edges) - 1), edges[1] - edges[0]
+    counts = [0] * (len(edges) - 1)
     sums_s = [0.0] * len(counts)
     for at_ns, time_s in times:
-        for number in _batches_touched(at_ns, at_ns, edges, length_ns):
-            if edges[number] < at_ns <= edges[number + 1]:
-                sums_s[number] += time_s
-                counts[number] += 1
+        number = bisect_left(edges, at_ns) - 1
+        if 0 <= number < len(counts):
+            sums_s[number] += time_s
+            counts[number] += 1
     if not any(counts):
         return None
     mean_s = sum(sums_s) / sum(counts)

@@ -5,6 +5,7 @@ Plain Python: numpy is not a dependency of the lab, and what takes time is to re
 """
 
 import sys
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import accumulate, groupby
@@ -74,7 +75,16 @@ class Intervals(Struct, frozen=True):
     def completed(self, period: Period) -> float:
         """How many were completed in the period; each counts by the fraction inside."""
         opens, closes = period.opens_ns, period.closes_ns
-        return sum(overlap_share(start, end, opens, closes) for start, end in self.stretches)
+        return sum(_share(start, end, opens, closes) for start, end in self.stretches)
+
+    def completed_between(self, edges: Sequence[int]) -> list[float]:
+        """`completed` of each period between two of the moments, which ascend."""
+        counts = [0.0] * (len(edges) - 1)
+        for start, end in self.stretches:
+            first, last = bisect_left(edges, start) - 1, bisect_left(edges, end)
+            for number in range(max(0, first), min(len(counts), last)):
+                counts[number] += _share(start, end, edges[number], edges[number + 1])
+        return counts
 
     def per_second(self, period: Period) -> float:
         """How many were completed per second of the period."""
@@ -114,7 +124,7 @@ def states(
             numbers[key] += change
 
 
-def overlap_share(start: int, end: int, opens: int, closes: int) -> float:
+def _share(start: int, end: int, opens: int, closes: int) -> float:
     """The fraction of start..end inside opens..closes. An instant is either inside or not: at
     `opens` it is outside, at `closes` inside."""
     if end == start:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -35,6 +36,9 @@ def test_lengths_and_shares_equal_counting_at_every_instant(
     ]
     assert intervals.completed(period) == pytest.approx(sum(shares))
     assert intervals.per_second(period) == pytest.approx(sum(shares) / period.length_s)
+    edges = sorted({period.opens_ns, 7, 9, period.closes_ns})
+    between = [intervals.completed(Period(*pair)) for pair in pairwise(edges)]
+    assert intervals.completed_between(edges) == pytest.approx(between)
 
 
 @given(st.dictionaries(st.sampled_from("abc"), STRETCHES), PERIODS)
