@@ -24,7 +24,7 @@ overlapping batch means (approximate degrees of freedom, little gain).
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from math import sqrt
 from statistics import fmean, stdev
 
@@ -149,11 +149,9 @@ def _correlation(values: Sequence[float]) -> float:
 def _responses(facts: Facts) -> Iterable[tuple[int, float]]:
     """When the client received each success, in nanoseconds, and its response time in seconds.
     Empty if the tool does not time requests; a lone first request is left out."""
-    origin_ns = facts.measurement.origin_ns
-    timings = facts.measurement.timings if origin_ns is not None else ()
-    for timing in timings[1:] if facts.data.lone_first else timings:
-        if timing.end_s is not None and timing.cause is None:
-            yield (origin_ns or 0) + round((timing.start_s + timing.end_s) * NS), timing.end_s
+    for timing, _, end_ns in islice(facts.timed_requests(), facts.data.lone_first, None):
+        if end_ns is not None and timing.cause is None:
+            yield end_ns, timing.end_s or 0.0
 
 
 def _mean_time(times: Iterable[tuple[int, float]], edges: Sequence[int]) -> Estimate | None:

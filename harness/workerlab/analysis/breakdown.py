@@ -176,7 +176,7 @@ def wait_finding(facts: Facts) -> RequestsWaited | Note:
 def _exact(facts: Facts, window: Window) -> Noted | None:
     """The exact breakdown of successes, with a note on failures left out; None if some request of
     the window was not followed."""
-    followed = _followed(facts, window) or ()
+    followed = _followed(facts, window)
     successes = list(filter(None, followed))
     spans = Intervals([span for _, span in successes])
     completed = spans.last(facts.tail_ns).completed(window)
@@ -196,24 +196,20 @@ def _exact(facts: Facts, window: Window) -> Noted | None:
     return _of_parts(mean_s(0, 5), parts, exact=True), notes
 
 
-def _followed(facts: Facts, window: Window) -> Sequence[Moments | None] | None:
-    """The moments of each request that overlaps the window, None for a failed one; None if some
+def _followed(facts: Facts, window: Window) -> Sequence[Moments | None]:
+    """The moments of each request that overlaps the window, None for a failed one; empty if some
     request was not followed. The end of a failed request is unknown, so one that began before the
     window closed counts."""
-    origin_ns, followed = facts.measurement.origin_ns, list[Moments | None]()
-    if origin_ns is None:
-        return None
+    followed = list[Moments | None]()
     by_id = {span.request_id: span for span in facts.spans if span.request_id is not None}
-    for timing in facts.measurement.timings:
-        sent = origin_ns + round(timing.start_s * NS)
-        end = None if timing.end_s is None else sent + round(timing.end_s * NS)
+    for timing, sent, end in facts.timed_requests():
         if sent >= window.closes_ns or (end is not None and end <= window.opens_ns):
             continue
         moments, span = None, by_id.get(timing.request_id or "")
         if timing.cause is None:
             moments = _moments(timing, span, sent, end) if span and end else None
             if moments is None:
-                return None
+                return ()
         followed.append(moments)
     return followed
 

@@ -146,7 +146,7 @@ def rates(facts: Facts) -> Finding | None:
     if tool_rps is None or not facts.finished:
         return None
     if facts.open_model and facts.measurement.timings and facts.measurement.origin_ns is not None:
-        return _steady_rate(facts, facts.measurement.origin_ns)
+        return _steady_rate(facts)
     check = _counted_rate if facts.data.fixed_count else _timed_rate
     answered = facts.measurement.requests  # by the tool: its rate includes those never accepted
     contradiction = check(facts, tool_rps, answered)
@@ -190,15 +190,14 @@ def _timed_rate(facts: Facts, tool_rps: float, counted: int) -> TimedRateUnlikeW
     )
 
 
-def _steady_rate(facts: Facts, origin_ns: int) -> SteadyAnswersUnlikeWorkers | None:
+def _steady_rate(facts: Facts) -> SteadyAnswersUnlikeWorkers | None:
     """At a rate: compares the cell's throughput with the answers that the client received in the
     same time. A request served at either end, or never answered, may be counted by only one of the
     two. Waiting for a core is not added to the tolerance, as it is the same at both ends: with
     workers that waited for 6 of 10 s, the two differ by 0.3 %."""
     if (steady := facts.window) is None:
         return None
-    times = ((timing.start_s, timing.end_s) for timing in facts.measurement.timings)
-    ends_ns = (origin_ns + round((start_s + end_s) * NS) for start_s, end_s in times if end_s)
+    ends_ns = (end_ns for _, _, end_ns in facts.timed_requests() if end_ns is not None)
     answers = sum(steady.opens_ns < end_ns <= steady.closes_ns for end_ns in ends_ns)
     edges_s = CLOCK_TOLERANCE_S + (facts.tail_ns or 0) / NS
     slack = (

@@ -7,7 +7,7 @@ those that other modules derive with the Facts.
 import functools
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from operator import attrgetter
 from typing import Any, TypeVar, cast
@@ -33,6 +33,7 @@ from workerlab.model import (
     Spans,
     Stacks,
     Summary,
+    Timing,
     Trial,
     Usage,
     WorkerClass,
@@ -225,6 +226,17 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
         if self.data.fixed_count and self.overflowed:
             return outcome_with_drops(by_client, self.measurement, self.spans)
         return by_client
+
+    def timed_requests(self) -> Iterator[tuple[Timing, int, int | None]]:
+        """The requests that the client timed on the workers' clock, each with the nanoseconds at
+        which it was sent and answered (None: it was not)."""
+        origin_ns = self.measurement.origin_ns
+        if origin_ns is None:
+            return
+        for timing in self.measurement.timings:
+            sent_ns = origin_ns + round(timing.start_s * NS)
+            end_s = timing.end_s
+            yield timing, sent_ns, None if end_s is None else sent_ns + round(end_s * NS)
 
     @property
     def planned_stop_ns(self) -> int | None:

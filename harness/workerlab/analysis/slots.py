@@ -188,11 +188,10 @@ class _Arrivals:
     """When requests arrived at the server: timed by the client, or bounded by the accept queue."""
 
     def __init__(self, facts: Facts) -> None:
-        origin_ns = facts.measurement.origin_ns
         self._arrived_ns: dict[str | None, int] = {
-            timing.request_id: origin_ns + round((timing.start_s + (timing.connect_s or 0.0)) * NS)
-            for timing in facts.measurement.timings
-            if origin_ns is not None and timing.request_id is not None
+            timing.request_id: sent_ns + round((timing.connect_s or 0.0) * NS)
+            for timing, sent_ns, _ in facts.timed_requests()
+            if timing.request_id is not None
         }
         self._queue = facts.observations.queue
         self._at_ns = [sample.at_ns for sample in self._queue]

@@ -266,17 +266,10 @@ def _changes(facts: Facts, closes_ns: int) -> Iterator[Change[str | SlotKey]]:
 def requests_in_flight(facts: Facts) -> Intervals:
     """From sending each request to its answer, as the client timed it; if it did not, as in a
     closed loop, where each answer starts the next request on its connection."""
-    timings, origin_ns = facts.measurement.timings, facts.measurement.origin_ns
-    if origin_ns is not None and timings:
-        stretches = list[tuple[int, int]]()
-        for timing in timings:
-            if timing.end_s is not None:
-                start_ns = origin_ns + round(timing.start_s * NS)
-                stretches.append((start_ns, start_ns + round(timing.end_s * NS)))
-        return Intervals(stretches)
+    timed = [(sent, end) for _, sent, end in facts.timed_requests() if end is not None]
     spans = facts.under_load
-    if not spans:
-        return Intervals(())
+    if timed or not spans:
+        return Intervals(timed)
     last_ns = _load_end_ns(facts)
     ends_ns = sorted(span.end_ns or last_ns for span in spans)
     ends_ns += [last_ns] * (facts.measurement.requests - len(facts.spans))  # seen by no worker

@@ -165,12 +165,8 @@ class _Clock:
 
 def _arrivals(facts: Facts, spans: Sequence[Span]) -> Mapping[str | None, int]:
     """When the clients began the requests of these spans, by id, in nanoseconds."""
-    origin_ns = facts.measurement.origin_ns
-    wanted = {span.request_id for span in spans} - {None}
-    if origin_ns is None or not wanted:
-        return {}
-    timings = (timing for timing in facts.measurement.timings if timing.request_id in wanted)
-    return {timing.request_id: origin_ns + round(timing.start_s * NS) for timing in timings}
+    ids, timed = {span.request_id for span in spans} - {None}, facts.timed_requests()
+    return {timing.request_id: sent for timing, sent, _ in timed if timing.request_id in ids}
 
 
 def _bars(
