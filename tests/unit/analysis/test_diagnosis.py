@@ -209,19 +209,31 @@ def test_a_busy_machine_does_not_limit_a_sleeping_server() -> None:
         assert not isinstance(cause(trial), BusyMachine)
 
 
-def test_workers_that_always_compute_are_the_limit() -> None:
-    trial = using(slowed(server("asgi", 1), 8, 1), 0.98, of=8)
-    cause = diagnosis_of(BusyWorkers, trial)
-    assert cell_of(trial).usage.server_cores == pytest.approx(0.98)
-    assert cause.how == "1 worker computed all the time (1.0 cores of 8)"
+TWO_WORKERS = server("asgi", 2)
 
 
-def test_workers_of_all_instances_compute_before_they_are_the_limit() -> None:
-    two_instances = replace(server("asgi", 2), instances=2)
-    assert BusyWorkers in diagnosis_types(using(slowed(server("asgi", 2), 8, 1), 1.9, of=8))
-    assert BusyWorkers not in diagnosis_types(using(slowed(two_instances, 8, 1), 1.9, of=8))
-    cause = diagnosis_of(BusyWorkers, using(slowed(two_instances, 8, 1), 3.8, of=8))
-    assert cause.how == "4 workers computed all the time (3.8 cores of 8)"
+@pytest.mark.parametrize(
+    ("settings", "cores", "how"),
+    [
+        (server("asgi", 1), 0.98, "1 worker computed all the time (1.0 cores of 8)"),
+        (TWO_WORKERS, 1.9, "2 workers computed all the time (1.9 cores of 8)"),
+        (replace(TWO_WORKERS, cores=1), 0.98, "2 workers computed all the time (1.0 cores of 1)"),
+        (
+            replace(TWO_WORKERS, instances=2),
+            3.8,
+            "4 workers computed all the time (3.8 cores of 8)",
+        ),
+        (replace(TWO_WORKERS, instances=2), 1.9, None),
+    ],
+)
+def test_workers_that_always_compute_are_the_limit(
+    settings: Server, cores: float, how: str | None
+) -> None:
+    cell = cell_of(using(slowed(settings, 8, 1), cores, of=8))
+    assert cell.usage.server_cores == pytest.approx(cores)
+    busy = cell.diagnosis if isinstance(cell.diagnosis, BusyWorkers) else None
+    assert (busy and busy.how) == how
+    assert not busy or (busy.advice == (MORE_CORES,)) == (settings.cores == 1)
 
 
 def test_a_limit_beside_other_programs_rests_on_cpu_per_request() -> None:
@@ -231,13 +243,6 @@ def test_a_limit_beside_other_programs_rests_on_cpu_per_request() -> None:
         cause = kind(connections=4, rps=1155.0, how="", need=need, advice=())
         end = f"even with all cores free for the server: {need}."
         assert text(cause) == f"{name} is the limit, {end}"
-
-
-def test_more_workers_than_cores_need_more_cores() -> None:
-    trial = using(slowed(replace(server("asgi", 2), cores=1), 8, 1), 0.98, of=8)
-    cause = diagnosis_of(BusyWorkers, trial)
-    assert cause.how == "2 workers computed all the time (1.0 cores of 1)"
-    assert cause.advice == (MORE_CORES,)
 
 
 def test_requests_that_slow_each_other_down_share_something() -> None:

@@ -207,26 +207,21 @@ def test_only_noticeable_blocking_is_diagnosed(beats: list[Beat], blocked: bool)
     assert (blocked_loop(with_beats(ASGI, beats)) is not None) == blocked
 
 
-def test_stolen_time_is_not_blocking() -> None:
-    samples = [replace(sample, host_steal_s=0.0) for sample in ASGI.observations.processes]
-    stolen = [replace(sample, host_steal_s=0.05 * n) for n, sample in enumerate(samples)]
-    assert (
-        blocked_loop(with_observations(with_beats(ASGI, RARE), processes=tuple(samples)))
-        is not None
+@pytest.mark.parametrize(
+    ("busy_s", "stolen_s", "beside_s", "blocked"),
+    [(0.0, 0.0, 0.0, True), (0.0, 0.05, 0.0, False), (1.0, 0.05, 0.99, True)],
+    ids=["none", "stolen", "stolen from other trials"],
+)
+def test_stolen_time_is_not_blocking(
+    busy_s: float, stolen_s: float, beside_s: float, blocked: bool
+) -> None:
+    """Seconds of all cores per sample, in total, stolen, and used by other trials."""
+    samples = (
+        replace(s, host_busy_s=busy_s * n, host_steal_s=stolen_s * n, beside_cpu_s=beside_s * n)
+        for n, s in enumerate(ASGI.observations.processes)
     )
-    assert blocked_loop(with_observations(with_beats(ASGI, RARE), processes=tuple(stolen))) is None
-
-
-def test_time_stolen_from_other_trials_does_not_count() -> None:
-    """Other trials used 99 % of the busy cores."""
-    samples = [
-        replace(sample, host_busy_s=1.0 * n, host_steal_s=0.05 * n, beside_cpu_s=0.99 * n)
-        for n, sample in enumerate(ASGI.observations.processes)
-    ]
-    assert (
-        blocked_loop(with_observations(with_beats(ASGI, RARE), processes=tuple(samples)))
-        is not None
-    )
+    trial = with_observations(with_beats(ASGI, RARE), processes=tuple(samples))
+    assert (blocked_loop(trial) is not None) == blocked
 
 
 def test_a_blocked_loop_matters_only_if_others_wait_for_it() -> None:
