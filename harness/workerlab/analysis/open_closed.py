@@ -21,6 +21,7 @@ from workerlab.analysis.trials import Trials, by_cell, conclusive
 from workerlab.finding import Answer, Finding
 from workerlab.model import CellResult
 from workerlab.numbers.intervals import TRIALS, Ratio
+from workerlab.numbers.units import fill
 
 SIMILAR_RESPONSE_RATIO = 1.10  # response times that differ by less are the same
 LATE_SHARE_OF_RESPONSE = 0.25  # of the mean response: from here on the load tool's lag is reported
@@ -227,3 +228,22 @@ def before_app_s(cell: CellResult) -> float | None:
     """Mean wait in accept queue and worker."""
     parts = (cell.breakdown.accept_queue_s, cell.breakdown.in_worker_s)
     return None if None in parts else sum(part or 0.0 for part in parts)
+
+
+ARRIVALS = {"poisson": "at random (Poisson)", "even": "evenly spaced"}
+
+
+def models_note(at_rate: Sequence[CellResult], cells: Sequence[CellResult]) -> str:
+    """A note on both models. `at_rate`: cells whose kind of arrivals is named if all have the same;
+    `cells`: those shown."""
+    kinds = {cell.at_rate.arrivals for cell in at_rate if cell.at_rate is not None}
+    values = {
+        "arrivals": ARRIVALS[kinds.pop()] if len(kinds) == 1 else None,
+        "one_trial": repeat_advice(cells),
+    }
+    return fill(
+        "Closed: each client waits for its answer before the next request, so a slow server slows"
+        " its own load. Open: requests arrive[[ {arrivals}]] whether others were answered or not,"
+        " and are timed from the moment each was due.[[ {one_trial}]]",
+        values,
+    )

@@ -1,24 +1,17 @@
 """A sweep at a glance: which series serve most and least, and where requests wait, in one or two
-sentences; the part of the load that the figures cover; and which figures need a note."""
+sentences."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from math import hypot, isfinite
 from typing import Literal
 
-from workerlab.analysis.diagnosis.slots import (
-    FullAcceptQueue,
-    IdleWhileClientsWait,
-    LikelyFullAcceptQueue,
-)
 from workerlab.analysis.trials import Replicates, conclusive
 from workerlab.finding import Finding, Note
 from workerlab.model import CellResult
 
 SIMILAR_RATIO = 1.05  # single launches whose throughputs differ by less are a tie
-UNCERTAIN_SHARE = 0.01  # of a throughput: a narrower interval is not worth a column
 NOTABLE_SHARE = 0.05  # of a response time: a shorter wait is not mentioned
 MAX_HEADLINE_CHARS = 160  # a longer answer leaves out where requests wait
-DROP_FINDINGS = (FullAcceptQueue, IdleWhileClientsWait, LikelyFullAcceptQueue)
 WAIT_PLACES = {
     "connect": "until connected",
     "accept_queue": "in the accept queue",
@@ -27,31 +20,6 @@ WAIT_PLACES = {
 
 LevelTrials = Replicates[CellResult]  # the trials of one number of connections
 
-
-def is_uncertain(cell: CellResult) -> bool:
-    """Whether its throughput has an interval that is worth showing."""
-    rate, half = cell.throughput_rps, cell.throughput_half_rps
-    return rate is not None and half is not None and UNCERTAIN_SHARE * rate < half < float("inf")
-
-
-def has_dropped_handshakes(cell: CellResult) -> bool:
-    """Whether handshakes were dropped and repeated: means include that time, medians do not."""
-    return any(isinstance(finding, DROP_FINDINGS) for finding in cell.findings)
-
-
-def part_of_load(cells: Iterable[CellResult]) -> str:
-    """The part of their loads that throughput, occupancy and breakdown cover: the steady part, or
-    the whole load if it stalled."""
-    stalled = {
-        any(isinstance(finding, IdleWhileClientsWait) for finding in cell.findings)
-        for cell in cells
-    }
-    if len(stalled) > 1:
-        return "the steady part (the whole load where it stalled)"
-    return "the whole load" if True in stalled else "the steady part"
-
-
-# --- the answer of a run ------------------------------------------------------------------
 
 NOTHING_VALID = Note("This run has no valid cell, so it has no result; the reasons are below.")
 ALL_INCONCLUSIVE = Note(

@@ -17,6 +17,7 @@ from workerlab.model import (
     Form,
     Label,
     Look,
+    Rate,
     Server,
     Table,
     Value,
@@ -189,6 +190,19 @@ def load_tool(cell: Cell | ClassResult) -> str:
     return f"{cell.tool} with {processes}" if cell.processes > 1 else cell.tool
 
 
+def load_of(cell: CellResult) -> str:
+    """'closed, 4 conn.', 'open, 80%', 'open, 200/s'."""
+    rate = cell.trial.cell.rate
+    if rate is None:
+        return f"closed, {cell.trial.cell.concurrency} conn."
+    return f"open, {rate_text(rate)}"
+
+
+def rate_text(rate: Rate) -> str:
+    """'80%', '200/s'."""
+    return rate.label if rate.rps is None else f"{rate.label}/s"
+
+
 def is_in_force(name: str, cell: CellResult) -> bool:
     """Whether the setting is in force as requested; True if unknown. A request for one thread is
     also met by a class without threads."""
@@ -276,7 +290,7 @@ class Names:
             numbers = [str(result.trial.number) for result in cells if result.trial.cell == cell]
             load = str(cell.concurrency)
             if cell.rate is not None:
-                load = f"{cell.rate.label}{'/s' if cell.rate.share is None else ''} (open)"
+                load = f"{rate_text(cell.rate)} (open)"
             if len(numbers) < results[cell]:
                 load += f" ({'trial' if len(numbers) == 1 else 'trials'} {listed(numbers)})"
             loads.setdefault(self.series(cell), []).append(load)

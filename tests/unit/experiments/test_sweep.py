@@ -38,8 +38,8 @@ from workerlab.analysis.open_closed import (
 from workerlab.analysis.trials import by_cell
 from workerlab.experiments.sweep.document import sweep_document
 from workerlab.experiments.sweep.findings import AffectedCells, CellsNote, Overhead
+from workerlab.experiments.sweep.tables import side_by_side
 from workerlab.model import Document, Rate, Table
-from workerlab.report.sweep_tables import side_by_side
 from workerlab.report.text import render
 from workerlab.report.values import text
 

@@ -15,7 +15,7 @@ from workerlab.experiments.sweep.document import sweep_document
 from workerlab.experiments.sweep.findings import FailingRoute
 from workerlab.model import Document, RouteResult, Summary
 from workerlab.report import FORMATS
-from workerlab.report.sweep_tables import MAX_SHOWN_ROUTES
+from workerlab.report.routes import MAX_SHOWN_ROUTES
 from workerlab.report.text import render
 
 TITLE = "The routes of the mix"

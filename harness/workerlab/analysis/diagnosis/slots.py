@@ -7,7 +7,7 @@ the client, count as queued if the kernel counted overflows and both ends were s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from workerlab.analysis.breakdown import wait_finding
@@ -259,6 +259,18 @@ class IdleWhileClientsWait(Advised):
             overtaken=_overtaken(facts, cell) if shakes.dropped else None,
             advice=() if backlog_fits else (longer_backlog(facts),),
         )
+
+
+def part_of_load(cells: Iterable[CellResult]) -> str:
+    """The part of their loads that throughput, occupancy and breakdown cover: the steady part, or
+    the whole load if it stalled."""
+    stalled = {
+        any(isinstance(finding, IdleWhileClientsWait) for finding in cell.findings)
+        for cell in cells
+    }
+    if len(stalled) > 1:
+        return "the steady part (the whole load where it stalled)"
+    return "the whole load" if True in stalled else "the steady part"
 
 
 # --- idle slots while requests wait for busy ones -------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from workerlab.analysis.needs import ForecastUncertain
+from workerlab.analysis.open_closed import ARRIVALS
 from workerlab.experiments.advise.answers import (
     HighestRate,
     NoRecommendation,
@@ -30,7 +31,6 @@ from workerlab.model import Document, ExitCode, Server
 from workerlab.notes import MoreCoresThanHere, SettingOverridden, Unfinished
 from workerlab.numbers.units import counted, fill
 from workerlab.paths import label_of
-from workerlab.report.sweep_tables import ARRIVALS
 from workerlab.report.values import serving_software
 from workerlab.run_store import Run
 from workerlab.server.worker_classes import class_named

@@ -21,7 +21,7 @@ from workerlab.experiments.advise.standing import Standing, TermBound
 from workerlab.experiments.advise.study import holds
 from workerlab.model import Chart, ChartSeries, Column, Level, Look, Mark, Server, Table
 from workerlab.numbers.units import fill
-from workerlab.report.sweep_tables import route_table, unit_of
+from workerlab.report.routes import route_table
 from workerlab.report.values import table
 from workerlab.slo import Metric, Term
 
@@ -83,7 +83,7 @@ def tables(result: AdviseResult) -> Iterator[Table]:
         yield _launches(result, rows)
     of_cell = replace(SCHEDULE, value=lambda cell: cell.trial.cell.schedule)
     mixed = [launch.cell for launch in result.launches if launch.cell.routes]
-    yield from route_table(mixed, [of_cell], unit_of)
+    yield from route_table(mixed, [of_cell])
 
 
 # --- the term, its metric and the rows ------------------------------------------------------------

@@ -15,10 +15,10 @@ from workerlab.experiments.sweep.findings import (
     by_cause,
     overhead_finding,
 )
+from workerlab.experiments.sweep.tables import sweep_tables
 from workerlab.model import SWEEP, CellResult, Document, Report
 from workerlab.notes import ClientsLinger, FlagIgnored, ServerCoresBound, SettingIgnored
 from workerlab.numbers.units import counted, fill, listed
-from workerlab.report.sweep_tables import sweep_tables
 from workerlab.report.values import (
     NUMERIC_SETTINGS,
     Names,

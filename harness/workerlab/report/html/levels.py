@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 import altair as alt
 from msgspec.structs import replace
 
-from workerlab.analysis.overview import LevelTrials, part_of_load
+from workerlab.analysis.diagnosis.slots import part_of_load
+from workerlab.analysis.open_closed import models_note
+from workerlab.analysis.overview import LevelTrials
 from workerlab.analysis.trials import conclusive
 from workerlab.model import CellResult, Chart, ChartSeries, Look
 from workerlab.numbers.units import amount, counted, format_duration, listed
@@ -27,8 +29,7 @@ from workerlab.report.html.figure import (
     unit,
 )
 from workerlab.report.html.series import SweepSeries
-from workerlab.report.sweep_tables import load_of, models_note
-from workerlab.report.values import PART_LOOKS, PARTS, finite
+from workerlab.report.values import PART_LOOKS, PARTS, finite, load_of
 
 MODEL_FIGURES = ("throughput_rps", "response.p50", "response.p95")
 MODEL_LOOKS = {"closed": ("sockets", "circle"), "open": ("measured", "diamond")}

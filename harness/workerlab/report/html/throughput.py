@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from workerlab.analysis.overview import part_of_load
+from workerlab.analysis.diagnosis.slots import part_of_load
 from workerlab.model import CellResult, Document
 from workerlab.numbers.units import MISSING, amount, fill
 from workerlab.report.html.figure import (

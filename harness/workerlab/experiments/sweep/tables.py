@@ -1,5 +1,5 @@
 """The tables of a sweep: cells, where the time goes, kept-alive connections, closed and open loop,
-the routes of a mix, ab's own figures, and classes.
+ab's own figures, and classes. `report/routes.py` has that of the routes of a mix.
 
 A new column is an entry of CLOSED_COLUMNS, RATE_COLUMNS or another tuple below: a `Column` with
 heading, meaning and value, or, for a key that JSON has, a `column`, which takes all three from
@@ -15,7 +15,7 @@ would contradict the second table, whose parts are means over the steady part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import compress
 from operator import attrgetter
@@ -24,20 +24,17 @@ from msgspec.structs import replace
 
 from workerlab.analysis.breakdown import PartsEstimated, PartsExceedResponse
 from workerlab.analysis.cell_targets import target_of
-from workerlab.analysis.open_closed import open_and_closed, repeat_advice
-from workerlab.analysis.overview import has_dropped_handshakes, is_uncertain, part_of_load
-from workerlab.model import (
-    AbTimes,
-    CellResult,
-    ClassResult,
-    Column,
-    Report,
-    RouteResult,
-    Table,
-    Value,
+from workerlab.analysis.diagnosis.slots import (
+    FullAcceptQueue,
+    IdleWhileClientsWait,
+    LikelyFullAcceptQueue,
+    part_of_load,
 )
-from workerlab.numbers.units import amount, fill, value_at
+from workerlab.analysis.open_closed import models_note, open_and_closed
+from workerlab.model import AbTimes, CellResult, ClassResult, Column, Report, Table, Value
+from workerlab.numbers.units import amount, value_at
 from workerlab.report.json_types import JsonAb, JsonClass, JsonSplit, column, keys_of
+from workerlab.report.routes import response_column, route_table, unit_of
 from workerlab.report.values import (
     PARTS,
     Names,
@@ -45,69 +42,9 @@ from workerlab.report.values import (
     finite,
     is_in_force,
     joined_table,
+    load_of,
     table,
 )
-
-MAX_SHOWN_ROUTES = 20  # of a cell: most failures first, then most requests
-MAX_SCREEN_ROWS = 24  # a longer table is shown with --explain only
-
-
-def response_column(name: str, meaning: str, expendable: int = 0) -> Column:
-    """A percentile of the response times, or their maximum. `expendable`: as in `Column`."""
-    return Column(
-        f"response_{name}_s",
-        "seconds",
-        expendable,
-        heading=name,
-        meaning=meaning,
-        value=attrgetter(f"response.{name}"),
-    )
-
-
-SUCCESS_RESPONSE = "response time of successes"
-ROUTE_COLUMNS = (
-    Column("requests", "count", meaning="complete answers"),
-    Column("failed", "count"),
-    response_column("p50", SUCCESS_RESPONSE),
-    response_column("p95", SUCCESS_RESPONSE, 1),
-    response_column("max", SUCCESS_RESPONSE, 2),
-)
-
-
-def route_table(
-    cells: Sequence[CellResult],
-    leading: Sequence[Column],
-    unit: Callable[[list[list[float]]], str],
-) -> Iterator[Table]:
-    """Nothing if no cell has routes. `leading`: the columns that identify a cell; `unit`: returns
-    the unit for the times of all rows."""
-    shown = [(cell, name, route) for cell in cells for name, route in _shown_routes(cell)]
-    if not shown:
-        return
-    responses = [route.response for _, _, route in shown]
-    times = [[time for time in (each.p50, each.p95, each.max) if time] for each in responses]
-    left_out = any(len(cell.routes) > MAX_SHOWN_ROUTES for cell in cells)
-    note = (
-        f"Only {MAX_SHOWN_ROUTES} routes per cell: the most failures first, then the most requests."
-        " The JSON has all."
-    )
-    yield joined_table(
-        "The routes of the mix",
-        [leading, [Column("route", "text", value=str)], ROUTE_COLUMNS],
-        shown,
-        note=note if left_out else None,
-        keys=len(leading),
-        unit=unit(times),
-        detailed=len(shown) > MAX_SCREEN_ROWS,
-    )
-
-
-def _shown_routes(cell: CellResult) -> Iterator[tuple[str, RouteResult]]:
-    """The cell's routes to show (see MAX_SHOWN_ROUTES), in the order of the mix."""
-    names = sorted(cell.routes, key=lambda n: (-cell.routes[n].failed, -cell.routes[n].requests))
-    kept = {*names[:MAX_SHOWN_ROUTES]}
-    return ((name, route) for name, route in cell.routes.items() if name in kept)
-
 
 AB_TOTAL_COLUMNS = tuple(column(name, of=JsonAb) for name in JsonAb.__struct_fields__)
 AB_TIME_OF = Column(
@@ -137,8 +74,6 @@ def ab_tables(cells: Iterable[CellResult], leading: Sequence[Column]) -> Iterato
     )
 
 
-EXACT_S = 0.2  # a shorter time, in seconds with two decimals, can be off by more than 2.5 %
-NEGLIGIBLE = 0.01  # share of the longest time in a row; digits of shorter times do not matter
 SHOWN_TIMES = ("response.p50", "response.p95", "response.p99", "response.max", "at_rate.lag.p95")
 
 Cells = Sequence[CellResult]
@@ -168,7 +103,7 @@ def sweep_tables(report: Report, names: Names) -> Iterator[Table]:
                 ),
             )
         ),
-        *route_table(mixed, leading_columns(names, load), unit_of),
+        *route_table(mixed, leading_columns(names, load)),
         *ab_tables(closed, leading),
         class_table(report.classes, names),
     )
@@ -182,22 +117,7 @@ def time_unit(cells: Cells) -> str:
     return unit_of([[abs(time_s) for time_s in times if time_s] for times in shown])
 
 
-def unit_of(rows: list[list[float]]) -> str:
-    """For all rows: "s" if a time reaches 1 s and none that matters loses digits, else "ms"."""
-    longest_s = max((time_s for times in rows for time_s in times), default=0.0)
-    lost = any(NEGLIGIBLE * max(times) <= time_s < EXACT_S for times in rows for time_s in times)
-    return "s" if longest_s >= 1 and not lost else "ms"
-
-
 # --- columns that identify a cell -----------------------------------------------------------
-
-
-def load_of(cell: CellResult) -> str:
-    """'closed, 4 conn.', 'open, 80%', 'open, 200/s'."""
-    rate = cell.trial.cell.rate
-    if rate is None:
-        return f"closed, {cell.trial.cell.concurrency} conn."
-    return f"open, {rate.label}{'' if rate.share is not None else '/s'}"
 
 
 CONCURRENCY_COLUMN = column("concurrency")
@@ -263,6 +183,8 @@ CLOSED_COLUMNS = (
     column("verdict"),
 )
 TARGET_COLUMN = column("target", value=target_of)
+UNCERTAIN_SHARE = 0.01  # of a throughput: a narrower interval is not worth a column
+DROP_FINDINGS = (FullAcceptQueue, IdleWhileClientsWait, LikelyFullAcceptQueue)
 GENERATOR_BOUND_NOTE = (
     "generator-bound: the load tool is or may be the limit, so the server may be faster than"
     " measured."
@@ -277,6 +199,17 @@ def result_columns(cells: Cells) -> list[Column]:
         "mean_s": any(map(has_dropped_handshakes, cells)),
     }
     return [col for col in CLOSED_COLUMNS if shown.get(col.name, True)]
+
+
+def is_uncertain(cell: CellResult) -> bool:
+    """Whether its throughput has an interval that is worth showing."""
+    rate, half = cell.throughput_rps, cell.throughput_half_rps
+    return rate is not None and half is not None and UNCERTAIN_SHARE * rate < half < float("inf")
+
+
+def has_dropped_handshakes(cell: CellResult) -> bool:
+    """Whether handshakes were dropped and repeated: means include that time, medians do not."""
+    return any(isinstance(finding, DROP_FINDINGS) for finding in cell.findings)
 
 
 def cells_table(cells: Cells, columns: Columns) -> Table:
@@ -416,25 +349,6 @@ def side_by_side(cells: Cells) -> list[CellResult]:
         ]
         rows |= {cell.trial.key: cell for cell in (*compared, *inconclusive)}
     return list(rows.values())
-
-
-ARRIVALS = {"poisson": "at random (Poisson)", "even": "evenly spaced"}
-
-
-def models_note(at_rate: Cells, cells: Cells) -> str:
-    """A note on both models. `at_rate`: cells whose kind of arrivals is named if all have the same;
-    `cells`: those shown."""
-    kinds = {cell.at_rate.arrivals for cell in at_rate if cell.at_rate is not None}
-    values = {
-        "arrivals": ARRIVALS[kinds.pop()] if len(kinds) == 1 else None,
-        "one_trial": repeat_advice(cells),
-    }
-    return fill(
-        "Closed: each client waits for its answer before the next request, so a slow server slows"
-        " its own load. Open: requests arrive[[ {arrivals}]] whether others were answered or not,"
-        " and are timed from the moment each was due.[[ {one_trial}]]",
-        values,
-    )
 
 
 # --- classes --------------------------------------------------------------------------------
