@@ -120,7 +120,7 @@ def losses(times: int, out: Path) -> None:
 def launches_of(directory: Path) -> list[Launch]:
     run = run_store.load(directory)
     return [
-        metrics_of(cell, run.records[cell.trial.key])
+        metrics_of(run, cell)
         for group in compare_groups(run)
         for pair in group.pairs
         for cell in pair

@@ -253,8 +253,9 @@ def serving_software(environment: Mapping[str, object], servers: Iterable[Server
 class Names:
     """Names of the series and cells of one run, from what varies in it."""
 
-    def __init__(self, cells: Sequence[CellResult]) -> None:
-        planned = [cell.trial.cell for cell in cells]
+    def __init__(self, cells: Sequence[CellResult] = (), planned: Sequence[Cell] = ()) -> None:
+        """`planned`: the cells to tell apart; if empty, those of the results."""
+        planned = planned or [cell.trial.cell for cell in cells]
         self.settings = varying_settings(cell.server for cell in planned)
         self.tools_vary = len({cell.tool for cell in planned}) > 1
         self.processes_vary = len({cell.processes for cell in planned}) > 1
@@ -262,9 +263,9 @@ class Names:
         self.several_trials = any(cell.trial.number > 1 for cell in cells)
         self._cells = cells
 
-    def series(self, cell: Cell | ClassResult) -> str:
-        """'gthread (4 threads, wrk)'."""
-        apart = []
+    def apart(self, cell: Cell | ClassResult) -> list[str]:
+        """['4 threads', 'wrk']: the settings that tell a series apart from others of its class."""
+        apart: list[str] = []
         for name, classes in self.settings.items():
             if cell.server.worker_class in classes:
                 results = [result for result in self._cells if result.server == cell.server]
@@ -274,11 +275,12 @@ class Names:
             apart.append(load_tool(cell))
         if cell.keepalive and self.keepalive_varies:
             apart.append(KEEPALIVE)
-        return (
-            f"{cell.server.worker_class} ({', '.join(apart)})"
-            if apart
-            else cell.server.worker_class
-        )
+        return apart
+
+    def series(self, cell: Cell | ClassResult) -> str:
+        """'gthread (4 threads, wrk)'."""
+        values = {"name": cell.server.worker_class, "apart": self.apart(cell)}
+        return fill("{name}[[ ({apart:, })]]", values)
 
     def places(self, cells: Sequence[CellResult]) -> str:
         """'every cell', or 'sync at 4 and 8 (trial 2), gthread at 16 and 80% (open)'. Trials are

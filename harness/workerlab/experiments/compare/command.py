@@ -20,7 +20,13 @@ from msgspec.structs import replace
 from workerlab import codec, run_store
 from workerlab.experiments.compare.comparison import LOOKS
 from workerlab.experiments.compare.options import AT_LEAST, LOAD_S, TOOL, check_limits, side
-from workerlab.experiments.compare.pairs import CompareRequest, Group, compare_groups, next_look_s
+from workerlab.experiments.compare.pairs import (
+    SIDES,
+    CompareRequest,
+    Group,
+    compare_groups,
+    next_look_s,
+)
 from workerlab.experiments.compare.saved import write_junit
 from workerlab.experiments.environment import directories_of, python_of, serves_bundled_app
 from workerlab.experiments.execution import Budget
@@ -67,23 +73,23 @@ def first_plan(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter
             " --a gunicorn=25.3.0 --b gunicorn=27.0.1"
         )
     check_limits(options)
-    sides = {side_name: plan_side(options, side_name) for side_name in ("a", "b")}
-    (a, pythons_a), (b, pythons_b) = sides.values()
-    base = _common_plan(a, b)
-    cells = {
-        side_name: [_with_side_settings(base, plan, cell, side_name) for cell in plan.cells]
-        for side_name, (plan, _) in sides.items()
-    }
-    if list(map(_without_name, cells["a"])) == list(map(_without_name, cells["b"])):
+    plans, pythons = zip(*(plan_side(options, name) for name in ("a", "b")), strict=True)
+    base = _common_plan(*plans)
+    sides = [
+        [_with_side_settings(base, plan, cell, name) for cell in plan.cells]
+        for name, plan in zip(SIDES, plans, strict=True)
+    ]
+    without_names = [list(map(_without_name, cells)) for cells in sides]
+    if without_names[0] == without_names[1]:
         raise UsageError("A and B are the same: say what differs, such as --b workers=8")
     serving, unavailable = dict[tuple[str, str], preflight.Interpreter](), dict[str, str]()
-    for side_name, interpreters in (("a", pythons_a), ("b", pythons_b)):
+    for interpreters, cells in zip(pythons, sides, strict=True):
         (interpreter,) = interpreters.values()
-        for server in (cell.server for cell in cells[side_name]):
+        for server in (cell.server for cell in cells):
             serving[server.python, server.gunicorn] = interpreter
             if why := interpreter.why_unavailable(server.worker_class):
                 unavailable[server.variant] = why
-    groups = tuple(Group(*pair) for pair in zip(cells["a"], cells["b"], strict=True))
+    groups = tuple(Group(*pair) for pair in zip(*sides, strict=True))
     unavailable = with_other_side(groups, unavailable)
     if all(group.a.server.variant in unavailable for group in groups):
         raise EnvironmentProblem("; ".join(dict.fromkeys(unavailable.values())))
@@ -181,7 +187,7 @@ def _with_side_settings(base: Plan, plan: Plan, cell: Cell, side_name: str) -> C
     """The cell of one side, with the settings that its server does not share with the other."""
     server = replace(
         cell.server,
-        name=f"{side_name.upper()}-{cell.server.worker_class}",
+        name=f"{side_name}-{cell.server.worker_class}",
         gunicorn=plan.gunicorn if plan.gunicorn != base.gunicorn else "",
         python=plan.python if plan.python != base.python else "",
         config=plan.config if plan.config != base.config else None,

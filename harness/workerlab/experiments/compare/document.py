@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from statistics import fmean
 
+from workerlab.analysis.trials import Replicates
 from workerlab.experiments.compare.comparison import METRICS, PARTS
 from workerlab.experiments.compare.findings import (
     MetricChange,
@@ -20,7 +20,6 @@ from workerlab.experiments.compare.findings import (
     limits_answer,
     signed_percent,
 )
-from workerlab.experiments.compare.options import Limit
 from workerlab.experiments.compare.pairs import (
     SIDES,
     CompareRequest,
@@ -133,17 +132,16 @@ def _ratios(groups: Sequence[GroupChanges]) -> Iterable[Chart]:
         )
 
 
-def _sides(group: GroupChanges) -> Iterable[tuple[str, Sequence[CellResult]]]:
-    """Names of the sides, "A" and "B", each with its launches."""
-    for index, side in enumerate(SIDES):
-        yield side.upper(), [pair[index] for pair in group.pairs]
+def _sides(group: GroupChanges) -> list[Replicates[CellResult]]:
+    """The launches of A and of B."""
+    return [Replicates(valid=side) for side in zip(*group.pairs, strict=True)]
 
 
 def _distributions(group: GroupChanges, runs: tuple[Run, Run]) -> Iterable[Chart]:
     """The cumulative distribution of response times, both sides in one chart."""
     series = []
-    for run, (side, cells) in zip(runs, _sides(group), strict=True):
-        mean = mean_curve([curve(run, cell) for cell in cells])
+    for side, run, launches in zip(SIDES, runs, _sides(group), strict=True):
+        mean = mean_curve([curve(run, launch) for launch in launches.valid])
         series.append(
             ChartSeries(side, tuple((time_s, percent) for percent, time_s in mean.items()))
         )
@@ -160,20 +158,13 @@ def _distributions(group: GroupChanges, runs: tuple[Run, Run]) -> Iterable[Chart
 
 def _breakdown(group: GroupChanges) -> Iterable[Chart]:
     """The mean parts of a response, for A and B."""
-    series = []
+    series, sides = [], _sides(group)
     for part in PARTS:
-        points = []
-        for x, (_, cells) in enumerate(_sides(group)):
-            values = [
-                value for cell in cells
-                if (value := getattr(cell.breakdown, part.name)) is not None
-            ]  # fmt: skip
-            if values:
-                points.append((float(x), fmean(values)))
+        means = (launches.mean(f"breakdown.{part.name}") for launches in sides)
+        points = tuple((float(x), mean) for x, mean in enumerate(means) if mean is not None)
         if points:
             name = part.name.removesuffix("_s")
-            look = PART_LOOKS[name]
-            series.append(ChartSeries(PART_HEADINGS[name], tuple(points), look=look))
+            series.append(ChartSeries(PART_HEADINGS[name], points, look=PART_LOOKS[name]))
     if series:
         yield Chart(
             title=f"Parts of a response, {group.name}",
@@ -182,7 +173,7 @@ def _breakdown(group: GroupChanges) -> Iterable[Chart]:
             series=tuple(series),
             note=MEANS,
             form="stacked",
-            names=tuple(side.upper() for side in SIDES),
+            names=SIDES,
         )
 
 
@@ -322,12 +313,6 @@ def title_of(request: CompareRequest, groups: Sequence[GroupChanges], run: Run) 
     }
     app = fill("[[app {app}]][[, served by {served}]]; ", values) if values["app"] else ""
     return fill("A: {a}; B: {b}; {app}load by {tools}", {**values, "app": app})
-
-
-def outcome_text(group: GroupChanges, limit: Limit) -> str:
-    """The change in the limit's metric, as text."""
-    changes = [change for change in group.changes if change.metric.name == limit.metric]
-    return str(MetricChange.of(changes[0])) if changes else "not measured"
 
 
 def tables(groups: Sequence[GroupChanges], *, paired: bool) -> Iterator[Table]:

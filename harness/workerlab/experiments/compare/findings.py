@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, get_args
 
 from workerlab.experiments.compare.comparison import (
     HELD,
@@ -157,9 +157,9 @@ def answer_of(
     if not compared.pairs:
         return NoValidLaunches(group, tuple(reasons_of(compared)))
     metrics = [change for change in compared.changes if change.metric not in PLACES]
-    by_word: dict[Word, list[Change]] = {"different": [], "same": [], "inconclusive": []}
-    for change in metrics:
-        by_word[change.word].append(change)
+    by_word: dict[Word, list[Change]] = {
+        word: [change for change in metrics if change.word == word] for word in get_args(Word)
+    }
     common: dict[str, Any] = {
         "group": group,
         "launches": launches,
@@ -276,23 +276,28 @@ class LimitsAnswer(Answer):
 
 
 # In order of precedence
-ANSWERS: tuple[tuple[Outcome, Literal["No.", "Inconclusive.", "Yes."]], ...] = (
-    ("exceeded", "No."),
-    ("inconclusive", "Inconclusive."),
-    ("kept", "Yes."),
-)
+ANSWERS: Mapping[Outcome, Literal["No.", "Inconclusive.", "Yes."]] = {
+    "exceeded": "No.",
+    "inconclusive": "Inconclusive.",
+    "kept": "Yes.",
+}
 
 
 def limits_answer(groups: Sequence[GroupChanges]) -> Iterator[LimitsAnswer]:
     """The answer on all limits; none without limits."""
-    limits: dict[Outcome, list[str]] = {"exceeded": [], "inconclusive": [], "kept": []}
-    for compared in groups:
-        for limit, outcome in compared.outcomes:
-            limits[outcome].append(f"{limit.text} ({compared.name})")
+    limits = {
+        outcome: tuple(
+            f"{limit.text} ({compared.name})"
+            for compared in groups
+            for limit, result in compared.outcomes
+            if result == outcome
+        )
+        for outcome in ANSWERS
+    }
     if any(limits.values()):
         yield LimitsAnswer(
-            answer=next(answer for outcome, answer in ANSWERS if limits[outcome]),
-            exceeded=tuple(limits["exceeded"]),
-            inconclusive=tuple(limits["inconclusive"]),
-            kept=tuple(limits["kept"]),
+            answer=next(answer for outcome, answer in ANSWERS.items() if limits[outcome]),
+            exceeded=limits["exceeded"],
+            inconclusive=limits["inconclusive"],
+            kept=limits["kept"],
         )

@@ -56,35 +56,32 @@ class Limit(NamedTuple):
 
 def parse_limits(text: str) -> tuple[Limit, ...]:
     """The limits, in order. Raises LimitSyntaxError."""
-    limits, at = [], 0
+    limits, begin = [], 0
     for word in text.split(","):
-        match = LIMIT.fullmatch(word)
-        if match is None:
-            where = at + len(word) - len(word.lstrip()) + 1
-            if LIMIT.fullmatch(f"{word}%"):
-                end = at + len(word.rstrip()) + 1
-                raise LimitSyntaxError(
-                    f"{text!r}, character {end}: a % is missing: {word.strip()}%"
-                )
-            raise LimitSyntaxError(
-                f"{text!r}, character {where}: {word.strip()!r} is not a limit on a change, such as"
-                " p95>+10% or rps<-5%"
-            )
-        if match["metric"] not in METRIC_NAMES:
-            where = at + match.start("metric") + 1
-            raise LimitSyntaxError(
-                f"{text!r}, character {where}: {match['metric']!r} is not one of the metrics"
-                f" {', '.join(METRIC_NAMES)}"
-            )
-        share, above = float(match["share"]) / 100, match["sign"] == ">"
-        if (share < 0) if above else (share > 0):
-            where = at + match.start("share") + 1
-            raise LimitSyntaxError(
-                f"{text!r}, character {where}: {word.strip()!r} would also fail without a change"
-            )
-        limits.append(Limit(METRIC_NAMES[match["metric"]], above, share, word.strip()))
-        at += len(word) + 1
+        limit = _limit(word)
+        if not isinstance(limit, Limit):
+            at, why = limit
+            raise LimitSyntaxError(f"{text!r}, character {begin + at + 1}: {why}")
+        limits.append(limit)
+        begin += len(word) + 1
     return tuple(limits)
+
+
+def _limit(word: str) -> Limit | tuple[int, str]:
+    """The limit that the word is; or where the word is wrong, and why."""
+    match, text = LIMIT.fullmatch(word), word.strip()
+    if match is None and LIMIT.fullmatch(f"{word}%"):
+        return len(word.rstrip()), f"a % is missing: {text}%"
+    if match is None:
+        why = f"{text!r} is not a limit on a change, such as p95>+10% or rps<-5%"
+        return len(word) - len(word.lstrip()), why
+    name, share, above = match["metric"], float(match["share"]) / 100, match["sign"] == ">"
+    if name not in METRIC_NAMES:
+        why = f"{name!r} is not one of the metrics {', '.join(METRIC_NAMES)}"
+        return match.start("metric"), why
+    if (share < 0) if above else (share > 0):
+        return match.start("share"), f"{text!r} would also fail without a change"
+    return Limit(METRIC_NAMES[name], above, share, text)
 
 
 def judge(limit: Limit, changes: Iterable[Change]) -> Outcome:
@@ -97,6 +94,12 @@ def judge(limit: Limit, changes: Iterable[Change]) -> Outcome:
         return "exceeded"
     is_kept = change.high <= bound if limit.above else change.low >= bound
     return "kept" if is_kept else "inconclusive"
+
+
+def outcomes(limits: str | None, changes: Iterable[Change]) -> list[tuple[Limit, Outcome]]:
+    """The outcome of each limit of --fail-if for one group; none without limits."""
+    changes = tuple(changes)
+    return [(limit, judge(limit, changes)) for limit in (parse_limits(limits) if limits else ())]
 
 
 EXAMPLES = """\

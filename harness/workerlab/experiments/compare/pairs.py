@@ -1,6 +1,6 @@
 """The pairs of launches of a `compare` run: the metrics of each side, and the changes so far."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
@@ -23,12 +23,12 @@ from workerlab.experiments.compare.comparison import (
 )
 from workerlab.experiments.execution import used_s
 from workerlab.experiments.reading import report_of, trial_data
-from workerlab.model import Cell, CellResult, Plan, Record
+from workerlab.model import Cell, CellResult, Plan
 from workerlab.numbers.units import fill
-from workerlab.report.values import KEEPALIVE, load_tool, setting_text, varying_settings
+from workerlab.report.values import Names
 from workerlab.run_store import Run
 
-SIDES = ("a", "b")
+SIDES = ("A", "B")
 # Measured once per launch: they vary too much to continue until they are decided
 ONCE_PER_LAUNCH = ("start_s", "stop_s")
 DECIDING_METRICS = tuple(metric.name for metric in METRICS if metric.name not in ONCE_PER_LAUNCH)
@@ -107,23 +107,14 @@ MAX_INVALID_PAIRS = 3  # before a comparison without a valid pair gives up
 def settings_apart(groups: Sequence[Group]) -> list[tuple[str, ...]]:
     """For each group, the settings of its server and load, as text, in which groups of the same
     class and load differ."""
-    settings = varying_settings(group.a.server for group in groups)
-    tools_vary = len({(group.a.tool, group.a.processes) for group in groups}) > 1
-    keepalive_varies = len({group.a.keepalive for group in groups}) > 1
-    texts = []
-    for cell in (group.a for group in groups):
-        names = [name for name, classes in settings.items() if cell.server.worker_class in classes]
-        parts = [setting_text(name, getattr(cell.server, name)) for name in names]
-        if tools_vary:
-            parts.append(load_tool(cell))
-        if keepalive_varies and cell.keepalive:
-            parts.append(KEEPALIVE)
-        texts.append(tuple(parts))
-    return texts
+    cells = [group.a for group in groups]
+    names = Names(planned=cells)
+    return [tuple(names.apart(cell)) for cell in cells]
 
 
-def launch_metrics(cell: CellResult, record: Record) -> Launch:
+def launch_metrics(run: Run, cell: CellResult) -> Launch:
     """The metrics of one launch by name; None if unknown."""
+    record = run.records[cell.trial.key]
     requests, usage, parts = cell.requests or 0, cell.usage, cell.breakdown
     cores = usage.server_cores
     part_names = ("connect", "accept_queue", "in_worker", "service", "transfer", "response")
@@ -146,51 +137,40 @@ def pairs_of(
 ) -> tuple[list[tuple[CellResult, CellResult]], list[tuple[str, CellResult]]]:
     """The pairs of valid launches, in order; and the invalid launches of the other pairs, each with
     its side, "A" or "B"."""
-    sides: Mapping[str, dict[int, CellResult]] = {side: {} for side in SIDES}
-    for cell in cells:
-        planned = replace(cell.trial.cell, schedule=None)
-        for side, group_cell in zip(SIDES, (group.a, group.b), strict=True):
-            if planned == group_cell:
-                sides[side][cell.trial.cell.schedule or 0] = cell
+    launches = {cell.trial.cell: cell for cell in cells}
     valid, left_out = [], []
-    for number in sorted(sides["a"].keys() & sides["b"].keys()):
-        both = (sides["a"][number], sides["b"][number])
-        if invalid := [
-            pair for pair in zip("AB", both, strict=True) if pair[1].verdict == "invalid"
-        ]:
-            left_out += invalid
-        else:
-            valid.append(both)
+    for number in sorted({cell.schedule for cell in launches if cell.schedule}):
+        a, b = (launches.get(replace(side, schedule=number)) for side in (group.a, group.b))
+        if a is None or b is None:
+            continue
+        sides = zip(SIDES, (a, b), strict=True)
+        invalid = [(side, launch) for side, launch in sides if launch.verdict == "invalid"]
+        left_out += invalid
+        if not invalid:
+            valid.append((a, b))
     return valid, left_out
 
 
 def compare_groups(run: Run) -> list[GroupChanges]:
     """The changes in every group, by the pairs stored so far."""
-    request = CompareRequest.of(run.plan)
+    request, comparisons = CompareRequest.of(run.plan), []
     cells = report_of(run, trial_data(run, keep=True)).cells
-    limits, comparisons = options.parse_limits(request.limits) if request.limits else (), []
     for group, apart in zip(request.groups, settings_apart(request.groups), strict=True):
         pairs, left_out = pairs_of(cells, group)
-        metrics: list[Pair] = [(_launch(run, a), _launch(run, b)) for a, b in pairs]
+        metrics: list[Pair] = [(launch_metrics(run, a), launch_metrics(run, b)) for a, b in pairs]
         metric_changes = changes(metrics, request.at_least)
-        outcomes = [(limit, options.judge(limit, metric_changes)) for limit in limits]
-        looked_at = pairs[: pairs_at_last_look(len(pairs)) or len(pairs)]
         comparisons.append(
             GroupChanges(
                 group=group,
-                pairs=looked_at,
+                pairs=pairs[: pairs_at_last_look(len(pairs)) or len(pairs)],
                 changes=metric_changes,
                 left_out=left_out,
-                outcomes=outcomes,
+                outcomes=options.outcomes(request.limits, metric_changes),
                 apart=apart,
                 pairs_made=len(pairs),
             )
         )
     return comparisons
-
-
-def _launch(run: Run, cell: CellResult) -> Launch:
-    return launch_metrics(cell, run.records[cell.trial.key])
 
 
 def next_look_s(run: Run, groups: Sequence[GroupChanges]) -> float | None:

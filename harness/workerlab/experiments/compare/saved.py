@@ -11,7 +11,7 @@ exceeded limit is a failure, an inconclusive one is skipped.
 """
 
 import argparse
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -23,11 +23,17 @@ from msgspec.structs import replace
 from workerlab import run_store
 from workerlab.analysis.stall import PauseDuringLoad
 from workerlab.experiments import runner
-from workerlab.experiments.compare.comparison import Launch, unpaired_changes
-from workerlab.experiments.compare.document import comparison, outcome_text
-from workerlab.experiments.compare.findings import RunDifference
-from workerlab.experiments.compare.options import AT_LEAST, check_limits, judge, parse_limits
-from workerlab.experiments.compare.pairs import Group, GroupChanges, launch_metrics, settings_apart
+from workerlab.experiments.compare.comparison import unpaired_changes
+from workerlab.experiments.compare.document import comparison
+from workerlab.experiments.compare.findings import MetricChange, RunDifference
+from workerlab.experiments.compare.options import AT_LEAST, check_limits, outcomes
+from workerlab.experiments.compare.pairs import (
+    SIDES,
+    Group,
+    GroupChanges,
+    launch_metrics,
+    settings_apart,
+)
 from workerlab.experiments.planning import check_tools, unavailable_variants
 from workerlab.experiments.reading import find_run, report_of
 from workerlab.experiments.results import print_document, print_location
@@ -36,7 +42,6 @@ from workerlab.numbers.units import format_bytes
 from workerlab.options import BadWord, classes, levels
 from workerlab.plan import SLEEP_ENV
 from workerlab.report import publish
-from workerlab.report.values import text
 from workerlab.run_store import Run
 from workerlab.server import preflight
 from workerlab.terminal.console import tell
@@ -45,20 +50,17 @@ from workerlab.terminal.console import tell
 def junit_xml(groups: Iterable[GroupChanges], run: str) -> str:
     """The outcomes of all limits. `run`: the name of the comparison."""
     suite = ElementTree.Element("testsuite", name=f"workerlab compare {run}")
-    counts = {"tests": 0, "failures": 0, "skipped": 0}
     for group in groups:
+        changes = {change.metric.name: MetricChange.of(change) for change in group.changes}
         for limit, outcome in group.outcomes:
-            case = ElementTree.SubElement(
-                suite, "testcase", classname=text(group.name), name=limit.text
-            )
-            counts["tests"] += 1
+            case = ElementTree.SubElement(suite, "testcase", classname=group.name, name=limit.text)
             if outcome != "kept":
-                failed = outcome == "exceeded"
-                counts["failures" if failed else "skipped"] += 1
-                message = outcome_text(group, limit)
-                ElementTree.SubElement(case, "failure" if failed else "skipped", message=message)
-    for name, count in counts.items():
-        suite.set(name, str(count))
+                tag = "failure" if outcome == "exceeded" else "skipped"
+                message = str(changes.get(limit.metric, "not measured"))
+                ElementTree.SubElement(case, tag, message=message)
+    suite.set("tests", str(len(suite)))
+    suite.set("failures", str(len(suite.findall("*/failure"))))
+    suite.set("skipped", str(len(suite.findall("*/skipped"))))
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
@@ -83,9 +85,9 @@ PLAN_FIELDS = ("arrivals", "ramp_s", "linger_s")  # fields of the plan
 SERVER_FIELDS = ("worker_class", "workers", "threads", "backlog", "worker_connections", "gunicorn",
                  "python", "app", "chdir", "path", "headers", "sleep_s", "env")  # fmt: skip
 MIN_LOAD_DIFFERENCE = 0.5  # of load averages; smaller ones occur on a quiet machine
-LOAD_AVERAGE = "load_average_at_start"
 MACHINE_FIELDS = ("cpu", "cores", "memory_bytes", "system", "python", "server_python", "gunicorn",
-                  LOAD_AVERAGE)  # fmt: skip
+                  "load_average_at_start")  # fmt: skip
+LOAD_AVERAGE = "machine.load_average_at_start"
 
 # Labels of differences, if the field name is not readable
 LABELS = {
@@ -96,7 +98,7 @@ LABELS = {
     "machine.python": "Python of the lab",
     "machine.server_python": "Python of the server",
     "machine.gunicorn": "Gunicorn",
-    "machine.load_average_at_start": "load average at the start",
+    LOAD_AVERAGE: "load average at the start",
     "gunicorn": "Gunicorn",
     "worker_class": "worker class",
     "python": "interpreter",
@@ -127,35 +129,29 @@ def command(options: argparse.Namespace) -> int:
                 " `workerlab report RUN --html FILE`"
             )
         return runner.command(options)
-    if not_allowed := _given_options(options) - ALLOWED_WITH_RUNS:
-        raise UsageError(
-            f"two saved runs are compared as they are: leave out {_as_typed(min(not_allowed))}"
-        )
-    _check_options(options)
+    _check_options(options, ALLOWED_WITH_RUNS, "two saved runs are compared as they are")
     a, b = _load_side(options.classes), _load_side(options.levels)
     if a.run.directory.samefile(b.run.directory):
         raise UsageError(f"A and B are the same run, {a.run.name}: name two")
     return _compare(a, b, options)
 
 
-def _check_options(options: argparse.Namespace) -> None:
+def _check_options(options: argparse.Namespace, allowed: Set[str], why: str) -> None:
+    """Raises UsageError, with `why`, for an option that is not allowed; and for what else is wrong
+    before anything starts."""
+    if not_allowed := {name for name, value in vars(options).items() if value} - allowed:
+        name = min(not_allowed)
+        typed = name.upper() if name in ("classes", "levels") else f"--{name.replace('_', '-')}"
+        raise UsageError(f"{why}: leave out {typed}")
     check_limits(options)
     if options.html:
         publish.check_page(Path(options.html).expanduser())
 
 
-def _given_options(options: argparse.Namespace) -> set[str]:
-    return {name for name, value in vars(options).items() if value}
-
-
 def _compare_with_baseline(options: argparse.Namespace) -> int:
     """Run the baseline's plan again as a sweep, and compare both. Returns the exit code."""
-    if not_allowed := _given_options(options) - ALLOWED_WITH_BASELINE:
-        raise UsageError(
-            "--baseline runs the plan of a saved sweep again: leave out"
-            f" {_as_typed(min(not_allowed))}"
-        )
-    _check_options(options)
+    why = "--baseline runs the plan of a saved sweep again"
+    _check_options(options, ALLOWED_WITH_BASELINE, why)
     a = _load_side(options.baseline)
     directory, interrupted = runner.run(SWEEP, partial(_baseline_setup, a.run.plan), options)
     if interrupted is not None:
@@ -163,10 +159,6 @@ def _compare_with_baseline(options: argparse.Namespace) -> int:
     code = _compare(a, _load_side(str(directory)), options)
     print_location(directory)
     return code
-
-
-def _as_typed(name: str) -> str:
-    return name.upper() if name in ("classes", "levels") else f"--{name.replace('_', '-')}"
 
 
 @contextmanager
@@ -227,38 +219,35 @@ def _load_side(name: str) -> SavedSide:
 
 def groups_of(a: SavedSide, b: SavedSide, options: argparse.Namespace) -> list[GroupChanges]:
     """The common cells, compared. Raises UsageError if there are none."""
-    limits = parse_limits(options.fail_if) if options.fail_if else ()
-    matched, comparisons = _matched_cells(a, b), []
-    for cells_a, cells_b in matched:
-        valid_a, valid_b = _valid(cells_a), _valid(cells_b)
-        launches_a, launches_b = _launches(a, valid_a), _launches(b, valid_b)
-        at_least = options.at_least or AT_LEAST
-        changes = unpaired_changes(launches_a, launches_b, at_least, len(matched))
-        invalid = [("A", cell) for cell in cells_a if cell.verdict == "invalid"]
-        invalid += [("B", cell) for cell in cells_b if cell.verdict == "invalid"]
+    matched, at_least = _matched_cells(a, b), options.at_least or AT_LEAST
+    groups = [Group(cells_a[0].trial.cell, cells_b[0].trial.cell) for cells_a, cells_b in matched]
+    comparisons = []
+    for group, apart, sides in zip(groups, settings_apart(groups), matched, strict=True):
+        left_out = [
+            (name, cell)
+            for name, side in zip(SIDES, sides, strict=True)
+            for cell in side
+            if cell.verdict == "invalid"
+        ]
+        valid_a, valid_b = ([cell for cell in side if cell.verdict != "invalid"] for side in sides)
+        changes = unpaired_changes(
+            [launch_metrics(a.run, cell) for cell in valid_a],
+            [launch_metrics(b.run, cell) for cell in valid_b],
+            at_least,
+            comparisons=len(matched),
+        )
         comparisons.append(
             GroupChanges(
-                group=Group(cells_a[0].trial.cell, cells_b[0].trial.cell),
+                group=group,
                 pairs=list(zip(valid_a, valid_b, strict=False)),
                 changes=changes,
-                left_out=invalid,
-                outcomes=[(limit, judge(limit, changes)) for limit in limits],
+                left_out=left_out,
+                outcomes=outcomes(options.fail_if, changes),
+                apart=apart,
                 launches=(len(valid_a), len(valid_b)),
             )
         )
-    settings = settings_apart([comparison.group for comparison in comparisons])
-    return [
-        comparison._replace(apart=apart)
-        for comparison, apart in zip(comparisons, settings, strict=True)
-    ]
-
-
-def _valid(cells: Sequence[CellResult]) -> list[CellResult]:
-    return [cell for cell in cells if cell.verdict != "invalid"]
-
-
-def _launches(side: SavedSide, cells: Sequence[CellResult]) -> list[Launch]:
-    return [launch_metrics(cell, side.run.records[cell.trial.key]) for cell in cells]
+    return comparisons
 
 
 def _invalid_if_paused(cell: CellResult) -> CellResult:
@@ -285,14 +274,14 @@ def _field_of(cell: CellResult, name: str) -> object:
     return getattr(planned if name in LOAD_FIELDS else planned.server, name)
 
 
-def _identifying_fields(a: SavedSide, b: SavedSide) -> list[str]:
-    """The server settings that identify cells: they vary within a run, or are the same in both."""
-    names = []
-    for name in SERVER_FIELDS:
-        values = [{_field_of(cell, name) for cell in side.cells} for side in (a, b)]
-        if values[0] == values[1] or max(map(len, values)) > 1:
-            names.append(name)
-    return names
+def _values(a: SavedSide, b: SavedSide, name: str) -> list[set[object]]:
+    """The values of a server setting in A and in B."""
+    return [{_field_of(cell, name) for cell in side.cells} for side in (a, b)]
+
+
+def _identifies(values: Sequence[Set[object]]) -> bool:
+    """Whether a setting identifies cells: it varies within a run, or is the same in both."""
+    return values[0] == values[1] or max(map(len, values)) > 1
 
 
 def _matched_cells(a: SavedSide, b: SavedSide) -> list[tuple[list[CellResult], list[CellResult]]]:
@@ -302,7 +291,8 @@ def _matched_cells(a: SavedSide, b: SavedSide) -> list[tuple[list[CellResult], l
         if value_a != value_b:
             difference = f"{name.removesuffix('_s')} {value_a or 'none'} and {value_b or 'none'}"
             raise UsageError(f"{a.run.name} and {b.run.name} have different loads: {difference}")
-    names = (*LOAD_FIELDS, *REQUEST_FIELDS, *_identifying_fields(a, b))
+    settings = (name for name in SERVER_FIELDS if _identifies(_values(a, b, name)))
+    names = (*LOAD_FIELDS, *REQUEST_FIELDS, *settings)
 
     def by_key(side: SavedSide) -> Mapping[tuple[object, ...], list[CellResult]]:
         cells_by_key: dict[tuple[object, ...], list[CellResult]] = {}
@@ -324,30 +314,27 @@ def _matched_cells(a: SavedSide, b: SavedSide) -> list[tuple[list[CellResult], l
 # --- other differences of the runs ----------------------------------------------------------------
 
 
-def _differences(a: SavedSide, b: SavedSide) -> list[RunDifference]:
+def _differences(a: SavedSide, b: SavedSide) -> Iterator[RunDifference]:
     """The differences in machine, versions and settings."""
-    differences = []
-    for name in MACHINE_FIELDS:
-        value_a, value_b = (side.run.environment.get(name) for side in (a, b))
-        if name == LOAD_AVERAGE and None not in (value_a, value_b):
-            if abs(float(str(value_a)) - float(str(value_b))) >= MIN_LOAD_DIFFERENCE:
-                differences.append(_difference(f"machine.{name}", value_a, value_b))
-        elif value_a != value_b:
-            differences.append(_difference(f"machine.{name}", value_a, value_b))
+    pairs = [
+        (f"machine.{name}", a.run.environment.get(name), b.run.environment.get(name))
+        for name in MACHINE_FIELDS
+    ]
     for name in SERVER_FIELDS:
-        values = [{_field_of(cell, name) for cell in side.cells} for side in (a, b)]
-        if values[0] != values[1] and max(map(len, values)) == 1:
+        if not _identifies(values := _values(a, b, name)):
             (value_a,), (value_b,) = values
-            differences.append(_difference(name, value_a, value_b))
+            pairs.append((name, value_a, value_b))
     for name in ("duration_s", "rounds", "config"):
-        value_a, value_b = (getattr(side.run.plan, name) for side in (a, b))
-        if value_a != value_b:
-            differences.append(_difference(name, value_a, value_b))
-    return differences
+        pairs.append((name, getattr(a.run.plan, name), getattr(b.run.plan, name)))
+    for name, value_a, value_b in pairs:
+        if value_a != value_b and not (name == LOAD_AVERAGE and _alike(value_a, value_b)):
+            texts = (_value_text(name, value) for value in (value_a, value_b))
+            yield RunDifference(name, LABELS.get(name, name), *texts)
 
 
-def _difference(name: str, a: object, b: object) -> RunDifference:
-    return RunDifference(name, LABELS.get(name, name), _value_text(name, a), _value_text(name, b))
+def _alike(a: object, b: object) -> bool:
+    """Whether two load averages hardly differ; False if one is unknown."""
+    return None not in (a, b) and abs(float(str(a)) - float(str(b))) < MIN_LOAD_DIFFERENCE
 
 
 def _value_text(name: str, value: object) -> str:
