@@ -11,7 +11,7 @@ from tests.diagnosis.truth import ABOVE, AT, BELOW, CORES, FOUR, Scenario, also,
 
 def computing() -> Iterable[Scenario]:
     saturated = truth("saturated|at capacity", "BusyWorkers", "WaitingForSlots AllSlotsBusy")
-    why = "20 ms of CPU and no wait: a worker computes on one core at a time"
+    why = "20 ms of CPU and no waiting: a worker computes on one core at a time"
     if CORES > 1:
         line = "sync 2,8 --workers 1 --tool fast"
         cells = {"2": also(saturated, may="Shared"), "8": saturated}
@@ -24,7 +24,7 @@ def computing() -> Iterable[Scenario]:
     workers, many = 2 * CORES, 8 * CORES
     more = truth("saturated|at capacity", "BusyMachine",
                  "WaitingForSlots AllSlotsBusy Shared UnevenDealing")  # fmt: skip
-    why = f"{workers} workers that compute all the time want more than {CORES} cores"
+    why = f"{workers} workers that compute all the time need more than {CORES} cores"
     for name in ("sync", "gthread"):
         line = f"{name} {workers},{many} --workers {workers} --threads 1 --tool fast"
         cells = {str(workers): more, str(many): more}
@@ -35,10 +35,10 @@ def sharing() -> Iterable[Scenario]:
     shared = truth("saturated|at capacity", "Shared", "WaitingForSlots AllSlotsBusy")
     alone = BELOW
     kinds = {
-        "lock": "a lock that each request holds for 30 of its 50 ms: 33 requests/s of a worker,"
+        "lock": "a lock that each request holds for 30 of its 50 ms: 33 requests/s per worker,"
         " whatever its slots",
-        "pool": "a pool of 2 that each request needs for its 50 ms: 40 requests/s of a worker",
-        "gil": "20 of 50 ms in C code that keeps the interpreter's lock: 50 requests/s of a worker",
+        "pool": "a pool of 2 that each request needs for its 50 ms: 40 requests/s per worker",
+        "gil": "20 of 50 ms in C code that holds the GIL: 50 requests/s per worker",
     }
     for case, why in kinds.items():
         line = "gthread 1,8 --workers 1 --threads 8 --tool fast"
@@ -53,52 +53,52 @@ def sharing() -> Iterable[Scenario]:
 
 
 def troubles() -> Iterable[Scenario]:
-    yield sweep("sync-boots-slowly", "4 s to boot, after which it is like any other",
+    yield sweep("sync-boots-slowly", "takes 4 s to boot, then behaves like any other server",
                 f"sync 2,16 {FOUR['sync']}", {"2": BELOW, "16": ABOVE},
                 case="slow-boot", sleep_ms=100)  # fmt: skip
     dies = truth("invalid")
     for name in ("sync", "gthread"):
-        yield sweep(f"{name}-worker-dies", "each worker ends after 50 requests",
+        yield sweep(f"{name}-worker-dies", "each worker exits after 50 requests",
                     f"{name} 8 --workers 2 --threads 2 --tool fast --rounds 20", {"8": dies},
                     case="dies", exit_codes=(1,), short=name == "sync")  # fmt: skip
     sheds = truth("saturated|at capacity|below capacity", "Shedding",
                   "WaitingForSlots AllSlotsBusy NothingWaits UnevenDealing")  # fmt: skip
     yield sweep("gthread-sheds",
-                "a worker refuses what comes while 2 are in it: of 16 connections most are refused",
+                "a worker refuses requests while it has 2: with 16 connections most are refused",
                 "gthread 2,16 --workers 2 --threads 8 --tool fast --rounds 30",
                 {"2": also(BELOW, may="Shedding"), "16": sheds}, case="sheds", sleep_ms=100,
                 exit_codes=(0, 1), short=True)  # fmt: skip
-    yield sweep("gevent-sheds", "as with threads", "gevent 16 --workers 2 --tool fast --rounds 30",
+    yield sweep("gevent-sheds", "as with gthread", "gevent 16 --workers 2 --tool fast --rounds 30",
                 {"16": sheds}, case="sheds", sleep_ms=100, exit_codes=(0, 1))  # fmt: skip
     fails = {"2": also(BELOW, "Failing"), "16": also(ABOVE, "Failing")}
     fails["16"] = replace(fails["16"], must=("Failing",), may=fails["16"].may | {"WaitingForSlots"})
-    yield sweep("gthread-fails", "a 500 for each fifth request that is not alone, at any load",
+    yield sweep("gthread-fails", "a 500 for every fifth request that is not alone, at any load",
                 "gthread 2,16 --workers 1 --threads 4 --tool fast", fails, case="fails",
                 exit_codes=(0, 1))  # fmt: skip
     errors = {"2": also(BELOW, may="Failing"), "16": also(ABOVE, "Failing")}
-    yield sweep("sync-errors", "a 500 for one of 20 requests, at random, lone ones too",
+    yield sweep("sync-errors", "a 500 for 1 in 20 requests, at random, including lone ones",
                 f"sync 2,16 {FOUR['sync']} --tool fast --rounds 20", errors, case="errors",
                 exit_codes=(0, 1))  # fmt: skip
     drift = truth("saturated", "Drift", "WaitingForSlots AllSlotsBusy")
     for case, why in {
-        "drift": "each request of a worker sleeps 1/40 longer than the one before",
-        "leak": "each request of a worker computes 0.4 ms longer than the one before",
+        "drift": "each request to a worker sleeps 1/40 longer than the previous one",
+        "leak": "each request to a worker computes 0.4 ms longer than the previous one",
     }.items():
         yield sweep(f"sync-{case}", why, f"sync 8 {FOUR['sync']} --tool fast --rounds 20",
                     {"8": drift}, case=case, short=case == "drift")  # fmt: skip
     first = truth("at capacity|below capacity|saturated", "SlowFirst",
                   "AllSlotsBusy NothingWaits")  # fmt: skip
     yield sweep("gthread-slow-first",
-                "a pool of connections grows when needed, each in 1 s; then requests take 50 ms",
+                "a pool opens connections on demand, each in 1 s; then requests take 50 ms",
                 "gthread 8 --workers 1 --threads 8 --tool fast --rounds 30", {"8": first},
                 case="slow-first")  # fmt: skip
-    yield sweep("gevent-slow-first", "the same, with slots to spare",
+    yield sweep("gevent-slow-first", "the same, with more slots than needed",
                 "gevent 8 --workers 1 --tool fast --rounds 30",
                 {"8": replace(first, verdicts=("below capacity",))}, case="slow-first")  # fmt: skip
 
 
 def chance() -> Iterable[Scenario]:
-    why = "sleeps that differ by chance alone: what holds a slot is random, how many there are not"
+    why = "sleeps of random length: how long a slot is held varies, the number of slots does not"
     for case in ("exponential", "bimodal", "heavy"):
         line = f"sync 2,16 {FOUR['sync']} --tool fast"
         yield sweep(f"sync-{case}", why, line, {"2": BELOW, "16": ABOVE}, case=case)
@@ -110,13 +110,13 @@ def chance() -> Iterable[Scenario]:
 def load_tools() -> Iterable[Scenario]:
     slow = truth("generator-bound", "LoadToolIsLimit", "")
     yield Scenario("locust-too-slow",
-                   "a Locust process needs more CPU for a request than an app that does nothing",
+                   "a Locust process needs more CPU per request than an app that does nothing",
                    ("gthread", "8", "--workers", "2", "--threads", "4", "--sleep", "0",
                     "--tool", "locust", "--duration", "6"), {"8": slow}, sleeper=False)  # fmt: skip
 
 
 def open_loads() -> Iterable[Scenario]:
-    why = "4 slots of 100 ms serve at most 40 requests/s, and hardly less"
+    why = "4 slots of 100 ms serve 40 requests/s at most, and nearly that many"
     quiet = truth("below capacity", may="NothingWaits")
     near = truth("below capacity|at capacity", may="NothingWaits AllSlotsBusy WaitingForSlots")
     over = truth("saturated", may="WaitingForSlots AllSlotsBusy FullAcceptQueue")
@@ -139,10 +139,10 @@ def open_loads() -> Iterable[Scenario]:
 
 def same() -> Iterable[Scenario]:
     cells = {"2": BELOW, "16": ABOVE}
-    yield sweep("sync-trials", "four fresh servers that differ in nothing",
+    yield sweep("sync-trials", "four identical fresh servers",
                 f"sync 2,16 {FOUR['sync']} --trials 4", cells, sleep_ms=100,
                 identical=True)  # fmt: skip
-    yield sweep("sync-two-tools", "two load tools that do the same",
+    yield sweep("sync-two-tools", "two load tools that send the same load",
                 f"sync 2,16 {FOUR['sync']} --tool ab,fast", {"2": BELOW, "16": ABOVE},
                 sleep_ms=100, identical=True)  # fmt: skip
     chance = "AllSlotsBusy WaitingForSlots UnevenDealing"
@@ -150,6 +150,6 @@ def same() -> Iterable[Scenario]:
         "4": truth("below capacity|at capacity", may=f"NothingWaits {chance}"),
         "16": truth("saturated|at capacity", "WaitingForSlots|UnevenDealing", chance),
     }
-    yield sweep("gthread-trials", "kept connections that chance deals anew to each of 3 servers",
+    yield sweep("gthread-trials", "kept-alive connections, distributed anew on each of 3 servers",
                 "gthread 4,16 --workers 2 --threads 2 --tool fast --keepalive on --trials 3",
                 cells, identical=True)  # fmt: skip

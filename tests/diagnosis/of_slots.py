@@ -23,8 +23,8 @@ from tests.diagnosis.truth import (
 
 def levels() -> Iterable[Scenario]:
     """Below, at and above what the slots serve."""
-    why = "4 slots, each taken for as long as a request sleeps: 2 connections leave 2 free, 4 fill"
-    why += " them where the kernel deals evenly, 16 make 12 wait"
+    why = "4 slots, each held while a request sleeps: 2 connections leave 2 free, 4 fill them if"
+    why += " distributed evenly, and of 16 connections 12 wait"
     for name, settings in FOUR.items():
         # These accept more than they serve, and chance decides which worker's requests wait
         chance = name in ("gthread", "eventlet", "tornado")
@@ -44,12 +44,12 @@ def levels() -> Iterable[Scenario]:
 
 
 def awaiting() -> Iterable[Scenario]:
-    why = "no slots, and nothing but a timer to wait for: each request is answered in its 100 ms"
+    why = "no slots, and requests wait only for a timer: each takes 100 ms"
     for name in ASYNC:
         line = f"{name} 2,8,32 --workers 2 --tool fast"
         cells = dict.fromkeys(("2", "8", "32"), BELOW)
         yield sweep(f"{name}-awaits", why, line, cells, sleep_ms=100, short=name == "asgi")
-        why_some = "2 ms of CPU in 50 ms: 8 connections take a third of a core of 2 workers"
+        why_some = "2 ms of CPU in 50 ms: 8 connections use a third of a core on 2 workers"
         line = f"{name} 2,8 --workers 2 --tool fast --keepalive on"
         cells = dict.fromkeys(("2", "8"), BELOW)
         yield sweep(f"{name}-awaits-computes-some", why_some, line, cells, cpu_ms=2)
@@ -60,8 +60,8 @@ def overflow() -> Iterable[Scenario]:
     # worker that has accepted it by then waits for it, at most for its --timeout: it ends with 500
     full = truth("saturated", "FullAcceptQueue",
                  "WaitingForSlots IdleWhileClientsWait AllSlotsBusy Failing")  # fmt: skip
-    why = "4 slots and an accept queue of 4 + 1 take 9 of 16 connections; the kernel drops the rest"
-    none = "an accept queue of 8 + 1 takes 8 connections, even before the first is accepted"
+    why = "4 slots and an accept queue of 4 + 1 hold 9 of 16 connections; the kernel drops the rest"
+    none = "an accept queue of 8 + 1 holds 8 connections, even before the first is accepted"
     for name in ("sync", "gevent"):
         for tool in ("fast", "ab"):
             line = f"{name} 16 {FOUR[name]} --backlog 4 --tool {tool}"
@@ -72,7 +72,7 @@ def overflow() -> Iterable[Scenario]:
 
 
 def dealing() -> Iterable[Scenario]:
-    why = "the app lets its workers accept so many of 8 connections; each has 4 threads"
+    why = "the app limits how many of 8 connections each worker accepts; each has 4 threads"
     settings = "--workers 2 --threads 4 --tool fast"
     # Slots idle while requests wait. Whether more connections would fill them, one level cannot say
     apart = truth(
@@ -88,7 +88,7 @@ def dealing() -> Iterable[Scenario]:
     for quotas in ("6,2", "4,4"):
         label = quotas.replace(",", "-")
         cell = even if quotas == "4,4" else apart
-        yield sweep(f"gthread-dealt-{label}-closed", f"{why}; a connection per request",
+        yield sweep(f"gthread-dealt-{label}-closed", f"{why}; a new connection per request",
                     f"gthread 8 {settings}", {"8": cell}, sleep_ms=100, quotas=quotas)  # fmt: skip
     for name in ASYNC:
         line = f"{name} 8 --workers 2 --tool fast --keepalive on"
@@ -100,10 +100,10 @@ def dealing() -> Iterable[Scenario]:
                 "WaitingForSlots",
             )
             yield sweep(f"{name}-blocks-dealt-{label}",
-                        f"a loop that is blocked serves one at a time; dealt {quotas}",
+                        f"a blocked loop serves one request at a time; distributed {quotas}",
                         line, {"8": blocked}, case="blocks", quotas=quotas)  # fmt: skip
         yield sweep(f"{name}-awaits-dealt-7-1",
-                    "dealt 7,1, but a loop that awaits serves all: nobody waits for another",
+                    "distributed 7,1, but a loop whose requests await serves all of them at once",
                     line, {"8": BELOW}, sleep_ms=100, quotas="7,1")  # fmt: skip
 
 

@@ -13,31 +13,33 @@ INTRODUCTION = """\
 # How often the diagnosis is right
 
 The lab is tested against servers with known behaviour: apps that wait, hold locks, block event
-loops or die by design. For each load, a scenario (`tests/diagnosis/scenarios.py`) lists the correct
-verdicts and the required and optional findings; any other in the table is false. Optional:
-`CoresStolen`; with noise also `CoresTaken`, and `BusyMachine` if the app computes.
+loops or crash by design. For each load, a scenario (`tests/diagnosis/scenarios.py`) lists the
+correct verdicts and the required and optional findings; any other finding in the table is false.
+`CoresStolen` is always optional; with noise, so are `CoresTaken` and, if the app computes,
+`BusyMachine`.
 
 `tox run -e diagnosis` runs each scenario repeatedly through the command line, on a quiet machine
-and with noise (a program burning a core at random times), and writes this page to
+and with noise (a CPU-bound program that runs at random times), and writes this page to
 `.tox/diagnosis-runs/diagnosis.md`. A subset runs with the other tests."""
 LEGEND = """\
 - **reported**: number of reports; **false**: number of false reports.
-- **required**: how many cells require it; **found**: how many of these report it. `A or B`: either;
-  if reported, it counts in its own row.
-- **quiet**: no noise, others used less than 0.25 cores, and the machine did not pause. The rest is
-  **noise**, including most scenarios that only sleep (run three at a time).
-- **inconclusive**: required, but the cell is correctly inconclusive: the machine paused, or, with
+- **required**: number of cells that require it; **found**: number of these that report it.
+  `A or B`: either suffices; what is reported counts in its own row.
+- **quiet**: without noise, other programs used less than 0.25 cores, and the machine did not pause.
+  All other runs count as **noise**, including most scenarios that only sleep, which run three at a
+  time.
+- **inconclusive**: required, but the cell is rightly inconclusive: the machine paused, or, with
   noise, an app that does more than sleep waited for a core for 5 % or more of its response time.
-  Recall counts these as found.
+  These count as found in the recall.
 
 Checks:
 
 - **premise**: kept-alive connections are distributed as the scenario specifies.
-- **law**: over the whole load, requests in flight = throughput x mean response (Little 1961).
+- **law**: over the whole load, requests in flight = throughput x mean response time (Little 1961).
 - **contradiction**: no level above a saturated one is below capacity; no verdict contradicts the
   knee.
 - **comparison**: identical servers show no difference.
-- **exit**: the exit code is correct and no trial is missing; only failures count."""
+- **exit**: the exit code is correct and no trial is missing; only failures are counted."""
 MISSES = """\
 ## Misses
 
@@ -137,8 +139,8 @@ def as_text(statements: Sequence[Statement]) -> str:
 
 def as_markdown(statements: Sequence[Statement], ran: Sequence[Ran]) -> str:
     """The page in docs/. `ran`: the runs that were judged."""
-    beside = sum(statement.noise for statement in ran)
-    runs = f"{len(ran)} runs, {beside} beside noise:"
+    noisy = sum(statement.noise for statement in ran)
+    runs = f"{len(ran)} runs, {noisy} with noise:"
     head = ("finding or verdict", *HEAD[1:])
     by_code = _markdown([head, *rows(statements)])
     heading = ("scenario", "known behaviour", "reported", "false or missing")
