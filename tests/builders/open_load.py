@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from tests.builders.launch import launch
-from workerlab.load.generators.document import COLUMNS
+from workerlab.load.generators.format import COLUMNS
 from workerlab.model import App, Arrivals, Server
 from workerlab.observe.spans import read_spans
 from workerlab.server.gunicorn import running

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from workerlab.load.generators.document import COLUMNS, KEPT, MIX_COLUMNS, RESENT
+from workerlab.load.generators.format import COLUMNS, KEPT, MIX_COLUMNS, RESENT
 from workerlab.load.programs import GeneratorDocument, Program, measurement_of
 from workerlab.load.tool import table_lines
 from workerlab.model import Measurement, Output, ParseError, Summary, Timing

@@ -18,7 +18,7 @@ import msgspec
 
 from workerlab import codec
 from workerlab.finding import Finding, Note
-from workerlab.load.generators.document import FORMAT
+from workerlab.load.generators.format import FORMAT
 from workerlab.load.tool import (
     MIX_FILE,
     NS,
@@ -153,7 +153,7 @@ class RequestedLoad(msgspec.Struct, frozen=True):
 
 
 class GeneratorDocument(msgspec.Struct, frozen=True):
-    """What a generator prints; see `generators/document.py`."""
+    """What a generator prints; see `generators/format.py`."""
 
     requested: RequestedLoad = msgspec.field(name="asked")
     sent: Count

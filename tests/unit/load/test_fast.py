@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from workerlab.load import programs
 from workerlab.load.fast import FAST, ROWS_FILE
-from workerlab.load.generators.document import COLUMNS, Tally, document
+from workerlab.load.generators.document import Tally, document
+from workerlab.load.generators.format import COLUMNS
 from workerlab.load.generators.options import OPTIONAL_FIELDS, LoadOptions
 from workerlab.load.generators.options import parse as parse_options
 from workerlab.load.programs import RequestsSentAgain, StoppedAtDeadline

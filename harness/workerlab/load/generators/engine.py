@@ -31,7 +31,8 @@ from dataclasses import dataclass, field
 from typing import TextIO
 
 from workerlab.load.generators.answers import AnswerBody, ParsedAnswer, Recogniser
-from workerlab.load.generators.document import KEPT, NEW, RESENT, Tally, cause_of_errno
+from workerlab.load.generators.document import Tally, cause_of_errno
+from workerlab.load.generators.format import KEPT, NEW, RESENT
 from workerlab.load.generators.http1 import MalformedResponse, Response
 from workerlab.load.generators.options import LoadOptions
 from workerlab.load.generators.request import (
@@ -53,7 +54,7 @@ DEADLINE_CHECK_NS = 250_000_000  # between checks of the deadline
 FAILURE_PAUSE_NS = 10_000_000  # of a slot after a failed request, in a timed run
 NEVER_NS = UNLIMITED = 1 << 62
 NS = 1_000_000_000
-# A row of document.COLUMNS: a success on a kept connection
+# A row of format.COLUMNS: a success on a kept connection
 ROW_FORMAT = f"%d,0,%d,%d,%d,,%d,{KEPT}\n"
 MIX_ROW_FORMAT = f"{ROW_FORMAT.rstrip()},%d\n"
 IP_BIND_ADDRESS_NO_PORT = 24  # linux/in.h: choose the port at connect()

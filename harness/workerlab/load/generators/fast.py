@@ -20,8 +20,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from workerlab.load.generators.document import COLUMNS, MIX_COLUMNS, Tally
+from workerlab.load.generators.document import Tally
 from workerlab.load.generators.engine import Engine, LoadShare
+from workerlab.load.generators.format import COLUMNS, MIX_COLUMNS
 from workerlab.load.generators.options import LoadOptions
 from workerlab.load.generators.request import destination
 

@@ -34,8 +34,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from workerlab.load.generators.document import KEPT
 from workerlab.load.generators.engine import NEVER_NS, NS, READ, Engine, LoadShare, Slot
+from workerlab.load.generators.format import KEPT
 from workerlab.load.generators.options import LoadOptions
 from workerlab.load.generators.request import destination, single_kind
 
