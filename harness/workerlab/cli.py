@@ -43,7 +43,7 @@ COMMANDS: Mapping[str, CliCommand] = {
     },
     "demo": CliCommand(
         "a lesson in ten steps: guess, watch, compare, explain",
-        "workerlab.options:add_demo",
+        "workerlab.experiments.demo.options:add_options",
         "workerlab.experiments.demo.command:command",
     ),
     "live": CliCommand(
@@ -53,8 +53,8 @@ COMMANDS: Mapping[str, CliCommand] = {
     ),
     "report": CliCommand(
         "print a saved run again, from its files",
-        "workerlab.options:add_report",
-        "workerlab.experiments.results:report",
+        "workerlab.experiments.report.options:add_options",
+        "workerlab.experiments.report.command:command",
     ),
     "schema": CliCommand(
         "print the JSON Schema of what --format json prints",

@@ -21,7 +21,6 @@ from workerlab.slo import TargetSyntaxError, canonical
 T = TypeVar("T")
 
 MAX_RATE_RPS = 1_000_000
-ALL_ADDRESSES, SHARE_PORT = "0.0.0.0", 8471
 CLIENTS = ("closes", "lingers")
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 PROJECT = """\
@@ -33,69 +32,21 @@ Exit codes: 0 fine; 1 a cell is invalid; 2 usage; 3 this machine or app cannot d
 not kept; 130 Ctrl-C, 143 SIGTERM, with everything measured so far kept and printed.
 """
 
-REPORT_EXAMPLES = """\
-examples:
-  workerlab report results/20261120-101500-sync
-  workerlab report 20261120-101500-sync --format markdown
-  workerlab report results                       (the newest run in there)
-  workerlab report results --explain             (with evidence, notes and column meanings)
-  workerlab report results --slo 'p95<300ms'     (a sweep: which cells keep this target?)
-  workerlab report results --html report.html    (one page, needs nothing but a browser)
-  workerlab report results --png pictures        (the charts of that page)
-"""
-
-DEMO_EXAMPLES = """\
-examples:
-  workerlab demo            asks before each step; any key continues
-  workerlab demo --yes      runs all steps, in about two minutes
-  workerlab demo --web      in a browser, where real requests are seen to wait
-  workerlab demo --web --share
-                            ... and a class guesses on its own screens
-  workerlab demo --lesson my.toml
-                            another lesson; docs/extending.md says how to write one
-"""
-
 
 def add_common(to: argparse.ArgumentParser) -> None:
     """Add the options of every command that makes runs."""
     to.add_argument("--resume", metavar="RUN", help="finish an interrupted run, as planned")
     to.add_argument("--out", metavar="DIR", help="where runs are kept (results)")
-    _add_format(to)
+    add_format(to)
 
 
-def _add_format(to: argparse.ArgumentParser) -> None:
+def add_format(to: argparse.ArgumentParser) -> None:
     to.add_argument("--format", choices=sorted(FORMATS), help="output format (table)")
     to.add_argument(
         "--explain",
         action="store_true",
         help="also print the evidence, all notes and what the columns mean",
     )
-
-
-def add_demo(to: argparse.ArgumentParser) -> None:
-    to.description = (
-        "A lesson in the terminal: what happens when more requests come in than a server can"
-        " serve? Each step lets you guess, says what the law predicts, runs the"
-        " load live, compares all three, and explains the result."
-    )
-    to.epilog = DEMO_EXAMPLES
-    to.add_argument("--web", action="store_true", help="give it in a browser: see workerlab live")
-    add_share(to)
-    to.add_argument("--yes", action="store_true", help="ask nothing and run all steps")
-    to.add_argument("--lesson", type=existing_file, metavar="FILE", help="another lesson (TOML)")
-    to.add_argument("--out", metavar="DIR", help="where runs are kept (results)")
-    add_serves_in_turn(to)
-    to.set_defaults(resume=None)  # its runs are sweeps: `sweep --resume` resumes them
-
-
-def add_report(to: argparse.ArgumentParser) -> None:
-    to.description = "Analyse a saved run again and print it."
-    to.epilog = REPORT_EXAMPLES
-    to.add_argument("run", metavar="RUN", help="its directory, or its name below results/")
-    _add_format(to)
-    add_rows(to, SLO)
-    to.add_argument("--html", metavar="FILE", help="write it as one HTML page")
-    to.add_argument("--png", metavar="DIR", help="write each chart of that page, as PNG and SVG")
 
 
 # --- types of arguments -------------------------------------------------------------------------
@@ -272,7 +223,7 @@ def header(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def _matching(pattern: str, what: str) -> Callable[[str], str]:
+def matching(pattern: str, what: str) -> Callable[[str], str]:
     def read(text: str) -> str:
         if not re.fullmatch(pattern, text):
             raise BadWord(f"{text!r} is not {what}")
@@ -288,32 +239,12 @@ def client(word: str) -> str:
 
 
 hosts = list_of(
-    _matching(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", "the name or address of a host")
+    matching(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", "the name or address of a host")
 )
-url_path = _matching(
+url_path = matching(
     r"/[!-~]*", "a path: it must begin with / and have no spaces; escape others as %XX"
 )
-_module = _matching(r"[^\W\d]\w*(\.[^\W\d]\w*)*(:.*)?", "of the form module:callable")
-
-
-ipv4_address = _matching(r"\d{1,3}(\.\d{1,3}){3}", "an IPv4 address, such as 192.168.1.7")
-
-
-def port(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 65_535:
-        raise BadWord(f"{text!r} is not a port, from 1 to 65535")
-    return int(text)
-
-
-def add_share(to: argparse.ArgumentParser) -> None:
-    """Add the options that share a lesson in a browser."""
-    to.add_argument(
-        "--share", type=ipv4_address, nargs="?", const=ALL_ADDRESSES, metavar="ADDRESS",
-        help="let pupils on the local network watch and guess, with a room code; at this address of"
-        " this machine (at all that it has)",
-    )  # fmt: skip
-    port_help = f"port of the pupils' pages ({SHARE_PORT})"
-    to.add_argument("--share-port", type=port, metavar="N", help=port_help)
+_module = matching(r"[^\W\d]\w*(\.[^\W\d]\w*)*(:.*)?", "of the form module:callable")
 
 
 def target(text: str) -> str:
@@ -325,7 +256,7 @@ def target(text: str) -> str:
     return text
 
 
-_method = _matching(r"[A-Za-z]+", "an HTTP method")
+_method = matching(r"[A-Za-z]+", "an HTTP method")
 
 
 def method(text: str) -> str:

@@ -1,7 +1,6 @@
-"""The document of a saved run, whichever command made it: `workerlab report`."""
+"""The document of a saved run, whichever command made it, and how it is printed."""
 
 import argparse
-import gc
 import os
 import sys
 from pathlib import Path
@@ -10,9 +9,8 @@ from msgspec.structs import replace
 
 from workerlab import run_store
 from workerlab.experiments import EXPERIMENTS, experiment_module
-from workerlab.experiments.reading import find_run
-from workerlab.model import SWEEP, Document, ExitCode, UsageError
-from workerlab.report import FORMATS, publish, text
+from workerlab.model import SWEEP, Document, UsageError
+from workerlab.report import FORMATS, text
 from workerlab.report.values import text as message
 from workerlab.terminal.console import output_columns, program, short, tell
 
@@ -52,28 +50,3 @@ def print_document(document: Document, options: argparse.Namespace) -> None:
 def print_location(directory: Path) -> None:
     """Print where a run is stored."""
     tell(f"saved in {short(directory)}; show it again: {program()} report {short(directory)}")
-
-
-def report(options: argparse.Namespace) -> int:
-    """Print or export a saved run. If files are written, the table is printed only with --format.
-    Returns the exit code."""
-    gc.disable()  # all data lives until the end, and collection would take a tenth of the time
-    try:
-        directory = find_run(options.run, measured=True)
-        if (newest := find_run(options.run)) != directory:
-            tell(f"{newest.name} is newer, but no trial of it has a result")
-        document = document_of(directory, options.slo)
-    finally:
-        gc.enable()  # the charts of a page contain many cycles
-    if options.html:
-        publish.write_page(document, Path(options.html).expanduser())
-        tell(f"wrote {options.html}")
-    if options.png:
-        written = publish.write_pictures(document, Path(options.png).expanduser())
-        tell(f"wrote {len(written)} pictures into {options.png}")
-    if options.format or not (options.html or options.png):
-        print_document(document, options)
-    if options.fail_on_slo and document.target_kept is None:
-        raise UsageError(f"--fail-on-slo needs a target: {options.run} has none; add --slo")
-    missed = options.fail_on_slo and not document.target_kept
-    return ExitCode.TARGET_MISSED if missed else ExitCode.DONE

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tests.builders.analysis import sentence
 from tests.builders.html import sweep
 from workerlab import cli
-from workerlab.experiments import results
+from workerlab.experiments.report import command
 from workerlab.model import Document, EnvironmentProblem, UsageError
 from workerlab.report import publish
 
@@ -37,8 +37,8 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
         assert (directory, slo) == (tmp_path, None)
         return DOCUMENT
 
-    monkeypatch.setattr(results, "find_run", Path)
-    monkeypatch.setattr(results, "document_of", document_of)
+    monkeypatch.setattr(command, "find_run", Path)
+    monkeypatch.setattr(command, "document_of", document_of)
     return ["report", str(tmp_path)]
 
 

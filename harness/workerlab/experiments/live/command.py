@@ -17,9 +17,9 @@ from workerlab.experiments.environment import interpreters
 from workerlab.experiments.lesson.steps import BUNDLED_LESSON, Lesson, read_lesson
 from workerlab.experiments.live import recording
 from workerlab.experiments.live.classroom import Classroom, lan_addresses
+from workerlab.experiments.live.options import ALL_ADDRESSES, SHARE_PORT
 from workerlab.experiments.live.stage import Stage
 from workerlab.model import EnvironmentProblem, UsageError
-from workerlab.options import ALL_ADDRESSES, SHARE_PORT
 from workerlab.report import publish
 from workerlab.report.values import text
 from workerlab.server.preflight import Interpreter

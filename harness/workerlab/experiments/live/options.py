@@ -4,6 +4,7 @@ import argparse
 
 from workerlab import options as read
 
+ALL_ADDRESSES, SHARE_PORT = "0.0.0.0", 8471
 EXAMPLES = """\
 examples:
   workerlab live
@@ -20,8 +21,17 @@ Ctrl-C ends the lab and whatever it started.
 """
 
 
+ipv4_address = read.matching(r"\d{1,3}(\.\d{1,3}){3}", "an IPv4 address, such as 192.168.1.7")
+
+
+def port(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 65_535:
+        raise read.BadWord(f"{text!r} is not a port, from 1 to 65535")
+    return int(text)
+
+
 ROWS: tuple[read.Row, ...] = (
-    ("--port", read.port, "N", "the port of the page on 127.0.0.1 (a free one)"),
+    ("--port", port, "N", "the port of the page on 127.0.0.1 (a free one)"),
     ("--lesson", str, "FILE", "give the lesson in this file instead of the bundled one"),
     ("--record", str, "FILE", "run the lesson once and write a page that replays it anywhere"),
     ("--no-browser", None, "", "do not open a browser"),
@@ -35,6 +45,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = EXAMPLES
     read.add_rows(parser, ROWS)
-    read.add_share(parser)
+    add_share(parser)
     read.add_rows(parser.add_argument_group("what serves it"), read.SERVES_ONE)
     parser.set_defaults(begin=False)  # True in `demo --web`: begin with the lesson
+
+
+def add_share(to: argparse.ArgumentParser) -> None:
+    """Add the options that share a lesson in a browser."""
+    to.add_argument(
+        "--share", type=ipv4_address, nargs="?", const=ALL_ADDRESSES, metavar="ADDRESS",
+        help="let pupils on the local network watch and guess, with a room code; at this address of"
+        " this machine (at all that it has)",
+    )  # fmt: skip
+    port_help = f"port of the pupils' pages ({SHARE_PORT})"
+    to.add_argument("--share-port", type=port, metavar="N", help=port_help)

@@ -1,0 +1,36 @@
+"""`workerlab report`: a saved run, printed again or written as a page."""
+
+import argparse
+import gc
+from pathlib import Path
+
+from workerlab.experiments.reading import find_run
+from workerlab.experiments.results import document_of, print_document
+from workerlab.model import ExitCode, UsageError
+from workerlab.report import publish
+from workerlab.terminal.console import tell
+
+
+def command(options: argparse.Namespace) -> int:
+    """Print or export a saved run. If files are written, the table is printed only with --format.
+    Returns the exit code."""
+    gc.disable()  # all data lives until the end, and collection would take a tenth of the time
+    try:
+        directory = find_run(options.run, measured=True)
+        if (newest := find_run(options.run)) != directory:
+            tell(f"{newest.name} is newer, but no trial of it has a result")
+        document = document_of(directory, options.slo)
+    finally:
+        gc.enable()  # the charts of a page contain many cycles
+    if options.html:
+        publish.write_page(document, Path(options.html).expanduser())
+        tell(f"wrote {options.html}")
+    if options.png:
+        written = publish.write_pictures(document, Path(options.png).expanduser())
+        tell(f"wrote {len(written)} pictures into {options.png}")
+    if options.format or not (options.html or options.png):
+        print_document(document, options)
+    if options.fail_on_slo and document.target_kept is None:
+        raise UsageError(f"--fail-on-slo needs a target: {options.run} has none; add --slo")
+    missed = options.fail_on_slo and not document.target_kept
+    return ExitCode.TARGET_MISSED if missed else ExitCode.DONE
