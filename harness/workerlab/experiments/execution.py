@@ -1,10 +1,6 @@
-"""Executes the trials of a plan, alone or in parallel (`jobs`), and records each as it ends.
-
-Runs that choose further cells as they go are limited by a time `Budget`.
-"""
+"""Executes the trials of a plan, alone or in parallel (`jobs`), and records each as it ends."""
 
 import contextlib
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import cache, partial
@@ -35,10 +31,9 @@ from workerlab.plan import load_for, longer_s, predicted_s, records_for, trials
 from workerlab.server import preflight
 from workerlab.server.gunicorn import running
 from workerlab.server.running import Launch, StartupTurn
-from workerlab.terminal.progress import Progress, Several, Within
+from workerlab.terminal.progress import Progress, Several
 
 WARMUP_SLEEP_S = 0.005  # sleep of warm-up requests to the bundled apps
-OVERHEAD_S = 0.5  # of a trial: writing and reading files, planning the next cells
 LAUNCH_S = 1.2  # of a trial: mean of what 300 launches took longer than predicted
 
 PrepareLaunch = Callable[[Trial, Launch], Launch]
@@ -308,49 +303,3 @@ def task_for(
         next_load=lambda load, record: next_load(plan, trial, directory, load, record),
         needs=trial.cell.inside == "needs",
     )
-
-
-def load_s(record: Record) -> float:
-    """Seconds that the last load took; 0 if there was none."""
-    if record.load_start_ns is None or record.load_end_ns is None:
-        return 0.0
-    return (record.load_end_ns - record.load_start_ns) / 1e9
-
-
-def used_s(record: Record) -> float:
-    """Seconds that a trial took, as far as its record shows, without loads before the last one."""
-    parts = (record.start_s, record.warmup_s, record.stop_s)
-    return OVERHEAD_S + load_s(record) + sum(part or 0.0 for part in parts)
-
-
-class Budget:
-    """A time budget in seconds; a resumed run has already used some of it."""
-
-    def __init__(self, budget_s: float, *, resumed: bool, began_s: float | None = None) -> None:
-        self._budget_s = budget_s
-        self._began_s = time.monotonic() if began_s is None else began_s
-        self._used_before_s: float | None = None if resumed else 0.0  # None: not read yet
-
-    def display(
-        self, directory: Path, plan: Plan, todo: Sequence[Trial], predict: Predict
-    ) -> Progress:
-        """A display with the time left of the budget."""
-        self.read_used_time(directory)
-        return Within(todo, predict, self.left_s)
-
-    def first_display(
-        self, directory: Path, plan: Plan, todo: Sequence[Trial], predict: Predict
-    ) -> Progress:
-        """The default display, for the cells planned at the start."""
-        self.read_used_time(directory)
-        return default_display(directory, plan, todo, predict)
-
-    def read_used_time(self, directory: Path) -> None:
-        """In a resumed run, read the time that its earlier processes have used."""
-        if self._used_before_s is None:
-            records = run_store.load(directory).records
-            self._used_before_s = sum(map(used_s, records.values()))
-
-    def left_s(self) -> float:
-        """Seconds left; negative once the budget is used up."""
-        return self._budget_s - (self._used_before_s or 0.0) - (time.monotonic() - self._began_s)

@@ -226,28 +226,3 @@ class Several(Progress):
         names = {trial.key: self._name(trial) for trial in self._todo}
         rows = [f"{so_far_s:5.0f} s  {names.get(key, key)}" for key, so_far_s in running.items()]
         return Group(line, Text("\n".join(rows)))
-
-
-class Within(Progress):
-    """Progress of a part of a run with a time budget. `left_s()`: seconds left of the budget."""
-
-    def __init__(
-        self,
-        todo: Sequence[Trial],
-        predict: Callable[[Trial], float | None],
-        left_s: Callable[[], float],
-    ) -> None:
-        super().__init__(todo, predict)
-        self._left_s = left_s
-
-    def _announce(self) -> None:
-        """Prints nothing: every part of the run would repeat it."""
-
-    def _place(self) -> str:
-        return ""
-
-    def _rest(self) -> str:
-        return f", {format_wait(max(0.0, self._left_s()))} of the budget left"
-
-    def __rich__(self) -> RenderableType:
-        return Text(f"{self._now}{self._rest()}")

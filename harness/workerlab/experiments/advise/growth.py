@@ -30,7 +30,8 @@ from workerlab.experiments.advise.study import (
     lone_route,
     study_of,
 )
-from workerlab.experiments.execution import Budget, Predict, load_s, used_s
+from workerlab.experiments.budget import Budget, load_s, used_s
+from workerlab.experiments.execution import Predict
 from workerlab.load.programs import MAX_ROW_ARRIVALS
 from workerlab.model import Cell, Needs, Plan, Rate, Trial
 from workerlab.plan import trials

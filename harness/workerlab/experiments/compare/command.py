@@ -18,6 +18,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from workerlab import codec, run_store
+from workerlab.experiments.budget import Budget
 from workerlab.experiments.compare.comparison import LOOKS
 from workerlab.experiments.compare.options import AT_LEAST, LOAD_S, TOOL, check_limits, side
 from workerlab.experiments.compare.pairs import (
@@ -29,7 +30,6 @@ from workerlab.experiments.compare.pairs import (
 )
 from workerlab.experiments.compare.saved import write_junit
 from workerlab.experiments.environment import directories_of, python_of, serves_bundled_app
-from workerlab.experiments.execution import Budget
 from workerlab.experiments.planning import plan_of
 from workerlab.experiments.runner import Setup
 from workerlab.model import Cell, EnvironmentProblem, Plan, UsageError

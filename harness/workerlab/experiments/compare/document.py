@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from workerlab.analysis.trials import Replicates
+from workerlab.experiments.budget import used_s
 from workerlab.experiments.compare.comparison import METRICS, PARTS
 from workerlab.experiments.compare.findings import (
     MetricChange,
@@ -27,7 +28,6 @@ from workerlab.experiments.compare.pairs import (
     compare_groups,
     next_look_s,
 )
-from workerlab.experiments.execution import used_s
 from workerlab.experiments.reading import as_argument, measurement_of, notes_of
 from workerlab.finding import Finding
 from workerlab.model import (

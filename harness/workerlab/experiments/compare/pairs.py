@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from workerlab import codec
 from workerlab.analysis.cell_targets import load_level
 from workerlab.analysis.verdict import was_left_out
+from workerlab.experiments.budget import used_s
 from workerlab.experiments.compare import options
 from workerlab.experiments.compare.comparison import (
     LOOKS,
@@ -21,7 +22,6 @@ from workerlab.experiments.compare.comparison import (
     changes,
     pairs_at_last_look,
 )
-from workerlab.experiments.execution import used_s
 from workerlab.experiments.reading import report_of, trial_data
 from workerlab.model import Cell, CellResult, Plan
 from workerlab.numbers.units import fill

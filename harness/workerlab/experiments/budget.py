@@ -1,0 +1,84 @@
+"""The time budget of a run that chooses further cells as it goes, and how its progress is shown."""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from workerlab import run_store
+from workerlab.experiments.execution import Predict, default_display
+from workerlab.model import Plan, Record, Trial
+from workerlab.numbers.units import format_wait
+from workerlab.terminal.progress import Progress
+
+OVERHEAD_S = 0.5  # of a trial: writing and reading files, planning the next cells
+
+
+class Within(Progress):
+    """Progress of a part of a run with a time budget. `left_s()`: seconds left of the budget."""
+
+    def __init__(
+        self, todo: Sequence[Trial], predict: Predict, left_s: Callable[[], float]
+    ) -> None:
+        super().__init__(todo, predict)
+        self._left_s = left_s
+
+    def _announce(self) -> None:
+        """Prints nothing: every part of the run would repeat it."""
+
+    def _place(self) -> str:
+        return ""
+
+    def _rest(self) -> str:
+        return f", {format_wait(max(0.0, self._left_s()))} of the budget left"
+
+    def __rich__(self) -> RenderableType:
+        return Text(f"{self._now}{self._rest()}")
+
+
+def load_s(record: Record) -> float:
+    """Seconds that the last load took; 0 if there was none."""
+    if record.load_start_ns is None or record.load_end_ns is None:
+        return 0.0
+    return (record.load_end_ns - record.load_start_ns) / 1e9
+
+
+def used_s(record: Record) -> float:
+    """Seconds that a trial took, as far as its record shows, without loads before the last one."""
+    parts = (record.start_s, record.warmup_s, record.stop_s)
+    return OVERHEAD_S + load_s(record) + sum(part or 0.0 for part in parts)
+
+
+class Budget:
+    """A time budget in seconds; a resumed run has already used some of it."""
+
+    def __init__(self, budget_s: float, *, resumed: bool, began_s: float | None = None) -> None:
+        self._budget_s = budget_s
+        self._began_s = time.monotonic() if began_s is None else began_s
+        self._used_before_s: float | None = None if resumed else 0.0  # None: not read yet
+
+    def display(
+        self, directory: Path, plan: Plan, todo: Sequence[Trial], predict: Predict
+    ) -> Progress:
+        """A display with the time left of the budget."""
+        self.read_used_time(directory)
+        return Within(todo, predict, self.left_s)
+
+    def first_display(
+        self, directory: Path, plan: Plan, todo: Sequence[Trial], predict: Predict
+    ) -> Progress:
+        """The default display, for the cells planned at the start."""
+        self.read_used_time(directory)
+        return default_display(directory, plan, todo, predict)
+
+    def read_used_time(self, directory: Path) -> None:
+        """In a resumed run, read the time that its earlier processes have used."""
+        if self._used_before_s is None:
+            records = run_store.load(directory).records
+            self._used_before_s = sum(map(used_s, records.values()))
+
+    def left_s(self) -> float:
+        """Seconds left; negative once the budget is used up."""
+        return self._budget_s - (self._used_before_s or 0.0) - (time.monotonic() - self._began_s)
