@@ -978,12 +978,15 @@ class CellResult(Struct, frozen=True):
         return self.core_wait is not None and self.core_wait.disturbed
 
 
+PhaseName = Literal["ramp-up", "drain", "steady", "churn"]
+
+
 class Phase(Struct, frozen=True):
     """A stretch of the load that the analysis found: ramp-up (connections only rise), drain (no
     new ones, response times still fall), steady, churn (connections close). Seconds since the load
     began."""
 
-    name: Literal["ramp-up", "drain", "steady", "churn"]
+    name: PhaseName
     start_s: float
     end_s: float
     why: Finding  # what marks its start, with numbers
@@ -1095,6 +1098,9 @@ class Level(Struct, frozen=True):
     y: float
 
 
+ChartForm = Literal["lines", "scatter", "bars", "stacked"]
+
+
 class Chart(Struct, frozen=True):
     """`form`: "lines" with points; "scatter", named points; "bars", side by side, one per series
     for each of `names`; or "stacked" bars. For bars, and for a scatter with `names`, x is an index
@@ -1106,7 +1112,7 @@ class Chart(Struct, frozen=True):
     series: tuple[ChartSeries, ...]
     log: tuple[bool, bool] = (False, False)  # whether the axes (x, y) are logarithmic
     note: Label | None = None
-    form: Literal["lines", "scatter", "bars", "stacked"] = "lines"
+    form: ChartForm = "lines"
     names: tuple[Label, ...] = ()
     level: Level | None = None
 

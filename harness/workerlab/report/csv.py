@@ -19,7 +19,7 @@ from workerlab.analysis.verdict import TrialInvalid
 from workerlab.finding import Finding
 from workerlab.model import SWEEP, Cell, CellResult, Document, Server, Trial, Value
 from workerlab.report.json import json_cell, jsonable
-from workerlab.report.json_types import JsonCellRow, JsonText, Shape
+from workerlab.report.keys import JsonCellRow, JsonText, Shape
 from workerlab.report.values import counts_text, printable, text
 
 

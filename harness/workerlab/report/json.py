@@ -19,7 +19,7 @@ from workerlab import codec
 from workerlab.finding import Finding
 from workerlab.model import SCHEMA, SWEEP, CellResult, Document, Label, Server, Table
 from workerlab.numbers.units import value_at
-from workerlab.report import json_types
+from workerlab.report import json_types, keys
 from workerlab.report.values import (
     NUMERIC_SETTINGS,
     PARTS,
@@ -31,8 +31,8 @@ from workerlab.report.values import (
     text,
 )
 
-S = TypeVar("S", bound=json_types.Shape)
-R = TypeVar("R", bound=json_types.JsonCellRow)
+S = TypeVar("S", bound=keys.Shape)
+R = TypeVar("R", bound=keys.JsonCellRow)
 
 AB_TIMES = ("connect", "processing", "waiting", "total")  # as in AbReport
 
@@ -71,7 +71,7 @@ def json_of(document: Document) -> json_types.JsonDocument:
                 for cell in document.cells
             ],
             "classes": [
-                shaped(json_types.JsonClass, result, **_settings(result.server))
+                shaped(keys.JsonClass, result, **_settings(result.server))
                 for result in document.classes
             ],
             "setup_s": jsonable(document.setup_s, rounded),
@@ -111,29 +111,25 @@ def json_cell(result: CellResult, kind: type[R], **more: Any) -> R:
         **_settings(result.server),
         not_taken=[name for name in NUMERIC_SETTINGS if not is_in_force(name, result)],
         waiting_split_ms=shaped(
-            json_types.JsonSplit, {part: getattr(result.breakdown, f"{part}_s") for part in PARTS}
+            keys.JsonSplit, {part: getattr(result.breakdown, f"{part}_s") for part in PARTS}
         ),
         kernel=shaped(
-            json_types.JsonKernel,
+            keys.JsonKernel,
             result.counters,
             accept_queue_max=result.accept_queue_max,
             accept_queue_limit=result.accept_queue_limit,
         ),
-        cpu=shaped(json_types.JsonCpu, usage),
-        rss_bytes=json_types.JsonRss(
+        rss_bytes=keys.JsonRss(
             server_max=usage.server_rss_bytes, generator_max=usage.generator_rss_bytes
         ),
-        rate=result.trial.cell.rate and result.trial.cell.rate.label,
-        **{
-            f"ab_{name}_ms": shaped(json_types.JsonAbTimes, ab_times.get(name)) for name in AB_TIMES
-        },
+        **{f"ab_{name}_ms": shaped(keys.JsonAbTimes, ab_times.get(name)) for name in AB_TIMES},
         **more,
     )
 
 
 def _settings(server: Server) -> dict[str, Any]:
     """The settings of a server. Versions are null if they are those of the run's environment."""
-    values = {name: getattr(server, name) for name in json_types.JsonSettings.__struct_fields__}
+    values = {name: getattr(server, name) for name in keys.JsonSettings.__struct_fields__}
     return {**values, "gunicorn": server.gunicorn or None, "python": server.python or None}
 
 
@@ -143,14 +139,14 @@ def _settings(server: Server) -> dict[str, Any]:
 def shaped(kind: type[S], source: object, **values: Any) -> S:
     """A `kind` with these values; its other keys are read from `source` by their paths, and
     converted to their types. All are null if `source` is None."""
-    for name, key in json_types.keys_of(kind).items():
+    for name, key in keys.keys_of(kind).items():
         if name not in values:
             value = value_at(source, key.path)
             number = partial(kind.number, decimals=key.decimals)
-            is_shape = isinstance(key.hint, type) and issubclass(key.hint, json_types.Shape)
+            is_shape = isinstance(key.hint, type) and issubclass(key.hint, keys.Shape)
             if is_shape and not isinstance(value, Finding):
                 values[name] = shaped(key.hint, value)
-            elif key.hint == json_types.Number:
+            elif key.hint == keys.Number:
                 values[name] = None if value is None else number(value)
             else:
                 inner = _shape_in(key.hint)
@@ -161,16 +157,16 @@ def shaped(kind: type[S], source: object, **values: Any) -> S:
     return kind(**values)
 
 
-def _shape_in(hint: Any) -> type[json_types.Shape] | None:
+def _shape_in(hint: Any) -> type[keys.Shape] | None:
     """The shape of the items of a list or mapping, or of an optional value."""
     shapes = [each for each in get_args(hint) if isinstance(each, type)]
-    return next((each for each in shapes if issubclass(each, json_types.Shape)), None)
+    return next((each for each in shapes if issubclass(each, keys.Shape)), None)
 
 
 def jsonable(
     value: object,
     number: Callable[[float], float | None] = significant,
-    shape: type[json_types.Shape] | None = None,
+    shape: type[keys.Shape] | None = None,
 ) -> Any:
     """`value` in JSON types. Floats by `number`, structs as `shape`, other types as text."""
     if isinstance(value, Finding):
@@ -186,8 +182,8 @@ def jsonable(
     return value if value is None or isinstance(value, str | int) else str(value)
 
 
-def json_text(label: Label | None) -> json_types.JsonText | str:
+def json_text(label: Label | None) -> keys.JsonText | str:
     """A finding as its code, values and sentence; a plain name unchanged; "" for None."""
     if not isinstance(label, Finding):
         return label or ""
-    return json_types.JsonText(code=label.code, values=jsonable(label.values), text=text(label))
+    return keys.JsonText(code=label.code, values=jsonable(label.values), text=text(label))

@@ -3,7 +3,7 @@ ab's own figures, and classes. `report/routes.py` has that of the routes of a mi
 
 A new column is an entry of CLOSED_COLUMNS, RATE_COLUMNS or another tuple below: a `Column` with
 heading, meaning and value, or, for a key that JSON has, a `column`, which takes all three from
-`json_types.py`.
+`report/keys.py`.
 
 The closed-loop tables leave out open-model cells: their connections are not kept busy, and neither
 knee nor bound applies to them.
@@ -33,7 +33,7 @@ from workerlab.analysis.diagnosis.slots import (
 from workerlab.analysis.open_closed import models_note, open_and_closed
 from workerlab.model import AbTimes, CellResult, ClassResult, Column, Report, Table, Value
 from workerlab.numbers.units import amount, value_at
-from workerlab.report.json_types import JsonAb, JsonClass, JsonSplit, column, keys_of
+from workerlab.report.keys import JsonAb, JsonClass, JsonSplit, column, keys_of
 from workerlab.report.routes import response_column, route_table, unit_of
 from workerlab.report.values import (
     PARTS,
