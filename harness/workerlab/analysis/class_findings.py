@@ -195,6 +195,15 @@ def findings_of(cell: CellResult) -> tuple[Finding, ...]:
     )
 
 
+def conclusions_of(cell: CellResult) -> tuple[Finding, ...]:
+    """Its findings, or else the reason for its verdict; if inconclusive, the reason first."""
+    diagnosis = () if cell.diagnosis is None else (cell.diagnosis,)
+    findings = findings_of(cell) or diagnosis or (cell.reason,)
+    if cell.verdict != "inconclusive":
+        return findings
+    return tuple(dict.fromkeys((cell.reason, *findings)))
+
+
 def _limits(group: ClassResult, closed: Cells, common: Mapping[str, Any]) -> SeriesLimits:
     """Slots, knee and capacity from the conclusive cells, and the diagnosis of the most telling one
     unless that was disturbed: disturbances are reported once for all cells."""

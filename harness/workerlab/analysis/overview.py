@@ -1,7 +1,7 @@
 """A sweep at a glance: which series serve most and least, and where requests wait, in one or two
 sentences."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import hypot, isfinite
 from typing import Literal
 
@@ -64,17 +64,20 @@ class Headline(Finding):
     launches: int | None  # 1 if no trial is repeated
 
 
-def headline(series: Mapping[str, Mapping[int, LevelTrials]], *, inconclusive: bool) -> Finding:
+def headline(
+    series: Mapping[str, Mapping[int, LevelTrials]], cells: Iterable[CellResult]
+) -> Finding:
     """The best and the worst series at the highest level shared by all that have a conclusive cell,
     else at the highest of any. `series`: by name, its trials by number of connections;
-    `inconclusive`: whether any cell is."""
+    `cells`: all of the run."""
     conclusive_levels = {
         name: {n: level for n, trials in levels.items() if (level := _conclusive(trials)).valid}
         for name, levels in series.items()
     }
     levels = [set(by_level) for by_level in conclusive_levels.values() if by_level]
     if not levels:
-        return ALL_INCONCLUSIVE if inconclusive else NOTHING_VALID
+        unreliable = any(cell.verdict == "inconclusive" or cell.is_disturbed for cell in cells)
+        return ALL_INCONCLUSIVE if unreliable else NOTHING_VALID
     n = max(set.intersection(*levels) or set.union(*levels))
     rivals = {name: levels[n] for name, levels in conclusive_levels.items() if n in levels}
     answer = headline_at(n, rivals, waits=True)

@@ -1,12 +1,10 @@
 """Records the steps of a lesson and writes a page that replays them: one file, which needs neither
 a server nor a network."""
 
-import base64
-import hashlib
 import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -129,13 +127,9 @@ def recorded_page(recording: Mapping[str, Any]) -> str:
     """The HTML of the page. `recording`: as in `Course.recording`."""
     scripts = [*player.scripts(), (PAGE_DIR / LESSON_SCRIPT).read_text(encoding="utf-8")]
     data = json.dumps(recording, separators=(",", ":"), default=codec.plain).replace("<", "\\u003c")
-    policy = (
-        "default-src 'none'; style-src 'unsafe-inline'; img-src data:;"
-        f" script-src {_script_hashes(scripts)}"
-    )
     template = (PAGE_DIR / "recorded.html").read_text(encoding="utf-8")
     parts = {
-        "POLICY": policy,
+        "POLICY": player.content_policy(scripts),
         "TITLE": escape(recording["title"], quote=False),
         "STYLE": player.style(),
         "DATA": data,
@@ -161,9 +155,3 @@ def rebuild_page(page: str, lesson: Lesson) -> str:
         side |= side_view(course.step.server, course.step.load, course.step.cores)
         course.record(recorded_step["trace"])
     return recorded_page(course.recording)
-
-
-def _script_hashes(scripts: Sequence[str]) -> str:
-    """Hashes for the Content-Security-Policy, which blocks any other script."""
-    digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
-    return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)

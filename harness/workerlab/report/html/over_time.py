@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import altair as alt
 from msgspec import Struct
 
-from workerlab.analysis.phases import changing, phase_finding
+from workerlab.analysis.phases import CLOSING, changing, phase_finding
 from workerlab.numbers.units import FORMATS, format_bytes
 from workerlab.report.html.figure import (
     COUNT_AXIS,
@@ -30,7 +30,6 @@ from workerlab.report.values import text
 MEGABYTE = 2.0**20
 BANDS = {"ramp-up": "accept-queue", "drain": "transfer", "steady": "service", "churn": "connect"}
 ESTABLISHED = ("client ESTABLISHED",)
-CLOSING = ("_WAIT", "FIN_WAIT1", "FIN_WAIT2", "LAST_ACK", "CLOSING")  # ends of states
 LINE_DASHES = {  # of the phases figure, with their dashes
     "median, or ESTABLISHED at the client": "solid",
     "95 %, or closing at either end": "dashed",

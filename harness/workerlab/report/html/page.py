@@ -9,8 +9,6 @@ The library is half of the page. Drawing SVG here instead was rejected: 40 cells
 larger as SVG, do not adapt to a phone, and have no tooltips.
 """
 
-import base64
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -23,6 +21,7 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
 from msgspec.structs import replace
 
+from workerlab.analysis.class_findings import conclusions_of
 from workerlab.analysis.overview import headline
 from workerlab.finding import Finding
 from workerlab.model import SWEEP, Column, Document, Table, Verdict
@@ -90,11 +89,8 @@ def render(document: Document) -> str:
 
 def headline_of(document: Document) -> Finding:
     """The page's heading: how the series compare."""
-    inconclusive = any(
-        cell.verdict == "inconclusive" or cell.is_disturbed for cell in document.cells
-    )
     series = {each.name: each.levels for each in all_series(document)}
-    return headline(series, inconclusive=inconclusive)
+    return headline(series, document.cells)
 
 
 def omitted_cells_note(names: Sequence[str]) -> str:
@@ -123,7 +119,7 @@ def run_figures(document: Document) -> dict[str, Sequence[Figure]]:
     top_s = shared_top_s(series)
     sections = {
         "Charts": chart_figures(document),
-        "Throughput against concurrency": throughput(document),
+        "Throughput against concurrency": throughput(series),
         "Where the time went": not_none(*(breakdown(each, top_s) for each in series)),
         "What kept-alive connections allow": not_none(*map(keepalive, series)),
         "Closed loop and open model": not_none(*map(open_and_closed, series)),
@@ -165,6 +161,7 @@ def _environment() -> jinja2.Environment:
     environment.filters.update(
         text=text,
         compact=compact,
+        conclusions=conclusions_of,
         emphasised=emphasised,
         duration=format_duration,
     )
@@ -181,8 +178,7 @@ def _environment() -> jinja2.Environment:
         library=Markup(library()),
         player=[Markup(script) for script in player.scripts()],
         player_style=Markup(player.style()),
-        policy="default-src 'none'; style-src 'unsafe-inline'; img-src data:;"
-        f" script-src 'unsafe-eval' {' '.join(map(_hash, (library(), script, *player.scripts())))}",
+        policy=player.content_policy((library(), script, *player.scripts()), evaluates=True),
     )
     return environment
 
@@ -214,7 +210,3 @@ def compact(value: object) -> Markup:
 def _charts(figures: Iterable[Figure]) -> dict[str, list[dict[str, Any]]]:
     """The specifications of the panes of each figure, by its name."""
     return {figure.name: [spec(pane) for pane in figure.panes] for figure in figures}
-
-
-def _hash(script: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"

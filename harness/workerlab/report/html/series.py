@@ -9,10 +9,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab.analysis.cell_targets import load_level
-from workerlab.analysis.class_findings import findings_of
 from workerlab.analysis.diagnosis import telling_observations
 from workerlab.analysis.trials import Trials, by_cell
-from workerlab.finding import Finding
 from workerlab.model import CellResult, ClassResult, Document, Label
 from workerlab.numbers.units import fill, listed
 from workerlab.report.html.figure import Figure, not_none, slug
@@ -125,17 +123,6 @@ class CellOverTime(Struct, dict=True, frozen=True):
         rate_rps = finite(self.cell.throughput_rps)
         values = {"load": self.load, "verdict": self.cell.verdict, "rate_rps": rate_rps}
         return fill("{load}: {verdict}[[, {rate_rps:number} requests/s]]", values)
-
-    @property
-    def conclusions(self) -> tuple[Finding, ...]:
-        """Its findings, or else the reason for its verdict; if inconclusive, the reason first."""
-        cell = self.cell
-        findings = findings_of(cell) or not_none(cell.diagnosis) or (cell.reason,)
-        return (
-            findings
-            if cell.verdict != "inconclusive"
-            else tuple(dict.fromkeys((cell.reason, *findings)))
-        )
 
     @property
     def notes(self) -> tuple[Label, ...]:

@@ -1,14 +1,14 @@
 """Throughput against concurrency: requests per second of each series by connections."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import altair as alt
 
 from workerlab.analysis.diagnosis.slots import part_of_load
-from workerlab.model import CellResult, Document
+from workerlab.model import CellResult
 from workerlab.numbers.units import MISSING, amount, fill
 from workerlab.report.html.figure import (
     POINT_STYLE,
@@ -23,7 +23,7 @@ from workerlab.report.html.figure import (
     split_figures,
     tips,
 )
-from workerlab.report.html.series import SweepSeries, all_series
+from workerlab.report.html.series import SweepSeries
 from workerlab.report.values import finite
 
 MAX_BOUND_RATIO = 3.0  # times the highest throughput: a higher bound is cut off
@@ -40,10 +40,10 @@ CAPTION = (
 Offsets = dict[tuple[str, int], int]  # by (name, connections): steps to the right of the level
 
 
-def throughput(document: Document) -> list[Figure]:
+def throughput(all_series: Iterable[SweepSeries]) -> list[Figure]:
     """Requests/s against connections: a line and a shape per series, a point per trial. Several
     figures if there are many series, or some reach ten times the throughput of others."""
-    charted = [series for series in all_series(document) if _mean_rates(series)]
+    charted = [series for series in all_series if _mean_rates(series)]
     if sum(len(series.valid) for series in charted) < 2:
         return []
     return split_figures(
