@@ -116,3 +116,27 @@ def test_the_position_of_the_player_is_announced(page: Any) -> None:
     for ms in (500, 9000, 2200):
         texts = page.evaluate(TEXTS_AT, [GIVES_UP, ms])
         assert texts["spoken"] == texts["shown"]
+
+
+def test_a_worker_with_one_slot_shows_its_latest_request(page: Any) -> None:
+    """Even if that request begins before the previous client has its answer."""
+    seated_requests = """(() => {
+        const crowd = new Lab.Crowd();
+        crowd.each = 1;
+        crowd.move(1, 3, 0, 10);
+        crowd.move(2, 3, 0, 20);
+        crowd.move(1, 4, 0, 30);
+        return crowd.seats[0].map((dot) => crowd.id[dot]);
+    })()"""
+    assert page.evaluate(seated_requests) == [2]
+
+
+def test_a_sampled_picture_counts_no_more_than_the_lab(page: Any) -> None:
+    counts = """(() => {
+        const scene = new Lab.Scene(document.createElement('canvas'));
+        scene.observe({ drawn: 2, counts: [0, 3, 0, 1] });  // whose request has just been answered
+        scene.move(2, 0, null, 10);
+        const { connecting, queued, underWay } = scene.numbers();
+        return [connecting, queued, underWay];
+    })()"""
+    assert page.evaluate(counts) == [1, 3, 4]

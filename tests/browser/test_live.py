@@ -388,32 +388,6 @@ def test_picture_header_status_and_chart_of_a_recording_agree(live: Lab, screens
     assert hidden_px <= 0  # all columns, up to what was measured
 
 
-def test_a_worker_with_one_slot_shows_its_latest_request(live: Lab) -> None:
-    """Even if that request begins before the previous client has its answer."""
-    page = live.tab()
-    seated_requests = """(() => {
-        const crowd = new Lab.Crowd();
-        crowd.each = 1;
-        crowd.move(1, 3, 0, 10);
-        crowd.move(2, 3, 0, 20);
-        crowd.move(1, 4, 0, 30);
-        return crowd.seats[0].map((dot) => crowd.id[dot]);
-    })()"""
-    assert page.evaluate(seated_requests) == [2]
-
-
-def test_a_sampled_picture_counts_no_more_than_the_lab(live: Lab) -> None:
-    page = live.tab()
-    counts = """(() => {
-        const scene = new Lab.Scene(document.createElement('canvas'));
-        scene.observe({ drawn: 2, counts: [0, 3, 0, 1] });  // whose request has just been answered
-        scene.move(2, 0, null, 10);
-        const { connecting, queued, underWay } = scene.numbers();
-        return [connecting, queued, underWay];
-    })()"""
-    assert page.evaluate(counts) == [1, 3, 4]
-
-
 def test_an_invalid_value_is_reported_at_its_field_and_nothing_starts(live: Lab) -> None:
     page = live.tab()
     workers = page.get_by_label("Workers", exact=True)
@@ -510,7 +484,10 @@ FOREIGN_REQUESTS = (
 )
 
 
-def test_foreign_requests_are_rejected(live: Lab) -> None:
+def test_only_loopback_is_listened_on_and_foreign_requests_are_rejected(live: Lab) -> None:
+    connections = live.process.net_connections()
+    listening = [connection.laddr.ip for connection in connections if connection.status == "LISTEN"]
+    assert listening == ["127.0.0.1"]
     parts = urlsplit(live.address)
     for method, headers, path, status in FOREIGN_REQUESTS:
         connection = http.client.HTTPConnection(parts.netloc, timeout=TIMEOUT_S)
@@ -522,12 +499,6 @@ def test_foreign_requests_are_rejected(live: Lab) -> None:
         answer.read()
         connection.close()
         assert live.servers == []
-
-
-def test_the_lab_listens_on_loopback_only(live: Lab) -> None:
-    connections = live.process.net_connections()
-    listening = [connection.laddr.ip for connection in connections if connection.status == "LISTEN"]
-    assert listening == ["127.0.0.1"]
 
 
 @pytest.mark.parametrize(

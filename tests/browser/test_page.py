@@ -10,9 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from tests.browser.conftest import Open, Opened, serious
-from tests.builders.analysis import SYNC, derived, evidence, sentence
+from tests.builders.analysis import SYNC, derived, evidence
 from tests.builders.document import full_document
-from tests.builders.html import cell, no_cells, over_time, sweep, trial
+from tests.builders.html import EVIL, cell, hostile, no_cells, over_time, sweep, trial
 from tests.builders.ladder import whole as whole_ladder
 from tests.builders.runs import recorded
 from workerlab.experiments.results import document_of
@@ -263,21 +263,9 @@ def test_a_hundred_thousand_requests_open(open_page: Open, screenshots: Path) ->
 
 
 def test_foreign_text_does_not_run(open_page: Open) -> None:
-    evil = "</script><script>alert(1)</script><img src=https://example.org onerror=alert(2)>"
-    document = sweep(("sync",), (8,))
-    bad = replace(document.cells[0], app=evil, reason=sentence(evil), notes=(sentence(evil),))
-    bad = replace(bad, diagnosis=sentence(evil))
-    states = ((0.0, evil, 1), (1.0, evil, 2))
-    opened = open_page(
-        replace(
-            document,
-            run=evil,
-            cells=(bad,),
-            timelines=(replace(document.timelines[0], states=states),),
-        )
-    )
+    opened = open_page(hostile())
     assert_whole(opened)
-    assert evil in opened.page.inner_text("main")
+    assert EVIL in opened.page.inner_text("main")
     assert_sound(opened)
 
 

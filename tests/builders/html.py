@@ -179,3 +179,22 @@ def with_cells(document: Document, cells: Sequence[CellResult]) -> Document:
 def no_cells() -> Document:
     """A sweep without a finished trial."""
     return sweep_document(Report("empty", {}, None, (), (), {}))
+
+
+EVIL = "</script><script>alert(1)</script><img src=https://example.org onerror=alert(2)>"
+
+
+def hostile() -> Document:
+    """A sweep whose server, app and machine put markup into every text that they can."""
+    good, bad = cell(trial("sync", 8)), invalid(trial("sync", 16), f"worker 7 said {EVIL}")
+    evil = sentence(EVIL)
+    report = Report(
+        run=EVIL,
+        environment={EVIL: [EVIL], "versions": {"x": EVIL}},
+        cells=(replace(good, app=EVIL, reason=evil, diagnosis=evil, notes=(evil,)), bad),
+        classes=(group("sync"),),
+        notes=(evil,),
+    )
+    states = ((0.0, EVIL, 1), (1.0, EVIL, 2))
+    timeline = replace(over_time(good.trial), notes=(evil,), states=states)
+    return replace(sweep_document(report), timelines=(timeline,))

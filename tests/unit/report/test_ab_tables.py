@@ -6,7 +6,6 @@ import csv
 import io
 import json
 
-import pytest
 from msgspec.structs import replace
 
 from tests.builders.analysis import evidence, server
@@ -33,22 +32,16 @@ def document(tool: str = "ab") -> Document:
     return sweep_document(report(tool))
 
 
-def test_connection_times_are_on_the_explained_screen_only() -> None:
+def test_every_format_has_connection_times() -> None:
+    """The terminal only with --explain; JSON and CSV in milliseconds."""
     explained = text.render(document(), explain=True)
     assert "Connection times as ab printed them:" in explained
     rows = [line.split() for line in explained.splitlines()]
     assert ["sync", "4", "connect", "0.00", "951", "210", "1002", "1013"] in rows
     assert "Connection times" not in text.render(document())
-    assert "ab printed" not in text.render(document("fast"), explain=True)
-
-
-def test_the_page_and_markdown_have_connection_times() -> None:
     for output in (page.render(document()), FORMATS["markdown"](document())):
         assert "Connection times as ab printed them" in output
         assert "1013" in output
-
-
-def test_json_and_csv_have_connection_times_in_milliseconds() -> None:
     cell = json.loads(FORMATS["json"](document()))["cells"][0]
     row = next(csv.DictReader(io.StringIO(FORMATS["csv"](document()))))
     connect = {"min": 0.0, "mean": 951.0, "sd": 210.0, "median": 1002.0, "max": 1013.0}
@@ -61,35 +54,26 @@ def test_json_and_csv_have_connection_times_in_milliseconds() -> None:
 def test_the_figures_of_ab_are_missing_for_other_tools() -> None:
     cell = json.loads(FORMATS["json"](document("fast")))["cells"][0]
     assert set(cell["ab"].values()) == set(cell["ab_total_ms"].values()) == {None}
+    assert "ab printed" not in text.render(document("fast"), explain=True)
 
 
-def identity_results(cell: CellResult) -> list[str]:
-    """Whether each of the two identities holds; empty if ab reports too little."""
-    finding = identities(cell.ab, "") if cell.ab else None
+def identity_results(cell: CellResult, **changes: float | None) -> list[str]:
+    """Whether each of the two identities holds with these changes of ab's figures; empty if ab
+    reports too little."""
+    finding = identities(replace(cell.ab, **changes), "") if cell.ab else None
     return [str(finding.mean), str(finding.across)] if finding else []
 
 
-def test_both_identities_hold_for_the_output_of_ab() -> None:
-    assert [identity_results(cell) for cell in report().cells] == [["holds", "holds"]] * 2
+def test_the_identities_between_the_figures_of_ab() -> None:
+    cell, other = report().cells
+    assert cell.ab is not None
+    mean_s, across_s = cell.ab.time_per_request_s, cell.ab.time_per_request_across_s
+    assert mean_s is not None
+    assert across_s is not None
+    assert identity_results(cell) == identity_results(other) == ["holds", "holds"]
     assert "21 = 24.0 s: holds." in " ".join(text.render(document(), explain=True).split())
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("time_per_request_s", ["does not hold", "holds"]),
-        ("time_per_request_across_s", ["holds", "does not hold"]),
-    ],
-)
-def test_an_identity_that_does_not_hold(name: str, expected: list[str]) -> None:
-    cell = report().cells[0]
-    assert cell.ab is not None
-    wrong = replace(cell.ab, **{name: getattr(cell.ab, name) + 0.001})
-    assert identity_results(replace(cell, ab=wrong)) == expected
-
-
-def test_incomplete_output_has_no_identities() -> None:
-    cell = report().cells[0]
-    assert cell.ab is not None
-    assert identity_results(replace(cell, ab=replace(cell.ab, time_per_request_s=None))) == []
+    assert identity_results(cell, time_per_request_s=mean_s + 0.001) == ["does not hold", "holds"]
+    wrong = {"time_per_request_across_s": across_s + 0.001}
+    assert identity_results(cell, **wrong) == ["holds", "does not hold"]
+    assert identity_results(cell, time_per_request_s=None) == []
     assert identity_results(report("fast").cells[0]) == []

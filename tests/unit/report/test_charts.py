@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pytest
 from msgspec.structs import replace
 
 from tests.builders.document import full_document
 from tests.builders.page import rendered
-from workerlab.model import Chart, ChartSeries, Column, Document, Level, Mark, Table
+from workerlab.model import Chart, ChartForm, ChartSeries, Column, Document, Level, Mark, Table
 from workerlab.report.html import pictures, render
 from workerlab.report.html.chart_figures import chart_figures
 from workerlab.report.html.figure import MAX_SERIES, OWN_AXIS_NOTE, grouped, spec
@@ -36,10 +36,6 @@ def test_a_name_is_never_markup() -> None:
     page = render(full_document())
     assert "threads | &lt;b&gt;" in page
     assert "b" not in [tag for tag, _ in rendered(full_document()).elements]
-
-
-def test_empty_charts_are_left_out() -> None:
-    assert list(rendered(full_document()).json("charts")) == ["chart-1-requests-per-second"]
 
 
 def test_points_off_a_logarithmic_axis_are_counted() -> None:
@@ -101,6 +97,15 @@ def test_groups_keep_all_items_in_order() -> None:
     assert grouped([5, 100, 7, 60, 50], float, max_items=2) == [[5], [100, 60], [7, 50]]
 
 
+@pytest.mark.parametrize("form", get_args(ChartForm))
+def test_charts_without_a_point_are_left_out(form: ChartForm) -> None:
+    empty = Chart("How long", "x", "y", (ChartSeries("a", ()),), form=form, names=("b",))
+    full = full_document()
+    assert [
+        figure.name for figure in chart_figures(replace(full, charts=(*full.charts, empty)))
+    ] == ["chart-1-requests-per-second"]
+
+
 def test_an_empty_document_is_a_page() -> None:
     nothing = replace(full_document(), findings=(), tables=(), charts=(), notes=(), environment={})
     assert "Load generators on the same server" in rendered(nothing).text
@@ -151,11 +156,6 @@ def test_bars_are_named_and_never_markup(form: Literal["bars", "stacked"]) -> No
 def test_each_stacked_part_has_its_own_colour() -> None:
     (figure,) = chart_figures(bars("stacked", count=8))
     assert len({key.colour for key in figure.legend}) == 8
-
-
-def test_empty_bar_charts_are_left_out() -> None:
-    empty = Chart("How long", "removed", "ms", (ChartSeries("a", ()),), form="bars", names=("x",))
-    assert chart_figures(full_document(charts=(empty,))) == []
 
 
 # --- points with names --------------------------------------------------------------------
@@ -222,22 +222,14 @@ def test_points_link_to_table_rows() -> None:
     assert {link[1:] for link in links} <= ids
 
 
-def test_pictures_of_points_have_no_links() -> None:
-    files = dict(pictures(document_of(scattered())))
-    assert files["chart-1-times.png"].startswith(b"\x89PNG")
-    assert b"row-a" not in files["chart-1-times.svg"]
-
-
-def test_the_points_of_a_single_series_are_drawn() -> None:
+def test_pictures_have_all_points_and_no_links() -> None:
     """With one series the scale of sizes had a single name, and no point was drawn."""
     both = scattered()
     for chart in (both, replace(both, series=both.series[:1])):
-        svg = dict(pictures(document_of(chart)))["chart-1-times.svg"]
+        files = dict(pictures(document_of(chart)))
+        assert files["chart-1-times.png"].startswith(b"\x89PNG")
+        svg = files["chart-1-times.svg"]
         assert b"NaN" not in svg
+        assert b"row-a" not in svg  # the targets of links are on the page only
         points = sum(len(series.points) for series in chart.series)
         assert svg.count(b'stroke="#ffffff"') >= points
-
-
-def test_empty_scatter_charts_are_left_out() -> None:
-    nothing = scattered(series=(ChartSeries("expected", ()),))
-    assert chart_figures(document_of(nothing)) == []

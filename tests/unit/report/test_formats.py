@@ -25,38 +25,16 @@ from tests.builders.runs import NAMES, recorded
 from tests.builders.sweep import at_rates, common, empty, everything, targeted
 from workerlab.experiments.results import document_of
 from workerlab.experiments.sweep.document import sweep_document
-from workerlab.model import SCHEMA, Document, Report
+from workerlab.model import SCHEMA, Document
 from workerlab.notes import FlagIgnored
 from workerlab.report import FORMATS, text
 from workerlab.report.grid import to_grid
 from workerlab.report.text import natural_width
-from workerlab.report.values import PARTS, heading
+from workerlab.report.values import heading
 
 Golden = Callable[[str, str], None]
 
-CELL_KEYS = {
-    "worker_class", "workers", "threads", "backlog", "worker_connections", "app", "sleep_s",
-    "tool", "concurrency", "trial", "requests", "failed", "errors", "slots_configured",
-    "slots_measured", "throughput_rps", "tool_rps", "bound_rps", "response_ms", "connect_ms",
-    "service_ms", "waiting_ms", "requests_per_worker", "waiting_split_ms", "split_exact",
-    "kernel", "cpu", "core_wait", "rss_bytes", "connections_per_worker", "split_prediction_rps",
-    "keepalive", "tool_processes", "generator_bound", "bound_reasons", "achieved_concurrency",
-    "verdict", "target", "reason", "diagnosis",
-}  # fmt: skip
-GROUPS = {
-    "waiting_split_ms": set(PARTS),
-    "kernel": {
-        *("listen_overflows", "listen_drops", "syn_retransmits", "socket_drops"),
-        *("accept_queue_max", "accept_queue_limit"),
-    },
-    "cpu": {"server_cores", "generator_cores", "host_busy"},
-    "core_wait": {"share", "others_share", "worker_s", "tool_s", "others_cores", "steal_cores"},
-    "rss_bytes": {"server_max", "generator_max"},
-}
-CLASS_KEYS = {
-    "worker_class", "workers", "threads", "backlog", "tool", "slots_configured", "slots_measured",
-    "capacity_rps", "capacity_ci95", "knee", "knee_note", "keepalive", "diagnosis",
-}  # fmt: skip
+GROUPS = ("waiting_split_ms", "kernel", "cpu", "core_wait", "rss_bytes")
 NUMBERS = {"requests", "failed", "slots_measured", "throughput_rps", "tool_rps", "bound_rps"}
 
 
@@ -91,7 +69,6 @@ def _with_fixed_paths(unpacked: Document) -> Document:
 
 COMMANDS = ("common", "ladder", "bottleneck", "generators", "limits", "advise")
 SMALL = ("common", "ladder", "bottleneck", "generators-interrupted", "limits-interrupted", "advise")
-BY_HAND = ("common", "everything", "rates", "target", "empty", "study")
 NOT_NUMBERS = {"title", "columns", "names", "question", "environment"}
 SUFFIXES = {"table": "txt", "json": "json", "csv": "csv", "markdown": "md"}
 
@@ -165,20 +142,6 @@ def test_the_usual_sweep_is_one_screen() -> None:
     assert hidden == ["Columns hidden (terminal too narrow): slots busy."]
 
 
-def test_wide_terminals_show_cells_and_times_in_one_table() -> None:
-    narrow, wide = (text.render(document("common"), width=width) for width in (80, 160))
-    assert "Where the time goes" in narrow
-    assert "Where the time goes" not in wide
-    heading = next(line for line in wide.splitlines() if line.startswith("class"))
-    assert heading.index("failed") < heading.index("verdict") < len(heading) - len(" s")
-    assert heading.endswith(" s")
-
-
-def test_hidden_columns_are_named() -> None:
-    output = " ".join(text.render(document("common"), width=60).split())
-    assert "Columns hidden (terminal too narrow): slots busy, bound req/s" in output
-
-
 def test_the_key_columns_stay_on_the_narrowest_terminal() -> None:
     lines = text.render(document("common"), width=22).splitlines()
     assert any(line.split() == ["class", "conn.", "req/s"] for line in lines)
@@ -215,13 +178,6 @@ def test_foreign_text_is_neither_markup_nor_control_characters() -> None:
     assert "worker 7 [died] [0m \\| SIGKILL" in FORMATS["markdown"](document("everything"))
 
 
-def test_the_reason_of_an_invalid_cell_is_always_visible() -> None:
-    for explain in (False, True):
-        output = " ".join(text.render(document("everything"), explain=explain).split())
-        assert "Invalid: " in output
-        assert "SIGKILL" in output
-
-
 def test_a_sweep_of_invalid_cells_shows_only_reasons() -> None:
     whole = document("everything")
     cells = tuple(replace(cell, verdict="invalid") for cell in whole.cells)
@@ -247,11 +203,6 @@ def test_an_ignored_flag_is_below_the_title() -> None:
     assert " note" not in output
 
 
-def test_a_legend_is_printed_once() -> None:
-    output = " ".join(text.render(document("common"), explain=True).split())
-    assert output.count("conn.: connections kept busy.") == 1
-
-
 # --- machines -------------------------------------------------------------------------------
 
 
@@ -259,25 +210,9 @@ def json_of(name: str) -> Any:
     return json.loads(FORMATS["json"](document(name)))
 
 
-def texts(value: object) -> list[Any]:
-    """All sentences in a JSON value, nested ones included."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    own = [value] if isinstance(value, dict) and set(value) == {"code", "values", "text"} else []
-    return own + [sentence for item in inner for sentence in texts(item)]
-
-
-@pytest.mark.parametrize("kind", BY_HAND)
-def test_json_of_every_command_has_the_common_keys(kind: str) -> None:
-    parsed = json_of(kind)
-    keys = {"schema", "kind", "run", "title", "valid", "environment", "findings", "notes"}
-    assert keys <= set(parsed)
-    assert (parsed["schema"], parsed["kind"]) == (SCHEMA, document(kind).kind)
-
-
-def test_json_of_a_sweep_is_schema_1() -> None:
+def test_an_invalid_cell_has_no_numbers_in_json() -> None:
     parsed = json_of("everything")
-    assert {"overhead", "cells", "classes", "setup_s"} <= set(parsed)
-    assert parsed["valid"] is False
+    assert (parsed["schema"], parsed["kind"], parsed["valid"]) == (SCHEMA, "sweep", False)
     invalid = [cell for cell in parsed["cells"] if cell["verdict"] == "invalid"]
     assert invalid
     for cell in invalid:
@@ -290,23 +225,8 @@ def test_json_of_a_sweep_is_schema_1() -> None:
     assert uvicorn["knee_note"]["code"] == "KneeAbove"
 
 
-def test_a_sentence_in_json_has_its_code_and_values() -> None:
-    sync, eventlet, overhead = (item["answer"] for item in json_of("common")["findings"])
-    assert sync["code"] == eventlet["code"] == "SeriesLimits"
-    assert (sync["values"]["knee"], sync["values"]["saturated_from"]) == (4.0, 8)
-    assert sync["values"]["slots"] == "4 slots"
-    assert sync["values"]["why"]["code"] == "WaitingForSlots"
-    assert sync["values"]["name"] == "sync"
-    assert sync["text"].startswith("sync: 4 slots, knee at 4: throughput levels off at 4 req/s")
-    assert overhead["code"] == "Overhead"
-    assert all(sentence["text"] for sentence in texts(json_of("everything")))
-
-
-def test_times_of_cells_in_json_are_milliseconds() -> None:
-    cell = json_of("common")["cells"][1]
-    assert cell["response_ms"]["p50"] == 2000.0
-    assert cell["waiting_ms"] == {"mean": 878.049, "p50": None, "p90": None, "p95": None,
-                                  "p99": None, "max": None}  # fmt: skip
+def test_no_sentence_in_json_is_empty() -> None:
+    assert '"text": ""' not in FORMATS["json"](document("everything"))
 
 
 def test_tables_in_json_have_base_units() -> None:
@@ -317,44 +237,11 @@ def test_tables_in_json_have_base_units() -> None:
     assert row["never_seen_s"] is None
 
 
-def rows_of(name: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(FORMATS["csv"](document(name)))))
-
-
-def test_csv_of_a_sweep_has_one_row_per_trial() -> None:
-    rows = rows_of("everything")
-    assert len(rows) == len(document("everything").cells)
-    assert rows[0]["response_p50_ms"] == "1000.0"
-    assert rows[0]["requests_per_worker"] == "100=3 101=3"
-
-
-def test_csv_of_other_commands_has_every_row_of_every_table() -> None:
-    rows = rows_of("study")
-    assert [row["table"] for row in rows] == ["High rate"] * 4 + ["Memory"]
-    assert rows[4]["memory_bytes"] == "2048"
-    assert rows[4]["throughput_rps"] == ""
-
-
 # --- any document ---------------------------------------------------------------------------
 
 
 def refuse(constant: str) -> Any:
     raise AssertionError(f"{constant} in JSON")
-
-
-@settings(max_examples=30)
-@given(reports)
-def test_json_of_any_sweep_is_complete_and_finite(report: Report) -> None:
-    parsed = json.loads(FORMATS["json"](sweep_document(report)), parse_constant=refuse)
-    assert len(parsed["cells"]) == len(report.cells)
-    for cell in parsed["cells"]:
-        assert set(cell) >= CELL_KEYS
-        for name in ("response_ms", "connect_ms", "service_ms", "waiting_ms"):
-            assert set(cell[name]) == {"mean", "p50", "p90", "p95", "p99", "max"}
-        for name, keys in GROUPS.items():
-            assert set(cell[name]) == keys
-    for group in parsed["classes"]:
-        assert set(group) >= CLASS_KEYS
 
 
 @settings(max_examples=30)
@@ -375,3 +262,4 @@ def test_any_document_can_be_rendered_and_parsed(
     assert len(rows) == 1 + sum(map(len, expected_rows))
     parsed = json.loads(FORMATS["json"](any_document), parse_constant=refuse)
     assert parsed["valid"] == any_document.valid
+    assert len(parsed.get("cells", ())) == len(any_document.cells)

@@ -19,7 +19,18 @@ from msgspec.structs import replace
 
 from tests.builders.analysis import evidence, sentence, server, with_keepalive
 from tests.builders.any_document import reports
-from tests.builders.html import cell, group, invalid, no_cells, over_time, sweep, trial, with_cells
+from tests.builders.html import (
+    EVIL,
+    cell,
+    group,
+    hostile,
+    invalid,
+    no_cells,
+    over_time,
+    sweep,
+    trial,
+    with_cells,
+)
 from tests.builders.page import Page, rendered
 from tests.builders.runs import recorded
 from tests.builders.sweep import everything, targeted
@@ -48,7 +59,6 @@ from workerlab.model import (
     Column,
     CoreWait,
     Document,
-    Report,
     Server,
     Table,
 )
@@ -60,7 +70,6 @@ from workerlab.report.html.page import (
     emphasised,
     figures,
     headline_of,
-    library,
     omitted_cells_note,
 )
 from workerlab.report.html.pictures import picture
@@ -76,7 +85,6 @@ from workerlab.report.html.timeline_data import Bar, Timeline
 from workerlab.report.player import SCRIPTS
 from workerlab.report.values import text
 
-EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 ALL = ("sync", "gthread", "eventlet", "gevent", "tornado", "asgi", "uvicorn")
 
 
@@ -103,9 +111,20 @@ def rows(pane: dict[str, Any], name: str) -> list[list[str]]:
     return [line.split(",") for line in pane["datasets"][data["name"]].splitlines()[1:]]
 
 
-def figure_of(figures: list[Figure], name: str) -> Figure:
-    (match,) = [figure for figure in figures if figure.name == name]
+def figure_of(document: Document, name: str) -> Figure:
+    (match,) = [figure for figure in figures(document) if figure.name == name]
     return match
+
+
+def pane_of(figure: Figure) -> dict[str, Any]:
+    """Its first pane."""
+    return spec(figure.panes[0])
+
+
+def throughput_of(document: Document, *cells: CellResult) -> tuple[Figure, dict[str, Any]]:
+    """The figure and its pane, with these cells instead of those of the document."""
+    figure = figure_of(replace(document, cells=cells or document.cells), "throughput")
+    return figure, pane_of(figure)
 
 
 # --- one file, and nothing else ---------------------------------------------------------------
@@ -158,29 +177,8 @@ def test_omitted_cells_are_named_and_the_most_informative_stay() -> None:
         assert f"timeline-{series.slug}-{best[0].trial.cell.concurrency}" in drawn
 
 
-def test_the_library_is_included_once() -> None:
-    assert page_of_all().count(library()) == 1
-
-
 def test_foreign_text_is_only_text() -> None:
-    good, bad = cell(trial("sync", 8)), invalid(trial("sync", 16), f"worker 7 said {EVIL}")
-    good = replace(good, app=EVIL, reason=sentence(EVIL), diagnosis=sentence(EVIL))
-    good = replace(good, notes=(sentence(EVIL),))
-    report = Report(
-        run=EVIL,
-        environment={EVIL: [EVIL], "versions": {"x": EVIL}},
-        overhead=None,
-        cells=(good, bad),
-        classes=(group("sync"),),
-        setup_s={},
-        notes=(sentence(EVIL),),
-    )
-    drawn = replace(
-        over_time(trial("sync", 8)),
-        notes=(sentence(EVIL),),
-        states=((0.0, EVIL, 1), (1.0, EVIL, 2)),
-    )
-    page = rendered(replace(sweep_document(report), timelines=(drawn,)))
+    page = rendered(hostile())
     assert len(page.scripts) == 4 + len(SCRIPTS)
     assert not [tag for tag, _ in page.elements if tag == "img"]
     assert page.text.count(EVIL) >= 8  # and all of it is visible
@@ -229,8 +227,7 @@ def test_each_request_and_each_wait_is_a_bar() -> None:
 
 def stack(document: Document) -> tuple[list[float], list[list[float]]]:
     """Tops of the bars of the only cell, and (top, from, to) of each wait."""
-    figure = cells_over_time(document)[0].figures[0]
-    pane = spec(figure.panes[0])
+    pane = pane_of(cells_over_time(document)[0].figures[0])
     tops = [float(row[1]) for row in rows(pane, "served")]
     return tops, [[float(value) for value in row] for row in rows(pane, "waits")]
 
@@ -245,8 +242,8 @@ def test_requests_waiting_for_any_worker_are_below_all_workers() -> None:
 
 def test_every_worker_has_a_tick() -> None:
     """Vega skips every second value if there are more than its number of ticks."""
-    figure = cells_over_time(sweep(("sync",), (16,)))[0].figures[0]
-    axis = spec(figure.panes[0])["layer"][0]["encoding"]["y"]["axis"]
+    pane = pane_of(cells_over_time(sweep(("sync",), (16,)))[0].figures[0])
+    axis = pane["layer"][0]["encoding"]["y"]["axis"]
     assert axis["tickCount"] == len(axis["values"]) == 5  # four workers, and the waiting requests
 
 
@@ -320,14 +317,14 @@ def waiting_figure(**breakdown: Any) -> Figure:
     document = sweep(("sync",), (8,))
     (cell,) = document.cells
     cell = replace(cell, breakdown=replace(cell.breakdown, **breakdown))
-    return figure_of(figures(replace(document, cells=(cell,))), "waiting-sync")
+    return figure_of(replace(document, cells=(cell,)), "waiting-sync")
 
 
 def test_a_negative_rest_is_named_and_drawn_below_zero() -> None:
     figure = waiting_figure(unattributed_s=-0.3)
     assert figure.alternative[-1].endswith(", unattributed -300 ms.")
     assert [key.label for key in figure.legend] == ["accept queue", "in the app", "unattributed"]
-    bars = {name: float(time) for name, _, _, time in rows(spec(figure.panes[0]), "bars")}
+    bars = {name: float(time) for name, _, _, time in rows(pane_of(figure), "bars")}
     assert bars["unattributed"] == pytest.approx(-0.3)
     note = "Too short to be seen, at most 400 us: connect, in the worker and transfer."
     assert note in figure.caption
@@ -337,7 +334,7 @@ def test_a_level_without_parts_is_not_drawn() -> None:
     document = sweep(("sync",), (4, 8))
     low, high = document.cells
     high = replace(high, breakdown=Breakdown(response_s=high.breakdown.response_s))
-    figure = figure_of(figures(replace(document, cells=(low, high))), "waiting-sync")
+    figure = figure_of(replace(document, cells=(low, high)), "waiting-sync")
     assert [at for at, *_ in figure.rows] == ["4"]
     assert "Left out at 8 connections: the parts exceed the response." in figure.caption
 
@@ -345,14 +342,13 @@ def test_a_level_without_parts_is_not_drawn() -> None:
 def test_a_part_without_a_source_is_named_and_has_no_bar() -> None:
     figure = waiting_figure(accept_queue_s=None, exact=False)
     assert "No source: accept queue." in figure.caption
-    assert "accept queue" not in [name for name, *_ in rows(spec(figure.panes[0]), "bars")]
+    assert "accept queue" not in [name for name, *_ in rows(pane_of(figure), "bars")]
 
 
 def test_trials_are_points_around_the_line_of_their_mean() -> None:
     first = cell(trial("sync", 8))
     second = replace(first, trial=trial("sync", 8, number=2), throughput_rps=4.4)
-    document = replace(sweep(("sync",), (8,)), cells=(first, second))
-    (pane,) = (spec(pane) for pane in figure_of(figures(document), "throughput").panes)
+    _, pane = throughput_of(sweep(("sync",), (8,)), first, second)
     assert [float(row[3]) for row in rows(pane, "trials")] == [4.0, 4.4]
     assert [float(row[2]) for row in rows(pane, "measured")] == [pytest.approx(4.2)]
     assert rows(pane, "knees") == [["sync", "4", "4.2"]]
@@ -360,18 +356,17 @@ def test_trials_are_points_around_the_line_of_their_mean() -> None:
 
 def test_a_bound_far_above_is_cut_off_and_noted() -> None:
     document = sweep(("sync",), (4, 8))
-    far = replace(document, cells=tuple(replace(cell, bound_rps=400.0) for cell in document.cells))
-    figure = figure_of(figures(far), "throughput")
+    figure, pane = throughput_of(
+        document, *(replace(cell, bound_rps=400.0) for cell in document.cells)
+    )
     assert text(figure.caption[0]).endswith("It continues above the chart, up to 400.")
-    domain = spec(figure.panes[0])["encoding"]["y"]["scale"]["domain"]
-    assert 4 < domain[1] < 20
+    assert 4 < pane["encoding"]["y"]["scale"]["domain"][1] < 20
 
 
 def test_overlapping_points_are_drawn_side_by_side() -> None:
-    document = sweep(("sync", "eventlet", "gevent"), (4, 16))
-    figure = figure_of(figures(document), "throughput")
+    figure, pane = throughput_of(sweep(("sync", "eventlet", "gevent"), (4, 16)))
     assert "Overlapping points are drawn side by side." in figure.caption
-    points = [tuple(row[:4]) for row in rows(spec(figure.panes[0]), "trials")]
+    points = [tuple(row[:4]) for row in rows(pane, "trials")]
     assert len({(beside, rate) for _, _, beside, rate in points}) == len(points) == 6
     assert [beside for name, at, beside, _ in points if (name, at) == ("sync", "16")] == ["16"]
 
@@ -380,10 +375,10 @@ def test_the_interval_of_a_load_is_drawn_and_explained() -> None:
     document = sweep(("sync",), (4, 8))
     exact, imprecise = document.cells
     imprecise = replace(imprecise, throughput_rps=20.8, throughput_half_rps=6.9)
-    figure = figure_of(figures(replace(document, cells=(exact, imprecise))), "throughput")
-    ((_, _, _, _, low, high, *_),) = rows(spec(figure.panes[0]), "intervals")
+    figure, pane = throughput_of(document, exact, imprecise)
+    ((_, _, _, _, low, high, *_),) = rows(pane, "intervals")
     assert (float(low), float(high)) == pytest.approx((13.9, 27.7))
-    assert spec(figure.panes[0])["encoding"]["y"]["scale"]["domain"][1] > 27.7
+    assert pane["encoding"]["y"]["scale"]["domain"][1] > 27.7
     assert any(text(line).startswith("Vertical lines: the 95 %") for line in figure.caption)
     assert figure.rows[1][3] == "6.9"
 
@@ -398,24 +393,20 @@ def test_a_single_point_is_no_chart() -> None:
 @pytest.mark.parametrize("arrivals_known", [True, False])
 def test_an_empty_or_already_drawn_accept_queue_has_no_chart(arrivals_known: bool) -> None:
     """At 4 nothing waits; at 8 the timeline draws the queue if arrivals are unknown."""
-    names = [
-        figure.name for figure in figures(sweep(("sync",), (4, 8), arrivals_known=arrivals_known))
-    ]
+    document = sweep(("sync",), (4, 8), arrivals_known=arrivals_known)
+    names = [figure.name for figure in figures(document)]
     assert [name for name in names if name.startswith("queue")] == ["queue-sync-8"] * arrivals_known
 
 
 def test_a_class_has_one_colour_in_all_charts() -> None:
     """Even if a class ten times as fast has its own picture."""
     document = sweep(("sync", "gthread", "eventlet"), (4, 64))
-    cells = [
-        replace(item, throughput_rps=(item.throughput_rps or 0.0) * 100)
-        if item.trial.cell.server.worker_class == "gthread"
-        else item
-        for item in document.cells
-    ]
-    drawn = [
-        f for f in figures(replace(document, cells=tuple(cells))) if f.name[:10] == "throughput"
-    ]
+    fast = [cell for cell in document.cells if cell.server.worker_class == "gthread"]
+    cells = tuple(
+        replace(cell, throughput_rps=(cell.throughput_rps or 0.0) * 100) if cell in fast else cell
+        for cell in document.cells
+    )
+    drawn = [f for f in figures(replace(document, cells=cells)) if f.name[:10] == "throughput"]
     colours = [key.colour for figure in drawn for key in figure.legend if "class" in key.colour]
     assert len(drawn) == 3
     assert len(colours) == len(set(colours)) == 3
@@ -432,16 +423,10 @@ def test_the_chart_that_explains_a_cell_is_not_folded() -> None:
 
 
 def test_keepalive_shows_bound_prediction_and_measurement() -> None:
-    document = sweep_document(
-        analyse(
-            "kept",
-            {},
-            [with_keepalive(evidence(server("gthread", 2, 4), 16, tool="wrk", slots=[5]))],
-        )
-    )
-    figure = figure_of(figures(document), "keepalive-gthread")
+    kept = with_keepalive(evidence(server("gthread", 2, 4), 16, tool="wrk", slots=[5]))
+    figure = figure_of(sweep_document(analyse("kept", {}, [kept])), "keepalive-gthread")
     sides = ["bound", "prediction by worker", "measured"]
-    assert [name for name, *_ in rows(spec(figure.panes[0]), "bars")] == sides
+    assert [name for name, *_ in rows(pane_of(figure), "bars")] == sides
     assert {key.colour for key in figure.legend} == {"bound", "prediction", "measured"}
 
 
@@ -511,30 +496,38 @@ def test_overhead_and_invalid_cells_are_below_the_tables() -> None:
 # --- headlines --------------------------------------------------------------------------------
 
 
-def test_the_headline_compares_best_and_worst() -> None:
-    headline = headline_of(sweep(("sync", "eventlet")))
+def headline_values(document: Document) -> Headline:
+    headline = headline_of(document)
     assert isinstance(headline, Headline)
-    assert (headline.connections, headline.best, headline.worst) == (16, ("eventlet",), "sync")
+    return headline
+
+
+@pytest.mark.parametrize(
+    ("classes", "best", "verb", "worst"),
+    [
+        (("sync", "eventlet"), ("eventlet",), "answers", "sync"),
+        (("eventlet", "gevent"), ("eventlet", "gevent"), "tie at about", None),
+        (("sync", "eventlet", "gevent"), ("eventlet", "gevent"), "tie at about", "sync"),
+    ],
+)
+def test_the_headline_names_the_best_those_that_tie_and_the_worst(
+    classes: tuple[str, ...], best: tuple[str, ...], verb: str, worst: str | None
+) -> None:
+    headline = headline_values(sweep(classes))
+    assert (headline.best, headline.lead.verb, headline.worst) == (best, verb, worst)
+
+
+def test_the_headline_has_rates_and_the_longest_wait() -> None:
+    headline = headline_values(sweep(("sync", "eventlet")))
+    assert headline.connections == 16
     assert headline.lead == Leads("answers", LevelRate(16.0, 1.0, None, headline.lead.rate.where))
     assert headline.worst_rate == LevelRate(4.0, 4.0, 3.0, WAIT_PLACES["accept_queue"])
-    tie = headline_of(sweep(("eventlet", "gevent")))
-    assert isinstance(tie, Headline)
-    assert tie.best == ("eventlet", "gevent")
-    assert (tie.lead.verb, tie.worst) == ("tie at about", None)
-
-
-def test_only_classes_that_tie_with_the_best_are_named() -> None:
-    headline = headline_of(sweep(("sync", "eventlet", "gevent")))
-    assert isinstance(headline, Headline)
-    assert (headline.best, headline.worst) == (("eventlet", "gevent"), "sync")
-    assert headline.lead.verb == "tie at about"
 
 
 def test_a_large_but_insignificant_difference_is_reported_as_such() -> None:
     document = sweep(("sync", "eventlet"))
     wide = tuple(replace(cell, throughput_half_rps=9.0) for cell in document.cells)
-    headline = headline_of(replace(document, cells=wide))
-    assert isinstance(headline, Headline)
+    headline = headline_values(replace(document, cells=wide))
     assert headline.lead == LeadsByChance(4.0, 16.0)
     assert "4 to 16 requests/s" in str(headline)
 
@@ -581,8 +574,7 @@ def test_a_long_headline_leaves_out_the_waits() -> None:
         for place, cell in enumerate(slow)
     ]
     classes = (group("sync"), replace(group("sync"), server=other))
-    headline = headline_of(replace(document, cells=tuple(cells), classes=classes))
-    assert isinstance(headline, Headline)
+    headline = headline_values(replace(document, cells=tuple(cells), classes=classes))
     assert headline.best == ("sync (backlog 2048)",)
     assert headline.worst_rate.rate_rps == 2.0
     assert headline.lead.rate.wait_s is None
@@ -661,8 +653,7 @@ def test_pictures_are_complete_and_named_by_their_chart() -> None:
 
 def test_the_panes_of_a_picture_have_independent_dashes() -> None:
     document = sweep(("sync",), (8,))
-    cpu = figure_of(cells_over_time(document)[0].figures, "cpu-sync-8")
-    vega = picture(cpu)
+    vega = picture(figure_of(document, "cpu-sync-8"))
     assert vega["resolve"]["scale"]["strokeDash"] == "independent"
     names = [pane["name"] for pane in vega["vconcat"] if "name" in pane]
     assert names == ["usage", "host"]

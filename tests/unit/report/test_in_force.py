@@ -38,18 +38,27 @@ IGNORED = limited("asgi", 4, 100)
 TAKEN = limited("sync", 4, 4)
 
 
-@pytest.mark.parametrize(
-    ("trials", "expected"),
-    [
-        ([IGNORED], "backlog 4 (100 in force)"),
-        ([TAKEN, IGNORED], "backlog 4 (100 in force with asgi)"),
-        ([limited("sync", 10_000, 4096)], "backlog 10000 (4096 in force)"),
-        ([limited("asgi", 4, None)], "backlog 4 (ignored by asgi)"),
-        ([limited("sync", 4, None)], "backlog 4,"),
-        ([TAKEN, evidence(server("gevent"), 4)], "1000 worker connections (ignored by sync)"),
-    ],
-)
-def test_the_title_names_the_value_in_force(trials: list[TrialData], expected: str) -> None:
+TITLES = {
+    "ignored": ([IGNORED], "backlog 4 (100 in force)"),
+    "ignored by one class": ([TAKEN, IGNORED], "backlog 4 (100 in force with asgi)"),
+    "cut off": ([limited("sync", 10_000, 4096)], "backlog 10000 (4096 in force)"),
+    "without samples": ([limited("asgi", 4, None)], "backlog 4 (ignored by asgi)"),
+    "unknown": ([limited("sync", 4, None)], "backlog 4,"),
+    "of another class": (
+        [TAKEN, evidence(server("gevent"), 4)],
+        "1000 worker connections (ignored by sync)",
+    ),
+    "invalid": (
+        [with_record(replace(limited("asgi", 4, None), parse_error="half a line"),
+                     proof={"accept_queue_limit": 100})],
+        "backlog 4 (100 in force)",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TITLES)
+def test_the_title_has_the_value_in_force(name: str) -> None:
+    trials, expected = TITLES[name]
     assert expected in text(sweep(*trials).title)
 
 
@@ -94,12 +103,6 @@ def test_json_and_csv_have_the_values_in_force(proof: bool) -> None:
     assert cell["not_taken"] == ["backlog", "worker_connections"]
     (row,) = csv.DictReader(io.StringIO(FORMATS["csv"](document)))
     assert (row["in_force_backlog"], row["not_taken"]) == ("100", "backlog | worker_connections")
-
-
-def test_an_invalid_cell_has_the_value_in_force() -> None:
-    broken = with_record(replace(limited("asgi", 4, None), parse_error="half a line"),
-                       proof={"accept_queue_limit": 100})  # fmt: skip
-    assert "backlog 4 (100 in force)" in text(sweep(broken).title)
 
 
 def test_a_fault_is_followed_by_its_details() -> None:

@@ -13,7 +13,7 @@ from tests.builders.analysis import sentence
 from tests.builders.html import sweep
 from workerlab import cli
 from workerlab.experiments.report import command
-from workerlab.model import Document, EnvironmentProblem, UsageError
+from workerlab.model import Document, UsageError
 from workerlab.report import publish
 
 DOCUMENT = sweep(("sync",), (8,), observed=False)
@@ -84,14 +84,6 @@ def test_a_missing_package_is_one_sentence_and_exit_3(
     assert errors.count("\n") == 1
     assert errors.endswith("install them with `pip install 'workerlab[page]'`\n")
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.usefixtures("missing")
-def test_pages_and_pictures_need_the_packages(tmp_path: Path) -> None:
-    with pytest.raises(EnvironmentProblem):
-        publish.write_page(DOCUMENT, tmp_path / "out.html")
-    with pytest.raises(EnvironmentProblem):
-        publish.write_pictures(DOCUMENT, tmp_path / "pictures")
 
 
 @pytest.mark.parametrize("flag", ["--html", "--png"])
