@@ -53,21 +53,17 @@ def json_of(document: Document) -> json_types.JsonDocument:
         shaped(json_types.JsonFinding, finding, answer=json_text(finding))
         for finding in document.findings
     ]
-    fields: dict[str, Any] = {
-        "tables": [_table(table) for table in document.tables],
-        "charts": [
-            shaped(json_types.JsonChart, chart, note=json_text(chart.note))
-            for chart in document.charts
-        ],
-    }
+    fields: dict[str, Any] = {"tables": [_table(table) for table in document.tables]}
     if document.kind == SWEEP:
-        phases = {
-            key: [shaped(json_types.JsonPhase, phase) for phase in phases]
-            for key, phases in document.phases.items()
-        }
         fields = {
             "cells": [
-                json_cell(cell, json_types.JsonCell, phases=phases.get(cell.trial.key, []))
+                json_cell(
+                    cell,
+                    json_types.JsonCell,
+                    phases=jsonable(
+                        document.phases.get(cell.trial.key, ()), shape=json_types.JsonPhase
+                    ),
+                )
                 for cell in document.cells
             ],
             "classes": [
@@ -95,7 +91,6 @@ def _table(table: Table) -> json_types.JsonTable:
             shaped(json_types.JsonColumn, column, title=heading(column)) for column in table.columns
         ],
         rows=[dict(zip(names, jsonable(row), strict=True)) for row in table.rows],
-        note=json_text(table.note),
     )
 
 
@@ -146,6 +141,8 @@ def shaped(kind: type[S], source: object, **values: Any) -> S:
             is_shape = isinstance(key.hint, type) and issubclass(key.hint, keys.Shape)
             if is_shape and not isinstance(value, Finding):
                 values[name] = shaped(key.hint, value)
+            elif key.hint == json_types.Name:
+                values[name] = json_text(value)
             elif key.hint == keys.Number:
                 values[name] = None if value is None else number(value)
             else:
