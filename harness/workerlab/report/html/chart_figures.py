@@ -289,15 +289,13 @@ def _scatter_pane(chart: Chart, drawn: Drawn, looks: Looks) -> Any:
     x_tip = [] if chart.names else [("x", chart.x_title)]
     tooltip = tips("name:N", "series:N", *x_tip, ("y", chart.y_title), ("range:N", "from, to"))
     level = {"strokeDash": DASHES["dashed"], "strokeWidth": 2, "color": var(LEVEL_LOOK[0])}
-    return alt.layer(
-        *(layer("level", "y", [(y,)]).mark_rule(**level).encode(y_axis) for y in levels),
-        *(
-            rules.mark_rule(strokeWidth=2).encode(
-                x_axis, y_axis, alt.Y2("high:Q"), colour_of("series", looks)
-            )
-            for rules in [layer("whiskers", "series x y high", whiskers)]
-            if whiskers
-        ),
+    layers = not_none(
+        layer("level", "y", [levels]).mark_rule(**level).encode(y_axis) if levels else None,
+        layer("whiskers", "series x y high", whiskers)
+        .mark_rule(strokeWidth=2)
+        .encode(x_axis, y_axis, alt.Y2("high:Q"), colour_of("series", looks))
+        if whiskers
+        else None,
         layer("points", "series x y name range link", rows)
         .mark_point(**POINT_STYLE)
         .encode(
@@ -309,7 +307,8 @@ def _scatter_pane(chart: Chart, drawn: Drawn, looks: Looks) -> Any:
             by_name(alt.Size, "series", sizes).sort(list(sizes)),
             tooltip=tooltip,
         ),
-    ).properties(height=SCATTER_HEIGHT)
+    )
+    return alt.layer(*layers).properties(height=SCATTER_HEIGHT)
 
 
 def _scatter_axes(chart: Chart, points: Sequence[Point], levels: Sequence[float]) -> Any:

@@ -31,6 +31,7 @@ LOG_AXIS_RATIO = 16  # highest / lowest level from which the axis is logarithmic
 NEAR_SHARE = 0.03  # of the axis: closer points hide each other
 STEP_SHARE = 0.008  # of the axis, between points drawn side by side
 RATES = "class connections rate"  # columns of lines, bounds and knees
+TRIALS = "class connections beside rate low high bound trial verdict"  # of points and intervals
 HEADER = ("class", "connections", "requests/s", "± req/s", "bound", "verdict")
 CAPTION = (
     "Requests per second in {part}. Dashed: the bound set by connections and slots.[[ It"
@@ -157,6 +158,60 @@ def _pane(
     )
     levels = sorted({level for series in group for level in series.levels})
     log_axis = levels[-1] / levels[0] >= LOG_AXIS_RATIO
+    trials = _trial_rows(group, offsets, levels, log_axis=log_axis)
+    intervals = [row for row in trials if row[4] is not None]
+    knee_rows = [(s.name, s.result.knee, max(rate for _, rate in _mean_rates(s))) for s in knees]
+    trial_tips = tips(
+        "class:N", "connections:d", ("rate", "requests/s"), "bound", "trial:d", "verdict:N"
+    )
+    knee_tips = tips("class:N", ("connections", "knee, connections"))
+    look: dict[str, Any] = {"opacity": 0.8, "clip": True}
+    x_axis = partial(
+        alt.X,
+        title="connections kept busy",
+        scale=alt.Scale(type="log", base=2) if log_axis else alt.Scale(domainMin=0),
+        axis=alt.Axis(values=levels, format="d", labelOverlap=True),
+    )
+    layers = not_none(  # the extent of a layer without rows would be infinite
+        layer("bound", RATES, bounds).mark_line(strokeWidth=1.5, strokeDash=[6, 4], **look)
+        if bounds
+        else None,
+        # Where throughput reaches the bound, its line hides the bound: add a dash at each level
+        layer("bounds", RATES, bounds).mark_tick(
+            orient="horizontal", size=26, thickness=1.5, **look
+        )
+        if bounds
+        else None,
+        layer("measured", RATES, rates).mark_line(strokeWidth=2.5),
+        layer("intervals", TRIALS, intervals)
+        .mark_rule(strokeWidth=1.5, clip=True)
+        .encode(x_axis("beside:Q"), alt.Y("low:Q", title="requests/s"), y2="high:Q")
+        if intervals
+        else None,
+        layer("trials", TRIALS, trials)
+        .mark_point(**POINT_STYLE)
+        .encode(x_axis("beside:Q"), shape_of("class", looks), tooltip=trial_tips),
+        layer("knees", RATES, knee_rows)
+        .mark_rule(strokeDash=[2, 3], strokeWidth=2)
+        .encode(y2=alt.datum(0), tooltip=knee_tips)
+        if knee_rows
+        else None,
+    )
+    return (
+        alt.layer(*layers)
+        .encode(
+            x_axis("connections:Q"),
+            y=alt.Y("rate:Q", title="requests/s", scale=span(0, top_rps)),
+            color=colour_of("class", looks),
+        )
+        .properties(height=320)
+    )
+
+
+def _trial_rows(
+    group: Sequence[SweepSeries], offsets: Offsets, levels: Sequence[int], *, log_axis: bool
+) -> list[tuple[Any, ...]]:
+    """The columns TRIALS of each valid trial with a throughput."""
 
     def shifted(name: str, connections: int) -> float:
         share = STEP_SHARE * offsets.get((name, connections), 0)
@@ -164,7 +219,7 @@ def _pane(
             return connections * math.pow(levels[-1] / levels[0], share)
         return connections + share * levels[-1]
 
-    trial_rows = [
+    return [
         (series.name, connections, shifted(series.name, connections),
          rate, *(_interval(cell) or (None, None)), finite(cell.bound_rps), cell.trial.number,
          cell.verdict)
@@ -173,53 +228,3 @@ def _pane(
         for connections in [cell.trial.cell.concurrency]
         if (rate := finite(cell.throughput_rps)) is not None
     ]  # fmt: skip
-    columns = "class connections beside rate low high bound trial verdict"
-    intervals = [row for row in trial_rows if row[4] is not None]
-    knee_rows = [(s.name, s.result.knee, max(rate for _, rate in _mean_rates(s))) for s in knees]
-    trial_tips = tips(
-        "class:N", "connections:d", ("rate", "requests/s"), "bound", "trial:d", "verdict:N"
-    )
-    knee_tips = tips("class:N", ("connections", "knee, connections"))
-    # Where throughput reaches the bound, its line hides the bound: add a dash at each level
-    look: dict[str, Any] = {"opacity": 0.8, "clip": True}
-
-    def layers(rows: Sequence[tuple[object, ...]], *names: str, columns: str = RATES) -> list[Any]:
-        """A layer per name; none without rows, as their extent would be infinite."""
-        return [layer(name, columns, rows) for name in names if rows]
-
-    x_axis = partial(
-        alt.X,
-        title="connections kept busy",
-        scale=alt.Scale(type="log", base=2) if log_axis else alt.Scale(domainMin=0),
-        axis=alt.Axis(values=levels, format="d", labelOverlap=True),
-    )
-    line, tick = {"strokeWidth": 1.5, "strokeDash": [6, 4]}, {"size": 26, "thickness": 1.5}
-    bound_layers = layers(bounds, "bound", "bounds")
-    return (
-        alt.layer(
-            *(drawn.mark_line(**line, **look) for drawn in bound_layers[:1]),
-            *(drawn.mark_tick(orient="horizontal", **tick, **look) for drawn in bound_layers[1:]),
-            *(drawn.mark_line(strokeWidth=2.5) for drawn in layers(rates, "measured")),
-            *(
-                drawn.mark_rule(strokeWidth=1.5, clip=True).encode(
-                    x_axis("beside:Q"), alt.Y("low:Q", title="requests/s"), y2="high:Q"
-                )
-                for drawn in layers(intervals, "intervals", columns=columns)
-            ),
-            layer("trials", columns, trial_rows)
-            .mark_point(**POINT_STYLE)
-            .encode(x_axis("beside:Q"), shape_of("class", looks), tooltip=trial_tips),
-            *(
-                drawn.mark_rule(strokeDash=[2, 3], strokeWidth=2).encode(
-                    y2=alt.datum(0), tooltip=knee_tips
-                )
-                for drawn in layers(knee_rows, "knees")
-            ),
-        )
-        .encode(
-            x_axis("connections:Q"),
-            y=alt.Y("rate:Q", title="requests/s", scale=span(0, top_rps)),
-            color=colour_of("class", looks),
-        )
-        .properties(height=320)
-    )
