@@ -1052,10 +1052,10 @@ class Column(Struct, frozen=True):
 class Table(Struct, frozen=True):
     """`rows` hold a value per column; None is missing."""
 
-    title: Label
+    title: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Value, ...], ...]
-    note: Label | None = None
+    note: str = ""
     keys: int = 1  # leading columns that identify a row; equal values are grouped
     unit: str = ""  # of all durations, "s" or "ms"; "": each has its own
     anchors: tuple[str, ...] = ()  # in a page: the anchor of each row; "": none
@@ -1064,11 +1064,6 @@ class Table(Struct, frozen=True):
     short_note: str = ""  # in a terminal, without --explain
     # In a terminal: without its title; or beside the table before, if the columns fit
     terminal: Literal["", "untitled", "beside"] = ""
-
-    @property
-    def code(self) -> str:
-        """The code of its title; "" if the title is plain text."""
-        return "" if isinstance(self.title, str) else self.title.code
 
 
 class Mark(Struct, frozen=True):
@@ -1085,7 +1080,7 @@ Look = tuple[str, str]  # the key of a colour, and a shape
 
 
 class ChartSeries(Struct, frozen=True):
-    name: Label
+    name: str
     points: tuple[tuple[float, float], ...]
     marks: tuple[Mark, ...] = ()  # of a scatter, one per point
     look: Look | None = None  # None: the next unused one
@@ -1094,7 +1089,7 @@ class ChartSeries(Struct, frozen=True):
 class Level(Struct, frozen=True):
     """A horizontal line across a scatter."""
 
-    name: Label
+    name: str
     y: float
 
 
@@ -1106,12 +1101,12 @@ class Chart(Struct, frozen=True):
     for each of `names`; or "stacked" bars. For bars, and for a scatter with `names`, x is an index
     into `names`."""
 
-    title: Label
-    x_title: Label
-    y_title: Label
+    title: str
+    x_title: str
+    y_title: str
     series: tuple[ChartSeries, ...]
     log: tuple[bool, bool] = (False, False)  # whether the axes (x, y) are logarithmic
-    note: Label | None = None
+    note: str = ""
     form: ChartForm = "lines"
     names: tuple[Label, ...] = ()
     level: Level | None = None

@@ -132,7 +132,7 @@ def any_table(draw: st.DrawFn) -> Table:
     rows = tuple(draw(st.lists(row, max_size=4)))
     unit = draw(st.sampled_from(["", "s", "ms"]))
     return Table(
-        draw(sentences), tuple(drawn_columns), rows, draw(sentences), draw(st.integers(1, 3)), unit
+        draw(words), tuple(drawn_columns), rows, draw(words), draw(st.integers(1, 3)), unit
     )
 
 
@@ -142,10 +142,10 @@ series = st.lists(
 )
 charts = st.builds(
     Chart,
-    *(sentences, sentences, sentences),
+    *(words, words, words),
     series.map(tuple),
     st.tuples(st.booleans(), st.booleans()),
-    sentences,
+    words,
 )
 plain = words.map(Note)
 findings = st.builds(

@@ -48,23 +48,23 @@ def full_document(**changes: object) -> Document:
             Inconclusive("no CPU time was recorded", question="Where does the GIL show?"),
         ),
         "tables": (
-            Table(sentence("High rate"), COLUMNS, rows, sentence("p50: response time.")),
-            Table(sentence("Nothing"), COLUMNS[:2], ()),
-            Table(sentence("Memory"), (Column("step", form="text"), COLUMNS[4]), (("idle", 2048),)),
+            Table("High rate", COLUMNS, rows, "p50: response time."),
+            Table("Nothing", COLUMNS[:2], ()),
+            Table("Memory", (Column("step", form="text"), COLUMNS[4]), (("idle", 2048),)),
         ),
         "charts": (
             Chart(
-                sentence("Requests per second"),
-                sentence("connections"),
-                sentence("requests/s"),
+                "Requests per second",
+                "connections",
+                "requests/s",
                 (
                     ChartSeries("fast", ((10, 61234.567), (100, 70000.0))),
                     ChartSeries("threads | <b>", ((10, 1203.4), (1_000_000, 0.0))),
                 ),
                 (True, True),
-                sentence("Higher is better."),
+                "Higher is better.",
             ),
-            Chart(sentence("Empty"), sentence("connections"), sentence("seconds"), ()),
+            Chart("Empty", "connections", "seconds", ()),
         ),
         "notes": (
             sentence("locust is not installed: pip install locust"),

@@ -20,7 +20,7 @@ from workerlab.finding import Finding
 from workerlab.model import SWEEP, Cell, CellResult, Document, Server, Trial, Value
 from workerlab.report.json import json_cell, jsonable
 from workerlab.report.keys import JsonCellRow, JsonText, Shape
-from workerlab.report.values import counts_text, printable, text
+from workerlab.report.values import counts_text, printable
 
 
 def render(document: Document) -> str:
@@ -30,7 +30,7 @@ def render(document: Document) -> str:
     names = dict.fromkeys(column.name for table in document.tables for column in table.columns)
     rows = (
         {
-            "table": printable(text(table.title)),
+            "table": printable(table.title),
             **{
                 column.name: _field(value) for column, value in zip(table.columns, row, strict=True)
             },
@@ -51,7 +51,7 @@ def _csv_text(header: Sequence[str], rows: Iterable[Mapping[str, object]]) -> st
 
 def _field(value: Value) -> object:
     if isinstance(value, str | Finding):
-        return _sentence(text(value))
+        return _sentence(str(value))
     return printable(counts_text(value)) if isinstance(value, Mapping) else jsonable(value)
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from workerlab.finding import Finding
 from workerlab.model import Column, Table, Value
 from workerlab.numbers.units import DURATION, FORMATS, MISSING, count_text, three_digits
-from workerlab.report.values import counts_text, finite, heading, text
+from workerlab.report.values import counts_text, finite, heading
 
 
 class Grid(Struct, frozen=True):
@@ -87,7 +87,7 @@ def value_text(column: Column, value: Value, unit: str = "") -> str:
     if isinstance(finite_value, bool):
         return "yes" if finite_value else "no"
     if isinstance(finite_value, str | Finding):
-        return text(finite_value) or MISSING
+        return str(finite_value) or MISSING
     if isinstance(finite_value, Mapping):
         return counts_text(finite_value) or MISSING
     if unit and column.form == "seconds":
@@ -116,7 +116,7 @@ VALUE_FORMATS = {**FORMATS, "text": "{:g}".format, "number": _number, "percent":
 def table_notes(table: Table, grid: Grid, explained: set[tuple[str, str]]) -> list[str]:
     """The sentences below a table: column meanings, its note, the columns missing in all rows.
     `explained` as in `legend`."""
-    return [*legend(grid.columns, explained), text(table.note), blank_columns_note(grid)]
+    return [*legend(grid.columns, explained), table.note, blank_columns_note(grid)]
 
 
 def blank_columns_note(grid: Grid) -> str:

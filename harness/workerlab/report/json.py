@@ -28,7 +28,6 @@ from workerlab.report.values import (
     is_in_force,
     rounded,
     significant,
-    text,
 )
 
 S = TypeVar("S", bound=keys.Shape)
@@ -183,4 +182,4 @@ def json_text(label: Label | None) -> keys.JsonText | str:
     """A finding as its code, values and sentence; a plain name unchanged; "" for None."""
     if not isinstance(label, Finding):
         return label or ""
-    return keys.JsonText(code=label.code, values=jsonable(label.values), text=text(label))
+    return keys.JsonText(code=label.code, values=jsonable(label.values), text=str(label))

@@ -1,18 +1,18 @@
 """GitHub-flavoured Markdown, with all evidence, column meanings and notes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from workerlab.finding import Finding
 from workerlab.model import Document, Table
 from workerlab.report.grid import table_notes, to_grid
-from workerlab.report.values import printable, text
+from workerlab.report.values import printable
 
 
 def render(document: Document) -> str:
     """The whole document, ready to paste into an issue."""
     answers = [finding for finding in document.findings if finding.question]
     others = [finding for finding in document.findings if not finding.question]
-    blocks = [f"## {escaped(document.run)}", escaped(text(document.title))]
+    blocks = [f"## {escaped(document.run)}", escaped(str(document.title))]
     blocks += [_answer(finding) for finding in answers]
     explained: set[tuple[str, str]] = set()
     for table in document.tables:
@@ -22,35 +22,34 @@ def render(document: Document) -> str:
             line
             for finding in others
             for line in (
-                bullets([text(finding)]),
-                *(f"  {bullets([text(each)])}" for each in finding.evidence),
+                bullets([finding]),
+                *(f"  {bullets([each])}" for each in finding.evidence),
             )
         )
     )
     if document.notes:
-        notes = bullets([text(note) for note in document.notes])
+        notes = bullets(document.notes)
         blocks += ["**Notes**", notes]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
 def _answer(finding: Finding) -> str:
-    answer = f"**{escaped(finding.question)}** {escaped(text(finding))}"
-    evidence = [text(each) for each in finding.evidence]
-    return f"{answer}\n\n{bullets(evidence)}" if evidence else answer
+    answer = f"**{escaped(finding.question)}** {escaped(str(finding))}"
+    return f"{answer}\n\n{bullets(finding.evidence)}" if finding.evidence else answer
 
 
 def _table(table: Table, explained: set[tuple[str, str]]) -> Iterable[str]:
     grid = to_grid(table)
-    if title := text(table.title):
-        yield f"**{escaped(title)}**"
+    if table.title:
+        yield f"**{escaped(table.title)}**"
     rule = ["---:" if right else "---" for right in grid.right]
     lines = [grid.header, rule, *grid.rows]
     yield "\n".join(f"| {' | '.join(map(escaped, line))} |" for line in lines)
     yield escaped(" ".join(filter(None, table_notes(table, grid, explained))))
 
 
-def bullets(lines: Sequence[str]) -> str:
-    return "\n".join(f"- {escaped(line)}" for line in lines)
+def bullets(findings: Iterable[Finding]) -> str:
+    return "\n".join(f"- {escaped(str(finding))}" for finding in findings)
 
 
 def escaped(text: str) -> str:

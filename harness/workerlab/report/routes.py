@@ -51,7 +51,7 @@ def route_table(cells: Sequence[CellResult], leading: Sequence[Column]) -> Itera
         "The routes of the mix",
         [leading, [Column("route", "text", value=str)], ROUTE_COLUMNS],
         shown,
-        note=note if left_out else None,
+        note=note if left_out else "",
         keys=len(leading),
         unit=unit_of(times),
         detailed=len(shown) > MAX_SCREEN_ROWS,

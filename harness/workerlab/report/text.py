@@ -26,7 +26,7 @@ from workerlab.finding import Finding
 from workerlab.model import Column, Document, Table
 from workerlab.numbers.units import MISSING, counted, listed
 from workerlab.report.grid import Grid, blank_columns_note, join_tables, legend, to_grid
-from workerlab.report.values import heading, printable, text
+from workerlab.report.values import heading, printable
 
 MAX_TEXT_WIDTH = 100  # characters per line of a sentence
 UNLIMITED_WIDTH = 10_000
@@ -128,9 +128,9 @@ def render(
 
 def _head(document: Document, width: int | None) -> str:
     """The title, followed by notes on options and settings that had no effect."""
-    notes = [text(note) for note in document.notes if note.prominence == "title"]
+    notes = [str(note) for note in document.notes if note.prominence == "title"]
     return "\n".join(
-        [wrap([text(document.title)], width), *(wrap([note], width, "  ") for note in notes)]
+        [wrap([str(document.title)], width), *(wrap([note], width, "  ") for note in notes)]
     )
 
 
@@ -138,20 +138,20 @@ def _finding(finding: Finding, colour: bool, width: int | None, explain: bool) -
     """A finding's question, if any, its sentence and, with `explain`, its evidence."""
     question = wrap([finding.question], width)
     lines = [f"\x1b[1m{question}\x1b[0m" if colour and question else question]
-    lines.append(wrap([text(finding)], width, "  " if question else ""))
+    lines.append(wrap([str(finding)], width, "  " if question else ""))
     if explain:
-        lines.append(wrap([f"- {text(each)}" for each in finding.evidence], width, "    "))
+        lines.append(wrap([f"- {each}" for each in finding.evidence], width, "    "))
     return "\n".join(filter(None, lines))
 
 
 def _notes(document: Document, width: int | None, explain: bool) -> Iterable[str]:
     """All notes with `explain`; else the prominent ones, and what --explain would add."""
     if explain:
-        lines = wrap([text(note) for note in document.notes], width, "  ")
+        lines = wrap([str(note) for note in document.notes], width, "  ")
         yield f"Notes:\n{lines}" if lines else ""
         return
     printed = [note for note in document.notes if note.prominence == "notes"]
-    yield wrap([text(note) for note in printed], width)
+    yield wrap([str(note) for note in printed], width)
     extras = []
     if note_count := sum(note.prominence == "counted" for note in document.notes):
         extras.append(counted(note_count, "note"))
@@ -187,10 +187,10 @@ def _table(
     explanations."""
     grid = to_grid(table)
     fitting, gap, hidden = _fit(grid, width)
-    title = "" if table.terminal == "untitled" else text(table.title)
+    title = "" if table.terminal == "untitled" else table.title
     below = []
     if explained is not None:
-        below += [*legend(fitting.columns, explained), text(table.note)]
+        below += [*legend(fitting.columns, explained), table.note]
         below += ["-: missing."] if MISSING in chain(*fitting.rows) else []
     elif table.short_note:
         below.append(table.short_note)

@@ -78,10 +78,10 @@ def significant(value: float, digits: int = 6) -> float | None:
 
 
 def table(
-    title: Label,
+    title: str,
     columns: Iterable[Column],
     items: Iterable[Any],
-    note: Label | None = None,
+    note: str = "",
     **options: Any,
 ) -> Table:
     """A table with one row per item. `options`: as in `Table`."""
@@ -89,7 +89,7 @@ def table(
 
 
 def joined_table(
-    title: Label,
+    title: str,
     groups: Sequence[Sequence[Column]],
     items: Iterable[tuple[Any, ...]],
     **options: Any,

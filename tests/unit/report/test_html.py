@@ -481,7 +481,7 @@ def test_overhead_and_invalid_cells_are_below_the_tables() -> None:
         Overhead(None, 1.0),
         NoValidCell("sync"),
     )
-    table = Table(sentence("The table"), (Column("class", form="text"),), (("sync",),))
+    table = Table("The table", (Column("class", form="text"),), (("sync",),))
     page = rendered(replace(no_cells(), findings=findings, tables=(table,))).text
     order = (
         "no valid cell",

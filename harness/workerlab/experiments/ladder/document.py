@@ -387,9 +387,9 @@ def tables(ladder: Ladder) -> Iterator[Table]:
         yield table(under_load("Round trips", steps), TRIPS, steps)
     # One note, below the first table, explains all of them
     for index, steps in enumerate(many):
-        yield table(under_load("Cores", steps), CORES, steps, None if index else CORES_NOTE)
+        yield table(under_load("Cores", steps), CORES, steps, "" if index else CORES_NOTE)
     for index, steps in enumerate(filter(None, (single, ladder.conclusive))):
-        note = None if index else TIMES_NOTE
+        note = "" if index else TIMES_NOTE
         yield table(under_load(TIMES, steps), columns_of_times(steps), steps, note)
 
 

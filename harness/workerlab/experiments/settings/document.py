@@ -460,5 +460,5 @@ def lines_table(plan: SettingsRequest, result: ClassExamined) -> Table:
     ]
     version = f", Gunicorn {result.version}" if result.version else ""
     heading = f"The settings of the file, {result.worker_class}{version}"
-    note = f"{'; '.join(effects)}." if effects else None
+    note = f"{'; '.join(effects)}." if effects else ""
     return replace(table(heading, columns, lines, note), keys=2)  # several settings on a line

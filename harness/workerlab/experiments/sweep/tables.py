@@ -214,7 +214,7 @@ def has_dropped_handshakes(cell: CellResult) -> bool:
 
 def cells_table(cells: Cells, columns: Columns) -> Table:
     bound = any(cell.verdict == "generator-bound" for cell in cells)
-    note = GENERATOR_BOUND_NOTE if bound else None
+    note = GENERATOR_BOUND_NOTE if bound else ""
     return table("Cells", columns, cells, note, unit=time_unit(cells), terminal="untitled")
 
 

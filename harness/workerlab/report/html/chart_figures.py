@@ -46,7 +46,6 @@ from workerlab.report.html.figure import (
     tips,
     var,
 )
-from workerlab.report.values import text
 
 LEVEL_LOOK = ("connect", "dashed")
 POINT_SIZES = {"circle": 60, "square": 90, "diamond": 220}
@@ -97,7 +96,7 @@ def chart_figures(document: Document) -> list[Figure]:
     return [
         figure
         for number, chart in enumerate(document.charts, 1)
-        for name in [slug(text(chart.title))[:40].rstrip("-") or "untitled"]
+        for name in [slug(chart.title)[:40].rstrip("-") or "untitled"]
         for figure in _figures(chart, f"chart-{number}-{name}", looks)
     ]
 
@@ -105,8 +104,8 @@ def chart_figures(document: Document) -> list[Figure]:
 def looks_of(charts: Iterable[Chart]) -> Looks:
     """Colour and shape of every series of these charts, by its name."""
     drawn = [series for chart in charts for series in chart.series]
-    fixed = {text(series.name): series.look for series in drawn if series.look}
-    others = dict.fromkeys(name for series in drawn if (name := text(series.name)) not in fixed)
+    fixed = {series.name: series.look for series in drawn if series.look}
+    others = dict.fromkeys(name for series in drawn if (name := series.name) not in fixed)
     return fixed | {name: look_of(index) for index, name in enumerate(others)}
 
 
@@ -119,14 +118,14 @@ def _figures(chart: Chart, name: str, looks: Looks) -> Sequence[Figure]:
     y_values = [point.y for points in drawn.values() for point in points] if log else []
 
     def height(series: ChartSeries) -> float:
-        return max(abs(point.y) for point in drawn[text(series.name)])
+        return max(abs(point.y) for point in drawn[series.name])
 
     def draw(group: Sequence[ChartSeries], name: str, title: str) -> Figure | None:
         part = replace(chart, series=tuple(group), title=title)
         return chart_figure(part, name, looks, y_values=y_values)
 
-    series = [each for each in chart.series if text(each.name) in drawn]
-    return split_figures(series, None if log else height, name, text(chart.title), draw)
+    series = [each for each in chart.series if each.name in drawn]
+    return split_figures(series, None if log else height, name, chart.title, draw)
 
 
 def chart_figure(
@@ -156,7 +155,7 @@ def chart_figure(
         name=name,
         title=chart.title,
         caption=not_none(
-            chart.note,
+            chart.note or None,
             f"Points not shown, as they are 0 or missing: {omitted}." if omitted else None,
         ),
         alternative=tuple(_sentences(chart, drawn)),
@@ -175,7 +174,7 @@ def drawn_points(chart: Chart) -> Drawn:
     """The points that the axes can show: finite, and above 0 on a logarithmic axis; without series
     that have none."""
     drawn = {
-        text(series.name): [
+        series.name: [
             Point(x, y, mark)
             for (x, y), mark in zip(series.points, series.marks or repeat(Mark("")), strict=False)
             if all(
@@ -193,15 +192,15 @@ def drawn_points(chart: Chart) -> Drawn:
 
 def _x_text(chart: Chart, x: float) -> str:
     """x as text, or the name at x if the chart has names."""
-    return amount(x) if chart.form == "lines" or not chart.names else text(chart.names[round(x)])
+    return amount(x) if chart.form == "lines" or not chart.names else str(chart.names[round(x)])
 
 
 def _sentences(chart: Chart, drawn: Drawn) -> Iterator[str]:
     """The axes and the line across; then all points of a series, but only the first and the last of
     a line, and the range of a scatter's if there are many."""
-    yield f"{text(chart.y_title)} by {text(chart.x_title)}."
+    yield f"{chart.y_title} by {chart.x_title}."
     if chart.level is not None:
-        yield f"Line across, {text(chart.level.name)}: {amount(chart.level.y)}."
+        yield f"Line across, {chart.level.name}: {amount(chart.level.y)}."
     scatter = chart.form == "scatter"
     for series, points in drawn.items():
         if scatter and len(points) > MAX_NAMED_POINTS:
@@ -211,7 +210,7 @@ def _sentences(chart: Chart, drawn: Drawn) -> Iterator[str]:
         named = [*points[:1], *points[1:][-1:]] if chart.form == "lines" else points
         parts = [
             (
-                text(point.mark.name),
+                str(point.mark.name),
                 amount(point.y),
                 "" if scatter and chart.names else f"at {_x_text(chart, point.x)}",
             )
@@ -228,7 +227,7 @@ def _numbers(chart: Chart, drawn: Drawn) -> dict[str, Any]:
         return {
             "header": ("name", "series", chart.x_title, chart.y_title, "from, to"),
             "rows": tuple(
-                (text(p.mark.name), series, _x_text(chart, p.x), amount(p.y), p.range)
+                (str(p.mark.name), series, _x_text(chart, p.x), amount(p.y), p.range)
                 for series, p in listed
             ),
             "links": tuple(point.mark.link for _, point in listed),
@@ -277,7 +276,7 @@ def _scatter_pane(chart: Chart, drawn: Drawn, looks: Looks) -> Any:
     sizes = {name: POINT_SIZES.get(mark, POINT_STYLE["size"]) for name, (_, mark) in looks.items()}
     placed = [(series, point) for series, points in drawn.items() for point in points]
     rows = [
-        (series, p.x, p.y, text(p.mark.name), p.range, f"#{p.mark.link}") for series, p in placed
+        (series, p.x, p.y, str(p.mark.name), p.range, f"#{p.mark.link}") for series, p in placed
     ]
     whiskers = [
         (series, point.x, *point.ends)
@@ -316,7 +315,7 @@ def _scatter_axes(chart: Chart, points: Sequence[Point], levels: Sequence[float]
     ends = [end for point in points for end in point.ends if math.isfinite(end)]
     y_scale = _number_axis([*levels, *(point.y for point in points), *ends], chart.log[1])
     if chart.names:
-        names = json.dumps([text(name) for name in chart.names])
+        names = json.dumps([str(name) for name in chart.names])
         positions = list(range(len(chart.names)))
         axis = alt.Axis(
             values=positions, labelExpr=f"{names}[datum.value]", labelOverlap=False, labelAngle=-30
@@ -324,7 +323,7 @@ def _scatter_axes(chart: Chart, points: Sequence[Point], levels: Sequence[float]
         x_scale = {"scale": span(-0.5, len(positions) - 0.5), "axis": axis}
     else:
         x_scale = _number_axis((point.x for point in points), chart.log[0])
-    x_title, y_title = text(chart.x_title), text(chart.y_title)
+    x_title, y_title = chart.x_title, chart.y_title
     return alt.X("x:Q", title=x_title, **x_scale), alt.Y("y:Q", title=y_title, **y_scale)
 
 
@@ -333,14 +332,14 @@ def _scatter_axes(chart: Chart, points: Sequence[Point], levels: Sequence[float]
 
 def _bars_pane(chart: Chart, drawn: Drawn, looks: Looks, vertical: VerticalBars | None) -> Any:
     stacked = chart.form == "stacked"
-    names = [text(name) for name in chart.names]
+    names = [str(name) for name in chart.names]
     lines = [textwrap.wrap(name, NAME_WIDTH) or [name] for name in names]
     rows = [
         (name, order, point.x, point.y)
         for order, (name, points) in enumerate(drawn.items())
         for point in points
     ]
-    name_axes = [_name_axis(text(chart.x_title) or None, names if vertical else lines, vertical)]
+    name_axes = [_name_axis(chart.x_title or None, names if vertical else lines, vertical)]
     if not stacked:
         name_axes.append((alt.XOffset if vertical else alt.YOffset)("series:N", sort=list(drawn)))
     bar_width = min(MAX_BAR_WIDTH, ALL_BARS_WIDTH / max(1, len(names)))
@@ -371,7 +370,7 @@ def _bars_pane(chart: Chart, drawn: Drawn, looks: Looks, vertical: VerticalBars 
 
 
 def _value_axis(chart: Chart, vertical: VerticalBars | None) -> Any:
-    title, stack = text(chart.y_title), chart.form == "stacked"
+    title, stack = chart.y_title, chart.form == "stacked"
     if vertical is None:
         axis = alt.Axis(tickCount=5, labelOverlap=True)
         return alt.X("value:Q", title=title, stack=stack, axis=axis)
@@ -441,7 +440,7 @@ def _lines_pane(chart: Chart, drawn: Drawn, looks: Looks, y_values: Sequence[flo
         )
         .encode(
             _x_axis(chart, sorted({x for _, _, x, _ in rows})),
-            alt.Y("y:Q", title=text(chart.y_title), **y_scale),
+            alt.Y("y:Q", title=chart.y_title, **y_scale),
             colour_of("series", looks),
         )
         .properties(height=300)
@@ -456,4 +455,4 @@ def _x_axis(chart: Chart, values: Sequence[float]) -> Any:
         scale.padding = 12
     elif len(values) <= MAX_LABELLED_VALUES:
         axis.values = list(values)
-    return alt.X("x:Q", title=text(chart.x_title), scale=scale, axis=axis)
+    return alt.X("x:Q", title=chart.x_title, scale=scale, axis=axis)

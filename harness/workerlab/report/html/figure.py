@@ -22,9 +22,6 @@ import altair as alt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from workerlab.model import Label
-from workerlab.report.values import text
-
 # name: (light, dark)
 COLOURS: Mapping[str, tuple[str, str]] = {
     # the page
@@ -105,7 +102,7 @@ Looks = Mapping[str, tuple[str, str]]  # colour and shape of a series, by its na
 class Key(Struct, frozen=True):
     """A legend entry. `colour`: a name in COLOURS; `shape`: "box", or a name in DASHES or MARKS."""
 
-    label: Label
+    label: str
     colour: str
     shape: str = "box"
 
@@ -119,15 +116,15 @@ class Figure(Struct, frozen=True):
     """
 
     name: str
-    title: Label
-    caption: tuple[Label, ...]
+    title: str
+    caption: tuple[str, ...]
     alternative: tuple[str, ...]
     panes: tuple[Any, ...]  # Altair charts, top to bottom
     legend: tuple[Key, ...] = ()
-    header: tuple[Label, ...] = ()
+    header: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
     links: tuple[str, ...] = ()
-    heading: Label = ""
+    heading: str = ""
 
 
 def not_none(*optional: T | None) -> tuple[T, ...]:
@@ -236,7 +233,7 @@ def data(columns: str, rows: Iterable[Sequence[object]]) -> Any:
     )
 
 
-def tips(*fields: str | tuple[str, Label]) -> list[Any]:
+def tips(*fields: str | tuple[str, str]) -> list[Any]:
     """The lines of a tooltip: a field, or a field and its title. "NAME:N": a name, "NAME:d": a
     count, "NAME": any other number."""
     lines = []
@@ -244,9 +241,9 @@ def tips(*fields: str | tuple[str, Label]) -> list[Any]:
         column, title = field if isinstance(field, tuple) else (field, field.partition(":")[0])
         name, _, form = column.partition(":")
         if form == "N":
-            lines.append(alt.Tooltip(column, title=text(title)))
+            lines.append(alt.Tooltip(column, title=title))
         else:
-            lines.append(alt.Tooltip(f"{name}:Q", title=text(title), format=form or ".4~r"))
+            lines.append(alt.Tooltip(f"{name}:Q", title=title, format=form or ".4~r"))
     return lines
 
 

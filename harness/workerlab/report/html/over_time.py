@@ -25,7 +25,6 @@ from workerlab.report.html.figure import (
     var,
 )
 from workerlab.report.html.timeline_data import Timeline
-from workerlab.report.values import text
 
 MEGABYTE = 2.0**20
 BANDS = {"ramp-up": "accept-queue", "drain": "transfer", "steady": "service", "churn": "connect"}
@@ -211,7 +210,7 @@ def phases(timeline: Timeline, where: str) -> Figure | None:
         for totals, states in zip(sockets, (ESTABLISHED, CLOSING), strict=True):
             totals[at_s] = totals.get(at_s, 0) + count * state.endswith(states)
     counts = alt.Y("value:Q", title="sockets", axis=COUNT_AXIS)
-    reasons = [text(phase_finding(phase)) for phase in timeline.phases]
+    reasons = [str(phase_finding(phase)) for phase in timeline.phases]
     timed = "Times in the app, by when requests left it" if timeline.in_app else "Response times"
     phase_names = dict.fromkeys(phase.name for phase in timeline.phases)
     return cell_figure(

@@ -33,7 +33,6 @@ from workerlab.report.html.figure import DASHES, Figure, config, css, not_none, 
 from workerlab.report.html.levels import breakdown, keepalive, open_and_closed, shared_top_s
 from workerlab.report.html.series import all_series, cells_over_time
 from workerlab.report.html.throughput import throughput
-from workerlab.report.values import text
 
 MAX_PAGE_BYTES = 1_950_000
 RESERVED_BYTES = 80_000  # of these, for the player, series headings and the note on omitted cells
@@ -159,7 +158,6 @@ def _environment() -> jinja2.Environment:
     )
     script = (directory / "page.js").read_text(encoding="utf-8")
     environment.filters.update(
-        text=text,
         compact=compact,
         conclusions=conclusions_of,
         emphasised=emphasised,
@@ -188,10 +186,10 @@ def emphasised(finding: Finding) -> Markup:
     values = ((name, finding.values.get(name)) for name in SUBJECT_FIELDS)
     subject = next((name for name, value in values if value and not isinstance(value, int)), None)
     if subject is None:
-        return escape(text(finding))
-    bold = Markup("<strong>{}</strong>").format(text(finding.values[subject]))
+        return escape(str(finding))
+    bold = Markup("<strong>{}</strong>").format(finding.values[subject])
     marked = replace(finding, **{subject: SUBJECT_MARK})
-    return escape(text(marked)).replace(SUBJECT_MARK, bold)
+    return escape(str(marked)).replace(SUBJECT_MARK, bold)
 
 
 @cache

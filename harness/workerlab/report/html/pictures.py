@@ -10,7 +10,6 @@ import vl_convert
 from workerlab.model import Document
 from workerlab.report.html.figure import DASHES, Figure, Key, config, in_light_colours, layer, var
 from workerlab.report.html.page import figures
-from workerlab.report.values import text
 
 WIDTH = 760  # pixels
 PNG_SCALE = 2.0
@@ -31,7 +30,7 @@ def picture(figure: Figure) -> dict[str, Any]:
     """The figure as one standalone Vega-Lite specification: light, fixed width, titled."""
     panes = [pane.properties(width=WIDTH) for pane in figure.panes]
     above = [_legend(figure.legend)] if figure.legend else []
-    title = alt.TitleParams(text=text(figure.title))
+    title = alt.TitleParams(text=figure.title)
     chart = alt.vconcat(*above, *panes, spacing=8, title=title).resolve_scale(
         color="independent", strokeDash="independent"
     )
@@ -51,7 +50,7 @@ def _legend(keys: Sequence[Key]) -> Any:
     """A row of symbols and labels, wrapped at the width of the image."""
     x, row, layers = 0.0, 0, []
     for key in keys:
-        key_width = 34 + CHARACTER_WIDTH * len(text(key.label))
+        key_width = 34 + CHARACTER_WIDTH * len(key.label)
         if x and x + key_width > WIDTH:
             x, row = 0.0, row + 1
         base = layer("", "x end y", [(x, x + 18, row)])
@@ -62,7 +61,7 @@ def _legend(keys: Sequence[Key]) -> Any:
             shape = "square" if key.shape == "box" else key.shape
             symbol = base.mark_point(shape=shape, size=110, xOffset=9, filled=True, opacity=1)
             symbol = symbol.encode(color=alt.value(colour))
-        label = base.mark_text(text=text(key.label), align="left", baseline="middle", dx=25)
+        label = base.mark_text(text=key.label, align="left", baseline="middle", dx=25)
         layers += [symbol, label]
         x += key_width
     x_scale, y_scale = alt.Scale(domain=[0, WIDTH]), alt.Scale(domain=[row + 0.5, -0.5])
