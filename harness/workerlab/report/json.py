@@ -140,8 +140,6 @@ def shaped(kind: type[S], source: object, **values: Any) -> S:
             is_shape = isinstance(key.hint, type) and issubclass(key.hint, keys.Shape)
             if is_shape and not isinstance(value, Finding):
                 values[name] = shaped(key.hint, value)
-            elif key.hint == json_types.Name:
-                values[name] = json_text(value)
             elif key.hint == keys.Number:
                 values[name] = None if value is None else number(value)
             else:

@@ -15,6 +15,7 @@ from tests.builders.noise import noisy
 from tests.builders.page import rendered
 from workerlab.analysis import analyse
 from workerlab.analysis.cells import WaitingByLittle
+from workerlab.analysis.class_findings import conclusions_of
 from workerlab.analysis.diagnosis.cpu import CoresTaken
 from workerlab.analysis.overview import ALL_INCONCLUSIVE
 from workerlab.experiments.sweep.document import sweep_document
@@ -63,6 +64,13 @@ def test_the_page_and_the_terminal_have_a_style_for_it() -> None:
     page = rendered(document)
     assert ".inconclusive::before" in page.styles
     assert page.text.count(text(WAITS)) >= 2  # in the findings, and with its cell
+
+
+def test_the_reason_comes_before_what_else_an_inconclusive_cell_shows() -> None:
+    finding = sentence("a response takes 2 s")
+    shown = replace(inconclusive(8), findings=(finding,))
+    assert conclusions_of(shown) == (WAITS, finding)
+    assert conclusions_of(replace(shown, verdict="saturated")) == (finding,)
 
 
 def test_disturbed_cells_with_a_verdict_are_reported_once() -> None:
