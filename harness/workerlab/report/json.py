@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 
 from workerlab import codec
 from workerlab.finding import Finding
-from workerlab.model import SCHEMA, SWEEP, CellResult, Document, Label, Server, Table
+from workerlab.model import SCHEMA, SWEEP, CellResult, Document, Server, Table
 from workerlab.numbers.units import value_at
 from workerlab.report import json_types, keys
 from workerlab.report.values import (
@@ -49,7 +49,7 @@ def document_type(kind: str) -> type[json_types.JsonDocument]:
 def json_of(document: Document) -> json_types.JsonDocument:
     """The fields of every document, plus those of its kind."""
     findings = [
-        shaped(json_types.JsonFinding, finding, answer=json_text(finding))
+        shaped(json_types.JsonFinding, finding, answer=jsonable(finding))
         for finding in document.findings
     ]
     fields: dict[str, Any] = {"tables": [_table(table) for table in document.tables]}
@@ -164,7 +164,7 @@ def jsonable(
 ) -> Any:
     """`value` in JSON types. Floats by `number`, structs as `shape`, other types as text."""
     if isinstance(value, Finding):
-        return json_text(value)
+        return keys.JsonText(code=value.code, values=jsonable(value.values), text=str(value))
     if isinstance(value, Struct):
         return shaped(shape, value) if shape else jsonable(asdict(value), number)
     if isinstance(value, Mapping):
@@ -174,10 +174,3 @@ def jsonable(
     if isinstance(value, float):
         return number(value)
     return value if value is None or isinstance(value, str | int) else str(value)
-
-
-def json_text(label: Label | None) -> keys.JsonText | str:
-    """A finding as its code, values and sentence; a plain name unchanged; "" for None."""
-    if not isinstance(label, Finding):
-        return label or ""
-    return keys.JsonText(code=label.code, values=jsonable(label.values), text=str(label))
