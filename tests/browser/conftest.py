@@ -38,7 +38,7 @@ SLOW_DISPLAY = """(() => {
 LONG_MS = 240_000.0  # a bound for hanging, not an expectation of speed
 OPEN_DRAWN = """() => document.documentElement.dataset.ready !== undefined
     && [...document.querySelectorAll('.chart')]
-        .filter((one) => !one.closest('details:not([open])'))
+        .filter((element) => !element.closest('details:not([open])'))
         .every((one) => one.dataset.drawn === 'whole')"""
 
 
@@ -83,20 +83,26 @@ class Windows:
         return page
 
 
+def listen(page: Any, complaints: list[str]) -> dict[str, Callable[..., object]]:
+    """Add what goes wrong in the page to `complaints`. Returns the listeners by event."""
+    listeners: dict[str, Callable[..., object]] = {
+        "console": lambda message: complaints.append(f"{message.type}: {message.text}"),
+        "pageerror": lambda error: complaints.append(str(error)),
+        "dialog": lambda dialog: (complaints.append(dialog.message), dialog.dismiss()),
+    }
+    for event, listener in listeners.items():
+        page.on(event, listener)
+    return listeners
+
+
 class Opened:
     """A document in a page, and all that went wrong in it. `page`: Playwright's."""
 
     def __init__(self, page: Any, path: Path, scripts: bool) -> None:
         self.page, self.path = page, path
-        self.asked: list[str] = []  # requests to anywhere else
+        self.foreign_requests: list[str] = []  # requests to anywhere else
         self.complaints: list[str] = []
-        self.listeners = {
-            "console": lambda said: self.complaints.append(f"{said.type}: {said.text}"),
-            "pageerror": lambda error: self.complaints.append(str(error)),
-            "dialog": lambda one: (self.complaints.append(one.message), one.dismiss()),
-        }
-        for event, listener in self.listeners.items():
-            page.on(event, listener)
+        self.listeners = listen(page, self.complaints)
         page.route("**/*", self._route)
         page.goto(path.as_uri())
         if scripts:
@@ -112,7 +118,7 @@ class Opened:
         if route.request.url == self.path.as_uri():
             route.continue_()
         else:
-            self.asked.append(route.request.url)
+            self.foreign_requests.append(route.request.url)
             route.abort()
 
     def drawn(self) -> None:
@@ -120,10 +126,13 @@ class Opened:
         self.page.wait_for_function(OPEN_DRAWN)
 
     def open_all(self) -> None:
-        self.page.evaluate("document.querySelectorAll('details').forEach((one) => one.open = true)")
+        self.page.evaluate(
+            "document.querySelectorAll('details').forEach((element) => element.open = true)"
+        )
         # A section tells that it was opened only after this
         self.page.wait_for_function(
-            "[...document.querySelectorAll('.chart')].every((one) => one.dataset.drawn === 'whole')"
+            "[...document.querySelectorAll('.chart')]"
+            ".every((element) => element.dataset.drawn === 'whole')"
         )
 
     def marks(self, chart: str, name: str) -> int:

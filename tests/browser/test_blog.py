@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from apps.blog.posts import rendered
-from tests.browser.conftest import LONG_MS
+from tests.browser.conftest import LONG_MS, listen
 from tests.builders.launch import launch
 from workerlab.model import App, Server
 from workerlab.server.gunicorn import running
@@ -40,9 +40,7 @@ class Reader:
         self.context.set_default_timeout(LONG_MS)
         self.page = self.context.new_page()
         self.complaints: list[str] = []
-        self.page.on("console", lambda said: self.complaints.append(f"{said.type}: {said.text}"))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("dialog", lambda one: (self.complaints.append(one.message), one.dismiss()))
+        listen(self.page, self.complaints)
 
     def write(self, title: str, body: str) -> str:
         """The path of the new post, which is then shown."""
@@ -125,7 +123,7 @@ def test_an_image_is_added_and_shown_in_a_post(reader: Reader) -> None:
     assert words.startswith("![what it shows](/images/")
     reader.write("With a picture", f"See: {words}")
     size = page.locator("article img").evaluate(
-        "async (one) => { await one.decode(); return [one.naturalWidth, one.naturalHeight]; }"
+        "async (it) => { await it.decode(); return [it.naturalWidth, it.naturalHeight]; }"
     )
     assert size == [64, 48]
     assert reader.complaints == []

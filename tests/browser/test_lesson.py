@@ -30,7 +30,7 @@ TEXTS_AT = """([step, ms]) => {
     }
     const { player } = Lab.recorded;
     player.seek(ms ?? player.length);
-    const text = (query) => [...document.querySelectorAll(query)].map((one) => one.textContent);
+    const text = (query) => [...document.querySelectorAll(query)].map((node) => node.textContent);
     const [shown] = text('.lab-words [aria-hidden]'), [spoken] = text('.lab-words [role=status]');
     return {
         title: text('.lab-side-title')[0], shown, spoken,

@@ -162,8 +162,8 @@ NOTES_LAYOUT_WITH = """(words) => {
   const before = notes.map(({ textContent, hidden }) => [textContent, hidden]);
   const say = (all) => notes.forEach((note, i) => [note.textContent, note.hidden] = all[i]);
   const boxOf = (name) => document.querySelector(name).getBoundingClientRect();
-  const places = [['', true], [words, false]].map((said) => {
-    say(notes.map(() => said));
+  const places = [['', true], [words, false]].map((note) => {
+    say(notes.map(() => note));
     return JSON.stringify(boxOf('.lab-scene'));
   });
   const below = boxOf('.lab-notes').bottom <= boxOf('.lab-aside').top;
@@ -278,7 +278,7 @@ def test_the_counts_of_the_page_add_up(live: Lab) -> None:
     wait_for(page, "Lab.live.sides[0].scene.numbers().queued > 30")
     # Charts show their numbers even if there is no room for their lines
     page.locator(".lab-chart canvas").evaluate_all(
-        "all => all.forEach(one => { one.hidden = true })"
+        "all => all.forEach(canvas => { canvas.hidden = true })"
     )
     page.get_by_label("closed: each asks again when answered").check()
     wait_for(page, f"{LEFTOVER_STATUS}.test(document.querySelector('#words').textContent)")
@@ -416,7 +416,7 @@ def test_server_settings_restart_it_and_two_servers_are_shown_side_by_side(
     wait_until_running(page)
     press(page, "Two servers")
     wait_for(page, "document.querySelectorAll('.lab-side[data-phase=running]').length === 2")
-    wait_for(page, "Lab.live.sides.every((one) => one.sample && one.sample.answered > 4)")
+    wait_for(page, "Lab.live.sides.every((side) => side.sample && side.sample.answered > 4)")
     page.screenshot(path=str(screenshots / "live-two.png"))
     press(page, "Two servers")  # removes the second; requests in flight stay in the picture
     wait_for(page, "Lab.live.sides.length === 1 && Lab.live.sides[0].scene.crowd.underWay > 0")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from msgspec.structs import replace
@@ -56,7 +57,7 @@ CONSTRUCTED = {
 
 def assert_sound(opened: Opened) -> None:
     assert opened.complaints == []
-    assert opened.asked == []
+    assert opened.foreign_requests == []
 
 
 def assert_whole(opened: Opened) -> None:
@@ -103,13 +104,18 @@ def assert_bars(opened: Opened, document: Document) -> None:
             assert all(word in words for word in text(name).split())
 
 
+def edges(opened: Opened, selector: str, side: Literal["left", "right"]) -> list[float]:
+    """Where each of these elements begins or ends, in pixels."""
+    ends: list[float] = opened.page.locator(selector).evaluate_all(
+        f"(all) => all.map((element) => element.getBoundingClientRect().{side})"
+    )
+    return ends
+
+
 def assert_fits(opened: Opened) -> None:
     """Nothing is wider than a phone."""
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 360
-    for wide in opened.page.locator("svg.marks").evaluate_all(
-        "(all) => all.map((one) => one.getBoundingClientRect().right)"
-    ):
-        assert wide <= 360
+    assert max(edges(opened, "svg.marks", "right"), default=0) <= 360
 
 
 def assert_can_be_heard(opened: Opened) -> None:
@@ -118,7 +124,7 @@ def assert_can_be_heard(opened: Opened) -> None:
     levels = [
         int(tag[1])
         for tag in page.locator("h1, h2, h3, h4, h5, h6").evaluate_all(
-            "(all) => all.map((one) => one.tagName)"
+            "(all) => all.map((element) => element.tagName)"
         )
     ]
     assert levels.count(1) == 1
@@ -128,7 +134,7 @@ def assert_can_be_heard(opened: Opened) -> None:
     assert page.title()
     charts = page.locator("figure .chart")
     for label, role in charts.evaluate_all(
-        "(all) => all.map((one) => [one.getAttribute('aria-label'), one.getAttribute('role')])"
+        "(all) => all.map((e) => [e.getAttribute('aria-label'), e.getAttribute('role')])"
     ):
         assert role == "img"
         assert len(label) > 20
@@ -136,7 +142,7 @@ def assert_can_be_heard(opened: Opened) -> None:
     assert page.locator("figure").count() == charts.count()
     assert page.locator("th:not([scope])").count() == 0
     assert page.locator("table:not(:has(thead th))").count() == 0
-    ids = page.locator("[id]").evaluate_all("(all) => all.map((one) => one.id)")
+    ids = page.locator("[id]").evaluate_all("(all) => all.map((element) => element.id)")
     assert len(set(ids)) == len(ids)
 
 
@@ -147,24 +153,25 @@ CONTRASTS = """() => {
       .map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
-  const ground = (one) => {
-    for (let at = one; at; at = at.parentElement) {
+  const ground = (element) => {
+    for (let at = element; at; at = at.parentElement) {
       const colour = getComputedStyle(at).backgroundColor, parts = channels(colour);
       if (parts.length < 4 || parts[3] > 0) return colour;
     }
     return "rgb(255, 255, 255)";
   };
   const words = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
-  const found = [];
+  const contrasts = [];
   while (words.nextNode()) {
-    const one = words.currentNode.parentElement;
-    if (!words.currentNode.data.trim() || !one.checkVisibility()) continue;
-    const style = getComputedStyle(one);
-    const [a, b] = [light(one.closest("svg") ? style.fill : style.color), light(ground(one))];
+    const element = words.currentNode.parentElement;
+    if (!words.currentNode.data.trim() || !element.checkVisibility()) continue;
+    const style = getComputedStyle(element);
+    const ink = element.closest("svg") ? style.fill : style.color;
+    const [a, b] = [light(ink), light(ground(element))];
     const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-    found.push([ratio, words.currentNode.data.trim()]);
+    contrasts.push([ratio, words.currentNode.data.trim()]);
   }
-  return found.sort((x, y) => x[0] - y[0]);
+  return contrasts.sort((x, y) => x[0] - y[0]);
 }"""
 
 
@@ -240,13 +247,9 @@ def test_a_wait_ends_where_its_service_begins(open_page: Open) -> None:
     """The staircase: of sync at 8, four of the first round wait one second, beside the others."""
     opened = open_page(sweep(("sync",), (8,)))
     at = "[data-chart='timeline-sync-8'] g.{}_marks > *"
-    served = opened.page.locator(at.format("served")).evaluate_all(
-        "(all) => all.map((one) => one.getBoundingClientRect().left)"
-    )
-    for box in opened.page.locator(at.format("waits")).evaluate_all(
-        "(all) => all.map((one) => one.getBoundingClientRect().right)"
-    ):
-        assert min(abs(box - left) for left in served) < 3
+    starts = edges(opened, at.format("served"), "left")
+    for end in edges(opened, at.format("waits"), "right"):
+        assert min(abs(end - start) for start in starts) < 3
 
 
 def test_a_hundred_thousand_requests_open(open_page: Open, screenshots: Path) -> None:
@@ -324,7 +327,7 @@ def test_all_can_be_reached_and_opened_by_keyboard(open_page: Open) -> None:
     opened = open_page(CONSTRUCTED["late"])
     assert opened.page.locator("[data-chart='timeline-sync-4'] svg").count() == 0
     want = opened.page.evaluate("""() => [...document.querySelectorAll('.chart, summary, .scroll')]
-        .filter((one) => one.checkVisibility())
+        .filter((element) => element.checkVisibility())
         .map((one, i) => one.dataset.place = String(i))""")
     reached = set()
     for _ in range(2 * len(want)):
@@ -396,7 +399,7 @@ def test_light_and_dark(open_page: Open, screenshots: Path) -> None:
         served = opened.page.locator("g.served_marks > *").first
         colours[scheme] = (
             opened.page.evaluate("getComputedStyle(document.body).backgroundColor"),
-            served.evaluate("(one) => getComputedStyle(one).fill"),
+            served.evaluate("(element) => getComputedStyle(element).fill"),
         )
         opened.page.screenshot(path=screenshots / f"{scheme}.png", full_page=True)
     assert_sound(opened)
@@ -457,7 +460,7 @@ def test_a_cell_is_played(open_page: Open) -> None:
     """Where each request was: by a button, by a slider, faster."""
     opened = open_page(document_of(recorded("lesson")))
     page = opened.page
-    page.locator("details.cell").first.evaluate("one => one.open = true")
+    page.locator("details.cell").first.evaluate("element => element.open = true")
     play = page.locator("details.play").first
     play.locator("summary").click()
     play.locator("canvas").first.wait_for()
@@ -468,7 +471,7 @@ def test_a_cell_is_played(open_page: Open) -> None:
     scrub.focus()
     scrub.press("End")
     page.wait_for_function(
-        "(() => { const one = document.querySelector('.lab-trace input[type=range]');"
-        " return Number(one.value) > 0.99 * Number(one.max); })()"
+        "(() => { const element = document.querySelector('.lab-trace input[type=range]');"
+        " return Number(element.value) > 0.99 * Number(element.max); })()"
     )
     assert_sound(opened)
