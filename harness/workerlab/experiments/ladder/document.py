@@ -32,8 +32,18 @@ from workerlab.experiments.ladder.steps import (
 )
 from workerlab.experiments.reading import notes_of, report_of, trial_data
 from workerlab.finding import Finding, Note
-from workerlab.model import Chart, ChartSeries, Column, Document, Report, Table
+from workerlab.model import (
+    Chart,
+    ChartSeries,
+    Column,
+    Document,
+    ProcessSample,
+    Report,
+    ServiceSample,
+    Table,
+)
 from workerlab.numbers.intervals import TRIALS
+from workerlab.numbers.units import value_at
 from workerlab.report.values import PART_LOOKS, curves, mean_column, table
 from workerlab.report.values import PARTS as PART_NAMES
 from workerlab.run_store import Run
@@ -85,17 +95,15 @@ def launch_charts(step: ConfigurationStep, facts: Facts) -> Iterator[Chart]:
 def component_samples(step: ConfigurationStep, facts: Facts, what: str) -> dict[str, Samples]:
     """Samples by component. `what`: `cpu_s` or `rss_bytes`."""
     observations, configuration = facts.data.observations, step.configuration
-    fields = {"app": f"server_{what}", step.load.tool: f"tool_{what}"}
-    roles = {
-        configuration.service(configuration.storage): "storage",
-        configuration.service(configuration.cache): "cache",
+    sources: Mapping[str, tuple[Sequence[ProcessSample | ServiceSample], str]] = {
+        "app": (observations.processes, f"server_{what}"),
+        step.load.tool: (observations.processes, f"tool_{what}"),
+        configuration.service(configuration.storage): (observations.services, f"{what}.storage"),
+        configuration.service(configuration.cache): (observations.services, f"{what}.cache"),
     }
     return {
-        name: [(sample.at_ns, getattr(sample, field)) for sample in observations.processes]
-        for name, field in fields.items()
-    } | {
-        name: [(sample.at_ns, getattr(sample, what).get(role)) for sample in observations.services]
-        for name, role in roles.items()
+        name: [(sample.at_ns, value_at(sample, path)) for sample in samples]
+        for name, (samples, path) in sources.items()
     }
 
 
@@ -121,12 +129,6 @@ ONE_THING_MORE = "Each step lacks what those above it lack, and one thing more."
 DRAWN_IN_MS_FROM_S = 0.001  # shorter times are drawn in microseconds
 
 Getter = Callable[[ConfigurationStep], float | None]
-
-
-def app_metric(field: str, name: str) -> Getter:
-    """The value of a column: the mean of an item of AppMetrics."""
-    return lambda step: step.app_metric(field, name)
-
 
 # --- columns ------------------------------------------------------------------------------------
 
@@ -157,26 +159,21 @@ PER_REQUEST = "round trips per request, counted in the app's workers during the 
 OF_LOOKUPS = "share of the lookups in the cache, counted likewise"
 TRIPS = (
     REMOVED,
-    Column(
-        "redis_trips",
-        heading="Redis trips",
-        meaning=PER_REQUEST,
-        value=app_metric("per_request", "redis_trips"),
-    ),
-    Column("storage_trips", meaning=PER_REQUEST, value=app_metric("per_request", "storage_trips")),
+    mean_column("app_metrics.per_request.redis_trips", heading="Redis trips", meaning=PER_REQUEST),
+    mean_column("app_metrics.per_request.storage_trips", meaning=PER_REQUEST),
     Column(
         "local_hit_ratio",
         "percent",
         heading="hits in process",
         meaning=OF_LOOKUPS,
-        value=app_metric("hit_ratio", "local"),
+        value=mean_of("app_metrics.hit_ratio.local"),
     ),
     Column(
         "redis_hit_ratio",
         "percent",
         heading="hits in Redis",
         meaning=OF_LOOKUPS,
-        value=app_metric("hit_ratio", "redis"),
+        value=mean_of("app_metrics.hit_ratio.redis"),
     ),
     Column(
         "counted_requests",
@@ -194,9 +191,14 @@ CORES = (
         "storage_cores",
         heading="storage",
         meaning=CPU_SECONDS,
-        value=app_metric("cores", "storage"),
+        value=mean_of("app_metrics.cores.storage"),
     ),
-    Column("cache_cores", heading="cache", meaning=CPU_SECONDS, value=app_metric("cores", "cache")),
+    Column(
+        "cache_cores",
+        heading="cache",
+        meaning=CPU_SECONDS,
+        value=mean_of("app_metrics.cores.cache"),
+    ),
     Column(
         "tool_cores",
         heading="load tool",
@@ -222,7 +224,7 @@ def time_in_other_code_s(step: ConfigurationStep) -> float | None:
 # Parts of a response time, in the order in which a request passes them
 PARTS: Mapping[str, Getter] = {
     **{name: mean_of(f"breakdown.{name}_s") for name in ("connect", "accept_queue", "in_worker")},
-    **{name: app_metric("spent_s", name) for name in APP_PARTS},
+    **{name: mean_of(f"app_metrics.spent_s.{name}") for name in APP_PARTS},
     "other": time_in_other_code_s,
     **{name: mean_of(f"breakdown.{name}_s") for name in ("transfer", "unattributed")},
 }
@@ -261,7 +263,7 @@ def columns_of_times(steps: Steps) -> tuple[Column, ...]:
         Column(
             f"{name}_s",
             "seconds",
-            heading=HEADINGS.get(name, name.replace("_", " ")),
+            heading=HEADINGS.get(name, ""),
             meaning=MEANINGS.get(name, ""),
             value=value,
         )
@@ -439,7 +441,7 @@ def charts(ladder: Ladder) -> Iterator[Chart]:
         yield chart_of_times(steps)
     if steps := ladder.conclusive:
         trips = {
-            kind: points_of(steps, app_metric("per_request", f"{kind}_trips"))
+            kind: points_of(steps, mean_of(f"app_metrics.per_request.{kind}_trips"))
             for kind in ("redis", "storage")
         }
         yield stacked(
@@ -477,7 +479,7 @@ def stacked(
         y_title=axis,
         series=tuple(
             ChartSeries(
-                name_of_part(name),
+                PART_NAMES.get(name) or HEADINGS.get(name, name),
                 tuple(points),
                 look=PART_LOOKS.get(name) or (COLOURS[name], "circle"),
             )
@@ -487,10 +489,6 @@ def stacked(
         names=tuple(step.removed for step in steps),
         note=note,
     )
-
-
-def name_of_part(name: str) -> str:
-    return PART_NAMES.get(name) or HEADINGS.get(name, name)
 
 
 def points_of(steps: Steps, value: Getter, scale: float = 1.0) -> Points:

@@ -189,7 +189,9 @@ def cost_of_trips(ladder: Ladder) -> CacheTrips | Inconclusive:
 
 def trips_of(step: ConfigurationStep, ladder: Ladder) -> TripsOfStep | None:
     """None if round trips were not counted."""
-    redis, storage = (step.app_metric("per_request", f"{to}_trips") for to in ("redis", "storage"))
+    redis, storage = (
+        step.mean(f"app_metrics.per_request.{to}_trips") for to in ("redis", "storage")
+    )
     if redis is None or storage is None:
         return None
     single_user = ladder.with_one_user(step)

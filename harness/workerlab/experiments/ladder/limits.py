@@ -33,6 +33,7 @@ from workerlab.analysis.cell_targets import outcomes
 from workerlab.analysis.diagnosis.cpu import Disturbance
 from workerlab.analysis.diagnosis.slots import mean_service_s
 from workerlab.analysis.target import TermOutcome
+from workerlab.analysis.trials import by_cell
 from workerlab.experiments.ladder.steps import ConfigurationStep, Ladder, UserLoad
 from workerlab.finding import Answer, Finding
 from workerlab.model import CellResult
@@ -60,13 +61,14 @@ class MachineUsage(Finding):
 
 def usage_of(step: ConfigurationStep, others_cores: float | None = None) -> MachineUsage | None:
     """`others_cores`: cores used by other processes. None if nothing is known."""
-    used = {
-        "app": step.mean("usage.server_cores"),
-        "storage": step.app_metric("cores", "storage"),
-        "cache": step.app_metric("cores", "cache"),
-        "load tool": step.mean("usage.generator_cores"),
-        "other processes": others_cores,
+    paths = {
+        "app": "usage.server_cores",
+        "storage": "app_metrics.cores.storage",
+        "cache": "app_metrics.cores.cache",
+        "load tool": "usage.generator_cores",
     }
+    used = {name: step.mean(path) for name, path in paths.items()}
+    used["other processes"] = others_cores
     cores = {name: value for name, value in used.items() if value is not None}
     host_busy = step.mean("usage.host_busy")
     return None if host_busy is None and not cores else MachineUsage(host_busy, cores)
@@ -157,7 +159,7 @@ def limits(step: ConfigurationStep, cores: int | None) -> Iterator[StepLimit]:
     slots, busy = step.valid[0].slots_configured, step.mean(slots_busy)
     if slots and busy is not None and busy >= FULL_SLOTS_SHARE:
         yield SlotsLimit(slots, min(1.0, busy))
-    host_busy, pool_s = step.mean("usage.host_busy") or 0.0, step.app_metric("spent_s", "pool")
+    host_busy, pool_s = step.mean("usage.host_busy") or 0.0, step.spent_s(["pool"])
     if pool_s and host_busy < FULL_CPU_SHARE and pool_s > longest_other_part_s(step):
         yield PoolLimit(pool_s)
     if host_busy >= FULL_HOST_SHARE:
@@ -168,7 +170,7 @@ def limits(step: ConfigurationStep, cores: int | None) -> Iterator[StepLimit]:
 def cpu_limits(step: ConfigurationStep, cores: int | None) -> Iterator[CpuLimit]:
     configuration = step.configuration
     workers, app = configuration.server.workers, step.mean("usage.server_cores")
-    cache, storage = (step.app_metric("cores", role) for role in ("cache", "storage"))
+    cache, storage = (step.mean(f"app_metrics.cores.{role}") for role in ("cache", "storage"))
     for component, used, usable in (
         (configuration.service(configuration.cache), cache, 1),
         (configuration.service(configuration.storage), storage, cores),
@@ -188,7 +190,7 @@ def slots_busy(result: CellResult) -> float | None:
 
 def longest_other_part_s(step: ConfigurationStep) -> float:
     """The longest part of a request, without the wait for the pool; infinite if none is known."""
-    parts = [step.app_metric("spent_s", name) for name in APP_PARTS if name != "pool"]
+    parts = [step.spent_s([name]) for name in APP_PARTS if name != "pool"]
     parts += [*map(step.mean, PARTS_BEFORE_APP), other_code_s(step)]
     return max((part for part in parts if part is not None), default=math.inf)
 
@@ -250,18 +252,14 @@ def levels(ladder: Ladder) -> list[UserLevel]:
     """The levels of the search, fewest users first; empty without a search or a valid step."""
     levels: list[UserLevel] = []
     tool = next((step.load.tool for step in ladder.conclusive), "")
-    first = next(iter(ladder.removed), "")
-    cells_by_users: dict[int, list[CellResult]] = {}
-    for result in ladder.cells:
-        cell = result.trial.cell
-        if (cell.server.name, cell.tool) == (first, tool):
-            cells_by_users.setdefault(cell.concurrency, []).append(result)
-    fewest = ladder.usual_users or math.inf
-    for users in sorted(users for users in cells_by_users if users >= fewest):
-        load = UserLoad(tool, users)
-        steps = (step for step in ladder.steps.get(load, ()) if step.configuration.name == first)
-        level = UserLevel(load, tuple(cells_by_users[users]), next(steps, None))
-        levels.append(replace(level, broken=why_broken([*levels, level])))
+    first, fewest = next(iter(ladder.removed), ""), ladder.usual_users or math.inf
+    by_users = sorted(by_cell(ladder.cells).items(), key=lambda item: item[0].concurrency)
+    for cell, trials in by_users:
+        if (cell.server.name, cell.tool) == (first, tool) and cell.concurrency >= fewest:
+            load = UserLoad(tool, cell.concurrency)
+            steps = (step for step in ladder.steps.get(load, ()) if step.cell == cell)
+            level = UserLevel(load, (*trials.valid, *trials.left_out), next(steps, None))
+            levels.append(replace(level, broken=why_broken([*levels, level])))
     return levels
 
 

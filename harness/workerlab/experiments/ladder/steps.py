@@ -17,10 +17,11 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from workerlab import codec
 from workerlab.analysis.diagnosis.cpu import Disturbance, worst_disturbance
-from workerlab.analysis.trials import Replicates, Trials, by_cell
+from workerlab.analysis.trials import Trials, by_cell
 from workerlab.model import App, CellResult, Plan, Server, UsageError
 from workerlab.numbers.intervals import Ratio
 from workerlab.numbers.units import counted
@@ -202,14 +203,17 @@ class UserLoad(Struct, frozen=True):
         return f"{counted(self.users, 'user')} by {self.tool}"
 
 
-class ConfigurationStep(Replicates[CellResult], frozen=True, kw_only=True):
+class ConfigurationStep(Trials, frozen=True, kw_only=True):
     """The trials of one configuration under one load: at least one is valid. `removed`: what the
     configuration lacks. `change`: requests/s over those of the step before; None for the first."""
 
     configuration: Configuration
     removed: str
-    load: UserLoad
     change: Ratio | None = None
+
+    @property
+    def load(self) -> UserLoad:
+        return UserLoad(self.cell.tool, self.cell.concurrency)
 
     @property
     def rates(self) -> list[float]:
@@ -218,20 +222,11 @@ class ConfigurationStep(Replicates[CellResult], frozen=True, kw_only=True):
 
     @property
     def rps(self) -> float:
-        return self.geometric_mean("throughput_rps") or 0.0
-
-    def app_metric(self, field: str, name: str) -> float | None:
-        """The mean of an item of AppMetrics: ("spent_s", "pool")."""
-
-        def value(result: CellResult) -> float | None:
-            metrics = result.app_metrics
-            return None if metrics is None else getattr(metrics, field).get(name)
-
-        return self.mean(value)
+        return self.throughput_rps or 0.0
 
     def spent_s(self, parts: Iterable[str]) -> float | None:
         """The sum of those parts of a request that the app times; None if it times none."""
-        times_s = [self.app_metric("spent_s", part) for part in parts]
+        times_s = [self.mean(f"app_metrics.spent_s.{part}") for part in parts]
         known_s = [time_s for time_s in times_s if time_s is not None]
         return sum(known_s) if known_s else None
 
@@ -319,7 +314,7 @@ def ladder(
         configurations=tuple(configurations),
         removed=removed,
         steps={
-            load: tuple(steps_of(load, by_name, configurations, removed))
+            load: tuple(steps_of(by_name, configurations, removed))
             for load, by_name in sorted(trials.items(), key=lambda item: item[0].users)
         },
         environment=environment,
@@ -329,7 +324,6 @@ def ladder(
 
 
 def steps_of(
-    load: UserLoad,
     trials: Mapping[str, Trials],
     configurations: Iterable[Configuration],
     removed: Mapping[str, str],
@@ -337,14 +331,11 @@ def steps_of(
     """The steps under one load. `trials`, `removed`: by the name of the configuration."""
     before: Trials | None = None
     for configuration in configurations:
-        name = configuration.name
-        if name in trials:
+        if (trials_of_step := trials.get(configuration.name)) is not None:
             yield ConfigurationStep(
-                valid=trials[name].valid,
-                left_out=trials[name].left_out,
+                **asdict(trials_of_step),
                 configuration=configuration,
-                removed=removed[name],
-                load=load,
-                change=trials[name].ratio(before) if before else None,
+                removed=removed[configuration.name],
+                change=trials_of_step.ratio(before) if before else None,
             )
-            before = trials[name]
+            before = trials_of_step

@@ -191,7 +191,7 @@ def time_of_parts(step: ConfigurationStep) -> TimeOfParts:
     return TimeOfParts(
         load=step.load.text,
         configuration=step.configuration.text,
-        **{f"{part}_s": step.app_metric("spent_s", part) for part in (*HIT_PARTS, *MISS_PARTS)},
+        **{f"{part}_s": step.spent_s([part]) for part in (*HIT_PARTS, *MISS_PARTS)},
     )
 
 
