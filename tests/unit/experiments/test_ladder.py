@@ -170,14 +170,31 @@ def test_too_few_trials_are_inconclusive() -> None:
     assert set(column(rates, "factor_low")) == {None}
 
 
-def test_throughput_limited_by_the_load_tool_is_a_lower_bound() -> None:
+@pytest.mark.parametrize(
+    ("votes", "bound"),
+    [
+        ((True, True, True), True),
+        ((True, None, None), True),  # of the trials that show it
+        ((True, False, None), True),
+        ((True, False, False), False),
+        ((None, None, None), False),
+    ],
+)
+def test_throughput_limited_by_the_load_tool_is_a_lower_bound(
+    votes: tuple[bool | None, ...], *, bound: bool
+) -> None:
     planned = all_configurations()
-    bound = results_with(
-        planned[0].name, cells(planned), generator_bound=True, bound_reasons=("CPU",)
-    )
-    fast = answer(study(report(bound), planned), RemovalFactors)
-    assert fast.tool_bound == (NOTHING,)
-    assert "throughput is a lower bound" in str(fast)
+    results = [
+        replace(result, generator_bound=vote, bound_reasons=("CPU",) if vote else ())
+        if (result.trial.cell.server.name, result.trial.number) == (planned[0].name, number)
+        else result
+        for number, vote in enumerate(votes, 1)
+        for result in cells(planned)
+        if result.trial.number == number
+    ]
+    fast = answer(study(report(results), planned), RemovalFactors)
+    assert fast.tool_bound == ((NOTHING,) if bound else ())
+    assert ("throughput is a lower bound" in str(fast)) is bound
 
 
 def test_the_answer_is_from_the_tool_that_was_the_limit_least_often() -> None:

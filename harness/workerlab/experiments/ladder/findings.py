@@ -117,7 +117,7 @@ def what_made_it_fast(ladder: Ladder) -> RemovalFactors | Inconclusive:
         nothing="" if factors else NOTHING_FASTER,
         same=same if factors else (),
         gains=tuple(removal_factor(*pair) for pair in significant if pair[1].value > 1),
-        tool_bound=tuple(step.removed for step in steps if step.tool_bound),
+        tool_bound=tuple(step.removed for step in steps if step.generator_bound),
         evidence=evidence,
     )
 

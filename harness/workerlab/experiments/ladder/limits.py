@@ -2,7 +2,7 @@
 
 The limit of a step is the first of these that its numbers show:
 
-    load tool   it was the limit in half of the trials or more (`workerlab.analysis.load_tool`)
+    load tool   it was the limit in half or more of the trials that show it (`analysis.load_tool`)
     others      other programs or machines kept the load waiting for a core in half of the trials
                 or more (`workerlab.analysis.core_wait`); what looks full may then only be waiting
     cache       80 % of one core: Redis serves with one thread
@@ -150,7 +150,7 @@ def limit(step: ConfigurationStep, cores: int | None) -> StepLimit:
 
 def limits(step: ConfigurationStep, cores: int | None) -> Iterator[StepLimit]:
     """All limits that the step's numbers show, in the order above; UnknownLimit is last."""
-    if step.tool_bound:
+    if step.generator_bound:
         reasons = [result.bound_reasons[0] for result in step.valid if result.bound_reasons]
         yield ToolLimit(step.load.tool, next(iter(reasons), None))
     if (disturbance := step.disturbance) is not None:
@@ -276,7 +276,7 @@ def why_broken(levels: Sequence[UserLevel]) -> Breakage | None:
     ]
     if 2 * len(broken) >= len(cells):
         return TargetBroken(launches=len(cells), broken=len(broken), terms=broken[0])
-    if step and not step.tool_bound and step.disturbance is None:
+    if step and not step.generator_bound and step.disturbance is None:
         lowest_rps = min(step.rates)
         best_rps = max(level.step.rps for level in levels if level.step)
         if lowest_rps < STABLE_SHARE * best_rps:
@@ -288,7 +288,7 @@ def next_load(ladder: Ladder) -> UserLoad | None:
     """The load of the next level to measure; None if the search has ended."""
     for level in levels(ladder)[-1:]:
         users = 2 * level.load.users
-        tool_bound = level.step is not None and level.step.tool_bound
+        tool_bound = level.step and level.step.generator_bound
         if level.broken or tool_bound or users > MAX_TIMES_USERS * (ladder.usual_users or 0):
             return None
         return UserLoad(level.load.tool, users)
@@ -318,7 +318,7 @@ def how_many_users(ladder: Ladder) -> UsersServed:
     be a level."""
     *_, before, last = None, *levels(ladder)
     held_step = (before if before and last.broken else last).step
-    tool_bound = held_step is not None and held_step.tool_bound
+    tool_bound = held_step and held_step.generator_bound
     return UsersServed(
         users_before=before.load.users if before and last.broken else None,
         rps_before=before.step.rps if before and before.step else None,

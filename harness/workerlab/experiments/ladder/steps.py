@@ -242,11 +242,6 @@ class ConfigurationStep(Trials, frozen=True, kw_only=True):
         waits = (result.core_wait for result in self.valid)
         return worst_disturbance(waits) if self.mostly("core_wait.disturbed") else None
 
-    @property
-    def tool_bound(self) -> bool:
-        """Whether the load tool was the limit in half of the trials or more."""
-        return bool(self.mostly("generator_bound"))
-
 
 Steps = Sequence[ConfigurationStep]
 
@@ -286,7 +281,9 @@ class Ladder(Struct, frozen=True):
         """Under many users, by the tool that was least often the limit; ties: the fastest tool."""
 
         def order(steps: Steps) -> tuple[int, float]:
-            return sum(step.tool_bound for step in steps), -sum(step.rps for step in steps)
+            return sum(bool(step.generator_bound) for step in steps), -sum(
+                step.rps for step in steps
+            )
 
         return min(self.many_users.values(), key=order, default=())
 
