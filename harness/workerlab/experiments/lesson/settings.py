@@ -3,11 +3,11 @@
 The limits are what a machine in a classroom can handle.
 """
 
-from collections.abc import Collection, Mapping
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, NamedTuple, get_args
 
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from workerlab.experiments.jobs import CPU_ENV
 from workerlab.model import App, Server, WorkerClass
@@ -26,7 +26,6 @@ MAX_COUNTS: Mapping[str, int] = {
 }  # fmt: skip
 MAX_VALUES: Mapping[str, float] = {**MAX_COUNTS, "rate": 1000, "delay_s": 10, "cpu_ms": 1000}
 DURATION_FIELDS = ("delay_s", "cpu_ms")
-LESSON_ONLY_FIELD = "patience_s"
 DEFAULT_SLEEP_S = 0.001  # of requests without a query, which the lab sends before the load
 
 
@@ -57,9 +56,60 @@ BUNDLED_APPS: Mapping[str, BundledApp] = {
 }  # fmt: skip
 
 
-CHOICES: Mapping[str, Collection[str]] = {
-    "worker_class": CLASSES, "app": BUNDLED_APPS, "model": get_args(Model)
-}  # fmt: skip
+class Field(NamedTuple):
+    """A field of a lesson's file, or a setting of the live page. `requirement`: what a value must
+    be; `default`: of an optional field, or `...` if the field is required."""
+
+    requirement: str
+    accepts: Callable[[Any], bool]
+    convert: Callable[[Any], Any]
+    default: Any = ...
+
+
+TEXT = Field(
+    requirement="must be text",
+    accepts=lambda value: isinstance(value, str) and bool(value.strip()),
+    convert=lambda value: " ".join(value.split()),
+)
+FLAG = Field(
+    requirement="must be true or false",
+    accepts=lambda value: isinstance(value, bool),
+    convert=bool,
+)
+
+
+def number_field(
+    minimum: float, maximum: float, *, default: Any = ..., kind: type = float, unit: str = ""
+) -> Field:
+    noun = "whole number" if kind is int else "number"
+    return Field(
+        requirement=f"must be a {noun}{unit} from {minimum:g} to {maximum:g}",
+        accepts=lambda value: type(value) in (int, kind) and minimum <= value <= maximum,
+        convert=kind,
+        default=default,
+    )
+
+
+def choice_field(names: Iterable[str]) -> Field:
+    choices = tuple(names)
+    requirement = f"must be one of {', '.join(choices)}"
+    return Field(requirement, accepts=choices.__contains__, convert=str)
+
+
+SETTINGS: Mapping[str, Field] = {  # that a page may change
+    **{
+        name: number_field(
+            0 if name in DURATION_FIELDS else 1,
+            maximum,
+            kind=int if name in MAX_COUNTS else float,
+        )
+        for name, maximum in MAX_VALUES.items()
+    },
+    "worker_class": choice_field(CLASSES),
+    "app": choice_field(BUNDLED_APPS),
+    "model": choice_field(get_args(Model)),
+    "keepalive": FLAG,
+}
 
 
 class Refused(ValueError):
@@ -185,24 +235,12 @@ def changed_load(settings: LoadSettings, changes: Action) -> LoadSettings:
 
 
 def _checked(settings: Struct, changes: Action) -> dict[str, Any]:
-    current = asdict(settings)
     checked = {}
     for name, value in changes.items():
-        if name not in current or name == LESSON_ONLY_FIELD:
+        field = SETTINGS.get(name)
+        if field is None or not hasattr(settings, name):
             raise Refused(f"{name!r} is not a setting", name)
-        checked[name] = _checked_number(name, value) if name in MAX_VALUES else value
-        if not isinstance(checked[name], type(current[name])):
-            raise Refused(f"{name} cannot be {value!r:.40}", name)
-        if name in CHOICES and value not in CHOICES[name]:
-            raise Refused(f"{value!r} is not one of {', '.join(CHOICES[name])}", name)
+        if not field.accepts(value):
+            raise Refused(f"{name} {field.requirement}, not {value!r:.40}", name)
+        checked[name] = field.convert(value)
     return checked
-
-
-def _checked_number(name: str, value: Any) -> float | int:
-    minimum, maximum = 0 if name in DURATION_FIELDS else 1, MAX_VALUES[name]
-    is_count = name in MAX_COUNTS
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not minimum <= value <= maximum or (is_count and value != int(value)):
-        kind = "whole number" if is_count else "number"
-        raise Refused(f"{name} must be a {kind} from {minimum} to {maximum:g}", name)
-    return int(value) if is_count else float(value)

@@ -6,22 +6,25 @@ predicts the result of a step; `texts` has its texts, for terminal and browser.
 
 import difflib
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import Struct
 
 from workerlab.experiments.lesson.law import Law
 from workerlab.experiments.lesson.settings import (
     BUNDLED_APPS,
-    MAX_COUNTS,
+    FLAG,
+    SETTINGS,
+    TEXT,
+    Field,
     LoadSettings,
     ServerSettings,
+    number_field,
 )
 from workerlab.model import Cell, Rate, UsageError
 from workerlab.server.limits import cores
-from workerlab.server.worker_classes import CLASSES
 
 BUNDLED_LESSON = Path(__file__).with_name("lesson.toml")
 LOAD_TOOL = "fast"  # traces each request, so every part of its wait is exact
@@ -99,50 +102,6 @@ class Lesson(Struct, frozen=True):
 # --- the format of a file -------------------------------------------------------------------------
 
 
-class Field(NamedTuple):
-    """A field of a table. `requirement`: what a value must be; `default`: of an optional field, or
-    `...` if the field is required."""
-
-    requirement: str
-    accepts: Callable[[Any], bool]
-    convert: Callable[[Any], Any]
-    default: Any = ...
-
-
-TEXT = Field(
-    requirement="must be text",
-    accepts=lambda value: isinstance(value, str) and bool(value.strip()),
-    convert=lambda value: " ".join(value.split()),
-)
-FLAG = Field(
-    requirement="must be true or false",
-    accepts=lambda value: isinstance(value, bool),
-    convert=bool,
-)
-
-
-def number_field(
-    minimum: float, maximum: float, *, default: Any = ..., kind: type = float, unit: str = ""
-) -> Field:
-    noun = "whole number" if kind is int else "number"
-    return Field(
-        requirement=f"must be a {noun}{unit} from {minimum:g} to {maximum:g}",
-        accepts=lambda value: type(value) in (int, kind) and minimum <= value <= maximum,
-        convert=kind,
-        default=default,
-    )
-
-
-def choice_field(names: Iterable[str], *, default: Any = ...) -> Field:
-    choices = tuple(names)
-    return Field(
-        requirement=f"must be one of {', '.join(choices)}",
-        accepts=choices.__contains__,
-        convert=str,
-        default=default,
-    )
-
-
 def tables_field(minimum: int, maximum: int) -> Field:
     return Field(
         requirement=f"there must be {minimum} to {maximum} of them",
@@ -161,15 +120,15 @@ CHOICE_FIELDS: Fields = {"text": TEXT, "reaction": TEXT, "right": FLAG._replace(
 STEP_FIELDS: Fields = {
     "title": TEXT,
     "changed": TEXT,
-    "worker_class": choice_field(CLASSES),
+    "worker_class": SETTINGS["worker_class"],
     **{
-        name: number_field(1, MAX_COUNTS[name], default=getattr(ServerSettings(), name), kind=int)
+        name: SETTINGS[name]._replace(default=getattr(ServerSettings(), name))
         for name in ("workers", "threads", "worker_connections", "backlog")
     },
-    "app": choice_field(BUNDLED_APPS, default="sleep"),
+    "app": SETTINGS["app"]._replace(default="sleep"),
     "delay": number_field(0.01, 10, default=None, unit=" of seconds"),
     "cpu": number_field(0.01, 1, default=0.0),
-    "connections": number_field(1, MAX_COUNTS["clients"], default=None, kind=int),
+    "connections": SETTINGS["clients"]._replace(default=None),
     "rate": number_field(0.1, MAX_RATE_RPS, default=None),
     "patience": number_field(0.01, 10, default=0.0, unit=" of seconds"),
     "seconds": number_field(1, 30, default=15.0),
