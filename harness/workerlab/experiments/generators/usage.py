@@ -19,22 +19,16 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from workerlab.analysis.core_wait import LoadPart, core_wait_in
 from workerlab.analysis.diagnosis.cpu import Disturbance, worst_disturbance
-from workerlab.analysis.facts import TrialData, why_unusable
-from workerlab.analysis.samples import NS, per_second
+from workerlab.analysis.facts import Facts, TrialData
+from workerlab.analysis.samples import NS
+from workerlab.analysis.samples import usage as sampled_usage
 from workerlab.analysis.stall import machine_paused
 from workerlab.analysis.trials import Replicates
-from workerlab.model import (
-    Cell,
-    CoreWait,
-    Measurement,
-    Observations,
-    ProcessSample,
-    Record,
-    Summary,
-)
+from workerlab.model import Cell, CoreWait, Measurement, ProcessSample, Summary
 from workerlab.numbers.units import count_text
 
 EDGE_SHARE = 0.1  # of the load, excluded at its start and again at its end
@@ -165,46 +159,35 @@ def by_load(usages: Iterable[GeneratorUsage]) -> list[GeneratorLoad]:
 
 def usage_of(data: TrialData) -> GeneratorUsage | None:
     """The usage in a trial; None if it has no usable measurement."""
-    measured, record, cell = data.measurement, data.record, data.cell
-    if why_unusable(data) is not None or measured is None or record is None:
+    facts, cell = data.facts, data.cell
+    if not isinstance(facts, Facts) or facts.measurement.duration_s <= 0:
         return None
-    if measured.duration_s <= 0:
-        return None
-    observations, answered_rps = data.observations, measured.requests / measured.duration_s
-    samples = () if "processes" in observations.missing else observations.processes
-    steady = _mid_load(samples, measured, record)
-    cores, server_cores, host_cores = (
-        per_second((sample.at_ns, getattr(sample, name)) for sample in steady)
-        for name in ("tool_cpu_s", "server_cpu_s", "host_busy_s")
-    )
-    host_busy = None
-    if host_cores is not None and observations.cores:
-        host_busy = min(1.0, host_cores / observations.cores)
-    step_s = 2 * TICK_S * math.sqrt(sending_processes(cell))
+    measured, samples, steady = facts.measurement, facts.observations.processes, _mid_load(facts)
+    cpu_s, answered_rps = facts.record.tool_cpu_s, measured.requests / measured.duration_s
+    # Of no load, so that the CPU of the generator is that of the samples
+    mid_load = replace(facts.observations, processes=steady)
+    used = sampled_usage(mid_load, facts.record, load_s=0.0)
+    cores, step_s = used.generator_cores, 2 * TICK_S * math.sqrt(sending_processes(cell))
     answers = answered_rps * (steady[-1].at_ns - steady[0].at_ns) / NS if steady else 0.0
     gaps_s = ((later.at_ns - sample.at_ns) / NS for sample, later in pairwise(samples))
     return GeneratorUsage(
         cell=cell,
         measured=measured,
         rps=measured.rps if measured.rps is not None else answered_rps,
-        cpu_s=record.tool_cpu_s if record.tool_cpu_s is not None else measured.cpu_s,
+        cpu_s=measured.cpu_s if cpu_s is None else cpu_s,
         cores=cores,
         cpu_per_request_s=cores / answered_rps if cores is not None and answered_rps else None,
         cpu_step_s=step_s / answers if answers else None,
-        memory_bytes=_max_sample(samples, "tool_rss_bytes"),
-        host_busy=host_busy,
-        host_memory_bytes=_max_sample(samples, "host_memory_bytes"),
-        server_cores=server_cores,
-        core_wait=_core_wait(data, steady, answered_rps),
+        memory_bytes=facts.usage.generator_rss_bytes,
+        host_busy=used.host_busy,
+        host_memory_bytes=facts.usage.host_memory_bytes,
+        server_cores=used.server_cores,
+        core_wait=_core_wait(facts, steady, answered_rps),
         server_side=data.null.service if data.null else Summary(),
         widest_gap_s=max(gaps_s, default=None),
         doubt=_doubt(data, measured),
-        stood_still=_stood_still(observations, record),
+        stood_still=machine_paused(facts, facts.started_ns, facts.ended_ns),
     )
-
-
-def _max_sample(samples: Iterable[ProcessSample], name: str) -> int | None:
-    return max(filter(None, (getattr(sample, name) for sample in samples)), default=None)
 
 
 def _doubt(data: TrialData, measured: Measurement) -> str | None:
@@ -217,32 +200,23 @@ def _doubt(data: TrialData, measured: Measurement) -> str | None:
     return "it counts {} answers, the server sent {}; one of them is wrong".format(*counts)
 
 
-def _stood_still(observations: Observations, record: Record) -> bool:
-    begin_ns, end_ns = record.load_start_ns, record.load_end_ns
-    if begin_ns is None or end_ns is None:
-        return bool(observations.pauses)
-    return machine_paused(observations, begin_ns, end_ns)
-
-
-def _mid_load(
-    samples: Iterable[ProcessSample], measured: Measurement, record: Record
-) -> tuple[ProcessSample, ...]:
+def _mid_load(facts: Facts) -> tuple[ProcessSample, ...]:
     """Samples in the middle of the load. If a tool does not report its start, it is computed from
     the end of the load."""
-    length_ns, begin_ns = measured.duration_s * NS, measured.origin_ns
-    if begin_ns is None and record.load_end_ns is not None:
-        begin_ns = round(record.load_end_ns - length_ns)
+    length_ns, begin_ns = facts.measurement.duration_s * NS, facts.measurement.origin_ns
     if begin_ns is None:
-        return ()
+        begin_ns = round(facts.ended_ns - length_ns)
     from_ns, to_ns = begin_ns + EDGE_SHARE * length_ns, begin_ns + (1 - EDGE_SHARE) * length_ns
+    samples = facts.observations.processes
     return tuple(sample for sample in samples if from_ns <= sample.at_ns <= to_ns)
 
 
-def _core_wait(data: TrialData, steady: Sequence[ProcessSample], rps: float) -> CoreWait | None:
+def _core_wait(facts: Facts, steady: Sequence[ProcessSample], rps: float) -> CoreWait | None:
     if rps <= 0:
         return None
-    response_s, cores = data.cell.concurrency / rps, data.observations.cores
-    part = LoadPart(steady, rps, response_s, response_s, tool_units=data.tool_units, cores=cores)
+    response_s, units = facts.cell.concurrency / rps, facts.data.tool_units
+    cores = facts.observations.cores
+    part = LoadPart(steady, rps, response_s, response_s, tool_units=units, cores=cores)
     return core_wait_in(part)
 
 
