@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, dataclass_transform
+from typing import Any, ClassVar, Literal, cast, dataclass_transform
 
 import msgspec
 from msgspec import Struct
@@ -101,6 +101,11 @@ class Answer(Finding, kw_only=True):
         excluded = ("question", "trials", "evidence")
         names = (name for name in self.__struct_fields__ if name not in excluded)
         return {name: getattr(self, name) for name in names}
+
+    @classmethod
+    def unanswered(cls, reason: str, evidence: tuple[Finding, ...] = ()) -> Inconclusive:
+        """The answer to the question of this class if the rule cannot give one."""
+        return Inconclusive(reason, question=cast("str", cls.question), evidence=evidence)
 
 
 class Inconclusive(Answer):

@@ -16,12 +16,10 @@ from workerlab.experiments.ladder.document import (
     study,
 )
 from workerlab.experiments.ladder.findings import (
-    FAST,
     NO_INTERVAL,
     NO_LOSS,
     NO_TWO_STEPS,
     NOT_FARTHER,
-    TRIPS,
     TRIPS_NOT_COUNTED,
     CacheTrips,
     LimitOfStep,
@@ -49,8 +47,6 @@ from workerlab.experiments.ladder.why import (
     NO_PERCENTILES,
     NO_REDIS_STEP,
     ORDER_SHOWS,
-    WHY_REDIS,
-    WHY_SYNC,
     CpuOfRequest,
     LargerChangeUndecided,
     P95ChangesMore,
@@ -163,7 +159,7 @@ def test_without_significant_factors_nothing_made_it_fast() -> None:
 def test_too_few_trials_are_inconclusive() -> None:
     planned = all_configurations()
     document = study(report(cells(planned, launches=1)), planned)
-    assert inconclusive(document)[FAST] == NO_INTERVAL
+    assert inconclusive(document)[RemovalFactors.question] == NO_INTERVAL
     assert StepsWithoutInterval(needed=3, fewest=1) in document.notes
     rates = table(document, "The ladder")
     assert column(rates, "factor")[:2] == [None, pytest.approx(3000 / 6800)]
@@ -260,7 +256,7 @@ def test_without_app_metrics_trips_are_unknown() -> None:
     planned = all_configurations()
     results = [replace(result, app_metrics=None) for result in cells(planned)]
     document = study(report(results), planned)
-    assert inconclusive(document)[TRIPS] == TRIPS_NOT_COUNTED
+    assert inconclusive(document)[CacheTrips.question] == TRIPS_NOT_COUNTED
     assert answer(document, RedisLoss).hit == NO_METRICS
     trips = table(document, "Round trips", 100, "locust-fast")
     assert set(column(trips, "redis_trips")) == {None}
@@ -488,7 +484,7 @@ def test_a_change_that_no_number_of_launches_decides() -> None:
 def test_a_launch_without_percentiles_is_left_out_of_them() -> None:
     document = with_p95(lambda number: None if number == 1 else 0.1 + number * 1e-4)
     assert answer(document, SyncEffect).larger_change
-    assert inconclusive(with_p95(lambda _: None))[WHY_SYNC] == NO_PERCENTILES
+    assert inconclusive(with_p95(lambda _: None))[SyncEffect.question] == NO_PERCENTILES
 
 
 # --- what is missing ----------------------------------------------------------------------------
@@ -513,7 +509,7 @@ def test_without_redis_its_question_is_inconclusive() -> None:
     planned = all_configurations({"redis": "no redis-server"})
     measured = {configuration.name: MEASURED["postgresql-uvicorn-w2"] for configuration in planned}
     document = study(report(cells(planned, measured)), planned)
-    assert inconclusive(document)[WHY_REDIS] == NO_REDIS_STEP
+    assert inconclusive(document)[RedisLoss.question] == NO_REDIS_STEP
 
 
 def test_mongodb_is_the_first_of_the_services() -> None:
@@ -541,7 +537,7 @@ def test_a_configuration_without_a_valid_trial_is_left_out_of_the_factors() -> N
     assert len(ratios) == len(planned) - 1
     assert ratios[1] == pytest.approx(2750 / 6800)
     # What lies between was not Redis alone
-    assert inconclusive(document)[WHY_REDIS] == NO_REDIS_STEP
+    assert inconclusive(document)[RedisLoss.question] == NO_REDIS_STEP
 
 
 def test_a_run_without_trials() -> None:
@@ -553,7 +549,7 @@ def test_a_run_without_trials() -> None:
     )
     reasons = inconclusive(document)
     assert len(reasons) == len(document.findings) - 1  # the services are known
-    assert reasons[FAST] == NO_TWO_STEPS
+    assert reasons[RemovalFactors.question] == NO_TWO_STEPS
     for render in FORMATS.values():
         assert render(document)
 

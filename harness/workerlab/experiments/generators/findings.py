@@ -35,16 +35,10 @@ MIN_PARALLEL_CORES = 1.3  # used by processes that run in parallel
 COST = "cpu_per_request_s"
 Loads = Sequence[GeneratorLoad]
 
-LOW_RATE = "Which generator needs the least CPU at a low rate?"
-HIGH_RATE = "Which generator sends the most at a high rate?"
-GIL = "Where does the GIL show?"
-MACHINE = "Where is a second machine needed?"
-OVERHEAD = "Which generators inflate latency with client-side queueing?"
 
 TOO_FEW_TRIALS = f"too few valid trials to compare: repeat with --trials {TRIALS}"
 NOT_MEASURED = "no generator was measured at full speed"
 NO_CPU_AT_LOW_RATE = "no CPU time of a generator was recorded at the low rate"
-NO_CPU = "no CPU time was recorded"
 TOO_FEW_LEVELS = (
     "this needs threads at two levels of connections, and processes; of a server that answers late,"
     " at levels where neither its delay nor its core is the limit"
@@ -97,7 +91,7 @@ class LeastCpu(Answer):
     [[ Of those in Python, {python.name} needs the least ({python.cpu_s:duration}), then
     {second_python.name} ({second_python.cpu_s:duration}).]]"""
 
-    question = LOW_RATE
+    question = "Which generator needs the least CPU at a low rate?"
 
     rps: float
     names: tuple[str, ...]
@@ -113,14 +107,14 @@ def least_cpu(loads: Loads) -> LeastCpu | Inconclusive:
     costed = (load for load in kept if load.cpu_per_request_s is not None)
     ranked = sorted(costed, key=lambda load: load.cpu_per_request_s or 0.0)
     if not ranked:
-        return Inconclusive(NO_CPU_AT_LOW_RATE, question=LOW_RATE)
+        return LeastCpu.unanswered(NO_CPU_AT_LOW_RATE)
     slow = [load for load in loads if load not in kept and not load.stood_still]
     evidence = (
         *map(cpu_of, ranked),
         *(SlowAtLowRate(load.name, load.rps) for load in slow),
     )
     if min(load.count(COST) for load in ranked) < 2:
-        return Inconclusive(TOO_FEW_TRIALS, question=LOW_RATE, evidence=evidence)
+        return LeastCpu.unanswered(TOO_FEW_TRIALS, evidence)
     tied = [load for load in ranked if load is ranked[0] or not costs_more(load, ranked[0])]
     python = best_in_python(ranked)
     differ = bool(python) and costs_more(python[1], python[0])
@@ -185,7 +179,7 @@ class MostRequests(Answer):
     """{best}.[[ Too close to call: {tied:list}.]]
     [[ Of those in Python, {python}, {times:number} times {second_python}.]]"""
 
-    question = HIGH_RATE
+    question = "Which generator sends the most at a high rate?"
 
     best: ReachedRate
     tied: tuple[str, ...]
@@ -197,10 +191,10 @@ class MostRequests(Answer):
 def most_requests(loads: Loads) -> MostRequests | Inconclusive:
     ranked = fastest_of_each(loads)
     if not ranked:
-        return Inconclusive(NOT_MEASURED, question=HIGH_RATE)
+        return MostRequests.unanswered(NOT_MEASURED)
     evidence = tuple(map(reached_rate, ranked))
     if min(load.count("rps") for load in ranked) < 2:
-        return Inconclusive(TOO_FEW_TRIALS, question=HIGH_RATE, evidence=evidence)
+        return MostRequests.unanswered(TOO_FEW_TRIALS, evidence)
     best, *others = ranked
     python = best_in_python(ranked)
     gain = python[0].ratio(python[1], "rps") if python else Ratio(1.0)
@@ -230,7 +224,7 @@ class ThreadGrowth(Answer):
     """{gil}: {threads:# thread} send {growth:times} as many requests as {fewer_threads:count}
     {growth:interval}, with at most {thread_cores:.2f} cores[[{remark}]]."""
 
-    question = GIL
+    question = "Where does the GIL show?"
 
     gil: str
     growth: Ratio
@@ -253,17 +247,17 @@ def thread_growth(loads: Loads, cores: int | None) -> ThreadGrowth | Inconclusiv
         for tool in ("threads", "processes")
     )
     if len(threads) < 2 or not processes:
-        return Inconclusive(TOO_FEW_LEVELS, question=GIL)
+        return ThreadGrowth.unanswered(TOO_FEW_LEVELS)
     evidence = tuple(map(reached_rate, (*threads, *processes)))
     fewest, most = threads[0], max(threads[1:], key=lambda load: load.rps)
     thread_cores, process_cores = max_cores(threads), max_cores(processes)
     if thread_cores is None or process_cores is None or not fewest.rps:
-        return Inconclusive(NO_CPU, question=GIL, evidence=evidence)
+        return ThreadGrowth.unanswered("no CPU time was recorded", evidence)
     growth, disturbance = most.ratio(fewest, "rps"), disturbed((*threads, *processes))
     if growth.low is None or growth.high is None:
-        return Inconclusive(TOO_FEW_TRIALS, question=GIL, evidence=evidence)
+        return ThreadGrowth.unanswered(TOO_FEW_TRIALS, evidence)
     if disturbance is not None:
-        return Inconclusive(str(disturbance), question=GIL, evidence=evidence)
+        return ThreadGrowth.unanswered(str(disturbance), evidence)
     if growth.low >= MIN_GROWTH_RATIO:
         gil, remark = NOT_HERE, ""
     elif growth.high >= MIN_GROWTH_RATIO:
@@ -311,7 +305,7 @@ class MachineCeiling(Answer):
     {ceiling.rps:number} that the fastest generator here, {ceiling.name}, gets out of this machine
     [[ (a lower bound: {lower_bound_because})]]. Beyond it the generator may be what is measured."""
 
-    question = MACHINE
+    question = "Where is a second machine needed?"
 
     ceiling: GeneratorCeiling
     lower_bound_because: str
@@ -325,7 +319,7 @@ WAITED_FOR_CORES = "it had to wait for cores that others used"
 def machine_ceiling(loads: Loads) -> MachineCeiling | Inconclusive:
     ranked = fastest_of_each(loads)
     if not ranked:
-        return Inconclusive(NOT_MEASURED, question=MACHINE)
+        return MachineCeiling.unanswered(NOT_MEASURED)
     reasons = {
         SERVER_WAS_BUSY: ranked[0].server_busy is not None,
         DELAY_WAS_LIMIT: ranked[0].delay_bound_rps is not None,
@@ -367,7 +361,7 @@ class ClientOverhead(Answer):
     """In {affected:count} of {loads:# load} more than half of the median that is reported is client
     overhead. Most: {most}. Least: {least}."""
 
-    question = OVERHEAD
+    question = "Which generators inflate latency with client-side queueing?"
 
     affected: int
     loads: int
@@ -379,7 +373,7 @@ def client_overhead(loads: Loads) -> ClientOverhead | Inconclusive:
     """`loads`: those whose server was not busy and whose generator did not wait for a core."""
     overheads = [overhead for load in loads if (overhead := overhead_of(load)) is not None]
     if not overheads:
-        return Inconclusive(SERVER_BUSY_OR_DISTURBED, question=OVERHEAD)
+        return ClientOverhead.unanswered(SERVER_BUSY_OR_DISTURBED)
     overheads.sort(key=lambda load: -load.overhead_s / (load.reported_s or load.overhead_s))
     affected = [load for load in overheads if load.overhead_s > DOMINANT_SHARE * load.reported_s]
     worst_of_each: dict[str, OverheadOfLoad] = {}

@@ -25,18 +25,12 @@ MIN_TRIPS = 0.1  # round trips per request; with fewer, requests do not count as
 CACHES = {"local_cache", "cache"}
 FEW_CORES = 2
 
-FAST = "What made it fast?"
-TRIPS = "Does each removed cache cost a round trip, and does each round trip cost throughput?"
-LIMITS = "What limited each step: load tool, storage, app or machine?"
-SERVICES = "Which servers were used as storage and cache?"
 
 NO_TWO_STEPS = "no two steps were measured under many users"
 NO_INTERVAL = (
     f"a factor has no interval, as there are too few trials of each step (--trials {TRIALS})"
 )
 TRIPS_NOT_COUNTED = "round trips were counted in fewer than two steps"
-NO_STEP = "no step was measured under many users"
-SERVICES_UNKNOWN = "the run does not say"
 
 
 def findings(ladder: Ladder) -> tuple[Answer, ...]:
@@ -84,7 +78,7 @@ class RemovalFactors(Answer):
     {tool_bound:list}), throughput is a lower bound, and its factor does not describe the app.]]
     """
 
-    question = FAST
+    question = "What made it fast?"
 
     load: str
     factors: tuple[RemovalFactor, ...]
@@ -94,17 +88,14 @@ class RemovalFactors(Answer):
     tool_bound: tuple[str, ...]
 
 
-NOTHING_FASTER = "nothing made it faster in a statistically significant way"
-
-
 def what_made_it_fast(ladder: Ladder) -> RemovalFactors | Inconclusive:
     steps = ladder.conclusive
     changes = [(step, step.change) for step in steps if step.change]
     if not changes:
-        return Inconclusive(NO_TWO_STEPS, question=FAST)
+        return RemovalFactors.unanswered(NO_TWO_STEPS)
     evidence = tuple(RateOfStep(step.removed, step.rps, change) for step, change in changes)
     if all(change.differs is None for _, change in changes):
-        return Inconclusive(NO_INTERVAL, question=FAST, evidence=evidence)
+        return RemovalFactors.unanswered(NO_INTERVAL, evidence)
     significant = sorted(
         ((step.removed, change) for step, change in changes if change.differs),
         key=lambda pair: pair[1].value,
@@ -114,7 +105,7 @@ def what_made_it_fast(ladder: Ladder) -> RemovalFactors | Inconclusive:
     return RemovalFactors(
         load=steps[0].load.text,
         factors=factors,
-        nothing="" if factors else NOTHING_FASTER,
+        nothing="" if factors else "nothing made it faster in a statistically significant way",
         same=same if factors else (),
         gains=tuple(removal_factor(*pair) for pair in significant if pair[1].value > 1),
         tool_bound=tuple(step.removed for step in steps if step.generator_bound),
@@ -150,7 +141,9 @@ class TripsOfStep(Finding):
 class CacheTrips(Answer):
     """[[{contradiction} ]]Round trips per request: {steps:; }.[[ {cost}]]"""
 
-    question = TRIPS
+    question = (
+        "Does each removed cache cost a round trip, and does each round trip cost throughput?"
+    )
 
     contradiction: str
     steps: tuple[str, ...]
@@ -173,7 +166,7 @@ def cost_of_trips(ladder: Ladder) -> CacheTrips | Inconclusive:
         and (trips := trips_of(step, ladder)) is not None
     ]
     if len(caching) < 2:
-        return Inconclusive(TRIPS_NOT_COUNTED, question=TRIPS)
+        return CacheTrips.unanswered(TRIPS_NOT_COUNTED)
     evidence = tuple(trips for _, trips in caching)
     farthest = [trips.farthest for trips in evidence]
     contradiction = "" if farthest == sorted(set(farthest)) else NOT_FARTHER
@@ -240,7 +233,7 @@ class LimitsUnderLoad(Finding):
 class LimitsOfSteps(Answer):
     """{loads: }[[ On {few_cores:# core}, app, storage and load tool compete for them.]]"""
 
-    question = LIMITS
+    question = "What limited each step: load tool, storage, app or machine?"
 
     loads: tuple[LimitsUnderLoad, ...]
     few_cores: int | None
@@ -259,7 +252,7 @@ def limits_of_steps(ladder: Ladder) -> LimitsOfSteps | Inconclusive:
         texts = (f"{name}: {listed(removed)}" for name, removed in removals.items())
         loads.append(LimitsUnderLoad(load.text, tuple(texts)))
     if not loads:
-        return Inconclusive(NO_STEP, question=LIMITS)
+        return LimitsOfSteps.unanswered("no step was measured under many users")
     few = ladder.cores is not None and ladder.cores <= FEW_CORES
     return LimitsOfSteps(
         loads=tuple(loads), few_cores=ladder.cores if few else None, evidence=tuple(evidence)
@@ -272,7 +265,7 @@ def limits_of_steps(ladder: Ladder) -> LimitsOfSteps | Inconclusive:
 class ServicesUsed(Answer):
     """{services:; }."""
 
-    question = SERVICES
+    question = "Which servers were used as storage and cache?"
 
     services: tuple[str, ...]
 
@@ -281,7 +274,7 @@ def services_used(ladder: Ladder) -> ServicesUsed | Inconclusive:
     """MongoDB first: another server may have answered in its place."""
     versions = ladder.environment.get("services")
     if not isinstance(versions, dict) or not versions:
-        return Inconclusive(SERVICES_UNKNOWN, question=SERVICES)
+        return ServicesUsed.unanswered("the run does not say")
     kinds = sorted(versions, key=lambda kind: kind != "mongodb")
     services = [f"{name_of(kind)}: {versions[kind]}" for kind in kinds]
     if "mongodb" not in versions:

@@ -26,11 +26,8 @@ MAX_LAUNCHES = 100  # more are not worth suggesting
 HIT_PARTS = ("redis", "serialise")
 MISS_PARTS = ("pool", "storage")
 
-WHY_REDIS = "Why does losing Redis cost so little?"
-WHY_SYNC = "Why does going from async to sync change p95 more than throughput?"
 
 NO_REDIS_STEP = "no step lost Redis and nothing else"
-NO_SYNC_STEP = "no step lost async and nothing else"
 NO_PERCENTILES = "the load tool reports no percentiles"
 NO_INTERVALS = f"too few trials of each step for an interval (--trials {TRIALS})"
 
@@ -123,7 +120,7 @@ SizeOfLoss = Literal["unknown", "few trials", "none", "gain", "little", "much"]
 class RedisLoss(Answer):
     """[[{cost} ]]{hit}[[ {cpu}]]"""
 
-    question = WHY_REDIS
+    question = "Why does losing Redis cost so little?"
 
     size: SizeOfLoss
     change: Ratio | None  # requests/s without Redis over those with it
@@ -146,7 +143,7 @@ COSTS = {
 def why_redis(ladder: Ladder) -> RedisLoss | Inconclusive:
     pair = pair_around(ladder.conclusive, "cache")
     if pair is None:
-        return Inconclusive(NO_REDIS_STEP, question=WHY_REDIS)
+        return RedisLoss.unanswered(NO_REDIS_STEP)
     change, size = pair.after.change, size_of_loss(pair.after.change)
     cached, stored = map(ladder.with_one_user, pair)
     hit = redis_hit(cached, stored) if cached and stored else NO_SINGLE_USER
@@ -245,7 +242,7 @@ class SyncEffect(Answer):
     sync. What the class decides is how it is spread: p95 is {spread_async:.1f} times p50 async,
     {spread_sync:.1f} times sync. {order}"""
 
-    question = WHY_SYNC
+    question = "Why does going from async to sync change p95 more than throughput?"
 
     larger_change: LargerChange | LargerChangeUndecided
     chance: str
@@ -258,7 +255,6 @@ class SyncEffect(Answer):
     order: str
 
 
-NOT_SIGNIFICANT = "The difference in throughput is not statistically significant."
 ORDER_SHOWS = (
     "sync serves one request at a time, in order of arrival, so all wait alike; async begins them"
     " all, and some are overtaken."
@@ -272,18 +268,20 @@ ORDER_HIDDEN = (
 def why_sync(ladder: Ladder) -> SyncEffect | Inconclusive:
     pair = pair_around(ladder.conclusive, "worker_class")
     if pair is None:
-        return Inconclusive(NO_SYNC_STEP, question=WHY_SYNC)
+        return SyncEffect.unanswered("no step lost async and nothing else")
     responses = tuple(response for step in pair if (response := response_of(step)))
     if len(responses) < 2:
-        return Inconclusive(NO_PERCENTILES, question=WHY_SYNC)
+        return SyncEffect.unanswered(NO_PERCENTILES)
     p95, throughput = pair.after.ratio(pair.before, "response.p95"), pair.after.change
     if throughput is None or throughput.differs is None or p95.differs is None:
-        return Inconclusive(NO_INTERVALS, question=WHY_SYNC, evidence=responses)
+        return SyncEffect.unanswered(NO_INTERVALS, responses)
     spread_async, spread_sync = (response.p95_s / response.p50_s for response in responses)
     cpu = cpu_of_request(pair, "async", "sync")
     return SyncEffect(
         larger_change=larger_change(p95, throughput) or undecided(pair, p95, throughput),
-        chance="" if throughput.differs else NOT_SIGNIFICANT,
+        chance=""
+        if throughput.differs
+        else "The difference in throughput is not statistically significant.",
         cpu=cpu,
         users=pair.after.load.users,
         mean_async_s=pair.before.load.users / pair.before.rps,
