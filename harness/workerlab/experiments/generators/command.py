@@ -16,6 +16,7 @@ import math
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import product
 from typing import Literal, NamedTuple
 
@@ -80,36 +81,18 @@ def cells(
     (shortest, longest), of the full-speed server. `per_process`: levels count each process."""
     full_speed = NullServer(core=core, delay_s=delay_s)
     low_rate = replace(full_speed, delay_s=(LOW_RATE_DELAY_S, LOW_RATE_DELAY_S))
-    connection_rps = 2 / sum(delay_s) if any(delay_s) else math.inf
+    low_s = max(MIN_LOW_RATE_S, duration_s)
+    cell = partial(_cell, keepalive=keepalive)
     planned = [
-        _cell(
-            generator,
-            "low",
-            low_rate,
-            connections=LOW_RATE_CONNECTIONS,
-            load_s=max(MIN_LOW_RATE_S, duration_s),
-            rps=LOW_RATE_CONNECTIONS / LOW_RATE_DELAY_S,
-            keepalive=keepalive,
-        )
+        cell(generator, "low", low_rate, connections=LOW_RATE_CONNECTIONS, load_s=low_s)
         for generator in generators
-        if generator.processes <= LOW_RATE_CONNECTIONS
     ]
     for level, generator in product(sorted(set(levels)), generators):
         connections = level * generator.processes if per_process else level
-        kind = "anew" if not keepalive else "one" if level == 1 else "several"
-        rps = min(ASSUMED_RPS[kind], connections * connection_rps)
-        if generator.processes <= connections:
-            cell = _cell(
-                generator,
-                "full",
-                full_speed,
-                connections=connections,
-                load_s=duration_s,
-                rps=rps,
-                keepalive=keepalive,
-            )
-            planned.append(cell)
-    return planned
+        planned.append(
+            cell(generator, "full", full_speed, connections=connections, load_s=duration_s)
+        )
+    return list(filter(None, planned))
 
 
 def _cell(
@@ -119,13 +102,17 @@ def _cell(
     *,
     connections: int,
     load_s: float,
-    rps: float,
     keepalive: bool,
-) -> Cell:
-    """`rps`: the rate that is assumed for tools that stop at a request count."""
+) -> Cell | None:
+    """None if there are fewer connections than processes."""
+    if generator.processes > connections:
+        return None
+    kind = "anew" if not keepalive else "one" if connections == 1 else "several"
+    mean_delay_s = sum(null.delay_s) / 2
+    delay_rps = connections / mean_delay_s if mean_delay_s else math.inf
     load = Load(
         concurrency=connections,
-        requests=max(1 + connections, round(rps * load_s)),
+        requests=max(1 + connections, round(min(ASSUMED_RPS[kind], delay_rps) * load_s)),
         duration_s=load_s,
         deadline_s=load_s + SLACK_S,
         keepalive=keepalive,

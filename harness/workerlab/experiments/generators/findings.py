@@ -262,14 +262,8 @@ def thread_growth(loads: Loads, cores: int | None) -> ThreadGrowth | Inconclusiv
         gil, remark = NOT_HERE, ""
     elif growth.high >= MIN_GROWTH_RATIO:
         gil, remark = NOT_SHOWN, "; more --trials would show whether that is growth"
-    elif thread_cores > MAX_GIL_CORES:
-        gil, remark = NOT_HERE, "; threads that share a GIL do not use that many"
-    elif process_cores >= MIN_PARALLEL_CORES:
-        gil, remark = IN_THE_THREADS, f"; processes used {process_cores:.2f}"
     else:
-        gil, remark = NOT_SHOWN, f", but processes used no more than {process_cores:.2f} either"
-        if cores is not None:
-            remark += f"; this machine has {counted(cores, 'core')}, and the server needs one"
+        gil, remark = gil_without_growth(thread_cores, process_cores, cores)
     return ThreadGrowth(
         gil=gil,
         growth=growth,
@@ -280,6 +274,20 @@ def thread_growth(loads: Loads, cores: int | None) -> ThreadGrowth | Inconclusiv
         remark=remark,
         evidence=evidence,
     )
+
+
+def gil_without_growth(
+    thread_cores: float, process_cores: float, cores: int | None
+) -> tuple[str, str]:
+    """Where the GIL shows if more threads send no more, and a remark."""
+    if thread_cores > MAX_GIL_CORES:
+        return NOT_HERE, "; threads that share a GIL do not use that many"
+    if process_cores >= MIN_PARALLEL_CORES:
+        return IN_THE_THREADS, f"; processes used {process_cores:.2f}"
+    remark = f", but processes used no more than {process_cores:.2f} either"
+    if cores is not None:
+        remark += f"; this machine has {counted(cores, 'core')}, and the server needs one"
+    return NOT_SHOWN, remark
 
 
 def max_cores(loads: Loads) -> float | None:
