@@ -144,23 +144,24 @@ def has_answer(document: Document, kind: type[Answer]) -> bool:
     return any(isinstance(finding, kind) for finding in document.findings)
 
 
+def first_row(document: Document) -> dict[str, Any]:
+    table = document.tables[0]
+    names = (column.name for column in table.columns)
+    return dict(zip(names, table.rows[0], strict=True))
+
+
 def test_gain_of_asynchronous_requests() -> None:
-    document = document_of(
-        step("sync-100", connections=1, wall_s=155.0), step("async-100-coroutines")
-    )
+    at_once = step("async-100-coroutines")
+    document = document_of(step("sync-100", connections=1, wall_s=155.0), at_once)
     gain = answer(document, AsynchronousGain)
-    assert (gain.at_once.took_s, gain.longest_answer_s) == (3.1, 3.0)
-    assert gain.one_by_one is not None
-    assert gain.one_by_one.took_s == 155.0
+    assert (gain.at_once.took_s, gain.longest_answer_s, gain.delays_s) == (3.1, 3.0, None)
+    assert (gain.one_by_one and gain.one_by_one.took_s) == 155.0
     assert gain.times == pytest.approx(50.0)
-    assert gain.delays_s is None
     assert len(gain.evidence) == 2
     assert gain.trials == ("sync-100-1", "async-100-coroutines-1")
     assert document.valid
-
-
-def test_without_the_slow_step_the_gain_uses_the_servers_delays() -> None:
-    gain = answer(document_of(step("async-100-fast", wall_s=9.0)), AsynchronousGain)
+    # Without the slow step, by the server's delays
+    gain = answer(document_of(at_once), AsynchronousGain)
     assert (gain.longest_answer_s, gain.one_by_one, gain.delays_s) == (3.0, None, 150.0)
 
 
@@ -170,13 +171,9 @@ def test_ideal_time_is_bound_by_connections_or_by_the_longest_delay() -> None:
     bound_by_connections, bound_by_delay = results_of((many, single), step_details((many, single)))
     assert (bound_by_connections.ideal_s, bound_by_connections.ratio) == (50.0, pytest.approx(1.1))
     assert (bound_by_delay.ideal_s, bound_by_delay.ratio) == (1.0, pytest.approx(1.1))
-    assert bound_by_connections.memory_bytes == 20 << 20
-
-
-def test_a_step_with_failures_has_no_ideal_time() -> None:
-    document = document_of(step("unbounded-1", 1000, 1000, errors={"no_files": 10}, open_files=990))
-    (table,) = document.tables
-    row = dict(zip((column.name for column in table.columns), table.rows[0], strict=True))
+    failing = step("unbounded-1", 1000, 1000, errors={"no_files": 10}, open_files=990)
+    document = document_of(failing)
+    row = first_row(document)
     assert (row["ideal_s"], row["wall_to_ideal"]) == (None, None)
     assert (row["failed"], row["errors"]) == (10, {"no_files": 10})
     assert document.charts == ()
@@ -193,38 +190,29 @@ def test_running_out_of_files() -> None:
     assert document.valid  # it was meant to fail
 
 
-def test_ways_out_with_failures() -> None:
-    raised = step("raised-10000", 10_000, 10_000, errors={"reset": 3})
-    ways_out = answer(document_of(raised, step("bounded-10000")), WaysOut)
-    assert ways_out.worked == ("at most 100 at once",)
-    assert ways_out.failed == ("at most 10,000 at once (3 failed)",)
-    assert str(ways_out) == (
-        "Without a failure: at most 100 at once. With failures: at most 10,000 at once (3 failed)."
+@pytest.mark.parametrize(
+    ("raised", "bounded", "sentence"),
+    [
+        (0, 0, "Without a failure: at most 1000 at once; at most 1 at once. 1000 connections took"
+         " 2.00 s, 1 took 9.00 s."),
+        (3, 0, "Without a failure: at most 1 at once. With failures: at most 1000 at once (3"
+         " failed)."),
+        (3, 2, "With failures: at most 1000 at once (3 failed); at most 1 at once (2 failed)."),
+    ],
+)  # fmt: skip
+def test_ways_out(raised: int, bounded: int, sentence: str) -> None:
+    steps = (
+        step("raised-1", 1000, 1000, wall_s=2.0, errors={"reset": raised}),
+        step("bounded-1", 1000, 1, wall_s=9.0, errors={"reset": bounded}),
     )
+    assert str(answer(document_of(*steps), WaysOut)) == sentence
 
 
-def test_the_faster_of_two_ways_out() -> None:
-    steps = step("raised-1", 1000, 1000, wall_s=2.0), step("bounded-1", 1000, 1, wall_s=9.0)
-    ways_out = answer(document_of(*steps), WaysOut)
-    assert ways_out.faster is not None
-    assert ways_out.slower is not None
-    assert (ways_out.faster.connections, ways_out.faster.took_s) == (1000, 2.0)
-    assert (ways_out.slower.connections, ways_out.slower.took_s) == (1, 9.0)
-
-
-def test_no_way_out_without_failures() -> None:
-    steps = step("raised-1", errors={"reset": 3}), step("bounded-1", errors={"reset": 2})
-    ways_out = answer(document_of(*steps), WaysOut)
-    assert ways_out.worked == ()
-    assert str(ways_out).startswith("With failures: ")
-
-
-def test_a_machine_on_which_nothing_runs_out() -> None:
-    document = document_of(step("unbounded-10000", 10_000, 10_000), step("ports-used-up"))
-    limits = [
-        finding.limit for finding in document.findings if isinstance(finding, LimitNotReached)
-    ]
-    assert limits == ["files", "ports"]
+def test_limits_that_are_not_reached() -> None:
+    names = ("unbounded-10000", "ports-used-up", "time-wait-0")
+    answers = document_of(*map(step, names)).findings
+    limits = [answer.limit for answer in answers if isinstance(answer, LimitNotReached)]
+    assert limits == ["files", "ports", "time_wait"]
 
 
 def test_running_out_of_ports_and_ways_out() -> None:
@@ -244,6 +232,20 @@ def test_only_limits_of_the_machine_are_causes() -> None:
     assert list(map(type, both.causes)) == [FilesRanOut, PortsRanOut]
 
 
+def test_ports_in_time_wait_run_out_in_a_long_run() -> None:
+    data = step("time-wait-0", 30_000, 1000, errors={"no_address": 1768})
+    samples = (ConnectionSample(1, {}, {"TIME_WAIT": 28_232}, {}, 0),)
+    counts = NullCounts(28_232, 28_232, 28_232, 1000, 0.1, 1.0, Summary())
+    data = replace(data, observations=Observations(connections=samples), null=counts)
+    document = document_of(data, step("time-wait-2", 30_000, 1000))
+    in_time_wait = answer(document, PortsInTimeWait)
+    assert (in_time_wait.failed, in_time_wait.connections) == (1768, 28_232)
+    assert (in_time_wait.time_wait, len(in_time_wait.worked)) == (28_232, 1)
+    assert document.valid
+    uncounted = answer(document_of(replace(data, null=None)), PortsInTimeWait)
+    assert uncounted.connections is None
+
+
 def test_the_farthest_is_the_largest_without_a_failure() -> None:
     document = document_of(
         step("kept-100000", 100_000, 10_000, delays_s=50_000, longest_s=1.0, wall_s=5.5),
@@ -258,20 +260,16 @@ def test_the_farthest_is_the_largest_without_a_failure() -> None:
     assert (memory.step.memory_bytes, memory.step.requests) == (20 << 20, 1_000_000)
     chart, _ = document.charts
     assert [series.name for series in chart.series] == ["10,000 connections", "ideal"]
+    slow = step("kept-100000", 100_000, 10_000, delays_s=50_000, longest_s=1.0, wall_s=9.0)
+    assert answer(document_of(slow), Farthest).verdict == SLOWER_THAN_SERVER
 
 
 def test_memory_of_the_client_over_time() -> None:
-    document = document_of(
-        step("kept-100000", 100_000, 10_000, delays_s=50_000), step("ports-reuse")
-    )
-    *_, chart = document.charts
+    data = step("kept-100000", 100_000, 10_000, delays_s=50_000)
+    *_, chart = document_of(data, step("ports-reuse")).charts
     (line,) = chart.series  # those without a limit that is run into
     # Samples at 1, 2 and 3 ns; at the first one the load tool had not begun
     assert line.points == ((1e-9, 20.0), (2e-9, 10.0))
-
-
-def test_a_long_line_has_few_points() -> None:
-    data = step("kept-1")
     samples = [ProcessSample(at, 0.0, 0.0, 0.0, 1, at) for at in range(1, 1000)]
     data = replace(data, observations=Observations(processes=tuple(samples)))
     *_, chart = document_of(data).charts
@@ -284,8 +282,7 @@ def test_cpu_of_client_and_server() -> None:
     samples = (ProcessSample(0, 0.0, None, 0.0, 1, None), ProcessSample(10**9, 0.5, 1.0, 0.0, 1, 9))
     record = replace(data.record, load_start_ns=0, load_end_ns=2 * 10**9, tool_cpu_s=1.8)
     data = replace(data, record=record, observations=Observations(processes=samples))
-    (table,) = document_of(data).tables
-    row = dict(zip((column.name for column in table.columns), table.rows[0], strict=True))
+    row = first_row(document_of(data))
     assert (row["cpu_s"], row["client_cores"], row["server_cores"]) == (1.8, 0.9, 0.5)
 
 
@@ -300,75 +297,48 @@ def test_the_farthest_by_aiohttp() -> None:
     assert not has_answer(document_of(failed), FarthestByAiohttp)
 
 
-def test_a_million_large_bodies_is_an_extrapolation() -> None:
+def test_large_bodies_and_an_extrapolation_to_a_million() -> None:
+    bodies = answer(document_of(step("bodies-10000", 10_000, 100, wall_s=2.0)), LargeBodies)
+    assert bodies.total_bytes == 10_000 * NULL.body_bytes
+    assert bodies.bytes_per_s == bodies.total_bytes / 2.0
     million = answer(document_of(step("dropped-5000", 5000, 1000, wall_s=8.0)), MillionLargeBodies)
     assert (million.million_s, million.million_delays_s) == (1600.0, 1500.0)  # 1.5 s each here
     assert million.body_bytes == NULL.body_bytes
 
 
 MB = 1 << 20
+# Memory of each client that keeps everything, and of one that does not
+PEAKS = {
+    "all-tasks-10": 30 * MB, "all-tasks-20": 40 * MB, "all-bodies-5": 50 * MB,
+    "all-bodies-9": 58 * MB, "aiohttp-100": 33 * MB,
+}  # fmt: skip
 
 
-def memory_document(**peaks: int) -> Document:
-    """Steps of these peaks of memory, by name."""
-    sizes = {"tasks_10": 10, "tasks_20": 20, "bodies_5": 5, "bodies_9": 9, "bounded": 100}
-    names = {"bounded": "aiohttp-100"}
+def memory_document(**changed: int) -> Document:
+    """`changed`: other peaks, by name with underscores."""
+    peaks = PEAKS | {name.replace("_", "-"): peak for name, peak in changed.items()}
     return document_of(*(
-        step(names.get(name, f"all-{name.replace('_', '-')}"), sizes[name], memory_bytes=peak)
-        for name, peak in peaks.items()
+        step(name, int(name.rpartition("-")[2]), memory_bytes=peak) for name, peak in peaks.items()
     ))  # fmt: skip
 
 
 def test_what_is_kept_until_the_end_takes_memory_of_each_request() -> None:
-    document = memory_document(tasks_10=30 * MB, tasks_20=40 * MB, bodies_5=50 * MB,
-                               bodies_9=58 * MB, bounded=33 * MB)  # fmt: skip
-    memory = answer(document, KeptMemory)
+    memory = answer(memory_document(), KeptMemory)
     assert (memory.task_bytes, memory.million_tasks_bytes) == (MB, 1_000_000 * MB)
     assert (memory.kept_bytes, memory.million_kept_bytes) == (2 * MB, 2_000_000 * MB)
     assert memory.bounded is not None
     assert (memory.bounded.memory_bytes, memory.bounded.requests) == (33 * MB, 100)
-
-
-@pytest.mark.parametrize("peaks", [{"tasks_20": 29 * MB}, {"bodies_9": 50 * MB}, {"bodies_9": 0}])
-def test_memory_that_did_not_grow_is_not_extrapolated(peaks: dict[str, int]) -> None:
-    grown = {"tasks_10": 30 * MB, "tasks_20": 40 * MB, "bodies_5": 50 * MB, "bodies_9": 58 * MB}
-    assert not has_answer(memory_document(**grown | peaks), KeptMemory)
+    for peaks in ({"all_tasks_20": 29 * MB}, {"all_bodies_9": 50 * MB}, {"all_bodies_9": 0}):
+        assert not has_answer(memory_document(**peaks), KeptMemory)  # it did not grow
 
 
 def test_a_peak_reported_by_the_client_is_used() -> None:
     data = step("all-tasks-1", memory_bytes=20 * MB)
     assert data.measurement is not None
     measurement = replace(data.measurement, details={"peak_bytes": 25 * MB})
-    (result,) = results_of([replace(data, measurement=measurement)], step_details((data,)))
-    assert result.memory_bytes == 25 * MB
-
-
-def test_ports_in_time_wait_run_out_in_a_long_run() -> None:
-    data = step("time-wait-0", 30_000, 1000, errors={"no_address": 1768})
-    samples = (ConnectionSample(1, {}, {"TIME_WAIT": 28_232}, {}, 0),)
-    counts = NullCounts(28_232, 28_232, 28_232, 1000, 0.1, 1.0, Summary())
-    data = replace(data, observations=Observations(connections=samples), null=counts)
-    document = document_of(data, step("time-wait-2", 30_000, 1000))
-    in_time_wait = answer(document, PortsInTimeWait)
-    assert (in_time_wait.failed, in_time_wait.connections) == (1768, 28_232)
-    assert in_time_wait.time_wait == 28_232
-    assert len(in_time_wait.worked) == 1
-    assert document.valid
-
-
-def test_a_client_too_slow_to_use_up_the_ports() -> None:
-    assert answer(document_of(step("time-wait-0")), LimitNotReached).limit == "time_wait"
-
-
-def test_a_client_slower_than_the_server() -> None:
-    slow = step("kept-100000", 100_000, 10_000, delays_s=50_000, longest_s=1.0, wall_s=9.0)
-    assert answer(document_of(slow), Farthest).verdict == SLOWER_THAN_SERVER
-
-
-def test_large_bodies() -> None:
-    bodies = answer(document_of(step("bodies-10000", 10_000, 100, wall_s=2.0)), LargeBodies)
-    assert bodies.total_bytes == 10_000 * NULL.body_bytes
-    assert bodies.bytes_per_s == bodies.total_bytes / 2.0
+    trials = (data, replace(data, measurement=measurement))
+    sampled, reported = results_of(trials, step_details((data,)))
+    assert (sampled.memory_bytes, reported.memory_bytes) == (20 * MB, 25 * MB)
 
 
 def test_a_step_that_was_not_measured_is_noted() -> None:
@@ -408,8 +378,6 @@ def test_a_server_that_counted_nothing_shows_no_mistake() -> None:
     forms = [mistake("missing_await", form, returned={"int": 9}) for form in ("mistake", "cure")]
     document = document_of(*(replace(form, null=None) for form in forms))
     assert not has_answer(document, MissingAwait)
-    ended = step("time-wait-0", 30_000, 1000, errors={"no_address": 1768})
-    assert answer(document_of(replace(ended, null=None)), PortsInTimeWait).connections is None
 
 
 def test_a_mistake_that_could_not_be_shown() -> None:
@@ -502,14 +470,11 @@ def test_a_million_by_aiohttp_needs_aiohttp(monkeypatch: pytest.MonkeyPatch) -> 
         pytest.fail("nothing is started")
 
 
-def test_an_unbounded_client_that_fits_into_the_usual_limit_of_files() -> None:
+def test_files_for_a_bound_on_connections_and_for_anything() -> None:
     loads = {step.cell.name: step.cell.load for step in steps(RICH, quick=True)}
     fits = loads["unbounded-1000"]
     assert fits is not None
     assert (fits.concurrency, fits.open_files) == (1000, 1024)
-
-
-def test_too_few_files_for_anything() -> None:
     with pytest.raises(UsageError, match="at least 364 open files"):
         plan_of(Machine(lambda _: True, files=300, ports=None, core=None), quick=True)
 
