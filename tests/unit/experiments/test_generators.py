@@ -45,6 +45,7 @@ from workerlab.experiments.generators.usage import (
 )
 from workerlab.finding import Answer, Finding, Inconclusive, stored
 from workerlab.model import (
+    Document,
     Fault,
     Load,
     Measurement,
@@ -179,39 +180,45 @@ def thrice(trials: tuple[TrialData, ...]) -> tuple[TrialData, ...]:
     )
 
 
+def launches(tool: str, *rates: float) -> tuple[TrialData, ...]:
+    """A launch with 10 connections at each of these rates."""
+    trials = [trial(tool, 10, rps=rps) for rps in rates]
+    return tuple(
+        replace(data, trial=replace(data.trial, number=number))
+        for number, data in enumerate(trials, 1)
+    )
+
+
 def test_one_trial_of_each_is_not_compared() -> None:
     answers = study(run(), FOUR_TOOLS).findings[:3]
     assert [answer.values for answer in answers] == [{"reason": TOO_FEW_TRIALS}] * 3
 
 
 def test_generators_whose_launches_scatter_are_tied() -> None:
-    scattered = tuple(
-        replace(trial(tool, 10, rps=rps), trial=replace(trial(tool, 10).trial, number=number))
-        for tool, rates in (("fast", (900, 1500, 1200)), ("wrk", (1000, 1300, 1050)))
-        for number, rps in enumerate(rates, 1)
-    )
-    (most,) = (
-        answer for answer in study(run(), scattered).findings if isinstance(answer, MostRequests)
-    )
-    assert most.tied == ("wrk",)
+    scattered = (*launches("fast", 900, 1500, 1200), *launches("wrk", 1000, 1300, 1050))
+    assert answer_in(study(run(), scattered), MostRequests).tied == ("wrk",)
 
 
-def concluded(kind: type[A], trials: tuple[TrialData, ...] = FOUR_TOOLS, cores: int = 2) -> A:
+def answer_in(document: Document, kind: type[A]) -> A:
     """The only answer of that kind."""
-    (answer,) = (answer for answer in answers_of(trials, cores) if isinstance(answer, kind))
+    (answer,) = (answer for answer in document.findings if isinstance(answer, kind))
     return answer
 
 
-def reasons(trials: tuple[TrialData, ...], cores: int = 2) -> list[str]:
+def concluded(kind: type[A], trials: tuple[TrialData, ...] = FOUR_TOOLS, cores: int = 2) -> A:
+    return answer_in(document_of(trials, cores), kind)
+
+
+def reasons(*trials: TrialData) -> list[str]:
     """The reasons of the inconclusive answers."""
-    answers = answers_of(trials, cores)
+    answers = document_of(trials).findings
     return [answer.reason for answer in answers if isinstance(answer, Inconclusive)]
 
 
-def answers_of(trials: tuple[TrialData, ...], cores: int) -> tuple[object, ...]:
+def document_of(trials: tuple[TrialData, ...], cores: int = 2) -> Document:
     document = study(run(cores=cores), thrice(trials))
     assert text.render(document)  # every sentence can be rendered
-    return document.findings
+    return document
 
 
 # --- one generator at one load --------------------------------------------------------------------
@@ -243,19 +250,13 @@ def test_cpu_of_other_programs_is_measured() -> None:
     assert not busy.disturbed  # nobody waited for them
 
 
-def test_too_few_samples_give_no_cpu() -> None:
-    data = trial()
-    observations = replace(data.observations, processes=data.observations.processes[:2])
-    result = usage(replace(data, observations=observations))
-    assert result.cores is None
-    assert result.cpu_per_request_s is None
-    assert result.rps == 1000.0
-
-
 def test_values_that_were_not_observed_are_missing() -> None:
     data = trial()
-    observations = replace(data.observations, missing={"processes": "it died"})
-    result = usage(replace(data, observations=observations))
+    few = replace(data.observations, processes=data.observations.processes[:2])
+    result = usage(replace(data, observations=few))
+    assert (result.cores, result.cpu_per_request_s, result.rps) == (None, None, 1000.0)
+    failed = replace(data.observations, missing={"processes": "it died"})
+    result = usage(replace(data, observations=failed))
     assert (result.cores, result.memory_bytes, result.host_busy) == (None, None, None)
 
 
@@ -342,30 +343,34 @@ def test_the_gil_shows_in_threads_that_do_not_grow() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rps", "cores", "remark"),
-    [(1900, 1.0, ""), (1050, 1.8, "; threads that share a GIL do not use that many")],
-)
-def test_the_gil_does_not_show_in_threads_that_grow_or_use_more_than_a_core(
-    rps: float, cores: float, remark: str
+    ("threads", "processes", "cores", "gil", "remark"),
+    [
+        ((1900, 1.0), (1800, 1.7), 2, NOT_HERE, ""),
+        ((1050, 1.8), (1800, 1.7), 2, NOT_HERE, "; threads that share a GIL do not use that many"),
+        ((1000, 0.8), (1000, 0.8), 1, NOT_SHOWN, ", but processes used no more than 0.80 either;"
+         " this machine has 1 core, and the server needs one"),
+    ],
+)  # fmt: skip
+def test_where_else_the_gil_shows(
+    threads: tuple[float, float], processes: tuple[float, float], cores: int, gil: str, remark: str
 ) -> None:
-    threads = trial("threads", 1), trial("threads", 10, rps=rps, cores=cores)
-    growth = concluded(ThreadGrowth, (*threads, *PROCESSES))
-    assert (growth.gil, growth.remark) == (NOT_HERE, remark)
+    """`threads`, `processes`: rate and cores of ten of them."""
+    trials = [trial("threads", 1)]
+    for tool, (rps, used) in {"threads": threads, "processes": processes}.items():
+        trials.append(trial(tool, 10, rps=rps, cores=used))
+    growth = concluded(ThreadGrowth, tuple(trials), cores)
+    assert (growth.gil, growth.remark) == (gil, remark)
 
 
-def test_threads_that_waited_for_a_core_or_of_one_level_show_nothing_of_the_gil() -> None:
-    waited = trial("threads", 1), trial("threads", 10, others=0.6, waits=0.4)
-    assert any("Other programs" in reason for reason in reasons((*waited, *PROCESSES)))
-    assert TOO_FEW_LEVELS in reasons((trial("threads", 1), *PROCESSES))
-
-
-def test_insignificant_growth_shows_nothing_of_the_gil() -> None:
-    ten_threads = tuple(
-        replace(trial("threads", 10, rps=rps), trial=replace(trial("threads", 10).trial, number=n))
-        for n, rps in enumerate((900, 1300, 1700), 1)
-    )
-    document = study(run(), (*ten_threads, *thrice((trial("threads", 1), *PROCESSES))))
-    (growth,) = (finding for finding in document.findings if isinstance(finding, ThreadGrowth))
+def test_what_shows_nothing_of_the_gil() -> None:
+    single = trial("threads", 1)
+    waited = trial("threads", 10, others=0.6, waits=0.4)
+    assert any("Other programs" in reason for reason in reasons(single, waited, *PROCESSES))
+    assert TOO_FEW_LEVELS in reasons(single, *PROCESSES)
+    busy_server = trial("threads", 10, rps=1050, cores=1.02, server=0.95)
+    assert TOO_FEW_LEVELS in reasons(single, busy_server, *PROCESSES)
+    scattered = (*launches("threads", 900, 1300, 1700), *thrice((single, *PROCESSES)))
+    growth = answer_in(study(run(), scattered), ThreadGrowth)
     assert growth.gil == NOT_SHOWN
     assert "more --trials" in growth.remark
 
@@ -380,7 +385,7 @@ def test_a_delay_that_sets_the_limit_is_no_limit_of_the_generator() -> None:
     assert usage(delayed[0]).delay_rps == pytest.approx(250)
     assert concluded(MostRequests, delayed).best.delay_rps == pytest.approx(1000)
     assert concluded(MachineCeiling, delayed).lower_bound_because == DELAY_WAS_LIMIT
-    assert TOO_FEW_LEVELS in reasons(delayed)
+    assert TOO_FEW_LEVELS in reasons(*delayed)
     beyond = (
         *(trial("threads", level, rps=1050, delay_s=0.08) for level in (160, 200)),
         trial("processes", 200, rps=1800, cores=1.7, delay_s=0.08),
@@ -431,54 +436,30 @@ def test_a_tool_that_only_counts_sends_no_more_than_the_delay_allows() -> None:
 
 
 def test_the_table_shows_the_sending_processes() -> None:
-    rows = study(run(), (trial("processes", 10), trial("processes-coroutines", 320, processes=4)))
-    columns = [column.name for column in rows.tables[0].columns]
-    indexes = columns.index("processes"), columns.index("connections")
-    assert {tuple(row[index] for index in indexes) for row in rows.tables[0].rows} == {
-        (10, 10),
-        (4, 320),
-    }
-
-
-def test_one_core_cannot_show_the_gil() -> None:
-    trials = (
-        trial("threads", 1), trial("threads", 10, cores=0.8), trial("processes", 10, cores=0.8),
-    )  # fmt: skip
-    growth = concluded(ThreadGrowth, trials, cores=1)
-    assert growth.gil == NOT_SHOWN
-    assert growth.process_cores == pytest.approx(0.8)
-    assert "this machine has 1 core," in growth.remark
+    grid = (trial("processes", 10), trial("processes-coroutines", 320, processes=4))
+    table = study(run(), grid).tables[0]
+    columns = [column.name for column in table.columns]
+    processes, connections = columns.index("processes"), columns.index("connections")
+    assert {(row[processes], row[connections]) for row in table.rows} == {(10, 10), (4, 320)}
 
 
 def test_client_overhead_by_generator() -> None:
-    trials = (trial("fast", 10, p50_s=0.052, server_s=0.050), trial("threads", 10, p50_s=0.004))
-    overhead = concluded(ClientOverhead, trials)
+    fast, threads = trial("fast", p50_s=0.052, server_s=0.050), trial("threads", p50_s=0.004)
+    overhead = concluded(ClientOverhead, (fast, threads))
     assert (overhead.affected, overhead.loads) == (1, 2)
     assert (overhead.most.name, overhead.least.name) == ("threads", "fast")
     assert len(overhead.evidence) == 2
-
-
-def test_an_overhead_below_the_resolution_is_the_least() -> None:
-    trials = (trial("fast", 10, p50_s=0.05, server_s=0.0499), trial("threads", 10, p50_s=0.004))
-    overhead = concluded(ClientOverhead, trials)
+    below_resolution = trial("fast", p50_s=0.05, server_s=0.0499)
+    overhead = concluded(ClientOverhead, (below_resolution, threads))
     assert (overhead.affected, overhead.loads, overhead.least.name) == (1, 2, "fast")
     assert overhead.least.overhead_s == 0.0
 
 
-def test_threads_that_a_busy_server_stops_show_nothing_of_the_gil() -> None:
-    busy = trial("threads", 1), trial("threads", 10, rps=1050, cores=1.02, server=0.95)
-    assert TOO_FEW_LEVELS in reasons((*busy, *PROCESSES))
-
-
-def test_waiting_for_a_core_is_not_a_generators_own_queueing() -> None:
-    trials = (trial("fast", 10, others=0.9, waits=0.6),)
-    assert SERVER_BUSY_OR_DISTURBED in reasons(trials)
-    assert any(isinstance(note, LoadsDisturbed) for note in study(run(), trials).notes)
-
-
-def test_a_busy_server_says_nothing_about_client_overhead() -> None:
-    trials = (trial("fast", 10, rps=60_000, server=0.97),)
-    assert SERVER_BUSY_OR_DISTURBED in reasons(trials)
+def test_waiting_for_a_core_or_a_busy_server_is_not_client_overhead() -> None:
+    disturbed = trial("fast", others=0.9, waits=0.6)
+    assert SERVER_BUSY_OR_DISTURBED in reasons(disturbed)
+    assert any(isinstance(note, LoadsDisturbed) for note in study(run(), [disturbed]).notes)
+    assert SERVER_BUSY_OR_DISTURBED in reasons(trial("fast", rps=60_000, server=0.97))
 
 
 def test_without_measurements_all_answers_are_inconclusive() -> None:
@@ -503,15 +484,12 @@ def test_tables_show_every_load_and_notes_every_gap() -> None:
     left_out = stored(ToolLeftOut("ab is not installed. Install it."))
     document = study(run(left_out), (*FOUR_TOOLS, broken))
     assert [len(table.rows) for table in document.tables] == [6, 6, 3, 3]
+    for table in document.tables:
+        assert all(len(row) == len(table.columns) for row in table.rows)
+        assert len({column.name for column in table.columns}) == len(table.columns)
     assert not document.valid
     assert left_out in document.notes
     missing = [note.values["what"] for note in document.notes if isinstance(note, NotMeasured)]
     assert missing == ["locust at 10 connections"]
     assert text.render(document)
     assert study(run(left_out), FOUR_TOOLS).valid
-
-
-def test_each_value_has_a_column_of_its_own() -> None:
-    for table in study(run(), FOUR_TOOLS).tables:
-        assert all(len(row) == len(table.columns) for row in table.rows)
-        assert len({column.name for column in table.columns}) == len(table.columns)
