@@ -61,8 +61,13 @@ from workerlab.report import FORMATS
 from workerlab.report import text as terminal
 from workerlab.report.html.chart_figures import chart_figures
 
+PLANNED = all_configurations()
 CALM = Measured(1000, app=0.2, storage=0.1, tool=0.1)
 A = TypeVar("A", bound=Answer)
+
+
+def document_of(results: Sequence[CellResult]) -> Document:
+    return study(report(results), PLANNED)
 
 
 def answer(document: Document, kind: type[A]) -> A:
@@ -113,6 +118,21 @@ def results_with(name: str, results: Sequence[CellResult], **values: object) -> 
     ]
 
 
+def results_of(
+    change: Callable[[CellResult], CellResult], measured: Mapping[str, Measured] = MEASURED
+) -> list[CellResult]:
+    """All results, each changed."""
+    return [change(result) for result in cells(PLANNED, measured)]
+
+
+def spending(result: CellResult, **times_s: float | None) -> CellResult:
+    """The result, with other times of the parts that the app times; None: not timed."""
+    assert result.app_metrics
+    times_s = {**result.app_metrics.spent_s, **times_s}
+    spent_s = {name: time_s for name, time_s in times_s.items() if time_s is not None}
+    return replace(result, app_metrics=replace(result.app_metrics, spent_s=spent_s))
+
+
 # --- what made it fast --------------------------------------------------------------------------
 
 
@@ -125,9 +145,8 @@ def test_removal_factors_by_size() -> None:
         (NO_REDIS, pytest.approx(3000 / 2750)),
     ]
     for factor in (factor.factor for factor in fast.factors):
-        assert factor.low is not None
-        assert factor.high is not None
-        assert factor.low < factor.value < factor.high
+        low, high = factor.ends
+        assert low < factor.value < high
     assert fast.same == (NO_MONGODB,)
     assert (fast.gains, fast.tool_bound) == ((), ())
     rates = [rate for rate in fast.evidence if isinstance(rate, RateOfStep)]
@@ -141,13 +160,10 @@ def test_removal_factors_by_size() -> None:
     assert str(rates[0]).startswith("in-process cache removed: 3000 req/s, 0.44 times the step")
 
 
-def test_a_removal_that_speeds_it_up_is_a_gain() -> None:
+def test_removals_without_effect_and_gains() -> None:
     slow = measured_with("mongodb-redis-uvicorn-w2", rps=2000.0)
     (gain,) = answer(whole(slow), RemovalFactors).gains
     assert (gain.removed, gain.factor.value) == (NO_REDIS, pytest.approx(2.75 / 2))
-
-
-def test_without_significant_factors_nothing_made_it_fast() -> None:
     same = dict.fromkeys(MEASURED, MEASURED["mongodb-uvicorn-w2"])
     fast = answer(whole(same), RemovalFactors)
     assert (fast.factors, fast.same) == ((), ())
@@ -157,8 +173,7 @@ def test_without_significant_factors_nothing_made_it_fast() -> None:
 
 
 def test_too_few_trials_are_inconclusive() -> None:
-    planned = all_configurations()
-    document = study(report(cells(planned, launches=1)), planned)
+    document = document_of(cells(PLANNED, launches=1))
     assert inconclusive(document)[RemovalFactors.question] == NO_INTERVAL
     assert StepsWithoutInterval(needed=3, fewest=1) in document.notes
     rates = table(document, "The ladder")
@@ -179,29 +194,23 @@ def test_too_few_trials_are_inconclusive() -> None:
 def test_throughput_limited_by_the_load_tool_is_a_lower_bound(
     votes: tuple[bool | None, ...], *, bound: bool
 ) -> None:
-    planned = all_configurations()
-    results = [
-        replace(result, generator_bound=vote, bound_reasons=("CPU",) if vote else ())
-        if (result.trial.cell.server.name, result.trial.number) == (planned[0].name, number)
-        else result
-        for number, vote in enumerate(votes, 1)
-        for result in cells(planned)
-        if result.trial.number == number
-    ]
-    fast = answer(study(report(results), planned), RemovalFactors)
+    def judged(result: CellResult) -> CellResult:
+        vote = votes[result.trial.number - 1]
+        if result.trial.cell.server.name != PLANNED[0].name:
+            return result
+        return replace(result, generator_bound=vote, bound_reasons=("CPU",) if vote else ())
+
+    results = results_of(judged)
+    fast = answer(document_of(results), RemovalFactors)
     assert fast.tool_bound == ((NOTHING,) if bound else ())
     assert ("throughput is a lower bound" in str(fast)) is bound
 
 
 def test_the_answer_is_from_the_tool_that_was_the_limit_least_often() -> None:
-    planned = all_configurations()
-    bound = [
-        replace(cell, generator_bound=True, bound_reasons=("its CPU",))
-        if cell.trial.cell.tool == "locust-fast"
-        else cell
-        for cell in cells(planned)
-    ]
-    assert answer(study(report(bound), planned), RemovalFactors).load == load(100, "fast")
+    def bound(result: CellResult) -> CellResult:
+        return replace(result, generator_bound=result.trial.cell.tool == "locust-fast")
+
+    assert answer(document_of(results_of(bound)), RemovalFactors).load == load(100, "fast")
 
 
 # --- round trips --------------------------------------------------------------------------------
@@ -224,38 +233,28 @@ def test_round_trips_and_their_cost() -> None:
     assert steps[0].response_s == pytest.approx(160e-6 + 50e-6, rel=0.1)
 
 
-def test_a_trip_that_costs_nothing_is_named() -> None:
+def test_trips_that_cost_nothing() -> None:
     same = measured_with("mongodb-uvicorn-w2", rps=3000.0)
     trips = answer(whole(same), CacheTrips)
     assert trips.free == (NO_REDIS,)
     assert trips.cost.startswith("Each costs throughput, but for Redis, where")
-
-
-def test_trips_that_cost_nothing() -> None:
-    same = dict(measured_with("mongodb-uvicorn-w2", rps=6800.0))
-    same["mongodb-redis-uvicorn-w2"] = replace(same["mongodb-redis-uvicorn-w2"], rps=6800.0)
+    names = ("mongodb-uvicorn-w2", "mongodb-redis-uvicorn-w2")
+    same = {**MEASURED, **{name: replace(MEASURED[name], rps=6800.0) for name in names}}
     trips = answer(whole(same), CacheTrips)
     assert (trips.cost, trips.free) == (NO_LOSS, (LOCAL_CACHE, NO_REDIS))
 
 
 def test_a_cache_that_does_not_cache_is_detected() -> None:
     """All its requests go to the storage."""
-    planned = all_configurations()
-    results = cells(planned)
-    plain = next(
-        cell
-        for cell in results
-        if cell.trial.cell.server.name == planned[2].name and cell.app_metrics
-    )
-    broken = results_with(planned[1].name, results, app_metrics=plain.app_metrics)
-    trips = answer(study(report(broken), planned), CacheTrips)
+    results = cells(PLANNED)
+    plain = next(cell for cell in results if cell.trial.cell.server.name == PLANNED[2].name)
+    broken = results_with(PLANNED[1].name, results, app_metrics=plain.app_metrics)
+    trips = answer(document_of(broken), CacheTrips)
     assert (trips.contradiction, trips.cost) == (NOT_FARTHER, "")
 
 
 def test_without_app_metrics_trips_are_unknown() -> None:
-    planned = all_configurations()
-    results = [replace(result, app_metrics=None) for result in cells(planned)]
-    document = study(report(results), planned)
+    document = document_of(results_of(lambda result: replace(result, app_metrics=None)))
     assert inconclusive(document)[CacheTrips.question] == TRIPS_NOT_COUNTED
     assert answer(document, RedisLoss).hit == NO_METRICS
     trips = table(document, "Round trips", 100, "locust-fast")
@@ -268,24 +267,21 @@ def test_without_app_metrics_trips_are_unknown() -> None:
 def limit_of(
     usage: Measured, name: str = "postgresql-uvicorn-w2", cores: int = 8, **values: object
 ) -> StepLimit:
-    planned = all_configurations()
     host = min(1.0, (usage.app + usage.storage + usage.cache + usage.tool) / cores + 0.05)
     results = [
         replace(cell, usage=replace(cell.usage, host_busy=host), **values)  # type: ignore[arg-type]
-        for cell in cells(planned, {**MEASURED, name: usage})
+        for cell in cells(PLANNED, {**MEASURED, name: usage})
     ]
     return limit(step_of(results, name), cores)
 
 
 def step_of(results: Sequence[CellResult], name: str) -> ConfigurationStep:
-    steps = next(iter(ladder(results, all_configurations(), {}).many_users.values()))
+    steps = next(iter(ladder(results, PLANNED, {}).many_users.values()))
     return next(step for step in steps if step.configuration.name == name)
 
 
 def test_with_nothing_near_its_limit_the_limit_is_unknown() -> None:
-    unknown = limit_of(CALM)
-    assert isinstance(unknown, UnknownLimit)
-    assert unknown.name == "not known"
+    assert isinstance(limit_of(CALM), UnknownLimit)
 
 
 @pytest.mark.parametrize(
@@ -326,29 +322,28 @@ OTHERS_BUSY = CoreWait(share=0.3, worker_s=0.002, tool_s=0.001, others_cores=1.4
 
 def test_other_programs_are_the_limit_if_the_trial_waited_for_them() -> None:
     """Though the app's workers look full, too."""
-    planned = all_configurations()
     name = "postgresql-uvicorn-w2"
-    results = cells(planned, {**MEASURED, name: replace(CALM, app=1.9)})
+    results = cells(PLANNED, {**MEASURED, name: replace(CALM, app=1.9)})
     results = results_with(name, results, core_wait=OTHERS_BUSY)
     limited = limit(step_of(results, name), 2)
     assert isinstance(limited, OthersLimit)
     assert limited.disturbance.wait.others_cores == pytest.approx(1.4)
     assert limited.usage is not None
     assert limited.usage.cores["other processes"] == pytest.approx(1.4)
-    notes = study(report(results), planned).notes
+    notes = document_of(results).notes
     (note,) = (note for note in notes if isinstance(note, StepsDisturbed))
     steps = [cell for cell in results if cell.core_wait and cell.trial.number == 1]
     assert note.disturbed == len(steps)
 
 
 def test_other_programs_that_delay_nothing_are_no_limit() -> None:
-    planned, idle = all_configurations(), replace(OTHERS_BUSY, share=0.01)
-    results = [
-        replace(cell, core_wait=idle, usage=replace(cell.usage, host_busy=1.0))
-        for cell in cells(planned, dict.fromkeys(MEASURED, replace(CALM, storage=0.1)))
-    ]
+    idle = replace(OTHERS_BUSY, share=0.01)
+    results = results_of(
+        lambda result: replace(result, core_wait=idle, usage=replace(result.usage, host_busy=1.0)),
+        dict.fromkeys(MEASURED, CALM),
+    )
     assert isinstance(limit(step_of(results, "postgresql-uvicorn-w2"), 2), MachineLimit)
-    notes = study(report(results), planned).notes
+    notes = document_of(results).notes
     assert not [note for note in notes if isinstance(note, StepsDisturbed)]
 
 
@@ -356,12 +351,10 @@ def test_other_programs_that_delay_nothing_are_no_limit() -> None:
 def test_waiting_for_a_connection_is_the_pools_limit_unless_the_machine_is_full(
     busy: float, limited_by: type[StepLimit]
 ) -> None:
-    results = []
-    for cell in cells(all_configurations(), dict.fromkeys(MEASURED, CALM)):
-        assert cell.app_metrics
-        metrics = replace(cell.app_metrics, spent_s={**cell.app_metrics.spent_s, "pool": 2.0})
-        usage = replace(cell.usage, host_busy=busy)
-        results.append(replace(cell, app_metrics=metrics, usage=usage))
+    def waiting(result: CellResult) -> CellResult:
+        return replace(spending(result, pool=2.0), usage=replace(result.usage, host_busy=busy))
+
+    results = results_of(waiting, dict.fromkeys(MEASURED, CALM))
     assert isinstance(limit(step_of(results, "postgresql-uvicorn-w2"), 8), limited_by)
 
 
@@ -409,15 +402,9 @@ def test_cost_of_losing_redis(rps: float, size: str) -> None:
     assert str(redis).startswith(redis.cost)
 
 
-def test_a_phase_that_the_app_does_not_time_is_left_out() -> None:
-    planned = all_configurations()
-    results = []
-    for result in cells(planned):
-        assert result.app_metrics
-        spent_s = {k: v for k, v in result.app_metrics.spent_s.items() if k != "serialise"}
-        metrics = replace(result.app_metrics, spent_s=spent_s)
-        results.append(replace(result, app_metrics=metrics))
-    redis = answer(study(report(results), planned), RedisLoss)
+def test_a_part_that_the_app_does_not_time_is_left_out() -> None:
+    untimed = results_of(lambda result: spending(result, serialise=None))
+    redis = answer(document_of(untimed), RedisLoss)
     assert isinstance(redis.hit, RedisHit)
     assert redis.hit.hit_s == pytest.approx(110e-6)
     assert "Redis 110 us, pool" in str(redis.evidence[0])
@@ -463,14 +450,14 @@ def test_an_undecided_change_names_the_launches_needed() -> None:
 
 def with_p95(p95_s: Callable[[int], float | None]) -> Document:
     """A document with this p95 of the sync step, by the number of the trial."""
-    planned = all_configurations()
-    results = [
-        replace(result, response=replace(result.response, p95=p95_s(result.trial.number)))
-        if result.trial.cell.server.name == "postgresql-sync-w1"
-        else result
-        for result in cells(planned)
-    ]
-    return study(report(results), planned)
+
+    def changed(result: CellResult) -> CellResult:
+        if result.trial.cell.server.name != "postgresql-sync-w1":
+            return result
+        response = replace(result.response, p95=p95_s(result.trial.number))
+        return replace(result, response=response)
+
+    return document_of(results_of(changed))
 
 
 def test_a_change_that_no_number_of_launches_decides() -> None:
@@ -503,45 +490,37 @@ def test_configurations_left_out_are_shown_with_their_reason() -> None:
     )
     (note,) = document.notes
     assert str(note).startswith("Left out: uvicorn, 2 workers, MongoDB: no mongod")
-
-
-def test_without_redis_its_question_is_inconclusive() -> None:
+    first, *_ = answer(whole(), ServicesUsed).services
+    assert first.startswith("MongoDB: a server in Java that speaks")
     planned = all_configurations({"redis": "no redis-server"})
     measured = {configuration.name: MEASURED["postgresql-uvicorn-w2"] for configuration in planned}
     document = study(report(cells(planned, measured)), planned)
     assert inconclusive(document)[RedisLoss.question] == NO_REDIS_STEP
 
 
-def test_mongodb_is_the_first_of_the_services() -> None:
-    first, *_ = answer(whole(), ServicesUsed).services
-    assert first.startswith("MongoDB: a server in Java that speaks")
-
-
 def test_an_invalid_trial_is_named_and_left_out() -> None:
-    planned = all_configurations()
-    good = cells(planned)
+    good = cells(PLANNED)
     bad = replace(good[0], verdict="invalid", reason="it died", throughput_rps=None)
-    document = study(report([bad, *good[1:]]), planned)
+    document = document_of([bad, *good[1:]])
     assert not document.valid
-    note = InvalidStepTrial(planned[0].text, load(1, "fast"), 1, "it died")
+    note = InvalidStepTrial(PLANNED[0].text, load(1, "fast"), 1, "it died")
     assert note in document.notes
     assert str(note) in " ".join(terminal.render(document).split())
     assert column(table(document, "The ladder", 1), "launches")[0] == 2
 
 
 def test_a_configuration_without_a_valid_trial_is_left_out_of_the_factors() -> None:
-    planned = all_configurations()
-    gone = results_with(planned[1].name, cells(planned), verdict="invalid", throughput_rps=None)
-    document = study(report(gone), planned)
+    gone = results_with(PLANNED[1].name, cells(PLANNED), verdict="invalid", throughput_rps=None)
+    document = document_of(gone)
     ratios = column(table(document, "The ladder"), "factor")
-    assert len(ratios) == len(planned) - 1
+    assert len(ratios) == len(PLANNED) - 1
     assert ratios[1] == pytest.approx(2750 / 6800)
     # What lies between was not Redis alone
     assert inconclusive(document)[RedisLoss.question] == NO_REDIS_STEP
 
 
 def test_a_run_without_trials() -> None:
-    document = study(report([]), all_configurations())
+    document = document_of([])
     assert not document.valid
     assert document.title == (
         "What makes a real web app fast? A blog, one thing less at each step: no trial has been"
@@ -557,12 +536,14 @@ def test_a_run_without_trials() -> None:
 # --- tables and charts --------------------------------------------------------------------------
 
 
-def test_throughput_per_tool() -> None:
+def test_rates_of_each_step_in_the_order_of_the_plan() -> None:
     rates = table(whole(), "The ladder", 100, "locust-fast")
     assert column(rates, "throughput_rps")[0] == pytest.approx(6800, rel=0.001)
     assert column(rates, "launches") == [3] * 6
     single = table(whole(), "The ladder", 1)
     assert "limit" not in [column.name for column in single.columns]
+    rates = table(document_of(cells(PLANNED)[::-1]), "The ladder")
+    assert column(rates, "removed")[:3] == [NOTHING, LOCAL_CACHE, NO_REDIS]
 
 
 @pytest.mark.parametrize(("users", "tool"), [(1, "fast"), (100, "locust-fast")])
@@ -578,12 +559,6 @@ def test_phases_add_up_to_the_response_time(users: int, tool: str) -> None:
         assert service + before / 0.9 == pytest.approx(response, rel=0.01)
 
 
-def test_steps_are_in_the_order_of_the_plan() -> None:
-    planned = all_configurations()
-    rates = table(study(report(cells(planned)[::-1]), planned), "The ladder")
-    assert column(rates, "removed")[:3] == [NOTHING, LOCAL_CACHE, NO_REDIS]
-
-
 def test_charts_are_bars_by_step() -> None:
     rates, times, *_, trips = whole().charts
     assert (rates.form, len(rates.series), len(rates.names)) == ("bars", 2, 6)
@@ -595,20 +570,15 @@ def test_charts_are_bars_by_step() -> None:
     assert {key.shape for figure in drawn for key in figure.legend} == {"box"}
 
 
-@pytest.mark.parametrize("width", [80, 100])
-def test_tables_fit_the_terminal(width: int) -> None:
-    page = terminal.render(whole(), width=width)
-    assert max(map(len, page.splitlines())) <= width
-
-
-@pytest.mark.parametrize("form", sorted(FORMATS))
-def test_every_finding_has_a_sentence(form: str) -> None:
-    assert FORMATS[form](whole())
+def test_every_finding_has_a_sentence_and_tables_fit_the_terminal() -> None:
+    assert all(render(whole()) for render in FORMATS.values())
+    for width in (80, 100):
+        page = terminal.render(whole(), width=width)
+        assert max(map(len, page.splitlines())) <= width
 
 
 def test_a_step_is_found_with_one_user() -> None:
-    planned = all_configurations()
-    steps = ladder(cells(planned), planned, {})
+    steps = ladder(cells(PLANNED), PLANNED, {})
     single = steps.with_one_user(steps.conclusive[2])
     assert single is not None
     assert single.configuration == steps.conclusive[2].configuration
