@@ -186,7 +186,7 @@ def usage_of(data: TrialData) -> GeneratorUsage | None:
         server_side=data.null.service if data.null else Summary(),
         widest_gap_s=max(gaps_s, default=None),
         doubt=_doubt(data, measured),
-        stood_still=machine_paused(facts, facts.started_ns, facts.ended_ns),
+        stood_still=machine_paused(facts.observations, facts.started_ns, facts.ended_ns),
     )
 
 
