@@ -165,19 +165,17 @@ class Comparison(Struct, frozen=True):
         return group[1:]
 
     @property
-    def effect(self) -> Effect | None:
-        """The first effect of BY_STRENGTH that a change has; None if none has an interval."""
-        effects = [change.effect for change in self.changes]
-        return next((effect for effect in BY_STRENGTH if effect in effects), None)
-
-    @property
     def strongest(self) -> LevelChange | None:
-        """The change that shows the effect best; None without an effect."""
-        effect, effects = self.effect, {self.effect}
+        """The change that shows best the first effect of BY_STRENGTH that any has; None if none has
+        an interval."""
+        shown = {
+            effect: [change for change in self.changes if change.effect == effect]
+            for effect in BY_STRENGTH
+        }
+        effect: Effect = next((effect for effect in BY_STRENGTH if shown[effect]), "none")
+        changes, best = shown[effect], min if effect == "less" else max
         if effect == "less" and self.factor is Factor.TOOL:
-            effect, effects = "none", {"less", "none"}  # the best, as no other reaches more
-        changes = [change for change in self.changes if effect and change.effect in effects]
-        best = min if effect == "less" else max
+            changes, best = changes + shown["none"], max  # the best, as no other reaches more
         return best(changes, key=lambda change: change.ratio.value, default=None)
 
     @property
@@ -284,7 +282,7 @@ def verdict(compared: Comparisons, generator: str) -> BottleneckVerdict | TooFew
         return GeneratorIsBottleneck(generator, gain=None)
     if free and tools.changes and {change.effect for change in tools.changes} <= {"less", "none"}:
         return ServerIsBottleneck(generator, gain=None, unbeaten=generator)
-    has_interval = any(comparison.effect for comparison in (tools, *servers))
+    has_interval = any(comparison.strongest for comparison in (tools, *servers))
     return NoBottleneckFound() if has_interval or not everything else TooFewTrials(factor=None)
 
 

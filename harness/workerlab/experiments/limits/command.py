@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from workerlab.experiments.limits.results import SPARE_FILES
 from workerlab.experiments.planning import available_tools, check_tools, why_unavailable
 from workerlab.experiments.runner import Setup
 from workerlab.finding import Note
@@ -29,7 +30,6 @@ Chapter = Literal["clients", "unbounded", "far", "memory", "ports", "mistakes"]
 
 USUAL_FILES = 1024  # the soft limit that most systems set
 BOUNDED_CONNECTIONS = 1000  # fit into it; an asyncio client has seven other files open
-SPARE_FILES = 64
 NOVEL_BYTES = 440 << 10
 PAGE_BYTES = 1024
 LONG_DELAY_S = (0.0, 3.0)  # of the server: shortest and longest
