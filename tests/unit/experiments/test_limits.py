@@ -163,6 +163,12 @@ def test_gain_of_asynchronous_requests() -> None:
     # Without the slow step, by the server's delays
     gain = answer(document_of(at_once), AsynchronousGain)
     assert (gain.longest_answer_s, gain.one_by_one, gain.delays_s) == (3.0, None, 150.0)
+    # Requests that failed took no time
+    failing = step("sync-100", connections=1, wall_s=1.0, errors={"refused": 99})
+    gain = answer(document_of(failing, at_once), AsynchronousGain)
+    assert (gain.one_by_one, gain.delays_s) == (None, 150.0)
+    failing = step("async-100-fast", wall_s=0.1, errors={"refused": 99})
+    assert not has_answer(document_of(failing), AsynchronousGain)
 
 
 def test_ideal_time_is_bound_by_connections_or_by_the_longest_delay() -> None:
@@ -330,6 +336,10 @@ def test_what_is_kept_until_the_end_takes_memory_of_each_request() -> None:
     assert (memory.bounded.memory_bytes, memory.bounded.requests) == (33 * MB, 100)
     for peaks in ({"all_tasks_20": 29 * MB}, {"all_bodies_9": 50 * MB}, {"all_bodies_9": 0}):
         assert not has_answer(memory_document(**peaks), KeptMemory)  # it did not grow
+    failing = step("all-bodies-9", 9, memory_bytes=58 * MB, errors={"reset": 3})
+    steps = (step(name, int(name.rpartition("-")[2]), memory_bytes=peak)
+             for name, peak in PEAKS.items() if name != "all-bodies-9")  # fmt: skip
+    assert not has_answer(document_of(*steps, failing), KeptMemory)
 
 
 def test_a_peak_reported_by_the_client_is_used() -> None:

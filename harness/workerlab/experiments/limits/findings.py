@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Literal
 
 from msgspec.structs import replace
@@ -35,7 +36,7 @@ def findings(results: Steps) -> Iterator[Answer]:
         (ways_out, named("raised-", "bounded-")),
         (farthest, [step for step in steps if step.chapter == "far"]),
         (farthest_by_aiohttp, aiohttp),
-        (peak_memory, [step for step in named("kept-") if step.failed == 0 and step.memory_bytes]),
+        (peak_memory, [step for step in complete(steps, "kept-") if step.memory_bytes]),
         (large_bodies, named("bodies-")[:1]),
         (kept_memory, [*tasks, *bodies, *aiohttp[:1]]),
         (million_large_bodies, named("dropped-")),
@@ -49,10 +50,20 @@ def findings(results: Steps) -> Iterator[Answer]:
             yield replace(answer, trials=keys, evidence=tuple(step.evidence for step in basis))
 
 
+def complete(steps: Steps, *starts: str) -> Steps:
+    """Those without a failure: others took less time and memory than so many requests need.
+    `starts`: what their names begin with; any, if there are none."""
+    return [
+        step
+        for step in steps
+        if step.failed == 0 and step.wall_s and step.name.startswith(starts or "")
+    ]
+
+
 def largest(steps: Steps) -> StepResult | None:
     """The step with the most requests, then the most connections, of those without a failure."""
-    complete = [step for step in steps if step.failed == 0 and step.wall_s]
-    return max(complete, key=lambda step: (step.load.requests, step.load.concurrency), default=None)
+    order = attrgetter("load.requests", "load.concurrency")
+    return max(complete(steps), key=order, default=None)
 
 
 class AsynchronousGain(Answer):
@@ -71,16 +82,16 @@ class AsynchronousGain(Answer):
 
 
 def asynchronous_gain(steps: Steps) -> AsynchronousGain | None:
-    at_once = next((step for step in steps if step.name.startswith("async-")), None)
-    if at_once is None or at_once.data.null is None or not at_once.wall_s:
+    at_once = next(iter(complete(steps, "async-")), None)
+    if at_once is None or at_once.data.null is None:
         return None
-    synchronous = (step for step in steps if step.name.startswith("sync-") and step.wall_s)
-    one_by_one = next((step.summary for step in synchronous), None)
+    took_s = at_once.summary.took_s
+    one_by_one = next((step.summary for step in complete(steps, "sync-")), None)
     return AsynchronousGain(
         at_once=at_once.summary,
         longest_answer_s=at_once.data.null.service.max,
         one_by_one=one_by_one,
-        times=one_by_one.took_s / at_once.wall_s if one_by_one else None,
+        times=one_by_one.took_s / took_s if one_by_one else None,
         delays_s=None if one_by_one else at_once.data.null.delays_s,
     )
 
@@ -305,8 +316,7 @@ class KeptMemory(Answer):
 
 def kept_memory(steps: Steps) -> KeptMemory | None:
     tasks, bodies, bounded = (
-        [step for step in steps if step.name.startswith(start)]
-        for start in ("all-tasks-", "all-bodies-", "aiohttp-")
+        complete(steps, start) for start in ("all-tasks-", "all-bodies-", "aiohttp-")
     )
     task_bytes, kept_bytes = bytes_per_request(tasks), bytes_per_request(bodies)
     if task_bytes is None or kept_bytes is None:
