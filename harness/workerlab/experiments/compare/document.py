@@ -46,7 +46,7 @@ from workerlab.model import (
 from workerlab.numbers.samples import percents_of, quantile
 from workerlab.numbers.units import counted, fill, format_wait, listed
 from workerlab.paths import label_of
-from workerlab.report.values import PART_LOOKS, serving_software, table
+from workerlab.report.values import PART_LOOKS, joined_table, serving_software
 from workerlab.report.values import PARTS as PART_HEADINGS
 from workerlab.run_store import Run
 
@@ -317,21 +317,26 @@ def title_of(request: CompareRequest, groups: Sequence[GroupChanges], run: Run) 
 
 def tables(groups: Sequence[GroupChanges], *, paired: bool) -> Iterator[Table]:
     rows = [
-        (group, change, MetricChange.of(change)) for group in groups for change in group.changes
+        (group, MetricChange.of(change), change) for group in groups for change in group.changes
     ]
     columns = (
-        Column("group", "text", heading="class and load", value=lambda row: str(row[0].name)),
-        Column("metric", "text", value=lambda row: row[2].metric),
-        Column("a", "text", value=lambda row: row[2].a_text),
-        Column("b", "text", value=lambda row: row[2].b_text),
-        Column("change", "text", value=lambda row: change_text(row[2], row[2].change)),
-        Column("low", "text", value=lambda row: change_text(row[2], row[2].low)),
-        Column("high", "text", value=lambda row: change_text(row[2], row[2].high)),
-        Column("pairs" if paired else "launches", "count", value=lambda row: row[1].n),
-        Column("word", "text", heading="verdict", value=lambda row: row[1].word),
+        (Column("group", "text", heading="class and load", value="name"),),
+        (
+            Column("metric", "text"),
+            Column("a", "text", value="a_text"),
+            Column("b", "text", value="b_text"),
+            Column("change", "text", value=lambda change: change_text(change, change.change)),
+            Column("low", "text", value=lambda change: change_text(change, change.low)),
+            Column("high", "text", value=lambda change: change_text(change, change.high)),
+        ),
+        (
+            Column("pairs" if paired else "launches", "count", value="n"),
+            Column("word", "text", heading="verdict"),
+        ),
     )
     if rows:
-        yield table("A and B", columns, rows, PAIRS_NOTE if paired else SAVED_RUNS_NOTE)
+        note = PAIRS_NOTE if paired else SAVED_RUNS_NOTE
+        yield joined_table("A and B", columns, rows, note=note)
 
 
 def change_text(change: MetricChange, value: float | None) -> str | None:
