@@ -25,100 +25,75 @@ def course_at(step_index: int = 1) -> Course:
     return course
 
 
-def test_nothing_is_revealed_before_the_guess() -> None:
-    message = course_at().message()
+def test_what_each_phase_reveals() -> None:
+    course, step = course_at(), LESSON.steps[1]
+    message: Any = course.message()
     assert message["phase"] == "ask"
     assert [message[name] for name in HIDDEN_FIELDS] == [None] * len(HIDDEN_FIELDS)
-    assert message["outcome"] == []
-    assert message["table"] == []
-
-
-def test_the_law_and_a_reaction_are_shown_after_the_guess() -> None:
-    course = course_at()
+    assert (message["outcome"], message["table"]) == ([], [])
     course.guess(0)
     message = course.message()
     assert message["phase"] == "run"
-    assert str(message["law"]).startswith("The law: min(8 connections, 4 slots)")
-    assert message["reaction"] == LESSON.steps[1].reactions[0]
+    assert message["law"].startswith("The law: min(8 connections, 4 slots)")
+    assert message["reaction"] == step.reactions[0]
     assert (message["right"], message["why"], message["outcome"]) == (None, None, [])
+    course.finish_live(LiveFigures(SAMPLE, 2.2, 1.0))
+    message = course.message()
+    assert message["phase"] == "told"
+    assert (message["right"], message["why"]) == (step.right, step.why)
+    assert message["answer"].startswith("You guessed a)")
+    silent = course_at()
+    silent.guess(None)
+    assert silent.message()["reaction"] is None
+    assert silent.message()["law"] is not None
 
 
-def test_no_guess_no_reaction() -> None:
+MEASURED = (
+    "Measured in the last 6.00 s: 3.99 requests/s (the law: 4 in the long run), a mean of 2.01 s"
+    " each (in flight / throughput; the law: 2.00 s)."
+)
+PARTS = Breakdown(connect_s=0.0001, accept_queue_s=1.004, in_worker_s=0.0, service_s=1.0)
+FAILURES = replace(SAMPLE, rps=None, mean=None, p50=None, p95=None, failed=3, answered=0)
+
+
+@pytest.mark.parametrize(
+    ("figures", "outcome"),
+    [
+        # No request took much longer than the law says
+        (LiveFigures(SAMPLE, 2.2, 1.0), (MEASURED,)),
+        # The mean of the parts is not that of all requests in flight
+        (LiveFigures(SAMPLE, 2.2, 1.0, PARTS), (
+            MEASURED, "Of the requests answered in that time, the mean is 2.00 s: connecting under"
+            " 1 ms, accept queue 1.00 s, inside a worker under 1 ms, in the app 1.00 s.")),
+        # The parts do not add up to the mean, as some requests have waited for long
+        (LiveFigures(SAMPLE, 9.0, 1.0, Breakdown(accept_queue_s=0.1, service_s=1.0)), (
+            MEASURED, "In that time, the fastest answer took 1.00 s, the slowest 9.00 s.")),
+        # One has waited for longer than the measurement
+        (LiveFigures(SAMPLE, 16.0, 1.0, slowest_waits=True), (
+            MEASURED, "In that time, the fastest answer took 1.00 s; one request has waited for"
+            " 16.0 s, and is not answered yet.")),
+        (LiveFigures(FAILURES, None, None), ("3 requests failed.",)),
+        (LiveFigures(replace(SAMPLE, mean=None), 2.2, 1.0), (
+            "Measured in the last 6.00 s: 3.99 requests/s (the law: 4 in the long run).",)),
+    ],
+)  # fmt: skip
+def test_the_outcome_of_a_live_load(figures: LiveFigures, outcome: tuple[str, ...]) -> None:
+    course = course_at()
+    course.guess(2)
+    course.finish_live(figures)
+    assert course.message()["outcome"] == outcome
+
+
+def test_the_summary_of_a_live_load() -> None:
     course = course_at()
     course.guess(None)
-    assert course.message()["reaction"] is None
-    assert course.message()["law"] is not None
-
-
-def test_everything_is_shown_once_the_step_is_measured() -> None:
-    course = course_at()
-    course.guess(2)
-    course.finish_live(LiveFigures(SAMPLE, 2.2, 1.0))
-    message: Any = course.message()
-    assert message["phase"] == "told"
-    assert message["right"] == LESSON.steps[1].right
-    assert message["why"] == LESSON.steps[1].why
-    assert message["answer"].startswith("You guessed c)")
-    assert message["outcome"][0] == (
-        "Measured in the last 6.00 s: 3.99 requests/s (the law: 4 in the long run), a mean"
-        " of 2.01 s each (in flight / throughput; the law: 2.00 s)."
-    )
-    assert len(message["outcome"]) == 1  # no request took much longer than the law says
-
-
-def test_the_parts_of_the_mean_are_shown_if_known() -> None:
-    course = course_at()
-    course.guess(2)
-    breakdown = Breakdown(connect_s=0.0001, accept_queue_s=1.004, in_worker_s=0.0, service_s=1.0)
-    course.finish_live(LiveFigures(SAMPLE, 2.2, 1.0, breakdown))
-    message: Any = course.message()
-    assert message["outcome"][1] == (  # not the mean of all requests in flight
-        "Of the requests answered in that time, the mean is 2.00 s: connecting under 1 ms, accept"
-        " queue 1.00 s, inside a worker under 1 ms, in the app 1.00 s."
-    )
-
-
-def test_the_parts_of_answered_requests_are_hidden_if_they_do_not_add_up_to_the_mean() -> None:
-    """Some requests have waited for long and have no answer yet."""
-    course = course_at()
-    course.guess(2)
-    course.finish_live(LiveFigures(SAMPLE, 9.0, 1.0, Breakdown(accept_queue_s=0.1, service_s=1.0)))
-    assert "accept queue" not in str(course.message()["outcome"])
-
-
-def test_the_slowest_request_is_shown() -> None:
-    course = course_at()
-    course.guess(2)
-    course.finish_live(LiveFigures(SAMPLE, 7.1, 1.0))
-    assert "the slowest 7.10 s" in str(course.message()["outcome"])
-    # For longer than the measurement
-    course.finish_live(LiveFigures(SAMPLE, 16.0, 1.0, slowest_waits=True))
-    assert "one request has waited for 16.0 s, and is not answered" in str(
-        course.message()["outcome"]
-    )
+    course.finish_live(LiveFigures(replace(SAMPLE, mean=None), 2.2, 1.0))
+    assert course.results[course.step_index].measured_summary == "3.99/s"
     course.finish_live(LiveFigures(SAMPLE, 7.1, 1.0))
     course.go(len(LESSON.steps))
     message: Any = course.message()
     assert [row[-1] for row in message["table"]] == ["3.99/s, up to 7.10 s"]
     assert message["end"] == LESSON.end
-
-
-def test_a_load_without_answers() -> None:
-    course = course_at()
-    course.guess(None)
-    sample = replace(SAMPLE, rps=None, mean=None, p50=None, p95=None, failed=3, answered=0)
-    course.finish_live(LiveFigures(sample, None, None))
-    assert "3 requests failed" in str(course.message()["outcome"])
-
-
-def test_answers_without_a_mean() -> None:
-    course = course_at()
-    course.guess(None)
-    course.finish_live(LiveFigures(replace(SAMPLE, mean=None), 2.2, 1.0))
-    assert course.message()["outcome"] == (
-        "Measured in the last 6.00 s: 3.99 requests/s (the law: 4 in the long run).",
-    )
-    assert course.results[course.step_index].measured_summary == "3.99/s"
 
 
 def test_a_step_that_cannot_be_run_here_says_why() -> None:
