@@ -65,6 +65,30 @@ def document_of(
     return comparison([group], "A: before; B: after", (run, run), 0.05, strict=strict)
 
 
+@pytest.mark.parametrize(
+    ("inconclusive", "outcomes", "decided"),
+    [
+        ((), (), True),
+        (("start_s", "stop_s"), (), True),  # they vary too much
+        (("start_s", "stop_s", "cpu_s"), (), False),
+        (("cpu_s",), ("kept", "exceeded"), True),  # with limits, only these count
+        ((), ("kept", "inconclusive"), False),
+    ],
+)
+def test_when_a_comparison_ends(
+    inconclusive: Sequence[str], outcomes: Sequence[options.Outcome], *, decided: bool
+) -> None:
+    changes = [
+        Change(
+            metric, 4, 1.0, 1.0, 1.0, word="inconclusive" if metric.name in inconclusive else "same"
+        )
+        for metric in METRICS
+    ]
+    limit = options.Limit("response_p95_s", True, 0.1, "p95>+10%")
+    limits = [(limit, outcome) for outcome in outcomes]
+    assert GroupChanges(Group(CELL, CELL), (), changes, (), limits).decided is decided
+
+
 def test_three_pairs_and_not_three_launches_must_be_invalid_to_give_up() -> None:
     def launches(pairs: int) -> list[tuple[str, CellResult]]:
         cells = [replace(CELL, schedule=number) for number in range(pairs)]
