@@ -277,6 +277,21 @@ def test_more_answers_than_were_sent_are_doubted() -> None:
     assert any(isinstance(note, UnreliableCount) for note in uncounted.notes)
 
 
+def test_a_load_whose_requests_fail_is_not_compared() -> None:
+    """Ports may run out with a new connection for each request."""
+    data = trial(rps=9000)
+    assert data.measurement is not None
+    few, many = (
+        replace(data, measurement=replace(data.measurement, failed=failed)) for failed in (9, 900)
+    )
+    assert usage(few).doubt is None
+    failing = document_of((many, trial("wrk", rps=5000)))
+    assert answer_in(failing, MostRequests).best.name == "wrk"
+    assert not failing.valid
+    why = "900 requests failed, with 36,000 answers"
+    assert UnreliableCount("fast", 10, why) in failing.notes
+
+
 # --- conclusions ------------------------------------------------------------------------------
 
 

@@ -29,13 +29,14 @@ from workerlab.analysis.samples import usage as sampled_usage
 from workerlab.analysis.stall import machine_paused
 from workerlab.analysis.trials import Replicates
 from workerlab.model import Cell, CoreWait, Measurement, ProcessSample, Summary
-from workerlab.numbers.units import count_text
+from workerlab.numbers.units import count_text, counted
 
 EDGE_SHARE = 0.1  # of the load, excluded at its start and again at its end
 TICK_S = 0.01  # resolution of CPU time in /proc
 TIME_RESOLUTION_SHARE = 0.01  # of a response time: the width of the histograms' buckets
 DELAY_BOUND_SHARE = 0.9  # of the rate that the server's delay allows; above, that is the limit
 BUSY_SERVER_CORES = 0.9  # from here on, the server is the limit
+MAX_FAILED_SHARE = 0.01  # of the answers; with more, rate and cost are of other requests, too
 MAX_COUNTED_RATIO = 1.01  # answers counted by the generator per answer sent by the server
 
 
@@ -191,9 +192,13 @@ def usage_of(data: TrialData) -> GeneratorUsage | None:
 
 
 def _doubt(data: TrialData, measured: Measurement) -> str | None:
-    """Why the generator's count is unreliable; None if the server's agrees."""
+    """Why the generator's count is unreliable; None if the server's agrees and hardly any request
+    failed."""
     if not data.null:
         return "the server's own count is missing"
+    if measured.failed > MAX_FAILED_SHARE * measured.requests:
+        answered = counted(measured.requests, "answer")
+        return f"{counted(measured.failed, 'request')} failed, with {answered}"
     if measured.requests <= MAX_COUNTED_RATIO * data.null.answers + data.cell.concurrency:
         return None
     counts = count_text(measured.requests), count_text(data.null.answers)

@@ -208,7 +208,8 @@ def _launches(run: Run) -> Iterator[tuple[dict[str, Any], object | None]]:
         for data in trial_data(run):
             settings: dict[str, Any] = {"tool": data.cell.tool, "processes": data.cell.processes}
             settings |= {"connections": data.cell.concurrency, "low": at_low_rate(data.cell)}
-            yield settings, usage_of(data)
+            usage = usage_of(data)
+            yield settings, None if usage is None or usage.doubt else usage
     elif run.plan.kind == "limits":
         for step in results_of(trial_data(run), run.plan.details["steps"]):
             yield {"step": step.name}, None if step.missing else step

@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import workerlab
 from tests.builders.runs import recorded
+from workerlab.analysis.facts import TrialData
 from workerlab.cli import main, parse
+from workerlab.experiments.generators.usage import GeneratorUsage, usage_of
+from workerlab.experiments.reproduce import claims
 from workerlab.experiments.reproduce.claims import (
     ClaimCorrected,
     ClaimHeld,
@@ -90,6 +94,15 @@ def test_figures_are_values_of_results(command: str) -> None:
             name, _, path = figure.partition(".")
             if writeup.cells[name]["part"] in parts:
                 value_at(result, path)  # raises AttributeError
+
+
+def test_an_unreliable_load_of_a_generator_has_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    def doubted(data: TrialData) -> GeneratorUsage | None:
+        usage = usage_of(data)
+        return usage and replace(usage, doubt="100 requests failed")
+
+    monkeypatch.setattr(claims, "usage_of", doubted)
+    assert not any(cell.results for cell in measured_cells(load(recorded("generators"))))
 
 
 @pytest.mark.parametrize("writeup", WRITE_UPS.values(), ids=list(WRITE_UPS))
