@@ -399,9 +399,8 @@ def _conclusion(test: ClaimTest, part: str, measured: MeasuredParts) -> TestAnsw
 
 
 def _ratio(test: ClaimTest, after: list[float], before: list[float]) -> TestAnswer:
-    after, before = ([value for value in values if value > 0] for values in (after, before))
-    if not (after and before):
-        return TestAnswer("open", f"{test.says}: no measured value is above 0")
+    if min(*after, *before) <= 0:
+        return TestAnswer("open", f"{test.says}: a launch measured 0, which has no ratio")
     quotient = ratio(after, before)
     factor = FORMATS["factor"]
     text = f"{test.says} {factor(quotient.value)}"

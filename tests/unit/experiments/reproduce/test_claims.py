@@ -66,7 +66,8 @@ DOUBLES = ClaimTest(
         ([6.0, 8.0, 10.0], ClaimNotShown, "inconclusive; it must lie within 1.8 to 2.2"),
         ([8.0], ClaimNotShown, "too few launches for an interval (--trials 3)"),
         ([], ClaimNotShown, "the cell after was not measured"),
-        ([0.0, 0.0], ClaimNotShown, "no measured value is above 0"),
+        ([0.0, 0.0], ClaimNotShown, "a launch measured 0, which has no ratio"),
+        ([7.9, 8.0, 8.1, 0.0], ClaimNotShown, "a launch measured 0, which has no ratio"),
     ],
 )
 def test_a_ratio_is_judged_by_its_interval(after: list[float], expected: type, phrase: str) -> None:
