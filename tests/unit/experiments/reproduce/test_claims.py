@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
 from msgspec import Struct
@@ -145,11 +144,7 @@ def test_missing_parts_and_cores_are_the_reason() -> None:
     assert isinstance(judged, ClaimHeld)
 
 
-def values_of(judged: Any) -> list[str]:
-    return list(judged.values)
-
-
 def test_json_has_the_claim_as_a_code_with_its_values() -> None:
     judged = judge(claim(DOUBLES), measured(after=[8.0] * 3, before=[4.0] * 3))
     assert judged.code == "ClaimHeld"
-    assert values_of(judged) == ["number", "claim", "measured"]
+    assert list(judged.values) == ["number", "claim", "measured"]
