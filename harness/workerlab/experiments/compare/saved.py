@@ -37,7 +37,7 @@ from workerlab.experiments.compare.pairs import (
 from workerlab.experiments.planning import check_tools, unavailable_variants
 from workerlab.experiments.reading import find_run, report_of
 from workerlab.experiments.results import print_document, print_location
-from workerlab.model import SWEEP, CellResult, ExitCode, Plan, UsageError
+from workerlab.model import SWEEP, CellResult, ExitCode, Plan, Server, UsageError
 from workerlab.numbers.units import format_bytes
 from workerlab.options import BadWord, classes, levels
 from workerlab.plan import SLEEP_ENV
@@ -82,8 +82,13 @@ ALLOWED_WITH_RUNS = ALLOWED_WITH_BASELINE - {"baseline", "out"} | {"classes", "l
 LOAD_FIELDS = ("tool", "processes", "keepalive", "concurrency", "rate")
 REQUEST_FIELDS = ("method", "body_file", "mix")  # fields of the app
 PLAN_FIELDS = ("arrivals", "ramp_s", "linger_s")  # fields of the plan
-SERVER_FIELDS = ("worker_class", "workers", "threads", "backlog", "worker_connections", "gunicorn",
-                 "python", "app", "chdir", "path", "headers", "sleep_s", "env")  # fmt: skip
+APP_FIELDS = ("app", "chdir", "path", "headers", "sleep_s", "env")
+# Of a server or its app, and the number of requests: so a new setting is not overlooked
+SETTINGS = (
+    *(name for name in Server.__struct_fields__ if name not in ("app", "name", "null", "config")),
+    *APP_FIELDS,
+    "requests",
+)
 MIN_LOAD_DIFFERENCE = 0.5  # of load averages; smaller ones occur on a quiet machine
 MACHINE_FIELDS = ("cpu", "cores", "memory_bytes", "system", "python", "server_python", "gunicorn",
                   "load_average_at_start")  # fmt: skip
@@ -101,12 +106,17 @@ LABELS = {
     LOAD_AVERAGE: "load average at the start",
     "gunicorn": "Gunicorn",
     "worker_class": "worker class",
+    "worker_connections": "worker connections",
+    "instances": "servers",
+    "cores": "cores of the server",
+    "cpu_s": "CPU of each request, s",
     "python": "interpreter",
     "chdir": "directory",
     "sleep_s": "sleep, s",
     "env": "environment",
     "duration_s": "seconds of load",
     "config": "Gunicorn file",
+    "load_hosts": "machines that send the load",
 }
 
 
@@ -182,7 +192,7 @@ def _compare(a: SavedSide, b: SavedSide, options: argparse.Namespace) -> int:
         title=f"A: {a.run.name}; B: {b.run.name}",
         runs=(a.run, b.run),
         at_least=options.at_least or AT_LEAST,
-        differences=tuple(_differences(a, b)),
+        differences=tuple(differences_of(a, b)),
         strict=bool(options.strict),
     )
     print_document(document, options)
@@ -269,13 +279,13 @@ def _field_of(cell: CellResult, name: str) -> object:
         return planned.rate and (planned.rate.rps or cell.asked_rps)
     if name == "env":
         return tuple(variable for variable in app.env if variable[0] != SLEEP_ENV)
-    if name in (*REQUEST_FIELDS, "chdir", "path", "headers", "sleep_s"):
+    if name in (*REQUEST_FIELDS, *APP_FIELDS):
         return getattr(app, name)
-    return getattr(planned if name in LOAD_FIELDS else planned.server, name)
+    return getattr(planned if name in (*LOAD_FIELDS, "requests") else planned.server, name)
 
 
 def _values(a: SavedSide, b: SavedSide, name: str) -> list[set[object]]:
-    """The values of a server setting in A and in B."""
+    """The values of a setting in A and in B."""
     return [{_field_of(cell, name) for cell in side.cells} for side in (a, b)]
 
 
@@ -291,7 +301,7 @@ def _matched_cells(a: SavedSide, b: SavedSide) -> list[tuple[list[CellResult], l
         if value_a != value_b:
             difference = f"{name.removesuffix('_s')} {value_a or 'none'} and {value_b or 'none'}"
             raise UsageError(f"{a.run.name} and {b.run.name} have different loads: {difference}")
-    settings = (name for name in SERVER_FIELDS if _identifies(_values(a, b, name)))
+    settings = (name for name in SETTINGS if _identifies(_values(a, b, name)))
     names = (*LOAD_FIELDS, *REQUEST_FIELDS, *settings)
 
     def by_key(side: SavedSide) -> Mapping[tuple[object, ...], list[CellResult]]:
@@ -314,17 +324,17 @@ def _matched_cells(a: SavedSide, b: SavedSide) -> list[tuple[list[CellResult], l
 # --- other differences of the runs ----------------------------------------------------------------
 
 
-def _differences(a: SavedSide, b: SavedSide) -> Iterator[RunDifference]:
+def differences_of(a: SavedSide, b: SavedSide) -> Iterator[RunDifference]:
     """The differences in machine, versions and settings."""
     pairs = [
         (f"machine.{name}", a.run.environment.get(name), b.run.environment.get(name))
         for name in MACHINE_FIELDS
     ]
-    for name in SERVER_FIELDS:
+    for name in SETTINGS:
         if not _identifies(values := _values(a, b, name)):
             (value_a,), (value_b,) = values
             pairs.append((name, value_a, value_b))
-    for name in ("duration_s", "rounds", "config"):
+    for name in ("duration_s", "rounds", "config", "load_hosts"):
         pairs.append((name, getattr(a.run.plan, name), getattr(b.run.plan, name)))
     for name, value_a, value_b in pairs:
         if value_a != value_b and not (name == LOAD_AVERAGE and _alike(value_a, value_b)):
@@ -340,8 +350,8 @@ def _alike(a: object, b: object) -> bool:
 def _value_text(name: str, value: object) -> str:
     if name.endswith("_bytes") and isinstance(value, int):
         return format_bytes(value)
-    if isinstance(value, tuple):  # environment variables or headers
-        value = " ".join(f"{key}={text}" for key, text in value)
+    if isinstance(value, tuple):  # environment variables, headers or hosts
+        value = " ".join(item if isinstance(item, str) else "=".join(item) for item in value)
     if isinstance(value, float):
         return f"{value:.3g}"
     return "none" if value in (None, "") else str(value)

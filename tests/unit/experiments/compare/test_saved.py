@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.builders.runs import recorded
 from workerlab import run_store
 from workerlab.cli import main
+from workerlab.experiments.compare.saved import SavedSide, differences_of, groups_of
+from workerlab.finding import Note
+from workerlab.model import Cell, CellResult, Plan, Record, Server, Trial
 from workerlab.report import publish
+from workerlab.run_store import Run
 
 
 def test_two_saved_runs_are_written_as_a_page(
@@ -22,6 +29,50 @@ def test_two_saved_runs_are_written_as_a_page(
     assert main(["compare", run, other, "--html", str(page)]) in (0, 1)
     assert f"wrote {page}" in capsys.readouterr().err
     assert "How long responses take" in page.read_text()
+
+
+def sweep_of(*servers: Server, requests: int | None = None) -> SavedSide:
+    """Three launches of each server."""
+    results = [
+        CellResult(
+            Trial(Cell(server, "fast", 8, requests=requests), number), "app", None, "saturated",
+            Note("saturated"), throughput_rps=10.0 + number,
+        )
+        for server in servers
+        for number in (1, 2, 3)
+    ]  # fmt: skip
+    plan = Plan("sweep", (), 3, 5, 1, "python", None, {}, ())
+    records = {result.trial.key: Record(result.trial.key, None) for result in results}
+    return SavedSide(Run(Path("run"), plan, {}, records), results)
+
+
+SYNC = Server("sync", 4, 1, 2048, 1000, cores=2, cpu_s=0.02)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"cpu_s": 0.01}, {"cores": 1}, {"backlog": 16}, {"instances": 2}, {"preload": True}],
+)
+def test_each_setting_that_varies_within_a_run_identifies_cells(changes: dict[str, Any]) -> None:
+    """Launches of two settings are not those of one cell."""
+    both = sweep_of(SYNC, replace(SYNC, **changes))
+    groups = groups_of(both, both, argparse.Namespace(fail_if=None, at_least=None))
+    assert [group.launches for group in groups] == [(3, 3), (3, 3)]
+    (group,) = groups_of(both, sweep_of(SYNC), argparse.Namespace(fail_if=None, at_least=None))
+    assert group.group.a.server == SYNC
+    other = sweep_of(groups[1].group.a.server)
+    differences = {difference.name for difference in differences_of(sweep_of(SYNC), other)}
+    assert differences == set(changes)
+
+
+def test_what_sends_the_load_is_a_difference_of_the_runs() -> None:
+    here, sent = sweep_of(SYNC, requests=100), sweep_of(SYNC, requests=200)
+    plan = replace(sent.run.plan, load_hosts=("a", "b"))
+    there = sent._replace(run=replace(sent.run, plan=plan))
+    assert [str(difference) for difference in differences_of(here, there)] == [
+        "requests: 100 and 200",
+        "machines that send the load: none and a b",
+    ]
 
 
 def test_launches_with_a_machine_pause_are_left_out(
