@@ -41,12 +41,14 @@ Range = tuple[float, float]  # both ends included
 
 
 class PartRun(Struct, frozen=True, forbid_unknown_fields=True):
-    """A run of another command. `takes_s`: its duration on two cores, in full and with --quick."""
+    """A run of another command. `takes_s`: its duration on two cores, in full and with --quick.
+    `settings`: those of all its cells that another run of the command may not share."""
 
     name: str
     command: str
     quick: str
     takes_s: tuple[float, float]
+    settings: Mapping[str, Any] = {}
 
 
 class ClaimTest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -146,6 +148,12 @@ class WriteUp(Struct, frozen=True, forbid_unknown_fields=True):
         """By their names among the parts of all write-ups."""
         return {f"{self.name}-{part.name}": part for part in self.part}
 
+    @property
+    def entries(self) -> dict[str, Mapping[str, Any]]:
+        """For each cell by name, its part and all settings that identify it."""
+        settings = {part.name: part.settings for part in self.part}
+        return {name: {**settings[cell["part"]], **cell} for name, cell in self.cells.items()}
+
     def takes_s(self, *, quick: bool) -> float:
         return sum(part.takes_s[quick] for part in self.part)
 
@@ -208,6 +216,10 @@ def _launches(run: Run) -> Iterator[tuple[dict[str, Any], object | None]]:
         for data in trial_data(run):
             settings: dict[str, Any] = {"tool": data.cell.tool, "processes": data.cell.processes}
             settings |= {"connections": data.cell.concurrency, "low": at_low_rate(data.cell)}
+            settings |= {
+                "keepalive": run.plan.details["keepalive"],
+                "delay_s": fmean(run.plan.details.get("delay_s", (0.0,))),  # at full speed
+            }
             usage = usage_of(data)
             yield settings, None if usage is None or usage.doubt else usage
     elif run.plan.kind == "limits":
@@ -228,6 +240,8 @@ def _launches(run: Run) -> Iterator[tuple[dict[str, Any], object | None]]:
         for group in report.classes:
             yield {**_settings(group.series), "users": "all"}, group
         for result in report.cells:
+            if result.trial.cell.rate is not None:  # no write-up has arrivals at a rate
+                continue
             settings = _settings(result.trial.cell)
             settings |= services.get(result.trial.cell.server.name, {})
             yield settings, None if result.verdict == "invalid" else result
@@ -242,6 +256,8 @@ SETTINGS: Mapping[str, str] = {  # paths in a Cell
     "server": "server.name",
     "cpu_s": "server.cpu_s",
     "server_cores": "server.cores",
+    "sleep_s": "server.app.sleep_s",
+    "keepalive": "keepalive",
     "tool": "tool",
     "processes": "processes",
     "users": "concurrency",

@@ -152,7 +152,7 @@ def chosen_cells(
     writeup: WriteUp, measured: Mapping[str, Sequence[MeasuredCell]]
 ) -> Iterator[tuple[str, MeasuredCell]]:
     """Cells of the file, by name: for each, the first cell of its part with these settings."""
-    for name, entry in writeup.cells.items():
+    for name, entry in writeup.entries.items():
         for cell in measured.get(entry["part"], ()):
             if cell.has(entry):
                 yield name, cell

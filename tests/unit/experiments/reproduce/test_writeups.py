@@ -30,6 +30,7 @@ from workerlab.experiments.reproduce.claims import (
     write_ups,
 )
 from workerlab.experiments.reproduce.command import overview
+from workerlab.experiments.reproduce.document import chosen_cells
 from workerlab.experiments.results import document_of
 from workerlab.finding import Finding
 from workerlab.numbers.units import value_at
@@ -94,6 +95,35 @@ def test_figures_are_values_of_results(command: str) -> None:
             name, _, path = figure.partition(".")
             if writeup.cells[name]["part"] in parts:
                 value_at(result, path)  # raises AttributeError
+
+
+SYNC_4: dict[str, Any] = {
+    "worker_class": "sync", "users": 4, "tool": "ab", "keepalive": False, "workers": 4,
+    "sleep_s": 1.0,
+}  # fmt: skip
+PROCESSES_20: dict[str, Any] = {
+    "tool": "processes", "connections": 20, "low": False, "keepalive": True, "delay_s": 0.08,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("writeup", "part", "settings", "cell"),
+    [
+        ("ab", "classes", SYNC_4, "sync4"),
+        ("ab", "classes", SYNC_4 | {"sleep_s": 0.1}, None),
+        ("ab", "classes", SYNC_4 | {"keepalive": True}, None),
+        ("ab", "classes", SYNC_4 | {"tool": "wrk"}, None),
+        ("generators", "processes", PROCESSES_20, "processes20"),
+        ("generators", "processes", PROCESSES_20 | {"tool": "ab"}, None),
+        ("generators", "processes", PROCESSES_20 | {"delay_s": 0.0}, None),
+    ],
+)
+def test_an_earlier_run_with_other_settings_is_no_part(
+    writeup: str, part: str, settings: dict[str, Any], cell: str | None
+) -> None:
+    measured = {part: [MeasuredCell(settings, ())]}
+    chosen = [name for name, _ in chosen_cells(WRITE_UPS[writeup], measured)]
+    assert chosen == ([cell] if cell else [])
 
 
 def test_an_unreliable_load_of_a_generator_has_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
