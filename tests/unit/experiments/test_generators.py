@@ -468,6 +468,9 @@ def test_client_overhead_by_generator() -> None:
     overhead = concluded(ClientOverhead, (below_resolution, threads))
     assert (overhead.affected, overhead.loads, overhead.least.name) == (1, 2, "fast")
     assert overhead.least.overhead_s == 0.0
+    rounded = trial("locust", p50_s=0.0, server_s=0.0004)  # to whole milliseconds
+    overhead = concluded(ClientOverhead, (rounded, threads))
+    assert (overhead.loads, overhead.least.name) == (1, "threads")
 
 
 def test_waiting_for_a_core_or_a_busy_server_is_not_client_overhead() -> None:

@@ -382,7 +382,7 @@ def client_overhead(loads: Loads) -> ClientOverhead | Inconclusive:
     overheads = [overhead for load in loads if (overhead := overhead_of(load)) is not None]
     if not overheads:
         return ClientOverhead.unanswered(SERVER_BUSY_OR_DISTURBED)
-    overheads.sort(key=lambda load: -load.overhead_s / (load.reported_s or load.overhead_s))
+    overheads.sort(key=lambda load: -load.overhead_s / load.reported_s)
     affected = [load for load in overheads if load.overhead_s > DOMINANT_SHARE * load.reported_s]
     worst_of_each: dict[str, OverheadOfLoad] = {}
     for overhead in overheads:

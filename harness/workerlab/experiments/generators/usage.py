@@ -141,13 +141,16 @@ class GeneratorLoad(Replicates[GeneratorUsage], frozen=True, kw_only=True):
 
     def overhead_s(self, statistic: str) -> float | None:
         """The mean of a response time as reported minus that on the server's side; 0 if the
-        difference is within the resolution of their histograms, None if either is missing."""
+        difference is within the resolution of their histograms. None if either is missing, or if
+        the generator reports less: its clock is too coarse for this server."""
         reported_s = self.mean(f"measured.response.{statistic}")
         server_side_s = self.mean(f"server_side.{statistic}")
         if reported_s is None or server_side_s is None:
             return None
         overhead_s = reported_s - server_side_s
-        return overhead_s if abs(overhead_s) >= TIME_RESOLUTION_SHARE * reported_s else 0.0
+        if abs(overhead_s) < TIME_RESOLUTION_SHARE * reported_s:
+            return 0.0
+        return overhead_s if overhead_s > 0 else None
 
 
 def by_load(usages: Iterable[GeneratorUsage]) -> list[GeneratorLoad]:
