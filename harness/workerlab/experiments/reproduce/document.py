@@ -30,12 +30,12 @@ DONE, MISSING = "parts_done", "parts_missing"  # keys of the run's saved state
 
 
 class Title(Finding):
-    """{title}: the write-up's figures and today's. Theirs: {theirs}. Ours: {cores:# core},
+    """{title}: the write-up's figures and today's. Theirs: {theirs}. Ours:[[ {cores:# core},]]
     {system}, Python {python}, {date}."""
 
     title: str
     theirs: str
-    cores: int | str
+    cores: int | None
     system: str
     python: str
     date: str
@@ -90,7 +90,7 @@ def title(chosen: Sequence[WriteUp], run: Run) -> Title:
     return Title(
         title="Five write-ups" if several else chosen[0].title,
         theirs="as each of them says" if several else chosen[0].machine,
-        cores=here.get("cores", "unknown"),
+        cores=cores_of(here),
         system=str(here.get("system", "an unknown system")),
         python=str(here.get("python", "unknown")),
         date=f"{run.name[:4]}-{run.name[4:6]}-{run.name[6:8]}",

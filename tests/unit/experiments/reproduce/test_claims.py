@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 from msgspec import Struct
@@ -23,7 +24,10 @@ from workerlab.experiments.reproduce.claims import (
     OriginalTable,
     judge,
 )
+from workerlab.experiments.reproduce.document import document as document_of_run
 from workerlab.experiments.reproduce.document import table_of
+from workerlab.plan import null_plan
+from workerlab.run_store import Run
 
 INF = float("inf")
 
@@ -133,6 +137,13 @@ def test_claims_of_verdicts_and_conclusions() -> None:
     assert isinstance(judge(claim(concludes), measured(missing={"part": "no ab"})), ClaimNotShown)
     excludes = ClaimTest(says="a conclusion", part="part", shows=("it.is.so",), lacks=("it.is.so",))
     assert isinstance(judge(claim(excludes), measured()), ClaimNotShown)
+
+
+def test_the_title_of_a_machine_that_is_not_known() -> None:
+    plan = null_plan("reproduce", (), details={"writeups": ["ab"]})
+    document = document_of_run(Run(Path("20261128-101500-reproduce-ab"), plan, {}, {}))
+    ours = "Ours: an unknown system, Python unknown, 2026-11-28."
+    assert str(document.title).endswith(ours)
 
 
 def test_missing_parts_and_cores_are_the_reason() -> None:
