@@ -205,7 +205,11 @@ def add_options(to: argparse.ArgumentParser) -> None:
 def side(options: argparse.Namespace, side_name: str) -> argparse.Namespace:
     """The options of A or B. Raises UsageError for an invalid setting."""
     chosen = argparse.Namespace(**vars(options))
-    for word in shlex.split(getattr(options, side_name) or ""):
+    try:
+        words = shlex.split(getattr(options, side_name) or "")
+    except ValueError as error:  # an open quote
+        raise UsageError(f"--{side_name}: {error}") from None
+    for word in words:
         name, equals, text = word.partition("=")
         kind = OPTION_TYPES.get(name)
         if not equals or name not in SIDE_SETTINGS or kind is None:

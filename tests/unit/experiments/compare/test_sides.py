@@ -29,6 +29,7 @@ def test_a_side_changes_only_the_settings_it_names() -> None:
         ("workers=0", "too small"),
         ("workers=2,4", "a side takes a single value"),
         ("gunicorn=new", "not a version"),
+        ("env='POOL=4", "No closing quotation"),
     ],
 )
 def test_an_invalid_side_is_refused(arguments: str, why: str) -> None:
