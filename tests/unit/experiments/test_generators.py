@@ -384,6 +384,7 @@ def test_what_shows_nothing_of_the_gil() -> None:
     assert TOO_FEW_LEVELS in reasons(single, *PROCESSES)
     busy_server = trial("threads", 10, rps=1050, cores=1.02, server=0.95)
     assert TOO_FEW_LEVELS in reasons(single, busy_server, *PROCESSES)
+    assert TOO_FEW_LEVELS in reasons(single, trial("threads", 10, rps=0), *PROCESSES)
     scattered = (*launches("threads", 900, 1300, 1700), *thrice((single, *PROCESSES)))
     growth = answer_in(study(run(), scattered), ThreadGrowth)
     assert growth.gil == NOT_SHOWN

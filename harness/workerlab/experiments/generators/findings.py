@@ -51,8 +51,7 @@ SERVER_BUSY_OR_DISTURBED = (
 
 def findings(full: Loads, low: Loads, cores: int | None) -> tuple[Answer, ...]:
     """`full`: loads at full speed; `low`: at the low rate; `cores`: of the machine."""
-    full = [load for load in full if not load.doubt]
-    low = [load for load in low if not load.doubt]
+    full, low = ([load for load in loads if load.rps and not load.doubt] for loads in (full, low))
     quiet = [load for load in (*low, *full) if not (load.server_busy or disturbed([load]))]
     return (
         least_cpu(low),
@@ -212,8 +211,7 @@ def fastest_of_each(loads: Loads) -> list[GeneratorLoad]:
     """Each generator at its highest rate, the fastest first."""
     fastest: dict[str, GeneratorLoad] = {}
     for load in sorted(loads, key=lambda load: -load.rps):
-        if load.rps > 0:
-            fastest.setdefault(load.name, load)
+        fastest.setdefault(load.name, load)
     return list(fastest.values())
 
 
@@ -251,7 +249,7 @@ def thread_growth(loads: Loads, cores: int | None) -> ThreadGrowth | Inconclusiv
     evidence = tuple(map(reached_rate, (*threads, *processes)))
     fewest, most = threads[0], max(threads[1:], key=lambda load: load.rps)
     thread_cores, process_cores = max_cores(threads), max_cores(processes)
-    if thread_cores is None or process_cores is None or not fewest.rps:
+    if thread_cores is None or process_cores is None:
         return ThreadGrowth.unanswered("no CPU time was recorded", evidence)
     growth, disturbance = most.ratio(fewest, "rps"), disturbed((*threads, *processes))
     if growth.low is None or growth.high is None:
