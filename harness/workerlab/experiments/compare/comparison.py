@@ -74,6 +74,7 @@ QUEUES = tuple(metric for metric in PARTS if metric.name in ("accept_queue_s", "
 # How long a slot stays taken after the app: not part of the response, but later requests wait
 HELD = Metric("held_s", "worker held after the app", "part")
 PLACES = (RESPONSE, *PARTS, HELD)  # they show where a response changed
+MAX_LOGARITHM = 700.0  # of the ends of an interval: math.exp fails at 710
 FAILURES_PER_EFFECT = 0.02  # times `at_least`: 0.1 % of the requests if `at_least` is 5 %
 
 Launch = Mapping[str, float | None]  # metrics by name; None or missing: unknown
@@ -160,12 +161,17 @@ def _change_of(
     at_least: float,
 ) -> Change:  # fmt: skip
     """`middle`: the mean difference, of logarithms for a ratio; `half`: half of its interval."""
-    to_effect, mean = (math.exp, geometric_mean) if metric.kind == "ratio" else (float, fmean)
+    to_effect, mean = (_ratio_of, geometric_mean) if metric.kind == "ratio" else (float, fmean)
     change = Change(metric, min(len(a), len(b)), mean(a), mean(b), to_effect(middle))
     if half is None:
         return change
     low, high = to_effect(middle - half), to_effect(middle + half)
     return replace(change, low=low, high=high, word=_word(low, high, metric, at_least))
+
+
+def _ratio_of(logarithm: float) -> float:
+    """Infinite if it is too large for a number: two launches that differ give a wide interval."""
+    return math.exp(logarithm) if logarithm < MAX_LOGARITHM else math.inf
 
 
 def _paired(pairs: Sequence[Pair], metric: Metric) -> list[tuple[float, float, float]]:

@@ -63,7 +63,7 @@ class MetricChange(Finding):
     @classmethod
     def of(cls, change: Change) -> MetricChange:
         low, high, metric = change.low, change.high, change.metric
-        if metric.kind == "ratio" and low and high and high / low > MAX_INTERVAL_RATIO:
+        if metric.kind == "ratio" and high is not None and high > MAX_INTERVAL_RATIO * (low or 0.0):
             low = high = None
         return cls(
             name=metric.name,

@@ -15,6 +15,7 @@ from workerlab.experiments.compare.comparison import (
     Launch,
     all_decided,
     changes,
+    unpaired_changes,
 )
 
 NAMES = [metric.name for metric in METRICS]
@@ -126,6 +127,13 @@ def test_failures_are_compared_as_shares() -> None:
     pairs = [(launch(rng, quiet), launch(rng, quiet)) for _ in range(4)]
     (failed,) = (item for item in changes(pairs, 0.05) if item.metric.name == "failed")
     assert (failed.word, failed.value) == ("same", 0.0)
+
+
+def test_two_launches_that_differ_have_a_wide_interval() -> None:
+    """Wider than a number can be, if it is one of many."""
+    a, b = ([{"stop_s": time_s} for time_s in side] for side in ((0.01, 0.2), (0.02, 0.5)))
+    (stop,) = unpaired_changes(a, b, 0.05, comparisons=100)
+    assert (stop.low, stop.high, stop.word) == (0.0, math.inf, "inconclusive")
 
 
 def test_a_missing_metric_is_not_compared() -> None:

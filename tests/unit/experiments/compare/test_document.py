@@ -207,7 +207,8 @@ def test_a_reason_that_both_sides_share_is_given_once() -> None:
 
 def test_an_uninformative_interval_is_not_shown() -> None:
     start = next(metric for metric in METRICS if metric.name == "start_s")
-    ends = ((0.5, 2.0, "0.50 to 2.00"), (0.5, 1.0004, "0.50 to 1.0004"), (0.01, 100.0, None))
+    ends = ((0.5, 2.0, "0.50 to 2.00"), (0.5, 1.0004, "0.50 to 1.0004"), (0.01, 100.0, None),
+            (0.0, math.inf, None))  # fmt: skip
     for low, high, interval in ends:
         document = document_of([Change(start, 4, 1.0, 1.0, 1.0, low, high, "inconclusive")])
         sentence = text(document.findings[0].evidence[0])
