@@ -94,7 +94,10 @@ def taken_runs(names: Sequence[str], chosen: Sequence[WriteUp]) -> Mapping[str, 
         ]
         if not replaced_parts:
             names_of_chosen = ", ".join(writeup.name for writeup in chosen)
-            raise UsageError(f"{name} has no cell that {names_of_chosen} needs")
+            raise UsageError(
+                f"{name} has no cell that {names_of_chosen} needs: load tool, app, levels and delay"
+                " must be the same"
+            )
         taken |= dict.fromkeys(replaced_parts, str(directory))
     return taken
 
