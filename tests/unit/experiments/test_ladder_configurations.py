@@ -27,7 +27,7 @@ def available(planned: tuple[Configuration, ...]) -> list[Configuration]:
     return [config for config in planned if not config.why_not]
 
 
-def test_configurations_of_the_whole_ladder() -> None:
+def test_configurations_and_removals_of_whole_ladders() -> None:
     assert [config.text for config in configurations({}, ALL)] == [
         "uvicorn, 2 workers, MongoDB, Redis, in-process cache",
         "uvicorn, 2 workers, MongoDB, Redis",
@@ -36,6 +36,12 @@ def test_configurations_of_the_whole_ladder() -> None:
         "uvicorn, 1 worker, PostgreSQL",
         "sync, 1 worker, PostgreSQL",
     ]
+    missing = {"mongodb": "no MongoDB", "postgresql": "no PostgreSQL", "redis": "no Redis"}
+    removed = list(removals(available(configurations(missing, STORAGES))).values())
+    assert removed == ["nothing", "in-process cache", "other workers", "async"]  # SQLite alone
+    del missing["redis"]
+    reasons = [config.why_not for config in configurations(missing, ALL)]
+    assert reasons == ["no MongoDB", "no PostgreSQL"]
 
 
 SUBSETS = [
@@ -71,33 +77,10 @@ def test_configurations_that_need_a_missing_service_are_left_out(missing: dict[s
         assert any(config.cache == "redis" and config.why_not for config in planned)
 
 
-def test_sqlite_alone_has_three_removals() -> None:
-    missing = {"mongodb": "no MongoDB", "postgresql": "no PostgreSQL", "redis": "no Redis"}
-    planned = available(configurations(missing, STORAGES))
-    removed = list(removals(planned).values())
-    assert removed == ["nothing", "in-process cache", "other workers", "async"]
-
-
-def test_without_a_storage_no_configuration_is_available() -> None:
-    planned = configurations({"mongodb": "no MongoDB", "postgresql": "no PostgreSQL"}, ALL)
-    assert [config.why_not for config in planned] == ["no MongoDB", "no PostgreSQL"]
-
-
 def test_a_plan_with_configurations_round_trips() -> None:
     planned = configurations({"mongodb": "no MongoDB"}, ALL)
     cells = tuple(Cell(config.server, "fast", 4, keepalive=True) for config in available(planned))
-    plan = Plan(
-        kind="ladder",
-        cells=cells,
-        trials=3,
-        rounds=5,
-        seed=1,
-        python="python",
-        config=None,
-        unavailable={},
-        notes=(),
-        details=to_details(planned),
-    )
+    plan = Plan("ladder", cells, 3, 5, 1, "python", None, {}, (), details=to_details(planned))
     decoded = codec.decode(codec.encode(plan), Plan)
     assert from_details(decoded) == planned
     assert decoded.cells == cells

@@ -77,29 +77,20 @@ def close(*pairs: tuple[float, float]) -> list[object]:
     return [(pytest.approx(x), pytest.approx(y)) for x, y in pairs]
 
 
-def test_cores_are_rates_between_samples_of_the_load() -> None:
-    cores = points(charts(observed_load())["cores"])
+def test_cores_and_network_are_rates_and_memory_is_as_sampled() -> None:
+    drawn = charts(observed_load())
+    cores = points(drawn["cores"])
     assert cores["app"] == close((1.0, 0.5), (1.5, 0.5))
     assert cores[step().load.tool] == close((1.0, 0.25), (1.5, 0.25))
     assert cores["MongoDB"] == close((1.0, 0.1), (1.5, 0.1))
     assert "Redis" not in cores  # it used none
-
-
-def test_memory_is_shown_as_sampled() -> None:
-    memory = points(charts(observed_load())["memory"])
+    memory = points(drawn["memory"])
     assert memory["app"] == close((0.5, 50.5), (1.0, 51.0), (1.5, 51.5))
     assert memory["MongoDB"][0] == (0.5, 30.0)
-
-
-def test_loopback_is_counted_once_and_an_idle_interface_is_left_out() -> None:
-    network = points(charts(observed_load())["network"])
-    assert network == {
+    assert points(drawn["network"]) == {  # loopback once, and no idle interface
         "lo out": close((1.0, 2.0), (1.5, 2.0)),
         "eth0 in": close((1.0, 1.0), (1.5, 1.0)),
     }
-
-
-def test_without_network_counters_there_is_no_network_chart() -> None:
     assert set(charts(observed_load(network=False))) == {"answers", "cores", "memory"}
 
 
