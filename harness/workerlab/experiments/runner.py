@@ -9,6 +9,7 @@ import argparse
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Self
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -67,6 +68,12 @@ class Setup(Struct, frozen=True):
     grow: Callable[[Path, Plan], Plan | None] = no_more_cells
     ceilings_anyway: bool = False
     perform: Callable[[Path, Plan], None] | None = None
+
+    def __enter__(self) -> Self:
+        """A context by itself, for a command that starts no services."""
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
 
 
 # Makes a new plan from the options, or prepares the plan of a resumed run. Services (database,

@@ -5,8 +5,7 @@ differ in one factor; a cell that several comparisons share runs once.
 """
 
 import argparse
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -101,12 +100,10 @@ def has_cores_for_fewer(cores: int | None) -> bool:
     return cores is not None and cores > FEWER_PROCESSES
 
 
-@contextmanager
-def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
+def setup(options: argparse.Namespace, plan: Plan | None) -> Setup:
     """The plan of a new run with the generators installed here, or that of a resumed run."""
     if plan is not None:
-        yield Setup(plan)
-        return
+        return Setup(plan)
     scale = QUICK_SCALE if options.quick else FULL_SCALE
     preflight.check_levels(scale.users)
     serving = interpreters(options)
@@ -130,4 +127,4 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
         duration_s=scale.duration_s,
         trials=options.trials or TRIALS,
     )
-    yield Setup(plan, serving)
+    return Setup(plan, serving)

@@ -10,8 +10,7 @@ equally often.
 import argparse
 import random
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -43,13 +42,12 @@ MIN_OVERHEAD_S = 1.2  # of a launch in addition to its load
 MAX_PAIRS = 2 * LOOKS[-1]  # including invalid ones
 
 
-@contextmanager
-def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
+def setup(options: argparse.Namespace, plan: Plan | None) -> Setup:
     resumed = plan is not None
     plan, serving = first_plan(options) if plan is None else (plan, {})
     request = CompareRequest.of(plan)
     budget = Budget(options.budget or request.budget_s, resumed=resumed)
-    yield Setup(
+    return Setup(
         plan,
         interpreters=serving,
         label="compare",

@@ -12,7 +12,6 @@ exceeded limit is a failure, an inconclusive one is skipped.
 
 import argparse
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -171,17 +170,16 @@ def _compare_with_baseline(options: argparse.Namespace) -> int:
     return code
 
 
-@contextmanager
 def _baseline_setup(
     plan: Plan, _options: argparse.Namespace, _resumed: Plan | None
-) -> Iterator[runner.Setup]:
+) -> runner.Setup:
     """The baseline's plan, prepared for this machine. Its seed gives the same order of trials."""
     chdir = Path(plan.servers[0].app.chdir or ".")
     check_tools(plan.tools)
     serving = preflight.of_plan(plan, chdir)
     unavailable = unavailable_variants(plan.servers, serving, plan.config)
     plan = replace(plan, unavailable=unavailable)
-    yield runner.Setup(plan, serving, label="again")
+    return runner.Setup(plan, serving, label="again")
 
 
 def _compare(a: SavedSide, b: SavedSide, options: argparse.Namespace) -> int:

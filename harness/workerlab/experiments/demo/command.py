@@ -7,8 +7,8 @@ progress display. Neither the law nor the run is shown before the guess.
 
 import argparse
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -54,8 +54,7 @@ PROGRESS_LINE = (
 )
 
 
-@contextmanager
-def setup(options: argparse.Namespace, _plan: Plan | None) -> Iterator[Setup]:
+def setup(options: argparse.Namespace, _plan: Plan | None) -> Setup:
     """The cells of the steps, in order, on the bundled apps."""
     lesson = read_lesson(options.lesson or BUNDLED_LESSON)
     prompts = not options.yes and interactive()
@@ -69,7 +68,7 @@ def setup(options: argparse.Namespace, _plan: Plan | None) -> Iterator[Setup]:
     (interpreter,) = interpreters_by_name.values()
     run_live = partial(run_step, interpreter=interpreter)
     display = partial(Presenter, lesson, prompts, run_live)
-    yield Setup(plan, interpreters_by_name, label="lesson", display=display)
+    return Setup(plan, interpreters_by_name, label="lesson", display=display)
 
 
 def command(options: argparse.Namespace) -> int:

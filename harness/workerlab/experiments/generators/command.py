@@ -15,7 +15,6 @@ import argparse
 import math
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from itertools import product
 from typing import Literal, NamedTuple
@@ -171,6 +170,5 @@ def _check(
         raise UsageError("--delay must be at most a tenth of --duration, for enough answers")
 
 
-@contextmanager
-def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
-    yield Setup(plan or plan_of(options))
+def setup(options: argparse.Namespace, plan: Plan | None) -> Setup:
+    return Setup(plan or plan_of(options))

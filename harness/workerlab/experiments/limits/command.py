@@ -6,8 +6,7 @@ random delay (at once for the mistakes). Steps that cannot run here are left out
 """
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -113,14 +112,13 @@ def _why_no_network() -> str:  # "" if one can be created
         return str(error)
 
 
-@contextmanager
-def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
+def setup(options: argparse.Namespace, plan: Plan | None) -> Setup:
     if plan is None:
         check_tools(["coroutines"] if options.long else ())
         quick, long = bool(options.quick), bool(options.long)
         plan = plan_of(this_machine(), quick, long, synchronous=bool(options.synchronous))
         preflight.check_levels(cell.concurrency for cell in plan.cells)
-    yield Setup(plan)
+    return Setup(plan)
 
 
 def plan_of(

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from workerlab import run_store
@@ -61,8 +60,7 @@ def overview() -> str:
     return "\n".join([times, "", *lines, "", f"{program()} reproduce ab, or all"])
 
 
-@contextmanager
-def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
+def setup(options: argparse.Namespace, plan: Plan | None) -> Setup:
     if plan is None:
         chosen = write_ups_of(options.writeup)
         details = {
@@ -72,7 +70,7 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
         }
         plan = null_plan("reproduce", (), details=details)
     label = f"reproduce-{options.writeup}" if options.writeup else ""
-    yield Setup(plan, label=label, perform=perform)
+    return Setup(plan, label=label, perform=perform)
 
 
 def taken_runs(names: Sequence[str], chosen: Sequence[WriteUp]) -> Mapping[str, str]:
