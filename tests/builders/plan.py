@@ -92,4 +92,5 @@ def plans(
         unavailable=st.dictionaries(st.sampled_from(CLASSES), TEXT),
         notes=st.lists(TEXT.map(sentence).map(stored), max_size=2).map(tuple),
         max_seconds=st.none() | st.floats(1, 60),
+        load_hosts=st.lists(TEXT, max_size=2).map(tuple),
     )

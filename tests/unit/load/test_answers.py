@@ -124,10 +124,8 @@ def test_responses_in_pieces_are_read_as_by_http1(
     data: bytes, sizes: list[int], is_known: bool, compared: bool
 ) -> None:
     """Compares both readers after each piece, and at the end of the stream."""
-    recogniser, response = (
-        recogniser_for(compare_bodies=compared),
-        Response("GET", checksummed=compared),
-    )
+    recogniser = recogniser_for(compare_bodies=compared)
+    response = Response("GET", checksummed=compared)
     recogniser.reference = (0, 0)
     if is_known:
         recogniser.recognise(data)

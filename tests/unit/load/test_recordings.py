@@ -15,6 +15,8 @@ from statistics import quantiles
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import to_builtins
 from msgspec.structs import replace
 
@@ -131,6 +133,19 @@ def test_a_truncated_recording_is_rejected_or_means_the_same(tool: str, name: st
     outcomes = [outcome(tool, part) for part in truncations(complete)]
     assert all(part is None or part == measurement for part in outcomes)
     assert None in outcomes or not complete.stdout
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+@given(
+    st.tuples(st.text(), st.text()),
+    st.sampled_from([0, 0, 0, 1, 104, -9, None]),
+    st.lists(st.text(), min_size=2, max_size=2),
+)
+def test_garbage_is_rejected(
+    tool: str, streams: tuple[str, str], exit_code: int | None, contents: list[str]
+) -> None:
+    files = dict(zip(TOOLS[tool].OUTPUT_FILES, contents, strict=False))
+    assert outcome(tool, Output(*streams, exit_code, files)) is None
 
 
 @pytest.mark.parametrize(("tool", "name"), PAIRS)
