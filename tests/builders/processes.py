@@ -74,6 +74,17 @@ def started(argv: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[st
             process.kill()
 
 
+@contextmanager
+def python(
+    code: str, *arguments: object, isolated: bool = True, **options: Any
+) -> Iterator[subprocess.Popen[str]]:
+    """As `started`, with pipes to and from this program; `isolated`: it needs only the stdlib."""
+    argv = [sys.executable, *(("-I", "-S") if isolated else ()), "-c", code, *map(str, arguments)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with started(argv, **{**pipes, **options}) as process:
+        yield process
+
+
 # Prints when it slept for longer than it should, although it waited for no core; then the moment
 # until which it has watched
 WATCHING = """

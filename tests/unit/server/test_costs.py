@@ -49,11 +49,6 @@ def spans(tmp_path: Path) -> Callable[[], tuple[Span, ...]]:
     return lambda: read_spans(tmp_path).spans
 
 
-def cpu_ns(span: Span) -> int:
-    assert span.cost is not None
-    return span.cost.cpu_ns
-
-
 # --- WSGI -----------------------------------------------------------------------------------------
 
 
@@ -81,7 +76,7 @@ def test_cpu_is_of_its_own_thread_until_the_body_is_closed(spans: Any) -> None:
     thread_ns = time.thread_time_ns() - began_ns
     other.join()
     (span,) = spans()
-    assert sum(burned_ns) <= cpu_ns(span) <= thread_ns
+    assert sum(burned_ns) <= span.cost.cpu_ns <= thread_ns
     assert span.end_ns - span.start_ns >= (2 * CPU_S + SLEEP_S) * 1e9
     assert (span.cost.steps_ns, span.cost.route) == (None, 0)
     assert span.cost.queued_ns >= 0
@@ -112,7 +107,7 @@ def test_an_app_that_raises_has_a_cost(spans: Any) -> None:
     with pytest.raises(RuntimeError, match="no"):
         wsgi(app)
     (span,) = spans()
-    assert cpu_ns(span) >= CPU_S * 1e9
+    assert span.cost.cpu_ns >= CPU_S * 1e9
     assert span.end_ns
 
 
@@ -157,14 +152,13 @@ def test_requests_beyond_the_capacity_are_not_recorded(spans: Any) -> None:
 Scope = dict[str, Any]
 
 
-def asgi(app: Callable[..., Awaitable[None]], **scope: Any) -> Awaitable[None]:
+async def nothing(*_: Any) -> None:
+    return None
+
+
+def asgi(app: Callable[..., Awaitable[None]], **scope: Any) -> Any:
     request = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": []}
-
-    async def nothing(*_: Any) -> None:
-        return None
-
-    served: Awaitable[None] = costs.wrap_asgi(app)({**request, **scope}, nothing, nothing)
-    return served
+    return costs.wrap_asgi(app)({**request, **scope}, nothing, nothing)
 
 
 def test_steps_of_two_interleaved_requests(spans: Any) -> None:
@@ -185,8 +179,8 @@ def test_steps_of_two_interleaved_requests(spans: Any) -> None:
     asyncio.run(both())
     thread_ns = time.thread_time_ns() - began_ns
     first, second = spans()
-    assert burned_ns[1] <= cpu_ns(first) <= thread_ns - cpu_ns(second)
-    assert burned_ns[2] <= cpu_ns(second)
+    assert burned_ns[1] <= first.cost.cpu_ns <= thread_ns - second.cost.cpu_ns
+    assert burned_ns[2] <= second.cost.cpu_ns
     assert second.cost.steps_ns >= (4 * CPU_S + SLEEP_S) * 1e9
     for span in (first, second):
         assert span.cost.steps_ns >= span.cost.cpu_ns
@@ -205,13 +199,13 @@ def test_steps_are_held_up_by_those_of_others_only(spans: Any) -> None:
         burned_ns.append(burn())
 
     async def both() -> None:
-        await asyncio.gather(asgi(app), asgi(app))  # type: ignore[arg-type]
+        await asyncio.gather(asgi(app), asgi(app))
 
     asyncio.run(both())
     first, second = (span.cost for span in spans())
     assert second.held_up_ns >= burned_ns[0]
     assert first.held_up_ns <= moments_ns[2] - moments_ns[0]  # by the other's first step
-    asyncio.run(asgi(app))  # type: ignore[arg-type]
+    asyncio.run(asgi(app))
     assert spans()[2].cost.held_up_ns == 0
 
 
@@ -243,7 +237,7 @@ def test_a_wrapped_coroutine_behaves_as_before() -> None:
     asyncio.run(cancel())
     assert events == ["cancelled", "ended"]
     with pytest.raises(ValueError, match="as it was"):
-        asyncio.run(asgi(fails))  # type: ignore[arg-type]
+        asyncio.run(asgi(fails))
 
 
 def test_an_abandoned_coroutine_is_closed() -> None:
@@ -255,7 +249,7 @@ def test_an_abandoned_coroutine_is_closed() -> None:
         finally:
             events.append("closed")
 
-    running: Any = asgi(app)
+    running = asgi(app)
     running.send(None)
     running.close()
     del running
@@ -285,7 +279,7 @@ def test_scopes_other_than_http_are_not_recorded(spans: Any) -> None:
     async def app(scope: Scope, *_: Any) -> None:
         called.append(scope["type"])
 
-    asyncio.run(asgi(app, type="lifespan"))  # type: ignore[arg-type]
+    asyncio.run(asgi(app, type="lifespan"))
     assert called == ["lifespan"]
     assert spans() == ()
 
@@ -298,13 +292,10 @@ def test_an_asgi2_app_is_recorded(spans: Any) -> None:
 
         return inner
 
-    async def nothing(*_: Any) -> None:
-        return None
-
     scope = {"type": "http", "method": "POST", "path": "/", "headers": [], "client": ("x", 5)}
     asyncio.run(costs.wrap_asgi2(app)(scope, nothing, nothing))
     (span,) = spans()
-    assert cpu_ns(span) >= CPU_S * 1e9
+    assert span.cost.cpu_ns >= CPU_S * 1e9
     assert span.cost.route == 1
 
 
@@ -341,9 +332,9 @@ def test_interleaved_greenlets(spans: Any) -> None:
         greenlet.settrace(traced)
     thread_ns = time.thread_time_ns() - began_ns
     first, second = spans()
-    assert burned_ns[1] <= cpu_ns(first)
-    assert burned_ns[2] <= cpu_ns(second)
-    assert cpu_ns(first) + cpu_ns(second) <= thread_ns - burned_ns[0]
+    assert burned_ns[1] <= first.cost.cpu_ns
+    assert burned_ns[2] <= second.cost.cpu_ns
+    assert first.cost.cpu_ns + second.cost.cpu_ns <= thread_ns - burned_ns[0]
     assert costs.GreenletClock.clocks == {}
 
 
@@ -360,7 +351,7 @@ def test_tornados_container_is_recorded(spans: Any) -> None:
     costs.probe_container(container)
     list(container.wsgi_application(container.environ(SimpleNamespace()), None))
     (span,) = spans()
-    assert cpu_ns(span) >= CPU_S * 1e9
+    assert span.cost.cpu_ns >= CPU_S * 1e9
     assert span.cost.route == 0
 
 

@@ -7,12 +7,10 @@ import contextvars
 import mmap
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from itertools import pairwise
 from pathlib import Path
 from time import process_time_ns, thread_time_ns
 from types import SimpleNamespace
@@ -21,14 +19,13 @@ from typing import Any
 import pytest
 
 from tests.builders.conditions import LONG_S, until
-from tests.builders.processes import stand_still, started
+from tests.builders.processes import python, stand_still
 from workerlab.analysis.event_loop import unexplained_ns
 from workerlab.model import Beat
 from workerlab.observe.map_readers import read_beats, shrink
 from workerlab.server.inside import heartbeat, waits
 from workerlab.server.inside.maps import BEATS, HEADER_BYTES, create_map, free_path
 
-ROOT = Path(__file__).resolve().parents[3]
 MS = 1_000_000
 pytestmark = pytest.mark.skipif(
     not waits.available(), reason="this kernel does not say how long a thread waits for a core"
@@ -93,13 +90,22 @@ def test_a_call_that_sleeps_makes_the_next_beat_late(tmp_path: Path) -> None:
     assert unexplained_ns(late) >= 170 * MS
 
 
-def test_the_beat_after_a_late_one_comes_soon(tmp_path: Path) -> None:
-    delays_s: list[float] = []
-    heart = heartbeat.Heart(create(tmp_path, 4), 4, lambda delay_s, _: delays_s.append(delay_s))
+Timers = list[tuple[float, Callable[[], None]]]
+
+
+def heart_in(place: Path) -> tuple[heartbeat.Heart, Timers]:
+    """A heart with room for four beats that has begun, and the timers that it has asked for."""
+    timers: Timers = []
+    heart = heartbeat.Heart(create(place, 4), 4, lambda *timer: timers.append(timer))
     heart.begin()
+    return heart, timers
+
+
+def test_the_beat_after_a_late_one_comes_soon(tmp_path: Path) -> None:
+    heart, timers = heart_in(tmp_path)
     time.sleep(0.05)
     heart.beat()
-    assert delays_s == [heartbeat.EVERY_NS / 1e9, heartbeat.SOON_NS / 1e9]
+    assert [after_s for after_s, _ in timers] == [heartbeat.EVERY_NS / 1e9, heartbeat.SOON_NS / 1e9]
 
 
 def compute() -> None:
@@ -181,8 +187,7 @@ def test_cpu_in_small_parts_does_not_hide_an_ended_thread(
     tmp_path: Path, compute_and_live: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Threads are examined one by one only after a beat in which they computed much."""
-    heart = heartbeat.Heart(create(tmp_path, 4), 4, lambda *_: None)
-    heart.begin()
+    heart, _ = heart_in(tmp_path)
     with monkeypatch.context() as much:
         much.setattr(heartbeat, "OTHERS_CPU_NS", 60_000 * MS)
         compute_and_live()
@@ -211,35 +216,31 @@ def test_other_threads_are_tracked_while_they_live() -> None:
         os.fstat(handle)
 
 
-def test_a_full_ring_keeps_the_last_beats(tmp_path: Path) -> None:
-    calls: list[Callable[[], None]] = []
-    heart = heartbeat.Heart(create(tmp_path, 4), 4, lambda _, call: calls.append(call))
-    heart.begin()
-    for _ in range(6):
-        calls.pop()()
+@pytest.mark.parametrize(("fired", "left"), [(1, 1), (6, 4)], ids=["half full", "full"])
+def test_a_ring_keeps_the_last_beats_and_is_shrunk_to_them(
+    tmp_path: Path, fired: int, left: int
+) -> None:
+    _, timers = heart_in(tmp_path)
+    for _ in range(fired):
+        timers.pop()[1]()
     result = read_beats(tmp_path)
-    assert result.cut == (os.getpid(),)
+    assert result.cut == ((os.getpid(),) if fired > left else ())
     moments = [beat.at_ns for beat in result.beats]
-    assert len(moments) == 4
+    assert len(moments) == left
     assert moments == sorted(moments)
     shrink(tmp_path)
     assert read_beats(tmp_path) == result
-    calls.pop()()
-    assert read_beats(tmp_path).beats[:3] == result.beats[1:]
-
-
-def test_a_half_full_ring_is_shrunk(tmp_path: Path) -> None:
-    calls: list[Callable[[], None]] = []
-    heart = heartbeat.Heart(create(tmp_path, 4), 4, lambda _, call: calls.append(call))
-    heart.begin()
-    calls.pop()()
-    result = read_beats(tmp_path)
-    assert len(result.beats) == 1
-    assert result.cut == ()
-    shrink(tmp_path)
-    assert read_beats(tmp_path) == result
     (path,) = tmp_path.iterdir()
-    assert path.stat().st_size == HEADER_BYTES + BEATS.record.size
+    assert path.stat().st_size == HEADER_BYTES + left * BEATS.record.size
+
+
+def test_a_full_ring_overwrites_its_oldest_beat(tmp_path: Path) -> None:
+    _, timers = heart_in(tmp_path)
+    for _ in range(6):
+        timers.pop()[1]()
+    before = read_beats(tmp_path).beats
+    timers.pop()[1]()
+    assert read_beats(tmp_path).beats[:3] == before[1:]
 
 
 NAME: contextvars.ContextVar[str] = contextvars.ContextVar("NAME")
@@ -308,26 +309,19 @@ asyncio.run(main())
 """
 
 
-def program(code: str, place: Path) -> AbstractContextManager[subprocess.Popen[str]]:
-    argv = [sys.executable, "-c", PROLOGUE + code, str(place)]
-    return started(argv, cwd=ROOT, stdout=subprocess.PIPE)
-
-
 def test_it_is_off_in_children_the_app_forks(tmp_path: Path) -> None:
     """A child that goes on with the loop would write into its parent's map."""
-    with program(FORKING, tmp_path) as process:
+    with python(PROLOGUE + FORKING, tmp_path, isolated=False) as process:
         process.communicate(timeout=LONG_S)
     assert process.returncode == 0
-    moments = [beat.at_ns for beat in read_beats(tmp_path).beats]
-    lengths = [beat.length_ns for beat in read_beats(tmp_path).beats]
-    assert {beat.pid for beat in read_beats(tmp_path).beats} == {process.pid}
-    for before, after, length in zip(moments, moments[1:], lengths[1:], strict=False):
-        assert after - before == pytest.approx(length, abs=1000)  # one process wrote them
+    beats = read_beats(tmp_path).beats
+    assert {beat.pid for beat in beats} == {process.pid}
+    for before, after in pairwise(beats):  # one process wrote them
+        assert after.at_ns - before.at_ns == pytest.approx(after.length_ns, abs=1000)
 
 
 def test_a_killed_process_leaves_its_beats(tmp_path: Path) -> None:
-    with program(KILLED, tmp_path) as process:
-        assert process.stdout is not None
+    with python(PROLOGUE + KILLED, tmp_path, isolated=False) as process:
         assert process.stdout.readline() == "beating\n"
         process.kill()
         assert process.wait() == -signal.SIGKILL

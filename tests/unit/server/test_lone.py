@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from tests.builders.launch import launch
 from workerlab.model import App, Record, Route, Server
 from workerlab.observe.pauses import PauseWatch
-from workerlab.server.running import Running, TrialFailed, explained
+from workerlab.server.running import Running, TrialFailed
 from workerlab.server.warmup import (
     MAX_PAUSE_RETRIES,
     MIN_LONE,
@@ -101,7 +101,7 @@ def test_an_app_that_fails_sometimes_is_measured(tmp_path: Path, wrong: int, sha
 
 def test_the_first_answer_may_fail(tmp_path: Path) -> None:
     with serving(tmp_path, in_turn(500, 200, 200, 200)) as server:
-        lone = Lone(server, *routes_of(server.launch.app))
+        (lone,) = lones(server)
         lone.ask()
         assert (lone.answered, lone.failed) == (1, 1)
 
@@ -244,29 +244,3 @@ def test_lone_times_of_a_mix_are_weighted_means_of_each_round() -> None:
     mixed = replace(plain, lone_weights=(0.75, 0.25))
     assert mixed.alone_s == pytest.approx((1.25, 2.75))
     assert Record("none", None, lone_weights=(0.75, 0.25)).alone_s == ()
-
-
-# --- what the log explains ---------------------------------------------------------------------
-
-INFO = "[2026-11-22 16:13:15 +0000] [20334] [INFO] Booting worker with pid: 20334\n"
-
-
-@pytest.mark.parametrize(
-    ("log", "quoted"),
-    [
-        ("", ""),
-        (INFO, ""),
-        (f"{INFO}hello from the app\n", ""),
-        (INFO.replace("INFO", "DEBUG"), ""),
-        (f"{INFO}{INFO.replace('INFO', 'WARNING')}{INFO}", ": Booting worker with pid: 20334"),
-        (f"[x] [1] [ERROR] no memory\n[x] [1] [WARNING] late\n{INFO}", ": no memory"),
-        (f"Traceback (most recent call last):\nOSError: reset\n{INFO}", ": OSError: reset"),
-    ],
-)
-def test_only_explaining_lines_of_the_log_are_quoted(tmp_path: Path, log: str, quoted: str) -> None:
-    (tmp_path / "server.log").write_text(log)
-    assert explained("it ended", tmp_path / "server.log") == f"it ended{quoted}"
-
-
-def test_a_missing_log_explains_nothing(tmp_path: Path) -> None:
-    assert explained("it ended", tmp_path / "server.log") == "it ended"

@@ -101,6 +101,7 @@ def test_a_reply_has_the_length_of_its_body(body_bytes: int) -> None:
 
 
 def test_a_reply_follows_the_request() -> None:
+    """Unless it leaves closing to the client."""
     closing = reply_to(*read(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")[1:], 12, "")
     assert closing.then == "close"
     assert b"\r\nConnection: close\r\n" in closing.data
@@ -108,13 +109,9 @@ def test_a_reply_follows_the_request() -> None:
     assert b"\r\nConnection: keep-alive\r\n" in kept.data
     assert reply_to(*read(b"HEAD / HTTP/1.1\r\n\r\n")[1:], 12, "").data.endswith(b"\r\n\r\n")
     assert reply_to(*read(GET)[1:], 12, "") is reply_to(*read(GET)[1:], 12, "")
-
-
-def test_a_reply_may_leave_closing_to_the_client() -> None:
-    request = read(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")[1:]
-    kept = reply_to(*request, 12, "kept")
-    assert kept.then == "keep"
-    assert b"Connection" not in kept.data
+    left_open = reply_to(*read(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")[1:], 12, "kept")
+    assert left_open.then == "keep"
+    assert b"Connection" not in left_open.data
 
 
 @pytest.mark.parametrize("body_bytes", [0, 1, 12, 1000])
@@ -159,14 +156,10 @@ def test_the_report(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("confirm", [False, True])
-def test_the_last_reply_of_a_connection_closes_it(confirm: bool) -> None:
-    kept = reply_to(keep=True, confirm=confirm, bodiless=False, body_bytes=12, fault="")
-    assert last_reply(kept) == reply_to(
-        keep=False, confirm=False, bodiless=False, body_bytes=12, fault=""
-    )
-
-
-@pytest.mark.parametrize("fault", ["reset", "half", "stall"])
-def test_a_faulty_reply_is_the_same_at_the_end(fault: str) -> None:
-    faulty = reply_to(keep=True, confirm=False, bodiless=False, body_bytes=12, fault=fault)
-    assert last_reply(faulty) is faulty
+@pytest.mark.parametrize("fault", ["", "reset", "half", "stall"])
+def test_the_last_reply_of_a_connection_closes_it_unless_it_is_faulty(
+    confirm: bool, fault: str
+) -> None:
+    reply = reply_to(keep=True, confirm=confirm, bodiless=False, body_bytes=12, fault=fault)
+    closing = reply_to(keep=False, confirm=False, bodiless=False, body_bytes=12, fault="")
+    assert last_reply(reply) == (reply if fault else closing)

@@ -110,31 +110,35 @@ gunicorn.errors.HaltServer: <HaltServer 'App failed to load.' 4>
 NO_APP = "Failed to find application object: 'app'"
 
 
+IMPROPER = "django.core.exceptions.ImproperlyConfigured: DJANGO_SETTINGS_MODULE is not set"
+BOOT_LOGS = {
+    "an exception with the app's line": (BOOTS + DJANGO + HALTS, f": {IMPROPER} (wsgi.py line 7)"),
+    "what sys.exit printed": (f"{BOOTS}KEY is missing\n{HALTS}", ": KEY is missing"),
+    "before Gunicorn halted": (f"{BOOTS}KEY is missing\n{HALTED}", ": KEY is missing"),
+    "no such app": (f"{BOOTS}{NO_APP}\n{HALTED}", f": {NO_APP}"),
+    "nothing but Gunicorn's": (BOOTS + HALTS, ": Reason: Worker failed to boot"),
+}
+# Of a server that ended later: output of the app explains nothing
+LOGS = {
+    "empty": ("", ""),
+    "information": (BOOTS, ""),
+    "output of the app": (f"{BOOTS}GET /cart\n", ""),
+    "debugging": (BOOTS.replace("INFO", "DEBUG"), ""),
+    "a warning": (f"{BOOTS}[x] [1] [WARNING] late\n{BOOTS}", ": late"),
+    "an error": (f"[x] [1] [ERROR] no memory\n[x] [1] [WARNING] late\n{BOOTS}", ": no memory"),
+    "a traceback": (f"Traceback (most recent call last):\nOSError: x\n{BOOTS}", ": OSError: x"),
+}
+
+
 @pytest.mark.parametrize(
-    ("log", "cause"),
-    [
-        (
-            BOOTS + DJANGO + HALTS,
-            "django.core.exceptions.ImproperlyConfigured: DJANGO_SETTINGS_MODULE is not set"
-            " (wsgi.py line 7)",
-        ),
-        (f"{BOOTS}SECRET_KEY is missing\n{HALTS}", "SECRET_KEY is missing"),
-        (f"{BOOTS}SECRET_KEY is missing\n{HALTED}", "SECRET_KEY is missing"),
-        (f"{BOOTS}{NO_APP}\n{HALTED}", NO_APP),
-        (BOOTS + HALTS, "Reason: Worker failed to boot"),
-    ],
-    ids=[
-        *("an exception with the app's line", "what sys.exit printed", "before Gunicorn halted"),
-        *("no such app", "nothing but Gunicorn's"),
-    ],
+    ("log", "cause", "printed"),
+    [*((*case, True) for case in BOOT_LOGS.values()), *((*case, False) for case in LOGS.values())],
+    ids=[*BOOT_LOGS, *LOGS],
 )
-def test_the_log_explains_a_failed_boot(tmp_path: Path, log: str, cause: str) -> None:
+def test_the_log_explains_the_end_of_a_server(
+    tmp_path: Path, log: str, cause: str, printed: bool
+) -> None:
     path = tmp_path / "server.log"
+    assert explained("it ended", path, printed=printed) == "it ended"  # there is no log
     path.write_text(log)
-    assert explained("it did not boot", path, printed=True) == f"it did not boot: {cause}"
-
-
-def test_output_of_the_app_does_not_explain_a_dead_worker(tmp_path: Path) -> None:
-    path = tmp_path / "server.log"
-    path.write_text(f"{BOOTS}GET /cart\n")
-    assert explained("a worker died", path) == "a worker died"
+    assert explained("it ended", path, printed=printed) == f"it ended{cause}"

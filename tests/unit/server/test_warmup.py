@@ -19,24 +19,18 @@ def lone_times(take_s: Callable[[], float], *, bundled: bool = False) -> list[fl
     return lone_s
 
 
-def always(seconds: float) -> Callable[[], float]:
-    return repeat(seconds).__next__
-
-
-@pytest.mark.parametrize(("seconds", "count"), [(1.0, 1), (0.5, 1), (0.2, 3), (0.001, 5)])
-def test_an_app_that_always_takes_the_same_time_is_asked_for_half_a_second(
-    seconds: float, count: int
-) -> None:
-    assert len(lone_times(always(seconds), bundled=True)) == count
+BUNDLED = [(1.0, 1), (0.5, 1), (0.2, 3), (0.001, 5)]
+OTHER = [(20.0, MIN_LONE), (1.0, MIN_LONE), (0.125, 4), (0.001, MAX_LONE)]
 
 
 @pytest.mark.parametrize(
-    ("seconds", "count"), [(20.0, MIN_LONE), (1.0, MIN_LONE), (0.125, 4), (0.001, MAX_LONE)]
+    ("bundled", "seconds", "count"),
+    [*((True, *case) for case in BUNDLED), *((False, *case) for case in OTHER)],
 )
-def test_any_other_app_is_asked_three_times_and_for_half_a_second(
-    seconds: float, count: int
+def test_an_app_is_asked_for_half_a_second_and_any_but_ours_three_times(
+    bundled: bool, seconds: float, count: int
 ) -> None:
-    assert len(lone_times(always(seconds))) == count
+    assert len(lone_times(repeat(seconds).__next__, bundled=bundled)) == count
 
 
 @pytest.mark.parametrize("mean_s", [0.005, 0.05, 0.5, 5.0])
