@@ -12,7 +12,7 @@ import sys
 import threading
 import wsgiref.util
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import nullcontext
 from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ import gunicorn.http.wsgi
 import pytest
 
 from tests.builders.conditions import LONG_S
-from tests.builders.processes import started
+from tests.builders.processes import python
 from workerlab.model import Span, Spans
 from workerlab.observe.spans import read_spans
 from workerlab.server.inside import probe
@@ -178,16 +178,18 @@ def test_a_file_wrapper_is_returned_unchanged(recording: Recording, kind: type[A
     assert ended(recording.only)
 
 
-def test_a_file_wrapper_without_close_gets_one(recording: Recording) -> None:
-    kind = wsgiref.util.FileWrapper
-    body = wsgi(kind(SimpleNamespace(read=lambda _: b"")), environ={"wsgi.file_wrapper": kind})
-    body.close()
-    assert ended(recording.only)
-
-
-def test_a_file_wrapper_may_be_a_function(recording: Recording) -> None:
-    body = wsgi([b"x"], environ={"wsgi.file_wrapper": lambda file: file})
-    body.close()
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (wsgiref.util.FileWrapper(SimpleNamespace(read=lambda _: b"")), wsgiref.util.FileWrapper),
+        ([b"x"], lambda file: file),
+    ],
+    ids=["a file without close", "a function"],
+)
+def test_other_file_wrappers_end_when_they_are_closed(
+    recording: Recording, body: Any, kind: Callable[..., Any]
+) -> None:
+    wsgi(body, environ={"wsgi.file_wrapper": kind}).close()
     assert ended(recording.only)
 
 
@@ -267,75 +269,66 @@ def test_an_asgi_span_ends_with_the_last_body_and_not_with_the_app(
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("last", [body_message(), {"type": "http.response.pathsend", "path": "/x"}])
-def test_messages_that_end_an_asgi_span(recording: Recording, last: dict[str, Any]) -> None:
+def serve_asgi(app: Any, send: Any, scope: Any = HTTP, wrap: Any = probe.wrap_asgi) -> None:
+    asyncio.run(wrap(app)(scope, receive, send))
+
+
+@pytest.mark.parametrize(
+    ("message", "ends"),
+    [
+        (body_message(), True),
+        ({"type": "http.response.pathsend", "path": "/x"}, True),
+        ({"type": "http.response.debug"}, False),
+        ({**START, "trailers": True}, False),
+    ],
+    ids=["last body", "pathsend", "debug", "trailers"],
+)
+def test_messages_that_end_an_asgi_span_before_the_app_ends(
+    recording: Recording, message: dict[str, Any], ends: bool
+) -> None:
     after = []
 
     async def app(_scope: Any, _receive: Any, send: Any) -> None:
         await send(START)
-        await send(last)
-        after.append(ended(recording.only))
+        await send(message)
+        after.append(recording.only.end_ns is not None)
 
-    asyncio.run(probe.wrap_asgi(app)(HTTP, receive, Sent(recording)))
-    assert after == [True]
-
-
-def test_messages_that_do_not_end_an_asgi_span(recording: Recording) -> None:
-    after = []
-
-    async def app(_scope: Any, _receive: Any, send: Any) -> None:
-        await send({"type": "http.response.debug"})
-        await send({**START, "trailers": True})
-        after.append(recording.only.end_ns)
-
-    asyncio.run(probe.wrap_asgi(app)(HTTP, receive, Sent(recording)))
-    assert after == [None]
+    serve_asgi(app, Sent(recording))
+    assert after == [ends]
     assert ended(recording.only)
 
 
-def test_an_asgi_app_that_raises_ends_the_span(recording: Recording) -> None:
-    async def app(*_: Any) -> None:
-        raise ValueError("no")
-
-    with pytest.raises(ValueError, match="no"):
-        asyncio.run(probe.wrap_asgi(app)(HTTP, receive, Sent(recording)))
-    assert ended(recording.only)
+async def returns(*_: Any) -> None:
+    return None
 
 
-def test_a_failed_asgi_send_ends_the_span_with_the_app(recording: Recording) -> None:
-    async def gone(_message: dict[str, Any]) -> None:
-        raise OSError("client disconnected")
-
-    async def app(_scope: Any, _receive: Any, send: Any) -> None:
-        await send(body_message())
-
-    with pytest.raises(OSError, match="disconnected"):
-        asyncio.run(probe.wrap_asgi(app)(HTTP, receive, gone))
-    assert ended(recording.only)
+async def fails(*_: Any) -> None:
+    raise OSError("client disconnected")
 
 
-def test_a_cancelled_asgi_app_ends_the_span(recording: Recording) -> None:
-    async def run() -> None:
-        entered = asyncio.Event()
-
-        async def app(*_: Any) -> None:
-            entered.set()
-            await asyncio.Event().wait()
-
-        serving = asyncio.create_task(probe.wrap_asgi(app)(HTTP, receive, Sent(recording)))
-        await entered.wait()
-        serving.cancel()
-        await asyncio.gather(serving, return_exceptions=True)
-
-    asyncio.run(run())
-    assert ended(recording.only)
+async def cancelled(*_: Any) -> None:
+    raise asyncio.CancelledError
 
 
-def test_an_asgi_app_without_a_body_ends_the_span(recording: Recording) -> None:
-    async def app(*_: Any) -> None:
-        assert recording.only.end_ns is None
+async def answers(_scope: Any, _receive: Any, send: Any) -> None:
+    await send(body_message())
 
-    asyncio.run(probe.wrap_asgi(app)(HTTP, receive, Sent(recording)))
+
+@pytest.mark.parametrize(
+    ("app", "send", "error"),
+    [
+        (returns, returns, None),
+        (fails, returns, OSError),
+        (answers, fails, OSError),
+        (cancelled, returns, asyncio.CancelledError),
+    ],
+    ids=["no body", "error", "failed send", "cancelled"],
+)
+def test_an_asgi_app_that_ends_without_a_body_ends_the_span(
+    recording: Recording, app: Any, send: Any, error: type[BaseException] | None
+) -> None:
+    with pytest.raises(error) if error else nullcontext():
+        serve_asgi(app, send)
     assert ended(recording.only)
 
 
@@ -364,11 +357,15 @@ def test_an_asgi2_app_is_recorded(recording: Recording) -> None:
             await send(body_message())
             assert ended(recording.only)
 
-    asyncio.run(probe.wrap_asgi2(App)(HTTP, receive, Sent(recording)))
+    serve_asgi(App, Sent(recording), wrap=probe.wrap_asgi2)
     assert ended(recording.only)
 
 
-def tornado_request(address: object = ("127.0.0.1", 4000)) -> Any:
+PORT = 4000
+PEER = ("127.0.0.1", PORT)
+
+
+def tornado_request(address: object = PEER) -> Any:
     return SimpleNamespace(
         connection=SimpleNamespace(context=SimpleNamespace(address=address)),
         headers={"X-Workerlab-Request": "17"},
@@ -376,6 +373,8 @@ def tornado_request(address: object = ("127.0.0.1", 4000)) -> Any:
 
 
 def test_a_tornado_application_is_recorded_and_otherwise_unchanged(recording: Recording) -> None:
+    recording.begin(names=True)
+    probe.accepted[PORT] = 7
     request = tornado_request()
     logged = []
     application = SimpleNamespace(
@@ -389,72 +388,59 @@ def test_a_tornado_application_is_recorded_and_otherwise_unchanged(recording: Re
     probed.log_request(handler)
     assert logged == [handler]
     assert ended(recording.only)
+    assert (recording.only.accept_ns, recording.only.request_id) == (7, "17")
 
 
 # --- accepts and names ----------------------------------------------------------------------
 
-PORT = 4000
-PEER = ("127.0.0.1", PORT)
 ENVIRON = {"REMOTE_ADDR": "127.0.0.1", "REMOTE_PORT": "4000"}
 
 
-def ask_wsgi(changes: dict[str, Any]) -> None:
-    probe.wrap_wsgi(lambda *_: [])({**ENVIRON, **changes}, lambda *_: None).close()
+def ask_wsgi(**changes: Any) -> None:
+    wsgi([], environ={**ENVIRON, **changes}).close()
 
 
-def ask_asgi(recording: Recording, **changes: Any) -> None:
-    scope = {**HTTP, "client": PEER, "headers": [], **changes}
-    asyncio.run(probe.wrap_asgi(lambda *_: asyncio.sleep(0))(scope, receive, Sent(recording)))
+def ask_asgi(**changes: Any) -> None:
+    serve_asgi(returns, returns, {**HTTP, "client": PEER, "headers": [], **changes})
 
 
 def test_every_request_of_a_kept_connection_has_its_accept(recording: Recording) -> None:
     recording.begin(kept=True)
     probe.accepted[PORT] = 7
     for _ in range(2):
-        ask_wsgi({})
-        ask_asgi(recording)
+        ask_wsgi()
+        ask_asgi()
     probe.accepted[PORT] = 9
-    ask_wsgi({})
+    ask_wsgi()
     assert [span.accept_ns for span in recording.spans] == [7, 7, 7, 7, 9]
 
 
 def test_an_accept_is_dropped_after_its_only_request(recording: Recording) -> None:
     """The table does not grow, and a second request has no accept instead of a wrong one."""
     probe.accepted[PORT] = 7
-    ask_wsgi({})
-    ask_wsgi({})
+    ask_wsgi()
+    ask_wsgi()
     probe.accepted[PORT] = 8
-    ask_asgi(recording)
-    ask_asgi(recording)
+    ask_asgi()
+    ask_asgi()
     assert [span.accept_ns for span in recording.spans] == [7, None, 8, None]
     assert probe.accepted == {}
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [
-        {"REMOTE_PORT": "4001"},
-        {"REMOTE_PORT": "0"},
-        {"REMOTE_PORT": ""},
-        {"REMOTE_PORT": "http"},
-    ],
+    "environ", [{}, *({**ENVIRON, "REMOTE_PORT": port} for port in ("4001", "0", "", "http"))]
 )
-def test_an_unknown_wsgi_port_has_no_accept(recording: Recording, changes: dict[str, Any]) -> None:
+def test_an_unknown_wsgi_port_has_no_accept(recording: Recording, environ: dict[str, Any]) -> None:
     probe.accepted[PORT] = 7
-    ask_wsgi(changes)
+    wsgi([], environ=environ).close()
     assert recording.only.accept_ns is None
     assert ended(recording.only)
-
-
-def test_a_wsgi_request_without_a_port_has_no_accept(recording: Recording) -> None:
-    wsgi([]).close()
-    assert recording.only.accept_ns is None
 
 
 @pytest.mark.parametrize("client", [None, ("10.0.0.1", 0), ("127.0.0.1", 4001)])
 def test_an_unknown_asgi_port_has_no_accept(recording: Recording, client: object) -> None:
     probe.accepted[PORT] = 7
-    ask_asgi(recording, client=client)
+    ask_asgi(client=client)
     assert recording.only.accept_ns is None
 
 
@@ -473,9 +459,7 @@ class Container:
         body.close()
 
 
-def test_tornados_container_provides_accept_and_name(
-    recording: Recording,
-) -> None:
+def test_tornados_container_provides_accept_and_name(recording: Recording) -> None:
     recording.begin(names=True)
     probe.accepted[PORT] = 7
     environs = []
@@ -487,21 +471,8 @@ def test_tornados_container_provides_accept_and_name(
     container, request = Container(app), tornado_request((*PEER, 0, 0))
     assert probe.probe_container(container) is container
     container(request)
-    (span,) = recording.spans
-    assert (span.accept_ns, span.request_id) == (7, "17")
+    assert (recording.only.accept_ns, recording.only.request_id) == (7, "17")
     assert environs == [Container(app).environ(request)]
-
-
-def test_a_tornado_application_provides_accept_and_name(recording: Recording) -> None:
-    recording.begin(names=True)
-    probe.accepted[PORT] = 7
-    application = SimpleNamespace(find_handler=lambda _: None, log_request=lambda _: None)
-    request = tornado_request()
-    probe.probe_tornado(application).find_handler(request)
-    application.log_request(SimpleNamespace(request=request))
-    (span,) = recording.spans
-    assert (span.accept_ns, span.request_id) == (7, "17")
-    assert ended(span)
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", None])
@@ -511,23 +482,20 @@ def test_tornado_on_a_unix_socket_has_no_accept(address: str | None) -> None:
     assert probe.tornado_port(SimpleNamespace(connection=None)) == 0
 
 
-NAMED = {"HTTP_X_WORKERLAB_REQUEST": "17"}
-
-
 def test_names_of_requests_are_recorded(recording: Recording) -> None:
     recording.begin(names=True)
-    ask_wsgi(NAMED)
-    ask_wsgi({})
-    ask_wsgi({"HTTP_X_WORKERLAB_REQUEST": "1234567890123456789"})
-    ask_asgi(recording, headers=[(b"host", b"x"), (b"x-workerlab-request", b"18")])
-    ask_asgi(recording)
+    ask_wsgi(HTTP_X_WORKERLAB_REQUEST="17")
+    ask_wsgi()
+    ask_wsgi(HTTP_X_WORKERLAB_REQUEST="1234567890123456789")
+    ask_asgi(headers=[(b"host", b"x"), (b"x-workerlab-request", b"18")])
+    ask_asgi()
     names = [span.request_id for span in recording.spans]
     assert names == ["17", None, "1234567890123456", "18", None]
 
 
 def test_names_are_not_recorded_by_default(recording: Recording) -> None:
-    ask_wsgi(NAMED)
-    ask_asgi(recording, headers=[(b"x-workerlab-request", b"18")])
+    ask_wsgi(HTTP_X_WORKERLAB_REQUEST="17")
+    ask_asgi(headers=[(b"x-workerlab-request", b"18")])
     assert [span.request_id for span in recording.spans] == [None, None]
 
 
@@ -535,10 +503,10 @@ def test_names_beyond_the_capacity_overwrite_nothing(recording: Recording) -> No
     recording.map.unlink()
     recording.begin(1, names=True)
     probe.accepted[PORT] = 7
-    ask_wsgi(NAMED)
+    ask_wsgi(HTTP_X_WORKERLAB_REQUEST="17")
     first = recording.only
     for _ in range(2):
-        ask_wsgi({"HTTP_X_WORKERLAB_REQUEST": "18"})
+        ask_wsgi(HTTP_X_WORKERLAB_REQUEST="18")
     assert recording.spans == (first,)
     assert recording.read().full == (os.getpid(),)
 
@@ -585,13 +553,13 @@ def test_a_full_map_is_reported_and_the_app_serves_on(recording: Recording) -> N
     recording.map.unlink()
     recording.begin(3)
     recorded = [wsgi([b"x"]) for _ in range(2)]
-    asyncio.run(probe.wrap_asgi(lambda *_: asyncio.sleep(0))(HTTP, receive, Sent(recording)))
+    ask_asgi()
     assert recording.read().full == ()
     for _ in range(3):
         body = wsgi([b"x"])
         assert list(body) == [b"x"]
         body.close()
-        asyncio.run(probe.wrap_asgi(lambda *_: asyncio.sleep(0))(HTTP, receive, Sent(recording)))
+        ask_asgi()
     assert recording.read().full == (os.getpid(),)
     assert [span.end_ns is None for span in recording.spans] == [True, True, False]
     for body in recorded:  # requests with a record still end
@@ -636,11 +604,6 @@ probe.start(sys.argv[1], 16, lambda: None)
 """
 
 
-def program(code: str, place: Path) -> AbstractContextManager[subprocess.Popen[str]]:
-    argv = [sys.executable, "-c", PROLOGUE + code, str(place)]
-    return started(argv, cwd=ROOT, stdout=subprocess.PIPE)
-
-
 FORKING = """
 def app(environ, start_response):
     child = os.fork()
@@ -661,7 +624,7 @@ print(parent)
 
 
 def test_it_is_off_in_children_the_app_forks(tmp_path: Path) -> None:
-    with program(FORKING, tmp_path) as process:
+    with python(PROLOGUE + FORKING, tmp_path, isolated=False) as process:
         out, _ = process.communicate(timeout=LONG_S)
     assert process.returncode == 0
     spans = read_spans(tmp_path).spans
@@ -679,8 +642,7 @@ time.sleep(600)
 
 
 def test_a_killed_process_leaves_its_open_spans(tmp_path: Path) -> None:
-    with program(KILLED, tmp_path) as process:
-        assert process.stdout is not None
+    with python(PROLOGUE + KILLED, tmp_path, isolated=False) as process:
         assert process.stdout.readline() == "inside\n"
         process.kill()
         assert process.wait() == -signal.SIGKILL
@@ -719,8 +681,8 @@ print("{}.{}".format(*sys.version_info))
 
 @pytest.mark.parametrize("name", ["python3.10", sys.executable], ids=["3.10", "own"])
 def test_modules_load_without_the_lab_and_again_on_a_reload(tmp_path: Path, name: str) -> None:
-    python = shutil.which(name)
-    if python is None or subprocess.run([python, "-V"], capture_output=True).returncode:
+    program = shutil.which(name)
+    if program is None or subprocess.run([program, "-V"], capture_output=True).returncode:
         pytest.skip(f"no {name} on PATH that runs")
     here, trial = tmp_path / "code", tmp_path / "trial"
     here.mkdir()
@@ -728,7 +690,7 @@ def test_modules_load_without_the_lab_and_again_on_a_reload(tmp_path: Path, name
     for path in FOREIGN:
         shutil.copy(path, here)
     (here / "class.py").write_text("worker_class = 'sync'\nworkers = 1\n")
-    argv = [python, "-I", "-c", IMPORTING, str(here), str(trial)]
+    argv = [program, "-I", "-c", IMPORTING, str(here), str(trial)]
     result = subprocess.run(argv, capture_output=True, text=True, timeout=60)
     version = "3.10" if name == "python3.10" else "{}.{}".format(*sys.version_info)
     assert result.stdout == f"{version}\n", result.stderr
