@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from tests.builders.conditions import until
+from tests.builders.processes import python
 from workerlab.observe import cpu
 from workerlab.observe.cpu import Lab, Processes, Tree
 
@@ -32,31 +33,16 @@ sys.stdin.read()
 
 def busy(stack: ExitStack, *args: str) -> subprocess.Popen[str]:
     """A process that has used 0.2 s of CPU; with an argument, 0.2 s more in a finished child."""
-    child = BUSY.replace("sys.stdin.read()", "")
-    process = stack.enter_context(
-        subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", BUSY, *args],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "BUSY": child.replace('print("done", flush=True)', "")},
-            text=True,
-        )
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    stack.callback(process.stdin.close)
+    child = BUSY.replace("sys.stdin.read()", "").replace('print("done", flush=True)', "")
+    env = {**os.environ, "BUSY": child}
+    process = stack.enter_context(python(BUSY, *args, env=env))
     assert process.stdout.readline() == "done\n"
-    asleep = psutil.STATUS_SLEEPING
-    until(
-        lambda: psutil.Process(process.pid).status() == asleep,
-        "the process waits for the end of its input",
-    )
+    until_status(process, psutil.STATUS_SLEEPING)  # it waits for the end of its input
     return process
 
 
-def end(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
-    process.stdin.close()
+def until_status(process: subprocess.Popen[str], status: str) -> None:
+    until(lambda: psutil.Process(process.pid).status() == status, f"the process is {status}")
 
 
 @pytest.mark.parametrize(("args", "min_cpu_s"), [((), 0.2), (("child",), 0.4)])
@@ -68,11 +54,8 @@ def test_a_tree_counts_cpu_and_memory_until_its_end(
     cpu_s, rss_bytes = tree.used() or (0.0, 0)
     assert cpu_s >= min_cpu_s - 4 * TICK_S
     assert rss_bytes > 1 << 20
-    end(process)
-    until(
-        lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE,
-        "the process is a zombie",
-    )
+    process.stdin.close()
+    until_status(process, psutil.STATUS_ZOMBIE)
     assert tree.used() is None  # not 0 bytes
     process.wait()
     assert tree.used() is None
@@ -99,17 +82,7 @@ print(flush=True)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="psutil is used elsewhere")
 def test_an_orphan_moves_to_another_parent(stack: ExitStack) -> None:
-    process = stack.enter_context(
-        subprocess.Popen(
-            [sys.executable, "-c", ORPHANS],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    stack.callback(process.stdin.close)
+    process = stack.enter_context(python(ORPHANS))
     until(lambda: len(below(process.pid)) == 2, "both processes run")
     (child,) = (pid for pid in below(process.pid) if cpu.parent_of(pid) == process.pid)
     (grandchild,) = below(child)
@@ -130,23 +103,17 @@ def test_usage_is_counted_from_the_first_sample(stack: ExitStack) -> None:
     server = busy(stack)
     usage = Processes(server.pid)
     first = usage.sample()
-    assert first.server_cpu_s == 0.0
-    assert first.host_busy_s == 0.0
-    assert first.tool_cpu_s is None
-    assert first.tool_rss_bytes is None
+    assert (first.server_cpu_s, first.host_busy_s) == (0.0, 0.0)
+    assert (first.tool_cpu_s, first.tool_rss_bytes) == (None, None)
     tool = busy(stack)
     usage.follow(tool.pid)
     second = usage.sample()
     assert second.server_cpu_s == 0.0  # it only waited
-    assert second.tool_cpu_s is not None
     assert second.tool_cpu_s >= 0.2 - 4 * TICK_S
-    assert second.host_busy_s is not None
     assert second.host_busy_s >= 0.2 - 4 * TICK_S
-    end(tool)
-    tool.wait()
+    tool.communicate()
     third = usage.sample()
-    assert third.tool_cpu_s is None
-    assert third.tool_rss_bytes is None
+    assert (third.tool_cpu_s, third.tool_rss_bytes) == (None, None)
     assert third.server_rss_bytes is not None
 
 
@@ -169,22 +136,14 @@ def test_other_processes_of_the_lab_count_as_other_trials(
     tool = busy(stack)
     usage.follow(tool.pid)
     alone = usage.sample()
-    assert alone.beside_cpu_s is not None
     assert alone.beside_cpu_s <= 0.1  # four clocks tick in steps of 10 ms; the tool used 0.2 s
     other = busy(stack)
     second = usage.sample()
-    assert second.beside_cpu_s is not None
     assert second.beside_cpu_s - alone.beside_cpu_s >= 0.2 - 8 * TICK_S
     for process in (other, tool):
-        end(process)
-        process.wait()
-    third = usage.sample()
-    assert third.beside_cpu_s is not None
-    assert third.beside_cpu_s >= second.beside_cpu_s - 8 * TICK_S
-
-
-def test_without_a_lab_there_are_no_other_trials(stack: ExitStack) -> None:
-    assert Processes(busy(stack).pid).sample().beside_cpu_s is None
+        process.communicate()
+    assert usage.sample().beside_cpu_s >= second.beside_cpu_s - 8 * TICK_S
+    assert Processes(server.pid).sample().beside_cpu_s is None  # without a lab
 
 
 def test_the_cpu_of_the_lab_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:

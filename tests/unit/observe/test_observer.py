@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -19,6 +18,7 @@ from hypothesis import strategies as st
 
 from apps.blog.metrics import NAMES, Metrics
 from tests.builders.conditions import LONG_S, until
+from tests.builders.processes import python
 from workerlab.model import ProcessSample, QueueSample
 from workerlab.observe import observer as observe
 from workerlab.observe.observations import FILE, SAMPLERS, read_observations
@@ -71,6 +71,7 @@ def test_all_samplers_run_during_the_load(observer: Observer, tmp_path: Path) ->
         assert observed.counters is not None
         assert {sample.limit for sample in observed.queue} == {5}
         assert observer.latest_queue == 0
+    assert observed.app_metrics == observed.services == ()
     assert observed.cores == os.cpu_count()
     at_ns = [sample.at_ns for sample in observed.processes]
     assert at_ns == sorted(at_ns)
@@ -138,9 +139,7 @@ def test_a_failed_sampler_is_missing_and_the_others_go_on(
 
 
 @linux
-def test_the_observer_ends_when_all_samplers_fail(
-    observer: Observer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_observer_ends_when_all_samplers_fail(observer: Observer, tmp_path: Path) -> None:
     def fail() -> object:
         raise Unseen("it is dark")
 
@@ -238,14 +237,6 @@ def test_observations_can_be_read_during_the_load(stack: ExitStack, tmp_path: Pa
 # --- optional samplers ----------------------------------------------------------------------
 
 
-def test_an_app_without_metrics_has_no_optional_samples(observer: Observer, tmp_path: Path) -> None:
-    with observer:
-        pass
-    observed = read_observations(tmp_path)
-    assert observed.app_metrics == observed.services == ()
-    assert not {"app_metrics", "services"} & set(observed.missing)
-
-
 def test_metrics_of_all_workers_are_added(observer: Observer, tmp_path: Path) -> None:
     metrics = Metrics(str(tmp_path))
     metrics.add("requests", 3)
@@ -283,18 +274,10 @@ sys.stdin.readline()
 
 
 def test_services_of_the_app_are_sampled_by_name(stack: ExitStack, tmp_path: Path) -> None:
-    def start() -> subprocess.Popen[str]:
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        argv = [sys.executable, "-I", "-S", "-c", SPIN]
-        process = stack.enter_context(subprocess.Popen(argv, **pipes))
-        stack.callback(process.kill)
-        assert process.stdout.readline() == "ready\n"
-        return process
-
-    busy, idle = start(), start()
-    listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=5))
+    busy, idle = stack.enter_context(python(SPIN)), stack.enter_context(python(SPIN))
+    assert [process.stdout.readline() for process in (busy, idle)] == ["ready\n"] * 2
     pids = {"storage": busy.pid, "cache": idle.pid}
-    with Observer(tmp_path, *listener.getsockname(), os.getpid(), [], services=pids):
+    with Observer(tmp_path, "127.0.0.1", 1, os.getpid(), [], services=pids):
         (first,) = read_observations(tmp_path).services[:1]
         assert first.cpu_s == {"storage": 0.0, "cache": 0.0}
         busy.stdin.write("\n")
@@ -309,8 +292,8 @@ def test_services_of_the_app_are_sampled_by_name(stack: ExitStack, tmp_path: Pat
 
 
 def test_services_that_do_not_run_are_missing(observer: Observer, tmp_path: Path) -> None:
-    ended = subprocess.Popen([sys.executable, "-I", "-S", "-c", ""])
-    ended.wait()
+    with python("") as ended:
+        ended.wait()
     with Observer(tmp_path, "127.0.0.1", 1, os.getpid(), [], services={"cache": ended.pid}):
         pass
     assert "services" in read_observations(tmp_path).missing

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders.conditions import LONG_S
+from tests.builders.processes import python
 from workerlab.observe.cpu import Processes, RunQueue, Tree, waited_ns
 from workerlab.server.process import Guarded
 
@@ -45,42 +46,29 @@ os.read(0, 1)
 """
 
 
-def pair(stack: ExitStack, go: Path | None = None) -> subprocess.Popen[bytes]:
-    args = [str(go)] if go else []
-    process = stack.enter_context(
-        subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", SPIN, *args],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-    )
-    assert process.stdin is not None
-    stack.callback(process.stdin.close)
-    if go is not None:
-        stack.callback(go.touch)
+def pair(stack: ExitStack, *go: Path) -> subprocess.Popen[str]:
+    process = stack.enter_context(python(SPIN, *go))
+    stack.callback(process.stdin.close)  # which also ends the one that it forked
+    for path in go:
+        stack.callback(path.touch)
     return process
 
 
-def await_both(process: subprocess.Popen[bytes], word: bytes) -> None:
-    assert process.stdout is not None
-    assert [process.stdout.readline() for _ in range(2)] == [word + b"\n"] * 2
+def await_both(process: subprocess.Popen[str], word: str) -> None:
+    assert [process.stdout.readline() for _ in range(2)] == [f"{word}\n"] * 2
 
 
-@pytest.mark.parametrize("go", [None, "go"])
-def test_processes_that_share_a_core_wait_for_it(
-    tmp_path: Path, stack: ExitStack, go: str | None
-) -> None:
-    """If they spin in a thread, the main threads only join."""
-    process = pair(stack, tmp_path / go if go else None)
-    await_both(process, b"done")
+def test_processes_that_share_a_core_wait_for_it(stack: ExitStack) -> None:
+    process = pair(stack)
+    await_both(process, "done")
     tree, queue = Tree(process.pid), RunQueue()
     tree.used()
     queue.look(tree.pids)
-    assert queue.waited_s is not None
     assert queue.waited_s >= CPU_S * 0.9
 
 
 def test_ended_threads_and_processes_stay_in_the_sum(tmp_path: Path, stack: ExitStack) -> None:
+    """They spin in a thread; the main threads only join."""
     process = pair(stack, tmp_path / "go")
     tree, queue = Tree(process.pid), RunQueue()
     sums: list[float] = []
@@ -90,12 +78,11 @@ def test_ended_threads_and_processes_stay_in_the_sum(tmp_path: Path, stack: Exit
         queue.look(tree.pids)
         sums.append(queue.waited_s or 0.0)
 
-    await_both(process, b"done")
+    await_both(process, "done")
     look()
     (tmp_path / "go").touch()
-    await_both(process, b"joined")
+    await_both(process, "joined")
     look()
-    assert process.stdin is not None
     process.stdin.close()
     process.wait()
     look()
@@ -140,5 +127,4 @@ def test_a_load_tool_that_ends_between_two_samples_has_a_wait(tmp_path: Path) ->
     usage.tool_ended(tool.wait_s)
     last = usage.sample()
     assert last.tool_cpu_s is None
-    assert tool.wait_s is not None
     assert last.tool_wait_s == pytest.approx(tool.wait_s, abs=1e-6)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import psutil
 import pytest
 
+from tests.builders.processes import python
 from workerlab.observe.observer import held, ran_s, sample_memory, sample_workers
 
 CPU_S, CHILD_S, MB = 0.2, 0.3, 1 << 20
@@ -23,35 +23,26 @@ def spin(cpu_s):
 # An ended thread, and an ended child process: each program prints when it is done
 THREAD = f"{SPIN}\nimport threading\nthread = threading.Thread(target=spin, args=({CPU_S},))\n"
 THREAD += "thread.start()\nthread.join()\nprint('done', flush=True)\ninput()\n"
-CHILD = f"{SPIN}\nimport subprocess, sys\nif sys.argv[1:]:\n    spin({CHILD_S})\n    sys.exit()\n"
-CHILD += "subprocess.run([sys.executable, '-I', '-S', sys.argv[0], 'child'])\n"
+CHILD = "import subprocess, sys\nsubprocess.run([sys.executable, '-I', '-S', '-c', sys.argv[1]])\n"
 CHILD += "print('done', flush=True)\ninput()\n"
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports shared pages")
 
 
-def started(place: Path, text: str) -> subprocess.Popen[bytes]:
-    (place / "program.py").write_text(text)
-    process = subprocess.Popen(
-        [sys.executable, "-I", "-S", str(place / "program.py")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"done\n"
-    return process
-
-
-@pytest.mark.parametrize(("text", "least_s"), [(THREAD, CPU_S), (CHILD, CHILD_S - 0.02)])
-def test_ended_threads_and_children_count(tmp_path: Path, text: str, least_s: float) -> None:
+@pytest.mark.parametrize(
+    ("program", "least_s"),
+    [((THREAD,), CPU_S), ((CHILD, f"{SPIN}\nspin({CHILD_S})"), CHILD_S - 0.02)],
+    ids=["thread", "child"],
+)
+def test_ended_threads_and_children_count(program: tuple[str, ...], least_s: float) -> None:
     """The user and system times of a child are each rounded down to 10 ms."""
-    with started(tmp_path, text) as process:
+    with python(*program) as process:
+        assert process.stdout.readline() == "done\n"
         assert sample_workers([process.pid]).cpu_s[process.pid] >= least_s
-        process.kill()
 
 
-def test_an_ended_process_is_an_error(tmp_path: Path) -> None:
-    with started(tmp_path, THREAD) as process:
-        process.kill()
+def test_an_ended_process_is_an_error() -> None:
+    with python("") as process:
+        process.wait()
     with pytest.raises(psutil.NoSuchProcess):
         ran_s(process.pid)
 
@@ -64,7 +55,7 @@ go, ready = os.pipe(), os.pipe()
 pid = os.fork()
 if not pid:
     os.close(go[1])  # so that it ends with its parent
-    with open(sys.argv[0] + ".map", "w+b") as file:
+    with open(sys.argv[1], "w+b") as file:
         file.truncate(16 << 20)
         shared = mmap.mmap(file.fileno(), 16 << 20)
         shared[:: mmap.PAGESIZE] = bytes(range(0, 1)) * (len(shared) // mmap.PAGESIZE)
@@ -73,26 +64,17 @@ if not pid:
         os.read(go[0], 1)
     os._exit(0)
 os.read(ready[0], 1)
-print(f"done {pid}", flush=True)
+print(pid, flush=True)
 input()
 """
 
 
 @LINUX
 def test_shared_pages_count_once_and_the_labs_maps_not_at_all(tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(SHARING)
-    with subprocess.Popen(
-        [sys.executable, "-I", "-S", str(tmp_path / "program.py")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as process:
-        assert process.stdout is not None
-        child = int(process.stdout.readline().split()[1])
+    with python(SHARING, tmp_path / "shared.map") as process:
+        child = int(process.stdout.readline())
         memory = sample_memory([process.pid], [child], tmp_path)
         with_maps = sample_memory([process.pid], [child], tmp_path / "elsewhere")
-        process.kill()
-    assert memory is not None
-    assert with_maps is not None
     assert 96 * MB <= memory.pss_bytes <= 96 * MB + 40 * MB  # 64 shared, and 32 of the child
     assert 32 * MB <= memory.private_bytes[child] <= 32 * MB + 20 * MB
     assert with_maps.pss_bytes - memory.pss_bytes == pytest.approx(16 * MB, abs=MB)
