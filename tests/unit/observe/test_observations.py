@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from workerlab.model import (
     AppMetricsSample,
@@ -67,8 +69,8 @@ OBSERVED = Observations(
 )
 
 
-def test_each_line_is_parsed() -> None:
-    assert parse_observations(LINES) == OBSERVED
+def lost(sampler: str) -> str:
+    return json.dumps({"lost": {"sampler": sampler, "reason": "no such thing"}})
 
 
 def test_services_and_app_metrics_are_optional() -> None:
@@ -85,8 +87,8 @@ def test_services_and_app_metrics_are_optional() -> None:
 
 @pytest.mark.parametrize("name", ["services", "app_metrics"])
 def test_optional_samples_are_missing_if_lost_or_truncated(name: str) -> None:
-    lost = json.dumps({"lost": {"sampler": name, "reason": "no such thing"}})
-    assert parse_observations([*LINES[:-1], lost, END]).missing == {name: "no such thing"}
+    missing = parse_observations([*LINES[:-1], lost(name), END]).missing
+    assert missing == {name: "no such thing"}
     cut = parse_observations([*LINES[:-1], *SERVICES, *APP_METRICS])
     assert cut.missing[name] == "the observation was cut short"
     assert len(cut.services) == 2
@@ -135,32 +137,27 @@ def test_an_unreadable_line_makes_all_samplers_missing(number: int, damage: str)
     assert observations.counters is None
 
 
-def test_a_lost_sampler_leaves_the_others() -> None:
-    lost = json.dumps({"lost": {"sampler": "queue", "reason": "no such thing"}})
-    observations = parse_observations([*LINES[:3], lost, *LINES[5:]])
-    assert observations.missing == {"queue": "no such thing"}
-    assert observations.queue == OBSERVED.queue[:2]
-    assert observations.counters == OBSERVED.counters
+NEITHER = "not read both before and after the load"
 
 
-def test_counters_lost_during_the_load_are_unknown() -> None:
-    lost = json.dumps({"lost": {"sampler": "counters", "reason": "gone"}})
-    observations = parse_observations([*LINES[:-2], lost, END])
-    assert observations.counters is None
-    assert observations.missing == {"counters": "gone"}
-
-
-@pytest.mark.parametrize("counters", [COUNTERS[:1], []])
-def test_counters_need_two_readings(counters: list[str]) -> None:
-    observations = parse_observations([*LINES[:-3], *counters, END])
-    assert observations.counters is None
-    assert set(observations.missing) == {"counters"}
-
-
-def test_a_sampler_without_lines_is_missing() -> None:
-    observations = parse_observations([HEADER, *COUNTERS, END])
-    assert set(observations.missing) == {"queue", "processes", "connections"}
-    assert observations.counters == OBSERVED.counters
+@pytest.mark.parametrize(
+    ("lines", "changes", "missing"),
+    [
+        (LINES, {}, {}),
+        ([*LINES[:3], lost("queue"), *LINES[5:]], {"queue": OBSERVED.queue[:2]},
+         {"queue": "no such thing"}),
+        ([*LINES[:-2], lost("counters"), END], {"counters": None}, {"counters": "no such thing"}),
+        ([*LINES[:-2], END], {"counters": None}, {"counters": NEITHER}),
+        ([*LINES[:-3], END], {"counters": None}, {"counters": "never sampled"}),
+        ([HEADER, *COUNTERS, END], {"queue": (), "processes": (), "connections": ()},
+         dict.fromkeys(("queue", "processes", "connections"), "never sampled")),
+    ],
+    ids=["all", "a lost sampler", "lost counters", "one reading", "no reading", "counters alone"],
+)  # fmt: skip
+def test_a_lost_or_silent_sampler_leaves_the_others(
+    lines: list[str], changes: dict[str, Any], missing: dict[str, str]
+) -> None:
+    assert parse_observations(lines) == replace(OBSERVED, **changes, missing=missing)
 
 
 @given(st.lists(st.text(alphabet=st.characters(exclude_characters="\n")), max_size=5))
