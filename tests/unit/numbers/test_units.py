@@ -7,12 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workerlab.numbers import units
-from workerlab.numbers.samples import quantile, summarise
-
-SAMPLES = st.lists(st.floats(0, 1e6), min_size=1, max_size=50)
-
-
-# --- units --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -95,30 +89,3 @@ def test_a_formatted_size_scans_to_itself(value: float) -> None:
 def test_no_duration_has_four_digits_before_its_point(seconds: float) -> None:
     whole = units.format_duration(seconds).rstrip(" smu").partition(".")[0]
     assert len(whole) <= 3
-
-
-# --- quantiles ----------------------------------------------------------------------------
-
-
-@given(SAMPLES, st.floats(0, 1), st.floats(0, 1))
-def test_quantiles_ascend_within_the_sample(values: list[float], a: float, b: float) -> None:
-    ordered = sorted(values)
-    low, high = quantile(ordered, min(a, b)), quantile(ordered, max(a, b))
-    assert ordered[0] <= low <= high <= ordered[-1]
-
-
-@pytest.mark.parametrize(
-    ("values", "q"), [([], 0.5), ([1.0], 1.01), ([1.0], -0.1), ([1.0], math.nan)]
-)
-def test_an_invalid_quantile_is_rejected(values: list[float], q: float) -> None:
-    with pytest.raises(ValueError, match="quantile"):
-        quantile(values, q)
-
-
-def test_a_summary_of_no_values_is_empty() -> None:
-    assert summarise([]) == (None,) * 6
-
-
-@given(SAMPLES)
-def test_a_summary_does_not_depend_on_order(values: list[float]) -> None:
-    assert summarise(values) == summarise(sorted(values))
