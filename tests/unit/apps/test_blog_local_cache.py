@@ -67,15 +67,11 @@ def test_expiry_counts_from_the_request_of_the_value(local: LocalCache[str], clo
     assert len(local) == 0
 
 
-def test_a_value_that_arrives_expired_is_not_stored(local: LocalCache[str], clock: Clock) -> None:
-    requested_s = clock()
-    clock.now_s += EXPIRY_S
-    local.put("a", "one", 1, requested_s, EXPIRY_S)
-    assert local.get("a") is None
-
-
-def test_an_expiry_of_zero_stores_nothing(local: LocalCache[str], clock: Clock) -> None:
-    local.put("a", "one", 1, clock(), 0.0)
+@pytest.mark.parametrize(("took_s", "expiry_s"), [(EXPIRY_S, EXPIRY_S), (0.0, 0.0)])
+def test_a_value_that_arrives_expired_is_not_stored(
+    local: LocalCache[str], clock: Clock, took_s: float, expiry_s: float
+) -> None:
+    local.put("a", "one", 1, clock() - took_s, expiry_s)
     assert local.get("a") is None
 
 
@@ -116,26 +112,18 @@ def test_only_one_of_many_threads_renews(clock: Clock) -> None:
             assert sorted(values, key=str) == [None, *["old"] * 7]
 
 
-def test_a_late_old_value_does_not_replace_a_newer_one(
-    local: LocalCache[str], clock: Clock
+@pytest.mark.parametrize(
+    ("revision", "late_s", "stays"),
+    [(1, 0, "held"), (3, 0, "new"), (2, 1, "held"), (2, 0, "new")],
+    ids=["an old revision", "a newer one", "requested earlier", "requested later"],
+)
+def test_the_newer_of_two_values_stays(
+    local: LocalCache[str], clock: Clock, revision: int, late_s: int, stays: str
 ) -> None:
-    requested_s = clock()
-    put(local, "a", "edited", revision=2)
-    local.put("a", "old", 1, requested_s, EXPIRY_S)
-    assert local.get("a") == "edited"
-
-
-def test_of_the_same_revision_the_value_requested_later_stays(
-    local: LocalCache[str], clock: Clock
-) -> None:
-    """Lists have no revision."""
-    early_s = clock()
-    clock.now_s += 1
-    local.put("a", "later", 0, clock(), EXPIRY_S)
-    local.put("a", "earlier", 0, early_s, EXPIRY_S)
-    assert local.get("a") == "later"
-    local.put("a", "again", 0, clock(), EXPIRY_S)
-    assert local.get("a") == "again"
+    """By its revision; of the same revision, as lists always have, the one requested later."""
+    put(local, "a", "held", revision=2)
+    local.put("a", "new", revision, clock() - late_s, EXPIRY_S)
+    assert local.get("a") == stays
 
 
 def test_an_expired_newer_revision_is_replaced(local: LocalCache[str], clock: Clock) -> None:

@@ -8,7 +8,9 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,18 +55,19 @@ def test_posts_differ_and_are_numbered() -> None:
         assert all(tag in draft.html for draft in drafts)
 
 
+def stored_posts(place: Path) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(place / "posts.db")) as db:
+        return db.execute("SELECT * FROM posts ORDER BY id").fetchall()
+
+
 def test_seeding_adds_what_is_missing_and_dropping_removes_it(tmp_path: Path, blog: Blog) -> None:
     env = {**os.environ, "BLOG_STORAGE": "sqlite:///posts.db", "PYTHONPATH": str(ROOT)}
     argv = [sys.executable, "-m", "apps.blog", "seed", "--posts", "5"]
     assert subprocess.check_output(argv, cwd=tmp_path, env=env) == b"5 posts\n"
-    with sqlite3.connect(tmp_path / "posts.db") as db:
-        before = db.execute("SELECT * FROM posts ORDER BY id").fetchall()
-    db.close()
+    before = stored_posts(tmp_path)
     assert blog("seed", "--posts", "105")[:2] == (0, "105 posts\n")
     assert blog("seed", "--posts", "3")[:2] == (0, "105 posts\n")
-    with sqlite3.connect(tmp_path / "posts.db") as db:
-        after = db.execute("SELECT * FROM posts ORDER BY id").fetchall()
-    db.close()
+    after = stored_posts(tmp_path)
     assert after[:5] == before
     assert [row[0] for row in after] == [*range(1, 106)]
     assert after[104][1] == seeds.draft(105).title
@@ -77,14 +80,14 @@ def test_seeding_adds_what_is_missing_and_dropping_removes_it(tmp_path: Path, bl
     assert blog("seed", "--posts", "1")[:2] == (0, "1 posts\n")
 
 
-def test_an_unreachable_or_unknown_storage_is_reported_in_one_line(blog: Blog) -> None:
-    for storage in (
-        "postgresql://blog:secret@127.0.0.1:1/blog",
-        "oracle://blog",
-        "sqlite:///no/db",
-    ):
-        code, out, err = blog("seed", storage=storage)
-        assert (code, out) == (3, "")
-        assert err.startswith("blog: ")
-        assert "Traceback" not in err
-        assert "secret" not in err
+@pytest.mark.parametrize(
+    "storage", ["postgresql://blog:secret@127.0.0.1:1/blog", "oracle://blog", "sqlite:///no/db"]
+)
+def test_an_unreachable_or_unknown_storage_is_reported_in_one_line(
+    blog: Blog, storage: str
+) -> None:
+    code, out, err = blog("seed", storage=storage)
+    assert (code, out) == (3, "")
+    assert err.startswith("blog: ")
+    assert "Traceback" not in err
+    assert "secret" not in err
