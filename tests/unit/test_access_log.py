@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workerlab.finding import Finding
 from workerlab.mix import MAX_PATHS, counted, mix_of_log, route_of
 from workerlab.model import Route, UsageError
 from workerlab.report.values import text
@@ -35,12 +34,6 @@ def write_log(directory: Path, *lines: str) -> Path:
 def mix(directory: Path, *lines: str, queries: bool = False) -> dict[str, float]:
     routes, _ = mix_of_log(write_log(directory, *lines), queries=queries)
     return {f"{route.method} {route.path}": route.weight for route in routes}
-
-
-def note_of(directory: Path, *lines: str) -> Finding:
-    _, note = mix_of_log(write_log(directory, *lines))
-    assert text(note)
-    return note
 
 
 @pytest.mark.parametrize(
@@ -97,8 +90,7 @@ def test_paths_are_sent_as_they_came(tmp_path: Path, target: str, path: str) -> 
 
 
 def test_lines_that_are_left_out_are_counted(tmp_path: Path) -> None:
-    note = note_of(
-        tmp_path,
+    lines = (
         *[get("/")] * 6,
         line("HEAD / HTTP/1.1"),
         line("POST /login HTTP/1.1", 302),
@@ -114,6 +106,8 @@ def test_lines_that_are_left_out_are_counted(tmp_path: Path) -> None:
         *[get("/gone", 404)] * 2,
         get("/broken", 500),
     )
+    _, note = mix_of_log(write_log(tmp_path, *lines))
+    assert text(note)
     expected = {"used": 7, "paths": 2, "routes": 2, "exact": 1.0, "share": 1.0, "failing_paths": 2,
                 "failing": 3, "other_methods": 2, "unreadable": 7}  # fmt: skip
     assert {name: note.values[name] for name in expected} == expected

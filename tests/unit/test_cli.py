@@ -60,7 +60,7 @@ def refused(argv: list[str], capsys: pytest.CaptureFixture[str], here: Path) -> 
 GOOD = ["sync", "4"]
 # Arguments of `sweep`, and a part of the error message
 BAD = {
-    "unknown class": (["snyc", "4"], "did you mean sync?"),
+    "unknown class": (["snyc", "4"], "unknown worker class 'snyc': did you mean sync?"),
     "unknown class in a list": (["sync,evenlet", "4"], "did you mean eventlet?"),
     "class like none": (["zzzzzz", "4"], "there are sync, gthread"),
     "class in capitals": (["Gevent", "4"], "did you mean gevent?"),
@@ -139,19 +139,24 @@ def test_bad_input_of_sweep(
     assert part in refused(["sweep", *arguments], capsys, here)
 
 
-UNSENDABLE = {
-    "path not in ASCII": ["--path", "/caf\u00e9"],
-    "header name with a space": ["--header", "Not A Name: x"],
-    "header value beyond latin-1": ["--header", "X-Mood: \u2603"],
-    "path with a bad sleep": ["--path", "/?sleep=abc"],
-    "path with a negative sleep": ["--path", "/?sleep=-1"],
-    "path with sleep nan": ["--path", "/?sleep=nan"],
+# Found once the server's interpreter has been asked. Files of Gunicorn, by their content
+FILES = ("raise ValueError('no')", "import no_such_module", "workers = ", "raise SystemExit(3)")
+LATER = {
+    "path not in ASCII": (["--path", "/caf\u00e9"], ""),
+    "header name with a space": (["--header", "Not A Name: x"], ""),
+    "header value beyond latin-1": (["--header", "X-Mood: \u2603"], ""),
+    "path with a bad sleep": (["--path", "/?sleep=abc"], ""),
+    "path with a negative sleep": (["--path", "/?sleep=-1"], ""),
+    "path with sleep nan": (["--path", "/?sleep=nan"], ""),
+    "sleep of another app": (["--app", "shop:app", "--sleep", "1"], "--sleep"),
+    **{text: (["--config", f"{number}.py"], f"{number}.py") for number, text in enumerate(FILES)},
 }
 
 
-@pytest.mark.parametrize("arguments", UNSENDABLE.values(), ids=UNSENDABLE)
-def test_unsendable_requests_are_refused(
+@pytest.mark.parametrize(("arguments", "part"), LATER.values(), ids=LATER)
+def test_bad_input_that_is_found_later(
     arguments: list[str],
+    part: str,
     capsys: pytest.CaptureFixture[str],
     here: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -159,24 +164,10 @@ def test_unsendable_requests_are_refused(
     def fail(*_: object) -> None:
         raise AssertionError("a run was made")
 
+    for number, text in enumerate(FILES):
+        (here / f"{number}.py").write_text(text)
     monkeypatch.setattr("workerlab.run_store.create", fail)
-    refused(["sweep", *GOOD, "--tool", "fast", *arguments], capsys, here)
-
-
-def test_sleep_is_refused_for_other_apps(capsys: pytest.CaptureFixture[str], here: Path) -> None:
-    arguments = ["sweep", *GOOD, "--tool", "fast", "--app", "shop:app", "--sleep", "1"]
-    assert "--sleep" in refused(arguments, capsys, here)
-
-
-@pytest.mark.parametrize(
-    "text", ["raise ValueError('no')", "import no_such_module", "workers = ", "raise SystemExit(3)"]
-)
-def test_a_gunicorn_file_that_cannot_be_read(
-    text: str, capsys: pytest.CaptureFixture[str], here: Path
-) -> None:
-    (here / "own.py").write_text(text)
-    arguments = ["sweep", *GOOD, "--tool", "fast", "--config", "own.py"]
-    assert "own.py" in refused(arguments, capsys, here)
+    assert part in refused(["sweep", *GOOD, "--tool", "fast", *arguments], capsys, here)
 
 
 @pytest.mark.usefixtures("no_processes")

@@ -85,24 +85,23 @@ def test_an_invalid_line_is_named(tmp_path: Path, line: str, why: str) -> None:
     assert "\n" not in message
 
 
-@pytest.mark.parametrize("text", ["", "# nothing\n\n"])
-def test_a_file_without_a_request(tmp_path: Path, text: str) -> None:
-    with pytest.raises(UsageError, match="has no request"):
-        mix_of(write_mix(tmp_path, text))
-
-
-def test_a_file_that_is_no_text(tmp_path: Path) -> None:
-    path = tmp_path / "bytes.mix"
-    path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UsageError, match="cannot be read"):
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "has no request"),
+        (b"# nothing\n\n", "has no request"),
+        (b"\xff\xfe\x00", "cannot be read"),
+        (b"1 GET /\n" * 1001, "has 1001 requests: at most 1000"),
+    ],
+    ids=["empty", "comments", "no text", "too many requests"],
+)
+def test_an_invalid_file(tmp_path: Path, content: bytes, why: str) -> None:
+    path = tmp_path / "shop.mix"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=why):
         mix_of(path)
     with pytest.raises(UsageError, match="cannot be read"):
         mix_of(tmp_path)
-
-
-def test_too_many_requests(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="has 1001 requests: at most 1000"):
-        mix_of(write_mix(tmp_path, "1 GET /\n" * 1001))
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -244,11 +244,14 @@ def test_comma_lists_become_axes(plan_for: MakePlan) -> None:
     ]
 
 
-def test_cpu_per_request_and_cores_become_axes(
-    plan_for: MakePlan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
     monkeypatch.setattr(os, "sched_setaffinity", None, raising=False)
+
+
+@pytest.mark.usefixtures("two_cores")
+def test_cpu_per_request_and_cores_become_axes(plan_for: MakePlan) -> None:
     axes = ("--cpu", "0.005,0", "--server-cores", "1,2")
     sweep = plan_for("gevent,uvicorn", "4", "--sleep", "0.1", *axes)
     shapes = [(s.worker_class, s.cpu_s, s.cores) for s in sweep.servers]
@@ -274,11 +277,10 @@ def test_cpu_per_request_and_cores_become_axes(
         (("--server-cores", "1,3"), "3 is too many: this system can bind a server to 2"),
     ],
 )
+@pytest.mark.usefixtures("two_cores")
 def test_cpu_or_cores_that_a_server_cannot_be_given(
-    arguments: tuple[str, ...], why: str, plan_for: MakePlan, monkeypatch: pytest.MonkeyPatch
+    arguments: tuple[str, ...], why: str, plan_for: MakePlan
 ) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
-    monkeypatch.setattr(os, "sched_setaffinity", None, raising=False)
     with pytest.raises(UsageError, match=why):
         plan_for("uvicorn", "4", *arguments)
 
