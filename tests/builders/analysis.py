@@ -22,7 +22,6 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
-from msgspec.structs import replace as changed
 
 from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.facts import Facts
@@ -78,11 +77,8 @@ def serve(
     """All requests, in order of completion. `slots`: of each worker; `deal(number)`: the worker
     that gets the request of that number."""
     queues: list[deque[float]] = [deque() for _ in slots]
-    free, events, done = (
-        list(slots),
-        list[tuple[float, int, int, float, float]](),
-        list[ServedRequest](),
-    )
+    free, events = list(slots), list[tuple[float, int, int, float, float]]()
+    done = list[ServedRequest]()
     numbers, served = itertools.count(), itertools.count()
     left = requests
 
@@ -197,7 +193,7 @@ def bare(trial: TrialData) -> TrialData:
     """The same trial on a machine where only spans and the load tool can be observed."""
     samplers = ("queue", "processes", "connections", "counters")
     unobserved = Observations(missing=dict.fromkeys(samplers, "not Linux"))
-    untimed = with_spans(trial, (changed(span, accept_ns=None) for span in trial.spans.spans))
+    untimed = with_spans(trial, (replace(span, accept_ns=None) for span in trial.spans.spans))
     return replace(untimed, observations=unobserved)
 
 
@@ -311,7 +307,6 @@ def evidence(
 
 
 def with_measurement(trial: TrialData, **changes: Any) -> TrialData:
-    assert trial.measurement is not None
     return replace(trial, measurement=replace(trial.measurement, **changes))
 
 
@@ -319,7 +314,6 @@ def with_failures(
     trial: TrialData, fails: Callable[[int], bool], *, status: int = 503, end_s: float | None = None
 ) -> TrialData:
     """The requests of these numbers failed with this status, `end_s` after they were sent."""
-    assert trial.measurement is not None
     timings = tuple(
         replace(timing, status=status, cause="non_2xx", end_s=end_s or timing.end_s)
         if fails(number)
@@ -331,7 +325,6 @@ def with_failures(
 
 
 def with_record(trial: TrialData, **changes: Any) -> TrialData:
-    assert trial.record is not None
     return replace(trial, record=replace(trial.record, **changes))
 
 
@@ -361,7 +354,7 @@ def gthread(connections: int, *, workers: int = 4, threads: int = 2, trial: int 
 
 def with_keepalive(trial: TrialData) -> TrialData:
     """The same trial on keep-alive connections, accepted before the load began."""
-    spans = (changed(span, accept_ns=ns(0)) for span in trial.spans.spans)
+    spans = (replace(span, accept_ns=ns(0)) for span in trial.spans.spans)
     return with_spans(with_cell(trial, keepalive=True), spans)
 
 
@@ -374,7 +367,7 @@ def keepalive_trial(
     trial = with_keepalive(evidence(settings, connections, slots=[first + second], tool=tool))
     owners = [100] * first + [101] * second  # of the slots, which take turns
     spans = (
-        changed(span, pid=owners[i % len(owners)]) for i, span in enumerate(trial.spans.spans, -1)
+        replace(span, pid=owners[i % len(owners)]) for i, span in enumerate(trial.spans.spans, -1)
     )
     trial = with_spans(trial, spans)
     samples = tuple(
@@ -397,7 +390,6 @@ def overflow_trial(
 ) -> TrialData:
     """16 connections on 2 slots with an accept queue of 2."""
     trial = evidence(SMALL, 16, tool=tool, delay_s=0.3)
-    assert trial.measurement is not None
     connect = replace(trial.measurement.connect, max=max(connects_s, default=0.0))
     queue = tuple(QueueSample(s.at_ns, queue_length, 2) for s in trial.observations.queue)
     return with_observations(

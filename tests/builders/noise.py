@@ -25,8 +25,6 @@ def noisy(
 ) -> TrialData:
     """The same trial with constant use of 2 cores and this many threads waiting for one. The lone
     requests ran without noise, so they are shorter by the wait of a request."""
-    assert trial.record is not None
-    assert trial.record.load_end_ns is not None
     load_s = (trial.record.load_end_ns - ns(0)) / 1e9
     busy = server_cores + tool_cores + others + irq + (steal or 0.0) + lab + (beside or 0.0)
     samples = (

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
@@ -140,16 +141,13 @@ def cpu_s(pid: int) -> float:
 def _joined(
     place: Path,
     rows: Path,
-    measurement: dict[str, object],
+    measurement: dict[str, Any],
     lone_s: tuple[float, ...],
     used_s: float,
 ) -> Served:
     all_spans = read_spans(place / "trial").spans
     spans = {span.request_id: span for span in all_spans if span.request_id}
-    origin, failed = measurement["origin_ns"], measurement["failed"]
-    assert isinstance(origin, int)
-    assert isinstance(failed, int)
-    requests = []
+    origin, requests = measurement["origin_ns"], []
     columns = COLUMNS.split(",")
     for line in rows.read_text().splitlines()[1:]:
         row = dict(zip(columns, line.split(","), strict=True))
@@ -167,9 +165,8 @@ def _joined(
                 accept_s=None if span.accept_ns is None else (span.accept_ns - origin) / 1e9,
             )
         )
-    requests.sort(key=lambda one: one.arrival_s)
-    cpu_ns = measurement["cpu_ns"]
-    assert isinstance(cpu_ns, int)
+    requests.sort(key=lambda request: request.arrival_s)
     before = sorted((s.start_ns, s.end_ns or 0) for s in all_spans if s.start_ns < origin)
     alone = tuple((end_ns - start_ns) / 1e9 for start_ns, end_ns in before[-len(lone_s) :])
-    return Served(tuple(requests), lone_s, alone, used_s, cpu_ns / 1e9, failed)
+    tool_cpu_s = measurement["cpu_ns"] / 1e9
+    return Served(tuple(requests), lone_s, alone, used_s, tool_cpu_s, measurement["failed"])

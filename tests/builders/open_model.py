@@ -129,7 +129,6 @@ def open_trial(
         for begun in (at if pool else start,)
     )
     closed = evidence(settings, level, trial=trial, tool="fast", delay_s=delay_s)
-    assert closed.record is not None
     measurement = measurement_of(sent, unsent, rate_rps)
     key = Trial(Cell(settings, "fast", level, rate=rate), trial)
     record = replace(

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,7 +124,7 @@ def stand_still(log: Path) -> Iterator[StandStill]:
     """Watches from now on."""
     with (
         log.open("w") as file,
-        started([sys.executable, "-I", "-S", "-c", WATCHING], stdout=file),
+        python(WATCHING, stdout=file),
     ):
         until(lambda: log.read_text(), "it watches")
         yield StandStill(log)
@@ -162,17 +162,10 @@ def stop(pids: Sequence[int]) -> None:
 @contextmanager
 def burning(log: Path, programs: int = 1) -> Iterator[None]:
     """So many other programs want a core all the time; `burned_s` reads their log."""
-    with log.open("w") as file:
-        words = [sys.executable, "-I", "-S", "-c", BURNING]
-        burners = [
-            subprocess.Popen(words, stdout=file, start_new_session=True) for _ in range(programs)
-        ]
-        try:
-            yield
-        finally:
-            for burner in burners:
-                burner.kill()
-                burner.wait()
+    with log.open("w") as file, ExitStack() as stack:
+        for _ in range(programs):
+            stack.enter_context(python(BURNING, stdout=file, start_new_session=True))
+        yield
 
 
 def burned_s(log: Path, from_ns: int, to_ns: int) -> float:

@@ -334,7 +334,6 @@ def test_a_signal_during_imports_ends_it_silently(
     )
     path = f"{here}{os.pathsep}{ROOT / 'harness'}"
     with python("-m", "workerlab", "sweep", "sync", "4", PYTHONPATH=path) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "importing\n"
         process.send_signal(number)
         out, err = process.communicate(timeout=LONG_S)
@@ -359,8 +358,6 @@ except interrupt.Stopped as stopped:
 @pytest.mark.parametrize("ignored", [(signal.SIGHUP,), (signal.SIGHUP, signal.SIGINT)])
 def test_a_closed_terminal_does_not_end_what_nohup_started(ignored: tuple[int, ...]) -> None:
     with python("-c", ANSWERS, *(str(int(number)) for number in ignored)) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
         for line in ("before\n", "after\n"):
             process.stdin.write(line)
             process.stdin.flush()
@@ -397,7 +394,6 @@ def _with_action(action: Callable[[argparse.Namespace], int], place: str) -> obj
 
 def test_every_version_under_every_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     other = shutil.which("sh")
-    assert other is not None
     argv = ["bottleneck", "--gunicorn", "25.3.0,27.0.1", "--python", f"{sys.executable},{other}"]
     runs = [(options.python, options.gunicorn) for _, options in in_turn(parse(argv))]
     assert runs == [

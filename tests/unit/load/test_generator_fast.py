@@ -755,7 +755,6 @@ def test_histograms_agree_with_rows() -> None:
     measurement, _ = load_site(handler, 4, 200, ("--keepalive",))
     tally, _ = run_site(handler, "--concurrency", "4", "--requests", "200", "--keepalive")
     assert (tally.complete, tally.errors) == (measurement.requests, {})
-    assert tally.response.least is not None
     assert tally.response.least >= 3_000_000 - 1_000_000  # a timer of asyncio may fire early
 
 

@@ -101,7 +101,6 @@ def test_a_repeated_header_is_rejected() -> None:
 def test_lua_reads_back_what_was_quoted(text: str) -> None:
     """Backslashes, quotes and bytes outside ASCII are escaped by number."""
     literal = re.fullmatch(r'"((?:[ -!#-\[\]-~]|\\[0-9]{3})*)"', wrk._lua(text))
-    assert literal is not None
     numbers = re.sub(r"\\([0-9]{3})", lambda match: chr(int(match[1])), literal[1])
     assert numbers.encode("latin-1") == text.encode()
 

@@ -123,11 +123,14 @@ def gone(pid: int) -> bool:
         ("os.kill(os.getpid(), signal.SIGINT); sleep()", -signal.SIGINT),
     ],
 )
-def test_exit_code(place: Path, text: str, code: int) -> None:
-    with guarded(place, text) as process:
+def test_a_program_that_ends_leaves_its_exit_code_and_no_data(
+    place: Path, text: str, code: int
+) -> None:
+    with with_data(place, text) as process:
         assert process.wait(LONG_S)
         assert not process.running
     assert process.exit_code == code
+    assert not (place / "data").exists()
 
 
 SPIN = "while time.process_time() < 0.3: pass\n"
@@ -165,11 +168,21 @@ def test_output_goes_to_files(place: Path) -> None:
     assert (place / "err").read_text() == "error\n"
 
 
-def test_a_program_that_does_not_exist(place: Path) -> None:
-    with below_a_guard([str(place / "no such program"), "x"], place) as process:
+@pytest.mark.parametrize(
+    ("program", "options", "why"),
+    [
+        ("no such program", {}, "no such program"),
+        ("true", {"user": "no-such-user"}, "no-such-user"),
+    ],
+    ids=["program", "user"],
+)
+def test_a_program_or_user_that_does_not_exist(
+    place: Path, program: str, options: dict[str, Any], why: str
+) -> None:
+    with below_a_guard([program], place, **options) as process:
         assert process.wait(LONG_S)
     assert process.exit_code == 127
-    assert "no such program" in (place / "err").read_text()
+    assert why in (place / "err").read_text()
 
 
 def test_waiting_gives_up_in_time(place: Path) -> None:
@@ -387,13 +400,6 @@ def test_its_data_is_removed(place: Path, how: str) -> None:
         assert not (place / "data").exists()
 
 
-def test_data_of_an_ended_program_is_removed(place: Path) -> None:
-    with with_data(place, "sys.exit(3)") as process:
-        assert process.wait(LONG_S)
-    assert process.exit_code == 3
-    assert not (place / "data").exists()
-
-
 def test_an_existing_data_directory_is_removed_and_nothing_else(place: Path) -> None:
     """A link in it is removed, not followed."""
     (place / "elsewhere").mkdir()
@@ -436,13 +442,6 @@ def test_root_runs_it_as_another_user(stack: ExitStack) -> None:
         assert {int(group_id) for group_id in group_ids.split()} == set(groups)
         assert data.stat().st_uid == nobody.pw_uid
     assert not data.exists()
-
-
-def test_a_user_that_does_not_exist(place: Path) -> None:
-    with below_a_guard(["true"], place, user="no-such-user") as process:
-        assert process.wait(LONG_S)
-    assert process.exit_code == 127
-    assert "no-such-user" in (place / "err").read_text()
 
 
 # --- with an end signal of its own ------------------------------------------------------------

@@ -74,7 +74,6 @@ def test_a_worker_killed_while_it_waited_in_vain(
         assert set(running.proofs) == {pid, os.getpid()}
         assert running.warnings == [stored(WorkersKilledWaiting(1))]
     else:
-        assert fault is not None
         assert "a worker died under the load" in fault.reason
         assert str(pid) not in fault.reason  # so that causes can be told apart
         assert str(pid) in fault.detail
