@@ -7,7 +7,6 @@ To start one costs more than what it sends: each test asks for several things at
 from __future__ import annotations
 
 import hashlib
-import http.server
 import importlib.util
 import itertools
 import json
@@ -29,6 +28,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from tests.builders import http
 from tests.builders.null import serving as serving_null
 from tests.builders.processes import default_signals, running
 from tests.integration.conftest import LONG_S, until
@@ -161,7 +161,7 @@ def test_connections_are_kept_for_a_time(name: str, tmp_path: Path) -> None:
     requests: list[tuple[str, str | None, bytes]] = []
     connections = set()
 
-    def answer(handler: http.server.BaseHTTPRequestHandler) -> tuple[int, bytes]:
+    def answer(handler: http.Handler) -> tuple[int, bytes]:
         body = handler.rfile.read(int(handler.headers["Content-Length"]))
         requests.append((handler.command, handler.headers["X-A"], body))
         connections.add(handler.client_address)
@@ -354,37 +354,17 @@ def test_what_it_cannot_do_is_refused(counting: str, words: tuple[str, ...]) -> 
 
 @contextmanager
 def serving(
-    answer: Callable[[http.server.BaseHTTPRequestHandler], tuple[int, bytes]],
+    answer: Callable[[http.Handler], tuple[int, bytes]],
     keepalive: bool = False,
 ) -> Iterator[str]:
     """A server whose answers are what `answer` returns: status and body."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        wbufsize = -1  # head and body leave together
+    class Answering(http.Handler):
+        def answer(self) -> None:
+            self.respond(*answer(self), **({} if keepalive else {"Connection": "close"}))
 
-        def do_GET(self) -> None:
-            status, body = answer(self)
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            if not keepalive:
-                self.send_header("Connection", "close")
-            self.end_headers()
-            self.wfile.write(body)
-
-        do_POST = do_GET
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}/"
-        finally:
-            server.shutdown()
-            thread.join()
+    with http.serving(Answering) as server:
+        yield f"http://127.0.0.1:{server.server_port}/"
 
 
 # --- at a rate ----------------------------------------------------------------------------
@@ -398,7 +378,7 @@ def test_locust_sends_what_is_due_and_not_before(name: str, processes: int, tmp_
     needing(name)
     arrived = list[int]()
 
-    def answer(handler: http.server.BaseHTTPRequestHandler) -> tuple[int, bytes]:
+    def answer(handler: http.Handler) -> tuple[int, bytes]:
         arrived.append(time.monotonic_ns())
         time.sleep(0.05)
         return 200, b""

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.builders import http
 from workerlab.load.fast import FAST, ROWS_FILE
 from workerlab.load.generators import fast
 from workerlab.load.generators.document import document
@@ -53,10 +52,7 @@ class Site:
 def serving() -> Iterator[Site]:
     site = Site()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True  # or each answer waits for the client's delayed ACK
-
+    class Answering(http.Handler):
         def answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             site.requests.append((self.command, self.path, self.headers.get("X-Kind"), body))
@@ -64,30 +60,11 @@ def serving() -> Iterator[Site]:
                 self.close_connection = True
                 return
             text = PAGE if self.path == "/broken" else f"{len(site.requests)} of many"
-            self.send_response(STATUSES.get(self.path, 200))
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(text.encode())
+            self.respond(STATUSES.get(self.path, 200), text.encode())
 
-        do_GET = do_POST = do_HEAD = answer
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    class Server(ThreadingHTTPServer):
-        request_queue_size = 128
-        daemon_threads = True
-
-    with Server(("127.0.0.1", 0), Handler) as server:
+    with http.serving(Answering) as server:
         site.url = f"http://127.0.0.1:{server.server_port}/elsewhere"
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield site
-        finally:
-            server.shutdown()
-            thread.join()
+        yield site
 
 
 def run_load(directory: Path, load: Load) -> tuple[Measurement, Site]:

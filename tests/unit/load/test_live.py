@@ -9,48 +9,26 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.builders import http
 from workerlab.load.programs import GENERATORS
 
 TIMEOUT_S = 60.0  # only a hang takes as long
 
 
-class Server(ThreadingHTTPServer):
-    """Responds once `may_respond` is set."""
+@dataclass
+class Site:
+    """A server that responds once `may_respond` is set, and what it received."""
 
-    daemon_threads = True
-    request_queue_size = 128
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.may_respond = threading.Event()
-        self.paths: list[str] = []
-        self.status = 200
-
-    def handle_error(self, *_: object) -> None:
-        """Clients may disconnect early."""
-
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        server: Any = self.server
-        server.paths.append(f"{self.path} {self.headers['X-Workerlab-Request']}")
-        server.may_respond.wait(TIMEOUT_S)
-        time.sleep(0.002)  # otherwise its clients would use a whole core
-        self.send_response(server.status)
-        self.send_header("Content-Length", "2")
-        self.end_headers()
-        self.wfile.write(b"ok")
-
-    def log_message(self, *_: object) -> None:
-        pass
+    port: int = 0
+    may_respond: threading.Event = field(default_factory=threading.Event)
+    paths: list[str] = field(default_factory=list)
+    status: int = 200
 
 
 class Load:
@@ -95,19 +73,25 @@ class Load:
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
-    with Server() as running:
-        thread = threading.Thread(target=running.serve_forever, args=(0.01,))
-        thread.start()
-        yield running
-        running.may_respond.set()
-        running.shutdown()
-        thread.join()
+def server() -> Iterator[Site]:
+    site = Site()
+
+    class Answering(http.Handler):
+        def answer(self) -> None:
+            site.paths.append(f"{self.path} {self.headers['X-Workerlab-Request']}")
+            site.may_respond.wait(TIMEOUT_S)
+            time.sleep(0.002)  # otherwise its clients would use a whole core
+            self.respond(site.status, b"ok")
+
+    with http.serving(Answering) as running:
+        site.port = running.server_port
+        yield site
+        site.may_respond.set()
 
 
 @pytest.fixture
-def load(server: Server, tmp_path: Path) -> Iterator[Load]:
-    live_load = Load(tmp_path, f"http://127.0.0.1:{server.server_address[1]}")
+def load(server: Site, tmp_path: Path) -> Iterator[Load]:
+    live_load = Load(tmp_path, f"http://127.0.0.1:{server.port}")
     yield live_load
     if live_load.process.poll() is None:
         live_load.process.kill()
@@ -136,7 +120,7 @@ def test_it_waits_for_its_pipes(tmp_path: Path) -> None:
     os.close(events_fd)
 
 
-def test_the_number_of_clients_changes(server: Server, load: Load) -> None:
+def test_the_number_of_clients_changes(server: Site, load: Load) -> None:
     load.command("/?sleep=1", clients=3)
     load.wait_until(lambda lines: sum(line[0] == "c" for line in lines) == 3)
     load.wait_until(lambda _: len(server.paths) == 3)  # the server reads requests only later
@@ -156,7 +140,7 @@ def test_the_number_of_clients_changes(server: Server, load: Load) -> None:
     assert numbers == list(range(1, len(numbers) + 1))
 
 
-def test_the_events_of_a_request_are_in_order(server: Server, load: Load) -> None:
+def test_the_events_of_a_request_are_in_order(server: Site, load: Load) -> None:
     server.may_respond.set()
     load.command(clients=1)
     load.wait_until(lambda lines: answered(lines) >= 3)
@@ -168,7 +152,7 @@ def test_the_events_of_a_request_are_in_order(server: Server, load: Load) -> Non
     assert {line[1] for line in load.lines if line[0] == "o"} <= {"0", "1"}
 
 
-def test_connections_may_be_kept(server: Server, load: Load) -> None:
+def test_connections_may_be_kept(server: Site, load: Load) -> None:
     server.may_respond.set()
     load.command(clients=2, keepalive=True)
     load.wait_until(lambda lines: answered(lines) >= 20)
@@ -180,7 +164,7 @@ def test_connections_may_be_kept(server: Server, load: Load) -> None:
     load.wait_until(lambda lines: sum(line[0] == "c" for line in lines[before:]) >= 4)
 
 
-def test_at_a_rate_requests_do_not_wait_for_responses(server: Server, load: Load) -> None:
+def test_at_a_rate_requests_do_not_wait_for_responses(server: Site, load: Load) -> None:
     load.command(rate=200.0)
     load.wait_until(lambda lines: in_flight(lines) >= 50)
     server.may_respond.set()
@@ -194,7 +178,7 @@ def test_at_a_rate_requests_do_not_wait_for_responses(server: Server, load: Load
     load.wait_until(lambda lines: in_flight(lines) <= 1)
 
 
-def test_requests_that_cannot_be_queued_fail(server: Server, load: Load) -> None:
+def test_requests_that_cannot_be_queued_fail(server: Site, load: Load) -> None:
     """A thousand requests are in flight, and two thousand are queued."""
     load.command(rate=20_000.0)
     load.wait_until(lambda lines: any(line[0] == "f" and line[3] == "unsent" for line in lines))
@@ -206,7 +190,7 @@ def test_requests_that_cannot_be_queued_fail(server: Server, load: Load) -> None
     server.may_respond.set()
 
 
-def test_a_failure_has_its_cause(server: Server, load: Load) -> None:
+def test_a_failure_has_its_cause(server: Site, load: Load) -> None:
     server.status = 500
     server.may_respond.set()
     load.command(clients=1)

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import random
-import socket
-import struct
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import cycle
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +15,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tests.builders import http
 from tests.builders.launch import launch
 from workerlab.model import App, Record, Route, Server
 from workerlab.observe.pauses import PauseWatch
@@ -44,42 +41,24 @@ def serving(
 ) -> Iterator[Running]:
     """A server that answers `text` with the status of method and path; RESET: no answer."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Answering(http.Handler):
         def answer(self) -> None:
-            if not (status := status_of(self.command, self.path)):
-                linger = struct.pack("ii", 1, 0)
-                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-                self.close_connection = True
-                return
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(text)))
-            if status == HTTPStatus.FOUND:
-                self.send_header("Location", LOGIN)
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(text)
-
-        do_GET = do_HEAD = answer
-
-        def log_message(self, *_: Any) -> None:
-            pass
+            if status := status_of(self.command, self.path):
+                place = {"Location": LOGIN} if status == HTTPStatus.FOUND else {}
+                self.respond(status, text, **place)
+            else:
+                self.reset()
 
     process: Any = SimpleNamespace(running=True)
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield Running(
-                launch=launch(trial, Server("sync", 1, 1, 64, 10), app),
-                process=process,
-                host="127.0.0.1",
-                port=server.server_port,
-                backlog=64,
-                log=trial / "server.log",
-            )
-        finally:
-            server.shutdown()
-            thread.join()
+    with http.serving(Answering) as server:
+        yield Running(
+            launch=launch(trial, Server("sync", 1, 1, 64, 10), app),
+            process=process,
+            host="127.0.0.1",
+            port=server.server_port,
+            backlog=64,
+            log=trial / "server.log",
+        )
 
 
 def in_turn(*statuses: int) -> Callable[[str, str], int]:
