@@ -1,4 +1,5 @@
-"""The blog called directly, by either face, as the servers call it. Posts in a SQLite file."""
+"""Apps called directly, as the servers call them; the blog by either face, with posts in a SQLite
+file."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import importlib
 import io
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -25,11 +26,13 @@ Headers = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Answer:
-    """`headers`: names in lower case. `status` 0: none, as the client has gone."""
+    """`headers`: names in lower case. `status` 0: none, as the client has gone. `unread`: bytes of
+    the request's body that the app did not ask for."""
 
     status: int
     headers: Headers
     body: bytes
+    unread: int
 
     @property
     def text(self) -> str:
@@ -68,7 +71,7 @@ class Blog:
             importlib.reload(loaded) if loaded else importlib.import_module(name)
         )
         self.site = self.module.SITE
-        self.unread = 0  # bytes of the last body that nobody asked for
+        self.unread = 0  # of the last request
         self._runner = asyncio.Runner()
 
     def close(self) -> None:
@@ -86,7 +89,13 @@ class Blog:
         if "Transfer-Encoding" in headers:
             length = {}
         sent = Sent(method, path, {"Host": HOST, **length, **headers}, parts)
-        return self._wsgi(sent) if self.face == "wsgi" else self._runner.run(self._asgi(sent))
+        app = self.module.app
+        if self.face == "wsgi":
+            answer = wsgi(validator(app), sent)
+        else:
+            answer = self._runner.run(asgi(app, sent))
+        self.unread = answer.unread
+        return answer
 
     def get(self, path: str, **headers: str) -> Answer:
         return self.ask("GET", path, headers=headers)
@@ -103,80 +112,84 @@ class Blog:
         data = values if isinstance(values, bytes) else json.dumps(values).encode()
         return self.ask(method, path, data, {"Content-Type": "application/json"})
 
-    def _wsgi(self, sent: Sent) -> Answer:
-        path, _, query = sent.path.partition("?")
-        source = io.BytesIO(b"".join(sent.parts))
-        environ: dict[str, Any] = {
-            "REQUEST_METHOD": sent.method,
-            "SCRIPT_NAME": "",
-            "PATH_INFO": unquote_to_bytes(path).decode("latin-1"),
-            "QUERY_STRING": query,
-            "SERVER_NAME": "127.0.0.1",
-            "SERVER_PORT": "8000",
-            "SERVER_PROTOCOL": "HTTP/1.1",
-            "wsgi.version": (1, 0),
-            "wsgi.url_scheme": "http",
-            "wsgi.input": source,
-            "wsgi.input_terminated": True,
-            "wsgi.errors": sys.stderr,
-            "wsgi.multithread": False,
-            "wsgi.multiprocess": True,
-            "wsgi.run_once": False,
-        }
-        for name, value in sent.headers.items():
-            key = name.upper().replace("-", "_")
-            environ[key if key.startswith("CONTENT_") else f"HTTP_{key}"] = value
-        started: list[Any] = []
 
-        def start(status: str, headers: list[tuple[str, str]], *_: object) -> Any:
-            started.extend([int(status.split()[0]), headers])
+def wsgi(app: Any, sent: Sent) -> Answer:
+    path, _, query = sent.path.partition("?")
+    source = io.BytesIO(b"".join(sent.parts))
+    environ: dict[str, Any] = {
+        "REQUEST_METHOD": sent.method,
+        "SCRIPT_NAME": "",
+        "PATH_INFO": unquote_to_bytes(path).decode("latin-1"),
+        "QUERY_STRING": query,
+        "SERVER_NAME": "127.0.0.1",
+        "SERVER_PORT": "8000",
+        "SERVER_PROTOCOL": "HTTP/1.1",
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": "http",
+        "wsgi.input": source,
+        "wsgi.input_terminated": True,
+        "wsgi.errors": sys.stderr,
+        "wsgi.multithread": False,
+        "wsgi.multiprocess": True,
+        "wsgi.run_once": False,
+    }
+    for name, value in sent.headers.items():
+        key = name.upper().replace("-", "_")
+        environ[key if key.startswith("CONTENT_") else f"HTTP_{key}"] = value
+    started: list[Any] = []
 
-        app: Any = validator(self.module.app)
-        body: Iterable[bytes] = app(environ, start)
-        data = b"".join(body)
-        body.close()  # type: ignore[attr-defined]
-        self.unread = len(source.read())
-        return Answer(started[0], {name.lower(): value for name, value in started[1]}, data)
+    def start(status: str, headers: list[tuple[str, str]], *_: object) -> Any:
+        started.extend([int(status.split()[0]), headers])
 
-    async def _asgi(self, sent: Sent) -> Answer:
-        path, _, query = sent.path.partition("?")
-        scope = {
-            "type": "http",
-            "asgi": {"version": "3.0"},
-            "http_version": "1.1",
-            "method": sent.method,
-            "scheme": "http",
-            "path": unquote_to_bytes(path).decode("utf-8", "replace"),
-            "raw_path": path.encode(),
-            "query_string": query.encode(),
-            "root_path": "",
-            "headers": [(k.lower().encode(), v.encode("latin-1")) for k, v in sent.headers.items()],
-            "client": ("127.0.0.1", 1),
-            "server": ("127.0.0.1", 8000),
-        }
-        missing = int(sent.headers.get("Content-Length", 0)) > sum(map(len, sent.parts))
-        last = len(sent.parts) - 1
-        coming: list[dict[str, Any]] = [
-            {"type": "http.request", "body": part, "more_body": missing or number < last}
-            for number, part in enumerate(sent.parts)
-        ]
-        if missing:
-            coming.append({"type": "http.disconnect"})
-        messages: list[Any] = []
+    body = app(environ, start)
+    data = b"".join(body)
+    if hasattr(body, "close"):
+        body.close()
+    status, headers = started
+    names = {name.lower(): value for name, value in headers}
+    return Answer(status, names, data, len(source.read()))
 
-        async def receive() -> Any:
-            return coming.pop(0)
 
-        async def send(message: Any) -> None:
-            messages.append(message)
+async def asgi(app: Any, sent: Sent) -> Answer:
+    path, _, query = sent.path.partition("?")
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": sent.method,
+        "scheme": "http",
+        "path": unquote_to_bytes(path).decode("utf-8", "replace"),
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": [(k.lower().encode(), v.encode("latin-1")) for k, v in sent.headers.items()],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 8000),
+    }
+    missing = int(sent.headers.get("Content-Length", 0)) > sum(map(len, sent.parts))
+    last = len(sent.parts) - 1
+    coming: list[dict[str, Any]] = [
+        {"type": "http.request", "body": part, "more_body": missing or number < last}
+        for number, part in enumerate(sent.parts)
+    ]
+    if missing:
+        coming.append({"type": "http.disconnect"})
+    messages: list[Any] = []
 
-        await self.module.app(scope, receive, send)
-        self.unread = sum(len(message["body"]) for message in coming)
-        if not messages:
-            return Answer(0, {}, b"")
-        start, *rest = messages
-        headers = {name.decode(): value.decode("latin-1") for name, value in start["headers"]}
-        return Answer(start["status"], headers, b"".join(message["body"] for message in rest))
+    async def receive() -> Any:
+        return coming.pop(0)
+
+    async def send(message: Any) -> None:
+        messages.append(message)
+
+    await app(scope, receive, send)
+    unread = sum(len(message["body"]) for message in coming)
+    if not messages:
+        return Answer(0, {}, b"", unread)
+    start, *rest = messages
+    headers = {name.decode(): value.decode("latin-1") for name, value in start["headers"]}
+    body = b"".join(message["body"] for message in rest)
+    return Answer(start["status"], headers, body, unread)
 
 
 def multipart(fields: Sequence[tuple[str, bytes, str | None]]) -> tuple[bytes, Headers]:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import ast
 import asyncio
 import importlib
-import io
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
-from wsgiref.util import setup_testing_defaults
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.knobs import MAX_SLEEP_S, BadValue, burn, work_for
+from tests.builders.blog import Sent, asgi, wsgi
 from workerlab.model import App
 from workerlab.options import BadWord
 from workerlab.options import target as read_target
@@ -31,51 +30,21 @@ ASGI = ["sleep_asgi", "blocking_asgi"]
 BAD = ["-1", "abc", "", "nan", "inf", "1e999", "3600.1", "1_0", "0x1", "%201", "%D9%A1", "1,5"]
 
 
-def wsgi(name, query="", method="GET", body=b""):
-    environ = {
-        "REQUEST_METHOD": method,
-        "QUERY_STRING": query,
-        "CONTENT_LENGTH": str(len(body)),
-        "wsgi.input": io.BytesIO(body),
-    }
-    setup_testing_defaults(environ)
-    response = {}
-
-    def start_response(status, headers, exc_info=None):
-        response.update(status=int(status[:3]), headers={k.lower(): v for k, v in headers})
-
-    chunks = importlib.import_module(f"apps.{name}").app(environ, start_response)
-    text = b"".join(chunks).decode()
-    assert environ["wsgi.input"].read() == b"", "the body of the request was left unread"
-    return response["status"], response["headers"], text
-
-
-async def asgi_call(name, query="", method="GET", messages=({"type": "http.request"},)):
-    scope = {"type": "http", "method": method, "query_string": query.encode()}
-    waiting, sent = list(messages), []
-
-    async def receive():
-        return waiting.pop(0)
-
-    async def send(message):
-        sent.append(message)
-
-    await importlib.import_module(f"apps.{name}").app(scope, receive, send)
-    assert not waiting, "the body of the request was left unread"
-    return sent
-
-
-def asgi(name, query="", method="GET"):
-    body = [{"type": "http.request", "body": b"x", "more_body": True}, {"type": "http.request"}]
-    start, end = asyncio.run(asgi_call(name, query, method, body))
-    headers = {key.decode(): value.decode() for key, value in start["headers"]}
-    return start["status"], headers, end["body"].decode()
-
-
-def call(name, query="", method="GET"):
+def app_named(name):
     if name == "sleep_flask":
         pytest.importorskip("flask")
-    return wsgi(name, query, method) if name in WSGI else asgi(name, query, method)
+    return importlib.import_module(f"apps.{name}").app
+
+
+def call(name, query="", method="GET", body=b""):
+    """The status, headers and text of the answer; under ASGI, the request has a body of two parts."""
+    app, target = app_named(name), f"/?{query}"
+    if name in WSGI:
+        answer = wsgi(app, Sent(method, target, {"Content-Length": str(len(body))}, [body]))
+    else:
+        answer = asyncio.run(asgi(app, Sent(method, target, {}, [b"x", b"y"])))
+    assert answer.unread == 0, "the body of the request was left unread"
+    return answer.status, answer.headers, answer.text
 
 
 @pytest.mark.parametrize("name", WSGI + ASGI)
@@ -97,7 +66,7 @@ def test_head_has_the_length_and_no_body(name):
 
 @pytest.mark.parametrize("name", ["sleep_wsgi", "sleep_flask"])
 def test_a_posted_body_is_read(name):
-    assert wsgi(name, "sleep=0", "POST", b"x" * 1000)[0] == 200
+    assert call(name, "sleep=0", "POST", b"x" * 1000)[0] == 200
 
 
 @pytest.mark.parametrize("name", WSGI + ASGI)
@@ -180,7 +149,7 @@ def test_ten_requests_on_one_loop(name, concurrent):
 
     async def request():
         events.append("begins")
-        await asgi_call(name, "sleep=0.05")
+        await asgi(app_named(name), Sent("GET", "/?sleep=0.05", {}, [b""]))
         events.append("ends")
 
     async def ten():
@@ -192,7 +161,7 @@ def test_ten_requests_on_one_loop(name, concurrent):
 
 @pytest.mark.parametrize("name", ASGI)
 def test_lifespan(name):
-    app = importlib.import_module(f"apps.{name}").app
+    app = app_named(name)
     events, replies = ["lifespan.startup", "lifespan.shutdown"], []
 
     async def receive():
