@@ -37,7 +37,7 @@ def app_named(name):
 
 
 def call(name, query="", method="GET", body=b""):
-    """The status, headers and text of the answer; under ASGI, the request has a body of two parts."""
+    """The status, headers and text of the answer; under ASGI, to a request with a body."""
     app, target = app_named(name), f"/?{query}"
     if name in WSGI:
         answer = wsgi(app, Sent(method, target, {"Content-Length": str(len(body))}, [body]))
