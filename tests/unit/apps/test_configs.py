@@ -8,7 +8,7 @@ import runpy
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 from types import ModuleType
@@ -123,13 +123,10 @@ def gunicorn(config, app, cwd, log):
 
 
 def get(port, path):
-    connection = HTTPConnection("127.0.0.1", port, timeout=LONG_S)
-    try:
+    with closing(HTTPConnection("127.0.0.1", port, timeout=LONG_S)) as connection:
         connection.request("GET", path, headers={"Connection": "close"})
         response = connection.getresponse()
         return response.status, response.read()
-    finally:
-        connection.close()
 
 
 @pytest.mark.parametrize("name", PACKAGE)

@@ -77,9 +77,6 @@ def test_each_tool_is_registered_under_its_name() -> None:
         assert argv[0] == (tool.PROGRAM or sys.executable)
         assert tool.INSTALL_HINT.endswith(".")
         tool.check(load())
-
-
-def test_aliases() -> None:
     assert tool_named("python") is FAST
     for alias, name in ALIASES.items():
         assert tool_named(alias) is TOOLS[name]

@@ -19,6 +19,7 @@ def test_one_value_on_a_side_has_no_interval(after: list[float]) -> None:
     interval = ratio(after, [1.0])
     assert interval.value == pytest.approx(1.1)
     assert (interval.low, interval.high, interval.differs) == (None, None, None)
+    assert half_of_mean([1.0]) is None
 
 
 def test_more_values_narrow_an_interval_around_the_same_ratio() -> None:
@@ -36,10 +37,6 @@ def test_the_needed_sample_size_is_that_of_the_textbook() -> None:
     after, before = [math.exp(1 - off), math.exp(1 + off)], [math.exp(-off), math.exp(off)]
     least = next(n for n in range(3, 40) if (ratio(after, before, n).low or 0.0) > 1)
     assert least in (17, 18, 19)  # with Student's t of fewer degrees of freedom
-
-
-def test_the_mean_of_one_value_has_no_interval() -> None:
-    assert half_of_mean([1.0]) is None
 
 
 def test_equal_variances_have_all_degrees_of_freedom() -> None:

@@ -95,12 +95,9 @@ def test_optional_samples_are_missing_if_lost_or_truncated(name: str) -> None:
     assert len(cut.app_metrics) == 1
 
 
-def test_an_old_run_has_no_file(tmp_path: Path) -> None:
+def test_without_a_readable_file_all_samplers_are_missing(tmp_path: Path) -> None:
     missing = dict.fromkeys(SAMPLERS, "the trial was not observed")
     assert read_observations(tmp_path) == Observations(missing=missing)
-
-
-def test_an_unreadable_file_makes_all_samplers_missing(tmp_path: Path) -> None:
     (tmp_path / FILE).mkdir()
     observations = read_observations(tmp_path)
     assert set(observations.missing) == set(SAMPLERS)

@@ -182,13 +182,6 @@ def test_a_program_or_user_that_does_not_exist(
     assert options.get("user", program) in (place / "err").read_text()
 
 
-def test_waiting_gives_up_in_time(place: Path) -> None:
-    with guarded(place, "sleep()") as process:
-        assert not process.wait(0.01)
-        assert process.running
-        assert process.exit_code is None
-
-
 def test_a_program_has_default_signals(place: Path) -> None:
     """The guard ignores signals that would end it, and its parent may ignore and block more; the
     program must not inherit that."""
@@ -215,7 +208,7 @@ print(sorted(names), signal.pthread_sigmask(signal.SIG_BLOCK, ()), os.getpgrp())
 # --- ended by the harness -------------------------------------------------------------------
 
 
-def test_stop_is_a_term(place: Path) -> None:
+def test_a_program_runs_until_it_is_stopped_by_a_term(place: Path) -> None:
     text = """
 signal.signal(signal.SIGTERM, lambda *_: (mark("terminated"), sys.exit(5)))
 mark("ready")
@@ -223,6 +216,9 @@ sleep()
 """
     with guarded(place, text) as process:
         assert marked_pid(place, "ready") == process.pid
+        assert not process.wait(0.01)
+        assert process.running
+        assert process.exit_code is None
         process.stop()
         assert marked_pid(place, "terminated") == process.pid
     assert process.exit_code == 5

@@ -482,21 +482,18 @@ def test_tornado_on_a_unix_socket_has_no_accept(address: str | None) -> None:
     assert probe.tornado_port(SimpleNamespace(connection=None)) == 0
 
 
-def test_names_of_requests_are_recorded(recording: Recording) -> None:
+def test_names_of_requests_are_recorded_on_request(recording: Recording) -> None:
+    ask_wsgi(HTTP_X_WORKERLAB_REQUEST="17")
+    ask_asgi(headers=[(b"x-workerlab-request", b"18")])
+    assert [span.request_id for span in recording.spans] == [None, None]
     recording.begin(names=True)
     ask_wsgi(HTTP_X_WORKERLAB_REQUEST="17")
     ask_wsgi()
     ask_wsgi(HTTP_X_WORKERLAB_REQUEST="1234567890123456789")
     ask_asgi(headers=[(b"host", b"x"), (b"x-workerlab-request", b"18")])
     ask_asgi()
-    names = [span.request_id for span in recording.spans]
+    names = [span.request_id for span in recording.spans[2:]]
     assert names == ["17", None, "1234567890123456", "18", None]
-
-
-def test_names_are_not_recorded_by_default(recording: Recording) -> None:
-    ask_wsgi(HTTP_X_WORKERLAB_REQUEST="17")
-    ask_asgi(headers=[(b"x-workerlab-request", b"18")])
-    assert [span.request_id for span in recording.spans] == [None, None]
 
 
 def test_names_beyond_the_capacity_overwrite_nothing(recording: Recording) -> None:
@@ -512,13 +509,6 @@ def test_names_beyond_the_capacity_overwrite_nothing(recording: Recording) -> No
 
 
 # --- the map --------------------------------------------------------------------------------
-
-
-def test_the_first_request_is_reported_once(recording: Recording) -> None:
-    for _ in range(3):
-        wsgi([]).close()
-    assert recording.first_requests == 1
-    assert len(recording.spans) == 3
 
 
 def test_threads_lose_and_overwrite_nothing(recording: Recording) -> None:

@@ -128,9 +128,6 @@ def test_a_dotted_path_is_planned_like_any_class(plan_for: MakePlan) -> None:
     assert (own.worker_class, own.threads) == (OWN, 1)
     assert dict(own.app.env)["PYTHONPATH"].split(os.pathsep)[0] == os.getcwd()
     assert "PYTHONPATH" not in dict(sync.app.env)
-
-
-def test_an_own_class_gets_the_requested_threads(plan_for: MakePlan) -> None:
     assert [server.threads for server in plan_for(OWN, "--threads", "2,3").servers] == [2, 3]
 
 
