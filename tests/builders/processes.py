@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -83,6 +84,21 @@ def python(
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with started(argv, **{**pipes, **options}) as process:
         yield process
+
+
+def ended_pid() -> int:
+    """The pid of a process that has ended."""
+    with python("") as process:
+        process.wait()
+    return process.pid
+
+
+def compute(cpu_s: float) -> int:
+    """Uses `cpu_s` of CPU in this thread, more on a busy machine, and returns the nanoseconds."""
+    began_ns = time.thread_time_ns()
+    while time.thread_time_ns() < began_ns + cpu_s * 1e9:
+        sum(range(100))
+    return time.thread_time_ns() - began_ns
 
 
 # Prints when it slept for longer than it should, although it waited for no core; then the moment

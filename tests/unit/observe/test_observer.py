@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from apps.blog.metrics import NAMES, Metrics
 from tests.builders.conditions import LONG_S, until
-from tests.builders.processes import python
+from tests.builders.processes import ended_pid, python
 from workerlab.model import ProcessSample, QueueSample
 from workerlab.observe import observer as observe
 from workerlab.observe.observations import FILE, SAMPLERS, read_observations
@@ -292,8 +292,6 @@ def test_services_of_the_app_are_sampled_by_name(stack: ExitStack, tmp_path: Pat
 
 
 def test_services_that_do_not_run_are_missing(observer: Observer, tmp_path: Path) -> None:
-    with python("") as ended:
-        ended.wait()
-    with Observer(tmp_path, "127.0.0.1", 1, os.getpid(), [], services={"cache": ended.pid}):
+    with Observer(tmp_path, "127.0.0.1", 1, os.getpid(), [], services={"cache": ended_pid()}):
         pass
     assert "services" in read_observations(tmp_path).missing

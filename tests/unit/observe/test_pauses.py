@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from tests.builders.conditions import LONG_S, until
-from tests.builders.processes import python, stand_still, stop
+from tests.builders.processes import compute, python, stand_still, stop
 from workerlab.model import Pause
 from workerlab.observe import pauses as pauses_module
 from workerlab.observe.observations import FILE, read_observations
@@ -88,12 +88,6 @@ class Late(threading.Event):
     def wait(self, timeout: float | None = None) -> bool:
         self.meanwhile()
         return False
-
-
-def compute(cpu_s: float) -> None:
-    until_s = time.thread_time() + cpu_s
-    while time.thread_time() < until_s:
-        sum(range(100))
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders.conditions import LONG_S
-from tests.builders.processes import python
+from tests.builders.processes import ended_pid, python
 from workerlab.observe.cpu import Processes, RunQueue, Tree, waited_ns
 from workerlab.server.process import Guarded
 
@@ -105,9 +105,7 @@ def test_an_unknown_wait_is_missing() -> None:
     queue = RunQueue()
     queue.look([])
     assert queue.waited_s is None
-    process = subprocess.Popen([sys.executable, "-I", "-S", "-c", ""])
-    process.wait()
-    queue.look([process.pid])
+    queue.look([ended_pid()])
     assert queue.waited_s is None
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -13,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.builders.conditions import LONG_S, until
-from tests.builders.processes import python
+from tests.builders.processes import ended_pid, python
 from workerlab.model import ConnectionSample
 from workerlab.observe.inet_diag import sockets
 from workerlab.observe.tcp import (
@@ -253,10 +252,9 @@ def test_an_ended_worker_owns_no_connections(stack: ExitStack) -> None:
     listener = listening(stack, 5)
     connect(stack, listener, 1)
     with stack.enter_context(listener.accept()[0]):
-        ended = subprocess.Popen([sys.executable, "-c", ""])
-        ended.wait()
-        sample = Connections([address(listener)], [ended.pid, os.getpid()]).sample()
-        assert sample.per_worker == {ended.pid: 0, os.getpid(): 1}
+        ended = ended_pid()
+        sample = Connections([address(listener)], [ended, os.getpid()]).sample()
+        assert sample.per_worker == {ended: 0, os.getpid(): 1}
 
 
 # --- the kernel's counters and timer --------------------------------------------------------

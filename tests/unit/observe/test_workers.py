@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.builders.processes import python
+from tests.builders.processes import ended_pid, python
 from workerlab.observe.observer import held, ran_s, sample_memory, sample_workers
 
 CPU_S, CHILD_S, MB = 0.2, 0.3, 1 << 20
@@ -41,10 +41,8 @@ def test_ended_threads_and_children_count(program: tuple[str, ...], least_s: flo
 
 
 def test_an_ended_process_is_an_error() -> None:
-    with python("") as process:
-        process.wait()
     with pytest.raises(psutil.NoSuchProcess):
-        ran_s(process.pid)
+        ran_s(ended_pid())
 
 
 # Two processes share 64 MB; the child then writes to half of it and maps a file

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.builders.processes import compute
 from workerlab.model import Span
 from workerlab.observe.spans import read_spans
 from workerlab.server.inside import costs, probe
@@ -23,14 +24,6 @@ from workerlab.server.inside import costs, probe
 CPU_S, SLEEP_S = 0.02, 0.05
 LOOKS = 20
 ROUTES = [("GET", "/"), ("POST", "/"), ("GET", "/a%20b?x=1"), ("GET", "/%C3%A9")]
-
-
-def burn(cpu_s: float = CPU_S) -> int:
-    """Uses `cpu_s` of CPU, more on a busy machine, and returns the nanoseconds used."""
-    began_ns = time.thread_time_ns()
-    while time.thread_time_ns() < began_ns + cpu_s * 1e9:
-        pass
-    return time.thread_time_ns() - began_ns
 
 
 @pytest.fixture(autouse=True)
@@ -62,12 +55,12 @@ def test_cpu_is_of_its_own_thread_until_the_body_is_closed(spans: Any) -> None:
     burned_ns = []
 
     def app(*_: Any) -> Any:
-        burned_ns.append(burn())
+        burned_ns.append(compute(CPU_S))
         time.sleep(SLEEP_S)
         yield b"one"
-        burned_ns.append(burn())
+        burned_ns.append(compute(CPU_S))
 
-    other = threading.Thread(target=burn, args=(5 * CPU_S,))
+    other = threading.Thread(target=compute, args=(5 * CPU_S,))
     other.start()
     began_ns = time.thread_time_ns()
     body = wsgi(app)
@@ -95,13 +88,13 @@ def test_samples_find_the_gil_held_or_free(spans: Any) -> None:
         wsgi(app).close()
         return spans()[-1].cost
 
-    assert until_looked(lambda: burn(0.001)).held > 0
+    assert until_looked(lambda: compute(0.001)).held > 0
     assert until_looked(lambda: time.sleep(0.001)).slept >= LOOKS
 
 
 def test_an_app_that_raises_has_a_cost(spans: Any) -> None:
     def app(*_: Any) -> Any:
-        burn()
+        compute(CPU_S)
         raise RuntimeError("no")
 
     with pytest.raises(RuntimeError, match="no"):
@@ -167,7 +160,7 @@ def test_steps_of_two_interleaved_requests(spans: Any) -> None:
 
     async def app(scope: Scope, _receive: Any, send: Any) -> None:
         for _ in range(2):
-            burned_ns[scope["times"]] += burn(CPU_S * scope["times"])
+            burned_ns[scope["times"]] += compute(CPU_S * scope["times"])
             await asyncio.sleep(SLEEP_S / 2)
         time.sleep(SLEEP_S * (scope["times"] - 1))
         await send({"type": "http.response.body"})
@@ -196,7 +189,7 @@ def test_steps_are_held_up_by_those_of_others_only(spans: Any) -> None:
         moments_ns.append(time.monotonic_ns())
         await asyncio.sleep(0)
         moments_ns.append(time.monotonic_ns())
-        burned_ns.append(burn())
+        burned_ns.append(compute(CPU_S))
 
     async def both() -> None:
         await asyncio.gather(asgi(app), asgi(app))
@@ -287,7 +280,7 @@ def test_scopes_other_than_http_are_not_recorded(spans: Any) -> None:
 def test_an_asgi2_app_is_recorded(spans: Any) -> None:
     def app(_scope: Scope) -> Any:
         async def inner(_receive: Any, send: Any) -> None:
-            burn()
+            compute(CPU_S)
             await send({"type": "http.response.body"})
 
         return inner
@@ -314,7 +307,7 @@ def test_interleaved_greenlets(spans: Any) -> None:
 
         def app(environ: dict[str, Any], _start: Any) -> list[bytes]:
             for _ in range(2):
-                burned_ns[environ["times"]] += burn(CPU_S * environ["times"])
+                burned_ns[environ["times"]] += compute(CPU_S * environ["times"])
                 hub.switch()
             return [b"x"]
 
@@ -327,7 +320,7 @@ def test_interleaved_greenlets(spans: Any) -> None:
         for turn in range(3):
             for times, request in enumerate(requests, 1):
                 request.switch(*[times] * (turn == 0))
-            burned_ns[0] += burn()  # the hub's own
+            burned_ns[0] += compute(CPU_S)  # the hub's own
     finally:
         greenlet.settrace(traced)
     thread_ns = time.thread_time_ns() - began_ns
@@ -343,7 +336,7 @@ def test_interleaved_greenlets(spans: Any) -> None:
 
 def test_tornados_container_is_recorded(spans: Any) -> None:
     def app(*_: Any) -> list[bytes]:
-        burn()
+        compute(CPU_S)
         return [b"x"]
 
     environ = {"REQUEST_METHOD": "GET", "PATH_INFO": "/", "QUERY_STRING": ""}

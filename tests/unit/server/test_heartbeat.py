@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tests.builders.conditions import LONG_S, until
-from tests.builders.processes import python, stand_still
+from tests.builders.processes import compute, python, stand_still
 from workerlab.analysis.event_loop import unexplained_ns
 from workerlab.model import Beat
 from workerlab.observe.map_readers import read_beats, shrink
@@ -108,12 +108,6 @@ def test_the_beat_after_a_late_one_comes_soon(tmp_path: Path) -> None:
     assert [after_s for after_s, _ in timers] == [heartbeat.EVERY_NS / 1e9, heartbeat.SOON_NS / 1e9]
 
 
-def compute() -> None:
-    until = time.thread_time() + 0.2
-    while time.thread_time() < until:
-        sum(range(100))
-
-
 @pytest.fixture
 def compute_and_live() -> Iterator[Callable[[], None]]:
     """Starts a thread that computes for 0.4 s and lives until the test ends."""
@@ -123,8 +117,7 @@ def compute_and_live() -> Iterator[Callable[[], None]]:
         computed = threading.Event()
 
         def computing() -> None:
-            compute()
-            compute()
+            compute(0.4)
             computed.set()
             ends.wait()
 
@@ -144,7 +137,7 @@ def compute_and_live() -> Iterator[Callable[[], None]]:
 
 
 def test_cpu_of_the_loop_explains_a_late_beat(tmp_path: Path) -> None:
-    longest = undisturbed(tmp_path, compute)
+    longest = undisturbed(tmp_path, lambda: compute(0.2))
     assert unexplained_ns(longest) < 100 * MS
     assert longest.cpu_ns >= 199 * MS
 
@@ -159,7 +152,7 @@ def test_cpu_of_another_thread_explains_a_late_beat(
 
 
 def gone_after_computing() -> None:
-    thread = threading.Thread(target=compute)
+    thread = threading.Thread(target=compute, args=(0.2,))
     thread.start()
     thread.join()
     while os.path.exists(f"{waits.TASKS}/{thread.native_id}"):

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.builders.processes import ended_pid
 from workerlab.finding import stored
 from workerlab.model import App, Server
 from workerlab.server.inside.maps import HEADER, HEADER_BYTES, SPANS, create_map
 from workerlab.server.running import Launch, Running, WorkersKilledWaiting, explained, read_proofs
-
-
-def ended_pid() -> int:
-    """The pid of a process that has ended."""
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
 
 
 def server(trial: Path, pid: int, *, drops: bool) -> Running:
