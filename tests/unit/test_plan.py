@@ -92,20 +92,15 @@ def test_a_load_that_starts_together_or_has_its_own_number_of_requests() -> None
 
 @given(A_CELL, LONE_S)
 def test_the_deadline_exceeds_any_valid_duration(sweep: Plan, lone_s: float) -> None:
+    """And ab waits long enough for a full accept queue: clients repeat dropped handshakes for more
+    than a minute, and ab gives up without a report when nothing happens for the seconds of its -s.
+    """
     (cell,) = sweep.cells
     load = load_for(sweep, cell, lone_s)
     for slots in (configured_slots(cell.server), cell.server.workers):
         assert load.deadline_s > ideal_s(load.requests, cell.concurrency, slots, lone_s)
     assert load.deadline_s > load.duration_s
     assert math.isfinite(load.deadline_s)
-
-
-@given(A_CELL, LONE_S)
-def test_ab_waits_long_enough_for_a_full_accept_queue(sweep: Plan, lone_s: float) -> None:
-    """Clients repeat dropped handshakes for more than a minute, and ab gives up without a report
-    when nothing happens for the seconds of its -s."""
-    (cell,) = sweep.cells
-    load = load_for(sweep, cell, lone_s)
     argv = ab.AB.command(load, "http://x/", "/run/x").argv
     patience_s = int(argv[argv.index("-s") + 1])
     assert patience_s >= load.deadline_s
