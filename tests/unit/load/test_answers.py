@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.builders.responses import LENGTH, OTHER
 from workerlab.load.generators.answers import (
     MAX_CACHED,
     MAX_RECOGNISED_HEAD_BYTES,
@@ -17,9 +18,6 @@ from workerlab.load.generators.answers import (
     Recogniser,
 )
 from workerlab.load.generators.http1 import MalformedResponse, Response
-
-LENGTH = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
-OTHER = LENGTH.replace(b"hello", b"hullo")
 
 
 def failure_cause(status: int) -> str | None:

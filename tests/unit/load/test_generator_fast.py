@@ -22,6 +22,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.builders.processes import default_signals
+from tests.builders.responses import CHUNKED, INTERIM, LENGTH, NO_CONTENT, OTHER, UNTIL_CLOSE
 from workerlab.load.fast import FAST, ROWS_FILE
 from workerlab.load.generators import fast
 from workerlab.load.generators.document import Tally, document
@@ -34,15 +35,6 @@ from workerlab.numbers.schedule import schedule
 
 T = TypeVar("T")
 TIMEOUT_S = 60.0  # only a hang takes as long, even on a busy machine
-
-LENGTH = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
-CHUNKED = (
-    b"HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked\r\nContent-Length: 1\r\n\r\n"
-    b"5\r\nhello\r\nA;x=1\r\n0123456789\r\n0\r\nTrailer: x\r\n\r\n"
-)
-UNTIL_CLOSE = b"HTTP/1.0 200\r\nServer: x\r\n\r\nhello"
-NO_CONTENT = b"HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n"
-INTERIM = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + LENGTH
 
 
 def run_generator(*arguments: str) -> Tally:
@@ -622,7 +614,6 @@ def test_too_many_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 BUSY = b"HTTP/1.1 503 Busy\r\nContent-Length: 5\r\n\r\nhello"
-OTHER = LENGTH.replace(b"hello", b"hullo")
 LONGER = LENGTH.replace(b"5", b"6").replace(b"hello", b"hello!")
 DATED = LENGTH.replace(b"\r\n\r\n", b"\r\nDate: x\r\n\r\n")
 
