@@ -14,7 +14,7 @@ class Handler(BaseHTTPRequestHandler):
     """A subclass defines `answer`, which every request calls."""
 
     protocol_version = "HTTP/1.1"
-    wbufsize = -1  # head and body leave together: the client's ACK of the head may be delayed
+    disable_nagle_algorithm = True  # or a body waits for the client's delayed ACK of the head
 
     def do_GET(self) -> None:
         self.answer()  # type: ignore[attr-defined]

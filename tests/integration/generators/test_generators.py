@@ -360,6 +360,8 @@ def serving(
     """A server whose answers are what `answer` returns: status and body."""
 
     class Answering(http.Handler):
+        wbufsize = -1  # head and body leave together
+
         def answer(self) -> None:
             self.respond(*answer(self), **({} if keepalive else {"Connection": "close"}))
 
