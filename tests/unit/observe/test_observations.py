@@ -143,13 +143,14 @@ NEITHER = "not read both before and after the load"
         (LINES, {}, {}),
         ([*LINES[:3], lost("queue"), *LINES[5:]], {"queue": OBSERVED.queue[:2]},
          {"queue": "no such thing"}),
+        ([HEADER, lost("queue"), *LINES[5:]], {"queue": ()}, {"queue": "no such thing"}),
         ([*LINES[:-2], lost("counters"), END], {"counters": None}, {"counters": "no such thing"}),
         ([*LINES[:-2], END], {"counters": None}, {"counters": NEITHER}),
         ([*LINES[:-3], END], {"counters": None}, {"counters": "never sampled"}),
         ([HEADER, *COUNTERS, END], {"queue": (), "processes": (), "connections": ()},
          dict.fromkeys(("queue", "processes", "connections"), "never sampled")),
     ],
-    ids=["all", "a lost sampler", "lost counters", "one reading", "no reading", "counters alone"],
+    ids=["all", "lost", "lost at once", "lost counters", "one reading", "none", "counters alone"],
 )  # fmt: skip
 def test_a_lost_or_silent_sampler_leaves_the_others(
     lines: list[str], changes: dict[str, Any], missing: dict[str, str]

@@ -413,6 +413,7 @@ def test_every_request_of_a_kept_connection_has_its_accept(recording: Recording)
     probe.accepted[PORT] = 9
     ask_wsgi()
     assert [span.accept_ns for span in recording.spans] == [7, 7, 7, 7, 9]
+    assert recording.first_requests == 1
 
 
 def test_an_accept_is_dropped_after_its_only_request(recording: Recording) -> None:
