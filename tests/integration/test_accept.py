@@ -71,7 +71,6 @@ def test_every_accept_is_timed_and_comes_before_the_app(swept: Swept) -> None:
     assert swept.proof["accept_timed"] is True
     assert len(swept.spans) > REQUESTS
     for span in swept.spans:
-        assert span.accept_ns is not None
         assert span.accept_ns <= span.start_ns
 
 
@@ -88,8 +87,6 @@ def test_a_new_connection_is_accepted_after_its_client_began(swept: Swept) -> No
     for timing in swept.measurement.timings:
         span, origin_ns = spans[timing.request_id], swept.measurement.origin_ns
         assert span.accept_ns is not None
-        assert origin_ns is not None
-        assert timing.end_s is not None
         began_ns = origin_ns + round(1e9 * timing.start_s)
         assert began_ns < span.start_ns < began_ns + 1e9 * timing.end_s
         if not timing.reused:
@@ -195,7 +192,6 @@ def test_the_newest_connection_of_a_port_counts(serve: Serve, worker_class: str)
         proxied = settled(server)[-1]
     assert len(new) == 5
     for began_ns, span in zip(began, new, strict=True):
-        assert span.accept_ns is not None
         assert began_ns < span.accept_ns <= span.start_ns
     assert (proxied.accept_ns is None) == (worker_class == "uvicorn")
 

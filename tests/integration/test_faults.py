@@ -249,7 +249,6 @@ def test_a_load_tool_that_hangs(
     kept = []
     record = trial.run(hanging, kept.append)
     assert kept == [record]
-    assert record.fault is not None
     assert record.fault.kind == "tool"
     assert "deadline" in record.fault.reason
 

@@ -51,7 +51,6 @@ def test_two_servers_are_two_and_the_death_of_one_is_told(
         other.process.kill()
         until(lambda: not other.process.running, "the second server ends")
         fault = server.lost()
-        assert fault is not None
         assert fault.kind == "server"
         assert "the server ended under the load" in fault.reason
     assert not server.process.running

@@ -22,10 +22,8 @@ SLOW = ("--workers", "2", "--sleep", "1", "--rounds", "3", "--tool", "fast")
 
 
 def overlap(record: Record, other: Record) -> bool:
-    assert record.load_start_ns is not None
     assert record.load_end_ns is not None
     assert other.load_start_ns is not None
-    assert other.load_end_ns is not None
     return record.load_start_ns < other.load_end_ns and other.load_start_ns < record.load_end_ns
 
 
@@ -68,7 +66,6 @@ def test_each_counts_the_drops_of_its_own_sockets(lab: Lab, worker_class: str) -
     record, other = records(lab)
     assert overlap(record, other)
     counters = read_observations(lab.run / "raw" / other.key).counters
-    assert counters is not None
     assert (counters.listen_overflows or 0) > 0  # what its cell would be blamed for
     assert full["kernel"]["socket_drops"] > 0
     assert roomy["kernel"]["socket_drops"] == 0

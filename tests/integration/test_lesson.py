@@ -143,8 +143,6 @@ def test_figures_of_an_overflowing_queue_satisfy_littles_law(lab: Lab, tmp_path:
     assert isinstance(facts, Facts)
     assert queue_overflowed(facts)
     figures = trial_figures(cell, facts)
-    assert figures is not None
-    assert figures.response_s is not None
     assert "each of 16 clients had a request under way" in figures.period
     assert figures.rps * figures.response_s == pytest.approx(16, rel=0.05)
     output = " ".join(done.out.split())

@@ -82,7 +82,6 @@ def test_sleep_and_cpu(measure: Measure, worker_class: str) -> None:
             assert need.wait_s >= SLEEP_S - span.cost.queued_ns / 1e9 - EXACT_S
         assert need.wait_s + need.blocked_s <= length_s - CPU_S + EXACT_S
     assert needs.start_s is not None
-    assert needs.memory is not None
     assert needs.memory.workers == 2
     assert 0 < needs.memory.private_bytes < needs.memory.of(2)
 
@@ -92,7 +91,6 @@ def test_the_gap_between_requests_in_a_slot(measure: Measure, worker_class: str)
     """4 connections on 2 slots: two always wait. A slot is never held for longer than there is."""
     needs, facts = measure(sleeping(worker_class, f"/?sleep={SLEEP_S}"))
     gap_s = queued_gap_s(facts)
-    assert gap_s is not None
     assert 0 < gap_s < SLEEP_S
     assert "GapFromLoneRequests" not in [note.code for note in needs.notes]
     held_s = mean(needs, lambda one: one.wait_s + one.cpu_s + one.blocked_s) + needs.gap_s

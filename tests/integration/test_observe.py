@@ -87,17 +87,14 @@ def test_what_the_load_cost(closed: tuple[dict[str, Any], Path]) -> None:
     assert first.at_ns <= record["load_start_ns"]
     assert record["load_end_ns"] <= last.at_ns
     assert first.server_cpu_s == 0.0
-    assert last.server_cpu_s is not None
     assert last.server_cpu_s > 0.8 * OPEN_BUSY_S * record["planned_requests"]
     assert last.server_cpu_s < 1.1 * (last.at_ns - first.at_ns) / 1e9 * (observed.cores or 0)
-    assert last.host_busy_s is not None
     assert last.host_busy_s > 0.8 * last.server_cpu_s
     assert record["tool_cpu_s"] > 0.01  # an interpreter has started
     during = [sample for sample in observed.processes if sample.tool_cpu_s is not None]
     assert during
     # A sample may meet a process that has not become an interpreter yet
     assert max(sample.tool_rss_bytes or 0 for sample in during) > 1 << 20
-    assert during[-1].tool_cpu_s is not None
     assert during[-1].tool_cpu_s <= record["tool_cpu_s"] + 0.02  # counted in ticks of 10 ms
     assert all((sample.server_rss_bytes or 0) > OPEN_WORKERS << 20 for sample in observed.processes)
 

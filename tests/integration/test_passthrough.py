@@ -92,7 +92,6 @@ def test_streams_are_measured_to_their_end(serve: Serve, worker_class: str) -> N
         assert fetch(server) == (200, b"chunk 0\nchunk 1\nchunk 2\n")
         last = settled(server)[-1]
         assert len(spans(server)) == before + 1
-        assert last.end_ns is not None
         took_s = (last.end_ns - last.start_ns) / 1e9
         assert took_s >= 3 * (0.05 - 0.001)  # a timer may fire so much before its time
         if worker_class in ASGI_CLASSES:

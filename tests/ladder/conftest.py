@@ -361,7 +361,6 @@ class Blog:
     def metrics(self) -> dict[str, int]:
         """Of all its workers."""
         sample = sample_app_metrics(self.server.launch.trial)
-        assert sample is not None
         return dict(sample.totals)
 
     @contextmanager

@@ -152,7 +152,6 @@ def test_nothing_of_it_outlives_a_killed_lab(number: signal.Signals) -> None:
         pytest.skip(why)
     words = [sys.executable, "-c", HARNESS]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as lab:
-        assert lab.stdout is not None
         storage, cache, folder = lab.stdout.readline().split()
         pids = int(storage), int(cache)
         members = [member for pid in pids for member in tree(pid)]
@@ -313,7 +312,6 @@ def test_what_cannot_be_started_says_what_would_help(monkeypatch: pytest.MonkeyP
         ("mongodb", "--mongo-url"),
     ):
         why = services.why_unavailable(kind)
-        assert why is not None
         assert option in why
     for kind in STARTED:
         with pytest.raises(EnvironmentProblem, match=r"setup\.sh --ladder"), service(kind):

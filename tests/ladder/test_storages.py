@@ -107,7 +107,6 @@ def test_any_text_comes_back_as_it_was(face: Face, text: str) -> None:
     async def use(storage: Storage) -> None:
         (added,) = await storage.add([draft(text, text * 20)])
         results = await storage.post(added.id)
-        assert results is not None
         assert (results.title, results.body) == (text, text * 20)
 
     prepared(face, use)
@@ -253,7 +252,6 @@ def test_an_older_schema_is_brought_up_and_a_newer_one_refused(
         async def look(storage: Storage) -> None:
             await storage.prepare()
             post_found = await storage.post(1)
-            assert post_found is not None
             assert post_found.title == "from before"
             if isinstance(storage, sql.Sql):
                 assert await storage._run([("SELECT mood FROM posts", ())]) == [[(None,)]]

@@ -134,12 +134,8 @@ def test_the_server_saw_what_is_counted(name: str, tmp_path: Path) -> None:
     assert measured.connections in (None, served.connections)
     if name in COUNTING:
         assert measured.requests == 41
-    assert measured.response.p50 is not None
-    assert measured.response.max is not None
     assert 0.05 * 0.99 <= measured.response.p50 <= measured.response.max <= measured.duration_s
-    assert measured.rps is not None
     assert measured.rps <= 4 / 0.05
-    assert measured.achieved_concurrency is not None
     assert 0 < measured.achieved_concurrency <= 4
     page = TEXT * (300_000 // len(TEXT))
     assert measured.body_sha256 == (None if name in COUNTING else hashlib.sha256(page).hexdigest())
@@ -402,9 +398,7 @@ def test_locust_sends_what_is_due_and_not_before(name: str, processes: int, tmp_
         at - measured.origin_ns - due_ns for at, due_ns in zip(sorted(arrived), due, strict=False)
     ]
     assert min(later) >= 0
-    assert measured.lag.mean is not None
     assert measured.lag.mean <= sum(later) / len(later) / 1e9
-    assert measured.response.p50 is not None
     assert measured.response.p50 >= 0.05 * 0.99
 
 
@@ -422,12 +416,9 @@ def test_what_no_user_of_locust_is_free_for_waits_and_is_timed_from_when_it_was_
         if served.requests > 20:
             break
     assert served.requests > 20
-    assert measured.sent is not None
     assert measured.sent + (measured.unsent or 0) == 120
     assert measured.sent == measured.requests == served.requests
     assert measured.sent <= 2 * 2.0 / 0.1 + 2
-    assert measured.lag.max is not None
-    assert measured.response.max is not None
     # Before the last that was sent, each user had waited for all others of its own
     last = measured.sent - 1
     assert measured.lag.max >= 0.99 * (last // 2 * 0.1 - last / 60) >= 0.6

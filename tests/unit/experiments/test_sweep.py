@@ -285,8 +285,6 @@ def test_the_waits_show_the_cause_of_a_difference() -> None:
     (outcome,) = outcomes(sweep(*trials))
     assert isinstance(outcome.why, ResponsesDiffer)
     assert outcome.why.longer == "Open"
-    assert outcome.why.wait_s is not None
-    assert outcome.why.other_wait_s is not None
     assert outcome.why.wait_s > 5 * outcome.why.other_wait_s
 
 

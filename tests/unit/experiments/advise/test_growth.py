@@ -155,7 +155,6 @@ def test_the_launches_that_show_a_target_have_priority(
     monkeypatch.setattr(growth, "study_of", lambda _: measured)
     monkeypatch.setattr(growth.run_store, "load", lambda _: run)
     grown = PlanGrowth(left_s, resumed=False).grow(Path(), plan)
-    assert grown is not None
     (cell,) = grown.cells[len(plan.cells) :]
     assert (is_many_cell(cell), cell.duration_s) == (is_many, duration_s)
 
@@ -178,7 +177,5 @@ def test_the_time_of_the_forecast_costs_no_launch(
     plans = PlanGrowth(100.0, resumed=False)
     unforeseen = {name: value for name, value in plan.details.items() if name != "expected"}
     with_launch = plans.grow(directory, replace(plan, details=unforeseen))
-    assert with_launch is not None
     with_another = plans.grow(directory, with_launch)
-    assert with_another is not None
     assert len(with_another.cells) == len(with_launch.cells) + 1 == len(plan.cells) + 2

@@ -111,7 +111,6 @@ def test_the_page_is_self_contained_and_blocks_other_scripts() -> None:
     assert "http://" not in whole
     assert "https://" not in whole
     data = re.search(r'id="lab-recorded-data">(.*?)</script>', whole, re.DOTALL)
-    assert data is not None
     assert json.loads(data[1])["title"] == title
     policy = re.search(r'Security-Policy" content="([^"]*)"', whole)
     assert policy is not None
