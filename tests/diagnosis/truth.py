@@ -113,5 +113,5 @@ def sweep(
         env,
         sleeper=not cpu_ms and case not in ("leak",),
         short=short,
-        **more,  # type: ignore[arg-type]
+        **more,
     )

@@ -67,7 +67,7 @@ def run_recorded(directory: Path, name: str) -> tuple[dict[str, Any], LiveUpdate
         Interpreter(sys.executable, "", (), (), {}, {}),
         on_update=lambda update, server: updates.append((update, server)),
     )
-    (step,) = course.recording["steps"]  # type: ignore[misc]
+    (step,) = course.recording["steps"]
     return step, *updates[-1]
 
 

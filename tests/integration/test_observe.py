@@ -237,7 +237,7 @@ def test_a_blind_observer_does_not_touch_the_trial(
 
     def mkdir(path: Path, *words: object, **named: object) -> None:
         if path != again.directory:  # the trial insists on making it
-            made(path, *words, **named)  # type: ignore[arg-type]
+            made(path, *words, **named)
 
     monkeypatch.setattr(Path, "mkdir", mkdir)
     record = trial.run(again, lambda _: None)

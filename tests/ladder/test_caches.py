@@ -190,7 +190,7 @@ def kept(url: str, key: str = "blog:post:1") -> int | None:
     """The revision that Redis holds."""
     with Redis.from_url(url) as client:
         stored_value = client.get(key)
-    return int(stored_value.partition(b" ")[0]) if stored_value else None  # type: ignore[union-attr]
+    return int(stored_value.partition(b" ")[0]) if stored_value else None
 
 
 def test_a_late_reader_puts_nothing_old_over_an_edit(config: Settings) -> None:

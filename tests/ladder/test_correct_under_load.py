@@ -150,7 +150,7 @@ def crowd(blog: Blog, bound_s: float = BOUND_S) -> Iterator[Crowd]:
 
     def guarded(work: object, number: int) -> None:
         try:
-            work(number)  # type: ignore[operator]
+            work(number)
         except (OSError, AssertionError, KeyError, ValueError, http.client.HTTPException) as error:
             died.append(error)
 

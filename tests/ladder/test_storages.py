@@ -413,7 +413,7 @@ def test_cancelled_calls_give_their_connections_back(face: Face) -> None:
 def test_a_failed_batch_leaves_nothing_behind(face: Face) -> None:
     """All or none, and the connection is good for the next one."""
     good = draft("good")
-    bad = replace(good, title="zero \x00 byte" if "postgres" in face.settings.storage_url else None)  # type: ignore[arg-type]
+    bad = replace(good, title="zero \x00 byte" if "postgres" in face.settings.storage_url else None)
     if "mongodb" in face.settings.storage_url:
         pytest.skip("a lone server has no transactions")
 

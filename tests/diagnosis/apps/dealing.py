@@ -49,4 +49,4 @@ def deal(quotas: str) -> None:
         taken.append(weakref.ref(connection))
         return connection, address
 
-    socket.socket.accept = limited  # type: ignore[method-assign]
+    socket.socket.accept = limited

@@ -195,7 +195,7 @@ def test_a_master_two_workers_and_a_server(hosts: dict[str, Host], tmp_path: Pat
 def test_hosts_share_one_schedule(hosts: dict[str, Host], tmp_path: Path) -> None:
     """Each sends every second of its requests, without a clock that both have."""
     at_rate = {"rate_rps": 40.0, "arrivals": "poisson", "schedule": 30_001}
-    load = Load(40, 100, 2.0, LONG_S * 2, hosts=("one", "two"), **at_rate)  # type: ignore[arg-type]
+    load = Load(40, 100, 2.0, LONG_S * 2, hosts=("one", "two"), **at_rate)
     for number in range(5):  # a machine that stands still all the time sends nothing
         done = loaded(hosts, load, tmp_path / str(number))
         said = done.said

@@ -60,7 +60,7 @@ def test_exit_codes(kinds: tuple[str, ...], valid: bool, code: int, tmp_path: Pa
     directory = run_of("sweep", tmp_path)
     with run_store.appending(directory) as writer:
         for kind in kinds:
-            writer.ended(Record(kind, Fault(kind, "why")))  # type: ignore[arg-type]
+            writer.ended(Record(kind, Fault(kind, "why")))
     document = Document("a", {}, kind="sweep", title="title", findings=(), tables=(), valid=valid)
     assert exit_code(directory, document) == code
     missed = replace(document, target_kept=False)

@@ -229,7 +229,7 @@ def test_an_error_that_ends_the_lab_ends_all_trials(tmp_path: Path, error: BaseE
         if len(bench.records) == 1:
             raise error
 
-    bench.keep = stopping  # type: ignore[method-assign]
+    bench.keep = stopping
     with pytest.raises(type(error)):
         bench.run()
     assert first_ended.is_set()
@@ -245,7 +245,7 @@ def test_a_full_disk_raises_its_own_error(tmp_path: Path) -> None:
     def full(_: Record) -> None:
         raise OSError("no space left")
 
-    bench.keep = full  # type: ignore[method-assign]
+    bench.keep = full
     with pytest.raises(OSError, match="no space left"):
         bench.run()
 
@@ -257,7 +257,7 @@ def test_trials_that_cannot_run_are_skipped(tmp_path: Path) -> None:
     def begin_others(trial: Trial, turn: StartupTurn, lab: object) -> Task | None:
         return None if trial.cell.concurrency == 8 else begin(trial, turn, lab)
 
-    bench._begin = begin_others  # type: ignore[method-assign, assignment]
+    bench._begin = begin_others
     bench.run()
     assert {record.key for record in bench.records} == {
         trial.key for trial in bench.todo if trial.cell.concurrency != 8

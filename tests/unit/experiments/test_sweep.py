@@ -115,7 +115,7 @@ def test_a_class_without_a_valid_cell_is_named() -> None:
 def test_settings_that_differ_are_in_the_names() -> None:
     trials = [evidence(server("sync", workers), n) for workers in (2, 4) for n in (4, 8)]
     document = sweep(*trials)
-    assert [finding.values["name"] for finding in document.findings[:2]] == [  # type: ignore[union-attr]
+    assert [finding.values["name"] for finding in document.findings[:2]] == [
         "sync (2 workers)",
         "sync (4 workers)",
     ]
@@ -128,7 +128,7 @@ def test_tool_processes_are_in_the_names_if_they_differ() -> None:
     two = replace(base, trial=replace(base.trial, cell=replace(base.trial.cell, processes=2)))
     both, alone = sweep(base, two), sweep(two)
     assert "tool_processes" in names(table(both, "Cells"))
-    assert text(both.findings[1].values["name"]) == "gthread (ab with 2 processes)"  # type: ignore[union-attr]
+    assert text(both.findings[1].values["name"]) == "gthread (ab with 2 processes)"
     assert "load by ab with 2 processes" in text(alone.title)
 
 
@@ -241,7 +241,7 @@ def repeated(rate: Rate, *trials: dict[str, float]) -> list[TrialData]:
     closed = [evidence(connections=4, tool="fast", trial=number, delay_s=0.1 + 0.001 * number)
               for number, _ in enumerate(trials, 1)]  # fmt: skip
     return closed + [
-        open_trial(rate, rate.rps or 0.0, level=4, trial=number, **changes)  # type: ignore[arg-type]
+        open_trial(rate, rate.rps or 0.0, level=4, trial=number, **changes)
         for number, changes in enumerate(trials, 1)
     ]
 

@@ -324,8 +324,8 @@ def test_the_last_launch_goes_to_a_rate_that_it_would_show_to_hold() -> None:
     measured = {1: (0.05, 0.05, 0.05), 4: (0.06, 0.07, 0.06), 8: (0.155, 0.105, 0.175), 10: (0.9,)}
     for times, p95s in measured.items():
         for schedule, p95_s in enumerate(p95s, 1):
-            world.p95_s = lambda _server, _rps, p95_s=p95_s: p95_s  # type: ignore[misc,method-assign]
-            world.rng = SimpleNamespace(gauss=lambda *_: 0.0, random=lambda: 1.0)  # type: ignore[assignment]
+            world.p95_s = lambda _server, _rps, p95_s=p95_s: p95_s
+            world.rng = SimpleNamespace(gauss=lambda *_: 0.0, random=lambda: 1.0)
             world.launch(Next(server, times * TARGET_RPS, schedule))
     launch = world.next(1)
     assert (launch.rps, launch.schedule) == (8 * TARGET_RPS, 4)
@@ -420,7 +420,7 @@ def test_nothing_meets_a_target_that_is_out_of_reach() -> None:
 
 def test_the_nearest_candidate_is_named_if_none_holds_at_any_rate() -> None:
     world = World(3)
-    world.p95_s = lambda server, rps: 0.4 if server.workers == 5 else 0.9  # type: ignore[method-assign]
+    world.p95_s = lambda server, rps: 0.4 if server.workers == 5 else 0.9
     world.expected = {
         server.key: replace(
             world.expected[server.key],
@@ -498,7 +498,7 @@ def test_a_forecast_far_from_the_limit_makes_the_first_launch_short(
     world.expected = {key: replace(value, high=high) for key, value in world.expected.items()}
     launch = world.next()
     assert (launch.rps, launch.share) == (TARGET_RPS, share)
-    world.p95_s = lambda _server, _rps: 0.12  # type: ignore[method-assign]
+    world.p95_s = lambda _server, _rps: 0.12
     world.launch(launch)
     launch = world.next()
     assert (launch.rps, launch.share) == (TARGET_RPS, 0.5)
@@ -672,13 +672,13 @@ def test_the_rest_of_the_budget_shows_rates_that_were_kept_unevenly() -> None:
     }  # fmt: skip
     for rps, launches in p95_s.items():
         for schedule, launch_p95_s in enumerate(launches, 1):
-            world.p95_s = lambda _server, _rps, p95_s=launch_p95_s: p95_s  # type: ignore[misc,method-assign]
-            world.rng = SimpleNamespace(gauss=lambda *_: 0.0, random=lambda: 1.0)  # type: ignore[assignment]
+            world.p95_s = lambda _server, _rps, p95_s=launch_p95_s: p95_s
+            world.rng = SimpleNamespace(gauss=lambda *_: 0.0, random=lambda: 1.0)
             world.launch(Next(server, rps, schedule))
     between_them = kept_between(result_of(world.search()), server)
     assert str(between_them).startswith("In between, 5 launches at 460 and 498 requests/s kept it")
     launch = world.next(2)
     assert (launch.rps, launch.schedule) == (498, 3)
-    world.p95_s = lambda *_: 0.19  # type: ignore[method-assign]
+    world.p95_s = lambda *_: 0.19
     world.launch(launch)  # the sixth that kept it
     assert world.search().reach(server).passing_rps == 460

@@ -75,8 +75,8 @@ def test_figures_cover_the_last_recorded_update() -> None:
 
     course = BriefCourse(read_lesson())
     course.guess(None)
-    _measure(RunningSide(), course, lambda *_: None)  # type: ignore[arg-type]
-    (step,) = course.recording["steps"]  # type: ignore[misc]
+    _measure(RunningSide(), course, lambda *_: None)
+    (step,) = course.recording["steps"]
     assert len(step["trace"]["sides"][0]["moves"]) == next(numbers) - 1
 
 

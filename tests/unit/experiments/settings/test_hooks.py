@@ -48,7 +48,7 @@ class SlowSite:
 
 def hooks_of(site: SlowSite, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(os, "kill", site.kill)
-    return _hooks(site)  # type: ignore[arg-type]
+    return _hooks(site)
 
 
 def test_no_worker_gets_a_second_signal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,7 +97,7 @@ def test_observations_of_a_cancelled_launch_are_not_stored(
 def test_a_connection_is_watched_longer_after_a_stall(tmp_path: Path) -> None:
     """The server could not close it during the pause."""
     site = Site(SERVER, "", "", tmp_path, tmp_path, lambda _: {}, threading.Event())
-    site.stalls.longest_s = lambda since_s, now_s: 60.0  # type: ignore[method-assign]
+    site.stalls.longest_s = lambda since_s, now_s: 60.0
     ours, theirs = socket.socketpair()
     with ours, theirs, site.statsd:
         threading.Timer(0.1, theirs.shutdown, [socket.SHUT_RDWR]).start()
