@@ -30,6 +30,7 @@ from workerlab.observe.observations import FILE, read_observations
 from workerlab.observe.spans import read_spans
 from workerlab.server.gunicorn import running
 from workerlab.server.running import Running
+from workerlab.server.worker_classes import ASGI_CLASSES
 
 ROOT = Path(__file__).resolve().parents[2]
 LONG_S = 120.0  # a bound for hanging, not an expectation of speed
@@ -152,7 +153,10 @@ class Lab:
         )
 
     def __call__(self, *words: str) -> Done:
-        process = self.start(*words)
+        return self.finish(self.start(*words))
+
+    def finish(self, process: subprocess.Popen[str]) -> Done:
+        """What it printed and how it ended."""
         try:
             out, err = process.communicate(timeout=5 * LONG_S)
         except BaseException:
@@ -160,6 +164,49 @@ class Lab:
             raise
         self.last = done = Done(process.returncode, out, err)
         return done
+
+    def report(self, *words: str, code: int = 0) -> dict[str, Any]:
+        """The JSON document of a command that ends with this exit code."""
+        done = self(*words, "--format", "json")
+        assert done.code == code, done.err + done.out
+        return done.report
+
+    def sweep(self, *words: str, code: int = 0) -> list[dict[str, Any]]:
+        """The cells of a sweep."""
+        cells: list[dict[str, Any]] = self.report("sweep", *words, code=code)["cells"]
+        return cells
+
+    def refusal(self, *words: str) -> str:
+        """The only line that is printed of invalid words; no run is made."""
+        runs = list(self.place.glob("results/*"))
+        done = self(*words)
+        assert (done.code, done.out) == (2, "")
+        assert list(self.place.glob("results/*")) == runs
+        (line,) = done.err.splitlines()
+        return line
+
+    def at_work(
+        self, *words: str, when: Callable[[], object], what: str, timeout_s: float = LONG_S
+    ) -> subprocess.Popen[str]:
+        """A command that runs, and of which `when` has become true."""
+        process = self.start(*words)
+
+        def reached() -> object:
+            value = when()
+            assert value or process.poll() is None, process.communicate()
+            return value
+
+        try:
+            until(reached, what, timeout_s)
+        except BaseException:
+            process.kill()
+            raise
+        return process
+
+    def end(self, process: subprocess.Popen[str], number: signal.Signals) -> Done:
+        """What a signal makes of a command."""
+        process.send_signal(number)
+        return self.finish(process)
 
     def what_it_said(self) -> str:
         """For the report of a test that failed."""
@@ -183,9 +230,9 @@ class Lab:
         trials = sorted((self.place / "results").glob("*/raw/*"), key=lambda p: p.stat().st_mtime)
         return [int(path.stem.partition("-")[2]) for path in trials[-1].glob("worker-*.json")]
 
-    def loading(self) -> bool:
-        """Whether the load tool of some trial is at work (its directory exists)."""
-        return bool(list((self.place / "results").glob("*/raw/*/tool/stdout")))
+    def loads(self) -> int:
+        """Trials whose load tool is or was at work (its directory exists)."""
+        return len(list(self.place.glob("results/*/raw/*/tool/stdout")))
 
 
 @pytest.fixture
@@ -345,8 +392,36 @@ def fake_program(place: Path, name: str, text: str) -> Iterator[Path]:
     yield directory
 
 
-def send(pid: int, number: signal.Signals) -> None:
-    os.kill(pid, number)
+# --- apps of a test's own -------------------------------------------------------------------
+
+WSGI_APP = """
+import time
+{setup}
+def app(environ, start_response):
+    {work}
+    time.sleep({wait_s})
+    start_response("200 OK", [("Content-Length", "2")])
+    return [b"ok"]
+"""
+ASGI_APP = """
+import asyncio
+{setup}
+async def app(scope, receive, send):
+    if scope["type"] != "http":
+        raise NotImplementedError
+    {work}
+    await asyncio.sleep({wait_s})
+    headers = [(b"content-length", b"2")]
+    await send({{"type": "http.response.start", "status": 200, "headers": headers}})
+    await send({{"type": "http.response.body", "body": b"ok"}})
+"""
+
+
+def app_text(worker_class: str, *, wait_s: object = 0, setup: str = "", work: str = "pass") -> str:
+    """A module with an app that answers "ok" after a wait: an ASGI app for a class that takes one,
+    else a WSGI app. `setup`: lines of the module; `work`: a statement before the wait."""
+    text = ASGI_APP if worker_class in ASGI_CLASSES else WSGI_APP
+    return text.format(setup=setup, work=work, wait_s=wait_s)
 
 
 # --- a server with an app of ours -----------------------------------------------------------

@@ -5,23 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import LONG_S, ROOT, Done, Lab, fake_program
+from tests.integration.conftest import LONG_S, ROOT, Done, Lab, app_text, fake_program
 
 pytestmark = pytest.mark.once
 
-SHOP = """\
-import time
-
-def app(environ, start_response):
-    time.sleep({sleep_s})
-    start_response("200 OK", [("Content-Length", "3")])
-    return [b"ok\\n"]
-"""
 # Lists the comments that the test names, and keeps what shall be written to which address
 GH = """\
 #!/bin/sh
@@ -37,11 +28,11 @@ def act(lab: Lab, *, base_s: float, head_s: float, **env: str) -> Done:
     """Run it on checkouts whose app sleeps that long. Its job summary is in summary.md."""
     for name, sleep_s in (("base", base_s), ("the head", head_s)):
         (lab.place / name).mkdir()
-        (lab.place / name / "shop.py").write_text(SHOP.format(sleep_s=sleep_s))
+        (lab.place / name / "shop.py").write_text(app_text("sync", wait_s=sleep_s))
     program = lab.place / "workerlab"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m workerlab "$@"\n')
     program.chmod(0o755)
-    given: Mapping[str, str] = {
+    inputs = {
         "WORKERLAB": str(program), "BASE": "base", "HEAD": "the head", "APP": "shop:app",
         "CLASSES": "sync", "LEVELS": "2", "FAIL_IF": "p50>+100%",
         "OPTIONS": "--workers 1 --duration 0.5 --header 'X-Shop: of tests' --budget 3m",
@@ -54,7 +45,7 @@ def act(lab: Lab, *, base_s: float, head_s: float, **env: str) -> Done:
         done = subprocess.run(
             [ROOT / "scripts" / "action.sh"],
             cwd=lab.place,
-            env={**lab.env, "PATH": path, **given, **env},
+            env={**lab.env, "PATH": path, **inputs, **env},
             capture_output=True,
             text=True,
             timeout=5 * LONG_S,

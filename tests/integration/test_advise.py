@@ -12,16 +12,10 @@ from typing import Any
 import pytest
 
 from tests.builders.versions import VERSIONS
-from tests.integration.conftest import LONG_S, Lab, until
+from tests.integration.conftest import LONG_S, Lab, app_text, until
 
-APP = """
-import random, time
+pytestmark = pytest.mark.once
 
-def app(environ, start_response):
-    time.sleep(random.choice([0.04, 0.08]))
-    start_response("200 OK", [("Content-Length", "2")])
-    return [b"ok"]
-"""
 RATE = "20"  # few requests: most of a launch's CPU is theirs
 THUMB = 2 * (os.cpu_count() or 1) + 1
 WORDS = ("advise", "--app", "waits:app", "--rate", RATE, "--max-workers", str(THUMB), "--seed", "3")
@@ -29,7 +23,8 @@ WORDS = ("advise", "--app", "waits:app", "--rate", RATE, "--max-workers", str(TH
 
 @pytest.fixture
 def own(lab: Lab) -> Lab:
-    (lab.place / "waits.py").write_text(APP)
+    text = app_text("sync", setup="import random", wait_s="random.choice([0.04, 0.08])")
+    (lab.place / "waits.py").write_text(text)
     return lab
 
 
@@ -49,27 +44,25 @@ def started(lab: Lab, command: str) -> bytes:
         server.wait(LONG_S)
 
 
-def codes(report: dict[str, Any]) -> list[str]:
-    return [finding["answer"]["code"] for finding in report["findings"]]
+def candidates(report: dict[str, Any]) -> list[dict[str, Any]]:
+    (table,) = (table for table in report["tables"] if table["title"] == "All candidates")
+    return [row["candidate"]["values"] for row in table["rows"]]
 
 
-@pytest.mark.once
 def test_it_is_stopped_and_resumed_and_its_file_starts(own: Lab) -> None:
     # On a busy machine a minute is over before the first launch
     words = (*WORDS, "--classes", "sync", "--slo", "p50<400ms", "--budget", "240")
-    process = own.start(*words)
-    first = f"*/raw/*-r{RATE}-s1-*/tool/stdout"
-    until(
-        lambda: process.poll() is not None or list((own.place / "results").glob(first)),
-        "a launch at the target's rate",
+    process = own.at_work(
+        *words,
+        when=lambda: list(own.place.glob(f"results/*/raw/*-r{RATE}-s1-*/tool/stdout")),
+        what="a launch at the target's rate",
         timeout_s=4 * LONG_S,
     )
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=LONG_S)
-    assert process.returncode == 130, err
-    assert "Which worker class, how many workers?" in out
-    assert "advise --resume" in err
-    assert (out + err).count("--resume") == 1
+    done = own.end(process, signal.SIGINT)
+    assert done.code == 130, done.err
+    assert "Which worker class, how many workers?" in done.out
+    assert "advise --resume" in done.err
+    assert (done.out + done.err).count("--resume") == 1
     assert not (own.run / "gunicorn.conf.py").exists()
 
     # A busy machine takes longer until there are three launches
@@ -79,9 +72,8 @@ def test_it_is_stopped_and_resumed_and_its_file_starts(own: Lab) -> None:
             break
     assert done.code == 0, done.err + done.out
     report = done.report
-    assert codes(report)[0] == "Recommended"
-    (candidates,) = (table for table in report["tables"] if table["title"] == "All candidates")
-    assert THUMB in {row["candidate"]["values"]["workers"] for row in candidates["rows"]}
+    assert report["findings"][0]["answer"]["code"] == "Recommended"
+    assert THUMB in {values["workers"] for values in candidates(report)}
     values = (finding["answer"]["values"] for finding in report["findings"])
     (command,) = (command for entry in values if (command := entry.get("start")))
     assert command.startswith(f"cd {own.place} && ")
@@ -89,7 +81,6 @@ def test_it_is_stopped_and_resumed_and_its_file_starts(own: Lab) -> None:
     assert "\nchdir = " not in (own.run / "gunicorn.conf.py").read_text()
 
 
-@pytest.mark.once
 def test_versions_of_gunicorn_are_candidates_too(own: Lab) -> None:
     target = ("--classes", "sync", "--slo", "p50<400ms", "--budget", "40", "--format", "json")
     done = own(*WORDS, *target, "--gunicorn", f"{VERSIONS[2]},{VERSIONS[-1]}")
@@ -97,8 +88,7 @@ def test_versions_of_gunicorn_are_candidates_too(own: Lab) -> None:
         pytest.skip("no package index, and not in the cache")
     assert done.code in (0, 1), done.err  # too short for a busy machine
     kinds = [f"sync, Gunicorn {version}" for version in (VERSIONS[2], VERSIONS[-1])]
-    (candidates,) = (table for table in done.report["tables"] if table["title"] == "All candidates")
-    shown = {row["candidate"]["values"]["worker_class"] for row in candidates["rows"]}
+    shown = {values["worker_class"] for values in candidates(done.report)}
     values_of_findings = [finding["answer"]["values"] for finding in done.report["findings"]]
     out = [values["classes"] for values in values_of_findings if "classes" in values]
     assert sorted({*shown, *(name for names in out for name in names)}) == kinds
@@ -107,13 +97,10 @@ def test_versions_of_gunicorn_are_candidates_too(own: Lab) -> None:
     assert proven == {VERSIONS[2], VERSIONS[-1]}
 
 
-@pytest.mark.once
 def test_what_no_setting_can_reach_exits_4(own: Lab) -> None:
-    target = ("--classes", "sync", "--slo", "p95<5ms", "--budget", "40", "--format", "json")
-    done = own(*WORDS, *target)
-    assert done.code == 4, done.err
-    answer = done.report["findings"][0]["answer"]
+    target = ("--classes", "sync", "--slo", "p95<5ms", "--budget", "40")
+    findings = own.report(*WORDS, *target, code=4)["findings"]
+    answer = findings[0]["answer"]
     assert (answer["code"], answer["values"]["outcome"]) == ("NoRecommendation", "nothing")
-    questions = [finding["question"] for finding in done.report["findings"]]
-    assert "What would have to change?" in questions
+    assert "What would have to change?" in [finding["question"] for finding in findings]
     assert not (own.run / "gunicorn.conf.py").exists()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.builders.runs import recorded
-from tests.integration.conftest import Done, Lab, stood_still
+from tests.integration.conftest import Lab, stood_still
 from workerlab import run_store
 
 QUICK = ("--tool", "fast", "--duration", "1", "--sleep", "0.05", "--budget", "45s")
@@ -16,21 +16,21 @@ QUICK = ("--tool", "fast", "--duration", "1", "--sleep", "0.05", "--budget", "45
 pytestmark = pytest.mark.once
 
 
-def answers(done: Done) -> dict[str, Any]:
+def answers(report: dict[str, Any]) -> dict[str, Any]:
     """The values of each answer, by its code."""
-    finding_answers = (finding["answer"] for finding in done.report["findings"])
+    finding_answers = (finding["answer"] for finding in report["findings"])
     return {finding["code"]: finding["values"] for finding in finding_answers}
 
 
-def outcomes(done: Done) -> set[str]:
+def outcomes(report: dict[str, Any]) -> set[str]:
     """Of the limits."""
-    limits = answers(done)["LimitsAnswer"]
+    limits = answers(report)["LimitsAnswer"]
     return {outcome for outcome in ("exceeded", "inconclusive", "kept") if limits[outcome]}
 
 
-def shown(done: Done, answer: int) -> dict[str, Any]:
+def changes(report: dict[str, Any], answer: int) -> dict[str, Any]:
     """What was measured of each metric, by its name."""
-    evidence = done.report["findings"][answer]["evidence"]
+    evidence = report["findings"][answer]["evidence"]
     return {change["values"]["name"]: change["values"] for change in evidence}
 
 
@@ -46,11 +46,12 @@ def test_half_of_the_workers_serve_half_as_much(lab: Lab) -> None:
         "compare", "sync", "8", *QUICK, "--a", "workers=4", "--b", "workers=2",
         "--fail-if", "rps<-5%", "--junit", "limits.xml", "--format", "json",
     )  # fmt: skip
-    assert "BIsSame" not in answers(done)
-    assert "kept" not in outcomes(done)
-    assert done.code == (4 if "exceeded" in outcomes(done) else 0), done.err
-    by = shown(done, 0)
-    throughput = by["throughput_rps"]
+    report = done.report
+    assert "BIsSame" not in answers(report)
+    assert "kept" not in outcomes(report)
+    assert done.code == (4 if "exceeded" in outcomes(report) else 0), done.err
+    by_metric = changes(report, 0)
+    throughput = by_metric["throughput_rps"]
     low, value, high = (throughput[end] for end in ("low", "change", "high"))
     assert value < 1
     within_the_law(throughput, 4, 2)
@@ -60,8 +61,8 @@ def test_half_of_the_workers_serve_half_as_much(lab: Lab) -> None:
         assert high >= 0.75 / 2
     # Eight requests on two workers: three of four wait, and that is what changes
     parts = ("connect_s", "accept_queue_s", "in_worker_s", "service_s", "transfer_s")
-    most = max((name for name in parts if name in by), key=lambda name: abs(by[name]["change"]))
-    assert most == "accept_queue_s"
+    sizes = {name: abs(by_metric[name]["change"]) for name in parts if name in by_metric}
+    assert max(sizes, key=sizes.__getitem__) == "accept_queue_s"
     text = (lab.place / "limits.xml").read_text()
     assert text.count("<testcase ") == 1
     assert ("<failure " in text) == (done.code == 4)
@@ -78,16 +79,15 @@ def test_two_saved_runs(lab: Lab) -> None:
             if not stood_still(lab.place / name):
                 break
         assert done.code == 0, done.err
-    done = lab("compare", "one", "other", "--format", "json", "--fail-if", "rps<-5%")
-    assert done.code == 0, done.err
-    first, second, *_ = (finding["answer"] for finding in done.report["findings"])
+    report = lab.report("compare", "one", "other", "--fail-if", "rps<-5%")
+    first, second, *_ = (finding["answer"] for finding in report["findings"])
     assert first["code"] == "RunsDiffer"
     differences = [difference["values"] for difference in first["values"]["differences"]]
     (workers,) = (difference for difference in differences if difference["name"] == "workers")
     assert (workers["a"], workers["b"]) == ("2", "4")
     # How sure three launches of each are is up to the machine, but not what they show
     assert second["code"] in ("BDiffers", "DifferenceInconclusive")
-    throughput = shown(done, 1)["throughput_rps"]
+    throughput = changes(report, 1)["throughput_rps"]
     assert throughput["change"] > 1
     within_the_law(throughput, 2, 4)
     assert throughput["low"] < throughput["change"] < throughput["high"]
@@ -97,24 +97,19 @@ def test_two_saved_runs(lab: Lab) -> None:
 def test_a_baseline_is_run_again(lab: Lab) -> None:
     load = ("sweep", "sync", "4", "--tool", "fast", "--sleep", "0.05", "--rounds", "3")
     assert lab(*load, "--trials", "2", "--workers", "2", "--out", "main").code == 0
-    done = lab("compare", "--baseline", "main", "--fail-if", "rps<-90%", "--format", "json")
-    assert done.code == 0, done.err
-    (again,) = (lab.place / "results").iterdir()
+    report = lab.report("compare", "--baseline", "main", "--fail-if", "rps<-90%")
     (before,) = (lab.place / "main").iterdir()
-    assert run_store.load(again).plan == run_store.load(before).plan
-    by_code = answers(done)
+    assert run_store.load(lab.run).plan == run_store.load(before).plan
+    by_code = answers(report)
     # Nothing has changed but perhaps how busy the machine was
     differences = by_code.pop("RunsDiffer", {"differences": ()})["differences"]
     names = {difference["values"]["name"] for difference in differences}
     assert names <= {"machine.load_average_at_start"}
-    assert "exceeded" not in outcomes(done)
-    within_the_law(shown(done, bool(differences))["throughput_rps"], 2, 2)
-    done = lab("compare", "--baseline", "main", "--b", "workers=3")
-    assert (done.code, done.out) == (2, "")
-    assert "leave out --b" in done.err
-    done = lab("compare", "sync", "4", "--b", "workers=3", "--html", "page.html")
-    assert (done.code, done.out) == (2, "")
-    assert "workerlab report RUN --html FILE" in done.err
+    assert "exceeded" not in outcomes(report)
+    within_the_law(changes(report, bool(differences))["throughput_rps"], 2, 2)
+    assert "leave out --b" in lab.refusal("compare", "--baseline", "main", "--b", "workers=3")
+    line = lab.refusal("compare", "sync", "4", "--b", "workers=3", "--html", "page.html")
+    assert "workerlab report RUN --html FILE" in line
 
 
 def test_clients_that_linger_hold_a_worker_of_a_newer_gunicorn(lab: Lab) -> None:
@@ -134,36 +129,28 @@ def test_clients_that_linger_hold_a_worker_of_a_newer_gunicorn(lab: Lab) -> None
     (held,) = (note for note in notes if "after the app finishes a request" in note)
     assert "27.0.1" in held
     assert any("clients close their connections 5" in note for note in notes)
-    done = lab("sweep", "sync", "4", "--client", "lingers", "--keepalive", "on")
-    assert (done.code, done.out) == (2, "")
+    lab.refusal("sweep", "sync", "4", "--client", "lingers", "--keepalive", "on")
 
 
 def test_saved_runs_that_cannot_be_compared(lab: Lab) -> None:
     for name, run in (("one", "good"), ("other", "tornado"), ("late", "good")):
         shutil.copytree(recorded(run), lab.place / name)
-    done = lab("compare", "one", "other")
-    assert (done.code, done.out) == (2, "")
-    assert "have no cell in common" in done.err
     saved = lab.place / "late" / "run.json"
     saved.write_text(saved.read_text().replace('"plan": {', '"plan": {"linger_s": 5.0, '))
-    done = lab("compare", "one", "late")
-    assert (done.code, done.out) == (2, "")
-    assert "have different loads: linger" in done.err
     for words, why in (
+        (("one", "other"), "have no cell in common"),
+        (("one", "late"), "have different loads: linger"),
         (("one", "nowhere"), "nowhere is not a run"),
         (("one", "other", "--b", "workers=2"), "compared as they are: leave out --b"),
     ):
-        done = lab("compare", *words)
-        assert (done.code, done.out) == (2, "")
-        assert why in done.err
+        assert why in lab.refusal("compare", *words)
 
 
 def test_apps_that_cannot_be_imported_fail_for_their_own_reasons(lab: Lab) -> None:
     sides = ("--a", "app=nosuch:app", "--b", "app=other:app")
     words = ("compare", "sync", "4", "--tool", "fast", *sides)
-    refused = lab(*words, "--budget", "30s")
-    assert refused.code == 2
-    assert "the first result needs 4 pairs of launches" in refused.err
+    line = lab.refusal(*words, "--budget", "30s")
+    assert "the first result needs 4 pairs of launches" in line
     done = lab(*words)
     assert done.code == 3, done.err
     for name in ("nosuch", "other"):

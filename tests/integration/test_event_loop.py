@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import ROOT, Lab, Serve, fetch, right_unless_still, until
+from tests.integration.conftest import (
+    ROOT,
+    Lab,
+    Serve,
+    app_text,
+    fetch,
+    right_unless_still,
+    until,
+)
 from workerlab.observe.map_readers import read_beats
 
 APPS = ROOT / "tests" / "diagnosis" / "apps"
@@ -88,25 +96,6 @@ def work():
         os._exit(0)
     os.waitpid(child, 0)
 """
-WSGI = """
-def app(environ, start_response):
-    work()
-    start_response("200 OK", [("Content-Length", "3")])
-    return [b"ok\\n"]
-"""
-ASGI = """
-async def app(scope, receive, send):
-    if scope["type"] != "http":
-        raise NotImplementedError
-    work()
-    headers = [(b"content-length", b"3")]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": b"ok\\n"})
-"""
-
-
-def text_of(worker_class: str) -> str:
-    return FORKS + (ASGI if worker_class in ("asgi", "uvicorn") else WSGI)
 
 
 def pids(trial: Path) -> set[int]:
@@ -117,10 +106,10 @@ def test_beats_are_of_workers_alone_and_go_on_while_nobody_asks(
     serve: Serve, worker_class: str
 ) -> None:
     """Of each that served, and of no child it forked; threads and sync workers have no loop."""
-    with serve(text_of(worker_class)) as server:
+    with serve(app_text(worker_class, setup=FORKS, work="work()")) as server:
         trial = server.launch.trial
         for _ in range(4):
-            assert fetch(server) == (200, b"ok\n")
+            assert fetch(server) == (200, b"ok")
         if worker_class not in LOOPS:
             assert list(trial.glob("beats-*")) == []
             return

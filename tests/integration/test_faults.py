@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from tests.builders.processes import running, stop
 from tests.builders.processes import send as send_all
-from tests.integration.conftest import LONG_S, Lab, fake_program, processes, send, until
+from tests.integration.conftest import LONG_S, Lab, fake_program, processes, until
 from workerlab.experiments import trial
 from workerlab.experiments.execution import task_for
 from workerlab.experiments.reading import report_of
@@ -41,21 +41,11 @@ ATTEMPTS = 3  # to meet a sweep in the middle of its second load
 
 def in_mid_cell(lab: Lab, worker_class: str) -> subprocess.Popen[str]:
     """A sweep that has finished its first cell and is in the load of its second."""
-    process = lab.start("sweep", worker_class, "1,2", *SLOW, "--tool", "fast")
-
-    def second_load() -> bool:
-        tools = list((lab.place / "results").glob("*/raw/*/tool/stdout"))
-        if len(tools) == 2 and len(lab.records()) == 1:
-            return True
-        assert process.poll() is None, process.communicate()[1]
-        return False
-
-    try:
-        until(second_load, "the load of the second cell")
-    except BaseException:
-        process.kill()
-        raise
-    return process
+    return lab.at_work(
+        *("sweep", worker_class, "1,2", *SLOW, "--tool", "fast"),
+        when=lambda: lab.loads() == 2 and len(lab.records()) == 1,
+        what="the load of the second cell",
+    )
 
 
 def left(lab: Lab, *, interrupted: bool = False) -> None:
@@ -71,9 +61,7 @@ def left(lab: Lab, *, interrupted: bool = False) -> None:
 def resumed(lab: Lab) -> None:
     """It is whole and keeps what it had."""
     first = lab.records()[0]
-    done = lab("sweep", "--resume", str(lab.run), "--format", "json")
-    assert done.code == 0, done.err
-    cells = done.report["cells"]
+    cells = lab.sweep("--resume", str(lab.run))
     assert [cell["concurrency"] for cell in cells] == [1, 2]
     assert all(cell["throughput_rps"] for cell in cells)
     assert lab.records()[0] == first
@@ -87,12 +75,10 @@ def resumed(lab: Lab) -> None:
 def test_first_signal_stops_the_cell_and_prints_what_is_finished(
     lab: Lab, worker_class: str, number: signal.Signals, code: int
 ) -> None:
-    process = in_mid_cell(lab, worker_class)
-    send(process.pid, number)
-    out, err = process.communicate(timeout=LONG_S)
-    assert process.returncode == code, err
-    assert "--resume" in err
-    assert worker_class in out
+    done = lab.end(in_mid_cell(lab, worker_class), number)
+    assert done.code == code, done.err
+    assert "--resume" in done.err
+    assert worker_class in done.out
     left(lab, interrupted=True)
     if worker_class == "sync" and number == signal.SIGINT:
         resumed(lab)
@@ -110,13 +96,13 @@ def test_second_interrupt_ends_at_once(lab: Lab, worker_class: str) -> None:
     process, guards = _victims(lab, worker_class, _guards)
     stop(guards)
     try:
-        send(process.pid, signal.SIGINT)
+        process.send_signal(signal.SIGINT)
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=1)  # it waits for its guards
         give_up = time.monotonic() + GUARD_SLACK_S / 2
         while process.poll() is None:  # two that come at once are one
             assert time.monotonic() < give_up, "it waited for its guards"
-            send(process.pid, signal.SIGINT)
+            process.send_signal(signal.SIGINT)
             time.sleep(0.2)
         assert process.returncode == 130
     finally:
@@ -128,9 +114,7 @@ def test_second_interrupt_ends_at_once(lab: Lab, worker_class: str) -> None:
 
 @pytest.mark.classes("sync", "gevent", "uvicorn")
 def test_sigkill_of_the_harness(lab: Lab, worker_class: str) -> None:
-    process = in_mid_cell(lab, worker_class)
-    process.kill()
-    process.communicate(timeout=LONG_S)
+    lab.end(in_mid_cell(lab, worker_class), signal.SIGKILL)
     until(lambda: not processes(str(lab.place)), "everything gone")
     left(lab, interrupted=True)
     if worker_class == "sync":
@@ -139,12 +123,10 @@ def test_sigkill_of_the_harness(lab: Lab, worker_class: str) -> None:
 
 @pytest.mark.once
 def test_a_crash_of_the_interpreter_says_where(lab: Lab, worker_class: str) -> None:
-    process = in_mid_cell(lab, worker_class)
-    send(process.pid, signal.SIGSEGV)
-    _, err = process.communicate(timeout=LONG_S)
-    assert process.returncode == -signal.SIGSEGV
-    assert "Fatal Python error: Segmentation fault" in err
-    assert "execution.py" in err  # the lines it stood at
+    done = lab.end(in_mid_cell(lab, worker_class), signal.SIGSEGV)
+    assert done.code == -signal.SIGSEGV
+    assert "Fatal Python error: Segmentation fault" in done.err
+    assert "execution.py" in done.err  # the lines it stood at
     until(lambda: not processes(str(lab.place)), "everything gone")
 
 
@@ -182,10 +164,10 @@ def test_sigkill_below_the_harness(lab: Lab, worker_class: str, victim: str) -> 
         "worker": lambda _: lab.workers(),
     }
     process, (first, *_) = _victims(lab, worker_class, pids[victim])
-    send(first, signal.SIGKILL)
-    _, err = process.communicate(timeout=LONG_S)
-    assert process.returncode == 1, err
-    assert "invalid after" in err
+    os.kill(first, signal.SIGKILL)
+    done = lab.finish(process)
+    assert done.code == 1, done.err
+    assert "invalid after" in done.err
     left(lab)
 
 
@@ -214,10 +196,8 @@ esac
 def test_a_load_tool_that_is_none(tmp_path: Path, worker_class: str, lab: Lab) -> None:
     with fake_program(tmp_path, "ab", FAKE) as path:
         faked = Lab(tmp_path, path)
-        words = ("--workers", "1", "--sleep", "0.1", "--tool", "ab", "--format", "json")
-        done = faked("sweep", worker_class, "1,2,3,4", *words)
-    assert done.code == 1, done.err
-    cells = done.report["cells"]
+        words = ("--workers", "1", "--sleep", "0.1", "--tool", "ab")
+        cells = faked.sweep(worker_class, "1,2,3,4", *words, code=1)
     assert [cell["concurrency"] for cell in cells] == [1, 2, 3, 4]
     for cell in cells:
         assert cell["verdict"] == "invalid"
@@ -234,8 +214,7 @@ def test_a_load_tool_that_hangs(
 ) -> None:
     """Its deadline ends it. Checked on the trial itself, with a deadline of its own."""
     words = ("--workers", "1", "--sleep", "0.1", "--rounds", "2", "--tool", "fast")
-    done = lab("sweep", worker_class, "1", *words)
-    assert done.code == 0, done.err
+    lab.sweep(worker_class, "1", *words)
     plan = load_run(lab.run).plan
     (planned,) = trials_of(plan)
     monkeypatch.setattr(trial, "TOOL_SLACK_S", 0.1)
@@ -277,11 +256,11 @@ def test_full_disk(tmp_path: Path, worker_class: str, lab: Lab) -> None:
         try:
             filler = small / "filler"
             _fill(filler)
-            _, err = process.communicate(timeout=LONG_S)
+            done = lab.finish(process)
         finally:
             process.kill()
-        assert process.returncode in (1, 3), err
-        assert "Traceback" not in err
+        assert done.code in (1, 3), done.err
+        assert "Traceback" not in done.err
         filler.unlink()
         left(lab)
         if worker_class == "sync":

@@ -4,13 +4,14 @@ counts, and however the lab ends, all of them end with it."""
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 from itertools import combinations
 
 import pytest
 
-from tests.integration.conftest import LONG_S, Lab, processes, send, until
+from tests.integration.conftest import Lab, app_text, processes, until
 from workerlab.model import Record
 from workerlab.observe.observations import read_observations
 from workerlab.run_store import load as load_run
@@ -32,36 +33,25 @@ def records(lab: Lab) -> list[Record]:
 
 
 def test_cells_that_sleep_run_side_by_side(lab: Lab, worker_class: str) -> None:
-    done = lab("sweep", worker_class, "1,2,4", *SLOW, "--format", "json")
-    assert done.code == 0, done.err
-    assert [cell["concurrency"] for cell in done.report["cells"]] == [1, 2, 4]
+    report = lab.report("sweep", worker_class, "1,2,4", *SLOW)
+    assert [cell["concurrency"] for cell in report["cells"]] == [1, 2, 4]
     kept = [record for record in records(lab) if record.again_cores is None]
     for record, other in combinations(kept, 2):
         assert overlap(record, other)
         assert other.key in record.beside
     assert all(record.key not in record.beside for record in kept)
     # Between them they took no slot from each other: N/R0 and no more (Denning & Buzen 1978)
-    for cell in done.report["cells"]:
+    for cell in report["cells"]:
         assert cell["throughput_rps"] <= min(cell["concurrency"], 2) / LEAST_S
     if len(kept) > 1:
-        assert "RanSideBySide" in [note["code"] for note in done.report["notes"]]
-
-
-def test_one_after_the_other_where_that_is_asked_for(lab: Lab, worker_class: str) -> None:
-    words = ("--workers", "1", "--sleep", "0.1", "--rounds", "2", "--tool", "fast", "--jobs", "1")
-    assert lab("sweep", worker_class, "1,2", *words).code == 0
-    record, other = records(lab)
-    assert not overlap(record, other)
-    assert record.beside == other.beside == ()
+        assert "RanSideBySide" in [note["code"] for note in report["notes"]]
 
 
 def test_each_counts_the_drops_of_its_own_sockets(lab: Lab, worker_class: str) -> None:
     """A server whose accept queue is full, and beside it one whose is not: the kernel's namespace
     has the drops of both."""
     words = ("--workers", "1", "--sleep", "0.5", "--rounds", "2", "--backlog", "1,64")
-    done = lab("sweep", worker_class, "8", *words, "--tool", "fast", "--format", "json")
-    assert done.code == 0, done.err
-    full, roomy = done.report["cells"]
+    full, roomy = lab.sweep(worker_class, "8", *words, "--tool", "fast")
     assert (full["backlog"], roomy["backlog"]) == (1, 64)
     record, other = records(lab)
     assert overlap(record, other)
@@ -76,63 +66,42 @@ def test_each_counts_the_drops_of_its_own_sockets(lab: Lab, worker_class: str) -
     assert "handshakes" not in json.dumps(roomy["reason"])
 
 
-OWN = """
-import time
-
-def app(environ, start_response):
-    time.sleep(0.5)
-    start_response("200 OK", [("Content-Length", "2")])
-    return [b"ok"]
-"""
-
-
 @pytest.mark.parametrize(("words", "together"), [((), False), (("--jobs", "3"), True)])
 def test_an_app_of_the_users_has_the_machine_for_itself_unless_asked(
     lab: Lab, worker_class: str, words: tuple[str, ...], together: bool
 ) -> None:
     """And then, too, for its first cell, from which the others are predicted."""
-    (lab.place / "own.py").write_text(OWN)
+    (lab.place / "own.py").write_text(app_text(worker_class, wait_s=0.5))
     load = ("--workers", "2", "--rounds", "3", "--tool", "fast", "--app", "own:app")
-    done = lab("sweep", worker_class, "1,2,4", *load, *words)
-    assert done.code == 0, done.err
+    lab.sweep(worker_class, "1,2,4", *load, *words)
     first, *others = records(lab)
     assert first.beside == ()
-    assert overlap(*others) == together
+    assert overlap(*others) == any(other.beside for other in others) == together
     assert not any(overlap(first, other) for other in others)
 
 
-def both_loaded(lab: Lab, worker_class: str) -> subprocess.Popen[str]:
-    process = lab.start("sweep", worker_class, "1,2,4", *SLOW)
-
-    def loads() -> bool:
-        assert process.poll() is None, process.communicate()[1]
-        return len(list((lab.place / "results").glob("*/raw/*/tool/stdout"))) == 3
-
-    try:
-        until(loads, "the loads of all cells")
-    except BaseException:
-        process.kill()
-        raise
-    return process
+def all_loaded(lab: Lab, worker_class: str) -> subprocess.Popen[str]:
+    return lab.at_work(
+        *("sweep", worker_class, "1,2,4", *SLOW),
+        when=lambda: lab.loads() == 3,
+        what="the loads of all cells",
+    )
 
 
 def resumed(lab: Lab) -> None:
-    done = lab("sweep", "--resume", str(lab.run), "--format", "json")
-    assert done.code == 0, done.err
-    assert [cell["concurrency"] for cell in done.report["cells"]] == [1, 2, 4]
-    assert all(cell["throughput_rps"] for cell in done.report["cells"])
+    cells = lab.sweep("--resume", str(lab.run))
+    assert [cell["concurrency"] for cell in cells] == [1, 2, 4]
+    assert all(cell["throughput_rps"] for cell in cells)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_all_of_them(
     lab: Lab, worker_class: str, number: signal.Signals, code: int
 ) -> None:
-    process = both_loaded(lab, worker_class)
-    send(process.pid, number)
-    _, err = process.communicate(timeout=LONG_S)
-    assert process.returncode == code, err
-    assert "--resume" in err
-    assert "Traceback" not in err
+    done = lab.end(all_loaded(lab, worker_class), number)
+    assert done.code == code, done.err
+    assert "--resume" in done.err
+    assert "Traceback" not in done.err
     assert not processes(str(lab.place))
     faults = [record.fault and record.fault.kind for record in records(lab)]
     assert faults == ["interrupted"] * 3
@@ -141,30 +110,27 @@ def test_a_signal_ends_all_of_them(
 
 
 def test_a_signal_while_they_start_ends_all_of_them(lab: Lab, worker_class: str) -> None:
-    process = lab.start("sweep", worker_class, "1,2,4", *SLOW)
-    place = lab.place / "results"
-    until(lambda: list(place.glob("*/raw/*/server.log")), "the first server starts")
-    send(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=LONG_S)
-    assert process.returncode == 130, err
-    assert "Traceback" not in err
+    process = lab.at_work(
+        *("sweep", worker_class, "1,2,4", *SLOW),
+        when=lambda: list(lab.place.glob("results/*/raw/*/server.log")),
+        what="the first server starts",
+    )
+    done = lab.end(process, signal.SIGINT)
+    assert done.code == 130, done.err
+    assert "Traceback" not in done.err
     assert not processes(str(lab.place))
 
 
 def test_sigkill_leaves_none_of_them(lab: Lab, worker_class: str) -> None:
-    process = both_loaded(lab, worker_class)
-    process.kill()
-    process.communicate(timeout=LONG_S)
+    lab.end(all_loaded(lab, worker_class), signal.SIGKILL)
     until(lambda: not processes(str(lab.place)), "everything gone")
     resumed(lab)
 
 
 def test_one_that_fails_leaves_the_others_alone(lab: Lab, worker_class: str) -> None:
-    process = both_loaded(lab, worker_class)
-    killed = lab.workers()[0]
-    send(killed, signal.SIGKILL)
-    _, err = process.communicate(timeout=LONG_S)
-    assert process.returncode == 1, err
-    faults = {record.fault.kind for record in records(lab) if record.fault}
-    assert faults == {"server"}
-    assert sum(record.fault is not None for record in records(lab)) == 1
+    process = all_loaded(lab, worker_class)
+    os.kill(lab.workers()[0], signal.SIGKILL)
+    done = lab.finish(process)
+    assert done.code == 1, done.err
+    faults = [record.fault.kind for record in records(lab) if record.fault]
+    assert faults == ["server"]

@@ -10,31 +10,19 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import LONG_S, Lab, right_unless_still, stood_still, until
+from tests.integration.conftest import Lab, app_text, right_unless_still, stood_still
 from workerlab.observe.observations import FILE, read_observations
 from workerlab.observe.spans import read_spans
 
-ASGI_CLASSES = ("asgi", "uvicorn")
 N, ROUNDS = 4, 5
 JSON = ("--format", "json")
-WSGI = """
-import random, time
 
-def app(environ, start_response):
-    time.sleep(random.choice([0.001, 0.004, 0.02]))
-    start_response("200 OK", [("Content-Length", "2")])
-    return [b"ok"]
-"""
-ASGI = """
-import asyncio, random
 
-async def app(scope, receive, send):
-    if scope["type"] == "http":
-        await asyncio.sleep(random.choice([0.001, 0.004, 0.02]))
-        headers = [(b"content-length", b"2")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": b"ok"})
-"""
+def write_app(lab: Lab, worker_class: str) -> None:
+    """An app whose throughput varies."""
+    wait_s = "random.choice([0.001, 0.004, 0.02])"
+    text = app_text(worker_class, setup="import random", wait_s=wait_s)
+    (lab.place / "own.py").write_text(text)
 
 
 def only_record(lab: Lab) -> tuple[dict[str, Any], Path]:
@@ -53,7 +41,7 @@ def test_what_varies_is_loaded_longer_and_only_the_last_load_counts(
     """On kept connections, where there are such: the server must have let go of the first load's
     before the next begins. A first load in which the machine stood still may leave no time for
     another: then all is loaded again."""
-    (lab.place / "own.py").write_text(ASGI if worker_class in ASGI_CLASSES else WSGI)
+    write_app(lab, worker_class)
     words = ("--workers", "2", "--tool", "fast", "--keepalive", "on", "--app", "own:app")
     done = right_unless_still(
         lab,
@@ -89,9 +77,7 @@ def test_what_sleeps_is_not_loaded_longer(lab: Lab, worker_class: str) -> None:
     or keeps a worker from a core for half of one, or all of them for a twentieth of the time, does:
     then it is tried again."""
     for _ in range(5):
-        done = lab("sweep", worker_class, str(N), "--sleep", "1", "--tool", "fast",
-                   "--format", "json")  # fmt: skip
-        assert done.code == 0, done.err
+        (cell,) = lab.sweep(worker_class, str(N), "--sleep", "1", "--tool", "fast")
         record, raw = only_record(lab)
         took_ns = [
             (span.end_ns or 0) - span.start_ns
@@ -107,37 +93,26 @@ def test_what_sleeps_is_not_loaded_longer(lab: Lab, worker_class: str) -> None:
     else:
         pytest.skip("each time the machine stood still, or kept a worker from a core")
     assert record["pilot_s"] is None
-    assert done.report["cells"][0]["requests"] == 1 + ROUNDS * N
+    assert cell["requests"] == 1 + ROUNDS * N
     assert not list(raw.glob("pilot*"))
     assert (raw / FILE).exists()
 
 
 @pytest.mark.once
 def test_what_is_stopped_in_its_second_load_is_measured_anew(lab: Lab, worker_class: str) -> None:
-    (lab.place / "own.py").write_text(WSGI)
+    write_app(lab, worker_class)
     words = ("--workers", "2", "--tool", "fast", "--app", "own:app", "--max-seconds", "8")
-    process = lab.start("sweep", worker_class, str(N), *words)
-
-    def second_load() -> bool:
-        assert process.poll() is None, process.communicate()[1]
-        """The first one's directory is away, and there is one again."""
-        kept = list((lab.place / "results").glob("*/raw/*/pilot/tool/stdout"))
-        return bool(kept) and lab.loading()
-
-    try:
-        until(second_load, "the second load")
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=LONG_S)
-    finally:
-        process.kill()
-    assert process.returncode == 130
+    process = lab.at_work(
+        *("sweep", worker_class, str(N), *words),
+        when=lambda: list(lab.place.glob("results/*/raw/*/pilot/tool/stdout")) and lab.loads(),
+        what="the second load",
+    )
+    assert lab.end(process, signal.SIGINT).code == 130
     record, raw = only_record(lab)
     assert record["fault"]["kind"] == "interrupted"
     assert record["pilot_s"] > 0
 
-    done = lab("sweep", "--resume", str(lab.run), "--format", "json")
-    assert done.code == 0, done.err
-    (cell,) = done.report["cells"]
+    (cell,) = lab.sweep("--resume", str(lab.run))
     *_, last = lab.records()
     assert cell["requests"] == last["planned_requests"] > 1 + ROUNDS * N
     assert (raw / "pilot").exists()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.builders.trials import carried_out
+from tests.integration.conftest import app_text
 from workerlab.analysis.needs import NO_CPU, needs_of
 from workerlab.analysis.slots import queued_gap_s
 from workerlab.model import App, Cell, Needs, Rate, RequestNeed, Route, Server
@@ -27,14 +28,6 @@ SLOTS = ("sync", "gthread")
 FEWEST = 20  # requests: twice as many as a gap or a route is known by
 EXACT_S = 0.0005  # what clocks that are read one after the other may differ by
 HELD_MB = 100
-HOLDS = f"""
-import time
-HELD = bytearray(b"x") * ({HELD_MB} << 20)
-def app(environ, start_response):
-    time.sleep(0.01)
-    start_response("200 OK", [("Content-Length", "3")])
-    return [b"ok\\n"]
-"""
 
 Measure = Callable[..., tuple[Needs, Any]]
 
@@ -44,7 +37,7 @@ def measure(tmp_path: Path, worker_class: str) -> Measure:
     """`measure(app, ...)`: what its requests need, and the facts that is from. Where the machine
     stood still there may be too few of them: then it is loaded again, up to five times."""
 
-    def one(app: App, *, preload: bool = False, **cell: Any) -> tuple[Needs, Any]:
+    def measured(app: App, *, preload: bool = False, **cell: Any) -> tuple[Needs, Any]:
         server = Server(worker_class, 2, 1, 2048, 1000, app=app, preload=preload)
         for _ in range(5):
             place = Path(tempfile.mkdtemp(dir=tmp_path))
@@ -55,13 +48,13 @@ def measure(tmp_path: Path, worker_class: str) -> Measure:
         assert isinstance(needs, Needs), needs
         return needs, facts
 
-    return one
+    return measured
 
 
-def sleeping(worker_class: str, *asked: str) -> App:
+def sleeping(worker_class: str, *paths: str) -> App:
     target = "apps.sleep_asgi:app" if worker_class in ASGI else "apps.sleep_wsgi:app"
-    routes = tuple(Route(path) for path in asked)
-    return App(target, path=asked[0], mix=routes if len(routes) > 1 else ())
+    routes = tuple(Route(path) for path in paths)
+    return App(target, path=paths[0], mix=routes if len(routes) > 1 else ())
 
 
 def mean(needs: Needs, value: Callable[[RequestNeed], float], route: str = "") -> float:
@@ -93,7 +86,7 @@ def test_the_gap_between_requests_in_a_slot(measure: Measure, worker_class: str)
     gap_s = queued_gap_s(facts)
     assert 0 < gap_s < SLEEP_S
     assert "GapFromLoneRequests" not in [note.code for note in needs.notes]
-    held_s = mean(needs, lambda one: one.wait_s + one.cpu_s + one.blocked_s) + needs.gap_s
+    held_s = mean(needs, lambda need: need.wait_s + need.cpu_s + need.blocked_s) + needs.gap_s
     # It may have been without a core when the sleep had begun already
     queued_s = fmean(span.cost.queued_ns for span in facts.finished) / 1e9
     assert held_s >= SLEEP_S - queued_s - EXACT_S
@@ -167,7 +160,8 @@ def test_what_is_computed_without_the_gil(measure: Measure, tmp_path: Path) -> N
 def test_memory(measure: Measure, tmp_path: Path, preload: bool) -> None:
     place = tmp_path / "apps"
     place.mkdir()
-    (place / "holds.py").write_text(HOLDS)
+    held = f'HELD = bytearray(b"x") * ({HELD_MB} << 20)'
+    (place / "holds.py").write_text(app_text("sync", setup=held, wait_s=0.01))
     needs, _ = measure(App("holds:app", str(place)), preload=preload)
     memory = needs.memory
     assert memory is not None

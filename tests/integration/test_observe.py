@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
@@ -15,14 +15,12 @@ from msgspec.structs import replace
 
 from tests.builders.processes import burned_s, burning
 from tests.integration.conftest import (
-    LONG_S,
     OPEN_BUSY_S,
     OPEN_N,
     OPEN_WORKERS,
     Lab,
     Sweep,
     kept,
-    until,
 )
 from workerlab.experiments import trial
 from workerlab.experiments.execution import task_for
@@ -132,16 +130,17 @@ def beside_a_burner(lab: Lab) -> tuple[dict[str, Any], float, float]:
     """A cell beside a program that begins with its load, since what a lone request takes beside it
     no request of the load is said to have lost. Also the cores that program burned during the load,
     and how long the fastest lone request took."""
-    process = lab.start(
+    process = lab.at_work(
         *("sweep", "sync", "1", "--workers", "1", "--path", f"/?sleep=0&cpu={1e3 * CPU_S:.0f}"),
         *("--tool", "fast", "--duration", "2", "--format", "json"),
+        when=lab.loads,
+        what="the load",
     )
-    until(lab.loading, "the load")
     log = lab.place / "burned"
     with burning(log):
-        out, err = process.communicate(timeout=LONG_S)
-    assert process.returncode == 0, err
-    (cell,), (record,) = json.loads(out)["cells"], lab.records()
+        done = lab.finish(process)
+    assert done.code == 0, done.err
+    (cell,), (record,) = done.report["cells"], lab.records()
     begin_ns, end_ns = record["load_start_ns"], record["load_end_ns"]
     shutil.rmtree(lab.run)
     cores = burned_s(log, begin_ns, end_ns) * 1e9 / (end_ns - begin_ns)
@@ -178,18 +177,16 @@ def test_what_the_load_cost_is_reported(closed_and_kept: Sweep) -> None:
 
 @pytest.mark.once
 def test_a_harness_that_is_killed_leaves_what_was_seen(lab: Lab) -> None:
-    process = lab.start(
+    process = lab.at_work(
         *("sweep", "sync", str(OPEN_N)),
         *("--workers", str(OPEN_WORKERS), "--sleep", "2", "--tool", "fast"),
+        when=lambda: any(
+            path.read_text().count('"queue"') >= 5
+            for path in lab.place.glob(f"results/*/raw/*/{FILE}")
+        ),
+        what="five looks at the queue",
     )
-
-    def observed() -> bool:
-        files = list((lab.place / "results").glob(f"*/raw/*/{FILE}"))
-        return bool(files) and files[0].read_text().count('"queue"') >= 5
-
-    until(observed, "five looks at the queue")
-    process.kill()
-    process.communicate()
+    lab.end(process, signal.SIGKILL)
     (raw,) = (lab.run / "raw").iterdir()
     observations = read_observations(raw)
     assert len(observations.queue) >= 5
@@ -252,8 +249,7 @@ def test_a_blind_observer_does_not_touch_the_trial(
 def test_a_run_that_was_not_observed_is_reported(lab: Lab, run: Path) -> None:
     for path in run.glob(f"raw/*/{FILE}"):
         path.unlink()
-    done = lab("report", str(run), "--format", "json")
-    for cell in done.report["cells"]:
+    for cell in lab.report("report", str(run))["cells"]:
         assert cell["verdict"] == "saturated"
         assert cell["kernel"]["accept_queue_max"] is None
         assert cell["kernel"]["listen_overflows"] is None

@@ -16,13 +16,6 @@ LEAST_S = SLEEP_S - 0.001  # a timer may fire so much before its time
 WORDS = ("--workers", "2", "--sleep", str(SLEEP_S), "--tool", "fast")
 
 
-def cells(lab: Lab, *words: str) -> list[dict[str, Any]]:
-    done = lab("sweep", *words, "--format", "json")
-    assert done.code == 0, done.err + done.out
-    cells_of_report: list[dict[str, Any]] = done.report["cells"]
-    return cells_of_report
-
-
 def begun_ns(lab: Lab, record: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     """A record, and when each of its requests begins, since the origin, by the rows of fast."""
     rows = (lab.run / "raw" / record["key"] / "tool" / "requests.csv").read_text().splitlines()
@@ -34,7 +27,7 @@ def test_arrivals_at_a_rate(lab: Lab) -> None:
     """Two workers that take 0.4 s give 5 requests/s and no more, whatever arrives. What was
     interrupted is asked for the same share when it is resumed."""
     words = ("--rate", "50%,15", "--duration", str(DURATION_S), "--jobs", "1")
-    measured_cells = cells(lab, "sync", "4", *WORDS, *words)
+    measured_cells = lab.sweep("sync", "4", *WORDS, *words)
     closed, half, over = measured_cells
     assert [cell["rate"] for cell in measured_cells] == [None, "50%", "15"]
     assert half["asked_rps"] == pytest.approx(closed["throughput_rps"] / 2, rel=1e-3)
@@ -63,9 +56,7 @@ def test_arrivals_at_a_rate(lab: Lab) -> None:
     kept = [line for line in lines if "-r50pc-" not in line]
     assert len(kept) == len(lines) * 2 / 3
     (lab.run / "trials.jsonl").write_text("".join(kept))
-    done = lab("sweep", "--resume", str(lab.run), "--format", "json")
-    assert done.code == 0, done.err
-    again = done.report["cells"]
+    again = lab.sweep("--resume", str(lab.run))
     assert again[0]["throughput_rps"] == closed["throughput_rps"]
     assert again[1]["asked_rps"] == half["asked_rps"]
     assert [record["asked_rps"] is None for record in lab.records()] == [True, False, False]
@@ -73,10 +64,9 @@ def test_arrivals_at_a_rate(lab: Lab) -> None:
 
 @pytest.mark.classes("sync")
 def test_a_share_of_a_capacity_nobody_found_has_its_reason(lab: Lab) -> None:
-    words = ("--expect-status", "404", "--rate", "50%", "--format", "json")
-    done = lab("sweep", "sync", "2", *WORDS, *words)
-    assert done.code == 1
-    (half,) = [cell for cell in done.report["cells"] if cell["rate"]]
+    words = ("--expect-status", "404", "--rate", "50%")
+    cells = lab.sweep("sync", "2", *WORDS, *words, code=1)
+    (half,) = [cell for cell in cells if cell["rate"]]
     assert half["verdict"] == "invalid"
     assert "50% of an unknown capacity" in half["reason"]["text"]
 
@@ -94,7 +84,7 @@ def test_ramp_up_steady_and_churn_are_seen_in_order(lab: Lab) -> None:
     in_order = ["ramp-up", "steady", "churn"]
     measured = right_unless_still(
         lab,
-        lambda: cells(lab, "gthread", "24", *words, *ramp),
+        lambda: lab.sweep("gthread", "24", *words, *ramp),
         lambda results: names(results) == in_order,
     )
     assert names(measured) == in_order
@@ -128,11 +118,10 @@ def test_a_gunicorn_file_can_close_connections_in_mid_load(lab: Lab) -> None:
 
     measured = right_unless_still(
         lab,
-        lambda: cells(lab, "gthread", "12", *words, *ramp),
-        lambda found: churn(found) is not None,
+        lambda: lab.sweep("gthread", "12", *words, *ramp),
+        lambda cells: churn(cells) is not None,
     )
-    phase = churn(measured)
-    values = phase["why"]["values"]
+    values = churn(measured)["why"]["values"]
     assert values["states"]["TIME_WAIT"] >= 12
     assert values["p50_s"] >= 0.2 - 0.001
     assert measured[0]["failed"] == 0

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,21 @@ from typing import Any
 import pytest
 
 from tests.builders.processes import stand_still
-from tests.integration.conftest import LONG_S, ROOT, Lab, Serve, fetch, settled, spans
+from tests.integration.conftest import (
+    LONG_S,
+    ROOT,
+    Lab,
+    Serve,
+    app_text,
+    fetch,
+    settled,
+    spans,
+)
 from workerlab.server.running import Running
 from workerlab.server.worker_classes import ASGI_CLASSES
 
 FILE_CLASSES = ("sync", "gthread", "gevent", "eventlet")
-QUICK = ("--tool", "fast", "--workers", "2", "--rounds", "2", "--format", "json")
+QUICK = ("--tool", "fast", "--workers", "2", "--rounds", "2")
 
 
 once = pytest.mark.once
@@ -209,9 +219,9 @@ async def app(scope, receive, send):
         assert (await receive())["type"] == "lifespan.shutdown"
         await send({"type": "lifespan.shutdown.complete"})
         return
-    found = scope.get("state", {}).get("pool", "no state")
+    pool = scope.get("state", {}).get("pool", "no state")
     await send({"type": "http.response.start", "status": 200 if started else 503, "headers": []})
-    await send({"type": "http.response.body", "body": f"{started} {found}".encode()})
+    await send({"type": "http.response.body", "body": f"{started} {pool}".encode()})
 """
 
 
@@ -266,41 +276,11 @@ def test_native_tornado_is_measured(serve: Serve, tmp_path: Path) -> None:
 
 # --- as a user would ------------------------------------------------------------------------
 
-# They take a while: the shorter a load, the more of it is what a busy machine adds
-WSGI_OK = """
-import time
-
-def app(environ, start_response):
-    time.sleep(0.3)
-    start_response("200 OK", [])
-    return [b"ok"]
-"""
-ASGI_OK = """
-import asyncio
-
-async def app(scope, receive, send):
-    if scope["type"] == "http":
-        await asyncio.sleep(0.3)
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"ok"})
-"""
-WSGI_RAISES = """
-def app(environ, start_response):
-    raise RuntimeError("broken")
-"""
-ASGI_RAISES = """
-async def app(scope, receive, send):
-    raise RuntimeError("broken")
-"""
-WSGI_SAYS_500 = """
-def app(environ, start_response):
-    start_response("500 No", [])
-    return [b"broken"]
-"""
+WAIT_S = 0.3  # the shorter a load, the more of it is what a busy machine adds
 
 
-def write(place: Path, worker_class: str, wsgi: str, asgi: str) -> None:
-    (place / "own.py").write_text(asgi if worker_class in ASGI_CLASSES else wsgi)
+def write(place: Path, worker_class: str, **parts: str) -> None:
+    (place / "own.py").write_text(app_text(worker_class, wait_s=WAIT_S, **parts))
 
 
 def numbers(cell: dict[str, Any]) -> list[object]:
@@ -315,28 +295,25 @@ def numbers(cell: dict[str, Any]) -> list[object]:
 @pytest.mark.classes("sync", "gevent", "tornado", "asgi", "uvicorn")
 def test_an_app_that_answers_500_is_an_invalid_cell(lab: Lab, worker_class: str) -> None:
     # Tornado's container never answers for a WSGI app that raised
-    wsgi = WSGI_SAYS_500 if worker_class == "tornado" else WSGI_RAISES
-    write(lab.place, worker_class, wsgi, ASGI_RAISES)
-    done = lab("sweep", worker_class, "2", *QUICK, "--app", "own:app")
-    assert done.code == 1, done.err
-    (cell,) = done.report["cells"]
+    says_500 = "start_response('500 No', []); return [b'broken']"
+    write(lab.place, worker_class, work=says_500 if worker_class == "tornado" else "1 / 0")
+    report = lab.report("sweep", worker_class, "2", *QUICK, "--app", "own:app", code=1)
+    (cell,) = report["cells"]
     assert cell["verdict"] == "invalid"
     assert "500" in cell["reason"]["text"]
     assert set(numbers(cell)) == {None}
-    (result,) = done.report["classes"]
+    (result,) = report["classes"]
     assert (result["capacity_rps"], result["knee"]) == (None, None)
 
 
 @each_kind
 def test_an_app_of_the_wrong_kind(lab: Lab, worker_class: str) -> None:
     """It would boot, and answer fast."""
-    write(lab.place, worker_class, asgi=WSGI_OK, wsgi=ASGI_OK)
-    done = lab("sweep", worker_class, "2", *QUICK, "--app", "own:app")
-    assert done.code == 3, done.err
-    assert "own:app is a" in done.err
-    assert "Traceback" not in done.err
-    (cell,) = done.report["cells"]
+    write(lab.place, "sync" if worker_class in ASGI_CLASSES else "asgi")
+    (cell,) = lab.sweep(worker_class, "2", *QUICK, "--app", "own:app", code=3)
     assert cell["verdict"] == "invalid"
+    assert "own:app is a" in lab.last.err
+    assert "Traceback" not in lab.last.err
 
 
 @pytest.mark.parametrize(
@@ -349,13 +326,12 @@ def test_an_app_of_the_wrong_kind(lab: Lab, worker_class: str) -> None:
 )
 @pytest.mark.classes("sync", "gevent", "asgi", "uvicorn")
 def test_an_app_that_does_not_import(lab: Lab, worker_class: str, target: str, names: str) -> None:
-    write(lab.place, worker_class, WSGI_OK, ASGI_OK)
+    write(lab.place, worker_class)
     (lab.place / "broken.py").write_text("raise RuntimeError('asked for')\n")
-    done = lab("sweep", worker_class, "2", *QUICK, "--app", target)
-    assert done.code == 3, done.err
-    assert names in done.out
-    assert "Traceback" not in done.err
-    assert [cell["verdict"] for cell in done.report["cells"]] == ["invalid"]
+    cells = lab.sweep(worker_class, "2", *QUICK, "--app", target, code=3)
+    assert [cell["verdict"] for cell in cells] == ["invalid"]
+    assert names in lab.last.out
+    assert "Traceback" not in lab.last.err
 
 
 OWN_CONFIG = """
@@ -382,34 +358,15 @@ def post_fork(server, worker):
     (here / f"post_fork-{os.getpid()}").touch()
 """
 OVERRIDDEN = ("bind", "reload", "daemon", "max_requests", "pidfile", "accesslog", "errorlog")
-WSGI_WORD = """
-import os
-import time
-
-def app(environ, start_response):
-    time.sleep(0.3)
-    right = os.environ.get("OWN_WORD") == "from the file" and os.environ["MORE"] == "from a flag"
-    start_response("200 OK" if right else "500 No", [])
-    return [b"ok"]
-"""
-ASGI_WORD = """
-import asyncio
-import os
-
-async def app(scope, receive, send):
-    right = os.environ.get("OWN_WORD") == "from the file" and os.environ["MORE"] == "from a flag"
-    if scope["type"] == "http":
-        await asyncio.sleep(0.3)
-        status = 200 if right else 500
-        await send({"type": "http.response.start", "status": status, "headers": []})
-        await send({"type": "http.response.body", "body": b"ok"})
-"""
+NEEDS_ENVIRONMENT = (
+    "assert (os.environ['OWN_WORD'], os.environ['MORE']) == ('from the file', 'from a flag')"
+)
 
 
 @pytest.fixture
 def configured(lab: Lab, worker_class: str) -> Lab:
     """A lab in a directory with a Gunicorn file and an app that needs it."""
-    write(lab.place, worker_class, WSGI_WORD, ASGI_WORD)
+    write(lab.place, worker_class, setup="import os", work=NEEDS_ENVIRONMENT)
     (lab.place / "own_conf.py").write_text(OWN_CONFIG)
     return lab
 
@@ -418,9 +375,8 @@ CONFIGURED = ("--app", "own:app", "--config", "own_conf.py", "--env", "MORE=from
 
 
 def test_the_users_own_file(configured: Lab, worker_class: str) -> None:
-    words = ("--tool", "fast", "--rounds", "2", "--format", "json", *CONFIGURED)
-    done = configured("sweep", worker_class, "2", *words)
-    assert done.code == 0, done.err
+    words = ("--tool", "fast", "--rounds", "2", *CONFIGURED)
+    (cell,) = configured.sweep(worker_class, "2", *words)
     (record,) = configured.records()
     place, pids = configured.place, record["worker_pids"]
     # its workers win over our default, its hooks run beside ours
@@ -429,21 +385,19 @@ def test_the_users_own_file(configured: Lab, worker_class: str) -> None:
     for hook in ("post_worker_init", "post_fork"):
         assert [path.name for path in place.glob(f"{hook}-*")] == [f"{hook}-{pids[0]}"]
     # what would make the numbers wrong does not take effect, and is said, a line each
-    assert sum(done.report["cells"][0]["requests_per_worker"].values()) > 3
+    assert sum(cell["requests_per_worker"].values()) > 3
     assert not (place / "pid").exists()
     logs = {path.name for path in place.rglob("*.log")}
     assert not logs & {"requests.log", "errors.log", "access.log"}
-    messages = done.err.splitlines()
-    for name in OVERRIDDEN:
-        lines = [line for line in messages if line.startswith(f"{place}/own_conf.py: {name} ")]
-        assert len(lines) == 1, (name, done.err)
-        assert "overridden" in lines[0]
+    prefix = f"{place}/own_conf.py: "
+    lines = [line for line in configured.last.err.splitlines() if line.startswith(prefix)]
+    overridden = [line.removeprefix(prefix).split()[0] for line in lines if "overridden" in line]
+    assert sorted(overridden) == sorted(OVERRIDDEN)
 
 
 @once
 def test_a_flag_wins_over_the_users_own_file(configured: Lab, worker_class: str) -> None:
-    done = configured("sweep", worker_class, "2", *QUICK, *CONFIGURED)
-    assert done.code == 0, done.err
+    configured.sweep(worker_class, "2", *QUICK, *CONFIGURED)
     (record,) = configured.records()
     assert record["proof"]["workers"] == len(record["worker_pids"]) == 2
 
@@ -455,13 +409,12 @@ def test_where_an_app_of_the_users_file_is_imported_from(
 ) -> None:
     """The file says so, relative to the caller; a flag wins over it."""
     (lab.place / "shop").mkdir()
-    write(lab.place / "shop", worker_class, WSGI_OK, ASGI_OK)
+    write(lab.place / "shop", worker_class)
     (lab.place / "elsewhere").mkdir()
     answer = "elsewhere" if flag else "shop"
     (lab.place / "own_conf.py").write_text(f"wsgi_app = 'own:app'\nchdir = {answer!r}\n")
-    done = lab("sweep", worker_class, "2", *QUICK, "--config", "own_conf.py", *flag)
-    assert done.code == 0, done.err
-    assert done.report["cells"][0]["throughput_rps"] > 0
+    (cell,) = lab.sweep(worker_class, "2", *QUICK, "--config", "own_conf.py", *flag)
+    assert cell["throughput_rps"] > 0
 
 
 # --- packages named like the lab's own --------------------------------------------------------
@@ -492,11 +445,9 @@ def test_a_project_with_packages_named_like_the_labs_own(
     packages(place)
     packages(lab.place / "others", text="raise RuntimeError('of another project')\n")
     lab.env["PYTHONPATH"] = os.pathsep.join([lab.env["PYTHONPATH"], str(lab.place / "others")])
-    own = ASGI_OK if worker_class in ASGI_CLASSES else WSGI_OK
-    (place / "apps/shop.py").write_text(OWN_PACKAGES + own)
-    done = lab("sweep", worker_class, "2", *QUICK, "--app", "apps.shop:app", *flag)
-    assert done.code == 0, done.err
-    (cell,) = done.report["cells"]
+    own = app_text(worker_class, setup=OWN_PACKAGES, wait_s=WAIT_S)
+    (place / "apps/shop.py").write_text(own)
+    (cell,) = lab.sweep(worker_class, "2", *QUICK, "--app", "apps.shop:app", *flag)
     assert (cell["app"], cell["failed"]) == ("apps.shop:app", 0)
 
 
@@ -508,22 +459,19 @@ def test_a_bundled_app_beside_packages_of_its_name(lab: Lab, worker_class: str) 
     packages(lab.place / "others", text=wrong)
     lab.env["PYTHONPATH"] = os.pathsep.join([lab.env["PYTHONPATH"], str(lab.place / "others")])
     name = "@sleep_asgi" if worker_class in ASGI_CLASSES else "@sleep_wsgi"
-    done = lab("sweep", worker_class, "2", *QUICK, "--app", name, "--sleep", "0.1")
-    assert done.code == 0, done.err
-    (cell,) = done.report["cells"]
+    (cell,) = lab.sweep(worker_class, "2", *QUICK, "--app", name, "--sleep", "0.1")
     assert (cell["app"], cell["failed"]) == (name, 0)
 
 
 @once
 def test_the_old_name_of_a_bundled_app_is_the_users(lab: Lab, worker_class: str) -> None:
-    done = lab("sweep", worker_class, "2", *QUICK, "--app", "apps.sleep_wsgi:app")
-    assert done.code == 3
-    assert "No module named 'apps'; the bundled app is @sleep_wsgi" in done.out
+    words = (worker_class, "2", *QUICK, "--app", "apps.sleep_wsgi:app")
+    lab.sweep(*words, code=3)
+    assert "No module named 'apps'; the bundled app is @sleep_wsgi" in lab.last.out
     packages(lab.place)
-    (lab.place / "apps/sleep_wsgi.py").write_text(OWN_PACKAGES + WSGI_OK)
-    done = lab("sweep", worker_class, "2", *QUICK, "--app", "apps.sleep_wsgi:app")
-    assert done.code == 0, done.err
-    assert [cell["app"] for cell in done.report["cells"]] == ["apps.sleep_wsgi:app"]
+    own = app_text(worker_class, setup=OWN_PACKAGES, wait_s=WAIT_S)
+    (lab.place / "apps/sleep_wsgi.py").write_text(own)
+    assert [cell["app"] for cell in lab.sweep(*words)] == ["apps.sleep_wsgi:app"]
 
 
 # --- other interpreters ---------------------------------------------------------------------
@@ -563,26 +511,27 @@ def environment(place: Path, packages: Path) -> Path:
     return python
 
 
+def environment_with(place: Path, is_installed: Callable[[str], bool]) -> Path:
+    """The interpreter of a new environment with some of the packages of this one."""
+    packages = place / "packages"
+    packages.mkdir()
+    for path in PACKAGES.iterdir():
+        if is_installed(path.name):
+            (packages / path.name).symlink_to(path)
+    return environment(place / "venv", packages)
+
+
 @pytest.fixture(scope="session")
 def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An interpreter with all packages of this one, and without the harness."""
-    packages = tmp_path_factory.mktemp("foreign") / "packages"
-    packages.mkdir()
-    for path in PACKAGES.iterdir():
-        if path.name != "workerlab":
-            (packages / path.name).symlink_to(path)
-    return environment(packages.parent / "venv", packages)
+    return environment_with(tmp_path_factory.mktemp("foreign"), lambda name: name != "workerlab")
 
 
 @pytest.fixture(scope="session")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An interpreter with Gunicorn and nothing more than that needs."""
-    packages = tmp_path_factory.mktemp("bare") / "packages"
-    packages.mkdir()
-    for path in PACKAGES.iterdir():
-        if path.name.startswith(("gunicorn", "packaging")):
-            (packages / path.name).symlink_to(path)
-    return environment(packages.parent / "venv", packages)
+    needed = ("gunicorn", "packaging")
+    return environment_with(tmp_path_factory.mktemp("bare"), lambda name: name.startswith(needed))
 
 
 ALONE = """
@@ -598,13 +547,11 @@ else:
 def test_an_interpreter_that_knows_nothing_of_the_lab(
     outsider: Outsider, worker_class: str, foreign: Path
 ) -> None:
-    write(outsider.place, worker_class, ALONE + WSGI_OK, ALONE + ASGI_OK)
+    write(outsider.place, worker_class, setup=ALONE)
     words = (*QUICK, "--app", "own:app", "--python", str(foreign))
-    done = outsider("sweep", worker_class, "2", *words)
-    assert done.code == 0, done.err
+    (cell,) = outsider.sweep(worker_class, "2", *words)
     (record,) = outsider.records()
     assert record["proof"]["executable"] == str(foreign)
-    (cell,) = done.report["cells"]
     assert cell["throughput_rps"] > 0
     assert sum(cell["requests_per_worker"].values()) == cell["requests"]
 
@@ -614,28 +561,26 @@ def test_the_environment_beside_the_app(
     outsider: Outsider, worker_class: str, foreign: Path
 ) -> None:
     """Nobody names it: it is found, and the title says so."""
-    write(outsider.place, worker_class, ALONE + WSGI_OK, ALONE + ASGI_OK)
+    write(outsider.place, worker_class, setup=ALONE)
     (outsider.place / ".venv").symlink_to(foreign.parents[1])
     words = ("--tool", "fast", "--workers", "1", "--rounds", "2", "--app", "own:app")
-    done = outsider("sweep", worker_class, "2", *words)
-    assert done.code == 0, done.err
+    report = outsider.report("sweep", worker_class, "2", *words)
     (record,) = outsider.records()
     assert record["proof"]["executable"] == str(outsider.place / ".venv/bin/python")
-    title = " ".join(done.out.partition("\n\n")[0].split())
     version = record["proof"]["gunicorn"]
-    assert title.endswith(f"app own:app, served by .venv/bin/python with Gunicorn {version}.")
+    served_by = f"app own:app, served by .venv/bin/python with Gunicorn {version}."
+    assert report["title"].endswith(served_by)
 
 
 @pytest.mark.classes("sync", "gthread")
 def test_an_environment_without_gunicorn(outsider: Outsider, worker_class: str) -> None:
     """The lab's serves there, alone."""
-    write(outsider.place, worker_class, ALONE + WSGI_OK, ALONE + ASGI_OK)
+    write(outsider.place, worker_class, setup=ALONE)
     nothing = outsider.place / "nothing"
     nothing.mkdir()
     python = environment(outsider.place / ".venv", nothing)
-    done = outsider("sweep", worker_class, "2", *QUICK, "--app", "own:app")
-    assert done.code == 0, done.err
-    assert f"{python} has no Gunicorn: using 25.3.0" in done.err
+    outsider.sweep(worker_class, "2", *QUICK, "--app", "own:app")
+    assert f"{python} has no Gunicorn: using 25.3.0" in outsider.last.err
     (record,) = outsider.records()
     assert record["proof"]["gunicorn"] == "25.3.0"
     assert record["proof"]["executable"] == str(python)
@@ -647,10 +592,9 @@ def test_a_module_that_the_apps_environment_lacks(
 ) -> None:
     (outsider.place / "own.py").write_text("import flask\n")
     words = (*QUICK, "--app", "own:app", "--python", str(bare))
-    done = outsider("sweep", worker_class, "2", *words)
-    assert done.code == 3
+    outsider.sweep(worker_class, "2", *words, code=3)
     step = f"; install it for {bare}, or name the app's interpreter with --python"
-    assert f"No module named 'flask' (own.py line 1){step}" in done.out
+    assert f"No module named 'flask' (own.py line 1){step}" in outsider.last.out
 
 
 @once
@@ -669,11 +613,10 @@ def test_a_class_whose_package_is_missing(
     """It is said, the others run (looked at once), and the exit code tells."""
     missing, runs = ("gevent", ["sync"]) if worker_class == "sync" else (worker_class, [])
     words = (*QUICK, "--python", str(bare), "--sleep", "0.3")
-    done = outsider("sweep", ",".join([missing, *runs]), "2", *words)
-    assert done.code == 3, done.err
-    assert f"{missing} is unavailable: worker class {missing} needs {missing}" in done.err
-    assert f"uv pip install --python {bare} {missing}" in done.err  # it has no pip
-    first, *others = done.report["cells"]
+    first, *others = outsider.sweep(",".join([missing, *runs]), "2", *words, code=3)
+    error = outsider.last.err
+    assert f"{missing} is unavailable: worker class {missing} needs {missing}" in error
+    assert f"uv pip install --python {bare} {missing}" in error  # it has no pip
     assert (first["worker_class"], first["verdict"]) == (missing, "invalid")
     assert set(numbers(first)) == {None}
     assert [cell["worker_class"] for cell in others] == runs

@@ -28,7 +28,7 @@ python = "env/python"
 slo = "p95<60s"
 mix = "load/shop.mix"
 """
-QUICK = ("--workers", "1", "--tool", "fast", "--rounds", "3", "--format", "json")
+QUICK = ("--workers", "1", "--tool", "fast", "--rounds", "3")
 
 
 @pytest.fixture
@@ -48,46 +48,37 @@ def shop(lab: Lab) -> Path:
     return place
 
 
-def only_cell(report: dict[str, Any]) -> dict[str, Any]:
-    (cell,) = report["cells"]
-    return dict(cell)
-
-
 def targets(cell: dict[str, Any]) -> list[str]:
     """Whatever became of them."""
     return [outcome["values"]["term"] for outcome in cell["target"]]
 
 
 def test_its_app_is_served_from_a_directory_below_too(lab: Lab, shop: Path) -> None:
-    done = Lab(shop / "inner")("sweep", "sync", "2", *QUICK)
-    assert done.code == 0, done.err
-    cell = only_cell(done.report)
+    inner = Lab(shop / "inner")
+    report = inner.report("sweep", "sync", "2", *QUICK)
+    (cell,) = report["cells"]
     assert (cell["app"], cell["failed"], set(cell["routes"])) == ("shop:app", 0, {"GET /", "cart"})
     assert targets(cell) == ["p95<60s"]
-    title = done.report["title"]
-    assert title.endswith("(app, python, slo, mix from pyproject.toml)")
-    assert f"app, python, slo, mix from {shop}/pyproject.toml\n" in done.err
+    assert report["title"].endswith("(app, python, slo, mix from pyproject.toml)")
+    assert f"app, python, slo, mix from {shop}/pyproject.toml\n" in inner.last.err
     assert (shop / "env" / "used").exists()
 
 
 def test_a_flag_wins(lab: Lab, shop: Path) -> None:
     flags = ("--app", "other:app", "--slo", "p95<50s", "--path", "/cart")
-    done = lab("sweep", "sync", "2", *QUICK, *flags, "--python", sys.executable)
-    assert done.code == 0, done.err
-    cell = only_cell(done.report)
+    report = lab.report("sweep", "sync", "2", *QUICK, *flags, "--python", sys.executable)
+    (cell,) = report["cells"]
     assert (cell["app"], cell["routes"]) == ("other:app", {})
     assert targets(cell) == ["p95<50s"]
-    assert "pyproject.toml" not in done.err + done.report["title"]
+    assert "pyproject.toml" not in lab.last.err + report["title"]
     assert not (shop / "env" / "used").exists()
 
 
 def test_a_saved_run_stays_as_it_was_planned(lab: Lab, shop: Path) -> None:
     (shop / "pyproject.toml").write_text('[tool.workerlab]\napp = "shop:app"\n')
-    first = lab("sweep", "sync", "2", *QUICK)
-    assert first.code == 0, first.err
+    first = lab.report("sweep", "sync", "2", *QUICK)
     (shop / "pyproject.toml").write_text("[tool.workerlab\n")
     for words in (("sweep", "--resume", "results"), ("report", "results")):
-        again = lab(*words, "--format", "json")
-        assert again.code == 0, again.err
-        assert again.report["title"] == first.report["title"]
-        assert only_cell(again.report)["app"] == "shop:app"
+        again = lab.report(*words)
+        assert again["title"] == first["title"]
+        assert [cell["app"] for cell in again["cells"]] == ["shop:app"]

@@ -3,7 +3,6 @@ is told, and tried again by --resume."""
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -63,19 +62,17 @@ def test_parts_are_made_once_and_claims_judged_by_them(lab: Lab, tmp_path: Path)
     (lab.place / "writeups.toml").write_text(WRITE_UPS)
     lab.program = [sys.executable, "-c", PROGRAM]
     lab.env["PATH"] = str(tmp_path / "empty")
-    done = lab("reproduce", "small", "--quick", "--format", "json")
-    assert done.code == 1, done.err  # a part is missing
-    document = json.loads(done.out)
-    summary, twice, agrees = document["findings"]
-    assert summary["answer"]["values"]["claims"] == 2
-    assert (twice["answer"]["code"], agrees["answer"]["code"]) == ("ClaimHeld", "ClaimNotShown")
-    assert "wrk" in agrees["answer"]["values"]["reason"]
-    assert [row["rps_then"] for row in document["tables"][0]["rows"]] == [10, 10]
-    assert len(document["charts"][0]["series"]) == 2
-    (run,) = (lab.place / "results").iterdir()
-    before = {path: path.stat().st_mtime_ns for path in (run / "parts").rglob("*")}
+    report = lab.report("reproduce", "small", "--quick", code=1)  # a part is missing
+    summary, twice, agrees = (finding["answer"] for finding in report["findings"])
+    assert summary["values"]["claims"] == 2
+    assert (twice["code"], agrees["code"]) == ("ClaimHeld", "ClaimNotShown")
+    assert "wrk" in agrees["values"]["reason"]
+    assert [row["rps_then"] for row in report["tables"][0]["rows"]] == [10, 10]
+    assert len(report["charts"][0]["series"]) == 2
+    parts = lab.run / "parts"
+    before = {path: path.stat().st_mtime_ns for path in parts.rglob("*")}
     assert before
-    again = lab("reproduce", "--resume", str(run))
+    again = lab("reproduce", "--resume", str(lab.run))
     assert again.code == 1
     assert "left out: wrk" in again.err
-    assert before == {path: path.stat().st_mtime_ns for path in (run / "parts").rglob("*")}
+    assert before == {path: path.stat().st_mtime_ns for path in parts.rglob("*")}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import subprocess
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import LONG_S, Done, Lab, processes, until
+from tests.integration.conftest import LONG_S, Lab, processes
 from workerlab.server.preflight import interpreter
 from workerlab.server.worker_classes import class_named
 
@@ -26,18 +25,16 @@ NAMES = (
 )  # fmt: skip
 
 
-def words_of(done: Done) -> dict[str, dict[str, Any]]:
+def words_of(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Of the only class: settings by their word."""
-    (answer,) = (finding["answer"] for finding in done.report["findings"])
+    (answer,) = (finding["answer"] for finding in report["findings"])
     assert answer["code"] == "ClassHonours"
     values: dict[str, dict[str, Any]] = answer["values"]
     return values
 
 
 def test_what_a_class_ignores_is_what_its_row_says(lab: Lab, worker_class: str) -> None:
-    done = lab("settings", worker_class, "--only", ",".join(NAMES), "--format", "json")
-    assert done.code == 0, done.err
-    words = words_of(done)
+    words = words_of(lab.report("settings", worker_class, "--only", ",".join(NAMES)))
     # With several threads sync is another class
     ignores = set(class_named(worker_class).ignores) - (
         {"threads"} if worker_class == "sync" else set()
@@ -80,12 +77,11 @@ def test_a_file_is_read_line_by_line(lab: Lab) -> None:
         'bind = "0.0.0.0:8000"\nworkers = 3\nworker_connections = 100\nchdir = "/srv"\n'
         'worker_class = "gunicorn.workers.sync.SyncWorker"\n'
     )
-    done = lab("settings", "--config", "gunicorn.conf.py", "--format", "json")
-    assert done.code == 0, done.err
-    (finding,) = (finding["answer"] for finding in done.report["findings"])
+    report = lab.report("settings", "--config", "gunicorn.conf.py")
+    (finding,) = (finding["answer"] for finding in report["findings"])
     assert finding["code"] == "LineMarked"
     assert (finding["values"]["line"], finding["values"]["setting"]) == (3, "worker_connections")
-    rows = done.report["tables"][0]["rows"]
+    rows = report["tables"][0]["rows"]
     assert [(row["line"], row["setting"]) for row in rows] == [
         (1, "bind"), (2, "workers"), (3, "worker_connections"), (4, "chdir"), (5, "worker_class"),
     ]  # fmt: skip
@@ -115,11 +111,7 @@ def test_a_file_is_read_line_by_line(lab: Lab) -> None:
 )
 def test_a_file_that_cannot_be_examined_is_one_sentence(lab: Lab, text: str, says: str) -> None:
     (lab.place / "bad.py").write_text(text)
-    done = lab("settings", "--config", "bad.py")
-    assert (done.code, done.out) == (2, "")
-    assert says in done.err
-    assert len(done.err.splitlines()) == 1
-    assert not (lab.place / "results").exists()
+    assert says in lab.refusal("settings", "--config", "bad.py")
 
 
 @pytest.mark.once
@@ -148,38 +140,38 @@ def test_gunicorn_does_not_start_without_the_paths_that_are_called_needed(
 
 @pytest.mark.once
 def test_a_run_that_is_interrupted_at_once_examined_nothing(lab: Lab) -> None:
-    process = lab.start("settings", "sync")
-    until(lambda: list(lab.place.glob("results/*/raw/*")), "its first launch begins")
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=LONG_S)
-    assert process.returncode == 130, err
+    process = lab.at_work(
+        *("settings", "sync"),
+        when=lambda: list(lab.place.glob("results/*/raw/*")),
+        what="its first launch begins",
+    )
+    done = lab.end(process, signal.SIGINT)
+    assert done.code == 130, done.err
     if not list(lab.run.glob("raw/*/seen.json")):  # on a busy machine, a launch may have ended
-        assert "Nothing was examined yet" in out.splitlines()
-        assert len(out.splitlines()) < 10
-    assert (out + err).count("settings --resume") == 1
+        assert "Nothing was examined yet" in done.out.splitlines()
+        assert len(done.out.splitlines()) < 10
+    assert (done.out + done.err).count("settings --resume") == 1
     assert not processes(str(lab.place))
 
 
 @pytest.mark.once
 def test_an_interrupted_run_leaves_nothing_and_is_finished(lab: Lab) -> None:
-    process = lab.start("settings", "sync", "--only", "chdir,keepalive,timeout")
+    def ended() -> list[str]:
+        if not list(lab.place.glob("results/*/trials.jsonl")):
+            return []
+        return [record["key"] for record in lab.records()]
+
     # The first of four to end: two others wait for Gunicorn's timeout, for seconds
-    until(lambda: list(lab.place.glob("results/*/trials.jsonl")) and "sync-sockets-1" in _kept(lab),
-          "one launch ended")  # fmt: skip
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=LONG_S)
-    assert process.returncode == 130, err
+    process = lab.at_work(
+        *("settings", "sync", "--only", "chdir,keepalive,timeout"),
+        when=lambda: "sync-sockets-1" in ended(),
+        what="one launch ended",
+    )
+    done = lab.end(process, signal.SIGINT)
+    assert done.code == 130, done.err
     examined = {path.parent.name for path in lab.run.glob("raw/*/seen.json")}
-    assert examined <= set(_kept(lab)), "it waited for what is never asked again"
+    assert examined <= set(ended()), "it waited for what is never asked again"
     assert not processes(str(lab.place))
-    done = lab("settings", "--resume", str(lab.run), "--format", "json")
-    assert done.code == 0, done.err
-    words = words_of(done)
+    words = words_of(lab.report("settings", "--resume", str(lab.run)))
     assert words["settings"] == words["honoured"] + len(words["ignored"]) == 3
-    assert _kept(lab).count("sync-sockets-1") == 1, "what had ended was made again"
-
-
-def _kept(lab: Lab) -> list[str]:
-    """The keys of the launches that ended, by what is on file."""
-    lines = (lab.run / "trials.jsonl").read_text().split("\n")[:-1]
-    return [json.loads(line).get("record", {}).get("key") for line in lines]
+    assert ended().count("sync-sockets-1") == 1, "what had ended was made again"

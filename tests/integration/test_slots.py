@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -23,11 +24,10 @@ TOOLS = pytest.mark.parametrize("tool", ["fast", "ab", "wrk"])
 
 
 def of_tool(results: list[dict[str, Any]], tool: str) -> dict[str, Any]:
-    of_it = [only for only in results if only["tool"] == tool]
-    if not of_it:
+    by_tool = {result["tool"]: result for result in results}
+    if tool not in by_tool:
         pytest.skip(f"{tool} is not installed")
-    (only,) = of_it
-    return only
+    return by_tool[tool]
 
 
 def slots_of(worker_class: str) -> int | None:
@@ -83,6 +83,28 @@ def test_saturation(limited: Sweep, worker_class: str, tool: str) -> None:
     else:
         one_level = note["values"].get("why") == ONE_LEVEL
         assert note["code"] == "KneeAbove" or (note["code"] == "KneeAtLeast" and one_level)
+
+
+@pytest.mark.once
+def test_figures_of_ab_are_those_that_it_printed(limited: Sweep) -> None:
+    cell = of_tool(limited.cells, "ab")
+    (stdout,) = limited.lab.run.glob("raw/*-ab-*/tool/stdout")
+    printed = stdout.read_text()
+
+    def figure(pattern: str) -> float:
+        match = re.search(pattern, printed)
+        assert match is not None, printed
+        return float(match[1])
+
+    assert cell["ab"]["time_taken_s"] == figure(r"Time taken for tests: +([\d.]+)")
+    assert cell["ab"]["time_per_request_s"] == pytest.approx(
+        figure(r"Time per request: +([\d.]+) \[ms\] \(mean\)") / 1000
+    )
+    assert cell["ab"]["html_transferred_bytes"] == figure(r"HTML transferred: +(\d+)")
+    assert cell["ab_total_ms"]["max"] == figure(r"Total: .* (\d+)")
+    assert cell["ab_waiting_ms"]["sd"] == figure(r"Waiting: +\d+ +\d+ +([\d.]+)")
+    evidence = (item for finding in limited.report["findings"] for item in finding["evidence"])
+    assert "AbIdentities" in [item["code"] for item in evidence]  # of a disturbed class, too
 
 
 PINNED = {"uvicorn": "__config__.PinnedUvicornWorker"}  # by its configuration file

@@ -20,13 +20,6 @@ pytestmark = pytest.mark.counters
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's queue is seen on Linux")
 
 
-def cells(lab: Lab, *words: str) -> list[dict[str, Any]]:
-    done = lab("sweep", *words, "--format", "json")
-    assert done.code == 0, done.err + done.out
-    cells_of_report: list[dict[str, Any]] = done.report["cells"]
-    return cells_of_report
-
-
 def installed(tool: str) -> None:
     if tool != "fast" and shutil.which(tool) is None:
         pytest.skip(f"{tool} is not installed")
@@ -77,7 +70,7 @@ def test_gthread_waits_inside_its_workers(closed_and_kept: Sweep) -> None:
 def test_ab_finds_the_same(lab: Lab) -> None:
     installed("ab")
     words = ("--workers", "2", "--threads", "2", "--sleep", "1", "--rounds", "2", "--tool", "ab")
-    (cell,) = cells(lab, "gthread", "16", *words)
+    (cell,) = lab.sweep("gthread", "16", *words)
     split, whole = cell["waiting_split_ms"], assert_adds_up(cell)
     assert split["accept_queue"] < 0.05 * whole
     assert split["in_worker"] > 0.5 * whole  # 4 slots for 16: three quarters, if dealt evenly
@@ -99,7 +92,7 @@ def test_nothing_is_left_unexplained(limited: Sweep, tool: str) -> None:
 @pytest.mark.classes("sync")
 def test_a_full_queue_shows_at_connect(lab: Lab) -> None:
     """The same overload twice: hidden in the accept queue, and thrown back at the client."""
-    hidden, thrown = cells(lab, "sync", "16", *FULL, "--backlog", "2048,2", "--tool", "fast")
+    hidden, thrown = lab.sweep("sync", "16", *FULL, "--backlog", "2048,2", "--tool", "fast")
     assert hidden["verdict"] == "saturated"
     assert hidden["kernel"]["socket_drops"] == 0
     assert (thrown["verdict"], thrown["kernel"]["accept_queue_limit"]) == ("saturated", 2)
@@ -116,7 +109,7 @@ def test_ab_survives_a_full_queue(lab: Lab) -> None:
     installed("ab")
     (lab.place / "brisk.py").write_text("timeout = 5\n")
     words = ("--backlog", "2", "--tool", "ab", "--config", str(lab.place / "brisk.py"))
-    (cell,) = cells(lab, "sync", "16", *FULL, *words)
+    (cell,) = lab.sweep("sync", "16", *FULL, *words)
     assert cell["verdict"] == "saturated"
     assert cell["kernel"]["syn_retransmits"] > 0
     assert cell["failed"] == sum(cell["errors"].values())
@@ -134,13 +127,13 @@ def test_kept_connections_are_predicted_by_their_split(lab: Lab) -> None:
         return sum(min(held, 4) for held in cell["connections_per_worker"].values())
 
     # A busy machine takes some of what the law allows; one that stood still takes more
-    finding = right_unless_still(
+    cells = right_unless_still(
         lab,
-        lambda: cells(lab, "gthread", *words, "--keepalive", "on", "--tool", "wrk,fast"),
-        lambda finding: all(cell["throughput_rps"] > 0.5 * working(cell) / 2 for cell in finding),
+        lambda: lab.sweep("gthread", *words, "--keepalive", "on", "--tool", "wrk,fast"),
+        lambda cells: all(cell["throughput_rps"] > 0.5 * working(cell) / 2 for cell in cells),
     )
-    assert len(finding) == 2
-    for cell in finding:
+    assert len(cells) == 2
+    for cell in cells:
         assert sum(cell["connections_per_worker"].values()) == cell["concurrency"]
         split_rps, served_rps = cell["bound_rps"] * working(cell) / 8, cell["throughput_rps"]
         if cell["split_prediction_rps"] is None:  # the lone request took longer than all others
@@ -156,10 +149,11 @@ BLOCKING = ("6", "--workers", "2", "--sleep", "0.3", "--rounds", "2", "--tool", 
 def assert_called_blocked(lab: Lab, *words: str) -> None:
     """One request per worker at a time."""
 
-    def is_called_blocked(findings: list[dict[str, Any]]) -> bool:
-        return bool(findings[0]["diagnosis"]["code"] == "BlockedLoop")
-
-    (cell,) = right_unless_still(lab, lambda: cells(lab, *words), is_called_blocked)
+    (cell,) = right_unless_still(
+        lab,
+        lambda: lab.sweep(*words),
+        lambda cells: cells[0]["diagnosis"]["code"] == "BlockedLoop",
+    )
     assert cell["diagnosis"]["code"] == "BlockedLoop"
     assert cell["slots_measured"] == 2
 
@@ -180,7 +174,7 @@ def test_late_patching_is_called_so(lab: Lab) -> None:
 def test_an_imported_sleep_is_no_trap_without_preloading(lab: Lab, worker_class: str) -> None:
     (cell,) = right_unless_still(
         lab,
-        lambda: cells(lab, worker_class, *BLOCKING, "--app", "@imported_sleep"),
-        lambda found: bool(found[0]["slots_measured"] == 6),
+        lambda: lab.sweep(worker_class, *BLOCKING, "--app", "@imported_sleep"),
+        lambda cells: cells[0]["slots_measured"] == 6,
     )
     assert cell["slots_measured"] == 6

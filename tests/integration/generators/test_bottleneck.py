@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.integration.conftest import LONG_S, Done, Lab, fake_program, right_unless_still, until
+from tests.integration.conftest import LONG_S, Done, Lab, fake_program, right_unless_still
 from workerlab import run_store as store
 from workerlab.analysis.facts import Facts
 from workerlab.experiments import calibration
@@ -85,13 +85,13 @@ def test_a_sweep_measures_its_tools_ceiling_once(lab: Lab, worker_class: str, ca
 
 
 def test_processes_of_the_tool_are_an_axis(lab: Lab, worker_class: str) -> None:
-    done = lab("sweep", worker_class, "4", "--workers", "2", "--sleep", "0.5", "--tool", "fast",
-               "--rounds", "5", "--tool-processes", "1,2", "--format", "json")  # fmt: skip
-    assert done.code == 0, done.err
-    cells = done.report["cells"]
+    cells = lab.sweep(
+        *(worker_class, "4", "--workers", "2", "--sleep", "0.5", "--tool", "fast"),
+        *("--rounds", "5", "--tool-processes", "1,2"),
+    )
     assert [cell["tool_processes"] for cell in cells] == [1, 2]
     assert not any(cell["generator_bound"] for cell in cells)
-    assert "measuring" not in done.err  # a server that sleeps is nobody's limit
+    assert "measuring" not in lab.last.err  # a server that sleeps is nobody's limit
 
 
 def test_a_ceiling_that_cannot_be_had_is_missing_and_says_why(
@@ -110,14 +110,16 @@ def test_a_ceiling_that_cannot_be_had_is_missing_and_says_why(
 
 def test_it_ends_in_a_verdict_and_can_be_resumed(lab: Lab, cache: Path) -> None:
     lab.env["XDG_CACHE_HOME"] = str(cache.parents[1])
-    first = lab.start("bottleneck", "--quick")
-    until(lambda: list(lab.place.glob("results/*/raw/*")), "its first trial begins")
-    first.send_signal(signal.SIGINT)
-    out, err = first.communicate()
-    assert first.returncode == 130, err
-    assert "bottleneck --resume" in err
-    assert " not finished" in out
-    assert "--resume" not in out
+    first = lab.at_work(
+        *("bottleneck", "--quick"),
+        when=lambda: list(lab.place.glob("results/*/raw/*")),
+        what="its first trial begins",
+    )
+    stopped = lab.end(first, signal.SIGINT)
+    assert stopped.code == 130, stopped.err
+    assert "bottleneck --resume" in stopped.err
+    assert " not finished" in stopped.out
+    assert "--resume" not in stopped.out
     directory = lab.run
     smaller = made_smaller(directory)
 
@@ -140,8 +142,7 @@ def test_it_ends_in_a_verdict_and_can_be_resumed(lab: Lab, cache: Path) -> None:
     assert "Both sides of each load" in titles
     codes = {finding["answer"]["code"] for finding in report["findings"]}
     assert codes & {ClosedInMidLoad.__name__, NotClosedInMidLoad.__name__}
-    again = lab("report", str(lab.run), "--format", "json")
-    assert again.report == report
+    assert lab.report("report", str(lab.run)) == report
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="TCP states are seen on Linux")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import LONG_S, Done, Lab, run_once, send, until
+from tests.integration.conftest import Done, Lab, run_once
 from workerlab.model import SCHEMA
 
 FULL, TIMES, LOW, LOW_TIMES = range(4)  # the tables
@@ -102,17 +102,14 @@ def test_what_is_missing_is_left_out_with_the_fix(lab: Lab, compared: tuple[Lab,
     ],
 )
 def test_bad_words_are_one_sentence(lab: Lab, words: tuple[str, ...], says: str) -> None:
-    done = lab("generators", *words)
-    assert (done.code, done.out) == (2, "")
-    assert len(done.err.splitlines()) == 1
-    assert says in done.err
-    assert not (lab.place / "results").exists()
+    assert says in lab.refusal("generators", *words)
 
 
 def test_a_grid_of_processes_and_connections_on_a_server_that_answers_late(lab: Lab) -> None:
-    words = ("--tools", "processes-coroutines,threads", "--processes", "2,3", "--levels", "2,4",
-             "--delay", "0.08-0.1", "--duration", "1", "--trials", "1")  # fmt: skip
-    document = lab("generators", *words, "--format", "json").report
+    document = lab.report(
+        *("generators", "--tools", "processes-coroutines,threads", "--processes", "2,3"),
+        *("--levels", "2,4", "--delay", "0.08-0.1", "--duration", "1", "--trials", "1"),
+    )
     full = {(row["generator"].split()[0], row["processes"], row["connections"]): row
             for row in rows(document, FULL)}  # fmt: skip
     grid = {("processes-coroutines", many, many * each) for many in (2, 3) for each in (2, 4)}
@@ -125,17 +122,13 @@ def test_a_grid_of_processes_and_connections_on_a_server_that_answers_late(lab: 
 
 def test_an_interrupted_run_keeps_what_it_has_and_is_finished(lab: Lab) -> None:
     words = ("--tools", "fast", "--levels", "1", "--duration", "1", "--trials", "1")
-    process = lab.start("generators", *words)
-    until(lambda: len(list((lab.place / "results").glob("*/raw/*/tool/stdout"))) > 1, "two loads")
-    send(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=LONG_S)
-    assert process.returncode == 130
-    assert "was not measured" in " ".join(out.split())
-    assert "generators --resume" in err
+    process = lab.at_work("generators", *words, when=lambda: lab.loads() > 1, what="two loads")
+    done = lab.end(process, signal.SIGINT)
+    assert done.code == 130
+    assert "was not measured" in " ".join(done.out.split())
+    assert "generators --resume" in done.err
     before = {record["key"] for record in lab.records() if record["fault"] is None}
-    done = lab("generators", "--resume", str(lab.run), "--format", "json")
-    assert done.code == 0, done.err
-    assert done.report["valid"]
+    assert lab.report("generators", "--resume", str(lab.run))["valid"]
     again = [record["key"] for record in lab.records() if record["fault"] is None]
     assert before < set(again)
     assert len(again) == len(set(again))  # what was measured was not measured again

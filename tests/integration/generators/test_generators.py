@@ -49,24 +49,16 @@ FORKING = ("processes", "processes-coroutines")
 
 @pytest.fixture(params=PACKAGES)
 def name(request: pytest.FixtureRequest) -> str:
-    return needing(request.param)
-
-
-@pytest.fixture(params=COUNTING)
-def counting(request: pytest.FixtureRequest) -> str:
-    return needing(request.param)
-
-
-@pytest.fixture(params=FORKING)
-def forking(request: pytest.FixtureRequest) -> str:
-    return needing(request.param)
-
-
-def needing(name: str) -> str:
     """Not imported: Locust would patch the standard library, here."""
-    if importlib.util.find_spec(PACKAGES[name]) is None:
-        pytest.skip(f"{name} needs {PACKAGES[name]}")
-    return name
+    package = PACKAGES[request.param]
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{request.param} needs {package}")
+    return str(request.param)
+
+
+def by_each(*names: str) -> pytest.MarkDecorator:
+    """By these generators alone."""
+    return pytest.mark.parametrize("name", names, indirect=True)
 
 
 def a_load(**changes: object) -> Load:
@@ -108,18 +100,18 @@ def run(name: str, load: Load, url: str, place: Path, files: int = 0) -> Measure
 
 
 @dataclass
-class Seen:
+class Served:
     """What the null server has counted, once it has ended."""
 
     requests: int
     connections: int
 
 
-def against(name: str, load: Load, place: Path, what: NullServer) -> tuple[Measurement, Seen]:
+def against(name: str, load: Load, place: Path, what: NullServer) -> tuple[Measurement, Served]:
     with serving_null(place, what) as server:
         measured = run(name, load, server.url, place / "tool")
     report = json.loads((place / COUNTS).read_text())
-    return measured, Seen(report["requests"], report["connections"])
+    return measured, Served(report["requests"], report["connections"])
 
 
 # --- what it counts -----------------------------------------------------------------------
@@ -186,9 +178,10 @@ def test_connections_are_kept_for_a_time(name: str, tmp_path: Path) -> None:
     assert measured.body_sha256 == (None if name in COUNTING else hashlib.sha256(b"").hexdigest())
 
 
-def test_a_kept_connection_that_was_closed_is_made_again(counting: str, tmp_path: Path) -> None:
+@by_each(*COUNTING)
+def test_a_kept_connection_that_was_closed_is_made_again(name: str, tmp_path: Path) -> None:
     with one_request_each(lambda: OK) as url:
-        measured = run(counting, a_load(keepalive=True), url, tmp_path / "tool")
+        measured = run(name, a_load(keepalive=True), url, tmp_path / "tool")
     assert (measured.requests, measured.errors, measured.connections) == (41, {}, 41)
 
 
@@ -238,11 +231,11 @@ def test_nobody_listens(name: str, tmp_path: Path) -> None:
     assert measured.failed == measured.sent
 
 
-@pytest.mark.parametrize("name", ["threads", "coroutines"])
+@by_each("threads", "coroutines")
 def test_no_files_are_left(name: str, tmp_path: Path) -> None:
     load = a_load(concurrency=100, requests=200, keepalive=True)
     with serving_null(tmp_path, NullServer(delay_s=(0.2, 0.3))) as server:
-        measured = run(needing(name), load, server.url, tmp_path / "tool", files=60)
+        measured = run(name, load, server.url, tmp_path / "tool", files=60)
     assert measured.errors["no_files"] > 0
     assert measured.requests + measured.failed == measured.sent == 200
 
@@ -281,11 +274,17 @@ def next_of(
 # --- what all bodies were, where it is said -------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [0, 10, 300_000], ids=["empty", "small", "large"])
-def test_what_all_bodies_were_is_known(size: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("size", "processes"),
+    [(0, 1), (10, 1), (300_000, 1), (10, 2)],
+    ids=["empty", "small", "large", "two processes"],
+)
+def test_what_all_bodies_were_is_known(size: int, processes: int, tmp_path: Path) -> None:
+    """Each process has a first body of its own, and theirs are the same."""
     page = bytes(range(250)) * (size // 250) + b"x" * (size % 250)
+    load = a_load(same_body=True, processes=processes, timed=processes > 1)
     with serving(lambda _: (200, page)) as url:
-        measured = run("fast", a_load(same_body=True), url, tmp_path / "tool")
+        measured = run("fast", load, url, tmp_path / "tool")
     assert (measured.body_sha256, measured.errors) == (hashlib.sha256(page).hexdigest(), {})
 
 
@@ -297,23 +296,16 @@ def test_bodies_that_differ_have_no_digest(tmp_path: Path) -> None:
     assert measured.body_sha256 is None
 
 
-def test_processes_compare_what_they_saw(tmp_path: Path) -> None:
-    """Each has a first body of its own, and theirs are the same."""
-    load = a_load(same_body=True, processes=2, timed=True)
-    with serving(lambda _: (200, b"a page")) as url:
-        measured = run("fast", load, url, tmp_path / "tool")
-    assert (measured.body_sha256, measured.errors) == (hashlib.sha256(b"a page").hexdigest(), {})
-
-
 # --- how it ends --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_nothing_outlives_it(forking: str, number: signal.Signals, tmp_path: Path) -> None:
+@by_each(*FORKING)
+def test_nothing_outlives_it(name: str, number: signal.Signals, tmp_path: Path) -> None:
     load = a_load(headers=(("X-Place", str(tmp_path)),))
     with serving_null(tmp_path, NullServer(fault="stall")) as server:
-        process = start(forking, load, server.url, tmp_path / "tool")
-        most = {"processes": 4}.get(forking, 1)
+        process = start(name, load, server.url, tmp_path / "tool")
+        most = {"processes": 4}.get(name, 1)
         until(lambda: len(generators(tmp_path)) > most, "its processes are there")
         os.kill(process.pid, number)
         process.communicate(timeout=LONG_S)
@@ -333,8 +325,9 @@ def generators(place: Path) -> list[int]:
 @pytest.mark.parametrize(
     "words", [("--rate", "5", "--duration", "1"), ("--source", "127.0.0.2"), ("--linger", "5")]
 )
-def test_what_it_cannot_do_is_refused(counting: str, words: tuple[str, ...]) -> None:
-    argv = list(TOOLS[counting].command(a_load(), "http://127.0.0.1:1/", "/").argv)
+@by_each(*COUNTING)
+def test_what_it_cannot_do_is_refused(name: str, words: tuple[str, ...]) -> None:
+    argv = list(TOOLS[name].command(a_load(), "http://127.0.0.1:1/", "/").argv)
     at = argv.index("--requests")
     amount = [] if "--duration" in words else argv[at : at + 2]
     done = subprocess.run(
@@ -369,11 +362,10 @@ def serving(
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-@pytest.mark.parametrize("name", ["locust", "locust-fast"])
+@by_each("locust", "locust-fast")
 def test_locust_sends_what_is_due_and_not_before(name: str, processes: int, tmp_path: Path) -> None:
     """The k-th request comes after the k-th moment, whichever process sends it, and the lag says by
     how much at least."""
-    needing(name)
     arrived = list[int]()
 
     def answer(handler: http.Handler) -> tuple[int, bytes]:
@@ -402,12 +394,11 @@ def test_locust_sends_what_is_due_and_not_before(name: str, processes: int, tmp_
     assert measured.response.p50 >= 0.05 * 0.99
 
 
-@pytest.mark.parametrize("name", ["locust", "locust-fast"])
+@by_each("locust", "locust-fast")
 def test_what_no_user_of_locust_is_free_for_waits_and_is_timed_from_when_it_was_due(
     name: str, tmp_path: Path
 ) -> None:
     """Two users, 0.1 s an answer: 20 of 60 requests a second."""
-    needing(name)
     load = a_load(concurrency=2, rate_rps=60.0, duration_s=2.0)
     for number in range(5):  # a machine that stands still lets them send less
         place = tmp_path / str(number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.builders.null import serving
-from tests.integration.conftest import LONG_S, ROOT, Lab, until
+from tests.integration.conftest import LONG_S, ROOT, Lab
 from workerlab import run_store as store
 from workerlab.analysis.facts import TrialData, why_unusable
 from workerlab.experiments.limits import command as limits
@@ -144,16 +145,12 @@ def test_the_command_shows_what_happened_though_it_was_stopped(lab: Lab) -> None
     keys = ("async-100-fast", "kept-100000", "ports-used-up", "ports-sources", "ports-reuse",
             "aiohttp-100000")  # fmt: skip
     directory = planned(lab.place, keys)
-    process = lab.start("limits", "--resume", str(directory))
-    until(lambda: list(directory.glob("raw/*/tool/stdout")), "a load runs")
-    process.terminate()
-    _, err = process.communicate()
-    assert process.returncode == 143
-    assert "limits --resume" in err
-    assert "Traceback" not in err
-    done = lab("limits", "--resume", str(directory), "--format", "json")
-    assert done.code == 0, done.err
-    document = done.report
+    resume = ("limits", "--resume", str(directory))
+    done = lab.end(lab.at_work(*resume, when=lab.loads, what="a load runs"), signal.SIGTERM)
+    assert done.code == 143
+    assert "limits --resume" in done.err
+    assert "Traceback" not in done.err
+    document = lab.report(*resume)
     assert document["kind"] == "limits"
     assert "NotMeasured" not in [note["code"] for note in document["notes"]]
     assert values_of(document, "Farthest")["step"]["values"]["requests"] == 3000
@@ -172,16 +169,12 @@ def test_the_command_shows_what_happened_though_it_was_stopped(lab: Lab) -> None
         assert values_of(document, "LimitReached")
     assert lab("report", str(directory), "--format", "markdown").code == 0
     # All is measured: there is nothing left to run
-    again = lab("limits", "--resume", str(directory), "--format", "json")
-    assert again.code == 0
-    assert again.report == document
+    assert lab.report(*resume) == document
 
 
 @pytest.mark.parametrize("words", [("--quick",), ("--out", "x")])
 def test_resuming_takes_no_other_words(lab: Lab, words: tuple[str, ...]) -> None:
-    done = lab("limits", "--resume", "anything", *words)
-    assert done.code == 2
-    assert done.err.count("\n") == 1
+    lab.refusal("limits", "--resume", "anything", *words)
 
 
 @pytest.mark.parametrize(

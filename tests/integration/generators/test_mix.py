@@ -68,7 +68,7 @@ def mixed(lab: Lab, text: str, *words: str) -> Done:
     return lab(*shop(lab), "--mix", "shop.mix", *words)
 
 
-def seen(lab: Lab) -> Counter[tuple[str, str]]:
+def served_requests(lab: Lab) -> Counter[tuple[str, str]]:
     """Requests of the load by (label, status)."""
     counts = Counter[tuple[str, str]]()
     for line in (lab.place / "seen").read_text().splitlines():
@@ -112,19 +112,17 @@ def test_each_route_has_the_account_of_what_the_workers_saw(
     cells = done.report["cells"]  # where there is a rate, one of a closed loop precedes it
     for cell in cells:
         assert cell["verdict"] != "invalid", cell["reason"]["text"]
-    served, routes = seen(lab), cells[-1]["routes"]
-    by_label = Counter[str]()
-    for (label, _), count in served.items():
-        by_label[label] += count
-    requests = Counter[str]()
-    for cell in cells:
-        requests.update({label: entry["requests"] for label, entry in cell["routes"].items()})
-    assert requests == by_label
+    served, routes = served_requests(lab), cells[-1]["routes"]
+
+    def total(column: str) -> Counter[str]:
+        counts = Counter[str]()
+        for cell in cells:
+            counts.update({label: route[column] for label, route in cell["routes"].items()})
+        return +counts
+
+    assert total("requests") == Counter(label for label, _ in served.elements())
     wrong = served["GET /sometimes", "503"]
-    failed = Counter[str]()
-    for cell in cells:
-        failed.update({label: entry["failed"] for label, entry in cell["routes"].items()})
-    assert +failed == Counter({"GET /sometimes": wrong} if wrong else {})
+    assert total("failed") == +Counter({"GET /sometimes": wrong})
     if wrong and len(cells) == 1:
         assert routes["GET /sometimes"]["statuses"] == {"503": wrong}
         assert routes["GET /sometimes"]["answer"] == "Closed / for lunch"
@@ -184,7 +182,7 @@ def test_an_access_log_is_a_mix(lab: Lab) -> None:
     assert done.code == 0, done.err
     assert "1 path with 1 request mostly answered by 4xx or 5xx left out" in done.err + done.out
     (cell,) = done.report["cells"]
-    by_label = Counter(label for label, _ in seen(lab).elements())
+    by_label = Counter(label for label, _ in served_requests(lab).elements())
     assert {label: route["requests"] for label, route in cell["routes"].items()} == by_label
     assert set(by_label) == {"GET /", "GET /post/{id}"}
     assert "secret" not in (lab.run / "run.json").read_text()

@@ -10,11 +10,9 @@ import resource
 import select
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.builders.null import serving as serving_null
+from tests.builders.processes import started
 from tests.integration.conftest import until
 from workerlab.analysis.facts import TrialData, why_unusable
 from workerlab.experiments.reading import null_counts, read_trial
@@ -33,17 +32,16 @@ from workerlab.server.null_server import COUNTS, PROGRAM, RunningNull
 from workerlab.server.running import Serving
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+GET_AND_CLOSE = b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n"
 LONG_S = 60.0  # a bound for hanging, not an expectation of speed
-
-
-@pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as closing_stack:
-        yield closing_stack
 
 
 def connected(server: Serving) -> socket.socket:
     return socket.create_connection((server.host, server.port), timeout=LONG_S)
+
+
+def http_client(server: Serving) -> closing[http.client.HTTPConnection]:
+    return closing(http.client.HTTPConnection(server.host, server.port, timeout=LONG_S))
 
 
 def until_end(client: socket.socket) -> bytes:
@@ -68,27 +66,26 @@ def test_it_closes_a_kept_connection_after_so_many_requests(
 ) -> None:
     null = NullServer(requests_per_connection=3, delay_s=delay_s)
     with serving_null(tmp_path, null) as server:
-        client = http.client.HTTPConnection(server.host, server.port, timeout=LONG_S)
-        kept = [(ask(client)[0], client.sock is not None) for _ in range(7)]
-        client.close()
+        with http_client(server) as client:
+            kept = [(ask(client)[0], client.sock is not None) for _ in range(7)]
         assert kept == [(200, number % 3 > 0) for number in range(1, 8)]
         with connected(server) as pipelined:  # what comes after the last one is not answered
             pipelined.sendall(GET * 5)
             assert until_end(pipelined).count(b"200 OK") == 3
-    counts = null_counts(tmp_path)
-    assert counts.connections == 4
+    assert null_counts(tmp_path).connections == 4
 
 
 def test_it_keeps_connections_and_counts(tmp_path: Path) -> None:
-    with serving_null(tmp_path, NullServer(body_bytes=1000)) as server:
-        client = http.client.HTTPConnection(server.host, server.port, timeout=LONG_S)
-        other = http.client.HTTPConnection(server.host, server.port, timeout=LONG_S)
+    with (
+        serving_null(tmp_path, NullServer(body_bytes=1000)) as server,
+        http_client(server) as client,
+        http_client(server) as other,
+    ):
         answers = [ask(each) for _ in range(10) for each in (client, other)]
         assert {(status, len(body)) for status, body in answers} == {(200, 1000)}
         assert client.sock is not None
         ask(client, Connection="close")
         assert client.sock is None
-        other.close()
         assert server.lost() is None
     counts = null_counts(tmp_path)
     assert (counts.requests, counts.connections, counts.most_connections) == (21, 2, 2)
@@ -96,14 +93,6 @@ def test_it_keeps_connections_and_counts(tmp_path: Path) -> None:
     assert 0 < counts.service.max < LONG_S
     assert counts.cpu_s > 0
     assert counts.delays_s == 0
-
-
-def test_a_report_is_there_while_it_runs(tmp_path: Path) -> None:
-    with serving_null(tmp_path, NullServer()) as server:
-        client = http.client.HTTPConnection(server.host, server.port, timeout=LONG_S)
-        ask(client)
-        until(lambda: counted(server)["requests"] == 1, "the request is reported")
-        client.close()
 
 
 def test_requests_in_pieces_and_several_at_once(tmp_path: Path) -> None:
@@ -114,8 +103,7 @@ def test_requests_in_pieces_and_several_at_once(tmp_path: Path) -> None:
         client.sendall(b"POST / HTTP/1.1\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhe")
         client.sendall(b"llo")
         assert until_end(client).count(b"HTTP/1.1 200 OK") == 5
-    report = null_counts(tmp_path)
-    assert report.requests == 5
+    assert null_counts(tmp_path).requests == 5
 
 
 def test_delayed_requests_of_one_connection_are_answered_in_order(tmp_path: Path) -> None:
@@ -123,7 +111,7 @@ def test_delayed_requests_of_one_connection_are_answered_in_order(tmp_path: Path
         serving_null(tmp_path, NullServer(delay_s=(0.0, 0.05))) as server,
         connected(server) as client,
     ):
-        client.sendall(GET * 9 + GET.replace(b"Host: x", b"Connection: close"))
+        client.sendall(GET * 9 + GET_AND_CLOSE)
         assert until_end(client).count(b"HTTP/1.1 200 OK") == 10
 
 
@@ -137,11 +125,10 @@ def test_delays_are_seeded_and_kept(tmp_path: Path) -> None:
     sums = []
     for name, seed in (("a", 7), ("b", 7), ("c", 8)):
         (tmp_path / name).mkdir()
-        with serving_null(tmp_path / name, NullServer(delay_s=(0.01, 0.05), seed=seed)) as server:
-            client = http.client.HTTPConnection(server.host, server.port, timeout=LONG_S)
+        null = NullServer(delay_s=(0.01, 0.05), seed=seed)
+        with serving_null(tmp_path / name, null) as server, http_client(server) as client:
             for _ in range(5):
                 ask(client)
-            client.close()
         counts = null_counts(tmp_path / name)
         assert 0.01 * 5 <= counts.delays_s <= 0.05 * 5
         assert counts.service.mean * 5 >= counts.delays_s * 0.999  # none was answered too early
@@ -155,9 +142,9 @@ def test_large_bodies_for_readers_that_are_slow(tmp_path: Path) -> None:
         server = stack.enter_context(serving_null(tmp_path, NullServer(body_bytes=size)))
         clients = [stack.enter_context(connected(server)) for _ in range(3)]
         for client in clients:
-            client.sendall(GET.replace(b"Host: x", b"Connection: close"))
+            client.sendall(GET_AND_CLOSE)
         with connected(server) as brisk:  # nobody else has read a byte
-            brisk.sendall(GET.replace(b"Host: x", b"Connection: close"))
+            brisk.sendall(GET_AND_CLOSE)
             assert len(until_end(brisk).partition(b"\r\n\r\n")[2]) == size
         for client in clients:
             assert len(until_end(client).partition(b"\r\n\r\n")[2]) == size
@@ -168,66 +155,46 @@ def test_a_client_that_leaves_before_its_answer(tmp_path: Path) -> None:
         for _ in range(20):
             with connected(server) as client:
                 client.sendall(GET)
-        client = connected(server)
-        client.sendall(GET.replace(b"Host: x", b"Connection: close"))
-        assert until_end(client).startswith(b"HTTP/1.1 200 OK")
-        client.close()
+        with connected(server) as client:
+            client.sendall(GET_AND_CLOSE)
+            assert until_end(client).startswith(b"HTTP/1.1 200 OK")
         assert server.lost() is None
 
 
-@pytest.mark.parametrize(
-    ("fault", "outcome"),
-    [("garbage", b"\x00\x01 nothing"), ("close", b""), ("status500", b"HTTP/1.1 500 ")],
-)
-def test_a_fault_that_ends_the_connection(tmp_path: Path, fault: str, outcome: bytes) -> None:
-    with serving_null(tmp_path, NullServer(fault=fault)) as server, connected(server) as client:
-        client.sendall(GET.replace(b"Host: x", b"Connection: close"))
-        got = until_end(client)
-        assert got.startswith(outcome)
-        assert bool(got) is bool(outcome)
-
-
 def test_half_an_answer(tmp_path: Path) -> None:
-    with serving_null(tmp_path, NullServer(body_bytes=1000, fault="half")) as server:
-        client = http.client.HTTPConnection(server.host, server.port, timeout=LONG_S)
+    with (
+        serving_null(tmp_path, NullServer(body_bytes=1000, fault="half")) as server,
+        http_client(server) as client,
+    ):
         with pytest.raises(http.client.IncompleteRead) as broken:
             ask(client)
         assert (len(broken.value.partial), broken.value.expected) == (500, 500)
-        client.close()
-
-
-def test_a_reset(tmp_path: Path) -> None:
-    with serving_null(tmp_path, NullServer(fault="reset")) as server, connected(server) as client:
-        client.sendall(GET)
-        with pytest.raises(ConnectionResetError):
-            client.recv(1)
 
 
 def test_a_stall(tmp_path: Path) -> None:
+    """What it has read is reported while it runs."""
     with serving_null(tmp_path, NullServer(fault="stall")) as server, connected(server) as client:
         client.sendall(GET)
         until(lambda: counted(server)["requests"] == 1, "the request is read")
         assert select.select([client], [], [], 0) == ([], [], [])
-    report = null_counts(tmp_path)
-    assert report.answers == 0
+    assert null_counts(tmp_path).answers == 0
 
 
-def test_more_connections_than_it_may_have_files(tmp_path: Path, stack: ExitStack) -> None:
+def test_more_connections_than_it_may_have_files(tmp_path: Path) -> None:
     ready = tmp_path / "ready.json"
     words = [sys.executable, "-I", "-S", PROGRAM, "--ready", str(ready)]
 
     def few() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))
 
-    process = stack.enter_context(subprocess.Popen(words, preexec_fn=few))
-    stack.callback(process.terminate)
-    until(ready.exists, "it listens")
-    port = json.loads(ready.read_text())["port"]
-    clients = [socket.create_connection(("127.0.0.1", port), timeout=LONG_S) for _ in range(40)]
-    for client in clients:  # each makes room for one that waits
-        with client:
-            client.sendall(GET.replace(b"Host: x", b"Connection: close"))
-            assert until_end(client).startswith(b"HTTP/1.1 200 OK")
+    with started(words, preexec_fn=few):
+        until(ready.exists, "it listens")
+        address = "127.0.0.1", json.loads(ready.read_text())["port"]
+        clients = [socket.create_connection(address, timeout=LONG_S) for _ in range(40)]
+        for client in clients:  # each makes room for one that waits
+            with client:
+                client.sendall(GET_AND_CLOSE)
+                assert until_end(client).startswith(b"HTTP/1.1 200 OK")
 
 
 def test_it_ends_with_its_harness(tmp_path: Path) -> None:
@@ -241,13 +208,9 @@ def test_it_ends_with_its_harness(tmp_path: Path) -> None:
     )
     root = str(Path(__file__).resolve().parents[3] / "harness")
     words = [sys.executable, "-c", program, str(tmp_path)]
-    harness = subprocess.Popen(words, env={**os.environ, "PYTHONPATH": root})
-    try:
+    with started(words, env={**os.environ, "PYTHONPATH": root}):
         until((tmp_path / "ready.json").exists, "it listens")
         pid = json.loads((tmp_path / "ready.json").read_text())["pid"]
-    finally:
-        harness.kill()
-        harness.wait()
     until(lambda: not Path(f"/proc/{pid}").exists(), "it is gone")
 
 
@@ -308,7 +271,6 @@ def test_only_so_many_files_may_be_open(tmp_path: Path) -> None:
 
 def test_a_null_server_that_dies_under_the_load(tmp_path: Path) -> None:
     def kill(server: RunningNull, _: object) -> None:
-        assert server.process.pid is not None
         with contextlib.suppress(ProcessLookupError):  # it is dead already
             os.kill(server.process.pid, signal.SIGKILL)
 
