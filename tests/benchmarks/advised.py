@@ -1,7 +1,7 @@
 """Whether the file that `advise` recommends keeps its target: on apps of known behaviour, with
 launches and schedules that the search never saw.
 
-    python tests/benchmarks/advised.py [--apps waits,pool] [--launches 20] [--out DIR]
+    python -m tests.benchmarks.advised [--apps waits,pool] [--launches 20] [--out DIR]
 
 For each app `workerlab advise` is run as a user would, with the default budget; then Gunicorn is
 started from the file it wrote, as it is but for the port, and loaded for 20 s at the target's rate,
@@ -19,7 +19,6 @@ import argparse
 import json
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -27,23 +26,27 @@ import urllib.request
 import venv
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 
+from tests.benchmarks.machine import busy_s, used_s
 from workerlab import slo
 from workerlab.analysis.target import requests_of, value_of
 from workerlab.load.registry import tool_named
 from workerlab.model import Load, Output
+from workerlab.server.services import free_port
 
 APPS = Path(__file__).parent / "advised_apps"
-SECONDS, OTHERS, MOST_VOIDS = 20.0, 0.25, 10
+SECONDS, MAX_VOIDS = 20.0, 10
+DISTURBING_CORES = 0.25  # that other programs used
 FIRST_SEED = 500_000  # of schedules that no search has
 
 
 class Case(NamedTuple):
-    """An app, its target, and what `advise` is told beside it."""
+    """An app, its load and target, and further arguments of `advise`."""
 
     target: str
     rate: float
@@ -95,23 +98,21 @@ def end(server: subprocess.Popen[bytes]) -> None:
     """Without waiting for requests that are under way: an overload takes long to drain."""
     if server.poll() is None:
         master = psutil.Process(server.pid)
-        every = [master, *master.children(recursive=True)]
+        family = [master, *master.children(recursive=True)]
         server.send_signal(signal.SIGQUIT)
         try:
             server.wait(3)
         except subprocess.TimeoutExpired:
-            for one in every:
+            for process in family:
                 with suppress(psutil.NoSuchProcess):
-                    one.kill()
+                    process.kill()
             server.wait()
 
 
 @contextmanager
 def serving(python: str, file: Path) -> Iterator[tuple[str, psutil.Process]]:
     """Gunicorn, from that file; its address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     argv = [python, "-m", "gunicorn", "-c", str(file), "--bind", f"127.0.0.1:{port}"]
     argv += ["--no-control-socket"]
     log = file.with_name("gunicorn.log").open("ab")
@@ -134,20 +135,9 @@ def serving(python: str, file: Path) -> Iterator[tuple[str, psutil.Process]]:
         log.close()
 
 
-def used_s(process: psutil.Process) -> float:
-    """CPU seconds of a process and all below it."""
-    every = [process, *process.children(recursive=True)]
-    return sum(sum(one.cpu_times()[:2]) for one in every)
-
-
-def busy_s() -> float:
-    times = psutil.cpu_times()
-    return sum(times) - times.idle - times.iowait - times.guest - times.guest_nice
-
-
 def launch(
     python: str, file: Path, case: Case, seed: int, workdir: Path, seconds: float = SECONDS
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """What a load on a fresh server shows of each term, and how many cores others used."""
     fast = tool_named("fast")
     load = Load(
@@ -160,42 +150,51 @@ def launch(
         command = fast.command(load, url, str(workdir))
         for name, text in command.files.items():
             (workdir / name).write_text(text)
-        before, server_s, began = busy_s(), used_s(server), time.monotonic()
+        before_s, server_before_s, began_s = busy_s(), used_s(server), time.monotonic()
         done = subprocess.run(command.argv, capture_output=True, text=True, cwd=workdir)
-        lasted_s = time.monotonic() - began
-        ours_s = used_s(server) - server_s
-        others = busy_s() - before - ours_s
+        lasted_s = time.monotonic() - began_s
+        others_s = busy_s() - before_s - (used_s(server) - server_before_s)
     files = {name: (workdir / name).read_text() for name in fast.OUTPUT_FILES}
-    said = fast.parse(Output(done.stdout, done.stderr, done.returncode, files))
-    times_s = [one.end_s for one in said.timings if one.cause is None and one.end_s is not None]
-    failed = len(said.timings) - len(times_s) + (said.unsent or 0)
-    of = requests_of(times_s, failed, said.rps)
+    measured = fast.parse(Output(done.stdout, done.stderr, done.returncode, files))
+    times_s = [
+        timing.end_s
+        for timing in measured.timings
+        if timing.cause is None and timing.end_s is not None
+    ]
+    failed = len(measured.timings) - len(times_s) + (measured.unsent or 0)
+    requests = requests_of(times_s, failed, measured.rps)
     terms = [term for term in slo.parse(case.slo) if term.kind != "errors"]
-    values = {str(term): value_of(term.metric, of) for term in terms}
+    values = {str(term): value_of(term.metric, requests) for term in terms}
     keeps = all((value := values[str(term)]) is not None and term.holds(value) for term in terms)
-    others_cores = max(0.0, others - (said.cpu_s or 0.0)) / lasted_s
-    return {"values": values, "failed": failed, "requests": of.total,
-            "keeps": keeps, "others_cores": others_cores}  # fmt: skip
+    return {
+        "values": values,
+        "failed": failed,
+        "requests": requests.total,
+        "keeps": keeps,
+        "others_cores": max(0.0, others_s - (measured.cpu_s or 0.0)) / lasted_s,
+    }
 
 
-def verify(name: str, case: Case, out: Path, file: Path, launches: int) -> dict[str, object]:
-    """So many launches that say something."""
-    kept, voids, every, seed = 0, 0, list[dict[str, object]](), FIRST_SEED
-    while len(every) - voids < launches and voids < MOST_VOIDS:
-        seed += 1
-        found = launch(python_of(name, out), file, case, seed, out / "load" / name)
-        void = not found["keeps"] and float(str(found["others_cores"])) >= OTHERS
-        voids += void
-        kept += bool(found["keeps"])
-        every.append({**found, "void": void})
-        print(name, seed, json.dumps(found), "void" if void else "", flush=True)
-    valid = [one for one in every if not one["void"]]
-    requests, failed = (
-        sum(int(str(one[name])) for one in valid) for name in ("requests", "failed")
-    )
+def is_disturbed(result: Mapping[str, Any]) -> bool:
+    return result["others_cores"] >= DISTURBING_CORES
+
+
+def verify(name: str, case: Case, out: Path, file: Path, launches: int) -> dict[str, Any]:
+    """So many launches that are not void."""
+    valid, void = list[dict[str, Any]](), list[dict[str, Any]]()
+    for seed in count(FIRST_SEED + 1):
+        if len(valid) == launches or len(void) == MAX_VOIDS:
+            break
+        result = launch(python_of(name, out), file, case, seed, out / "load" / name)
+        is_void = not result["keeps"] and is_disturbed(result)
+        (void if is_void else valid).append(result)
+        print(name, seed, json.dumps(result), "void" if is_void else "", flush=True)
+    requests, failed = (sum(result[name] for result in valid) for name in ("requests", "failed"))
     errors = [term for term in slo.parse(case.slo) if term.kind == "errors"]
     pooled = {str(term): term.holds(failed / requests) for term in errors}
-    return {"kept": kept, "launches": len(valid), "voids": voids, **pooled, "each": every}
+    kept = sum(result["keeps"] for result in valid)
+    counts = {"kept": kept, "launches": len(valid), "voids": len(void)}
+    return {**counts, **pooled, "valid": valid, "void": void}
 
 
 def main() -> None:
@@ -210,11 +209,11 @@ def main() -> None:
         case, out = CASES[name], options.out.absolute()
         run, code = advise(name, case, out, options.budget)
         file = run / "gunicorn.conf.py"
-        found: dict[str, object] = {"run": str(run), "exit_code": code}
+        result: dict[str, Any] = {"run": str(run), "exit_code": code}
         if file.exists():
-            found |= verify(name, case, out, file, options.launches)
-        (out / f"{name}.json").write_text(json.dumps(found, indent=1))
-        print(name, {key: value for key, value in found.items() if key != "each"}, flush=True)
+            result |= verify(name, case, out, file, options.launches)
+        (out / f"{name}.json").write_text(json.dumps(result, indent=1))
+        print(name, {key: result[key] for key in result if key not in ("valid", "void")})
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """How often `workerlab compare` is right, on real servers.
 
-    python tests/benchmarks/comparisons.py same --times 30 --burner
-    python tests/benchmarks/comparisons.py resampled --times 1000
-    python tests/benchmarks/comparisons.py losses --times 10
+    python -m tests.benchmarks.comparisons same --times 30 --burner
+    python -m tests.benchmarks.comparisons resampled --times 1000
+    python -m tests.benchmarks.comparisons losses --times 10
 
 same       two servers that do not differ: how often is anything called different? `--burner`: while
            another program takes a core at random, for up to three seconds at a time
@@ -19,15 +19,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
+from tests.diagnosis.run import burning
 from workerlab import run_store
 from workerlab.experiments.compare.comparison import (
     LOOKS,
@@ -50,56 +51,33 @@ LOSSES = {
     "wait": ("sync", "4", "--workers", "4", "--duration", "4", "--budget", "5m",
              "--a", "sleep=1", "--b", "sleep=1.05", "--fail-if", "p50>+1%"),
 }  # fmt: skip
-BURNS_S, RESTS_S = 3.0, 3.0
 
 
-def burn() -> None:
-    """Take a core at random, until the parent ends it."""
-    drawn = random.Random()
-    while True:
-        until = time.monotonic() + drawn.uniform(0, BURNS_S)
-        while time.monotonic() < until:
-            pass
-        time.sleep(drawn.uniform(0, RESTS_S))
-
-
-@contextmanager
-def burning(*, wanted: bool) -> Iterator[None]:
-    if not wanted:
-        yield
-        return
-    other = multiprocessing.Process(target=burn, daemon=True)
-    other.start()
-    try:
-        yield
-    finally:
-        other.terminate()
-        other.join()
-
-
-def compare(words: Sequence[str], out: Path) -> tuple[Path, list[Change]]:
-    """The run, and what it says of each metric."""
+def compare(words: Sequence[str], out: Path) -> list[Change]:
+    """What a new run says of each metric."""
     argv = [sys.executable, "-m", "workerlab", "compare", *words, "--out", str(out)]
     with (out / "log.txt").open("a") as log:
         subprocess.run(argv, stdout=log, stderr=log, check=False)
     run = max(out.glob("*/run.json"), key=lambda path: path.stat().st_mtime).parent
     (group,) = compare_groups(run_store.load(run))
-    return run, list(group.changes)
+    return list(group.changes)
 
 
-def told(found: Sequence[Change]) -> dict[str, str]:
-    return {one.metric.name: one.word for one in found if one.word != "inconclusive"}
+def different(results: Sequence[Change]) -> list[str]:
+    """The metrics that a comparison calls different."""
+    return [change.metric.name for change in results if change.word == "different"]
 
 
 def same(times: int, out: Path, *, burner: bool) -> None:
     wrong = 0
-    with burning(wanted=burner):
+    with burning(1) if burner else nullcontext():
         for number in range(1, times + 1):
-            _, found = compare(SAME, out)
-            different = [one.metric.name for one in found if one.word == "different"]
-            wrong += bool(different)
-            pairs = max((one.n for one in found), default=0)
-            print(number, f"{pairs} pairs", different or "-", told(found), flush=True)
+            results = compare(SAME, out)
+            wrong += bool(different(results))
+            pairs = max((change.n for change in results), default=0)
+            words = {change.metric.name: change.word for change in results}
+            decided = {name: word for name, word in words.items() if word != "inconclusive"}
+            print(number, f"{pairs} pairs", different(results) or "-", decided, flush=True)
     print(f"{wrong} of {times} call something different")
 
 
@@ -107,11 +85,11 @@ def losses(times: int, out: Path) -> None:
     for name, words in LOSSES.items():
         right = 0
         for number in range(1, times + 1):
-            began = time.monotonic()
-            _, found = compare(words, out)
-            (median,) = (one for one in found if one.metric.name == "response_p50_s")
+            began_s = time.monotonic()
+            by_metric = {change.metric.name: change for change in compare(words, out)}
+            median = by_metric["response_p50_s"]
             right += median.word == "different" and median.value > 1
-            took_s = time.monotonic() - began
+            took_s = time.monotonic() - began_s
             print(name, number, f"{median.n} pairs", f"{median.value:.3f}", median.low, median.high,
                   median.word, f"{took_s:.0f} s", flush=True)  # fmt: skip
         print(f"{name}: found in {right} of {times}")
@@ -129,34 +107,30 @@ def launches_of(directory: Path) -> list[Launch]:
 
 def drawn(launches: Sequence[Launch], seed: int) -> list[Change]:
     """A comparison of pairs drawn from these, until it is decided or the looks are over."""
-    source, pairs, found = random.Random(seed), list[Pair](), list[Change]()
+    source, pairs, results = random.Random(seed), list[Pair](), list[Change]()
     while len(pairs) < LOOKS[-1]:
         pairs.append((source.choice(launches), source.choice(launches)))
         if len(pairs) in LOOKS:
-            found = changes(pairs, AT_LEAST)
-            if all_decided(found, DECIDING_METRICS):
+            results = changes(pairs, AT_LEAST)
+            if all_decided(results, DECIDING_METRICS):
                 break
-    return found
+    return results
 
 
 def resampled(times: int, out: Path) -> None:
     """Launches of one run were made beside each other; those of several runs would differ more."""
     runs = sorted(path.parent for path in out.glob("*/run.json"))
-    known = [its for run in runs if len(its := launches_of(run)) >= 2 * LOOKS[0]]
-    if not known:
+    pools = [pool for run in runs if len(pool := launches_of(run)) >= 2 * LOOKS[0]]
+    if not pools:
         raise SystemExit(f"no launches in {out}: make some by `same`")
-    wrong, words = 0, dict[str, int]()
+    wrong, metrics = 0, Counter[str]()
     for number in range(times):
-        found = drawn(known[number % len(known)], number)
-        different = [one.metric.name for one in found if one.word == "different"]
-        wrong += bool(different)
-        for name in different:
-            words[name] = words.get(name, 0) + 1
-    every = sum(map(len, known))
-    print(
-        f"{wrong} of {times} call something different, from {every} launches of {len(known)} runs"
-    )
-    print(json.dumps(words))
+        names = different(drawn(pools[number % len(pools)], number))
+        wrong += bool(names)
+        metrics.update(names)
+    source = f"{sum(map(len, pools))} launches of {len(pools)} runs"
+    print(f"{wrong} of {times} call something different, from {source}")
+    print(json.dumps(metrics))
 
 
 def main() -> None:

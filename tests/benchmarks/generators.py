@@ -6,8 +6,8 @@ The server has the machine's last core to itself: one that does nothing, or an n
 are all the same (but for the Date) or all differ (its $request_id). The generators share the first.
 A pair is driven in turn, the first of each repetition alternating, so that both meet the same
 machine, and each repetition gives one ratio: printed are the median and the quartiles of these, and
-what was asked. Nothing fails: on a machine that others use, the spread says so, and the last column
-says how much of the cores others took.
+the limits. Nothing fails: the spread shows a machine that others use, and so does the number of
+cores that were busy beside the generator.
 
 The CPU of a generator is that of the whole program, exact from wait4: its start, 0.1 s of fast and
 nothing of wrk, counts against it.
@@ -30,8 +30,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import psutil
-
+from tests.benchmarks.machine import busy_s
 from tests.benchmarks.nginx import nginx
 from workerlab.load.registry import tool_named
 from workerlab.model import Command, Load, NullServer, Output, Route, Server
@@ -42,17 +41,16 @@ SLACK_S = 60.0
 
 @dataclass(frozen=True)
 class Pair:
-    """`one` against `other` with so many connections. `asked`: (what, at least or at most, limit).
-    `wrk` runs in one thread; `requests` for `other` where it only counts. `answer`: what nginx
-    answers, "" for the server that does nothing. `rows`: `one` writes a row per request; `mix`:
-    it sends so many different requests by turns."""
+    """`tool` against `reference` with so many connections. `limits`: (figure, at least or at most,
+    limit) of the ratio. `answer`: what nginx answers, "" for the server that does nothing. `rows`:
+    `tool` writes a row per request; `mix`: it sends so many different requests by turns."""
 
     name: str
-    one: str
-    other: str
+    tool: str
+    reference: str
     connections: int
     keepalive: bool
-    asked: tuple[tuple[str, str, float], ...]
+    limits: tuple[tuple[str, str, float], ...]
     answer: str = ""
     rows: bool = False
     mix: int = 0
@@ -61,32 +59,32 @@ class Pair:
 SAME, DIFFERENT = "0123456789abcdef" * 2, "$request_id"
 PAIRS = (
     Pair("wrk", "fast", "wrk", 100, True,
-         (("rps", ">=", 0.9), ("cpu_per_request", "<=", 1.5))),
+         (("rps", ">=", 0.9), ("cpu_per_request_s", "<=", 1.5))),
     Pair("same", "fast", "wrk", 100, True,
-         (("rps", ">=", 0.9), ("cpu_per_request", "<=", 1.5)), SAME),
+         (("rps", ">=", 0.9), ("cpu_per_request_s", "<=", 1.5)), SAME),
     Pair("different", "fast", "wrk", 100, True,
-         (("rps", ">=", 0.8), ("cpu_per_request", "<=", 1.8)), DIFFERENT),
+         (("rps", ">=", 0.8), ("cpu_per_request_s", "<=", 1.8)), DIFFERENT),
     Pair("rows", "fast", "wrk", 100, True, (("rps", ">=", 0.9),), SAME, rows=True),
     Pair("different-rows", "fast", "wrk", 100, True, (("rps", ">=", 0.8),), DIFFERENT, rows=True),
     Pair("mix", "fast", "wrk", 100, True,
-         (("rps", ">=", 0.8), ("cpu_per_request", "<=", 1.8)), DIFFERENT, mix=5),
+         (("rps", ">=", 0.8), ("cpu_per_request_s", "<=", 1.8)), DIFFERENT, mix=5),
     Pair("aiohttp", "fast", "coroutines", 100, True, (("rps", ">=", 8.0),)),
     Pair("locust", "fast", "locust-fast", 100, True, (("rps", ">=", 10.0),)),
     Pair("ab", "fast", "ab", 100, False, (("rps", ">=", 0.6),)),
 )  # fmt: skip
-AB_RPS = 8_000  # so many requests per second ab is asked for
+AB_RPS = 8_000  # ab takes a number of requests: so many per second
 
 
 @dataclass(frozen=True)
-class Seen:
-    """One load: successes per second, CPU of the generator, cores that others used meanwhile."""
+class LoadResult:
+    """Successes per second, CPU of the generator, cores that others used meanwhile."""
 
     rps: float
     cpu_per_request_s: float
-    others: float
+    others_cores: float
 
 
-def drive(tool: str, pair: Pair, url: str, seconds: float, core: int) -> Seen:
+def drive(tool: str, pair: Pair, url: str, seconds: float, core: int) -> LoadResult:
     """Runs a tool on `core` until it ends."""
     load = Load(
         concurrency=pair.connections,
@@ -97,29 +95,29 @@ def drive(tool: str, pair: Pair, url: str, seconds: float, core: int) -> Seen:
         timed=True,
         same_body=pair.answer != DIFFERENT,
         summed=True,
-        mix=tuple(Route(path=f"/{n}") for n in range(pair.mix if tool == pair.one else 0)),
+        mix=tuple(Route(path=f"/{n}") for n in range(pair.mix if tool == pair.tool else 0)),
     )
     with tempfile.TemporaryDirectory(prefix="generators-") as place:
         command = _one_thread(tool_named(tool).command(load, url, place))
-        if pair.rows and tool == pair.one:
+        if pair.rows and tool == pair.tool:
             rows = ("--rows", f"{place}/{tool_named(tool).OUTPUT_FILES[0]}")
             command = Command((*command.argv, *rows), command.files)
         for name, text in command.files.items():
             Path(place, name).write_text(text)
-        before, began = _busy_s(), time.monotonic()
+        before_s, began_s = busy_s(), time.monotonic()
         output, cpu_s = _run(command.argv, Path(place), core)
-        took_s, busy_s = time.monotonic() - began, _busy_s() - before
+        took_s, used_s = time.monotonic() - began_s, busy_s() - before_s
         files = {
             name: Path(place, name).read_text()
             for name in tool_named(tool).OUTPUT_FILES
             if Path(place, name).is_file()
         }
-        said = tool_named(tool).parse(Output(*output, files))
-    assert not said.failed, (tool, said.errors)
-    assert said.rps, tool
-    # What is busy beside the generator: the server (known by its own pair's ratio) and others
-    others = max(0.0, (busy_s - cpu_s) / took_s)
-    return Seen(said.rps, cpu_s / said.requests, others)
+        measured = tool_named(tool).parse(Output(*output, files))
+    assert not measured.failed, (tool, measured.errors)
+    assert measured.rps, tool
+    # What is busy beside the generator: the server and other programs
+    others_cores = max(0.0, (used_s - cpu_s) / took_s)
+    return LoadResult(measured.rps, cpu_s / measured.requests, others_cores)
 
 
 def _one_thread(command: Command) -> Command:
@@ -136,15 +134,10 @@ def _run(argv: Sequence[str], place: Path, core: int) -> tuple[tuple[str, str, i
         child = subprocess.Popen(
             ["taskset", "-c", str(core), *argv], cwd=place, stdout=out, stderr=err
         )
-        _, status, used = os.wait4(child.pid, 0)
+        _, status, usage = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
     texts = (place / "stdout").read_text(), (place / "stderr").read_text()
-    return (*texts, child.returncode), used.ru_utime + used.ru_stime
-
-
-def _busy_s() -> float:
-    times = psutil.cpu_times()
-    return float(sum(times) - times.idle - times.iowait - times.guest - times.guest_nice)
+    return (*texts, child.returncode), usage.ru_utime + usage.ru_stime
 
 
 @contextmanager
@@ -156,33 +149,30 @@ def serving(pair: Pair, core: int | None) -> Iterator[str]:
             with nginx(pair.answer, place, core) as url:
                 yield url
         else:
-            asked = Server("null", 1, 1, 4096, 0, null=NullServer(core=core))
-            with null_server(asked, place) as server:
+            null = Server("null", 1, 1, 4096, 0, null=NullServer(core=core))
+            with null_server(null, place) as server:
                 yield server.url
     finally:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def compare(pair: Pair, repeats: int, seconds: float) -> list[tuple[Seen, Seen]]:
-    """(one, other) of each repetition."""
+Results = Sequence[tuple[LoadResult, LoadResult]]
+
+
+def compare(pair: Pair, repeats: int, seconds: float) -> Results:
+    """(tool, reference) of each repetition."""
     cores = sorted(os.sched_getaffinity(0))
     with serving(pair, cores[-1] if len(cores) > 1 else None) as url:
-        found = []
+        results = []
         for number in range(repeats + 1):
-            order = (pair.one, pair.other) if number % 2 else (pair.other, pair.one)
-            seen = {tool: drive(tool, pair, url, seconds, cores[0]) for tool in order}
-            found.append((seen[pair.one], seen[pair.other]))
-        return found[1:]  # the first repetition warmed the machine up
-
-
-def ratios(found: Sequence[tuple[Seen, Seen]], what: str) -> list[float]:
-    if what == "rps":
-        return [one.rps / other.rps for one, other in found]
-    return [one.cpu_per_request_s / other.cpu_per_request_s for one, other in found]
+            order = (pair.tool, pair.reference) if number % 2 else (pair.reference, pair.tool)
+            by_tool = {tool: drive(tool, pair, url, seconds, cores[0]) for tool in order}
+            results.append((by_tool[pair.tool], by_tool[pair.reference]))
+        return results[1:]  # the first repetition warmed the machine up
 
 
 def missing(pair: Pair) -> str | None:
-    tool = tool_named(pair.other)
+    tool = tool_named(pair.reference)
     if pair.answer and not shutil.which("nginx"):
         return "nginx is not installed"
     if tool.PROGRAM and not shutil.which(tool.PROGRAM):
@@ -191,24 +181,26 @@ def missing(pair: Pair) -> str | None:
     return f"needs {' and '.join(lacking)}" if lacking else None
 
 
-def show(pair: Pair, found: Sequence[tuple[Seen, Seen]]) -> None:
-    for what, sign, limit in pair.asked:
-        each = ratios(found, what)
-        low, middle, high = statistics.quantiles(each, n=4)
+def show(pair: Pair, results: Results) -> None:
+    for figure, sign, limit in pair.limits:
+        ratios = [
+            getattr(result, figure) / getattr(reference, figure) for result, reference in results
+        ]
+        low, middle, high = statistics.quantiles(ratios, n=4)
         kept = middle >= limit if sign == ">=" else middle <= limit
         print(
-            f"{pair.name}: {pair.one} / {pair.other}, {pair.connections} connections"
-            f"{'' if pair.keepalive else ', one per request'}: {what.replace('_', ' ')}"
-            f" {middle:.2f} ({low:.2f} to {high:.2f}), asked {sign} {limit:g}:"
-            f" {'yes' if kept else 'NO'}",
+            f"{pair.name}: {pair.tool} / {pair.reference}, {pair.connections} connections"
+            f"{'' if pair.keepalive else ', one per request'}: {figure}"
+            f" {middle:.2f} ({low:.2f} to {high:.2f}), limit {sign} {limit:g}:"
+            f" {'kept' if kept else 'BROKEN'}",
             flush=True,
         )
-    for place, name in enumerate((pair.one, pair.other)):
-        rps = statistics.median(both[place].rps for both in found)
-        cpu = statistics.median(both[place].cpu_per_request_s for both in found)
-        beside = statistics.median(both[place].others for both in found)
-        print(f"    {name}: {rps:.0f} requests/s, {cpu * 1e6:.1f} us of CPU per request;"
-              f" beside it {beside:.2f} cores busy", flush=True)  # fmt: skip
+    for name, side in zip((pair.tool, pair.reference), zip(*results, strict=True), strict=True):
+        rps = statistics.median(result.rps for result in side)
+        cpu_s = statistics.median(result.cpu_per_request_s for result in side)
+        others_cores = statistics.median(result.others_cores for result in side)
+        print(f"    {name}: {rps:.0f} requests/s, {cpu_s * 1e6:.1f} us of CPU per request;"
+              f" beside it {others_cores:.2f} cores busy", flush=True)  # fmt: skip
 
 
 def main() -> None:
@@ -216,18 +208,18 @@ def main() -> None:
     words.add_argument("pairs", nargs="?", default=",".join(pair.name for pair in PAIRS))
     words.add_argument("--repeats", type=int, default=7)
     words.add_argument("--seconds", type=float, default=3.0)
-    words.add_argument("--json", type=Path, help="keep what was seen")
+    words.add_argument("--json", type=Path, help="keep the figures")
     options = words.parse_args()
     table = {}
     for pair in PAIRS:
         if pair.name not in options.pairs.split(","):
             continue
         if why := missing(pair):
-            print(f"{pair.one} / {pair.other}: left out, {why}", file=sys.stderr)
+            print(f"{pair.tool} / {pair.reference}: left out, {why}", file=sys.stderr)
             continue
-        found = compare(pair, options.repeats, options.seconds)
-        show(pair, found)
-        table[pair.name] = [(asdict(one), asdict(other)) for one, other in found]
+        results = compare(pair, options.repeats, options.seconds)
+        show(pair, results)
+        table[pair.name] = [[asdict(result) for result in sides] for sides in results]
     if options.json:
         options.json.write_text(json.dumps(table, indent=1))
 

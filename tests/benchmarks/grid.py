@@ -1,9 +1,9 @@
 """Whether the search of `advise` missed a better candidate: all of them are launched at a rate that
 is 5 % above what the recommended one keeps the target at, measured again beside them.
 
-    python tests/benchmarks/grid.py [--apps waits,pool] [--out DIR]
+    python -m tests.benchmarks.grid [--apps waits,pool] [--out DIR]
 
-DIR is that of `advised.py`, whose runs it goes on from; where it has none of an app, `advise` is
+DIR is that of `advised`, whose runs it goes on from; where it has none of an app, `advise` is
 run first. A candidate that breaks the target in a launch of 5 s is out; one that keeps it is
 launched three times for 10 s, on other schedules; one that keeps it in all three is raised by 5 %
 at a time as long as three launches keep it. The one that goes furthest is measured afresh at its
@@ -23,7 +23,7 @@ from itertools import count
 from pathlib import Path
 from statistics import fmean
 
-from tests.benchmarks.advised import CASES, OTHERS, Case, advise, launch, python_of
+from tests.benchmarks.advised import CASES, Case, advise, is_disturbed, launch, python_of
 from workerlab import run_store
 from workerlab.experiments.advise.conf_file import OwnFile, conf_file
 from workerlab.experiments.advise.search import BETTER_RATIO, Search, rounded, search_of
@@ -31,7 +31,7 @@ from workerlab.experiments.advise.study import holds, study_of
 from workerlab.model import Server
 from workerlab.server.worker_classes import configured_slots
 
-LOOK_S, SECONDS, LAUNCHES, MOST_VOIDS = 5.0, 10.0, 3, 5
+LOOK_S, SECONDS, LAUNCHES, MAX_VOIDS = 5.0, 10.0, 3, 5
 FIRST_SEED = 700_000
 
 
@@ -53,8 +53,8 @@ class Grid:
         return search_of(study_of(run), run.plan)
 
     def keeps(self, server: Server, rps: float, launches: int, seconds: float = SECONDS) -> bool:
-        """In each of so many. One that broke it beside other programs is repeated; a candidate of
-        which only such ones are seen is told, and out."""
+        """In each of so many launches. One that broke it beside other programs is repeated; a
+        candidate with only such launches is undecided, and out."""
         file = self.out / "grid" / self.name / "gunicorn.conf.py"
         file.parent.mkdir(parents=True, exist_ok=True)
         own = Path(self.case.more[1]) if "--config" in self.case.more else None
@@ -63,14 +63,14 @@ class Grid:
         case = self.case._replace(rate=rps)
         python, kept, voids = python_of(self.name, self.out), 0, 0
         while kept < launches:
-            found = launch(python, file, case, next(self.seeds), file.parent / "load", seconds)
+            result = launch(python, file, case, next(self.seeds), file.parent / "load", seconds)
             self.launches += 1
-            kept += bool(found["keeps"])
-            if not found["keeps"]:
-                if float(str(found["others_cores"])) < OTHERS:
+            kept += result["keeps"]
+            if not result["keeps"]:
+                if not is_disturbed(result):
                     return False
                 voids += 1
-                if voids > MOST_VOIDS:
+                if voids > MAX_VOIDS:
                     self.undecided.append(f"{server.key} at {rps:g}")
                     return False
         return True
@@ -108,9 +108,9 @@ def kept_by(search: Search, server: Server) -> float | None:
     """The highest rate at which all launches of the search kept the target, below any at which one
     broke it: by the same rule as here, and not by what the next launch is promised."""
     tried: dict[float, list[bool]] = {}
-    for one in search.study.of(server):
-        tried.setdefault(one.rps, []).append(holds(one, search.terms))
-    broken = min((rps for rps, its in tried.items() if not all(its)), default=math.inf)
+    for attempt in search.study.of(server):
+        tried.setdefault(attempt.rps, []).append(holds(attempt, search.terms))
+    broken = min((rps for rps, kept in tried.items() if not all(kept)), default=math.inf)
     return max((rps for rps in tried if rps < broken), default=None)
 
 
@@ -119,36 +119,37 @@ def possible(search: Search, rps: float) -> Sequence[Server]:
 
     def fits(server: Server) -> bool:
         slots = configured_slots(server)
-        wait_s = fmean(one.wait_s for one in search.study.needs[server.worker_class].requests)
+        requests = search.study.needs[server.worker_class].requests
+        wait_s = fmean(request.wait_s for request in requests)
         return slots is None or slots >= rps * wait_s
 
-    return [one for one in search.servers if fits(one)]
+    return list(filter(fits, search.servers))
 
 
-def grid(name: str, out: Path, least: float = 0.0) -> dict[str, object]:
+def explore(name: str, out: Path, least: float = 0.0) -> dict[str, object]:
     """`least`: the lowest rate that the others are tried at, where the search's is far too low."""
-    one = Grid(name, out)
-    search = one.search()
+    grid = Grid(name, out)
+    search = grid.search()
     winner = search.winner()
     if winner is None or (reached := kept_by(search, winner)) is None:
         return {"app": name, "winner": None}
-    again = one.again(winner, max(reached, least / BETTER_RATIO))
+    again = grid.again(winner, max(reached, least / BETTER_RATIO))
     mark = rounded(again * BETTER_RATIO)  # where another one would be better, in this hour
     able = {winner: None, **dict.fromkeys(possible(search, mark))}
     reaches = {winner.key: again}
     print(name, winner.key, f"{reached:g}", f"{again:g}", flush=True)
     for server in able:
-        highest = 0.0 if server == winner else one.furthest(server, mark)
+        highest = 0.0 if server == winner else grid.furthest(server, mark)
         if highest:
             reaches[server.key] = highest
         print(name, server.key, f"{mark:g}", f"{highest:g}", flush=True)
-    best, afresh = one.afresh(reaches, {server.key: server for server in able})
-    beside = afresh if best == winner.key else one.again(winner, again)
+    best, afresh = grid.afresh(reaches, {server.key: server for server in able})
+    beside = afresh if best == winner.key else grid.again(winner, again)
     return {
         "app": name, "winner": winner.key, "reached": reached, "again": again, "at": mark,
-        "candidates": len(search.servers), "possible": len(able), "launches": one.launches,
+        "candidates": len(search.servers), "possible": len(able), "launches": grid.launches,
         "of_the_search": len(search.study.launches), "kept": reaches, "best": best,
-        "afresh": afresh, "beside": beside, "undecided": one.undecided,
+        "afresh": afresh, "beside": beside, "undecided": grid.undecided,
         "reached_by_best": reached / afresh, "beside_by_best": beside / afresh,
     }  # fmt: skip
 
@@ -162,9 +163,9 @@ def main() -> None:
     out = options.out.absolute()
     out.mkdir(parents=True, exist_ok=True)
     for name in options.apps.split(","):
-        found = grid(name, out, options.least)
-        (out / f"{name}-grid.json").write_text(json.dumps(found, indent=1))
-        print(json.dumps(found), flush=True)
+        result = explore(name, out, options.least)
+        (out / f"{name}-grid.json").write_text(json.dumps(result, indent=1))
+        print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from workerlab.server.services import free_port
+
 PATIENCE_S = 10.0
 CONFIG = """
 daemon off; master_process off; worker_processes 1; pid nginx.pid; error_log stderr;
@@ -29,10 +31,8 @@ http {{
 
 @contextmanager
 def nginx(answer: str, place: Path, core: int | None) -> Iterator[str]:
-    """Its address. `answer`: the body of each, in nginx's words; `core`: its own."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    """Its address. `answer`: the body of each response, in nginx's syntax; `core`: its own."""
+    port = free_port()
     (place / "nginx.conf").write_text(CONFIG.format(port=port, answer=answer))
     argv = [shutil.which("nginx") or "nginx", "-p", str(place), "-c", "nginx.conf"]
     with (place / "stderr").open("w") as err:

@@ -1,8 +1,8 @@
 """What the observer costs: CPU per sample of each sampler, and the share of a core it then takes.
 
-    python tests/benchmarks/observer_cost.py [20,100,1000] [--samples 15]
-    python tests/benchmarks/observer_cost.py --processes 4,100
-    python tests/benchmarks/observer_cost.py --load sync,uvicorn [--pairs 20]
+    python -m tests.benchmarks.observer_cost [20,100,1000] [--samples 15]
+    python -m tests.benchmarks.observer_cost --processes 4,100
+    python -m tests.benchmarks.observer_cost --load sync,uvicorn [--pairs 20]
 
 The first holds that many connections open, half of them accepted by a process that stands for the
 workers. Samples are taken at the distance the observer itself would keep: right after each other
@@ -21,12 +21,9 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-import re
 import shutil
 import socket
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -35,21 +32,22 @@ from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from tests.benchmarks.machine import wrk_rps
+from tests.builders.launch import launch
 from workerlab.model import App, Server
 from workerlab.observe.cpu import Processes, RunQueue
 from workerlab.observe.observer import Observer, Sampler
-from workerlab.run_store import copy_code
 from workerlab.server.gunicorn import running
 from workerlab.server.preflight import raise_file_limit
 from workerlab.server.running import Launch, Running
 from workerlab.server.worker_classes import ASGI_CLASSES
 
 
-def accept(listener: socket.socket, count: int, told: Connection) -> None:
-    """Stands for a worker: accept `count` connections and hold them until told to end."""
+def accept(listener: socket.socket, count: int, parent: Connection) -> None:
+    """Stands for a worker: accepts `count` connections and holds them until the parent ends it."""
     held = [listener.accept() for _ in range(count)]
-    told.send(len(held))
-    told.recv()
+    parent.send(len(held))
+    parent.recv()
 
 
 def cost_s(sampler: Sampler, samples: int) -> float:
@@ -85,17 +83,17 @@ def show_cost(levels: list[int], samples: int) -> None:
     print(f"{'connections':>11}  {'sampler':12} {'ms CPU':>7} {'every ms':>9} {'of a core':>9}")
     for connections in levels:
 
-        def show(sampler: Sampler, each_s: float, connections: int = connections) -> None:
-            pause_s = statistics.mean(sampler.pause_s(each_s) for _ in range(1000))
-            share = f"{each_s / (each_s + pause_s):9.2%}"
-            row = f"{1e3 * each_s:7.2f} {1e3 * pause_s:9.0f} {share}"
+        def show(sampler: Sampler, sample_s: float, connections: int = connections) -> None:
+            pause_s = statistics.mean(sampler.pause_s(sample_s) for _ in range(1000))
+            share = f"{sample_s / (sample_s + pause_s):9.2%}"
+            row = f"{1e3 * sample_s:7.2f} {1e3 * pause_s:9.0f} {share}"
             print(f"{connections:11}  {sampler.name:12} {row}", flush=True)
 
         samplers(connections, samples, show)
 
 
-def wait(told: Connection) -> None:
-    told.recv()
+def wait(parent: Connection) -> None:
+    parent.recv()
 
 
 def show_processes(levels: list[int], samples: int) -> None:
@@ -103,38 +101,31 @@ def show_processes(levels: list[int], samples: int) -> None:
     for count in levels:
         _, there = multiprocessing.Pipe()
         family = [multiprocessing.Process(target=wait, args=(there,)) for _ in range(count)]
-        for one in family:
-            one.start()
-        seen, queue = Processes(os.getpid()), RunQueue()
-        pids = [os.getpid(), *(one.pid for one in family if one.pid)]
-        asked = (seen.sample, partial(queue.look, pids))
-        costs = [cost_s(Sampler("processes", ask, 0.25, 0.4), samples) for ask in asked]
-        print(f"{count:9}  {1e3 * costs[0]:13.2f} {1e3 * costs[1]:9.2f}", flush=True)
-        for one in family:
-            one.terminate()
-            one.join()
+        for process in family:
+            process.start()
+        pids = [os.getpid(), *(process.pid for process in family if process.pid)]
+        sample_s, queue_s = (
+            cost_s(Sampler("processes", look, 0.25, 0.4), samples)
+            for look in (Processes(os.getpid()).sample, partial(RunQueue().look, pids))
+        )
+        print(f"{count:9}  {1e3 * sample_s:13.2f} {1e3 * queue_s:9.2f}", flush=True)
+        for process in family:
+            process.terminate()
+            process.join()
 
 
 def hello(name: str, directory: Path) -> Launch:
     style = "asgi" if name in ASGI_CLASSES else "wsgi"
-    (directory / "trial").mkdir(parents=True)
-    copy_code(directory / "code")
     app = App(f"apps.sleep_{style}:app", "", env=(("WORKERLAB_SLEEP", "0"),), sleep_s=0)
-    server = Server(name, 2, 1, 2048, 1000)
-    return Launch(server, app, sys.executable, directory / "code", directory / "trial", None, 0)
+    return launch(directory, Server(name, 2, 1, 2048, 1000), app, records=0)
 
 
 def rate(server: Running, directory: Path, watched: bool) -> float:
-    """Requests per second as wrk counts them, on connections of their own."""
-    words = ["wrk", "-t1", "-c8", "-d1s", "-H", "Connection: close", server.url]
     observer = Observer(
         directory, server.host, server.port, server.process.pid, tuple(server.proofs)
     )
     with observer if watched else nullcontext():
-        text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    found = re.search(r"Requests/sec:\s+([\d.]+)", text)
-    assert found, text
-    return float(found[1])
+        return wrk_rps(server.url)
 
 
 def show_load(names: list[str], pairs: int, same: bool) -> None:
@@ -144,11 +135,9 @@ def show_load(names: list[str], pairs: int, same: bool) -> None:
             with running(hello(name, place)) as server:
                 ratios = []
                 for number in range(pairs + 1):
-                    first = bool(number % 2)
-                    seen = {
-                        one: rate(server, place, one and not same) for one in (first, not first)
-                    }
-                    ratios.append(seen[True] / seen[False])
+                    order = (True, False) if number % 2 else (False, True)
+                    rps = {watched: rate(server, place, watched and not same) for watched in order}
+                    ratios.append(rps[True] / rps[False])
         finally:
             shutil.rmtree(place, ignore_errors=True)
         low, middle, high = statistics.quantiles(ratios[1:], n=4)  # the first pair warmed it up

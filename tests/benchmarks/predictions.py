@@ -1,6 +1,6 @@
 """Predicted against measured: response times of real apps on real servers, for `docs/queueing.md`.
 
-    python tests/benchmarks/predictions.py [--seconds 25] [--cases 0,1,2] [--json FILE]
+    python -m tests.benchmarks.predictions [--seconds 25] [--cases 0,1,2] [--json FILE]
 
 Of each server, needs are measured as `advise` does it: by a closed load of 5 s on two of its
 workers with one thread each, and one of many connections where a worker serves many; where 3 % of
@@ -78,17 +78,17 @@ class Run:
 
     def facts(self, cell: Cell, rps: float | None = None) -> Facts:
         self._count += 1
-        one = Trial(cell, self._count)
+        planned = Trial(cell, self._count)
         plan = Plan(
             *("sweep", (cell,), 1, 5, 12, sys.executable, None, {}, ()),
             duration_s=self.seconds,
             arrivals="poisson",
         )
-        record = trial.run(task_for(plan, one, self._place, rps), lambda _: None)
-        found = read_trial(one, record, plan, self._place).facts
-        if not isinstance(found, Facts):
-            raise SystemExit(f"{one.key}: {found}, {record.fault}")
-        return found
+        record = trial.run(task_for(plan, planned, self._place, rps), lambda _: None)
+        facts = read_trial(planned, record, plan, self._place).facts
+        if not isinstance(facts, Facts):
+            raise SystemExit(f"{planned.key}: {facts}, {record.fault}")
+        return facts
 
 
 def needs_for(run: Run, server: Server) -> tuple[Needs, float]:
@@ -100,20 +100,21 @@ def needs_for(run: Run, server: Server) -> tuple[Needs, float]:
         alone = Server(server.worker_class, 2, 1, 2048, 1000, app=server.app)
         cell = Cell(alone, "fast", 4, inside="needs", duration_s=NEEDS_S)
     facts = run.facts(cell)
-    found = needs_of(facts)
-    if not isinstance(found, Needs):
-        raise SystemExit(f"{server.key}: {found}")
-    at_once = filling_connections(found, cores() or 1)
+    needs = needs_of(facts)
+    if not isinstance(needs, Needs):
+        raise SystemExit(f"{server.key}: {needs}")
+    at_once = filling_connections(needs, cores() or 1)
     if at_once is not None and class_named(server.worker_class).slots not in ("one", "threads"):
         facts = run.facts(replace(cell, inside="", concurrency=at_once, duration_s=MANY_S))
-        found = with_cpu(found, cpu_under_load(facts))
-    if found.load_s is not None:
-        return found, found.load_s
-    return found, (facts.record.tool_cpu_s or 0.0) / facts.measurement.requests
+        needs = with_cpu(needs, cpu_under_load(facts))
+    if needs.load_s is not None:
+        return needs, needs.load_s
+    return needs, (facts.record.tool_cpu_s or 0.0) / facts.measurement.requests
 
 
 def mean_s(requests: tuple[RequestNeed, ...], *names: str) -> float:
-    return math.fsum(getattr(one, name) for one in requests for name in names) / len(requests)
+    sums = (getattr(need, name) for need in requests for name in names)
+    return math.fsum(sums) / len(requests)
 
 
 def pool_of(server: Server) -> int | None:
@@ -138,28 +139,31 @@ def compared(run: Run, server: Server, needs: Needs, rps: float, seed: int) -> d
     cell = Cell(server, "fast", 500, rate=Rate(rps=rps), schedule=seed, duration_s=lasts_s)
     facts = run.facts(cell, rps)
     timings = facts.measurement.timings
-    arrivals_s = [one.start_s for one in timings]
-    took_s = sorted(one.end_s for one in timings if one.end_s is not None and not one.cause)
-    tool = (facts.record.tool_cpu_s or 0.0) / (arrivals_s[-1] or 1.0)
-    found: Predicted = predict(
+    arrivals_s = [timing.start_s for timing in timings]
+    took_s = sorted(
+        timing.end_s for timing in timings if timing.end_s is not None and not timing.cause
+    )
+    tool_cores = (facts.record.tool_cpu_s or 0.0) / (arrivals_s[-1] or 1.0)
+    available = (cores() or 1) - tool_cores
+    predicted: Predicted = predict(
         server,
         class_named(server.worker_class),
         needs,
         arrivals_s,
-        cores=(cores() or 1) - tool,
+        cores=available,
         max_in_flight=pool_of(server),
         draws=7,
         seed=seed,
     )
-    ends = {"low": found.low, "central": found.central, "high": found.high}
+    ends = {"low": predicted.low, "central": predicted.central, "high": predicted.high}
     return {
-        **{f"p95_{name}_s": one.p95 or 0.0 for name, one in ends.items()},
-        **{f"mean_{name}_s": one.mean or 0.0 for name, one in ends.items()},
+        **{f"p95_{name}_s": end.p95 or 0.0 for name, end in ends.items()},
+        **{f"mean_{name}_s": end.mean or 0.0 for name, end in ends.items()},
         "p95_s": quantile(took_s, 0.95),
         "mean_s": math.fsum(took_s) / len(took_s),
         "requests": len(took_s),
         "failed": len(timings) - len(took_s),
-        **by_chance(facts, server, needs, arrivals_s, (cores() or 1) - tool),
+        **by_chance(facts, server, needs, arrivals_s, available),
     }
 
 
@@ -167,67 +171,74 @@ def by_chance(
     facts: Facts, server: Server, needs: Needs, arrivals_s: list[float], available: float
 ) -> dict[str, float]:
     """Of an app whose requests are long or short by chance, on a class that does not hoard: the p95
-    of the recursion when it is told how long each of these requests was in the app; and the range
-    that holds 95 % of it when it knows nothing but how often the app takes how long."""
+    by the recursion with the measured time of each request in the app; and the range of 95 % of its
+    p95s with times drawn from the app's distribution."""
     row = class_named(server.worker_class)
     if ("KIND", "tail") not in server.app.env or row.accepts_first:
         return {}
     cpu_s, layout = mean_s(needs.requests, "cpu_s"), layout_of(server, row, needs, available, None)
-    lasted = {one.request_id: ((one.end_ns or 0) - one.start_ns) / NS for one in facts.finished}
-    ids = [one.request_id for one in facts.measurement.timings]
+    spans_s = {
+        span.request_id: ((span.end_ns or 0) - span.start_ns) / NS for span in facts.finished
+    }
+    ids = [timing.request_id for timing in facts.measurement.timings]
 
     def p95(waits_s: Iterable[float]) -> float:
-        own = [RequestNeed(wait_s, cpu_s) for wait_s in waits_s]
-        return quantile(sorted(simulate(arrivals_s, own, layout, Random(1))), 0.95)
+        requests = [RequestNeed(wait_s, cpu_s) for wait_s in waits_s]
+        return quantile(sorted(simulate(arrivals_s, requests, layout, Random(1))), 0.95)
 
     rng, usual_s = Random(1), float(dict(server.app.env)["MEAN_S"])
     drawn = sorted(p95(1.0 if rng.random() < 0.03 else usual_s for _ in ids) for _ in range(DRAWS))
     ends = {f"p95_draws_{name}_s": quantile(drawn, q) for name, q in ENDS}
-    return {"p95_told_s": p95(lasted[one] for one in ids), **ends}
+    return {"p95_from_spans_s": p95(spans_s[request_id] for request_id in ids), **ends}
 
 
-def row(what: str, server: Server, share: float, rps: float, one: dict[str, float]) -> str:
+def row(app: str, server: Server, share: float, rps: float, figures: dict[str, float]) -> str:
     def ms(name: str) -> str:
-        return f"{one[f'{name}_s'] * 1e3:.0f} ms"
+        return f"{figures[f'{name}_s'] * 1e3:.0f} ms"
 
     place = f"{server.worker_class} {server.workers}"
     if server.worker_class == "gthread":
         place += f" x {server.threads}"
-    inside = one["p95_low_s"] <= one["p95_s"] <= one["p95_high_s"]
+    inside = figures["p95_low_s"] <= figures["p95_s"] <= figures["p95_high_s"]
     cells = (
-        *(what, place, f"{share:.0%}", f"{rps:.0f}", ms("p95_central")),
+        *(app, place, f"{share:.0%}", f"{rps:.0f}", ms("p95_central")),
         f"{ms('p95_low')} to {ms('p95_high')}",
         ms("p95"),
-        f"{one['p95_central_s'] / one['p95_s']:.2f}",
+        f"{figures['p95_central_s'] / figures['p95_s']:.2f}",
         *("yes" if inside else "no", ms("mean_central"), ms("mean")),
     )
-    told = ""
-    if "p95_told_s" in one:
-        told = (
-            f"\n  told how long each of them was in the app: {ms('p95_told')}; 95 % of {DRAWS}"
-            f" draws from what the app does: {ms('p95_draws_low')} to {ms('p95_draws_high')}"
+    remark = ""
+    if "p95_from_spans_s" in figures:
+        remark = (
+            f"\n  with the measured time in the app: {ms('p95_from_spans')}; 95 % of {DRAWS}"
+            f" draws from the app's distribution: {ms('p95_draws_low')} to {ms('p95_draws_high')}"
         )
-    return f"| {' | '.join(cells)} |{told}"
+    return f"| {' | '.join(cells)} |{remark}"
 
 
 def cases(run: Run, numbers: list[int], code: Path) -> Iterator[tuple[str, dict[str, object]]]:
     for number in numbers:
-        what, env, name, workers, threads = CASES[number]
+        title, env, name, workers, threads = CASES[number]
         target = "known:asgi" if name in ASGI_CLASSES else "known:wsgi"
         app = App(target=target, chdir=str(code), env=tuple(env.items()))
         server = Server(name, workers, threads, 2048, 1000, app=app)
         needs, tool_s = needs_for(run, server)
         for share in SHARES:
             rps = share * capacity_rps(server, needs, tool_s)
-            one = compared(run, server, needs, rps, 10 * number + round(share * 10))
-            extra = {
-                "needs": {name: mean_s(needs.requests, name) for name in PARTS},
-                "gap_s": needs.gap_s,
-                "beside_s": needs.beside_s,
-            }
-            load = os.getloadavg()[0]
-            said = {"case": CASES[number], "share": share, "rps": rps, "load": load, **extra, **one}
-            yield row(what, server, share, rps, one), said
+            figures = compared(run, server, needs, rps, 10 * number + round(share * 10))
+            yield (
+                row(title, server, share, rps, figures),
+                {
+                    "case": CASES[number],
+                    "share": share,
+                    "rps": rps,
+                    "load": os.getloadavg()[0],
+                    "needs": {name: mean_s(needs.requests, name) for name in PARTS},
+                    "gap_s": needs.gap_s,
+                    "beside_s": needs.beside_s,
+                    **figures,
+                },
+            )
 
 
 def main() -> None:
@@ -236,18 +247,18 @@ def main() -> None:
     words.add_argument("--json", type=Path, help="keep the figures")
     words.add_argument("--cases", default=",".join(map(str, range(len(CASES)))))
     options = words.parse_args()
-    found = []
+    results = []
     print(HEAD, "\n|", "---|" * HEAD.count(" |"), sep="", flush=True)
     with tempfile.TemporaryDirectory(prefix="predictions-") as directory:
         code = Path(directory) / "app"
         code.mkdir()
         (code / "known.py").write_text(APP)
         run = Run(Path(directory) / "run", options.seconds)
-        for line, said in cases(run, list(map(int, options.cases.split(","))), code):
+        for line, result in cases(run, list(map(int, options.cases.split(","))), code):
             print(line, flush=True)
-            found.append(said)
+            results.append(result)
             if options.json:
-                options.json.write_text(json.dumps(found, indent=1))
+                options.json.write_text(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":

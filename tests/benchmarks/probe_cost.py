@@ -1,6 +1,6 @@
 """What the probe costs: hello-world throughput with it, over throughput without it, per class.
 
-    python tests/benchmarks/probe_cost.py [CLASSES] [--launches 8] [--pairs 4] [--seconds 1]
+    python -m tests.benchmarks.probe_cost [CLASSES] [--launches 8] [--pairs 4] [--seconds 1]
 
 Two servers of one worker run side by side, one with and one without the probe, and wrk drives
 them in turn, the first of each pair alternating, so that both meet the same machine. Two launches
@@ -15,18 +15,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import shutil
 import statistics
-import subprocess
 import tempfile
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 
+from tests.benchmarks.machine import wrk_rps
+from tests.builders.launch import launch
 from workerlab.model import App, Server
-from workerlab.run_store import copy_code
 from workerlab.server.gunicorn import running
-from workerlab.server.running import Launch, Running
+from workerlab.server.running import Launch
 from workerlab.server.worker_classes import ASGI_CLASSES, CLASSES
 
 HELLO = """\
@@ -44,46 +44,32 @@ async def asgi(scope, receive, send):
 """
 
 
-def launch(name: str, directory: Path, records: int) -> Launch:
-    import sys
-
-    code = directory / "code"
-    code.mkdir(parents=True)
-    copy_code(code)
-    (code / "hello.py").write_text(HELLO)
-    (directory / "trial").mkdir()
+def hello(name: str, directory: Path, records: int) -> Launch:
+    directory.mkdir()
+    (directory / "hello.py").write_text(HELLO)
     target = "hello:asgi" if name in ASGI_CLASSES else "hello:wsgi"
-    server = Server(name, workers=1, threads=2 if name == "gthread" else 1,
-                    backlog=2048, worker_connections=1000)  # fmt: skip
-    app = App(target=target, chdir=str(code))
-    return Launch(server, app, sys.executable, code, directory / "trial", None, records)
-
-
-def rate(server: Running, seconds: int, header: str) -> float:
-    """Requests per second as wrk counts them."""
-    argv = ["wrk", "-t1", "-c8", f"-d{seconds}s", "-H", header, server.url]
-    text = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
-    found = re.search(r"Requests/sec:\s+([\d.]+)", text)
-    assert found, text
-    return float(found[1])
+    server = Server(name, 1, 2 if name == "gthread" else 1, 2048, 1000)
+    return launch(directory, server, App(target, str(directory)), records=records)
 
 
 def ratios(name: str, options: argparse.Namespace) -> list[float]:
     """With / without, one per pair, of one launch."""
     pairs, seconds = options.pairs, options.seconds
-    header = f"Connection: {'keep-alive' if options.keepalive else 'close'}"
+    connection = "keep-alive" if options.keepalive else "close"
     place = Path(tempfile.mkdtemp(prefix="probe-cost-"))
     try:
         with ExitStack() as stack:
             records = 0 if options.same else 40_000 * seconds * (pairs + 2)
-            with_probe = stack.enter_context(running(launch(name, place / "with", records)))
-            without = stack.enter_context(running(launch(name, place / "without", 0)))
-            found = []
+            servers = {
+                "with": stack.enter_context(running(hello(name, place / "with", records))),
+                "without": stack.enter_context(running(hello(name, place / "without", 0))),
+            }
+            results = []
             for number in range(pairs + 1):
-                order = [with_probe, without] if number % 2 else [without, with_probe]
-                seen = {id(server): rate(server, seconds, header) for server in order}
-                found.append(seen[id(with_probe)] / seen[id(without)])
-            return found[1:]  # the first pair warmed both up
+                order = ("with", "without") if number % 2 else ("without", "with")
+                rps = {side: wrk_rps(servers[side].url, seconds, connection) for side in order}
+                results.append(rps["with"] / rps["without"])
+            return results[1:]  # the first pair warmed both up
     finally:
         shutil.rmtree(place, ignore_errors=True)
 
@@ -101,9 +87,9 @@ def main() -> None:
     table = {}
     print(f"{'class':10} {'median':>7} {'quartiles':>15}   with probe / without")
     for name in options.classes.split(","):
-        found = table[name] = [ratios(name, options) for _ in range(options.launches)]
-        middle = statistics.median(ratio for launch in found for ratio in launch)
-        low, _, high = statistics.quantiles([statistics.median(one) for one in found], n=4)
+        launches = table[name] = [ratios(name, options) for _ in range(options.launches)]
+        middle = statistics.median(chain.from_iterable(launches))
+        low, _, high = statistics.quantiles(map(statistics.median, launches), n=4)
         print(f"{name:10} {middle:7.3f} {low:7.3f} {high:7.3f}", flush=True)
     if options.json:
         options.json.write_text(json.dumps(table, indent=1))

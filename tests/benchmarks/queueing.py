@@ -1,6 +1,6 @@
 """The recursion against theory that is exact, at ten million arrivals each.
 
-    python tests/benchmarks/queueing.py [--arrivals 10000000] [--seed 12]
+    python -m tests.benchmarks.queueing [--arrivals 10000000] [--seed 12]
 
 Pollaczek and Khinchine for one slot, whatever the service times; Erlang C for four with exponential
 ones. Service times of mean 1; the hyperexponential ones are ten times as long in one case of ten.
@@ -53,15 +53,15 @@ def main() -> None:
     print("| queue | busy | waiting by theory | by the recursion | ratio | seconds |")
     print("|---|---|---|---|---|---|", flush=True)
     for name, service, square, slots, busy in CASES:
-        begun = time.perf_counter()
+        began_s = time.perf_counter()
         rng, count = Random(options.seed), options.arrivals
         arrivals = accumulate(rng.expovariate(busy * slots) for _ in range(count))
-        own = Random(f"services of {options.seed}")
-        found = fmean(waits(arrivals, (service(own) for _ in range(count)), slots))
-        exact = allen_cunneen(busy * slots, 1.0, square, slots)  # here all of them are
-        took = time.perf_counter() - begun
-        cells = (f"{busy:.0%}", f"{exact:.4f}", f"{found:.4f}", f"{found / exact:.4f}")
-        print(f"| {name} | {' | '.join(cells)} | {took:.0f} |", flush=True)
+        services = Random(f"services of {options.seed}")
+        mean = fmean(waits(arrivals, (service(services) for _ in range(count)), slots))
+        exact = allen_cunneen(busy * slots, 1.0, square, slots)  # exact for each of these queues
+        took_s = time.perf_counter() - began_s
+        cells = (f"{busy:.0%}", f"{exact:.4f}", f"{mean:.4f}", f"{mean / exact:.4f}")
+        print(f"| {name} | {' | '.join(cells)} | {took_s:.0f} |", flush=True)
 
 
 if __name__ == "__main__":

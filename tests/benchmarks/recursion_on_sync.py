@@ -1,6 +1,6 @@
 """The recursion against real sync servers: the proof of the method in `docs/queueing.md`.
 
-    python tests/benchmarks/recursion_on_sync.py [--seconds 45] [--json FILE] [--cells 0,1,2]
+    python -m tests.benchmarks.recursion_on_sync [--seconds 45] [--json FILE] [--cells 0,1,2]
 
 An app that sleeps 50 ms, constant or exponentially distributed, on sync with 1 and 4 workers, at
 50, 80 and 90 % of their capacity, arrivals by a Poisson process. The recursion is fed with the
@@ -44,11 +44,11 @@ def gaps_s(requests: tuple[Request, ...]) -> list[float]:
     """Between two requests of a worker, the second of which waited for it."""
     last: dict[int, Request] = {}
     gaps = []
-    for one in sorted(requests, key=lambda request: request.start_s):
-        before = last.get(one.pid)
-        if before and one.arrival_s + one.connect_s <= before.end_s:
-            gaps.append(one.start_s - before.end_s)
-        last[one.pid] = one
+    for request in sorted(requests, key=lambda request: request.start_s):
+        before = last.get(request.pid)
+        if before and request.arrival_s + request.connect_s <= before.end_s:
+            gaps.append(request.start_s - before.end_s)
+        last[request.pid] = request
     return gaps
 
 
@@ -60,13 +60,13 @@ def compared(served: Served, workers: int) -> dict[str, float]:
     overhead_s = median(
         response - span for response, span in zip(served.lone_s, served.lone_spans_s, strict=True)
     )
-    spans_s = [one.end_s - one.start_s for one in requests]
+    spans_s = [request.end_s - request.start_s for request in requests]
     held_s = [span + gap for span in spans_s]
-    waited_s = list(waits((one.arrival_s for one in requests), held_s, workers))
+    waited_s = waits((request.arrival_s for request in requests), held_s, workers)
     # Of a lone request's overhead, the gap is in its hold, and no response is without the overhead
     beside_s = overhead_s - gap
-    found_s = [wait + hold + beside_s for wait, hold in zip(waited_s, held_s, strict=True)]
-    responses_s = [one.response_s for one in requests]
+    predicted_s = [wait + hold + beside_s for wait, hold in zip(waited_s, held_s, strict=True)]
+    responses_s = [request.response_s for request in requests]
     return {
         "requests": len(requests),
         "failed": served.failed,
@@ -75,22 +75,22 @@ def compared(served: Served, workers: int) -> dict[str, float]:
         "overhead_s": overhead_s,
         "hold_s": fmean(held_s),
         "mean_s": fmean(responses_s),
-        "mean_by_recursion_s": fmean(found_s),
+        "mean_by_recursion_s": fmean(predicted_s),
         "p95_s": quantile(sorted(responses_s), 0.95),
-        "p95_by_recursion_s": quantile(sorted(found_s), 0.95),
+        "p95_by_recursion_s": quantile(sorted(predicted_s), 0.95),
         "waiting_s": fmean(responses_s) - fmean(spans_s),
-        "waiting_by_recursion_s": fmean(found_s) - fmean(spans_s),
+        "waiting_by_recursion_s": fmean(predicted_s) - fmean(spans_s),
     }
 
 
 def theory(
-    kind: str, workers: int, rate_rps: float, seconds: float, found: dict[str, float]
+    kind: str, workers: int, rate_rps: float, seconds: float, measured: dict[str, float]
 ) -> dict[str, float]:
-    """The steady state, and what loads of this length have; service times as the app was told."""
-    rng = Random(f"{kind} {workers} {rate_rps}")
-    extra_s, beside_s = found["hold_s"] - MEAN_S, found["overhead_s"] - found["gap_s"]
+    """The steady state, and what loads of this length have; service times as configured."""
+    rng, hold_s = Random(f"{kind} {workers} {rate_rps}"), measured["hold_s"]
+    extra_s, beside_s = hold_s - MEAN_S, measured["overhead_s"] - measured["gap_s"]
     constant, means, high = kind == "constant", [], []
-    square = found["hold_s"] ** 2 + (0 if constant else MEAN_S**2)
+    square = hold_s**2 + (0 if constant else MEAN_S**2)
     for _ in range(SCHEDULES):
         count = round(rng.gauss(rate_rps * seconds, (rate_rps * seconds) ** 0.5))
         arrivals_s = accumulate(rng.expovariate(rate_rps) for _ in range(count))
@@ -103,9 +103,9 @@ def theory(
         high.append(quantile(responses_s, 0.95) + beside_s)
     means.sort()
     high.sort()
-    waiting_s = allen_cunneen(rate_rps, found["hold_s"], square, workers)
+    waiting_s = allen_cunneen(rate_rps, hold_s, square, workers)
     return {
-        "mean_in_theory_s": waiting_s + found["hold_s"] + beside_s,
+        "mean_in_theory_s": waiting_s + hold_s + beside_s,
         "mean_low_s": quantile(means, 0.025),
         "mean_high_s": quantile(means, 0.975),
         "p95_middle_s": median(high),
@@ -114,21 +114,22 @@ def theory(
     }
 
 
-def row(kind: str, workers: int, share: float, one: dict[str, float]) -> str:
+def row(kind: str, workers: int, share: float, figures: dict[str, float]) -> str:
     def ms(name: str) -> str:
-        return f"{one[name] * 1e3:.1f}"
+        return f"{figures[name] * 1e3:.1f}"
 
     def both(name: str) -> tuple[str, str, str]:
         predicted = f"{name}_by_recursion_s"
-        return ms(f"{name}_s"), ms(predicted), f"{one[predicted] / one[f'{name}_s']:.3f}"
+        ratio = figures[predicted] / figures[f"{name}_s"]
+        return ms(f"{name}_s"), ms(predicted), f"{ratio:.3f}"
 
-    difference = one["waiting_by_recursion_s"] - one["waiting_s"]
+    difference = figures["waiting_by_recursion_s"] - figures["waiting_s"]
     cells = (
-        *(kind, str(workers), f"{share:.0%}", f"{one['requests']:.0f}"),
+        *(kind, str(workers), f"{share:.0%}", f"{figures['requests']:.0f}"),
         *both("mean"),
         *both("p95"),
         *both("waiting")[:2],
-        f"{difference * 1e3:+.2f} ms, {difference / one['waiting_s']:+.1%}",
+        f"{difference * 1e3:+.2f} ms, {difference / figures['waiting_s']:+.1%}",
         ms("mean_in_theory_s"),
         f"{ms('mean_low_s')} to {ms('mean_high_s')}",
         *(ms("p95_middle_s"), f"{ms('p95_low_s')} to {ms('p95_high_s')}"),
@@ -142,7 +143,7 @@ def main() -> None:
     words.add_argument("--json", type=Path, help="keep the figures")
     words.add_argument("--cells", default=",".join(map(str, range(len(CELLS)))))
     options = words.parse_args()
-    found = []
+    results = []
     print(HEAD, "\n|", "---|" * HEAD.count(" |"), sep="", flush=True)
     for number in map(int, options.cells.split(",")):
         kind, workers, share = CELLS[number]
@@ -151,12 +152,12 @@ def main() -> None:
             Server("sync", workers, 1, 2048, 1000), rate_rps, options.seconds, 100 + number,
             KIND=kind, MEAN_S=MEAN_S,
         )  # fmt: skip
-        one = compared(served, workers)
-        one |= theory(kind, workers, rate_rps, options.seconds, one)
-        print(row(kind, workers, share, one), flush=True)
-        found.append({"cell": CELLS[number], "load": os.getloadavg()[0], **one})
+        figures = compared(served, workers)
+        figures |= theory(kind, workers, rate_rps, options.seconds, figures)
+        print(row(kind, workers, share, figures), flush=True)
+        results.append({"cell": CELLS[number], "load": os.getloadavg()[0], **figures})
         if options.json:
-            options.json.write_text(json.dumps(found, indent=1))
+            options.json.write_text(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":

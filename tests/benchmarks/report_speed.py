@@ -1,7 +1,7 @@
 """How long `workerlab report` takes, as ratios measured side by side in one run.
 
-    python tests/benchmarks/report_speed.py                      twice the trials, twice the timings
-    python tests/benchmarks/report_speed.py RUN --than WORKERLAB  this checkout against another
+    python -m tests.benchmarks.report_speed                      twice the trials, twice the timings
+    python -m tests.benchmarks.report_speed RUN --than WORKERLAB  this checkout against another
                                                                  one, whose program is named, on RUN
 
 A ratio is the median over pairs that are measured one after the other. The time that the program
@@ -66,15 +66,15 @@ def growth(name: str, small: Path, large: Path) -> None:
     pairs = [(report(small), report(large)) for _ in range(PAIRS)]
     start_s = median(seconds(*WORKERLAB, "--version") for _ in range(PAIRS))
     ratio = median((b - start_s) / max(a - start_s, 1e-3) for a, b in pairs)
-    one, two = (median(pair[side] for pair in pairs) for side in (0, 1))
-    print(f"{name}: {one:.2f} s and {two:.2f} s, start {start_s:.2f} s; ratio {ratio:.2f}")
+    small_s, large_s = map(median, zip(*pairs, strict=True))
+    print(f"{name}: {small_s:.2f} s and {large_s:.2f} s, start {start_s:.2f} s; ratio {ratio:.2f}")
 
 
 def against(run: Path, other: str) -> None:
     pairs = [(report(run), report(run, (other,))) for _ in range(PAIRS)]
     ratio = median(here / there for here, there in pairs)
-    here, there = (median(pair[side] for pair in pairs) for side in (0, 1))
-    print(f"{run.name}: {here:.2f} s here, {there:.2f} s there; ratio {ratio:.2f}")
+    here_s, there_s = map(median, zip(*pairs, strict=True))
+    print(f"{run.name}: {here_s:.2f} s here, {there_s:.2f} s there; ratio {ratio:.2f}")
 
 
 def main() -> None:

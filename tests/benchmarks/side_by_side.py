@@ -1,6 +1,6 @@
 """What it changes that cells run side by side: the same sweep both ways, in turn.
 
-    python tests/benchmarks/side_by_side.py [sync,eventlet] [4,8,16] [--pairs 3] [OPTION...]
+    python -m tests.benchmarks.side_by_side [sync,eventlet] [4,8,16] [--pairs 3] [OPTION...]
 
 Of each cell and figure the ratio side by side / one after the other is taken within each pair, the
 first of which alternates. Printed are the seconds that each way takes, and by figure the median of
@@ -18,11 +18,12 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from statistics import median
 
 ROOT = Path(__file__).resolve().parents[2]
-WAYS = ("1", "auto")
+JOBS = ("1", "auto")
 FIGURES = ("throughput_rps", "bound_rps", "p50", "p95", "mean", "service")
 Cells = Mapping[str, Mapping[str, float]]
 
@@ -47,18 +48,19 @@ def figures(cell: Mapping[str, object]) -> Mapping[str, float]:
     response, service = cell["response_ms"], cell["service_ms"]
     assert isinstance(response, Mapping)
     assert isinstance(service, Mapping)
-    found = {**response, "service": service["p50"]}
-    found |= {name: cell[name] for name in ("throughput_rps", "bound_rps")}
-    return {name: found[name] for name in FIGURES if found.get(name)}
+    values = {**response, "service": service["p50"]}
+    values |= {name: cell[name] for name in ("throughput_rps", "bound_rps")}
+    return {name: values[name] for name in FIGURES if values.get(name)}
 
 
 def show(ratios: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
     print(f"{'':16}{'median':>8}{'least':>8}{'most':>8}  furthest cell")
     for figure, by_cell in ratios.items():
-        every = [ratio for found in by_cell.values() for ratio in found]
+        all_ratios = list(chain.from_iterable(by_cell.values()))
         far = max(by_cell, key=lambda cell: abs(median(by_cell[cell]) - 1))
         worst = f"{far}: {median(by_cell[far]):.4f}"
-        print(f"{figure:16}{median(every):8.4f}{min(every):8.4f}{max(every):8.4f}  {worst}")
+        extremes = f"{min(all_ratios):8.4f}{max(all_ratios):8.4f}"
+        print(f"{figure:16}{median(all_ratios):8.4f}{extremes}  {worst}")
 
 
 def main() -> None:
@@ -66,18 +68,19 @@ def main() -> None:
     arguments.add_argument("classes", nargs="?", default="sync,eventlet")
     arguments.add_argument("levels", nargs="?", default="4,8,16")
     arguments.add_argument("--pairs", type=int, default=3)
-    asked, more = arguments.parse_known_args()
+    options, more = arguments.parse_known_args()
     ratios: dict[str, dict[str, list[float]]] = {figure: defaultdict(list) for figure in FIGURES}
     seconds = defaultdict[str, list[float]](list)
     with tempfile.TemporaryDirectory() as place:
-        for number in range(asked.pairs):
-            found: dict[str, Cells] = {}
-            for jobs in WAYS[:: -1 if number % 2 else 1]:
-                took_s, found[jobs] = sweep(place, jobs, [asked.classes, asked.levels, *more])
+        for number in range(options.pairs):
+            cells: dict[str, Cells] = {}
+            for jobs in JOBS[:: -1 if number % 2 else 1]:
+                words = [options.classes, options.levels, *more]
+                took_s, cells[jobs] = sweep(place, jobs, words)
                 seconds[jobs].append(took_s)
-            for cell in found["1"].keys() & found["auto"].keys():
-                for figure, before in found["1"][cell].items():
-                    ratios[figure][cell].append(found["auto"][cell][figure] / before)
+            for cell in cells["1"].keys() & cells["auto"].keys():
+                for figure, before in cells["1"][cell].items():
+                    ratios[figure][cell].append(cells["auto"][cell][figure] / before)
     for jobs, took in seconds.items():
         print(f"--jobs {jobs:5} {median(took):6.1f} s  ({', '.join(f'{s:.1f}' for s in took)})")
     show(ratios)

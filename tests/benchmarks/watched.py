@@ -3,9 +3,9 @@ events are read twenty times a second, against the same while nobody looks. Pair
 
     python -m tests.benchmarks.watched [PAIRS] [SECONDS]
 
-Watched: spans, the accept queue and the clients' events are read, and every move is told. Else only
-what the clients say is taken off their hands. Compared are a closed load's throughput and what the
-server computes per request.
+Watched: spans, the accept queue and the clients' events are read, and all moves are encoded. Else
+only the clients' events are read, so that they can go on. Compared are the throughput of a closed
+load and the CPU of the server per request.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ def measured(
 ) -> tuple:
     """(requests per second, CPU seconds of the workers per request)"""
 
-    def cpu() -> float:
-        return sum(sum(one.cpu_times()[:2]) for one in workers)
+    def cpu_s() -> float:
+        return sum(sum(worker.cpu_times()[:2]) for worker in workers)
 
     live.poll()
-    before, began_s, cpu_s, served = live.places.answered, time.monotonic(), cpu(), 0
+    before, began_s, before_s, served = live.places.answered, time.monotonic(), cpu_s(), 0
     while time.monotonic() - began_s < seconds:
         time.sleep(TICK_S)
         if watched:
             codec.encode(as_rows(live.poll().moves, 0))
         else:
             served += answers_in(live)
-    used_s, lasted_s = cpu() - cpu_s, time.monotonic() - began_s
+    used_s, lasted_s = cpu_s() - before_s, time.monotonic() - began_s
     if watched:
         served = live.places.answered - before
     return served / lasted_s, used_s / served
 
 
 def answers_in(live: LiveServer) -> int:
-    """What the clients said is taken off their hands, and nothing else is done."""
+    """Reads the clients' events and does nothing else."""
     try:
         return sum(line.startswith(b"e ") for line in os.read(live._events, 1 << 20).splitlines())
     except BlockingIOError:
@@ -69,10 +69,11 @@ def main(pairs: int = 10, seconds: float = 4.0) -> None:
     time.sleep(WARM_S)
     ratios: list[tuple[float, float]] = []
     for number in range(pairs):
-        found = {}
-        for watched in (True, False) if number % 2 else (False, True):
-            found[watched] = measured(live, workers, seconds, watched=watched)
-        ratios.append(tuple(a / b for a, b in zip(found[True], found[False], strict=True)))
+        sides = {
+            watched: measured(live, workers, seconds, watched=watched)
+            for watched in ((True, False) if number % 2 else (False, True))
+        }
+        ratios.append(tuple(a / b for a, b in zip(sides[True], sides[False], strict=True)))
         print("watched / not: req/s {:.3f}, CPU/request {:.3f}".format(*ratios[-1]), flush=True)
     rps, cpu = (statistics.median(column) for column in zip(*ratios, strict=True))
     print(f"medians of {pairs} pairs: req/s {rps:.3f}, CPU of the server per request {cpu:.3f}")

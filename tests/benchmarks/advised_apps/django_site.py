@@ -26,7 +26,7 @@ settings.configure(
 )
 django.setup()
 PAGE = engines["django"].from_string(
-    "<ul>{% for one in rows %}<li>{{ one.0 }}</li>{% endfor %}</ul>"
+    "<ul>{% for row in rows %}<li>{{ row.0 }}</li>{% endfor %}</ul>"
 )
 
 

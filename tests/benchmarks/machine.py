@@ -1,0 +1,29 @@
+"""What the benchmarks have in common: CPU in use, and the throughput of a server by wrk."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import psutil
+
+
+def busy_s() -> float:
+    """CPU seconds that this machine has spent on anything."""
+    times = psutil.cpu_times()
+    return float(sum(times) - times.idle - times.iowait - times.guest - times.guest_nice)
+
+
+def used_s(process: psutil.Process) -> float:
+    """CPU seconds of a process and all below it."""
+    family = [process, *process.children(recursive=True)]
+    return sum(sum(member.cpu_times()[:2]) for member in family)
+
+
+def wrk_rps(url: str, seconds: int = 1, connection: str = "close") -> float:
+    """Requests per second on 8 connections. `connection`: the header of that name."""
+    argv = ["wrk", "-t1", "-c8", f"-d{seconds}s", "-H", f"Connection: {connection}", url]
+    text = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    match = re.search(r"Requests/sec:\s+([\d.]+)", text)
+    assert match, text
+    return float(match[1])
