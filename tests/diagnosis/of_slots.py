@@ -108,11 +108,11 @@ def dealing() -> Iterable[Scenario]:
 
 
 BLOCKS = {
-    "blocks": ("block=50", "each request blocks its worker's loop for all of its 50 ms"),
-    "partly": ("wait=50&block=30", "each request waits 50 ms and then blocks its worker's loop for"
-               " 30 ms: of 8 connections on 2 workers more than one is always due"),
-    "rarely": ("wait=50&block=200&each=10", "each tenth request blocks its worker's loop for 200"
-               " ms, in which the others wait"),
+    "blocks": ("what=usleeps&ms=50", "each request blocks its worker's loop for all of its 50 ms"),
+    "partly": ("wait=50&what=usleeps&ms=30", "each request waits 50 ms and then blocks its worker's"
+               " loop for 30 ms: of 8 connections on 2 workers more than one is always due"),
+    "rarely": ("wait=50&what=usleeps&ms=200&each=10", "each tenth request blocks its worker's loop"
+               " for 200 ms, in which the others wait"),
     "gives-way": ("wait=50", "each request gives way in all of its waits"),
 }  # fmt: skip
 
@@ -129,7 +129,7 @@ def loops() -> Iterable[Scenario]:
             # Rarely blocked, 8 connections are about where it levels off: more of them show it
             levels = "8,32" if case == "rarely" else "8"
             argv = (name, levels, "--workers", "2", "--tool", "fast",
-                    "--app", f"blocking_{kind}:app", "--path", f"/?{query}")  # fmt: skip
+                    "--app", f"held_{kind}:app", "--path", f"/?{query}")  # fmt: skip
             short = (name, case) in {("uvicorn", "partly"), ("gevent", "blocks")}
             yield Scenario(f"{name}-{case}", why, argv, truths.get(case, {"8": blocked}),
                            short=short)  # fmt: skip

@@ -20,8 +20,8 @@ from tests.integration.conftest import (
 from workerlab.observe.map_readers import read_beats
 
 APPS = ROOT / "tests" / "diagnosis" / "apps"
-LOOPS = {"asgi": "blocking_asgi", "uvicorn": "blocking_asgi", "tornado": "blocking_tornado"}
-LOOPS |= {"gevent": "blocking_wsgi", "eventlet": "blocking_wsgi"}
+LOOPS = {"asgi": "held_asgi", "uvicorn": "held_asgi", "tornado": "held_tornado"}
+LOOPS |= {"gevent": "held_wsgi", "eventlet": "held_wsgi"}
 CODE = "BlockedLoop"
 
 
@@ -54,7 +54,7 @@ def test_a_loop_that_is_blocked_in_a_part_of_its_time(lab: Lab, worker_class: st
     """Each request gives way for 50 ms, then blocks for 30: with four connections a worker's loop
     is blocked longer than it waits. Of each kind of loop one class; the others are asked whether
     theirs is free."""
-    finding = blocked(lab, worker_class, "wait=50&block=30")
+    finding = blocked(lab, worker_class, "wait=50&what=usleeps&ms=30")
     assert 0.25 <= finding["blocked"] <= 1
     assert finding["longest_s"] >= 0.03 - 0.02  # a call begins up to 20 ms before a beat is due
     assert 3 <= finding["late"] <= finding["beats"]
@@ -62,7 +62,7 @@ def test_a_loop_that_is_blocked_in_a_part_of_its_time(lab: Lab, worker_class: st
 
 @pytest.mark.classes("uvicorn", "gevent")
 def test_a_loop_that_is_blocked_always_or_rarely(lab: Lab, worker_class: str) -> None:
-    queries = {"uvicorn": "wait=50&block=200&each=10", "gevent": "block=50"}
+    queries = {"uvicorn": "wait=50&what=usleeps&ms=200&each=10", "gevent": "what=usleeps&ms=50"}
     finding = blocked(lab, worker_class, queries[worker_class])
     assert finding["longest_s"] >= {"uvicorn": 0.179, "gevent": 0.029}[worker_class]
     assert finding["blocked"] <= 1
@@ -76,13 +76,13 @@ def test_a_loop_whose_requests_give_way_is_not_blocked(lab: Lab, worker_class: s
 @pytest.mark.classes("asgi", "eventlet")
 def test_a_loop_that_computes_is_not_blocked(lab: Lab, worker_class: str) -> None:
     """30 ms at a time, in the worker's own thread: late, and not for a call that sleeps."""
-    assert CODE not in findings(lab, worker_class, "compute=30", seconds=2)
+    assert CODE not in findings(lab, worker_class, "what=computes&ms=30", seconds=2)
 
 
 @pytest.mark.classes("tornado")
 def test_a_wsgi_app_blocks_tornado_by_design(lab: Lab, worker_class: str) -> None:
     """Its slots are the workers: that says it."""
-    assert CODE not in findings(lab, worker_class, "block=50", app="blocking_wsgi")
+    assert CODE not in findings(lab, worker_class, "what=usleeps&ms=50", app="held_wsgi")
 
 
 # --- where there is nothing to observe, and what must not be in the way ---------------------------

@@ -41,17 +41,17 @@ IDLE: list[object] = []  # connections of the pool that grows
 
 
 @contextmanager
-def connection() -> Iterator[None]:
+def pooled_connection() -> Iterator[None]:
     """Of the pool that grows."""
     try:
-        one = IDLE.pop()
+        connection = IDLE.pop()
     except IndexError:
-        one = object()
+        connection = object()
         time.sleep(OPEN_S)
     try:
         yield
     finally:
-        IDLE.append(one)
+        IDLE.append(connection)
 
 
 def steady() -> str:
@@ -103,7 +103,7 @@ def leak() -> str:
 
 
 def slow_first() -> str:
-    with connection():
+    with pooled_connection():
         time.sleep(SLEEP_S)
     return "200 OK"
 

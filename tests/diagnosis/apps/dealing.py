@@ -37,16 +37,16 @@ def deal(quotas: str) -> None:
     shares = [int(word) for word in quotas.split(",")]
     place = number()
     most = shares[place] if place < len(shares) else 0
-    taken: list[weakref.ref[socket.socket]] = []
+    held: list[weakref.ref[socket.socket]] = []
     accept = socket.socket.accept
 
     def limited(self: socket.socket) -> Any:
-        taken[:] = [one for one in taken if (kept := one()) is not None and kept.fileno() != -1]
-        if len(taken) >= most:
+        held[:] = [ref for ref in held if (sock := ref()) is not None and sock.fileno() != -1]
+        if len(held) >= most:
             time.sleep(LOOK_AGAIN_S)
             raise BlockingIOError(errno.EAGAIN, "this worker has its share")
         connection, address = accept(self)
-        taken.append(weakref.ref(connection))
+        held.append(weakref.ref(connection))
         return connection, address
 
     socket.socket.accept = limited

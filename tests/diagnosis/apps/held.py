@@ -2,7 +2,8 @@
 
     /?what=NAME&ms=30&wait=50&each=1
 
-`wait` gives way to other requests; then, in each `each`-th request, NAME for about `ms`."""
+`wait` gives way to other requests; then, in each `each`-th request, NAME for about `ms`. It runs in
+a server's own interpreter: stdlib only."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ import socket
 import time
 from collections.abc import Callable
 from time import sleep  # gevent patches the module after a preloaded app has copied this
-from urllib.parse import parse_qs
+from urllib.parse import parse_qsl
 
 BODY = b"done\n"
 LIBC = ctypes.CDLL(None)
@@ -72,12 +73,12 @@ def nothing(_ms: float) -> None:
 
 
 ALL = (sleeps, copied, usleeps, asks, computes, backtracks, adds, hashes, nothing)
-WHAT: dict[str, Callable[[float], None]] = {one.__name__: one for one in ALL}
+WHAT: dict[str, Callable[[float], None]] = {function.__name__: function for function in ALL}
 
 
-def asked(query: str) -> tuple[float, Callable[[float], None], float]:
+def work_of(query: str) -> tuple[float, Callable[[float], None], float]:
     """(seconds to wait, what to do then, for how many ms)."""
-    said = {name: values[0] for name, values in parse_qs(query).items()}
-    due = next(counter) % int(said.get("each", 1)) == 0
-    what = WHAT[said.get("what", "nothing")] if due else nothing
-    return float(said.get("wait", 0)) / 1000, what, float(said.get("ms", 30))
+    values = dict(parse_qsl(query))
+    due = next(counter) % int(values.get("each", 1)) == 0
+    what = WHAT[values.get("what", "nothing")] if due else nothing
+    return float(values.get("wait", 0)) / 1000, what, float(values.get("ms", 30))

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from held import BODY, asked
+from held import BODY, work_of
 
 Message = MutableMapping[str, Any]
 
@@ -20,7 +20,7 @@ async def app(
     if scope["type"] != "http":
         raise NotImplementedError(scope["type"])
     query = scope["query_string"].decode()
-    wait_s, what, ms = asked(query)
+    wait_s, what, ms = work_of(query)
     await asyncio.sleep(wait_s)
     if "thread=1" in query:
         await asyncio.to_thread(what, ms)

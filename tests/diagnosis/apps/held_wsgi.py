@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from held import BODY, asked
+from held import BODY, work_of
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
 
 def app(environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
-    wait_s, what, ms = asked(environ["QUERY_STRING"])
+    wait_s, what, ms = work_of(environ["QUERY_STRING"])
     time.sleep(wait_s)  # patched, where there is a loop
     what(ms)
     headers = [("Content-Type", "text/plain"), ("Content-Length", str(len(BODY)))]

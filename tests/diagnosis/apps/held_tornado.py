@@ -1,18 +1,18 @@
-"""tornado's own application that blocks its event loop as the query says: see `blocking`."""
+"""tornado's own application, whose loop is held up as the query says: see `held`."""
 
 from __future__ import annotations
 
 import asyncio
 
-from blocking import BODY, hold_up, parts
+from held import BODY, work_of
 from tornado.web import Application, RequestHandler
 
 
 class Handler(RequestHandler):
     async def get(self) -> None:
-        wait_s, *held = parts(self.request.query)
+        wait_s, what, ms = work_of(self.request.query)
         await asyncio.sleep(wait_s)
-        hold_up(*held)
+        what(ms)
         self.finish(BODY)
 
 
