@@ -55,13 +55,13 @@ class Case(NamedTuple):
 
 
 CASES: Mapping[str, Case] = {
-    "waits": Case("waits:app", 50, "p95<100ms,errors<0.1%"),
-    "computes": Case("computes:app", 40, "p95<150ms"),
-    "mixed": Case("mixed:app", 80, "p95<150ms"),
-    "heavy_tail": Case("heavy_tail:app", 30, "p95<200ms"),
+    "waits": Case("requests_that:waits", 50, "p95<100ms,errors<0.1%"),
+    "computes": Case("requests_that:computes", 40, "p95<150ms"),
+    "mixed": Case("requests_that:mixed", 80, "p95<150ms"),
+    "heavy_tail": Case("requests_that:heavy_tail", 30, "p95<200ms"),
     "pool": Case("pool:app", 40, "p95<200ms", ("--max-in-flight", "4")),
     "hidden_block": Case("hidden_block:app", 30, "p95<200ms"),
-    "releases_gil": Case("releases_gil:app", 40, "p95<150ms"),
+    "releases_gil": Case("requests_that:releases_gil", 40, "p95<150ms"),
     "big": Case("big:app", 30, "p95<200ms", ("--memory", "1G")),
     "slow_boot": Case("slow_boot:app", 30, "p95<200ms"),
     "django": Case(
@@ -213,7 +213,8 @@ def main() -> None:
         if file.exists():
             result |= verify(name, case, out, file, options.launches)
         (out / f"{name}.json").write_text(json.dumps(result, indent=1))
-        print(name, {key: result[key] for key in result if key not in ("valid", "void")})
+        shown = {key: result[key] for key in result if key not in ("valid", "void")}
+        print(name, shown, flush=True)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-Start = Callable[..., Any]
+App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 BODY = b"ok\n"
 HEADERS = [("Content-Type", "text/plain"), ("Content-Length", str(len(BODY)))]
 
@@ -16,6 +16,12 @@ def compute(seconds: float) -> None:
         sum(range(300))
 
 
-def answer(start_response: Start) -> Iterable[bytes]:
-    start_response("200 OK", HEADERS)
-    return [BODY]
+def app_that(works: Callable[[], object]) -> App:
+    """A WSGI app that calls this function in each request."""
+
+    def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        works()
+        start_response("200 OK", HEADERS)
+        return [BODY]
+
+    return app
