@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +21,12 @@ from workerlab.experiments.advise.answers import highest_rate, kept_between, rec
 from workerlab.experiments.advise.candidates import Limits, candidates, kind_of
 from workerlab.experiments.advise.command import needs_cell
 from workerlab.experiments.advise.forecast import Expected
-from workerlab.experiments.advise.result import ToolShortage, limit_of, result_of
+from workerlab.experiments.advise.result import (
+    AdviseResult,
+    ToolShortage,
+    limit_of,
+    result_of,
+)
 from workerlab.experiments.advise.search import (
     CLEAR_SHARES,
     MAX_GAP_RATIO,
@@ -89,17 +95,27 @@ class World:
         settings = {"server": launch.server, "rps": launch.rps, "schedule": launch.schedule}
         self.launches.append(SimpleNamespace(**settings, **result, share=launch.share))
 
-    def next(self, *arguments: int, **options: int) -> Next:
-        """The next launch of the search; there must be one."""
-        launch = self.search().next(*arguments, **options)
-        assert launch is not None
-        return launch
+    def measured(self, server: Server, p95_s: Mapping[float, tuple[float, ...]]) -> None:
+        """Launches of one server with these values, by rate."""
+        for rps, values in p95_s.items():
+            for schedule, value in enumerate(values, 1):
+                self.launch(Next(server, rps, schedule))
+                launch = self.launches[-1]
+                launch.p95_s = launch.requests.p95_s = value
+                launch.void = None
 
-    def server(self) -> Server:
-        """The server of the result; there must be one."""
-        server = result_of(self.search()).server
-        assert server is not None
-        return server
+    def result(self) -> AdviseResult:
+        return result_of(self.search())
+
+    def best_rps(self) -> float:
+        return max(map(self.highest, self.servers))
+
+    def forecast(self, change: Callable[[float], float]) -> None:
+        """Changes each forecast highest rate."""
+        self.expected = {
+            key: replace(expected, highest_rps=change(expected.most_rps))
+            for key, expected in self.expected.items()
+        }
 
     def search(self, memory_bytes: int | None = None) -> Search:
         limits = Limits(cores=2, memory_bytes=memory_bytes)
@@ -109,11 +125,18 @@ class World:
         study = Study(request, plan, "", {"sync": need}, {}, (), {}, tuple(self.launches))
         return Search(study, TERMS, self.servers, self.expected)
 
-    def run(self, max_launches: int = 60) -> int:
-        """Runs the search to its end and returns the number of launches."""
-        while (next_launch := self.search().next()) is not None:
+    def run(
+        self,
+        max_launches: int = 60,
+        disturbed_before: int = 0,
+        until: Callable[[Next], bool] = lambda _: False,
+    ) -> int:
+        """Runs the search to its end, or until the next launch is this one, and returns the number
+        of launches."""
+        search = partial(Search.next, disturbed_before=disturbed_before)
+        while (launch := search(self.search())) is not None and not until(launch):
             assert len(self.launches) < max_launches, "the search does not end"
-            self.launch(next_launch)
+            self.launch(launch)
         return len(self.launches)
 
     def within(self, budget: float) -> Search:
@@ -149,14 +172,11 @@ def fits(launch: Any, _: object) -> bool:
 @pytest.mark.parametrize("seed", range(12))
 def test_the_recommended_candidate_is_close_to_the_best(seed: int) -> None:
     world = World(seed)
-    cells = world.run()
-    result = result_of(world.search())
+    assert world.run() <= 50
+    result = world.result()
     assert result.word == "recommended"
-    assert result.server is not None
-    best = max(map(world.highest, world.servers))
     # Each forecast may be 15 % off, so the best candidate may not be tried
-    assert world.highest(result.server) >= 0.85 * best
-    assert cells <= 50
+    assert world.highest(result.server) >= 0.85 * world.best_rps()
     assert standing(world.search().study.at(result.server, TARGET_RPS), TERMS).word == "met"
 
 
@@ -164,7 +184,7 @@ def test_the_recommended_candidate_is_close_to_the_best(seed: int) -> None:
 def test_a_good_forecast_leads_to_the_best(seed: int) -> None:
     world = World(seed, wrong=0.02)
     world.run()
-    assert world.highest(world.server()) >= 0.93 * max(map(world.highest, world.servers))
+    assert world.highest(world.result().server) >= 0.93 * world.best_rps()
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -176,7 +196,7 @@ def test_a_class_that_is_forecast_far_too_low_is_tried(seed: int) -> None:
             world.expected[server.key] = replace(expected, highest_rps=0.6 * expected.most_rps)
             world.capacity[server.key] *= 1.2
     world.run(80)
-    assert world.server().worker_class == "gevent"
+    assert world.result().server.worker_class == "gevent"
 
 
 CAPACITY_RATIOS = {3: 1.16, 4: 1.28, 5: 1.3}  # by workers, relative to two
@@ -201,7 +221,7 @@ def world_of_workers(
 def test_more_workers_are_tried_as_long_as_they_help(seed: int) -> None:
     world = world_of_workers(seed)
     assert world.run() <= 35
-    assert world.highest(world.server()) >= 0.95 * max(map(world.highest, world.servers))
+    assert world.highest(world.result().server) >= 0.95 * world.best_rps()
 
 
 class Uneven(World):
@@ -220,8 +240,7 @@ def test_a_single_lucky_launch_does_not_rule_out_others() -> None:
     for seed in range(30):
         world = world_of_workers(seed, {3: 1.05, 4: 1.08, 5: 1.1}, Uneven)
         world.within(18)
-        best = max(map(world.highest, world.servers))
-        reached.append(world.highest(world.server()) / best)
+        reached.append(world.highest(world.result().server) / world.best_rps())
     assert fmean(reached) > 0.92  # other seeds give 0.94 to 0.95 with 18 to 20 launches
 
 
@@ -230,7 +249,7 @@ def test_temporary_leaders_are_not_launched_at_the_targets_rate() -> None:
     world = world_of_workers(0)
     first = world.search().order()[0]
     world.run()
-    winner = result_of(world.search()).server
+    winner = world.result().server
     raised = {launch.server for launch in world.launches if launch.rps > TARGET_RPS}
     assert len(raised) > 3
     at_target = {launch.server for launch in world.launches if launch.rps == TARGET_RPS}
@@ -252,10 +271,7 @@ def test_a_short_budget_shows_a_rate_above_the_targets(budget: int, seed: int) -
     """Its few launches go to rates that hold, not to the forecast highest rate, which may be too
     high."""
     world = World(seed, classes=("sync",))
-    world.expected = {
-        key: replace(expected, highest_rps=1.3 * (expected.highest_rps or 0.0))
-        for key, expected in world.expected.items()
-    }
+    world.forecast(lambda rps: 1.3 * rps)
     result = result_of(world.within(budget))
     assert result.word == "recommended"
     assert result.reach.passing_rps > 1.5 * TARGET_RPS
@@ -268,14 +284,9 @@ def test_twenty_launches_show_what_holds_and_what_breaks(wrong: float) -> None:
     close_count, shown_count = 0, 0
     for seed in range(20):
         world = World(seed, wrong=0.1, classes=("sync", "gthread", "gevent"))
-        world.expected = {
-            key: replace(expected, highest_rps=wrong * (expected.highest_rps or 0.0))
-            for key, expected in world.expected.items()
-        }
+        world.forecast(lambda rps: wrong * rps)
         search = world.within(20)
         result = result_of(search)
-        assert result.server is not None
-        assert result.reach.passing_rps is not None
         breaks_at = search.shown_broken_rps(result.server)
         close_count += breaks_at is not None and breaks_at <= 1.26 * result.reach.passing_rps
         shown_count += len(search.study.at(result.server, result.reach.passing_rps)) >= MIN_LAUNCHES
@@ -307,7 +318,6 @@ def test_a_rate_is_shown_even_if_launches_scatter(budget: int) -> None:
     for seed in range(30):
         search = Scattered(seed, wrong=0.1, classes=("sync", "gthread", "gevent")).within(budget)
         server, last_rps = (result := result_of(search)).server, result.reach.passing_rps
-        assert server is not None
         if last_rps is None or last_rps <= TARGET_RPS:
             continue
         if len(search.study.at(server, last_rps)) >= MIN_LAUNCHES:
@@ -321,27 +331,22 @@ def test_the_last_launch_goes_to_a_rate_that_it_would_show_to_hold() -> None:
     world = World(0, classes=("sync",))
     (server, *_) = world.search().order()
     world.servers = [server]
-    measured = {1: (0.05, 0.05, 0.05), 4: (0.06, 0.07, 0.06), 8: (0.155, 0.105, 0.175), 10: (0.9,)}
-    for times, p95s in measured.items():
-        for schedule, p95_s in enumerate(p95s, 1):
-            world.p95_s = lambda _server, _rps, p95_s=p95_s: p95_s
-            world.rng = SimpleNamespace(gauss=lambda *_: 0.0, random=lambda: 1.0)
-            world.launch(Next(server, times * TARGET_RPS, schedule))
-    launch = world.next(1)
-    assert (launch.rps, launch.schedule) == (8 * TARGET_RPS, 4)
+    p95_s = {50: (0.05, 0.05, 0.05), 200: (0.06, 0.07, 0.06), 400: (0.155, 0.105, 0.175)}
+    world.measured(server, {**p95_s, 500: (0.9,)})
+    launch = world.search().next(1)
+    assert (launch.rps, launch.schedule) == (400, 4)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_all_classes_are_tried_before_a_rate_is_repeated(seed: int) -> None:
     """Near its highest rate, a candidate would take all the time that is left."""
     world = World(seed, wrong=0.02, classes=("gthread", "gevent"))
-    tried: set[str] = set()
-    while (launch := world.search().next()) is not None:
-        if launch.rps > TARGET_RPS and world.launches_of(launch.server, launch.rps) > 1:
-            break
-        tried.add(launch.server.worker_class)
-        world.launch(launch)
-    assert tried == {"gthread", "gevent"}
+
+    def is_third(launch: Next) -> bool:
+        return launch.rps > TARGET_RPS and world.launches_of(launch.server, launch.rps) > 1
+
+    world.run(until=is_third)
+    assert {launch.server.worker_class for launch in world.launches} == {"gthread", "gevent"}
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -364,8 +369,7 @@ def test_the_measured_highest_rate_is_near_the_true_one() -> None:
     for seed in range(9):
         world = World(seed)
         world.run()
-        result = result_of(world.search())
-        assert result.server is not None
+        result = world.result()
         assert result.reach.passing_rps < result.reach.failing_rps
         ratios.append(result.reach.passing_rps / world.highest(result.server))
     assert 0.85 < sorted(ratios)[len(ratios) // 2] < 1.05
@@ -389,7 +393,7 @@ def test_a_rate_at_which_all_launches_held_is_not_broken(seed: int, budget: int)
 def test_discarded_launches_are_made_again() -> None:
     world = World(1, noisy=0.3)
     world.run(80)
-    result = result_of(world.search())
+    result = world.result()
     assert result.word == "recommended"
     assert len(result.launches) >= MIN_LAUNCHES
     schedules = [
@@ -403,17 +407,15 @@ def test_discarded_launches_are_made_again() -> None:
 def test_a_machine_on_which_all_launches_are_discarded_is_noisy() -> None:
     world = World(1, noisy=1.0)
     assert world.run() <= MAX_LAUNCHES
-    assert result_of(world.search()).word == "noisy"
+    assert world.result().word == "noisy"
 
 
 def test_nothing_meets_a_target_that_is_out_of_reach() -> None:
     world = World(3)
     world.capacity = dict.fromkeys(world.capacity, 40.0)
-    world.expected = {
-        key: replace(expected, highest_rps=32.0) for key, expected in world.expected.items()
-    }
+    world.forecast(lambda _: 32.0)
     world.run()
-    result = result_of(world.search())
+    result = world.result()
     assert result.word == "nothing"
     assert 25 < result.reach.passing_rps < 36  # 0.8 of 40 holds
 
@@ -430,31 +432,24 @@ def test_the_nearest_candidate_is_named_if_none_holds_at_any_rate() -> None:
         for server in world.servers
     }
     world.run()
-    result = result_of(world.search())
+    result = world.result()
     assert result.word == "nothing"
     assert result.server.workers == 5
 
 
 def test_candidates_that_exceed_the_memory_are_not_tried() -> None:
-    world = World(5)
-    search = world.search()
-    limits = Limits(cores=2, memory_bytes=40 << 20)
-    request = replace(search.study.request, limits=limits)
-    search = replace(search, study=replace(search.study, request=request))
+    search = World(5).search(memory_bytes=40 << 20)
     assert {server.workers for server in search.order()} == {1, 2}
 
 
 def test_a_candidate_whose_launches_are_all_discarded_is_passed_over() -> None:
     world = World(3, wrong=0.02)
     first = world.search().order()[0]
-    for _ in range(60):
-        launch = world.search().next()
-        if launch is None:
-            break
+    while (launch := world.search().next()) is not None and len(world.launches) < 60:
         world.launch(launch)
         spoilt = launch.server == first
         world.launches[-1].void = NothingAnswered({}) if spoilt else None
-    result = result_of(world.search())
+    result = world.result()
     assert result.word == "recommended"
     assert result.server != first
 
@@ -463,16 +458,12 @@ def test_a_candidate_whose_launches_are_all_discarded_is_passed_over() -> None:
 def test_a_lower_rate_is_shown_if_most_launches_are_discarded(seed: int) -> None:
     """As when the load tool is late because the machine is full."""
     world = World(seed, wrong=0.02)
-    full_rps = 0.7 * max(map(world.highest, world.servers))
-    for _ in range(60):
-        launch = world.search().next()
-        if launch is None:
-            break
+    full_rps = 0.7 * world.best_rps()
+    while (launch := world.search().next()) is not None and len(world.launches) < 60:
         world.launch(launch)
         if launch.rps > full_rps and launch.schedule > 1:
             world.launches[-1].void = DISTURBED
-    result = result_of(world.search())
-    assert result.server is not None
+    result = world.result()
     last_rps = result.reach.passing_rps
     assert full_rps / MAX_GAP_RATIO < last_rps <= full_rps
     assert len(world.search().study.at(result.server, last_rps)) >= MIN_LAUNCHES
@@ -481,7 +472,7 @@ def test_a_lower_rate_is_shown_if_most_launches_are_discarded(seed: int) -> None
 def test_launches_far_from_the_limit_are_short() -> None:
     world = World(3, wrong=0.02)
     world.run()
-    server = world.server()
+    server = world.result().server
     first, *others = (launch for launch in world.launches if launch.server == server)
     others = [launch for launch in others if launch.rps == TARGET_RPS]
     assert first.p95_s < CLEAR_SHARES[0] * TERMS[0].limit  # premise
@@ -496,11 +487,11 @@ def test_a_forecast_far_from_the_limit_makes_the_first_launch_short(
     world = World(3, wrong=0.02)
     high = Summary(p95=forecast_s)
     world.expected = {key: replace(value, high=high) for key, value in world.expected.items()}
-    launch = world.next()
+    launch = world.search().next()
     assert (launch.rps, launch.share) == (TARGET_RPS, share)
     world.p95_s = lambda _server, _rps: 0.12
     world.launch(launch)
-    launch = world.next()
+    launch = world.search().next()
     assert (launch.rps, launch.share) == (TARGET_RPS, 0.5)
 
 
@@ -519,7 +510,7 @@ def test_the_winner_is_raised_if_the_leader_cannot_be_shown_in_time() -> None:
     search = world.search()
     assert search.winner() == sync  # premises
     assert search.leader() == gthread
-    launch = world.next(2)
+    launch = search.next(2)
     assert launch.server == sync
     assert launch.rps > 150.0
 
@@ -537,24 +528,22 @@ def test_a_candidate_that_breaks_the_target_is_not_raised() -> None:
 def test_a_search_that_ends_before_the_next_candidate_is_unfinished() -> None:
     world = World(5, wrong=0.02)
     world.capacity[world.search().order()[0].key] = 20.0
-    world.launch(world.next())
-    assert result_of(world.search()).word == "unfinished"
+    world.launch(world.search().next())
+    assert world.result().word == "unfinished"
 
 
 def test_a_target_forecast_to_be_broken_by_all_takes_few_launches() -> None:
     """One launch of each class, since the forecast may be wrong."""
     world = World(5, wrong=0.02)
-    for key in world.capacity:
-        world.capacity[key] *= 0.1
-        expected = world.expected[key]
-        world.expected[key] = replace(expected, highest_rps=min(0.9 * TARGET_RPS, 40.0))
-    world.launch(world.next())
-    assert result_of(world.search()).word == "nothing"  # as forecast
+    world.capacity = {key: 0.1 * rps for key, rps in world.capacity.items()}
+    world.forecast(lambda _: 40.0)
+    world.launch(world.search().next())
+    assert world.result().word == "nothing"  # as forecast
     world.run()
     assert {launch.server.worker_class for launch in world.launches} == {"sync", "gthread"}
     at_target = [launch.server for launch in world.launches if launch.rps == TARGET_RPS]
     assert len(set(at_target)) == 2
-    assert result_of(world.search()).word == "nothing"
+    assert world.result().word == "nothing"
 
 
 def test_nothing_fits_into_memory() -> None:
@@ -580,9 +569,9 @@ def test_a_rate_that_the_load_tool_cannot_send_is_not_tried() -> None:
 
 def test_the_status_of_a_row_counts_discarded_launches() -> None:
     world = World(5, noisy=1.0)
-    launch = world.next()
+    launch = world.search().next()
     world.launch(launch)
-    (row,) = [row for row in result_of(world.search()).rows if row.server == launch.server]
+    (row,) = [row for row in world.result().rows if row.server == launch.server]
     assert row.status == "1 launch, discarded"
 
 
@@ -612,7 +601,7 @@ def test_only_its_own_discarded_launches_leave_a_highest_rate_open() -> None:
     for candidate in (other, server):
         world.launch(Next(candidate, 1.2 * TARGET_RPS, 1))
         world.launches[-1].void = DISTURBED
-        (rate,) = highest_rate(result_of(world.search()))
+        (rate,) = highest_rate(world.result())
         remarks.append(str(rate.remark))
     assert "discarded" not in remarks[0]
     assert "1 launch there had to be discarded" in remarks[1]
@@ -620,16 +609,11 @@ def test_only_its_own_discarded_launches_leave_a_highest_rate_open() -> None:
 
 def test_a_machine_that_was_noisy_may_be_tried_again() -> None:
     world = World(5, noisy=1.0)
-    while (launch := world.search().next()) is not None:
-        world.launch(launch)
-    disturbed = len(world.launches)
-    assert result_of(world.search()).word == "noisy"
-    assert world.next(disturbed_before=disturbed)
+    disturbed = world.run()
+    assert world.result().word == "noisy"
     world.noisy = 0.0
-    while (launch := world.search().next(disturbed_before=disturbed)) is not None:
-        assert len(world.launches) < 80, "the search does not end"
-        world.launch(launch)
-    assert result_of(world.search()).word == "recommended"
+    assert world.run(80, disturbed_before=disturbed) > disturbed
+    assert world.result().word == "recommended"
 
 
 def test_a_run_stopped_while_needs_were_measured_is_unfinished() -> None:
@@ -646,12 +630,10 @@ def test_a_run_stopped_while_needs_were_measured_is_unfinished() -> None:
 
 def test_a_search_that_noise_ended_names_noise_rather_than_the_budget() -> None:
     world = World(5)
-    while not world.search().winner() and (launch := world.search().next()) is not None:
-        world.launch(launch)
+    world.run(until=lambda _: world.search().winner() is not None)
     world.noisy = 1.0
-    while (launch := world.search().next()) is not None:
-        world.launch(launch)
-    answer = recommendation(result_of(world.search()))
+    world.run()
+    answer = recommendation(world.result())
     assert answer.condition == "nothing else running"
     assert answer.spoilt == world.search().study.disturbed
     assert f"pauses of this one spoilt {answer.spoilt} of {len(world.launches)} launches" in str(
@@ -666,19 +648,13 @@ def test_the_rest_of_the_budget_shows_rates_that_were_kept_unevenly() -> None:
     world = World(0, classes=("sync",))
     (server, *_) = world.search().order()
     world.servers = [server]
-    p95_s: dict[float, tuple[float, ...]] = {
-        50: (0.05, 0.05, 0.05), 400: (0.1, 0.1, 0.1), 460: (0.1, 0.14, 0.19),
-        498: (0.1, 0.14), 650: (0.9, 0.9, 0.9),
-    }  # fmt: skip
-    for rps, launches in p95_s.items():
-        for schedule, launch_p95_s in enumerate(launches, 1):
-            world.p95_s = lambda _server, _rps, p95_s=launch_p95_s: p95_s
-            world.rng = SimpleNamespace(gauss=lambda *_: 0.0, random=lambda: 1.0)
-            world.launch(Next(server, rps, schedule))
-    between_them = kept_between(result_of(world.search()), server)
+    p95_s = {50: (0.05, 0.05, 0.05), 400: (0.1, 0.1, 0.1), 460: (0.1, 0.14, 0.19), 498: (0.1, 0.14)}
+    world.measured(server, {**p95_s, 650: (0.9, 0.9, 0.9)})
+    between_them = kept_between(world.result(), server)
     assert str(between_them).startswith("In between, 5 launches at 460 and 498 requests/s kept it")
-    launch = world.next(2)
+    launch = world.search().next(2)
     assert (launch.rps, launch.schedule) == (498, 3)
+    world.rng = SimpleNamespace(gauss=lambda *_: 0.0, random=lambda: 1.0)
     world.p95_s = lambda *_: 0.19
     world.launch(launch)  # the sixth that kept it
     assert world.search().reach(server).passing_rps == 460
