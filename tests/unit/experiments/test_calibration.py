@@ -12,8 +12,7 @@ from msgspec.structs import asdict, replace
 
 from tests.builders.runs import recorded
 from workerlab import run_store as store
-from workerlab.analysis import TrialData, facts
-from workerlab.analysis.facts import Facts, _facts_of
+from workerlab.analysis import TrialData
 from workerlab.analysis.load_tool import Ceiling, ceilings
 from workerlab.experiments import calibration, reading
 from workerlab.experiments.calibration import (
@@ -25,7 +24,6 @@ from workerlab.experiments.calibration import (
     write_cache,
 )
 from workerlab.experiments.reading import read_trial, report_of
-from workerlab.finding import Finding
 from workerlab.model import App, Observations, Pause, Plan, Server, Trial
 from workerlab.plan import product
 
@@ -43,58 +41,44 @@ def plan(app: App, *levels: int, tool: str = "ab", **changes: Any) -> Plan:
     return Plan("sweep", cells, 1, 5, 1, "python", None, {}, (), load_hosts=hosts)
 
 
-def test_an_app_that_sleeps_needs_no_ceiling_at_few_connections() -> None:
-    assert ceilings_needed(plan(SLEEPS, 4, 8, 16)) == []
-    assert ceilings_needed(plan(SLEEPS, 4, 1000)) == [CeilingKey("ab", False, 1, 256)]
+RANGES = [CeilingKey("ab", False, 1, 16), CeilingKey("ab", False, 1, 64)]
 
 
-@pytest.mark.parametrize("app", [FAST, FOREIGN])
-def test_other_apps_need_a_ceiling_per_range_of_connections(app: App) -> None:
-    assert ceilings_needed(plan(app, 4, 8, 16, 32)) == [
-        CeilingKey("ab", False, 1, 16),
-        CeilingKey("ab", False, 1, 64),
-    ]
+@pytest.mark.parametrize(
+    ("sweep", "keys"),
+    [
+        pytest.param(plan(SLEEPS, 4, 8, 16), [], id="an app that sleeps, few connections"),
+        (plan(SLEEPS, 4, 1000), [CeilingKey("ab", False, 1, 256)]),
+        pytest.param(plan(FAST, 4, 8, 16, 32), RANGES, id="per range of connections"),
+        pytest.param(plan(FOREIGN, 4, 8, 16, 32), RANGES, id="another app"),
+        pytest.param(
+            plan(FAST, 8, tool="fast", keepalive=(False, True), processes=(1, 2)),
+            [CeilingKey("fast", kept, count, 16) for kept in (False, True) for count in (1, 2)],
+            id="per keep-alive and number of processes",
+        ),
+        pytest.param(
+            plan(FAST, 8, tool="locust", load_hosts=("a", "b")), [], id="not of other hosts"
+        ),
+        (plan(FAST, 200, tool="processes"), [CeilingKey("processes", False, 1, 16)]),
+    ],
+)
+def test_ceilings_that_a_plan_needs(sweep: Plan, keys: list[CeilingKey]) -> None:
+    assert ceilings_needed(sweep) == keys
 
 
 def test_ceilings_and_report_read_each_trial_once(monkeypatch: pytest.MonkeyPatch) -> None:
     directory = recorded("trials")
     keys: list[str] = []
-    derivations: list[str] = []
 
     def read(trial: Trial, *rest: Any) -> TrialData:
         keys.append(trial.key)
         return read_trial(trial, *rest)
 
-    def derive(data: TrialData) -> Facts | Finding:
-        derivations.append(data.trial.key)
-        return _facts_of(data)
-
     monkeypatch.setattr(reading, "read_trial", read)
-    monkeypatch.setattr(facts, "_facts_of", derive)
     rates = highest_rates(directory)
     cells = report_of(store.load(directory)).cells
-    assert sorted(keys) == sorted(derivations) == sorted(cell.trial.key for cell in cells)
+    assert sorted(keys) == sorted(cell.trial.key for cell in cells)
     assert max(rates.values()) == max(cell.throughput_rps or 0.0 for cell in cells)
-
-
-def test_kept_connections_and_processes_have_ceilings_of_their_own() -> None:
-    keys = ceilings_needed(plan(FAST, 8, tool="fast", keepalive=(False, True), processes=(1, 2)))
-    assert {(key.keepalive, key.processes) for key in keys} == {
-        (False, 1),
-        (False, 2),
-        (True, 1),
-        (True, 2),
-    }
-
-
-def test_ceilings_of_other_hosts_are_not_measured() -> None:
-    assert ceilings_needed(plan(FAST, 8, tool="locust", load_hosts=("a", "b"))) == []
-
-
-def test_a_tool_of_processes_is_measured_at_few_connections() -> None:
-    assert ceilings_needed(plan(FAST, 200, tool="processes")) == [
-        CeilingKey("processes", False, 1, 16)
-    ]
 
 
 def test_the_fingerprint_changes_with_machine_and_versions() -> None:
@@ -205,8 +189,7 @@ def test_the_first_undisturbed_load_sizes_the_others(
         return load_result(50_000.0, paused=number == 1)
 
     monkeypatch.setattr(calibration, "_measure_load", load)
-    ceiling = calibration.measure(CeilingKey("ab", False, 1, 16), tmp_path)
-    assert isinstance(ceiling, Ceiling)
+    assert isinstance(calibration.measure(CeilingKey("ab", False, 1, 16), tmp_path), Ceiling)
     assert sizes[0] == sizes[1] < 50_000 <= sizes[2]
 
 
@@ -223,8 +206,6 @@ def test_loads_during_a_pause_are_discarded(
     monkeypatch.setattr(calibration, "_measure_load", load)
     result = calibration.measure(CeilingKey("fast", False, 1, 16), tmp_path)
     if rps is None:
-        assert isinstance(result, str)
         assert "was paused" in result
     else:
-        assert isinstance(result, Ceiling)
         assert result.rps == rps

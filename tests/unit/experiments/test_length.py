@@ -81,36 +81,35 @@ def load_after(
     return load_for_precision(load, estimate, rps, lasted_s, left_s)
 
 
-def test_a_nearly_precise_throughput_needs_eight_seconds() -> None:
-    follow_up = load_after(precision(half=0.04, batch_s=0.5))
-    assert 8.0 <= follow_up.requests / 100 <= 12.0
+@pytest.mark.parametrize(
+    ("estimate", "times_s", "at_least_s", "at_most_s"),
+    [
+        pytest.param(precision(half=0.04, batch_s=0.5), {}, 8.0, 12.0, id="nearly precise"),
+        pytest.param(precision(half=0.12, batch_s=0.5), {}, 20.0, 29.0, id="all the time left"),
+        pytest.param(Precision(), {}, 8.0, 10.0, id="unknown: first a short one"),
+        pytest.param(precision(half=0.4), {}, 8.0, 10.0, id="imprecise: first a short one"),
+        pytest.param(precision(half=0.4, batches=9), {"lasted_s": 9.5, "left_s": 20.0}, 12.0, 20.0,
+                     id="imprecise after a long one: all the time left"),
+    ],
+)  # fmt: skip
+def test_the_length_of_a_follow_up(
+    estimate: Precision, times_s: dict[str, float], at_least_s: float, at_most_s: float
+) -> None:
+    follow_up = load_after(estimate, **times_s)
+    assert at_least_s <= follow_up.requests / 100 <= at_most_s
 
 
-def test_a_long_follow_up_takes_all_the_time_left() -> None:
-    follow_up = load_after(precision(half=0.12, batches=8, batch_s=0.5))
-    assert 20 < follow_up.requests / 100 <= 29.0
-
-
-def test_an_imprecise_throughput_first_gets_a_short_follow_up() -> None:
-    for estimate in (Precision(), precision(half=0.4)):
-        follow_up = load_after(estimate)
-        assert 8.0 <= follow_up.requests / 100 <= 10.0
-
-
-def test_a_longer_load_that_is_imprecise_is_followed_by_all_the_time_left() -> None:
-    estimate = precision(half=0.4, batches=9)
-    follow_up = load_after(estimate, lasted_s=9.5, left_s=20.0)
-    assert 12.0 < follow_up.requests / 100 <= 20.0
-    assert load_after(estimate, lasted_s=14.0, left_s=20.0) is None
-
-
-@pytest.mark.parametrize(("lasted_s", "left_s"), [(20.0, 10.0), (31.0, -1.0), (12.0, 14.0)])
-def test_no_follow_up_that_would_add_little(lasted_s: float, left_s: float) -> None:
-    assert load_after(precision(), lasted_s=lasted_s, left_s=left_s) is None
-
-
-def test_no_follow_up_without_answers() -> None:
-    assert load_after(Precision(), rps=0.0) is None
+@pytest.mark.parametrize(
+    ("estimate", "load"),
+    [
+        pytest.param(Precision(), {"rps": 0.0}, id="no answers"),
+        *((precision(), {"lasted_s": lasted_s, "left_s": left_s})
+          for lasted_s, left_s in ((20.0, 10.0), (31.0, -1.0), (12.0, 14.0))),
+        (precision(half=0.4, batches=9), {"lasted_s": 14.0, "left_s": 20.0}),
+    ],
+)  # fmt: skip
+def test_no_follow_up_that_would_add_little(estimate: Precision, load: dict[str, float]) -> None:
+    assert load_after(estimate, **load) is None
 
 
 @given(
@@ -171,38 +170,25 @@ FIXED = (
 @pytest.mark.parametrize("arguments", FIXED)
 def test_options_that_fix_the_length(arguments: tuple[str, ...]) -> None:
     assert sweep_plan(arguments).max_seconds is None
-
-
-@pytest.mark.parametrize("arguments", FIXED)
-def test_max_seconds_is_refused_for_a_fixed_length(arguments: tuple[str, ...]) -> None:
     with pytest.raises(UsageError, match=f"--max-seconds has no effect with {arguments[-2]}"):
         sweep_plan([*arguments, "--max-seconds", "20"])
 
 
-def test_a_plan_without_max_seconds_has_loads_of_fixed_length() -> None:
-    assert plan().max_seconds is None
-
-
 @pytest.mark.parametrize(
-    ("cell", "more_s"),
+    ("cell", "slo", "more_s"),
     [
-        (Cell(SERVER, "ab", 8), 0.0),  # always takes the same time
-        (Cell(OWN, "ab", 8), 30.0),
-        (Cell(GTHREAD, "ab", 8), 30.0),  # distributes its requests by chance
-        (Cell(OWN, "fast", 8, rate=Rate(rps=5.0)), 0.0),  # a rate sets the duration itself
+        (Cell(SERVER, "ab", 8), "", 0.0),  # always takes the same time
+        (Cell(SERVER, "ab", 8), "p95<1s", 30.0),
+        (Cell(OWN, "ab", 8), "", 30.0),
+        (Cell(GTHREAD, "ab", 8), "", 30.0),  # distributes its requests by chance
+        (Cell(OWN, "fast", 8, rate=Rate(rps=5.0)), "", 0.0),  # a rate sets the duration itself
     ],
 )
-def test_which_loads_may_take_longer(cell: Cell, more_s: float) -> None:
-    sweep = plan((cell,), max_seconds=30.0)
-    assert varies(sweep, cell) is bool(more_s)
+def test_which_loads_may_take_longer(cell: Cell, slo: str, more_s: float) -> None:
+    sweep = plan((cell,), max_seconds=30.0, slo=slo)
+    assert varies(sweep, cell) is (bool(more_s) and not slo)
     assert longer_s(sweep, Trial(cell, 1)) == more_s
     assert longer_s(plan((cell,)), Trial(cell, 1)) == 0.0
-
-
-def test_a_target_may_take_longer() -> None:
-    cell = Cell(SERVER, "ab", 8)
-    sweep = plan((cell,), max_seconds=30.0, slo="p95<1s")
-    assert longer_s(sweep, Trial(cell, 1)) == 30.0
 
 
 @pytest.mark.parametrize(

@@ -89,28 +89,25 @@ def test_the_highest_rate_names_what_held_and_what_broke(
 
 
 @pytest.mark.parametrize(
-    ("term", "sentence"),
+    ("term", "values", "sentence"),
     [
-        ("p95<100ms", "p95<100ms: met, 500 ms on average over 3 launches; the next one is predicted"
-         " to stay within 750 ms (97.5 %)."),
-        ("rps>20", "rps>20: met, 0.5 req/s on average over 3 launches; the next one is predicted to"
-         " stay within 0.75 req/s (97.5 %)."),
-        ("errors<80%", "errors<80%: met, 50 % on average over 3 launches; the next one is predicted"
-         " to stay within 75 % (97.5 %)."),
+        ("p95<100ms", ("met", 3, 0.5, 0.75), "p95<100ms: met, 500 ms on average over 3 launches;"
+         " the next one is predicted to stay within 750 ms (97.5 %)."),
+        ("rps>20", ("met", 3, 0.5, 0.75), "rps>20: met, 0.5 req/s on average over 3 launches;"
+         " the next one is predicted to stay within 0.75 req/s (97.5 %)."),
+        ("errors<80%", ("met", 3, 0.5, 0.75), "errors<80%: met, 50 % on average over 3 launches;"
+         " the next one is predicted to stay within 75 % (97.5 %)."),
+        ("p95<100ms", ("not shown yet", 2, 0.05), "p95<100ms: not shown yet, 50.0 ms on average"
+         " over 2 launches."),
+        ("p95<300ms", ("undecidable", 8, 0.5, 1.0, "too many took 1 s"), "p95<300ms: undecidable,"
+         " 500 ms on average over 8 launches; the next one is predicted to stay within 1.00 s"
+         " (97.5 %); too many took 1 s."),
     ],
 )  # fmt: skip
-def test_a_value_has_the_unit_of_its_term(term: str, sentence: str) -> None:
-    assert str(TermBound(parse(term)[0], "met", 3, 0.5, 0.75)) == sentence
-
-
-def test_without_a_bound_nothing_is_predicted() -> None:
-    bound = TermBound(parse("p95<100ms")[0], "not shown yet", 2, 0.05)
-    assert str(bound) == "p95<100ms: not shown yet, 50.0 ms on average over 2 launches."
-
-
-def test_the_reason_of_an_undecidable_term_follows_the_measured_value() -> None:
-    bound = TermBound(parse("p95<300ms")[0], "undecidable", 8, 0.5, 1.0, "too many took 1 s")
-    assert str(bound).endswith("is predicted to stay within 1.00 s (97.5 %); too many took 1 s.")
+def test_a_bound_has_the_unit_of_its_term(
+    term: str, values: tuple[Any, ...], sentence: str
+) -> None:
+    assert str(TermBound(parse(term)[0], *values)) == sentence
 
 
 def test_classes_are_left_out_together_where_the_reason_is_the_same() -> None:

@@ -35,7 +35,7 @@ from workerlab.experiments.advise.study import (
     lone_route,
     with_lone_routes,
 )
-from workerlab.model import App, Memory, Needs, Plan, RequestNeed, Route, Trial
+from workerlab.model import App, Cell, Memory, Needs, Plan, RequestNeed, Route, Trial
 
 
 def study(
@@ -50,14 +50,17 @@ def study(
     return Study(request, plan, "", dict.fromkeys(classes, needs), {}, (), {}, ())
 
 
+def grown(plan: Plan, *cells: Cell) -> Plan:
+    return replace(plan, cells=(*plan.cells, *cells))
+
+
 def test_unknown_needs_are_measured_once_more() -> None:
     unmeasured = replace(
         study("sync"), needs={}, left_out={"sync": NeedsUnknown("too few requests")}
     )
     (cell,) = needs_again(unmeasured.plan, unmeasured)
     assert cell.server.worker_class == "sync"
-    grown = replace(unmeasured.plan, cells=(*unmeasured.plan.cells, cell))
-    assert not list(needs_again(grown, unmeasured))
+    assert not list(needs_again(grown(unmeasured.plan, cell), unmeasured))
     failed = replace(unmeasured, left_out={"sync": Exclusion("it does not start")})
     assert not list(needs_again(failed.plan, failed))
 
@@ -66,19 +69,22 @@ def test_preloading_is_measured_once() -> None:
     measured = study("gevent", "sync", "gthread")
     (cell,) = preload_cells(measured.plan, measured)
     assert (cell.server.worker_class, cell.server.preload) == ("sync", True)
-    grown = replace(measured.plan, cells=(*measured.plan.cells, cell))
-    assert not list(preload_cells(grown, measured))
+    with_preload = grown(measured.plan, cell)
+    assert not list(preload_cells(with_preload, measured))
     alarmed = replace(measured, alarmed=("sync",))
-    assert all(not cell.server.preload for cell in stacks_cells(grown.cells, alarmed))
+    assert all(not cell.server.preload for cell in stacks_cells(with_preload.cells, alarmed))
 
 
-def test_preloading_is_not_measured_if_it_saves_little_or_is_ruled_out() -> None:
-    little = study("sync", private_bytes=MIN_PRIVATE_BYTES - 1)
-    assert not list(preload_cells(little.plan, little))
-    patched = study("gevent")
-    assert not list(preload_cells(patched.plan, patched))
-    own = study("sync", sets=("preload_app",))
-    assert not list(preload_cells(own.plan, own))
+@pytest.mark.parametrize(
+    "measured",
+    [
+        pytest.param(study("sync", private_bytes=MIN_PRIVATE_BYTES - 1), id="saves little"),
+        pytest.param(study("gevent"), id="patched too late"),
+        pytest.param(study("sync", sets=("preload_app",)), id="set by the app's own file"),
+    ],
+)
+def test_preloading_is_not_measured_if_it_saves_little_or_is_ruled_out(measured: Study) -> None:
+    assert not list(preload_cells(measured.plan, measured))
 
 
 CHEAP, DEAR = Route("/cheap"), Route("/dear", weight=2.0)
@@ -98,7 +104,7 @@ def test_each_route_is_measured_alone_if_cpu_is_not_known_per_request() -> None:
     assert [lone_route(cell, plan) for cell in added] == [CHEAP, DEAR]
     assert len({Trial(cell, 1).key for cell in (*cells, *added)}) == len(cells) + len(added)
     assert [lone_route(cell, plan) for cell in plan.cells] == [None, None]
-    assert not tuple(route_cells(replace(plan, cells=(*cells, *added)), measured))
+    assert not tuple(route_cells(grown(plan, *added), measured))
 
 
 def test_a_request_of_a_mix_has_the_cpu_of_its_route() -> None:
@@ -123,8 +129,7 @@ def test_many_connections_are_sent_once_to_classes_that_serve_many() -> None:
     assert (cell.server.worker_class, cell.inside, cell.rate) == ("gevent", "", None)
     assert is_many_cell(cell)
     assert not any(map(is_many_cell, measured.plan.cells))
-    grown = replace(measured.plan, cells=(*measured.plan.cells, cell))
-    assert not list(many_cells(grown, measured))
+    assert not list(many_cells(grown(measured.plan, cell), measured))
 
 
 def test_connections_that_keep_the_cores_busy() -> None:
@@ -154,8 +159,8 @@ def test_the_launches_that_show_a_target_have_priority(
     monkeypatch.setattr("time.monotonic", lambda: 0.0)
     monkeypatch.setattr(growth, "study_of", lambda _: measured)
     monkeypatch.setattr(growth.run_store, "load", lambda _: run)
-    grown = PlanGrowth(left_s, resumed=False).grow(Path(), plan)
-    (cell,) = grown.cells[len(plan.cells) :]
+    with_launch = PlanGrowth(left_s, resumed=False).grow(Path(), plan)
+    (cell,) = with_launch.cells[len(plan.cells) :]
     assert (is_many_cell(cell), cell.duration_s) == (is_many, duration_s)
 
 

@@ -220,6 +220,14 @@ def report_on(
     return class_of(values), document(replace(run, plan=plan))
 
 
+def effects_of(path: Path, setting: str) -> tuple[list[str], Document]:
+    """What the table of a file's own class has on a setting, and the whole document."""
+    worker_class, report = report_on(path)
+    title = f"The settings of the file, {worker_class}"
+    rows = next(table.rows for table in report.tables if table.title.startswith(title))
+    return [row[3] for row in rows if row[1] == setting], report
+
+
 def linted(path: Path, left_out: tuple[str, ...] = ()) -> tuple[str, list[Finding]]:
     """The worker class of a file, and the findings on its lines."""
     worker_class, report = report_on(path, left_out)
@@ -388,10 +396,7 @@ def test_in_an_older_run_reload_is_the_signal() -> None:
 def test_a_worker_class_is_reported_with_the_class_it_selects(
     tmp_path: Path, lines: str, effect: str
 ) -> None:
-    worker_class, report = report_on(conf(tmp_path, f"{lines}\n"))
-    title = f"The settings of the file, {worker_class}"
-    rows = next(table.rows for table in report.tables if table.title.startswith(title))
-    assert [row[3] for row in rows if row[1] == "worker_class"] == [effect]
+    assert effects_of(conf(tmp_path, f"{lines}\n"), "worker_class")[0] == [effect]
 
 
 def test_a_clamped_value_is_reported_with_its_limit(tmp_path: Path) -> None:
@@ -432,10 +437,8 @@ def test_a_setting_that_was_left_out_is_not_called_honoured(tmp_path: Path) -> N
 def test_a_setting_that_needs_another_one_is_not_honoured_without_it(
     tmp_path: Path, source: str, setting: str, effect: str
 ) -> None:
-    worker_class, report = report_on(conf(tmp_path, source))
-    title = f"The settings of the file, {worker_class}"
-    rows = next(table.rows for table in report.tables if table.title.startswith(title))
-    assert [row[3] for row in rows if row[1] == setting] == [effect]
+    effects, report = effects_of(conf(tmp_path, source), setting)
+    assert effects == [effect]
     sentences = [text(finding) for finding in report.findings]
     assert any(sentence.endswith(f": {effect}") for sentence in sentences) == ("without" in effect)
 
