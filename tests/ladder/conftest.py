@@ -247,13 +247,8 @@ def _mongo() -> Path:
         if not jars.is_dir():
             with tempfile.TemporaryDirectory(dir=cache) as place:
                 shutil.copy(pom, place)
-                words = [
-                    "mvn",
-                    "-q",
-                    "-B",
-                    "dependency:copy-dependencies",
-                    "-DoutputDirectory=jars",
-                ]
+                words = ["mvn", "-q", "-B", "dependency:copy-dependencies"]
+                words.append("-DoutputDirectory=jars")
                 options = f"{' '.join(QUICK_JVM)} {os.environ.get('MAVEN_OPTS', '')}"
                 done = subprocess.run(
                     words,

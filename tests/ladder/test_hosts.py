@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-from tests.integration.conftest import ROOT
+from tests.integration.conftest import Lab
 from tests.integration.generators.test_locust_hosts import RESULT_FILE, Host, reported
 from tests.integration.generators.test_locust_hosts import hosts as hosts
 
@@ -32,14 +30,5 @@ def test_a_ladder_with_the_load_from_two_hosts(hosts: dict[str, Host], tmp_path:
 
 
 def test_a_ladder_refuses_a_tool_that_sends_from_here_alone(tmp_path: Path) -> None:
-    words = ["ladder", "--tools", "fast", "--load-hosts", "127.0.0.1"]
-    done = subprocess.run(
-        [sys.executable, "-m", "workerlab", *words],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "harness")},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 2
-    assert done.stderr.endswith("--load-hosts needs locust-fast or locust (--tools)\n")
-    assert not list(tmp_path.iterdir())
+    line = Lab(tmp_path).refusal("ladder", "--tools", "fast", "--load-hosts", "127.0.0.1")
+    assert line.endswith("--load-hosts needs locust-fast or locust (--tools)")

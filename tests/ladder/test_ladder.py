@@ -59,12 +59,11 @@ def test_each_removed_cache_costs_a_round_trip(lab: Lab, stand_in: Path) -> None
     needs("postgresql", "redis")
     lab.env["PATH"] = f"{stand_in.parent}{os.pathsep}{lab.env['PATH']}"
     with services.service("postgresql") as storage, services.service("redis") as redis:
-        words = ("--postgres-url", storage.url, "--redis-url", redis.url, "--format", "json")
-        done = lab("ladder", *COUNTED, *words)
-        assert done.code == 0, done.err
+        words = ("--postgres-url", storage.url, "--redis-url", redis.url)
+        report = lab.report("ladder", *COUNTED, *words)
         assert tables(storage.url) == []
         assert storage.url not in "".join(path.read_text() for path in lab.run.rglob("*.json"))
-    counted = rows(done.report, "storage_trips")
+    counted = rows(report, "storage_trips")
     assert all(row["counted_requests"] for row in counted)
     assert [row["removed"] for row in counted] == [
         "nothing",
@@ -90,19 +89,15 @@ def test_each_removed_cache_costs_a_round_trip(lab: Lab, stand_in: Path) -> None
     # Where Redis asks anew, as many users do as come before it has the answer
     assert behind_redis["storage_trips"] * behind_redis["counted_requests"] <= 6
     trips("storage", straight, [1, 1, 1, 1])
-    stores = done.report["environment"]["services"]
+    stores = report["environment"]["services"]
     assert stores.keys() == {"mongodb", "postgresql", "redis"}
     unlike = re.compile(r"a server that reports MongoDB \S+ but is not it, .* lab")
     assert unlike.fullmatch(stores["mongodb"])
-    assert all(row["failed"] == 0 for row in rows(done.report, "throughput_rps"))
-    cores = [row["storage_cores"] for row in rows(done.report, "storage_cores")]
+    assert all(row["failed"] == 0 for row in rows(report, "throughput_rps"))
+    cores = [row["storage_cores"] for row in rows(report, "storage_cores")]
     assert any(cores) or stood_still(lab.run)
-    titles = [chart["title"] for chart in done.report["charts"]]
-    over_time = {
-        title.removeprefix("Over time: ").partition(";")[0]
-        for title in titles
-        if title.startswith("Over time: ")
-    }
+    titles = (chart["title"].partition("Over time: ") for chart in report["charts"])
+    over_time = {title.partition(";")[0] for start, _, title in titles if not start}
     assert {"answers", "memory"} <= over_time <= {"answers", "cores", "memory", "network"}
     assert {"cores", "network"} <= over_time or stood_still(lab.run)
     words = " ".join(lab("report", str(lab.run), "--explain").out.split())
@@ -141,21 +136,22 @@ def test_with_nothing_installed_it_stands_on_sqlite_and_can_be_resumed(lab: Lab)
     (lab.place / "empty").mkdir()
     lab.env |= {"PATH": str(lab.place / "empty"), "PYTHONSAFEPATH": "1"}
     words = ("--storages", "sqlite", "--workers", "1", "--find-limit", "p95<1us")
-    first = lab.start("ladder", *SMALL, *words)
-    until(lambda: list(lab.place.glob("results/*/trials.jsonl")) and lab.records(), "a first cell")
-    first.send_signal(signal.SIGINT)
-    _, err = first.communicate()
-    assert first.returncode == 130, err
-    assert "ladder --resume" in err
+    first = lab.at_work(
+        *("ladder", *SMALL, *words),
+        when=lambda: list(lab.place.glob("results/*/trials.jsonl")) and lab.records(),
+        what="a first cell",
+    )
+    stopped = lab.end(first, signal.SIGINT)
+    assert stopped.code == 130, stopped.err
+    assert "ladder --resume" in stopped.err
     before = {record["key"] for record in lab.records() if not record["fault"]}
-    resume = ("ladder", "--resume", str(lab.run), "--format", "json")
-    done = lab(*resume)
-    assert done.code == 0, done.err
+    resume = ("ladder", "--resume", str(lab.run))
+    report = lab.report(*resume)
     again = [record["key"] for record in lab.records()]
     assert all(again.count(key) == 1 for key in before)
-    assert done.report["environment"]["services"].keys() == {"sqlite"}
-    assert "Redis is not installed here" in done.out
-    with_cache, *without = rows(done.report, "storage_trips")
+    assert report["environment"]["services"].keys() == {"sqlite"}
+    assert "Redis is not installed here" in lab.last.out
+    with_cache, *without = rows(report, "storage_trips")
     assert len(without) == 2
     for row in (with_cache, *without):
         if not (requests := row["counted_requests"]):
@@ -167,13 +163,10 @@ def test_with_nothing_installed_it_stands_on_sqlite_and_can_be_resumed(lab: Lab)
             assert trips <= 6 * 5
         else:  # at either end some of the six have made a trip and have no answer yet
             assert trips == pytest.approx(requests, abs=6 + ROUNDED * requests)
-    the_limit_is_searched(done.report)
-    refused = lab(*resume, "--trials", "1")
-    assert (refused.code, refused.err.count("\n")) == (2, 1)
-    assert "--trials must be more than the 1 that the run has" in refused.err
-    done = lab(*resume, "--trials", "2")
-    assert done.code == 0, done.err
-    assert {row["launches"] for row in rows(done.report, "factor")} == {2}
+    the_limit_is_searched(report)
+    line = lab.refusal(*resume, "--trials", "1")
+    assert "--trials must be more than the 1 that the run has" in line
+    assert {row["launches"] for row in rows(lab.report(*resume, "--trials", "2"), "factor")} == {2}
 
 
 def the_limit_is_searched(report: dict[str, Any]) -> None:
@@ -186,8 +179,7 @@ def the_limit_is_searched(report: dict[str, Any]) -> None:
 
 def test_a_killed_one_leaves_nothing(lab: Lab, temporary: Path) -> None:
     needs("postgresql", "redis")
-    first = lab.start("ladder", *SMALL)
-    until(lab.loading, "the first load is on")
+    first = lab.at_work("ladder", *SMALL, when=lab.loads, what="the first load is on")
     assert processes(str(temporary))
     os.killpg(first.pid, signal.SIGKILL)
     first.communicate()
@@ -202,15 +194,12 @@ def test_a_page_that_is_not_what_was_stored_makes_a_cell_invalid(lab: Lab) -> No
     (lab.place / "empty").mkdir()
     lab.env["PATH"] = str(lab.place / "empty")
     with services.service("postgresql") as storage:
-        first = lab.start(
-            "ladder", *SMALL, "--storages", "postgresql", "--postgres-url", storage.url
-        )
-        until(lab.loading, "the first load is on")
+        words = ("ladder", *SMALL, "--storages", "postgresql", "--postgres-url", storage.url)
+        first = lab.at_work(*words, when=lab.loads, what="the first load is on")
         with psycopg.connect(storage.url) as db:
             db.execute("UPDATE posts SET html = '<p>Other words</p>' WHERE id = 1")
         until(lambda: len(lab.records()) > 1, "two cells")
-        first.send_signal(signal.SIGINT)
-        first.communicate()
+        lab.end(first, signal.SIGINT)
     study = lab("report", str(lab.run), "--format", "json").report
     assert study["valid"] is False
     assert any(
@@ -229,9 +218,7 @@ def test_an_address_where_nobody_answers_starts_nothing(lab: Lab) -> None:
 @pytest.mark.parametrize(
     ("option", "url"),
     [
-        ("--redis-url", "nonsense"),
         ("--redis-url", "http://:secret@127.0.0.1"),
-        ("--postgres-url", "127.0.0.1:5432"),
         ("--postgres-url", "postgresql://me:secret@[::1/blog"),
         ("--mongo-url", "mongodb://me:secret@127.0.0.1:port/blog"),
     ],
@@ -239,9 +226,6 @@ def test_an_address_where_nobody_answers_starts_nothing(lab: Lab) -> None:
 def test_a_malformed_address_is_refused_before_anything_is_started(
     lab: Lab, option: str, url: str
 ) -> None:
-    done = lab("ladder", *SMALL, option, url)
-    assert done.code == 2
-    assert f"{option} is not an address of" in done.err
-    assert len(done.err.splitlines()) == 1
-    assert "secret" not in done.err
-    assert not (lab.place / "results").exists()
+    line = lab.refusal("ladder", *SMALL, option, url)
+    assert f"{option} is not an address of" in line
+    assert "secret" not in line

@@ -7,8 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
@@ -20,29 +19,16 @@ import pytest
 import redis
 from msgspec.structs import replace
 
+from tests.integration.conftest import until
 from workerlab.model import EnvironmentProblem, UsageError
 from workerlab.server import services
 from workerlab.server.service_check import check_url, place, without_secrets
 from workerlab.server.services import Service, service
 
 ROOT = Path(__file__).resolve().parents[2]
-LONG_S = 60.0  # a bound for hanging, not an expectation of speed
 SEGMENTS = Path("/proc/sysvipc/shm")
 
 STARTED = ("postgresql", "redis")
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    give_up = time.monotonic() + LONG_S
-    while not condition():
-        assert time.monotonic() < give_up, f"never happened: {what}"
-        time.sleep(0.01)
-
-
-@pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as closing_stack:
-        yield closing_stack
 
 
 def tree(pid: int) -> list[psutil.Process]:
@@ -68,7 +54,7 @@ def directory_of(pid: int) -> Path:
 
 
 def segments(pid: int) -> list[str]:
-    """RedisCache memory that this process made, and that would outlive it."""
+    """Shared memory that this process made, and that would outlive it."""
     if not SEGMENTS.exists():
         return []
     return [line for line in SEGMENTS.read_text().splitlines()[1:] if line.split()[4] == str(pid)]
@@ -120,8 +106,8 @@ def test_only_this_machine_gets_to_it(running_service: Service) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looked up in /proc")
-def test_nothing_of_it_is_left(kind: str, stack: ExitStack) -> None:
-    with service(kind) as running_service:
+def test_nothing_of_it_is_left(kind: str) -> None:
+    with ExitStack() as stack, service(kind) as running_service:
         assert running_service.pid is not None
         members, directory = tree(running_service.pid), directory_of(running_service.pid)
         assert directory.stat().st_mode & 0o077 == 0  # nobody else reads what is in it
@@ -184,18 +170,24 @@ def test_redis_keeps_nothing_on_disk_and_is_bounded(running_service: Service) ->
         assert client.dbsize() == 0
 
 
+def ports_after(taken: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The ports that services try from now on: this one, then free ones."""
+    free, ports = services.free_port, list[int]()
+
+    def port() -> int:
+        ports.append(free() if ports else taken)
+        return ports[-1]
+
+    monkeypatch.setattr(services, "free_port", port)
+    return ports
+
+
 def test_a_port_that_another_took_first_is_not_the_end(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = other.getsockname()[1]
-        free, ports = services.free_port, []
-
-        def port() -> int:
-            ports.append(free() if ports else taken)
-            return ports[-1]
-
-        monkeypatch.setattr(services, "free_port", port)
+        ports = ports_after(taken, monkeypatch)
         # The one that has the port accepts, and says nothing: it must not be taken for the server
         monkeypatch.setattr("workerlab.server.services.ANSWER_S", 1)
         with service(kind) as running_service:
@@ -205,13 +197,7 @@ def test_a_port_that_another_took_first_is_not_the_end(
 def test_another_of_its_kind_is_not_taken_for_it(
     kind: str, running_service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    free, ports = services.free_port, []
-
-    def port() -> int:
-        ports.append(free() if ports else urlsplit(running_service.url).port)
-        return ports[-1]
-
-    monkeypatch.setattr(services, "free_port", port)
+    ports = ports_after(urlsplit(running_service.url).port, monkeypatch)
     with service(kind) as other:
         assert other.pid != running_service.pid
         assert ports[0] != ports[-1] == urlsplit(other.url).port
@@ -281,6 +267,7 @@ def test_an_address_is_checked_without_asking_anybody(kind: str, url: str) -> No
     [
         ("redis", ""),
         ("redis", "nonsense"),
+        ("postgresql", "127.0.0.1:5432"),
         ("redis", "redis:nonsense"),
         ("redis", "redis://:secret@127.0.0.1:port"),
         ("postgresql", "redis://:secret@127.0.0.1"),

@@ -97,8 +97,6 @@ def test_what_is_missing_is_left_out_with_the_fix(lab: Lab, compared: tuple[Lab,
         (("--delay", "0.2-0.1"), "the lower one first"),
         (("--delay", "soon"), "'soon' is not a number of seconds"),
         (("--delay", "0.3"), "at most a tenth of --duration"),
-        (("--resume", "nothing"), "nothing is not a run"),
-        (("--resume", "nothing", "--levels", "3"), "its plan is saved"),
     ],
 )
 def test_bad_words_are_one_sentence(lab: Lab, words: tuple[str, ...], says: str) -> None:

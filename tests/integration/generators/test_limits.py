@@ -172,11 +172,6 @@ def test_the_command_shows_what_happened_though_it_was_stopped(lab: Lab) -> None
     assert lab.report(*resume) == document
 
 
-@pytest.mark.parametrize("words", [("--quick",), ("--out", "x")])
-def test_resuming_takes_no_other_words(lab: Lab, words: tuple[str, ...]) -> None:
-    lab.refusal("limits", "--resume", "anything", *words)
-
-
 @pytest.mark.parametrize(
     ("name", "symptoms"),
     [
