@@ -304,11 +304,7 @@ def face(request: pytest.FixtureRequest, tmp_path: Path) -> Face:
     kind, async_mode = request.param
     url = f"sqlite:///{tmp_path}/posts.db" if kind == "sqlite" else request.getfixturevalue(kind)
     face_of_storage = Face(Settings(storage_url=url, answer_s=ANSWER_S), async_mode)
-
-    async def empty(storage: Storage) -> None:
-        await storage.drop()
-
-    face_of_storage.run(empty)
+    face_of_storage.run(lambda storage: storage.drop())
     return face_of_storage
 
 

@@ -35,7 +35,7 @@ def served(
         yield site
 
 
-def said(blog: Blog, parts: Iterable[bytes], *, ends: bool = False) -> bytes:
+def answer_to(blog: Blog, parts: Iterable[bytes], *, ends: bool = False) -> bytes:
     """All that the server answers to these bytes. `ends`: nothing comes after them, and the server
     is told so."""
     with socket.create_connection((blog.server.host, blog.server.port), timeout=60) as connection:
@@ -91,46 +91,46 @@ def test_a_body_comes_in_pieces(served: Blog) -> None:
     chunked = head("POST", "/api/posts", "Content-Type: application/json",
                    "Transfer-Encoding: chunked")  # fmt: skip
     parts = [chunked, *(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces), b"0\r\n\r\n"]
-    answer = said(served, parts)
+    answer = answer_to(served, parts)
     assert answer.startswith(b"HTTP/1.1 201 ")
     assert b"in pieces" in answer
 
 
 def test_a_body_that_is_too_large_is_told_so(served: Blog) -> None:
     """And the answer arrives: the connection is not reset in the middle of it."""
-    answer = said(served, post("/api/images", bytes(2 * MOST), "image/png"))
+    answer = answer_to(served, post("/api/images", bytes(2 * MOST), "image/png"))
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["status"] == 413
 
 
 def test_a_body_that_ends_early_is_not_posted(served: Blog) -> None:
     form = "application/x-www-form-urlencoded"
-    answer = said(served, post("/posts/new", b"title=half&body=half", form, 1000), ends=True)
+    answer = answer_to(served, post("/posts/new", b"title=half&body=half", form, 1000), ends=True)
     assert not answer.startswith(b"HTTP/1.1 303 ")
     assert "half" not in served.ask("GET", "/").body
 
 
 def test_no_path_leaves_the_folder_of_images(served: Blog) -> None:
     data = image()
-    stored = said(served, post("/api/images", data, "image/png"))
+    stored = answer_to(served, post("/api/images", data, "image/png"))
     assert stored.startswith(b"HTTP/1.1 201 ")
     url = json.loads(stored.partition(b"\r\n\r\n")[2])["url"]
     name = url.rpartition("/")[2]
-    assert said(served, [head("GET", url)]).endswith(data)
+    assert answer_to(served, [head("GET", url)]).endswith(data)
     for path in (
         f"/images/../images/{name}", f"/images/.%2f{name}", f"/images/%2e%2e%2fuploads%2f{name}",
         f"/images//{name}", f"/images/{name}%00", f"/images/..%5cuploads%5c{name}",
         "/images/..%2fposts.db", "/images/%2e%2e/posts.db", "/images/../posts.db",
         "/images/%2fetc%2fpasswd", "/images/....//posts.db", "/images/..%252fposts.db",
     ):  # fmt: skip
-        answer = said(served, [head("GET", path)])
+        answer = answer_to(served, [head("GET", path)])
         assert answer.startswith(NONE), (path, answer)
 
 
 def test_a_mistake_in_here_is_told_to_the_log_alone(blog: Blogs) -> None:
     """A folder that cannot be one stands for whatever nobody thought of."""
     with blog("sync", 1, BLOG_UPLOADS="/dev/null/none") as site:
-        answer = said(site, post("/api/images", image(), "image/png"))
+        answer = answer_to(site, post("/api/images", image(), "image/png"))
         assert answer.startswith(b"HTTP/1.1 500 ")
         assert b"/dev/null" not in answer
         until(lambda: "NotADirectoryError" in site.server.log.read_text(), "it is logged")

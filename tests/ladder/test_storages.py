@@ -31,7 +31,7 @@ from tests.ladder.conftest import (
 )
 
 Use = Callable[[Storage], Coroutine[Any, Any, Any]]
-BLOCKING = [result for result in FACES if "blocking" in str(result.id)]
+BLOCKING = [face for face in FACES if "blocking" in str(face.id)]
 
 
 def draft(title: str, body: str = "Some *text*.") -> Draft:
@@ -67,9 +67,8 @@ async def at_once(face: Face, calls: list[Coroutine[Any, Any, Any]]) -> list[Any
 def test_what_is_added_is_found_in_its_order(face: Face) -> None:
     async def use(storage: Storage) -> None:
         before = int(time.time())
-        added = await storage.add([draft("one"), draft("two")]) + await storage.add(
-            [draft("three")]
-        )
+        added = await storage.add([draft("one"), draft("two")])
+        added += await storage.add([draft("three")])
         assert [post.title for post in added] == ["one", "two", "three"]
         assert [post.id for post in added] == [1, 2, 3]
         for post in added:
@@ -106,8 +105,8 @@ def test_pages_and_what_is_beyond_the_last(face: Face) -> None:
 def test_any_text_comes_back_as_it_was(face: Face, text: str) -> None:
     async def use(storage: Storage) -> None:
         (added,) = await storage.add([draft(text, text * 20)])
-        results = await storage.post(added.id)
-        assert (results.title, results.body) == (text, text * 20)
+        post = await storage.post(added.id)
+        assert (post.title, post.body) == (text, text * 20)
 
     prepared(face, use)
 
@@ -163,13 +162,8 @@ def test_posts_added_at_once_all_get_numbers_of_their_own(face: Face) -> None:
 
 
 def test_it_says_who_answers(face: Face) -> None:
-    async def use(storage: Storage) -> str:
-        return await storage.answers()
-
-    answer = prepared(face, use)
-    assert any(
-        answer.startswith(name) for name in ("SQLite 3", "PostgreSQL 1", "MongoDB", "a server")
-    )
+    answer = face.run(lambda storage: storage.answers())
+    assert answer.startswith(("SQLite 3", "PostgreSQL 1", "MongoDB", "a server"))
 
 
 # --- the schema ------------------------------------------------------------------------------
@@ -184,15 +178,15 @@ def storage(async_mode):
     settings = Settings(storage_url=sys.argv[1], answer_s=float(sys.argv[2]))
     return storage_of(settings, async_mode=async_mode)
 
-def one(number, barrier, said):
+def work(number, barrier, outcomes):
     async_mode = bool(number % 2)
     barrier.wait()
     try:
         prepare = storage(async_mode).prepare()
         asyncio.run(prepare) if async_mode else finish(prepare)
-        said.put("prepared")
+        outcomes.put("prepared")
     except Exception as error:
-        said.put(repr(error))
+        outcomes.put(repr(error))
 
 def drop():
     finish(storage(False).drop())
@@ -204,10 +198,10 @@ for _ in range(3):
     dropping.start()
     dropping.join()
     assert dropping.exitcode == 0
-    barrier, said = context.Barrier(8), context.Queue()
-    children = [context.Process(target=one, args=(n, barrier, said)) for n in range(8)]
+    barrier, outcomes = context.Barrier(8), context.Queue()
+    children = [context.Process(target=work, args=(n, barrier, outcomes)) for n in range(8)]
     for child in children: child.start()
-    print(json.dumps([said.get() for _ in children]), flush=True)
+    print(json.dumps([outcomes.get() for _ in children]), flush=True)
     for child in children: child.join()
 """
 
@@ -220,10 +214,8 @@ def test_eight_processes_prepare_it_at_once(face: Face) -> None:
     done = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True)
     assert [json.loads(line) for line in done.stdout.splitlines()] == [["prepared"] * 8] * 3
 
-    async def use(storage: Storage) -> list[Post]:
-        return await storage.add([draft("one")])
-
-    assert face.run(use)[0].id == 1
+    (post,) = face.run(lambda storage: storage.add([draft("one")]))
+    assert post.id == 1
 
 
 def test_preparing_again_changes_nothing(face: Face) -> None:
@@ -241,27 +233,21 @@ def test_preparing_again_changes_nothing(face: Face) -> None:
 def test_an_older_schema_is_brought_up_and_a_newer_one_refused(
     face: Face, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def add(storage: Storage) -> None:
-        await storage.add([draft("from before")])
-
-    prepared(face, add)
+    prepared(face, lambda storage: storage.add([draft("from before")]))
     with monkeypatch.context() as future:
         future.setattr(sql, "STEPS", (*sql.STEPS, "ALTER TABLE posts ADD COLUMN mood text"))
         future.setattr(mongodb, "STEPS", mongodb.STEPS + 1)
 
         async def look(storage: Storage) -> None:
             await storage.prepare()
-            post_found = await storage.post(1)
-            assert post_found.title == "from before"
+            assert (await storage.post(1)).title == "from before"
             if isinstance(storage, sql.Sql):
                 assert await storage._run([("SELECT mood FROM posts", ())]) == [[(None,)]]
 
         face.run(look)
 
-    async def nothing(storage: Storage) -> None: ...
-
     with pytest.raises(Unreachable, match=r"schema is at step 2, this blog knows 1"):
-        prepared(face, nothing)
+        face.run(lambda storage: storage.prepare())
 
 
 def test_dropped_it_can_be_prepared_anew(face: Face) -> None:
@@ -365,24 +351,21 @@ def test_a_hung_database_is_unreachable_too(dying: Face, server: Mortal) -> None
     prepared(dying, use)
 
 
-def test_a_database_that_was_never_there(tmp_path: Any) -> None:
-    for url in (
-        f"sqlite:///{tmp_path}/no/such/directory.db",
+@pytest.mark.parametrize("async_mode", [False, True], ids=["blocking", "async"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite:////no/such/directory.db",
         "postgresql://nobody@127.0.0.1:1/nothing",
         "mongodb://127.0.0.1:1/nothing",
-    ):
-        for async_mode in (False, True):
-            face = Face(Settings(storage_url=url, answer_s=0.5), async_mode)
-
-            async def prepare(storage: Storage) -> None:
-                await storage.prepare()
-
-            async def look(storage: Storage) -> None:
-                await storage.page(1)
-
-            for use in (prepare, look):
-                with pytest.raises(Unreachable):
-                    face.run(use)
+    ],
+)
+def test_a_database_that_was_never_there(url: str, async_mode: bool) -> None:
+    face = Face(Settings(storage_url=url, answer_s=0.5), async_mode)
+    with pytest.raises(Unreachable):
+        face.run(lambda storage: storage.prepare())
+    with pytest.raises(Unreachable):
+        face.run(lambda storage: storage.page(1))
 
 
 # --- what is cut short -----------------------------------------------------------------------
@@ -433,10 +416,8 @@ def test_who_prepares_sqlite_waits_for_another_who_does(tmp_path: Any) -> None:
     other.execute("BEGIN IMMEDIATE")
     threading.Timer(0.3, other.execute, ["COMMIT"]).start()
 
-    async def use(storage: Storage) -> None:
-        assert (await storage.page(1)).posts == 0
-
-    prepared(Face(Settings(storage_url=f"sqlite:///{path}", answer_s=ANSWER_S), True), use)
+    face = Face(Settings(storage_url=f"sqlite:///{path}", answer_s=ANSWER_S), True)
+    assert prepared(face, lambda storage: storage.page(1)).posts == 0
     other.close()
 
 

@@ -123,8 +123,8 @@ def serving(host: Host, place: Path, *words: str) -> tuple[subprocess.Popen[str]
     return process, f"http://{host.address}:{port}/"
 
 
-def told(place: Path) -> str:
-    """What all of them complained of."""
+def complaints(place: Path) -> str:
+    """The error output of all of them."""
     return "\n".join(f"{path}: {path.read_text()}" for path in sorted(place.glob("*/stderr")))
 
 
@@ -146,7 +146,7 @@ def start(hosts: dict[str, Host], load: Load, url: str, place: Path) -> subproce
 class Loaded:
     """A load that has ended by itself. `served`: requests and connections, by the server."""
 
-    said: Measurement
+    measured: Measurement
     parts: dict[str, dict[str, Any]]
     served: dict[str, Any]
 
@@ -157,12 +157,12 @@ def loaded(hosts: dict[str, Host], load: Load, place: Path) -> Loaded:
     report, work = place / "report", place / "master"
     target, url = serving(hosts["server"], place, "--report", str(report))
     leading = start(hosts, load, url, place)
-    assert leading.wait(LONG_S * 2) == 0, told(place)
+    assert leading.wait(LONG_S * 2) == 0, complaints(place)
     os.kill(target.pid, signal.SIGTERM)
     target.wait(LONG_S)
     files = {RESULT_FILE: (work / RESULT_FILE).read_text()}
-    said = FAST.parse(Output("", (work / "stderr").read_text(), 0, files))
-    return Loaded(said, json.loads(files[RESULT_FILE])["parts"], json.loads(report.read_text()))
+    measured = FAST.parse(Output("", (work / "stderr").read_text(), 0, files))
+    return Loaded(measured, json.loads(files[RESULT_FILE])["parts"], json.loads(report.read_text()))
 
 
 def loaded_for_long_enough(hosts: dict[str, Host], load: Load, place: Path) -> Loaded:
@@ -183,8 +183,8 @@ def test_a_master_two_workers_and_a_server(hosts: dict[str, Host], tmp_path: Pat
                 body_file=str(tmp_path / "body"))  # fmt: skip
     FAST.check(load)
     done = loaded_for_long_enough(hosts, load, tmp_path)
-    assert done.said.requests == done.said.sent == done.served["requests"] > 6
-    assert done.said.errors == {}
+    assert done.measured.requests == done.measured.sent == done.served["requests"] > 6
+    assert done.measured.errors == {}
     assert done.served["connections"] == 6
     assert len(done.parts) == 2
     assert all(part["sent"] for part in done.parts.values())
@@ -198,17 +198,17 @@ def test_hosts_share_one_schedule(hosts: dict[str, Host], tmp_path: Path) -> Non
     load = Load(40, 100, 2.0, LONG_S * 2, hosts=("one", "two"), **at_rate)
     for number in range(5):  # a machine that stands still all the time sends nothing
         done = loaded(hosts, load, tmp_path / str(number))
-        said = done.said
-        if said.sent:
+        measured = done.measured
+        if measured.sent:
             break
     due = len(schedule("poisson", 40, 2, 30_001))
     shares = [part["sent"] + part["unsent"] for part in done.parts.values()]
     assert sorted(shares) == [due // 2, due - due // 2]
-    assert said.errors == {}
-    assert said.sent == said.requests == done.served["requests"]
-    assert (said.unsent or 0) == due - said.sent
-    assert (said.asked_rps, said.origin_ns) == (40.0, None)
-    assert said.lag.max is not None
+    assert measured.errors == {}
+    assert measured.sent == measured.requests == done.served["requests"]
+    assert (measured.unsent or 0) == due - measured.sent
+    assert (measured.asked_rps, measured.origin_ns) == (40.0, None)
+    assert measured.lag.max is not None
 
 
 def reported(
