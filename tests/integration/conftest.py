@@ -439,16 +439,20 @@ Serve = Callable[..., AbstractContextManager[Running]]
 
 @pytest.fixture
 def serve(tmp_path: Path, worker_class: str) -> Serve:
-    """`serve(text)`: a real server of the class under test, for the app that `text` calls `app`.
-    No records: without the probe."""
+    return serve_in(tmp_path, worker_class)
+
+
+def serve_in(root: Path, worker_class: str) -> Serve:
+    """`serve(text)`: a real server of this class, for the app that `text` calls `app`. No records:
+    without the probe."""
 
     def start(
         text: str, *, records: int = 10_000, named: bool = False, **app: Any
     ) -> AbstractContextManager[Running]:
-        place = Path(tempfile.mkdtemp(dir=tmp_path))
-        (tmp_path / "own.py").write_text(text)
+        (root / "own.py").write_text(text)
         server = Server(worker_class, 2, 2 if worker_class == "gthread" else 1, 64, 100)
-        own = App("own:app", str(tmp_path), **app)
+        own = App("own:app", str(root), **app)
+        place = Path(tempfile.mkdtemp(dir=root))
         return running(launch(place, server, own, records=records, named=named))
 
     return start

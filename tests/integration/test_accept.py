@@ -9,6 +9,7 @@ import socket
 import struct
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -20,6 +21,7 @@ from tests.integration.conftest import (
     Serve,
     Sweep,
     kept,
+    serve_in,
     settled,
 )
 from workerlab.load.registry import TOOLS
@@ -27,6 +29,7 @@ from workerlab.model import Measurement, Span
 from workerlab.observe.spans import read_spans
 from workerlab.run_store import tool_output
 from workerlab.server.running import Running
+from workerlab.server.services import free_port
 from workerlab.server.worker_classes import ASGI_CLASSES
 
 REQUESTS = 1 + OPEN_ROUNDS * OPEN_N
@@ -158,38 +161,41 @@ def ask(server: Running, headers: dict[str, str], port: int = 0) -> bytes:
         connection.close()
 
 
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+@pytest.fixture(scope="module")
+def probed(tmp_path_factory: pytest.TempPathFactory, worker_class: str) -> Iterator[Running]:
+    serve = serve_in(tmp_path_factory.mktemp("accept"), worker_class)
+    with serve(app_for(worker_class), named=True) as server:
+        yield server
 
 
-def test_the_app_sees_its_request_and_nothing_of_ours(serve: Serve, worker_class: str) -> None:
+def test_the_app_sees_its_request_and_nothing_of_ours(
+    probed: Running, serve: Serve, worker_class: str
+) -> None:
     """The same environ or scope with the probe as without it; ports differ."""
-    answers = []
-    for records in (10_000, 0):
-        with serve(app_for(worker_class), records=records, named=True) as server:
-            port = free_port()
-            body = ask(server, NAME, port).decode()
-            answers.append(body.replace(str(port), "OURS").replace(str(server.port), "PORT"))
-            if records:
-                assert settled(server)[-1].request_id == "sixteen-letters-"
-    assert answers[0] == answers[1]
-    assert "sixteen-letters-" in answers[0]
+
+    def environ(server: Running) -> str:
+        port = free_port()
+        body = ask(server, NAME, port).decode()
+        return body.replace(str(port), "OURS").replace(str(server.port), "PORT")
+
+    with_probe = environ(probed)
+    assert settled(probed)[-1].request_id == "sixteen-letters-"
+    with serve(app_for(worker_class), records=0, named=True) as without_probe:
+        assert environ(without_probe) == with_probe
+    assert "sixteen-letters-" in with_probe
 
 
-def test_the_newest_connection_of_a_port_counts(serve: Serve, worker_class: str) -> None:
-    with serve(app_for(worker_class)) as server:
-        port, began = free_port(), []
-        before = len(settled(server))
-        for _ in range(5):
-            began.append(time.monotonic_ns())
-            ask(server, {}, port)
-        new = settled(server)[before:]
-        # Unknown rather than wrong: uvicorn believes a local proxy's header, the others show the
-        # connection as it is
-        ask(server, {"X-Forwarded-For": "10.1.2.3"})
-        proxied = settled(server)[-1]
+def test_the_newest_connection_of_a_port_counts(probed: Running, worker_class: str) -> None:
+    port, began = free_port(), []
+    before = len(settled(probed))
+    for _ in range(5):
+        began.append(time.monotonic_ns())
+        ask(probed, {}, port)
+    new = settled(probed)[before:]
+    # Unknown rather than wrong: uvicorn believes a local proxy's header, the others show the
+    # connection as it is
+    ask(probed, {"X-Forwarded-For": "10.1.2.3"})
+    proxied = settled(probed)[-1]
     assert len(new) == 5
     for began_ns, span in zip(began, new, strict=True):
         assert began_ns < span.accept_ns <= span.start_ns

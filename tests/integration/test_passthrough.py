@@ -544,27 +544,16 @@ else:
 """
 
 
-def test_an_interpreter_that_knows_nothing_of_the_lab(
-    outsider: Outsider, worker_class: str, foreign: Path
-) -> None:
-    write(outsider.place, worker_class, setup=ALONE)
-    words = (*QUICK, "--app", "own:app", "--python", str(foreign))
-    (cell,) = outsider.sweep(worker_class, "2", *words)
-    (record,) = outsider.records()
-    assert record["proof"]["executable"] == str(foreign)
-    assert cell["throughput_rps"] > 0
-    assert sum(cell["requests_per_worker"].values()) == cell["requests"]
-
-
-@each_kind
-def test_the_environment_beside_the_app(
+def test_an_interpreter_without_the_lab_in_the_environment_beside_the_app(
     outsider: Outsider, worker_class: str, foreign: Path
 ) -> None:
     """Nobody names it: it is found, and the title says so."""
     write(outsider.place, worker_class, setup=ALONE)
     (outsider.place / ".venv").symlink_to(foreign.parents[1])
-    words = ("--tool", "fast", "--workers", "1", "--rounds", "2", "--app", "own:app")
-    report = outsider.report("sweep", worker_class, "2", *words)
+    report = outsider.report("sweep", worker_class, "2", *QUICK, "--app", "own:app")
+    (cell,) = report["cells"]
+    assert cell["throughput_rps"] > 0
+    assert sum(cell["requests_per_worker"].values()) == cell["requests"]
     (record,) = outsider.records()
     assert record["proof"]["executable"] == str(outsider.place / ".venv/bin/python")
     version = record["proof"]["gunicorn"]
