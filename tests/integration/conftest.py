@@ -25,9 +25,14 @@ from tests.builders.launch import launch
 from tests.builders.network import make_own_network
 from tests.builders.processes import running as running_processes
 from tests.builders.schema import validated
-from workerlab.model import App, Server, Span
+from workerlab.analysis.facts import TrialData
+from workerlab.experiments.reading import read_trial
+from workerlab.experiments.trial import null_task
+from workerlab.experiments.trial import run as run_trial
+from workerlab.model import App, Cell, Record, Server, Span, Trial
 from workerlab.observe.observations import FILE, read_observations
 from workerlab.observe.spans import read_spans
+from workerlab.plan import null_plan
 from workerlab.server.gunicorn import running
 from workerlab.server.running import Running
 from workerlab.server.worker_classes import ASGI_CLASSES
@@ -398,6 +403,17 @@ def fake_program(place: Path, name: str, text: str) -> Iterator[Path]:
     (directory / name).write_text(text)
     (directory / name).chmod(0o755)
     yield directory
+
+
+# --- a load on a null server ----------------------------------------------------------------
+
+
+def loaded(cell: Cell, place: Path) -> TrialData:
+    """A trial of this cell, whose run is in `place`."""
+    trial, records = Trial(cell, 1), list[Record]()
+    record = run_trial(null_task(trial, place), records.append)
+    assert records == [record]
+    return read_trial(trial, record, null_plan("test", [cell]), place)
 
 
 # --- apps of a test's own -------------------------------------------------------------------

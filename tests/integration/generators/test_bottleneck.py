@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.integration.conftest import LONG_S, Done, Lab, fake_program, right_unless_still
+from tests.integration.conftest import (
+    LONG_S,
+    Done,
+    Lab,
+    fake_program,
+    loaded,
+    right_unless_still,
+)
 from workerlab import run_store as store
 from workerlab.analysis.facts import Facts
 from workerlab.experiments import calibration
@@ -24,11 +31,9 @@ from workerlab.experiments.bottleneck.document import (
 from workerlab.experiments.bottleneck.findings import BottleneckVerdict, Factor, TooFewTrials
 from workerlab.experiments.calibration import CeilingKey
 from workerlab.experiments.planning import why_unavailable
-from workerlab.experiments.reading import read_trial
-from workerlab.experiments.trial import null_task, run
 from workerlab.finding import Answer
-from workerlab.model import Load, NullServer, Trial
-from workerlab.plan import SLEEP_ENV, null_cell, null_plan
+from workerlab.model import Load, NullServer
+from workerlab.plan import SLEEP_ENV, null_cell
 
 # --- ceilings -------------------------------------------------------------------------------
 
@@ -154,9 +159,7 @@ def test_connections_that_the_server_closes_are_a_phase_in_mid_load(
         pytest.skip(missing)
     null = NullServer(delay_s=(0.1, 0.1), requests_per_connection=15)
     load = Load(8, 8, 6.0, LONG_S, keepalive=True, ramp_s=1.0, timed=True, same_body=True)
-    trial = Trial(null_cell("phases", null, tool, load), 1)
-    record = run(null_task(trial, tmp_path), lambda _: None)
-    data = read_trial(trial, record, null_plan("bottleneck", [trial.cell]), tmp_path)
+    data = loaded(null_cell("phases", null, tool, load), tmp_path)
     if data.observations.pauses:
         pytest.skip("the machine stood still")
     assert isinstance(data.facts, Facts)

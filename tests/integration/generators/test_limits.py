@@ -13,15 +13,12 @@ import pytest
 from msgspec.structs import replace
 
 from tests.builders.null import serving
-from tests.integration.conftest import LONG_S, ROOT, Lab
+from tests.integration.conftest import LONG_S, ROOT, Lab, loaded
 from workerlab import run_store as store
 from workerlab.analysis.facts import TrialData, why_unusable
 from workerlab.experiments.limits import command as limits
-from workerlab.experiments.reading import read_trial
-from workerlab.experiments.trial import null_task, run
 from workerlab.load.mistakes import PROGRAMS
-from workerlab.model import Cell, Measurement, Trial
-from workerlab.plan import null_plan
+from workerlab.model import Cell
 from workerlab.server import preflight
 
 
@@ -29,46 +26,40 @@ def step(name: str, **load: Any) -> Cell:
     """The first of such real steps, on this machine, its load changed."""
     here = replace(limits.this_machine(), core=None)
     steps = limits.steps(here, quick=False)
-    cell = next(
-        step_planned.cell for step_planned in steps if step_planned.cell.name.startswith(name)
-    )
-    assert cell.load is not None
+    cell = next(planned.cell for planned in steps if planned.cell.name.startswith(name))
     return replace(cell, load=replace(cell.load, **load))
 
 
-def executed(cell: Cell, place: Path) -> tuple[Measurement, TrialData]:
-    trial = Trial(cell, 1)
-    record = run(null_task(trial, place), lambda _: None)
-    data = read_trial(trial, record, null_plan("test", [cell]), place)
+def counts(data: TrialData) -> tuple[int, int]:
+    """Requests that were answered, and that failed."""
     assert data.measurement is not None, why_unusable(data)
-    return data.measurement, data
+    return data.measurement.requests, data.measurement.failed
 
 
 @pytest.mark.parametrize("tool", ["fast", "coroutines"])
 def test_too_many_open_files(tmp_path: Path, tool: str) -> None:
     provoked = step("unbounded-", concurrency=200, requests=200, open_files=100)
-    measured, _ = executed(replace(provoked, tool=tool), tmp_path)
-    assert set(measured.errors) == {"no_files"}
+    data = loaded(replace(provoked, tool=tool), tmp_path)
+    requests, failed = counts(data)
+    assert set(data.measurement.errors) == {"no_files"}
     # Each connection takes one; a process has some other files open
-    assert 100 < measured.failed < 200
-    assert measured.requests == 200 - measured.failed
+    assert 100 < failed < 200
+    assert requests == 200 - failed
 
 
 def test_a_bound_avoids_it(tmp_path: Path) -> None:
     bounded = step("bounded-", concurrency=50, requests=200, open_files=100)
-    measured, _ = executed(bounded, tmp_path)
-    assert (measured.requests, measured.failed) == (200, 0)
+    assert counts(loaded(bounded, tmp_path)) == (200, 0)
 
 
 def test_no_port_left_and_two_ways_out(tmp_path: Path) -> None:
     if not preflight.narrows_ports():
         pytest.skip("this kernel cannot tell a socket which ports to use")
-    used_up, data = executed(step("ports-used-up"), tmp_path)
-    assert set(used_up.errors) == {"no_address"}
+    data = loaded(step("ports-used-up"), tmp_path)
+    assert set(data.measurement.errors) == {"no_address"}
     assert data.null.connections <= 200
     for name in ("ports-sources", "ports-reuse"):
-        measured, _ = executed(step(name), tmp_path)
-        assert (measured.requests, measured.failed) == (800, 0), name
+        assert counts(loaded(step(name), tmp_path)) == (800, 0), name
 
 
 def test_ports_in_time_wait_run_out_and_are_used_again_after_a_second(tmp_path: Path) -> None:
@@ -77,20 +68,19 @@ def test_ports_in_time_wait_run_out_and_are_used_again_after_a_second(tmp_path: 
     if not preflight.narrows_ports():
         pytest.skip("this kernel cannot tell a socket which ports to use")
     few: Any = {"ports": (40_000, 40_199), "requests": 300, "concurrency": 10}
-    used_up, data = executed(step("time-wait-0", **few), tmp_path)
-    assert used_up.errors == {"no_address": 100}
+    data = loaded(step("time-wait-0", **few), tmp_path)
+    assert data.measurement.errors == {"no_address": 100}
     assert data.null.connections == 200
     # All ports are held. The server may still have to close its end of what was open last
     held = data.observations.connections[-1].client
     assert sum(held.values()) == 200
     assert held["TIME_WAIT"] >= 200 - few["concurrency"]
-    again, _ = executed(step("time-wait-2", **few), tmp_path)
-    assert (again.requests, again.failed) == (300, 0)
+    assert counts(loaded(step("time-wait-2", **few), tmp_path)) == (300, 0)
 
 
 def test_a_thousand_connections_fit_into_the_usual_limit_of_files(tmp_path: Path) -> None:
-    measured, data = executed(step("unbounded-1000"), tmp_path)
-    assert (measured.requests, measured.failed) == (1000, 0)
+    data = loaded(step("unbounded-1000"), tmp_path)
+    assert counts(data) == (1000, 0)
     assert (data.cell.concurrency, data.cell.load.open_files) == (1000, 1024)
 
 
@@ -99,9 +89,9 @@ def test_what_a_client_keeps_takes_memory(tmp_path: Path) -> None:
     loads = {"all-tasks-10000": 300, "all-bodies-250": 20, "all-bodies-500": 60}
     peaks = {}
     for name, requests in loads.items():
-        measured, _ = executed(step(name, requests=requests), tmp_path)
-        assert (measured.requests, measured.failed) == (requests, 0), name
-        peaks[name] = measured.details["peak_bytes"]
+        data = loaded(step(name, requests=requests), tmp_path)
+        assert counts(data) == (requests, 0), name
+        peaks[name] = data.measurement.details["peak_bytes"]
     kept = peaks["all-bodies-500"] - peaks["all-bodies-250"]
     assert 40 * limits.NOVEL_BYTES * 0.9 < kept < 40 * limits.NOVEL_BYTES * 1.5
     assert peaks["all-tasks-10000"] > 1 << 20
@@ -114,7 +104,6 @@ def planned(place: Path, names: tuple[str, ...]) -> Path:
     cells = []
     for cell in plan.cells:
         chapter, load = plan.details["steps"][cell.name]["chapter"], cell.load
-        assert load is not None
         if cell.name in names:
             load = replace(load, requests=min(load.requests, 3000), deadline_s=60)
         elif chapter == "mistakes":

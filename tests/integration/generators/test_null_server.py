@@ -21,13 +21,13 @@ from msgspec.structs import replace
 
 from tests.builders.null import serving as serving_null
 from tests.builders.processes import started
-from tests.integration.conftest import until
-from workerlab.analysis.facts import TrialData, why_unusable
-from workerlab.experiments.reading import null_counts, read_trial
+from tests.integration.conftest import loaded, until
+from workerlab.analysis.facts import why_unusable
+from workerlab.experiments.reading import null_counts
 from workerlab.experiments.trial import null_task, run
-from workerlab.model import Load, NullServer, Record, Trial
+from workerlab.model import Cell, Load, NullServer, Trial
 from workerlab.numbers.histogram import Histogram
-from workerlab.plan import null_cell, null_plan
+from workerlab.plan import null_cell
 from workerlab.server.null_server import COUNTS, PROGRAM, RunningNull
 from workerlab.server.running import Serving
 
@@ -217,27 +217,19 @@ def test_it_ends_with_its_harness(tmp_path: Path) -> None:
 # --- a load tool against it -----------------------------------------------------------------
 
 
-def a_trial(null: NullServer, **load: Any) -> Trial:
+def cell_of(null: NullServer, **load: Any) -> Cell:
     planned: dict[str, Any] = {"concurrency": 10, "requests": 500, "keepalive": True, **load}
-    cell = null_cell("a", null, "fast", Load(duration_s=1.0, deadline_s=LONG_S, **planned))
-    return Trial(cell, 1)
-
-
-def executed(trial: Trial, place: Path) -> tuple[Record, TrialData]:
-    kept: list[Record] = []
-    record = run(null_task(trial, place), kept.append)
-    assert kept == [record]
-    return record, read_trial(trial, record, null_plan("test", [trial.cell]), place)
+    return null_cell("a", null, "fast", Load(duration_s=1.0, deadline_s=LONG_S, **planned))
 
 
 @pytest.mark.parametrize("keepalive", [True, False])
 def test_server_and_client_count_the_same(tmp_path: Path, keepalive: bool) -> None:
-    trial = a_trial(NullServer(delay_s=(0.0, 0.02)), keepalive=keepalive)
+    cell = cell_of(NullServer(delay_s=(0.0, 0.02)), keepalive=keepalive)
     for _ in range(5):
-        record, measured = executed(trial, Path(tempfile.mkdtemp(dir=tmp_path)))
+        measured = loaded(cell, Path(tempfile.mkdtemp(dir=tmp_path)))
         if any(sample.tool_rss_bytes for sample in measured.observations.processes):
             break  # a busy machine may leave nobody a moment to look at so short a load
-    assert record.fault is None
+    assert measured.record.fault is None
     assert why_unusable(measured) is None
     assert (measured.measurement.requests, measured.measurement.failed) == (500, 0)
     assert measured.null.requests == measured.null.answers == 500
@@ -257,16 +249,8 @@ def test_server_and_client_count_the_same(tmp_path: Path, keepalive: bool) -> No
      ("half", "truncated")],
 )  # fmt: skip
 def test_faults_are_counted_by_cause(tmp_path: Path, fault: str, cause: str) -> None:
-    _, measured = executed(a_trial(NullServer(fault=fault), requests=100), tmp_path)
-    assert (measured.measurement.failed, measured.measurement.errors) == (100, {cause: 100})
-
-
-def test_only_so_many_files_may_be_open(tmp_path: Path) -> None:
-    """A limit of the load tool alone."""
-    trial = a_trial(NullServer(delay_s=(0.3, 0.3)), concurrency=100, requests=100, open_files=60)
-    _, measured = executed(trial, tmp_path)
-    assert set(measured.measurement.errors) == {"no_files"}
-    assert 40 < measured.measurement.failed < 100
+    measurement = loaded(cell_of(NullServer(fault=fault), requests=100), tmp_path).measurement
+    assert (measurement.failed, measurement.errors) == (100, {cause: 100})
 
 
 def test_a_null_server_that_dies_under_the_load(tmp_path: Path) -> None:
@@ -274,19 +258,19 @@ def test_a_null_server_that_dies_under_the_load(tmp_path: Path) -> None:
         with contextlib.suppress(ProcessLookupError):  # it is dead already
             os.kill(server.process.pid, signal.SIGKILL)
 
-    trial = a_trial(NullServer(delay_s=(1.0, 1.0)))
+    trial = Trial(cell_of(NullServer(delay_s=(1.0, 1.0))), 1)
     record = run(replace(null_task(trial, tmp_path), watch=kill), lambda _: None)
     assert record.fault.kind == "server"
 
 
 def test_a_null_server_that_cannot_start(tmp_path: Path) -> None:
-    record, measured = executed(a_trial(NullServer(core=9999)), tmp_path)
-    assert record.fault.kind == "unavailable"
+    measured = loaded(cell_of(NullServer(core=9999)), tmp_path)
+    assert measured.record.fault.kind == "unavailable"
     assert (measured.measurement, measured.null) == (None, None)
 
 
 def test_damaged_counts_are_none(tmp_path: Path) -> None:
-    executed(a_trial(NullServer()), tmp_path)
+    loaded(cell_of(NullServer()), tmp_path)
     raw = tmp_path / "raw" / "a-1"
     counts = json.loads((raw / COUNTS).read_text())
     assert Histogram.from_json(counts["service"]).count == 500
