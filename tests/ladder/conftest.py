@@ -7,6 +7,7 @@ import asyncio
 import fcntl
 import hashlib
 import http.client
+import inspect
 import json
 import os
 import shutil
@@ -69,6 +70,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return FIRST.index(item.path.stem) if here else len(FIRST)
 
     items.sort(key=place)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test may be a coroutine."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
 
 
 # --- servers that live as long as the tests --------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from apps.blog.repository import PostRepository
 from apps.blog.settings import Settings
 from apps.blog.storage import Storage, storage_of
 from tests.integration.conftest import until
-from tests.ladder.conftest import ANSWER_S, Blog, Blogs, Mortal, mortal_redis
+from tests.ladder.conftest import ANSWER_S, Blog, Blogs, Face, Mortal, mortal_redis
 
 IMPATIENT_S = 4.0  # for a database; a Redis has a quarter of it
 LONG = "3600"  # seconds: nothing expires while a test looks
@@ -144,21 +144,21 @@ def test_an_edit_is_put_where_it_is_read_from(blog: Blogs, empty: str) -> None:
 class Slow:
     """A storage whose answers lie on the way until they are let through."""
 
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-        self.found, self.let = asyncio.Event(), asyncio.Event()
+    def __init__(self, config: Settings) -> None:
+        self._storage = storage_of(config, async_mode=True)
+        self.has_read, self.may_answer = asyncio.Event(), asyncio.Event()
 
     async def post(self, number: int) -> Post | None:
         post = await self._storage.post(number)
-        self.found.set()
-        await self.let.wait()
+        self.has_read.set()
+        await self.may_answer.wait()
         return post
 
 
 @pytest.fixture
 def config(tmp_path: Path, empty: str) -> Settings:
-    """Both caches, long lives."""
-    return Settings(
+    """Both caches, long lives, and a storage with a post."""
+    settings = Settings(
         answer_s=ANSWER_S,
         storage_url=f"sqlite:///{tmp_path}/posts.db",
         redis_url=empty,
@@ -168,22 +168,19 @@ def config(tmp_path: Path, empty: str) -> Settings:
         pool=3,
     )
 
+    async def fill(storage: Storage) -> None:
+        await storage.prepare()
+        await storage.add([draft("one")])
+
+    Face(settings, False).run(fill)
+    return settings
+
 
 def repository(config: Settings, storage: Any = None) -> PostRepository:
     """As another worker has it."""
     return PostRepository(
         config, storage or storage_of(config, async_mode=True), RedisCache(config, async_mode=True)
     )
-
-
-def run(config: Settings, use: Callable[[Storage], Coroutine[Any, Any, None]]) -> None:
-    async def whole() -> None:
-        storage = storage_of(config, async_mode=True)
-        await storage.prepare()
-        await storage.add([draft("one")])
-        await use(storage)
-
-    asyncio.run(whole())
 
 
 def kept(url: str, key: str = "blog:post:1") -> int | None:
@@ -193,32 +190,26 @@ def kept(url: str, key: str = "blog:post:1") -> int | None:
     return int(stored_value.partition(b" ")[0]) if stored_value else None
 
 
-def test_a_late_reader_puts_nothing_old_over_an_edit(config: Settings) -> None:
-    async def use(storage: Storage) -> None:
-        slow = Slow(storage)
-        late, editor, other = repository(config, slow), repository(config), repository(config)
-        reading = asyncio.ensure_future(late.post(1))
-        await slow.found.wait()
-        await editor.edit(1, draft("two"), 1)
-        slow.let.set()
-        assert (await reading).revision == 1  # it began before the edit was answered
-        assert kept(config.redis_url) == 2
-        assert (await other.post(1)).title == "two"
-
-    run(config, use)
+async def test_a_late_reader_puts_nothing_old_over_an_edit(config: Settings) -> None:
+    slow = Slow(config)
+    late, editor, other = repository(config, slow), repository(config), repository(config)
+    reading = asyncio.ensure_future(late.post(1))
+    await slow.has_read.wait()
+    await editor.edit(1, draft("two"), 1)
+    slow.may_answer.set()
+    assert (await reading).revision == 1  # it began before the edit was answered
+    assert kept(config.redis_url) == 2
+    assert (await other.post(1)).title == "two"
 
 
-def test_an_editor_who_was_overtaken_keeps_the_newer_edit(config: Settings) -> None:
-    async def use(storage: Storage) -> None:
-        first, second = repository(config), repository(config)
-        await first.edit(1, draft("two"), 1)
-        newest = await second.edit(1, draft("three"), 2)
-        two = replace(newest, title="two", revision=2)
-        await first._kept(two, 0.0)  # the way back took long
-        assert kept(config.redis_url) == 3
-        assert (await repository(config).post(1)).title == "three"
-
-    run(config, use)
+async def test_an_editor_who_was_overtaken_keeps_the_newer_edit(config: Settings) -> None:
+    first, second = repository(config), repository(config)
+    await first.edit(1, draft("two"), 1)
+    newest = await second.edit(1, draft("three"), 2)
+    two = replace(newest, title="two", revision=2)
+    await first._kept(two, 0.0)  # the way back took long
+    assert kept(config.redis_url) == 3
+    assert (await repository(config).post(1)).title == "three"
 
 
 @given(revisions=st.lists(st.integers(1, 2**31), min_size=1, max_size=12))
@@ -251,42 +242,34 @@ def test_nor_when_many_tell_it_at_once(empty: str) -> None:
     finish(cache.stop())
 
 
-def test_what_expires_at_once_is_not_put(config: Settings) -> None:
+async def test_what_expires_at_once_is_not_put(config: Settings) -> None:
     """0 seconds are no expiry that Redis takes, and no reason to think it ill."""
     none = replace(config, local_expiry_s=0)
-
-    async def use(storage: Storage) -> None:
-        posts = repository(none)
-        failed = METRICS.total("redis_failed")
-        for _ in range(2):
-            assert (await posts.page(1)).posts == 1
-        assert METRICS.total("redis_failed") == failed
-        assert kept(config.redis_url, "blog:page:1") is None
-
-    run(none, use)
+    posts = repository(none)
+    failed = METRICS.total("redis_failed")
+    for _ in range(2):
+        assert (await posts.page(1)).posts == 1
+    assert METRICS.total("redis_failed") == failed
+    assert kept(config.redis_url, "blog:page:1") is None
 
 
-def test_cancelled_readers_give_their_connections_back(config: Settings) -> None:
+async def test_cancelled_readers_give_their_connections_back(config: Settings) -> None:
     bare = replace(config, local=False)
-
-    async def use(storage: Storage) -> None:
-        posts = repository(bare)
-        await posts.post(1)
-        failed = METRICS.total("redis_failed")
-        for turn in range(80):
-            calls = [asyncio.ensure_future(posts.post(1)) for _ in range(9)]
-            for _ in range(turn % 16):
-                await asyncio.sleep(0)
-            for call in calls[turn % 3 :: 2]:
-                call.cancel()
-            done = await asyncio.gather(*calls, return_exceptions=True)
-            assert {type(results) for results in done} <= {Post, asyncio.CancelledError}, done
-        results = await asyncio.gather(*(posts.post(1) for _ in range(9)))
-        assert {post.title for post in results} == {"one"}
-        assert METRICS.total("redis_failed") == failed
-        await posts.stop()
-
-    run(bare, use)
+    posts = repository(bare)
+    await posts.post(1)
+    failed = METRICS.total("redis_failed")
+    for turn in range(80):
+        calls = [asyncio.ensure_future(posts.post(1)) for _ in range(9)]
+        for _ in range(turn % 16):
+            await asyncio.sleep(0)
+        for call in calls[turn % 3 :: 2]:
+            call.cancel()
+        done = await asyncio.gather(*calls, return_exceptions=True)
+        assert {type(results) for results in done} <= {Post, asyncio.CancelledError}, done
+    results = await asyncio.gather(*(posts.post(1) for _ in range(9)))
+    assert {post.title for post in results} == {"one"}
+    assert METRICS.total("redis_failed") == failed
+    await posts.stop()
 
 
 # --- a Redis that goes away ------------------------------------------------------------------
@@ -305,41 +288,33 @@ def frail(config: Settings, server: Mortal) -> Settings:
     return replace(config, redis_url=server.url, local=False)
 
 
-def test_without_redis_it_is_slower_and_not_wrong(
+async def test_without_redis_it_is_slower_and_not_wrong(
     frail: Settings, server: Mortal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redis_cache, "PAUSE_S", 3600.0)
-
-    async def use(storage: Storage) -> None:
-        posts = repository(frail)
-        await posts.post(1)
-        server.kill()
-        try:
-            trips = METRICS.total("redis_trips")
-            for _ in range(5):
-                assert (await posts.post(1)).revision == 1
-            assert METRICS.total("redis_trips") == trips + 1  # then it is left alone by readers
-            assert (await posts.edit(1, draft("two"), 1)).revision == 2
-            assert METRICS.total("redis_trips") == trips + 1 + redis_cache.TRIES
-            assert (await posts.post(1)).title == "two"
-        finally:
-            server.begin()
-        assert (await repository(frail).post(1)).title == "two"
-
-    run(frail, use)
-
-
-def test_a_hung_redis_is_given_up(frail: Settings, server: Mortal) -> None:
-    impatient = replace(frail, answer_s=IMPATIENT_S)
-
-    async def use(storage: Storage) -> None:
-        posts = repository(impatient)
-        await posts.post(1)
-        with server.hung():
+    posts = repository(frail)
+    await posts.post(1)
+    server.kill()
+    try:
+        trips = METRICS.total("redis_trips")
+        for _ in range(5):
             assert (await posts.post(1)).revision == 1
-            assert (await posts.edit(1, draft("two"), 1)).revision == 2
+        assert METRICS.total("redis_trips") == trips + 1  # then it is left alone by readers
+        assert (await posts.edit(1, draft("two"), 1)).revision == 2
+        assert METRICS.total("redis_trips") == trips + 1 + redis_cache.TRIES
+        assert (await posts.post(1)).title == "two"
+    finally:
+        server.begin()
+    assert (await repository(frail).post(1)).title == "two"
 
-    run(frail, use)
+
+async def test_a_hung_redis_is_given_up(frail: Settings, server: Mortal) -> None:
+    impatient = replace(frail, answer_s=IMPATIENT_S)
+    posts = repository(impatient)
+    await posts.post(1)
+    with server.hung():
+        assert (await posts.post(1)).revision == 1
+        assert (await posts.edit(1, draft("two"), 1)).revision == 2
 
 
 def test_blocking_code_gives_up_a_hung_redis_as_well(frail: Settings, server: Mortal) -> None:
@@ -357,37 +332,32 @@ def test_blocking_code_gives_up_a_hung_redis_as_well(frail: Settings, server: Mo
     finish(cache.stop())
 
 
-def test_an_edit_is_told_to_a_redis_that_was_restarted(frail: Settings, server: Mortal) -> None:
-    """By a worker whose connections died unused, while another has put the old post there."""
-
-    async def use(storage: Storage) -> None:
-        editor, reader = repository(frail), repository(frail)
-        await asyncio.gather(*(editor.post(1) for _ in range(3)))
-        server.kill()
-        server.begin()
-        await reader.post(1)
-        assert kept(frail.redis_url) == 1
-        await editor.edit(1, draft("two"), 1)
-        assert kept(frail.redis_url) == 2
-        assert (await reader.post(1)).title == "two"
-
-    run(frail, use)
-
-
-def test_nothing_old_is_put_into_a_redis_that_was_away_during_the_edit(
+async def test_an_edit_is_told_to_a_redis_that_was_restarted(
     frail: Settings, server: Mortal
 ) -> None:
-    async def use(storage: Storage) -> None:
-        slow = Slow(storage)
-        late, editor = repository(frail, slow), repository(frail)
-        server.kill()
-        reading = asyncio.ensure_future(late.post(1))
-        await slow.found.wait()
-        await editor.edit(1, draft("two"), 1)  # of which Redis cannot be told
-        server.begin()
-        slow.let.set()
-        assert (await reading).revision == 1
-        assert kept(frail.redis_url) is None
-        assert (await repository(frail).post(1)).title == "two"
+    """By a worker whose connections died unused, while another has put the old post there."""
+    editor, reader = repository(frail), repository(frail)
+    await asyncio.gather(*(editor.post(1) for _ in range(3)))
+    server.kill()
+    server.begin()
+    await reader.post(1)
+    assert kept(frail.redis_url) == 1
+    await editor.edit(1, draft("two"), 1)
+    assert kept(frail.redis_url) == 2
+    assert (await reader.post(1)).title == "two"
 
-    run(frail, use)
+
+async def test_nothing_old_is_put_into_a_redis_that_was_away_during_the_edit(
+    frail: Settings, server: Mortal
+) -> None:
+    slow = Slow(frail)
+    late, editor = repository(frail, slow), repository(frail)
+    server.kill()
+    reading = asyncio.ensure_future(late.post(1))
+    await slow.has_read.wait()
+    await editor.edit(1, draft("two"), 1)  # of which Redis cannot be told
+    server.begin()
+    slow.may_answer.set()
+    assert (await reading).revision == 1
+    assert kept(frail.redis_url) is None
+    assert (await repository(frail).post(1)).title == "two"
