@@ -11,7 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from tests.integration.conftest import (
     Serve,
     app_text,
     fetch,
+    serve_in,
     settled,
     spans,
 )
@@ -70,22 +71,34 @@ def test_files_are_sent_whole(serve: Serve, tmp_path: Path) -> None:
             assert len(settled(server)) == before + 1
 
 
-WSGI_STREAM = """
+WSGI_ANSWERS = """
 import time
+from http import HTTPStatus
+from apps.answers import wsgi_answer
 
-def app(environ, start_response):
+def stream(environ, start_response):
     start_response("200 OK", [("Content-Type", "text/plain")])
     for number in range(3):
         time.sleep(0.05)
         yield b"chunk %d\\n" % number
+
+def app(environ, start_response):
+    if environ["PATH_INFO"] == "/stream":
+        return stream(environ, start_response)
+    return wsgi_answer(environ, start_response, HTTPStatus.OK, "hello")
 """
 
-ASGI_STREAM = """
+ASGI_ANSWERS = """
 import asyncio
+from http import HTTPStatus
+from apps.answers import asgi_answer
 
 async def app(scope, receive, send):
     if scope["type"] != "http":
         raise ValueError(scope["type"])
+    if scope["path"] != "/stream":
+        await asgi_answer(scope, receive, send, HTTPStatus.OK, "hello")
+        return
     await send({"type": "http.response.start", "status": 200, "headers": []})
     for number in range(3):
         await asyncio.sleep(0.05)
@@ -95,37 +108,30 @@ async def app(scope, receive, send):
 """
 
 
-def test_streams_are_measured_to_their_end(serve: Serve, worker_class: str) -> None:
-    """An app without lifespan, too: it says so by raising."""
-    with serve(ASGI_STREAM if worker_class in ASGI_CLASSES else WSGI_STREAM) as server:
-        before = len(spans(server))
-        assert fetch(server) == (200, b"chunk 0\nchunk 1\nchunk 2\n")
-        last = settled(server)[-1]
-        assert len(spans(server)) == before + 1
-        took_s = (last.end_ns - last.start_ns) / 1e9
-        assert took_s >= 3 * (0.05 - 0.001)  # a timer may fire so much before its time
-        if worker_class in ASGI_CLASSES:
-            assert took_s < 60
-
-
-def test_head_and_bodies_arrive(serve: Serve, worker_class: str) -> None:
-    text = """
-from apps.answers import asgi_answer, wsgi_answer
-from http import HTTPStatus
-
-def app(environ, start_response):
-    return wsgi_answer(environ, start_response, HTTPStatus.OK, "hello")
-"""
-    if worker_class in ASGI_CLASSES:
-        text += """
-async def app(scope, receive, send):
-    if scope["type"] == "http":
-        await asgi_answer(scope, receive, send, HTTPStatus.OK, "hello")
-"""
+@pytest.fixture(scope="module")
+def answering(tmp_path_factory: pytest.TempPathFactory, worker_class: str) -> Iterator[Running]:
+    """An app without lifespan, which it shows by raising."""
+    serve = serve_in(tmp_path_factory.mktemp("answers"), worker_class)
+    text = ASGI_ANSWERS if worker_class in ASGI_CLASSES else WSGI_ANSWERS
     with serve(f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{text}") as server:
-        assert fetch(server) == (200, b"hello\n")
-        assert fetch(server, method="HEAD") == (200, b"")
-        settled(server)
+        yield server
+
+
+def test_streams_are_measured_to_their_end(answering: Running, worker_class: str) -> None:
+    before = len(settled(answering))
+    assert fetch(answering, "/stream") == (200, b"chunk 0\nchunk 1\nchunk 2\n")
+    last = settled(answering)[-1]
+    assert len(spans(answering)) == before + 1
+    took_s = (last.end_ns - last.start_ns) / 1e9
+    assert took_s >= 3 * (0.05 - 0.001)  # a timer may fire so much before its time
+    if worker_class in ASGI_CLASSES:
+        assert took_s < 60
+
+
+def test_head_and_bodies_arrive(answering: Running) -> None:
+    assert fetch(answering) == (200, b"hello\n")
+    assert fetch(answering, method="HEAD") == (200, b"")
+    settled(answering)
 
 
 ASGI2_APP = """
