@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tests.builders.analysis import SYNC, derived, evidence
 from tests.builders.runs import recorded
 from workerlab import run_store
 from workerlab.experiments.advise.answers import (
@@ -17,6 +18,7 @@ from workerlab.experiments.advise.answers import (
     RateBroken,
     RateKept,
     RunningCost,
+    cautions,
     left_out,
 )
 from workerlab.experiments.advise.candidates import Limits
@@ -166,3 +168,18 @@ def test_settings_that_may_lower_the_rates_are_named(tmp_path: Path) -> None:
 def test_the_memory_column_is_explained() -> None:
     page = text.render(document_of(recorded("advise")), explain=True)
     assert "memory: of the master and all workers" in page
+
+
+def launch(slower: float) -> Any:
+    """A launch in which each request takes `slower` seconds longer than the one before."""
+    data = evidence(SYNC, 8, rounds=10, delays=lambda number: 0.1 + number * slower)
+    return SimpleNamespace(facts=derived(data), due=81)
+
+
+def test_an_app_that_grows_slower_in_most_launches_is_reported() -> None:
+    steady, slower = launch(0.0), launch(0.0025)
+    assert list(cautions([steady, steady, steady], 50.0)) == []
+    assert list(cautions([steady, steady, slower], 50.0)) == []
+    (caution,) = map(str, cautions([steady, slower, slower], 50.0))
+    assert caution.startswith("Service times drift: 1")
+    assert caution.endswith("; seen in 2 of 3 launches.")

@@ -1,10 +1,31 @@
-"""Missing answers are inconclusive."""
+"""Missing answers are inconclusive. What was timed while the machine stalled is timed again."""
 
 from __future__ import annotations
 
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 import pytest
 
-from workerlab.experiments.settings.site import AppReply
+from workerlab.experiments.settings import launching
+from workerlab.experiments.settings.launches.common import SettingLaunch
+from workerlab.experiments.settings.launching import ParallelLaunches
+from workerlab.experiments.settings.site import (
+    MIN_STALL_S,
+    AppReply,
+    LaunchCancelled,
+    MachineStalled,
+    Site,
+    StallDetector,
+    repeat_if_stalled,
+)
+from workerlab.model import App, Cell, Plan, Server
+from workerlab.plan import trials
+
+SERVER = Server("sync", 1, 1, 0, 0, app=App("inspected:wsgi"))
 
 
 @pytest.mark.parametrize("answer", [AppReply(None, 1.0, error="TimeoutError"), AppReply(500, 0.1)])
@@ -18,3 +39,81 @@ def test_a_timeout_is_no_refusal() -> None:
     assert AppReply(None, 0.1, error="ConnectionResetError").conclusive_status is None
     with pytest.raises(ValueError, match="no answer in time"):
         _ = AppReply(None, 15.0, error="TimeoutError").conclusive_status
+
+
+def test_a_measurement_during_a_stall_is_repeated() -> None:
+    gaps, outcomes = iter((2.5, MIN_STALL_S, 0.01)), iter("abc")
+    assert repeat_if_stalled(lambda: next(outcomes), lambda _: next(gaps)) == "c"
+
+
+def test_an_outcome_that_no_stall_can_change_is_accepted() -> None:
+    outcomes = iter("abc")
+    outcome = repeat_if_stalled(lambda: next(outcomes), lambda _: 2.5, lambda value: value == "b")
+    assert outcome == "b"
+
+
+def test_repeated_stalls_are_an_error() -> None:
+    with pytest.raises(MachineStalled, match="stalled in every attempt"):
+        repeat_if_stalled(lambda: 1, lambda _: 2.5)
+
+
+def test_a_gap_counts_before_and_after_its_thread_ticks() -> None:
+    detector = StallDetector()
+    detector.tick(100.0)
+    detector.tick(100.05)
+    assert detector.longest_s(100.0, 102.05) == pytest.approx(2.0)
+    detector.tick(102.05)
+    assert detector.longest_s(100.0, 102.1) == pytest.approx(2.0)
+    assert detector.longest_s(102.06, 102.1) == pytest.approx(0.05)
+
+
+def test_a_launch_during_a_stall_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sites: list[Site] = []
+
+    def look(_: ParallelLaunches, site: Site, launch: SettingLaunch) -> None:
+        sites.append(site)
+        if len(sites) < 3:
+            raise MachineStalled
+
+    monkeypatch.setattr(launching.ParallelLaunches, "_look", look)
+    cell = Cell(SERVER, "", 1, name="sync-stop")
+    plan = Plan("settings", (cell,), 1, 1, 0, "python", None, {}, ())
+    (trial,) = trials(plan)
+    assert ParallelLaunches(tmp_path, plan).make(trial, lambda _: None).fault is None
+    assert len(sites) == len(set(sites)) == 3
+
+
+def test_observations_of_a_cancelled_launch_are_not_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that was ended is not killed for being late, which would look like a result."""
+    ended = threading.Event()
+
+    def look(_: Site) -> dict[str, bool]:
+        ended.set()
+        return {"killed": False}
+
+    @contextmanager
+    def up(site: Site) -> Iterator[Site]:
+        site.directory.mkdir(parents=True)
+        yield site
+
+    monkeypatch.setattr(Site, "up", up)
+    site = Site(SERVER, "", "", tmp_path, tmp_path / "site", lambda _: {}, ended)
+    plan = Plan("settings", (), 1, 1, 0, "python", None, {}, ())
+    with site.statsd, pytest.raises(LaunchCancelled):
+        ParallelLaunches(tmp_path, plan)._look(site, SettingLaunch("stop", lambda _: {}, look, 1.0))
+    assert list(site.directory.iterdir()) == []
+
+
+def test_a_connection_is_watched_longer_after_a_stall(tmp_path: Path) -> None:
+    """The server could not close it during the pause."""
+    site = Site(SERVER, "", "", tmp_path, tmp_path, lambda _: {}, threading.Event())
+    site.stalls.longest_s = lambda since_s, now_s: 60.0
+    ours, theirs = socket.socketpair()
+    with ours, theirs, site.statsd:
+        threading.Timer(0.1, theirs.shutdown, [socket.SHUT_RDWR]).start()
+        closed_s = site.closed_after_s(ours, 0.01)
+    assert closed_s is not None
