@@ -6,7 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
@@ -48,7 +48,7 @@ TITLE = (
     "[[, served by {served}]]; {cores:number} {cores:core/cores}[[ (launched on {here:number})]]"
     "[[; Gunicorn {versions:list}]]."
 )
-KEPT_SETTING = "{setting} was overridden while measuring: it may lower the rates."
+KEPT_SETTING = "{setting} was overridden while measuring: {remark}."
 # Why launches are discarded, as a phrase that follows their number
 DISCARD_REASONS: Mapping[type[Finding], str] = {
     LaunchDisturbed: "delayed by other programs or machines",
@@ -137,21 +137,18 @@ def _file(result: AdviseResult, run: Run) -> Iterator[ConfigurationFile]:
 
 
 def _kept(result: AdviseResult, server: Server, run: Run) -> KeptOverridden | None:
-    values = _slowing_settings(run)
+    overridden = _overridden(run)
+    values = {name: note["value"] for name, note in overridden.items() if note.get("may_slow")}
     rps = result.reach.passing_rps or result.search.target_rps
     requests = values.get("max_requests", "")
     restart_s = int(requests) * server.workers / rps if requests.isdigit() else None
     return KeptOverridden(tuple(values), len(values), rps, restart_s) if values else None
 
 
-def _slowing_settings(run: Run) -> Mapping[str, str]:
-    """The values of the settings of the app's own file that were overridden, and without which it
-    may be faster."""
-    return {
-        note.values["setting"]: note.values["value"]
-        for note in run.plan.notes
-        if note.code == OVERRIDDEN and note.values.get("may_slow")
-    }
+def _overridden(run: Run) -> Mapping[str, Mapping[str, Any]]:
+    """The values of the note on each setting of the app's own file that was overridden."""
+    notes = (note.values for note in run.plan.notes if note.code == OVERRIDDEN)
+    return {values["setting"]: values for values in notes}
 
 
 def title(result: AdviseResult, run: Run) -> str:
@@ -227,7 +224,9 @@ def write_file(run: Run) -> None:
     ignored = {*row.ignores} - {"threads", *row.heeds_from}
     kept = {name: f"{name} has no effect with {row.name}."
             for name in request.config_sets if name in ignored}  # fmt: skip
-    kept |= {name: fill(KEPT_SETTING, {"setting": name}) for name in _slowing_settings(run)}
+    for name, values in _overridden(run).items():
+        remark = "it may lower the rates" if values.get("may_slow") else values["why"]
+        kept[name] = fill(KEPT_SETTING, {"setting": name, "remark": remark})
     own_file = OwnFile(request.config_text, request.config_path, request.config_sets, kept)
     app = result.server.app  # without a chdir: a bundled app, copied into the run
     app = replace(app, chdir=app.chdir or str(run.directory / "code"))
