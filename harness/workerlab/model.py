@@ -790,7 +790,8 @@ class Needs(Struct, frozen=True):
     holds its slot beyond its waiting, computing and blocking. `beside_s`: the rest of a response
     time, without holding a slot or waiting for one (connect, transfer, the load tool). `each`:
     whether the CPU of each request is known; if not, it is the mean. `load_s`: CPU per request of
-    the load tool and of interrupts, on the same cores; None: not measured."""
+    the load tool and of interrupts, on the same cores; None: not measured. `disturbed`: whether
+    other programs took part in these times."""
 
     trial: str  # its key
     requests: tuple[RequestNeed, ...]
@@ -801,6 +802,7 @@ class Needs(Struct, frozen=True):
     notes: tuple[Finding, ...] = ()
     each: bool = True
     load_s: float | None = None
+    disturbed: bool = False
 
 
 class Breakdown(Struct, frozen=True):

@@ -34,7 +34,7 @@ from statistics import fmean
 from msgspec import Struct
 from msgspec.structs import replace
 
-from workerlab.analysis.core_wait import non_cpu_delay_s
+from workerlab.analysis.core_wait import is_disturbed, non_cpu_delay_s
 from workerlab.analysis.event_loop import loop_use
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.failures import MOSTLY_SUCCESSES, success_spans, wrong_statuses
@@ -136,6 +136,7 @@ def needs_of(facts: Facts) -> Needs | Finding:
         memory=memory,
         notes=notes,
         each=any(span.cost is not None for span in spans),
+        disturbed=is_disturbed(facts),
     )
 
 

@@ -52,7 +52,7 @@ Counted = Callable[[StackSample], float]  # nanoseconds of a sample that count
 
 class BlockingLine(Finding):
     """{file} line {line} in {function}()[[ ({library})]] {how} {share:percent} of the time
-    [[, for about {per_request_s:duration} per request]][[; it calls {called}]]
+    [[, for {per_request_s:duration} per request on average]][[; it calls {called}]]
     [[, which waits in {inside}]]; {effect}."""
 
     file: str

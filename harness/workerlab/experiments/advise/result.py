@@ -275,7 +275,7 @@ class CpuShortage(Answer):
 
 
 class BlockingCall(Answer):
-    """{place} blocks the event loop: for about {per_request_s:duration} per request, up to
+    """{place} blocks the event loop: for {per_request_s:duration} per request on average, up to
     {longest_s:duration} at a stretch[[, so that {workers:# worker} serve at most
     {most_rps:number} requests/s]]. Replace the call by one that does not block, or run it in a
     thread."""
@@ -333,13 +333,10 @@ def limit_of(result: AdviseResult) -> Answer | None:
         sizes = (size for forecast in forecasts if (size := forecast.memory_bytes) is not None)
         return MemoryShortage(min(sizes), limit_bytes)
     if study.ceiling and search.unsendable():
-        shortages = [_cpu_shortage(result, needs) for needs in study.needs.values()]
-        cpu_shortages = [shortage for shortage in shortages if shortage]
-        least = min(cpu_shortages, key=lambda shortage: shortage.cpu_s, default=None)
-        cpu = least if len(cpu_shortages) == len(shortages) else None
+        cpu = _cpu_shortage_of_all(result)
         return ToolShortage(TOOL, study.ceiling.rps, SERVER_TOO if cpu else "", cpu)
     if result.needs is None:
-        return None
+        return _cpu_shortage_of_all(result)
     launch = result.failing_launch
     if launch is not None and launch.cell.verdict == "generator-bound":
         return ToolShortage(TOOL, None, SERVER_UNKNOWN, None)
@@ -350,6 +347,14 @@ def limit_of(result: AdviseResult) -> Answer | None:
         or _blocking_call(result, result.needs)
         or next(_slot_shortages(result, result.needs), None)
     )
+
+
+def _cpu_shortage_of_all(result: AdviseResult) -> CpuShortage | None:
+    """The smallest shortage of all classes; None unless every class has one."""
+    shortages = [_cpu_shortage(result, needs) for needs in result.study.needs.values()]
+    short = [shortage for shortage in shortages if shortage]
+    least = min(short, key=lambda shortage: shortage.cpu_s, default=None)
+    return least if len(short) == len(shortages) else None
 
 
 def _cpu_shortage(result: AdviseResult, needs: Needs) -> CpuShortage | None:

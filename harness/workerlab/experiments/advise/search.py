@@ -732,8 +732,10 @@ def slow_alone(
 ) -> SlowAlone | None:
     """For the first term on a time that requests break even alone on the server; None if there is
     none. The difference must be significant and over `min_ratio`, since the needs come from a short
-    load that other programs may slow down: otherwise launches decide. Terms on `max` are skipped:
-    the needs may not include the slowest kind of request."""
+    load: otherwise, and if other programs disturbed it, launches decide. Terms on `max` are
+    skipped: the needs may not include the slowest kind of request."""
+    if needs.disturbed:
+        return None
     times_s = [
         need.wait_s + need.cpu_s + need.blocked_s + need.nogil_s + needs.gap_s + needs.beside_s
         for need in needs.requests

@@ -122,12 +122,30 @@ def test_a_blocking_call_is_what_has_to_change(target_rps: float, most: float | 
     assert isinstance(answer, BlockingCall)
     assert answer.most_rps == (most and pytest.approx(most))
     assert str(answer).startswith(
-        "orders.py line 42 in total() blocks the event loop: for about 3.00 ms per request, up to"
-        " 13.6 ms at a stretch"
+        "orders.py line 42 in total() blocks the event loop: for 3.00 ms per request on average, up"
+        " to 13.6 ms at a stretch"
     )
     # Once launches broke it: without the call, these requests would still take too long
     result.standing.word = "broken"
     assert isinstance(limit_of(result), SlowAlone)
+
+
+@pytest.mark.parametrize(("cpu_s", "is_short"), [((0.01, 0.02), True), ((0.01, 0.0001), False)])
+def test_cpu_that_no_class_has_enough_of_is_named_without_a_launch(
+    cpu_s: tuple[float, ...], *, is_short: bool
+) -> None:
+    needs = {str(cpu): Needs("", (RequestNeed(0.0, cpu),) * 9, 0.0, 0.0) for cpu in cpu_s}
+    result: Any = SimpleNamespace(
+        search=SimpleNamespace(hopeless=lambda: False, expected={}, target_rps=2000.0),
+        study=SimpleNamespace(ceiling=None, needs=needs),
+        limits=Limits(cores=2),
+        needs=None,
+    )
+    answer = limit_of(result)
+    if is_short:
+        assert str(answer).startswith("Not enough CPU: at 10.0 ms per request this rate needs")
+    else:
+        assert answer is None
 
 
 @pytest.mark.parametrize(("ratio", "is_slow"), [(0.9, False), (1.1, False), (1.5, True)])
@@ -138,6 +156,7 @@ def test_requests_slightly_above_the_limit_are_decided_by_launches(
     assert 1.1 < SLOW_ALONE_RATIO < 1.5
     needs = Needs("", tuple(RequestNeed(0.3 * ratio, 0.001) for _ in range(100)), 0.0, 0.0)
     assert (slow_alone(needs, slo.parse("p95<300ms")) is not None) == is_slow
+    assert slow_alone(replace(needs, disturbed=True), slo.parse("p95<300ms")) is None
 
 
 def test_only_the_slow_part_of_a_mix_takes_too_long_alone() -> None:
