@@ -138,7 +138,7 @@ class Running(Serving, kw_only=True):
             self.warnings.append(stored(WorkersKilledWaiting(len(idle))))
             return None
         pids = ", ".join(map(str, gone)) or "one"
-        why = PID.sub("", explained("a worker died under the load", self.log))
+        why = explained("a worker died under the load", self.log)
         if self._timed_out() & gone:
             why += "; it did not report for as long as Gunicorn's setting `timeout` allows"
         if self._timed_out() & gone & self._busy():
@@ -198,7 +198,8 @@ def explained(why: str, log: Path, *, printed: bool = False) -> str:
             return f"{why}: {plain[-1].strip().rstrip('.')[:300]}"
         for line in reversed(lines):
             if match := pattern.match(line):
-                return f"{why}: {match['what'].strip().rstrip('.')[:300]}"
+                what = PID.sub("", match["what"])  # or the same reason differs with each launch
+                return f"{why}: {what.strip().rstrip('.')[:300]}"
     return why
 
 

@@ -117,6 +117,7 @@ LOGS = {
     "debugging": (BOOTS.replace("INFO", "DEBUG"), ""),
     "a warning": (f"{BOOTS}[x] [1] [WARNING] late\n{BOOTS}", ": late"),
     "an error": (f"[x] [1] [ERROR] no memory\n[x] [1] [WARNING] late\n{BOOTS}", ": no memory"),
+    "of a worker": ("[x] [1] [ERROR] Worker (pid:12) was killed", ": Worker was killed"),
     "a traceback": (f"Traceback (most recent call last):\nOSError: x\n{BOOTS}", ": OSError: x"),
 }
 
