@@ -266,6 +266,7 @@ def test_help_has_examples(
     assert (ending.value.code, output.err) == (0, "")
     assert "examples:\n" in output.out
     assert not re.findall(r"\S*\w-\n", output.out)  # no word is hyphenated
+    assert not re.findall(r"\n +\S{57,}", output.out)  # nor too long for its column
     assert " ".join(["  workerlab", *command]) in output.out.partition("examples:\n")[2]
     assert list(here.iterdir()) == []
 

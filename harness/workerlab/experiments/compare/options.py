@@ -156,14 +156,14 @@ def limits_text(text: str) -> str:
 
 SIDE_ROWS: tuple[Row, ...] = (
     ("--a", str, "WHAT",
-     f"settings of A, such as 'gunicorn=25.3.0 workers=4'; of {','.join(SIDE_SETTINGS)}"),
+     f"settings of A, such as 'gunicorn=25.3.0 workers=4'; of {', '.join(SIDE_SETTINGS)}"),
     ("--b", str, "WHAT", "settings of B; the options below apply to both"),
     ("--baseline", str, "RUN", "run the plan of this saved sweep again, and compare with it"),
     ("--at-least", difference_share, "SHARE", "the smallest difference that matters (5%%)"),
     ("--budget", budget, "TIME", "how long it may take, 30s at least (5m)"),
     ("--fail-if", limits_text, "LIMITS",
      f"exit with 4 if a change certainly exceeds one of these limits: 'p95>+10%%,rps<-5%%'; of"
-     f" {','.join(METRIC_NAMES)}"),
+     f" {', '.join(METRIC_NAMES)}"),
     ("--junit", str, "FILE", "with --fail-if: write the limits as JUnit XML"),
     ("--html", str, "FILE", "with saved runs or --baseline: also write one HTML page"),
     ("--strict", None, "", "with --fail-if: exit with 5 if a limit is inconclusive"),
@@ -173,7 +173,7 @@ LOAD_OPTIONS = ("--workers", "--threads", "--backlog", "--worker-connections", "
                 "--sleep", "--client")  # fmt: skip
 # Help for options whose default differs from that of a sweep
 COMPARE_HELP = {
-    "--tool": f"of {','.join(TOOLS)} ({TOOL})",
+    "--tool": f"of {', '.join(TOOLS)} ({TOOL})",
     "--duration": f"load for S seconds ({LOAD_S:g})",
 }
 OPTION_GROUPS = {

@@ -50,7 +50,7 @@ def _once(text: str) -> bool:
 
 
 ROWS: tuple[Row, ...] = (
-    ("--tools", tools, "LIST", f"of {','.join(TOOLS)} (all)"),
+    ("--tools", tools, "LIST", f"of {', '.join(TOOLS)} (all)"),
     ("--levels", levels, "LIST",
      "connections (1,10,100); with --processes, connections of each process"),
     ("--processes", levels, "LIST",

@@ -43,9 +43,9 @@ ROWS: tuple[Row, ...] = (
     ("--duration", duration, "S", "seconds per load (6)"),
     ("--workers", whole, "N", "workers, until they are removed (2)"),
     ("--tools", names_of("load tool that verifies every page", LADDER_TOOLS), "LIST",
-     f"of {','.join(LADDER_TOOLS)}, which verify every page (locust-fast,fast)"),
+     f"of {', '.join(LADDER_TOOLS)}, which verify every page (locust-fast,fast)"),
     ("--storages", names_of("storage", STORAGES), "LIST",
-     f"of {','.join(STORAGES)}, in this order (all that are available; sqlite if none)"),
+     f"of {', '.join(STORAGES)}, in this order (all that are available; sqlite if none)"),
     ("--load-hosts", read.hosts, "LIST",
      f"machines that send the load: a,b (this one); {' or '.join(LADDER_TOOLS[:2])} only"),
 )  # fmt: skip

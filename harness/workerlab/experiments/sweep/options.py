@@ -46,7 +46,7 @@ AXES: tuple[Row, ...] = (
     ("--threads", read.whole_numbers, "LIST", "threads per worker, gthread only (2)"),
     ("--backlog", read.whole_numbers, "LIST", "length of the accept queue (2048)"),
     ("--worker-connections", read.whole, "N", "per gevent, eventlet or gthread worker (1000)"),
-    ("--tool", read.tools, "LIST", f"of {','.join(TOOLS)} (ab)"),
+    ("--tool", read.tools, "LIST", f"of {', '.join(TOOLS)} (ab)"),
     ("--tool-processes", read.whole_numbers, "LIST",
      "processes of the load tool; they share the load (1)"),
     ("--keepalive", read.keepalive, "LIST", "reuse connections: off, on or off,on (off)"),
@@ -107,7 +107,7 @@ def add_options(to: argparse.ArgumentParser) -> None:
         " class stops serving more."
     )
     to.epilog = f"{EXAMPLES}\n{read.PROJECT}\n{read.EXIT_CODES}"
-    classes_help = f"all, or any of {','.join(CLASSES)}, or dotted paths of other classes"
+    classes_help = f"all, or any of {', '.join(CLASSES)}, or dotted paths of other classes"
     to.add_argument("classes", metavar="CLASSES", nargs="?", type=read.classes, help=classes_help)
     to.add_argument(
         "levels", metavar="LEVELS", nargs="?", type=read.levels, help="concurrency: 4,8,16"
