@@ -50,8 +50,8 @@ def test_a_line_that_sleeps_blocks_the_loop() -> None:
     assert blocking.longest_s == 0.025
     assert blocking.trials == (TRIAL.trial.key,)
     assert text(blocking) == (
-        "orders.py line 42 in total() blocks the event loop 10 % of the time, for about 25.0 ms per"
-        " request; it calls time.sleep; the loop is held up for up to 25.0 ms."
+        "orders.py line 42 in total() blocks the event loop 10 % of the time, for 25.0 ms per"
+        " request on average; it calls time.sleep; the loop is held up for up to 25.0 ms."
     )
 
 
