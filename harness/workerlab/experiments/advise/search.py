@@ -40,6 +40,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import Literal
 
 from msgspec import Struct
 
@@ -707,6 +708,7 @@ def launches_at(study: Study, server: Server) -> dict[float, list[CandidateLaunc
 
 
 SLOW_ALONE_RATIO = 1.25  # value over limit; with less, launches decide
+UNDISTURBED_CPU_SHARE = 0.5  # of CPU time measured beside others: they share caches and cores
 
 
 SOME_REQUESTS = "{share:percent} of the requests[[, {all_or_most} to {routes:list},]]"
@@ -715,13 +717,14 @@ ROUTE_SLOW_SHARE = 0.5  # of the requests to a route that is named
 
 class SlowAlone(Answer):
     """{which} take too long for {term} even with the server to themselves: without any waiting, the
-    {metric} would be {value_s:duration}. No setting of Gunicorn changes that."""
+    {metric} would be[[ {bound}]] {value_s:duration}. No setting of Gunicorn changes that."""
 
     question = LIMIT_QUESTION
 
     which: str  # requests
     term: str
     metric: Metric
+    bound: Literal["", "at least"]
     value_s: float
     routes: tuple[str, ...]  # those whose requests are mostly too slow
     share: float  # of the requests
@@ -732,12 +735,13 @@ def slow_alone(
 ) -> SlowAlone | None:
     """For the first term on a time that requests break even alone on the server; None if there is
     none. The difference must be significant and over `min_ratio`, since the needs come from a short
-    load: otherwise, and if other programs disturbed it, launches decide. Terms on `max` are
-    skipped: the needs may not include the slowest kind of request."""
-    if needs.disturbed:
-        return None
+    load: otherwise launches decide. If other programs disturbed that load, only
+    UNDISTURBED_CPU_SHARE of the CPU time counts. Terms on `max` are skipped: the needs may not
+    include the slowest kind of request."""
+    cpu_share = UNDISTURBED_CPU_SHARE if needs.disturbed else 1.0
+    beside_app_s = needs.gap_s + needs.beside_s
     times_s = [
-        need.wait_s + need.cpu_s + need.blocked_s + need.nogil_s + needs.gap_s + needs.beside_s
+        need.wait_s + need.blocked_s + cpu_share * (need.cpu_s + need.nogil_s) + beside_app_s
         for need in needs.requests
     ]
     alone = requests_of(times_s)
@@ -766,6 +770,7 @@ def slow_alone(
                 which="Requests" if share == 1 else some,
                 term=str(term),
                 metric=term.metric,
+                bound="at least" if needs.disturbed else "",
                 value_s=value_s,
                 routes=routes,
                 share=share,
