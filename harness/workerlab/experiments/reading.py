@@ -81,7 +81,7 @@ def _has_result(run_dir: Path) -> bool:
     return any(record.fault is None for record in records) or any(map(_has_result, parts))
 
 
-def measurement_of(trial: Trial, record: Record, run_dir: Path) -> Measurement | None:
+def _measurement_of(trial: Trial, record: Record, run_dir: Path) -> Measurement | None:
     """The load tool's result; None if the tool was not started. Raises ParseError."""
     if record.load_start_ns is None:
         return None
@@ -101,7 +101,7 @@ def read_trial(trial: Trial, record: Record | None, plan: Plan, run_dir: Path) -
             parse_error = f"the workers' maps cannot be read: {error}"
     if record is not None:
         try:
-            measurement = measurement_of(trial, record, run_dir)
+            measurement = _measurement_of(trial, record, run_dir)
         except ParseError as error:
             parse_error = str(error)
     is_counted = counts(plan, trial.cell)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from workerlab.analysis.facts import TrialData
 from workerlab.analysis.trials import Replicates
 from workerlab.experiments.budget import used_s
 from workerlab.experiments.compare.comparison import METRICS, PARTS
@@ -28,7 +29,7 @@ from workerlab.experiments.compare.pairs import (
     compare_groups,
     next_look_s,
 )
-from workerlab.experiments.reading import as_argument, measurement_of, notes_of
+from workerlab.experiments.reading import as_argument, notes_of, trial_data
 from workerlab.finding import Finding
 from workerlab.model import (
     CellResult,
@@ -39,8 +40,6 @@ from workerlab.model import (
     ExitCode,
     Level,
     Mark,
-    Measurement,
-    ParseError,
     Table,
 )
 from workerlab.numbers.samples import percents_of, quantile
@@ -53,12 +52,18 @@ from workerlab.run_store import Run
 QUANTILES = {50.0: "p50", 90.0: "p90", 95.0: "p95", 99.0: "p99"}  # reported by every load tool
 
 Curve = Mapping[float, float]  # percentile (0 to 100) -> response time, seconds
+TrialsByKey = Mapping[str, TrialData]
+BothTrials = tuple[TrialsByKey, TrialsByKey]  # of A and B
 
 
-def curve(run: Run, cell: CellResult) -> Curve:
+def trials_by_key(trials: Iterable[TrialData]) -> TrialsByKey:
+    return {data.trial.key: data for data in trials}
+
+
+def curve(data: TrialData | None, cell: CellResult) -> Curve:
     """The distribution of a launch's response times, at the resolution of its load tool. Failures
     are left out; if there are some that the tool does not separate, only QUANTILES are used."""
-    measurement = _measurement(run, cell)
+    measurement = data.measurement if data else None
     if measurement is not None and measurement.timings:
         return _curve_of(
             timing.end_s
@@ -71,14 +76,6 @@ def curve(run: Run, cell: CellResult) -> Curve:
         return measurement.percentiles_s
     quantiles = {percent: getattr(cell.response, name) for percent, name in QUANTILES.items()}
     return {percent: value for percent, value in quantiles.items() if value is not None}
-
-
-def _measurement(run: Run, cell: CellResult) -> Measurement | None:
-    record = run.records.get(cell.trial.key)
-    try:
-        return None if record is None else measurement_of(cell.trial, record, run.directory)
-    except ParseError:
-        return None
 
 
 def _curve_of(times_s: Iterable[float]) -> Curve:
@@ -96,12 +93,11 @@ MEANS = "Means over the launches."
 GROUP_GAP, MAX_GROUPS_WIDTH = 0.12, 0.8  # of the distance between two metrics
 
 
-def charts(groups: Sequence[GroupChanges], runs: tuple[Run, Run]) -> Iterable[Chart]:
-    """`runs`: those of A and B; the same run twice for pairs of launches."""
+def charts(groups: Sequence[GroupChanges], trials: BothTrials) -> Iterable[Chart]:
     yield from _ratios(groups)
     for group in groups:
         if group.pairs:
-            yield from _distributions(group, runs)
+            yield from _distributions(group, trials)
             yield from _breakdown(group)
 
 
@@ -137,11 +133,12 @@ def _sides(group: GroupChanges) -> list[Replicates[CellResult]]:
     return [Replicates(valid=side) for side in zip(*group.pairs, strict=True)]
 
 
-def _distributions(group: GroupChanges, runs: tuple[Run, Run]) -> Iterable[Chart]:
+def _distributions(group: GroupChanges, trials: BothTrials) -> Iterable[Chart]:
     """The cumulative distribution of response times, both sides in one chart."""
     series = []
-    for side, run, launches in zip(SIDES, runs, _sides(group), strict=True):
-        mean = mean_curve([curve(run, launch) for launch in launches.valid])
+    for side, of_side, launches in zip(SIDES, trials, _sides(group), strict=True):
+        curves = [curve(of_side.get(launch.trial.key), launch) for launch in launches.valid]
+        mean = mean_curve(curves)
         series.append(
             ChartSeries(side, tuple((time_s, percent) for percent, time_s in mean.items()))
         )
@@ -206,10 +203,12 @@ class InvalidLaunch(Finding):
 
 def document(run: Run) -> Document:
     request, groups = CompareRequest.of(run.plan), compare_groups(run)
+    trials = trials_by_key(trial_data(run, keep=True))
     return comparison(
         groups,
         title=title_of(request, groups, run),
-        runs=(run, run),
+        run=run,
+        trials=(trials, trials),
         at_least=request.at_least,
         strict=request.strict,
     )
@@ -218,15 +217,16 @@ def document(run: Run) -> Document:
 def comparison(
     groups: Sequence[GroupChanges],
     title: str,
-    runs: tuple[Run, Run],
+    run: Run,
+    trials: BothTrials,
     at_least: float,
     differences: Sequence[RunDifference] | None = None,
     *,
     strict: bool,
 ) -> Document:
-    """The document of pairs of launches in one run, or of two saved runs. `runs`: those of A and B;
+    """The document of pairs of launches in one run, or of two saved runs. `run`: that of A;
     `differences`: other differences of the saved runs, listed first; None for pairs."""
-    run, paired = runs[0], differences is None
+    paired = differences is None
     next_step = how_to_continue(groups, run) if paired else MORE_TRIALS
     invalid = list(invalid_launches(groups, paired=paired))
     answers = [
@@ -249,7 +249,7 @@ def comparison(
             *limits_answer(groups),
         ),
         tables=tuple(tables(groups, paired=paired)),
-        charts=tuple(charts(groups, runs)),
+        charts=tuple(charts(groups, trials)),
         notes=(*notes_of(run), *invalid),
         valid=any(group.pairs for group in groups) and not invalid,
         exit_code=exit_code(groups, strict=strict),

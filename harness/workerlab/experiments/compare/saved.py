@@ -23,7 +23,7 @@ from workerlab import run_store
 from workerlab.analysis.stall import PauseDuringLoad
 from workerlab.experiments import runner
 from workerlab.experiments.compare.comparison import unpaired_changes
-from workerlab.experiments.compare.document import comparison
+from workerlab.experiments.compare.document import TrialsByKey, comparison, trials_by_key
 from workerlab.experiments.compare.findings import MetricChange, RunDifference
 from workerlab.experiments.compare.options import AT_LEAST, check_limits, outcomes
 from workerlab.experiments.compare.pairs import (
@@ -34,7 +34,7 @@ from workerlab.experiments.compare.pairs import (
     settings_apart,
 )
 from workerlab.experiments.planning import check_tools, unavailable_variants
-from workerlab.experiments.reading import find_run, report_of
+from workerlab.experiments.reading import find_run, report_of, trial_data
 from workerlab.experiments.results import print_document, print_location
 from workerlab.model import SWEEP, CellResult, ExitCode, Plan, Server, UsageError
 from workerlab.numbers.units import format_bytes
@@ -120,10 +120,12 @@ LABELS = {
 
 
 class SavedSide(NamedTuple):
-    """A saved run, and its cells; a cell is invalid, too, if the machine paused during it."""
+    """A saved run, its cells and its trials; a cell is invalid, too, if the machine paused during
+    it."""
 
     run: Run
     cells: Sequence[CellResult]
+    trials: TrialsByKey
 
 
 def command(options: argparse.Namespace) -> int:
@@ -188,7 +190,8 @@ def _compare(a: SavedSide, b: SavedSide, options: argparse.Namespace) -> int:
     document = comparison(
         groups,
         title=f"A: {a.run.name}; B: {b.run.name}",
-        runs=(a.run, b.run),
+        run=a.run,
+        trials=(a.trials, b.trials),
         at_least=options.at_least or AT_LEAST,
         differences=tuple(differences_of(a, b)),
         strict=bool(options.strict),
@@ -222,7 +225,9 @@ def _load_side(name: str) -> SavedSide:
         raise UsageError(
             f"{run.name} is a run of `{run.plan.kind}`: compare takes only runs of `sweep`"
         )
-    return SavedSide(run, tuple(map(_invalid_if_paused, report_of(run).cells)))
+    trials = trial_data(run)
+    cells = map(_invalid_if_paused, report_of(run, trials).cells)
+    return SavedSide(run, tuple(cells), trials_by_key(trials))
 
 
 def groups_of(a: SavedSide, b: SavedSide, options: argparse.Namespace) -> list[GroupChanges]:

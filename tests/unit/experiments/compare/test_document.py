@@ -62,7 +62,7 @@ def document_of(
     run: Any = SimpleNamespace(
         name="run", environment={}, records=records, plan=plan, directory=Path("results/run")
     )
-    return comparison([group], "A: before; B: after", (run, run), 0.05, strict=strict)
+    return comparison([group], "A: before; B: after", run, ({}, {}), 0.05, strict=strict)
 
 
 @pytest.mark.parametrize(

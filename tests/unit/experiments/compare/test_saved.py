@@ -43,7 +43,7 @@ def sweep_of(*servers: Server, requests: int | None = None) -> SavedSide:
     ]  # fmt: skip
     plan = Plan("sweep", (), 3, 5, 1, "python", None, {}, ())
     records = {result.trial.key: Record(result.trial.key, None) for result in results}
-    return SavedSide(Run(Path("run"), plan, {}, records), results)
+    return SavedSide(Run(Path("run"), plan, {}, records), results, {})
 
 
 SYNC = Server("sync", 4, 1, 2048, 1000, cores=2, cpu_s=0.02)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from workerlab.experiments.compare import document
-from workerlab.experiments.compare.document import curve, mean_curve
+from tests.builders.null import null_trial
+from workerlab.experiments.compare.document import Curve, curve, mean_curve
 from workerlab.finding import Note
 from workerlab.model import (
     Cell,
     CellResult,
+    Load,
     Measurement,
-    ParseError,
-    Record,
     Server,
     Summary,
     Timing,
@@ -32,50 +29,38 @@ CELL = CellResult(
     Note("at capacity"),
     response=Summary(p50=0.5, p99=2.0),
 )
-RUN: Any = SimpleNamespace(records={TRIAL.key: Record(TRIAL.key, None)}, directory=Path("run"))
 
 
 def timing(end_s: float | None, cause: str | None = None) -> Timing:
     return Timing(0.0, 0.0, end_s, end_s, 200, cause)
 
 
-def report_times(monkeypatch: pytest.MonkeyPatch, **values: Any) -> None:
+def curve_of(**values: Any) -> Curve:
+    """The curve of a launch whose load tool reports these values."""
     measurement = Measurement(**{"requests": 100, "failed": 0, "errors": {}, "duration_s": 1.0,
                                  "rps": 100.0, "response": Summary(), **values})  # fmt: skip
-    monkeypatch.setattr(document, "measurement_of", lambda *_: measurement)
+    return curve(null_trial("launch", "fast", Load(1, 100, 1.0, 60.0), measurement), CELL)
 
 
-def test_only_successes_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_successes_count() -> None:
     successes = [timing(n / 100) for n in range(1, 201)]
     failures = [timing(99.0, "timeout"), timing(None, "reset")]
-    report_times(monkeypatch, timings=(*failures, *reversed(successes)), failed=2)
-    quantiles = curve(RUN, CELL)
+    quantiles = curve_of(timings=(*failures, *reversed(successes)), failed=2)
     assert quantiles[50.0] == pytest.approx(1.0, abs=0.01)
     assert quantiles[99.0] == pytest.approx(1.98, abs=0.01)
     assert 99.9 not in quantiles  # 200 requests are too few for it
     assert list(quantiles.values()) == sorted(quantiles.values())
 
 
-def test_single_times_are_used_or_else_the_tools_quantiles(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    report_times(monkeypatch, responses_s=(0.3, 0.1, 0.2, 0.4))
-    assert set(curve(RUN, CELL)) == {1.0, *map(float, range(5, 76, 5))}
+def test_single_times_are_used_or_else_the_tools_quantiles() -> None:
+    times_s, percentiles_s = (0.3, 0.1, 0.2, 0.4), {10.0: 0.1, 20.0: 0.2}
+    assert set(curve_of(responses_s=times_s)) == {1.0, *map(float, range(5, 76, 5))}
+    assert curve_of(percentiles_s=percentiles_s) == percentiles_s
+    own = {50.0: 0.5, 99.0: 2.0}
     # It is unknown which of the times is that of the failure
-    report_times(monkeypatch, responses_s=(0.3, 0.1, 0.2, 0.4), failed=1)
-    assert curve(RUN, CELL) == {50.0: 0.5, 99.0: 2.0}
-    report_times(monkeypatch, percentiles_s={10.0: 0.1, 20.0: 0.2})
-    assert curve(RUN, CELL) == {10.0: 0.1, 20.0: 0.2}
-    report_times(monkeypatch, percentiles_s={10.0: 0.1, 20.0: 0.2}, failed=1)
-    assert curve(RUN, CELL) == {50.0: 0.5, 99.0: 2.0}
-    report_times(monkeypatch)
-    assert curve(RUN, CELL) == {50.0: 0.5, 99.0: 2.0}
-
-    def damaged(*_: object) -> Measurement:
-        raise ParseError("cut short")
-
-    monkeypatch.setattr(document, "measurement_of", damaged)
-    assert curve(RUN, CELL) == {50.0: 0.5, 99.0: 2.0}
+    assert curve_of(responses_s=times_s, failed=1) == own
+    assert curve_of(percentiles_s=percentiles_s, failed=1) == own
+    assert curve_of() == curve(None, CELL) == own
 
 
 def test_the_mean_curve_has_points_that_all_launches_have() -> None:
