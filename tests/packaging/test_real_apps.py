@@ -179,6 +179,7 @@ def test_django_with_a_gunicorn_file(project: Project) -> None:
         run_directory.rename(project.place / "before")
     project.advise(*words, "--env", "DJANGO_SETTINGS_MODULE=apps.settings")
     text = project.written()
+    assert "# Was: import multiprocessing\n" in text
     assert "# Was: workers = multiprocessing.cpu_count() * 2 + 1\nworkers = " in text
     remark = "# max_requests was overridden while measuring: it may lower the rates."
     assert f"\n{remark}\nmax_requests = 1000\n" in text

@@ -351,7 +351,8 @@ REASONS: dict[AdviseOutcome, str] = {
     " so it is met or broken by chance.",
     "noisy": "Inconclusive: other programs or machines, or pauses of this one, spoilt"
     " {launches:# launch/launches}, more than are valid. Stop other programs, or try again later.",
-    "unfinished": "Inconclusive so far: no candidate has been shown to meet the target.",
+    "unfinished": "Inconclusive so far: no candidate has been shown to meet the target."
+    "[[ Other programs or machines, or pauses of this one, spoilt {launches:# launch/launches}.]]",
     "no_class": "No worker class could serve the app.",
     "unsendable": "No answer: no candidate was launched, since the load tool cannot send at this"
     " rate on this machine.",
@@ -363,7 +364,7 @@ def no_recommendation(result: AdviseResult) -> NoRecommendation:
     several = len({launch.server for launch in result.study.launches}) > 1
     return NoRecommendation(
         outcome=result.word,
-        reason=fill(REASONS[result.word], {"launches": result.study.disturbed}),
+        reason=fill(REASONS[result.word], {"launches": result.study.disturbed or None}),
         nearness="Closest of those launched" if several else "Only this candidate was launched",
         nearest=candidate_of(nearest) if nearest else None,
         run=result.study.run if result.word == "unfinished" else None,

@@ -9,7 +9,7 @@ kept as a comment; other settings are appended.
 import ast
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -133,18 +133,20 @@ def merged(own: OwnFile, conf_lines: Iterable[ConfLine]) -> tuple[list[str], set
     """The lines of the app's file with settings replaced in place, and the names of these."""
     lines, assignments = own.text.splitlines(), _replaceable(own.text)
     changes: dict[int, list[str]] = {}
-    placed: set[str] = set()
+    placed, replaced = set[str](), set[int]()
     for setting in conf_lines:
         if (node := assignments.get(setting.name)) is None:
             continue
         placed.add(setting.name)
         first, last = node.lineno - 1, node.end_lineno or node.lineno
         if _literal(node) != setting.value:
-            old = textwrap.indent("\n".join(lines[first:last]), "#      ")
-            changes[first] = [old.replace("#      ", "# Was: ", 1), str(setting)]
+            replaced.add(node.lineno)
+            changes[first] = [_was(lines[first:last]), str(setting)]
             changes.update((number, []) for number in range(first + 1, last))
         else:
             changes[first] = [*map(comment, setting.evidence), lines[first]]
+    for number in _imports_for(own, replaced):
+        changes[number] = [_was([lines[number]])]
     stores = _stores(own.text)
     for name, annotation in annotated(ast.Module(_statements(own.text), [])).items():
         if not stores[name]:
@@ -159,6 +161,29 @@ def merged(own: OwnFile, conf_lines: Iterable[ConfLine]) -> tuple[list[str], set
             changes.setdefault(len(lines), []).append(comment(why))
     text = [line for number, old in enumerate(lines) for line in changes.get(number, [old])]
     return [*text, *changes.get(len(lines), ())], placed
+
+
+def _was(lines: Iterable[str]) -> str:
+    """The lines as a comment."""
+    return textwrap.indent("\n".join(lines), "#      ").replace("#      ", "# Was: ", 1)
+
+
+def _imports_for(own: OwnFile, replaced: Collection[int]) -> list[int]:
+    """The lines, from 0, of imports that only the replaced statements (their lines) use."""
+    statements = _statements(own.text)
+    lines = Counter(node.lineno for node in statements)
+    used: dict[bool, set[str]] = {True: set(), False: set(own.sets)}
+    for node in statements:
+        names = (child.id for child in ast.walk(node) if isinstance(child, ast.Name))
+        used[node.lineno in replaced].update(names)
+    return [
+        node.lineno - 1
+        for node in statements
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        if lines[node.lineno] == 1 and node.end_lineno == node.lineno
+        if {name.asname or name.name.partition(".")[0] for name in node.names}
+        <= used[True] - used[False]
+    ]
 
 
 def _replaceable(text: str) -> dict[str, Assignment]:

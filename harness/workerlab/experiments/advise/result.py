@@ -10,9 +10,16 @@ from typing import Literal
 
 from msgspec import Struct
 
+from workerlab.analysis.target import requests_of, value_of
 from workerlab.experiments.advise.candidates import Limits
 from workerlab.experiments.advise.forecast import Expected, mean_need
-from workerlab.experiments.advise.search import LIMIT_QUESTION, Reach, Search, slow_alone
+from workerlab.experiments.advise.search import (
+    LIMIT_QUESTION,
+    Reach,
+    Search,
+    slow_alone,
+    times_alone_s,
+)
 from workerlab.experiments.advise.standing import Standing
 from workerlab.experiments.advise.study import TOOL, CandidateLaunch, Study, holds
 from workerlab.finding import Answer, Finding
@@ -20,6 +27,7 @@ from workerlab.model import Needs, Server
 from workerlab.numbers.units import counted, fill
 from workerlab.server.gunicorn import GRACE_S
 from workerlab.server.worker_classes import class_named, configured_slots
+from workerlab.slo import Metric
 
 AdviseOutcome = Literal[
     "recommended", "nothing", "noisy", "undecidable", "unfinished", "no_class", "unsendable"
@@ -317,6 +325,31 @@ class ToolShortage(Answer):
     cpu: CpuShortage | None  # the smallest of all classes; None unless every class has one
 
 
+class SlowUnderLoad(Answer):
+    """The wait under load: with the server to itself {metric} would be {alone_s:duration}; at
+    {rps:number} requests/s it was {loaded_s:duration}.[[ Of the mean of {response_s:duration},
+    {parts:list}.]] None of the limits that advise knows (CPU, slots, a blocked event loop, the load
+    tool) explains it."""
+
+    question = LIMIT_QUESTION
+
+    metric: Metric
+    alone_s: float
+    rps: float
+    loaded_s: float
+    response_s: float | None  # mean
+    parts: tuple[str, ...]  # of the mean, the longest first
+
+
+PARTS = {
+    "connect_s": "{time_s:duration} to connect",
+    "accept_queue_s": "{time_s:duration} in the accept queue",
+    "in_worker_s": "{time_s:duration} in the worker before the app",
+    "service_s": "{time_s:duration} in the app",
+}
+MIN_PART_SHARE = 0.02  # of the response time: a shorter part is not named
+
+
 SERVER_UNKNOWN = "This says nothing about the server."
 SERVER_TOO = "The server would be the limit, too."
 
@@ -346,6 +379,7 @@ def limit_of(result: AdviseResult) -> Answer | None:
         or _cpu_shortage(result, result.needs)
         or _blocking_call(result, result.needs)
         or next(_slot_shortages(result, result.needs), None)
+        or _slow_under_load(result, result.needs)
     )
 
 
@@ -398,6 +432,35 @@ def _slot_shortages(result: AdviseResult, needs: Needs) -> Iterator[SlotShortage
     most = max(limited, default=0)
     if len(limited) == len(slots) and in_flight > MAX_UTILISATION * most:
         yield SlotShortage(SERVER_SLOTS, hold_s=hold_s, in_flight=in_flight, available=most)
+
+
+def _slow_under_load(result: AdviseResult, needs: Needs) -> SlowUnderLoad | None:
+    """The first term on a time that the failing launch broke; None if it broke none."""
+    launch, alone = result.failing_launch, requests_of(times_alone_s(needs))
+    for term in result.search.terms if launch else ():
+        assert launch is not None
+        alone_s, loaded_s = value_of(term.metric, alone), value_of(term.metric, launch.requests)
+        if term.kind != "time" or loaded_s is None or alone_s is None or term.holds(loaded_s):
+            continue
+        if not math.isfinite(loaded_s):  # that of failed requests: the errors say why
+            continue
+        mean = launch.cell.breakdown
+        parts_s = {name: getattr(mean, name) or 0.0 for name in PARTS}
+        longest = sorted(parts_s, key=lambda name: -parts_s[name])
+        response_s = mean.response_s or 0.0
+        return SlowUnderLoad(
+            metric=term.metric,
+            alone_s=alone_s,
+            rps=launch.rps,
+            loaded_s=loaded_s,
+            response_s=mean.response_s,
+            parts=tuple(
+                fill(PARTS[name], {"time_s": parts_s[name]})
+                for name in longest
+                if parts_s[name] > MIN_PART_SHARE * response_s
+            ),
+        )
+    return None
 
 
 class Candidate(Finding):

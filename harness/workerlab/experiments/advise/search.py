@@ -388,6 +388,9 @@ class Search(Struct, dict=True, frozen=True, eq=False):
             return None
         at_target = rps == self.target_rps and len(self.study.at(server, rps)) < MIN_LAUNCHES
         share = min(share, self.target_share(server)) if at_target else share
+        forecast_rps = self.forecast_rps(server)
+        if at_target and 0 < forecast_rps < rps and not self._any_held(server, rps):
+            share *= forecast_rps / rps  # what it leaves waiting is served after the load
         return Next(server, rps, 1 + len(launches), share)
 
     def following_rps(self, server: Server) -> float:
@@ -730,20 +733,25 @@ class SlowAlone(Answer):
     share: float  # of the requests
 
 
+def times_alone_s(needs: Needs) -> list[float]:
+    """The time of each request with the server to itself. If other programs disturbed the load that
+    measured it, only UNDISTURBED_CPU_SHARE of the CPU time counts."""
+    cpu_share = UNDISTURBED_CPU_SHARE if needs.disturbed else 1.0
+    beside_app_s = needs.gap_s + needs.beside_s
+    return [
+        need.wait_s + need.blocked_s + cpu_share * (need.cpu_s + need.nogil_s) + beside_app_s
+        for need in needs.requests
+    ]
+
+
 def slow_alone(
     needs: Needs, terms: Sequence[Term], min_ratio: float = SLOW_ALONE_RATIO
 ) -> SlowAlone | None:
     """For the first term on a time that requests break even alone on the server; None if there is
     none. The difference must be significant and over `min_ratio`, since the needs come from a short
-    load: otherwise launches decide. If other programs disturbed that load, only
-    UNDISTURBED_CPU_SHARE of the CPU time counts. Terms on `max` are skipped: the needs may not
-    include the slowest kind of request."""
-    cpu_share = UNDISTURBED_CPU_SHARE if needs.disturbed else 1.0
-    beside_app_s = needs.gap_s + needs.beside_s
-    times_s = [
-        need.wait_s + need.blocked_s + cpu_share * (need.cpu_s + need.nogil_s) + beside_app_s
-        for need in needs.requests
-    ]
+    load: otherwise launches decide. Terms on `max` are skipped: the needs may not include the
+    slowest kind of request."""
+    times_s = times_alone_s(needs)
     alone = requests_of(times_s)
     for term in terms:
         if term.kind == "time" and term.metric != "max" and judge(term, alone).result == "broken":

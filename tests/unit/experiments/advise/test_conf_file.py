@@ -63,6 +63,13 @@ def test_measured_settings_override_those_of_the_apps_own_file(tmp_path: Path) -
     assert config.post_fork.__module__ != WSGIApplication.__module__
 
 
+def test_an_import_goes_with_the_only_line_that_used_it(tmp_path: Path) -> None:
+    own = "import multiprocessing\nimport os\nworkers = multiprocessing.cpu_count() * 2\n"
+    text = conf_file(server("sync"), [], OwnFile(own + "pidfile = os.devnull\n", sets=("workers",)))
+    assert text.startswith("# Was: import multiprocessing\nimport os\n# Was: workers = ")
+    assert settings_of(text, tmp_path).workers == 3
+
+
 def test_a_setting_that_the_class_ignores_stays_with_a_remark() -> None:
     own = "worker_connections = 500\n"
     kept = {"worker_connections": "worker_connections has no effect with sync."}

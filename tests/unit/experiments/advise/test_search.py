@@ -495,6 +495,16 @@ def test_a_forecast_far_from_the_limit_makes_the_first_launch_short(
     assert (launch.rps, launch.share) == (TARGET_RPS, 0.5)
 
 
+def test_a_launch_beyond_the_forecast_is_shorter() -> None:
+    """The requests that it leaves waiting are served after it."""
+    world = World(3)
+    world.forecast(lambda _: TARGET_RPS / 2)
+    launch = world.search().next()
+    assert (launch.rps, launch.share) == (TARGET_RPS, 0.5)
+    world.measured(launch.server, {TARGET_RPS: (0.2,)})  # the forecast was wrong
+    assert world.search().next().share == 1.0
+
+
 def test_the_winner_is_raised_if_the_leader_cannot_be_shown_in_time() -> None:
     """Another class held a higher rate, but is not yet shown at the target's."""
     world = World(3, wrong=0.02)

@@ -19,7 +19,7 @@ from workerlab.experiments.advise.result import BlockingCall, limit_of
 from workerlab.experiments.advise.search import SLOW_ALONE_RATIO, SlowAlone, slow_alone
 from workerlab.experiments.advise.study import LaunchPaused, ToolLate, _late, launch_of
 from workerlab.finding import Note
-from workerlab.model import Needs, Pause, Rate, RequestNeed, Server, Summary, Usage
+from workerlab.model import Breakdown, Needs, Pause, Rate, RequestNeed, Server, Summary, Usage
 
 BOTH = slo.parse("p95<100ms,errors<0.1%")
 BUSY = Usage(server_cores=0.4, generator_cores=0.2, host_busy=0.33)
@@ -128,6 +128,35 @@ def test_a_blocking_call_is_what_has_to_change(target_rps: float, most: float | 
     # Once launches broke it: without the call, these requests would still take too long
     result.standing.word = "broken"
     assert isinstance(limit_of(result), SlowAlone)
+
+
+def test_without_a_shortage_the_parts_of_the_broken_launch_are_named() -> None:
+    broken = launch([0.02] * 90 + [0.3] * 10)
+    broken.cell.breakdown = Breakdown(
+        response_s=0.06, connect_s=0.001, accept_queue_s=0.035, in_worker_s=0.004, service_s=0.02
+    )
+    result: Any = SimpleNamespace(
+        search=SimpleNamespace(
+            hopeless=lambda: False,
+            expected={},
+            target_rps=20.0,
+            servers=(Server("asgi", 1, 1, 2048, 1000),),
+            terms=BOTH,
+        ),
+        standing=SimpleNamespace(word="broken"),
+        study=SimpleNamespace(ceiling=None, blocking={}),
+        limits=Limits(cores=2),
+        needs=Needs("", (RequestNeed(wait_s=0.01, cpu_s=0.01),) * 100, 0.0, 0.0),
+        server=Server("sync", 1, 1, 2048, 1000),
+        failing_launch=broken,
+    )
+    assert str(limit_of(result)).startswith(
+        "The wait under load: with the server to itself p95 would be 20.0 ms; at 40 requests/s it"
+        " was 300 ms. Of the mean of 60.0 ms, 35.0 ms in the accept queue, 20.0 ms in the app and"
+        " 4.00 ms in the worker before the app."
+    )
+    result.failing_launch = launch([0.02] * 100)
+    assert limit_of(result) is None
 
 
 @pytest.mark.parametrize(("cpu_s", "is_short"), [((0.01, 0.02), True), ((0.01, 0.0001), False)])
