@@ -212,8 +212,13 @@ def _next_step(launch: Launch, why: str) -> str:
     missing, variable = NO_MODULE.search(why), NO_VARIABLE.search(why)
     if missing is None:
         return f"; set it with --env {variable['name']}=VALUE" if variable else ""
-    app, name = launch.app, missing["name"]
-    if not f"{app.target.partition(':')[0]}.".startswith(f"{name}."):
+    app, name, module = launch.app, missing["name"], launch.app.target.partition(":")[0]
+    if not f"{module}.".startswith(f"{name}."):
+        for key, value in app.env:  # such as DJANGO_SETTINGS_MODULE
+            if f"{value}.".startswith(f"{name}."):
+                return f"; --env {key}={value} names it: correct that name"
+        if name.partition(".")[0] == module.partition(".")[0]:
+            return f"; the app's own package has no such module: correct its name in {app.chdir}"
         other = ", or name the app's interpreter with --python" if app.chdir else ""
         return f"; install it for {launch.python}{other}"
     bundled = bundled_name(app.target)

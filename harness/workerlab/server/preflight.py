@@ -18,6 +18,7 @@ from packaging.version import Version
 
 from workerlab.finding import Finding
 from workerlab.model import App, EnvironmentProblem, Plan, UsageError
+from workerlab.numbers.units import listed
 from workerlab.server.running import DUMP, importing_at
 from workerlab.server.versions import with_version
 from workerlab.server.worker_classes import WORKER_CLASSES, class_named
@@ -76,7 +77,7 @@ class Interpreter(Struct, frozen=True):
             names = [package.replace("_", "-") for package in missing]
             pip = f"{self.python} -m pip install"
             install = pip if self.pip else f"uv pip install --python {self.python}"
-            needed = f"worker class {name} needs {' and '.join(names)}"
+            needed = f"worker class {name} needs {listed(names)}"
             return f"{needed}; install with: {install} {' '.join(names)}"
         return None
 
@@ -184,8 +185,8 @@ def app_kind(
     except (OSError, subprocess.SubprocessError):
         return "unknown"
     if answer.stdout.startswith(DUMP):
-        place = importing_at(answer.stdout)
-        raise EnvironmentProblem(f"{app.target} was not imported within {limit_s:.0f} s{place}")
+        why = f"{app.target} was not imported within {limit_s:.0f} s{importing_at(answer.stdout)}"
+        raise EnvironmentProblem(f"{why}. {interpreter.note}" if interpreter.note else why)
     return answer.stdout or "unimportable"  # nothing: the import has ended the process
 
 

@@ -74,8 +74,8 @@ def why_not_served(worker_class: str, target: str, kind: str) -> str | None:
         return None
     expected = "ASGI" if row.asgi else "WSGI"
     return (
-        f"{target} is {KINDS.get(kind, kind)} app, but worker class {row.name} serves {expected}:"
-        " choose another class or another callable"
+        f"{target} is {KINDS.get(kind, kind)} app, but this worker class serves {expected}: choose"
+        " another class or another callable"
     )
 
 

@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from workerlab.finding import Note
 from workerlab.model import App, EnvironmentProblem
 from workerlab.server.preflight import app_kind, interpreter
 
@@ -45,5 +47,7 @@ def test_an_import_that_hangs_is_located_in_the_app(tmp_path: Path) -> None:
     (tmp_path / "probe.py").write_text("import queue\n\nqueue.Queue().get(timeout=99)\n")
     python = interpreter(sys.executable, tmp_path, None)
     why = "probe:app was not imported within 1 s; it was at probe.py line 3: queue.Queue"
-    with pytest.raises(EnvironmentProblem, match=why):
-        app_kind(python, App("probe:app", chdir=str(tmp_path)), None, limit_s=1.0)
+    lab_python = replace(python, note=Note("It runs in the lab's own environment"))
+    with pytest.raises(EnvironmentProblem, match=why) as problem:
+        app_kind(lab_python, App("probe:app", chdir=str(tmp_path)), None, limit_s=1.0)
+    assert str(problem.value).endswith(". It runs in the lab's own environment")

@@ -50,6 +50,25 @@ def test_another_callable_is_suggested(
     assert gunicorn._next_step(case, f"it did not boot: {why}") == advice
 
 
+@pytest.mark.parametrize(
+    ("missing", "advice"),
+    [
+        ("conf.tset", "; --env DJANGO_SETTINGS_MODULE=conf.tset names it: correct that name"),
+        ("conf", "; --env DJANGO_SETTINGS_MODULE=conf.tset names it: correct that name"),
+        ("shop.tset", "; the app's own package has no such module: correct its name in /srv"),
+        ("shop", "; python3 looked for it in /srv: name another directory with --chdir, or another"
+         " interpreter with --python"),
+        ("flask", "; install it for python3, or name the app's interpreter with --python"),
+    ],
+)  # fmt: skip
+def test_the_next_step_depends_on_who_names_the_missing_module(
+    tmp_path: Path, missing: str, advice: str
+) -> None:
+    app = App("shop.wsgi:app", chdir="/srv", env=(("DJANGO_SETTINGS_MODULE", "conf.tset"),))
+    case = replace(launch(tmp_path, Server("sync", 1, 1, 64, 10), app), python="python3")
+    assert gunicorn._next_step(case, f"it ended: No module named '{missing}'") == advice
+
+
 @pytest.mark.parametrize("preload", [False, True])
 def test_a_server_whose_app_hangs_during_import_says_where(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preload: bool

@@ -173,11 +173,13 @@ def test_no_package_is_advised_for_a_class_of_another_kind() -> None:
     missing = ("gevent", "uvicorn", "uvicorn_worker")
     python = Interpreter("python3", "25.3.0", CLASSES, missing, {}, {})
     app = App("shop:app", chdir="/srv")
-    servers = [Server(name, 1, 1, 64, 10, app=app) for name in ("sync", "gevent", "uvicorn")]
+    names = ("sync", "gevent", "asgi", "uvicorn")
+    servers = [Server(name, 1, 1, 64, 10, app=app) for name in names]
     reasons = unavailable_variants(servers, {("", ""): python}, app_kind="wsgi")
-    assert reasons.keys() == {"gevent", "uvicorn"}
+    assert reasons.keys() == {"gevent", "asgi", "uvicorn"}
     assert "install" in reasons["gevent"]
     assert "serves ASGI" in reasons["uvicorn"]
+    assert reasons["asgi"] == reasons["uvicorn"]  # so that it is told once
 
 
 def test_settings_that_a_class_ignores_are_named(plan_for: MakePlan, tmp_path: Path) -> None:
