@@ -46,7 +46,7 @@ from workerlab.notes import (
     annotated_only,
     noted,
 )
-from workerlab.numbers.units import fill
+from workerlab.numbers.units import fill, listed
 from workerlab.options import seconds
 from workerlab.paths import target_of
 from workerlab.plan import SLEEP_ENV, load_for, product
@@ -206,7 +206,7 @@ def why_unavailable(name: str) -> str | None:
         return f"{name} is not installed. {tool.INSTALL_HINT}"
     missing = [package for package in tool.NEEDS if importlib.util.find_spec(package) is None]
     if missing:
-        return f"{name} needs {' and '.join(missing)}. {tool.INSTALL_HINT}"
+        return f"{name} needs {listed(missing)}. {tool.INSTALL_HINT}"
     return None
 
 
@@ -231,8 +231,8 @@ def override_notes(
     `more`: further settings that are overridden, with the reason for each."""
     settings = interpreter.settings
     for name, assignment in interpreter.assignments.items():
-        if not assignment["sets"] and name in interpreter.names:
-            line, text = assignment["line"], assignment["text"]
+        if assignment["annotated"] and name in interpreter.names:
+            line, text = assignment["annotated"]
             yield annotated_only(line, name, text, options.config)
     forced = {name: why for name, (_, why) in FORCED.items()}
     forced["accesslog"] = "measured requests are logged to a file of their own"

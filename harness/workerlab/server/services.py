@@ -26,6 +26,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from workerlab.model import EnvironmentProblem
+from workerlab.numbers.units import listed
 from workerlab.server.process import Guarded
 from workerlab.server.service_check import ANSWER_S, EXTRA, KINDS, NoAnswer, ask
 
@@ -138,7 +139,7 @@ def why_unavailable(kind: str) -> str | None:
         return None
     label, or_url = KINDS[kind].name, f"; {KINDS[kind].option} names one that runs"
     if missing := [name for name in PROGRAMS[kind].programs if _program(name) is None]:
-        detail = f"{' and '.join(missing)} not found"
+        detail = f"{listed(missing)} not found"
         installs = f": {SETUP} installs it" if kind != "mongodb" else ""
         return f"{label} is not installed here ({detail}){installs}{or_url}"
     if kind == "postgresql" and os.geteuid() == 0 and _user(kind) is None:
@@ -152,7 +153,7 @@ def why_no_driver(kind: str) -> str | None:
 
 def why_packages_missing(names: Sequence[str]) -> str | None:
     missing = [name for name in names if find_spec(name) is None]
-    return f"{' and '.join(missing)} cannot be imported: {EXTRA}" if missing else None
+    return f"{listed(missing)} cannot be imported: {EXTRA}" if missing else None
 
 
 @contextmanager

@@ -219,9 +219,9 @@ def test_a_side_without_an_environment_uses_that_of_the_other(tmp_path: Path) ->
 
 
 @LAB
-def test_an_annotation_in_the_gunicorn_file_is_noted_once(tmp_path: Path) -> None:
+def test_lines_of_the_gunicorn_file_without_effect_are_noted_once(tmp_path: Path) -> None:
     config = tmp_path / "conf.py"
-    config.write_text("x: int\nthreads: 4\ntimeout: int = 30\n")
+    config.write_text("x: int\nthreads: 4\ntimeout: int = 30\nbind = ('[::1]:80', ':81')\n")
     arguments = ["gthread", "2", "--config", str(config), "--app", "@sleep_wsgi"]
     sweep, _ = plan_of(parse(["sweep", *arguments]))
     compared, _ = first_plan(parse(["compare", *arguments, "--a", "workers=1", "--b", "workers=2"]))
@@ -231,6 +231,8 @@ def test_an_annotation_in_the_gunicorn_file_is_noted_once(tmp_path: Path) -> Non
             f"{config}, line 2: threads: 4 sets nothing, since it is an annotation: write"
             " threads = 4"
         ]
+        (overridden,) = (str(note) for note in plan.notes if note.code == "SettingOverridden")
+        assert overridden.startswith(f"{config}: bind = ['[::1]:80', ':81'] is overridden: ")
     assert {server.threads for server in sweep.servers} == {2}
 
 

@@ -20,7 +20,7 @@ from workerlab.analysis.slots import FULL_OCCUPANCY, Dealing, occupancy, uneven_
 from workerlab.analysis.stall import Stall, stalled, whole_rps
 from workerlab.finding import Finding
 from workerlab.model import CellResult
-from workerlab.numbers.units import fill, format_duration
+from workerlab.numbers.units import fill, format_duration, listed
 
 MIN_PLACE_SHARE = 0.1  # of the waiting time: a place with less is not named
 MIN_WAIT_S = 0.005  # shorter waits and connect times count as none
@@ -102,7 +102,7 @@ def _waiting(facts: Facts, cell: CellResult) -> str:
     others, subject = facts.connections - (facts.slots or facts.connections), "requests wait"
     if others > 0:
         subject = f"the other {others} wait" if others > 1 else "the other one waits"
-    return f"{subject} {' and '.join(waits)}"
+    return f"{subject} {listed(waits)}"
 
 
 def _overtaken(facts: Facts, cell: CellResult) -> str | None:

@@ -50,7 +50,7 @@ from workerlab.model import (
     UsageError,
 )
 from workerlab.notes import MoreCoresThanHere
-from workerlab.numbers.units import counted
+from workerlab.numbers.units import counted, listed
 from workerlab.server import limits as machine
 from workerlab.server import preflight
 from workerlab.server.worker_classes import CLASSES, class_named
@@ -190,7 +190,7 @@ def kinds_of(
     unfit = tuple(kind.variant for kind in present if not candidates([kind], limits))
     able = [kind for kind in present if kind.variant not in unfit]
     if not able:
-        raise UsageError(f"no settings of {', '.join(unfit)} satisfy {' and '.join(limits.flags)}")
+        raise UsageError(f"no settings of {listed(unfit)} satisfy {listed(limits.flags)}")
     return Kinds(able, missing, unfit, tuple(sorted(removed)), app_kind)
 
 

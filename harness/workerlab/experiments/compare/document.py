@@ -326,11 +326,11 @@ def tables(groups: Sequence[GroupChanges], *, paired: bool) -> Iterator[Table]:
             Column("a", "text", value="a_text"),
             Column("b", "text", value="b_text"),
             Column("change", "text", value=lambda change: change_text(change, change.change)),
-            Column("low", "text", value=lambda change: change_text(change, change.low)),
-            Column("high", "text", value=lambda change: change_text(change, change.high)),
+            Column("low", "text", 1, value=lambda change: change_text(change, change.low)),
+            Column("high", "text", 1, value=lambda change: change_text(change, change.high)),
         ),
         (
-            Column("pairs" if paired else "launches", "count", value="n"),
+            Column("pairs" if paired else "launches", "count", 2, value="n"),
             Column("word", "text", heading="verdict"),
         ),
     )

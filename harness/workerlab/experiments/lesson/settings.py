@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from workerlab.experiments.jobs import CPU_ENV
 from workerlab.model import App, Server, WorkerClass
+from workerlab.numbers.units import listed
 from workerlab.paths import target_of
 from workerlab.plan import SLEEP_ENV
 from workerlab.report.player.places import MIN_RECENT_S
@@ -224,7 +225,7 @@ def changed_server(settings: ServerSettings, changes: Action) -> ServerSettings:
     if changed.worker_class not in classes:
         if "app" not in changes:  # the class was changed: use the app that all classes serve
             return replace(changed, app="sleep")
-        supported = " and ".join(classes)
+        supported = listed(classes)
         raise Refused(f"this app is for {supported}, not for {changed.worker_class}", "app")
     return changed
 

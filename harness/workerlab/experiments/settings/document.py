@@ -319,8 +319,9 @@ def lines_without_effect(plan: SettingsRequest) -> Iterator[Finding]:
             yield NeededSettingMissing(line.number, line.name, line.text, missing_need(line.name))
         if line.name in plan.strange:
             yield UnknownName(line.number, line.name, plan.strange[line.name])
-        if line.name in plan.unset:
-            yield annotated_only(line.number, line.name, line.text)
+        if line.is_setting and line.annotated:
+            number, annotation = line.annotated
+            yield annotated_only(number, line.name, annotation)
         if line.name in plan.absent:
             yield PathMissing(line.number, line.name, line.text, plan.absent[line.name])
         for number in line.overridden if line.is_setting else ():

@@ -59,9 +59,9 @@ GUNICORN_URI = "egg:gunicorn#"  # before a class's name, another form of it
 class FileLine(Struct, frozen=True):
     """The line that gives a name its final value. `number` counts from 1; `text`: the value of a
     setting; `source`: how the file computes it, "" for a plain value; `used`: whether the file
-    itself uses or imports the name; `sets`: False for an annotation without a value (`threads: 4`),
-    which sets nothing; `text` is then the annotation. `overridden`: earlier lines whose value line
-    `by` discards; `is_setting`: of Gunicorn."""
+    itself uses or imports the name; `sets`: False if it is only annotated. `annotated`: line and
+    text of an annotation that is no type (`threads: 4`) and sets nothing. `overridden`: earlier
+    lines whose value line `by` discards; `is_setting`: of Gunicorn."""
 
     number: int
     name: str
@@ -72,6 +72,7 @@ class FileLine(Struct, frozen=True):
     overridden: tuple[int, ...] = ()
     by: int = 0
     is_setting: bool = False
+    annotated: tuple[int, str] | None = None
 
 
 class SourceFile:
@@ -119,6 +120,7 @@ class SourceFile:
             overridden=tuple(assignment["overridden"]),
             by=assignment["by"],
             is_setting=is_setting,
+            annotated=(pair[0], pair[1]) if (pair := assignment["annotated"]) else None,
         )
 
     def _used_names(self) -> set[str]:

@@ -101,10 +101,11 @@ class Assignments:
     def of(self, settings: Collection[str]) -> dict[str, dict[str, Any]]:
         """By name. `line`: the last that assigned it; `overridden`: earlier lines without effect on
         the value, and `by`: the line that overrode them; `text`: the value of one of `settings`;
-        `sets`: False for a name that is only annotated, `text` is then the annotation."""
+        `sets`: False for a name that is only annotated, `text` is then the annotation; `annotated`:
+        line and text of an annotation; of a name with a value only of one that is no type."""
         assignments = {
-            name: {"line": node.lineno, "overridden": [], "by": node.lineno,
-                   "text": ast.unparse(node.annotation), "sets": False}
+            name: {"line": node.lineno, "overridden": [], "by": node.lineno, "sets": False,
+                   "text": (text := ast.unparse(node.annotation)), "annotated": [node.lineno, text]}
             for name, node in self._annotations.items()
         }  # fmt: skip
         for name, value in self._namespace.items():
@@ -112,8 +113,12 @@ class Assignments:
                 *earlier, last = self._lines[name]
                 overridden = {line for lines in earlier for line in lines}.difference(last)
                 text = value_text(name, value) if name in settings else ""
+                node = self._annotations.get(name)
+                is_value = node is not None and isinstance(node.annotation, ast.Constant)
+                annotated = assignments[name]["annotated"] if is_value else None
                 assignments[name] = {"line": last[-1], "overridden": sorted(overridden),
-                                     "by": last[0], "text": text, "sets": True}  # fmt: skip
+                                     "by": last[0], "text": text, "sets": True,
+                                     "annotated": annotated}  # fmt: skip
         return assignments
 
 
@@ -231,12 +236,12 @@ def absent(settings: dict[str, Any]) -> dict[str, str]:
 
 
 def settings_of(names: dict[str, Any]) -> dict[str, Any]:
-    settings = {}
+    settings: dict[str, Any] = {}
     for name, value in names.items():
         if not name.startswith("_") and isinstance(value, (str, int, float, bool, type(None))):
             settings[name] = value
-        elif name == "bind":
-            settings[name] = str(value)
+        elif name == "bind" and isinstance(value, (list, tuple)):
+            settings[name] = [str(address) for address in value]
         elif name == "worker_class" and isinstance(value, type):
             settings[name] = f"{value.__module__}.{value.__qualname__}"
     return settings

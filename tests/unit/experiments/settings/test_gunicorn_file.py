@@ -97,10 +97,10 @@ def test_imported_names_are_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_an_annotation_sets_nothing(tmp_path: Path) -> None:
     text = "threads: 4\nworkers: int\nworkers = 2\nworkers: 3\nif 1:\n    timeout: 'x'\n"
     lines = read(tmp_path, text)
-    assert [(line.number, line.name, line.text, line.sets) for line in lines] == [
-        (1, "threads", "4", False),
-        (3, "workers", "2", True),
-        (6, "timeout", "'x'", False),
+    assert [(line.number, line.name, line.text, line.sets, line.annotated) for line in lines] == [
+        (1, "threads", "4", False, (1, "4")),
+        (3, "workers", "2", True, (4, "3")),
+        (6, "timeout", "'x'", False, (6, "'x'")),
     ]
 
 
