@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import os
 import threading
 import time
@@ -152,6 +153,23 @@ async def nothing(*_: Any) -> None:
 def asgi(app: Callable[..., Awaitable[None]], **scope: Any) -> Any:
     request = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": []}
     return costs.wrap_asgi(app)({**request, **scope}, nothing, nothing)
+
+
+@pytest.mark.parametrize("wrap", [probe.wrap_asgi, costs.wrap_asgi])
+def test_the_first_exceptions_of_an_asgi_app_are_in_the_log(
+    wrap: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gunicorn's asgi class drops those after a complete answer."""
+    monkeypatch.setattr(probe, "failures", itertools.count())
+
+    async def app(_scope: Scope, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.body"})
+        raise KeyError("price")
+
+    for _ in range(probe.MAX_TRACEBACKS + 1):
+        with pytest.raises(KeyError):
+            asyncio.run(wrap(app)({"type": "http", "headers": []}, nothing, nothing))
+    assert capsys.readouterr().err.count("\nKeyError: 'price'\n") == probe.MAX_TRACEBACKS
 
 
 def test_steps_of_two_interleaved_requests(spans: Any) -> None:

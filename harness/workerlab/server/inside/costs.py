@@ -358,6 +358,9 @@ def wrap_asgi(app: Any) -> Any:
 
         try:
             await Steps(app(scope, receive, sending), cost_of(place, key))
+        except Exception:
+            probe.report_failure()
+            raise
         finally:
             if not probe.cells[ended]:
                 probe.end(place)

@@ -22,6 +22,7 @@ import itertools
 import os
 import socket
 import struct
+import traceback
 from collections.abc import Awaitable, Callable, Iterator
 from time import monotonic_ns as now
 from types import SimpleNamespace
@@ -31,6 +32,7 @@ from .maps import HEADER_BYTES, SPANS, create_map, free_path
 
 RECORD = SPANS.record
 CELL = 8
+MAX_TRACEBACKS = 3  # in a worker's log
 FIRST = HEADER_BYTES // CELL  # the cell of the first record
 FULL_CELL = 3  # the header's cell for "records are missing"
 BODY = "http.response.body"
@@ -318,6 +320,16 @@ async def send_last(send: Send, message: Message, ended: int) -> None:
     cells[ended] = now()
 
 
+failures = itertools.count()
+
+
+def report_failure() -> None:
+    """Print the exception to the server's log: Gunicorn's asgi class drops one that is raised
+    after a complete answer, as frameworks do."""
+    if next(failures) < MAX_TRACEBACKS:
+        traceback.print_exc()
+
+
 def wrap_asgi(app: AsgiApp) -> AsgiApp:
     """`app`, recorded from its call until the last body message has been sent, or it ends.
     Websockets and lifespan pass through."""
@@ -350,9 +362,11 @@ def wrap_asgi(app: AsgiApp) -> AsgiApp:
 
         try:
             return await app(scope, receive, sending)
+        except Exception:
+            report_failure()
+            raise
         finally:
-            if not cells[ended]:
-                cells[ended] = now()
+            cells[ended] = cells[ended] or now()
 
     return probed
 
