@@ -6,7 +6,7 @@
 
 A series has one server, one load tool with a number of processes, and connections kept alive or
 not; R0 belongs to the server, whatever the tool. Whether the load tool was the limit is decided
-before the knee, as trials that it limited show nothing about the server's knee.
+before the knee: trials that it limited show nothing about the server's knee.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -105,7 +105,7 @@ def _cells(conclusions: Conclusions, terms: Sequence[Term]) -> list[CellResult]:
 
 
 def _sort_key(cell: CellResult) -> tuple[bool, float, int, int]:
-    """The closed loop by connections, then the open model by rate."""
+    """Closed-loop cells by connections, then open-model cells by rate."""
     planned = cell.trial.cell
     rate = planned.rate
     arrivals = 0.0 if rate is None else cell.asked_rps or rate.rps or rate.share or 0.0
@@ -143,8 +143,8 @@ class NoCapacity(Finding):
 
 
 class DealtInOneLaunch(Finding):
-    """kept connections stay with the worker that accepted them, and each launch distributes them
-    anew: the throughput of {worker_classes:list} is that of a single launch; its interval needs
+    """kept-alive connections stay with the worker that accepted them, and each launch redistributes
+    them: the throughput of {worker_classes:list} is that of a single launch; its interval needs
     --trials {needed}"""
 
     worker_classes: tuple[str, ...]
@@ -177,6 +177,6 @@ def _notes(run: str, unfinished: int, concluded: Sequence[Conclusions]) -> Itera
 
 def _dealt_at_launch(series: Series) -> bool:
     """Whether each launch distributes its connections over the workers once, at random: the
-    variation within a load does not include that."""
+    variation within a load does not show this."""
     accepting = any(facts.data.worker_class.accepts_first for facts in series.closed)
     return series.key.keepalive and accepting

@@ -18,8 +18,8 @@ A mean time is a ratio: the sum of the times / their number, each counted in the
 which it ends. Its interval is that of the residuals (Iglehart 1975), which allows any number of
 requests in a batch, even none.
 
-Rejected: the spread of single requests (4 slots of 1 s that wait for one another look certain),
-overlapping batch means (approximate degrees of freedom, little gain).
+Rejected: the spread of single requests (4 slots of 1 s that wait for each other would look
+precise), overlapping batch means (their degrees of freedom are approximate, and they gain little).
 """
 
 from bisect import bisect_left
@@ -41,7 +41,7 @@ MIN_BATCH_S = BATCH_S / 1.5  # the shortest that this rounding gives
 ENOUGH_BATCHES = 8
 CORRELATION_Z = 1.645  # standard errors; a correlation exceeds this by chance in 5 % of cases
 MAX_CORRELATION = 0.8  # that widens an interval
-MAX_CUT_SHARE = 0.1  # share of a cycle that may be missing at the end of a window of whole rounds
+MAX_CUT_SHARE = 0.1  # of a cycle: may be missing at the end of a window of whole rounds
 
 
 class Estimate(Struct, frozen=True):
@@ -69,7 +69,7 @@ class Precision(Struct, frozen=True):
 
 @once
 def precision(facts: Facts) -> Precision:
-    """Of throughput and mean times; no values if the window has too few cycles."""
+    """The precision of throughput and mean times; empty if the window has too few cycles."""
     window, cycle_s = facts.window, _cycle_s(facts)
     if window is None or cycle_s is None:
         return Precision()

@@ -1,4 +1,4 @@
-"""Where the response time goes: followed request by request where possible, else estimated.
+"""Where the response time goes: traced request by request where possible, else estimated.
 
 Exact, if requests carry ids and their accepts are timed:
 
@@ -24,11 +24,11 @@ Otherwise estimated; each part has its own source, or is missing:
     transfer      the client: last byte - first byte, over the whole load
 
 N includes connections that are stuck in a handshake; their repeated SYNs count as `connect` once
-they are established. Two known errors: a request that a worker has read but not begun is in no
-queue (in worker, with kept-alive connections); an app that sends while it still works counts in
-service and in transfer at once. Both show in `unattributed`, which is never spread over the others.
-Parts that add up to more than the response are withheld: at least one of them is wrong (a queue
-that was sampled too seldom, a span that ended late as other programs had the core).
+they are established. Two known errors: a request that a worker has read but not started is in no
+queue (in worker, with kept-alive connections); time in which an app sends while it still computes
+counts as both service and transfer. Both show in `unattributed`, which is never spread over the
+others. Parts that add up to more than the response are withheld: at least one of them is wrong (a
+queue sampled too rarely, a span that ended late because other programs used the core).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -69,7 +69,7 @@ Noted = tuple[Breakdown, tuple[Finding, ...]]  # with notes on what the parts le
 
 
 class PartsEstimated(Finding):
-    """{tool} follows every request of a --duration load only with a ramp or mix, so each part is an
+    """{tool} traces every request of a --duration load only with a ramp or mix, so each part is an
     estimate"""
 
     tool: str
@@ -89,8 +89,8 @@ class NoBreakdownOfFailures(Finding):
 
 
 class PartsExceedResponse(Finding):
-    """{parts_s:duration} of parts is more than the response of {response_s:duration}, so the parts
-    are left out[[; other programs used {others_cores:.2f} of {cores:# core}]]"""
+    """the parts add up to {parts_s:duration}, more than the response of {response_s:duration}, so
+    they are left out[[; other programs used {others_cores:.2f} of {cores:# core}]]"""
 
     parts_s: float
     response_s: float
@@ -175,7 +175,7 @@ def wait_finding(facts: Facts) -> RequestsWaited | Note:
 
 def _exact(facts: Facts, window: Window) -> Noted | None:
     """The exact breakdown of successes, with a note on failures left out; None if some request of
-    the window was not followed."""
+    the window was not traced."""
     followed = _followed(facts, window)
     successes = list(filter(None, followed))
     spans = Intervals([span for _, span in successes])
@@ -198,7 +198,7 @@ def _exact(facts: Facts, window: Window) -> Noted | None:
 
 def _followed(facts: Facts, window: Window) -> Sequence[Moments | None]:
     """The moments of each request that overlaps the window, None for a failed one; empty if some
-    request was not followed. The end of a failed request is unknown, so one that began before the
+    request was not traced. The end of a failed request is unknown, so one that began before the
     window closed counts."""
     followed = list[Moments | None]()
     by_id = {span.request_id: span for span in facts.spans if span.request_id is not None}
@@ -289,9 +289,10 @@ def _in_worker(facts: Facts, window: Window) -> Part | None:
 
 
 def _until_last_begun(facts: Facts, window: Window) -> Window | None:
-    """The window up to the earliest of the workers' last accepts of a begun request. A tool that
-    runs for a time leaves requests that were accepted and never begun, whose waiting is unknown;
-    every request accepted before that moment was begun. None if it precedes the window."""
+    """The window up to the earliest of the workers' last accepts of a started request. A tool that
+    runs for a fixed time leaves requests that were accepted but never started, whose wait is
+    unknown; every request accepted before that moment was started. None if it precedes the
+    window."""
     by_worker = facts.spans_by_worker.values()
     last_ns = (max(span.accept_ns or 0 for span in spans) for spans in by_worker)
     closes_ns = min(window.closes_ns, *last_ns)

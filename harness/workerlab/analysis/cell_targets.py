@@ -10,10 +10,10 @@ Some cells cannot decide a term, because of what happened during their load (`wh
                                         in the tool: only throughput can be met, only errors can
                                         break a limit
     other programs used the cores       a term that is met despite them is met; it is broken only
-                                        if it would also be without the time that they took: from
+                                        if it would also be without the time lost to them: from
                                         all requests in a saturated cell, else from the fastest,
                                         which waited least for a core
-    the machine stood still             a time limit is broken only if it would also be without the
+    the machine was paused              a time limit is broken only if it would also be without the
                                         longest pause, or if the fastest request breaks it
     a backlog grows as long as the      a time limit that is met would be broken by a longer load:
     load lasts (at a rate)              it is not shown to be met
@@ -113,7 +113,7 @@ class ToolWasLimit(Finding):
 
 
 class CoresUsedByOthers(Finding):
-    """other programs had the cores for up to {share:percent} of the response time"""
+    """up to {share:percent} of the response time was lost to other programs"""
 
     share: float
 
@@ -164,7 +164,7 @@ def explaining_pause(
 
 
 def holds_without(term: Term, outcome: TermOutcome, share: float) -> bool:
-    """Whether the term would hold if others had not taken `share` of the time."""
+    """Whether the term would hold without the `share` of the time lost to others."""
     value = outcome.value
     if value is None:  # the time of a failed request
         return False
@@ -238,13 +238,13 @@ class TargetInTrial(Answer):
 
 
 Axis = Literal["level", "rate"]
-Keeps = Literal["keeps", "is shown to keep", "does not keep", "is not shown to keep"]
+Keeps = Literal["meets", "is shown to meet", "does not meet", "is not shown to meet"]
 
 HIGHEST_MEASURED = "the highest measured"
 
 
 class TargetKept(Answer):
-    """{name}: the highest {axis} that keeps {target} is {highest}[[, {last}]].[[ {beyond: }]]"""
+    """{name}: the highest {axis} that meets {target} is {highest}[[, {last}]].[[ {beyond: }]]"""
 
     name: Label
     target: str
@@ -313,9 +313,9 @@ def target_along(
         last = "" if above else HIGHEST_MEASURED if several else single
         return TargetKept(highest=level_of(levels[keeping[-1]]), last=last, **common)
     broken = all(outcomes_at(trials, "broken") for trials in above)
-    keeps: Keeps = "keeps" if broken else "is shown to keep"
+    keeps: Keeps = "meets" if broken else "is shown to meet"
     if not several:
-        keeps = "does not keep" if broken else "is not shown to keep"
+        keeps = "does not meet" if broken else "is not shown to meet"
     return TargetNotKept(levels=f"no {axis}" if several else single, keeps=keeps, **common)
 
 

@@ -17,10 +17,10 @@ every success is timed and d is at most 5 % of the mean response; otherwise they
 The settings in force may differ from the configured ones: the kernel limits the backlog, and some
 worker classes ignore settings.
 
-App metrics and CPU times are cumulative, so the difference between the first and the last sample of
-the steady window is what was spent in it. The number of requests is the app's own count: numerator
-and denominator come from the same two moments. If a metric shrank, it was reset during the load,
-and the metrics are unknown. `observe/app_metrics.py` defines the names.
+App metrics and CPU times are cumulative, so what was spent in the steady window is the difference
+between its first and last sample. The number of requests is the app's own count: numerator and
+denominator come from the same two moments. If a metric shrank, it was reset during the load, and
+the metrics are unknown. `observe/app_metrics.py` defines the names.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -206,7 +206,7 @@ def _cores(samples: Sequence[ServiceSample]) -> Mapping[str, float]:
 
 
 MAX_FAILED_SHARE = 0.05  # with more failures, the duration of a load cannot be computed
-LONG_HELD_S = 0.1  # 100 times as long as closing a connection and accepting the next one takes
+LONG_HELD_S = 0.1  # 100 times what closing a connection and accepting the next one takes
 MIN_STEADY_S = 0.1  # a shorter steady part depends too much on chance
 
 
@@ -343,8 +343,8 @@ class LongerLoadFollowed(Finding):
 
 
 class MeasuredAgainAlone(Finding):
-    """measured again, alone: cells that ran side by side used {cores:.2f} cores, enough to distort
-    the figures"""
+    """measured again on its own: cells that ran side by side used {cores:.2f} cores, enough to
+    distort the figures"""
 
     cores: float
 

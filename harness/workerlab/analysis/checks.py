@@ -15,7 +15,7 @@ if the kernel dropped handshakes: a client that retries is busy, but no response
 A tool or a worker that waits for a core is late at both ends of the load, so `rates` adds to its
 tolerance the time that the tool and, on average, one worker waited. `little` adds the tool's wait:
 meanwhile a connection whose answer the tool has read sends no next request. Both add the time in
-which the machine stood still (`stall`): at either end only one source may contain it.
+which the machine was paused (`stall`), as at either end only one source may contain it.
 
 A tool that sends at a rate waits for all its answers, so its own requests/s cover a longer time
 than the cell's throughput, and do not check it: in an overload they follow from the number of
@@ -92,8 +92,8 @@ class CountsDiffer(Finding):
 
 
 def counts(facts: Facts) -> CountsDiffer | None:
-    """Every answered request must have a span. An unanswered one may have a span, too, unless it
-    was never accepted. A tool that runs for a time leaves up to one request per connection
+    """Every answered request must have a span. An unanswered one may have one, too, unless it was
+    never accepted. A tool that runs for a fixed time leaves up to one request per connection
     unanswered when it stops."""
     seen, answered = len(facts.spans), facts.outcome.answered
     spare = facts.outcome.unanswered - facts.outcome.never_accepted
@@ -110,7 +110,7 @@ def counts(facts: Facts) -> CountsDiffer | None:
 
 
 class RateUnlikeWorkers(Finding):
-    """{tool} reports {rps:number} requests/s[[ ({tool_s:duration} in all)]], the workers took
+    """{tool} reports {rps:number} requests/s[[ ({tool_s:duration} in all)]], but the workers took
     {workers_s:duration} for the same requests"""
 
     tool: str
@@ -120,7 +120,7 @@ class RateUnlikeWorkers(Finding):
 
 
 class TimedRateUnlikeWorkers(Finding):
-    """{tool} reports {rps:number} requests/s, the workers completed {completed} requests in its
+    """{tool} reports {rps:number} requests/s, but the workers completed {completed} requests in its
     {duration_s:duration}"""
 
     tool: str
@@ -130,7 +130,7 @@ class TimedRateUnlikeWorkers(Finding):
 
 
 class SteadyAnswersUnlikeWorkers(Finding):
-    """{tool} had {answers:# answer} in the steady {length_s:duration}, the workers completed
+    """{tool} had {answers:# answer} in the steady {length_s:duration}, but the workers completed
     {completed} requests"""
 
     tool: str
@@ -224,8 +224,8 @@ class ResponsesLeftOut(Finding):
 
 
 def late_responses(facts: Facts) -> ResponsesLeftOut | None:
-    """Synthetic latencies (wrk) leave out responses after the tool's timeout, although it counts
-    them: the distribution looks better than it is."""
+    """Synthetic latencies (wrk) leave out responses after the tool's timeout, although the tool
+    counts them: the distribution looks better than it is."""
     count = facts.outcome.errors.get("timeout", 0)
     if facts.measurement.exact_mean or not count:
         return None

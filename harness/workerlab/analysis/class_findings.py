@@ -3,9 +3,9 @@
 The evidence: the diagnoses of each level, the cells at a rate compared with the closed loop, the
 phases of loads, and two identities in ab's report.
 
-An inconclusive cell does not show where throughput levels off, so its verdict and throughput are
-ignored; the sentence names its level. Neither does a disturbed cell: if it is the most telling one,
-the sentence is only what disturbed it.
+Inconclusive cells do not show where throughput levels off, so their verdict and throughput are
+ignored; the sentence names their levels. Neither do disturbed cells: if the most telling cell is
+disturbed, the sentence only names the disturbance.
 
 ApacheBench's two times per request follow from its other figures. Both identities are checked to
 within its rounding: it prints times in s or ms with three decimals.
@@ -125,8 +125,8 @@ class DisturbedSeries(Answer):
 
 
 class SeriesLimits(Answer):
-    """{name}: {slots}[[, knee at {knee:number}]][[, below the {slots_used} slots it used, as
-    {because}]][[: throughput levels off at {level_rps:number} req/s]]
+    """{name}: {slots}[[, knee at {knee:number}]][[, below the {slots_used} slots used ({because})]]
+    [[: throughput levels off at {level_rps:number} req/s]]
     [[, saturated from {saturated_from:# connection} on]]
     [[, capacity {capacity_rps:number} req/s (95 % interval {low_rps:number} to {high_rps:number})]]
     [[, {tool} {certainty} the limit from {tool_limit_from:# connection} on]]
@@ -184,8 +184,8 @@ def _disturbance_of(group: ClassResult, closed: Cells) -> Disturbance | None:
 
 
 def findings_of(cell: CellResult) -> tuple[Finding, ...]:
-    """The findings of a cell. If it was disturbed, its diagnoses may describe what others did, and
-    their advice might not help: only the disturbance and failures are left."""
+    """The findings of a cell. If it was disturbed, only the disturbance and failures: other
+    diagnoses may describe what other programs did, and their advice might not help."""
     if not cell.is_disturbed:
         return cell.findings
     return tuple(
@@ -196,7 +196,8 @@ def findings_of(cell: CellResult) -> tuple[Finding, ...]:
 
 
 def conclusions_of(cell: CellResult) -> tuple[Finding, ...]:
-    """Its findings, or else the reason for its verdict; if inconclusive, the reason first."""
+    """Its findings, or else the reason for its verdict; if it is inconclusive, the reason comes
+    first."""
     diagnosis = () if cell.diagnosis is None else (cell.diagnosis,)
     findings = findings_of(cell) or diagnosis or (cell.reason,)
     if cell.verdict != "inconclusive":
@@ -279,7 +280,7 @@ def _lowest(cells: Iterable[CellResult], verdict: str) -> int | None:
 def _slots(group: ClassResult) -> str:
     """The configured slots, and the most that were used at once if that differs."""
     configured, used = group.slots_configured, group.slots_measured
-    slots = "unlimited slots" if group.worker_class.slots_known else "slots not known"
+    slots = "unlimited slots" if group.worker_class.slots_known else "unknown number of slots"
     slots = slots if configured is None else counted(configured, "slot")
     return slots if used in (None, configured) else f"{slots}, at most {used} used"
 

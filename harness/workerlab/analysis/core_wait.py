@@ -1,8 +1,8 @@
 """What waiting for a core cost: the share of the response time in which a thread of the workers or
 of the load tool was ready to run and had no core.
 
-The number of cores that other programs use shows nothing by itself: next to them, an app that
-sleeps responds as fast as alone, while one that computes takes twice as long. What counts is the
+The number of cores that other programs use shows nothing by itself: an app that sleeps responds as
+fast next to them as on its own, while one that computes takes twice as long. What counts is the
 time in the run queue. With
 
     c, w    CPU seconds and run-queue seconds of the workers per request
@@ -11,7 +11,7 @@ time in the run queue. With
     z       its time other than computing and waiting for a core: sleeping, the network
 
 a request holds its slot for h = H(c + w), and would for H(c) with enough cores. H(d) is the time
-that each of n requests takes to pass a station that serves one at a time, for d each, and then a
+that each of n requests takes to pass a station, which serves one at a time for d each, and then a
 delay z: approximate mean value analysis (Schweitzer 1979; Lazowska et al., Quantitative System
 Performance, 1984, chapter 6) of the worker's loop. A request waits for half of the service in
 progress instead of a whole one, since equal requests take equally long. z is the mean lone response
@@ -23,12 +23,13 @@ The share is (H(c + w) - H(c))/h, and likewise for the load tool, which all requ
 For the workers it is at most the part of h beyond the fastest lone request, which may have waited
 for as long as it computed.
 
-It is an upper bound: a worker that wakes up for a connection which another one takes, or to clean
-up after an answer, delays no request, and a waiting thread of gthread delays no other thread. Waits
-of a thread that ends between two samples are missing.
+It is an upper bound: a worker that wakes up for a connection that another worker accepts, or to
+clean up after an answer, delays no request, and a waiting thread of gthread delays no other thread.
+Waits of a thread that ends between two samples are missing.
 
-Rejected: n * w, correct only for a busy loop; a threshold of cores used by others (sleeping apps
-are exact with 1.9 of 2 cores taken); (c + w)/c, which treats the app's sleep as computing.
+Rejected: n * w, correct only for a busy loop; a threshold of cores used by others (figures of
+sleeping apps are exact even if others use 1.9 of 2 cores); (c + w)/c, which treats the app's sleep
+as computing.
 """
 
 from collections.abc import Sequence
@@ -143,7 +144,7 @@ def core_wait_in(part: LoadPart) -> CoreWait | None:
 
     others_share = None
     if others is not None:
-        # Others delay a worker no longer than they run; the rest is its threads waiting for each
+        # Others delay a worker no longer than they run; for the rest, its threads wait for each
         # other
         others_share = share_of(min(wait, part.workers * min(1.0, others)))
     return CoreWait(
@@ -159,7 +160,7 @@ def core_wait_in(part: LoadPart) -> CoreWait | None:
 
 
 def is_disturbed(facts: Facts) -> bool:
-    """Whether other programs or machines had the cores for long enough to distort the figures."""
+    """Whether other programs or machines used the cores for long enough to distort the figures."""
     wait = core_wait(facts)
     return wait is not None and wait.disturbed
 

@@ -1,4 +1,4 @@
-"""What held up the event loops of the workers, from their beats (`server/inside/heartbeat.py`).
+"""What delayed the workers' event loops, from their beats (`server/inside/heartbeat.py`).
 
 The delay of a beat is a lower bound of the time its loop could not run; the kernel's counters for
 that time show why. The time in which the thread computed or waited for a core, or other threads of
@@ -11,7 +11,7 @@ that compute and then wait for requests.
 
 Time that the host gave to another machine (steal) is in no counter of a thread. All of it is
 subtracted from the most blocked loop, as it is unknown which loop it hit. Beats during which the
-whole machine stood still (`stall`) show nothing and are left out.
+whole machine was paused (`stall`) show nothing and are left out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -85,7 +85,7 @@ def has_late_beats(facts: Facts) -> bool:
 
 @once
 def _beats(facts: Facts) -> Mapping[int, Sequence[Beat]]:
-    """The beats of the steady window by pid, except those during which the machine stood still."""
+    """The beats of the steady window by pid, except those during which the machine was paused."""
     window, observations = facts.window, facts.observations
     if window is None:
         return {}

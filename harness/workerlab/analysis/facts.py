@@ -1,4 +1,4 @@
-"""One trial by itself: the data read from its run, and all that follows from them alone.
+"""One trial by itself: the data read from its run, and what follows from them alone.
 
 Every derived value is computed once: simple ones are cached properties of Facts, and `once` keeps
 those that other modules derive with the Facts.
@@ -140,7 +140,7 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
 
     @property
     def limit_note(self) -> str | None:
-        """What to say instead of a number of slots; None if there is one."""
+        """The text that replaces the number of slots; None if there is one."""
         if self.slots is not None:
             return None
         return "no limit configured" if self.data.worker_class.slots_known else "limit not known"

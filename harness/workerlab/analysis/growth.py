@@ -2,8 +2,8 @@
 
 With random arrivals, queues come and go: at 90 % of a server's capacity, one in six loads of 10 s
 ends with a longer queue than it began with (simulated: 4 slots, 0.2 s each), and one in three if
-service times vary much. If something is full, however, it works at its limit, and that is either
-below the requested rate or not. So a backlog grows if both hold:
+service times vary much. If a resource is full, however, the server works at its limit, and that
+limit is either below the requested rate or not. So a backlog grows if both hold:
 
     full      over the second half of the load, 95 % of the slots, or of the cores that the workers
               can use, were busy
@@ -12,20 +12,20 @@ below the requested rate or not. So a backlog grows if both hold:
               use first: at 95 %, throughput / 0.95
 
 Of 80 simulated loads with Poisson arrivals at 98 % of the capacity of four slots, none was
-classified as growing (constant service). If something is full and too slow, but within the scatter,
-the answer is unknown, as for most loads at 105 % if service times vary much.
+classified as growing (constant service). If the server is full and too slow, but within the
+scatter, the answer is unknown, as for most loads at 105 % if service times vary much.
 
 If nothing measured is full (a lock, a pool, unevenly loaded workers), the trend decides: requests
 in flight in GROWTH_PARTS parts of the load rise (Mann-Kendall) by at least 2 % of the arrivals, do
-not fall back to levels of the first half, and the second half is too slow, as above: whatever the
-limit is, it never ran out of requests. (While a burst drains, throughput exceeds the requested
-rate.) Of 40 simulated loads of 10 s at 105 % of a limit of 16 at once, 34 are found (constant
-service); with a limit of 4, about half.
+not fall back to levels of the first half, and the second half is too slow, as above: whatever
+limits the server, requests were always waiting for it. (While a burst drains, throughput exceeds
+the requested rate.) Of 40 simulated loads of 10 s at 105 % of a limit of 16 at once, 34 are found
+(constant service); with a limit of 4, about half.
 
 Rejected: the trend alone (Mann-Kendall and a slope of 2 % classify 12 to 30 % of all loads at 90 %
-as growing); the trend in addition to something full (of loads at 105 % it finds 61 instead of 98 %,
-as random arrivals hide 5 %); throughput below 97 % of the requested rate, which happens by chance
-in one load of ten.
+as growing); the trend in addition to a full resource (of loads at 105 % it finds 61 instead of 98
+%, as random arrivals hide 5 %); throughput below 97 % of the requested rate, which happens by
+chance in one load of ten.
 """
 
 from collections.abc import Sequence

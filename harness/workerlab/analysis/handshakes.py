@@ -1,10 +1,10 @@
 """Handshakes that a full accept queue dropped: what the client saw and what the kernel counted.
 
 Connecting takes no time on loopback. If the accept queue is full, the kernel drops the client's
-SYN, and the client's kernel repeats it after fixed times, so connect times lie at steps. The kernel
-also counts what it drops, by listening socket and in the whole network namespace. A socket also
-drops stray packets, and the namespace includes other servers, so either proves a drop only together
-with what this server's queue or this load's connections showed.
+SYN, and the client's kernel repeats it after fixed delays, so connect times lie at steps. The
+kernel also counts what it drops, by listening socket and in the whole network namespace. A socket
+also drops stray packets, and the namespace includes other servers, so a counter proves a drop only
+together with evidence from this server's queue or this load's connections.
 
 If a handshake's last packet is dropped instead, the client's side is established and the connect
 time is at no step; only the counters, and requests that never reach a worker, show it.

@@ -1,7 +1,8 @@
-"""Stretches of time (requests in the app or in flight, pauses of the machine), and how many there
-are at once. Times are nanoseconds on CLOCK_MONOTONIC.
+"""Intervals of time (requests in the app or in flight, pauses of the machine), and how many
+overlap. Times are nanoseconds on CLOCK_MONOTONIC.
 
-Plain Python: numpy is not a dependency of the lab, and what takes time is to read the spans.
+Plain Python: numpy is not a dependency of the lab, and most of the time goes into reading the
+spans.
 """
 
 import sys
@@ -41,7 +42,7 @@ ALWAYS = Period(0, sys.maxsize)
 
 
 class Intervals(Struct, frozen=True):
-    """Stretches of time, each (from, until). They may overlap."""
+    """Intervals, each (from, until). They may overlap."""
 
     stretches: Sequence[tuple[int, int]]
 
@@ -55,13 +56,13 @@ class Intervals(Struct, frozen=True):
         return cls([(start, end + more_ns) for start, end in ends if end is not None])
 
     def last(self, tail_ns: int | None) -> "Intervals":
-        """The last `tail_ns` of each stretch; None: all of it."""
+        """The last `tail_ns` of each interval; None: all of it."""
         if tail_ns is None:
             return self
         return Intervals([(max(start, end - tail_ns), end) for start, end in self.stretches])
 
     def lengths_ns(self, period: Period) -> Iterator[int]:
-        """The length inside the period of each stretch that has one."""
+        """The length inside the period of each interval that overlaps it."""
         opens, closes = period.opens_ns, period.closes_ns
         for start, end in self.stretches:
             length_ns = (end if end < closes else closes) - (start if start > opens else opens)
@@ -69,7 +70,7 @@ class Intervals(Struct, frozen=True):
                 yield length_ns
 
     def inside_s(self, period: Period) -> float:
-        """Seconds inside the period, those of all stretches added up."""
+        """Seconds inside the period, summed over all intervals."""
         return sum(self.lengths_ns(period)) / NS
 
     def completed(self, period: Period) -> float:
@@ -93,8 +94,8 @@ class Intervals(Struct, frozen=True):
     def max_open(self) -> int:
         """The largest number at the same time. One that ends in the nanosecond in which another
         starts does not overlap it; one without length was open at its instant."""
-        # Four times the nanoseconds, plus 0 for an end, 1 for a start, and 2 for the end of a
-        # stretch that started in the same nanosecond
+        # Four times the nanoseconds, plus 0 for an end, 1 for a start, and 2 for the end of an
+        # interval that started in the same nanosecond
         instants = [4 * start + 1 for start, _ in self.stretches]
         instants += [4 * end + 2 * (end <= start) for start, end in self.stretches]
         instants.sort()

@@ -4,14 +4,14 @@ In a closed loop with N connections X(N) <= min(N/R0, C/R0) (Denning & Buzen 197
 bounds). The two meet at N* = Xmax * R0, the knee: beyond that many requests in flight, more of them
 only wait. It is a number only if measured throughput stops growing. If nothing waits yet at the
 highest level, or the last doubling still gains, the answer is a lower limit with its reason.
-Kneedle and the Universal Scalability Law were rejected: on a sharp knee they are off by up to half.
+Kneedle and the Universal Scalability Law were rejected: at a sharp knee they are off by up to half.
 
 Neither the verdict nor the throughput of an inconclusive trial counts, nor the throughput of one
 that the load tool limited. Knee and verdicts appear in one sentence and must not contradict each
 other:
 
-    a trial beyond the knee is below     there is no knee: if connections are dealt unevenly, or
-    capacity                             other programs use the cores, throughput may level off
+    a trial beyond the knee is below     there is no knee: if connections are unevenly distributed,
+    capacity                             or other programs use the cores, throughput may level off
                                          below what more connections could reach
     the highest level is saturated, but  the knee is between what throughput shows and the lowest
     throughput was not seen to stop      saturated level, or the slots. The note does not suggest
@@ -67,7 +67,7 @@ class LevelsOff(KneeNote):
 
 
 class SlotsAllTaken(KneeNote):
-    """at {highest} connections all {slots} slots are busy and the others wait"""
+    """at {highest} connections all {slots} slots are busy and further requests wait"""
 
     highest: int
     slots: int
@@ -172,7 +172,7 @@ class Doubt(NamedTuple):
     share: float = 0.0
 
 
-WITHIN_CHANCE = "within chance"
+WITHIN_CHANCE = "not statistically significant"
 NO_SIGN_OF_ROOM = "no spare capacity, as requests wait at both levels"
 IN_STEP = "throughput grows in proportion to connections up to the number of slots"
 ONE_LEVEL = "a single usable level cannot show where it levels off"
@@ -207,7 +207,7 @@ def knee_of(series: Series, judgements: Judgements) -> Knee:
 
 def _holds_anyway(note: KneeNote) -> bool:
     """Whether the note is true despite the doubts: nothing waits at the highest level, or the note
-    itself says that the last gain is within chance."""
+    itself says that the last gain is not significant."""
     if note.tool_limit is not None:
         return False
     if isinstance(note, KneeAtLeast):
@@ -282,7 +282,7 @@ def step_below(levels: Mapping[int, float]) -> int | None:
 
 
 def is_flat(levels: Mapping[int, float]) -> bool:
-    """Whether the highest level gains at most FLAT_RATIO on the best lower one."""
+    """Whether the highest level gains at most FLAT_RATIO over the best lower one."""
     *lower, highest = (levels[level] for level in sorted(levels)) if levels else (0.0,)
     return bool(lower) and highest <= FLAT_RATIO * max(lower)
 
@@ -348,7 +348,7 @@ def _still_growing(series: Series, below: int | None, least: float, add: int | N
 
 
 def _last_step(series: Series, below: int) -> LastStep:
-    """The gain of the highest level on `below`, and whether it is within chance."""
+    """The gain of the highest level over `below`, and whether it is significant."""
     rates, highest = series.levels, max(series.levels)
     return LastStep(
         "still grew",

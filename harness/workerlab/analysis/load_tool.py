@@ -17,13 +17,13 @@ A cell that reaches what its slots or connections allow (X >= 0.95 * min(N, C)/R
 the tool's own limits, as no tool can get more. This needs an R0 that is the server's; a lone
 response of less than 10 ms is partly the client's own time.
 
-Likewise, only own limits count while other programs kept tool or server waiting for a core
-(`core_wait`): a tool that gets half a core looks slow, and so does a server that is not kept busy.
-Without own limits, the answer is then unknown.
+Likewise, only the tool's own limits count while other programs kept tool or server waiting for a
+core (`core_wait`): a tool that gets half a core looks slow, and so does a server that is not kept
+busy. Without own limits, the answer is then unknown.
 
 A second tool shows nothing if most requests in flight are in the server: two runs then differ by
-how the kernel distributes connections. If none of the first five rules can be evaluated, the tool
-is neither called bound nor cleared.
+how the kernel distributes connections. If none of the first five rules can be evaluated, it is
+unknown whether the tool was the limit.
 """
 
 import contextlib
@@ -170,7 +170,7 @@ def generator_cores(facts: Facts) -> float | None:
 
 
 class ServerIdleAtPlateau(Finding):
-    """from {below} to {connections} connections requests/s changed by {gain:change}, although no
+    """from {below} to {connections} connections, requests/s changed by {gain:change}, although no
     part of the server is busy ([[slots {slots:percent}, ]]workers' CPU {workers_cpu:percent}, host
     {host:percent}) and only {inside:number} of {connections} requests were inside it on average"""
 

@@ -1,4 +1,4 @@
-"""What a request needs of a worker, from one trial: how long it waits, computes, blocks and holds
+"""What a request needs from a worker, by one trial: how long it waits, computes, blocks and holds
 its slot; how much memory the server needs; how long it takes to boot.
 
     hold = wait + CPU + blocked + gap           how long the slot is taken
@@ -359,7 +359,7 @@ def mean_in_worker(spans: Sequence[Span]) -> float:
 
 
 def _blocked_s(facts: Facts, requests: int) -> float:
-    """Seconds per request in calls that held up the loop; 0 without evidence, or if the class
+    """Seconds per request in calls that blocked the loop; 0 without evidence, or if the class
     serves one request at a time, so blocking delays no other."""
     use = None if facts.data.worker_class.slots == "one" else loop_use(facts)
     if use is None or use.worst.blocked < MIN_BLOCKED_SHARE or use.worst.late < MIN_LATE_BEATS:

@@ -23,9 +23,9 @@ from workerlab.model import CellResult
 from workerlab.numbers.intervals import TRIALS, Ratio
 from workerlab.numbers.units import fill
 
-SIMILAR_RESPONSE_RATIO = 1.10  # response times that differ by less are the same
+SIMILAR_RESPONSE_RATIO = 1.10  # response times that differ by less count as the same
 LATE_SHARE_OF_RESPONSE = 0.25  # of the mean response: from here on the load tool's lag is reported
-MAX_LEVEL_DIFFERENCE = 0.02  # throughputs that differ by less are one level
+MAX_LEVEL_DIFFERENCE = 0.02  # throughputs that differ by less count as the same level
 EXPLAINING_SHARE = 0.5  # of a difference, at least, to explain it
 
 
@@ -53,7 +53,7 @@ class Backlog(Finding):
 
 
 class LoadToolLag(Finding):
-    """{lag_share:percent} of the mean response is the load tool's own lag: {tool} sent
+    """{lag_share:percent} of the mean response is the load tool's own lag: {tool} sent requests
     {lag_s:duration} late on average, so this says little about the server."""
 
     tool: str

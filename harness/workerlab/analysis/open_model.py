@@ -1,9 +1,9 @@
 """Cells of the open model: requests arrive at a rate, whether or not earlier ones were answered.
 
-The laws of the closed loop do not apply to them: there, N clients wait for their answers, so a slow
-server slows its own load down, and R = N/X. Here the rate is given. Response times run from the
-moment a request was due, so they include the delay by a full server or a slow load tool; `lag` is
-the part before it was sent.
+The laws of the closed loop do not apply: there, N clients wait for their answers, so a slow server
+slows its own load down, and R = N/X. Here the rate is given. Response times run from the moment a
+request was due, so they include the delay caused by a full server or a slow load tool; `lag` is the
+part before it was sent.
 
 The verdict of a valid cell, and its reason, in this order:
 
@@ -19,9 +19,9 @@ The verdict of a valid cell, and its reason, in this order:
     inconclusive     growth over a shorter time or within the scatter of service times, or fewer
                      answers than requests, without a full resource that would explain it
 
-A server that keeps up despite a disturbance also does so without it; one that would be full even
-without it does not keep up in either case. A pause is the reason if the late or missing requests
-were due or could have been served during it.
+A server that keeps up despite a disturbance would also do so without it; one that would be full
+even without it does not keep up in either case. A pause is the reason if the late or missing
+requests were due or could have been served during it.
 
     due        requests that the schedule puts in the load; with Poisson arrivals this is not the
                requested rate. Throughput is judged by it; whether a backlog would go on growing is
@@ -455,8 +455,8 @@ class SharesOfHighest(Finding):
 
 
 class SentLate(Finding):
-    """{lag_s:duration} of the mean response of {response_s:duration} is lag: {tool} sent late while
-    connections were free, so these times say little about the server"""
+    """{lag_s:duration} of the mean response of {response_s:duration} is lag: {tool} sent requests
+    late while connections were free, so these times say little about the server"""
 
     tool: str
     lag_s: float | None

@@ -6,12 +6,12 @@ range is wide if the sample has too few long requests to show how frequent they 
 
 For a class that hoards, the range also covers how unevenly its workers accept. A connection wakes
 all of them, and the first one on a core gets it. Of 4 gthread workers one got 1.0 to 1.9 times its
-equal share and another 0.03 to 0.65 times; of 3, once 2.1 and 0.3. Which one is favoured changes
+equal share and another 0.03 to 0.65 times; of 3, once 2.1 and 0.3. The favoured worker changes
 within a load, so equal totals may hide unequal shares. Loops, which accept only when they have
-nothing else to do, stayed between 0.6 and 1.4. So the draws go from equal odds to `UNFAIR_ODDS` in
-equal steps; the middle odds predicted the p95 of gthread with 2 and 4 workers best. Rejected, as
-the results stay within that range: odds that change every second, and giving the next connection to
-the worker that has just accepted one.
+nothing else to do, stayed between 0.6 and 1.4. So the odds of the draws go from equal to
+`UNFAIR_ODDS` in equal steps; the middle odds predicted the p95 of gthread with 2 and 4 workers
+best. Rejected, as the results stay within that range: odds that change every second, and giving the
+next connection to the worker that has just accepted one.
 
 Before a request waits, a loop does Gunicorn's work of accepting and parsing it (`FIRST_S`); apps
 compute after the wait. That work cannot move to another loop that idles. For loops that hoard, the

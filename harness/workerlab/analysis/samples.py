@@ -14,15 +14,15 @@ answers in batches (3 workers, 4 connections) then yields 3.2 requests/s where 3
 because the edges cut a batch. The tools cannot give this figure: ab's start times are whole
 seconds, and wrk's own rate omits the requests it left unfinished.
 
-This relies on a constant number of requests in flight: requests under way at the window's end add
-to it what those under way at its start take from it. At a rate the number is not constant. If
-requests of an overload queue inside the app (a pool, a semaphore), their spans grow with the queue,
-and those at the end add more than the others take: 249 requests/s for a pool that can do 240, while
-the client received 217. So at a rate each request counts by the fraction of the *last part*
-of its span, as long as the shortest span (`tail_ns`), which does not grow with the queue. The
-sum is then the number of completions, smoothed over a constant time: unbiased whatever is in
-flight, and as exact as in a closed loop if all are served for the same time, queued or not.
-Counting whole completions is the limit of a part of length 0, and was rejected because of batches.
+This relies on a constant number of requests in flight: what requests in progress at the window's
+end add, those in progress at its start take away. At a rate the number is not constant. If requests
+of an overload queue inside the app (a pool, a semaphore), their spans grow with the queue, and
+those at the end add more than the others take: 249 requests/s for a pool that can do 240, while the
+client received 217. So at a rate each request counts by the fraction of the *last part* of its
+span, as long as the shortest span (`tail_ns`), which does not grow with the queue. The sum is then
+the number of completions, smoothed over a constant time: unbiased however many are in flight, and
+as exact as in a closed loop if all take equally long to serve, queued or not. Counting whole
+completions is the limit of a part of length 0, and was rejected because of batches.
 
 A mean is an integral over the window divided by the completions in it: Little's law (Little 1961)
 for each part, mean time = mean number in it / throughput. Time that a request spent outside the

@@ -1,7 +1,7 @@
 """A series: cells that differ only in load. Computes R0, and how throughput grows with the load.
 
-R0 is how long a request holds a slot when it has the server to itself, which gives the throughput
-bound. It is measured by lone requests and may be corrected from two other sources:
+R0 is how long a request holds a slot when it has the server to itself; the throughput bound follows
+from it. It is measured by lone requests and may be corrected from two other sources:
 
     lone requests      sent one at a time before the load: their median if their mean is within 5 %
                        of it, else their mean; the 95 % interval is Student's. For a mix, rounds of
@@ -93,8 +93,8 @@ def _mean_r0(times_s: Sequence[float]) -> R0:
 
 
 class SlowerAlone(Finding):
-    """lone requests took {lone_s:duration}, slower than under load, where no request holds a slot
-    for more than {most_s:duration} on average: bound and knee are computed from that"""
+    """lone requests took {lone_s:duration}, longer than under load, where no request holds a slot
+    for more than {most_s:duration} on average: bound and knee are computed from the latter"""
 
     lone_s: float
     most_s: float
@@ -196,7 +196,7 @@ class Series(Struct, dict=True, frozen=True, eq=False):
         return n > 1 and self.served_share(n) * (1 + chance) < REACHED_SHARE
 
     def explained_by_pauses(self, facts: Facts) -> bool:
-        """Whether requests took longer than a lone one only because the machine stood still. Never
+        """Whether requests took longer than a lone one only because the machine was paused. Never
         with more connections than slots: then some wait in any case."""
         n, lost_share = facts.connections, paused_share(facts)
         if not lost_share or (facts.slots and n > OVER_SLOTS_RATIO * facts.slots):
@@ -245,8 +245,8 @@ class Series(Struct, dict=True, frozen=True, eq=False):
 
     @cached_property
     def disturbed(self) -> bool:
-        """Whether others kept some trial waiting for a core, which may be why throughput
-        levels off."""
+        """Whether others kept some trial waiting for a core; then that may be why throughput levels
+        off."""
         return any(map(is_disturbed, self.not_tool_limited))
 
     @cached_property

@@ -2,7 +2,7 @@
 
 Verdicts do not depend on the knee, with one exception: without slots, only the knee shows that
 cells in which nothing waits are at capacity. So all other verdicts are decided first, then the knee
-by the conclusive trials, then these.
+from the conclusive trials, then these.
 
 Capacity needs a knee, levels on both sides of it, and repeated trials. With Ĉ = Xmax * R0: above
 it, log X of every trial with N >= 2Ĉ; below it, log(X/N) of every trial with N <= Ĉ/2. log C = mean

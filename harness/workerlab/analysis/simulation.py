@@ -1,7 +1,7 @@
 """Simulates a schedule of requests, which wait and compute, on a server that was not measured.
 
-If requests only wait, this is the recursion of Kiefer and Wolfowitz, with the same result to the
-last digit. Three properties of workers are added, which mere slots do not have:
+If requests only wait, the result equals that of the Kiefer-Wolfowitz recursion to the last digit.
+Three properties of workers are added that plain slots do not have:
 
 - **Accepting.** Either any free slot takes a request from the kernel's queue; or a worker accepts
   it at once, and it waits there for a slot even while another worker idles (`hoards`).

@@ -1,8 +1,8 @@
 """A server's slots: how many are taken, how long each is held, and how evenly they are used.
 
-Occupancy is requests in slots / slots, over the steady window. Throughput against slots / R0 says
-the same on average, but R0 comes from few lone requests, and the ratio varies with service times:
-of 35 cells with 1 to 4 times as many connections as slots it misjudged 11, occupancy none.
+Occupancy is requests in slots / slots, over the steady window. Throughput against slots / R0 is the
+same on average, but R0 comes from few lone requests, and the ratio varies with service times: of 35
+cells with 1 to 4 times as many connections as slots, it misjudged 11, occupancy none.
 
 A slot is held for longer than the app runs: to accept, to parse, to answer. This overhead is the
 response time of a lone request less its span. If the next span in a slot starts within the
@@ -20,7 +20,7 @@ A gap counts if all slots of its worker were taken before it, and the request th
 already waiting: its client was connected, it had been accepted, or the accept queue was not empty
 in the samples before and after. Ends and starts are matched in order: the slot that is freed first
 takes the request that has waited longest. The median is used, since a few gaps are longer because
-other programs had the core.
+other programs used the core.
 
 Kept-alive connections stay with the worker that accepted them, so their distribution bounds the
 throughput: a worker serves at most min(its connections, its slots) at once.
@@ -28,8 +28,8 @@ throughput: a worker serves at most min(its connections, its slots) at once.
 The share of computing that needs no GIL (`nogil_share_by_route`) is 1 - (share of time with the GIL
 held) / (share of time in which requests computed or were ready to), both while a request was in the
 app. A thread that loses its core still holds the GIL, so waiting for a core is in both. GIL samples
-miss holds of less than 0.3 ms. An app that computes in short pieces, for example between database
-queries, would seem never to hold it, so there is no result for pieces of less than a millisecond on
+miss holds of less than 0.3 ms. An app that computes in short bursts, for example between database
+queries, would seem never to hold it, so there is no result for bursts of less than a millisecond on
 average. `needs` does not use it with several requests in a worker at once: any may hold the GIL.
 
 Uneven distribution (`uneven_dealing`): slots idle in one worker while requests wait in another.

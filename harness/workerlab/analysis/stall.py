@@ -1,26 +1,26 @@
 """The whole load compared with its steady window; stalls; pauses of the whole machine.
 
 In a stall, slots idle while clients have requests in flight. The steady window ends when fewer than
-N requests are in flight, since the rest is mostly the emptying of a queue. That is not so if the
-kernel dropped handshakes: clients repeat a SYN or their data after ever longer pauses, and the
-server idles meanwhile. The window does not show this, so the whole load is compared with it. A slot
-is idle because of the network if
+N requests are in flight, since after that the queue mostly empties. That is not so if the kernel
+dropped handshakes: clients repeat a SYN or their data after ever longer pauses, and the server
+idles meanwhile. The window does not show this, so the whole load is compared with it. A slot is
+idle because of the network if
 
     min(slots, requests in flight) > in the app + accepted by a worker whose slots are taken
 
 Requests accepted by a full worker show uneven distribution, and requests that the app still works
 on show a heavy tail; neither is a stall. A worker that has accepted a request and has a free slot
 for it waits for the client's bytes: if the last packet of a handshake was dropped, they come
-seconds later. While the whole machine stands still, no slot counts as idle. On kept-alive
-connections it is unknown when a worker has a request, and with unlimited slots how many are idle;
-there only moments count in which nothing at all is in the server.
+seconds later. While the whole machine is paused, no slot counts as idle. On kept-alive connections
+it is unknown when a worker has a request, and with unlimited slots how many are idle; in these
+cases, only moments without any request in the server count.
 
 A closed-loop load stalled if its throughput is over 10 % below that of its steady window, idle
 moments account for at least half of the extra time, and there is evidence of dropped handshakes
 (`handshakes`): a queue that overflowed or, without counters, slow connects. Without evidence the
-limit is 0.7 of the steady throughput. Throughput is per second in which the machine ran: with a
-loop that blocks, slots idle all the time, and a pause would be taken for a stall. If the load
-stalled, the cell reports the whole load.
+limit is 0.7 of the steady throughput. Throughput is per second in which the machine ran: behind a
+blocked loop, slots are always idle, and a pause would be mistaken for a stall. If the load stalled,
+the cell reports the whole load.
 
 Rejected: a limit of 0.7, or a response above 3 * p95, in all cases. Under ab, one request in twenty
 waited 20 s, which then is the p95, and the whole load reached 0.82 of the steady throughput: a
@@ -29,8 +29,8 @@ clear stall. FIFO servers reach 0.99 and uneven ones 0.75 or more.
 Requests in flight are those the client timed; if the tool does not time them, min(N, unanswered
 requests), as in a closed loop.
 
-While the whole machine stands still, nothing runs but the clocks. Requests that are due in a pause
-of P seconds are sent when it ends, on average P/2 late; in a load of T seconds they are P/T of all.
+While the whole machine is paused, only the clocks run. Requests that are due in a pause of P
+seconds are sent when it ends, on average P/2 late; in a load of T seconds they are P/T of all.
 """
 
 from collections.abc import Iterator, Sequence
@@ -83,8 +83,8 @@ def max_paused_share(pauses_s: Sequence[float], load_s: float) -> float:
 
 
 class MachinePause(Finding):
-    """this machine stood still, or the lab was stopped, for up to {paused_s:duration} of
-    {load_s:duration} ({longest_s:duration} at once)"""
+    """this machine, or the lab, was paused for up to {paused_s:duration} of {load_s:duration}
+    ({longest_s:duration} at a stretch)"""
 
     paused_s: float
     load_s: float
@@ -92,8 +92,8 @@ class MachinePause(Finding):
 
 
 class PauseDuringLoad(Finding):
-    """{pause}: the lab itself did not run, although it waited for no core, as when a host suspends
-    its guests; the figures include that time"""
+    """{pause}: the lab did not run, yet was not waiting for a core, as when a host suspends its
+    guests; the figures include that time"""
 
     pause: MachinePause
 
@@ -175,8 +175,8 @@ def reported_rps(facts: Facts) -> float:
 
 
 def _successes_rps(facts: Facts, window: Window) -> float:
-    """Successful spans are counted if it is known which they are. If not, the share of successes is
-    that of the whole load; if it is low, so is the rate, since the share may vary over time."""
+    """Counts successful spans if it is known which they are. If not, the share of successes is that
+    of the whole load; if it is low, so is the rate, since the share may vary over time."""
     spans, success_share = success_spans(facts), facts.outcome.success_share
     if spans is None or not facts.outcome.failed:
         whole = whole_load(facts) if success_share < MIN_SUCCESS_SHARE else None
@@ -191,7 +191,7 @@ def reported_part(facts: Facts) -> Window | None:
 
 
 def paused_share(facts: Facts) -> float:
-    """The share of the reported part in which the machine stood still; 0 if not noticeable."""
+    """The share of the reported part in which the machine was paused; 0 if not noticeable."""
     window = reported_part(facts)
     if window is None or noticeable_pauses(facts) is None:
         return 0.0

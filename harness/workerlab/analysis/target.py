@@ -7,9 +7,9 @@
       value to STEP_RATIO times as much   by chance, anew in each launch
       else                                not shown: too few requests, or too close to call
 
-A failed request counts as slower than any limit, as otherwise a server that answers 500 at once
-would have the best p95; so does one that was due by the rate and never sent. A single one therefore
-breaks a limit of max or mean.
+A failed request counts as slower than any limit, as otherwise a server that immediately answers 500
+would have the best p95; so does a request that was due at a rate and never sent. A single one
+therefore breaks a limit on max or mean.
 
 The interval of a quantile lies between order statistics; that of a share is Clopper and Pearson's
 (`numbers/intervals.py`), that of a mean Student's, and that of throughput is the cell's own, if
@@ -22,11 +22,11 @@ responses that treats them as independent lies below the true p95 in 45 % of loa
 order of requests is known they therefore count for fewer, by how much more the shares of slow ones
 in BATCHES parts of the load differ than by chance (batch means: Conway 1963; Chen & Kelton 2006 for
 quantiles), and by Student's t for so few parts. This gives 12 %, and 1 % at half the load. If there
-are enough requests by themselves, the upper end is at most the largest time, so a limit far above
-all of them is shown to be met.
+are enough requests without this correction, the upper end is at most the largest time, so a limit
+far above all of them is shown to be met.
 
 The result of one launch holds for that launch only: in the next one, connections are distributed
-differently. A promise about new launches takes several of them.
+differently. A prediction for new launches needs several of them.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ TOO_CLOSE = Note("too close to call")
 MEASURED = {
     "time": "{metric} {value:duration}[[ (95 % interval {low:duration} to {high:duration})]]",
     "failed": "{failed:count} of {requests:# request} failed[[, {unsent:count} were never sent]],"
-    " which is slower than any limit",
+    " which counts as slower than any limit",
     "errors": "{failed:count} of {requests:# request} failed"
     "[[ (95 % bounds {low:fraction} and {high:fraction})]]",
     "rps": "{value:number} req/s[[ (95 % interval {low:number} to {high:number})]]",
@@ -215,7 +215,7 @@ def requests_needed(term: Term) -> int:
 
 
 def too_few(term: Term, requests: Requests) -> TooFewRequests | None:
-    """Set if too few to show the term even if all of them were fast and none failed."""
+    """A finding if they could not show the term even if all were fast and none failed."""
     least = requests_needed(term)
     return TooFewRequests(least) if requests.total_for(term) < least else None
 

@@ -18,8 +18,8 @@ The first rule that applies decides:
     requests wait      u is below 0.95 beyond its interval: see below. Not if only pauses explain it
                        (u without them is 0.95 or more, and there may be slots for all), or only
                        others' use of the cores
-    stood still        u is below 0.95, perhaps only within its interval (which pauses widen), and
-                       the machine stood still in the part of the load that X describes:
+    paused             u is below 0.95, perhaps only within its interval (which pauses widen), and
+                       the machine was paused in the part of the load that X describes:
                        inconclusive, unless pauses explain it and took at most half of the time
     nothing waits      at capacity if the connections reach the slots or, without slots, the knee
                        of an undisturbed series (`at_knee`); else below capacity
@@ -114,7 +114,7 @@ def was_left_out(cell: CellResult) -> bool:
 
 
 class GeneratorBound(Reason):
-    """{tool} {certainty} the limit, not the server: {reasons:; }; the server can do at least
+    """{tool} {certainty} the limit, not the server: {reasons:; }; the server can serve at least
     {rps:number} requests/s"""
 
     tool: str
@@ -224,7 +224,7 @@ def at_knee(series: Series, judgements: Judgements, knee: float | None) -> Judge
 
 
 def _undisturbed_served_share(facts: Facts, series: Series) -> float:
-    """u without the cost of waiting for a core that others had."""
+    """u without the cost of waiting for cores that others used."""
     wait = core_wait(facts)
     taken = min(wait.taken, MAX_CORE_WAIT_SHARE) if wait else 0.0
     return min(1.0, series.served_share(facts.connections) / (1 - taken))
@@ -304,7 +304,7 @@ def _more_connections_than_slots(facts: Facts, waits: Reason, others: Finding | 
 
 def _idle_by_distribution(facts: Facts, series: Series) -> bool:
     """Whether slots idle although there are enough for all, more than waiting for a core explains.
-    Never with event loops: there the loop holds up the requests outside its slots."""
+    Never with event loops: there the loop delays the requests outside its slots."""
     n, slots = facts.connections, facts.slots
     if not slots or facts.data.worker_class.loop or len(facts.record.worker_pids) < 2:
         return False

@@ -51,14 +51,14 @@ def test_a_line_that_sleeps_blocks_the_loop() -> None:
     assert blocking.trials == (TRIAL.trial.key,)
     assert text(blocking) == (
         "orders.py line 42 in total() blocks the event loop 10 % of the time, for 25.0 ms per"
-        " request on average; it calls time.sleep; the loop is held up for up to 25.0 ms."
+        " request on average; it calls time.sleep; the loop is delayed by up to 25.0 ms."
     )
 
 
 def test_consecutive_short_calls_are_reported_as_several() -> None:
     (blocking,) = lines_of(replace(SLEEPS, since_ns=390 * MS, stuck_ns=20 * MS))
     assert text(blocking).endswith(
-        "the loop is held up for up to 390 ms, by several calls in a row of at most 30.0 ms each."
+        "the loop is delayed by up to 390 ms, in several calls in a row of at most 30.0 ms each."
     )
 
 

@@ -157,7 +157,7 @@ def test_parts_that_exceed_the_response_are_left_out(others: float, cause: str) 
     cell = cell_of(with_observations(trial, queue=tuple(queue)))
     assert cell.breakdown == Breakdown(response_s=pytest.approx(2.0))
     exceeds = str(notes_by_code(cell)["PartsExceedResponse"])
-    assert exceeds.startswith("2.25 s of parts is more than the response of 2.00 s")
+    assert exceeds.startswith("the parts add up to 2.25 s, more than the response of 2.00 s")
     assert exceeds.endswith(cause)
     assert cell.verdict == cell_of(trial).verdict
 

@@ -238,8 +238,8 @@ def test_workers_that_always_compute_are_the_limit(
 
 def test_a_limit_beside_other_programs_rests_on_cpu_per_request() -> None:
     """The throughput is no evidence, because the other programs limit it too."""
-    need = "each request takes 739 us of CPU time, and a worker computes for one at a time"
-    for kind, name in ((BusyWorkers, "Computing"), (BusyMachine, "The machine")):
+    need = "each request takes 739 us of CPU time, and a worker computes for one request at a time"
+    for kind, name in ((BusyWorkers, "The workers' CPU"), (BusyMachine, "The machine")):
         cause = kind(connections=4, rps=1155.0, how="", need=need, advice=())
         end = f"even with all cores free for the server: {need}."
         assert text(cause) == f"{name} is the limit, {end}"

@@ -178,7 +178,7 @@ def test_a_partly_blocked_loop_is_diagnosed() -> None:
     assert finding.beats is not None
     assert 3 <= finding.late < finding.beats
     assert finding.advice[0].endswith(ASYNC_CALLS_OR_THREADS)
-    assert text(finding).startswith("Something blocks the event loop at least 6")
+    assert text(finding).startswith("Something blocks the event loop for at least 6")
 
 
 RARE = row(each=50, late=40.0)  # 4 % of the time

@@ -309,7 +309,7 @@ def test_a_generator_bound_cell_keeps_its_numbers_and_names_the_reason() -> None
         ("ab", None, "a faster load tool (fast, wrk) or more processes of fast (--tool-processes)"
          " or a second machine for the load tool would show what the server can do"),
         ("fast", 0.97, "a faster load tool (wrk) or a second machine for the load tool would show"
-         " what the server can do: the cores of this one are 97 % busy"),
+         " what the server can do: the cores of this machine are 97 % busy"),
         ("wrk", None, "a second machine for the load tool would show what the server can do"),
     ],
 )  # fmt: skip
@@ -321,7 +321,7 @@ def test_on_a_busy_machine_more_processes_are_not_advised() -> None:
     (cell,) = report_of(slow_tool(8, 100, tool_cores=0.95, host=0.97)).cells
     assert isinstance(cell.diagnosis, LoadToolIsLimit)
     (advice,) = cell.diagnosis.advice
-    assert advice.endswith("the cores of this one are 97 % busy")
+    assert advice.endswith("the cores of this machine are 97 % busy")
 
 
 def test_generator_bound_cells_give_no_knee_and_no_capacity() -> None:

@@ -94,6 +94,6 @@ def test_a_class_has_one_cause() -> None:
     (sentence,) = [
         text(item) for item in sweep_document(report).findings if item.code == "SeriesLimits"
     ]
-    assert "as computing is the limit" in sentence
+    assert "(CPU is the limit)" in sentence
     assert "The machine is the limit: 8 connections" in sentence
     assert "unknown" not in sentence

@@ -124,7 +124,7 @@ def test_disturbed_levels_show_no_knee() -> None:
         doubtful = disturbed_knee(*disturbed)
         assert doubtful.connections is None
         assert isinstance(doubtful.note, KneeDoubtful)
-        assert "other programs took the cores" in str(doubtful.note)
+        assert "lost to other programs" in str(doubtful.note)
         assert doubtful.note.short == "inconclusive"
 
 

@@ -86,7 +86,7 @@ def test_a_row_without_parts_says_why() -> None:
     trial = evidence(SYNC, 8)
     queue = (replace(sample, length=sample.length + 1) for sample in trial.observations.queue)
     document = sweep_document(analyse("busy", {}, [with_observations(trial, queue=tuple(queue))]))
-    why = "2.25 s of parts is more than the response of 2.00 s, so the parts are left out"
+    why = "the parts add up to 2.25 s, more than the response of 2.00 s, so they are left out"
     for output in (render(document), render(document, width=80), render(document, explain=True)):
         assert why in " ".join(output.split())
     assert "Exact" not in render(document, explain=True)

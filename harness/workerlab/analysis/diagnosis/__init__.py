@@ -10,7 +10,7 @@
 
 Each cause is a class with its rule, and all rules are applied. A class may explain others
 (`explains`): these are left out, as their advice would be wrong. The one with the lowest `rank` is
-the cell's diagnosis; in an inconclusive cell, a disturbance. If there are none but failures,
+the cell's diagnosis; in an inconclusive cell, a disturbance. If there are only failures or none,
 `no_limit` adds one, unless many requests fail: refused requests do not wait.
 """
 

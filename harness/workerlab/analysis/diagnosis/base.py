@@ -39,7 +39,7 @@ class Diagnosis(Finding):
 
     rank: ClassVar[int]  # a cell's diagnoses are sorted by it, lowest first
     explains: ClassVar[tuple[type[Diagnosis], ...]] = ()  # left out: their advice would be wrong
-    below_slots: ClassVar[str] = ""  # why throughput levels off with slots unused; "": it does not
+    below_slots: ClassVar[str] = ""  # why throughput levels off with slots unused; "": no reason
     seen_in: ClassVar[ObservationKind | None] = None
     shows_loss: ClassVar[bool] = True  # whether other settings may raise the throughput
     at_rate: ClassVar[bool] = False  # whether the rule needs no law of the closed loop
@@ -66,7 +66,7 @@ class Diagnosis(Finding):
 
     @property
     def share(self) -> float:
-        """The share of the requests, or of their time, that is affected."""
+        """The affected share of the requests, or of their time."""
         return 1.0
 
     @property

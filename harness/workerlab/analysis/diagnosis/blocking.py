@@ -1,8 +1,8 @@
-"""The lines of the app that hold up an event loop.
+"""The lines of the app that delay an event loop.
 
 The lines are found in a trial in which a thread samples the loop of one worker
 (`server/inside/stacks.py`, `Cell.inside` "stacks"). Unless the GIL is held, a sample counts if the
-loop's next beat is overdue: otherwise the loop is not held up, whatever it runs. The kernel's
+loop's next beat is overdue: otherwise the loop is not delayed, whatever it runs. The kernel's
 counters since the last beat show why it is overdue; a wait for a core is not caused by the app.
 
     blocks    the thread slept: the delay exceeds the sum of its CPU time, its wait for a core, and
@@ -33,7 +33,7 @@ from workerlab.finding import Finding
 from workerlab.model import StackSample
 from workerlab.numbers.units import format_duration
 
-MIN_OVERDUE_NS = 3_000_000  # of a beat, for the loop to count as held up
+MIN_OVERDUE_NS = 3_000_000  # of a beat, for the loop to count as delayed
 MIN_HELD_NS = 3_000_000  # the GIL counts as held if it is kept for longer
 MIN_SAMPLES = 3  # of a line
 MIN_HELD_SAMPLES = 2  # fewer, as no sample is possible while the GIL is held
@@ -74,7 +74,7 @@ class BlockingLine(Finding):
 
 
 def blocking_lines(facts: Facts) -> tuple[BlockingLine, ...]:
-    """The blocking lines of a trial with stack samples, most time first. (): nothing holds up the
+    """The blocking lines of a trial with stack samples, most time first. (): nothing delays the
     loop, or no loop was sampled."""
     sampled, stacks = _sampled_part(facts), facts.data.stacks
     samples = [sample for sample in stacks.samples if sampled.contains(sample.at_ns)]
@@ -161,10 +161,10 @@ def _effect(samples: Sequence[StackSample], longest_ns: float, counted: Counted)
         effect = f"for up to {longest} no other thread of its worker runs"
         elsewhere = ", nor its event loop: the call is made in another thread"
         return effect + (elsewhere if counted is held_by_others_ns else "")
-    # The longest single call, if several in a row held up the loop for longer
+    # The longest single call, if several in a row delayed the loop for longer
     call_ns = max(sample.stuck_ns for sample in samples) + SAMPLE_INTERVAL_NS
-    calls = f", by several calls in a row of at most {format_duration(call_ns / NS)} each"
-    effect = f"the loop is held up for up to {longest}"
+    calls = f", in several calls in a row of at most {format_duration(call_ns / NS)} each"
+    effect = f"the loop is delayed by up to {longest}"
     return effect + (calls if call_ns < ONE_CALL_SHARE * longest_ns else "")
 
 
@@ -173,7 +173,7 @@ def _effect(samples: Sequence[StackSample], longest_ns: float, counted: Counted)
 
 def asleep_ns(sample: StackSample) -> float:
     """The sample's length if the loop's thread slept, by the rule of `event_loop.unexplained_ns`; 0
-    if the loop is not held up. A running or ready thread does not count: a wait for a core that has
+    if the loop is not delayed. A running or ready thread does not count: a wait for a core that has
     not ended is in no counter yet."""
     if not sample.sleeps:
         return 0.0
@@ -212,7 +212,7 @@ def _kept_ns(sample: StackSample, ran_ns: int) -> float:
     computed_ns = min(late_ns, ran_ns - (sample.length_ns - sample.late_ns))
     slept_ns = 0 if others else late_ns - sample.starved_ns - sample.others_ran_ns
     kept_ns = max(computed_ns, slept_ns)
-    # The GIL was kept before the sampler was due, too, for up to the time between two samples
+    # The GIL was also kept before the sampler was due, for up to the time between two samples
     return max(kept_ns, min(ran_ns, sample.length_ns)) if kept_ns > MIN_HELD_NS else 0.0
 
 

@@ -31,9 +31,9 @@ EXPLAINED_BY_CPU = (UnevenDealing, Shared, WaitingForSlots, ChangingTimes)
 
 FASTER_TOOLS = {"fast": "wrk", "wrk": ""}  # than this tool; than any other: both
 PROCESSES_OF_FAST = "more processes of fast (--tool-processes)"
-MORE_CORES = "faster code or more cores raise the throughput"
-MORE_WORKERS = "faster code or more workers, up to one per core, raise the throughput"
-TOOL_ELSEWHERE = "a load tool on another machine leaves all cores to the server"
+MORE_CORES = "faster code or more cores would raise the throughput"
+MORE_WORKERS = "faster code or more workers, up to one per core, would raise the throughput"
+TOOL_ELSEWHERE = "a load tool on another machine would leave all cores to the server"
 CLOSE_OTHER_PROGRAMS = "close the other programs and measure again"
 MEASURE_AGAIN = "measure again when the host is quieter, or on a machine of its own"
 
@@ -68,16 +68,15 @@ class Disturbance(Diagnosis):
     def doubt(self) -> str:
         """Why the throughput is unreliable."""
         share = FORMATS["percent"](self.share)
-        return f"{self.others} took the cores for up to {share} of the response time"
+        return f"up to {share} of the response time was lost to {self.others}"
 
 
 class CoresTaken(Disturbance):
-    """Other programs used {wait.others_cores:.2f} of {wait.cores:# core}, so that workers and load
-    tool waited for a core for up to {share:percent} of the response time: the figures are
-    unreliable"""
+    """Other programs used {wait.others_cores:.2f} of {wait.cores:# core}, so workers and load tool
+    waited for a core for up to {share:percent} of the response time: the figures are unreliable"""
 
     advice = (CLOSE_OTHER_PROGRAMS,)
-    below_slots = "other programs took cores"
+    below_slots = "other programs used the cores"
     others = "other programs"
     cause = "other programs used {wait.others_cores:.2f} of {wait.cores:# core}"
 
@@ -87,8 +86,8 @@ class CoresStolen(Disturbance):
     up to {share:percent} of the response time: the figures are unreliable"""
 
     rank, advice = 140, (MEASURE_AGAIN,)
-    below_slots = "the host gave cores to other machines"
-    others = "other machines of this host"
+    below_slots = "other machines on this host used the cores"
+    others = "other machines on this host"
     cause = "the host gave {wait.steal_cores:.2f} of {wait.cores:# core} to other machines"
 
 
@@ -104,7 +103,7 @@ def disturbance(facts: Facts) -> Disturbance | None:
 
 
 def worst_disturbance(waits: Iterable[CoreWait | None]) -> Disturbance | None:
-    """The disturbance that cost most, over several trials; None if none was disturbed."""
+    """The most costly disturbance of several trials; None if none was disturbed."""
     disturbances = filter(None, map(disturbance_of, waits))
     return max(disturbances, key=lambda disturbance: disturbance.share, default=None)
 
@@ -113,11 +112,11 @@ def worst_disturbance(waits: Iterable[CoreWait | None]) -> Disturbance | None:
 
 
 class Computing(Advised):
-    """The CPU that is used (`how`) or, if other programs or machines took cores, the CPU that
+    """The CPU that is used (`how`) or, if other programs or machines used the cores, the CPU that
     requests need, is the limit."""
 
     explains = EXPLAINED_BY_CPU
-    below_slots = "computing is the limit"
+    below_slots = "CPU is the limit"
     seen_in = "cpu"
     at_rate = True
 
@@ -143,7 +142,7 @@ class BusyMachine(Computing):
     @classmethod
     def diagnose(cls, facts: Facts, cell: CellResult, *_: object) -> BusyMachine | None:
         """Diagnosed if the server, its load tool and the app's services use nearly all cores; or,
-        if other programs took cores, if the requests need more CPU than the machine has. CPU that
+        if other programs used cores, if the requests need more CPU than the machine has. CPU that
         others use is not a limit of this server: `disturbance` reports its cost."""
         cores, workers = facts.observations.cores, facts.workers
         usage = facts.usage
@@ -172,7 +171,7 @@ class BusyMachine(Computing):
 
 
 class BusyWorkers(Computing):
-    """Computing is the limit[[: {connections:# connection} reached no more than {rps:number}
+    """The workers' CPU is the limit[[: {connections:# connection} reached no more than {rps:number}
     requests/s, as {how}]][[, even with all cores free for the server: {need}]]"""
 
     rank = 50
@@ -181,7 +180,7 @@ class BusyWorkers(Computing):
     def diagnose(cls, facts: Facts, cell: CellResult, *_: object) -> BusyWorkers | None:
         """Diagnosed if each worker, or each core that the server is bound to, computes all the
         time, and there are more requests than workers: a Python process computes on one core at a
-        time. If other programs took cores, the CPU that requests need decides."""
+        time. If other programs used cores, the CPU that requests need decides."""
         used, workers, cores = _cores_while_serving(facts), facts.workers, facts.cores
         fewer_cores = (facts.cell.server.cores or workers) < workers
         if used is None or facts.connections <= workers:
@@ -191,7 +190,7 @@ class BusyWorkers(Computing):
             all_the_time = "{workers:# worker} computed all the time ({used:cores}[[ of {cores}]])"
             how = fill(all_the_time, {"workers": workers, "used": used, "cores": cores})
         elif (need := _cpu_need(facts, cell)) and workers <= (cores or 0):
-            needed = f"{need}, and a worker computes for one at a time"
+            needed = f"{need}, and a worker computes for one request at a time"
         return cls.of(facts, how, needed, (MORE_CORES if fewer_cores else MORE_WORKERS,))
 
 
@@ -216,9 +215,9 @@ class CpuNeed(Finding):
 
 
 def _cpu_need(facts: Facts, cell: CellResult) -> CpuNeed | None:
-    """If other programs took cores: then the cores that the workers used show no limit. None unless
-    CPU is most of a lone response, or a part (PARTLY_CPU_SHARE) and the workers computed or waited
-    for a core all the time."""
+    """The CPU need if other programs used cores, as the cores that the workers used then show no
+    limit. None unless CPU is most of a lone response, or a part of it (PARTLY_CPU_SHARE) and the
+    workers computed or waited for a core all the time."""
     used, lone_s = facts.usage.server_cores, min(facts.record.alone_s, default=0.0)
     workers, wait = facts.workers, core_wait(facts)
     if used is None or not facts.rps or not lone_s or not wait or not wait.disturbed:
@@ -244,7 +243,7 @@ class LoadToolIsLimit(Advised):
     """{limit}"""
 
     rank = 0  # no change to the server would help
-    # It delays requests and takes cores, so the others are not the server's limits
+    # It delays requests and uses cores, so the others are not the server's limits
     explains = (*EXPLAINED_BY_CPU, BusyMachine, BusyWorkers)
     seen_in = "cpu"
 
@@ -260,8 +259,8 @@ class LoadToolIsLimit(Advised):
 
 
 def more_load(tool: str, busy: float | None) -> str:
-    """How to load the server more than this tool did. `busy`: the share of this machine's cores
-    that are, if it has none to spare for more processes; wrk is faster than several of fast."""
+    """How to load the server more than this tool did. `busy`: the busy share of this machine's
+    cores, if none are free for more processes; wrk is faster than several processes of fast."""
     faster = FASTER_TOOLS.get(tool, "fast, wrk")
     options = (
         f"a faster load tool ({faster})" if faster else "",
@@ -269,7 +268,7 @@ def more_load(tool: str, busy: float | None) -> str:
         "a second machine for the load tool",
     )
     return fill(
-        "{options: or } would show what the server can do[[: the cores of this one are"
-        " {busy:percent} busy]]",
+        "{options: or } would show what the server can do[[: the cores of this machine"
+        " are {busy:percent} busy]]",
         {"options": [option for option in options if option], "busy": busy},
     )

@@ -13,13 +13,13 @@ early, so the beginning must be slow as a whole: at least half of its requests a
 in ten of the rest, which happens by chance in 1 of 100,000 cases (binomial: 5 of 5, 6 of 7); they
 take 25 % longer on average; and the rest must not drift, as in a server that keeps getting faster.
 
-Other programs come and go too, so the whole wait for a core may fall on the first requests, or on
+Other programs also come and go, so the whole wait for a core may fall on the first requests, or on
 one half of the load: the excess time of either finding must be 25 % longer than that wait. A drift
 may show instead in the fastest request of each batch, |z| >= 2.6 and by 10 %: of at least 16
 requests in at least a second, one had a core. A CPU-bound cell is diagnosed with neither.
 
-Requests are ordered by their start, without a lone first one and those during which the machine
-stood still. Drift uses only requests that began in the steady window.
+Requests are ordered by their start, without a lone first one and those during which the machine was
+paused. Drift uses only requests that began in the steady window.
 """
 
 from __future__ import annotations

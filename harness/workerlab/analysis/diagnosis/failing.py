@@ -40,7 +40,7 @@ class Shedding(Failures):
     [[ (non-2xx answers after less than half of a lone request's time in the app; {tool} does not
     report their status)]], and {successes_rps:number} requests/s succeeded"""
 
-    below_slots = "the server refuses the rest"
+    below_slots = "the server refuses further requests"
 
     statuses: tuple[str, ...]
     tool: str | None  # set if it does not report statuses
@@ -65,7 +65,7 @@ class Failing(Failures):
     [[, with status {statuses:list}]]"""
 
     rank = 120
-    below_slots = "failed requests do not count"
+    below_slots = "failed requests are not counted"
 
     causes: Mapping[str, int]
     statuses: tuple[str, ...]

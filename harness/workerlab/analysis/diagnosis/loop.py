@@ -3,10 +3,11 @@
 A call that sleeps without yielding delays all requests of its worker. The beats of the loops show
 it (`event_loop`): a loop was blocked for at least 1 % of the time by calls that made at least three
 beats more than 10 ms late, or for at least 10 % by calls of any length. A smaller share delays
-fewer than one request in a hundred. The machine delays one or two beats of any program now and
-then, so the time of so few is not counted, unless the loop is blocked half of the time. There must
-be more connections than workers, or two requests in one worker: otherwise no request was delayed.
-Workers with one slot (tornado with a WSGI app) are excluded: they are diagnosed by their slots.
+fewer than one request in a hundred. The machine occasionally delays one or two beats of any
+program, so the time of so few is not counted, unless the loop is blocked half of the time. There
+must be more connections than workers, or two requests in one worker: otherwise no request was
+delayed. Workers with one slot (tornado with a WSGI app) are excluded: they are diagnosed by their
+slots.
 
 Without beats (an older run, a kernel without schedstat), the spans only show loops that are always
 blocked: workers that could serve many requests serve one at a time.
@@ -36,9 +37,9 @@ MIN_SERVICE_S = 0.005  # or at least so long in the app,
 MIN_QUEUED_SHARE = 0.05  # and a wait of this share of it in the worker
 
 BY_BEATS = (
-    "Something blocks the event loop at least {blocked:percent} of the time, for up to"
-    " {longest_s:duration}, in one call or in several in a row; meanwhile a worker serves none of"
-    " its other requests"
+    "Something blocks the event loop for at least {blocked:percent} of the time, up to"
+    " {longest_s:duration} at a stretch (one call, or several in a row); meanwhile a worker serves"
+    " none of its other requests"
     "[[ ({late} of {beats} timers on the event loops fired more than 10 ms late)]]"
 )
 BY_SPANS = (

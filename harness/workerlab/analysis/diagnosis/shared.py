@@ -14,10 +14,11 @@ once, by the intervals of both means; or throughput that does not grow with more
 slots are free. The interval of a single load does not cover the variation between launches, so
 times must be 50 % longer.
 
-Times must be 25 % and 5 ms longer (the time slice that the GIL and the kernel give to others), and
-CPU must not explain it: CPU-bound workers, or requests that need CPU on a machine without a free
-core. The wait for a core is subtracted first; if other programs used the cores, times must be 50 %
-longer. Rejected: Welch's interval for the difference to the mean of lone requests.
+Times must be 25 % and 5 ms longer (the time slice that the GIL and the kernel give to other
+threads), and CPU must not explain it: CPU-bound workers, or requests that need CPU on a machine
+without a free core. The wait for a core is subtracted first; if other programs used the cores,
+times must be 50 % longer. Rejected: Welch's interval for the difference to the mean of lone
+requests.
 """
 
 from __future__ import annotations
@@ -91,14 +92,14 @@ class SharingEvidence(Struct, frozen=True):
 class Shared(Diagnosis):
     """With {connections:# connection} a request spends {service_s:duration}
     [[ ± {half_s:duration}]] inside the app, a lone one takes {lone_s:duration} in all
-    [[, with {longer.fewer:# connection} at most {longer.others_s:duration}]], and computing does
-    not explain it[[ (the server uses {used:.2f} of {cores:# core})]]
-    [[; {longer.more:# connection} bring no more throughput]]: requests wait for something they
-    share"""
+    [[, with {longer.fewer:# connection} at most {longer.others_s:duration}]], and CPU time does not
+    explain it[[ (the server uses {used:.2f} of {cores:# core})]]
+    [[; {longer.more:# connection} bring no more throughput]]: requests wait for a shared
+    resource"""
 
     rank, advice = 60, (LOOK_FOR_WHAT_IS_SHARED,)
     explains = (WaitingForSlots,)  # requests that wait for a lock fill the slots
-    below_slots = "requests wait for something they share"
+    below_slots = "requests wait for a shared resource"
 
     connections: int
     service_s: float | None
@@ -147,7 +148,8 @@ def _evidence(
 
 
 def _longer_than_alone(facts: Facts) -> SharingEvidence | None:
-    """Compares all requests with lone ones, then the busiest worker's, which share with more."""
+    """Compares all requests with lone ones, then those of the busiest worker, which share with
+    more."""
     outside_s, window, spans = overhead_s(facts), facts.window, success_spans(facts)
     lone_inside_s = sorted(max(0.0, lone_s - outside_s) for lone_s in facts.record.lone_s)
     if window is None or spans is None or not lone_inside_s or facts.record.lone_weights:

@@ -38,7 +38,7 @@ WAITING_PLACES = {
 WITH_HALF_OPEN = "in the accept queue or as half-open connections"
 
 BACKLOG_MOVES_WAIT = "a longer --backlog only moves the wait into a longer queue"
-USE_EVEN_CLASS = "a class that accepts only what it can serve (sync, gevent) deals them evenly"
+USE_EVEN_CLASS = "a class that accepts only what it can serve (sync, gevent) spreads them evenly"
 DISABLES_KEEPALIVE = "it also disables keep-alive"
 
 
@@ -106,8 +106,8 @@ def _waiting(facts: Facts, cell: CellResult) -> str:
 
 
 def _overtaken(facts: Facts, cell: CellResult) -> str | None:
-    """A hint if the median is far below the mean. Judged by medians, a short queue would look
-    faster than a long one, in which no request overtakes another."""
+    """A hint if the median is far below the mean. By the median, a short queue would look faster
+    than a long one, in which no request overtakes another."""
     p50_s, mean_s = facts.measurement.response.p50, cell.breakdown.response_s
     if p50_s is None or mean_s is None or p50_s > REACHED_SHARE * mean_s:
         return None
@@ -196,10 +196,11 @@ class QueueOverflow(Queueing):
 
 
 class FullAcceptQueue(QueueOverflow):
-    """{sharing}; {waiting}; the accept queue was full[[ (length up to {longest}, limit {limit})]]
-    and the kernel dropped handshakes: {counters:values} ({where})
-    [[; up to {half_open:# connection} existed only for the client, as the last packet of the
-    handshake was dropped]][[; {steps}]][[; {never_accepted:# request} never reached a worker]]
+    """{sharing}; {waiting}; the accept queue was full
+    [[ (length up to {longest}, limit {limit})]] and the kernel dropped handshakes:
+    {counters:values} ({where})[[; up to {half_open:# connection} existed only on the client's side,
+    as the last packet of the handshake was dropped]][[; {steps}]]
+    [[; {never_accepted:# request} never reached a worker]]
     [[; a response took up to {response_s:duration}]][[; {overtaken}]]"""
 
     longest: int | None
@@ -277,14 +278,14 @@ def part_of_load(cells: Iterable[CellResult]) -> str:
 
 
 class UnevenDealing(Advised):
-    """{connections:# connection} are dealt unevenly: [[on average {dealing.idle:number}
-    of the {dealing.slots:# slot} that could be in use idled while requests waited]]
+    """{connections:# connection} are unevenly distributed: [[on average {dealing.idle:number} of
+    {dealing.slots:# usable slot} idled while requests waited]]
     [[one worker has {dealing.times:number} times as many as another, and requests wait]]
     [[ {wait_s:duration}]] inside busier workers ({dealt} per worker: {per_worker:, }
     [[; about {predicted_rps:number} requests/s with this distribution]])"""
 
     rank = 70
-    below_slots = "connections are dealt unevenly"
+    below_slots = "connections are unevenly distributed"
 
     connections: int
     dealing: Dealing
@@ -322,8 +323,8 @@ def _deal_evenly(facts: Facts) -> tuple[str, ...]:
     if server.worker_connections <= server.threads:
         return ()
     as_threads = (
-        f"--worker-connections {server.threads}, as many as threads, leaves what a worker cannot"
-        " serve in the accept queue for the next that can"
+        f"--worker-connections {server.threads}, as many as threads, leaves requests in the"
+        " accept queue until a worker has a free thread"
     )
     return (as_threads, DISABLES_KEEPALIVE) if facts.cell.keepalive else (as_threads,)
 
