@@ -20,11 +20,11 @@ and the parts before the date and after the size may have any form (a virtual ho
 duration). Queries are dropped by default.
 
 Only GET and HEAD are safe to repeat. A path is left out if most of its answers were 4xx or 5xx: it
-would fail here too, or cause work that the log's server did not have. For the other paths all
-requests count, as an occasional error is no reason to send fewer.
+would fail here too, or cause work that the log's server did not have. For the other paths, all
+requests count: an occasional error is no reason to send fewer.
 
 Paths that differ only in numbers, UUIDs or hexadecimal ids are one route, such as /post/{id}. The
-most frequent paths are sent as they are, one of every route before a second one of any. A route has
+most frequent paths are sent unchanged, one of every route before a second one of any. A route has
 the weight of all its requests: otherwise a page with a thousand addresses would seem rare.
 """
 
@@ -117,7 +117,7 @@ def _words(line: str) -> list[str]:
     words, at, end = [], 0, len(line.rstrip())
     while at < end:
         if (match := WORD.match(line, at)) is None:
-            raise ValueError(f"a quote or backslash without an end: {line[at:].strip()}")
+            raise ValueError(f"unclosed quote or trailing backslash: {line[at:].strip()}")
         if match["comment"]:
             break
         words += shlex.split(match[0])
@@ -136,12 +136,12 @@ def _route(words: list[str], directory: Path) -> Route:
         name, equals, value = argument.partition("=")
         if name not in FIELDS or not equals:
             names = ", ".join(f"{name_}=" for name_ in FIELDS)
-            raise ValueError(f"{argument!r} is not one of {names}; put quotes around blanks")
+            raise ValueError(f"{argument!r} is not one of {names}; quote values with spaces")
         field, convert = FIELDS[name]
         if name == "header":
             fields.setdefault(field, []).append(convert(value, directory))
         elif field in fields:
-            raise ValueError(f"{name}= is there twice")
+            raise ValueError(f"duplicate {name}=")
         else:
             fields[field] = convert(value, directory)
     if "headers" in fields:
@@ -155,7 +155,7 @@ def _weight(text: str) -> float:
     except ValueError:
         raise ValueError(f"{text!r} is not a weight: a line begins with a number") from None
     if not 0 < weight < math.inf:
-        raise ValueError(f"a weight of {text}: must be above 0")
+        raise ValueError(f"the weight must be a finite number greater than 0, not {text}")
     return weight
 
 
@@ -168,7 +168,7 @@ def _body(text: str, directory: Path) -> str:
 
 def _name(text: str, _: Path) -> str:
     if not text.strip() or not text.isprintable():
-        raise ValueError(f"name={text!r} has nothing to read")
+        raise ValueError(f"name must be printable text, not {text!r}")
     return text.strip()
 
 
@@ -212,9 +212,9 @@ class Counts(NamedTuple):
 class AccessLogRead(Finding):
     """{file}: {paths:# path} of {routes:# route} {paths:is/are} sent: {exact:percent} of its
     {used:# GET or HEAD request} were for exactly these paths, {share:percent} for these routes
-    [[; {failing_paths:# path} with {failing:# request} mostly answered by 4xx or 5xx left out]]
-    [[; {other_methods:# request} of other methods left out]]
-    [[; {unreadable:# line} not understood]]"""
+    [[; left out: {failing_paths:# path} with {failing:# request}, mostly answered by 4xx or 5xx]]
+    [[; left out: {other_methods:# request} with other methods]]
+    [[; {unreadable:# line} could not be parsed]]"""
 
     file: str
     used: int
@@ -235,7 +235,7 @@ def mix_of_log(path: Path, *, queries: bool = False) -> tuple[tuple[Route, ...],
     except (OSError, EOFError, zlib.error) as error:
         raise UsageError(f"{path} cannot be read as an access log: {error}") from error
     if not counts.answers:
-        missing = "no request of GET or HEAD" if counts.other_methods else "no line of such a log"
+        missing = "no GET or HEAD request" if counts.other_methods else "no valid line"
         raise UsageError(f"{path} has {missing} (common or combined format)")
     usable = {request: n for request, (n, errors) in counts.answers.items() if 2 * errors <= n}
     if not usable:

@@ -187,9 +187,9 @@ def test_a_truncated_zipped_log_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        ("", "no line of such a log"),
-        ("some text\n", "no line of such a log"),
-        (line("POST / HTTP/1.1"), "no request of GET or HEAD"),
+        ("", "no valid line"),
+        ("some text\n", "no valid line"),
+        (line("POST / HTTP/1.1"), "no GET or HEAD request"),
         (get("/", 404), "no path that was mostly answered by 2xx or 3xx"),
     ],
 )

@@ -6,7 +6,7 @@ connections. This takes a few seconds, once per machine; the results are cached 
 after the trials, and only if a cell came near what the tool reaches even on a slow machine.
 
 A load is discarded if other programs made the tool or its server wait for a core, or if the whole
-machine stood still.
+machine was paused.
 
 Only a full disk stops a sweep here. If a ceiling cannot be measured, the run stores the reason.
 """
@@ -43,7 +43,7 @@ CACHE_FORMAT = 2  # version of the cache and the method; part of the cache key
 # Connections at which ceilings are measured. A cell is compared with the next higher level, or the
 # highest: with more connections, tools only get slower
 LEVELS = (16, 64, 256)
-# Tools with a process or thread per connection: more are not faster, and take memory
+# Tools with a process or thread per connection: more of them are not faster, and take memory
 MAX_CONNECTIONS = {"processes": 16, "threads": 64}
 REPEATS = 3  # loads that measure a ceiling
 DURATION_S = 1.0  # of each of them
@@ -112,7 +112,7 @@ def near_its_limit(key: CeilingKey, rates: Mapping[CeilingKey, float]) -> bool:
 
 
 def highest_rates(directory: Path) -> Mapping[CeilingKey, float]:
-    """The highest rate, requests/s, of the valid trials of each ceiling. Their data is kept for the
+    """The highest rate (requests/s) of the valid trials of each ceiling. Keeps their data for the
     report that follows."""
     rates: dict[CeilingKey, float] = {}
     for data in trial_data(store.load(directory), keep=True):

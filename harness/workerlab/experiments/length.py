@@ -4,13 +4,13 @@
                            └ else: another load on the same server, of at least 8 one-second
                              batches, until the throughput is known within 5 % or time is up
 
-A few rounds suffice for an app that always takes the same time. If the lab knows that an app does,
-5 % are enough after the first load. For any other app these rounds are a pilot: its rate and spread
-determine the length of the next load (`analysis/batches.py`), since an interval narrows with the
-square root of time. The pilot's variance is itself an estimate, so its upper 80 % bound is used
-(chi-squared). If the pilot's rate is too imprecise, the next load only measures the rate: in one
-case 969 requests took 14 s, where the first 21 predicted 29 s. If a load would leave too little
-time for another one, in case it misses the 5 %, it takes all the time that is left.
+A few rounds suffice for an app that always takes the same time. If the lab knows this of an app, a
+precision of 5 % is enough after the first load. For any other app these rounds are a pilot: its
+rate and spread determine the length of the next load (`analysis/batches.py`), since an interval
+narrows with the square root of time. The pilot's variance is itself an estimate, so its upper 80 %
+bound is used (chi-squared). If the pilot's rate is too imprecise, the next load only measures the
+rate: in one case 969 requests took 14 s, where the first 21 predicted 29 s. If a load would leave
+too little time for another one, in case it misses the 5 %, it takes all the time that is left.
 
 A load that determines the throughput may still have too few requests for a target. Then one with
 enough requests follows, if time allows.
@@ -79,7 +79,7 @@ def next_load(plan: Plan, trial: Trial, run_dir: Path, load: Load, record: Recor
 
 
 def is_precise(estimate: Precision, *, steady: bool) -> bool:
-    """Whether the estimate needs no more load. `steady`: only the machine makes the app's times
+    """Whether the estimate is precise enough. `steady`: only the machine makes the app's times
     vary, so a short load misses no rare event."""
     throughput = estimate.throughput_rps
     if throughput is None or estimate.variation is None:

@@ -296,7 +296,7 @@ def _drop_notes(servers: Iterable[Server], connections: int) -> Iterable[Finding
 
 
 def _estimate_notes(options: argparse.Namespace, tools: Iterable[str]) -> Iterable[Finding]:
-    """A note for each load tool that follows single requests, but not in this timed load."""
+    """A note for each load tool that traces single requests, but not in this timed load."""
     mixed = options.mix or options.access_log
     if options.duration and not options.ramp and not mixed:
         for name in tools:

@@ -16,8 +16,8 @@ from workerlab.report.values import counts_text, finite, heading
 
 class Grid(Struct, frozen=True):
     """A table as text. The first `keys` columns identify a row. `unit`: of all durations, shown
-    below the headings; "" if each has its own. `blank`: headings of the columns that were left out
-    because all their values are missing."""
+    below the headings; "" if each has its own. `blank`: headings of the columns left out because
+    all their values are missing."""
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]

@@ -41,7 +41,7 @@ Value = Annotated[
 
 
 class TableShape(Shape, frozen=True):
-    """Base of those with values of any size, in base units."""
+    """Base of objects with values of any size, in base units."""
 
     @staticmethod
     def number(value: float, decimals: int) -> float | None:
@@ -136,7 +136,7 @@ class JsonFinding(Shape, frozen=True):
 
 
 class JsonDocument(Shape, frozen=True):
-    """What every command prints of a run. `valid`: all that had to be measured was."""
+    """What every command prints of a run. `valid`: everything required was measured."""
 
     schema: int
     kind: str
@@ -147,7 +147,7 @@ class JsonDocument(Shape, frozen=True):
 
 
 class JsonSweep(JsonDocument, frozen=True):
-    """The cells and classes of a sweep. `overhead`: time of the load / time with no idle slot."""
+    """The cells and classes of a sweep. `overhead`: time of the load / time without idle slots."""
 
     overhead: Number
     cells: list[JsonCell]

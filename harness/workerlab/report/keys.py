@@ -35,13 +35,13 @@ FORMS: Mapping[object, Form] = {int: "count", Count: "count", Number: "number"} 
 # Shared by cells and classes
 PROCESSES = "processes of the load tool"
 SlotsConfigured = Annotated[
-    Count, JsonKey("slots set", "requests that can be served at once by the settings")
+    Count, JsonKey("slots set", "requests that can be served at once with these settings")
 ]
 SlotsMeasured = Annotated[Count, JsonKey("slots used", "the most that were served at once")]
 
 
 class Shape(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of all objects whose keys are fixed. `number`: how a number of theirs is rounded."""
+    """Base of all objects whose keys are fixed. `number`: rounds a number of such an object."""
 
     @staticmethod
     def number(value: float, decimals: int) -> float | None:
@@ -49,7 +49,7 @@ class Shape(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Milliseconds(Shape, frozen=True):
-    """Base of those with times in milliseconds, made from seconds."""
+    """Base of objects with times in milliseconds, converted from seconds."""
 
     @staticmethod
     def number(value: float, decimals: int) -> float | None:
@@ -57,8 +57,8 @@ class Milliseconds(Shape, frozen=True):
 
 
 class JsonText(Shape, frozen=True):
-    """A sentence, the code of what it says, and the values it is made of: in seconds, bytes and
-    shares of 1. Programs should use code and values; sentences may be reworded."""
+    """A sentence, its code, and its values, in seconds, bytes and shares of 1. Programs should use
+    code and values; sentences may be reworded."""
 
     code: str
     values: dict[str, Any]
@@ -80,7 +80,7 @@ class JsonMilliseconds(Milliseconds, frozen=True):
 
 
 class JsonServedBy(Shape, frozen=True):
-    """Versions that the workers proved."""
+    """Versions that the workers reported."""
 
     gunicorn: str | None
     python: str | None
@@ -222,7 +222,7 @@ class JsonCellRow(JsonSettings, frozen=True):
 
     served_by: JsonServedBy
     in_force: JsonInForce
-    not_taken: Annotated[list[str], "settings that are in force otherwise"]
+    not_taken: Annotated[list[str], "settings not in force as requested"]
     app: str
     sleep_s: Annotated[Number, JsonKey(decimals=6)]
     tool: Annotated[str, JsonKey("load tool", path="trial.cell.tool")]
@@ -244,8 +244,8 @@ class JsonCellRow(JsonSettings, frozen=True):
         Number,
         JsonKey(
             "slots busy",
-            "the part of the slots that was taken, on average over the steady part, or the whole"
-            " load where that stalled",
+            "the mean share of slots taken, over the steady part, or over the whole load if it"
+            " stalled",
             form="percent",
         ),
     ]
@@ -254,31 +254,31 @@ class JsonCellRow(JsonSettings, frozen=True):
         Number,
         JsonKey(
             "± req/s",
-            "half of the 95 % interval of the throughput, as this one load knows it",
+            "half of the throughput's 95 % interval within this load",
         ),
     ]
     tool_rps: Annotated[Number, "throughput as the load tool reports it"]
-    whole_rps: Annotated[Number, "throughput of the whole load, start and drain included"]
-    bound_rps: Annotated[Number, JsonKey(meaning="what connections or slots allow at best")]
+    whole_rps: Annotated[Number, "throughput of the whole load, including start and drain"]
+    bound_rps: Annotated[Number, JsonKey(meaning="the most that connections and slots allow")]
     response_ms: JsonMilliseconds
     connect_ms: JsonMilliseconds
     service_ms: JsonMilliseconds
     waiting_ms: JsonMilliseconds
     waiting_split_ms: JsonSplit
     split_exact: Annotated[
-        bool, JsonKey("exact", "whether every request was followed", "breakdown.exact")
+        bool, JsonKey("exact", "whether every request was traced", "breakdown.exact")
     ]
     kernel: JsonKernel
     cpu: Annotated[JsonCpu, JsonKey(path="usage")]
     core_wait: JsonCoreWait
     rss_bytes: JsonRss
     requests_per_worker: Annotated[dict[str, int], "by process id"]
-    connections_per_worker: Annotated[dict[str, int] | None, "kept connections, by process id"]
+    connections_per_worker: Annotated[dict[str, int] | None, "kept alive, by process id"]
     split_prediction_rps: Annotated[
         Number,
         JsonKey(
             "by worker req/s",
-            "what the connections per worker allow: each works on no more than it has slots",
+            "what the connections per worker allow: a worker serves at most one per slot at once",
         ),
     ]
     load_s: Annotated[Number, "how long the load took"]
@@ -291,12 +291,10 @@ class JsonCellRow(JsonSettings, frozen=True):
         "as requested: 200 or 80%; null: closed model",
     ]
     routes: Annotated[dict[str, JsonRoute], "of a mix, by name"]
-    asked_rps: Annotated[Number, "the rate in requests/s"]
+    asked_rps: Annotated[Number, JsonKey("rate req/s"), "the rate in requests/s"]
     arrivals: Annotated[Arrivals | None, JsonKey(path="at_rate.arrivals")]
     schedule: Annotated[Count, JsonKey(path="at_rate.schedule"), "seed of the arrival times"]
-    due_rps: Annotated[
-        Number, JsonKey(path="at_rate.due_rps"), "what the schedule made of the rate"
-    ]
+    due_rps: Annotated[Number, JsonKey(path="at_rate.due_rps"), "the rate of the schedule"]
     sent_rps: Annotated[Number, JsonKey(path="at_rate.sent_rps")]
     unsent: Annotated[Count, JsonKey(path="at_rate.unsent")]
     lag_ms: Annotated[JsonMilliseconds, JsonKey(path="at_rate.lag"), "how late requests were sent"]
@@ -310,7 +308,7 @@ class JsonCellRow(JsonSettings, frozen=True):
     target: Annotated[
         list[JsonText],
         JsonKey(
-            meaning="whether the cell keeps the target (--slo), or which of its metrics do not"
+            meaning="whether the cell meets the target (--slo), or which of its metrics do not"
         ),
         "the outcome of each term of --slo",
     ]
@@ -337,7 +335,7 @@ class JsonClass(JsonSettings, frozen=True):
         Number,
         JsonKey(
             "predicted per worker",
-            "what sleep, CPU per request, slots and cores allow; Gunicorn's own CPU is not in it",
+            "what sleep, CPU per request, slots and cores allow, without Gunicorn's own CPU",
         ),
     ]
     diagnosis: JsonText | None

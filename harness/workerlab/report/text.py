@@ -106,7 +106,7 @@ def render(
     document: Document, *, colour: bool = False, width: int | None = None, explain: bool = False
 ) -> str:
     """The document as text. `width`: columns of the terminal; None: unlimited. If all cells are
-    invalid, only the reasons are shown, unless `explain`."""
+    invalid, only the reasons are shown without `explain`."""
     if document.cells and all(cell.verdict == "invalid" for cell in document.cells) and not explain:
         reasons = [reason for reason in document.findings if not isinstance(reason, NoValidCell)]
         document = replace(document, findings=tuple(reasons), tables=())

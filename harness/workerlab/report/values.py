@@ -156,7 +156,7 @@ PART_LOOKS: Mapping[str, Look] = {part: (part.replace("_", "-"), "circle") for p
 
 
 def varying_settings(servers: Iterable[Server]) -> dict[str, set[str]]:
-    """The settings that differ within a worker class, with those classes. Tables must show them.
+    """The settings that differ within a worker class, with the classes. Tables must show them.
 
     Threads that differ only because only gthread has them are in the title instead.
     """

@@ -326,7 +326,7 @@ def test_a_negative_rest_is_named_and_drawn_below_zero() -> None:
     assert [key.label for key in figure.legend] == ["accept queue", "in the app", "unattributed"]
     bars = {name: float(time) for name, _, _, time in rows(pane_of(figure), "bars")}
     assert bars["unattributed"] == pytest.approx(-0.3)
-    note = "Too short to be seen, at most 400 us: connect, in the worker and transfer."
+    note = "Too short to be visible, at most 400 us: connect, in the worker and transfer."
     assert note in figure.caption
 
 

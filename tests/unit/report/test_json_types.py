@@ -131,4 +131,4 @@ def test_the_schema_of_one_command_accepts_only_its_documents(
 
 def test_the_schema_describes_columns_as_the_tables_do() -> None:
     cell = validator("sweep").schema["$defs"]["JsonCell"]["properties"]
-    assert cell["bound_rps"]["description"] == "what connections or slots allow at best"
+    assert cell["bound_rps"]["description"] == "the most that connections and slots allow"

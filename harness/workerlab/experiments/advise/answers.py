@@ -1,14 +1,14 @@
 """The answers of `workerlab advise`: what is recommended, whether it meets the target, up to which
 rate, at what cost, and the evidence.
 
-Cautions are changes outside the target: service times that drift during a load, and memory that
-grows with the requests. Memory is the resident size of all processes of the server, from a third of
-the load to its end: what the first requests load and cache is not a leak. It must grow in every
-launch; otherwise it may have been a single allocation.
+Cautions are about changes that the target does not cover: service times that drift during a load,
+and memory that grows with the requests. Memory is the resident size of all processes of the server,
+from a third of the load to its end: what the first requests load and cache is not a leak. It must
+grow in every launch; otherwise it may be a single allocation.
 
 Lines that block the event loop are shown for the recommended class if they are known for it. Of
-several classes with an alarm for the same app only one was examined, since the lines are the same
-under the others. The time they take is that of the examined trial.
+several classes with an alarm for the same app, only one was examined, since the lines are the same
+under the others. Their times are those of the examined trial.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class LoopBlocked(Answer):
     others: tuple[str, ...]
 
 
-NO_LINE = "something does, but no line was seen for 1 % of the time."
+NO_LINE = "something does, but no line accounts for 1 % of the time."
 
 
 def blocked(result: AdviseResult) -> Iterator[LoopBlocked]:
@@ -138,7 +138,8 @@ def cautions(launches: Sequence[CandidateLaunch], rate_rps: float) -> Iterator[C
 
 
 def _changes(launches: Sequence[CandidateLaunch]) -> Iterator[RepeatedChange]:
-    """Changes seen in most launches, each as in the first: a single launch may be an exception."""
+    """Changes seen in most launches, each with the figures of the first: a single launch may be an
+    exception."""
     facts = [launch.facts for launch in launches if launch.facts is not None]
     results = (rule(trial) for trial in facts for rule in (drift, slow_first))
     changes = [change for change in results if change is not None]
@@ -354,7 +355,7 @@ REASONS: dict[AdviseOutcome, str] = {
     "unfinished": "Inconclusive so far: no candidate has been shown to meet the target."
     "[[ Other programs or machines, or pauses of this one, spoilt {launches:# launch/launches}.]]",
     "no_class": "No worker class could serve the app.",
-    "unsendable": "No answer: no candidate was launched, since the load tool cannot send at this"
+    "unsendable": "No answer: no candidate was launched, since the load tool cannot reach this"
     " rate on this machine.",
 }
 
@@ -457,7 +458,7 @@ class RateKept(Finding):
     ({launches:# launch/launches}[[, and {above} slightly above]]
     [[; {discarded} more discarded]])."""
 
-    outcome: Literal["holds up to", "was kept, but in too few launches to promise it, at"]
+    outcome: Literal["holds up to", "was met, but in too few launches to promise it, at"]
     rps: float
     unshown: tuple[str, ...]
     launches: int
@@ -483,7 +484,7 @@ class RateBroken(Finding):
 
 
 class KeptBetween(Finding):
-    """In between, {launches:# launch/launches} at {rates:list} requests/s kept it, too, but
+    """In between, {launches:# launch/launches} at {rates:list} requests/s met it, too, but
     {caveat}."""
 
     launches: int
@@ -502,14 +503,14 @@ class HighestRate(Answer):
     remark: str
 
 
-TOO_FEW_KEPT = "there were too few at each rate to promise it"
-UNEVENLY_KEPT = "their times vary too much to promise the same of the next one"
-TOO_FEW_BROKE = "though others may keep it"
-NONE_BROKE = "but their margin is too small to promise the same of the next one"
-RATE_GAP = "There was no valid launch at a rate between the two."
+TOO_FEW_KEPT = "there were too few launches at each rate to promise it"
+UNEVENLY_KEPT = "their times vary too much to promise the same for the next launch"
+TOO_FEW_BROKE = "though others may meet it"
+NONE_BROKE = "but their margin is too small to promise the same for the next launch"
+RATE_GAP = "No launch at a rate between the two was valid."
 NO_FAILING_RATE = (
     "It may hold at higher rates[[: {launches:# launch/launches} there had to be discarded, since"
-    " something else took the cores or the machine stood still]]."
+    " others used the cores or this machine was paused]]."
 )
 
 
@@ -530,7 +531,7 @@ def highest_rate(result: AdviseResult) -> Iterator[HighestRate]:
 
 
 def kept_between(result: AdviseResult, server: Server) -> KeptBetween | None:
-    """The launches between the two rates, if all at their rates kept the target."""
+    """The launches between the two rates, if all at their rates met the target."""
     low_rps, high_rps = result.reach.passing_rps or math.inf, result.failing_rps or 0.0
     by_rate = {
         rps: len(launches)
@@ -557,7 +558,7 @@ def _kept(result: AdviseResult, server: Server, rps: float) -> RateKept:
     few, above = valid < MIN_LAUNCHES, result.search.kept_nearby(server, rps) - valid
     is_bounded = passes(result.study.at(server, rps), result.search.terms)
     return RateKept(
-        outcome="was kept, but in too few launches to promise it, at" if few else "holds up to",
+        outcome="was met, but in too few launches to promise it, at" if few else "holds up to",
         rps=rps,
         unshown=tuple(outcome.values["term"] for outcome in result.standing.unshown),
         launches=valid,
@@ -597,7 +598,7 @@ class SlowStop(Finding):
     """After the load, with no request in flight, a stop took all of graceful_timeout
     ({measured_s:count} s while measuring) in each of {launches:# launch/launches}: [[the
     recommended gunicorn.conf.py sets it to {grace_s:count} s instead of {default_s:count} s, which
-    cuts requests that take longer]][[{unchanged}]]."""
+    cuts off requests that take longer]][[{unchanged}]]."""
 
     launches: int
     grace_s: int | None  # set by the file; None: not set
@@ -609,9 +610,9 @@ class SlowStop(Finding):
 class RunningCost(Answer):
     """[[It uses {cores:.2f} cores at {rate_rps:number} requests/s.]]
     [[ Memory: about {memory_bytes:bytes}.]][[ Start: {start_s:duration}.]]
-    [[ Stop: {stop_s:duration}.]][[ {slow_stop}]][[ With preload_app memory would be about
-    {preload_bytes:bytes}, estimated from a load on {preload_workers:# worker}; what requests write
-    to is no longer shared.]]"""
+    [[ Stop: {stop_s:duration}.]][[ {slow_stop}]]
+    [[ With preload_app memory would be about {preload_bytes:bytes}, estimated from a load on
+    {preload_workers:# worker}; memory that requests write to is no longer shared.]]"""
 
     question = "What does it cost?"
 

@@ -1,11 +1,12 @@
 """The candidates of `advise`: worker classes, workers and threads within the limits.
 
 Workers, for n cores: 1, n, n + 1, 2n, and the rule of thumb 2n + 1, unless a limit excludes it. A
-class that serves one request per worker at a time gets more (4n, 8n, ...): its workers do what
-threads do elsewhere, but each takes the memory of a process. They end at 16 (Gunicorn's
+class that serves one request per worker at a time gets more (4n, 8n, ...): its workers replace the
+threads of other classes, but each takes the memory of a process. They end at 16 (Gunicorn's
 documentation recommends 4 to 12), or at 64 if the app is not thread-safe and has no alternative.
-With --max-workers every class gets up to that many. Threads double, too. A limit on requests at
-once bounds the slots; for classes with unlimited slots only the app can enforce it.
+With --max-workers every class gets up to that many. The number of threads doubles, too. A limit on
+simultaneous requests bounds the slots; for classes with unlimited slots, only the app can enforce
+it.
 """
 
 import math

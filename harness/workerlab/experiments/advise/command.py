@@ -5,8 +5,8 @@
     forecast   every candidate is simulated: at the target's rate, and for its highest rate
     search     the best candidates are launched one by one, with the same schedules of arrivals
 
-The search adds one cell at a time to the plan until there is nothing more to find out or the budget
-is used up.
+The search adds one cell at a time to the plan until it has found its answer or the budget is used
+up.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The gunicorn.conf.py that `advise` writes: settings, each with the reason for it as a comment.
 
-It works as is: `gunicorn -c FILE`, from the app's directory if it can be expected to be started
+It works as is: `gunicorn -c FILE`, from the app's directory if Gunicorn is likely to be started
 there, else from any. If the app has a Gunicorn file of its own, the new file is a copy of it with
 as few changes as possible: settings with another value are replaced in place, and the old line is
 kept as a comment; other settings are appended.
@@ -26,7 +26,7 @@ ANNOTATED = "Without effect, since an annotation sets nothing:"
 
 class OwnFile(Struct, frozen=True):
     """The app's own Gunicorn file; an empty text: none. `sets`: the settings in it; `kept`: those
-    that stay as they are but deserve a remark, each with the remark."""
+    that stay unchanged but need a remark, each with the remark."""
 
     text: str = ""
     path: str = ""
@@ -81,10 +81,10 @@ def settings(
     if "backlog" in own:
         lines.append(ConfLine("backlog", server.backlog, "connections that wait, at most"))
     if grace_s is not None:
-        why = "seconds: a stop after a load takes that long, and cuts requests that take longer"
+        why = "seconds: a stop after a load takes this long, and cuts off longer requests"
         lines.append(ConfLine("graceful_timeout", grace_s, why))
     if server.app.chdir and starts_in is None:
-        why = "the app's directory: Gunicorn can be started in any other"
+        why = "the app's directory, so Gunicorn can be started from anywhere"
         lines.append(ConfLine("chdir", server.app.chdir, why))
     if server.app.target:
         is_there = starts_in == server.app.chdir

@@ -247,7 +247,7 @@ def write_file(run: Run) -> None:
 
 
 def _evidence(result: AdviseResult, run: Run) -> Iterator[str]:
-    """What the settings were chosen for, and what was shown of them, without how it was found."""
+    """What the settings were chosen for, and what was shown of them, without how."""
     yield f"Chosen by `workerlab advise`, run {run.name}, for {title(result, run)}"
     for answer in answers(result):
         if isinstance(answer, TargetAnswer):

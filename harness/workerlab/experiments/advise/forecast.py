@@ -3,8 +3,8 @@ target's rate, and the highest rate at which the target holds. Computed once the
 stored in the plan, so that a report does not repeat it.
 
 The highest rate takes a bisection, so it is only computed for candidates that may be among the
-best: in descending order of the bound set by cores and slots, until that is below MIN_BOUND_SHARE
-of the best rate.
+best: in descending order of the bound that cores and slots set, down to MIN_BOUND_SHARE of the best
+rate.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Question(Struct, frozen=True):
 
 
 def times_hold(response: Summary, terms: Iterable[Term]) -> bool:
-    """Whether every term on a response time holds. Other terms are skipped: a server that keeps its
+    """Whether every term on a response time holds. Other terms are skipped: a server that meets its
     times at a rate also serves that rate."""
     values = ((term, getattr(response, term.metric, None)) for term in terms)
     return all(term.holds(value) for term, value in values if value is not None)

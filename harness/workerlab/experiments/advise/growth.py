@@ -117,7 +117,7 @@ def many_cells(plan: Plan, study: Study) -> Iterator[Cell]:
 
 def filling_connections(needs: Needs, cores: float, max_in_flight: int | None = None) -> int | None:
     """The number of connections that would fill the cores at the CPU per request of a light load.
-    With more, a closed loop costs less CPU per request than random arrivals ever do. None if
+    With more, a closed loop takes less CPU per request than random arrivals ever do. None if
     requests use no CPU, wait for less than MIN_WAIT_RATIO times their CPU, so that the app's own
     computing fills the cores, or block the event loop for longer than they compute, which limits
     the rate before the cores are full."""
@@ -227,8 +227,8 @@ class PlanGrowth:
         return needs_cells if needs_cells and self._allows(study, *needs_cells) else ()
 
     def _least_launches(self, study: Study) -> tuple[Cell, ...]:
-        """The shortest launches that show that a candidate meets the target, of the first class
-        whose needs are known; () if there is none."""
+        """The shortest launches that show that a candidate of the first class with known needs
+        meets the target; () if there is no such class."""
         request = study.request
         least_s = launch_s(request.rate_rps, request.slo, request.budget_s, share=min(CLEAR_SHARES))
         for cell in study.plan.cells:

@@ -24,7 +24,7 @@ examples:
   workerlab advise --rate 3 --slo 'p95<1.5s'
       the bundled app, which sleeps a second
   workerlab advise --resume results/20261120-101500-advise
-      go on after Ctrl-C
+      continue after Ctrl-C
 """
 
 EXIT_CODES = """\
@@ -98,9 +98,9 @@ MACHINE: tuple[Row, ...] = (
     ("--cores", cores, "N", "cores of the machine that will serve (this one's)"),
     ("--memory", size, "SIZE", "its memory, such as 512M or 2G (this one's)"),
     ("--max-workers", read.whole, "N",
-     "most workers (2 x cores + 1; at least 16 for sync and tornado)"),
+     "maximum number of workers (2 x cores + 1; at least 16 for sync and tornado)"),
     ("--max-in-flight", read.whole, "N",
-     "most requests at once in the app, all workers together: its database pool, say"),
+     "most requests in the app at once, over all workers: the size of its database pool, say"),
     ("--not-thread-safe", None, "", "a worker must not serve two requests at once"),
 )  # fmt: skip
 GROUPS = {

@@ -59,7 +59,7 @@ class AdviseResult(Struct, frozen=True):
     the target's rate; `cores`: mean cores used in them; `failing_rps`: the lowest rate shown to
     break the target, else at which a launch broke it, else at which too little margin was left;
     `failing_launch`: a launch at that rate, one that broke it if there is any; `untried`: the best
-    candidates of other classes for which the rest of the budget was too short."""
+    candidates of other classes, for which the rest of the budget was too short."""
 
     word: AdviseOutcome
     search: Search
@@ -241,7 +241,7 @@ def _low_forecast(search: Search, server: Server, winner: Server | None) -> str:
         return ": forecast to break it"
     if expected.most_rps >= LOWER_FORECAST_SHARE * (search.forecast_rps(winner) if winner else 0.0):
         costs_more = winner is not None and search.cost(server) > search.cost(winner)
-        return ": forecast alike, costs more" if costs_more else ""
+        return ": similar forecast, costs more" if costs_more else ""
     if expected.highest_rps is None:
         return fill(": forecast at most {rps:number} req/s", {"rps": expected.bound_rps})
     return ": forecast lower"
@@ -284,9 +284,8 @@ class CpuShortage(Answer):
 
 class BlockingCall(Answer):
     """{place} blocks the event loop: for {per_request_s:duration} per request on average, up to
-    {longest_s:duration} at a stretch[[, so that {workers:# worker} serve at most
-    {most_rps:number} requests/s]]. Replace the call by one that does not block, or run it in a
-    thread."""
+    {longest_s:duration} at a stretch[[, so {workers:# worker} can serve at most {most_rps:number}
+    requests/s]]. Replace the call by one that does not block, or run it in a thread."""
 
     question = LIMIT_QUESTION
 

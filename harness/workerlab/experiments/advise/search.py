@@ -21,9 +21,9 @@
        the leader's rate: its forecast may be far too low
 
 All classes are tried before one is examined closely: near the breaking point the result depends on
-the schedule, and a single candidate would use up the budget. More workers than the forecast needs
-are tried because they compete for the cores with the load tool: candidates with the same forecast
-may perform quite differently.
+the schedule, and a single candidate would use up the budget. More workers than the forecast
+requires are tried because they compete with the load tool for the cores: candidates with the same
+forecast may perform quite differently.
 
 Order: first the candidates within EQUAL_FORECAST_SHARE of the best forecast, by cost (memory, then
 workers, then threads), then the others by forecast. If no forecast holds at any rate, those whose
@@ -155,7 +155,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
 
     @property
     def any_forecast_holds(self) -> bool:
-        """Whether any candidate is forecast to keep the target."""
+        """Whether any candidate is forecast to meet the target."""
         return any(self.forecast_rps(server) >= self.target_rps for server in self.order())
 
     # --- results of the launches -------------------------------------------------------------
@@ -268,7 +268,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         return max(passing_rps, self._below(server, passing_rps, ceiling_rps))
 
     def _any_held(self, server: Server, rps: float) -> bool:
-        """Whether any launch at this rate kept the target."""
+        """Whether any launch at this rate met the target."""
         return any(holds(launch, self.terms) for launch in self.study.at(server, rps))
 
     def too_noisy(self, disturbed_before: int = 0) -> bool:
@@ -304,9 +304,9 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         return self._launch_below_target(order)
 
     def _worth_launching(self, order: Sequence[Server]) -> list[Server]:
-        """Candidates worth a launch at the target's rate: those forecast to keep it, classes with
+        """Candidates worth a launch at the target's rate: those forecast to meet it, classes with
         fewer broken candidates first, since candidates of a class behave alike; then, as forecasts
-        may be wrong, the first of each class that is forecast to keep MIN_FORECAST_SHARE of the
+        may be wrong, the first of each class that is forecast to hold at MIN_FORECAST_SHARE of the
         rate. If there are none, the first of each class."""
         broken = Counter(
             server.variant for server in order if self.standing(server).word == "broken"
@@ -719,7 +719,7 @@ ROUTE_SLOW_SHARE = 0.5  # of the requests to a route that is named
 
 
 class SlowAlone(Answer):
-    """{which} take too long for {term} even with the server to themselves: without any waiting, the
+    """{which} take too long for {term} even with the server to themselves: without any wait, the
     {metric} would be[[ {bound}]] {value_s:duration}. No setting of Gunicorn changes that."""
 
     question = LIMIT_QUESTION

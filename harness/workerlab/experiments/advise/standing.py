@@ -33,7 +33,7 @@ CLEARLY_BROKEN_RATIO = 1.5  # mean over limit: with more, a single launch breaks
 TARGET_BEYOND_SHARE = 0.025  # of further launches that exceed the bound, at the target's rate
 RATE_BEYOND_SHARE = 0.05  # the same, at the highest rate
 USUAL_SD = 0.07  # of the logarithms of launches at a rate; three then have a bound of 1.27 means
-SHOWING_LAUNCHES = 6  # at a rate and slightly above, all of which kept the target: it passes
+SHOWING_LAUNCHES = 6  # at a rate and slightly above, all of which met the target: it passes
 
 TargetWord = Literal["met", "broken", "not shown yet", "undecidable"]
 
@@ -136,7 +136,7 @@ def _bound(
     limit, mean = sign * math.log(term.limit), fmean(logs)
     centre = math.exp(sign * mean)
     outcome = judge(term, requests)
-    on_a_step = outcome.result == "undecidable"  # a launch keeps or breaks the limit by chance
+    on_a_step = outcome.result == "undecidable"  # a launch meets or breaks the limit by chance
     if n < MIN_LAUNCHES:
         beyond = mean > limit + math.log(CLEARLY_BROKEN_RATIO) or (n > 1 and min(logs) > limit)
         broken = beyond and not on_a_step

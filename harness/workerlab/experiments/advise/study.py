@@ -62,14 +62,14 @@ class AdviseRequest(Struct, frozen=True):
 
 
 class LaunchDisturbed(Finding):
-    """other programs or machines took the cores for {share:percent} of the response time"""
+    """{share:percent} of the response time was lost to other programs or machines"""
 
     share: float
 
 
 class LaunchPaused(Finding):
-    """the lab itself did not run for up to {paused_s:duration} of {load_s:duration}, although it
-    waited for no core: this machine stood still, or the lab was stopped"""
+    """this machine, or the lab, was paused for up to {paused_s:duration} of {load_s:duration}: the
+    lab did not run, yet was not waiting for a core"""
 
     paused_s: float
     load_s: float
@@ -97,7 +97,7 @@ class NeedsUnknown(Exclusion):
     """the needs of requests are unknown: {why}"""
 
 
-REMOVED = "Gunicorn {version} removed it; to consider it nevertheless, name it in --classes"
+REMOVED = "Gunicorn {version} removed it; to consider it anyway, name it in --classes"
 
 
 # --- launches -------------------------------------------------------------------------------------
@@ -106,8 +106,8 @@ REMOVED = "Gunicorn {version} removed it; to consider it nevertheless, name it i
 class CandidateLaunch(Struct, dict=True, frozen=True, eq=False):
     """A launch of a candidate at a rate, on a fresh server. `void`: why it is discarded, or None.
 
-    Disturbances void a launch only if it broke the target: one that kept the target despite them
-    would have kept it without them."""
+    Disturbances void a launch only if it broke the target: one that met the target despite them
+    would have met it without them."""
 
     server: Server
     rps: float
@@ -162,7 +162,7 @@ def pooled(launches: Sequence[CandidateLaunch]) -> Requests:
 
 
 def holds(launch: CandidateLaunch, terms: Sequence[Term]) -> bool:
-    """Whether a launch keeps every term: times and throughput by value, errors unless they exceed
+    """Whether a launch meets every term: times and throughput by value, errors unless they exceed
     the limit significantly."""
     for term in terms:
         if term.kind == "errors":
@@ -196,7 +196,7 @@ class Study(Struct, dict=True, frozen=True, eq=False):
 
     @property
     def disturbed(self) -> int:
-        """Number of launches discarded because others took the cores or the machine paused."""
+        """Number of launches discarded because others used the cores or the machine was paused."""
         return sum(isinstance(launch.void, NOISE) for launch in self.launches)
 
     def at(self, server: Server, rps: float) -> tuple[CandidateLaunch, ...]:
@@ -370,7 +370,7 @@ def _noise(cell: CellResult, facts: Facts) -> Finding | None:
 
 
 def _late(launch: CandidateLaunch, terms: Sequence[Term]) -> ToolLate | None:
-    """A finding if every broken term is a time that the launch would keep without the load tool's
+    """A finding if every broken term is a time that the launch would meet without the load tool's
     own lag (p95); else None."""
     late_s = launch.cell.at_rate.lag.p95 if launch.cell.at_rate else None
     broken = [term for term in terms if not holds(launch, [term])]

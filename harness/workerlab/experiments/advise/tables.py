@@ -47,7 +47,7 @@ RATES = (
     Column(
         "highest_rps",
         heading="holds up to req/s",
-        meaning="the highest rate that was measured to hold it, below any that failed",
+        meaning="the highest measured rate at which it held, below any that failed",
         value=attrgetter("reach.passing_rps"),
     ),
     Column(
@@ -245,8 +245,8 @@ CHART_NOTE = (
     " unknown: {unknown:# candidate}.]]"
 )
 RATES_NOTE = (
-    "A rate that was measured to hold says nothing about higher ones, unless a rate at which the"
-    " target breaks is shown next to it."
+    "A rate at which the target held says nothing about higher ones, unless a rate at which it"
+    " breaks is shown next to it."
 )
 
 
@@ -374,9 +374,9 @@ def _rates(result: AdviseResult) -> Iterator[Chart]:
     class; no chart if no measured bar would be visible."""
     rows = [row for row in notable_rows(result) if row.expected.highest_rps][:MAX_RATE_ROWS]
     rates = {
-        ("expected to hold up to", "prediction"): [row.expected.highest_rps for row in rows],
-        ("measured to hold at", "measured"): [row.reach.passing_rps for row in rows],
-        ("measured to break at", "connect"): [row.broken_rps for row in rows],
+        ("expected: holds up to", "prediction"): [row.expected.highest_rps for row in rows],
+        ("measured: holds at", "measured"): [row.reach.passing_rps for row in rows],
+        ("measured: breaks at", "connect"): [row.broken_rps for row in rows],
     }
     values = [rps for column in rates.values() for rps in column if rps]
     min_rps = MIN_BAR_SHARE * max(values, default=0.0)
@@ -390,7 +390,7 @@ def _rates(result: AdviseResult) -> Iterator[Chart]:
     ]
     if any(bars.points for bars in series[1:]):
         yield Chart(
-            title="Highest rate that keeps the target",
+            title="Highest rate that meets the target",
             x_title="candidate",
             y_title="requests/s",
             series=tuple(bars for bars in series if bars.points),

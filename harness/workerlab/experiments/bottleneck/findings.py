@@ -1,10 +1,11 @@
 """The conclusions of `workerlab bottleneck`: is it the server or the load generator?
 
-In a closed loop requests wait at the bottleneck. If more server (threads, a second server) changes
-nothing, the server is not the limit; if another generator, or more of it, changes much, the
-generator is. A change counts if its whole interval over the trials is beyond a factor of EFFECT.
-Only cells that differ in a single factor are compared. Cells that had to wait for a core used by
-other programs (`analysis/core_wait.py`) prove nothing: those programs may cause any difference.
+In a closed loop, requests wait at the bottleneck. If a larger server (more threads, a second
+server) changes nothing, the server is not the limit; if another generator, or more processes of it,
+changes much, the generator is. A change counts if its whole interval over the trials is beyond a
+factor of EFFECT. Only cells that differ in a single factor are compared. Cells that had to wait for
+a core used by other programs (`analysis/core_wait.py`) prove nothing: those programs may cause any
+difference.
 """
 
 from __future__ import annotations
@@ -166,8 +167,8 @@ class Comparison(Struct, frozen=True):
 
     @property
     def strongest(self) -> LevelChange | None:
-        """The change that shows best the first effect of BY_STRENGTH that any has; None if none has
-        an interval."""
+        """The change that best shows the first effect of BY_STRENGTH that any of them has; None if
+        none has an interval."""
         shown = {
             effect: [change for change in self.changes if change.effect == effect]
             for effect in BY_STRENGTH
@@ -365,8 +366,8 @@ def effect_of(comparison: Comparison, cores: int | None) -> FactorAnswer:
 
 
 def cores_missing(change: LevelChange, cores: int | None) -> CoresMissing | None:
-    """A finding if more processes bring no more throughput, and `cores` are too few for them and
-    the workers; None if they are enough or unknown."""
+    """A finding if more processes bring no more throughput, and there are too few `cores` for them
+    and the workers; None if there are enough, or unknown."""
     cell = change.after.cell
     needed = cell.processes + cell.server.workers * cell.server.instances
     if change.effect == "more" or cores is None or cores >= needed:

@@ -205,7 +205,7 @@ def next_pairs(plan: Plan, groups: Sequence[Group], number: int) -> tuple[Cell, 
 
 def grow(budget: Budget, directory: Path, plan: Plan) -> Plan | None:
     """The plan with the next pair of every undecided group; None if there are none or too many
-    pairs, or if the budget ends before the next look. The first LOOKS[0] pairs are always made:
+    pairs, or if the budget ends before the next look. The first LOOKS[0] pairs are always launched:
     fewer show nothing."""
     run = run_store.load(directory)
     groups = compare_groups(run)

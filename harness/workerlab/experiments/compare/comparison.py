@@ -6,9 +6,9 @@ has Student's interval over pairs. An interval over requests would be far too na
 differ more than the requests within one.
 
 Pairs are added until every metric is decided. Checking after every pair would eventually find a
-difference in anything, so results are checked LOOKS times only, and the error of 5 % is divided
-among these looks and the metrics (Bonferroni): the intervals of all metrics hold together, whenever
-the comparison stops.
+difference between identical servers, so results are checked only after the numbers of pairs in
+LOOKS, and the error of 5 % is divided among these looks and the metrics (Bonferroni): the intervals
+of all metrics hold together, whenever the comparison stops.
 
     different      the interval excludes "no difference"
     same           it lies within `at_least`, even if it excludes "no difference": the difference
@@ -29,7 +29,7 @@ from workerlab.numbers.intervals import half_width, student_at
 from workerlab.numbers.units import FORMATS, amount, format_bytes, format_duration
 
 LOOKS = (4, 6, 9, 13, 19, 28, 40)  # numbers of pairs after which results are checked
-FALSE_ALARM_PROBABILITY = 0.05  # that any difference is found where there is none
+FALSE_ALARM_PROBABILITY = 0.05  # of finding any difference where there is none
 
 Word = Literal["different", "same", "inconclusive"]
 Kind = Literal["ratio", "part", "share"]
@@ -61,7 +61,7 @@ METRICS = (
     Metric("stop_s", "stop"),
     Metric("failed", "failed requests", "share"),
 )
-# Of the responses whose parts follow; the median and p95 are of others
+# Of the responses that the parts below belong to; the median and p95 are of others
 RESPONSE = Metric("response_s", "mean response", "part")
 PARTS = (
     Metric("connect_s", "in connect", "part"),

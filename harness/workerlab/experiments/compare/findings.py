@@ -199,8 +199,8 @@ def disturbance_sentence(compared: GroupChanges) -> str:
 def where_changed(compared: GroupChanges) -> str:
     """A sentence on the part of the response that changed most, or on how long the worker holds a
     slot after the app. "" if the response itself did not change, or no part changed with it: then
-    parts only moved against each other. Also "" if the parts of a side add up to more than its
-    response. A part that some launch does not have counts as unchanged: the others would be a
+    time only moved between parts. Also "" if the parts of a side add up to more than its response.
+    A part that some launch lacks counts as unchanged: the other launches would be a biased
     selection. A longer hold is attributed to the worker even if later requests wait longer still:
     queues grow with any delay."""
     differing = [

@@ -82,7 +82,7 @@ LOAD_FIELDS = ("tool", "processes", "keepalive", "concurrency", "rate")
 REQUEST_FIELDS = ("method", "body_file", "mix")  # fields of the app
 PLAN_FIELDS = ("arrivals", "ramp_s", "linger_s")  # fields of the plan
 APP_FIELDS = ("app", "chdir", "path", "headers", "sleep_s", "env")
-# Of a server or its app, and the number of requests: so a new setting is not overlooked
+# Of a server or its app, and the number of requests, so that no new setting is overlooked
 SETTINGS = (
     *(name for name in Server.__struct_fields__ if name not in ("app", "name", "null", "config")),
     *APP_FIELDS,

@@ -9,7 +9,7 @@ EXAMPLES = """\
 examples:
   workerlab demo            asks before each step; any key continues
   workerlab demo --yes      runs all steps, in about two minutes
-  workerlab demo --web      in a browser, where real requests are seen to wait
+  workerlab demo --web      in a browser, where you see real requests wait
   workerlab demo --web --share
                             ... and a class guesses on its own screens
   workerlab demo --lesson my.toml
@@ -19,7 +19,7 @@ examples:
 
 def add_options(to: argparse.ArgumentParser) -> None:
     to.description = (
-        "A lesson in the terminal: what happens when more requests come in than a server can"
+        "A lesson in the terminal: what happens when more requests arrive than a server can"
         " serve? Each step lets you guess, says what the law predicts, runs the"
         " load live, compares all three, and explains the result."
     )

@@ -7,8 +7,8 @@ one, if there are several. Each generator is measured against two servers:
     low rate      answers after 50 ms: 25 connections make 500 requests/s with any tool
 
 A slow server sets the low rate because most generators cannot limit theirs. With `--delay`, the
-full-speed server also answers late. Each connection then mostly waits, and the rate is at most
-connections / delay, however fast the generator is.
+full-speed server also delays its answers. Each connection then mostly waits, and the rate is at
+most connections / delay, however fast the generator is.
 """
 
 import argparse

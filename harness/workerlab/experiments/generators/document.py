@@ -146,7 +146,7 @@ class LoadsDisturbed(Finding):
 
 
 class LoadsStoodStill(Finding):
-    """This machine stood still, as when a hypervisor suspends its guests, in {stood_still} of
+    """This machine was paused, as when a hypervisor suspends its guests, in {stood_still} of
     {trials_made:# trial}; the figures include that time."""
 
     stood_still: int
@@ -210,7 +210,7 @@ def tables(full: Loads, low: Sequence[GeneratorLoad], *, delayed: bool) -> Itera
     yield table("Response times at full speed", (*load, *TIMES), full)
     rate = "At a low rate"
     if low:
-        rate += f": {counted(low[0].cell.concurrency, 'connection')} to a server that answers late"
+        rate += f": {counted(low[0].cell.concurrency, 'connection')} to a server with a delay"
     yield table(rate, (*load[:2], *COST), low)
     yield table("Response times at that rate", (*load[:2], *TIMES), low)
 

@@ -40,8 +40,8 @@ TOO_FEW_TRIALS = f"too few valid trials to compare: repeat with --trials {TRIALS
 NOT_MEASURED = "no generator was measured at full speed"
 NO_CPU_AT_LOW_RATE = "no CPU time of a generator was recorded at the low rate"
 TOO_FEW_LEVELS = (
-    "this needs threads at two levels of connections, and processes; of a server that answers late,"
-    " at levels where neither its delay nor its core is the limit"
+    "this needs threads at two levels of connections, and processes; if the server has a delay, at"
+    " levels where neither that nor its core is the limit"
 )
 SERVER_BUSY_OR_DISTURBED = (
     "wherever response times are known, the server's core was busy, so that requests waited in"
@@ -309,7 +309,7 @@ class GeneratorCeiling(Finding):
 class MachineCeiling(Answer):
     """For a server that answers more than {ceiling.reliable_rps:number} requests/s: a third of the
     {ceiling.rps:number} that the fastest generator here, {ceiling.name}, gets out of this machine
-    [[ (a lower bound: {lower_bound_because})]]. Beyond it the generator may be what is measured."""
+    [[ (a lower bound: {lower_bound_because})]]. Beyond that, the generator may be the limit."""
 
     question = "Where is a second machine needed?"
 
@@ -364,7 +364,7 @@ class OverheadOfLoad(Finding):
 
 
 class ClientOverhead(Answer):
-    """In {affected:count} of {loads:# load} more than half of the median that is reported is client
+    """In {affected:count} of {loads:# load}, more than half of the reported median is client
     overhead. Most: {most}. Least: {least}."""
 
     question = "Which generators inflate latency with client-side queueing?"

@@ -45,7 +45,7 @@ class GeneratorUsage(Struct, frozen=True):
 
     `cores`: CPU seconds per second, in the middle of the load; `cpu_s`: total CPU, start and end
     included. `memory_bytes`: the peak; pages that processes share count in each. `core_wait`: the
-    cost of waiting for a core. `stood_still`: whether the machine stood still during the load.
+    cost of waiting for a core. `stood_still`: whether the machine was paused during the load.
     """
 
     cell: Cell

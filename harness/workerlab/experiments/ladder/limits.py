@@ -1,6 +1,6 @@
 """What limited a step, and how many users the first configuration serves.
 
-The limit of a step is the first of these that its numbers show:
+The limit of a step is the first of these that its figures show:
 
     load tool   it was the limit in half or more of the trials that show it (`analysis.load_tool`)
     others      other programs or machines kept the load waiting for a core in half of the trials
@@ -10,7 +10,7 @@ The limit of a step is the first of these that its numbers show:
     app         80 % of the cores that its workers can use, or 90 % of its slots busy
     pool        requests wait longer for a free connection to the storage than in any other part,
                 and neither the workers' CPU nor the machine explains it
-    machine     90 % of all cores: everything competes for them, no component is the limit alone
+    machine     90 % of all cores: all compete for them, and no single component is the limit
 
 A worker short of CPU is late in everything, including taking a free connection, so the pool is
 checked after the CPU. If none applies, the limit is not known.
@@ -213,7 +213,7 @@ class TargetBroken(Finding):
 
 
 class InvalidLaunches(Finding):
-    """{invalid} of {launches:# launch/launches} {invalid:was/were} invalid, {reason}"""
+    """{invalid} of {launches:# launch/launches} {invalid:was/were} invalid: {reason}"""
 
     launches: int
     invalid: int
@@ -221,7 +221,7 @@ class InvalidLaunches(Finding):
 
 
 class UnstableThroughput(Finding):
-    """a launch serves {lowest_rps:number} req/s, where {best_rps:number} were reached"""
+    """a launch serves only {lowest_rps:number} of the {best_rps:number} req/s reached"""
 
     lowest_rps: float
     best_rps: float

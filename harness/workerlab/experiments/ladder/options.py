@@ -28,7 +28,7 @@ examples:
   workerlab ladder --storages sqlite --users 200
       with no database server installed
   workerlab ladder --find-limit 'p95<2s'
-      and then: how many users does the first step serve within this target?
+      then also: how many users does the first step serve within this target?
   workerlab ladder --resume results/20261120-101500-ladder --trials 12
       the same run with more launches per step
   workerlab report results --html ladder.html

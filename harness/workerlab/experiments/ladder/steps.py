@@ -33,7 +33,7 @@ CACHE = "redis"
 ASYNC, SYNC = "uvicorn", "sync"  # worker classes
 PATH = "/posts/1"  # what every user reads
 POOL_CONNECTIONS = 10  # connections to the storage, per worker
-# With a thousand requests at once, an event loop may read an answer seconds late. That delay is to
+# With a thousand requests at once, an event loop may read an answer seconds late. That delay should
 # be measured, not reported as a failed database
 BLOG_ANSWER_S = 60
 BACKLOG = 2048

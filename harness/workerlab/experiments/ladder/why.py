@@ -5,7 +5,7 @@ access that it saves, both for a single user, whose requests never queue. The ap
 with and without Redis is compared too: it determines throughput where the app is the limit.
 
 sync: in a closed loop of N users the mean response time is N / X for every class (Little 1961), so
-the mean adds nothing to requests/s. The class determines the distribution: with one request at a
+the mean says no more than requests/s. The class determines the distribution: with one request at a
 time, in order of arrival, all wait about equally long.
 """
 
@@ -223,8 +223,8 @@ class P95ChangesNoMore(Finding):
 class LargerChangeUndecided(Finding):
     """Inconclusive: p95 changes by a factor of {p95.value:.2f} (95 % interval {p95.low:.2f} to
     {p95.high:.2f}), throughput by {throughput.value:.2f} ({throughput.low:.2f} to
-    {throughput.high:.2f}).[[ If launches scatter as these, about {launches} of each step decide
-    which changes more (--resume RUN --trials {launches}).]]
+    {throughput.high:.2f}).[[ If launches keep varying like this, about {launches} of each step
+    would decide which changes more (--resume RUN --trials {launches}).]]
     [[ Not even {too_few_launches} launches of each step would decide it.]]"""
 
     p95: Ratio
@@ -239,8 +239,8 @@ LargerChange = P95ChangesMore | P95ChangesNoMore
 class SyncEffect(Answer):
     """{larger_change}[[ {chance}]][[ {cpu}]] By Little's law the mean response time of
     {users:# user} is users / throughput: {mean_async_s:duration} async, {mean_sync_s:duration}
-    sync. What the class decides is how it is spread: p95 is {spread_async:.1f} times p50 async,
-    {spread_sync:.1f} times sync. {order}"""
+    sync. The class determines the distribution: p95 is {spread_async:.1f} times p50 with async,
+    {spread_sync:.1f} times with sync. {order}"""
 
     question = "Why does going from async to sync change p95 more than throughput?"
 

@@ -2,7 +2,7 @@
 
 If the accept queue was full, the figures cover the time in which every client had a request in
 flight, as on the live page: throughput of the steady window, and mean response time by Little's
-law. The mean says little then: most requests are served normally, and some wait for many seconds.
+law. The mean then says little: most requests are served normally, and some wait for many seconds.
 So the slowest request is reported as well, and the terminal draws the load over time.
 """
 
@@ -97,7 +97,8 @@ FROM_SCHEDULED_TIME = "from the scheduled time of each"
 
 class Figures(Struct, frozen=True):
     """`response_s`: the mean; None if clients give up, as the others would not represent them.
-    `period`, `method`: when and how it was measured, as text. `slowest_s`: if far from the mean."""
+    `period`, `method`: when and how it was measured, as text. `slowest_s`: set if far from the
+    mean."""
 
     rps: float
     response_s: float | None

@@ -78,7 +78,7 @@ COLUMNS = (
 MISTAKE_COLUMNS = (
     Column("mistake", "text", value=lambda form: form.mistake.replace("_", " ")),
     Column("form", "text"),
-    Column("requested", "count", heading="requests wanted"),
+    Column("requested", "count", heading="requests intended"),
     Column("returned", "counts"),
     Column(
         "requests_seen",
@@ -89,7 +89,7 @@ MISTAKE_COLUMNS = (
     Column(
         "connections_seen",
         "count",
-        heading="connections there",
+        heading="connections at the server",
         value="connections",
     ),
     Column("took_s", "seconds", heading="took"),

@@ -51,7 +51,7 @@ def findings(results: Steps) -> Iterator[Answer]:
 
 
 def complete(steps: Steps, *starts: str) -> Steps:
-    """Those without a failure: others took less time and memory than so many requests need.
+    """Steps without a failure: others took less time and memory than that many requests need.
     `starts`: what their names begin with; any, if there are none."""
     return [
         step

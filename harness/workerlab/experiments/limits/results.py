@@ -37,7 +37,7 @@ LABELS = {
     "ports_reuse": "{step.ports:count} ports, fewer connections, reused",
     "mistake": "the mistake",
     "abandoned": "the mistake with tasks",
-    "cure": "the cure",
+    "cure": "the fix",
 }
 
 
@@ -60,10 +60,10 @@ class StepMeasured(Finding):
 
 
 class FilesRanOut(Finding):
-    """Errno 24 (too many open files): {failed:# request} got no file for their connection.
-    {connections:count} connections were wanted at once[[, and a process may have
-    {open_files:count} files open]]. Raise the limit (ulimit -n {needed}), or bound how many
-    requests are in flight."""
+    """Errno 24 (too many open files): {failed:# request} found no free file descriptor.
+    {connections:count} connections were attempted at once
+    [[, and a process may have {open_files:count} files open]]. Raise the limit (ulimit -n
+    {needed}), or bound the number of requests in flight."""
 
     failed: int
     connections: int
@@ -73,10 +73,10 @@ class FilesRanOut(Finding):
 
 class PortsRanOut(Finding):
     """Errno 99 (cannot assign requested address): {failed:# request} found no free local port.
-    {connections:count} connections were wanted at once[[, and there are {ports:count} ports]];
-    each connection takes one, for each pair of a source address and a server. Reuse connections
-    (keep-alive), connect from more source addresses (on loopback 127.0.0.2, 127.0.0.3, and so on),
-    or widen net.ipv4.ip_local_port_range."""
+    {connections:count} connections were attempted at once
+    [[, and there are {ports:count} ports]]; each connection takes one per pair of source address
+    and server. Reuse connections (keep-alive), connect from more source addresses (on loopback
+    127.0.0.2, 127.0.0.3, and so on), or widen net.ipv4.ip_local_port_range."""
 
     failed: int
     connections: int

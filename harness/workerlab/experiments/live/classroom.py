@@ -82,7 +82,7 @@ class Classroom:
     # --- guesses ---------------------------------------------------------------------------------
 
     def open_question(self, step: int) -> None:
-        """Delete its guesses if the law was shown; keep them if the teacher comes back before."""
+        """Delete its guesses if the law was shown; keep them if the teacher returns before that."""
         self.shows_tally = False
         if step in self._started:
             self._started.remove(step)

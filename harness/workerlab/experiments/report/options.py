@@ -10,7 +10,7 @@ examples:
   workerlab report 20261120-101500-sync --format markdown
   workerlab report results                       (the newest run in there)
   workerlab report results --explain             (with evidence, notes and column meanings)
-  workerlab report results --slo 'p95<300ms'     (a sweep: which cells keep this target?)
+  workerlab report results --slo 'p95<300ms'     (a sweep: which cells meet this target?)
   workerlab report results --html report.html    (one page, needs nothing but a browser)
   workerlab report results --png pictures        (the charts of that page)
 """
@@ -23,4 +23,4 @@ def add_options(to: argparse.ArgumentParser) -> None:
     read.add_format(to)
     read.add_rows(to, read.SLO)
     to.add_argument("--html", metavar="FILE", help="write it as one HTML page")
-    to.add_argument("--png", metavar="DIR", help="write each chart of that page, as PNG and SVG")
+    to.add_argument("--png", metavar="DIR", help="write each chart of that page as PNG and SVG")

@@ -39,7 +39,7 @@ from workerlab.options import BadWord, names_of
 from workerlab.server import preflight
 from workerlab.server.worker_classes import CLASSES, class_named
 
-# What Gunicorn serves, where, by which class and as which process: no class can ignore these
+# What Gunicorn serves, where, with which class and as which process: no class can ignore these
 SERVER = ("bind", "worker_class", "wsgi_app", "proc_name", "pidfile", "daemon", "user", "group")
 
 

@@ -94,7 +94,7 @@ def _lingering(evidence: Evidence) -> Effect:
 def _crowd(evidence: Evidence) -> Effect:
     launch = evidence["crowded"]
     values = {"connections": times.CROWD, "silent_s": times.CROWD_S}
-    sentence = "{connections} clients connected, said nothing for {silent_s:duration} and left; the"
+    sentence = "{connections} clients connected, sent nothing for {silent_s:duration} and left; the"
     if launch["status"] == 200:
         sentence += " next request was answered"
         return Effect(None, "crowd.free", sentence, values, "serves others")

@@ -229,7 +229,7 @@ def _keepalive(evidence: Evidence) -> Effect:
     closed_s = launch["closed_s"]
     values = {"value_s": value, "closed_s": closed_s}
     if launch["says_close"] or (closed_s is not None and closed_s < IMMEDIATE_S):
-        sentence = "every connection is closed after its answer"
+        sentence = "every connection is closed after one response"
         return Effect("ignored", "keepalive.closed", sentence, values)
     if closed_s is None:
         sentence = "at {value_s} s, an idle connection was not closed within {watched_s:duration}"

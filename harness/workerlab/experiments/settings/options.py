@@ -16,9 +16,9 @@ examples:
   workerlab settings gevent --config gunicorn.conf.py
       ... and for another one
   workerlab settings sync --only timeout,keepalive --explain
-      two settings, with what was asked and what was seen
+      two settings, with the observations behind each answer
   workerlab settings gthread --quick
-      what two launches prove, in about 15 seconds
+      what two launches show, in about 15 seconds
 """
 OWN: tuple[Row, ...] = (
     ("--config", read.existing_file, "FILE", "a Gunicorn file: only what it sets is examined"),
@@ -31,7 +31,7 @@ def add_options(to: argparse.ArgumentParser) -> None:
     to.description = (
         "What each worker class does with each of Gunicorn's settings: honoured, ignored, clamped,"
         " or something else. Each answer is an experiment on this machine: a server is started from"
-        " a Gunicorn file, and looked at from outside."
+        " a Gunicorn file, and observed from outside."
     )
     to.epilog = EXAMPLES
     to.add_argument(

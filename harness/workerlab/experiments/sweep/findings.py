@@ -81,8 +81,8 @@ Causes = Iterable[tuple[Finding, CellResult]]
 
 
 def affected_cells(report: Report, names: Names) -> Iterator[Answer]:
-    """Each cause once, for invalid cells, inconclusive cells, failing routes and disturbed cells.
-    A disturbed cell whose verdict is inconclusive is listed as inconclusive only."""
+    """Each cause once, for invalid cells, inconclusive cells, failing routes and disturbed cells. A
+    disturbed cell with an inconclusive verdict is listed only as inconclusive."""
     reasons = {
         verdict: [(cell.reason, cell) for cell in report.cells if cell.verdict == verdict]
         for verdict in ("invalid", "inconclusive")

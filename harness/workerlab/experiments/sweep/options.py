@@ -24,7 +24,7 @@ examples:
   workerlab sweep sync,gthread 2,4,8,16 --tool fast --rate 50%,80%,90%
       response times at a rate, whether or not earlier requests were answered
   workerlab sweep sync 4,8 --sleep 0.05 --rate 80%,90% --trials 5 --arrivals even --seed 7
-      arrivals that are spaced evenly, kinder than real ones; and a run that can be repeated
+      evenly spaced arrivals, which cause less waiting than real ones; and a repeatable run
   workerlab sweep gthread 64 --sleep 0.1 --tool fast --keepalive on --ramp 3 --duration 12
       the phases of a load: ramp-up, drain, steady, churn
   workerlab sweep gthread,gevent 8,64 --app shop.wsgi:app --chdir ~/shop \\
@@ -35,7 +35,7 @@ examples:
   workerlab sweep gthread 8,32 --app shop.wsgi:app --access-log /var/log/nginx/access.log.1.gz
       ... under the requests that its users send (or those of a file: --mix)
   workerlab sweep gthread 8,16,32 --rate 100 --slo 'p95<300ms,errors<0.1%' --fail-on-slo
-      up to where does it keep a target? Exit code 4 if nowhere
+      up to which load does it meet a target? Exit code 4 if it never does
   workerlab sweep --resume results/20261120-101500-sync
       finish an interrupted run
 """

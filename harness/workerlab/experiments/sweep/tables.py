@@ -9,7 +9,7 @@ The closed-loop tables leave out open-model cells: their connections are not kep
 knee nor bound applies to them.
 
 The first table has no column for waiting, although the JSON has the figure. It is a mean over all
-requests including the ramp-up (0.88 s where each request waits 1.00 s once the load is steady), and
+requests, including the ramp-up (0.88 s if each request waits 1.00 s once the load is steady), and
 would contradict the second table, whose parts are means over the steady part.
 """
 
@@ -273,7 +273,7 @@ def sources_of(cells: Cells) -> tuple[str, str]:
     if 0 < len(estimated) < len(divided):
         exact, others = "Exact rows", "Other rows are estimates"
     sentences = (
-        f"{exact}: every request was followed from the client into the app.",
+        f"{exact}: every request was traced from the client into the app.",
         f"{others} from separate sources: {parts}.",
         why,
     )

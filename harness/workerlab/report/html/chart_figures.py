@@ -135,8 +135,8 @@ def chart_figure(
     vertical: VerticalBars | None = None,
     y_values: Sequence[float] = (),
 ) -> Figure | None:
-    """None if it has fewer than two points to show; one is enough for stacked bars. `vertical`: if
-    the bars are; `y_values`: further values that the vertical axis of lines must include."""
+    """None if it has fewer than two points to show; one is enough for stacked bars. `vertical`: for
+    vertical bars; `y_values`: further values that the vertical axis of lines must include."""
     drawn = drawn_points(chart)
     count = sum(map(len, drawn.values()))
     if count < (1 if chart.form == "stacked" else 2):
@@ -171,8 +171,8 @@ def chart_figure(
 
 
 def drawn_points(chart: Chart) -> Drawn:
-    """The points that the axes can show: finite, and above 0 on a logarithmic axis; without series
-    that have none."""
+    """The points that the axes can show: finite, and above 0 on a logarithmic axis. Series without
+    such points are left out."""
     drawn = {
         series.name: [
             Point(x, y, mark)

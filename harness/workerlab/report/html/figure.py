@@ -38,7 +38,7 @@ COLOURS: Mapping[str, tuple[str, str]] = {
     "service": ("#0072b2", "#3d9bd9"),
     "transfer": ("#009e73", "#2cc199"),
     "unattributed": ("#8d949e", "#78818d"),
-    "waiting": ("#f6d38a", "#7d5f1c"),  # somewhere before the app
+    "waiting": ("#f6d38a", "#7d5f1c"),  # anywhere before the app
     # reference lines and what was measured
     "bound": ("#c3cad4", "#474f5c"),
     "prediction": ("#8a96a6", "#7d8899"),
@@ -161,8 +161,8 @@ def split_figures(
     title: str,
     draw: Callable[[Sequence[T], str, str], Figure | None],
 ) -> list[Figure]:
-    """The figures of the items in groups (`grouped`), as `draw(group, name, title)` makes them;
-    those with `height` have an axis of their own."""
+    """The figures of the items in groups (`grouped`), made by `draw(group, name, title)`; with
+    `height`, each figure has its own axis."""
     groups = grouped(items, height)
     figures = not_none(
         *(

@@ -24,10 +24,10 @@ from workerlab.report.values import PARTS
 
 MAX_LIMIT_RATIO = 4  # the limit is drawn if it is at most this many times the longest queue
 ROW_HEIGHT = 34  # pixels per row of a state
-SLOW_CONNECT_S = 0.5  # loopback alone never takes that long, and no kernel repeats a SYN sooner
+SLOW_CONNECT_S = 0.5  # loopback alone never takes this long, and no kernel repeats a SYN sooner
 SYN_NOTE = (
-    "Dashed: when this kernel repeats a SYN that was not answered. A connection at one of these"
-    " lines was dropped, as the accept queue was full, and retried."
+    "Dashed: when this kernel repeats a SYN that was not answered. For a connection at one of these"
+    " lines, the SYN was dropped, as the accept queue was full, and repeated."
 )
 
 
@@ -187,7 +187,7 @@ def connects(timeline: Timeline, where: str) -> Figure | None:
 
 
 def _connect_bars(timeline: Timeline, steps_s: list[float], longest_s: float) -> Any:
-    # Only bars without a taller neighbour get a number: those of neighbours would overlap
+    # Only bars without a taller neighbour get a number: adjacent numbers would overlap
     peaks = [
         (from_s, until_s, count)
         for from_s, until_s, count in timeline.connects

@@ -135,8 +135,8 @@ def _bar_series(
 
 
 def shared_top_s(all_series: Iterable[SweepSeries]) -> float | None:
-    """The highest bar of the run, as a common axis makes series comparable. None if all bars of
-    some series would be slivers on it: then each series has its own axis."""
+    """The highest bar of the run, for a common axis, which makes series comparable. None if all
+    bars of some series would be slivers on it: then each series has its own axis."""
     tops_s = [top_s for series in all_series if (top_s := _highest_s(series)) > 0]
     return max(tops_s) if tops_s and max(tops_s) <= MAX_HEIGHT_RATIO * min(tops_s) else None
 
@@ -210,7 +210,7 @@ def _with_text(
         heading=series.name,
         caption=not_none(
             f"Mean of {part_of_load(series.valid)}. {exact_note if exact else estimate_note}",
-            f"Too short to be seen, at most {at_most}: {_part_list(too_short)}."
+            f"Too short to be visible, at most {at_most}: {_part_list(too_short)}."
             if too_short
             else None,
             f"No source: {_part_list(missing)}." if missing else None,

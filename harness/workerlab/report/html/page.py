@@ -45,8 +45,7 @@ SUBJECT_MARK = "\0"
 
 @debug_mode(False)  # no schema validation: the tests of the images do that
 def render(document: Document) -> str:
-    """The whole page as HTML. Cells are added, most informative first, up to
-    MAX_PAGE_BYTES."""
+    """The whole page as HTML. Cells are added, the most informative first, up to MAX_PAGE_BYTES."""
     sections = run_figures(document)
     charts = _charts(figure for figures in sections.values() for figure in figures)
     explained: set[tuple[str, str]] = set()
@@ -127,7 +126,8 @@ def run_figures(document: Document) -> dict[str, Sequence[Figure]]:
 
 
 def size_bytes(html: str) -> int:
-    """Bytes in UTF-8. What cannot be encoded, such as a lone surrogate from a log, becomes '?'."""
+    """Bytes in UTF-8. Characters that cannot be encoded, such as a lone surrogate from a log,
+    become '?'."""
     return len(html.encode(errors="replace"))
 
 

@@ -89,8 +89,8 @@ def cells_with_timelines(
 
 
 def most_informative(pairs: list[CellTimeline]) -> CellTimeline | None:
-    """The saturated cell (or any, if none is saturated) with the highest load that is legible. If
-    none of them is legible, the first. `pairs` are in order of load."""
+    """The saturated cell (or any, if none is saturated) with the highest legible load. If none is
+    legible, the first. `pairs` are in order of load."""
     candidates = [pair for pair in pairs if pair[0].verdict == "saturated"] or pairs
     legible = [pair for pair in candidates if pair[0].trial.cell.concurrency <= MAX_LEGIBLE]
     return [*candidates[:1], *legible][-1] if candidates else None

@@ -110,7 +110,7 @@ def _interval(cell: CellResult) -> tuple[float, float] | None:
 
 
 def _offsets(group: Sequence[SweepSeries], near_rps: float) -> Offsets:
-    """Offsets that put points which would hide each other side by side, in series order."""
+    """Offsets that move points that would hide each other side by side, in series order."""
     offsets: Offsets = {}
     levels: dict[int, list[tuple[float, int]]] = {}
     for series in group:

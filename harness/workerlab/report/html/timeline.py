@@ -2,9 +2,10 @@
 
 Each worker has a row per slot. Waits have thinner rows of their own, and each wait ends where its
 service begins. Requests that wait for any worker are in one block below all workers, which shows
-the staircase of a saturated server. If a class accepts more than it serves, waits are below the
-worker that holds them. Drawing a wait on the row of its service was rejected: on a saturated server
-it would cover the request served before it, which is exactly what the figure must show.
+the staircase of a saturated server. If a class accepts more than it can serve at once, waits are
+below the worker that holds them. Drawing a wait on the row of its service was rejected: on a
+saturated server it would cover the request served before it, which is exactly what the figure must
+show.
 """
 
 import json

@@ -97,7 +97,7 @@ class ClientAnswer(NamedTuple):
 
 
 class PlacesSample(Struct, frozen=True):
-    """Figures of a window that ends now; times in seconds. None: there was no answer in it."""
+    """Figures of a window that ends now; times in seconds. None: no answer in it."""
 
     rps: float | None  # 0 for no answer in the window, None before the first answer
     # Response time of all requests in flight in the window, by Little's law. None if a client gave
@@ -280,7 +280,7 @@ class Places:
         self._previous_not_queued = not_queued
         # At most as many can be in between as there are free slots. If the queue is or was full,
         # the kernel has dropped the last packet of the latest handshakes: these connections are
-        # established for the client only
+        # established on the client's side only
         was_full = not self._accepts_first and limit is not None and queue_length >= limit
         free_slots, dropped = len(waiting), 0
         if not self._accepts_first and self._slots is not None:

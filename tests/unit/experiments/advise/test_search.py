@@ -661,7 +661,7 @@ def test_the_rest_of_the_budget_shows_rates_that_were_kept_unevenly() -> None:
     p95_s = {50: (0.05, 0.05, 0.05), 400: (0.1, 0.1, 0.1), 460: (0.1, 0.14, 0.19), 498: (0.1, 0.14)}
     world.measured(server, {**p95_s, 650: (0.9, 0.9, 0.9)})
     between_them = kept_between(world.result(), server)
-    assert str(between_them).startswith("In between, 5 launches at 460 and 498 requests/s kept it")
+    assert str(between_them).startswith("In between, 5 launches at 460 and 498 requests/s met it")
     launch = world.search().next(2)
     assert (launch.rps, launch.schedule) == (498, 3)
     world.rng = SimpleNamespace(gauss=lambda *_: 0.0, random=lambda: 1.0)

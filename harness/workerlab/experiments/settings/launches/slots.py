@@ -16,7 +16,7 @@ HELD_S = 0.5  # a lone request delayed by more than this shows that the worker w
 
 def _look_at_slots(site: Site) -> Seen:
     """Send several requests at once to one worker: how many connections does it accept, and how
-    many requests are in the app?"""
+    many requests are in the app at once?"""
     says_close = _says_close(site)
     site.wait(0.1)
     # If the machine stalls, the requests do not arrive at once

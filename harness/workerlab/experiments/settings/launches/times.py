@@ -173,8 +173,8 @@ def _queue(site: Site) -> int:
 
 
 def _look_at_request_under_way(site: Site) -> Seen:
-    """Other requests reach max_requests during a long one, which is cut if the grace ends first.
-    Whether it does is uncertain if the machine stalls."""
+    """Other requests reach max_requests during a long one, which is cut off if the grace ends
+    first. Whether it ends first is uncertain if the machine stalls."""
     return site.repeat_if_stalled(partial(_request_under_way, site), attempts=1)
 
 
