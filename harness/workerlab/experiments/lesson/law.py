@@ -2,8 +2,8 @@
 
 Closed loop (Denning & Buzen 1978): with N clients, C requests served at once and S seconds each,
 X = min(N, C) / S requests per second, and each takes R = N / X on average. Above the knee
-N* = Xmax S, clients wait. Requests that compute are also limited by the cores, and in a worker by
-one core. Random arrivals: R = S + W, with W by Allen and Cunneen's approximation (A. O. Allen,
+N* = Xmax S, clients wait. Requests that compute are also limited by the cores, those of one worker
+by one core. Random arrivals: R = S + W, with W by Allen and Cunneen's approximation (A. O. Allen,
 "Probability, Statistics and Queueing Theory", 2nd ed., 1990, 5.4) for a constant service time. The
 queue is L = X W (Little).
 

@@ -1,10 +1,9 @@
 """Judges each claim of a write-up: held, corrected, or not shown. Pure.
 
 A test is inside its range, outside, or open. A ratio is inside (or outside) if its whole confidence
-interval over fresh launches is. A value is inside (or outside) if it is so in every launch. A
-claim holds if all its tests are inside. It is corrected if one is outside, every test of the
-correction is inside, and the machine has the cores that the claim needs. Otherwise it is not shown,
-with the reason.
+interval over fresh launches is, a value if it is in every launch. A claim holds if all its tests
+are inside. It is corrected if one is outside, every test of the correction is inside, and the
+machine has the cores that the claim needs. Otherwise it is not shown, with the reason.
 
 `writeups.toml` contains the five write-ups behind the lab: their tables, their claims, and the
 tests of each claim (`ClaimTest`). Claims are judged by cells from runs of other commands, the parts
@@ -52,7 +51,7 @@ class PartRun(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ClaimTest(Struct, frozen=True, forbid_unknown_fields=True):
-    """A falsifiable statement, worded by `says`. Exactly one of
+    """A falsifiable statement; `says` is its text. Exactly one of
 
         ratio      two figures: the first over the second, with its interval over fresh launches
         value      a figure, of every launch; with `over`, relative to a second one

@@ -6,9 +6,10 @@
 
 A request whose connection is established, but which is not in the app, is in the accept queue or
 has been accepted and waits in a worker. The probe reports an accept only when the request enters
-the app, so in a finished trial it is known for requests that did. In a running trial, the length of
-the accept queue decides: as it is first in, first out, the latest arrivals are in it. The others
-are inferred to be IN_WORKER, in an unknown worker, or CONNECTING, as a full queue drops handshakes.
+the app, so in a finished trial it is known only for requests that entered it. In a running trial,
+the length of the accept queue decides: as it is first in, first out, the latest arrivals are in it.
+The others are inferred to be IN_WORKER, in an unknown worker, or CONNECTING, as a full queue drops
+handshakes.
 
 A request is in flight while its client waits; an abandoned one is tracked until it leaves the app.
 
@@ -275,7 +276,7 @@ class Places:
         waiting.sort(key=attrgetter("connected_ns", "number"))
         self._queue_limit = limit
         not_queued = max(0, len(waiting) - queue_length)
-        # If a class accepts only when it has a slot, requests are in between only for a moment
+        # If a class accepts only when a slot is free, requests are in between only for a moment
         accepted = not_queued if self._accepts_first else min(not_queued, self._previous_not_queued)
         self._previous_not_queued = not_queued
         # At most as many can be in between as there are free slots. If the queue is or was full,
