@@ -47,9 +47,9 @@ MIN_LONE_S = 1e-4
 MIN_TELLING_SLEEP_S = 0.01  # shorter sleeps do not determine the time of a request
 NULL_BACKLOG = 4096
 SCHEDULES = 10_000  # per plan, so that plans with other seeds share none
-# For predicting loads on null servers: start and end of server and tool, those of locust, a fork,
-# and the speed of reading bodies
-NULL_SETUP_S, LOCUST_S, FORK_S, READ_BYTES_PER_S = 1.3, 2.3, 0.02, 400e6
+# For predicting loads on null servers: start and end of server and tool, a fork, and the speed of
+# reading bodies
+NULL_SETUP_S, FORK_S, READ_BYTES_PER_S = 1.3, 0.02, 400e6
 
 
 def product(
@@ -326,9 +326,9 @@ def null_s(cell: Cell, load: Load) -> float:
     """Predicted duration of a fixed load on a null server: delays divided among the connections,
     and at least the longest delay."""
     null = cell.server.null or NullServer()
-    forks = tool_named(cell.tool).cores_used(load.concurrency, load.processes)
-    overhead_s = NULL_SETUP_S + FORK_S * forks
-    overhead_s += LOCUST_S if cell.tool.startswith("locust") else 0.0
+    tool = tool_named(cell.tool)
+    forks = tool.cores_used(load.concurrency, load.processes)
+    overhead_s = NULL_SETUP_S + tool.START_S + FORK_S * forks
     if load.timed:
         return overhead_s + load.duration_s
     delays_s = load.requests * sum(null.delay_s) / 2 / load.concurrency

@@ -26,6 +26,7 @@ from msgspec.structs import replace
 from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.facts import Facts
 from workerlab.finding import Finding, Note
+from workerlab.load.registry import faster_tools
 from workerlab.model import (
     AbReport,
     AbTimes,
@@ -300,6 +301,7 @@ def evidence(
         fixed_count=not timed,
         worker_class=row,
         observations=observations_of(done, delay_s / 20),
+        faster_tools=faster_tools(tool),
     )
 
 

@@ -62,6 +62,7 @@ class TrialData(Struct, dict=True, frozen=True):
     observations: Observations = field(default_factory=Observations)
     ramp_s: float = 0.0  # the connections start one by one over this time
     tool_units: int = 1  # threads or processes of the load tool: the most cores it can use
+    faster_tools: tuple[str, ...] = ()  # load tools that reach more than this one
     remote_load: bool = False  # the load comes from other hosts, whose CPU is not measured
     body_sha256: str | None = None  # of the only correct answer, if known beforehand
     beats: Beats = Beats()

@@ -43,29 +43,14 @@ CACHE_FORMAT = 2  # version of the cache and the method; part of the cache key
 # Connections at which ceilings are measured. A cell is compared with the next higher level, or the
 # highest: with more connections, tools only get slower
 LEVELS = (16, 64, 256)
-# Tools with a process or thread per connection: more of them are not faster, and take memory
-MAX_CONNECTIONS = {"processes": 16, "threads": 64}
 REPEATS = 3  # loads that measure a ceiling
 DURATION_S = 1.0  # of each of them
-SLOW_TO_START = ("locust", "locust-fast")  # their start takes seconds: a single, longer load
-LONG_DURATION_S = 4.0
+LONG_DURATION_S = 4.0  # of the single load of a tool that takes seconds to start
 SLACK_S = 20.0  # after the planned end of the load, before the tool is killed
 FIRST_REQUESTS = 1000  # at least; first load of a tool that only counts, to learn its rate
 MIN_OTHERS_CORES = 0.25  # used by other programs in a disturbed load
 MIN_WAIT_SHARE = 0.05  # of the time, waiting for a core in a disturbed load
 SERVER_BUSY_SHARE = 0.9  # of its core: the server is the limit, not the tool
-# Requests/s that each tool reaches on any machine: slower cells need no ceiling
-FLOOR_RPS = {
-    "ab": 2000.0,
-    "wrk": 5000.0,
-    "fast": 3000.0,
-    "processes": 100.0,
-    "threads": 100.0,
-    "coroutines": 300.0,
-    "processes-coroutines": 300.0,
-    "locust": 100.0,
-    "locust-fast": 300.0,
-}
 Tell = Callable[[str], None]
 
 
@@ -87,7 +72,8 @@ class CeilingKey(NamedTuple):
 def ceiling_key(cell: Cell) -> CeilingKey:
     """The ceiling to compare a cell with: at the next higher level, or at the highest."""
     level = next((level for level in LEVELS if level >= cell.concurrency), LEVELS[-1])
-    max_connections = max(MAX_CONNECTIONS.get(cell.tool, level), cell.processes)
+    most = tool_named(cell.tool).MAX_CEILING_CONNECTIONS or level
+    max_connections = max(most, cell.processes)
     return CeilingKey(cell.tool, cell.keepalive, cell.processes, min(level, max_connections))
 
 
@@ -100,7 +86,7 @@ def ceilings_needed(plan: Plan) -> list[CeilingKey]:
         sleep_s, slots = cell.server.app.sleep_s, configured_slots(cell.server)
         in_flight = cell.concurrency if slots is None else min(cell.concurrency, slots)
         safe_in_flight = SAFE_CEILING_RATIO * in_flight * cell.server.instances
-        slow = sleep_s and safe_in_flight / sleep_s <= FLOOR_RPS.get(cell.tool, 0.0)
+        slow = sleep_s and safe_in_flight / sleep_s <= tool_named(cell.tool).FLOOR_RPS
         if not slow and not cell.server.null:
             keys.append(ceiling_key(cell))
     return list(dict.fromkeys(keys))
@@ -108,7 +94,7 @@ def ceilings_needed(plan: Plan) -> list[CeilingKey]:
 
 def near_its_limit(key: CeilingKey, rates: Mapping[CeilingKey, float]) -> bool:
     """Whether the cells came too close to the tool's floor to rule out the tool as the limit."""
-    return SAFE_CEILING_RATIO * rates.get(key, 0.0) > FLOOR_RPS.get(key.tool, 0.0)
+    return SAFE_CEILING_RATIO * rates.get(key, 0.0) > tool_named(key.tool).FLOOR_RPS
 
 
 def highest_rates(directory: Path) -> Mapping[CeilingKey, float]:
@@ -197,8 +183,9 @@ def measure(key: CeilingKey, directory: Path) -> Ceiling | str:
 def _measure(key: CeilingKey, directory: Path) -> Ceiling | str:
     requests = FIRST_REQUESTS + key.connections
     rates, busy_shares = list[float](), list[float]()
-    timed = sized = tool_named(key.tool).TIMED  # sized: a load takes about a second
-    repeats = 1 if key.tool in SLOW_TO_START else REPEATS
+    tool = tool_named(key.tool)
+    timed = sized = tool.TIMED  # sized: a load takes about a second
+    repeats = 1 if tool.START_S else REPEATS
     others_cores = 0.0
     for number in range(1, repeats + 1 + (not timed)):
         data = _measure_load(key, requests, number, directory)
@@ -252,7 +239,8 @@ def disturbance(data: TrialData) -> float | None:
 
 
 def _measure_load(key: CeilingKey, requests: int, number: int, directory: Path) -> TrialData:
-    duration_s = LONG_DURATION_S if key.tool in SLOW_TO_START else DURATION_S
+    tool = tool_named(key.tool)
+    duration_s = LONG_DURATION_S if tool.START_S else DURATION_S
     load = Load(
         concurrency=key.connections,
         requests=requests,
@@ -260,7 +248,7 @@ def _measure_load(key: CeilingKey, requests: int, number: int, directory: Path) 
         deadline_s=duration_s + SLACK_S,
         keepalive=key.keepalive,
         processes=key.processes,
-        timed=tool_named(key.tool).TIMED,
+        timed=tool.TIMED,
         summed=True,
     )
     cell = null_cell("ceiling", NullServer(core=preflight.own_core()), key.tool, load)

@@ -25,6 +25,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from msgspec import Struct
 
+from workerlab.load.registry import tool_named
 from workerlab.model import App, Cell, Observations, Plan, Record, Trial
 from workerlab.plan import MIN_LONE_S, load_for
 from workerlab.server.worker_classes import class_named, configured_slots
@@ -95,10 +96,8 @@ def batch_duration_s(
 
 
 USABLE_SHARE = 1 / 3  # of the cores
-# CPU seconds per request under Gunicorn: 0.3 ms (a busy event loop) to 0.9 ms (gthread); and per
-# request of load tools, where measured
+# CPU seconds per request under Gunicorn: 0.3 ms (a busy event loop) to 0.9 ms (gthread)
 REQUEST_CPU_S = 0.001
-TOOL_CPU_S = {"ab": 0.0002, "wrk": 0.0002, "fast": 0.0006}
 IDLE_LOOP_CORES = 0.008  # of an idle event loop: its heartbeat
 OBSERVER_CORES = 0.03
 # Bundled apps that only sleep unless told to compute
@@ -174,7 +173,7 @@ class JobScheduler:
         return rps * cost.cpu_s + loops * IDLE_LOOP_CORES + OBSERVER_CORES
 
     def _request_cost(self, cell: Cell) -> RequestCost | None:
-        app, tool_s = cell.server.app, TOOL_CPU_S.get(cell.tool)
+        app, tool_s = cell.server.app, tool_named(cell.tool).REQUEST_CPU_S
         if tool_s is None:
             return None
         if only_sleeps(app):

@@ -22,7 +22,7 @@ from workerlab.experiments.environment import chdir_of, interpreters, serves_bun
 from workerlab.experiments.jobs import CPU_ENV
 from workerlab.finding import Finding, Note, stored
 from workerlab.load.locust import JOIN_S, PORT, host_command, worker_command
-from workerlab.load.registry import TOOLS, tool_named
+from workerlab.load.registry import BUNDLED, DEFAULT, TOOLS, tool_named
 from workerlab.load.tool import Tool
 from workerlab.mix import requested_mix
 from workerlab.model import (
@@ -65,7 +65,7 @@ FAST_IS_CHOSEN = (
     "using the load tool `fast`, which supports --rate, --ramp, --duration, --mix, --access-log and"
     " --client lingers"
 )
-NO_AB = "ab is not installed, using the embedded load tool `fast` ({hint})"
+DEFAULT_MISSING = "{default} is not installed, using the embedded load tool `{bundled}` ({hint})"
 TAKEN_FOR_WSGI = (
     "{worker_class} is treated as a WSGI class, since its base classes do not show it; if it serves"
     " ASGI, add --app @sleep_asgi"
@@ -190,11 +190,12 @@ def _tools(options: argparse.Namespace) -> tuple[tuple[str, ...], list[Finding]]
     mixed = options.mix or options.access_log
     timed = options.rate or options.ramp or options.duration
     if options.tool is None and (timed or mixed or options.client == "lingers"):
-        return ("fast",), [Note(FAST_IS_CHOSEN)]
+        return (BUNDLED.NAME,), [Note(FAST_IS_CHOSEN)]
     if options.tool is None:
-        if preflight.find_tool(TOOLS["ab"].PROGRAM):
-            return ("ab",), []
-        return ("fast",), [Note(NO_AB.format(hint=TOOLS["ab"].INSTALL_HINT))]
+        if preflight.find_tool(DEFAULT.PROGRAM):
+            return (DEFAULT.NAME,), []
+        values = {"default": DEFAULT.NAME, "bundled": BUNDLED.NAME, "hint": DEFAULT.INSTALL_HINT}
+        return (BUNDLED.NAME,), [Note(DEFAULT_MISSING.format(**values))]
     check_tools(options.tool)
     return options.tool, []
 

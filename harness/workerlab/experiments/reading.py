@@ -14,7 +14,7 @@ from workerlab import codec
 from workerlab import run_store as store
 from workerlab.analysis import TrialData, analyse
 from workerlab.finding import Finding
-from workerlab.load.registry import tool_named
+from workerlab.load.registry import faster_tools, tool_named
 from workerlab.load.tool import summary_of
 from workerlab.model import (
     Beats,
@@ -127,6 +127,7 @@ def read_trial(trial: Trial, record: Record | None, plan: Plan, run_dir: Path) -
         remote_load=bool(plan.load_hosts),
         body_sha256=app.body_sha256,
         tool_units=tool.cores_used(trial.cell.concurrency, trial.cell.processes),
+        faster_tools=faster_tools(trial.cell.tool),
     )
 
 

@@ -41,7 +41,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from workerlab.finding import Finding
-from workerlab.load.tool import Tool, table_lines
+from workerlab.load.tool import Tool, table_lines, typed_headers
 from workerlab.model import (
     AbReport,
     AbTimes,
@@ -56,7 +56,6 @@ from workerlab.model import (
 from workerlab.numbers.samples import summarise
 
 ROWS_FILE, PERCENTILES_FILE = "gnuplot.tsv", "percentiles.csv"
-MAX_CONCURRENCY = 20_000  # compiled into ab
 MIN_ROUNDED_LONE_MS = 100  # from here on, rounding to whole ms is an error of at most 0.5 %
 
 ROWS_HEADER = "starttime\tseconds\tctime\tdtime\tttime\twait"
@@ -87,6 +86,8 @@ RATES = {
 class Ab(Tool):
     NAME = PROGRAM = "ab"
     VERSION_ARGV = ("ab", "-V")
+    MAX_CONNECTIONS = 20_000  # compiled into it
+    FLOOR_RPS, REQUEST_CPU_S = 2000.0, 0.0002
     SENDS_FIRST_ALONE = True
     SUCCESS_STATUSES = range(200, 300)
     NO_KEEPALIVE = {  # noqa: RUF012
@@ -100,11 +101,8 @@ class Ab(Tool):
     )
 
     def check(self, load: Load) -> None:
-        """ab refuses more connections than its limit, and fewer requests than connections."""
-        if not 1 <= load.concurrency <= MAX_CONCURRENCY:
-            raise UsageError(
-                f"ab supports 1 to {MAX_CONCURRENCY} connections, not {load.concurrency}."
-            )
+        """ab refuses fewer requests than connections."""
+        super().check(load)
         if load.requests < load.concurrency:
             raise UsageError(
                 f"ab cannot keep {load.concurrency} connections busy with {load.requests} requests."
@@ -117,12 +115,12 @@ class Ab(Tool):
         argv += ["-s", str(max(1, math.ceil(load.deadline_s)))]
         argv += ["-k"] * load.keepalive + ["-r"] * load.drops
         argv += ["-g", f"{workdir}/{ROWS_FILE}", "-e", f"{workdir}/{PERCENTILES_FILE}"]
-        headers = list(load.headers)
+        headers = typed_headers(load)
         if load.body_file is not None:
             content_types = [value for name, value in headers if name.lower() == "content-type"]
             headers = [(name, value) for name, value in headers if name.lower() != "content-type"]
             argv += ["-u" if load.method == "PUT" else "-p", load.body_file]
-            argv += ["-T", content_types[-1] if content_types else "application/octet-stream"]
+            argv += ["-T", content_types[-1]]
             if load.method not in ("POST", "PUT"):
                 argv += ["-m", load.method]  # after -p, as the last option sets the method
         elif load.method == "HEAD":

@@ -41,8 +41,13 @@ Row = tuple[Timing, bool]  # a request, and whether it was resent on a new conne
 @dataclass(frozen=True)
 class FastTool(Program):
     SENDS_FIRST_ALONE = NAMES_REQUESTS = OPEN_MODEL = MIX = LINGERS = True
+    IS_EXAMPLE = False
     OUTPUT_FILES = (ROWS_FILE,)
+    REQUEST_CPU_S = 0.0006
     INSTALL_HINT = "It comes with workerlab."
+
+    def compared_processes(self, cores: int) -> tuple[int, ...]:
+        return 1, cores
 
     def parse(self, output: Output) -> Measurement:
         """Raises ParseError if document or rows are missing or incomplete, or if they disagree."""
@@ -54,7 +59,7 @@ class FastTool(Program):
         return _with_exact_times(measurement_of(document), rows)
 
 
-FAST = FastTool("fast", PROCESSES=True)
+FAST = FastTool("fast", PROCESSES=True, FLOOR_RPS=3000.0)
 
 
 def _with_exact_times(measurement: Measurement, rows: Sequence[Row]) -> Measurement:

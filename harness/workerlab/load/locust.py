@@ -44,11 +44,10 @@ from workerlab.load.tool import (
     Tool,
     mix_file,
     percentiles_of,
-    repeated_header,
     route_results,
     summary_of,
 )
-from workerlab.model import Command, Load, Measurement, Output, ParseError, UsageError
+from workerlab.model import Command, Load, Measurement, Output, ParseError
 from workerlab.numbers.histogram import Histogram
 
 LOCUSTFILE = str(Path(__file__).parent / "generators" / "locustfile.py")
@@ -67,22 +66,15 @@ PASSED_ON_FIELDS = (
 class Locust(Tool):
     NAME: str
     USER: str  # the class in the locustfile
+    FLOOR_RPS: float = 0.0
     NEEDS = ("locust",)
     VERSION_ARGV = (sys.executable, "-I", "-m", "locust", "--version")
     COUNTED = False
     TIMED = PROCESSES = RAMPS = DISTRIBUTES = OPEN_MODEL = MIX = True
+    REPEATS_HEADERS = False
+    CLIENTS = "users"
+    START_S = 2.3
     OUTPUT_FILES = (RESULT_FILE,)
-
-    def check(self, load: Load) -> None:
-        if load.concurrency < 1:
-            raise UsageError(f"{self.NAME} needs at least one user.")
-        if load.sources:
-            raise UsageError(f"{self.NAME} cannot choose the address it sends from; use fast.")
-        if _processes(load) > load.concurrency:
-            raise UsageError(f"{self.NAME} cannot share {load.concurrency} users among"
-                             f" {_processes(load)} processes.")  # fmt: skip
-        if name := repeated_header(load):
-            raise UsageError(f"{self.NAME} cannot send the header {name} twice; use fast.")
 
     def command(self, load: Load, url: str, workdir: str) -> Command:
         """All users start at once, or over the ramp; the locustfile ends the run, not
@@ -306,5 +298,5 @@ def _measurement(name: str, result: LocustResult) -> Measurement:
     )
 
 
-HTTP = Locust("locust", USER="Http")
-FAST = Locust("locust-fast", USER="Fast")
+HTTP = Locust("locust", USER="Http", FLOOR_RPS=100.0)
+FAST = Locust("locust-fast", USER="Fast", FLOOR_RPS=300.0)

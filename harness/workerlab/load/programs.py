@@ -68,8 +68,10 @@ class Program(Tool):
     NEEDS: tuple[str, ...] = ()
     PROCESSES: bool = False
     PROCESS_PER: Literal["", "connection", "core"] = ""
+    FLOOR_RPS: float = 0.0
+    MAX_CEILING_CONNECTIONS: int | None = None
     VERSION_ARGV = (sys.executable, "--version")
-    TIMED = RAMPS = True
+    TIMED = RAMPS = CHOOSES_SOURCE = IS_EXAMPLE = True
 
     def cores_used(self, concurrency: int, processes: int) -> int:
         """One core per process, because of the GIL."""
@@ -77,12 +79,13 @@ class Program(Tool):
             return concurrency
         return ALL_CORES if self.PROCESS_PER == "core" and processes == 1 else processes
 
+    def compared_processes(self, cores: int) -> tuple[int, ...]:
+        return (max(2, cores),) if self.PROCESS_PER == "core" else (1,)
+
     def check(self, load: Load) -> None:
-        if load.concurrency < 1 or load.requests < 1:
-            raise UsageError(f"{self.NAME} needs at least one connection and one request.")
-        if load.processes > load.concurrency:
-            raise UsageError(f"{self.NAME} cannot share {load.concurrency} connections among"
-                             f" {load.processes} processes.")  # fmt: skip
+        super().check(load)
+        if load.requests < 1:
+            raise UsageError(f"{self.NAME} needs at least one request.")
 
     def command(self, load: Load, url: str, workdir: str) -> Command:
         """Uses -S if the generator needs no packages, which halves its start-up time."""

@@ -1,5 +1,7 @@
 """The load tools, by name. To add one, write a module with its `Tool` and add that to TOOLS."""
 
+from operator import attrgetter
+
 from workerlab.load import locust
 from workerlab.load.ab import AB
 from workerlab.load.fast import FAST
@@ -14,15 +16,28 @@ TOOLS: dict[str, Tool] = {
         AB,
         WRK,
         FAST,
-        Program("processes", NEEDS=("requests",), PROCESS_PER="connection"),
-        Program("threads", NEEDS=("requests",)),
-        Program("coroutines", NEEDS=("aiohttp",)),
-        Program("processes-coroutines", NEEDS=("aiohttp",), PROCESSES=True, PROCESS_PER="core"),
+        Program(
+            "processes",
+            NEEDS=("requests",),
+            PROCESS_PER="connection",
+            FLOOR_RPS=100.0,
+            MAX_CEILING_CONNECTIONS=16,
+        ),
+        Program("threads", NEEDS=("requests",), FLOOR_RPS=100.0, MAX_CEILING_CONNECTIONS=64),
+        Program("coroutines", NEEDS=("aiohttp",), FLOOR_RPS=300.0),
+        Program(
+            "processes-coroutines",
+            NEEDS=("aiohttp",),
+            PROCESSES=True,
+            PROCESS_PER="core",
+            FLOOR_RPS=300.0,
+        ),
         locust.HTTP,
         locust.FAST,
     )
 }
 
+DEFAULT, BUNDLED = AB, FAST  # the second if the first is not installed, or cannot send the load
 ALIASES = {"python": "fast", "processes\u00d7coroutines": "processes-coroutines"}
 
 
@@ -31,3 +46,10 @@ def tool_named(name: str) -> Tool:
     Raises KeyError for other names."""
     key = ALIASES.get(name, name)
     return TOOLS[key] if key in TOOLS else MISTAKES[key]
+
+
+def faster_tools(name: str) -> tuple[str, ...]:
+    """The tools that send clearly more requests/s than that one, the fastest last."""
+    exceeded_rps = max(tool_named(name).FLOOR_RPS, DEFAULT.FLOOR_RPS)
+    faster = [tool for tool in TOOLS.values() if exceeded_rps < tool.FLOOR_RPS]
+    return tuple(tool.NAME for tool in sorted(faster, key=attrgetter("FLOOR_RPS")))

@@ -18,7 +18,16 @@ from typing import Annotated
 
 import msgspec
 
-from workerlab.model import Command, Load, Measurement, Output, ParseError, RouteResult, Summary
+from workerlab.model import (
+    Command,
+    Load,
+    Measurement,
+    Output,
+    ParseError,
+    RouteResult,
+    Summary,
+    UsageError,
+)
 from workerlab.numbers.histogram import Histogram
 from workerlab.numbers.samples import percents_of
 from workerlab.numbers.units import first_lines
@@ -43,9 +52,20 @@ class Tool(ABC):
     LINGERS = False  # its clients can close connections `load.linger_s` late
     MIX = False  # can send requests of several kinds, `load.mix`
     DISTRIBUTES = False  # can send from `load.hosts`
+    CHOOSES_SOURCE = False  # can send from `load.sources`
+    REPEATS_HEADERS = True  # can send a header of the same name more than once
+    MAX_CONNECTIONS: int | None = None
+    CLIENTS = "connections"  # what it calls them
     # Worker classes with which it cannot keep connections alive, and why
     NO_KEEPALIVE: Mapping[str, str] = {}
     OUTPUT_FILES: tuple[str, ...] = ()  # in its directory, read by `parse`
+    FLOOR_RPS = 0.0  # that it reaches on any machine: slower cells need no ceiling
+    REQUEST_CPU_S: float | None = None  # its CPU per request; None: not measured
+    START_S = 0.0  # until it sends, beyond the start of a small program
+    # A ceiling needs no more, if each has a process or thread: more are not faster, and take memory
+    MAX_CEILING_CONNECTIONS: int | None = None
+    IS_EXAMPLE = False  # a client as applications in Python write them, with a library
+    CAVEAT = ""  # on its figures, for those who compare it with others
 
     @property
     def INSTALL_HINT(self) -> str:
@@ -56,8 +76,24 @@ class Tool(ABC):
         """The number of cores it can keep busy, with which its CPU usage is compared."""
         return processes
 
-    def check(self, load: Load) -> None:  # noqa: B027
+    def compared_processes(self, cores: int) -> tuple[int, ...]:
+        """The numbers of processes with which a comparison of load tools runs it."""
+        return (1,)
+
+    def check(self, load: Load) -> None:
         """Raises UsageError for a load that the tool cannot produce."""
+        if not 1 <= load.concurrency <= (self.MAX_CONNECTIONS or load.concurrency):
+            limits = f"1 to {self.MAX_CONNECTIONS}" if self.MAX_CONNECTIONS else "1 or more"
+            raise UsageError(
+                f"{self.NAME} supports {limits} {self.CLIENTS}, not {load.concurrency}."
+            )
+        if (processes := max(1, len(load.hosts)) * load.processes) > load.concurrency:
+            raise UsageError(f"{self.NAME} cannot share {load.concurrency} {self.CLIENTS} among"
+                             f" {processes} processes.")  # fmt: skip
+        if load.sources and not self.CHOOSES_SOURCE:
+            raise UsageError(f"{self.NAME} cannot choose the address it sends from; use fast.")
+        if not self.REPEATS_HEADERS and (name := _repeated_header(load)):
+            raise UsageError(f"{self.NAME} cannot send the header {name} twice; use fast.")
 
     @abstractmethod
     def command(self, load: Load, url: str, workdir: str) -> Command:
@@ -87,13 +123,20 @@ def table_lines(text: str | None, tool: str, name: str, header: str) -> list[str
     return lines
 
 
-def repeated_header(load: Load) -> str | None:
+def _repeated_header(load: Load) -> str | None:
     """The name of a header that occurs more than once in a request, or None."""
     for headers in (load.headers, *(route.headers for route in load.mix)):
         names = [name.lower() for name, _ in headers]
         if repeated := min((name for name in names if names.count(name) > 1), default=None):
             return repeated
     return None
+
+
+def typed_headers(load: Load) -> list[tuple[str, str]]:
+    """The headers of a request; if it has a body, also its content type."""
+    has_type = any(name.lower() == "content-type" for name, _ in load.headers)
+    needs_type = load.body_file is not None and not has_type
+    return [*[("Content-Type", "application/octet-stream")] * needs_type, *load.headers]
 
 
 MIX_FILE = "mix.json"

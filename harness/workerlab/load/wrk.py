@@ -30,7 +30,7 @@ import msgspec
 
 from workerlab import codec
 from workerlab.finding import Finding
-from workerlab.load.tool import Count, Tool, repeated_header
+from workerlab.load.tool import Count, Tool, typed_headers
 from workerlab.model import (
     Command,
     Load,
@@ -38,7 +38,6 @@ from workerlab.model import (
     Output,
     ParseError,
     Summary,
-    UsageError,
 )
 from workerlab.numbers.units import scan_bytes, scan_count, scan_duration
 
@@ -85,11 +84,12 @@ def _run_s(load: Load) -> int:
 
 def _script(load: Load) -> str:
     headers = {} if load.keepalive else {"Connection": "close"}
-    if load.body_file is not None and not any(n.lower() == "content-type" for n, _ in load.headers):
-        headers["Content-Type"] = "application/octet-stream"
     # wrk looks for "Host" in this spelling before it adds its own
-    custom = {"Host" if name.lower() == "host" else name: value for name, value in load.headers}
-    headers |= {name: value for name, value in custom.items() if name.lower() != "connection"}
+    headers |= {
+        "Host" if name.lower() == "host" else name: value
+        for name, value in typed_headers(load)
+        if name.lower() != "connection"
+    }
     lines = [f"local MARKER, ASKED_S = {_lua(MARKER)}, {_run_s(load)}"]
     lines.append(f"wrk.method = {_lua(load.method)}")
     lines += [f"wrk.headers[{_lua(name)}] = {_lua(value)}" for name, value in headers.items()]
@@ -160,19 +160,18 @@ class Wrk(Tool):
     COUNTED = False
     TIMED = True
     SUCCESS_STATUSES = range(100, 400)
+    REPEATS_HEADERS = False  # its table of headers has one value per name
+    FLOOR_RPS, REQUEST_CPU_S = 5000.0, 0.0002
+    CAVEAT = (
+        "wrk corrects its response times with synthetic samples, and uses two threads above"
+        f" {MAX_CONNECTIONS_PER_THREAD} connections."
+    )
     INSTALL_HINT = (
         "wrk is packaged as wrk (Debian, Ubuntu: apt-get install wrk; macOS: brew install wrk)."
     )
 
     def cores_used(self, concurrency: int, processes: int) -> int:
         return threads_for(concurrency)
-
-    def check(self, load: Load) -> None:
-        """wrk's table of headers has one value per name."""
-        if load.concurrency < 1:
-            raise UsageError("wrk needs at least one connection.")
-        if name := repeated_header(load):
-            raise UsageError(f"wrk cannot send the header {name} twice; use another tool.")
 
     def command(self, load: Load, url: str, workdir: str) -> Command:
         """Rounds times up to whole seconds, as wrk accepts no others."""

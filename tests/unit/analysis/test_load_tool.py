@@ -40,6 +40,7 @@ from workerlab.analysis.load_tool import (
 from workerlab.analysis.series import Reasons
 from workerlab.analysis.trials import by_cell
 from workerlab.analysis.verdict import GeneratorBound
+from workerlab.load.registry import faster_tools
 from workerlab.model import ConnectionSample, ProcessSample, Rate, Report
 
 FAST = server("gthread", 1, 8)
@@ -300,7 +301,7 @@ def test_a_generator_bound_cell_keeps_its_numbers_and_names_the_reason() -> None
     assert cell.reason.reasons == cell.bound_reasons
     assert [reason.code for reason in cell.bound_reasons] == ["ToolBusy"]
     assert isinstance(cell.diagnosis, LoadToolIsLimit)
-    assert cell.diagnosis.advice == (more_load("ab", None),)
+    assert cell.diagnosis.advice == (more_load(faster_tools("ab"), None),)
 
 
 @pytest.mark.parametrize(
@@ -314,7 +315,7 @@ def test_a_generator_bound_cell_keeps_its_numbers_and_names_the_reason() -> None
     ],
 )  # fmt: skip
 def test_the_tool_in_use_is_not_advised(tool: str, busy: float | None, advice: str) -> None:
-    assert more_load(tool, busy) == advice
+    assert more_load(faster_tools(tool), busy) == advice
 
 
 def test_on_a_busy_machine_more_processes_are_not_advised() -> None:

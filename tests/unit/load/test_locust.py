@@ -145,7 +145,7 @@ def test_the_request_that_the_locustfile_receives() -> None:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"concurrency": 0}, "at least one user"),
+        ({"concurrency": 0}, "1 or more users, not 0"),
         ({"sources": ("127.0.0.2",)}, "cannot choose the address"),
         ({"processes": 9}, "8 users among 9"),
         ({"hosts": ("a", "b", "c"), "processes": 3}, "8 users among 9"),

@@ -3,7 +3,7 @@ programs or machines."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, Self
 
 from workerlab.analysis.breakdown import in_server
@@ -29,7 +29,6 @@ MIN_IN_SERVER_SHARE = 0.5  # of the requests in flight
 # whose speed varies looks like drift
 EXPLAINED_BY_CPU = (UnevenDealing, Shared, WaitingForSlots, ChangingTimes)
 
-FASTER_TOOLS = {"fast": "wrk", "wrk": ""}  # than this tool; than any other: both
 PROCESSES_OF_FAST = "more processes of fast (--tool-processes)"
 MORE_CORES = "faster code or more cores would raise the throughput"
 MORE_WORKERS = "faster code or more workers, up to one per core, would raise the throughput"
@@ -255,15 +254,15 @@ class LoadToolIsLimit(Advised):
             return None
         host = facts.usage.host_busy
         busy = host if host is not None and host > BUSY_MACHINE_SHARE else None
-        return cls(limit=cell.reason, advice=(more_load(facts.tool, busy),))
+        return cls(limit=cell.reason, advice=(more_load(facts.data.faster_tools, busy),))
 
 
-def more_load(tool: str, busy: float | None) -> str:
-    """How to load the server more than this tool did. `busy`: the busy share of this machine's
-    cores, if none are free for more processes; wrk is faster than several processes of fast."""
-    faster = FASTER_TOOLS.get(tool, "fast, wrk")
+def more_load(faster: Sequence[str], busy: float | None) -> str:
+    """How to load the server more than this tool did. `faster`: load tools that reach more.
+    `busy`: the busy share of this machine's cores, if none are free for more processes; wrk is
+    faster than several processes of fast."""
     options = (
-        f"a faster load tool ({faster})" if faster else "",
+        f"a faster load tool ({', '.join(faster)})" if faster else "",
         PROCESSES_OF_FAST if faster and busy is None else "",
         "a second machine for the load tool",
     )

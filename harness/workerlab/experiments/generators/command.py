@@ -55,15 +55,15 @@ class ComparedGenerator(NamedTuple):
 def generators_of(
     names: Iterable[str], cores: int, processes: Sequence[int] = ()
 ) -> Iterator[ComparedGenerator]:
-    """Each tool with one process, except processes-coroutines; that tool and `fast` also with one
-    per core. `processes` replaces these counts, for each tool that can send from several."""
+    """Each tool with its numbers of processes. `processes` replaces those above one, for each tool
+    that can send from several."""
     for name in names:
-        counts = processes if tool_named(name).PROCESSES else ()
-        if not processes:
-            counts = {"processes-coroutines": [max(2, cores)], "fast": [cores]}.get(name, [])
-        if name != "processes-coroutines":
-            yield ComparedGenerator(name)
-        yield from (ComparedGenerator(name, count) for count in counts if count > 1)
+        tool = tool_named(name)
+        counts = tool.compared_processes(cores)
+        if processes:
+            alone = [count for count in counts if count == 1]
+            counts = (*alone, *(processes if tool.PROCESSES else ()))
+        yield from (ComparedGenerator(name, count) for count in dict.fromkeys(counts))
 
 
 def cells(

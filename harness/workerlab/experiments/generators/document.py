@@ -20,6 +20,7 @@ from workerlab.experiments.generators.usage import (
 )
 from workerlab.experiments.reading import notes_of, trial_data
 from workerlab.finding import Finding, Note
+from workerlab.load.registry import tool_named
 from workerlab.model import Chart, Column, Document, Table
 from workerlab.notes import NotMeasured
 from workerlab.numbers.units import counted, fill, format_duration
@@ -284,8 +285,5 @@ def notes(usages: Sequence[GeneratorUsage]) -> Iterator[Finding]:
         yield LoadsDisturbed(disturbed_count, len(usages), worst)
     if stood_still := sum(usage.stood_still for usage in usages):
         yield LoadsStoodStill(stood_still, len(usages))
-    if any(usage.cell.tool == "wrk" for usage in usages):
-        yield Note(
-            "wrk corrects its response times with synthetic samples, and uses two threads"
-            " above 64 connections."
-        )
+    tools = dict.fromkeys(usage.cell.tool for usage in usages)
+    yield from (Note(caveat) for name in tools if (caveat := tool_named(name).CAVEAT))

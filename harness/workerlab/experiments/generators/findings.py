@@ -20,11 +20,11 @@ from collections.abc import Sequence
 
 from workerlab.experiments.generators.usage import GeneratorLoad, at_low_rate, disturbed
 from workerlab.finding import Answer, Finding, Inconclusive
+from workerlab.load.registry import tool_named
 from workerlab.numbers.intervals import TRIALS, Ratio
 from workerlab.numbers.units import counted
 
 # Load tools that are generators written in Python
-PYTHON_TOOLS = ("processes", "threads", "coroutines", "processes-coroutines")
 KEPT_RATE_SHARE = 0.9  # of the highest throughput at the low rate; with less, the rate was not kept
 HEADROOM_RATIO = 3.0  # of ceiling to throughput: from here on, the generator is not the limit
 DOMINANT_SHARE = 0.5  # of a reported response time: a larger client overhead dominates
@@ -142,8 +142,8 @@ def costs_more(load: GeneratorLoad, least: GeneratorLoad) -> bool:
 
 
 def best_in_python(ranked: Loads) -> Loads:
-    """The first two generators written in Python; empty if there are fewer."""
-    python = [load for load in ranked if load.cell.tool in PYTHON_TOOLS][:2]
+    """The first two generators written as applications in Python are; empty if there are fewer."""
+    python = [load for load in ranked if tool_named(load.cell.tool).IS_EXAMPLE][:2]
     return python if len(python) == 2 else []
 
 
