@@ -13,7 +13,7 @@ from workerlab import run_store
 from workerlab.analysis.cell_targets import outcomes
 from workerlab.cli import parse
 from workerlab.experiments import runner
-from workerlab.experiments.execution import launch_for
+from workerlab.experiments.load_trials import launch_for
 from workerlab.experiments.planning import plan_of
 from workerlab.experiments.reading import report_of
 from workerlab.experiments.results import document_of

@@ -32,7 +32,7 @@ from workerlab.analysis.prediction import Predicted, layout_of, predict
 from workerlab.analysis.simulation import simulate
 from workerlab.experiments import trial
 from workerlab.experiments.advise.growth import MANY_S, filling_connections
-from workerlab.experiments.execution import task_for
+from workerlab.experiments.load_trials import task_for
 from workerlab.experiments.reading import read_trial
 from workerlab.load.programs import MAX_ROW_ARRIVALS
 from workerlab.model import App, Cell, Needs, Plan, Rate, RequestNeed, Server, Trial
@@ -84,7 +84,7 @@ class Run:
             duration_s=self.seconds,
             arrivals="poisson",
         )
-        record = trial.run(task_for(plan, planned, self._place, rps), lambda _: None)
+        record = trial.run(task_for(plan, planned, self._place, rps))
         facts = read_trial(planned, record, plan, self._place).facts
         if not isinstance(facts, Facts):
             raise SystemExit(f"{planned.key}: {facts}, {record.fault}")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from workerlab.analysis.facts import Facts
 from workerlab.experiments import trial
-from workerlab.experiments.execution import task_for
+from workerlab.experiments.load_trials import task_for
 from workerlab.experiments.reading import read_trial
 from workerlab.model import Cell, Plan, Trial
 from workerlab.run_store import copy_code
@@ -19,7 +19,7 @@ def carried_out(place: Path, cell: Cell, duration_s: float = 2.0) -> Facts:
     plan = Plan(*("sweep", (cell,), 1, 5, 1, sys.executable, None, {}, ()), duration_s=duration_s)
     key = Trial(cell, 1)
     rps = cell.rate.rps if cell.rate else None
-    record = trial.run(task_for(plan, key, place, rps), lambda _: None)
+    record = trial.run(task_for(plan, key, place, rps))
     assert record.fault is None, record.fault
     facts = read_trial(key, record, plan, place).facts
     assert isinstance(facts, Facts), facts

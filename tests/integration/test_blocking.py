@@ -19,7 +19,7 @@ from workerlab.analysis.diagnosis.loop import BlockedLoop
 from workerlab.analysis.event_loop import loop_use
 from workerlab.analysis.facts import Facts
 from workerlab.experiments import trial
-from workerlab.experiments.execution import task_for
+from workerlab.experiments.load_trials import task_for
 from workerlab.experiments.reading import read_trial
 from workerlab.model import App, Cell, Plan, Server
 from workerlab.plan import trials
@@ -52,7 +52,7 @@ def look(tmp_path: Path, worker_class: str) -> Look:
         for _ in range(5):
             directory = tmp_path / f"run-{len(list(tmp_path.glob('run-*')))}"
             run_store.create(directory, plan, {})
-            record = trial.run(task_for(plan, planned, directory), lambda _: None)
+            record = trial.run(task_for(plan, planned, directory))
             trial_facts = read_trial(planned, record, plan, directory).facts
             assert isinstance(trial_facts, Facts), trial_facts
             if not trial_facts.observations.pauses:  # during which nothing is seen of the loop

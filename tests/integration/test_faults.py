@@ -24,7 +24,7 @@ from tests.builders.processes import running, stop
 from tests.builders.processes import send as send_all
 from tests.integration.conftest import LONG_S, Lab, fake_program, processes, until
 from workerlab.experiments import trial
-from workerlab.experiments.execution import task_for
+from workerlab.experiments.load_trials import task_for
 from workerlab.experiments.reading import report_of
 from workerlab.model import Command, Load
 from workerlab.notes import Unfinished
@@ -126,7 +126,8 @@ def test_a_crash_of_the_interpreter_says_where(lab: Lab, worker_class: str) -> N
     done = lab.end(in_mid_cell(lab, worker_class), signal.SIGSEGV)
     assert done.code == -signal.SIGSEGV
     assert "Fatal Python error: Segmentation fault" in done.err
-    assert "execution.py" in done.err  # the lines it stood at
+    assert "scheduler.py" in done.err  # the lines it stood at
+    assert "trial.py" in done.err
     until(lambda: not processes(str(lab.place)), "everything gone")
 
 
@@ -222,12 +223,10 @@ def test_a_load_tool_that_hangs(
     trial.discard_attempt(task.directory)
     hanging = replace(
         task,
-        load=lambda _: Load(concurrency=1, requests=3, duration_s=1, deadline_s=0.3),
+        next_load=lambda *_: Load(concurrency=1, requests=3, duration_s=1, deadline_s=0.3),
         command=lambda *_: Command(("sleep", "1000")),
     )
-    kept = []
-    record = trial.run(hanging, kept.append)
-    assert kept == [record]
+    record = trial.run(hanging)
     assert record.fault.kind == "tool"
     assert "deadline" in record.fault.reason
 

@@ -23,7 +23,7 @@ from tests.integration.conftest import (
     kept,
 )
 from workerlab.experiments import trial
-from workerlab.experiments.execution import task_for
+from workerlab.experiments.load_trials import task_for
 from workerlab.model import Record, Span
 from workerlab.observe.observations import FILE, read_observations
 from workerlab.observe.observer import Observer
@@ -219,7 +219,7 @@ def test_the_queue_can_be_watched_while_the_load_runs(again: trial.Task) -> None
         assert len(server.proofs) == OPEN_WORKERS
         lengths.append(observer.latest_queue)
 
-    record = trial.run(replace(again, watch=watch), lambda _: None)
+    record = trial.run(replace(again, watch=watch))
     assert record.fault is None
     assert OPEN_N - OPEN_WORKERS in lengths
 
@@ -237,7 +237,7 @@ def test_a_blind_observer_does_not_touch_the_trial(
             made(path, *words, **named)
 
     monkeypatch.setattr(Path, "mkdir", mkdir)
-    record = trial.run(again, lambda _: None)
+    record = trial.run(again)
     assert record.fault is None
     assert record.exit_code == 0
     assert record.load_end_ns is not None

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from tests.builders.plan import AXES, CELLS, SERVER, plan, plans
 from workerlab import codec
 from workerlab.cli import parse
-from workerlab.experiments.execution import launch_for
+from workerlab.experiments.load_trials import launch_for
 from workerlab.experiments.planning import plan_of
 from workerlab.finding import stored
 from workerlab.load import ab

@@ -8,8 +8,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from workerlab import run_store
-from workerlab.experiments.execution import Predict, default_display
-from workerlab.model import Plan, Record, Trial
+from workerlab.experiments.load_trials import default_display
+from workerlab.experiments.scheduler import TrialSource
+from workerlab.model import Record, Trial
 from workerlab.numbers.units import format_wait
 from workerlab.terminal.progress import Progress
 
@@ -20,7 +21,10 @@ class Within(Progress):
     """Progress of a part of a run with a time budget. `left_s()`: seconds left of the budget."""
 
     def __init__(
-        self, todo: Sequence[Trial], predict: Predict, left_s: Callable[[], float]
+        self,
+        todo: Sequence[Trial],
+        predict: Callable[[Trial], float | None],
+        left_s: Callable[[], float],
     ) -> None:
         super().__init__(todo, predict)
         self._left_s = left_s
@@ -59,19 +63,15 @@ class Budget:
         self._began_s = time.monotonic() if began_s is None else began_s
         self._used_before_s: float | None = None if resumed else 0.0  # None: not read yet
 
-    def display(
-        self, directory: Path, plan: Plan, todo: Sequence[Trial], predict: Predict
-    ) -> Progress:
+    def display(self, source: TrialSource, todo: Sequence[Trial]) -> Progress:
         """A display with the time left of the budget."""
-        self.read_used_time(directory)
-        return Within(todo, predict, self.left_s)
+        self.read_used_time(source.directory)
+        return Within(todo, source.predict, self.left_s)
 
-    def first_display(
-        self, directory: Path, plan: Plan, todo: Sequence[Trial], predict: Predict
-    ) -> Progress:
+    def first_display(self, source: TrialSource, todo: Sequence[Trial]) -> Progress:
         """The default display, for the cells planned at the start."""
-        self.read_used_time(directory)
-        return default_display(directory, plan, todo, predict)
+        self.read_used_time(source.directory)
+        return default_display(source, todo)
 
     def read_used_time(self, directory: Path) -> None:
         """In a resumed run, read the time that its earlier processes have used."""

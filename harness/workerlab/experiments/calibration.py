@@ -146,7 +146,8 @@ def write_cache(path: Path, ceilings: Mapping[str, Ceiling]) -> None:
 def calibrate(directory: Path, plan: Plan, tell: Tell, *, always: bool = False) -> None:
     """Store the `ceilings` that the run's cells need, and `ceilings_missing`: the reasons by name.
     A run that already has them is not changed. `always`: even if all cells were slow."""
-    if store.saved_machine(directory) is not None or all(cell.server.null for cell in plan.cells):
+    has_tool = any(cell.tool and not cell.server.null for cell in plan.cells)
+    if not has_tool or store.saved_machine(directory) is not None:
         return
     environment = store.load(directory).environment
     path = cache_file()
@@ -253,5 +254,5 @@ def _measure_load(key: CeilingKey, requests: int, number: int, directory: Path) 
     )
     cell = null_cell("ceiling", NullServer(core=preflight.own_core()), key.tool, load)
     trial = Trial(cell, number)
-    record = run_trial(null_task(trial, directory), lambda _: None)
+    record = run_trial(null_task(trial, directory))
     return read_trial(trial, record, null_plan("ceilings", [cell]), directory)

@@ -1,4 +1,4 @@
-"""Decides which trials of a plan run in parallel. Pure.
+"""Decides which trials of a plan run in parallel, and predicts how long they take. Pure.
 
     cores of a trial = requests/s * CPU per request (server and load tool)
                      + idle wake-ups of workers + the observer
@@ -27,13 +27,14 @@ from msgspec import Struct
 
 from workerlab.load.registry import tool_named
 from workerlab.model import App, Cell, Observations, Plan, Record, Trial
-from workerlab.plan import MIN_LONE_S, load_for
+from workerlab.plan import MIN_LONE_S, load_for, predicted_s
 from workerlab.server.worker_classes import class_named, configured_slots
 
 MAX_JOBS = 10  # one process observes all of them, in threads that share an interpreter
 START_CPU_S = 0.9  # of starting and stopping a server
 START_SPREAD_S = 6.0  # the budget spreads that CPU over this time
-START_INTERVAL_S = 0.5  # until a server is up and the next may start; only for the prediction
+LAUNCH_S = 1.2  # of a trial: mean of what 300 launches took longer than predicted
+START_INTERVAL_S = 0.5  # between the starts of servers; only for the prediction
 
 
 class CpuBudget:
@@ -49,13 +50,18 @@ class CpuBudget:
         """Whether another trial fits. `loaded`: a load is running, which a start would disturb."""
         if not self._cores_by_trial:
             return True
-        if len(self._cores_by_trial) >= min(self._max_jobs or MAX_JOBS, MAX_JOBS):
+        if self.full:
             return False
         used_cores = sum(self._cores_by_trial.values()) + cores
         if loaded:
             starts = sum(start_cores for until_s, start_cores in self._starts if until_s > at_s)
             used_cores += starts + START_CPU_S / START_SPREAD_S
         return used_cores <= self._max_cores
+
+    @property
+    def full(self) -> bool:
+        """Whether no other trial fits, however few cores it needs."""
+        return len(self._cores_by_trial) >= min(self._max_jobs or MAX_JOBS, MAX_JOBS)
 
     def enter(self, key: str, cores: float, at_s: float, *, loaded: bool) -> None:
         self._cores_by_trial[key] = cores
@@ -71,21 +77,27 @@ class CpuBudget:
 
 
 def batch_duration_s(
-    budget: CpuBudget, todo: Sequence[tuple[str, float, float]], running: Collection[str] = ()
+    budget: CpuBudget,
+    todo: Sequence[tuple[str, float, float]],
+    running: Collection[str] = (),
+    start_interval_s: float = START_INTERVAL_S,
 ) -> float:
     """Predicted seconds until all these trials have ended, if they begin in order, each as soon as
-    it fits. `todo`: key, seconds and cores of each; `running`: keys of those already started."""
+    it fits. `todo`: key, seconds and cores of each; `running`: keys of those already started;
+    `start_interval_s`: until a server is up and the next may start."""
     waiting, ends, now_s = list(todo), dict[str, float](), 0.0
     while waiting or ends:
         loaded, begun = bool(ends), list[tuple[str, float, float]]()
         for entry in waiting:
+            if budget.full:
+                break
             key, _, cores = entry
             if budget.fits(cores, now_s, loaded=loaded):
                 budget.enter(key, cores, now_s, loaded=loaded)
                 begun.append(entry)
         waiting = [entry for entry in waiting if entry not in begun]
         starts = [key for key, _, _ in begun if key not in running]
-        up_s = START_INTERVAL_S * max(0, len(starts) - 1)  # until the last of them is up
+        up_s = start_interval_s * max(0, len(starts) - 1)  # until the last of them is up
         for key, seconds, _ in begun:
             ends[key] = now_s + seconds + (up_s if key in starts else 0.0)
         now_s = min((*ends.values(), *(budget.release_times_s(now_s) if waiting else ())))
@@ -123,10 +135,13 @@ class RequestCost(Struct, frozen=True):
     cpu_s: float
 
 
-class JobScheduler:
-    """Decides which trials may run in parallel, by the cost of their requests. `rps_of`: the rate
-    of an open trial; None if closed or unknown. `drops_known`: the kernel reports the drops of each
-    listening socket."""
+class JobPlanner:
+    """Decides which trials may run in parallel, by the cost of their requests, and predicts their
+    durations; both from the records so far, or the nominal sleep. `rps_of`: the rate of an open
+    trial; None if closed or unknown. `drops_known`: the kernel reports the drops of each listening
+    socket."""
+
+    start_interval_s = START_INTERVAL_S
 
     def __init__(
         self,
@@ -138,17 +153,34 @@ class JobScheduler:
     ) -> None:
         self._plan, self._rps_of, self._drops_known = plan, rps_of, drops_known
         self._costs: dict[tuple[str, str], RequestCost] = {}
+        self._lone_s: dict[tuple[str, str], float] = {}  # by server name and app
         self.max_cores = USABLE_SHARE * cores
 
-    def store_cost(self, trial: Trial, record: Record, observations: Observations) -> None:
-        """Store the cost of an app's requests: the CPU of a trial over its planned requests."""
-        server_s = [
-            used for sample in observations.processes if (used := sample.server_cpu_s) is not None
-        ]
-        tool_s, requests = record.tool_cpu_s, record.planned_requests
-        if not record.fault and record.alone_s and server_s and requests and tool_s is not None:
+    def learn(self, trial: Trial, record: Record, observations: Callable[[], Observations]) -> None:
+        """Store the response time of lone requests, and the cost of an app's requests: the CPU of a
+        trial over its planned requests."""
+        server, tool_s, requests = trial.cell.server, record.tool_cpu_s, record.planned_requests
+        if not record.alone_s:
+            return
+        lone_s = fmean(record.alone_s)
+        self._lone_s[server.name, server.app.target] = lone_s
+        if self._plan.jobs == 1 or record.fault or not requests or tool_s is None:
+            return
+        samples = observations().processes
+        server_s = [used for sample in samples if (used := sample.server_cpu_s) is not None]
+        if server_s:
             cpu_s = (server_s[-1] + tool_s) / requests
-            self._costs[_cost_key(trial.cell)] = RequestCost(fmean(record.alone_s), cpu_s)
+            self._costs[_cost_key(trial.cell)] = RequestCost(lone_s, cpu_s)
+
+    def predict(self, trial: Trial) -> float | None:
+        """Predicted duration of the trial, seconds; None while its response time is unknown."""
+        server = trial.cell.server
+        lone_s = self._lone_s.get((server.name, server.app.target), server.app.sleep_s)
+        if trial.cell.load is not None:
+            lone_s = 0.0  # the duration of a fixed load does not depend on it
+        if lone_s is None:
+            return None
+        return predicted_s(self._plan, trial.cell, lone_s) + (0.0 if server.null else LAUNCH_S)
 
     def cores(self, trial: Trial) -> float | None:
         """Cores that the trial keeps busy under load; None if it must run alone, or the cost of its
@@ -188,9 +220,7 @@ class JobScheduler:
         """Whether two trials like this one would fit."""
         return (cores := self.cores(trial)) is not None and 2 * cores <= self.max_cores
 
-    def next_batch(
-        self, remaining: Sequence[Trial], predict: Callable[[Trial], float | None]
-    ) -> tuple[list[Trial], list[Trial]]:
+    def next_batch(self, remaining: Sequence[Trial]) -> tuple[list[Trial], list[Trial]]:
         """The trials to run now, in order, and the rest; a batch of one runs alone."""
         if self._plan.jobs == 1:
             return [remaining[0]], list(remaining[1:])
@@ -200,7 +230,7 @@ class JobScheduler:
             batch = list(takewhile(self.can_share, stage))
         else:
             batch = [trial for trial in stage if self.can_share(trial)]
-            batch.sort(key=lambda trial: predict(trial) or 0.0, reverse=True)
+            batch.sort(key=lambda trial: self.predict(trial) or 0.0, reverse=True)
         batch = batch or stage[:1]
         return batch, [trial for trial in remaining if trial not in batch]
 
@@ -214,14 +244,14 @@ class JobScheduler:
         trial; `so_far_s`: how long each running trial has run, by key."""
         total_s, remaining = 0.0, list(todo)
         while remaining:
-            batch, remaining = self.next_batch(remaining, predict)
+            batch, remaining = self.next_batch(remaining)
             durations = list[tuple[str, float, float]]()  # key, seconds, cores
             for trial in batch:
                 if (trial_s := predict(trial)) is None:
                     return None
                 trial_s = max(0.0, trial_s - so_far_s.get(trial.key, 0.0))
                 durations.append((trial.key, trial_s, self.cores(trial) or 0.0))
-            total_s += batch_duration_s(self.budget(), durations, so_far_s)
+            total_s += batch_duration_s(self.budget(), durations, so_far_s, self.start_interval_s)
         return total_s
 
 

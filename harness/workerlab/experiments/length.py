@@ -1,4 +1,4 @@
-"""How long a load lasts if no option fixes its length.
+"""Which loads a trial has, and how long one lasts if no option fixes its length.
 
     a load of a few rounds ─ its batches vary by at most 1 % ─► done
                            └ else: another load on the same server, of at least 8 one-second
@@ -27,6 +27,7 @@ show nothing more).
 import time
 from math import ceil, inf, sqrt
 from pathlib import Path
+from statistics import fmean
 
 from msgspec.structs import replace
 
@@ -40,7 +41,13 @@ from workerlab.numbers.intervals import student
 from workerlab.observe.observations import FILE
 from workerlab.observe.spans import Live
 from workerlab.observe.tcp import served_connections
-from workerlab.plan import MAX_FOLLOW_UP_REQUESTS, may_go_on, target_requests, varies
+from workerlab.plan import (
+    MAX_FOLLOW_UP_REQUESTS,
+    load_for,
+    may_go_on,
+    target_requests,
+    varies,
+)
 from workerlab.server.running import Serving
 
 STEADY_VARIATION = 0.01  # of batches: a longer load would show nothing new
@@ -57,9 +64,19 @@ POLL_S = 0.01
 PILOT = "pilot"  # name of the directories
 
 
-def next_load(plan: Plan, trial: Trial, run_dir: Path, load: Load, record: Record) -> Load | None:
+def next_load(
+    plan: Plan,
+    trial: Trial,
+    run_dir: Path,
+    load: Load | None,
+    record: Record,
+    rps: float | None = None,
+) -> Load | None:
     """The load to follow `load`; None if that one suffices or is invalid, or if its length is fixed
-    or no time is left."""
+    or no time is left. The first load of the trial if `load` is None; `rps`: of an open cell."""
+    if load is None:
+        lone_s = fmean(record.alone_s) if record.alone_s else 0.0
+        return load_for(plan, trial.cell, lone_s, rps, number=trial.number)
     if plan.max_seconds is None or not may_go_on(plan, trial.cell) or load.drops:
         return None  # a full accept queue delays clients for minutes, whatever the length
     facts = read_trial(trial, record, plan, run_dir).facts
@@ -68,14 +85,16 @@ def next_load(plan: Plan, trial: Trial, run_dir: Path, load: Load, record: Recor
     estimate = precision(facts)
     # By the tool's clock: on a busy machine, starting the tool takes a second
     lasted_s = facts.measurement.duration_s or facts.load_s
-    rps = facts.rps if isinstance(facts.steady, Window) else len(facts.finished) / lasted_s
+    measured_rps = facts.rps if isinstance(facts.steady, Window) else len(facts.finished) / lasted_s
     left_s = plan.max_seconds - (record.pilot_s or 0.0) - lasted_s
     if not is_precise(estimate, steady=not varies(plan, trial.cell)):
-        follow_up = load_for_precision(load, estimate, rps, lasted_s, left_s)
+        follow_up = load_for_precision(load, estimate, measured_rps, lasted_s, left_s)
         if follow_up is not None:
             return follow_up
-    requests = target_requests(plan, rps * left_s)
-    return with_duration(load, rps, requests / rps) if requests > facts.outcome.answered else None
+    requests = target_requests(plan, measured_rps * left_s)
+    if requests <= facts.outcome.answered:
+        return None
+    return with_duration(load, measured_rps, requests / measured_rps)
 
 
 def is_precise(estimate: Precision, *, steady: bool) -> bool:

@@ -17,17 +17,16 @@ from msgspec.structs import replace
 from workerlab import run_store
 from workerlab.experiments import experiment_module
 from workerlab.experiments.calibration import calibrate
-from workerlab.experiments.execution import (
-    Display,
+from workerlab.experiments.load_trials import (
+    LoadTrials,
     PrepareLaunch,
     default_display,
-    execute,
     no_services,
-    unfinished,
 )
 from workerlab.experiments.planning import check_tools, unavailable_variants
 from workerlab.experiments.reading import find_run
 from workerlab.experiments.results import document_of, print_document, print_location
+from workerlab.experiments.scheduler import Display, TrialSource, execute
 from workerlab.load.registry import tool_named
 from workerlab.model import Document, EnvironmentProblem, ExitCode, Plan, UsageError
 from workerlab.notes import Unfinished
@@ -56,8 +55,9 @@ class Setup(Struct, frozen=True):
     the services that a server uses. `display`: shows progress. `grow(directory, plan)`: the plan
     with further cells, or None for no more; called once all trials of `plan` have run. It may use
     only stored data, so that a resumed run grows in the same way. `ceilings_anyway`: measure the
-    load tools' ceilings even if no cell came near them. `perform(directory, plan)`: replaces the
-    execution, for trials without a load tool; it must determine which are left."""
+    load tools' ceilings even if no cell came near them. `trials`: how its trials run, by default
+    with a load tool. `perform(directory, plan)`: replaces the execution, for a plan without trials;
+    it must determine what is left."""
 
     plan: Plan
     interpreters: preflight.Interpreters = {}
@@ -67,6 +67,7 @@ class Setup(Struct, frozen=True):
     display: Display = default_display
     grow: Callable[[Path, Plan], Plan | None] = no_more_cells
     ceilings_anyway: bool = False
+    trials: Callable[[Path, Plan, PrepareLaunch], TrialSource] = LoadTrials
     perform: Callable[[Path, Plan], None] | None = None
 
     def __enter__(self) -> Self:
@@ -145,9 +146,10 @@ def carry_out(directory: Path, prepared: Setup) -> None:
     if prepared.perform is not None:
         prepared.perform(directory, prepared.plan)
         return
-    plan, todo = prepared.plan, unfinished(directory, prepared.plan)
+    plan, todo = prepared.plan, None
     while True:
-        execute(directory, plan, todo, prepared.prepare_launch, prepared.display)
+        source = prepared.trials(directory, plan, prepared.prepare_launch)
+        execute(source, source.unfinished() if todo is None else todo, prepared.display)
         if any(record.fault is None for record in run_store.load(directory).records.values()):
             calibrate(directory, plan, tell, always=prepared.ceilings_anyway)
         grown = prepared.grow(directory, plan)

@@ -1,7 +1,6 @@
 """One trial: a fresh server, one load tool; raw output is stored first and analysed later.
 
-`run` always makes a Record. Interrupts and unexpected errors propagate once the Record, marked as
-interrupted, was passed to `keep`.
+`run` always makes a Record, of a cancelled trial, too. Only unexpected errors propagate.
 """
 
 import os
@@ -10,7 +9,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from msgspec import Struct
@@ -24,7 +22,7 @@ from workerlab.observe.map_readers import shrink
 from workerlab.observe.observer import Observer
 from workerlab.server.null_server import null_server
 from workerlab.server.process import Guarded
-from workerlab.server.running import Serving, TrialFailed
+from workerlab.server.running import Cancelled, Serving, StartupTurn, TrialFailed
 
 WATCH_INTERVAL_S = 0.02  # between looks at the load tool
 PARALLEL_WATCH_INTERVAL_S = 0.1  # in parallel trials, which draw no progress
@@ -36,29 +34,27 @@ STATES_INTERVAL_S = 60.0  # longest time between such samples without a ramp
 IDLE_BEFORE_LOAD_S = 1.0  # before a load whose CPU per request is measured
 TOOL_SLACK_S = 5.0  # lets a tool with its own deadline report before it is killed
 
+INTERRUPTED = Fault("interrupted", "stopped before it was finished")
+
 Watch = Callable[[Any, Observer], None]
-NextLoad = Callable[[Load, Record], Load | None]
-
-
-def single_load(_load: Load, _record: Record) -> None:
-    """The default: no load follows."""
+# The first load, for None, or the one that follows; None if there is none. Record: so far
+NextLoad = Callable[[Load | None, Record], Load | None]
 
 
 class Task(Struct, frozen=True):
     """Everything a trial needs. `start_server()`: context manager of the ready server; raises
-    TrialFailed if it does not start. `load(lone_s)` and `command(load, url, workdir)` are pure;
-    `watch(server, observer)` is called repeatedly while the load runs. `services`: pids of
-    databases and caches to observe, by name. `next_load(load, record)`: the load to follow, or
-    None. `needs`: measure the CPU of each request. `lab`: set if other trials run in parallel."""
+    TrialFailed if it does not start. `next_load(load, record)` is asked before each load;
+    `command(load, url, workdir)` is pure; `watch(server, observer)` is called repeatedly while the
+    load runs. `services`: pids of databases and caches to observe, by name. `needs`: measure the
+    CPU of each request. `lab`: set if other trials run in parallel."""
 
     key: str
     directory: Path  # where the trial writes; absolute
     start_server: Callable[[], AbstractContextManager[Serving]]
-    load: Callable[[float], Load]
+    next_load: NextLoad
     command: Callable[[Load, str, str], Command]
-    watch: Watch | None = None
+    watch: Watch = StartupTurn().watch
     services: Mapping[str, int] = {}
-    next_load: NextLoad = single_load
     needs: bool = False
     lab: Lab | None = None
 
@@ -72,29 +68,24 @@ def null_task(trial: Trial, run_directory: Path) -> Task:
         key=trial.key,
         directory=directory,
         start_server=lambda: null_server(server, directory, load.ports),
-        load=lambda _: load,
+        next_load=lambda previous, _: load if previous is None else None,
         command=tool_named(trial.cell.tool).command,
     )
 
 
-def run(task: Task, keep: Callable[[Record], None]) -> Record:
-    """Execute `task`, `keep` its Record and return it. The trial's directory must not exist yet."""
+def run(task: Task) -> Record:
+    """Execute `task` and return its Record. The trial's directory must not exist yet."""
     fields: dict[str, Any] = {}  # of the Record, so far
-    fault: Fault | None = None
     try:
         fault = _run(task, fields)
-    except TrialFailed as faulty:
-        fault = faulty.fault
+    except TrialFailed as failure:
+        fault = failure.fault
     except OSError as error:
         why = f"a file could not be written, or a program could not be started: {error}"
         fault = Fault("storage", why)
-    except BaseException:
-        fault = Fault("interrupted", "stopped before it was finished")
-        raise
-    finally:
-        record = Record(task.key, fault, **fields)
-        keep(record)
-    return record
+    except Cancelled:
+        fault = INTERRUPTED
+    return Record(task.key, fault, **fields)
 
 
 def _run(task: Task, fields: dict[str, Any]) -> Fault | None:
@@ -141,19 +132,22 @@ def _common_proof(proofs: Mapping[int, Mapping[str, object]]) -> dict[str, objec
 
 
 def _run_loads(task: Task, server: Serving, fields: dict[str, Any]) -> Fault | None:
-    """Run the load, then those that follow it. Returns the fault of the last one, if any."""
-    alone_s = Record(task.key, None, **fields).alone_s
-    load = task.load(fmean(alone_s) if alone_s else 0.0)
-    load = replace(load, urls=(*load.urls, *(other.url for other in server.others)))
-    server.drops = load.drops
-    fault = _run_load(task, server, load, fields)
+    """Run the loads, one after the other. Returns the fault of the last one, if any."""
+    load, fault = None, None
     while fault is None and server.process.running:
         record = Record(task.key, None, **fields, worker_pids=tuple(server.proofs))
         follow_up = task.next_load(load, record)
-        if follow_up is None or not wait_until_drained(server, task.directory):
+        if follow_up is None:
             break
-        fields["pilot_s"] = (record.pilot_s or 0.0) + _load_s(record)
-        keep_pilot(task.directory)
+        if load is None:
+            server.drops = follow_up.drops
+            urls = (*follow_up.urls, *(other.url for other in server.others))
+            follow_up = replace(follow_up, urls=urls)
+        elif wait_until_drained(server, task.directory):
+            fields["pilot_s"] = (record.pilot_s or 0.0) + _load_s(record)
+            keep_pilot(task.directory)
+        else:
+            break
         load, fault = follow_up, _run_load(task, server, follow_up, fields)
     return fault
 
@@ -240,8 +234,7 @@ def _watch_load(
         if fault or not server.process.running:
             tool.kill()
             return fault if server.process.running else None  # `server.lost()` gives the reason
-        if task.watch is not None:
-            task.watch(server, observer)
+        task.watch(server, observer)
     if tool.exit_code is not None and tool.exit_code < 0:
         return Fault("tool", f"the load tool was ended by signal {-tool.exit_code}")
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import linecache
 import re
+import time
 from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -59,8 +60,13 @@ class Launch(Struct, frozen=True):
     gunicorn: str = ""  # the version to run; "": that of the interpreter's environment
 
 
+class Cancelled(BaseException):
+    """The lab is ending. Not an Exception, which a handler might swallow."""
+
+
 class StartupTurn:
-    """Lets parallel trials start their servers one at a time. This base class never waits."""
+    """Lets parallel trials start their servers one at a time, and ends them with the lab:
+    then its methods raise Cancelled. This base class neither waits nor raises."""
 
     def wait_to_start(self) -> None:
         """Called before the server starts."""
@@ -69,7 +75,13 @@ class StartupTurn:
         """Called once the process exists: another thread may have to end it."""
 
     def raise_if_ended(self) -> None:
-        """Called repeatedly while the server boots. Raises if the trial must stop."""
+        """Called repeatedly while the server boots."""
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def watch(self, server: object, observer: object) -> None:
+        """Called repeatedly while a load runs."""
 
     def wait_to_measure(self) -> float:
         """Called after the warm-up, before the measurement. Returns the seconds it waited."""

@@ -259,7 +259,7 @@ def test_a_null_server_that_dies_under_the_load(tmp_path: Path) -> None:
             os.kill(server.process.pid, signal.SIGKILL)
 
     trial = Trial(cell_of(NullServer(delay_s=(1.0, 1.0))), 1)
-    record = run(replace(null_task(trial, tmp_path), watch=kill), lambda _: None)
+    record = run(replace(null_task(trial, tmp_path), watch=kill))
     assert record.fault.kind == "server"
 
 

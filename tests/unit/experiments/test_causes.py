@@ -17,7 +17,7 @@ from tests.builders.runs import recorded
 from workerlab import run_store
 from workerlab.cli import main
 from workerlab.experiments.calibration import disturbance
-from workerlab.experiments.execution import Unavailable
+from workerlab.experiments.load_trials import Unavailable
 from workerlab.experiments.reading import find_run
 from workerlab.model import App, Cell, Fault, Observations, ProcessSample, Record, Server, Trial
 from workerlab.terminal import progress

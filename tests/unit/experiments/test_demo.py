@@ -28,7 +28,8 @@ from workerlab.experiments.demo.terminal import MAX_WIDTH, requests_chart, table
 from workerlab.experiments.lesson.steps import read_lesson
 from workerlab.experiments.lesson.texts import Figures, StepOutcome, law_text
 from workerlab.experiments.reading import trial_data
-from workerlab.model import Fault, Plan, Record, UsageError
+from workerlab.experiments.scheduler import TrialSource
+from workerlab.model import Fault, Plan, Record, Trial, UsageError
 from workerlab.plan import grid, load_for, predicted_s, trials
 from workerlab.server import preflight
 from workerlab.server.preflight import Interpreter
@@ -72,15 +73,21 @@ def type_keys(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[str]]:
     return set_keys
 
 
+class FixedDuration(TrialSource):
+    def __init__(self, directory: Path, plan: Plan, trial_s: float) -> None:
+        self.directory, self.plan, self._trial_s = directory, plan, trial_s
+
+    def predict(self, _: Trial) -> float:
+        return self._trial_s
+
+
 def presenter(directory: Path, plan: Plan, *, prompts: bool, trial_s: float = 0.0) -> Presenter:
     return Presenter(
         lesson=LESSON,
         prompts=prompts,
         run_live=run_no_live_step,
-        directory=directory,
-        plan=plan,
+        source=FixedDuration(directory, plan, trial_s),
         todo=grid(plan),
-        predict=lambda _: trial_s,
     )
 
 

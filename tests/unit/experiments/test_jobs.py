@@ -9,13 +9,12 @@ from msgspec.structs import replace
 
 from tests.builders.plan import APP, SERVER, plan
 from workerlab.cli import parse
-from workerlab.experiments.execution import requested_rps
 from workerlab.experiments.jobs import (
     START_INTERVAL_S,
     START_SPREAD_S,
     USABLE_SHARE,
     CpuBudget,
-    JobScheduler,
+    JobPlanner,
     batch_duration_s,
     only_sleeps,
 )
@@ -28,8 +27,11 @@ OWN = App("shop.wsgi:app", "/srv/shop")
 LOOPS = replace(SERVER, worker_class="eventlet")
 
 
-def jobs(sweep: Plan, cores: int = CORES, *, drops_known: bool = True) -> JobScheduler:
-    return JobScheduler(sweep, cores, requested_rps, drops_known=drops_known)
+def jobs(sweep: Plan, cores: int = CORES, *, drops_known: bool = True) -> JobPlanner:
+    def requested_rps(trial: Trial) -> float | None:
+        return trial.cell.rate.rps if trial.cell.rate else None
+
+    return JobPlanner(sweep, cores, requested_rps, drops_known=drops_known)
 
 
 def sleeping_plan(*cells: Cell, **changes: Any) -> Plan:
@@ -42,8 +44,8 @@ def expected_s(trial: Trial) -> float:
 
 def test_more_requests_per_second_need_more_cores() -> None:
     """At most what the slots allow, plus a little for each worker with an event loop."""
-    scheduler = jobs(sleeping_plan())
-    four, eight, sixteen = (scheduler.cores(trial) for trial in trials(sleeping_plan()))
+    planner = jobs(sleeping_plan())
+    four, eight, sixteen = (planner.cores(trial) for trial in trials(sleeping_plan()))
     assert four == eight == sixteen  # four slots
     loops = sleeping_plan(*product((LOOPS,), ("ab",), (4, 8, 16)))
     needed = [jobs(loops).cores(trial) or 0.0 for trial in trials(loops)]
@@ -51,7 +53,7 @@ def test_more_requests_per_second_need_more_cores() -> None:
     assert needed[0] > (four or 0.0)
     quick = replace(APP, sleep_s=0.1)
     (short,) = trials(sleeping_plan(Cell(replace(SERVER, app=quick), "ab", 4)))
-    assert (scheduler.cores(short) or 0.0) > (four or 0.0)
+    assert (planner.cores(short) or 0.0) > (four or 0.0)
 
 
 @pytest.mark.parametrize(
@@ -103,18 +105,18 @@ def samples(server_s: float) -> Observations:
 def test_a_users_app_shares_the_cores_once_measured_to_wait(cpu_s: float, shares: bool) -> None:
     cells = product((replace(SERVER, app=OWN),), ("ab",), (4, 8, 16))
     sweep = plan(cells, jobs=3)
-    scheduler, (first, *others) = jobs(sweep), trials(sweep)
-    assert scheduler.next_batch([first, *others], lambda _: None) == ([first], others)
+    planner, (first, *others) = jobs(sweep), trials(sweep)
+    assert planner.next_batch([first, *others]) == ([first], others)
     record = Record(first.key, None, lone_s=(1.0,), planned_requests=20, tool_cpu_s=0.0)
-    scheduler.store_cost(first, record, samples(20 * cpu_s))
-    batch, left = scheduler.next_batch(others, lambda _: 1.0)
-    assert batch == (others if shares else others[:1])
+    planner.learn(first, record, lambda: samples(20 * cpu_s))
+    batch, left = planner.next_batch(others)
+    assert batch == (others[::-1] if shares else others[:1])  # the longest first
     assert len(batch) + len(left) == len(others)
 
 
 def test_the_longest_trials_start_first() -> None:
     sweep = sleeping_plan()
-    batch, left = jobs(sweep).next_batch(trials(sweep), expected_s)
+    batch, left = jobs(sweep).next_batch(trials(sweep))
     assert [trial.cell.concurrency for trial in batch] == [16, 8, 4]
     assert not left
 
@@ -122,17 +124,17 @@ def test_the_longest_trials_start_first() -> None:
 def test_repeated_trials_keep_their_random_order() -> None:
     sweep = sleeping_plan(trials=3, seed=5)
     todo = trials(sweep)
-    assert jobs(sweep).next_batch(todo, expected_s) == (todo, [])
+    assert jobs(sweep).next_batch(todo) == (todo, [])
 
 
 def test_trials_that_run_alone_keep_their_place_among_repeated_ones() -> None:
     alone = replace(LOOPS, app=replace(APP, sleep_s=0.001))
     sweep = sleeping_plan(*product((SERVER, alone), ("ab",), (4, 8, 16)), trials=2, seed=3)
-    scheduler, todo = jobs(sweep), trials(sweep)
+    planner, todo = jobs(sweep), trials(sweep)
     run, left = list[Trial](), todo
     while left:
-        batch, left = scheduler.next_batch(left, expected_s)
-        assert len(batch) == 1 or all(map(scheduler.can_share, batch))
+        batch, left = planner.next_batch(left)
+        assert len(batch) == 1 or all(map(planner.can_share, batch))
         run += batch
     assert run == todo
 
@@ -140,16 +142,16 @@ def test_trials_that_run_alone_keep_their_place_among_repeated_ones() -> None:
 def test_trials_at_a_rate_come_last() -> None:
     cells = product((SERVER,), ("fast",), (4, 8), rates=(Rate(rps=2.0), Rate(share=0.5)))
     sweep = sleeping_plan(*cells)
-    scheduler = jobs(sweep)
-    batch, left = scheduler.next_batch(trials(sweep), expected_s)
+    planner = jobs(sweep)
+    batch, left = planner.next_batch(trials(sweep))
     assert {trial.cell.rate for trial in batch} == {None}
     assert {trial.cell.rate for trial in left} == {Rate(rps=2.0), Rate(share=0.5)}
-    assert scheduler.next_batch(left, expected_s)[1] == []
+    assert planner.next_batch(left)[1] == []
 
 
 def test_without_jobs_trials_run_one_by_one() -> None:
     todo = trials(plan())
-    assert jobs(plan()).next_batch(todo, expected_s) == (todo[:1], todo[1:])
+    assert jobs(plan()).next_batch(todo) == (todo[:1], todo[1:])
 
 
 # --- the CPU budget -------------------------------------------------------------------------------
@@ -202,14 +204,14 @@ def test_duration_of_a_batch() -> None:
 @pytest.mark.parametrize("app", [APP, OWN])
 def test_time_left_shrinks_as_trials_run(app: App) -> None:
     sweep = sleeping_plan(*product((replace(SERVER, app=app),), ("ab",), (4, 8, 16)))
-    scheduler, todo = jobs(sweep), trials(sweep)
-    whole_s = scheduler.left_s(expected_s, todo, {})
+    planner, todo = jobs(sweep), trials(sweep)
+    whole_s = planner.left_s(expected_s, todo, {})
     assert whole_s is not None
     longest_s, sum_s = max(map(expected_s, todo)), sum(map(expected_s, todo))
     assert whole_s == (longest_s + 2 * START_INTERVAL_S if app is APP else sum_s)
-    later_s = scheduler.left_s(expected_s, todo, {trial.key: 2.0 for trial in todo})
+    later_s = planner.left_s(expected_s, todo, {trial.key: 2.0 for trial in todo})
     assert later_s == (longest_s - 2.0 if app is APP else sum_s - 6.0)
-    assert scheduler.left_s(lambda _: None, todo, {}) is None
+    assert planner.left_s(lambda _: None, todo, {}) is None
 
 
 # --- the command line -----------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from tests.builders.plan import SERVER, plan
 from workerlab.analysis.batches import Estimate, Precision
 from workerlab.cli import parse
-from workerlab.experiments.execution import default_display
 from workerlab.experiments.length import (
     MIN_GROWTH,
     PILOT,
@@ -25,6 +24,7 @@ from workerlab.experiments.length import (
     next_load,
     with_duration,
 )
+from workerlab.experiments.load_trials import LoadTrials, default_display
 from workerlab.experiments.planning import plan_of
 from workerlab.model import App, Cell, Plan, Rate, Record, Trial, UsageError
 from workerlab.observe.observations import FILE
@@ -231,7 +231,9 @@ def test_progress_shows_that_a_load_may_last_longer(capsys: pytest.CaptureFixtur
     for server, longest in ((SERVER, "6 s to 18 s"), (OWN, "12 s to 1m 48s")):
         cells = (Cell(server, "ab", 4), Cell(server, "ab", 8))
         sweep = plan(cells, max_seconds=30.0)
-        with default_display(Path(), sweep, trials(sweep), lambda _: 6.0):
+        source = LoadTrials(Path(), sweep)
+        source.predict = lambda _: 6.0
+        with default_display(source, trials(sweep)):
             assert capsys.readouterr().err == f"2 cells, about {longest}\n"
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.builders.plan import APP, AXES, RATES, SERVER, plan, plans
 from workerlab import codec
 from workerlab.cli import parse
-from workerlab.experiments.execution import Rates
+from workerlab.experiments.load_trials import Rates
 from workerlab.experiments.planning import plan_of
 from workerlab.model import Cell, Fault, Plan, Rate, Server, Trial, UsageError
 from workerlab.plan import (

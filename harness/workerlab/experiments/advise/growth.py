@@ -31,7 +31,7 @@ from workerlab.experiments.advise.study import (
     study_of,
 )
 from workerlab.experiments.budget import Budget, load_s, used_s
-from workerlab.experiments.execution import Predict
+from workerlab.experiments.scheduler import TrialSource
 from workerlab.load.programs import MAX_ROW_ARRIVALS
 from workerlab.model import Cell, Needs, Plan, Rate, Trial
 from workerlab.plan import trials
@@ -168,12 +168,10 @@ class PlanGrowth:
         self._planning_s = 0.0
         self._is_shown = False  # the display of the cells planned at the start
 
-    def display(
-        self, directory: Path, plan: Plan, todo: Sequence[Trial], predict: Predict
-    ) -> Progress:
+    def display(self, source: TrialSource, todo: Sequence[Trial]) -> Progress:
         first, self._is_shown = not self._is_shown, True
         show = self._budget.first_display if first else self._budget.display
-        return show(directory, plan, todo, predict)
+        return show(source, todo)
 
     def grow(self, directory: Path, plan: Plan) -> Plan | None:
         """The plan with the next cells; None if there are none, or no budget for them."""

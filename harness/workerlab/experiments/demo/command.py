@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import Self
 
 from workerlab import run_store
@@ -39,6 +38,7 @@ from workerlab.experiments.planning import gunicorn_plan
 from workerlab.experiments.reading import report_of, trial_data
 from workerlab.experiments.results import document_of, print_location
 from workerlab.experiments.runner import Setup, run
+from workerlab.experiments.scheduler import TrialSource
 from workerlab.model import EnvironmentProblem, Plan, Record, Trial, UsageError
 from workerlab.numbers.units import fill, format_wait
 from workerlab.observe.observer import Observer
@@ -127,17 +127,15 @@ class Presenter:
         lesson: Lesson,
         prompts: bool,
         run_live: Callable[..., None],
-        directory: Path,
-        plan: Plan,
+        source: TrialSource,
         todo: Sequence[Trial],
-        predict: Callable[[Trial], float | None],
     ) -> None:
         self._lesson, self._prompts = lesson, prompts
-        self._directory, self._plan = directory, plan
+        self._directory, self._plan = source.directory, source.plan
         self._course, self._run_live = Course(lesson), run_live
         trial_steps = [index for index, step in enumerate(lesson.steps) if step.is_trial]
         self._step_indices = dict(zip(todo, trial_steps, strict=True))
-        predicted_s = {index: predict(trial) for trial, index in self._step_indices.items()}
+        predicted_s = {index: source.predict(trial) for trial, index in self._step_indices.items()}
         self._total_s = sum(
             predicted_s.get(index) or step.load_s for index, step in enumerate(lesson.steps)
         )

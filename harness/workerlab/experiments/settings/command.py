@@ -31,7 +31,7 @@ from workerlab.experiments.settings.gunicorn_file import (
 )
 from workerlab.experiments.settings.launches import LAUNCHES
 from workerlab.experiments.settings.launches.times import TOUCHED
-from workerlab.experiments.settings.launching import perform
+from workerlab.experiments.settings.launching import SettingLaunches, display
 from workerlab.finding import stored
 from workerlab.model import App, Cell, EnvironmentProblem, Plan, Server, UsageError
 from workerlab.notes import annotated_only
@@ -81,7 +81,7 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
     serving: preflight.Interpreters = {}
     if plan is None:
         plan, serving = first_plan(options)
-    yield Setup(plan, serving, label="settings", perform=perform)
+    yield Setup(plan, serving, label="settings", display=display, trials=SettingLaunches)
 
 
 def first_plan(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:

@@ -93,7 +93,7 @@ def document(run: Run) -> Document:
     notes += [
         NotMeasured(key, why=record.fault.reason)
         for key, record in run.records.items()
-        if record.fault is not None
+        if record.fault is not None and not record.interrupted
     ]
     notes += [LeftOutOfQuick(left_out)] if left_out else []
     notes += [NotExamined(tuple(plan.unknown))] if plan.unknown else []

@@ -1,24 +1,26 @@
-"""Runs the launches of a plan, two at a time, since they mostly wait for the server. Each is
-recorded when it ends, with its observations in `seen.json`."""
+"""The launches of a plan, two at a time, since they mostly wait for the server. What each of them
+showed is in its `seen.json`."""
 
 import contextlib
 import errno
-import heapq
-import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from workerlab import codec, run_store
+from workerlab.experiments.jobs import JobPlanner
+from workerlab.experiments.scheduler import TrialSource
 from workerlab.experiments.settings.effects import SETTINGS
 from workerlab.experiments.settings.launches import LAUNCHES
 from workerlab.experiments.settings.launches.common import SettingLaunch
 from workerlab.experiments.settings.site import MAX_ATTEMPTS, MachineStalled, Site
-from workerlab.experiments.trial import discard_attempt
+from workerlab.experiments.trial import INTERRUPTED, discard_attempt
 from workerlab.model import EnvironmentProblem, Fault, Plan, Record, Trial
 from workerlab.plan import trials
-from workerlab.server.running import TrialFailed
+from workerlab.server.running import Cancelled, StartupTurn, TrialFailed
 from workerlab.terminal.progress import Several
 
 PARALLEL_LAUNCHES = 2
@@ -39,74 +41,6 @@ def launch_name(trial: Trial) -> str:
     return trial.cell.name.rpartition("-")[2]
 
 
-def todo(directory: Path, plan: Plan) -> list[Trial]:
-    """Trials to run: those without a record, or whose record has a fault."""
-    records = run_store.load(directory).records
-    return [
-        trial for trial in trials(plan)
-        if trial.cell.server.variant not in plan.unavailable
-        and (trial.key not in records or records[trial.key].fault is not None)
-    ]  # fmt: skip
-
-
-def perform(directory: Path, plan: Plan) -> None:
-    """Raises Stopped on a signal, EnvironmentProblem if the disk cannot be written."""
-    remaining = todo(directory, plan)
-    parallel = ParallelLaunches(directory, plan)
-    with (
-        run_store.appending(directory) as writer,
-        Several(remaining, _predicted_s, _no_more_s, left_s, described) as screen,
-        ThreadPoolExecutor(PARALLEL_LAUNCHES) as pool,
-    ):
-        futures = {pool.submit(parallel.make, trial, screen.begin): trial for trial in remaining}
-        try:
-            for future in as_completed(futures):
-                record = future.result()
-                writer.ended(record)
-                screen.end(futures[future], record)
-                if record.fault and record.fault.kind == "storage":
-                    raise EnvironmentProblem(record.fault.reason)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            parallel.end()
-            pool.shutdown()
-            for record in _ended_well(futures, run_store.load(directory).records):
-                writer.ended(record)
-            raise
-
-
-def _ended_well(futures: Iterable[Future[Record]], kept: Collection[str]) -> Iterator[Record]:
-    """Successful launches that are not yet among `kept`, the stored keys."""
-    for future in futures:
-        if future.cancelled() or future.exception() is not None:
-            continue
-        record = future.result()
-        if record.fault is None and record.key not in kept:
-            yield record
-
-
-def _predicted_s(trial: Trial) -> float:
-    return LAUNCHES[launch_name(trial)].about_s
-
-
-def _no_more_s(_trial: Trial) -> float:
-    return 0.0
-
-
-def left_s(
-    predict: Callable[[Trial], float | None],
-    remaining: Sequence[Trial],
-    so_far_s: Mapping[str, float],
-) -> float:
-    """Predicted seconds until all launches are done, in their order, PARALLEL_LAUNCHES at a time.
-    `so_far_s`: how long each running one has run."""
-    threads_s = [0.0] * PARALLEL_LAUNCHES  # until each thread is free
-    for trial in sorted(remaining, key=lambda trial: trial.key not in so_far_s):
-        left_s = max(0.0, (predict(trial) or 0.0) - so_far_s.get(trial.key, 0.0))
-        heapq.heapreplace(threads_s, threads_s[0] + left_s)
-    return max(threads_s)
-
-
 def described(trial: Trial) -> str:
     """The progress line of a trial: the server, and the settings examined."""
     name = launch_name(trial)
@@ -115,26 +49,52 @@ def described(trial: Trial) -> str:
     return f"{trial.cell.server.variant}: {', '.join(settings[:SETTINGS_NAMED])}{others}"
 
 
-class ParallelLaunches:
-    """Runs launches in threads, and can stop all of them."""
+def display(source: TrialSource, todo: Sequence[Trial]) -> Several:
+    """The progress of the launches; none of them may take longer than predicted."""
+    return Several(todo, source.predict, lambda _: 0.0, source.jobs.left_s, described)
 
-    def __init__(self, directory: Path, plan: Plan) -> None:
-        self._directory, self._plan = directory, plan
-        self._ended = threading.Event()
-        self._up: set[Site] = set()
 
-    def end(self) -> None:
-        """Stop the servers; running launches then fail at once."""
-        self._ended.set()
-        for site in tuple(self._up):
-            site.process.abandon()
+class LaunchJobs(JobPlanner):
+    """Launches in the order of the plan, PARALLEL_LAUNCHES at a time: they leave the cores idle."""
 
-    def make(self, trial: Trial, begin: Callable[[Trial], None]) -> Record:
+    start_interval_s = 0.0  # they do not wait for each other
+
+    def __init__(self, plan: Plan) -> None:
+        plan = replace(plan, jobs=PARALLEL_LAUNCHES)
+        super().__init__(plan, 1, lambda _: None, drops_known=True)
+
+    def predict(self, trial: Trial) -> float:
+        return LAUNCHES[launch_name(trial)].about_s
+
+    def cores(self, trial: Trial) -> float:
+        return 0.0
+
+    def next_batch(self, remaining: Sequence[Trial]) -> tuple[list[Trial], list[Trial]]:
+        return list(remaining), []
+
+
+class SettingLaunches(TrialSource):
+    """Launches without a load tool: the experiment itself is the client."""
+
+    def __init__(self, directory: Path, plan: Plan, *_: object) -> None:
+        super().__init__(directory, plan, LaunchJobs(plan))
+
+    def unfinished(self) -> list[Trial]:
+        records = run_store.load(self.directory).records
+        return [
+            trial for trial in trials(self.plan)
+            if trial.cell.server.variant not in self.plan.unavailable
+            and (trial.key not in records or records[trial.key].fault is not None)
+        ]  # fmt: skip
+
+    def prepare(self, trial: Trial, turn: StartupTurn, *_: object) -> Callable[[], Record]:
+        return partial(self.make, trial, turn)
+
+    def make(self, trial: Trial, turn: StartupTurn) -> Record:
         """Run the launch of a trial; the record has the fault, if any. If it fails because the
         machine stalled, it is repeated with a new server, up to MAX_ATTEMPTS attempts in all."""
-        begin(trial)
         for _ in range(MAX_ATTEMPTS):
-            site = self._site(trial)
+            site = self._site(trial, turn)
             fault, stalled = self._made(site, LAUNCHES[launch_name(trial)])
             if not stalled:
                 break
@@ -142,45 +102,38 @@ class ParallelLaunches:
 
     def _made(self, site: Site, launch: SettingLaunch) -> tuple[Fault | None, bool]:
         """The fault, if any, and whether its cause is a machine that stalled."""
-        fault: Fault | None = None
         try:
             self._look(site, launch)
-        except TrialFailed as faulty:
-            return faulty.fault, isinstance(faulty, MachineStalled)
+        except TrialFailed as failure:
+            return failure.fault, isinstance(failure, MachineStalled)
+        except Cancelled:
+            return INTERRUPTED, False
         except EnvironmentProblem as error:
-            fault = Fault("unavailable", str(error))
+            return Fault("unavailable", str(error)), False
         except Exception as error:  # a dying server can cause any error
-            fault = self._failed(error)
-        return fault, False
+            if isinstance(error, OSError) and error.errno in DISK_ERRORS:
+                why = f"the launch's files could not be written: {error}"
+                return Fault("storage", why), False
+            why = f"the experiment failed: {type(error).__name__}: {error}"
+            return Fault("server", why), False
+        return None, False
 
-    def _failed(self, error: Exception) -> Fault:
-        if self._ended.is_set():
-            return Fault("interrupted", "stopped before it was finished")
-        if isinstance(error, OSError) and error.errno in DISK_ERRORS:
-            return Fault("storage", f"the launch's files could not be written: {error}")
-        return Fault("server", f"the experiment failed: {type(error).__name__}: {error}")
-
-    def _site(self, trial: Trial) -> Site:
+    def _site(self, trial: Trial, turn: StartupTurn) -> Site:
         launch, server = LAUNCHES[launch_name(trial)], trial.cell.server
-        directory = self._directory / "raw" / trial.key
+        directory = self.directory / "raw" / trial.key
         discard_attempt(directory)
         return Site(
             server,
-            python=server.python or self._plan.python,
-            gunicorn=server.gunicorn or self._plan.gunicorn,
-            code=self._directory / "code",
+            python=server.python or self.plan.python,
+            gunicorn=server.gunicorn or self.plan.gunicorn,
+            code=self.directory / "code",
             directory=directory,
             settings=launch.settings,
-            cancelled=self._ended,
+            turn=turn,
         )
 
     def _look(self, site: Site, launch: SettingLaunch) -> None:
         with site.up():
-            self._up.add(site)
-            try:
-                site.wait(0.0)  # raises if `end` was called before this server was up
-                observed = launch.look(site)
-                site.wait(0.0)  # discards observations of a server that `end` stopped
-            finally:
-                self._up.discard(site)
+            observed = launch.look(site)
+            site.turn.raise_if_ended()  # what a server did that the lab has killed shows nothing
         run_store.write_synced(site.directory / SEEN, observed)

@@ -30,7 +30,7 @@ from workerlab.observe import inet_diag
 from workerlab.observe.tcp import LISTEN, SERVED
 from workerlab.server.gunicorn import SCRUBBED
 from workerlab.server.process import Guarded
-from workerlab.server.running import TrialFailed, explained
+from workerlab.server.running import StartupTurn, TrialFailed, explained
 from workerlab.server.versions import with_version
 from workerlab.server.worker_classes import class_named
 
@@ -126,10 +126,6 @@ def on_exit(server): _tell("on_exit")
 """
 
 
-class LaunchCancelled(Exception):
-    """The run was stopped; observations are discarded."""
-
-
 class InconclusiveLaunch(ValueError):
     """The launch proves nothing about the server."""
 
@@ -163,7 +159,7 @@ class AppReply(Struct, frozen=True):
 class Site:
     """A Gunicorn server, by default with one worker on a free port. `settings(site)`: settings for
     its file. `code`: added to PYTHONPATH. `directory`: for its files; absolute. `gunicorn`: the
-    version, "" for that of `python`'s environment. `cancelled`: set when the run is stopped."""
+    version, "" for that of `python`'s environment. `turn`: ends it with the lab."""
 
     def __init__(
         self,
@@ -173,11 +169,11 @@ class Site:
         code: Path,
         directory: Path,
         settings: Callable[["Site"], Mapping[str, object]],
-        cancelled: threading.Event,
+        turn: StartupTurn,
     ) -> None:
         self.server, self.directory, self.code = server, directory, code
         self.log, self.hooks = directory / "server.log", directory / "hooks.txt"
-        self._settings, self._cancelled = settings, cancelled
+        self._settings, self.turn = settings, turn
         self._gunicorn = gunicorn
         self._argv = [python, "-m", "gunicorn", "-c", str(directory / "gunicorn.conf.py")]
         self.port, self.start_s = 0, 0.0
@@ -204,6 +200,7 @@ class Site:
                 argv, cwd=self.directory, env=env, stdout=self.log, grace_s=STOP_TIMEOUT_S
             ) as self.process,
         ):
+            self.turn.started(self.process)
             self._wait_until_ready()
             self.start_s = time.monotonic() - began
             try:
@@ -251,9 +248,8 @@ class Site:
     # --- from outside ------------------------------------------------------------------------
 
     def wait(self, seconds: float) -> None:
-        """Sleep. Raises LaunchCancelled if the run is stopped meanwhile."""
-        if self._cancelled.wait(seconds):
-            raise LaunchCancelled
+        """Sleep. Raises Cancelled if the run is stopped meanwhile."""
+        self.turn.sleep(seconds)
 
     def wait_until(self, condition: Callable[[], object], timeout_s: float) -> float | None:
         """Wait for the condition. Returns the seconds it took; None after a timeout."""

@@ -32,7 +32,7 @@ from workerlab.experiments.settings.gunicorn_file import (
     class_of,
     strange,
 )
-from workerlab.experiments.settings.launching import launch_name, left_s
+from workerlab.experiments.settings.launching import LaunchJobs, launch_name
 from workerlab.finding import Finding
 from workerlab.model import Document, Trial
 from workerlab.plan import trials
@@ -368,8 +368,9 @@ def test_the_time_left_is_that_of_two_launches_at_a_time() -> None:
     remaining = [by_launch[name] for name in names]
     seconds = dict(zip(names, (8.0, 6.0, 3.0, 1.0), strict=True))
 
-    def left(remaining: list[Trial], so_far_s: Mapping[str, float]) -> float:
-        return left_s(lambda trial: seconds[launch_name(trial)], remaining, so_far_s)
+    def left(remaining: list[Trial], so_far_s: Mapping[str, float]) -> float | None:
+        jobs = LaunchJobs(run_store.load(recorded("settings")).plan)
+        return jobs.left_s(lambda trial: seconds[launch_name(trial)], remaining, so_far_s)
 
     assert left(remaining[:1], {}) == 8.0
     assert left(remaining, {}) == 9.0  # stop after timeout_block

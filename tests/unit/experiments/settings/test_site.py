@@ -10,20 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from workerlab.experiments.settings import launching
+from workerlab.experiments.scheduler import BarrierStartupTurn, StartupBarrier
+from workerlab.experiments.settings.launches import LAUNCHES
 from workerlab.experiments.settings.launches.common import SettingLaunch
-from workerlab.experiments.settings.launching import ParallelLaunches
+from workerlab.experiments.settings.launching import SettingLaunches
 from workerlab.experiments.settings.site import (
     MIN_STALL_S,
     AppReply,
-    LaunchCancelled,
     MachineStalled,
     Site,
     StallDetector,
     repeat_if_stalled,
 )
-from workerlab.model import App, Cell, Plan, Server
+from workerlab.model import App, Cell, Plan, Server, Trial
 from workerlab.plan import trials
+from workerlab.server.running import StartupTurn
 
 SERVER = Server("sync", 1, 1, 0, 0, app=App("inspected:wsgi"))
 
@@ -67,21 +68,27 @@ def test_a_gap_counts_before_and_after_its_thread_ticks() -> None:
     assert detector.longest_s(102.06, 102.1) == pytest.approx(0.05)
 
 
+def settings_plan() -> tuple[Plan, Trial]:
+    """The plan of a single launch."""
+    cell = Cell(SERVER, "", 1, name="sync-stop")
+    plan = Plan("settings", (cell,), 1, 1, 0, "python", None, {}, ())
+    (trial,) = trials(plan)
+    return plan, trial
+
+
 def test_a_launch_during_a_stall_is_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sites: list[Site] = []
 
-    def look(_: ParallelLaunches, site: Site, launch: SettingLaunch) -> None:
+    def look(_: SettingLaunches, site: Site, launch: SettingLaunch) -> None:
         sites.append(site)
         if len(sites) < 3:
             raise MachineStalled
 
-    monkeypatch.setattr(launching.ParallelLaunches, "_look", look)
-    cell = Cell(SERVER, "", 1, name="sync-stop")
-    plan = Plan("settings", (cell,), 1, 1, 0, "python", None, {}, ())
-    (trial,) = trials(plan)
-    assert ParallelLaunches(tmp_path, plan).make(trial, lambda _: None).fault is None
+    monkeypatch.setattr(SettingLaunches, "_look", look)
+    plan, trial = settings_plan()
+    assert SettingLaunches(tmp_path, plan).make(trial, StartupTurn()).fault is None
     assert len(sites) == len(set(sites)) == 3
 
 
@@ -89,10 +96,10 @@ def test_observations_of_a_cancelled_launch_are_not_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that was ended is not killed for being late, which would look like a result."""
-    ended = threading.Event()
+    barrier = StartupBarrier()
 
     def look(_: Site) -> dict[str, bool]:
-        ended.set()
+        barrier.end_all()
         return {"killed": False}
 
     @contextmanager
@@ -101,16 +108,17 @@ def test_observations_of_a_cancelled_launch_are_not_stored(
         yield site
 
     monkeypatch.setattr(Site, "up", up)
-    site = Site(SERVER, "", "", tmp_path, tmp_path / "site", lambda _: {}, ended)
-    plan = Plan("settings", (), 1, 1, 0, "python", None, {}, ())
-    with site.statsd, pytest.raises(LaunchCancelled):
-        ParallelLaunches(tmp_path, plan)._look(site, SettingLaunch("stop", lambda _: {}, look, 1.0))
-    assert list(site.directory.iterdir()) == []
+    launch = SettingLaunch("stop", lambda _: {}, look, 1.0)
+    monkeypatch.setitem(LAUNCHES, "stop", launch)
+    plan, trial = settings_plan()
+    turn = BarrierStartupTurn(barrier, trial.key)
+    assert SettingLaunches(tmp_path, plan).make(trial, turn).interrupted
+    assert list((tmp_path / "raw" / trial.key).iterdir()) == []
 
 
 def test_a_connection_is_watched_longer_after_a_stall(tmp_path: Path) -> None:
     """The server could not close it during the pause."""
-    site = Site(SERVER, "", "", tmp_path, tmp_path, lambda _: {}, threading.Event())
+    site = Site(SERVER, "", "", tmp_path, tmp_path, lambda _: {}, StartupTurn())
     site.stalls.longest_s = lambda since_s, now_s: 60.0
     ours, theirs = socket.socketpair()
     with ours, theirs, site.statsd:

@@ -1,0 +1,340 @@
+"""Runs all trials of all commands, each in its own thread; the calling thread writes their records.
+
+    begin, if the CPU budget allows ─► start, one server at a time ─► warm up ─► wait until none
+        starts ─► lone requests and load ─► record, unless the cores were too busy meanwhile
+
+A trial that must run alone is a batch of one. `jobs` decides what runs in parallel and keeps the
+CPU budget; `StartupBarrier` orders the starts. Starting a server takes all cores for a moment, so
+servers start one at a time. Trials that begin together are measured once the last of their servers
+is up, MIN_APART_S from each other: otherwise all would send and answer requests at the same moment.
+
+The interpreter switches threads every half millisecond; otherwise the time of a lone request would
+include that of other threads.
+
+An interrupt or an error of the lab ends all trials: their servers are killed, and their threads
+raise Cancelled as soon as they wait. A trial has a line in the run's files from its begin on, so
+one that a kill cuts off at any moment is known, and run again.
+"""
+
+import contextlib
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from workerlab import run_store
+from workerlab.experiments.jobs import MAX_JOBS, JobPlanner
+from workerlab.experiments.trial import INTERRUPTED
+from workerlab.model import EnvironmentProblem, Fault, Plan, Record, Trial
+from workerlab.observe.cpu import Lab
+from workerlab.server.process import Guarded
+from workerlab.server.running import Cancelled, StartupTurn
+
+MIN_APART_S = 0.1  # between the starts of two measurements
+FIT_CHECK_S = 0.25  # after which to check again whether another trial fits
+SWITCH_INTERVAL_S = 0.0005  # for `sys.setswitchinterval`; a tenth of the default
+
+
+class TrialSource:
+    """The trials of a plan: how they start, and what is learned from their records. `jobs`: their
+    order, costs and durations. All methods but the function that `prepare` returns, and
+    `used_cores`, are called in the thread that calls `execute`."""
+
+    def __init__(self, directory: Path, plan: Plan, jobs: JobPlanner) -> None:
+        self.directory, self.plan, self.jobs = directory, plan, jobs
+
+    def unfinished(self) -> list[Trial]:
+        """Trials without a valid result, in the order of execution."""
+        raise NotImplementedError
+
+    def predict(self, trial: Trial) -> float | None:
+        """Predicted seconds of the trial: 0 if it will not be launched, None while unknown."""
+        return self.jobs.predict(trial)
+
+    def next_batch(self, todo: Sequence[Trial]) -> tuple[list[Trial], list[Trial]]:
+        """As `JobPlanner.next_batch`."""
+        return self.jobs.next_batch(todo)
+
+    def prepare(
+        self, trial: Trial, turn: StartupTurn, lab: Lab | None
+    ) -> Callable[[], Record] | Fault:
+        """A function that runs the trial, or why it cannot run. `lab`: None if it runs alone."""
+        raise NotImplementedError
+
+    def used_cores(self, trial: Trial) -> float:
+        """The mean number of cores that the lab used during the trial."""
+        return 0.0
+
+    def learn(self, trial: Trial, record: Record) -> None:
+        """Update what later trials depend on. Raises EnvironmentProblem if none can run."""
+
+
+# Shows progress: begin(trial), then watch(server, observer) repeatedly, in the thread of the trial,
+# then end(trial, record)
+Display = Callable[[TrialSource, Sequence[Trial]], AbstractContextManager[Any]]
+
+
+def execute(source: TrialSource, todo: Sequence[Trial], display: Display) -> None:
+    """Run `todo`, recording each trial as it ends.
+
+    Raises Stopped on a signal, EnvironmentProblem if the disk cannot be written or a load host is
+    missing.
+    """
+    with (
+        run_store.appending(source.directory) as writer,
+        display(source, todo) as screen,
+        switch_interval(SWITCH_INTERVAL_S),
+    ):
+        while todo:
+            batch, todo = source.next_batch(todo)
+            for trial, cores in Batch(source, writer, screen, batch).run():
+                Batch(source, writer, screen, [trial], parallel_cores=cores).run()
+
+
+@contextlib.contextmanager
+def switch_interval(interval_s: float) -> Iterator[None]:
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(interval_s)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before_s)
+
+
+class StartupBarrier:
+    """Orders the starts of servers, and begins the measurements once no server is starting."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._announced: set[str] = set()  # starting, or about to
+        self._starting = ""  # key of a trial, or ""
+        self._measuring: set[str] = set()
+        self._processes: dict[str, Guarded] = {}
+        self._next_measurement_s = 0.0  # when the next measurement may begin
+        self.ended = False
+
+    @property
+    def measuring(self) -> bool:
+        """Whether a trial is being measured; the start of a server would disturb it."""
+        return bool(self._measuring)
+
+    def announce(self, key: str) -> None:
+        """The trial will start a server: no measurement begins before it is up."""
+        with self._changed:
+            self._announced.add(key)
+
+    def wait_to_start(self, key: str) -> None:
+        """Wait until no other server is starting. Raises Cancelled."""
+        with self._changed:
+            self._wait(lambda: not self._starting)
+            self._starting = key
+
+    def started(self, key: str, process: Guarded) -> None:
+        with self._changed:
+            self._processes[key] = process
+        self.raise_if_ended()  # `end_all` may have missed the process
+
+    def wait_to_measure(self, key: str) -> None:
+        """Wait until no server is starting and the next measurement may begin. Raises Cancelled."""
+        with self._changed:
+            self._leave_start(key)
+            self._wait(lambda: not self._announced)
+            now_s = time.monotonic()
+            self._next_measurement_s = max(now_s, self._next_measurement_s) + MIN_APART_S
+            self._measuring.add(key)
+            self.sleep(self._next_measurement_s - MIN_APART_S - now_s)
+
+    def sleep(self, seconds: float) -> None:
+        """Raises Cancelled at once if the lab ends meanwhile."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.ended, seconds)
+            self.raise_if_ended()
+
+    def leave(self, key: str) -> None:
+        """The trial has ended, successfully or not."""
+        with self._changed:
+            self._leave_start(key)
+            self._measuring.discard(key)
+            self._processes.pop(key, None)
+
+    def raise_if_ended(self) -> None:
+        """Raises Cancelled if the lab has ended."""
+        if self.ended:
+            raise Cancelled
+
+    def end_all(self) -> None:
+        """Kill all servers; threads that wait raise Cancelled."""
+        with self._changed:
+            self.ended = True
+            for process in self._processes.values():
+                process.abandon()
+            self._changed.notify_all()
+
+    def _leave_start(self, key: str) -> None:
+        self._announced.discard(key)
+        self._starting = "" if self._starting == key else self._starting
+        self._changed.notify_all()
+
+    def _wait(self, condition: Callable[[], bool]) -> None:
+        self._changed.wait_for(lambda: self.ended or condition())
+        self.raise_if_ended()
+
+
+class BarrierStartupTurn(StartupTurn):
+    """The turn of one trial at the barrier. `on_watch(server, observer)`: draws the progress."""
+
+    def __init__(
+        self,
+        barrier: StartupBarrier,
+        key: str,
+        on_watch: Callable[[Any, Any], None] = lambda _server, _observer: None,
+    ) -> None:
+        self._barrier, self._key, self._on_watch = barrier, key, on_watch
+
+    def wait_to_start(self) -> None:
+        self._barrier.wait_to_start(self._key)
+
+    def started(self, process: Guarded) -> None:
+        self._barrier.started(self._key, process)
+
+    def raise_if_ended(self) -> None:
+        self._barrier.raise_if_ended()
+
+    def sleep(self, seconds: float) -> None:
+        self._barrier.sleep(seconds)
+
+    def wait_to_measure(self) -> float:
+        began_s = time.monotonic()
+        self._barrier.wait_to_measure(self._key)
+        return time.monotonic() - began_s
+
+    def watch(self, server: Any, observer: Any) -> None:
+        self.raise_if_ended()
+        self._on_watch(server, observer)
+
+
+class TrialOutcome(Struct, frozen=True):
+    """The Record of a trial, and the mean number of cores that the lab used meanwhile."""
+
+    record: Record
+    cores: float
+
+
+class Batch:
+    """Trials that run in parallel, or one alone. `parallel_cores`: used when the trial ran in
+    parallel, if this repeats it."""
+
+    def __init__(
+        self,
+        source: TrialSource,
+        writer: run_store.Writer,
+        screen: Any,
+        batch: Sequence[Trial],
+        *,
+        parallel_cores: float | None = None,
+    ) -> None:
+        self._source, self._writer, self._screen = source, writer, screen
+        self._waiting, self._parallel_cores = list(batch), parallel_cores
+        self._lab = Lab() if len(batch) > 1 else None
+        self._barrier, self._budget = StartupBarrier(), source.jobs.budget()
+        self._running: dict[Future[TrialOutcome], Trial] = {}
+        self._beside: dict[str, set[str]] = defaultdict(set)  # keys of other trials, by key
+
+    def run(self) -> list[tuple[Trial, float]]:
+        """Run all. Returns the trials to repeat alone, each with the cores used meanwhile."""
+        to_repeat = list[tuple[Trial, float]]()
+        with ThreadPoolExecutor(MAX_JOBS) as pool:
+            try:
+                while self._waiting or self._running:
+                    self._begin_fitting(pool)
+                    timeout_s = FIT_CHECK_S if self._waiting else None
+                    for future in wait(self._running, timeout_s, FIRST_COMPLETED).done:
+                        to_repeat += self._end(future)
+            except BaseException:
+                self._barrier.end_all()
+                pool.shutdown(wait=True)
+                self._record_unfinished()
+                raise
+        return to_repeat
+
+    def _begin_fitting(self, pool: ThreadPoolExecutor) -> None:
+        """Begin every trial that fits, in order."""
+        begun = []
+        for trial in tuple(self._waiting):
+            cores, now_s = self._source.jobs.cores(trial) or 0.0, time.monotonic()
+            if self._budget.fits(cores, now_s, loaded=self._barrier.measuring):
+                self._waiting.remove(trial)
+                run_trial = self._begin(trial)
+                if run_trial is not None:
+                    self._budget.enter(trial.key, cores, now_s, loaded=self._barrier.measuring)
+                    self._barrier.announce(trial.key)
+                    begun.append((trial, run_trial))
+        # Submitted once all are announced, as none may be measured before the last is up
+        for trial, run_trial in begun:
+            for other in self._running.values():
+                self._beside[trial.key].add(other.key)
+                self._beside[other.key].add(trial.key)
+            self._running[pool.submit(self._run_in_thread, trial, run_trial)] = trial
+
+    def _begin(self, trial: Trial) -> Callable[[], Record] | None:
+        """Record the start and return what runs the trial; or record why it cannot run."""
+        self._screen.begin(trial)
+        turn = BarrierStartupTurn(self._barrier, trial.key, self._screen.watch)
+        prepared = self._source.prepare(trial, turn, self._lab)
+        if isinstance(prepared, Fault):
+            record = Record(trial.key, prepared)
+            self._writer.ended(record)
+            self._screen.end(trial, record)
+            return None
+        self._writer.began(trial.key)
+        return prepared
+
+    def _run_in_thread(self, trial: Trial, run_trial: Callable[[], Record]) -> TrialOutcome:
+        try:
+            record = run_trial()
+        finally:
+            self._barrier.leave(trial.key)
+        if self._barrier.ended and record.fault:  # of any kind: the server may have been killed
+            record = replace(record, fault=INTERRUPTED)
+        return TrialOutcome(record, self._source.used_cores(trial) if self._lab else 0.0)
+
+    def _end(self, future: Future[TrialOutcome]) -> Iterator[tuple[Trial, float]]:
+        trial, outcome = self._running[future], future.result()
+        self._budget.leave(trial.key)
+        if self._must_repeat(trial, outcome):
+            yield trial, outcome.cores
+            del self._running[future]
+            return
+        record = self._keep(trial, outcome.record)
+        del self._running[future]  # until then, an interrupt records it
+        self._source.learn(trial, record)
+        self._screen.end(trial, record)
+        if record.fault and record.fault.kind == "storage":
+            raise EnvironmentProblem(record.fault.reason)
+
+    def _must_repeat(self, trial: Trial, outcome: TrialOutcome) -> bool:
+        """Whether the cores were too busy beside the other trials."""
+        is_busy = outcome.cores > self._source.jobs.max_cores
+        return not outcome.record.fault and bool(self._beside[trial.key]) and is_busy
+
+    def _keep(self, trial: Trial, record: Record) -> Record:
+        beside = tuple(sorted(self._beside[trial.key]))
+        record = replace(record, beside=beside, again_cores=self._parallel_cores)
+        self._writer.ended(record)
+        return record
+
+    def _record_unfinished(self) -> None:
+        """Record the trials that were running when all were stopped."""
+        for future, trial in self._running.items():
+            with contextlib.suppress(Exception):  # the disk may be full
+                outcome = future.result()
+                if not self._must_repeat(trial, outcome):
+                    self._keep(trial, outcome.record)
