@@ -1,5 +1,5 @@
 """Paths of the bundled apps and Gunicorn files, in an installed workerlab or a checkout, and of the
-user's cache, which is kept between runs.
+user's cache, which is kept between runs; and how a file is written.
 
 A wheel has the checkout's top-level directories `apps` and `configs` as data, in
 `workerlab/bundled`: as packages they would collide with those of a project. These apps are named
@@ -44,3 +44,17 @@ def user_cache(*parts: str) -> Path:
     """A path in the cache. Creates nothing."""
     home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(home).expanduser().joinpath("workerlab", *parts)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write the file whole or not at all: neither an error nor a signal leaves a part of it. Raises
+    OSError."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with part.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from workerlab import codec
 from workerlab.model import EnvironmentProblem, Fault, Output, Plan, Record, UsageError
-from workerlab.paths import bundled_root
+from workerlab.paths import bundled_root, write_atomically
 
 SCHEMA = 2  # of the files of a run
 INSIDE = Path(__file__).resolve().parent / "server" / "inside"
@@ -34,17 +34,8 @@ NOT_FINISHED = Fault("interrupted", "the harness ended before this cell did")
 
 
 def write_synced(path: Path, value: object) -> None:
-    """Write the value as JSON, atomically."""
-    part = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        with part.open("wb") as file:
-            file.write(codec.indented(value))
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise
-    part.replace(path)
+    """Write the value as JSON, atomically, so that a crash of the machine does not undo it."""
+    write_atomically(path, codec.indented(value))
     handle = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(handle)

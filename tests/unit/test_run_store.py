@@ -21,8 +21,10 @@ from tests.builders.processes import python
 from workerlab import run_store as store
 from workerlab.finding import stored
 from workerlab.model import EnvironmentProblem, Fault, Record, UsageError
+from workerlab.paths import write_atomically
 from workerlab.run_store import SCHEMA
 from workerlab.server.warmup import WorkersNotWarmedUp
+from workerlab.terminal.interrupt import Stopped
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAN = plan()
@@ -326,3 +328,19 @@ def test_a_run_below_a_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "results").write_text("")
     with pytest.raises(EnvironmentProblem, match="cannot write"):
         store.create(tmp_path / "results" / "run", PLAN, ENVIRONMENT)
+
+
+@pytest.mark.parametrize("error", [OSError("no space left"), Stopped(2)])
+def test_a_write_that_fails_leaves_the_old_file_and_no_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def fail(_: int) -> None:
+        raise error
+
+    path = tmp_path / "page.html"
+    write_atomically(path, b"old")
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(type(error)):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,13 +1,13 @@
 """Writes a document as a page and as images. The drawing libraries are imported on demand."""
 
 import os
-import tempfile
 from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 from workerlab.model import Document, EnvironmentProblem, UsageError
+from workerlab.paths import write_atomically
 
 MISSING_PACKAGES = (
     "the report page needs Altair, vl-convert and Jinja2 ({}): install them"
@@ -58,13 +58,11 @@ def check_writable(directory: Path) -> None:
 
 
 def _write(files: Iterable[tuple[Path, bytes]]) -> list[Path]:
-    """Writes each file atomically: a signal leaves no partial file. Returns the paths."""
+    """Writes each file atomically. Returns the paths."""
     written = []
     for path, data in files:
         try:
-            with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as temporary:
-                Path(temporary, path.name).write_bytes(data)
-                os.replace(Path(temporary, path.name), path)
+            write_atomically(path, data)
         except OSError as error:
             raise UsageError(f"{path} cannot be written: {error.strerror}") from error
         written.append(path)

@@ -30,7 +30,7 @@ from workerlab.finding import Answer, Finding, Note
 from workerlab.model import Document, ExitCode, Server
 from workerlab.notes import MoreCoresThanHere, SettingOverridden, Unfinished
 from workerlab.numbers.units import counted, fill
-from workerlab.paths import label_of
+from workerlab.paths import label_of, write_atomically
 from workerlab.report.values import serving_software
 from workerlab.run_store import Run
 from workerlab.server.worker_classes import class_named
@@ -239,11 +239,11 @@ def write_file(run: Run) -> None:
         starts_in=request.starts_in,
     )
     in_run.unlink(missing_ok=True)  # if writing fails, no file of an earlier answer must remain
-    _write(in_run, content)
+    write_atomically(in_run, content.encode())
     for path in others:
         if path.exists() and path.read_text() != previous:
             raise FileExistsError(f"{path} exists and was modified: move it away")
-        _write(path, content)
+        write_atomically(path, content.encode())
 
 
 def _evidence(result: AdviseResult, run: Run) -> Iterator[str]:
@@ -254,13 +254,3 @@ def _evidence(result: AdviseResult, run: Run) -> Iterator[str]:
             yield str(answer)
         elif isinstance(answer, HighestRate) and answer.kept and answer.kept.is_promised:
             yield str(replace(answer.kept, discarded=None))
-
-
-def _write(path: Path, content: str) -> None:
-    """Write the file atomically."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        part.write_text(content)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
