@@ -96,10 +96,9 @@ def copy_code(code: Path) -> None:
     ignore = shutil.ignore_patterns("__pycache__", "*.pyc")
     for name in ("apps", "configs"):
         shutil.copytree(bundled_root() / name, code / name, ignore=ignore)
-    inside = ("app_kind.py", "maps.py", "waits.py", "probe.py", "costs.py", "heartbeat.py",
-              "stacks.py", "boot.py", "gunicorn_conf.py", "inspected.py")  # fmt: skip
-    for name in inside:
-        shutil.copyfile(INSIDE / name, code / name)
+    for path in INSIDE.glob("*.py"):
+        if path.name not in ("__init__.py", "introspect.py"):
+            shutil.copyfile(path, code / path.name)
 
 
 class Run(Struct, frozen=True):

@@ -111,8 +111,8 @@ def test_the_code_of_servers_is_copied(run: Path) -> None:
     code = run / "code"
     names = {path.name for path in code.iterdir()}
     in_servers = {
-        *("app_kind.py", "boot.py", "costs.py", "gunicorn_conf.py", "heartbeat.py", "inspected.py"),
-        *("maps.py", "probe.py", "stacks.py", "waits.py"),
+        *("app_kind.py", "boot.py", "costs.py", "families.py", "gunicorn_conf.py", "heartbeat.py"),
+        *("inspected.py", "maps.py", "probe.py", "stacks.py", "waits.py"),
     }
     assert names == {"apps", "configs"} | in_servers
     assert (code / "apps" / "sleep_wsgi.py").is_file()

@@ -18,8 +18,8 @@ from workerlab.experiments.length import keep_pilot, wait_until_drained
 from workerlab.load.registry import tool_named
 from workerlab.model import Command, Fault, Load, Record, Trial
 from workerlab.observe.cpu import Lab
-from workerlab.observe.map_readers import shrink
 from workerlab.observe.observer import Observer
+from workerlab.server.inside.maps import shrink
 from workerlab.server.null_server import null_server
 from workerlab.server.process import Guarded
 from workerlab.server.running import Cancelled, Serving, StartupTurn, TrialFailed

@@ -1,63 +1,11 @@
-"""The maps that workers leave in a trial's directory: a header and fixed-size records.
+"""Reads the beats and stack samples in the maps that workers leave in a trial's directory;
+`spans.py` reads spans and costs."""
 
-`server/inside/maps.py` has their formats. This module reads beats and stack samples; `spans.py`
-reads spans and costs."""
-
-import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-from msgspec import Struct
 
 from workerlab import codec
 from workerlab.model import Beat, Beats, CodeLine, Stacks, StackSample
-from workerlab.server.inside.maps import BEATS, HEADER, HEADER_BYTES, STACKS, MapFormat
-
-ALL_MAPS = "*-*-*.map"
-READ_RECORDS = 256  # per read
-
-
-class MapHeader(Struct, frozen=True):
-    pid: int
-    capacity: int  # records
-    mark: int  # of spans: whether some are missing
-
-
-def header(data: bytes, form: MapFormat) -> MapHeader:
-    """Raises ValueError if this is no map of this format."""
-    if len(data) < HEADER_BYTES:
-        raise ValueError("a map is shorter than its header")
-    magic, pid, record_bytes, capacity, mark = HEADER.unpack_from(data)
-    if magic != form.magic or record_bytes != form.record.size:
-        raise ValueError(f"not a map of this version: {form.magic.decode()}")
-    return MapHeader(pid=pid, capacity=capacity, mark=mark)
-
-
-def records(data: bytes, form: MapFormat) -> Iterator[tuple[Any, ...]]:
-    """The records of a map, without a last one that is cut off."""
-    cut_off = (len(data) - HEADER_BYTES) % form.record.size
-    return form.record.iter_unpack(data[HEADER_BYTES : len(data) - cut_off])
-
-
-def used_bytes(data: bytes) -> int:
-    """The bytes up to the last record that was begun (a record that was taken but never begun
-    leaves a gap, not an end)."""
-    record_bytes, last = HEADER.unpack_from(data)[2], len(data)
-    for count in (READ_RECORDS, 1):  # in large steps: a map has up to half a million records
-        empty = bytes(count * record_bytes)
-        while empty and data.endswith(empty, HEADER_BYTES, last):
-            last -= len(empty)
-    return last
-
-
-def shrink(directory: Path) -> None:
-    """Truncate each map after its last record, once no process maps it."""
-    for path in directory.glob(ALL_MAPS):
-        data = path.read_bytes()
-        if len(data) >= HEADER_BYTES:  # a worker may die while creating one
-            os.truncate(path, used_bytes(data))
-
+from workerlab.server.inside.maps import BEATS, STACKS, header, records
 
 BEAT_MAPS = f"{BEATS.kind}-*.map"
 

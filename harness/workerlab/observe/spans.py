@@ -2,6 +2,7 @@
 grow, for the requests that each worker is serving."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import chain, repeat, takewhile
 from operator import itemgetter
 from pathlib import Path
@@ -10,8 +11,15 @@ from typing import BinaryIO
 from msgspec import Struct
 
 from workerlab.model import Span, SpanCost, Spans
-from workerlab.observe.map_readers import READ_RECORDS, header, records
-from workerlab.server.inside.maps import COSTS, HEADER, HEADER_BYTES, SPANS
+from workerlab.server.inside.maps import (
+    COSTS,
+    HEADER_BYTES,
+    READ_RECORDS,
+    SPANS,
+    MapHeader,
+    header,
+    records,
+)
 
 PATTERN = f"{SPANS.kind}-*.map"
 RECORD = SPANS.record
@@ -20,23 +28,22 @@ RECORD = SPANS.record
 def parse_map(data: bytes, costs_data: bytes | None = None) -> tuple[int, bool, list[Span]]:
     """(pid, full, spans in order of start) from one map's bytes. `costs_data`: the bytes of its map
     of costs. Raises ValueError if they are not whole maps."""
-    head = header(data, SPANS)
-    full = bool(head.mark & 0xFF)
+    pid, _, full = header(data, SPANS)
     if costs_data is not None:
         span_costs = chain(parse_costs(costs_data), repeat(None))
-        return head.pid, full, [
-            Span(head.pid, start, end or None, accepted or None, _name(request_id), cost)
+        return pid, full, [
+            Span(pid, start, end or None, accepted or None, _name(request_id), cost)
             for (start, end, accepted, request_id), cost in zip(
                 records(data, SPANS), span_costs, strict=False
             )
             if start
         ]  # fmt: skip
     spans = [
-        Span(head.pid, start, end or None, accepted or None, _name(request_id))
+        Span(pid, start, end or None, accepted or None, _name(request_id))
         for start, end, accepted, request_id in records(data, SPANS)
         if start
     ]
-    return head.pid, full, spans
+    return pid, full, spans
 
 
 def parse_costs(data: bytes) -> list[SpanCost | None]:
@@ -75,11 +82,18 @@ def served(directory: Path) -> set[int]:
         with path.open("rb") as file:
             head = file.read(HEADER_BYTES + RECORD.size)
         if len(head) == HEADER_BYTES + RECORD.size and any(head[HEADER_BYTES:]):
-            pids.add(HEADER.unpack_from(head)[1])
+            pids.add(header(head, SPANS).pid)
     return pids
 
 
 # --- while they grow -----------------------------------------------------------------------
+
+
+def _head(file: BinaryIO) -> MapHeader | None:
+    """None while the map is being created: its header is written last."""
+    with suppress(ValueError):
+        return header(file.read(HEADER_BYTES), SPANS)
+    return None
 
 
 class _Map(Struct):
@@ -110,9 +124,10 @@ class Live:
 
     def _read(self, path: Path) -> None:
         with path.open("rb") as file:
-            if path not in self._maps:
-                self._maps[path] = _Map(HEADER.unpack_from(file.read(HEADER_BYTES))[1])
-            worker = self._maps[path]
+            head = _head(file)
+            if head is None:
+                return
+            worker = self._maps.setdefault(path, _Map(head.pid))
             open_count = ended_later = 0  # open records; ended ones after the first open one
             number, leading = worker.first, True
             file.seek(HEADER_BYTES + number * RECORD.size)
@@ -148,12 +163,11 @@ class Following:
         changed: list[Span] = []
         for path in self._directory.glob(PATTERN):
             with path.open("rb") as file:
-                head = file.read(HEADER_BYTES)
-                if len(head) < HEADER_BYTES:  # being created
+                head = _head(file)
+                if head is None:
                     continue
-                _, pid, _, _, full = HEADER.unpack_from(head)
-                self.full = self.full or bool(full)
-                worker = self._maps.setdefault(path, _Followed(pid))
+                self.full = self.full or head.full
+                worker = self._maps.setdefault(path, _Followed(head.pid))
                 first = min(worker.open, default=worker.begun)
                 file.seek(HEADER_BYTES + first * RECORD.size)
                 changed += self._read(file, worker, first)

@@ -19,6 +19,7 @@ from packaging.version import Version
 from workerlab.finding import Finding
 from workerlab.model import App, EnvironmentProblem, Plan, UsageError
 from workerlab.numbers.units import listed
+from workerlab.server.inside.families import FAMILIES
 from workerlab.server.running import DUMP, importing_at
 from workerlab.server.versions import with_version
 from workerlab.server.worker_classes import WORKER_CLASSES, class_named
@@ -109,7 +110,12 @@ def interpreter(
     if the user's Gunicorn file cannot be read."""
     packages = {package for row in WORKER_CLASSES.values() for package in row.packages}
     custom = [name for name in classes if name not in WORKER_CLASSES]
-    request = {"config": config, "packages": sorted(packages), "classes": custom}
+    request = {
+        "config": config,
+        "packages": sorted(packages),
+        "classes": custom,
+        "bases": {family.base: family.asgi for family in FAMILIES},
+    }
     merged_env = {**os.environ, **env}
     merged_env |= with_version(gunicorn, merged_env)
     answer = _introspect(python, request, chdir, merged_env)

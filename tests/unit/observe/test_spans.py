@@ -12,9 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workerlab.model import Span, Spans
-from workerlab.observe.map_readers import READ_RECORDS, shrink, used_bytes
 from workerlab.observe.spans import Following, parse_map, read_spans, served
-from workerlab.server.inside.maps import HEADER, HEADER_BYTES, SPANS
+from workerlab.server.inside.maps import (
+    HEADER,
+    HEADER_BYTES,
+    READ_RECORDS,
+    SPANS,
+    shrink,
+    used_bytes,
+)
 
 MAGIC, RECORD = SPANS.magic, SPANS.record
 NS = st.integers(1, 2**63 - 1)
@@ -129,6 +135,8 @@ def test_following_a_map_reports_each_start_and_end_once(
         following = Following(Path(place))
         path, begun, ended = Path(place) / "spans-7-0.map", list[str](), list[str]()
         ended_rows: set[int] = set()
+        path.write_bytes(bytes(HEADER_BYTES))  # a map that is being created has no pid yet
+        assert following.look() == []
         for upto in sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=4))):
             ended_rows |= set(data.draw(st.lists(st.integers(0, max(0, upto - 1)), max_size=5)))
             now = [
@@ -139,6 +147,7 @@ def test_following_a_map_reports_each_start_and_end_once(
             for span in following.look():
                 name = span.request_id or ""
                 begun += [name] if name not in begun else []
+                assert span.pid == 7
                 ended += [name] if span.end_ns else []
             assert begun == [str(n) for n in range(upto)]
             assert sorted(ended) == sorted(str(n) for n, row in enumerate(now) if row.end_ns)

@@ -21,9 +21,10 @@ from tests.builders.processes import compute
 from workerlab.model import Span
 from workerlab.observe.spans import read_spans
 from workerlab.server.inside import costs, probe
+from workerlab.server.inside.maps import COSTS, FIRST, LOOKS, SCRATCH
 
 CPU_S, SLEEP_S = 0.02, 0.05
-LOOKS = 20
+ENOUGH_LOOKS = 20
 ROUTES = [("GET", "/"), ("POST", "/"), ("GET", "/a%20b?x=1"), ("GET", "/%C3%A9")]
 
 
@@ -81,8 +82,8 @@ def test_samples_find_the_gil_held_or_free(spans: Any) -> None:
 
     def until_looked(do: Callable[[], object]) -> Any:
         def app(*_: Any) -> list[bytes]:
-            cost = probe.FIRST + costs.CELLS * (len(spans()) - 1)
-            while costs.cells[cost + costs.LOOKS] < LOOKS:
+            cost = FIRST + COSTS.cells * (len(spans()) - 1)
+            while costs.cells[cost + LOOKS] < ENOUGH_LOOKS:
                 do()
             return [b"x"]
 
@@ -277,7 +278,7 @@ def test_values_sent_to_a_coroutine_arrive() -> None:
     async def receiver() -> Any:
         return await Yields()
 
-    steps = costs.Steps(receiver(), costs.SCRATCH)
+    steps = costs.Steps(receiver(), SCRATCH)
     assert next(iter(steps)) == 1
     with pytest.raises(StopIteration) as ended:
         steps.send("a value")
@@ -316,8 +317,7 @@ def test_an_asgi2_app_is_recorded(spans: Any) -> None:
 def test_interleaved_greenlets(spans: Any) -> None:
     greenlet: Any = pytest.importorskip("greenlet")
     traced = greenlet.gettrace()
-    worker = type("GeventWorker", (), {})()
-    clock_kind = costs.clock_for(worker)
+    clock_kind = costs.clock_for(greenlets=True)
     assert clock_kind is costs.GreenletClock
     burned_ns = Counter[int]()
     began_ns = time.thread_time_ns()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import mmap
 import os
 import signal
 import threading
@@ -22,18 +21,14 @@ from tests.builders.conditions import LONG_S, until
 from tests.builders.processes import compute, python, stand_still
 from workerlab.analysis.event_loop import unexplained_ns
 from workerlab.model import Beat
-from workerlab.observe.map_readers import read_beats, shrink
-from workerlab.server.inside import heartbeat, waits
-from workerlab.server.inside.maps import BEATS, HEADER_BYTES, create_map, free_path
+from workerlab.observe.map_readers import read_beats
+from workerlab.server.inside import families, heartbeat, waits
+from workerlab.server.inside.maps import BEATS, HEADER_BYTES, Ring, shrink
 
 MS = 1_000_000
 pytestmark = pytest.mark.skipif(
     not waits.available(), reason="this kernel does not say how long a thread waits for a core"
 )
-
-
-def create(place: Path, records: int = 1000) -> mmap.mmap:
-    return create_map(free_path(str(place), BEATS), BEATS, records)
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +46,7 @@ def beat_after(place: Path, work: Callable[[], None]) -> Beat:
             await asyncio.sleep(0.005)
 
     async def main() -> int:
-        heartbeat.start(SimpleNamespace(), lambda: create(place))
+        heartbeat.start(families.asyncio_loop(asyncio.get_running_loop()), str(place))
         await beats_pass(2)
         work()
         ended_ns = time.monotonic_ns()
@@ -96,7 +91,7 @@ Timers = list[tuple[float, Callable[[], None]]]
 def heart_in(place: Path) -> tuple[heartbeat.Heart, Timers]:
     """A heart with room for four beats that has begun, and the timers that it has asked for."""
     timers: Timers = []
-    heart = heartbeat.Heart(create(place, 4), 4, lambda *timer: timers.append(timer))
+    heart = heartbeat.Heart(Ring(str(place), BEATS, 4), lambda *timer: timers.append(timer))
     heart.begin()
     return heart, timers
 
@@ -245,8 +240,8 @@ def test_no_request_is_kept_alive_by_its_context(tmp_path: Path) -> None:
 
     async def main() -> None:
         NAME.set("the first request's")
-        after = heartbeat.asyncio_timers(asyncio.get_running_loop())
-        after(0.0, lambda: names.append(NAME.get(None)))
+        loop = families.asyncio_loop(asyncio.get_running_loop())
+        loop.after(0.0, lambda: names.append(NAME.get(None)))
         while not names:
             await asyncio.sleep(0)
 
@@ -256,7 +251,7 @@ def test_no_request_is_kept_alive_by_its_context(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("worker", [SimpleNamespace(), SimpleNamespace(ioloop=None)])
 def test_without_a_loop_nothing_is_recorded(worker: Any, tmp_path: Path) -> None:
-    heartbeat.start(worker, lambda: create(tmp_path))
+    heartbeat.start(families.family_of(worker).loop(worker), str(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -275,13 +270,9 @@ def test_unavailable_without_kernel_statistics(
 
 PROLOGUE = """
 import asyncio, os, sys, time
-from types import SimpleNamespace
-from workerlab.server.inside import heartbeat
-from workerlab.server.inside.maps import BEATS, create_map, free_path
-def create():
-    return create_map(free_path(sys.argv[1], BEATS), BEATS, heartbeat.RECORDS)
+from workerlab.server.inside import families, heartbeat
 async def main():
-    heartbeat.start(SimpleNamespace(), create)
+    heartbeat.start(families.asyncio_loop(asyncio.get_running_loop()), sys.argv[1])
     await asyncio.sleep(0.1)
 """
 FORKING = """

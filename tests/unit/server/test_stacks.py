@@ -19,8 +19,7 @@ import pytest
 from tests.builders.conditions import LONG_S
 from workerlab.model import CodeLine, Stacks
 from workerlab.observe.map_readers import read_stacks
-from workerlab.server.inside import heartbeat, stacks, waits
-from workerlab.server.inside.maps import BEATS, STACKS, create_map, free_path
+from workerlab.server.inside import families, heartbeat, stacks, waits
 
 PACKAGES = sysconfig.get_paths()["purelib"]
 needs_kernel = pytest.mark.skipif(
@@ -76,18 +75,13 @@ def work(secret: str) -> None:
 def sample_loop(directory: Path, enough: Callable[[Stacks], bool]) -> Stacks:
     """Samples of a loop that runs `work` and yields in between, until there are enough."""
 
-    def create() -> object:
-        return create_map(free_path(str(directory), STACKS), STACKS, 1000)
-
-    def beats() -> object:
-        return create_map(free_path(str(directory), BEATS), BEATS, 1000)
-
     async def main() -> None:
         worker = SimpleNamespace(
             cfg=SimpleNamespace(chdir=str(Path(__file__).parent)), app=SimpleNamespace()
         )
-        heart = heartbeat.start(worker, beats, every_ns=stacks.BEAT_NS)  # type: ignore[arg-type]
-        stacks.start(worker, heart, get_ident(), str(directory), create)  # type: ignore[arg-type]
+        loop = families.asyncio_loop(asyncio.get_running_loop())
+        heart = heartbeat.start(loop, str(directory), stacks.BEAT_NS)
+        stacks.start(worker, heart, get_ident(), str(directory))
         while not read_stacks(directory).samples:
             await asyncio.sleep(0.01)
         give_up = time.monotonic() + LONG_S

@@ -16,22 +16,25 @@ import runpy
 import socket
 import sys
 from _thread import get_ident  # the original: gevent and eventlet patch it later
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from types import ModuleType
 from typing import Any, TextIO
 
 from . import app_kind, heartbeat, probe
-from .maps import BEATS, STACKS, MapFormat, create_map, free_path
+from .families import (
+    FAMILIES,
+    Family,
+    Loop,
+    family_of,
+    handled_markers,
+    patching,
+    running_loop,
+)
 
 TRIAL = os.environ["WORKERLAB_TRIAL"]
 LISTENING = os.environ.get("WORKERLAB_LISTENING", "listening.json")
-HUBS = {"gevent": "gevent", "eventlet": "eventlet.hubs"}
-PATCHING = {"gevent.monkey": "is_module_patched", "eventlet.patcher": "is_monkey_patched"}
-PACKAGES = (
-    "gunicorn", "eventlet", "gevent", "tornado", "uvicorn", "uvicorn-worker", "uvloop", "httptools",
-    "h11",
-)  # fmt: skip
+PACKAGES = ("gunicorn", *(package for family in FAMILIES for package in family.packages))
 SETTINGS = ("workers", "threads", "worker_connections", "backlog", "preload_app")
 IMPORT_DUMP_S = 2.0  # between dumps of where the import of the app is
 
@@ -73,11 +76,10 @@ def compose(launch: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def wrap(worker: Any, kind: str, by: ModuleType, *more: Any) -> None:
-    """Wrap the worker's app in the probe, wherever this worker class keeps it. `by`: the probe, or
-    `costs`; `more`: further arguments of its `wrap_wsgi`."""
-    native_asgi = hasattr(worker, "asgi")
-    app = worker.asgi if native_asgi else worker.wsgi
+def wrap(worker: Any, family: Family, kind: str, by: ModuleType, *more: Any) -> None:
+    """Wrap the worker's app in the probe. `by`: the probe, or `costs`; `more`: further arguments of
+    its `wrap_wsgi`."""
+    app, interface = getattr(worker, family.keeps), family.interface(kind)
     if kind == "tornado":
         wrapped = probe.probe_tornado(app)
     elif hasattr(app, "wsgi_application"):  # tornado's own WSGI container
@@ -86,22 +88,15 @@ def wrap(worker: Any, kind: str, by: ModuleType, *more: Any) -> None:
             by.probe_container(app)
         else:
             app.wsgi_application = by.wrap_wsgi(app.wsgi_application, (), *more)
-    elif any(cls.__name__ == "TornadoWorker" for cls in type(worker).__mro__):
-        from tornado.wsgi import WSGIContainer
-
-        wrapped = by.probe_container(WSGIContainer(app))
-    elif native_asgi or kind == "asgi" or (kind == "unknown" and hasattr(worker, "config")):
+    elif family.contain is not None:
+        wrapped = by.probe_container(family.contain(app))
+    elif interface == "asgi":
         wrapped = by.wrap_asgi(app)
-    elif kind == "asgi2":
+    elif interface == "asgi2":
         wrapped = by.wrap_asgi2(app)
     else:
-        from gunicorn.workers import base_async
-
-        eventlet = getattr(sys.modules.get("eventlet.wsgi"), "ALREADY_HANDLED", None)
-        handled = (base_async.ALREADY_HANDLED, eventlet)  # returned by apps that answered already
-        markers = tuple(marker for marker in handled if marker is not None)
-        wrapped = by.wrap_wsgi(app, markers, *more)
-    setattr(worker, "asgi" if native_asgi else "wsgi", wrapped)
+        wrapped = by.wrap_wsgi(app, handled_markers(), *more)
+    setattr(worker, family.keeps, wrapped)
 
 
 def class_of(value: object) -> str:
@@ -110,21 +105,12 @@ def class_of(value: object) -> str:
 
 def event_loop() -> str | None:
     """The class of the loop that runs this request; None without a loop."""
-    with contextlib.suppress(RuntimeError, KeyError):  # not imported: no loop
-        return class_of(sys.modules["asyncio"].get_running_loop())
-    hubs = sys.modules.get(HUBS.get(patched() or "", ""))
-    if hubs is None:
+    if (loop := running_loop()) is not None:
+        return class_of(loop)
+    if (library := patching()) is None:
         return None
-    hub = hubs.get_hub()
+    hub = library.hub()
     return class_of(getattr(hub, "loop", hub))
-
-
-def patched() -> str | None:
-    """Which library has patched the standard library's blocking calls in this process."""
-    for name, is_patched in PATCHING.items():
-        if name in sys.modules and getattr(sys.modules[name], is_patched)("time"):
-            return name.partition(".")[0]
-    return None
 
 
 def accept_queue_limit(worker: Any) -> int | None:
@@ -151,20 +137,11 @@ def versions() -> dict[str, str]:
     return installed
 
 
-def http_parser(worker: Any) -> Any:
-    """The class or setting that selects the HTTP parser, if there is a choice."""
-    uvicorn = getattr(worker, "config", None)
-    if uvicorn is not None:
-        parser = getattr(uvicorn, "http_protocol_class", None) or getattr(uvicorn, "http", None)
-        return getattr(parser, "__name__", parser)
-    return getattr(worker.cfg, "http_parser", None) if hasattr(worker, "asgi") else None
-
-
 def proof_of(worker: Any, kind: str) -> dict[str, Any]:
     """The effective settings of this worker, read from its own objects."""
     import gunicorn
 
-    cfg = worker.cfg
+    cfg, library = worker.cfg, patching()
     return {
         "pid": os.getpid(),
         "worker_class": class_of(worker),
@@ -176,26 +153,20 @@ def proof_of(worker: Any, kind: str) -> dict[str, Any]:
         "executable": sys.executable,
         "versions": versions(),
         "app_kind": kind,
-        "patched": patched(),
+        "patched": library.name if library is not None else None,
         **dict.fromkeys(("accept_queue_limit", "event_loop", "http_parser", "accept_timed")),
         "served": False,
     }
 
 
-def look_at_loop(worker: Any, loop: int) -> None:
-    """Watch the event loop, which runs in the thread `loop`. Raises OSError if the disk is full."""
-
-    def create(form: MapFormat, capacity: int) -> Callable[[], Any]:
-        return lambda: create_map(free_path(TRIAL, form), form, capacity)
-
-    beats = create(BEATS, heartbeat.RECORDS)
+def look_at_loop(worker: Any, loop: Loop | None, thread: int) -> None:
+    """Watch the event loop, which runs in this thread. Raises OSError if the disk is full."""
     if STACK_SAMPLER is None or not STACK_SAMPLER.chosen(TRIAL):
-        heartbeat.start(worker, beats)
+        heartbeat.start(loop, TRIAL)
         return
-    heart = heartbeat.start(worker, beats, every_ns=STACK_SAMPLER.BEAT_NS)
+    heart = heartbeat.start(loop, TRIAL, STACK_SAMPLER.BEAT_NS)
     if heart is not None:
-        samples = create(STACKS, STACK_SAMPLER.RECORDS)
-        STACK_SAMPLER.start(worker, heart, loop, TRIAL, samples)
+        STACK_SAMPLER.start(worker, heart, thread, TRIAL)
 
 
 def watch_import() -> None:
@@ -223,23 +194,24 @@ def end_import_watch() -> None:
 def install(worker: Any, launch: Mapping[str, Any]) -> None:
     """The lab's post_worker_init: the app is loaded, and no request has arrived."""
     end_import_watch()
-    kind = app_kind.app_kind(worker.asgi if hasattr(worker, "asgi") else worker.wsgi)
+    family = family_of(worker)
+    kind = app_kind.app_kind(getattr(worker, family.keeps))
     proof = proof_of(worker, kind)
     name = f"worker-{os.getpid()}.json"
-    loop = get_ident()  # Gunicorn calls its hooks in the loop's thread
+    thread = get_ident()  # Gunicorn calls its hooks in the loop's thread
 
     def first_request() -> None:
         proof.update(
             served=True,
             event_loop=event_loop(),
-            http_parser=http_parser(worker),
+            http_parser=family.http_parser(worker) if family.http_parser is not None else None,
             accept_queue_limit=accept_queue_limit(worker),
             accept_timed=bool(probe.accepted),  # this request's connection, at least
         )
         write_json(name, proof)
         if launch["beats"]:
             with contextlib.suppress(OSError):  # the disk is full: no beats
-                look_at_loop(worker, loop)
+                look_at_loop(worker, family.loop(worker), thread)
 
     if launch["records"]:  # 0 when the cost of the probe is benchmarked
         probe.time_accepts(worker)
@@ -247,9 +219,11 @@ def install(worker: Any, launch: Mapping[str, Any]) -> None:
         probe.start(TRIAL, launch["records"], first_request, names=names, kept=kept)
         if COSTS is not None:
             COSTS.start(TRIAL, launch["records"], launch["routes"])
-            wrap(worker, kind, COSTS, COSTS.clock_for(worker))
+            wrap(
+                worker, family, kind, COSTS, COSTS.clock_for(greenlets=family.greenlets is not None)
+            )
         else:
-            wrap(worker, kind, probe)
+            wrap(worker, family, kind, probe)
     write_json(name, proof)
 
 

@@ -43,23 +43,34 @@ from typing import Any, ClassVar
 from urllib.parse import unquote
 
 from . import probe
-from .maps import COSTS, create_map, free_path
+from .maps import (
+    COSTS,
+    END,
+    FIRST,
+    HEADER_BYTES,
+    HELD,
+    HELD_UP,
+    LOOKS,
+    QUEUED,
+    ROUTE,
+    SCRATCH,
+    SLEPT,
+    SPANS,
+    STEPS,
+    create_cells,
+    scratch,
+)
 from .waits import SCHEDSTAT
 
 RUSAGE_THREAD: int | None = getattr(resource, "RUSAGE_THREAD", None)  # not on macOS
-CELL, CELLS = 8, COSTS.record.size // 8
-# Offsets in cells after the CPU
-QUEUED, STEPS, HELD_UP, ROUTE, LOOKS, HELD, SLEPT = range(1, CELLS)
 # Rare, as a sampling thread that loses its core keeps the GIL. With core and GIL free, it wakes up
 # 0.1 ms late
 LOOK_S, HELD_NS = 0.025, 300_000
-SCRATCH = 4  # cells of a map's header for what must not be recorded, except routes
 NEAR_NS = 1_000_000  # server and loop, between two steps; longer: the loop was idle
-GREENLETS = ("GeventWorker", "EventletWorker")
 
 Key = tuple[str, str, str]  # method, path, query
 
-cells: memoryview[int] = memoryview(bytearray(CELL * 16)).cast("q")  # of this worker's map
+cells: memoryview[int] = scratch(HEADER_BYTES + COSTS.record.size)  # of this worker's map
 routes: Mapping[Key, int] = {}
 thread: Any = None
 turns: Any = None
@@ -73,21 +84,21 @@ def start(directory: str, capacity: int, pairs: Sequence[Sequence[str]]) -> None
     for number, (method, path) in reversed(list(enumerate(pairs, 1))):
         plain, _, query = path.partition("?")
         routes[method, unquote(plain, "latin-1"), query] = number
-    cells = memoryview(create_map(free_path(directory, COSTS), COSTS, capacity)).cast("q")
+    cells = create_cells(directory, COSTS, capacity)
     os.register_at_fork(after_in_child=stop)
 
 
 def stop() -> None:
     """Off in children that the app forks, as in the probe."""
     global cells
-    cells = memoryview(bytearray(cells.nbytes)).cast("q")
+    cells = scratch(cells.nbytes)
 
 
 def cost_of(place: int, key: Key) -> int:
     """The place of a request's costs, by that of its span. Writes its route there."""
-    if place == probe.SCRATCH:
+    if place == SCRATCH:
         return SCRATCH  # SCRATCH + ROUTE is in the first record
-    cost = int(probe.FIRST + CELLS * ((place - probe.FIRST) // (probe.RECORD.size // CELL)))
+    cost = FIRST + COSTS.cells * ((place - FIRST) // SPANS.cells)
     cells[cost + ROUTE] = routes.get(key, 0)
     return cost
 
@@ -285,9 +296,9 @@ class Body:
             self.clock.stop()
 
 
-def clock_for(worker: Any) -> Any:
-    """The class of clock for a worker's WSGI requests, installed."""
-    if any(base.__name__ in GREENLETS for base in type(worker).__mro__):
+def clock_for(*, greenlets: bool) -> Any:
+    """The class of clock for a worker's WSGI requests, installed. `greenlets`: each has one."""
+    if greenlets:
         GreenletClock.install()
         return GreenletClock
     return ThreadClock
@@ -348,7 +359,7 @@ def wrap_asgi(app: Any) -> Any:
         path, query = scope.get("path", ""), scope.get("query_string", b"").decode("latin-1")
         # the path is UTF-8 in ASGI, Latin-1 in WSGI
         key = scope.get("method", ""), path.encode().decode("latin-1"), query
-        ended = place + probe.END
+        ended = place + END
 
         def sending(message: Any) -> Awaitable[None]:
             kind = message["type"]

@@ -21,31 +21,19 @@ callbacks, but neither CPU nor waits, and slows them all).
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
-import mmap
 import os
-import sys
-from collections.abc import Callable
 from os import pread
 from time import monotonic_ns as now
 from time import process_time_ns, thread_time_ns
-from typing import TYPE_CHECKING, Any
 
-from .maps import BEATS, HEADER_BYTES
+from .families import After, Loop
+from .maps import BEATS, Ring
 from .waits import SCHEDSTAT, Others, available, counted_ns
 
-if TYPE_CHECKING:  # slow to import, and without it there is no asyncio loop
-    import asyncio
-
-RECORD = BEATS.record
-pack_into = RECORD.pack_into
 RECORDS = 1 << 15  # ten minutes of a free loop, at least two of a blocked one
 EVERY_NS, SOON_NS = 20_000_000, 1_000_000
 LATE_NS = 3_000_000
 OTHERS_CPU_NS = 50_000  # CPU of other threads, above which each of them is read
-
-After = Callable[[float, Callable[[], None]], object]  # (seconds, callback), on the loop
 
 
 class Heart:
@@ -53,11 +41,8 @@ class Heart:
 
     due = 0  # the next beat; 0: it has not begun
 
-    def __init__(
-        self, shared: mmap.mmap, records: int, after: After, every_ns: int = EVERY_NS
-    ) -> None:
-        self.shared, self.after, self.every_ns = shared, after, every_ns
-        self.place, self.end = HEADER_BYTES, HEADER_BYTES + records * RECORD.size
+    def __init__(self, ring: Ring, after: After, every_ns: int = EVERY_NS) -> None:
+        self.ring, self.after, self.every_ns = ring, after, every_ns
         self.stopped = False
 
     def begin(self) -> None:
@@ -75,8 +60,7 @@ class Heart:
         self.stopped = True
 
     def beat(self) -> None:
-        """Write the record of this beat, and schedule the next. Inlined, as it runs fifty times a
-        second."""
+        """Write the record of this beat, and schedule the next."""
         if self.stopped:
             return
         at, cpu, process = now(), thread_time_ns(), process_time_ns()
@@ -87,73 +71,19 @@ class Heart:
         if others_cpu > OTHERS_CPU_NS:
             queued_ns, self.unseen = self.others.queued_ns(self.unseen), 0
             others_wait = length if queued_ns is None else queued_ns  # None: possibly all the time
-        place, waited = self.place, queued - self.queued
-        pack_into(self.shared, place, at, length, late, own, waited, others_cpu, others_wait)
-        self.place = place + RECORD.size if place + RECORD.size < self.end else HEADER_BYTES
+        waited = queued - self.queued
+        self.ring.write(at, length, late, own, waited, others_cpu, others_wait)
         self.at, self.cpu, self.process, self.queued = at, cpu, process, queued
         delay_ns = SOON_NS if late > LATE_NS else self.every_ns
         self.due = now() + delay_ns
         self.after(delay_ns / 1e9, self.beat)
 
 
-def start(
-    worker: Any,
-    create: Callable[[], mmap.mmap],
-    records: int = RECORDS,
-    every_ns: int = EVERY_NS,
-) -> Heart | None:
-    """Start beating on the loop of this worker; called inside a request. None if it has no loop, or
-    the kernel does not count waits. `create`: creates the map, for `records`."""
-    ancestors = {base.__name__ for base in type(worker).__mro__}
-    if not available():
+def start(loop: Loop | None, directory: str, every_ns: int = EVERY_NS) -> Heart | None:
+    """Start beating on this loop. None without one, or if the kernel does not count waits. Raises
+    OSError if the disk is full."""
+    if loop is None or not available():
         return None
-    if "GeventWorker" in ancestors:
-        heart = Heart(create(), records, gevent_timers(), every_ns)
-        heart.begin()
-        return heart
-    if "EventletWorker" in ancestors:
-        from eventlet.hubs import get_hub
-
-        heart = Heart(create(), records, get_hub().schedule_call_global, every_ns)
-        heart.begin()
-        return heart
-    if loop := asyncio_loop(worker):
-        heart = Heart(create(), records, asyncio_timers(loop), every_ns)
-        loop.call_soon_threadsafe(heart.begin, context=contextvars.Context())
-        return heart
-    return None
-
-
-def gevent_timers() -> After:
-    """Timers that do not keep gevent's loop alive."""
-    import gevent
-
-    loop = gevent.get_hub().loop
-    last: Any = None
-
-    def after(delay_s: float, call: Callable[[], None]) -> None:
-        nonlocal last
-        if last is not None:
-            last.close()
-        last = loop.timer(delay_s, ref=False)
-        last.start(call, update=True)  # else it counts from the loop's last update
-
-    return after
-
-
-def asyncio_loop(worker: Any) -> asyncio.AbstractEventLoop | None:
-    """The loop that runs this request; tornado's own if it runs the app in threads."""
-    with contextlib.suppress(KeyError, RuntimeError):
-        loop: asyncio.AbstractEventLoop = sys.modules["asyncio"].get_running_loop()
-        return loop
-    return getattr(getattr(worker, "ioloop", None), "asyncio_loop", None)
-
-
-def asyncio_timers(loop: asyncio.AbstractEventLoop) -> After:
-    """Timers in an empty context, or each would keep that of the first request."""
-    context = contextvars.Context()
-
-    def after(delay_s: float, call: Callable[[], None]) -> None:
-        loop.call_later(delay_s, call, context=context)
-
-    return after
+    heart = Heart(Ring(directory, BEATS, RECORDS), loop.after, every_ns)
+    loop.begin(heart.begin)
+    return heart

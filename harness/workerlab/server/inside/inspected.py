@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from importlib.util import find_spec, module_from_spec
 from time import sleep  # as in many apps: bound when the app is imported
 from typing import Any
 from urllib.parse import parse_qs
@@ -35,16 +35,18 @@ def _counting(*args: Any, **kwargs: Any) -> int:
 os.sendfile = _counting
 
 
-def _really_sleep(seconds: float) -> None:
-    """Sleep in the kernel, with the GIL released. Signal handlers run, as in any blocking call."""
-    gevent: Any = sys.modules.get("gevent.monkey")
-    eventlet: Any = sys.modules.get("eventlet.patcher")
-    if gevent is not None:
-        gevent.get_original("time", "sleep")(seconds)
-    elif eventlet is not None:
-        eventlet.original("time").sleep(seconds)
-    else:
-        time.sleep(seconds)
+def _unpatched(name: str) -> Any:
+    """A new copy of a built-in module, in which gevent and eventlet have patched nothing."""
+    spec = find_spec(name)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+# In the kernel, with the GIL released; signal handlers run, as in any blocking call
+_really_sleep = _unpatched("time").sleep
 
 
 def _enter() -> None:

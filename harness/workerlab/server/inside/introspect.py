@@ -2,15 +2,15 @@
 
     /path/to/venv/bin/python introspect.py REQUEST          (working directory: the app's)
 
-REQUEST is a JSON object: `config` (the user's Gunicorn file, or null), `packages` (names to import)
-and `classes` (dotted paths of worker classes). Prints one JSON object: `gunicorn` (its
-version, null if not installed), `worker_classes` (names of Gunicorn's own), `names` (of its
-settings), `missing` (packages), `classes` (by path: `asgi`, whether it serves ASGI, null if not
-known; `error`, why it cannot be imported), `settings` (of the user's file, if JSON can express
-them), `assignments` (what the file assigned when executed, see `Assignments`), `absent` (paths
-that it names and that Gunicorn needs to start, by setting), `error` (why the file cannot be read),
-`python` (its version), `pip` (whether it is installed) and `requires` (Python versions supported
-by Gunicorn, null if not known).
+REQUEST is a JSON object: `config` (the user's Gunicorn file, or null), `packages` (names to
+import), `classes` (dotted paths of worker classes) and `bases` (by name of an ancestor, whether
+such a class serves ASGI). Prints one JSON object: `gunicorn` (its version, null if not installed),
+`worker_classes` (names of Gunicorn's own), `names` (of its settings), `missing` (packages),
+`classes` (by path: `asgi`, whether it serves ASGI, null if not known; `error`, why it cannot be
+imported), `settings` (of the user's file, if JSON can express them), `assignments` (what the file
+assigned when executed, see `Assignments`), `absent` (paths that it names and that Gunicorn needs to
+start, by setting), `error` (why the file cannot be read), `python` (its version), `pip` (whether it
+is installed) and `requires` (Python versions supported by Gunicorn, null if not known).
 Stdlib only, syntax of Python 3.10: the harness is not installed there.
 """
 
@@ -28,9 +28,6 @@ import types
 from collections.abc import Collection
 from typing import Any
 
-# Base classes that determine what a worker serves; aiohttp's serves neither
-ASGI = {"ASGIWorker", "UvicornWorker"}
-WSGI = {"SyncWorker", "ThreadWorker", "AsyncWorker", "TornadoWorker"}
 # Settings whose validators depend on where, and as which user, Gunicorn is started
 ENVIRONMENT_DEPENDENT = {"chdir", "user", "group", "reload_extra_files"}
 
@@ -39,7 +36,7 @@ def is_missing(package: str) -> bool:
     return importlib.util.find_spec(package) is None
 
 
-def worker_class(path: str) -> dict[str, Any]:
+def worker_class(path: str, bases: dict[str, bool]) -> dict[str, Any]:
     """The entry of `classes` for a dotted path."""
     module, _, name = path.rpartition(".")
     if not module:
@@ -50,8 +47,8 @@ def worker_class(path: str) -> dict[str, Any]:
         return {"asgi": None, "error": f"{type(error).__name__}: {error}"}
     if not isinstance(cls, type) or not hasattr(cls, "init_process"):
         return {"asgi": None, "error": "it is no worker class of Gunicorn"}
-    ancestors = {base.__name__ for base in cls.__mro__}
-    return {"asgi": True if ancestors & ASGI else False if ancestors & WSGI else None}
+    names = (base.__name__ for base in cls.__mro__)
+    return {"asgi": next((bases[name] for name in names if name in bases), None)}
 
 
 def refused(names: dict[str, Any]) -> str | None:
@@ -268,7 +265,8 @@ def main(request: dict[str, Any]) -> None:
             answer["requires"] = importlib.metadata.metadata("gunicorn")["Requires-Python"]
         answer["missing"] = [name for name in request["packages"] if is_missing(name)]
         answer["classes"] = {
-            name: worker_class(SUPPORTED_WORKERS.get(name, name)) for name in request["classes"]
+            name: worker_class(SUPPORTED_WORKERS.get(name, name), request["bases"])
+            for name in request["classes"]
         }
     if request["config"]:
         try:

@@ -1,6 +1,6 @@
 """The maps in which each worker leaves its records: a header and fixed-size records in shared
-memory, so that they survive its death. `observe/map_readers.py` and `observe/spans.py` read them.
-Stdlib only, syntax of Python 3.10, as all files here.
+memory, so that they survive its death. The workers write and the lab reads them with this module;
+`observe` gives the records their meaning. Stdlib only, syntax of Python 3.10, as all files here.
 
 A map is fully allocated when it is created: a sparse file would end the worker with SIGBUS on a
 full disk.
@@ -12,10 +12,19 @@ import itertools
 import mmap
 import os
 import struct
-from typing import NamedTuple
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
 
 HEADER = struct.Struct("<8sIIQI")  # magic, pid, bytes per record, records, full (0 or 1)
 HEADER_BYTES = 64
+READ_RECORDS = 256  # per read
+
+# Maps of spans and costs are viewed as arrays of 64-bit cells
+CELL = 8
+FULL_CELL = 3  # the header's cell for `full`
+SCRATCH = 4  # cells 4 to 7 of the header, for what must not be recorded
+FIRST = HEADER_BYTES // CELL  # the cell of the first record
 
 
 class MapFormat(NamedTuple):
@@ -26,13 +35,20 @@ class MapFormat(NamedTuple):
     magic: bytes
     record: struct.Struct
 
+    @property
+    def cells(self) -> int:
+        """Cells of a record."""
+        return self.record.size // CELL
+
 
 # Start, end, accepted (0: not known), request id (empty: none)
 SPANS = MapFormat("spans", b"WLSPANS1", struct.Struct("<qqq16s"))
+END, ACCEPTED, NAME = range(1, 4)  # offsets in cells after the start
 # CPU; wait for a core; total time of its steps (0: it has none), and how long others' steps held
 # them up; its route, from 1 (0: none); GIL samples, and how many of them found the GIL held; how
 # often its thread went to sleep
 COSTS = MapFormat("costs", b"WLCOSTS1", struct.Struct("<8q"))
+QUEUED, STEPS, HELD_UP, ROUTE, LOOKS, HELD, SLEPT = range(1, COSTS.cells)  # after the CPU
 # Nanoseconds: time, time since the last beat, delay; CPU and wait for a core of this thread, then
 # of the others of the process
 BEATS = MapFormat("beats", b"WLBEATS1", struct.Struct("<7q"))
@@ -71,3 +87,73 @@ def create_map(path: str, form: MapFormat, capacity: int) -> mmap.mmap:
         os.close(handle)
     HEADER.pack_into(shared, 0, form.magic, os.getpid(), form.record.size, capacity, 0)
     return shared
+
+
+def create_cells(directory: str, form: MapFormat, capacity: int) -> memoryview[int]:
+    """The cells of a new map of this process. Raises OSError if the disk is full."""
+    return memoryview(create_map(free_path(directory, form), form, capacity)).cast("q")
+
+
+def scratch(size: int) -> memoryview[int]:
+    """Memory of this process alone, of `size` bytes, in place of a map: a forked child inherits its
+    parent's map, and must not write there."""
+    return memoryview(bytearray(size)).cast("q")
+
+
+class Ring:
+    """A new map of this process that keeps the latest records. Raises OSError if the disk is
+    full."""
+
+    def __init__(self, directory: str, form: MapFormat, capacity: int) -> None:
+        self._shared = create_map(free_path(directory, form), form, capacity)
+        self._record, self._place = form.record, HEADER_BYTES
+
+    def write(self, *fields: int) -> None:
+        self._record.pack_into(self._shared, self._place, *fields)
+        self._place += self._record.size
+        if self._place == len(self._shared):
+            self._place = HEADER_BYTES
+
+
+# --- for the lab ----------------------------------------------------------------------------------
+
+
+class MapHeader(NamedTuple):
+    pid: int
+    capacity: int  # records
+    full: bool  # of spans: whether some are missing
+
+
+def header(data: bytes, form: MapFormat) -> MapHeader:
+    """Raises ValueError if this is no map of this format."""
+    if len(data) < HEADER_BYTES:
+        raise ValueError("a map is shorter than its header")
+    magic, pid, record_bytes, capacity, full = HEADER.unpack_from(data)
+    if magic != form.magic or record_bytes != form.record.size:
+        raise ValueError(f"not a map of this version: {form.magic.decode()}")
+    return MapHeader(pid=pid, capacity=capacity, full=bool(full))
+
+
+def records(data: bytes, form: MapFormat) -> Iterator[tuple[Any, ...]]:
+    """The records of a map, without a last one that is cut off."""
+    cut_off = (len(data) - HEADER_BYTES) % form.record.size
+    return form.record.iter_unpack(data[HEADER_BYTES : len(data) - cut_off])
+
+
+def used_bytes(data: bytes) -> int:
+    """The bytes up to the last record that was begun (a record that was taken but never begun
+    leaves a gap, not an end)."""
+    record_bytes, last = HEADER.unpack_from(data)[2], len(data)
+    for count in (READ_RECORDS, 1):  # in large steps: a map has up to half a million records
+        empty = bytes(count * record_bytes)
+        while empty and data.endswith(empty, HEADER_BYTES, last):
+            last -= len(empty)
+    return last
+
+
+def shrink(directory: Path) -> None:
+    """Truncate each map after its last record, once no process maps it."""
+    for path in directory.glob("*-*-*.map"):
+        data = path.read_bytes()
+        if len(data) >= HEADER_BYTES:  # a worker may die while creating one
+            os.truncate(path, used_bytes(data))

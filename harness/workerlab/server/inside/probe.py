@@ -28,20 +28,23 @@ from time import monotonic_ns as now
 from types import SimpleNamespace
 from typing import Any
 
-from .maps import HEADER_BYTES, SPANS, create_map, free_path
+from .maps import (
+    ACCEPTED,
+    CELL,
+    END,
+    FIRST,
+    FULL_CELL,
+    HEADER_BYTES,
+    NAME,
+    SCRATCH,
+    SPANS,
+    create_cells,
+    scratch,
+)
 
-RECORD = SPANS.record
-CELL = 8
 MAX_TRACEBACKS = 3  # in a worker's log
-FIRST = HEADER_BYTES // CELL  # the cell of the first record
-FULL_CELL = 3  # the header's cell for "records are missing"
 BODY = "http.response.body"
 PATHSEND = "http.response.pathsend"  # a whole file as the last message
-SCRATCH = 5  # cells 5 to 7 of the header, for what must not be recorded
-# Offsets in a record, in cells
-END = 1
-ACCEPTED = 2
-NAME = 3
 NAMED = struct.Struct("<16s")  # cut or padded to this
 NAME_HEADER = b"x-workerlab-request"
 NAME_KEY = "HTTP_X_WORKERLAB_REQUEST"
@@ -59,7 +62,7 @@ def nothing() -> None:
 
 
 # Until `start`: scratch, as in a forked child
-cells: memoryview[int] = memoryview(bytearray(HEADER_BYTES)).cast("q")  # of this worker's map
+cells: memoryview[int] = scratch(HEADER_BYTES)  # of this worker's map
 take: Callable[[], int] = itertools.repeat(SCRATCH).__next__  # the cell of the next record
 first_request: Callable[[], None] = nothing  # called once, inside the first request
 accepted: dict[int, int] = {}  # by the client's port: when its connection was accepted
@@ -129,8 +132,8 @@ def start(
     `names`: clients name their requests, in the header X-Workerlab-Request; `kept`: they send
     several on a connection (else accepts are removed once read, which keeps the dict small)."""
     global cells, take, first_request, named, look_up
-    cells = memoryview(create_map(free_path(directory, SPANS), SPANS, capacity)).cast("q")
-    take = itertools.count(FIRST, RECORD.size // CELL).__next__
+    cells = create_cells(directory, SPANS, capacity)
+    take = itertools.count(FIRST, SPANS.cells).__next__
     first_request, named = first, names
     look_up = accepted.get if kept else accepted.pop
     os.register_at_fork(after_in_child=stop)
@@ -140,7 +143,7 @@ def stop() -> None:
     """Stop recording in children that the app forks, as they inherit the map. The scratch memory is
     as large, as a child that ends the request it was forked in writes its end."""
     global cells, take
-    cells = memoryview(bytearray(cells.nbytes)).cast("q")
+    cells = scratch(cells.nbytes)
     take = itertools.repeat(SCRATCH).__next__
 
 

@@ -26,7 +26,6 @@ from __future__ import annotations
 import contextlib
 import json
 import linecache
-import mmap
 import os
 import re
 import site
@@ -37,7 +36,6 @@ import time
 # The originals: gevent and eventlet patch them later, and a greenlet would not run while the loop
 # is held up
 from _thread import start_new_thread
-from collections.abc import Callable
 from itertools import islice
 from os import pread, write
 from time import clock_gettime_ns, process_time_ns, sleep
@@ -45,10 +43,10 @@ from time import monotonic_ns as now
 from types import CodeType, FrameType
 from typing import Any
 
-from .maps import HEADER_BYTES, STACKS
+from .families import LOOP_DIRECTORIES
+from .maps import STACKS, Ring
 from .waits import SCHEDSTAT, queued_ns
 
-RECORD = STACKS.record
 RECORDS = 1 << 15  # five minutes
 EVERY_NS = 10_000_000
 BEAT_NS = 5_000_000  # between beats, while stacks are sampled
@@ -57,13 +55,9 @@ LATE_NS = 3_000_000  # of a sample; if later, some thread may have held the GIL
 MAX_LINES = 1000
 IDLE, OTHER = 0, 1  # numbers without a line: in the loop itself; beyond MAX_LINES
 HERE = os.path.dirname(os.path.realpath(__file__))
-OURS = {
-    f"{HERE}/{name}.py"
-    for name in ("probe", "heartbeat", "waits", "boot", "stacks", "gunicorn_conf")
-}
 # The loop itself: its callers are no part of a request, and a loop in these files is idle
 LOOPS = re.compile(r"/(asyncio/(base_events|events|runners|unix_events)|selectors)\.py$")
-HUBS = re.compile(r"/(asyncio|gevent|eventlet/hubs|uvloop)/[^/]+\.py$")
+HUBS = re.compile(rf"/({'|'.join(LOOP_DIRECTORIES)})/[^/]+\.py$")
 CALL = re.compile(rb"([A-Za-z_][\w.]*)\s*\(")
 
 
@@ -92,7 +86,7 @@ class Files:
 
     def _look_up(self, name: str) -> tuple[str, str]:
         path = os.path.realpath(name)
-        if path in OURS or LOOPS.search(path) or HUBS.search(path):
+        if os.path.dirname(path) == HERE or LOOPS.search(path) or HUBS.search(path):
             return "loop", path
         if self.package and (path == self.package or below(path, self.package)):
             home = self.chdir if below(path, self.chdir) else os.path.dirname(self.package)
@@ -147,9 +141,9 @@ def called_by(frame: FrameType) -> str:
 class StackSampler:
     """Samples the thread `loop`, whose beats are those of `heart`."""
 
-    def __init__(self, heart: Any, loop: int, files: Files, shared: mmap.mmap, lines: int) -> None:
+    def __init__(self, heart: Any, loop: int, files: Files, ring: Ring, lines: int) -> None:
         self.heart, self.loop, self.files = heart, loop, files
-        self.shared, self.lines = shared, lines  # `lines`: a file's descriptor
+        self.ring, self.lines = ring, lines  # `lines`: a file's descriptor
         self.numbers: dict[tuple[CodeType, int, CodeType], int] = {}
         self.stopped = False
         self.outermost: FrameType | None = None  # frame of the app in the last sample
@@ -162,7 +156,6 @@ class StackSampler:
         handle = os.open(SCHEDSTAT, os.O_RDONLY)
         clock = time.pthread_getcpuclockid(self.loop)  # like the beats, not on every system
         loop = os.open(f"/proc/self/task/{os.getpid()}/stat", os.O_RDONLY)  # of the main thread
-        place, end = HEADER_BYTES, len(self.shared)
         waits, starved = queued_ns(handle), queued_ns(self.heart.schedstat)
         ran, process = clock_gettime_ns(clock), process_time_ns()
         last, due = now(), now() + EVERY_NS
@@ -186,8 +179,7 @@ class StackSampler:
             of_beat = at - beat, since, starved - beat_starved, process - beat_process - since
             lines = stuck, sleeps, number, other
             sample = (at, *of_sample, others, at - due, overdue, *of_beat, *lines)
-            RECORD.pack_into(self.shared, place, *sample)
-            place = place + RECORD.size if place + RECORD.size < end else HEADER_BYTES
+            self.ring.write(*sample)
             last = at
             due = max(due + EVERY_NS, now() + EVERY_NS // 10)
 
@@ -279,14 +271,12 @@ def chosen(directory: str) -> bool:
     return False
 
 
-def start(
-    worker: Any, heart: Any, loop: int, directory: str, create: Callable[[], mmap.mmap]
-) -> None:
+def start(worker: Any, heart: Any, loop: int, directory: str) -> None:
     """Sample the thread `loop` from now on. Raises OSError if the disk is full."""
     files = Files(worker.cfg.chdir, getattr(worker.app, "app_uri", None) or "")
     path = os.path.join(directory, f"stacks-{os.getpid()}.jsonl")
     lines = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
-    sampler = StackSampler(heart, loop, files, create(), lines)
+    sampler = StackSampler(heart, loop, files, Ring(directory, STACKS, RECORDS), lines)
     os.register_at_fork(after_in_child=lambda: setattr(sampler, "stopped", True))
     sys.setswitchinterval(SWITCH_S)
     start_new_thread(sampler.run, ())
