@@ -314,7 +314,7 @@ class Batch:
             del self._running[future]
             return
         record = self._keep(trial, outcome.record)
-        del self._running[future]  # until then, an interrupt records it
+        del self._running[future]  # until then, an interrupt records it if this has not
         self._source.learn(trial, record)
         self._screen.end(trial, record)
         if record.fault and record.fault.kind == "storage":
@@ -332,9 +332,12 @@ class Batch:
         return record
 
     def _record_unfinished(self) -> None:
-        """Record the trials that were running when all were stopped."""
+        """Record the trials that were running when all were stopped. The file shows which were: an
+        interrupt may come right after a record was written."""
+        records = run_store.load(self._source.directory).records
         for future, trial in self._running.items():
-            with contextlib.suppress(Exception):  # the disk may be full
-                outcome = future.result()
-                if not self._must_repeat(trial, outcome):
-                    self._keep(trial, outcome.record)
+            if records[trial.key].fault == run_store.NOT_FINISHED:
+                with contextlib.suppress(Exception):  # the disk may be full
+                    outcome = future.result()
+                    if not self._must_repeat(trial, outcome):
+                        self._keep(trial, outcome.record)

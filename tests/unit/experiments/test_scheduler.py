@@ -25,7 +25,7 @@ from workerlab.experiments.scheduler import (
 from workerlab.model import EnvironmentProblem, Fault, Plan, Record, Trial
 from workerlab.observe.cpu import Lab
 from workerlab.plan import product, trials
-from workerlab.run_store import create, load
+from workerlab.run_store import Writer, create, load
 from workerlab.server.running import Cancelled, StartupTurn
 from workerlab.terminal.interrupt import Stopped
 
@@ -267,6 +267,23 @@ def test_a_trial_that_ended_before_the_interrupt_is_not_lost(tmp_path: Path) -> 
     with pytest.raises(Stopped):
         bench.run()
     assert [record.fault for record in bench.records] == [None] * 3
+
+
+def test_a_record_is_written_once_when_an_interrupt_follows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, written = Writer.ended, list[str]()
+
+    def ended(writer: Writer, record: Record) -> None:
+        written.append(record.key)
+        write(writer, record)
+        if len(written) == 1:
+            raise Stopped(2)
+
+    monkeypatch.setattr(Writer, "ended", ended)
+    with pytest.raises(Stopped):
+        Bench(tmp_path, calm).run()
+    assert len(written) == len(set(written)) == 3
 
 
 def test_a_full_disk_ends_the_run_with_its_reason(tmp_path: Path) -> None:
