@@ -126,7 +126,7 @@ def test_a_full_disk_leaves_the_old_page(tmp_path: Path, monkeypatch: pytest.Mon
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(UsageError, match="No space left on device"):
         publish.write_page(DOCUMENT, path)
     assert path.read_text() == "before"
