@@ -87,6 +87,8 @@ def classes(text: str) -> tuple[str, ...]:
     if text == "all":
         return CLASSES
     paths = [word for word in _words(text) if DOTTED.fullmatch(word)]
+    if file := next((path for path in paths if path.endswith(".py")), None):
+        raise BadWord(f"{file} is a file name, not a worker class: pass it with --config")
     return names_of("worker class", (*CLASSES, *paths))(text)
 
 

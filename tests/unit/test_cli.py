@@ -64,6 +64,7 @@ BAD = {
     "unknown class in a list": (["sync,evenlet", "4"], "did you mean eventlet?"),
     "class like none": (["zzzzzz", "4"], "there are sync, gthread"),
     "class in capitals": (["Gevent", "4"], "did you mean gevent?"),
+    "file as a class": (["sync,gunicorn.conf.py", "4"], "pass it with --config"),
     "empty classes": (["", "4"], "CLASSES"),
     "empty class": (["sync,,gevent", "4"], "empty entry"),
     "no levels": (["sync"], "LEVELS"),
