@@ -74,7 +74,7 @@ def why_not_served(worker_class: str, target: str, kind: str) -> str | None:
         return None
     expected = "ASGI" if row.asgi else "WSGI"
     return (
-        f"{target} is {KINDS.get(kind, kind)} app, but this worker class serves {expected}: choose"
+        f"{target} is {KINDS.get(kind, kind)} app, but would be served as {expected}: choose"
         " another class or another callable"
     )
 

@@ -178,7 +178,7 @@ def test_no_package_is_advised_for_a_class_of_another_kind() -> None:
     reasons = unavailable_variants(servers, {("", ""): python}, app_kind="wsgi")
     assert reasons.keys() == {"gevent", "asgi", "uvicorn"}
     assert "install" in reasons["gevent"]
-    assert "serves ASGI" in reasons["uvicorn"]
+    assert "served as ASGI" in reasons["uvicorn"]
     assert reasons["asgi"] == reasons["uvicorn"]  # so that it is told once
 
 
