@@ -166,7 +166,8 @@ Slots = Literal["one", "threads", "worker_connections", "unlimited", "unknown"]
 
 
 class WorkerClass(Struct, frozen=True):
-    """Facts about one of Gunicorn's worker classes; `configs/` has its Gunicorn file."""
+    """Facts about one of Gunicorn's worker classes; `configs/` has its Gunicorn file. Or about
+    another server, see `alone`."""
 
     name: str
     slots: Slots  # requests that one worker serves at once, or the setting that says how many
@@ -179,6 +180,8 @@ class WorkerClass(Struct, frozen=True):
     path: str = ""  # for Gunicorn's -k, if Gunicorn has no name for it
     advice: str = "more workers serve more at once"  # how to get more slots
     removed_in: str = ""  # the first version of Gunicorn without it
+    alone: bool = False  # a server of its own (`workerlab.server.backends`), without Gunicorn
+    unseen: str = ""  # a sentence on what the lab cannot see of it
 
     @property
     def asgi(self) -> bool:

@@ -15,7 +15,7 @@ from workerlab.model import Rate, UsageError
 from workerlab.numbers.schedule import KINDS
 from workerlab.paths import APPS, BUNDLED_GUNICORN
 from workerlab.report import FORMATS
-from workerlab.server.worker_classes import CLASSES
+from workerlab.server.worker_classes import CLASSES, SERVERS
 from workerlab.slo import TargetSyntaxError, canonical
 
 T = TypeVar("T")
@@ -84,12 +84,21 @@ def names_of(kind: str, choices: Collection[str]) -> Callable[[str], tuple[str, 
 
 def classes(text: str) -> tuple[str, ...]:
     """Names of bundled worker classes, or dotted paths of others."""
+    return _classes(text, CLASSES)
+
+
+def servers(text: str) -> tuple[str, ...]:
+    """As `classes`, or names of servers other than Gunicorn."""
+    return _classes(text, (*CLASSES, *SERVERS))
+
+
+def _classes(text: str, names: tuple[str, ...]) -> tuple[str, ...]:
     if text == "all":
         return CLASSES
     paths = [word for word in _words(text) if DOTTED.fullmatch(word)]
     if file := next((path for path in paths if path.endswith(".py")), None):
         raise BadWord(f"{file} is a file name, not a worker class: pass it with --config")
-    return names_of("worker class", (*CLASSES, *paths))(text)
+    return names_of("worker class", (*names, *paths))(text)
 
 
 def tools(text: str) -> tuple[str, ...]:

@@ -99,6 +99,7 @@ def copy_code(code: Path) -> None:
     for path in INSIDE.glob("*.py"):
         if path.name not in ("__init__.py", "introspect.py"):
             shutil.copyfile(path, code / path.name)
+    shutil.copytree(INSIDE / "alone", code / "alone", ignore=ignore)
 
 
 class Run(Struct, frozen=True):

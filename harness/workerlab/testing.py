@@ -22,7 +22,7 @@ from workerlab.model import Document, LabError, Plan, UsageError
 from workerlab.options import REPEATABLE
 from workerlab.plan import trials
 from workerlab.report import text
-from workerlab.server.gunicorn import running
+from workerlab.server.serve import serve
 from workerlab.slo import canonical
 
 CONCURRENCY, SECONDS = 8, 3.0
@@ -129,5 +129,5 @@ def served(words: list[str], place: Path) -> Iterator[str]:
     (trial,) = trials(plan)
     launch = launch_for(plan, trial, place)
     launch.trial.mkdir(parents=True)
-    with running(launch) as server:
+    with serve(launch) as server:
         yield f"http://{server.host}:{server.port}/"

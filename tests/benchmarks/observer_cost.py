@@ -37,9 +37,9 @@ from tests.builders.launch import launch
 from workerlab.model import App, Server
 from workerlab.observe.cpu import Processes, RunQueue
 from workerlab.observe.observer import Observer, Sampler
-from workerlab.server.gunicorn import running
 from workerlab.server.preflight import raise_file_limit
 from workerlab.server.running import Launch, Running
+from workerlab.server.serve import serve
 from workerlab.server.worker_classes import ASGI_CLASSES
 
 
@@ -132,7 +132,7 @@ def show_load(names: list[str], pairs: int, same: bool) -> None:
     for name in names:
         place = Path(tempfile.mkdtemp(prefix="observer-cost-"))
         try:
-            with running(hello(name, place)) as server:
+            with serve(hello(name, place)) as server:
                 ratios = []
                 for number in range(pairs + 1):
                     order = (True, False) if number % 2 else (False, True)

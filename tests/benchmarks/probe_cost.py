@@ -25,8 +25,8 @@ from pathlib import Path
 from tests.benchmarks.machine import wrk_rps
 from tests.builders.launch import launch
 from workerlab.model import App, Server
-from workerlab.server.gunicorn import running
 from workerlab.server.running import Launch
+from workerlab.server.serve import serve
 from workerlab.server.worker_classes import ASGI_CLASSES, CLASSES
 
 HELLO = """\
@@ -61,8 +61,8 @@ def ratios(name: str, options: argparse.Namespace) -> list[float]:
         with ExitStack() as stack:
             records = 0 if options.same else 40_000 * seconds * (pairs + 2)
             servers = {
-                "with": stack.enter_context(running(hello(name, place / "with", records))),
-                "without": stack.enter_context(running(hello(name, place / "without", 0))),
+                "with": stack.enter_context(serve(hello(name, place / "with", records))),
+                "without": stack.enter_context(serve(hello(name, place / "without", 0))),
             }
             results = []
             for number in range(pairs + 1):

@@ -15,7 +15,7 @@ from apps.blog.posts import rendered
 from tests.browser.conftest import LONG_MS, listen
 from tests.builders.launch import launch
 from workerlab.model import App, Server
-from workerlab.server.gunicorn import running
+from workerlab.server.serve import serve
 
 Image = pytest.importorskip("PIL.Image", reason="pillow is not installed")
 WINDOW = {"width": 1200, "height": 800}
@@ -28,7 +28,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     place = tmp_path_factory.mktemp("blog")
     env = {"BLOG_STORAGE": f"sqlite:///{place}/blog.db", "BLOG_UPLOADS": f"{place}/uploads"}
     planned, app = Server("gthread", 2, 4, 64, 100), App("apps.blog.wsgi:app", "")
-    with running(launch(place, planned, app, env=tuple(env.items()))) as server:
+    with serve(launch(place, planned, app, env=tuple(env.items()))) as server:
         yield f"http://{server.host}:{server.port}"
 
 

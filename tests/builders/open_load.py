@@ -15,7 +15,7 @@ from tests.builders.launch import launch
 from workerlab.load.generators.format import COLUMNS
 from workerlab.model import App, Arrivals, Server
 from workerlab.observe.spans import read_spans
-from workerlab.server.gunicorn import running
+from workerlab.server import serve as serving
 
 GENERATORS = Path(__file__).parents[2] / "harness" / "workerlab" / "load" / "generators"
 
@@ -119,7 +119,7 @@ def serve(
             env=tuple((name, str(value)) for name, value in env.items()),
         )
         room = round(rate_rps * duration_s * 2) + 1000
-        with running(launch(place, server, app, records=room, named=True)) as up:
+        with serving.serve(launch(place, server, app, records=room, named=True)) as up:
             rows = place / "rows.csv"
             argv = [sys.executable, "-I", "-S", str(GENERATORS), "fast", "--url", up.url]
             argv += ["--concurrency", str(connections), "--rows", str(rows)]

@@ -33,7 +33,7 @@ from workerlab.model import App, Cell, Server, Span, Trial
 from workerlab.observe.observations import FILE, read_observations
 from workerlab.observe.spans import read_spans
 from workerlab.plan import null_plan
-from workerlab.server.gunicorn import running
+from workerlab.server import serve as serving
 from workerlab.server.running import Running
 from workerlab.server.worker_classes import ASGI_CLASSES
 
@@ -468,7 +468,7 @@ def serve_in(root: Path, worker_class: str) -> Serve:
         server = Server(worker_class, 2, 2 if worker_class == "gthread" else 1, 64, 100)
         own = App("own:app", str(root), **app)
         place = Path(tempfile.mkdtemp(dir=root))
-        return running(launch(place, server, own, records=records, named=named))
+        return serving.serve(launch(place, server, own, records=records, named=named))
 
     return start
 

@@ -17,8 +17,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from tests.builders.launch import launch
 from tests.integration.conftest import LONG_S
 from workerlab.model import App, Server
-from workerlab.server.gunicorn import running
 from workerlab.server.running import Running
+from workerlab.server.serve import serve
 from workerlab.server.worker_classes import ASGI_CLASSES, configured_slots
 
 WORKERS, THREADS, CONNECTIONS = 2, 2, 4
@@ -37,7 +37,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, worker_class: str) -> Itera
     planned = Server(worker_class, WORKERS, threads, 64, CONNECTIONS)
     env = (("WORKERLAB_SLEEP", str(SLEEP_S)),)
     app = App(f"apps.sleep_{style}:app", "", env=env, sleep_s=SLEEP_S)
-    with running(launch(place, planned, app)) as started:
+    with serve(launch(place, planned, app)) as started:
         yield started
 
 

@@ -8,14 +8,14 @@ from tests.builders.launch import launch
 from tests.integration.conftest import app_text, until
 from workerlab.model import App, Route, Server
 from workerlab.observe.spans import read_spans
-from workerlab.server.gunicorn import running
+from workerlab.server.serve import serve
 from workerlab.server.warmup import ask
 
 
 def test_the_death_of_either_of_two_servers_is_a_fault(tmp_path: Path, worker_class: str) -> None:
     (tmp_path / "own.py").write_text(app_text(worker_class))
     two = launch(tmp_path, Server(worker_class, 2, 1, 64, 100, 2), App("own:app", str(tmp_path)))
-    with running(two) as server:
+    with serve(two) as server:
         (other,) = server.others
         assert server.port != other.port
         assert len(server.proofs) == 4

@@ -33,9 +33,9 @@ from tests.integration.conftest import until
 from workerlab.model import App, Server
 from workerlab.observe.app_metrics import sample_app_metrics
 from workerlab.server import services
-from workerlab.server.gunicorn import running
 from workerlab.server.process import Guarded
 from workerlab.server.running import Running
+from workerlab.server.serve import serve
 from workerlab.server.service_check import NoAnswer, ask
 from workerlab.server.worker_classes import ASGI_CLASSES
 
@@ -409,7 +409,7 @@ def blogs(root: Path) -> Blogs:
         face = "asgi" if worker_class in ASGI_CLASSES else "wsgi"
         planned = Server(worker_class, workers, 4 if worker_class == "gthread" else 1, 64, 100)
         app = App(f"apps.blog.{face}:app", chdir="", path="/style.css")
-        with running(launch(place, planned, app, env=tuple(env.items()))) as server:
+        with serve(launch(place, planned, app, env=tuple(env.items()))) as server:
             yield Blog(Client(server.host, server.port), server)
 
     return start

@@ -114,7 +114,8 @@ def test_the_code_of_servers_is_copied(run: Path) -> None:
         *("app_kind.py", "boot.py", "costs.py", "families.py", "gunicorn_conf.py", "heartbeat.py"),
         *("inspected.py", "maps.py", "probe.py", "stacks.py", "waits.py"),
     }
-    assert names == {"apps", "configs"} | in_servers
+    assert names == {"apps", "configs", "alone"} | in_servers
+    assert (code / "alone" / "workerlab_app.py").is_file()
     assert (code / "apps" / "sleep_wsgi.py").is_file()
     assert (code / "configs" / "gevent.py").is_file()
     assert not list(code.rglob("__pycache__"))

@@ -283,6 +283,8 @@ def _in_worker(facts: Facts, window: Window) -> Part | None:
         if part is not None:
             waits = Intervals([(span.accept_ns or 0, span.start_ns) for span in facts.spans])
             return waits.inside_s(part) / part.completed, ACCEPT_SOURCE
+    if facts.data.worker_class.unseen:  # it reads requests early: none unread does not mean none
+        return None
     samples = [(sample.at_ns, sample.unread) for sample in facts.observations.connections]
     unread = window.mean_level(samples, MIN_CONNECTION_SAMPLES)
     return None if unread is None else (unread / window.rps, "unread requests, by Little's law")

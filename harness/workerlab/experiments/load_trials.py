@@ -26,8 +26,8 @@ from workerlab.observe.observations import read_observations
 from workerlab.observe.tcp import drops_are_told
 from workerlab.plan import longer_s, records_for, trials
 from workerlab.server import preflight
-from workerlab.server.gunicorn import running
 from workerlab.server.running import Launch, StartupTurn
+from workerlab.server.serve import serve
 from workerlab.terminal.progress import Progress, Several
 
 WARMUP_SLEEP_S = 0.005  # sleep of warm-up requests to the bundled apps
@@ -213,7 +213,7 @@ def task_for(
     return Task(
         key=trial.key,
         directory=launch.trial,
-        start_server=lambda: running(launch, turn),
+        start_server=lambda: serve(launch, turn),
         next_load=lambda load, record: next_load(plan, trial, directory, load, record, rps),
         command=tool_named(trial.cell.tool).command,
         watch=turn.watch,

@@ -145,7 +145,8 @@ def _servers(
         has_threads = options.threads is not None if not row.slots_known else row.slots == "threads"
         threads = axis["threads"] if has_threads else (1,)
         cpu, cores = options.cpu or (None,), options.server_cores or (None,)
-        combined = combinations(axis["workers"], threads, axis["backlog"], cpu, cores, serving)
+        workers_axis = (1,) if "workers" in row.ignores else axis["workers"]
+        combined = combinations(workers_axis, threads, axis["backlog"], cpu, cores, serving)
         for workers, thread_count, backlog, cpu_s, core_count, (python, version) in combined:
             yield Server(
                 worker_class=row.name,
@@ -276,6 +277,9 @@ def _setting_notes(
     for name in options.classes if options.app is None else ():
         if interpreter.serves_asgi(name) is None:
             yield Note(TAKEN_FOR_WSGI.format(worker_class=name))
+    yield from (Note(row.unseen) for row in rows if row.unseen)
+    if options.config and (others := [row.name for row in rows if row.alone]):
+        yield Note(f"{options.config} is a Gunicorn file: without effect on {', '.join(others)}")
 
 
 def _settings_ignored_by(name: str, serving: preflight.Interpreters) -> list[str]:

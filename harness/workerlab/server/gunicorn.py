@@ -1,42 +1,18 @@
-"""The server under test: Gunicorn on a free loopback port, as a context manager.
+"""Gunicorn: its command line, its settings, and what the lab overrides in the user's file."""
 
-It is ready once all workers have loaded the app (each writes a proof from inside) and a request got
-the expected answer. A listening socket proves neither: it exists before any worker.
-"""
+from __future__ import annotations
 
-import ast
-import json
 import math
-import os
-import re
-import shutil
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from workerlab.model import App
-from workerlab.paths import bundled_name
-from workerlab.server.process import Guarded
-from workerlab.server.running import (
-    Launch,
-    Running,
-    StartupTurn,
-    TrialFailed,
-    explained,
-    importing_at,
-    log_lines,
-    numbered,
-    read_proofs,
-)
-from workerlab.server.versions import with_version
-from workerlab.server.warmup import warm_up
-from workerlab.server.worker_classes import WORKER_CLASSES, class_named, why_not_served
+from workerlab.server.backends.backend import SETTINGS, Backend, saved_address
+from workerlab.server.worker_classes import WORKER_CLASSES, class_named
 
-BOOT_S = 60.0  # some apps take long to load
-POLL_S = 0.01
-MAX_RESPAWNS = 3  # of workers that end before they have loaded the app
-MIN_FREE_BYTES = 1 << 20  # on disk; less is hardly enough for span maps
+if TYPE_CHECKING:
+    from workerlab.server.running import Launch
+
 GRACE_S = 1  # between TERM and KILL, as the load is over
 TIMEOUT_S = 30  # as in configs/
 BLOCKED_TIMEOUT_S = 600  # for an event loop that a bundled app blocks
@@ -44,43 +20,6 @@ BLOCKED_TIMEOUT_S = 600  # for an event loop that a bundled app blocks
 SCRUBBED = ("WEB_CONCURRENCY", "PORT", "GUNICORN_CMD_ARGS", "SENDFILE", "LISTEN_FDS", "LISTEN_PID")
 
 ACCESS_LOG = "access.log"  # in the trial's directory, instead of the user's file
-NO_MODULE = re.compile(r"No module named '(?P<name>[\w.]+)'")
-NO_ATTRIBUTE = re.compile(r"Failed to find (attribute|application object:) '\w+'")
-NOT_CALLABLE = "Application object must be callable"
-USUAL_NAMES = ("app", "application", "asgi", "wsgi", "asgi_app", "wsgi_app")  # of an app
-NO_VARIABLE = re.compile(r"environment variable '?(?P<name>[A-Z][A-Z0-9_]+)")
-
-
-def _write_launch(launch: Launch) -> None:
-    server = launch.server
-    planned = ("workers", "threads", "backlog", "worker_connections")
-    settings: dict[str, object] = {
-        **{name: value for name, (value, _) in FORCED.items()},
-        "bind": f"{launch.host}:0",
-        "control_socket_disable": True,  # or Gunicorn writes under the user's home
-        "chdir": str(launch.app.chdir or launch.code),  # already includes the user's file
-        **{name: getattr(server, name) for name in planned},
-    }
-    if server.preload:  # else the user's file decides
-        settings["preload_app"] = True
-    if launch.app.sleep_s and not launch.config:  # a long sleep must not look like a dead worker
-        row, sleep_s = class_named(server.worker_class), launch.app.sleep_s
-        settings["timeout"] = max(
-            BLOCKED_TIMEOUT_S if row.loop else TIMEOUT_S, math.ceil(3 * sleep_s)
-        )
-    bundled = server.worker_class in WORKER_CLASSES
-    configs = [str(launch.code / "configs" / f"{server.worker_class if bundled else 'common'}.py")]
-    plan = {
-        "configs": configs + ([launch.config] if launch.config else []),
-        "worker_class": None if bundled else server.worker_class,
-        "settings": settings,
-        "env": [f"{name}={value}" for name, value in launch.app.env],
-        "cores": server.cores,
-        "access_log": str(launch.trial / ACCESS_LOG),
-        **{name: getattr(launch, name) for name in ("records", "named", "kept", "beats", "inside")},
-        "routes": [(route.method, route.path) for route in launch.app.mix or (launch.app,)],
-    }
-    (launch.trial / "launch.json").write_text(json.dumps(plan, indent=1))
 
 
 # Settings that would invalidate a benchmark, or leave something behind: (the value that overrides
@@ -102,177 +41,48 @@ FORCED: Mapping[str, tuple[object, str]] = {
 MAY_SLOW = ("reload", "reuse_port", "max_requests", "certfile")
 
 
-@contextmanager
-def running(launch: Launch, turn: StartupTurn | None = None) -> Iterator[Running]:
-    """A server that is ready and warmed up, with its other instances; all their processes are gone
-    afterwards. `turn`: given if servers of other trials start at the same time. Raises TrialFailed:
-    "unavailable" if the server does not boot or the app is of the wrong kind, "answer" if it boots
-    but does not answer as expected."""
-    turn = turn or StartupTurn()
-    with ExitStack() as stack:
-        stack.callback((launch.trial / ACCESS_LOG).unlink, missing_ok=True)
-        turn.wait_to_start()
-        _write_launch(launch)
-        server = stack.enter_context(_instance(launch, 1, frozenset(), turn))
-        for number in range(2, launch.server.instances + 1):
-            other = stack.enter_context(_instance(launch, number, frozenset(server.proofs), turn))
-            server.others.append(other)
-            server.proofs |= other.proofs
-        yield server
+class Gunicorn(Backend):
+    """Serves all worker classes. Its configuration file writes where it listens, and installs the
+    probe."""
 
+    SCRUBBED = SCRUBBED
 
-@contextmanager
-def _instance(
-    launch: Launch, number: int, earlier_pids: frozenset[int], turn: StartupTurn
-) -> Iterator[Running]:
-    """One instance of the server; `earlier_pids`: pids of the workers of earlier instances."""
-    began, trial = time.monotonic(), str(launch.trial)
-    listening = numbered(launch.trial, "listening.json", number)
-    log = numbered(launch.trial, "server.log", number)
-    argv = [launch.python, "-m", "gunicorn", "-c", str(launch.code / "gunicorn_conf.py")]
-    env = {name: value for name, value in os.environ.items() if name not in SCRUBBED}
-    env |= {**dict(launch.app.env), **dict(launch.env), "WORKERLAB_TRIAL": trial}
-    env |= with_version(launch.gunicorn, env)
-    env |= {"WORKERLAB_METRICS": trial, "WORKERLAB_LISTENING": listening.name}
-    with Guarded(
-        [*argv, launch.app.target],
-        cwd=Path(launch.app.chdir or launch.code),
-        env=env,
-        stdout=log,
-        grace_s=GRACE_S + 1.0,
-    ) as process:
-        turn.started(process)
-        proofs = _proofs(launch, process, log, listening, earlier_pids, turn)
-        _check_kind(launch, proofs)
-        host, port = json.loads(listening.read_text())["address"]
-        server = Running(
-            launch=launch,
-            process=process,
-            host=host,
-            port=port,
-            path=launch.app.path,
-            backlog=launch.server.backlog,
-            log=log,
-            proofs=proofs,
-            earlier_pids=earlier_pids,
-            start_s=time.monotonic() - began,
-        )
-        warm_up(server, turn)
-        yield server
+    def command(self, launch: Launch) -> list[str]:
+        conf = str(launch.code / "gunicorn_conf.py")
+        return ["-m", "gunicorn", "-c", conf, launch.app.target]
 
+    def env(self, launch: Launch, env: Mapping[str, str]) -> dict[str, str]:
+        return dict(env)
 
-def _proofs(
-    launch: Launch,
-    process: Guarded,
-    log: Path,
-    listening: Path,
-    earlier_pids: frozenset[int],
-    turn: StartupTurn,
-) -> dict[int, dict[str, object]]:
-    """The proofs by pid, once each worker has loaded the app. Raises TrialFailed."""
-    until, workers = time.monotonic() + BOOT_S, launch.server.workers
-    while True:
-        turn.raise_if_ended()
-        proofs = read_proofs(launch.trial, excluded=earlier_pids)
-        if len(proofs) >= workers and listening.exists():
-            return proofs
-        if process.wait(POLL_S):
-            _check_disk_space(launch.trial)
-            why = explained("the server did not boot", log, printed=True)
-            raise TrialFailed("unavailable", why + _next_step(launch, why), f"its log: {log}")
-        if not proofs and boots(log) > MAX_RESPAWNS * workers:
-            ended = f"the workers exited {MAX_RESPAWNS} times before loading the app"
-            why = explained(ended, log, printed=True)
-            raise TrialFailed("unavailable", why + _next_step(launch, why), f"its log: {log}")
-        if time.monotonic() > until:
-            raise TrialFailed(
-                "unavailable", _not_ready(launch, len(proofs), log), f"its log: {log}"
+    def address(self, pid: int | None, listening: Path) -> tuple[str, int] | None:
+        return saved_address(listening)
+
+    def launch_file(self, launch: Launch) -> dict[str, Any]:
+        server = launch.server
+        settings: dict[str, object] = {
+            **{name: value for name, (value, _) in FORCED.items()},
+            "bind": f"{launch.host}:0",
+            "control_socket_disable": True,  # or Gunicorn writes under the user's home
+            "chdir": str(launch.app.chdir or launch.code),  # already includes the user's file
+            **{name: getattr(server, name) for name in SETTINGS},
+        }
+        if server.preload:  # else the user's file decides
+            settings["preload_app"] = True
+        if (
+            launch.app.sleep_s and not launch.config
+        ):  # a long sleep must not look like a dead worker
+            row, sleep_s = class_named(server.worker_class), launch.app.sleep_s
+            settings["timeout"] = max(
+                BLOCKED_TIMEOUT_S if row.loop else TIMEOUT_S, math.ceil(3 * sleep_s)
             )
-
-
-def _not_ready(launch: Launch, ready: int, log: Path) -> str:
-    """Why fewer workers than planned are ready after BOOT_S."""
-    paths = sorted(launch.trial.glob("import-*.txt"), key=lambda path: path.stat().st_mtime)
-    places = filter(None, (importing_at(path.read_text()) for path in reversed(paths)))
-    if not ready and (place := next(places, "")):
-        return f"{launch.app.target} was not imported within {BOOT_S:.0f} s{place}"
-    workers = launch.server.workers
-    return explained(f"only {ready} of {workers} workers were ready after {BOOT_S:.0f} s", log)
-
-
-def boots(log: Path) -> int:
-    """How many workers were started, according to the server's log."""
-    return sum("Booting worker with pid" in line for line in log_lines(log))
-
-
-def _next_step(launch: Launch, why: str) -> str:
-    """What to do if a module, a callable or an environment variable is missing; else ""."""
-    if NOT_CALLABLE in why or NO_ATTRIBUTE.search(why):
-        return _other_callable(launch.app, is_defined=NOT_CALLABLE in why)
-    missing, variable = NO_MODULE.search(why), NO_VARIABLE.search(why)
-    if missing is None:
-        return f"; set it with --env {variable['name']}=VALUE" if variable else ""
-    app, name, module = launch.app, missing["name"], launch.app.target.partition(":")[0]
-    if not f"{module}.".startswith(f"{name}."):
-        for key, value in app.env:  # such as DJANGO_SETTINGS_MODULE
-            if f"{value}.".startswith(f"{name}."):
-                return f"; --env {key}={value} names it: correct that name"
-        if name.partition(".")[0] == module.partition(".")[0]:
-            return f"; the app's own package has no such module: correct its name in {app.chdir}"
-        other = ", or name the app's interpreter with --python" if app.chdir else ""
-        return f"; install it for {launch.python}{other}"
-    bundled = bundled_name(app.target)
-    if bundled:
-        return f"; the bundled app is {bundled}"
-    return (
-        f"; {launch.python} looked for it in {app.chdir}: name another directory with --chdir, or"
-        " another interpreter with --python"
-    )
-
-
-def _other_callable(app: App, *, is_defined: bool) -> str:
-    """What the app's module defines instead of a callable of the requested name. `is_defined`:
-    whether it defines that name. Only its source is read: importing an app may do anything."""
-    module, _, name = app.target.partition(":")
-    name = name or "application"
-    path = Path(app.chdir or ".", *module.split("."))
-    try:
-        source = next(file for file in (path.with_suffix(".py"), path / "__init__.py")
-                      if file.exists())  # fmt: skip
-        defined = dict(_definitions(ast.parse(source.read_bytes())))
-    except (StopIteration, OSError, SyntaxError, ValueError):
-        defined = {}
-    is_a = f"; {module}:{name} is {defined.get(name) or 'not callable'}" if is_defined else ""
-    other = next((usual for usual in USUAL_NAMES if usual in defined and usual != name), None)
-    return is_a + (f"; {source.name} defines {other}: name it as {module}:{other}" if other else "")
-
-
-def _definitions(module: ast.Module) -> Iterator[tuple[str, str]]:
-    """The names that a module defines at its top level, each with what it obviously is: 'of type
-    dict', or ""."""
-    for statement in module.body:
-        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield statement.name, ""
-        elif isinstance(statement, ast.ImportFrom):
-            yield from ((alias.asname or alias.name, "") for alias in statement.names)
-        elif isinstance(statement, ast.Assign):
-            try:
-                kind = f"of type {type(ast.literal_eval(statement.value)).__name__}"
-            except ValueError:
-                kind = ""
-            yield from ((to.id, kind) for to in statement.targets if isinstance(to, ast.Name))
-
-
-def _check_disk_space(directory: Path) -> None:
-    """Raises TrialFailed if there is no space for a worker's span map, allocated when it boots."""
-    free = shutil.disk_usage(directory).free
-    if free < MIN_FREE_BYTES:
-        why = f"only {free >> 10} KB are free in {directory.parents[1]}, where the run is kept"
-        raise TrialFailed("storage", why)
-
-
-def _check_kind(launch: Launch, proofs: Mapping[int, Mapping[str, object]]) -> None:
-    """Raises TrialFailed for an app of the wrong kind, which Gunicorn would answer with 500."""
-    kind = str(next(iter(proofs.values()))["app_kind"])
-    if why := why_not_served(launch.server.worker_class, launch.app.target, kind):
-        raise TrialFailed("unavailable", why)
+        bundled = server.worker_class in WORKER_CLASSES
+        configs = [
+            str(launch.code / "configs" / f"{server.worker_class if bundled else 'common'}.py")
+        ]
+        return {
+            "configs": configs + ([launch.config] if launch.config else []),
+            "worker_class": None if bundled else server.worker_class,
+            "settings": settings,
+            "env": [f"{name}={value}" for name, value in launch.app.env],
+            "access_log": str(launch.trial / ACCESS_LOG),
+        }

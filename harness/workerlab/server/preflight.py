@@ -22,7 +22,7 @@ from workerlab.numbers.units import listed
 from workerlab.server.inside.families import FAMILIES
 from workerlab.server.running import DUMP, importing_at
 from workerlab.server.versions import with_version
-from workerlab.server.worker_classes import WORKER_CLASSES, class_named
+from workerlab.server.worker_classes import CLASSES, SERVERS, class_named
 
 INTROSPECT = Path(__file__).parent / "inside" / "introspect.py"
 APP_KIND = INTROSPECT.with_name("app_kind.py")
@@ -72,13 +72,14 @@ class Interpreter(Struct, frozen=True):
         row = class_named(name)
         if why := self.classes.get(name, {}).get("error"):
             return f"{self.python} cannot import the worker class {name}: {why}"
-        if not row.path and name not in self.worker_classes:
+        if not (row.path or row.alone) and name not in self.worker_classes:
             return f"Gunicorn {self.gunicorn} has no worker class {name}"
         if missing := [package for package in row.packages if package in self.missing]:
             names = [package.replace("_", "-") for package in missing]
             pip = f"{self.python} -m pip install"
             install = pip if self.pip else f"uv pip install --python {self.python}"
-            needed = f"worker class {name} needs {listed(names)}"
+            kind = "server" if row.alone else "worker class"
+            needed = f"{kind} {name} needs {listed(names)}"
             return f"{needed}; install with: {install} {' '.join(names)}"
         return None
 
@@ -108,8 +109,9 @@ def interpreter(
     `gunicorn`: the version to run, "" for the interpreter's own. Raises EnvironmentProblem if the
     interpreter does not run or that version is not available, NoGunicorn if it has none, UsageError
     if the user's Gunicorn file cannot be read."""
-    packages = {package for row in WORKER_CLASSES.values() for package in row.packages}
-    custom = [name for name in classes if name not in WORKER_CLASSES]
+    named = (*CLASSES, *SERVERS)
+    packages = {package for row in map(class_named, named) for package in row.packages}
+    custom = [name for name in classes if name not in named]
     request = {
         "config": config,
         "packages": sorted(packages),

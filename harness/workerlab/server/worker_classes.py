@@ -13,6 +13,7 @@ any class.
 from collections.abc import Mapping
 
 from workerlab.model import Server, WorkerClass
+from workerlab.server.backends import BACKENDS
 
 ASGI = ("asgi", "asgi2")
 
@@ -55,11 +56,14 @@ _ROWS = (
 # fmt: on
 WORKER_CLASSES: Mapping[str, WorkerClass] = {row.name: row for row in _ROWS}
 CLASSES = tuple(WORKER_CLASSES)
+SERVERS = tuple(BACKENDS)  # what can be given in place of a class, and needs no Gunicorn
 ASGI_CLASSES = frozenset(row.name for row in _ROWS if row.asgi)
 
 
 def class_named(name: str) -> WorkerClass:
-    """The row of a class; for a dotted path, one with unknown slots."""
+    """The row of a class or another server; for a dotted path, one with unknown slots."""
+    if name in BACKENDS:
+        return BACKENDS[name].ROW
     return WORKER_CLASSES.get(name) or WorkerClass(name, "unknown", serves=(), path=name)
 
 

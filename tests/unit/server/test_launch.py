@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tests.builders.launch import launch
 from workerlab.model import App, Server
-from workerlab.server import gunicorn
+from workerlab.server import serve
 from workerlab.server.running import TrialFailed
 
 
@@ -23,7 +23,7 @@ def test_the_default_timeout_lets_bundled_apps_block_their_loop(
 ) -> None:
     default = launch(tmp_path, Server(worker_class, 1, 1, 64, 10), App("x:app", sleep_s=sleep_s))
     for case, expected in ((default, timeout_s), (replace(default, config="own.py"), None)):
-        gunicorn._write_launch(case)
+        serve._write_launch(case, serve.backend_of(case))
         settings = json.loads((case.trial / "launch.json").read_text())
         assert settings["settings"].get("timeout") == expected
 
@@ -47,7 +47,7 @@ def test_another_callable_is_suggested(
 ) -> None:
     (tmp_path / "shop.py").write_text(source)
     case = launch(tmp_path, Server("sync", 1, 1, 64, 10), App(target, chdir=str(tmp_path)))
-    assert gunicorn._next_step(case, f"it did not boot: {why}") == advice
+    assert serve._next_step(case, f"it did not boot: {why}") == advice
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_the_next_step_depends_on_who_names_the_missing_module(
 ) -> None:
     app = App("shop.wsgi:app", chdir="/srv", env=(("DJANGO_SETTINGS_MODULE", "conf.tset"),))
     case = replace(launch(tmp_path, Server("sync", 1, 1, 64, 10), app), python="python3")
-    assert gunicorn._next_step(case, f"it ended: No module named '{missing}'") == advice
+    assert serve._next_step(case, f"it ended: No module named '{missing}'") == advice
 
 
 @pytest.mark.parametrize("preload", [False, True])
@@ -74,10 +74,10 @@ def test_a_server_whose_app_hangs_during_import_says_where(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preload: bool
 ) -> None:
     (tmp_path / "stuck.py").write_text("import threading\nthreading.Event().wait(99)\n")
-    monkeypatch.setattr(gunicorn, "BOOT_S", 5.0)
+    monkeypatch.setattr(serve, "BOOT_S", 5.0)
     server = Server("sync", 1, 1, 64, 10, preload=preload)
     stuck = launch(tmp_path, server, App("stuck:app", str(tmp_path)))
-    with pytest.raises(TrialFailed) as failure, gunicorn.running(stuck):
+    with pytest.raises(TrialFailed) as failure, serve.serve(stuck):
         pass
     expected = "stuck:app was not imported within 5 s; it was at stuck.py line 2: threading.Event"
     assert str(failure.value).startswith(expected)
@@ -86,7 +86,7 @@ def test_a_server_whose_app_hangs_during_import_says_where(
 def test_a_server_whose_workers_only_exit_says_why(tmp_path: Path) -> None:
     (tmp_path / "exits.py").write_text("import sys\nsys.exit('SECRET is not set')\n")
     exits = launch(tmp_path, Server("sync", 1, 1, 64, 10), App("exits:app", str(tmp_path)))
-    with pytest.raises(TrialFailed) as failure, gunicorn.running(exits):
+    with pytest.raises(TrialFailed) as failure, serve.serve(exits):
         pass
     assert str(failure.value) == (  # true of one class, and of several with the same reason
         "the workers exited 3 times before loading the app: SECRET is not set"

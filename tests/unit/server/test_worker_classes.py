@@ -7,12 +7,14 @@ import os
 import re
 import sys
 import tomllib
+from argparse import ArgumentTypeError
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.builders.analysis import evidence
+from tests.builders.launch import launch
 from workerlab.analysis import TrialData, analyse
 from workerlab.cli import parse
 from workerlab.experiments.planning import plan_of, unavailable_variants
@@ -20,10 +22,18 @@ from workerlab.experiments.sweep.document import sweep_document
 from workerlab.finding import stored
 from workerlab.model import App, EnvironmentProblem, Plan, Server, UsageError, WorkerClass
 from workerlab.notes import FlagIgnored, SettingIgnored
+from workerlab.options import classes, servers
 from workerlab.report import FORMATS
 from workerlab.server import preflight
+from workerlab.server.backends import BACKENDS
 from workerlab.server.preflight import Interpreter, interpreter
-from workerlab.server.worker_classes import CLASSES, WORKER_CLASSES, class_named, configured_slots
+from workerlab.server.worker_classes import (
+    CLASSES,
+    SERVERS,
+    WORKER_CLASSES,
+    class_named,
+    configured_slots,
+)
 
 ROOT = Path(__file__).parents[3]
 OWN = "mypackage.workers.MyWorker"
@@ -39,6 +49,29 @@ def test_a_row_has_all_that_the_recipe_names(row: WorkerClass) -> None:
         names = {re.match(r"[\w-]+", name)[0].replace("-", "_") for name in needed}
         assert names.issuperset(row.packages)
     assert f" {row.name}" in (ROOT / "tox.ini").read_text().partition("env_list")[2].split("\n")[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "slots", "options"),
+    [("uvicorn-alone", None, ["--workers", "3"]), ("hypercorn", None, ["--workers", "3"]),
+     ("granian", 6, ["--workers", "3", "--blocking-threads", "2", "--backlog", "128"]),
+     ("waitress", 2, ["--threads=2", "--connection-limit=10", "--backlog=64"])],
+)  # fmt: skip
+def test_another_server_is_started_with_the_settings_of_its_row(
+    tmp_path: Path, name: str, slots: int | None, options: list[str]
+) -> None:
+    server = Server(name, 1 if "workers" in class_named(name).ignores else 3, 2, 64, 10)
+    assert BACKENDS.keys() == {*SERVERS}
+    assert configured_slots(server) == slots
+    command = " ".join(BACKENDS[name].command(launch(tmp_path, server, App("x:app"))))
+    assert [option for option in options if option not in command] == []
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    own, extras = project["project"]["dependencies"], project["project"]["optional-dependencies"]
+    names = {re.match(r"[\w-]+", needed)[0] for needed in (*own, *extras["servers"])}
+    assert names.issuperset(class_named(name).packages)
+    with pytest.raises(ArgumentTypeError):  # only where Gunicorn is not needed
+        classes(name)
+    assert servers(f"sync,{name}") == ("sync", name)
 
 
 def test_slots_of_a_class_without_a_row_are_unknown_and_not_unlimited() -> None:

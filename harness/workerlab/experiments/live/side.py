@@ -39,10 +39,10 @@ from workerlab.report.player.places import (
     Move,
     Places,
 )
-from workerlab.server.gunicorn import running
 from workerlab.server.preflight import Interpreter
 from workerlab.server.process import Guarded
 from workerlab.server.running import Launch, Running, TrialFailed
+from workerlab.server.serve import serve
 from workerlab.server.worker_classes import class_named, configured_slots
 
 Phase = Literal["stopped", "starting", "running", "failed"]
@@ -301,7 +301,7 @@ class Side:
                 records=MAX_SPANS_PER_WORKER,
                 named=True, kept=True, beats=False, gunicorn=self._interpreter.requested,
             )  # fmt: skip
-            server = stack.enter_context(running(launch))
+            server = stack.enter_context(serve(launch))
             try:
                 if not stop.is_set():
                     self._watch(stop, server, LiveServer(server, tool, *fds), tool)

@@ -6,7 +6,7 @@ from workerlab import mix
 from workerlab import options as read
 from workerlab.load.registry import TOOLS
 from workerlab.options import Row
-from workerlab.server.worker_classes import CLASSES
+from workerlab.server.worker_classes import CLASSES, SERVERS
 
 EXAMPLES = """\
 examples:
@@ -107,8 +107,9 @@ def add_options(to: argparse.ArgumentParser) -> None:
         " class stops serving more."
     )
     to.epilog = f"{EXAMPLES}\n{read.PROJECT}\n{read.EXIT_CODES}"
-    classes_help = f"all, or any of {', '.join(CLASSES)}, or dotted paths of other classes"
-    to.add_argument("classes", metavar="CLASSES", nargs="?", type=read.classes, help=classes_help)
+    classes_help = f"all, or any of {', '.join(CLASSES)}, or dotted paths of other classes;"
+    classes_help += f" or other servers: {', '.join(SERVERS)}"
+    to.add_argument("classes", metavar="CLASSES", nargs="?", type=read.servers, help=classes_help)
     to.add_argument(
         "levels", metavar="LEVELS", nargs="?", type=read.levels, help="concurrency: 4,8,16"
     )

@@ -139,16 +139,15 @@ def versions() -> dict[str, str]:
 
 def proof_of(worker: Any, kind: str) -> dict[str, Any]:
     """The effective settings of this worker, read from its own objects."""
-    import gunicorn
-
     cfg, library = worker.cfg, patching()
+    is_gunicorn = hasattr(worker, "alive")  # and not another server, see `alone`
     return {
         "pid": os.getpid(),
         "worker_class": class_of(worker),
-        **{name: getattr(cfg, name) for name in SETTINGS},
-        "timeout_s": cfg.timeout,
-        "keepalive_s": cfg.keepalive,
-        "gunicorn": gunicorn.__version__,
+        **{name: getattr(cfg, name, None) for name in SETTINGS},
+        "timeout_s": getattr(cfg, "timeout", None),
+        "keepalive_s": getattr(cfg, "keepalive", None),
+        "gunicorn": sys.modules["gunicorn"].__version__ if is_gunicorn else None,
         "python": sys.version.split()[0],
         "executable": sys.executable,
         "versions": versions(),

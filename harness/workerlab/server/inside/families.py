@@ -170,6 +170,9 @@ FAMILIES = (
     Family("UvicornWorker", asgi=True, attribute="config", http_parser=uvicorn_parser,
            packages=("uvicorn", "uvicorn-worker", "uvloop", "httptools", "h11")),
     *map(Family, ("SyncWorker", "ThreadWorker", "AsyncWorker")),
+    # Other servers, see `alone`
+    Family("AsgiServer", asgi=True, packages=("hypercorn",)),
+    Family("WsgiServer", packages=("granian", "waitress")),
 )  # fmt: skip
 
 

@@ -107,17 +107,30 @@ def innermost(sock: Any) -> Any:
 
 def timed(kind: Any) -> type[Any]:
     """A subclass of `kind` that records accepts."""
-    accept = kind._accept
 
     class TimedSocket(kind):  # type: ignore[misc]
         __slots__ = ()  # keeps the layout, so that __class__ can be assigned
-
-        def _accept(self) -> Any:
-            handle, address = accept(self)
-            accepted[address[1]] = now()
-            return handle, address
+        _accept = timing(kind._accept)
 
     return TimedSocket
+
+
+def timing(accept: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The method `_accept` of a socket class, which records accepts of clients that have a port."""
+
+    def _accept(self: Any) -> Any:
+        handle, address = accept(self)
+        if isinstance(address, tuple):
+            accepted[address[1]] = now()
+        return handle, address
+
+    return _accept
+
+
+def time_all_accepts() -> None:
+    """Record in `accepted` for all sockets of Python in this process: for a server that opens its
+    listening socket only after it has imported the app."""
+    socket.socket._accept = timing(socket.socket._accept)  # type: ignore[attr-defined]
 
 
 def start(

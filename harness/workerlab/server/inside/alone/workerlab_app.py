@@ -1,0 +1,46 @@
+"""The app in the probe, for servers other than Gunicorn, whose workers import it from here.
+
+Stdlib and Gunicorn's import of the app only, syntax of Python 3.10. Copied into the run directory,
+in a directory of its own: the names of the other files must not hide modules of the app.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+from gunicorn.util import import_app
+
+package = ModuleType("_workerlab")
+package.__path__ = [str(Path(__file__).absolute().parents[1])]
+sys.modules[package.__name__] = package
+boot = import_module("_workerlab.boot")
+probe = import_module("_workerlab.probe")
+
+boot.confine(boot.LAUNCH["cores"])
+if os.getcwd() not in sys.path:  # as Gunicorn does
+    sys.path.insert(0, os.getcwd())
+boot.watch_import()
+
+
+class AsgiServer(SimpleNamespace):
+    """With the attributes of a worker of Gunicorn that `boot` uses."""
+
+
+class WsgiServer(SimpleNamespace):
+    """As AsgiServer."""
+
+
+worker = (AsgiServer if boot.LAUNCH["asgi"] else WsgiServer)(
+    wsgi=import_app(boot.LAUNCH["app"]),
+    app=SimpleNamespace(app_uri=boot.LAUNCH["app"]),
+    cfg=SimpleNamespace(**boot.LAUNCH["settings"], chdir=os.getcwd()),
+    sockets=(),  # it has not opened them yet
+)
+if boot.LAUNCH["records"]:
+    probe.time_all_accepts()
+boot.install(worker, boot.LAUNCH)
+app = worker.wsgi
