@@ -14,6 +14,15 @@ from types import ModuleType, SimpleNamespace
 
 from gunicorn.util import import_app
 
+
+class AsgiServer(SimpleNamespace):
+    """With the attributes of a worker of Gunicorn that `boot` uses."""
+
+
+class WsgiServer(SimpleNamespace):
+    """As AsgiServer."""
+
+
 package = ModuleType("_workerlab")
 package.__path__ = [str(Path(__file__).absolute().parents[1])]
 sys.modules[package.__name__] = package
@@ -24,16 +33,6 @@ boot.confine(boot.LAUNCH["cores"])
 if os.getcwd() not in sys.path:  # as Gunicorn does
     sys.path.insert(0, os.getcwd())
 boot.watch_import()
-
-
-class AsgiServer(SimpleNamespace):
-    """With the attributes of a worker of Gunicorn that `boot` uses."""
-
-
-class WsgiServer(SimpleNamespace):
-    """As AsgiServer."""
-
-
 worker = (AsgiServer if boot.LAUNCH["asgi"] else WsgiServer)(
     wsgi=import_app(boot.LAUNCH["app"]),
     app=SimpleNamespace(app_uri=boot.LAUNCH["app"]),
