@@ -353,6 +353,7 @@ REASONS: dict[AdviseOutcome, str] = {
     "noisy": "Inconclusive: other programs or machines, or pauses of this one, spoilt"
     " {launches:# launch/launches}, more than are valid. Stop other programs, or try again later.",
     "unfinished": "Inconclusive so far: no candidate has been shown to meet the target."
+    "[[ {capacity}.]]"
     "[[ Other programs or machines, or pauses of this one, spoilt {launches:# launch/launches}.]]",
     "no_class": "No worker class could serve the app.",
     "unsendable": "No answer: no candidate was launched, since the load tool cannot reach this"
@@ -363,12 +364,18 @@ REASONS: dict[AdviseOutcome, str] = {
 def no_recommendation(result: AdviseResult) -> NoRecommendation:
     nearest = result.server if result.word in ("nothing", "unfinished") else None
     several = len({launch.server for launch in result.study.launches}) > 1
+    lacks_capacity = result.search.lacks_capacity
+    exceeds = "The rate exceeds the slots or cores of all candidates"
+    values = {
+        "launches": result.study.disturbed or None,
+        "capacity": exceeds if lacks_capacity else None,
+    }
     return NoRecommendation(
         outcome=result.word,
-        reason=fill(REASONS[result.word], {"launches": result.study.disturbed or None}),
+        reason=fill(REASONS[result.word], values),
         nearness="Closest of those launched" if several else "Only this candidate was launched",
         nearest=candidate_of(nearest) if nearest else None,
-        run=result.study.run if result.word == "unfinished" else None,
+        run=result.study.run if result.word == "unfinished" and not lacks_capacity else None,
         condition="a longer --budget if it was used up"
         if unmeasured(result.study)
         else "a longer --budget",

@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from workerlab.analysis.target import requests_of, value_of
 from workerlab.experiments.advise.candidates import Limits
@@ -23,7 +24,7 @@ from workerlab.experiments.advise.search import (
 from workerlab.experiments.advise.standing import Standing
 from workerlab.experiments.advise.study import TOOL, CandidateLaunch, Study, holds
 from workerlab.finding import Answer, Finding
-from workerlab.model import Needs, Server
+from workerlab.model import Needs, Server, Summary
 from workerlab.numbers.units import counted, fill
 from workerlab.server.gunicorn import GRACE_S
 from workerlab.server.worker_classes import class_named, configured_slots
@@ -197,13 +198,21 @@ def _words_at_target(search: Search) -> set[str]:
 def _row(search: Search, server: Server, winner: Server | None, untried: Collection[Server]) -> Row:
     return Row(
         server=server,
-        expected=search.expected[server.key],
+        expected=_steady(search.expected[server.key], search.target_rps),
         standing=search.standing(server),
         launches=len(search.study.at(server, search.target_rps)),
         reach=search.reach(server),
         broken_rps=search.broken_rps(server),
         status=_status(search, server, winner, untried),
     )
+
+
+def _steady(expected: Expected, target_rps: float) -> Expected:
+    """Without response times at a rate that exceeds slots and cores: there they grow as long as the
+    load lasts."""
+    if expected.bound_rps >= target_rps:
+        return expected
+    return replace(expected, central=Summary(), low=Summary(), high=Summary())
 
 
 def _status(

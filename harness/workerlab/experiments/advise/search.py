@@ -158,6 +158,12 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         """Whether any candidate is forecast to meet the target."""
         return any(self.forecast_rps(server) >= self.target_rps for server in self.order())
 
+    @property
+    def lacks_capacity(self) -> bool:
+        """Whether the target's rate exceeds what slots and cores allow, for all candidates."""
+        bounds = (self.expected[server.key].bound_rps for server in self.order())
+        return self.has_forecast and all(bound_rps < self.target_rps for bound_rps in bounds)
+
     # --- results of the launches -------------------------------------------------------------
 
     @cached_property

@@ -28,7 +28,8 @@ from workerlab.slo import Metric, Term
 MAX_ROWS = 12  # candidates in the first table
 SHORT_NOTE = "[[{more:# more candidate} with --explain.]]"
 NOTE = (
-    "Expected: simulated from what a request needs, with a schedule of arrivals of its own."
+    "Expected: simulated from what a request needs, with a schedule of arrivals of its own; missing"
+    " where slots or cores cannot serve the rate, as waiting then grows as long as the load lasts."
     " Bound: what the next launch is predicted to stay within (97.5 %)."
 )
 CANDIDATE = Column("candidate", "text", value=lambda item: candidate_of(item.server))
@@ -241,7 +242,8 @@ CHART_NOTE = (
     "At the target's rate. Each point is a candidate and links to its launches or, without any, to"
     " its row among all candidates. Whiskers: the expected range; for measured points, up to the"
     " bound that the next launch is predicted to stay within (97.5 %).[[ Not shown, as more than"
-    " {times} times the limit is expected: {far:# candidate}.]][[ Not shown, as their memory is"
+    " {times} times the limit is expected: {far:# candidate}.]][[ Not shown, as their slots or cores"
+    " cannot serve this rate: {beyond:# candidate}.]][[ Not shown, as their memory is"
     " unknown: {unknown:# candidate}.]]"
 )
 RATES_NOTE = (
@@ -298,6 +300,7 @@ def _plane(result: AdviseResult) -> Iterator[Chart]:
     counts = {
         "times": MAX_LIMIT_RATIO,
         "far": sum(map(plane.is_far, rows)) or None,
+        "beyond": sum(plane.expected_s(row) is None for row in rows) or None,
         "unknown": sum(plane.cost(row.server) is None for row in rows) or None,
     }
     yield Chart(
