@@ -51,7 +51,6 @@ from workerlab.model import (
     Output,
     ParseError,
     Summary,
-    UsageError,
 )
 from workerlab.numbers.samples import summarise
 
@@ -88,7 +87,7 @@ class Ab(Tool):
     VERSION_ARGV = ("ab", "-V")
     MAX_CONNECTIONS = 20_000  # compiled into it
     FLOOR_RPS, REQUEST_CPU_S = 2000.0, 0.0002
-    SENDS_FIRST_ALONE = True
+    SENDS_FIRST_ALONE = NEEDS_REQUEST_EACH = True
     SUCCESS_STATUSES = range(200, 300)
     NO_KEEPALIVE = {  # noqa: RUF012
         "asgi": "ab sends HTTP/1.0 and waits for a keep-alive header, which asgi never sends",
@@ -99,14 +98,6 @@ class Ab(Tool):
         "ApacheBench comes with the package apache2-utils (Debian, Ubuntu: apt-get install "
         "apache2-utils) and with macOS."
     )
-
-    def check(self, load: Load) -> None:
-        """ab refuses fewer requests than connections."""
-        super().check(load)
-        if load.requests < load.concurrency:
-            raise UsageError(
-                f"ab cannot keep {load.concurrency} connections busy with {load.requests} requests."
-            )
 
     def command(self, load: Load, url: str, workdir: str) -> Command:
         """-l: bodies may differ in length; -q: no progress. `-s` is the cell's deadline, not a

@@ -20,6 +20,7 @@ from workerlab import codec
 from workerlab.finding import Finding, Note
 from workerlab.load.generators.format import FORMAT
 from workerlab.load.tool import (
+    DEADLINE_SHARE,
     MIX_FILE,
     NS,
     Account,
@@ -46,7 +47,6 @@ Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]  # SHA-256
 ALL_CORES = 1024  # more cores than any machine has
 GENERATORS = str(Path(__file__).parent / "generators")
 LATE_LAG_NS = 10e6  # more than the delay of a timer
-DEADLINE_SHARE = 0.95  # of the deadline, so that a generator ends before it is killed
 MAX_ROW_ARRIVALS = 50_000  # of an open load with a row per request, which is then cheap
 
 

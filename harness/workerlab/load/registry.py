@@ -5,6 +5,7 @@ from operator import attrgetter
 from workerlab.load import locust
 from workerlab.load.ab import AB
 from workerlab.load.fast import FAST
+from workerlab.load.h2load import H2LOAD
 from workerlab.load.mistakes import MISTAKES
 from workerlab.load.programs import Program
 from workerlab.load.tool import Tool
@@ -16,6 +17,7 @@ TOOLS: dict[str, Tool] = {
         AB,
         WRK,
         FAST,
+        H2LOAD,
         Program(
             "processes",
             NEEDS=("requests",),

@@ -55,6 +55,7 @@ class Tool(ABC):
     CHOOSES_SOURCE = False  # can send from `load.sources`
     REPEATS_HEADERS = True  # can send a header of the same name more than once
     MAX_CONNECTIONS: int | None = None
+    NEEDS_REQUEST_EACH = False  # refuses fewer requests than connections
     CLIENTS = "connections"  # what it calls them
     # Worker classes with which it cannot keep connections alive, and why
     NO_KEEPALIVE: Mapping[str, str] = {}
@@ -87,6 +88,9 @@ class Tool(ABC):
             raise UsageError(
                 f"{self.NAME} supports {limits} {self.CLIENTS}, not {load.concurrency}."
             )
+        if self.NEEDS_REQUEST_EACH and load.requests < load.concurrency:
+            raise UsageError(f"{self.NAME} cannot keep {load.concurrency} connections busy with"
+                             f" {load.requests} requests.")  # fmt: skip
         if (processes := max(1, len(load.hosts)) * load.processes) > load.concurrency:
             raise UsageError(f"{self.NAME} cannot share {load.concurrency} {self.CLIENTS} among"
                              f" {processes} processes.")  # fmt: skip
@@ -140,6 +144,7 @@ def typed_headers(load: Load) -> list[tuple[str, str]]:
 
 
 MIX_FILE = "mix.json"
+DEADLINE_SHARE = 0.95  # of the deadline, so that a tool ends before it is killed
 NS = 1e9
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from workerlab.load.generators import share
-from workerlab.load.generators.document import CAUSE_BY_ERRNO, Tally, cause_of_errno
+from workerlab.load.generators.document import Tally
+from workerlab.load.generators.format import CAUSE_BY_ERRNO, cause_of_errno
 from workerlab.load.generators.options import LoadOptions
 from workerlab.load.generators.request import header_lines
 

@@ -16,7 +16,8 @@ import urllib3
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection
 
-from workerlab.load.generators.document import Tally, cause_of_errno
+from workerlab.load.generators.document import Tally
+from workerlab.load.generators.format import cause_of_errno
 from workerlab.load.generators.options import LoadOptions
 from workerlab.load.generators.request import header_lines
 from workerlab.load.generators.share import SharedState

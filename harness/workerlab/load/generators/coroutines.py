@@ -15,7 +15,8 @@ from aiohttp.client_proto import ResponseHandler
 from multidict import CIMultiDict
 from yarl import URL
 
-from workerlab.load.generators.document import Tally, cause_of_errno
+from workerlab.load.generators.document import Tally
+from workerlab.load.generators.format import cause_of_errno
 from workerlab.load.generators.options import LoadOptions
 from workerlab.load.generators.request import header_lines
 from workerlab.load.generators.share import SharedState

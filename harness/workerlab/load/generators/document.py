@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import resource
 import time
 from collections import Counter
@@ -19,18 +18,6 @@ LOAD_FIELDS = (
     *("concurrency", "processes", "requests", "duration_s", "rate_rps", "arrivals", "seed"),
     "keepalive",
 )
-CAUSE_BY_ERRNO = {
-    errno.ECONNREFUSED: "refused",
-    **dict.fromkeys((errno.ECONNRESET, errno.EPIPE), "reset"),
-    errno.ETIMEDOUT: "connect_timeout",
-    **dict.fromkeys((errno.EADDRNOTAVAIL, errno.EADDRINUSE), "no_address"),
-    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "no_files"),
-}
-
-
-def cause_of_errno(number: int | None) -> str:
-    """The cause of failure for a failed system call."""
-    return CAUSE_BY_ERRNO.get(number or 0, "connect")
 
 
 @dataclass

@@ -31,8 +31,8 @@ from dataclasses import dataclass, field
 from typing import TextIO
 
 from workerlab.load.generators.answers import AnswerBody, ParsedAnswer, Recogniser
-from workerlab.load.generators.document import Tally, cause_of_errno
-from workerlab.load.generators.format import KEPT, NEW, RESENT
+from workerlab.load.generators.document import Tally
+from workerlab.load.generators.format import KEPT, NEW, RESENT, cause_of_errno
 from workerlab.load.generators.http1 import MalformedResponse, Response
 from workerlab.load.generators.options import LoadOptions
 from workerlab.load.generators.request import (

@@ -22,6 +22,8 @@ from its due time, which is `lag` before it was sent); `connect` covers establis
 `body_sha256`: of the first body, with --same-body and if all are equal; others fail with "body".
 """
 
+import errno
+
 FORMAT = 3
 WRONG_ANSWER_CAUSES = ("non_2xx", "status", "body")  # causes for which a complete answer fails
 # Columns of the rows file, one row per request. start: since the origin; other times: since start,
@@ -30,3 +32,15 @@ WRONG_ANSWER_CAUSES = ("non_2xx", "status", "body")  # causes for which a comple
 COLUMNS = "start_ns,connect_ns,first_byte_ns,end_ns,status,cause,id,reused"
 MIX_COLUMNS = f"{COLUMNS},route"
 NEW, KEPT, RESENT = 0, 1, 2  # RESENT: on a new connection, after a kept one was closed
+CAUSE_BY_ERRNO = {
+    errno.ECONNREFUSED: "refused",
+    **dict.fromkeys((errno.ECONNRESET, errno.EPIPE), "reset"),
+    errno.ETIMEDOUT: "connect_timeout",
+    **dict.fromkeys((errno.EADDRNOTAVAIL, errno.EADDRINUSE), "no_address"),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "no_files"),
+}
+
+
+def cause_of_errno(number: int | None) -> str:
+    """The cause of failure for a failed system call."""
+    return CAUSE_BY_ERRNO.get(number or 0, "connect")

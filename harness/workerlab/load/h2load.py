@@ -1,0 +1,208 @@
+"""h2load of nghttp2, over HTTP/1.1: its command, its report and its log of requests.
+
+Checked against h2load 1.52.0 and its source. Its peculiarities:
+
+- It divides the requests among its connections beforehand: where the server answers some faster
+  than others, as on kept connections to gthread, those are done first and the others finish alone.
+- A connection that breaks is not opened again, and the rest of its share is never sent. h2load
+  counts all of that as "errored" when it sends a number of requests, but not at all with
+  --duration: there it reports 0 failures for 4 connections that all broke. So it runs only for a
+  number of requests.
+- An answer to HEAD, which has no body, or an answer that ends with the connection is never complete
+  for it.
+- The log has each answer with its status. The table has no percentiles, "time for connect" is only
+  about the last connection of each client, "time to 1st byte" about the first answer, and the
+  traffic leaves out what came together with the end of a connection: these are not used.
+
+The Measurement:
+
+- `requests`: answers that it read to the end, whatever their status.
+- `errors`: non_2xx; timeout, for a connection without any data for that long; broken, for other
+  requests that were sent and not answered. `unsent`: the rest of the shares of these connections.
+- `response`, `responses_s`: from the log, in microseconds; without the time to connect.
+- `duration_s`: "finished in", from before the first connection to the end of the last one.
+- `connect`, `first_byte`, `lone_s`: not available.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from workerlab.finding import Finding
+from workerlab.load.tool import DEADLINE_SHARE, Tool, typed_headers
+from workerlab.model import Command, Load, Measurement, Output, ParseError, Summary, UsageError
+from workerlab.numbers.samples import summarise
+from workerlab.numbers.units import scan_duration
+
+LOG_FILE = "requests.log"
+MAX_SAMPLED = 1_000_000  # requests in the table of times; of more it has a sample
+
+_N = r"(\d{1,15})"
+REQUEST_FIELDS = ("total", "started", "done", "succeeded", "failed", "errored", "timeout")
+LINES = {
+    "finished": r"finished in (\d+(?:\.\d\d)?)(us|ms|s), (\d{1,12}\.\d\d) req/s, \S+B/s",
+    "requests": "requests: " + ", ".join(f"{_N} {name}" for name in REQUEST_FIELDS),
+    "statuses": f"status codes: {_N} 2xx, {_N} 3xx, {_N} 4xx, {_N} 5xx",
+    "times": r"(?:time for )?request *: +(\S+) +(\S+) .*",  # minimum and maximum come first
+}
+
+
+class H2load(Tool):
+    NAME = PROGRAM = "h2load"
+    VERSION_ARGV = ("h2load", "--version")
+    SUCCESS_STATUSES = range(200, 300)
+    FLOOR_RPS, REQUEST_CPU_S = 2000.0, 0.0002
+    NEEDS_REQUEST_EACH = True
+    OUTPUT_FILES = (LOG_FILE,)
+    CAVEAT = (
+        "h2load divides its requests among its connections beforehand, so that those that are"
+        " answered first are idle at the end."
+    )
+    INSTALL_HINT = (
+        "h2load is packaged as nghttp2-client (Debian, Ubuntu: apt-get install nghttp2-client;"
+        " macOS: brew install nghttp2)."
+    )
+
+    def check(self, load: Load) -> None:
+        super().check(load)
+        if load.method == "HEAD":
+            raise UsageError("h2load waits for a body after HEAD; use another tool.")
+
+    def command(self, load: Load, url: str, workdir: str) -> Command:
+        argv = ["h2load", "--h1", "-t", "1", "-c", str(load.concurrency), "-n", str(load.requests)]
+        argv += ["-N", f"{max(1, int(load.deadline_s * DEADLINE_SHARE))}s"]
+        argv += ["--log-file", f"{workdir}/{LOG_FILE}"]
+        argv += [] if load.body_file is None else ["-d", load.body_file]
+        headers = [(":method", load.method)]
+        headers += [] if load.keepalive else [("connection", "close")]
+        # Only a pseudo-header replaces the Host that it sends by itself
+        headers += [
+            (":authority" if name.lower() == "host" else name, value)
+            for name, value in typed_headers(load)
+            if name.lower() != "connection"
+        ]
+        argv += [argument for name, value in headers for argument in ("-H", f"{name}: {value}")]
+        return Command(argv=(*argv, url))
+
+    def parse(self, output: Output) -> Measurement:
+        """Raises ParseError unless it is the complete report of a complete run, with its log."""
+        self.check_exit_code(output)
+        report = _Report(output.stdout)
+        if not report.done:
+            raise ParseError("h2load received no complete response", report.line("requests"))
+        rows = _read_log(output.files.get(LOG_FILE))
+        report.check_rows(rows)
+        duration_s, rps = report.rate()
+        lost = report.started - report.done
+        non_2xx = sum(not 200 <= row.status < 300 for row in rows)
+        causes = {"non_2xx": non_2xx, "timeout": report.timeout, "broken": lost - report.timeout}
+        responses_s = tuple(row.response_us / 1e6 for row in rows)
+        unsent = report.total - report.started
+        return Measurement(
+            requests=report.done,
+            failed=non_2xx + lost,
+            errors={cause: count for cause, count in causes.items() if count},
+            duration_s=duration_s,
+            rps=rps,
+            response=Summary(*summarise(responses_s)),
+            responses_s=responses_s,
+            sent=report.started,
+            unsent=unsent,
+            notes=(NotReopened(unsent),) if unsent else (),
+        )
+
+
+H2LOAD = H2load()
+
+
+class NotReopened(Finding):
+    """{unsent:# request} {unsent:was/were} never sent: h2load does not reopen connections that
+    break"""
+
+    unsent: int
+
+
+class _Row(NamedTuple):
+    """A line of the log: a complete answer. Its start, by the clock of the wall, is not used."""
+
+    status: int
+    response_us: int
+
+
+class _Report:
+    """h2load's text. Raises ParseError for a line that is missing, not unique, or in doubt."""
+
+    def __init__(self, text: str) -> None:
+        self._matches = {name: self._match(text, name, form) for name, form in LINES.items()}
+        counts = [int(count) for count in self._matches["requests"].groups()]
+        self.total, self.started, self.done, self._succeeded, *others = counts
+        self._failed, self._errored, self.timeout = others
+        unsuccessful = self.done - self._succeeded  # complete answers
+        sums = (
+            (self.total, self.done + self._errored),
+            (self._failed, self._errored + unsuccessful),
+        )
+        in_order = self.done <= self.started <= self.total
+        if any(a != b for a, b in sums) or not in_order or self.timeout > self.started - self.done:
+            raise ParseError("h2load's counts of requests do not add up", self.line("requests"))
+
+    @staticmethod
+    def _match(text: str, name: str, form: str) -> re.Match[str]:
+        matches = [m for line in text.splitlines() if (m := re.fullmatch(form, line, re.ASCII))]
+        if len(matches) != 1:
+            raise ParseError(f"h2load's report has {len(matches)} lines of {name}, not one")
+        return matches[0]
+
+    def line(self, name: str) -> str:
+        return self._matches[name][0]
+
+    def rate(self) -> tuple[float, float]:
+        """(seconds, answers per second). Both are printed with two decimals, and the larger figure
+        is the more precise one."""
+        figure, unit, rps_text = self._matches["finished"].groups()
+        seconds, rps = scan_duration(figure + unit), float(rps_text)
+        rounding_s = scan_duration(f"0.006{unit}") if unit != "us" else 1e-6
+        low, high = (self.done / (rps + error) for error in (0.006, -0.006))
+        if rps <= 0.006 or not low - rounding_s <= seconds <= high + rounding_s:
+            raise ParseError(
+                "h2load's rate does not match its requests and time", self.line("finished")
+            )
+        if rps > float(figure):
+            seconds = self.done / rps
+        return seconds, self.done / seconds
+
+    def check_rows(self, rows: Sequence[_Row]) -> None:
+        """Raises ParseError unless log and text agree. A status also counts if its body broke."""
+        by_class = Counter(row.status // 100 for row in rows)
+        printed = [int(count) for count in self._matches["statuses"].groups()]
+        excess = [count - by_class[first] for first, count in enumerate(printed, 2)]
+        succeeded = by_class[2] + by_class[3]
+        lost = self.started - self.done
+        if (len(rows), succeeded) != (self.done, self._succeeded):
+            raise ParseError(f"{LOG_FILE} has {len(rows)} answers", self.line("requests"))
+        if min(excess) < 0 or sum(excess) > lost:
+            raise ParseError(f"{LOG_FILE} has other statuses than the text", self.line("statuses"))
+        times_us = [row.response_us for row in rows]
+        ends = zip(self._matches["times"].groups(), (min(times_us), max(times_us)), strict=True)
+        for text, logged_us in ends if self.done <= MAX_SAMPLED else ():
+            try:
+                printed_s = scan_duration(text)
+            except ValueError as error:
+                raise ParseError(str(error), self.line("times")) from None
+            if abs(printed_s - logged_us / 1e6) > 0.006 * printed_s + 1.1e-6:
+                raise ParseError(f"{LOG_FILE} and the table disagree", self.line("times"))
+
+
+def _read_log(text: str | None) -> list[_Row]:
+    """The complete answers, by their end."""
+    lines = (text or "").split("\n")
+    if lines.pop():
+        raise ParseError(f"{LOG_FILE} is cut short", text.rpartition("\n")[2] if text else "")
+    rows = []
+    for line in lines:
+        match = re.fullmatch(rf"\d{{1,19}}\t([1-5]\d\d)\t{_N}", line, re.ASCII)
+        if match is None:
+            raise ParseError(f"{LOG_FILE} has a row in an unknown format", line)
+        rows.append(_Row(status=int(match[1]), response_us=int(match[2])))
+    return rows
