@@ -340,7 +340,7 @@ def limited_server(worker_class: str) -> Server:
 def limited(tmp_path_factory: pytest.TempPathFactory, worker_class: str) -> Sweep:
     """More connections than slots, where the class has a limit, by every tool that is installed."""
     server = limited_server(worker_class)
-    tools = [tool for tool in ("ab", "wrk", "h2load") if shutil.which(tool)]
+    tools = [tool for tool in ("ab", "wrk", "h2load", "oha") if shutil.which(tool)]
     return sweep_once(
         tmp_path_factory, "limited", worker_class, str(LIMITED_N),
         "--tool", ",".join(["fast", *tools]), "--workers", str(server.workers),

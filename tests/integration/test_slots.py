@@ -20,7 +20,7 @@ from workerlab.analysis.series import REACHED_SHARE
 from workerlab.server.worker_classes import class_named, configured_slots
 
 LEAST_S = LIMITED_SLEEP_S - 0.001  # a timer may fire so much before its time
-TOOLS = pytest.mark.parametrize("tool", ["fast", "ab", "wrk", "h2load"])
+TOOLS = pytest.mark.parametrize("tool", ["fast", "ab", "wrk", "h2load", "oha"])
 
 
 def of_tool(results: list[dict[str, Any]], tool: str) -> dict[str, Any]:

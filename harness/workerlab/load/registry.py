@@ -7,6 +7,7 @@ from workerlab.load.ab import AB
 from workerlab.load.fast import FAST
 from workerlab.load.h2load import H2LOAD
 from workerlab.load.mistakes import MISTAKES
+from workerlab.load.oha import OHA
 from workerlab.load.programs import Program
 from workerlab.load.tool import Tool
 from workerlab.load.wrk import WRK
@@ -18,6 +19,7 @@ TOOLS: dict[str, Tool] = {
         WRK,
         FAST,
         H2LOAD,
+        OHA,
         Program(
             "processes",
             NEEDS=("requests",),

@@ -1,9 +1,9 @@
 """Recorded outputs of real tools, and the measurements expected from them.
 
-NAME.stdout, NAME.stderr and NAME.<file of the tool> were recorded with ab 2.4.71, wrk 4.1.0 and
-h2load 1.52.0 against Gunicorn 25.3.0 (sync, 4 workers, or gthread with 2 if the name says so) and a
-server that misbehaves on purpose, and with the lab's generators against the lab's target.
-NAME.expected.json has the command, the exit code, and the measurement or the error.
+NAME.stdout, NAME.stderr and NAME.<file of the tool> were recorded with ab 2.4.71, wrk 4.1.0,
+h2load 1.52.0 and oha 1.16.0 against Gunicorn 25.3.0 (sync, 4 workers, or gthread with 2 if the name
+says so) and a server that misbehaves on purpose, and with the lab's generators against the lab's
+target. NAME.expected.json has the command, the exit code, and the measurement or the error.
 """
 
 from __future__ import annotations
@@ -91,6 +91,7 @@ def test_there_are_recordings_of_the_main_tools() -> None:
     assert counts["wrk"] >= 8
     assert counts["fast"] >= 12
     assert counts["h2load"] >= 12
+    assert counts["oha"] >= 12
 
 
 @pytest.mark.parametrize(("tool", "name"), PAIRS)
