@@ -17,7 +17,12 @@ from msgspec.structs import replace
 from workerlab import slo
 from workerlab.analysis.checks import NothingAnswered
 from workerlab.analysis.load_tool import Ceiling
-from workerlab.experiments.advise.answers import highest_rate, kept_between, recommendation
+from workerlab.experiments.advise.answers import (
+    highest_rate,
+    kept_between,
+    no_recommendation,
+    recommendation,
+)
 from workerlab.experiments.advise.candidates import Limits, candidates, kind_of
 from workerlab.experiments.advise.command import needs_cell
 from workerlab.experiments.advise.forecast import Expected
@@ -575,6 +580,23 @@ def test_a_rate_that_the_load_tool_cannot_send_is_not_tried() -> None:
     limit = limit_of(result_of(limited))
     assert limit == ToolShortage(tool="fast", rps=TARGET_RPS - 1, remark="", cpu=None)
     assert "reaches 49 requests/s here." in str(limit)
+
+
+def test_a_rate_beyond_slots_and_cores_has_no_expected_time_and_needs_no_budget() -> None:
+    world = World(5, noisy=1.0)
+    world.launch(world.search().next())  # discarded: inconclusive
+    times = Summary(p95=9.0)
+    for bound_rps, hint in ((TARGET_RPS, True), (TARGET_RPS - 1, False)):
+        world.expected = {
+            key: replace(expected, bound_rps=bound_rps, central=times, highest_rps=40.0)
+            for key, expected in world.expected.items()
+        }
+        result = world.result()
+        answer = no_recommendation(result)
+        assert result.word == "unfinished"
+        assert {row.expected.central.p95 for row in result.rows} == {9.0 if hint else None}
+        assert ("--resume" in str(answer)) == hint
+        assert ("The rate exceeds the slots or cores of all candidates." in str(answer)) != hint
 
 
 def test_the_status_of_a_row_counts_discarded_launches() -> None:
