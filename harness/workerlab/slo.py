@@ -1,7 +1,9 @@
-"""The language of targets: `p95<300ms, errors<0.1%, rps>=50`. Pure.
+"""The language of targets, `p95<300ms, errors<0.1%, rps>=50`, and of limits on changes,
+`p95>+10%, rps<-5%`. Pure.
 
     target = term, term, ...        a target is kept if all of its terms are
     term   = METRIC OP LIMIT        p50 p90 p95 p99 max mean (response time), errors, rps
+    limits = limit, limit, ...      METRIC > +SHARE% or METRIC < -SHARE%, of changes to detect
 
 A target limits response times and errors from above, and throughput from below, each metric once.
 So terms cannot contradict each other, and a slower server cannot keep a target that it missed
@@ -12,8 +14,9 @@ Error messages give the column, from 1.
 """
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import Literal, NoReturn, cast, get_args
+from typing import Literal, NamedTuple, NoReturn, cast, get_args
 
 from msgspec import Struct
 
@@ -44,6 +47,7 @@ UNITS: dict[Kind, dict[str, Decimal]] = {
         for unit in ("", "/s", "/sec", "rps", "req/s", "requests/s")
     },
 }
+UNITS_OF_CHANGE = {"%": Decimal("0.01")}
 EXPECTED: dict[Kind, str] = {
     "time": "us, ms, s or m",
     "errors": "% or nothing",
@@ -61,7 +65,7 @@ MAX_LIMITS: dict[Kind, tuple[float, str]] = {
 
 
 class TargetSyntaxError(ValueError):
-    """An invalid target: one sentence that begins with the column."""
+    """An invalid target or limit: one sentence that begins with the column."""
 
 
 class Term(Struct, frozen=True):
@@ -92,19 +96,85 @@ class Term(Struct, frozen=True):
         return f"{self.metric}{self.op}{limit.normalize():f}{unit}"
 
 
-def parse(text: str) -> tuple[Term, ...]:
-    """The terms, in order. Raises TargetSyntaxError."""
+class Limit(NamedTuple):
+    """A limit on a change. `share`: of the earlier value, or for errors of the requests; `above`:
+    True if increases beyond it exceed the limit, False if decreases do."""
+
+    metric: str
+    above: bool
+    share: float
+    text: str
+
+
+class _Piece(NamedTuple):
+    """A term or limit as text. `begin`: its offset in the whole; `last`: nothing follows it."""
+
+    match: re.Match[str]
+    begin: int
+    last: bool
+
+    def fail(self, part: str, why: str, *, offset: int = 0) -> NoReturn:
+        """Raises TargetSyntaxError. `part`: the group of SHAPE that is wrong."""
+        raise TargetSyntaxError(f"column {self.begin + self.match.start(part) + offset + 1}: {why}")
+
+    def metric(self, metrics: Sequence[str]) -> str:
+        name = self.match["metric"].lower()
+        if name not in metrics:
+            wrong = f"unknown metric {self.match['metric']!r}: " if name else ""
+            self.fail("metric", f"{wrong}expected {_either(metrics)}")
+        return name
+
+    def op(self, ops: Sequence[str]) -> str:
+        name, op = self.match["metric"].lower(), "".join(self.match["op"].split())
+        op = op.replace("≤", "<=").replace("≥", ">=")
+        if op not in ops:
+            open_end = self.last and not op and not self.match["number"]
+            hint = " (in quotes: '...', for the shell)" if open_end else ""
+            got = f", not {op}" if op else ""
+            self.fail("op", f"expected {_either(ops)} after {name}{got}{hint}")
+        return op
+
+    def number(self, units: Mapping[str, Decimal], expected: str) -> float:
+        """The number in the unit that follows it. `expected`: the units in words."""
+        number, unit = self.match["number"], "".join(self.match["unit"].lower().split())
+        if not number.lstrip("+-"):
+            before = "".join(self.match.string[: self.match.start("number")].split()).lower()
+            self.fail("number", f"expected a number after {before}")
+        if not unit and unit not in units:
+            self.fail("number", f"{number} needs a unit: {expected}", offset=len(number))
+        if unit not in units:
+            self.fail("unit", f"unknown unit {self.match['unit']!r} after {number}: {expected}")
+        return float(Decimal(number) * units[unit])
+
+    def end(self) -> None:
+        if self.match["rest"]:
+            self.fail("rest", f"expected a comma before {self.match['rest'].strip()!r}")
+
+
+def _either(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def _pieces(text: str) -> Iterator[_Piece]:
+    """Raises TargetSyntaxError for a decimal comma."""
     if comma := DECIMAL_COMMA.search(text):
-        _fail(comma.start() + 1, "a comma ends a term: write decimals with a point, as in 0.3s")
-    terms: dict[Metric, Term] = {}
+        why = "a comma ends a term: write decimals with a point, as in 0.3s"
+        raise TargetSyntaxError(f"column {comma.start() + 2}: {why}")
     begin = 0
     for piece in text.split(","):
-        term = _term(piece, begin, last=begin + len(piece) == len(text))
-        if term.metric in terms:
-            blanks = len(piece) - len(piece.lstrip())
-            _fail(begin + blanks, f"{term.metric} has a limit already: {terms[term.metric]}")
-        terms[term.metric] = term
+        match = cast("re.Match[str]", SHAPE.fullmatch(piece))
+        yield _Piece(match, begin, last=begin + len(piece) == len(text))
         begin += len(piece) + 1
+
+
+def parse(text: str) -> tuple[Term, ...]:
+    """The terms, in order. Raises TargetSyntaxError."""
+    terms: dict[Metric, Term] = {}
+    for piece in _pieces(text):
+        term = _term(piece)
+        if term.metric in terms:
+            piece.fail("metric", f"{term.metric} has a limit already: {terms[term.metric]}")
+        terms[term.metric] = term
     return tuple(terms.values())
 
 
@@ -113,58 +183,45 @@ def canonical(text: str) -> str:
     return ",".join(map(str, parse(text)))
 
 
+def parse_limits(text: str, metrics: Mapping[str, str]) -> tuple[Limit, ...]:
+    """The limits on changes, in order. `metrics`: what each name in a limit stands for. Raises
+    TargetSyntaxError."""
+    return tuple(_limit(piece, metrics) for piece in _pieces(text))
+
+
+def _limit(piece: _Piece, metrics: Mapping[str, str]) -> Limit:
+    metric, above = metrics[piece.metric(tuple(metrics))], piece.op(("<", ">")) == ">"
+    share, limit_text = piece.number(UNITS_OF_CHANGE, "%"), piece.match.string.strip()
+    if (share < 0) if above else (share > 0):
+        piece.fail("number", f"{limit_text!r} would also fail without a change")
+    piece.end()
+    return Limit(metric, above, share, limit_text)
+
+
 def _kind(metric: Metric) -> Kind:
     return metric if metric in ("errors", "rps") else "time"
 
 
-def _term(piece: str, begin: int, *, last: bool) -> Term:
-    """`begin`: offset of the piece in the text; `last`: nothing follows it."""
-    match = cast("re.Match[str]", SHAPE.fullmatch(piece))
-    column = {name: begin + match.start(name) for name in match.groupdict()}
-    name, op = match["metric"].lower(), "".join(match["op"].split())
-    op = op.replace("≤", "<=").replace("≥", ">=")
-    if name not in METRICS:
-        metrics = f"{', '.join(METRICS[:-1])} or {METRICS[-1]}"
-        wrong = f"unknown metric {match['metric']!r}: " if name else ""
-        _fail(column["metric"], f"{wrong}expected {metrics}")
-    if op not in OPS:
-        hint = "" if match["number"] or op or not last else " (in quotes: '...', for the shell)"
-        got = f", not {op}" if op else ""
-        _fail(column["op"], f"expected <, <=, > or >= after {name}{got}{hint}")
-    metric, kind = cast("Metric", name), _kind(cast("Metric", name))
+def _term(piece: _Piece) -> Term:
+    metric = cast("Metric", piece.metric(METRICS))
+    op, kind = cast("Op", piece.op(OPS)), _kind(metric)
     if (op[0] == ">") != (kind == "rps"):
-        _fail(column["op"], FROM[kind].format(name))
-    if not match["number"].lstrip("+-"):
-        _fail(column["number"], f"expected a number after {name}{op}")
-    unit = _unit(match, kind, column)
-    limit = float(Decimal(match["number"]) * unit)
-    _check(kind, limit, column["number"])
-    if match["rest"]:
-        _fail(column["rest"], f"expected a comma before {match['rest'].strip()!r}")
-    return Term(metric, cast("Op", op), limit)
+        piece.fail("op", FROM[kind].format(metric))
+    limit = piece.number(UNITS[kind], EXPECTED[kind])
+    if why := _why_no_limit(kind, limit):
+        piece.fail("number", why)
+    piece.end()
+    return Term(metric, op, limit)
 
 
-def _unit(match: re.Match[str], kind: Kind, column: dict[str, int]) -> Decimal:
-    number, unit = match["number"], "".join(match["unit"].lower().split())
-    if not unit and unit not in UNITS[kind]:
-        _fail(column["number"] + len(number), f"{number} needs a unit: {EXPECTED[kind]}")
-    if unit not in UNITS[kind]:
-        _fail(column["unit"], f"unknown unit {match['unit']!r} after {number}: {EXPECTED[kind]}")
-    return UNITS[kind][unit]
-
-
-def _check(kind: Kind, limit: float, at: int) -> None:
+def _why_no_limit(kind: Kind, limit: float) -> str:
+    """Why a target cannot have this limit; "" if it can."""
     if limit <= 0 and kind == "errors":
-        _fail(at, "no number of requests shows that none ever fails: allow a few, as in 0.1%")
+        return "no number of requests shows that none ever fails: allow a few, as in 0.1%"
     if limit <= 0:
-        _fail(at, "a limit must be above 0")
+        return "a limit must be above 0"
     if kind == "errors" and limit >= 1:
         percent = f": for {limit:g} of 100 requests write {limit:g}%" if 1 <= limit < 100 else ""
-        _fail(at, f"errors must be less than 1, all requests{percent}")
+        return f"errors must be less than 1, all requests{percent}"
     limit_bound, why = MAX_LIMITS.get(kind, (1.0, ""))
-    if limit > limit_bound:
-        _fail(at, why)
-
-
-def _fail(at: int, why: str) -> NoReturn:
-    raise TargetSyntaxError(f"column {at + 1}: {why}")
+    return why if limit > limit_bound else ""

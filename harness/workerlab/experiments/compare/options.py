@@ -11,7 +11,7 @@ import argparse
 import re
 import shlex
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from workerlab import options as read
 from workerlab.experiments.advise.options import budget
@@ -19,6 +19,7 @@ from workerlab.experiments.sweep.options import APP, AXES
 from workerlab.load.registry import TOOLS
 from workerlab.model import UsageError
 from workerlab.options import Row, add_rows
+from workerlab.slo import Limit, TargetSyntaxError, parse_limits
 
 if TYPE_CHECKING:  # --help imports this module and must be fast
     from workerlab.experiments.compare.comparison import Change
@@ -34,54 +35,7 @@ METRIC_NAMES = {  # in a limit: in `comparison`
     "stop": "stop_s",
     "errors": "failed",
 }
-LIMIT = re.compile(r"\s*(?P<metric>\w+)\s*(?P<sign>[<>])\s*(?P<share>[+-]?[0-9]*\.?[0-9]+)\s*%\s*")
-
 Outcome = Literal["exceeded", "kept", "inconclusive"]
-
-
-class LimitSyntaxError(ValueError):
-    """An invalid limit; the message names the character, counted from 1."""
-
-
-class Limit(NamedTuple):
-    """A limit on a change. `metric`: a value of METRIC_NAMES; `share`: of A's value, or for errors
-    of the requests; `above`: True if increases beyond it exceed the limit, False if decreases
-    do."""
-
-    metric: str
-    above: bool
-    share: float
-    text: str
-
-
-def parse_limits(text: str) -> tuple[Limit, ...]:
-    """The limits, in order. Raises LimitSyntaxError."""
-    limits, begin = [], 0
-    for word in text.split(","):
-        limit = _limit(word)
-        if not isinstance(limit, Limit):
-            at, why = limit
-            raise LimitSyntaxError(f"{text!r}, character {begin + at + 1}: {why}")
-        limits.append(limit)
-        begin += len(word) + 1
-    return tuple(limits)
-
-
-def _limit(word: str) -> Limit | tuple[int, str]:
-    """The limit that the word is; or where the word is wrong, and why."""
-    match, text = LIMIT.fullmatch(word), word.strip()
-    if match is None and LIMIT.fullmatch(f"{word}%"):
-        return len(word.rstrip()), f"a % is missing: {text}%"
-    if match is None:
-        why = f"{text!r} is not a limit on a change, such as p95>+10% or rps<-5%"
-        return len(word) - len(word.lstrip()), why
-    name, share, above = match["metric"], float(match["share"]) / 100, match["sign"] == ">"
-    if name not in METRIC_NAMES:
-        why = f"{name!r} is not one of the metrics {', '.join(METRIC_NAMES)}"
-        return match.start("metric"), why
-    if (share < 0) if above else (share > 0):
-        return match.start("share"), f"{text!r} would also fail without a change"
-    return Limit(METRIC_NAMES[name], above, share, text)
 
 
 def judge(limit: Limit, changes: Iterable[Change]) -> Outcome:
@@ -98,8 +52,8 @@ def judge(limit: Limit, changes: Iterable[Change]) -> Outcome:
 
 def outcomes(limits: str | None, changes: Iterable[Change]) -> list[tuple[Limit, Outcome]]:
     """The outcome of each limit of --fail-if for one group; none without limits."""
-    changes = tuple(changes)
-    return [(limit, judge(limit, changes)) for limit in (parse_limits(limits) if limits else ())]
+    changes, parsed = tuple(changes), parse_limits(limits, METRIC_NAMES) if limits else ()
+    return [(limit, judge(limit, changes)) for limit in parsed]
 
 
 EXAMPLES = """\
@@ -148,9 +102,9 @@ def difference_share(text: str) -> float:
 def limits_text(text: str) -> str:
     """The text, if it is valid. Raises BadWord."""
     try:
-        parse_limits(text)
-    except LimitSyntaxError as error:
-        raise read.BadWord(str(error)) from None
+        parse_limits(text, METRIC_NAMES)
+    except TargetSyntaxError as error:
+        raise read.BadWord(f"{text!r}, {error}") from None
     return text
 
 

@@ -27,6 +27,7 @@ from workerlab.model import Cell, CellResult, Plan
 from workerlab.numbers.units import fill
 from workerlab.report.values import Names
 from workerlab.run_store import Run
+from workerlab.slo import Limit
 
 SIDES = ("A", "B")
 # Measured once per launch: they vary too much to continue until they are decided
@@ -66,7 +67,7 @@ class GroupChanges(NamedTuple):
     pairs: Sequence[tuple[CellResult, CellResult]]
     changes: Sequence[Change]
     left_out: Sequence[tuple[str, CellResult]]
-    outcomes: Sequence[tuple[options.Limit, options.Outcome]] = ()  # of --fail-if
+    outcomes: Sequence[tuple[Limit, options.Outcome]] = ()  # of --fail-if
     apart: tuple[str, ...] = ()  # settings that groups of the same class and load do not share
     pairs_made: int = 0
     launches: tuple[int, int] | None = None

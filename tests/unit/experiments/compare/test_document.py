@@ -29,6 +29,7 @@ from workerlab.finding import Note
 from workerlab.model import App, Cell, CellResult, Document, Record, Server, Trial
 from workerlab.paths import BUNDLED_GUNICORN
 from workerlab.report.values import text
+from workerlab.slo import Limit
 
 CELL = Cell(Server("sync", 1, 1, 2048, 1000), "fast", 1)
 INVALID = CellResult(Trial(CELL, 1), "", None, "invalid", Note("invalid"))
@@ -50,7 +51,7 @@ def document_of(
     strict: bool = False,
 ) -> Document:
     limits = [
-        (options.Limit("throughput_rps", False, -0.05, "rps<-5%"), outcome) for outcome in outcomes
+        (Limit("throughput_rps", False, -0.05, "rps<-5%"), outcome) for outcome in outcomes
     ]
     pairs = [(VALID, VALID)] * pairs_made
     discarded = [("A", INVALID)] if invalid else []
@@ -84,7 +85,7 @@ def test_when_a_comparison_ends(
         )
         for metric in METRICS
     ]
-    limit = options.Limit("response_p95_s", True, 0.1, "p95>+10%")
+    limit = Limit("response_p95_s", True, 0.1, "p95>+10%")
     limits = [(limit, outcome) for outcome in outcomes]
     assert GroupChanges(Group(CELL, CELL), (), changes, (), limits).decided is decided
 

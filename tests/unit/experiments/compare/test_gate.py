@@ -6,6 +6,7 @@ import pytest
 
 from workerlab.experiments.compare import options
 from workerlab.experiments.compare.comparison import METRICS, Change
+from workerlab.slo import TargetSyntaxError, parse_limits
 
 BY_NAME = {metric.name: metric for metric in METRICS}
 
@@ -27,12 +28,12 @@ def change(name: str, low: float | None, high: float | None) -> Change:
 def test_outcome_of_a_limit_follows_from_the_interval(
     limit: str, low: float | None, high: float | None, outcome: str
 ) -> None:
-    (parsed,) = options.parse_limits(limit)
+    (parsed,) = parse_limits(limit, options.METRIC_NAMES)
     assert options.judge(parsed, [change("response_p95_s", low, high)]) == outcome
 
 
 def test_throughput_is_limited_from_below_and_errors_by_their_share() -> None:
-    rps, errors = options.parse_limits("rps < -5%, errors>+0.1%")
+    rps, errors = parse_limits("rps < -5%, errors>+0.1%", options.METRIC_NAMES)
     assert options.judge(rps, [change("throughput_rps", 0.90, 0.94)]) == "exceeded"
     assert options.judge(rps, [change("throughput_rps", 0.96, 1.10)]) == "kept"
     assert options.judge(errors, [change("failed", 0.002, 0.004)]) == "exceeded"
@@ -40,23 +41,23 @@ def test_throughput_is_limited_from_below_and_errors_by_their_share() -> None:
 
 
 def test_a_limit_on_an_unmeasured_metric_is_inconclusive() -> None:
-    (limit,) = options.parse_limits("cpu>+5%")
+    (limit,) = parse_limits("cpu>+5%", options.METRIC_NAMES)
     assert options.judge(limit, [change("response_p95_s", 2.0, 3.0)]) == "inconclusive"
 
 
 @pytest.mark.parametrize(
     ("text", "column", "phrase"),
     [
-        ("p95>10x%", 1, "not a limit on a change"),
-        ("rps<-5%, p95>+10 ", 17, "a % is missing: p95>+10%"),
-        ("rps<-5%, p96>+1%", 10, "'p96' is not one of the metrics rps, p50, p95"),
+        ("p95>10x%", 7, "unknown unit 'x%' after 10: %"),
+        ("rps<-5%, p95>+10 ", 17, "+10 needs a unit: %"),
+        ("rps<-5%, p96>+1%", 10, "unknown metric 'p96': expected rps, p50, p95"),
         ("p95>-10%", 5, "would also fail without a change"),
         ("rps<+5%", 5, "would also fail without a change"),
-        ("p95>+10%,", 10, "not a limit on a change"),
+        ("p95>+10%,", 10, "expected rps, p50"),
     ],
 )
 def test_a_syntax_error_names_its_position(text: str, column: int, phrase: str) -> None:
-    with pytest.raises(options.LimitSyntaxError) as error:
-        options.parse_limits(text)
-    assert f"character {column}:" in str(error.value)
+    with pytest.raises(TargetSyntaxError) as error:
+        parse_limits(text, options.METRIC_NAMES)
+    assert f"column {column}:" in str(error.value)
     assert phrase in str(error.value)
