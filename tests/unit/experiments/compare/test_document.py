@@ -50,9 +50,7 @@ def document_of(
     invalid: bool = False,
     strict: bool = False,
 ) -> Document:
-    limits = [
-        (Limit("throughput_rps", False, -0.05, "rps<-5%"), outcome) for outcome in outcomes
-    ]
+    limits = [(Limit("throughput_rps", False, -0.05, "rps<-5%"), outcome) for outcome in outcomes]
     pairs = [(VALID, VALID)] * pairs_made
     discarded = [("A", INVALID)] if invalid else []
     sides = Group(CELL, CELL)
