@@ -243,8 +243,8 @@ CHART_NOTE = (
     " its row among all candidates. Whiskers: the expected range; for measured points, up to the"
     " bound that the next launch is predicted to stay within (97.5 %).[[ Not shown, as more than"
     " {times} times the limit is expected: {far:# candidate}.]][[ Not shown, as their slots or"
-    " cores cannot serve this rate: {beyond:# candidate}.]][[ Not shown, as their memory is unknown:"
-    " {unknown:# candidate}.]]"
+    " cores cannot serve this rate: {beyond:# candidate}.]][[ Not shown, as their memory is"
+    " unknown: {unknown:# candidate}.]]"
 )
 RATES_NOTE = (
     "A rate at which the target held says nothing about higher ones, unless a rate at which it"
