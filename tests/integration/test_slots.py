@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tests.integration.conftest import (
     LIMITED_N,
     LIMITED_ROUNDS,
     LIMITED_SLEEP_S,
+    Lab,
     Sweep,
     limited_server,
 )
@@ -26,7 +28,7 @@ TOOLS = pytest.mark.parametrize("tool", ["fast", "ab", "wrk", "h2load", "oha"])
 def of_tool(results: list[dict[str, Any]], tool: str) -> dict[str, Any]:
     by_tool = {result["tool"]: result for result in results}
     if tool not in by_tool:
-        pytest.skip(f"{tool} is not installed")
+        pytest.skip(f"{tool} is not installed, or cannot renew connections")
     return by_tool[tool]
 
 
@@ -105,6 +107,17 @@ def test_figures_of_ab_are_those_that_it_printed(limited: Sweep) -> None:
     assert cell["ab_waiting_ms"]["sd"] == figure(r"Waiting: +\d+ +\d+ +([\d.]+)")
     evidence = (item for finding in limited.report["findings"] for item in finding["evidence"])
     assert "AbIdentities" in [item["code"] for item in evidence]  # of a disturbed class, too
+
+
+@pytest.mark.skipif(shutil.which("h2load") is None, reason="h2load is not installed")
+@pytest.mark.classes("asgi")
+def test_h2load_needs_connections_whose_end_is_announced(lab: Lab) -> None:
+    """asgi closes a connection without Connection: close in its response; it keeps one as usual."""
+    words = ("asgi", "4", "--sleep", "0.1", "--rounds", "4", "--tool", "h2load")
+    closed, kept = lab.sweep(*words, "--keepalive", "off,on", code=1)
+    assert closed["verdict"] == "invalid"
+    assert "use --keepalive on or another tool" in closed["reason"]["text"]
+    assert (kept["failed"], kept["requests"]) == (0, 17)
 
 
 PINNED = {"uvicorn": "__config__.PinnedUvicornWorker"}  # by its configuration file

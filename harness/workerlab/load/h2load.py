@@ -8,6 +8,10 @@ Checked against h2load 1.52.0 and its source. Its peculiarities:
   counts all of that as "errored" when it sends a number of requests, but not at all with
   --duration: there it reports 0 failures for 4 connections that all broke. So it runs only for a
   number of requests.
+- It decides from the answer alone whether a connection is kept. If the request has "Connection:
+  close" but the answer does not (asgi of Gunicorn 25.3), it sends its next request on a connection
+  that the server closes, and which then counts as broken. Nothing that it prints tells this from a
+  server that breaks requests, so a load without keep-alive is rejected if requests broke.
 - An answer to HEAD, which has no body, or an answer that ends with the connection is never complete
   for it.
 - The log has each answer with its status. The table has no percentiles, "time for connect" is only
@@ -30,12 +34,16 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from workerlab.finding import Finding
-from workerlab.load.tool import DEADLINE_SHARE, Tool, typed_headers
+from workerlab.load.tool import DEADLINE_SHARE, Tool, only_match, table_lines, typed_headers
 from workerlab.model import Command, Load, Measurement, Output, ParseError, Summary, UsageError
 from workerlab.numbers.samples import summarise
 from workerlab.numbers.units import scan_duration
 
-LOG_FILE = "requests.log"
+LOG_FILE, KEPT_LOG_FILE = "requests.log", "kept.log"  # the second with keep-alive
+NOT_ANNOUNCED = (
+    "without keep-alive, h2load takes a server that closes connections without announcing it, as"
+    " asgi does, for one that breaks requests: use --keepalive on or another tool"
+)
 MAX_SAMPLED = 1_000_000  # requests in the table of times; of more it has a sample
 
 _N = r"(\d{1,15})"
@@ -54,7 +62,7 @@ class H2load(Tool):
     SUCCESS_STATUSES = range(200, 300)
     FLOOR_RPS, REQUEST_CPU_S = 2000.0, 0.0002
     NEEDS_REQUEST_EACH = True
-    OUTPUT_FILES = (LOG_FILE,)
+    OUTPUT_FILES = (LOG_FILE, KEPT_LOG_FILE)
     CAVEAT = (
         "h2load divides its requests among its connections beforehand, so that those that are"
         " answered first are idle at the end."
@@ -72,7 +80,8 @@ class H2load(Tool):
     def command(self, load: Load, url: str, workdir: str) -> Command:
         argv = ["h2load", "--h1", "-t", "1", "-c", str(load.concurrency), "-n", str(load.requests)]
         argv += ["-N", f"{max(1, int(load.deadline_s * DEADLINE_SHARE))}s"]
-        argv += ["--log-file", f"{workdir}/{LOG_FILE}"]
+        log_file = KEPT_LOG_FILE if load.keepalive else LOG_FILE
+        argv += ["--log-file", f"{workdir}/{log_file}"]
         argv += [] if load.body_file is None else ["-d", load.body_file]
         headers = [(":method", load.method)]
         headers += [] if load.keepalive else [("connection", "close")]
@@ -91,10 +100,13 @@ class H2load(Tool):
         report = _Report(output.stdout)
         if not report.done:
             raise ParseError("h2load received no complete response", report.line("requests"))
-        rows = _read_log(output.files.get(LOG_FILE))
+        kept_log = output.files.get(KEPT_LOG_FILE)
+        rows = _read_log(output.files.get(LOG_FILE) if kept_log is None else kept_log)
         report.check_rows(rows)
         duration_s, rps = report.rate()
         lost = report.started - report.done
+        if lost > report.timeout and kept_log is None:
+            raise ParseError(NOT_ANNOUNCED, report.line("requests"))
         non_2xx = sum(not 200 <= row.status < 300 for row in rows)
         causes = {"non_2xx": non_2xx, "timeout": report.timeout, "broken": lost - report.timeout}
         responses_s = tuple(row.response_us / 1e6 for row in rows)
@@ -134,7 +146,9 @@ class _Report:
     """h2load's text. Raises ParseError for a line that is missing, not unique, or in doubt."""
 
     def __init__(self, text: str) -> None:
-        self._matches = {name: self._match(text, name, form) for name, form in LINES.items()}
+        self._matches = {
+            name: only_match(text, form, tool="h2load") for name, form in LINES.items()
+        }
         counts = [int(count) for count in self._matches["requests"].groups()]
         self.total, self.started, self.done, self._succeeded, *others = counts
         self._failed, self._errored, self.timeout = others
@@ -146,13 +160,6 @@ class _Report:
         in_order = self.done <= self.started <= self.total
         if any(a != b for a, b in sums) or not in_order or self.timeout > self.started - self.done:
             raise ParseError("h2load's counts of requests do not add up", self.line("requests"))
-
-    @staticmethod
-    def _match(text: str, name: str, form: str) -> re.Match[str]:
-        matches = [m for line in text.splitlines() if (m := re.fullmatch(form, line, re.ASCII))]
-        if len(matches) != 1:
-            raise ParseError(f"h2load's report has {len(matches)} lines of {name}, not one")
-        return matches[0]
 
     def line(self, name: str) -> str:
         return self._matches[name][0]
@@ -196,11 +203,8 @@ class _Report:
 
 def _read_log(text: str | None) -> list[_Row]:
     """The complete answers, by their end."""
-    lines = (text or "").split("\n")
-    if lines.pop():
-        raise ParseError(f"{LOG_FILE} is cut short", text.rpartition("\n")[2] if text else "")
     rows = []
-    for line in lines:
+    for line in table_lines(text, "h2load", LOG_FILE):
         match = re.fullmatch(rf"\d{{1,19}}\t([1-5]\d\d)\t{_N}", line, re.ASCII)
         if match is None:
             raise ParseError(f"{LOG_FILE} has a row in an unknown format", line)

@@ -11,6 +11,7 @@ an `Account`.
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -115,16 +116,26 @@ class Tool(ABC):
             raise ParseError(f"{self.NAME} ended with exit code {output.exit_code}", last)
 
 
-def table_lines(text: str | None, tool: str, name: str, header: str) -> list[str]:
-    """The lines of a file below its header. Raises ParseError if it is missing or cut short."""
+def only_match(text: str, pattern: str, *, tool: str) -> re.Match[str]:
+    """The only line of this form. Raises ParseError."""
+    matches = [m for line in text.splitlines() if (m := re.fullmatch(pattern, line, re.ASCII))]
+    if len(matches) != 1:
+        count, form = len(matches), pattern.strip()
+        raise ParseError(f"{tool}'s report has {count} lines of the form {form!r}")
+    return matches[0]
+
+
+def table_lines(text: str | None, tool: str, name: str, header: str | None = None) -> list[str]:
+    """The lines of a file, below its header if it has one. Raises ParseError if it is missing or
+    cut short."""
     if not text:
         raise ParseError(f"{tool} left no {name}")
-    first, *lines = text.split("\n")
-    if first != header:
-        raise ParseError(f"{name} has unexpected columns", first)
-    if not lines or lines.pop():
-        raise ParseError(f"{name} is cut short", text.rpartition("\n")[2])
-    return lines
+    *lines, rest = text.split("\n")
+    if header is not None and lines[:1] != [header]:
+        raise ParseError(f"{name} has unexpected columns", text.partition("\n")[0])
+    if rest or not lines:
+        raise ParseError(f"{name} is cut short", rest)
+    return lines if header is None else lines[1:]
 
 
 def _repeated_header(load: Load) -> str | None:

@@ -22,7 +22,6 @@ The Measurement:
 """
 
 import math
-import re
 from collections.abc import Callable, Iterator
 from typing import Annotated
 
@@ -30,7 +29,7 @@ import msgspec
 
 from workerlab import codec
 from workerlab.finding import Finding
-from workerlab.load.tool import Count, Tool, typed_headers
+from workerlab.load.tool import Count, Tool, only_match, typed_headers
 from workerlab.model import (
     Command,
     Load,
@@ -275,17 +274,15 @@ def _check_line(
 ) -> None:
     """Raises ParseError unless the only line of this form has these figures: whole numbers exactly,
     others within wrk's rounding. None accepts any figure that can be scanned."""
-    matches = [m for line in stdout.splitlines() if (m := re.fullmatch(pattern, line, re.ASCII))]
-    if len(matches) != 1:
-        raise ParseError(f"wrk's report has {len(matches)} lines of the form {pattern.strip()!r}")
-    for text, (scan, exact) in zip(matches[0].groups(), expected, strict=True):
+    match = only_match(stdout, pattern, tool="wrk")
+    for text, (scan, exact) in zip(match.groups(), expected, strict=True):
         try:
             figure = scan(text)
         except ValueError as error:
-            raise ParseError(str(error), matches[0][0]) from None
+            raise ParseError(str(error), match[0]) from None
         if exact is None or isinstance(figure, str):
             continue
         tolerance = 0 if scan is int else ROUNDING_ERROR * max(1e-6, abs(exact)) + 0.005
         if abs(figure - exact) > tolerance:
             why = f"wrk's text and its exact figures disagree ({exact:g})"
-            raise ParseError(why, matches[0][0])
+            raise ParseError(why, match[0])
