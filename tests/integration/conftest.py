@@ -378,15 +378,21 @@ def stood_still(run: Path) -> bool:
     return any(observed.pauses for observed in observations)
 
 
+def cores_taken(lab: Lab) -> bool:
+    """Whether the last report, if JSON, says that others used the cores that a load needed."""
+    report = lab.last.out if lab.last else ""
+    return any(f'"code": "{code}"' in report for code in ("CoresTaken", "CoresStolen"))
+
+
 T = TypeVar("T")
 
 
 def right_unless_still(lab: Lab, attempt: Callable[[], T], right: Callable[[T], bool]) -> T:
-    """What `attempt` gives. Where that is not `right` and the machine stood still in the only run
-    that it leaves, it is made again, as often as `attempts` allows."""
+    """What `attempt` gives. Where that is not `right`, and the machine stood still in the only run
+    that it leaves or others used the cores, it is made again, as often as `attempts` allows."""
     for _ in attempts():
         outcome = attempt()
-        if right(outcome) or not stood_still(lab.run):
+        if right(outcome) or not (stood_still(lab.run) or cores_taken(lab)):
             break
         shutil.rmtree(lab.run)
     return outcome

@@ -22,7 +22,7 @@ def test_a_fresh_checkout_sets_itself_up_and_measures(tmp_path: Path) -> None:
     place.mkdir()
     # Quick: other environments of these tests install every extra
     project = checkout / "pyproject.toml"
-    text, extras = re.subn(r"\nall = \[.*?\]", "\nall = []", project.read_text(), flags=re.DOTALL)
+    text, extras = re.subn(r"\nall = .*", "\nall = []", project.read_text())
     assert extras == 1
     project.write_text(text)
     state = checkout / ".setup"
