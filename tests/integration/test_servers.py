@@ -1,24 +1,33 @@
-"""Servers other than Gunicorn, for real: their slots, proofs, spans and what cannot be seen."""
+"""Servers other than Gunicorn, for real: their slots, proofs, spans and what cannot be seen; that
+`compare` and `advise` take them; and that nothing is left of them."""
 
 from __future__ import annotations
 
+import random
+import signal
+import subprocess
+import time
 from importlib.util import find_spec
 
 import pytest
 
-from tests.integration.conftest import Lab
+from tests.integration.conftest import Lab, app_text, listening_ports, processes, until
 from workerlab.server.worker_classes import SERVERS, class_named
 
 WORKERS, THREADS, N = 2, 2, 12
 SLOTS = {"granian": WORKERS * THREADS, "waitress": THREADS}
+PACKAGES = {name: class_named(name).packages for name in SERVERS}
+MISSING = {name for name, needed in PACKAGES.items() if not all(map(find_spec, needed))}
+KILLS = 3  # of each signal
+
+pytestmark = pytest.mark.once
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("name", SERVERS)
 def test_another_server_has_the_slots_that_its_documentation_promises(lab: Lab, name: str) -> None:
     row = class_named(name)
-    if missing := [package for package in row.packages if find_spec(package) is None]:
-        pytest.skip(f"{', '.join(missing)} is not installed: extra `servers`")
+    if name in MISSING:
+        pytest.skip(f"{name} is not installed: extra `servers`")
     cells = lab.sweep(
         name, f"2,{N}", "--workers", str(WORKERS), "--threads", str(THREADS), "--tool", "fast",
         "--sleep", "0.3", "--rounds", "2",
@@ -31,3 +40,74 @@ def test_another_server_has_the_slots_that_its_documentation_promises(lab: Lab, 
         assert len(record["worker_pids"]) == (1 if "workers" in row.ignores else WORKERS)
         assert record["proof"]["versions"][row.packages[0]]
         assert record["proof"]["gunicorn"] is None
+
+
+def test_gthread_against_another_server_that_has_the_same_slots(lab: Lab) -> None:
+    if "granian" in MISSING:
+        pytest.skip("granian is not installed: extra `servers`")
+    report = lab.report(
+        "compare", "gthread", "8", "--a", "threads=2", "--b", "class=granian threads=4",
+        "--workers", "1", "--duration", "1", "--sleep", "0.1", "--budget", "45s",
+    )  # fmt: skip
+    answer = report["findings"][0]["answer"]
+    assert answer["values"]["group"] == "gthread against granian at 8 connections"
+    # How certain that is within the budget is up to the machine; the opposite never is
+    assert answer["code"] in ("BDiffers", "DifferenceInconclusive")
+    assert any("granian accepts and reads requests outside Python" in note["text"]
+               for note in report["notes"])  # fmt: skip
+    evidence = report["findings"][0]["evidence"]
+    metrics = {change["values"]["name"]: change["values"] for change in evidence}
+    assert 0 < metrics["throughput_rps"]["a"] <= 2 / 0.099  # each slot is held for 100 ms
+    assert metrics["throughput_rps"]["a"] < metrics["throughput_rps"]["b"] <= 4 / 0.099
+    assert metrics["service_s"]["a"] == pytest.approx(metrics["service_s"]["b"], rel=0.2)
+    assert "in_worker_s" not in metrics  # of granian it cannot be seen
+
+
+@pytest.mark.parametrize("name", sorted({*SERVERS} - MISSING))
+def test_advise_writes_the_command_line_of_another_server(lab: Lab, name: str) -> None:
+    row = class_named(name)
+    (lab.place / "waits.py").write_text(app_text("asgi" if row.asgi else "sync", wait_s=0.05))
+    for budget in range(40, 241, 50):  # a busy machine takes longer until there are three launches
+        done = lab(
+            "advise", "--app", "waits:app", "--rate", "10", "--slo", "p50<400ms", "--classes", name,
+            "--max-workers", "2", "--budget", str(budget), "--out", f"of-{budget}",
+            "--format", "json",
+        )  # fmt: skip
+        if done.code != 1:
+            break
+    assert done.code == 0, done.err + done.out
+    report = done.report
+    assert report["findings"][0]["answer"]["code"] == "Recommended"
+    values = (finding["answer"]["values"] for finding in report["findings"])
+    (file,) = (entry for entry in values if "start" in entry)
+    assert file["start"] == f"sh {file['place']}"
+    assert file["gunicorn"] is None
+    (run,) = (lab.place / f"of-{budget}").iterdir()
+    script = (run / "start-server.sh").read_text()
+    assert script.startswith("#!/bin/sh\n# Chosen by `workerlab advise`")
+    assert f"-m {row.packages[0]} " in script
+    assert script.endswith("\n")
+    subprocess.run(["sh", "-n", file["place"]], check=True)
+    assert not (run / "gunicorn.conf.py").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_kill_at_any_moment_leaves_nothing(lab: Lab, number: signal.Signals) -> None:
+    chance, names = random.Random(number), sorted({*SERVERS} - MISSING)
+    temporary = lab.place / "tmp"
+    temporary.mkdir()
+    lab.env["TMPDIR"] = str(temporary)
+    before = listening_ports()
+    for attempt in range(KILLS):
+        side_by_side = ("--jobs", "1") if attempt == 0 else ()
+        process = lab.start(
+            "sweep", ",".join(names), "1,2", "--workers", "2", "--threads", "2", "--sleep", "0.3",
+            "--rounds", "3", "--tool", "fast", "--out", f"runs-{attempt}", *side_by_side,
+        )  # fmt: skip
+        time.sleep(chance.uniform(0.5, 5.0))
+        done = lab.end(process, number)
+        assert "Traceback" not in done.err
+        until(lambda: not processes(str(lab.place)), "everything gone")
+        assert list(lab.place.rglob("*.part")) == []
+        assert list(temporary.iterdir()) == []
+    assert listening_ports() <= before

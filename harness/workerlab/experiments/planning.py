@@ -70,6 +70,10 @@ TAKEN_FOR_WSGI = (
     "{worker_class} is treated as a WSGI class, since its base classes do not show it; if it serves"
     " ASGI, add --app @sleep_asgi"
 )
+OF_GUNICORN_ONLY = (
+    "{config} is a Gunicorn file: besides the app, at most its workers, threads, backlog and"
+    " worker_connections affect {servers}"
+)
 LOAD_HOSTS = (
     "each trial begins when the load hosts have joined, within {join_s} s; run this on {hosts:list}"
     " (it serves all trials; Ctrl-C ends it):{command:block}"
@@ -277,9 +281,17 @@ def _setting_notes(
     for name in options.classes if options.app is None else ():
         if interpreter.serves_asgi(name) is None:
             yield Note(TAKEN_FOR_WSGI.format(worker_class=name))
+    yield from server_notes(options.classes, options.config)
+    if options.gunicorn and all(row.alone for row in rows):
+        yield FlagIgnored("--gunicorn", tuple(row.name for row in rows))
+
+
+def server_notes(names: Iterable[str], config: str | None) -> Iterable[Finding]:
+    """What cannot be seen of other servers, and what they get of the user's Gunicorn file."""
+    rows = [class_named(name) for name in names]
     yield from (Note(row.unseen) for row in rows if row.unseen)
-    if options.config and (others := [row.name for row in rows if row.alone]):
-        yield Note(f"{options.config} is a Gunicorn file: without effect on {', '.join(others)}")
+    if config and (others := [row.name for row in rows if row.alone]):
+        yield Note(OF_GUNICORN_ONLY.format(config=config, servers=listed(others)))
 
 
 def _settings_ignored_by(name: str, serving: preflight.Interpreters) -> list[str]:

@@ -212,8 +212,9 @@ def create_run(directory: Path, prepared: Setup) -> None:
         for name in prepared.plan.tools
         if (argv := tool_named(name).VERSION_ARGV) is not None
     }
-    interpreters = prepared.interpreters.values()
-    machine = (
-        preflight.fingerprint(interpreters, tools) if interpreters else preflight.machine(tools)
-    )
+    classes = {server.worker_class for server in prepared.plan.servers}
+    if interpreters := prepared.interpreters.values():
+        machine = preflight.fingerprint(interpreters, tools, classes)
+    else:
+        machine = preflight.machine(tools)
     run_store.create(directory, prepared.plan, {**machine, **prepared.environment})

@@ -64,9 +64,10 @@ class AcceptQueues:
         """Handshakes that these sockets alone have dropped since they were opened; None if the
         kernel does not say."""
         try:
-            counts = [_listener(host, port, drops=True).drops for host, port in self._places]
+            listeners = [_listeners(host, port, drops=True) for host, port in self._places]
         except (OSError, AttributeError, Unseen):
             return None
+        counts = [listener.drops for of_place in listeners for listener in of_place]
         present = [count for count in counts if count is not None]
         return sum(present) if len(present) == len(counts) else None
 
@@ -77,16 +78,20 @@ class AcceptQueues:
 
 
 def _by_kernel(host: str, port: int) -> tuple[int, int]:
-    listener = _listener(host, port)
-    return listener.receive_queue, listener.send_queue
+    listeners = _listeners(host, port)
+    lengths = (listener.receive_queue for listener in listeners)
+    return sum(lengths), sum(listener.send_queue for listener in listeners)
 
 
-def _listener(host: str, port: int, *, drops: bool = False) -> inet_diag.Socket:
+def _listeners(host: str, port: int, *, drops: bool = False) -> list[inet_diag.Socket]:
+    """Several with SO_REUSEPORT, as of granian: one for each worker. Raises Unseen for none."""
     address = socket.inet_pton(family(host), host), port
-    for listener in inet_diag.sockets(family(host), 1 << LISTEN, port, drops=drops):
-        if listener.local == address:
-            return listener
-    raise Unseen(f"nothing listens on {host} port {port}")
+    listeners = [listener
+                 for listener in inet_diag.sockets(family(host), 1 << LISTEN, port, drops=drops)
+                 if listener.local == address]  # fmt: skip
+    if not listeners:
+        raise Unseen(f"nothing listens on {host} port {port}")
+    return listeners
 
 
 def drops_are_told() -> bool:
@@ -102,14 +107,15 @@ def _by_ss(host: str, port: int) -> tuple[int, int]:
 
 
 def parse_ss(text: str, host: str, port: int) -> tuple[int, int]:
-    """(length, limit) of the listener's queue; raises Unseen if it is missing. A line is
+    """(length, limit) of the listeners' queues, added up; raises Unseen if there is none. A line is
     `LISTEN 3 5 127.0.0.1:8000 0.0.0.0:*`: state, Recv-Q, Send-Q, local, peer."""
     name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    for line in text.splitlines():
-        fields = line.split()
-        if len(fields) >= 4 and fields[3] == name:
-            return int(fields[1]), int(fields[2])
-    raise Unseen(f"nothing listens on {name}")
+    rows = [line.split() for line in text.splitlines()]
+    queues = [(int(row[1]), int(row[2])) for row in rows if len(row) >= 4 and row[3] == name]
+    if not queues:
+        raise Unseen(f"nothing listens on {name}")
+    length, limit = map(sum, zip(*queues, strict=True))
+    return length, limit
 
 
 def served_connections(places: Places) -> int | None:

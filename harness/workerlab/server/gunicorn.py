@@ -47,7 +47,7 @@ class Gunicorn(Backend):
 
     SCRUBBED = SCRUBBED
 
-    def command(self, launch: Launch) -> list[str]:
+    def command(self, launch: Launch, port: int) -> list[str]:
         conf = str(launch.code / "gunicorn_conf.py")
         return ["-m", "gunicorn", "-c", conf, launch.app.target]
 

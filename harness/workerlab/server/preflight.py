@@ -375,10 +375,15 @@ def machine(tools: Mapping[str, str | None]) -> dict[str, object]:
 
 
 def fingerprint(
-    interpreters: Iterable[Interpreter], tools: Mapping[str, str | None]
+    interpreters: Iterable[Interpreter],
+    tools: Mapping[str, str | None],
+    classes: Iterable[str],
 ) -> dict[str, object]:
-    """`machine`, with the interpreters and versions of the Gunicorn under test."""
+    """`machine`, with the interpreters, and versions of the Gunicorn under test if any of the
+    classes is served by it."""
     used = tuple(interpreters)
     pythons = dict.fromkeys(interpreter.python for interpreter in used)
-    versions = dict.fromkeys(interpreter.gunicorn for interpreter in used)
-    return {**machine(tools), "server_python": ", ".join(pythons), "gunicorn": ", ".join(versions)}
+    facts = {**machine(tools), "server_python": ", ".join(pythons)}
+    if not all(class_named(name).alone for name in classes):
+        facts["gunicorn"] = ", ".join(dict.fromkeys(interpreter.gunicorn for interpreter in used))
+    return facts

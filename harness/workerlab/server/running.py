@@ -23,11 +23,13 @@ EXCEPTION = re.compile(
 TRACEBACK = "Traceback (most recent call last):"
 FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+)')
 DUMP = "Timeout ("  # begins each dump of faulthandler
-# Lines of Gunicorn's log, and files that are not the app's
-LOGGED = re.compile(r"\[\d{4}-\d\d-\d\d ")
-NOT_THE_APPS = re.compile(r"site-packages|dist-packages|/lib/python3|/server/inside/|^<|/gunicorn/")
+# Lines of a server's log, and files that are not the app's
+LOGGED = re.compile(r"\[\d{4}-\d\d-\d\d |\[INFO\] |INFO: ")
+NOT_THE_APPS = re.compile(
+    r"site-packages|dist-packages|/lib/python3|/server/inside/|/alone/workerlab_app|^<|/gunicorn/"
+)
 PID = re.compile(r" \(pid:\d+\)")
-ERROR = re.compile(r"(.*\[(ERROR|CRITICAL)\] |(?=Error: ))(?P<what>.*)")
+ERROR = re.compile(r"(.*\[(ERROR|CRITICAL)\] |ERROR: +|(?=Error: ))(?P<what>.*)")
 WARNING = re.compile(r".*\[WARNING\] (?P<what>.*)")
 
 
@@ -125,7 +127,7 @@ class WorkersKilledWaiting(Finding):
 
 
 class Running(Serving, kw_only=True):
-    """A Gunicorn that answers."""
+    """A server under test that answers."""
 
     launch: Launch
     earlier_pids: frozenset[int] = frozenset()  # pids of the workers of earlier instances
@@ -199,7 +201,7 @@ def log_lines(log: Path) -> list[str]:
 def explained(why: str, log: Path, *, printed: bool = False) -> str:
     """`why` with the exception of the last traceback in the server's log, and where in the app it
     was raised; else with an exception outside tracebacks; else, if `printed`, the last line that is
-    not Gunicorn's (`sys.exit` prints its reason); else the last error; else the last warning."""
+    the server's (`sys.exit` prints its reason); else the last error; else the last warning."""
     lines = log_lines(log)
     if raised := last_exception(lines):
         return f"{why}: {raised}"

@@ -28,7 +28,6 @@ from workerlab.server.running import (
     TrialFailed,
     explained,
     importing_at,
-    log_lines,
     numbered,
     read_proofs,
 )
@@ -101,13 +100,16 @@ def _instance(
     listening = numbered(launch.trial, "listening.json", number)
     log = numbered(launch.trial, "server.log", number)
     backend = backend_of(launch)
-    with Guarded(
-        [launch.python, *backend.command(launch)],
-        cwd=Path(launch.app.chdir or launch.code),
-        env=_environment(launch, backend, listening),
-        stdout=log,
-        grace_s=GRACE_S + 1.0,
-    ) as process:
+    with (
+        backend.port(launch.host) as planned_port,
+        Guarded(
+            [launch.python, *backend.command(launch, planned_port)],
+            cwd=Path(launch.app.chdir or launch.code),
+            env=_environment(launch, backend, listening),
+            stdout=log,
+            grace_s=GRACE_S + 1.0,
+        ) as process,
+    ):
         turn.started(process)
         address = partial(backend.address, listening=listening)
         proofs, (host, port) = _ready(launch, process, log, address, earlier_pids, turn)
@@ -148,7 +150,7 @@ def _ready(
             _check_disk_space(launch.trial)
             why = explained("the server did not boot", log, printed=True)
             raise TrialFailed("unavailable", why + _next_step(launch, why), f"its log: {log}")
-        if not proofs and boots(log) > MAX_RESPAWNS * workers:
+        if not proofs and imports_begun(launch.trial) > MAX_RESPAWNS * workers:
             ended = f"the workers exited {MAX_RESPAWNS} times before loading the app"
             why = explained(ended, log, printed=True)
             raise TrialFailed("unavailable", why + _next_step(launch, why), f"its log: {log}")
@@ -168,9 +170,9 @@ def _not_ready(launch: Launch, ready: int, log: Path) -> str:
     return explained(f"only {ready} of {workers} workers were ready after {BOOT_S:.0f} s", log)
 
 
-def boots(log: Path) -> int:
-    """How many workers were started, according to the server's log."""
-    return sum("Booting worker with pid" in line for line in log_lines(log))
+def imports_begun(trial: Path) -> int:
+    """How many processes began to import the app without finishing: each leaves its dumps."""
+    return len(list(trial.glob("import-*.txt")))
 
 
 def _next_step(launch: Launch, why: str) -> str:

@@ -80,6 +80,28 @@ def test_length_and_limit_of_an_accept_queue(stack: ExitStack, host: str, source
 
 
 @linux
+@pytest.mark.parametrize("source", ["kernel", "ss"])
+def test_the_queues_of_workers_that_listen_on_one_port_are_added_up(
+    stack: ExitStack, source: str
+) -> None:
+    listeners, port = [], 0
+    for backlog in (5, 7):
+        listener = stack.enter_context(socket.socket())
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listener.bind(("127.0.0.1", port))
+        listener.listen(backlog)
+        port = listener.getsockname()[1]
+        listeners.append(listener)
+    queues = AcceptQueues([address(listeners[0])])
+    if source == "ss":
+        queues._refused = "not asked"
+    connect(stack, listeners[0], 4)  # the kernel chooses the queue of each
+    until(lambda: queues.sample().length == 4, "four connections wait to be accepted")
+    assert queues.sample().limit == 12
+    assert source == "ss" or queues.drops() == 0
+
+
+@linux
 def test_a_missing_listener_is_looked_up_again(
     stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +159,8 @@ def test_without_netlink_drops_are_unknown_and_ss_is_used(
         ("LISTEN 3      5          127.0.0.1:8000      0.0.0.0:*\n", "127.0.0.1", (3, 5)),
         ("LISTEN 0 128 0.0.0.0:8000 0.0.0.0:*\nLISTEN 6 5 127.0.0.1:8000 0.0.0.0:*\n",
          "127.0.0.1", (6, 5)),
+        ("LISTEN 1 5 127.0.0.1:8000 0.0.0.0:*\nLISTEN 2 7 127.0.0.1:8000 0.0.0.0:*\n",
+         "127.0.0.1", (3, 12)),
         ("LISTEN 1 2048     [::1]:8000    [::]:*\n", "::1", (1, 2048)),
     ],
 )  # fmt: skip

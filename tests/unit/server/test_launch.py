@@ -12,6 +12,7 @@ from tests.builders.launch import launch
 from workerlab.model import App, Server
 from workerlab.server import serve
 from workerlab.server.running import TrialFailed
+from workerlab.server.worker_classes import SERVERS, class_named
 
 
 @pytest.mark.parametrize(
@@ -83,11 +84,33 @@ def test_a_server_whose_app_hangs_during_import_says_where(
     assert str(failure.value).startswith(expected)
 
 
-def test_a_server_whose_workers_only_exit_says_why(tmp_path: Path) -> None:
-    (tmp_path / "exits.py").write_text("import sys\nsys.exit('SECRET is not set')\n")
-    exits = launch(tmp_path, Server("sync", 1, 1, 64, 10), App("exits:app", str(tmp_path)))
+RESPAWNING = ("sync", "uvicorn-alone", "hypercorn")  # the others end with their workers
+
+
+@pytest.mark.parametrize("name", ["sync", *SERVERS])
+def test_a_server_whose_workers_only_exit_says_why(tmp_path: Path, name: str) -> None:
+    for package in class_named(name).packages:
+        pytest.importorskip(package)
+    (tmp_path / "exits.py").write_text("import sys\nprint('SECRET is not set')\nsys.exit()\n")
+    exits = launch(tmp_path, Server(name, 2, 1, 128, 10), App("exits:app", str(tmp_path)))
     with pytest.raises(TrialFailed) as failure, serve.serve(exits):
         pass
-    assert str(failure.value) == (  # true of one class, and of several with the same reason
-        "the workers exited 3 times before loading the app: SECRET is not set"
+    ended = "the workers exited 3 times before loading the app"
+    expected = ended if name in RESPAWNING else "the server did not boot"
+    # True of one class, and of several with the same reason
+    assert str(failure.value) == f"{expected}: SECRET is not set"
+
+
+@pytest.mark.parametrize("name", ["sync", *SERVERS])
+def test_a_missing_module_is_named_under_any_server(tmp_path: Path, name: str) -> None:
+    for package in class_named(name).packages:
+        pytest.importorskip(package)
+    (tmp_path / "shop.py").write_text("import nowhere\n")
+    shop = launch(tmp_path, Server(name, 2, 1, 128, 10), App("shop:app", str(tmp_path)))
+    with pytest.raises(TrialFailed) as failure, serve.serve(shop):
+        pass
+    why, _, advice = str(failure.value).partition("; ")
+    assert why == (
+        "the server did not boot: ModuleNotFoundError: No module named 'nowhere' (shop.py line 1)"
     )
+    assert advice.startswith("install it for ")

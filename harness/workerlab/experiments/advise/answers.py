@@ -641,7 +641,10 @@ def running_cost(result: AdviseResult) -> RunningCost:
         memory_bytes=result.memory_bytes,
         start_s=needs.start_s if needs else None,
         stop_s=None if result.waits_at_stop else result.stop_s,
-        slow_stop=_slow_stop(result) if result.waits_at_stop else None,
+        # Another server waits for as long as its own option says
+        slow_stop=_slow_stop(result)
+        if result.waits_at_stop and not result.is_another_server
+        else None,
         preload_bytes=preload_bytes,
         preload_workers=preload_workers,
     )

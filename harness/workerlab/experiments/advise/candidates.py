@@ -70,11 +70,13 @@ def worker_counts(limits: Limits, *, one_each: bool) -> list[int]:
 def servers_of(kind: Server, limits: Limits) -> Iterator[Server]:
     """The candidates of one worker class within the limits, possibly none; app, interpreter and
     Gunicorn version are those of `kind`."""
-    slots, pool = class_named(kind.worker_class).slots, limits.max_in_flight
+    row, pool = class_named(kind.worker_class), limits.max_in_flight
+    slots = row.slots
     if not limits.thread_safe and slots != "one":
         return
     base = replace(kind, workers=1, threads=1, preload=False, cores=limits.confined)
-    for workers in worker_counts(limits, one_each=slots == "one"):
+    one_process = "workers" in row.ignores
+    for workers in [1] if one_process else worker_counts(limits, one_each=slots == "one"):
         if slots == "threads":
             for threads in THREADS:
                 if not pool or workers * threads <= pool:

@@ -1,4 +1,4 @@
-"""`workerlab advise`: from an app and a target to a gunicorn.conf.py, with evidence.
+"""`workerlab advise`: from an app and a target to a file that starts the server, with evidence.
 
     needs      a short closed load per worker class measures what requests need
     stacks     a second one, if the event loop was blocked, finds the line
@@ -37,6 +37,7 @@ from workerlab.experiments.planning import (
     gunicorn_plan,
     imported_kind,
     override_notes,
+    server_notes,
     unavailable_variants,
 )
 from workerlab.experiments.runner import Setup
@@ -62,6 +63,7 @@ SERVED_SHARE = 0.95  # of the rate: by chance a launch serves a few percent less
 NEEDS_S = 5.0  # load of a needs trial
 NEEDS_WORKERS, NEEDS_CONNECTIONS = 2, 4
 NEEDS_TRIAL_S = 8.0  # with start and stop, if the app starts immediately
+NO_CALLS = "{} does not call {} itself as Gunicorn does: name an app in a module"
 IMPORT_SHARE = 0.5  # of the budget: an app whose import takes longer is given up
 
 
@@ -82,11 +84,11 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
 
 
 def finish(directory: Path) -> None:
-    """Write the gunicorn.conf.py, if there is a recommendation. The document reports failures."""
+    """Write the file, if there is a recommendation. The document reports failures."""
     try:
         write_file(run_store.load(directory))
     except OSError as error:
-        tell(f"gunicorn.conf.py cannot be written: {error}")
+        tell(f"the configuration cannot be written: {error}")
 
 
 def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
@@ -122,7 +124,7 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
         map(needs_cell, kinds.able),
         pythons,
         config=options.config,
-        notes=(*notes, *override_notes(options, first)),
+        notes=(*notes, *override_notes(options, first), *server_notes(classes, options.config)),
         arrivals=options.arrivals or "poisson",
         details=codec.plain(request),
         app_kind=kinds.app_kind,
@@ -184,6 +186,9 @@ def kinds_of(
         limit_s = min(preflight.INTROSPECT_S, IMPORT_SHARE * (options.budget or BUDGET_S))
         app_kind = imported_kind(first, wsgi, options.config, limit_s)
     missing = unavailable_variants(kinds, pythons, app_kind=app_kind)
+    for kind in kinds:
+        if class_named(kind.worker_class).alone and "(" in kind.app.target:
+            missing[kind.variant] = NO_CALLS.format(kind.worker_class, kind.app.target)
     present = [kind for kind in kinds if kind.variant not in missing]
     if not present:
         raise EnvironmentProblem("; ".join(f"{name}: {why}" for name, why in missing.items()))
@@ -270,5 +275,6 @@ def needs_cell(kind: Server) -> Cell:
     """The cell that measures needs. It has more connections than workers: with one slot per worker,
     a request always waits for a slot (see `analysis/needs.py`). Two workers show how much memory
     they share."""
-    server = replace(kind, workers=NEEDS_WORKERS)
+    one_process = "workers" in class_named(kind.worker_class).ignores
+    server = replace(kind, workers=1 if one_process else NEEDS_WORKERS)
     return Cell(server, TOOL, NEEDS_CONNECTIONS, inside="needs", duration_s=NEEDS_S)

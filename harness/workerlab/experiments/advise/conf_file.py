@@ -1,4 +1,5 @@
-"""The gunicorn.conf.py that `advise` writes: settings, each with the reason for it as a comment.
+"""The file that `advise` writes: for another server a script with its command line; for Gunicorn
+a gunicorn.conf.py: settings, each with the reason for it as a comment.
 
 It works as is: `gunicorn -c FILE`, from the app's directory if Gunicorn is likely to be started
 there, else from any. If the app has a Gunicorn file of its own, the new file is a copy of it with
@@ -7,6 +8,7 @@ kept as a comment; other settings are appended.
 """
 
 import ast
+import shlex
 import textwrap
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,10 +17,12 @@ from pathlib import Path
 from msgspec import Struct
 
 from workerlab.model import Server
+from workerlab.server.backends import BACKENDS
 from workerlab.server.inside.introspect import annotated
 from workerlab.server.worker_classes import class_named
 
 COMMENT_WIDTH = 92  # characters
+HOST, PORT = "127.0.0.1", 8000  # Gunicorn's default
 Assignment = ast.Assign | ast.AnnAssign
 OVERRIDING = "These override what is assigned above:"
 ANNOTATED = "Without effect, since an annotation sets nothing:"
@@ -53,6 +57,22 @@ class ConfLine(Struct, frozen=True):
 def comment(text: str) -> str:
     """The text as comment lines, wrapped at COMMENT_WIDTH."""
     return "\n".join(f"# {line}" for line in textwrap.wrap(text, COMMENT_WIDTH))
+
+
+def start_script(server: Server, evidence: Sequence[str], python: str) -> str:
+    """A shell script that starts another server than Gunicorn as it was measured, on Gunicorn's
+    default address. `python`: its interpreter."""
+    app, backend = server.app, BACKENDS[server.worker_class]
+    target = app.target if ":" in app.target else f"{app.target}:application"  # as for Gunicorn
+    command = [python, *backend.command_line(server, target, HOST, PORT)]
+    return "\n".join([
+        "#!/bin/sh",
+        *map(comment, evidence),
+        f"cd {shlex.quote(app.chdir)} || exit",
+        *(f"export {name}={shlex.quote(value)}" for name, value in app.env),
+        f"exec {shlex.join(command)}",
+        "",
+    ])  # fmt: skip
 
 
 def settings(

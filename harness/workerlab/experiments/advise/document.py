@@ -1,4 +1,4 @@
-"""The document of `workerlab advise`, and the gunicorn.conf.py that it writes."""
+"""The document of `workerlab advise`, and the file that it writes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from workerlab.experiments.advise.answers import (
     answers,
     left_out,
 )
-from workerlab.experiments.advise.conf_file import OwnFile, conf_file
+from workerlab.experiments.advise.conf_file import OwnFile, conf_file, start_script
 from workerlab.experiments.advise.result import AdviseResult, result_of
 from workerlab.experiments.advise.search import search_of
 from workerlab.experiments.advise.study import LaunchDisturbed, LaunchPaused, ToolLate, study_of
@@ -35,7 +35,7 @@ from workerlab.report.values import serving_software
 from workerlab.run_store import Run
 from workerlab.server.worker_classes import class_named
 
-FILE_NAME = "gunicorn.conf.py"
+FILE_NAME, SCRIPT_NAME = "gunicorn.conf.py", "start-server.sh"  # the second: of another server
 MORE_CORES, OVERRIDDEN = MoreCoresThanHere.__name__, SettingOverridden.__name__  # codes of notes
 EXIT_CODES = {
     "recommended": ExitCode.DONE,
@@ -126,18 +126,21 @@ def _file(result: AdviseResult, run: Run) -> Iterator[ConfigurationFile]:
         place = str(_paths(result, run)[-1])  # that of --write, if given
         if request.starts_in:
             start = f"cd {shlex.quote(request.starts_in)} && {start}"
+        start = f"{start} -c"
         version = server.gunicorn or result.study.plan.gunicorn or None
+        if result.is_another_server:
+            start, version = "sh", None
         yield ConfigurationFile(
             place=place,
             problem="" if written else "could not be written",
             kept=_kept(result, server, run) if written else None,
-            start=f"{start} -c {shlex.quote(place)}" if written else None,
+            start=f"{start} {shlex.quote(place)}" if written else None,
             gunicorn=version if written else None,
         )
 
 
 def _kept(result: AdviseResult, server: Server, run: Run) -> KeptOverridden | None:
-    overridden = _overridden(run)
+    overridden = {} if result.is_another_server else _overridden(run)
     values = {name: note["value"] for name, note in overridden.items() if note.get("may_slow")}
     rps = result.reach.passing_rps or result.search.target_rps
     requests = values.get("max_requests", "")
@@ -195,7 +198,8 @@ def _once(notes: Iterable[Finding]) -> Iterable[Finding]:
 def _paths(result: AdviseResult, run: Run) -> list[Path]:
     """The paths of the file: in the run's directory, then that of --write."""
     write = result.study.request.write
-    return [run.directory / FILE_NAME, *([Path(write)] if write else [])]
+    name = SCRIPT_NAME if result.is_another_server else FILE_NAME
+    return [run.directory / name, *([Path(write)] if write else [])]
 
 
 def _written(result: AdviseResult, run: Run) -> bool:
@@ -208,19 +212,36 @@ def _written(result: AdviseResult, run: Run) -> bool:
 
 
 def write_file(run: Run) -> None:
-    """Writes the gunicorn.conf.py of the recommendation into the run's directory and to the path of
-    --write. Without a recommendation it removes the files of an earlier answer. Raises OSError."""
+    """Writes the file of the recommendation into the run's directory and to the path of --write.
+    Without a recommendation it removes the files of an earlier answer. Raises OSError."""
     study = study_of(run)
     result = result_of(search_of(study, run.plan))
     in_run, *others = _paths(result, run)
-    previous = in_run.read_text() if in_run.exists() else None
+    earlier = [run.directory / name for name in (FILE_NAME, SCRIPT_NAME)]
+    previous = next((path.read_text() for path in earlier if path.exists()), None)
     if result.word != "recommended" or result.server is None:
-        for path in (*others, in_run):
+        for path in (*others, *earlier):
             if path.exists() and path.read_text() == previous:
                 path.unlink()
         return
-    request = study.request
-    row = class_named(result.server.worker_class)
+    content = _content(result, result.server, run)
+    for path in earlier:  # if writing fails, no file of an earlier answer must remain
+        path.unlink(missing_ok=True)
+    write_atomically(in_run, content.encode())
+    for path in others:
+        if path.exists() and path.read_text() != previous:
+            raise FileExistsError(f"{path} exists and was modified: move it away")
+        write_atomically(path, content.encode())
+
+
+def _content(result: AdviseResult, server: Server, run: Run) -> str:
+    """The text of the file that starts this server."""
+    app = server.app  # without a chdir: a bundled app, copied into the run
+    server = replace(server, app=replace(app, chdir=app.chdir or str(run.directory / "code")))
+    evidence = tuple(_evidence(result, run))
+    if result.is_another_server:
+        return start_script(server, evidence, server.python or result.study.plan.python)
+    request, row = result.study.request, class_named(server.worker_class)
     ignored = {*row.ignores} - {"threads", *row.heeds_from}
     kept = {name: f"{name} has no effect with {row.name}."
             for name in request.config_sets if name in ignored}  # fmt: skip
@@ -228,22 +249,9 @@ def write_file(run: Run) -> None:
         remark = "it may lower the rates" if values.get("may_slow") else values["why"]
         kept[name] = fill(KEPT_SETTING, {"setting": name, "remark": remark})
     own_file = OwnFile(request.config_text, request.config_path, request.config_sets, kept)
-    app = result.server.app  # without a chdir: a bundled app, copied into the run
-    app = replace(app, chdir=app.chdir or str(run.directory / "code"))
-    server = replace(result.server, app=app)
-    content = conf_file(
-        server,
-        tuple(_evidence(result, run)),
-        own_file,
-        grace_s=result.grace_s,
-        starts_in=request.starts_in,
+    return conf_file(
+        server, evidence, own_file, grace_s=result.grace_s, starts_in=request.starts_in
     )
-    in_run.unlink(missing_ok=True)  # if writing fails, no file of an earlier answer must remain
-    write_atomically(in_run, content.encode())
-    for path in others:
-        if path.exists() and path.read_text() != previous:
-            raise FileExistsError(f"{path} exists and was modified: move it away")
-        write_atomically(path, content.encode())
 
 
 def _evidence(result: AdviseResult, run: Run) -> Iterator[str]:

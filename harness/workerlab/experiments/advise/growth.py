@@ -72,7 +72,7 @@ def needs_again(plan: Plan, study: Study) -> Iterator[Cell]:
 def preload_cells(plan: Plan, study: Study) -> Iterator[Cell]:
     """Measure memory with preload_app if workers hold much private memory: once, for the first such
     class. Not for gevent and eventlet, where an app loaded before the monkey patching would block
-    the loop, nor if the app's own file sets preload_app."""
+    the loop, nor for other servers than Gunicorn, nor if the app's own file sets preload_app."""
     if "preload_app" in study.request.config_sets or any(
         cell.server.preload for cell in plan.cells
     ):
@@ -80,8 +80,9 @@ def preload_cells(plan: Plan, study: Study) -> Iterator[Cell]:
     for cell in plan.cells:
         needs = study.needs.get(cell.server.variant)
         memory = needs.memory if needs else None
-        monkey_patches = class_named(cell.server.worker_class).slots == "worker_connections"
-        if memory is not None and memory.private_bytes >= MIN_PRIVATE_BYTES and not monkey_patches:
+        row = class_named(cell.server.worker_class)
+        can_preload = row.slots != "worker_connections" and not row.alone
+        if memory is not None and memory.private_bytes >= MIN_PRIVATE_BYTES and can_preload:
             yield replace(cell, server=replace(cell.server, preload=True))
             return
 

@@ -6,6 +6,7 @@ import re
 from workerlab import options as read
 from workerlab.experiments.sweep.options import APP
 from workerlab.options import Row, add_rows
+from workerlab.server.worker_classes import SERVERS
 
 MIN_RPS = 0.1
 EXAMPLES = """\
@@ -93,8 +94,9 @@ TARGET: tuple[Row, ...] = (
      "of the arrivals; the same seed gives the same schedules (drawn)"),
 )  # fmt: skip
 MACHINE: tuple[Row, ...] = (
-    ("--classes", read.classes, "LIST",
-     "worker classes to consider (all but eventlet, which Gunicorn 26 removed)"),
+    ("--classes", read.servers, "LIST",
+     "worker classes to consider (all but eventlet, which Gunicorn 26 removed), or other servers:"
+     f" {', '.join(SERVERS)}"),
     ("--cores", cores, "N", "cores of the machine that will serve (this one's)"),
     ("--memory", size, "SIZE", "its memory, such as 512M or 2G (this one's)"),
     ("--max-workers", read.whole, "N",
@@ -114,13 +116,12 @@ GROUPS = {
 def add_options(to: argparse.ArgumentParser) -> None:
     to.description = (
         "Find the worker class, workers and threads with which an app meets a target at a rate of"
-        " arrivals, by prediction and measurement, and write the gunicorn.conf.py."
+        " arrivals, by prediction and measurement, and write the gunicorn.conf.py; for another"
+        " server, a script that starts it."
     )
     to.epilog = f"{EXAMPLES}\n{read.PROJECT}\n{EXIT_CODES}"
     for title, rows in GROUPS.items():
         add_rows(to.add_argument_group(title), rows)
     to.add_argument("--sleep", type=read.seconds, metavar="S", help="sleep of the bundled app (1)")
-    to.add_argument(
-        "--write", metavar="FILE", help="write the gunicorn.conf.py there, too (it must not exist)"
-    )
+    to.add_argument("--write", metavar="FILE", help="write the file there, too (it must not exist)")
     read.add_common(to)

@@ -96,6 +96,11 @@ class AdviseResult(Struct, frozen=True):
         return fmean(measured) if measured else None
 
     @property
+    def is_another_server(self) -> bool:
+        """Whether the server is not Gunicorn."""
+        return self.server is not None and class_named(self.server.worker_class).alone
+
+    @property
     def stop_s(self) -> float | None:
         """The shortest stop after a load, with no requests in flight; None if unknown."""
         stops_s = [launch.facts.record.stop_s for launch in self.launches if launch.facts]
@@ -112,7 +117,7 @@ class AdviseResult(Struct, frozen=True):
         the longest response. None to keep Gunicorn's default or the value of the app's own file."""
         longest_s = [launch.times_s[-1] for launch in self.launches if launch.times_s]
         is_set = "graceful_timeout" in self.study.request.config_sets
-        if is_set or not longest_s or not self.waits_at_stop:
+        if is_set or not longest_s or not self.waits_at_stop or self.is_another_server:
             return None
         grace_s = max(MIN_GRACE_S, math.ceil(GRACE_PER_RESPONSE * max(longest_s)))
         return grace_s if grace_s < DEFAULT_GRACE_S else None

@@ -726,7 +726,7 @@ ROUTE_SLOW_SHARE = 0.5  # of the requests to a route that is named
 
 class SlowAlone(Answer):
     """{which} take too long for {term} even with the server to themselves: without any wait, the
-    {metric} would be[[ {bound}]] {value_s:duration}. No setting of Gunicorn changes that."""
+    {metric} would be[[ {bound}]] {value_s:duration}. No setting of the server changes that."""
 
     question = LIMIT_QUESTION
 

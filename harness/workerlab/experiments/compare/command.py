@@ -33,7 +33,7 @@ from workerlab.experiments.planning import plan_of
 from workerlab.experiments.runner import Setup
 from workerlab.model import Cell, EnvironmentProblem, Plan, UsageError
 from workerlab.notes import RequestsNotFollowed
-from workerlab.options import BadWord, classes, levels
+from workerlab.options import BadWord, levels, servers
 from workerlab.server import preflight
 
 RESUMES_WITH = ("budget",)
@@ -72,6 +72,8 @@ def first_plan(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter
         )
     check_limits(options)
     plans, pythons = zip(*(plan_side(options, name) for name in ("a", "b")), strict=True)
+    if len({len(plan.cells) for plan in plans}) > 1:
+        raise UsageError("class= of a side takes the place of CLASSES: name a single class there")
     base = _common_plan(*plans)
     sides = [
         [_with_side_settings(base, plan, cell, name) for cell in plan.cells]
@@ -157,7 +159,7 @@ def plan_side(options: argparse.Namespace, side_name: str) -> tuple[Plan, prefli
     chosen = side(options, side_name)
     chosen.python = chosen.python or _python_for_side(options, side_name)
     try:
-        chosen.classes, chosen.levels = classes(chosen.classes), levels(chosen.levels)
+        chosen.classes, chosen.levels = servers(chosen.classes), levels(chosen.levels)
     except BadWord as error:
         raise UsageError(f"{error}") from None
     chosen.tool = chosen.tool or (TOOL,)

@@ -66,6 +66,8 @@ examples:
       two interpreters
   workerlab compare gthread 16 --a 'threads=2 env=POOL=4' --b 'threads=8 env=POOL=16'
       any settings; several need quotes
+  workerlab compare gthread 16 --threads 4 --b class=granian
+      another worker class, or another server
   workerlab compare sync 8 --app shop.wsgi:app --a chdir=main --b chdir=. --fail-if 'p95>+10%'
       fail a build: exit code 4 if p95 certainly rises by more than 10 %
   workerlab compare sync 8 --client lingers --a gunicorn=25.3.0 --b gunicorn=27.0.1
@@ -86,8 +88,8 @@ TOOL = "fast"  # the default load tool: it times each request
 LOAD_S = 8.0  # the default duration
 # What a side may change: options of `sweep`
 SIDE_SETTINGS = (
-    "workers", "threads", "backlog", "worker-connections", "app", "chdir", "python", "gunicorn",
-    "config", "env", "path", "header", "sleep",
+    "class", "workers", "threads", "backlog", "worker-connections", "app", "chdir", "python",
+    "gunicorn", "config", "env", "path", "header", "sleep",
 )  # fmt: skip
 
 
@@ -97,6 +99,13 @@ def difference_share(text: str) -> float:
     if match is None or not 0 < (value := float(match[1]) / 100) < 1:
         raise read.BadWord(f"{text!r} is not a difference, such as 5%")
     return value
+
+
+def single_class(text: str) -> str:
+    """The text, if it names one worker class or other server. Raises BadWord."""
+    if len(read.servers(text)) > 1:
+        raise read.BadWord(f"{text!r} is not a single class")
+    return text
 
 
 def limits_text(text: str) -> str:
@@ -140,7 +149,7 @@ OPTION_GROUPS = {
 }
 OPTION_TYPES: dict[str, Callable[[str], object] | None] = {
     name.removeprefix("--"): kind for rows in OPTION_GROUPS.values() for name, kind, _, _ in rows
-}
+} | {"class": single_class}
 
 
 def add_options(to: argparse.ArgumentParser) -> None:
@@ -149,7 +158,7 @@ def add_options(to: argparse.ArgumentParser) -> None:
         " two saved runs."
     )
     to.epilog = f"{EXAMPLES}\n{read.PROJECT}\n{CODES}"
-    to.add_argument("classes", metavar="CLASSES", nargs="?", help="worker classes, or a run: A")
+    to.add_argument("classes", metavar="CLASSES", nargs="?", help="as for a sweep, or a run: A")
     to.add_argument("levels", metavar="LEVELS", nargs="?", help="concurrency, or a run: B")
     for title, rows in OPTION_GROUPS.items():
         add_rows(to.add_argument_group(title), rows)
@@ -177,7 +186,7 @@ def side(options: argparse.Namespace, side_name: str) -> argparse.Namespace:
             raise UsageError(f"--{side_name}: {name}: {error}") from None
         if isinstance(value, tuple) and name not in ("env", "header") and len(value) > 1:
             raise UsageError(f"--{side_name}: {word!r}: a side takes a single value")
-        attribute = name.replace("-", "_")
+        attribute = "classes" if name == "class" else name.replace("-", "_")
         if f"--{name}" in read.REPEATABLE:
             value = [*(getattr(chosen, attribute) or ()), value]
         setattr(chosen, attribute, value)

@@ -38,7 +38,7 @@ from workerlab.experiments.reading import find_run, report_of, trial_data
 from workerlab.experiments.results import print_document, print_location
 from workerlab.model import SWEEP, CellResult, ExitCode, Plan, Server, UsageError
 from workerlab.numbers.units import format_bytes
-from workerlab.options import BadWord, classes, levels
+from workerlab.options import BadWord, levels, servers
 from workerlab.plan import SLEEP_ENV
 from workerlab.report import publish
 from workerlab.run_store import Run
@@ -210,7 +210,7 @@ def _compare(a: SavedSide, b: SavedSide, options: argparse.Namespace) -> int:
 def _names_runs(options: argparse.Namespace) -> bool:
     if not (options.classes and options.levels):
         return False
-    for kind, word in ((classes, options.classes), (levels, options.levels)):
+    for kind, word in ((servers, options.classes), (levels, options.levels)):
         try:
             kind(word)
         except BadWord:

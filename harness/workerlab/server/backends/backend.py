@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from workerlab.model import WorkerClass
+from workerlab.model import Server, WorkerClass
 
 if TYPE_CHECKING:
     from workerlab.server.running import Launch
@@ -18,10 +18,10 @@ IMPORTED = "workerlab_app:app"  # the app in the probe, in `inside/alone`
 
 
 class Backend:
-    """A server with a command line of its own, that imports the app in each of its workers.
-    Rejected: to choose a port and pass it on, as another program may take it first."""
+    """A server with a command line of its own, that imports the app in each of its workers."""
 
     ROW: ClassVar[WorkerClass]
+    STOPS_SOON: tuple[str, ...] = ()  # options of measured servers only: their load is over
     # Environment variables that would change its settings, and the prefix of others
     SCRUBBED: tuple[str, ...] = ("WEB_CONCURRENCY", "PORT")
     PREFIX = ""
@@ -30,8 +30,18 @@ class Backend:
         """Whether an environment variable would change its settings."""
         return variable in self.SCRUBBED or bool(self.PREFIX and variable.startswith(self.PREFIX))
 
-    def command(self, launch: Launch) -> list[str]:
-        """Its command line after the interpreter. It listens on port 0: the kernel chooses one."""
+    @contextmanager
+    def port(self, host: str) -> Iterator[int]:
+        """The port to name, for as long as the server runs; 0: the kernel chooses one. Rejected: a
+        port that is free now, as another program may take it first."""
+        yield 0
+
+    def command(self, launch: Launch, port: int) -> list[str]:
+        """Its command line after the interpreter."""
+        return [*self.command_line(launch.server, IMPORTED, launch.host, port), *self.STOPS_SOON]
+
+    def command_line(self, server: Server, app: str, host: str, port: int) -> list[str]:
+        """Its command line after the interpreter, for users as well. `app`: module:name."""
         raise NotImplementedError
 
     def launch_file(self, launch: Launch) -> dict[str, Any]:

@@ -1,21 +1,19 @@
-"""Granian, for WSGI apps. It spawns the workers, which share one listening socket.
+"""Granian, for WSGI apps. It spawns the workers. On Linux each opens a listening socket of its own
+on the same port (SO_REUSEPORT), and the kernel distributes the connections: on port 0 each worker
+would get another port.
 
-Slots: `--blocking-threads` of each worker. `--backpressure` limits how many requests a worker
-processes at once, those that wait for a thread included
+Slots: `--blocking-threads` of each worker. `--backpressure` limits how many connections a worker
+accepts, those whose requests wait for a thread included
 (https://github.com/emmett-framework/granian#backpressure).
 """
 
-from __future__ import annotations
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from typing import TYPE_CHECKING
-
-from workerlab.model import WorkerClass
-from workerlab.server.backends.backend import IMPORTED, Backend
-
-if TYPE_CHECKING:
-    from workerlab.server.running import Launch
-
-MIN_BACKLOG = 128  # Granian refuses less
+from workerlab.model import Server, WorkerClass
+from workerlab.server.backends.backend import Backend
 
 
 class Granian(Backend):
@@ -26,14 +24,24 @@ class Granian(Backend):
         " worker is missing, and part of the rest",
     )  # fmt: skip
     PREFIX = "GRANIAN_"
+    STOPS_SOON = ("--workers-kill-timeout", "1")
 
-    def command(self, launch: Launch) -> list[str]:
-        server = launch.server
+    @contextmanager
+    def port(self, host: str) -> Iterator[int]:
+        """Kept by a socket that is bound, but gets no connections, as it does not listen."""
+        if sys.platform != "linux":
+            yield 0
+            return
+        with socket.socket() as reserving:
+            reserving.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            reserving.bind((host, 0))
+            yield reserving.getsockname()[1]
+
+    def command_line(self, server: Server, app: str, host: str, port: int) -> list[str]:
         return [
-            "-m", "granian", IMPORTED, "--interface", "wsgi",
-            "--host", launch.host, "--port", "0", "--workers", str(server.workers),
+            "-m", "granian", app, "--interface", "wsgi",
+            "--host", host, "--port", str(port), "--workers", str(server.workers),
             "--blocking-threads", str(server.threads),
             "--backpressure", str(server.worker_connections),
-            "--backlog", str(max(MIN_BACKLOG, server.backlog)),
-            "--workers-kill-timeout", "1",
+            "--backlog", str(server.backlog),
         ]  # fmt: skip

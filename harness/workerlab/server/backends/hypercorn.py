@@ -4,15 +4,8 @@ Slots: no limit (https://hypercorn.readthedocs.io/en/latest/how_to_guides/config
 none).
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from workerlab.model import WorkerClass
-from workerlab.server.backends.backend import IMPORTED, Backend
-
-if TYPE_CHECKING:
-    from workerlab.server.running import Launch
+from workerlab.model import Server, WorkerClass
+from workerlab.server.backends.backend import Backend
 
 
 class Hypercorn(Backend):
@@ -20,11 +13,10 @@ class Hypercorn(Backend):
         "hypercorn", "unlimited", serves=("asgi",), accepts_first=True, loop=True,
         ignores=("threads", "worker_connections"), packages=("hypercorn",), alone=True,
     )  # fmt: skip
+    STOPS_SOON = ("--graceful-timeout", "1")
 
-    def command(self, launch: Launch) -> list[str]:
-        server = launch.server
+    def command_line(self, server: Server, app: str, host: str, port: int) -> list[str]:
         return [
-            "-m", "hypercorn", IMPORTED, "--bind", f"{launch.host}:0", "-k", "asyncio",
+            "-m", "hypercorn", app, "--bind", f"{host}:{port}", "-k", "asyncio",
             "--workers", str(server.workers), "--backlog", str(server.backlog),
-            "--graceful-timeout", "1",
         ]  # fmt: skip

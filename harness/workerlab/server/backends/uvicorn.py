@@ -4,15 +4,8 @@ Slots: no limit. `--limit-concurrency` is not used: it answers 503 instead of le
 (https://www.uvicorn.org/settings/#resource-limits).
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from workerlab.model import WorkerClass
-from workerlab.server.backends.backend import IMPORTED, Backend
-
-if TYPE_CHECKING:
-    from workerlab.server.running import Launch
+from workerlab.model import Server, WorkerClass
+from workerlab.server.backends.backend import Backend
 
 
 class UvicornAlone(Backend):
@@ -21,13 +14,12 @@ class UvicornAlone(Backend):
         ignores=("threads", "worker_connections"), packages=("uvicorn",), alone=True,
     )  # fmt: skip
     PREFIX = "UVICORN_"
+    STOPS_SOON = ("--timeout-graceful-shutdown", "1")
 
-    def command(self, launch: Launch) -> list[str]:
-        server = launch.server
+    def command_line(self, server: Server, app: str, host: str, port: int) -> list[str]:
         # Loop and parser are fixed: "auto" would measure other things where uvloop is installed
         return [
-            "-m", "uvicorn", IMPORTED, "--host", launch.host, "--port", "0",
+            "-m", "uvicorn", app, "--host", host, "--port", str(port),
             "--workers", str(server.workers), "--backlog", str(server.backlog),
             "--loop", "asyncio", "--http", "h11", "--no-access-log",
-            "--timeout-graceful-shutdown", "1",
         ]  # fmt: skip

@@ -4,15 +4,8 @@ Slots: `--threads`. `--connection-limit` limits the connections that it accepts
 (https://docs.pylonsproject.org/projects/waitress/en/stable/arguments.html).
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from workerlab.model import WorkerClass
-from workerlab.server.backends.backend import IMPORTED, Backend
-
-if TYPE_CHECKING:
-    from workerlab.server.running import Launch
+from workerlab.model import Server, WorkerClass
+from workerlab.server.backends.backend import Backend
 
 
 class Waitress(Backend):
@@ -21,10 +14,9 @@ class Waitress(Backend):
         alone=True, advice="more threads serve more at once",
     )  # fmt: skip
 
-    def command(self, launch: Launch) -> list[str]:
-        server = launch.server
+    def command_line(self, server: Server, app: str, host: str, port: int) -> list[str]:
         return [
-            "-m", "waitress", f"--listen={launch.host}:0", f"--threads={server.threads}",
+            "-m", "waitress", f"--listen={host}:{port}", f"--threads={server.threads}",
             f"--backlog={server.backlog}", f"--connection-limit={server.worker_connections}",
-            IMPORTED,
+            app,
         ]  # fmt: skip

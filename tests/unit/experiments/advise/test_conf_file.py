@@ -4,20 +4,47 @@ from __future__ import annotations
 
 import ast
 import runpy
+import socket
 import subprocess
 import sys
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from gunicorn.app.wsgiapp import WSGIApplication
 from gunicorn.config import Config
 from msgspec.structs import replace
 
-from workerlab.experiments.advise.conf_file import ANNOTATED, OVERRIDING, OwnFile, conf_file
+from tests.builders.conditions import until
+from tests.builders.processes import started
+from workerlab.experiments.advise import conf_file as conf_file_module
+from workerlab.experiments.advise.conf_file import (
+    ANNOTATED,
+    OVERRIDING,
+    OwnFile,
+    conf_file,
+    start_script,
+)
 from workerlab.model import App, Server
-from workerlab.server.worker_classes import CLASSES, class_named
+from workerlab.server.worker_classes import CLASSES, SERVERS, class_named
 
+WSGI_APP = """
+import os
+
+def app(environ, start_response):
+    start_response("200 OK", [])
+    return [os.environ["B"].encode()]
+"""
+ASGI_APP = """
+import os
+
+async def app(scope, receive, send):
+    if scope["type"] == "http":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": os.environ["B"].encode()})
+"""
 OWN = "# ours\nworkers = 9\nraw_env = ['A=1']\n\ndef post_fork(server, worker):\n    pass\n"
 
 
@@ -134,6 +161,36 @@ def test_gunicorn_finds_the_app_where_it_is_started(
     path.write_text(text)
     command = [sys.executable, "-m", "gunicorn", "-c", str(path), "--check-config"]
     subprocess.run(command, cwd=directory or "/", check=True)
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_script_starts_another_server_as_measured(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = class_named(name)
+    pytest.importorskip(row.packages[0])
+    directory = tmp_path / "it's an app"
+    directory.mkdir()
+    (directory / "shop.py").write_text(ASGI_APP if row.asgi else WSGI_APP)
+    with socket.socket() as taken:
+        taken.bind((conf_file_module.HOST, 0))
+        port = taken.getsockname()[1]
+    monkeypatch.setattr(conf_file_module, "PORT", port)
+    app = App("shop:app", str(directory), env=(("B", "it's 2"),))
+    script = tmp_path / "start.sh"
+    script.write_text(start_script(replace(server(name), app=app), ["met."], sys.executable))
+    assert script.read_text().startswith("#!/bin/sh\n# met.\n")
+    with started(["sh", str(script)], cwd="/") as process:
+
+        def answer() -> bytes:
+            assert process.poll() is None
+            with suppress(OSError), urlopen(f"http://{conf_file_module.HOST}:{port}") as response:
+                return bytes(response.read())
+            return b""
+
+        assert until(answer, "it serves") == b"it's 2"
+        process.terminate()
+        process.wait()
 
 
 def test_any_directory_name_is_quoted(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from workerlab.experiments.compare.options import side
 from workerlab.experiments.compare.pairs import CompareRequest, Group, GroupChanges, settings_apart
 from workerlab.model import Cell, Server, UsageError
 from workerlab.report.values import text
+from workerlab.server.worker_classes import SERVERS, class_named
 
 BASE = ("compare", "sync,gthread", "4,8")
 
@@ -29,6 +30,8 @@ def test_a_side_changes_only_the_settings_it_names() -> None:
         ("workers=0", "too small"),
         ("workers=2,4", "a side takes a single value"),
         ("gunicorn=new", "not a version"),
+        ("class=sync,granian", "is not a single class"),
+        ("class=snyc", "did you mean sync"),
         ("env='POOL=4", "No closing quotation"),
     ],
 )
@@ -54,6 +57,19 @@ def test_pairs_of_all_classes_and_levels() -> None:
         for side in "AB" for name in ("sync", "gthread") for level in (4, 8)
     }  # fmt: skip
     assert {cell.schedule for cell in plan.cells} == {1}
+
+
+@pytest.mark.parametrize("name", ["tornado", *SERVERS])
+def test_a_side_may_be_another_class_or_server(name: str) -> None:
+    pytest.importorskip(class_named(name).packages[0])
+    plan, _ = first_plan(parse(["compare", "gthread", "4,8", "--b", f"class={name}"]))
+    groups = CompareRequest.of(plan).groups
+    sides = [(group.a.server.worker_class, group.b.server.worker_class) for group in groups]
+    assert sides == [("gthread", name)] * 2
+    assert plan.unavailable == {}
+    both, _ = first_plan(parse(["compare", name, "4", "--b", "backlog=500"]))
+    (group,) = CompareRequest.of(both).groups
+    assert (group.a.server.worker_class, group.b.server.backlog) == (name, 500)
 
 
 def test_a_server_whose_other_side_is_unavailable_is_not_launched() -> None:
@@ -87,6 +103,7 @@ def test_the_order_within_a_pair_is_random() -> None:
             "--budget is too short: the first result needs 4 pairs",
         ),
         ((*BASE, "--a", "workers=4", "--b", "workers=4"), "A and B are the same"),
+        ((*BASE, "--b", "class=tornado"), "name a single class"),
         (BASE, "compare needs CLASSES, LEVELS and what differs"),
         (("compare", "snyc", "8", "--b", "workers=5"), "did you mean sync"),
         (("compare", "sync", "eight", "--b", "workers=5"), "'eight' is not a whole number"),
