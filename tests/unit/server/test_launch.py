@@ -110,7 +110,8 @@ def test_a_missing_module_is_named_under_any_server(tmp_path: Path, name: str) -
     with pytest.raises(TrialFailed) as failure, serve.serve(shop):
         pass
     why, _, advice = str(failure.value).partition("; ")
-    assert why == (
-        "the server did not boot: ModuleNotFoundError: No module named 'nowhere' (shop.py line 1)"
-    )
+    ended = "the workers exited 3 times before loading the app"  # uvicorn starts others forever
+    expected = ended if name == "uvicorn-alone" else "the server did not boot"
+    raised = "ModuleNotFoundError: No module named 'nowhere' (shop.py line 1)"
+    assert why == f"{expected}: {raised}"
     assert advice.startswith("install it for ")

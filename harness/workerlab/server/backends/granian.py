@@ -7,7 +7,6 @@ accepts, those whose requests wait for a thread included
 (https://github.com/emmett-framework/granian#backpressure).
 """
 
-import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +31,8 @@ class Granian(Backend):
         if sys.platform != "linux":
             yield 0
             return
+        import socket  # --help does without
+
         with socket.socket() as reserving:
             reserving.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             reserving.bind((host, 0))

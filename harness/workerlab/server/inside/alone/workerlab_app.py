@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -33,8 +34,13 @@ boot.confine(boot.LAUNCH["cores"])
 if os.getcwd() not in sys.path:  # as Gunicorn does
     sys.path.insert(0, os.getcwd())
 boot.watch_import()
+try:
+    wsgi = import_app(boot.LAUNCH["app"])
+except ImportError:  # waitress prints its text alone
+    traceback.print_exc()
+    raise
 worker = (AsgiServer if boot.LAUNCH["asgi"] else WsgiServer)(
-    wsgi=import_app(boot.LAUNCH["app"]),
+    wsgi=wsgi,
     app=SimpleNamespace(app_uri=boot.LAUNCH["app"]),
     cfg=SimpleNamespace(**boot.LAUNCH["settings"], chdir=os.getcwd()),
     sockets=(),  # it has not opened them yet
