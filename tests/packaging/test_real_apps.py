@@ -154,6 +154,8 @@ def test_fastapi_with_a_call_that_blocks(project: Project) -> None:
         print(f"again: other programs used {others_cores:.2f} cores")
         for run_directory in project.place.glob("results/*"):
             run_directory.rename(project.place / f"disturbed-{number}")
+    else:
+        pytest.skip("other programs used the cores each time: no line can be named beside them")
     blocking = json.dumps(codes(report)["LoopBlocked"])
     assert "stock.py" in blocking
     assert "time.sleep" in blocking
