@@ -7,6 +7,7 @@ import linecache
 import re
 import time
 from collections.abc import Container, Iterable, Iterator, Mapping
+from itertools import groupby
 from pathlib import Path
 
 from msgspec import Struct
@@ -24,10 +25,11 @@ TRACEBACK = "Traceback (most recent call last):"
 FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+)')
 DUMP = "Timeout ("  # begins each dump of faulthandler
 # Lines of a server's log, and files that are not the app's
-LOGGED = re.compile(r"\[\d{4}-\d\d-\d\d |\[INFO\] |INFO: ")
+LOGGED = re.compile(r"\[\d{4}-\d\d-\d\d |\[(INFO|WARNING|ERROR|CRITICAL)\] |(INFO|ERROR): ")
 NOT_THE_APPS = re.compile(
     r"site-packages|dist-packages|/lib/python3|/server/inside/|/alone/workerlab_app|^<|/gunicorn/"
 )
+MAX_PRINTED_LINES = 3
 PID = re.compile(r" \(pid:\d+\)")
 ERROR = re.compile(r"(.*\[(ERROR|CRITICAL)\] |ERROR: +|(?=Error: ))(?P<what>.*)")
 WARNING = re.compile(r".*\[WARNING\] (?P<what>.*)")
@@ -200,16 +202,22 @@ def log_lines(log: Path) -> list[str]:
 
 def explained(why: str, log: Path, *, printed: bool = False) -> str:
     """`why` with the exception of the last traceback in the server's log, and where in the app it
-    was raised; else with an exception outside tracebacks; else, if `printed`, the last line that is
-    the server's (`sys.exit` prints its reason); else the last error; else the last warning."""
+    was raised; else with an exception outside tracebacks; else, if `printed`, the last lines that
+    the app printed (`sys.exit` prints its reason); else the last error; else the last warning."""
     lines = log_lines(log)
     if raised := last_exception(lines):
         return f"{why}: {raised}"
     lines = list(outside_tracebacks(lines))
-    plain = [line for line in lines if line.strip() and not LOGGED.match(line)]
+    by_app = [
+        list(dict.fromkeys(line.strip() for line in group))
+        for logged, group in groupby(
+            filter(str.strip, lines), lambda line: bool(LOGGED.match(line))
+        )
+        if not logged
+    ]
     for pattern in (EXCEPTION, ERROR, WARNING):
-        if pattern is ERROR and printed and plain:
-            return f"{why}: {plain[-1].strip().rstrip('.')[:300]}"
+        if pattern is ERROR and printed and by_app:
+            return f"{why}: {' '.join(by_app[-1][-MAX_PRINTED_LINES:]).rstrip('.')[:300]}"
         for line in reversed(lines):
             if match := pattern.match(line):
                 what = PID.sub("", match["what"])  # or the same reason differs with each launch

@@ -105,6 +105,14 @@ IMPROPER = "django.core.exceptions.ImproperlyConfigured: DJANGO_SETTINGS_MODULE 
 BOOT_LOGS = {
     "an exception with the app's line": (BOOTS + DJANGO + HALTS, f": {IMPROPER} (wsgi.py line 7)"),
     "what sys.exit printed": (f"{BOOTS}KEY is missing\n{HALTS}", ": KEY is missing"),
+    "in several lines": (
+        f"{BOOTS}KEY is missing.\n\nSee README\n{HALTS}",
+        ": KEY is missing. See README",
+    ),
+    "beside an error of another server": (
+        "KEY is missing\n[ERROR] Unexpected exit\n",
+        ": KEY is missing",
+    ),
     "before Gunicorn halted": (f"{BOOTS}KEY is missing\n{HALTED}", ": KEY is missing"),
     "no such app": (f"{BOOTS}{NO_APP}\n{HALTED}", f": {NO_APP}"),
     "nothing but Gunicorn's": (BOOTS + HALTS, ": Reason: Worker failed to boot"),
