@@ -562,7 +562,10 @@ def _has_gap(result: AdviseResult, server: Server) -> bool:
 def _kept(result: AdviseResult, server: Server, rps: float) -> RateKept:
     """The finding for the highest passing rate."""
     valid = len(result.study.at(server, rps))
-    few, above = valid < MIN_LAUNCHES, result.search.kept_nearby(server, rps) - valid
+    few = valid < MIN_LAUNCHES or (
+        rps == result.search.target_rps and result.standing.word != "met"
+    )
+    above = result.search.kept_nearby(server, rps) - valid
     is_bounded = passes(result.study.at(server, rps), result.search.terms)
     return RateKept(
         outcome="was met, but in too few launches to promise it, at" if few else "holds up to",

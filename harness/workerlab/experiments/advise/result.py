@@ -21,7 +21,7 @@ from workerlab.experiments.advise.search import (
     slow_alone,
     times_alone_s,
 )
-from workerlab.experiments.advise.standing import Standing
+from workerlab.experiments.advise.standing import TOO_UNEVEN, Standing
 from workerlab.experiments.advise.study import TOOL, CandidateLaunch, Study, holds
 from workerlab.finding import Answer, Finding
 from workerlab.model import Needs, Server, Summary
@@ -206,10 +206,18 @@ def _row(search: Search, server: Server, winner: Server | None, untried: Collect
         expected=_steady(search.expected[server.key], search.target_rps),
         standing=search.standing(server),
         launches=len(search.study.at(server, search.target_rps)),
-        reach=search.reach(server),
+        reach=_promised(search, server),
         broken_rps=search.broken_rps(server),
         status=_status(search, server, winner, untried),
     )
+
+
+def _promised(search: Search, server: Server) -> Reach:
+    """Its reach; at the target's rate, where the bound is stricter, only if it meets the target."""
+    reach = search.reach(server)
+    if reach.passing_rps == search.target_rps and not search.meets(server):
+        return replace(reach, passing_rps=None)
+    return reach
 
 
 def _steady(expected: Expected, target_rps: float) -> Expected:
@@ -232,8 +240,11 @@ def _status(
     if standing.word == "met":
         return _met_status(search, server, winner)
     if standing.word in ("broken", "undecidable") and standing.bounds:
-        term = next(bound.term for bound in standing.bounds if bound.word == standing.word)
-        return f"breaks {term}" if standing.word == "broken" else f"{term} undecidable"
+        bound = next(bound for bound in standing.bounds if bound.word == standing.word)
+        if bound.why == TOO_UNEVEN:
+            return f"too uneven to promise {bound.term}"
+        is_broken = bound.word == "broken"
+        return f"breaks {bound.term}" if is_broken else f"{bound.term} undecidable"
     broken_rps = search.broken_rps(server)
     passing_rps = search.reach(server).passing_rps or 0.0
     best_rps = search.reach(winner).passing_rps if winner else None

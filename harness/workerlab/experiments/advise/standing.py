@@ -35,6 +35,8 @@ RATE_BEYOND_SHARE = 0.05  # the same, at the highest rate
 USUAL_SD = 0.07  # of the logarithms of launches at a rate; three then have a bound of 1.27 means
 SHOWING_LAUNCHES = 6  # at a rate and slightly above, all of which met the target: it passes
 
+TOO_UNEVEN = "the launches differ too much to promise it"
+
 TargetWord = Literal["met", "broken", "not shown yet", "undecidable"]
 
 
@@ -148,7 +150,8 @@ def _bound(
         word: TargetWord = "not shown yet" if high <= limit and n < MAX_LAUNCHES else "undecidable"
     else:
         word = "met" if high <= limit else "broken" if hopeless else "not shown yet"
-    why = outcome.values["why"] if on_a_step else None
+    why = TOO_UNEVEN if word == "broken" and mean <= limit else None
+    why = outcome.values["why"] if on_a_step else why
     return TermBound(term, word, n, centre, math.exp(sign * high), why)
 
 
@@ -165,7 +168,7 @@ def passes(
         return None
     if len(launches) >= MIN_LAUNCHES:
         result = standing(launches, terms, beyond_share=RATE_BEYOND_SHARE)
-        by_chance = any(bound.why is not None for bound in result.bounds)
+        by_chance = any(bound.why not in (None, TOO_UNEVEN) for bound in result.bounds)
         return result.word == "met" or (nearby >= SHOWING_LAUNCHES and not by_chance)
     if not all(holds(launch, terms) for launch in launches):
         return False

@@ -639,6 +639,22 @@ def test_only_its_own_discarded_launches_leave_a_highest_rate_open() -> None:
     assert "1 launch there had to be discarded" in remarks[1]
 
 
+def test_the_targets_rate_holds_only_where_the_target_is_met() -> None:
+    """The bound there is stricter than at other rates: three launches may pass one of the two."""
+    world = World(3)
+    server, uneven, *_ = world.search().order()
+    world.measured(server, {TARGET_RPS: (0.115, 0.14, 0.171)})
+    world.measured(uneven, {TARGET_RPS: (0.05, 0.2, 0.28)})
+    result = world.result()
+    assert result.server == server
+    assert result.standing.word == "not shown yet"
+    (rate,) = highest_rate(result)
+    assert not rate.kept.is_promised
+    rows = {row.server.key: row for row in result.rows}
+    assert [rows[each.key].reach.passing_rps for each in (server, uneven)] == [None, None]
+    assert rows[uneven.key].status == "too uneven to promise p95<300ms"
+
+
 def test_a_machine_that_was_noisy_may_be_tried_again() -> None:
     world = World(5, noisy=1.0)
     disturbed = world.run()
