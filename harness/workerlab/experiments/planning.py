@@ -377,7 +377,7 @@ def imported_kind(
     limit_s: float = preflight.INTROSPECT_S,
 ) -> str:
     """`preflight.app_kind`; the user is told if it takes long."""
-    note = f"still importing {app.target}: given up after {limit_s:.0f} s"
+    note = f"still importing {app.target}, for up to {limit_s:.0f} s"
     slow = threading.Timer(SLOW_IMPORT_S, tell, (note,))
     slow.start()
     try:

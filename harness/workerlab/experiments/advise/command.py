@@ -173,13 +173,14 @@ def kinds_of(
     """The variants to consider. Raises EnvironmentProblem if none can run, UsageError if none is
     within the limits."""
     first, names = next(iter(pythons.values())), options.classes or CLASSES
-    removed = {name for name in names if not options.classes and class_named(name).removed_in}
+    by_name_only = [name for name in names if not options.classes and class_named(name).removed_in]
+    removed = {name for name in by_name_only if name in first.worker_classes}
     wsgi, asgi = apps_of(options, first, mix)
     app_kind = "unknown"
     kinds = [
         kind_of(name, asgi if first.serves_asgi(name) else wsgi, python, version, first.settings)
         for name in names
-        if name not in removed
+        if name not in by_name_only
         for python, version in pythons
     ]
     if wsgi == asgi:  # the user's app
@@ -189,6 +190,9 @@ def kinds_of(
     for kind in kinds:
         if class_named(kind.worker_class).alone and "(" in kind.app.target:
             missing[kind.variant] = NO_CALLS.format(kind.worker_class, kind.app.target)
+    for name in by_name_only:
+        if name not in removed and (why := first.why_unavailable(name)):
+            missing[name] = why
     present = [kind for kind in kinds if kind.variant not in missing]
     if not present:
         raise EnvironmentProblem("; ".join(f"{name}: {why}" for name, why in missing.items()))
@@ -210,8 +214,9 @@ def budget_of(options: argparse.Namespace, kinds: Kinds, target: str) -> float:
         raise UsageError(
             f"--budget: measuring what requests need takes about {needs_s:.0f} s for"
             f" {counted(len(kinds.able), 'worker class/worker classes')}, and the"
-            f" {MIN_LAUNCHES} launches that show a target {launches_s:.0f} s: allow more time, or"
-            " name fewer --classes"
+            f" {MIN_LAUNCHES} launches that show a target {launches_s:.0f} s: allow"
+            f" {math.ceil(needs_s + launches_s)} s"
+            + (", or name fewer --classes" if len(kinds.able) > 1 else "")
         )
     return budget_s
 

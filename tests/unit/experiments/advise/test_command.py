@@ -14,9 +14,11 @@ from workerlab.server import preflight
 from workerlab.server.worker_classes import CLASSES
 
 
-def plan_for(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Plan:
-    """The plan with an interpreter that has everything."""
-    interpreter = preflight.Interpreter("python3", "25.3.0", CLASSES, (), {}, {})
+def plan_for(
+    monkeypatch: pytest.MonkeyPatch, *arguments: str, served: tuple[str, ...] = CLASSES
+) -> Plan:
+    """The plan with an interpreter that has all packages, and a Gunicorn that has these classes."""
+    interpreter = preflight.Interpreter("python3", "25.3.0", served, (), {}, {})
     monkeypatch.setattr(preflight, "interpreter", lambda *_: interpreter)
     return plan_of(parse(["advise", "--rate", "3", "--slo", "p95<2s", *arguments]))[0]
 
@@ -34,6 +36,9 @@ def test_a_class_that_gunicorn_removed_is_considered_by_name_only(
     plan = plan_for(monkeypatch, "--classes", "sync,eventlet")
     assert classes(plan) == {"sync", "eventlet"}
     assert AdviseRequest.of(plan).removed == ()
+    request = AdviseRequest.of(plan_for(monkeypatch, served=("sync", "gthread")))
+    assert request.removed == ()  # naming it would not help
+    assert request.left_out["eventlet"] == "Gunicorn 25.3.0 has no worker class eventlet"
 
 
 @pytest.mark.parametrize(
@@ -42,12 +47,13 @@ def test_a_class_that_gunicorn_removed_is_considered_by_name_only(
         (("--slo", "p95<2s,rps>=3"), "rps>=3 cannot be shown where 3 requests/s arrive"),
         (
             ("--budget", "100"),
-            "takes about 48 s for 6 worker classes, and the 3 launches .* 54 s",
+            "about 48 s for 6 worker classes, and the 3 launches .* 54 s: allow 102 s, or name",
         ),
+        (("--budget", "40", "--classes", "sync"), "8 s for 1 worker class, .* allow [0-9]+ s$"),
     ],
 )
 def test_targets_and_budgets_that_cannot_be_met_are_refused(
-    arguments: tuple[str, str], why: str, monkeypatch: pytest.MonkeyPatch
+    arguments: tuple[str, ...], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(UsageError, match=why):
         plan_for(monkeypatch, *arguments)
