@@ -22,7 +22,7 @@ from workerlab.numbers.units import listed
 from workerlab.server.inside.families import FAMILIES
 from workerlab.server.running import DUMP, importing_at
 from workerlab.server.versions import with_version
-from workerlab.server.worker_classes import CLASSES, SERVERS, class_named
+from workerlab.server.worker_classes import CLASSES, SERVERS, class_named, ignored_settings
 
 INTROSPECT = Path(__file__).parent / "inside" / "introspect.py"
 APP_KIND = INTROSPECT.with_name("app_kind.py")
@@ -85,11 +85,7 @@ class Interpreter(Struct, frozen=True):
 
     def ignores(self, name: str) -> tuple[str, ...]:
         """The settings that have no effect on this class in this version of Gunicorn."""
-        row, version = class_named(name), Version(self.gunicorn)
-        return tuple(
-            setting for setting in row.ignores
-            if setting not in row.heeds_from or version < Version(row.heeds_from[setting])
-        )  # fmt: skip
+        return ignored_settings(class_named(name), self.gunicorn)
 
     def serves_asgi(self, name: str) -> bool | None:
         """Whether applications for this class are ASGI; None if not known."""

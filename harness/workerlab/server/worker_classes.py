@@ -67,6 +67,16 @@ def class_named(name: str) -> WorkerClass:
     return WORKER_CLASSES.get(name) or WorkerClass(name, "unknown", serves=(), path=name)
 
 
+def ignored_settings(row: WorkerClass, gunicorn: str) -> tuple[str, ...]:
+    """The settings that have no effect on the class in this version of Gunicorn."""
+    from packaging.version import Version  # --help does without
+
+    return tuple(
+        setting for setting in row.ignores
+        if setting not in row.heeds_from or Version(gunicorn) < Version(row.heeds_from[setting])
+    )  # fmt: skip
+
+
 KINDS = {"wsgi": "a WSGI", "asgi": "an ASGI", "asgi2": "an ASGI 2", "tornado": "a Tornado"}
 
 

@@ -93,12 +93,14 @@ def settings(
     ]
     if "threads" not in worker_class.ignores or "threads" in own:
         why = f"of each worker: {server.workers * server.threads} requests at once"
+        if "threads" in worker_class.ignores:
+            why = f"{name} uses none, and sync with several would be gthread"
         lines.append(ConfLine("threads", server.threads, why))
     if "worker_connections" not in worker_class.ignores:
         lines.append(
             ConfLine("worker_connections", server.worker_connections, "at most, per worker")
         )
-    if "backlog" in own:
+    if "backlog" in own and "backlog" not in worker_class.ignores:
         lines.append(ConfLine("backlog", server.backlog, "connections that wait, at most"))
     if grace_s is not None:
         why = "seconds: a stop after a load takes this long, and cuts off longer requests"

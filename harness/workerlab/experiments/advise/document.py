@@ -33,7 +33,7 @@ from workerlab.numbers.units import counted, fill
 from workerlab.paths import label_of, write_atomically
 from workerlab.report.values import serving_software
 from workerlab.run_store import Run
-from workerlab.server.worker_classes import class_named
+from workerlab.server.worker_classes import class_named, ignored_settings
 
 FILE_NAME, SCRIPT_NAME = "gunicorn.conf.py", "start-server.sh"  # the second: of another server
 MORE_CORES, OVERRIDDEN = MoreCoresThanHere.__name__, SettingOverridden.__name__  # codes of notes
@@ -242,7 +242,9 @@ def _content(result: AdviseResult, server: Server, run: Run) -> str:
     if result.is_another_server:
         return start_script(server, evidence, server.python or result.study.plan.python)
     request, row = result.study.request, class_named(server.worker_class)
-    ignored = {*row.ignores} - {"threads", *row.heeds_from}
+    versions = (server.gunicorn or str(run.environment["gunicorn"])).split(", ")  # or of any here
+    by_version = (set(ignored_settings(row, version)) for version in versions)
+    ignored = set.intersection(*by_version) - {"threads"}
     kept = {name: f"{name} has no effect with {row.name}."
             for name in request.config_sets if name in ignored}  # fmt: skip
     for name, values in _overridden(run).items():

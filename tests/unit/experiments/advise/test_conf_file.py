@@ -104,6 +104,10 @@ def test_a_setting_that_the_class_ignores_stays_with_a_remark() -> None:
     kept = {"worker_connections": "worker_connections has no effect with sync."}
     text = conf_file(server("sync"), [], OwnFile(own, sets=("worker_connections",), kept=kept))
     assert text.startswith(f"# {kept['worker_connections']}\n{own}")
+    own, kept = "backlog = 64\nthreads = 4\n", {"backlog": "backlog has no effect with asgi."}
+    text = conf_file(server("asgi"), [], OwnFile(own, sets=("backlog", "threads"), kept=kept))
+    assert text.startswith("# backlog has no effect with asgi.\nbacklog = 64\nthreads = 4\n")
+    assert "requests at once" not in text
 
 
 @pytest.mark.parametrize(
