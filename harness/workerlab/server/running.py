@@ -206,6 +206,8 @@ def explained(why: str, log: Path, *, printed: bool = False) -> str:
     the app printed (`sys.exit` prints its reason); else the last error; else the last warning."""
     lines = log_lines(log)
     if raised := last_exception(lines):
+        if any("WORKER TIMEOUT" in line for line in lines):
+            raised = raised.replace("SystemExit: 1", "Gunicorn's timeout ended its worker")
         return f"{why}: {raised}"
     lines = list(outside_tracebacks(lines))
     by_app = [

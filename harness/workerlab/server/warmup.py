@@ -226,7 +226,9 @@ def _expected(server: Running, route: Route) -> float:
     try:
         answer = ask(server, route)
     except FAILURES as error:
-        why = f"no answer to a first request ({error!r})"
+        late = isinstance(error, TimeoutError)
+        cause = f"within {LONE_TIMEOUT_S:.0f} s" if late else f"({error!r})"
+        why = f"no answer to a first request {cause}"
         why = f"{route.label}: {why}" if server.launch.app.mix else why
         raise TrialFailed("answer", explained(why, server.log), log) from error
     as_expected = answer.status in route.expect if route.expect else 200 <= answer.status < 400

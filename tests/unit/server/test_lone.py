@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -19,6 +20,7 @@ from tests.builders import http
 from tests.builders.launch import launch
 from workerlab.model import App, Record, Route, Server
 from workerlab.observe.pauses import PauseWatch
+from workerlab.server import warmup
 from workerlab.server.running import Running, TrialFailed
 from workerlab.server.warmup import (
     MAX_PAUSE_RETRIES,
@@ -120,6 +122,20 @@ def test_an_app_that_always_fails_is_refused(
     assert (fault.kind, fault.detail) == ("answer", f"its log: {tmp_path / 'server.log'}")
     assert fault.reason.startswith(sentence)
     assert ("if that is right" in fault.reason) == ("if that is right" in sentence)
+
+
+def test_an_app_that_never_answers_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warmup, "LONE_TIMEOUT_S", 0.6)
+
+    def late(_method: str, _path: str) -> int:
+        time.sleep(1)
+        return 200
+
+    with serving(tmp_path, late) as server, pytest.raises(TrialFailed) as failure:
+        Lone(server, *routes_of(server.launch.app)).ask()
+    assert failure.value.fault.reason == "no answer to a first request within 1 s"
 
 
 def test_an_app_that_mostly_fails_is_refused(tmp_path: Path) -> None:

@@ -98,6 +98,8 @@ Traceback (most recent call last):
     raise HaltServer(reason, self.APP_LOAD_ERROR)
 gunicorn.errors.HaltServer: <HaltServer 'App failed to load.' 4>
 """
+TRACED = "Traceback (most recent call last):\n"
+SILENT = "[x] [1] [CRITICAL] WORKER TIMEOUT (pid:12)\n"
 NO_APP = "Failed to find application object: 'app'"
 
 
@@ -119,6 +121,10 @@ BOOT_LOGS = {
 }
 # Of a server that ended later: output of the app explains nothing
 LOGS = {
+    "a silent worker": (
+        f'{SILENT}{TRACED}  File "/srv/slow.py", line 3, in app\nSystemExit: 1\n',
+        ": Gunicorn's timeout ended its worker (slow.py line 3)",
+    ),
     "empty": ("", ""),
     "information": (BOOTS, ""),
     "output of the app": (f"{BOOTS}GET /cart\n", ""),
@@ -126,7 +132,7 @@ LOGS = {
     "a warning": (f"{BOOTS}[x] [1] [WARNING] late\n{BOOTS}", ": late"),
     "an error": (f"[x] [1] [ERROR] no memory\n[x] [1] [WARNING] late\n{BOOTS}", ": no memory"),
     "of a worker": ("[x] [1] [ERROR] Worker (pid:12) was killed", ": Worker was killed"),
-    "a traceback": (f"Traceback (most recent call last):\nOSError: x\n{BOOTS}", ": OSError: x"),
+    "a traceback": (f"{TRACED}OSError: x\n{BOOTS}", ": OSError: x"),
 }
 
 
