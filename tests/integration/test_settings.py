@@ -99,6 +99,8 @@ def test_a_file_is_read_line_by_line(lab: Lab) -> None:
         ("raise RuntimeError('no such stage')\n", "RuntimeError: no such stage"),
         ("workers = = 2\n", "line 1: invalid syntax"),
         ('workers = "three"\n', "Gunicorn does not take workers = 'three'"),
+        ('bind = "127.0.0.1:x"\n', "Gunicorn does not take bind = '127.0.0.1:x': 'x' is not"),
+        ("raw_env = ['A=1', 'B']\n", "does not take raw_env = ['A=...', 'B=...']: environment"),
         ("silent = 1\n", "line 1: silent is not a Gunicorn setting"),
         ('loglevel = "info"\n', "sets nothing that can be examined"),
         ("threads: 4\n", "line 1: threads: 4 sets nothing, since it is an annotation: write"),
@@ -119,7 +121,8 @@ def test_a_file_that_cannot_be_examined_is_one_sentence(lab: Lab, text: str, say
     [
         'worker_tmp_dir = "/nonexistent"', 'chdir = "/nonexistent"', 'certfile = "/nonexistent"',
         'logconfig = "/nonexistent"', 'accesslog = "/nonexistent/a"',
-        'errorlog = "/nonexistent/a"', 'pidfile = "/nonexistent/a"',
+        'errorlog = "/nonexistent/a"', 'pidfile = "/nonexistent/a"', 'user = "nonexistent"',
+        'group = "nonexistent"',
     ],
 )  # fmt: skip
 def test_gunicorn_does_not_start_without_the_paths_that_are_called_needed(
@@ -131,8 +134,9 @@ def test_gunicorn_does_not_start_without_the_paths_that_are_called_needed(
     command = [sys.executable, "-m", "gunicorn", "-c", str(path), app]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=LONG_S, check=False)
     assert done.returncode != 0
-    assert b"/nonexistent" in done.stdout + done.stderr
-    assert interpreter(sys.executable, tmp_path, str(path)).absent == {name: "/nonexistent"}
+    missing = line.split('"')[1].removesuffix("/a")
+    assert missing.encode() in done.stdout + done.stderr
+    assert interpreter(sys.executable, tmp_path, str(path)).absent == {name: missing}
     path.write_text('worker_tmp_dir = "."\npidfile = "a"\naccesslog = "-"\nlogconfig = ""\n')
     assert interpreter(sys.executable, tmp_path, str(path)).absent == {}
 

@@ -8,9 +8,10 @@ such a class serves ASGI). Prints one JSON object: `gunicorn` (its version, null
 `worker_classes` (names of Gunicorn's own), `names` (of its settings), `missing` (packages),
 `classes` (by path: `asgi`, whether it serves ASGI, null if not known; `error`, why it cannot be
 imported), `settings` (of the user's file, if JSON can express them), `assignments` (what the file
-assigned when executed, see `Assignments`), `absent` (paths that it names and that Gunicorn needs to
-start, by setting), `error` (why the file cannot be read), `python` (its version), `pip` (whether it
-is installed) and `requires` (Python versions supported by Gunicorn, null if not known).
+assigned when executed, see `Assignments`), `absent` (paths and accounts that it names and that
+Gunicorn needs to start, by setting), `error` (why the file cannot be read), `python` (its version),
+`pip` (whether it is installed) and `requires` (Python versions supported by Gunicorn, null if not
+known).
 Stdlib only, syntax of Python 3.10: the harness is not installed there.
 """
 
@@ -19,10 +20,12 @@ from __future__ import annotations
 import ast
 import contextlib
 import gc
+import grp
 import importlib.metadata
 import importlib.util
 import json
 import os
+import pwd
 import sys
 import types
 from collections.abc import Collection
@@ -30,6 +33,7 @@ from typing import Any
 
 # Settings whose validators depend on where, and as which user, Gunicorn is started
 ENVIRONMENT_DEPENDENT = {"chdir", "user", "group", "reload_extra_files"}
+READ_LATER = {"bind": "address", "raw_env": "env"}  # and by what
 
 
 def is_missing(package: str) -> bool:
@@ -64,6 +68,11 @@ def refused(names: dict[str, Any]) -> str | None:
                 config.set(name, value)
             except Exception as error:  # of its validators
                 return f"Gunicorn does not take {name} = {value!r}: {error}"
+    for name, read in READ_LATER.items():
+        try:
+            getattr(config, read)
+        except Exception as error:
+            return f"Gunicorn does not take {name} = {value_text(name, names[name])}: {error}"
     return None
 
 
@@ -212,14 +221,15 @@ def executed(path: str) -> tuple[dict[str, Any], Assignments]:
     return names, assignments
 
 
-# What Gunicorn needs to start: a directory, a file, or the directory of a file
+# What Gunicorn needs to start: a directory, a file, the directory of a file, or an account
 DIRECTORIES = ("chdir", "worker_tmp_dir")
 READ_FILES = ("certfile", "logconfig")
 WRITTEN_FILES = ("accesslog", "errorlog", "pidfile")
+ACCOUNTS = {"user": pwd.getpwnam, "group": grp.getgrnam}
 
 
 def absent(settings: dict[str, Any]) -> dict[str, str]:
-    """The paths that do not exist, by setting."""
+    """The paths and accounts that do not exist, by setting."""
     paths = {}
     for name in (*DIRECTORIES, *READ_FILES, *WRITTEN_FILES):
         value = settings.get(name)
@@ -229,6 +239,13 @@ def absent(settings: dict[str, Any]) -> dict[str, str]:
         exists = os.path.isfile if name in READ_FILES else os.path.isdir
         if not exists(os.path.join(settings.get("chdir") or "", path)):
             paths[name] = path
+    for name, entry_of in ACCOUNTS.items():
+        value = settings.get(name)
+        if isinstance(value, str) and value and not value.isdigit():
+            try:
+                entry_of(value)
+            except KeyError:
+                paths[name] = value
     return paths
 
 
