@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from workerlab.server.backends.backend import SETTINGS, Backend, saved_address
+from workerlab.server.backends import Backend, settings_of
 from workerlab.server.worker_classes import WORKER_CLASSES, class_named
 
 if TYPE_CHECKING:
@@ -41,11 +42,11 @@ FORCED: Mapping[str, tuple[object, str]] = {
 MAY_SLOW = ("reload", "reuse_port", "max_requests", "certfile")
 
 
-class Gunicorn(Backend):
+class Gunicorn(Backend, frozen=True):
     """Serves all worker classes. Its configuration file writes where it listens, and installs the
     probe."""
 
-    SCRUBBED = SCRUBBED
+    SCRUBBED: ClassVar[tuple[str, ...]] = SCRUBBED
 
     def command(self, launch: Launch, port: int) -> list[str]:
         conf = str(launch.code / "gunicorn_conf.py")
@@ -55,7 +56,10 @@ class Gunicorn(Backend):
         return dict(env)
 
     def address(self, pid: int | None, listening: Path) -> tuple[str, int] | None:
-        return saved_address(listening)
+        if not listening.exists():
+            return None
+        host, port = json.loads(listening.read_text())["address"]
+        return host, port
 
     def launch_file(self, launch: Launch) -> dict[str, Any]:
         server = launch.server
@@ -64,23 +68,18 @@ class Gunicorn(Backend):
             "bind": f"{launch.host}:0",
             "control_socket_disable": True,  # or Gunicorn writes under the user's home
             "chdir": str(launch.app.chdir or launch.code),  # already includes the user's file
-            **{name: getattr(server, name) for name in SETTINGS},
+            **settings_of(server),
         }
         if server.preload:  # else the user's file decides
             settings["preload_app"] = True
-        if (
-            launch.app.sleep_s and not launch.config
-        ):  # a long sleep must not look like a dead worker
-            row, sleep_s = class_named(server.worker_class), launch.app.sleep_s
-            settings["timeout"] = max(
-                BLOCKED_TIMEOUT_S if row.loop else TIMEOUT_S, math.ceil(3 * sleep_s)
-            )
+        if (sleep_s := launch.app.sleep_s) and not launch.config:  # it must not seem dead
+            usual_s = BLOCKED_TIMEOUT_S if class_named(server.worker_class).loop else TIMEOUT_S
+            settings["timeout"] = max(usual_s, math.ceil(3 * sleep_s))
         bundled = server.worker_class in WORKER_CLASSES
-        configs = [
-            str(launch.code / "configs" / f"{server.worker_class if bundled else 'common'}.py")
-        ]
+        name = server.worker_class if bundled else "common"
+        configs = (str(launch.code / "configs" / f"{name}.py"), launch.config)
         return {
-            "configs": configs + ([launch.config] if launch.config else []),
+            "configs": list(filter(None, configs)),
             "worker_class": None if bundled else server.worker_class,
             "settings": settings,
             "env": [f"{name}={value}" for name, value in launch.app.env],

@@ -63,7 +63,7 @@ ASGI_CLASSES = frozenset(row.name for row in _ROWS if row.asgi)
 def class_named(name: str) -> WorkerClass:
     """The row of a class or another server; for a dotted path, one with unknown slots."""
     if name in BACKENDS:
-        return BACKENDS[name].ROW
+        return BACKENDS[name].row
     return WORKER_CLASSES.get(name) or WorkerClass(name, "unknown", serves=(), path=name)
 
 
