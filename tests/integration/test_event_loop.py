@@ -17,7 +17,7 @@ from tests.integration.conftest import (
     right_unless_still,
     until,
 )
-from workerlab.observe.map_readers import read_beats
+from workerlab.observe.spans import read_beats
 
 APPS = ROOT / "tests" / "diagnosis" / "apps"
 LOOPS = {"asgi": "held_asgi", "uvicorn": "held_asgi", "tornado": "held_tornado"}

@@ -32,9 +32,8 @@ from workerlab.model import (
 )
 from workerlab.notes import Unfinished
 from workerlab.numbers.histogram import Histogram
-from workerlab.observe.map_readers import read_beats, read_stacks
 from workerlab.observe.observations import read_observations
-from workerlab.observe.spans import read_spans
+from workerlab.observe.spans import read_beats, read_spans, read_stacks
 from workerlab.paths import bundled_root, label_of
 from workerlab.plan import counts, grid
 from workerlab.run_store import Run

@@ -1,22 +1,31 @@
-"""Reads the span maps that the probe leaves in a trial's directory: at its end, and while they
-grow, for the requests that each worker is serving."""
+"""Reads the maps that workers leave in a trial's directory (spans and their costs, beats, stack
+samples); and spans while their maps grow, for the requests that each worker is serving."""
 
 from collections.abc import Iterator
-from contextlib import suppress
-from itertools import chain, repeat, takewhile
-from operator import itemgetter
+from itertools import chain, repeat
 from pathlib import Path
 from typing import BinaryIO
 
 from msgspec import Struct
 
-from workerlab.model import Span, SpanCost, Spans
+from workerlab import codec
+from workerlab.model import (
+    Beat,
+    Beats,
+    CodeLine,
+    Span,
+    SpanCost,
+    Spans,
+    Stacks,
+    StackSample,
+)
 from workerlab.server.inside.maps import (
+    BEATS,
     COSTS,
     HEADER_BYTES,
     READ_RECORDS,
     SPANS,
-    MapHeader,
+    STACKS,
     header,
     records,
 )
@@ -29,18 +38,12 @@ def parse_map(data: bytes, costs_data: bytes | None = None) -> tuple[int, bool, 
     """(pid, full, spans in order of start) from one map's bytes. `costs_data`: the bytes of its map
     of costs. Raises ValueError if they are not whole maps."""
     pid, _, full = header(data, SPANS)
-    if costs_data is not None:
-        span_costs = chain(parse_costs(costs_data), repeat(None))
-        return pid, full, [
-            Span(pid, start, end or None, accepted or None, _name(request_id), cost)
-            for (start, end, accepted, request_id), cost in zip(
-                records(data, SPANS), span_costs, strict=False
-            )
-            if start
-        ]  # fmt: skip
+    costs = [] if costs_data is None else parse_costs(costs_data)
     spans = [
-        Span(pid, start, end or None, accepted or None, _name(request_id))
-        for start, end, accepted, request_id in records(data, SPANS)
+        Span(pid, start, end or None, accepted or None, _name(request_id), cost)
+        for (start, end, accepted, request_id), cost in zip(
+            records(data, SPANS), chain(costs, repeat(None)), strict=False
+        )
         if start
     ]
     return pid, full, spans
@@ -86,60 +89,58 @@ def served(directory: Path) -> set[int]:
     return pids
 
 
+# --- beats and stacks -------------------------------------------------------------------------
+
+
+def parse_beats(data: bytes) -> tuple[int, bool, list[Beat]]:
+    """(pid, whether the ring was full and may have lost some, beats by time) of one map's bytes.
+    Raises ValueError if they are not a whole map of beats."""
+    head = header(data, BEATS)
+    beats = [
+        Beat(head.pid, at, *(max(0, part) for part in parts))  # a timer may fire before its time
+        for at, *parts in sorted(records(data, BEATS))
+        if at
+    ]
+    return head.pid, len(beats) >= head.capacity, beats
+
+
+def read_beats(directory: Path) -> Beats:
+    """The beats of all workers of a trial. Raises ValueError or OSError if a map cannot be read."""
+    beats: list[Beat] = []
+    cut: list[int] = []
+    for path in sorted(directory.glob(f"{BEATS.kind}-*.map")):
+        pid, was_cut, worker_beats = parse_beats(path.read_bytes())
+        beats += worker_beats
+        cut += [pid] * was_cut
+    return Beats(tuple(beats), tuple(cut))
+
+
+def parse_stack_samples(data: bytes) -> tuple[int, tuple[StackSample, ...]]:
+    """(pid, samples in order of time). Raises ValueError if it is not a whole map of samples."""
+    head = header(data, STACKS)
+    return head.pid, tuple(StackSample(*row) for row in sorted(records(data, STACKS)) if row[0])
+
+
+def parse_lines(text: bytes) -> dict[int, CodeLine]:
+    """By number; a last line cut off by the death of its worker is ignored. Raises ValueError."""
+    lines: dict[int, CodeLine] = {}
+    rows = text.split(b"\n")
+    for row in rows[:-1]:
+        line = codec.decode(row, CodeLine)
+        lines[line.number] = line
+    return lines
+
+
+def read_stacks(directory: Path) -> Stacks:
+    """Stacks of the sampled worker. Raises ValueError or OSError if its files cannot be read."""
+    for path in directory.glob(f"{STACKS.kind}-*.map"):
+        pid, samples = parse_stack_samples(path.read_bytes())
+        lines = parse_lines((directory / f"stacks-{pid}.jsonl").read_bytes())
+        return Stacks(pid, samples, lines)
+    return Stacks()
+
+
 # --- while they grow -----------------------------------------------------------------------
-
-
-def _head(file: BinaryIO) -> MapHeader | None:
-    """None while the map is being created: its header is written last."""
-    with suppress(ValueError):
-        return header(file.read(HEADER_BYTES), SPANS)
-    return None
-
-
-class _Map(Struct):
-    """One worker's map: `first` is the first record that has not ended."""
-
-    pid: int
-    first: int = 0
-    open: int = 0
-    ended: int = 0
-
-
-class Live:
-    """Counts the requests in the app, for a live display; each look reads only what is new."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._maps: dict[Path, _Map] = {}
-        self._before: int | None = None  # requests of the warm-up
-
-    def look(self) -> tuple[dict[int, int], int]:
-        """(requests in the app now, by worker pid; requests served since the first look)."""
-        for path in sorted(self._directory.glob(PATTERN)):
-            self._read(path)
-        total = sum(worker.ended for worker in self._maps.values())
-        if self._before is None:
-            self._before = total
-        return {worker.pid: worker.open for worker in self._maps.values()}, total - self._before
-
-    def _read(self, path: Path) -> None:
-        with path.open("rb") as file:
-            head = _head(file)
-            if head is None:
-                return
-            worker = self._maps.setdefault(path, _Map(head.pid))
-            open_count = ended_later = 0  # open records; ended ones after the first open one
-            number, leading = worker.first, True
-            file.seek(HEADER_BYTES + number * RECORD.size)
-            while begun := _begun(file.read(READ_RECORDS * RECORD.size)):
-                for ended in begun:
-                    leading = leading and ended
-                    worker.first += leading
-                    open_count += not ended
-                    ended_later += ended and not leading
-                if len(begun) < READ_RECORDS:
-                    break
-            worker.open, worker.ended = open_count, worker.first + ended_later
 
 
 class _Followed(Struct):
@@ -156,18 +157,19 @@ class Following:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._maps: dict[Path, _Followed] = {}
+        self.workers: dict[Path, _Followed] = {}  # by the path of the map
         self.full = False  # whether a worker has run out of records
 
     def look(self) -> list[Span]:
         changed: list[Span] = []
-        for path in self._directory.glob(PATTERN):
+        for path in sorted(self._directory.glob(PATTERN)):
             with path.open("rb") as file:
-                head = _head(file)
-                if head is None:
+                try:
+                    head = header(file.read(HEADER_BYTES), SPANS)
+                except ValueError:  # the map is being created: its header is written last
                     continue
                 self.full = self.full or head.full
-                worker = self._maps.setdefault(path, _Followed(head.pid))
+                worker = self.workers.setdefault(path, _Followed(head.pid))
                 first = min(worker.open, default=worker.begun)
                 file.seek(HEADER_BYTES + first * RECORD.size)
                 changed += self._read(file, worker, first)
@@ -191,7 +193,17 @@ class Following:
                 number += 1
 
 
-def _begun(data: bytes) -> list[bool]:
-    """For each record that has begun, in order: whether it has ended."""
-    rows = RECORD.iter_unpack(data[: len(data) - len(data) % RECORD.size])
-    return [bool(end) for _, end, *_ in takewhile(itemgetter(0), rows)]
+class Live:
+    """Counts the requests in the app, for a live display; each look reads only what is new."""
+
+    def __init__(self, directory: Path) -> None:
+        self._following = Following(directory)
+        self._before: int | None = None  # requests of the warm-up
+
+    def look(self) -> tuple[dict[int, int], int]:
+        """(requests in the app now, by worker pid; requests served since the first look)."""
+        self._following.look()
+        workers = self._following.workers.values()
+        total = sum(worker.begun - len(worker.open) for worker in workers)
+        self._before = total if self._before is None else self._before
+        return {worker.pid: len(worker.open) for worker in workers}, total - self._before

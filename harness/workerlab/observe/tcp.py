@@ -4,10 +4,9 @@ when it retransmits an unanswered SYN."""
 import contextlib
 import os
 import socket
-import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from itertools import accumulate
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from workerlab.model import ConnectionSample, QueueSample
 from workerlab.observe import inet_diag
 from workerlab.server.preflight import sysctl
 
-SS_S = 2.0
+MISSING_S = 0.005
 # include/net/tcp_states.h
 STATES = {
     1: "ESTABLISHED", 2: "SYN_SENT", 3: "SYN_RECV", 4: "FIN_WAIT1", 5: "FIN_WAIT2", 6: "TIME_WAIT",
@@ -34,64 +33,56 @@ class Unseen(Exception):
     """The sockets cannot be read here; the message says why."""
 
 
-def family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
+def _in_kernel(host: str, port: int) -> tuple[socket.AddressFamily, tuple[bytes, int]]:
+    """The family and the address of a server, as `inet_diag` has them."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return family, (socket.inet_pton(family, host), port)
+
+
+def _listeners(places: Places, *, drops: bool = False) -> list[inet_diag.Socket]:
+    """Several of a place with SO_REUSEPORT, as of granian: one for each worker. Raises Unseen if
+    the kernel does not answer, or if nothing listens at a place."""
+    return [listener for place in places for listener in _of_place(*place, drops=drops)]
+
+
+def _of_place(host: str, port: int, *, drops: bool) -> list[inet_diag.Socket]:
+    """Looks twice, as a socket that a server creates anew is missing for a moment."""
+    family, address = _in_kernel(host, port)
+    for missing_s in (MISSING_S, 0.0):
+        try:
+            sockets = inet_diag.sockets(family, 1 << LISTEN, port, drops=drops)
+        except (OSError, AttributeError) as error:  # no netlink, no permission, ...
+            raise Unseen(f"inet_diag: {error}") from error
+        if listeners := [listener for listener in sockets if listener.local == address]:
+            return listeners
+        time.sleep(missing_s)
+    raise Unseen(f"nothing listens on {host} port {port}")
 
 
 class AcceptQueues:
-    """The accept queues of the sockets that listen on `places`, added up."""
+    """The accept queues of the sockets that listen on `places`, added up. Raises Unseen.
+
+    Rejected: ss where netlink is refused, as it then reads /proc/net/tcp, which has no limits, and
+    prints 0 for them."""
 
     def __init__(self, places: Places) -> None:
         self._places = places
-        self._refused: str | None = None  # why netlink is not available
 
     def sample(self) -> QueueSample:
-        """Raises Unseen if neither netlink nor ss works."""
-        refused = self._refused
-        if refused is None:
-            try:
-                return self._sum(_by_kernel)
-            except (OSError, AttributeError) as error:  # no netlink, no permission, ...
-                refused = self._refused = str(error)
-            except Unseen as error:  # a re-created socket is missing for a moment
-                refused = str(error)
-        try:
-            return self._sum(_by_ss)
-        except (OSError, subprocess.SubprocessError, Unseen) as error:
-            raise Unseen(f"inet_diag: {refused}; ss: {error}") from error
+        at_ns = time.monotonic_ns()
+        listeners = _listeners(self._places)
+        length = sum(listener.receive_queue for listener in listeners)
+        return QueueSample(at_ns, length, sum(listener.send_queue for listener in listeners))
 
     def drops(self) -> int | None:
         """Handshakes that these sockets alone have dropped since they were opened; None if the
         kernel does not say."""
         try:
-            listeners = [_listeners(host, port, drops=True) for host, port in self._places]
-        except (OSError, AttributeError, Unseen):
+            counts = [listener.drops for listener in _listeners(self._places, drops=True)]
+        except Unseen:
             return None
-        counts = [listener.drops for of_place in listeners for listener in of_place]
         present = [count for count in counts if count is not None]
         return sum(present) if len(present) == len(counts) else None
-
-    def _sum(self, ask: Callable[[str, int], tuple[int, int]]) -> QueueSample:
-        at_ns = time.monotonic_ns()
-        lengths, limits = zip(*(ask(host, port) for host, port in self._places), strict=True)
-        return QueueSample(at_ns, sum(lengths), sum(limits))
-
-
-def _by_kernel(host: str, port: int) -> tuple[int, int]:
-    listeners = _listeners(host, port)
-    lengths = (listener.receive_queue for listener in listeners)
-    return sum(lengths), sum(listener.send_queue for listener in listeners)
-
-
-def _listeners(host: str, port: int, *, drops: bool = False) -> list[inet_diag.Socket]:
-    """Several with SO_REUSEPORT, as of granian: one for each worker. Raises Unseen for none."""
-    address = socket.inet_pton(family(host), host), port
-    listeners = [listener
-                 for listener in inet_diag.sockets(family(host), 1 << LISTEN, port, drops=drops)
-                 if listener.local == address]  # fmt: skip
-    if not listeners:
-        raise Unseen(f"nothing listens on {host} port {port}")
-    return listeners
 
 
 def drops_are_told() -> bool:
@@ -100,33 +91,13 @@ def drops_are_told() -> bool:
         return AcceptQueues([listener.getsockname()[:2]]).drops() is not None
 
 
-def _by_ss(host: str, port: int) -> tuple[int, int]:
-    argv = ["ss", "-Hltn", f"sport = :{port}"]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=SS_S, check=True)
-    return parse_ss(done.stdout, host, port)
-
-
-def parse_ss(text: str, host: str, port: int) -> tuple[int, int]:
-    """(length, limit) of the listeners' queues, added up; raises Unseen if there is none. A line is
-    `LISTEN 3 5 127.0.0.1:8000 0.0.0.0:*`: state, Recv-Q, Send-Q, local, peer."""
-    name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    rows = [line.split() for line in text.splitlines()]
-    queues = [(int(row[1]), int(row[2])) for row in rows if len(row) >= 4 and row[3] == name]
-    if not queues:
-        raise Unseen(f"nothing listens on {name}")
-    length, limit = map(sum, zip(*queues, strict=True))
-    return length, limit
-
-
 def served_connections(places: Places) -> int | None:
     """How many connections the servers have not closed, including those not yet accepted; None if
     the kernel does not say."""
     count = 0
     try:
-        for host, port in places:
-            kind = family(host)
-            address = socket.inet_pton(kind, host), port
-            served = inet_diag.sockets(kind, SERVED, port)
+        for family, address in (_in_kernel(host, port) for host, port in places):
+            served = inet_diag.sockets(family, SERVED, address[1])
             count += sum(connection.local == address for connection in served)
     except (OSError, AttributeError):
         return None
@@ -138,16 +109,14 @@ class Connections:
 
     def __init__(self, places: Places, workers: Collection[int]) -> None:
         self._workers = tuple(workers)
-        self._servers = [
-            (family(host), (socket.inet_pton(family(host), host), port)) for host, port in places
-        ]
+        self._servers = [_in_kernel(host, port) for host, port in places]
 
     def sample(self) -> ConnectionSample:
         """Raises OSError if the kernel does not answer."""
         at_ns = time.monotonic_ns()
         server, client = list[inet_diag.Socket](), Counter[str]()
-        for kind, address in self._servers:
-            sockets = inet_diag.sockets(kind, CONNECTED, address[1])
+        for family, address in self._servers:
+            sockets = inet_diag.sockets(family, CONNECTED, address[1])
             server += [end for end in sockets if end.local == address]
             client.update(STATES[end.state] for end in sockets if end.remote == address)
         accepted = [end for end in server if end.inode]  # 0: not accepted yet, or closed

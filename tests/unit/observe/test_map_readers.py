@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 
 from workerlab import codec
 from workerlab.model import Beat, Beats, CodeLine, Stacks, StackSample
-from workerlab.observe.map_readers import (
+from workerlab.observe.spans import (
     parse_beats,
     parse_lines,
+    parse_map,
     parse_stack_samples,
     read_beats,
+    read_spans,
     read_stacks,
 )
-from workerlab.observe.spans import parse_map, read_spans
 from workerlab.server.inside.maps import BEATS, HEADER, HEADER_BYTES, SPANS, STACKS
 
 PIDS = st.integers(1, 2**22)

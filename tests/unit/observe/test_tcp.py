@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from tests.builders.conditions import LONG_S, until
 from tests.builders.processes import ended_pid, python
 from workerlab.model import ConnectionSample
+from workerlab.observe import tcp
 from workerlab.observe.inet_diag import sockets
 from workerlab.observe.tcp import (
     AcceptQueues,
@@ -21,7 +22,6 @@ from workerlab.observe.tcp import (
     Unseen,
     drops_are_told,
     parse_netstat,
-    parse_ss,
     sample_counters,
     steps_s,
     syn_steps_s,
@@ -57,19 +57,11 @@ def address(listener: socket.socket) -> tuple[str, int]:
 # --- the accept queue -----------------------------------------------------------------------
 
 
-@pytest.fixture(autouse=True)
-def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workerlab.observe.tcp.SS_S", 30.0)
-
-
 @linux
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-@pytest.mark.parametrize("source", ["kernel", "ss"])
-def test_length_and_limit_of_an_accept_queue(stack: ExitStack, host: str, source: str) -> None:
+def test_length_and_limit_of_an_accept_queue(stack: ExitStack, host: str) -> None:
     listener = listening(stack, 5, host)
     queues = AcceptQueues([address(listener)])
-    if source == "ss":
-        queues._refused = "not asked"
     assert (queues.sample().length, queues.sample().limit) == (0, 5)
     connect(stack, listener, 3)
     until(lambda: queues.sample().length == 3, "three connections wait to be accepted")
@@ -80,10 +72,7 @@ def test_length_and_limit_of_an_accept_queue(stack: ExitStack, host: str, source
 
 
 @linux
-@pytest.mark.parametrize("source", ["kernel", "ss"])
-def test_the_queues_of_workers_that_listen_on_one_port_are_added_up(
-    stack: ExitStack, source: str
-) -> None:
+def test_the_queues_of_workers_that_listen_on_one_port_are_added_up(stack: ExitStack) -> None:
     listeners, port = [], 0
     for backlog in (5, 7):
         listener = stack.enter_context(socket.socket())
@@ -93,26 +82,24 @@ def test_the_queues_of_workers_that_listen_on_one_port_are_added_up(
         port = listener.getsockname()[1]
         listeners.append(listener)
     queues = AcceptQueues([address(listeners[0])])
-    if source == "ss":
-        queues._refused = "not asked"
     connect(stack, listeners[0], 4)  # the kernel chooses the queue of each
     until(lambda: queues.sample().length == 4, "four connections wait to be accepted")
     assert queues.sample().limit == 12
-    assert source == "ss" or queues.drops() == 0
+    assert queues.drops() == 0
 
 
 @linux
 def test_a_missing_listener_is_looked_up_again(
     stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PATH", "")  # no ss
     listener = stack.enter_context(socket.socket())
     listener.bind(("127.0.0.1", 0))
     queues = AcceptQueues([address(listener)])
-    with pytest.raises(Unseen, match=r"inet_diag: nothing listens on 127\.0\.0\.1"):
+    with pytest.raises(Unseen, match=r"nothing listens on 127\.0\.0\.1"):
         queues.sample()
-    listener.listen(7)
-    assert queues.sample().limit == 7
+    with monkeypatch.context() as patched:
+        patched.setattr(tcp.time, "sleep", lambda _: listener.listen(7))
+        assert queues.sample().limit == 7
     with pytest.raises(Unseen, match=r"nothing listens on 127\.0\.0\.9"):  # at the same port
         AcceptQueues([("127.0.0.9", address(listener)[1])]).sample()
 
@@ -138,40 +125,18 @@ def test_each_listener_counts_its_own_drops(stack: ExitStack, host: str) -> None
 
 
 @linux
-def test_without_netlink_drops_are_unknown_and_ss_is_used(
+def test_without_netlink_queue_and_drops_are_unknown(
     stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Although ss is here: it would read /proc/net/tcp, which has no limits, and print 0."""
     assert drops_are_told()
     monkeypatch.delattr(socket, "AF_NETLINK")
     assert not drops_are_told()
     assert "socket_drops" not in sample_counters(None).counts
     queues = AcceptQueues([address(listening(stack, 7))])
     assert queues.drops() is None
-    assert queues.sample().limit == 7
-    monkeypatch.setenv("PATH", "")
-    with pytest.raises(Unseen, match=r"inet_diag: .*AF_NETLINK.*; ss: "):
+    with pytest.raises(Unseen, match=r"inet_diag: .*AF_NETLINK"):
         queues.sample()
-
-
-@pytest.mark.parametrize(
-    ("text", "host", "expected"),
-    [
-        ("LISTEN 3      5          127.0.0.1:8000      0.0.0.0:*\n", "127.0.0.1", (3, 5)),
-        ("LISTEN 0 128 0.0.0.0:8000 0.0.0.0:*\nLISTEN 6 5 127.0.0.1:8000 0.0.0.0:*\n",
-         "127.0.0.1", (6, 5)),
-        ("LISTEN 1 5 127.0.0.1:8000 0.0.0.0:*\nLISTEN 2 7 127.0.0.1:8000 0.0.0.0:*\n",
-         "127.0.0.1", (3, 12)),
-        ("LISTEN 1 2048     [::1]:8000    [::]:*\n", "::1", (1, 2048)),
-    ],
-)  # fmt: skip
-def test_the_output_of_ss_is_parsed(text: str, host: str, expected: tuple[int, int]) -> None:
-    assert parse_ss(text, host, 8000) == expected
-
-
-@pytest.mark.parametrize("text", ["", "LISTEN 3 5 127.0.0.1:80001 0.0.0.0:*\n", "LISTEN\n"])
-def test_output_of_ss_without_the_listener_is_an_error(text: str) -> None:
-    with pytest.raises(Unseen):
-        parse_ss(text, "127.0.0.1", 8000)
 
 
 # --- connections ----------------------------------------------------------------------------

@@ -18,7 +18,7 @@ import pytest
 
 from tests.builders.conditions import LONG_S
 from workerlab.model import CodeLine, Stacks
-from workerlab.observe.map_readers import read_stacks
+from workerlab.observe.spans import read_stacks
 from workerlab.server.inside import families, heartbeat, stacks, waits
 
 PACKAGES = sysconfig.get_paths()["purelib"]
