@@ -90,10 +90,8 @@ def wrap(worker: Any, family: Family, kind: str, by: ModuleType, *more: Any) -> 
             app.wsgi_application = by.wrap_wsgi(app.wsgi_application, (), *more)
     elif family.contain is not None:
         wrapped = by.probe_container(family.contain(app))
-    elif interface == "asgi":
-        wrapped = by.wrap_asgi(app)
-    elif interface == "asgi2":
-        wrapped = by.wrap_asgi2(app)
+    elif interface in ("asgi", "asgi2"):
+        wrapped = by.wrap_asgi(app if interface == "asgi" else probe.in_one_step(app))
     else:
         wrapped = by.wrap_wsgi(app, handled_markers(), *more)
     setattr(worker, family.keeps, wrapped)

@@ -34,7 +34,7 @@ import resource
 
 # The originals, even if gevent or eventlet patch threading
 from _thread import _local, start_new_thread
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from os import pread
 from time import monotonic_ns as now
 from time import sleep
@@ -45,7 +45,6 @@ from urllib.parse import unquote
 from . import probe
 from .maps import (
     COSTS,
-    END,
     FIRST,
     HEADER_BYTES,
     HELD,
@@ -272,28 +271,21 @@ class Steps:
 # --- around the app ---------------------------------------------------------------------------
 
 
-class Body:
-    """A WSGI body that stops the clock when the server closes it."""
+class Body(probe.Closing):
+    """A WSGI body that also stops the clock when the server closes it."""
 
-    __slots__ = ("body", "clock")
+    __slots__ = ("clock",)
 
-    def __init__(self, body: Any, clock: Any) -> None:
-        self.body, self.clock = body, clock
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self.body)
-
-    def __len__(self) -> int:
-        return len(self.body)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.body, name)
+    def __init__(self, body: Any, place: int, clock: Any) -> None:
+        super().__init__(body, place)
+        self.clock = clock
 
     def close(self) -> None:
         try:
             getattr(self.body, "close", probe.nothing)()
         finally:
             self.clock.stop()
+            probe.end(self.place)
 
 
 def clock_for(*, greenlets: bool) -> Any:
@@ -324,7 +316,7 @@ def wrap_wsgi(app: Any, handled: tuple[object, ...], clock_kind: Any) -> Any:
         ):
             clock.stop()
             return probe.closing(body, place, environ, handled)
-        return probe.Closing(Body(body, clock), place)
+        return Body(body, place, clock)
 
     return probed
 
@@ -336,7 +328,7 @@ def probe_container(container: Any) -> Any:
     def timed(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
         query = environ.get("QUERY_STRING", "")
         key = environ.get("REQUEST_METHOD", ""), environ.get("PATH_INFO", ""), query
-        clock = ThreadClock(cost_of(probe.InTurn.latest, key))
+        clock = ThreadClock(cost_of(probe.latest, key))
         try:
             return app(environ, start_response)
         finally:
@@ -349,40 +341,13 @@ def probe_container(container: Any) -> Any:
 def wrap_asgi(app: Any) -> Any:
     """Like the probe's, with each step timed."""
 
-    async def probed(scope: Any, receive: Any, send: Any) -> None:
+    async def timed(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             await app(scope, receive, send)
             return
-        port = (scope.get("client") or ("", 0))[1]
-        name = dict(scope["headers"]).get(probe.NAME_HEADER, b"") if probe.named else b""
-        place = probe.begin(port, name.decode("latin-1"))
         path, query = scope.get("path", ""), scope.get("query_string", b"").decode("latin-1")
         # the path is UTF-8 in ASGI, Latin-1 in WSGI
         key = scope.get("method", ""), path.encode().decode("latin-1"), query
-        ended = place + END
+        await Steps(app(scope, receive, send), cost_of(probe.latest, key))
 
-        def sending(message: Any) -> Awaitable[None]:
-            kind = message["type"]
-            last = not message.get("more_body") if kind == probe.BODY else kind == probe.PATHSEND
-            sent: Awaitable[None] = probe.send_last(send, message, ended) if last else send(message)
-            return sent
-
-        try:
-            await Steps(app(scope, receive, sending), cost_of(place, key))
-        except Exception:
-            probe.report_failure()
-            raise
-        finally:
-            if not probe.cells[ended]:
-                probe.end(place)
-
-    return probed
-
-
-def wrap_asgi2(app: Any) -> Any:
-    """The old two-step form, `app(scope)(receive, send)`."""
-
-    async def asgi3(scope: Any, receive: Any, send: Any) -> None:
-        await app(scope)(receive, send)
-
-    return wrap_asgi(asgi3)
+    return probe.wrap_asgi(timed)

@@ -68,6 +68,7 @@ first_request: Callable[[], None] = nothing  # called once, inside the first req
 accepted: dict[int, int] = {}  # by the client's port: when its connection was accepted
 look_up: Callable[[int, int], int] = accepted.pop
 named = False  # whether clients name their requests
+latest = SCRATCH  # on an event loop, the place of the request that began last
 
 
 def time_accepts(worker: Any) -> None:
@@ -278,7 +279,6 @@ class InTurn(Closing):
 
     __slots__ = ("chunks",)
     chunks: Iterator[bytes]
-    latest = SCRATCH  # the place of the request that began last
     port = 0  # the client's port of the request in turn
 
     def __iter__(self) -> Iterator[bytes]:
@@ -292,7 +292,7 @@ class InTurn(Closing):
             self.mark()
 
     def mark(self) -> None:
-        if InTurn.latest == self.place:
+        if latest == self.place:
             end(self.place)
 
     def close(self) -> None:
@@ -312,7 +312,8 @@ def probe_container(container: Any) -> Any:
         return make_environ(request)
 
     def probed(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
-        InTurn.latest = place = begin(InTurn.port, environ.get(NAME_KEY, ""))
+        global latest
+        latest = place = begin(InTurn.port, environ.get(NAME_KEY, ""))
         try:
             return InTurn(app(environ, start_response), place)
         finally:
@@ -351,6 +352,7 @@ def wrap_asgi(app: AsgiApp) -> AsgiApp:
     Websockets and lifespan pass through."""
 
     async def probed(scope: Message, receive: Receive, send: Send) -> None:
+        global latest
         if scope["type"] != "http":
             return await app(scope, receive, send)
         place = take()
@@ -365,7 +367,7 @@ def wrap_asgi(app: AsgiApp) -> AsgiApp:
             pass
         if named:
             identify(place, dict(scope["headers"]).get(NAME_HEADER, b""))
-        ended = place + END
+        latest, ended = place, place + END
 
         # A type comment: annotations would be attached again in each request
         def sending(message):  # type: (Message) -> Awaitable[None]
@@ -387,13 +389,13 @@ def wrap_asgi(app: AsgiApp) -> AsgiApp:
     return probed
 
 
-def wrap_asgi2(app: Callable[[Message], Callable[[Receive, Send], Awaitable[None]]]) -> AsgiApp:
-    """The old two-step form, `app(scope)(receive, send)`, which uvicorn still serves."""
+def in_one_step(app: Callable[[Message], Callable[[Receive, Send], Awaitable[None]]]) -> AsgiApp:
+    """An app of the old form, `app(scope)(receive, send)`, which uvicorn still serves."""
 
     async def asgi3(scope: Message, receive: Receive, send: Send) -> None:
         return await app(scope)(receive, send)
 
-    return wrap_asgi(asgi3)
+    return asgi3
 
 
 def probe_tornado(application: Any) -> Any:
