@@ -35,7 +35,7 @@ from tests.integration.conftest import LONG_S, until
 from workerlab.load.registry import TOOLS
 from workerlab.model import Load, Measurement, NullServer, Output, ParseError
 from workerlab.numbers.schedule import schedule
-from workerlab.server.null.replies import TEXT
+from workerlab.server.null.server import TEXT
 from workerlab.server.null_server import COUNTS
 
 PACKAGES = {

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from workerlab.numbers.histogram import Histogram
 from workerlab.server import preflight
-from workerlab.server.null.program import listen, parse
-from workerlab.server.null.replies import (
+from workerlab.server.null.__main__ import listen, parse
+from workerlab.server.null.server import (
     FAULTS,
     MalformedRequest,
     NullRequest,
+    ServerTally,
     last_reply,
     read_request,
     reply_to,
 )
-from workerlab.server.null.server import ServerTally
 
 GET = b"GET /?a=1 HTTP/1.1\r\nHost: x\r\n\r\n"
 

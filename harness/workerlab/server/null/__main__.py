@@ -1,11 +1,111 @@
-"""Starts the null server: `python -I -S harness/workerlab/server/null OPTIONS`."""
+"""Starts the null server, by the standard library alone:
 
+    python -I -S harness/workerlab/server/null OPTIONS
+
+Parses the options, listens, writes the address, and answers at once or after a seeded random delay,
+until a signal ends it.
+"""
+
+import argparse
+import contextlib
+import gc
+import os
+import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 if __name__ == "__main__":
     # Running a directory puts only that directory on sys.path, not the package's parent
     sys.path[0] = str(Path(__file__).resolve().parents[3])
-    from workerlab.server.null.program import main
 
+from workerlab.server.null.server import FAULTS, NullProcess, publish
+
+
+def _whole(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 0")
+    return int(text)
+
+
+def _delay(text: str) -> tuple[float, float]:
+    """(least, most) seconds from "LO,HI"."""
+    try:
+        least, most = (float(word) for word in text.split(","))
+    except ValueError:
+        least, most = 1.0, 0.0
+    if not 0 <= least <= most < 3600:
+        raise argparse.ArgumentTypeError(f"{text} is not LO,HI: the least and most seconds")
+    return least, most
+
+
+def _ports(text: str) -> tuple[int, int]:
+    low, _, high = text.partition(",")
+    return _whole(low), _whole(high)
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Exits with code 2 and a sentence for an invalid option."""
+    parser = argparse.ArgumentParser(
+        prog="null", description="A fast HTTP server that answers every request alike."
+    )
+    add = parser.add_argument
+    add("--host", default="127.0.0.1")
+    add("--port", type=_whole, default=0, help="0: one of the kernel's choice")
+    add("--client-ports", type=_ports, metavar="LO,HI", help="with --port 0: none of these")
+    add("--ready", metavar="FILE", help="where it says host, port and pid once it listens")
+    add("--core", type=_whole, help="the CPU to stay on")
+    add("--body-bytes", type=_whole, default=12)
+    add("--delay", type=_delay, default=(0.0, 0.0), metavar="LO,HI", help="seconds, uniform")
+    add("--seed", type=int, default=1, help="of the delays")
+    add("--backlog", type=_whole, default=4096)
+    add("--fault", choices=FAULTS, default="", help="a fault injected into every answer")
+    add("--requests-per-connection", type=_whole, default=0, help="then it closes; 0: never")
+    add("--report", metavar="FILE", help="where it counts what it did")
+    return parser.parse_args(argv)
+
+
+def listen(
+    host: str, port: int, backlog: int, client_ports: tuple[int, int] | None = None
+) -> socket.socket:
+    """A listening socket. For port 0 the kernel chooses one outside `client_ports`, which the load
+    uses: no client can connect from the port that it connects to."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    low, high = client_ports or (0, -1)
+    with contextlib.ExitStack() as rejected:  # kept open, so that the kernel chooses another
+        while True:
+            listener = socket.socket(family, socket.SOCK_STREAM)
+            if port:  # else the kernel could choose a rejected port again
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # Inherited by its connections
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            listener.bind((host, port))
+            if port or not low <= listener.getsockname()[1] <= high:
+                break
+            rejected.enter_context(listener)
+    listener.listen(backlog)
+    listener.setblocking(False)
+    return listener
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code: 0 once a signal ended it, 3 if it cannot listen or write."""
+    options = parse(argv)
+    gc.disable()  # there are no cycles, and traversing 10,000 connections takes long
+    try:
+        if options.core is not None:
+            os.sched_setaffinity(0, {options.core})
+        with listen(options.host, options.port, options.backlog, options.client_ports) as listener:
+            server = NullProcess(listener, options)
+            if options.ready:
+                host, port = listener.getsockname()[:2]
+                publish(options.ready, {"host": host, "port": port, "pid": os.getpid()})
+            server.run()
+    except (OSError, OverflowError) as error:  # OverflowError: a port above 65535
+        print(f"null: {error}", file=sys.stderr)
+        return 3
+    return 0
+
+
+if __name__ == "__main__":
     sys.exit(main())
