@@ -10,14 +10,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.builders.responses import LENGTH, OTHER
-from workerlab.load.generators.answers import (
+from workerlab.load.generators.http1 import (
     MAX_CACHED,
     MAX_RECOGNISED_HEAD_BYTES,
     AnswerBody,
+    MalformedResponse,
     ParsedAnswer,
     Recogniser,
+    Response,
 )
-from workerlab.load.generators.http1 import MalformedResponse, Response
 
 
 def failure_cause(status: int) -> str | None:

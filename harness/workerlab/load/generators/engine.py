@@ -1,8 +1,8 @@
 """The engine of `fast`: one thread, one poll loop, no objects created per request.
 
 A request costs its system calls (poll, recv, send) and as little Python as possible. A response
-that arrives whole is compared with verified ones (answers.py). Any other is parsed (http1.py), and
-a success becomes a verified one. Rows are written in batches of a few hundred responses, and
+that arrives whole is compared with verified ones (http1.py). Any other is parsed, and a success
+becomes a verified one. Rows are written in batches of a few hundred responses, and
 response times are counted in larger batches, while the next requests are in flight.
 
 A slot is a client, with one connection and one request at a time. In the closed model it sends its
@@ -30,10 +30,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TextIO
 
-from workerlab.load.generators.answers import AnswerBody, ParsedAnswer, Recogniser
 from workerlab.load.generators.document import Tally
 from workerlab.load.generators.format import KEPT, NEW, RESENT, cause_of_errno
-from workerlab.load.generators.http1 import MalformedResponse, Response
+from workerlab.load.generators.http1 import (
+    AnswerBody,
+    MalformedResponse,
+    ParsedAnswer,
+    Recogniser,
+    Response,
+)
 from workerlab.load.generators.options import LoadOptions
 from workerlab.load.generators.request import (
     Destination,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import islice
 from urllib.parse import urlsplit
 
-from workerlab.load.generators.answers import Recogniser
 from workerlab.load.generators.document import MAX_KEPT_BODY_BYTES, RouteTally, Tally
+from workerlab.load.generators.http1 import Recogniser
 from workerlab.load.generators.options import LoadOptions
 from workerlab.numbers.schedule import sequence
 
