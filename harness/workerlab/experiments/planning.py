@@ -587,6 +587,8 @@ def _check_cell(plan: Plan, cell: Cell) -> None:
         advice = _tool_advice(lambda other: other.PROCESSES)
         raise UsageError(f"{cell.tool} sends from one process only (--tool-processes): {advice}")
     tool.check(load_for(plan, cell, 1.0))
-    if cell.keepalive and (why := tool.NO_KEEPALIVE.get(name)):
-        advice = _tool_advice(lambda other: name not in other.NO_KEEPALIVE)
-        raise UsageError(f"{cell.tool} cannot keep connections to {name} alive: {why}; {advice}")
+    closes = class_named(name).closes_http_1_0
+    if cell.keepalive and tool.HTTP_1_0 and closes:
+        advice = _tool_advice(lambda other: not other.HTTP_1_0)
+        raise UsageError(f"{cell.tool} cannot keep connections to {name} alive: it sends HTTP/1.0,"
+                         f" and {name} {closes}; {advice}")  # fmt: skip

@@ -87,12 +87,8 @@ class Ab(Tool):
     VERSION_ARGV = ("ab", "-V")
     MAX_CONNECTIONS = 20_000  # compiled into it
     FLOOR_RPS, REQUEST_CPU_S = 2000.0, 0.0002
-    SENDS_FIRST_ALONE = NEEDS_REQUEST_EACH = True
+    SENDS_FIRST_ALONE = NEEDS_REQUEST_EACH = HTTP_1_0 = True
     SUCCESS_STATUSES = range(200, 300)
-    NO_KEEPALIVE = {  # noqa: RUF012
-        "asgi": "ab sends HTTP/1.0 and waits for a keep-alive header, which asgi never sends",
-        "uvicorn": "ab sends HTTP/1.0, after which uvicorn always closes the connection",
-    }
     OUTPUT_FILES = (ROWS_FILE, PERCENTILES_FILE)
     INSTALL_HINT = (
         "ApacheBench comes with the package apache2-utils (Debian, Ubuntu: apt-get install "

@@ -58,8 +58,7 @@ class Tool(ABC):
     MAX_CONNECTIONS: int | None = None
     NEEDS_REQUEST_EACH = False  # refuses fewer requests than connections
     CLIENTS = "connections"  # what it calls them
-    # Worker classes with which it cannot keep connections alive, and why
-    NO_KEEPALIVE: Mapping[str, str] = {}
+    HTTP_1_0 = False  # sends HTTP/1.0: some worker classes close such connections
     OUTPUT_FILES: tuple[str, ...] = ()  # in its directory, read by `parse`
     FLOOR_RPS = 0.0  # that it reaches on any machine: slower cells need no ceiling
     REQUEST_CPU_S: float | None = None  # its CPU per request; None: not measured

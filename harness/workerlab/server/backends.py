@@ -19,6 +19,7 @@ from workerlab.model import ANY_CLASS, Server, WorkerClass
 if TYPE_CHECKING:
     from workerlab.server.running import Launch
 
+CLOSES = "then closes each connection"  # as h11 does
 IMPORTED = "workerlab_app:app"  # the app in the probe, in `inside/alone`
 
 
@@ -102,6 +103,7 @@ _ROWS = (
         WorkerClass(
             "uvicorn-alone", "unlimited", serves=("asgi", "asgi2"), accepts_first=True, loop=True,
             ignores=("threads", "worker_connections"), packages=("uvicorn",), alone=True,
+            closes_http_1_0=CLOSES,
         ),
         "-m uvicorn {app} --host {host} --port {port} --workers {workers} --backlog {backlog}"
         " --loop asyncio --http h11 --no-access-log",
@@ -130,6 +132,7 @@ _ROWS = (
         WorkerClass(
             "hypercorn", "unlimited", serves=("asgi",), accepts_first=True, loop=True,
             ignores=("threads", "worker_connections"), packages=("hypercorn",), alone=True,
+            closes_http_1_0=CLOSES,
         ),
         "-m hypercorn {app} --bind {host}:{port} -k asyncio --workers {workers}"
         " --backlog {backlog}",

@@ -13,7 +13,7 @@ any class.
 from collections.abc import Mapping
 
 from workerlab.model import Server, WorkerClass
-from workerlab.server.backends import BACKENDS
+from workerlab.server.backends import BACKENDS, CLOSES
 
 ASGI = ("asgi", "asgi2")
 
@@ -45,13 +45,15 @@ _ROWS = (
                 ignores=("threads", "worker_connections", "keepalive", "backlog", "sendfile",
                          "forwarded_allow_ips", *_OF_GUNICORNS_PARSER),
                 heeds_from={"keepalive": "27", "forwarded_allow_ips": "27", "header_map": "27",
-                            "secure_scheme_headers": "27", "proxy_protocol": "26.2"}),
+                            "secure_scheme_headers": "27", "proxy_protocol": "26.2"},
+                closes_http_1_0="never sends the keep-alive header that such a client awaits"),
     WorkerClass("uvicorn", "unlimited", serves=ASGI, accepts_first=True, loop=True,
                 ignores=("threads", "worker_connections", "sendfile", "access_log_format",
                          *_LIMITS, *_OF_GUNICORNS_PARSER, *_HOOKS,
                          "worker_int", "worker_abort", "worker_exit",
                          "reload", "reload_extra_files"),
-                packages=("uvicorn", "uvicorn_worker"), path="uvicorn_worker.UvicornWorker"),
+                packages=("uvicorn", "uvicorn_worker"), path="uvicorn_worker.UvicornWorker",
+                closes_http_1_0=CLOSES),
 )
 # fmt: on
 WORKER_CLASSES: Mapping[str, WorkerClass] = {row.name: row for row in _ROWS}

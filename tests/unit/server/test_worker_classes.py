@@ -156,6 +156,14 @@ def plan_for(monkeypatch: pytest.MonkeyPatch) -> MakePlan:
     return make
 
 
+@pytest.mark.parametrize("name", ["asgi", "uvicorn", "uvicorn-alone", "hypercorn"])
+def test_http_1_0_keeps_no_connections_alive(plan_for: MakePlan, name: str) -> None:
+    with pytest.raises(UsageError, match=rf"connections to {name} alive: it sends HTTP/1.0, and"):
+        plan_for(name, "--tool", "ab", "--keepalive", "on")
+    for pair in ((name, "wrk"), ("gthread", "ab"), ("waitress", "ab")):
+        assert plan_for(pair[0], "--tool", pair[1], "--keepalive", "on").cells
+
+
 def test_a_dotted_path_is_planned_like_any_class(plan_for: MakePlan) -> None:
     own, sync = plan_for(f"{OWN},sync").servers
     assert (own.worker_class, own.threads) == (OWN, 1)
