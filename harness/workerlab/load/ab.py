@@ -41,7 +41,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from workerlab.finding import Finding
-from workerlab.load.tool import Tool, table_lines, typed_headers
+from workerlab.load.tool import WHOLE_NUMBER, Tool, table_rows, typed_headers
 from workerlab.model import (
     AbReport,
     AbTimes,
@@ -60,8 +60,7 @@ MIN_ROUNDED_LONE_MS = 100  # from here on, rounding to whole ms is an error of a
 ROWS_HEADER = "starttime\tseconds\tctime\tdtime\tttime\twait"
 PERCENTILES_HEADER = "Percentage served,Time in ms"
 
-_N = r"(\d{1,15})"  # a whole number; ab prints at most 15 digits
-
+_N = WHOLE_NUMBER
 # Exit code and errno in ab's message, on Linux and on macOS. 70007 is APR_TIMEUP.
 ABORT_REASONS = {
     **dict.fromkeys((104, 54), "the server reset a connection"),
@@ -292,13 +291,11 @@ def _round_ms(ms: float) -> int:
 def _read_rows(text: str | None, requests: int) -> list[_Row]:
     """The -g file: a row per complete request, ordered by total time."""
     rows = []
-    for line in table_lines(text, "ab", ROWS_FILE, ROWS_HEADER):
-        match = re.fullmatch(rf"[^\t]+\t{_N}\t{_N}\t{_N}\t{_N}\t{_N}", line, re.ASCII)
-        if match is None:
-            raise ParseError(f"{ROWS_FILE} has a row in an unknown format", line)
+    row = rf"[^\t]+\t{_N}\t{_N}\t{_N}\t{_N}\t{_N}"
+    for match in table_rows(text, row, tool="ab", name=ROWS_FILE, header=ROWS_HEADER):
         started_s, connect, processing, total, wait = map(int, match.groups())
         if abs(connect + processing - total) > 1:
-            raise ParseError(f"{ROWS_FILE} has a row whose times do not add up", line)
+            raise ParseError(f"{ROWS_FILE} has a row whose times do not add up", match[0])
         rows.append(_Row(started_s=started_s, connect_ms=connect, total_ms=total, wait_ms=wait))
     if len(rows) != requests:
         raise ParseError(f"{ROWS_FILE} has {len(rows)} rows for {requests} complete requests")
@@ -309,16 +306,12 @@ def _read_rows(text: str | None, requests: int) -> list[_Row]:
 
 def _read_percentiles(text: str | None) -> list[int]:
     """The -e file: microseconds at 0, 1, ... 100 percent, including those out of range."""
-    lines = table_lines(text, "ab", PERCENTILES_FILE, PERCENTILES_HEADER)
-    values_us = []
-    for percent, line in enumerate(lines):
-        match = re.fullmatch(r"(\d+),(-?\d{1,20})\.(\d{3})", line, re.ASCII)
-        if match is None or int(match[1]) != percent:
-            raise ParseError(f"{PERCENTILES_FILE} has a row in an unknown format", line)
-        values_us.append(int(match[2] + match[3]))
-    if len(values_us) != 101:
-        raise ParseError(f"{PERCENTILES_FILE} has {len(values_us)} rows, not 101")
-    return values_us
+    row = r"(\d+),(-?\d{1,20})\.(\d{3})"
+    name, header = PERCENTILES_FILE, PERCENTILES_HEADER
+    rows = list(table_rows(text, row, tool="ab", name=name, header=header))
+    if [int(match[1]) for match in rows] != list(range(101)):
+        raise ParseError(f"{name} has {len(rows)} rows, which are not 0 to 100 percent")
+    return [int(match[2] + match[3]) for match in rows]
 
 
 def _exact_totals(rounded_ms: list[int], percentiles_us: list[int]) -> list[float]:

@@ -28,13 +28,19 @@ The Measurement:
 - `connect`, `first_byte`, `lone_s`: not available.
 """
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from workerlab.finding import Finding
-from workerlab.load.tool import DEADLINE_SHARE, Tool, only_match, table_lines, typed_headers
+from workerlab.load.tool import (
+    DEADLINE_SHARE,
+    WHOLE_NUMBER,
+    Tool,
+    only_match,
+    sent_headers,
+    table_rows,
+)
 from workerlab.model import Command, Load, Measurement, Output, ParseError, Summary, UsageError
 from workerlab.numbers.samples import summarise
 from workerlab.numbers.units import scan_duration
@@ -46,7 +52,7 @@ NOT_ANNOUNCED = (
 )
 MAX_SAMPLED = 1_000_000  # requests in the table of times; of more it has a sample
 
-_N = r"(\d{1,15})"
+_N = WHOLE_NUMBER
 REQUEST_FIELDS = ("total", "started", "done", "succeeded", "failed", "errored", "timeout")
 LINES = {
     "finished": r"finished in (\d+(?:\.\d\d)?)(us|ms|s), (\d{1,12}\.\d\d) req/s, \S+B/s",
@@ -86,11 +92,7 @@ class H2load(Tool):
         headers = [(":method", load.method)]
         headers += [] if load.keepalive else [("connection", "close")]
         # Only a pseudo-header replaces the Host that it sends by itself
-        headers += [
-            (":authority" if name.lower() == "host" else name, value)
-            for name, value in typed_headers(load)
-            if name.lower() != "connection"
-        ]
+        headers += sent_headers(load, ":authority")
         argv += [argument for name, value in headers for argument in ("-H", f"{name}: {value}")]
         return Command(argv=(*argv, url))
 
@@ -203,10 +205,6 @@ class _Report:
 
 def _read_log(text: str | None) -> list[_Row]:
     """The complete answers, by their end."""
-    rows = []
-    for line in table_lines(text, "h2load", LOG_FILE):
-        match = re.fullmatch(rf"\d{{1,19}}\t([1-5]\d\d)\t{_N}", line, re.ASCII)
-        if match is None:
-            raise ParseError(f"{LOG_FILE} has a row in an unknown format", line)
-        rows.append(_Row(status=int(match[1]), response_us=int(match[2])))
-    return rows
+    row = rf"\d{{1,19}}\t([1-5]\d\d)\t{_N}"
+    matches = table_rows(text, row, tool="h2load", name=LOG_FILE)
+    return [_Row(status=int(match[1]), response_us=int(match[2])) for match in matches]

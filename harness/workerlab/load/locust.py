@@ -114,10 +114,10 @@ class Locust(Tool):
         return _measurement(self.NAME, _read_result(self, output.files.get(RESULT_FILE, "")))
 
 
-def worker_command(load: Load, master_host: str, port: int = PORT) -> tuple[str, ...]:
+def worker_command(load: Load, master_host: str) -> tuple[str, ...]:
     """The command that a host runs to be a worker for one trial."""
     argv = ["locust", "--worker", "--locustfile", "-"]
-    argv += ["--master-host", master_host, "--master-port", str(port)]
+    argv += ["--master-host", master_host, "--master-port", str(PORT)]
     argv += ["--exit-code-on-error", "0"]
     return (*argv, *(["--processes", str(load.processes)] if load.processes > 1 else []))
 

@@ -35,7 +35,7 @@ import msgspec
 
 from workerlab import codec
 from workerlab.load.generators.format import cause_of_errno
-from workerlab.load.tool import DEADLINE_SHARE, Count, Tool, typed_headers
+from workerlab.load.tool import DEADLINE_SHARE, Count, Tool, sent_headers
 from workerlab.model import Command, Load, Measurement, Output, ParseError, Summary
 
 PLANNED_FILE = "planned.json"
@@ -147,8 +147,8 @@ class Oha(Tool):
         argv += [] if load.keepalive else ["--disable-keepalive"]
         argv += ["-m", load.method]
         argv += [] if load.body_file is None else ["-D", load.body_file]
-        for name, value in typed_headers(load):
-            argv += [] if name.lower() == "connection" else ["-H", f"{name}: {value}"]
+        for name, value in sent_headers(load, "Host"):
+            argv += ["-H", f"{name}: {value}"]
         planned = {
             "requests": None if load.timed else load.requests,
             "duration_s": load.duration_s if load.timed else None,

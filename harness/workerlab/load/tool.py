@@ -14,7 +14,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated
 
 import msgspec
@@ -137,6 +137,18 @@ def table_lines(text: str | None, tool: str, name: str, header: str | None = Non
     return lines if header is None else lines[1:]
 
 
+def table_rows(
+    text: str | None, row: str, *, tool: str, name: str, header: str | None = None
+) -> Iterator[re.Match[str]]:
+    """A match of `row` for each line of a file, below its header if it has one. Raises ParseError
+    if the file is missing or cut short, or has another line."""
+    for line in table_lines(text, tool, name, header):
+        match = re.fullmatch(row, line, re.ASCII)
+        if match is None:
+            raise ParseError(f"{name} has a row in an unknown format", line)
+        yield match
+
+
 def _repeated_header(load: Load) -> str | None:
     """The name of a header that occurs more than once in a request, or None."""
     for headers in (load.headers, *(route.headers for route in load.mix)):
@@ -144,6 +156,15 @@ def _repeated_header(load: Load) -> str | None:
         if repeated := min((name for name in names if names.count(name) > 1), default=None):
             return repeated
     return None
+
+
+def sent_headers(load: Load, host: str) -> list[tuple[str, str]]:
+    """`typed_headers` without Connection, which the load decides; `host`: how to spell Host."""
+    return [
+        (host if name.lower() == "host" else name, value)
+        for name, value in typed_headers(load)
+        if name.lower() != "connection"
+    ]
 
 
 def typed_headers(load: Load) -> list[tuple[str, str]]:
@@ -154,6 +175,7 @@ def typed_headers(load: Load) -> list[tuple[str, str]]:
 
 
 MIX_FILE = "mix.json"
+WHOLE_NUMBER = r"(\d{1,15})"  # as ab and h2load print at most
 DEADLINE_SHARE = 0.95  # of the deadline, so that a tool ends before it is killed
 NS = 1e9
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]

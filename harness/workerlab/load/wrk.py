@@ -29,7 +29,7 @@ import msgspec
 
 from workerlab import codec
 from workerlab.finding import Finding
-from workerlab.load.tool import Count, Tool, only_match, typed_headers
+from workerlab.load.tool import Count, Tool, only_match, sent_headers
 from workerlab.model import (
     Command,
     Load,
@@ -84,11 +84,7 @@ def _run_s(load: Load) -> int:
 def _script(load: Load) -> str:
     headers = {} if load.keepalive else {"Connection": "close"}
     # wrk looks for "Host" in this spelling before it adds its own
-    headers |= {
-        "Host" if name.lower() == "host" else name: value
-        for name, value in typed_headers(load)
-        if name.lower() != "connection"
-    }
+    headers |= dict(sent_headers(load, "Host"))
     lines = [f"local MARKER, ASKED_S = {_lua(MARKER)}, {_run_s(load)}"]
     lines.append(f"wrk.method = {_lua(load.method)}")
     lines += [f"wrk.headers[{_lua(name)}] = {_lua(value)}" for name, value in headers.items()]

@@ -117,11 +117,11 @@ def test_the_master_waits_for_hosts_for_a_limited_time() -> None:
 
 def test_the_command_of_a_host() -> None:
     hosts = load(hosts=("a", "b"))
-    assert locust.worker_command(hosts, "10.0.0.1", 5557) == (
+    assert locust.worker_command(hosts, "10.0.0.1") == (
         *("locust", "--worker", "--locustfile", "-"),
         *("--master-host", "10.0.0.1", "--master-port", "5557", "--exit-code-on-error", "0"),
     )
-    with_processes = locust.worker_command(replace(hosts, processes=2), "10.0.0.1", 5557)
+    with_processes = locust.worker_command(replace(hosts, processes=2), "10.0.0.1")
     assert with_processes[-2:] == ("--processes", "2")
 
 

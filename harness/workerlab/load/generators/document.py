@@ -32,8 +32,10 @@ class RouteTally:
     response: Histogram = field(default_factory=Histogram)
     uncounted_ns: list[int] = field(default_factory=list)  # response times not yet in `response`
 
-    def add_answer(self, took_ns: int, cause: str | None, status: int | None, body: bytes) -> None:
-        """Count an answer that was read to the end."""
+    def add_answer(
+        self, took_ns: int, cause: str | None = None, status: int | None = None, body: bytes = b""
+    ) -> None:
+        """Count an answer that was read to the end; `cause`: of its failure."""
         self.complete += 1
         if cause is None:
             self.uncounted_ns.append(took_ns)
@@ -41,11 +43,6 @@ class RouteTally:
         self.errors[cause] += 1
         self.statuses[status or 0] += 1
         self.body = body if self.body is None else self.body
-
-    def add_recognised(self, took_ns: int) -> None:
-        """Count an answer that was recognised as a success."""
-        self.complete += 1
-        self.uncounted_ns.append(took_ns)
 
     def count_response_times(self) -> None:
         self.response.record_all(self.uncounted_ns)

@@ -478,7 +478,7 @@ class Engine:
         """Handle a recognised answer of a load with a rate or a mix."""
         took_ns, route = now - slot.start_ns, slot.kind.tally
         if route is not None:
-            route.add_recognised(took_ns)
+            route.add_answer(took_ns)
         if self._rows is not None:
             start_ns = slot.start_ns - self._share.origin_ns
             index = () if route is None else (slot.kind.index,)
@@ -522,7 +522,7 @@ class Engine:
             slot.first_byte_ns = now
             self._recognised_ns.append(now - slot.start_ns)
             if slot.kind.tally is not None:
-                slot.kind.tally.add_recognised(now - slot.start_ns)
+                slot.kind.tally.add_answer(now - slot.start_ns)
             self._add_bodies(now, answer.body_bytes)
             keeps_connection = answer.keeps_connection and not slot.wants_write
             self._finish(slot, now, answer.status, keeps_connection=keeps_connection)
