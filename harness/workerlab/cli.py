@@ -123,13 +123,6 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     return command_line(argv).parse_args(argv)
 
 
-def _with_project(argv: Sequence[str]) -> argparse.Namespace:
-    options = parse(argv)
-    from workerlab.project import with_project  # imported late: --help does not need it
-
-    return with_project(argv, options, parse)
-
-
 def _each(action: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
     """Runs the action for each run requested, one after the other. Returns the first exit code that
     is not 0."""
@@ -149,7 +142,11 @@ def main(argv: Sequence[str] | None = None, ready: Callable[[], None] = lambda: 
     """Runs a command and returns its exit code. `ready` is called when everything is imported and
     nothing has started."""
     try:
-        options = _with_project(sys.argv[1:] if argv is None else argv)
+        words = sys.argv[1:] if argv is None else argv
+        options = parse(words)
+        from workerlab.project import with_project  # imported late: --help does not need it
+
+        options = with_project(words, options, parse)
         action: Callable[[argparse.Namespace], int] = function(COMMANDS[options.command].action)
         ready()
         return _each(action, options)

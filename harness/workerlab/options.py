@@ -6,6 +6,7 @@ import math
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TypeVar
@@ -21,7 +22,6 @@ from workerlab.slo import TargetSyntaxError, canonical
 T = TypeVar("T")
 
 MAX_RATE_RPS = 1_000_000
-CLIENTS = ("closes", "lingers")
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 PROJECT = """\
 Defaults of --app, --python, --slo and --mix can stand in the pyproject.toml of your project, in
@@ -121,8 +121,7 @@ def levels(text: str) -> tuple[int, ...]:
     return tuple(sorted(whole_numbers(text)))
 
 
-def rounds(text: str) -> int:
-    return whole(text, least=2)  # a single round has no steady part
+rounds = partial(whole, least=2)  # a single round has no steady part
 
 
 def status(text: str) -> int:
@@ -132,10 +131,19 @@ def status(text: str) -> int:
     return code
 
 
+def either(*words: str) -> Callable[[str], str]:
+    """A type for one of these words."""
+
+    def read(word: str) -> str:
+        if word not in words:
+            raise BadWord(f"{word!r} is neither {' nor '.join(words)}")
+        return word
+
+    return read
+
+
 def switch(word: str) -> bool:
-    if word not in ("off", "on"):
-        raise BadWord(f"{word!r} is neither off nor on")
-    return word == "on"
+    return either("off", "on")(word) == "on"
 
 
 keepalive = list_of(switch)
@@ -209,14 +217,10 @@ def add_rows(to: argparse._ActionsContainer, rows: Iterable[Row]) -> None:
             to.add_argument(name, type=kind, metavar=metavar, action=action, help=text)
 
 
-def arrivals(word: str) -> str:
-    if word not in KINDS:
-        raise BadWord(f"{word!r} is neither {' nor '.join(KINDS)}")
-    return word
+arrivals = either(*KINDS)
 
 
-def seed(text: str) -> int:
-    return whole(text, least=0)
+seed = partial(whole, least=0)
 
 
 def setting(text: str) -> tuple[str, str]:
@@ -243,10 +247,7 @@ def matching(pattern: str, what: str) -> Callable[[str], str]:
     return read
 
 
-def client(word: str) -> str:
-    if word not in CLIENTS:
-        raise BadWord(f"{word!r} is neither {' nor '.join(CLIENTS)}")
-    return word
+client = either("closes", "lingers")
 
 
 hosts = list_of(

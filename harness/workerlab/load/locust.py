@@ -166,7 +166,6 @@ class ProcessPart(Struct, frozen=True):
     sent: Count
     complete: Count
     errors: dict[str, Count]
-    body_bytes: Count
     first_ns: Count | None
     last_ns: Count | None
     in_flight_ns: Count

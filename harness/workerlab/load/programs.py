@@ -151,8 +151,6 @@ class RequestedLoad(msgspec.Struct, frozen=True):
     duration_s: float | None
     rate_rps: float | None
     rows: bool = False
-    arrivals: str = "even"
-    seed: int = 0
 
 
 class GeneratorDocument(msgspec.Struct, frozen=True):
@@ -166,7 +164,6 @@ class GeneratorDocument(msgspec.Struct, frozen=True):
     errors: dict[str, Count]
     connections: Count
     reconnects: Count
-    body_bytes: Count
     origin_ns: Count
     duration_ns: Count
     cpu_ns: Count

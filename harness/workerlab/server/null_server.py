@@ -66,14 +66,21 @@ def command(
     server: Server, directory: Path, client_ports: tuple[int, int] | None = None
 ) -> list[str]:
     assert server.null is not None
-    null, argv = server.null, [sys.executable, "-I", "-S", PROGRAM]
-    argv += ["--ready", str(directory / READY), "--report", str(directory / COUNTS)]
-    argv += ["--body-bytes", str(null.body_bytes), "--delay", "{!r},{!r}".format(*null.delay_s)]
-    argv += ["--seed", str(null.seed), "--backlog", str(server.backlog)]
-    argv += ["--core", str(null.core)] if null.core is not None else []
-    argv += ["--client-ports", "{},{}".format(*client_ports)] if client_ports else []
-    argv += ["--requests-per-connection", str(null.requests_per_connection)]
-    return [*argv, "--fault", null.fault]
+    null = server.null
+    options = {
+        "ready": directory / READY,
+        "report": directory / COUNTS,
+        "body-bytes": null.body_bytes,
+        "delay": "{!r},{!r}".format(*null.delay_s),
+        "seed": null.seed,
+        "backlog": server.backlog,
+        "core": null.core,
+        "client-ports": "{},{}".format(*client_ports) if client_ports else None,
+        "requests-per-connection": null.requests_per_connection,
+        "fault": null.fault,
+    }
+    argv = [f"--{name}={value}" for name, value in options.items() if value is not None]
+    return [sys.executable, "-I", "-S", PROGRAM, *argv]
 
 
 @contextmanager

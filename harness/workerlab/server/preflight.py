@@ -243,9 +243,8 @@ def narrows_ports() -> bool:
     return True
 
 
-def check_levels(levels: Iterable[int], sources: int = 1) -> None:
-    """Raises UsageError for a concurrency beyond this machine's limits. `sources`: the number of
-    local addresses to connect from, each with all ports."""
+def check_levels(levels: Iterable[int]) -> None:
+    """Raises UsageError for a concurrency beyond this machine's limits."""
     files, ports, highest = raise_file_limit(), port_range(), max(levels)
     needed = highest + SPARE_FILES
     if files is not None and needed > files:
@@ -254,7 +253,7 @@ def check_levels(levels: Iterable[int], sources: int = 1) -> None:
             f" (ulimit -n {needed}, as root where that is refused) or choose a level up to"
             f" {files - SPARE_FILES}"
         )
-    if ports is not None and highest > (room := (ports[1] - ports[0] + 1) * sources):
+    if ports is not None and highest > (room := ports[1] - ports[0] + 1):
         raise UsageError(
             f"concurrency {highest} needs as many local ports, {ports[0]}-{ports[1]} are {room}:"
             f" widen net.ipv4.ip_local_port_range or choose a level up to {room}"

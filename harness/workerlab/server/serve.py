@@ -148,15 +148,16 @@ def _ready(
         if process.wait(POLL_S):
             _check_disk_space(launch.trial)
             why = explained("the server did not boot", log, printed=True)
-            raise TrialFailed("unavailable", why + _next_step(launch, why), f"its log: {log}")
-        if not proofs and imports_begun(launch.trial) > MAX_RESPAWNS * workers:
+        elif not proofs and imports_begun(launch.trial) > MAX_RESPAWNS * workers:
             ended = f"the workers exited {MAX_RESPAWNS} times before loading the app"
             why = explained(ended, log, printed=True)
-            raise TrialFailed("unavailable", why + _next_step(launch, why), f"its log: {log}")
-        if time.monotonic() > until:
+        elif time.monotonic() > until:
             raise TrialFailed(
                 "unavailable", _not_ready(launch, len(proofs), log), f"its log: {log}"
             )
+        else:
+            continue
+        raise TrialFailed("unavailable", why + _next_step(launch, why), f"its log: {log}")
 
 
 def _not_ready(launch: Launch, ready: int, log: Path) -> str:

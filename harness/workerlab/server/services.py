@@ -50,27 +50,18 @@ class Service(Struct, frozen=True):
 
 
 class ServiceProgram(Struct, frozen=True):
-    """How a kind is started: `argv(programs, directory, port)`; `url`: a template with the port.
-    `users`: run as the first that exists instead of root. `end`: the signal that ends it.
-    `is_ours(url, directory, pid)`: whether that server answers. `made(url)`: creates what the app
-    needs, and returns its address."""
+    """How a kind is started. `argv` and `url`: templates of the programs' paths, by number, of the
+    directory and the port. `users`: run as the first that exists instead of root. `end`: the signal
+    that ends it. `is_ours(url, directory, pid)`: whether that server answers. `made(url)`: creates
+    what the app needs, and returns its address."""
 
     programs: tuple[str, ...]
     users: tuple[str, ...]
-    argv: Callable[[Sequence[str], Path, int], list[str]]
+    argv: tuple[str, ...]
     url: str
     is_ours: Callable[[str, Path, int | None], bool]
     end: signal.Signals | None = None
     made: Callable[[str], str] = str
-
-
-def _postgresql_argv(programs: Sequence[str], directory: Path, port: int) -> list[str]:
-    script = (
-        'umask 077; "$1" --pgdata "$3" --username blog --auth trust --encoding UTF8 --locale C'
-        f' --no-sync && exec "$2" -D "$3" -p {port} -c listen_addresses=127.0.0.1'
-        " -c unix_socket_directories= -c dynamic_shared_memory_type=mmap -c max_connections=200"
-    )
-    return ["/bin/sh", "-c", script, "sh", *programs, str(directory / "data")]
 
 
 def _postgresql_is_ours(url: str, directory: Path, _pid: int | None) -> bool:
@@ -88,24 +79,11 @@ def _create_database(url: str) -> str:
     return url.removesuffix("/postgres") + "/blog"
 
 
-def _redis_argv(programs: Sequence[str], directory: Path, port: int) -> list[str]:
-    """Without persistence."""
-    argv = [*programs, "--port", str(port), "--bind", "127.0.0.1", "--protected-mode", "yes"]
-    argv += ["--save", "", "--appendonly", "no", "--dir", str(directory), "--daemonize", "no"]
-    return [*argv, "--maxmemory", "256mb", "--maxmemory-policy", "allkeys-lru"]
-
-
 def _redis_is_ours(url: str, _directory: Path, pid: int | None) -> bool:
     import redis
 
     with redis.Redis.from_url(url, socket_timeout=ANSWER_S) as client:
         return bool(client.info("server")["process_id"] == pid)
-
-
-def _mongodb_argv(programs: Sequence[str], directory: Path, port: int) -> list[str]:
-    script = 'umask 077; mkdir "$2" && exec "$1" --dbpath "$2" --bind_ip 127.0.0.1'
-    script += f" --nounixsocket --port {port}"
-    return ["/bin/sh", "-c", script, "sh", *programs, str(directory / "data")]
 
 
 def _mongodb_is_ours(url: str, _directory: Path, pid: int | None) -> bool:
@@ -118,16 +96,29 @@ def _mongodb_is_ours(url: str, _directory: Path, pid: int | None) -> bool:
 STAND_INS = {"mongod": "mongodb-stand-in"}  # built by scripts/ladder.sh, same options
 PROGRAMS = {
     "mongodb": ServiceProgram(
-        programs=("mongod",), users=("mongodb", "mongod"), argv=_mongodb_argv,
+        programs=("mongod",), users=("mongodb", "mongod"),
+        argv=("/bin/sh", "-c",
+              'umask 077; mkdir "$2" && exec "$1" --dbpath "$2" --bind_ip 127.0.0.1 --nounixsocket'
+              " --port {port}",
+              "sh", "{0}", "{directory}/data"),
         url="mongodb://127.0.0.1:{port}/blog", is_ours=_mongodb_is_ours, end=signal.SIGTERM,
     ),
     "postgresql": ServiceProgram(
-        programs=("initdb", "postgres"), users=("postgres", "nobody"), argv=_postgresql_argv,
+        programs=("initdb", "postgres"), users=("postgres", "nobody"),
+        argv=("/bin/sh", "-c",
+              'umask 077; "$1" --pgdata "$3" --username blog --auth trust --encoding UTF8'
+              ' --locale C --no-sync && exec "$2" -D "$3" -p {port} -c listen_addresses=127.0.0.1'
+              " -c unix_socket_directories= -c dynamic_shared_memory_type=mmap"
+              " -c max_connections=200",
+              "sh", "{0}", "{1}", "{directory}/data"),
         url="postgresql://blog@127.0.0.1:{port}/postgres", is_ours=_postgresql_is_ours,
         end=signal.SIGQUIT, made=_create_database,
     ),
     "redis": ServiceProgram(
-        programs=("redis-server",), users=("redis", "nobody"), argv=_redis_argv,
+        programs=("redis-server",), users=("redis", "nobody"),
+        argv=("{0}", "--port", "{port}", "--bind", "127.0.0.1", "--protected-mode", "yes",
+              "--save", "", "--appendonly", "no", "--dir", "{directory}", "--daemonize", "no",
+              "--maxmemory", "256mb", "--maxmemory-policy", "allkeys-lru"),  # no persistence
         url="redis://127.0.0.1:{port}", is_ours=_redis_is_ours,
     ),
 }  # fmt: skip
@@ -179,7 +170,7 @@ def _started(kind: str) -> Iterator[Service]:
     programs = [str(_program(name)) for name in program.programs]
     for attempts_left in reversed(range(PORT_ATTEMPTS)):
         directory, port = _new_directory(user), free_port()
-        argv = program.argv(programs, directory, port)
+        argv = [word.format(*programs, directory=directory, port=port) for word in program.argv]
         with _guarded(argv, directory, user, program.end) as process:
             url = program.url.format(port=port)
             version = _wait_until_ready(kind, url, process, directory, last=not attempts_left)

@@ -291,7 +291,6 @@ def tally(digest: str | None, successes: int, failures: int = 0) -> Tally:
             first_byte_ns=at_ns,
             end_ns=at_ns + 1,
             cause=None if at_ns < successes else "body",
-            body_bytes=0,
         )
     return total
 

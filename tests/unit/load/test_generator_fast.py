@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import chain, count, cycle, islice, repeat
+from itertools import chain, count, cycle, repeat
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -672,7 +672,6 @@ def test_responses_that_all_differ_are_counted(
     sent = len(site.requests)
     assert tally.sent == tally.complete == tally.response.count == tally.first_byte.count == sent
     assert tally.errors == {"non_2xx": sent // 3}
-    assert tally.body_bytes == sum(islice(cycle(sizes), sent))
     assert site.connections <= 4
 
 

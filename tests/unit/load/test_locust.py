@@ -316,6 +316,7 @@ def test_the_locustfile_writes_all_recorded_fields() -> None:
     for path in recorded:
         document = json.loads(path.read_text())
         fields = {*document, *(name for process in document["parts"].values() for name in process)}
+        fields.discard("body_bytes")  # until 0.2: nothing read it
         assert all(f'"{name}"' in source for name in fields)
 
 

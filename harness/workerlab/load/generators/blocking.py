@@ -137,7 +137,6 @@ class ThreadUnit:
                 first_byte_ns=first_byte_ns,
                 end_ns=end_ns,
                 cause=failure,
-                body_bytes=len(body),
             )
             self._start_ns = None
         return None

@@ -120,7 +120,6 @@ class CoroutineUnit:
             first_byte_ns=first_byte_ns,
             end_ns=end_ns,
             cause=failure,
-            body_bytes=len(body),
         )
         return None
 

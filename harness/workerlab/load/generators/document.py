@@ -13,7 +13,7 @@ from workerlab.numbers.histogram import Histogram
 
 MAX_KEPT_BODY_BYTES = 8_192  # of an unexpected answer; error pages begin with a style sheet
 HISTOGRAM_FIELDS = ("response", "connect", "first_byte", "lag")
-COUNT_FIELDS = ("sent", "complete", "connections", "reconnects", "body_bytes", "in_flight_ns")
+COUNT_FIELDS = ("sent", "complete", "connections", "reconnects", "in_flight_ns")
 LOAD_FIELDS = (
     *("concurrency", "processes", "requests", "duration_s", "rate_rps", "arrivals", "seed"),
     "keepalive",
@@ -77,7 +77,6 @@ class Tally:
     complete: int = 0
     connections: int = 0
     reconnects: int = 0
-    body_bytes: int = 0
     body_sha256: str | None = None  # of the first body, if the others are compared with it
     in_flight_ns: int = 0
     origin_ns: int | None = None  # CLOCK_MONOTONIC
@@ -103,12 +102,11 @@ class Tally:
         self.connect.record(took_ns)
 
     def add_answer(
-        self, start_ns: int, first_byte_ns: int, end_ns: int, cause: str | None, body_bytes: int
+        self, *, start_ns: int, first_byte_ns: int, end_ns: int, cause: str | None
     ) -> None:
         """Count an answer that was read to the end. Times are absolute. `cause`: one of
         WRONG_ANSWER_CAUSES, or None for a success."""
         self.complete += 1
-        self.body_bytes += body_bytes
         self.response.record(end_ns - start_ns)
         self.first_byte.record(first_byte_ns - start_ns)
         self.end_request(cause, start_ns, end_ns)

@@ -427,7 +427,7 @@ class Engine:
         answer on a kept connection and has nothing to send."""
         slots, recognised_ns, clock = self._open_slots, self._recognised_ns, time.monotonic_ns
         uniform, rows = not (self._rate_rps or self._mix_kinds), self._rows is not None
-        last_ns = body_bytes = 0
+        last_ns = 0
         for fd, _ in events:
             slot = slots.get(fd)
             if slot is None:  # closed by an earlier event
@@ -450,7 +450,6 @@ class Engine:
                 continue
             recognised_ns.append(now - slot.start_ns)
             last_ns = now
-            body_bytes += answer.body_bytes
             if uniform:
                 self._remaining -= 1
                 request = self._record_row(slot, answer, now) if rows else slot.destination.request
@@ -462,7 +461,7 @@ class Engine:
             else:
                 self._finish_recognised(slot, answer, now)
         if last_ns:
-            self._add_bodies(last_ns, body_bytes)
+            self._note_answer(last_ns)
 
     def _record_row(self, slot: Slot, answer: ParsedAnswer, now: int) -> bytes:
         """Record a recognised answer. Returns the bytes of the next request, which starts `now`."""
@@ -487,9 +486,8 @@ class Engine:
         self._in_flight -= 1
         self._continue(slot, now)
 
-    def _add_bodies(self, now: int, body_bytes: int) -> None:
-        """Count bytes of answers, the last of which arrived `now`. Flushes full buffers."""
-        self.tally.body_bytes += body_bytes
+    def _note_answer(self, now: int) -> None:
+        """Note that an answer arrived `now`. Flushes full buffers."""
         self.tally.last_ns = max(now, self.tally.last_ns or 0)
         if len(self._recognised_ns) + len(self._parsed_ns) >= MAX_UNCOUNTED_TIMES:
             self._count_times()
@@ -523,7 +521,7 @@ class Engine:
             self._recognised_ns.append(now - slot.start_ns)
             if slot.kind.tally is not None:
                 slot.kind.tally.add_answer(now - slot.start_ns)
-            self._add_bodies(now, answer.body_bytes)
+            self._note_answer(now)
             keeps_connection = answer.keeps_connection and not slot.wants_write
             self._finish(slot, now, answer.status, keeps_connection=keeps_connection)
             return
@@ -558,7 +556,7 @@ class Engine:
                 self.tally.body_sha256 = digest.hexdigest() if digest is not None else None
             cause = None if body == recogniser.reference else "body"
         self._parsed_ns.append((slot.first_byte_ns - slot.start_ns, now - slot.start_ns))
-        self._add_bodies(now, response.body_bytes)
+        self._note_answer(now)
         if cause is not None:
             self.tally.errors[cause] += 1
         if (route := slot.kind.tally) is not None:

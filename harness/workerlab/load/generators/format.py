@@ -4,8 +4,7 @@
      "asked": {"concurrency", "processes", "requests", "duration_s", "rate_rps", "arrivals",
                "seed", "keepalive", "rows"},
      "sent", "unsent", "complete", "failed", "errors": {cause: n}, "connections", "reconnects",
-     "body_bytes", "body_sha256", "origin_ns", "duration_ns", "cpu_ns", "in_flight_ns",
-     "deadline_struck",
+     "body_sha256", "origin_ns", "duration_ns", "cpu_ns", "in_flight_ns", "deadline_struck",
      "response", "connect", "first_byte", "lag": histograms of nanoseconds, "lone_ns", "notes"}
 
 and for a mix also "routes": {label: {"sent", "complete", "errors", "statuses": {status: n}, "body",

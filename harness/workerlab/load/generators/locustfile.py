@@ -19,7 +19,7 @@ Each process keeps an account of its requests, as timed by Locust, and sends it 
 its users have stopped; the master (or the only process) writes all of them to `result`:
 
     {"tool": "locust", "format": 1, "version", "user", "expected", "whole", "parts": {process: {
-        "sent", "complete", "errors": {cause: n}, "body_bytes", "first_ns", "last_ns",
+        "sent", "complete", "errors": {cause: n}, "first_ns", "last_ns",
         "in_flight_ns", "cpu_ns", "note", "response": histogram, "unsent", "lag": histogram,
         "socket_ns": {"connect", "send", "receive"}, "received_bytes", "answers_ns": with a ramp on
         one machine, when each answer ended and how long it took,
@@ -100,7 +100,6 @@ ACCOUNT: dict[str, Any] = {
     "sent": 0,
     "complete": 0,
     "errors": Counter(),
-    "body_bytes": 0,
     "body_sha256": None,
     "first_ns": None,
     "last_ns": None,
@@ -183,9 +182,8 @@ def _record(histogram: dict[str, Any], took_ns: int) -> None:
     histogram["most"] = took_ns if first else max(histogram["most"], took_ns)
 
 
-def _record_answer(took_ns: int, size: int) -> None:
+def _record_answer(took_ns: int) -> None:
     ACCOUNT["complete"] += 1
-    ACCOUNT["body_bytes"] += size
     _record(RESPONSE, took_ns)
     if REQUESTED["ramp_s"] and REQUESTED["together"] and len(ACCOUNT["answers_ns"]) < MAX_ANSWERS:
         ACCOUNT["answers_ns"].append((time.monotonic_ns(), took_ns))
@@ -232,7 +230,7 @@ def count_answer(response: Any, lag_ns: int, kind: dict[str, Any]) -> str | None
     if not (plausible or FRAMING & {name.lower() for name in response.headers}):
         return "truncated"
     took_ns = max(0, int(response.request_meta["response_time"] * 1e6))
-    _record_answer(lag_ns + took_ns, len(body))
+    _record_answer(lag_ns + took_ns)
     cause = _failure_cause(response.status_code, body, kind["expect"])
     if (route := kind["route"]) is not None:
         route["complete"] += 1

@@ -10,11 +10,12 @@ returns what it knows about the request and its process. Stdlib only, syntax of 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.util import find_spec, module_from_spec
 from time import sleep  # as in many apps: bound when the app is imported
 from typing import Any
@@ -49,15 +50,17 @@ def _unpatched(name: str) -> Any:
 _really_sleep = _unpatched("time").sleep
 
 
-def _enter() -> None:
+@contextlib.contextmanager
+def _inside() -> Iterator[None]:
+    """Counts a request that waits or blocks."""
     with _lock:
         _counts["inside"] += 1
         _counts["most"] = max(_counts["most"], _counts["inside"])
-
-
-def _leave() -> None:
-    with _lock:
-        _counts["inside"] -= 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _counts["inside"] -= 1
 
 
 def about(scheme: str, address: str, headers: Mapping[str, str]) -> bytes:
@@ -89,11 +92,8 @@ def wsgi(
 ) -> Iterable[bytes]:
     path, body = environ["PATH_INFO"], b"done"
     if path in ("/wait", "/block"):
-        _enter()
-        try:
+        with _inside():
             (sleep if path == "/wait" else _really_sleep)(_seconds(environ["QUERY_STRING"]))
-        finally:
-            _leave()
     elif path == "/file":
         size = str(os.path.getsize(FILE))
         start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", size)])
@@ -121,14 +121,11 @@ async def asgi(
     path, body = scope["path"], b"done"
     if path in ("/wait", "/block"):
         seconds = _seconds(scope["query_string"].decode())
-        _enter()
-        try:
+        with _inside():
             if path == "/wait":
                 await asyncio.sleep(seconds)
             else:
                 _really_sleep(seconds)
-        finally:
-            _leave()
     elif path == "/file":
         with open(FILE, "rb") as file:
             body = file.read()
