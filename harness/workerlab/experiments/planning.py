@@ -51,7 +51,7 @@ from workerlab.options import seconds
 from workerlab.paths import target_of
 from workerlab.plan import SLEEP_ENV, load_for, product
 from workerlab.server import preflight
-from workerlab.server.gunicorn import FORCED, MAY_SLOW
+from workerlab.server.backends import FORCED, MAY_SLOW
 from workerlab.server.worker_classes import class_named, configured_slots, why_not_served
 from workerlab.terminal.console import tell
 

@@ -1,11 +1,14 @@
-"""How a server is started and watched: what all backends have in common, and the servers other than
-Gunicorn, a row each. To add one: its row in BACKENDS.
+"""How servers are started and watched: Gunicorn, and others by a command line each. To add one: its
+row in `worker_classes`, and its command line in BACKENDS.
 
 Rejected: to choose a port that is free now and pass it on, as another program may take it first.
 """
 
 from __future__ import annotations
 
+import json
+import math
+import socket
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -14,13 +17,39 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct
 
-from workerlab.model import ANY_CLASS, Server, WorkerClass
+from workerlab.model import Server
+from workerlab.server.worker_classes import WORKER_CLASSES, class_named
 
 if TYPE_CHECKING:
     from workerlab.server.running import Launch
 
-CLOSES = "then closes each connection"  # as h11 does
 IMPORTED = "workerlab_app:app"  # the app in the probe, in `inside/alone`
+GRACE_S = 1  # between TERM and KILL, as the load is over
+TIMEOUT_S = 30  # as in configs/
+BLOCKED_TIMEOUT_S = 600  # for an event loop that a bundled app blocks
+# Environment variables that would change Gunicorn's settings
+SCRUBBED = ("WEB_CONCURRENCY", "PORT", "GUNICORN_CMD_ARGS", "SENDFILE", "LISTEN_FDS", "LISTEN_PID")
+
+ACCESS_LOG = "access.log"  # in the trial's directory, instead of the user's file
+
+
+# Settings that would invalidate a benchmark, or leave something behind: (the value that overrides
+# the user's, the reason shown to the user).
+FORCED: Mapping[str, tuple[object, str]] = {
+    "bind": ("127.0.0.1:0", "the lab takes a free port on loopback"),
+    "daemon": (False, "the lab must be able to end the server"),
+    "reload": (False, "watching files is not what is measured"),
+    "reuse_port": (False, "each worker would get a port of its own"),
+    "max_requests": (0, "a worker that restarts under load is no steady state"),
+    "max_requests_jitter": (0, "a worker that restarts under load is no steady state"),
+    "graceful_timeout": (GRACE_S, "no measured request is in progress when the lab stops a server"),
+    "pidfile": (None, "the lab needs no pid file"),
+    "certfile": (None, "the lab measures plain HTTP"),
+    "keyfile": (None, "the lab measures plain HTTP"),
+    "errorlog": ("-", "the lab reads it"),
+}
+# Those without which the measured rates may be higher
+MAY_SLOW = ("reload", "reuse_port", "max_requests", "certfile")
 
 
 class Backend(Struct, frozen=True):
@@ -30,7 +59,6 @@ class Backend(Struct, frozen=True):
     its settings. `shares_port`: each of its workers opens a listening socket of its own on the same
     port (SO_REUSEPORT, Linux); on port 0 each would get another port."""
 
-    row: WorkerClass = ANY_CLASS
     argv: str = ""
     stops_soon: str = ""
     prefix: str = ""
@@ -48,8 +76,6 @@ class Backend(Struct, frozen=True):
         if not self.shares_port or sys.platform != "linux":
             yield 0
             return
-        import socket  # --help does without
-
         with socket.socket() as reserving:
             reserving.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             reserving.bind((host, 0))
@@ -68,7 +94,8 @@ class Backend(Struct, frozen=True):
     def launch_file(self, launch: Launch) -> dict[str, Any]:
         """What the code in the workers needs to know about this kind of server."""
         settings = settings_of(launch.server)
-        return {"app": launch.app.target, "asgi": self.row.asgi, "settings": settings}
+        asgi = class_named(launch.server.worker_class).asgi
+        return {"app": launch.app.target, "asgi": asgi, "settings": settings}
 
     def env(self, launch: Launch, env: Mapping[str, str]) -> dict[str, str]:
         """The environment that it is started in, made from `env`."""
@@ -94,60 +121,81 @@ def settings_of(server: Server) -> dict[str, int]:
     return {name: getattr(server, name) for name in names}
 
 
-_ROWS = (
-    # Its supervisor spawns the workers, which share one listening socket. --limit-concurrency is
-    # not used: it answers 503 instead of letting requests wait
-    # (https://www.uvicorn.org/settings/#resource-limits). Loop and parser are fixed: "auto" would
-    # measure other things where uvloop is installed
-    Backend(
-        WorkerClass(
-            "uvicorn-alone", "unlimited", serves=("asgi", "asgi2"), accepts_first=True, loop=True,
-            ignores=("threads", "worker_connections"), packages=("uvicorn",), alone=True,
-            closes_http_1_0=CLOSES,
-        ),
+class Gunicorn(Backend, frozen=True):
+    """Serves all worker classes. Its configuration file writes where it listens, and installs the
+    probe."""
+
+    SCRUBBED: ClassVar[tuple[str, ...]] = SCRUBBED
+
+    def command(self, launch: Launch, port: int) -> list[str]:
+        conf = str(launch.code / "gunicorn_conf.py")
+        return ["-m", "gunicorn", "-c", conf, launch.app.target]
+
+    def env(self, launch: Launch, env: Mapping[str, str]) -> dict[str, str]:
+        return dict(env)
+
+    def address(self, pid: int | None, listening: Path) -> tuple[str, int] | None:
+        if not listening.exists():
+            return None
+        host, port = json.loads(listening.read_text())["address"]
+        return host, port
+
+    def launch_file(self, launch: Launch) -> dict[str, Any]:
+        server = launch.server
+        settings: dict[str, object] = {
+            **{name: value for name, (value, _) in FORCED.items()},
+            "bind": f"{launch.host}:0",
+            "control_socket_disable": True,  # or Gunicorn writes under the user's home
+            "chdir": str(launch.app.chdir or launch.code),  # already includes the user's file
+            **settings_of(server),
+        }
+        if server.preload:  # else the user's file decides
+            settings["preload_app"] = True
+        if (sleep_s := launch.app.sleep_s) and not launch.config:  # it must not seem dead
+            usual_s = BLOCKED_TIMEOUT_S if class_named(server.worker_class).loop else TIMEOUT_S
+            settings["timeout"] = max(usual_s, math.ceil(3 * sleep_s))
+        bundled = server.worker_class in WORKER_CLASSES
+        name = server.worker_class if bundled else "common"
+        configs = (str(launch.code / "configs" / f"{name}.py"), launch.config)
+        return {
+            "configs": list(filter(None, configs)),
+            "worker_class": None if bundled else server.worker_class,
+            "settings": settings,
+            "env": [f"{name}={value}" for name, value in launch.app.env],
+            "access_log": str(launch.trial / ACCESS_LOG),
+        }
+
+
+# Loop and parser of uvicorn are fixed: "auto" would measure other things where uvloop is installed.
+# Its --limit-concurrency answers 503 instead of letting requests wait
+# (https://www.uvicorn.org/settings/#resource-limits). Granian's --backpressure limits how many
+# connections a worker accepts, those whose requests wait for a thread included
+# (https://github.com/emmett-framework/granian#backpressure). Hypercorn has no limit
+# (https://hypercorn.readthedocs.io/en/latest/how_to_guides/configuring.html). waitress is one
+# process; its --connection-limit is that of the connections it accepts
+# (https://docs.pylonsproject.org/projects/waitress/en/stable/arguments.html). The others spawn
+# their workers, which share one listening socket; Granian's have one each on Linux.
+BACKENDS: Mapping[str, Backend] = {
+    "uvicorn-alone": Backend(
         "-m uvicorn {app} --host {host} --port {port} --workers {workers} --backlog {backlog}"
         " --loop asyncio --http h11 --no-access-log",
         stops_soon="--timeout-graceful-shutdown 1",
         prefix="UVICORN_",
     ),
-    # It spawns the workers; on Linux the kernel distributes the connections among their sockets.
-    # --backpressure limits how many connections a worker accepts, those whose requests wait for a
-    # thread included (https://github.com/emmett-framework/granian#backpressure)
-    Backend(
-        WorkerClass(
-            "granian", "threads", accepts_first=True, packages=("granian",), alone=True,
-            advice="more threads or workers serve more at once",
-            unseen="granian accepts and reads requests outside Python: how long they wait inside a"
-            " worker is missing, and part of the rest",
-        ),
+    "granian": Backend(
         "-m granian {app} --interface wsgi --host {host} --port {port} --workers {workers}"
         " --blocking-threads {threads} --backpressure {worker_connections} --backlog {backlog}",
         stops_soon="--workers-kill-timeout 1",
         prefix="GRANIAN_",
         shares_port=True,
     ),
-    # It spawns its asyncio workers; they share one listening socket. No limit of requests
-    # (https://hypercorn.readthedocs.io/en/latest/how_to_guides/configuring.html names none)
-    Backend(
-        WorkerClass(
-            "hypercorn", "unlimited", serves=("asgi",), accepts_first=True, loop=True,
-            ignores=("threads", "worker_connections"), packages=("hypercorn",), alone=True,
-            closes_http_1_0=CLOSES,
-        ),
+    "hypercorn": Backend(
         "-m hypercorn {app} --bind {host}:{port} -k asyncio --workers {workers}"
         " --backlog {backlog}",
         stops_soon="--graceful-timeout 1",
     ),
-    # One process, whose main thread reads all requests and gives each to a thread.
-    # --connection-limit limits the connections that it accepts
-    # (https://docs.pylonsproject.org/projects/waitress/en/stable/arguments.html)
-    Backend(
-        WorkerClass(
-            "waitress", "threads", accepts_first=True, ignores=("workers",),
-            packages=("waitress",), alone=True, advice="more threads serve more at once",
-        ),
+    "waitress": Backend(
         "-m waitress --listen={host}:{port} --threads={threads} --backlog={backlog}"
-        " --connection-limit={worker_connections} {app}",
+        " --connection-limit={worker_connections} {app}"
     ),
-)  # fmt: skip
-BACKENDS: Mapping[str, Backend] = {backend.row.name: backend for backend in _ROWS}
+}

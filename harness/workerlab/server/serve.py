@@ -17,8 +17,7 @@ from pathlib import Path
 
 from workerlab.model import App
 from workerlab.paths import bundled_name
-from workerlab.server.backends import BACKENDS, Backend
-from workerlab.server.gunicorn import ACCESS_LOG, GRACE_S, Gunicorn
+from workerlab.server.backends import ACCESS_LOG, BACKENDS, GRACE_S, Backend, Gunicorn
 from workerlab.server.process import Guarded
 from workerlab.server.running import (
     Launch,

@@ -13,9 +13,9 @@ any class.
 from collections.abc import Mapping
 
 from workerlab.model import Server, WorkerClass
-from workerlab.server.backends import BACKENDS, CLOSES
 
 ASGI = ("asgi", "asgi2")
+CLOSES = "then closes each connection"  # as h11 does, to an HTTP/1.0 client
 
 # Settings of Gunicorn's own HTTP parser
 _OF_GUNICORNS_PARSER = ("header_map", "secure_scheme_headers", "proxy_protocol")
@@ -55,18 +55,33 @@ _ROWS = (
                 packages=("uvicorn", "uvicorn_worker"), path="uvicorn_worker.UvicornWorker",
                 closes_http_1_0=CLOSES),
 )
+# Servers other than Gunicorn, each started by its command line in `backends`
+_OTHER_ROWS = (
+    WorkerClass("uvicorn-alone", "unlimited", serves=ASGI, accepts_first=True, loop=True,
+                ignores=("threads", "worker_connections"), packages=("uvicorn",), alone=True,
+                closes_http_1_0=CLOSES),
+    WorkerClass("granian", "threads", accepts_first=True, packages=("granian",), alone=True,
+                advice="more threads or workers serve more at once",
+                unseen="granian accepts and reads requests outside Python: how long they wait"
+                " inside a worker is missing, and part of the rest"),
+    WorkerClass("hypercorn", "unlimited", serves=("asgi",), accepts_first=True, loop=True,
+                ignores=("threads", "worker_connections"), packages=("hypercorn",), alone=True,
+                closes_http_1_0=CLOSES),
+    WorkerClass("waitress", "threads", accepts_first=True, ignores=("workers",),
+                packages=("waitress",), alone=True, advice="more threads serve more at once"),
+)
 # fmt: on
 WORKER_CLASSES: Mapping[str, WorkerClass] = {row.name: row for row in _ROWS}
+_SERVERS: Mapping[str, WorkerClass] = {row.name: row for row in _OTHER_ROWS}
 CLASSES = tuple(WORKER_CLASSES)
-SERVERS = tuple(BACKENDS)  # what can be given in place of a class, and needs no Gunicorn
+SERVERS = tuple(_SERVERS)  # what can be given in place of a class, and needs no Gunicorn
 ASGI_CLASSES = frozenset(row.name for row in _ROWS if row.asgi)
 
 
 def class_named(name: str) -> WorkerClass:
     """The row of a class or another server; for a dotted path, one with unknown slots."""
-    if name in BACKENDS:
-        return BACKENDS[name].row
-    return WORKER_CLASSES.get(name) or WorkerClass(name, "unknown", serves=(), path=name)
+    row = WORKER_CLASSES.get(name) or _SERVERS.get(name)
+    return row or WorkerClass(name, "unknown", serves=(), path=name)
 
 
 def ignored_settings(row: WorkerClass, gunicorn: str) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ from workerlab.finding import Answer, Finding
 from workerlab.model import Cell, CellResult, Memory, Server
 from workerlab.notes import LeftOut
 from workerlab.numbers.units import amount, counted, fill, format_duration, listed
-from workerlab.server.gunicorn import GRACE_S
+from workerlab.server.backends import GRACE_S
 
 
 class LoopBlocked(Answer):

@@ -26,7 +26,7 @@ from workerlab.experiments.advise.study import TOOL, CandidateLaunch, Study, hol
 from workerlab.finding import Answer, Finding
 from workerlab.model import Needs, Server, Summary
 from workerlab.numbers.units import counted, fill
-from workerlab.server.gunicorn import GRACE_S
+from workerlab.server.backends import GRACE_S
 from workerlab.server.worker_classes import class_named, configured_slots
 from workerlab.slo import Metric
 

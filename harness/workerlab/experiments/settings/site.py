@@ -28,7 +28,7 @@ from msgspec import Struct
 from workerlab.model import Server
 from workerlab.observe import inet_diag
 from workerlab.observe.tcp import LISTEN, SERVED
-from workerlab.server.gunicorn import SCRUBBED
+from workerlab.server.backends import SCRUBBED
 from workerlab.server.process import Guarded
 from workerlab.server.running import StartupTurn, TrialFailed, explained
 from workerlab.server.versions import with_version

@@ -35,7 +35,6 @@ import resource
 # The originals, even if gevent or eventlet patch threading
 from _thread import _local, start_new_thread
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from os import pread
 from time import monotonic_ns as now
 from time import sleep
 from time import thread_time_ns as computed
@@ -59,7 +58,7 @@ from .maps import (
     create_cells,
     scratch,
 )
-from .waits import SCHEDSTAT
+from .waits import SCHEDSTAT, queued_ns
 
 RUSAGE_THREAD: int | None = getattr(resource, "RUSAGE_THREAD", None)  # not on macOS
 # Rare, as a sampling thread that loses its core keeps the GIL. With core and GIL free, it wakes up
@@ -128,7 +127,7 @@ class Thread(_local):
 
     def queued(self) -> int:
         """Nanoseconds that it waited for a core."""
-        return int(pread(self.handle, 64, 0).split(None, 2)[1]) if self.handle >= 0 else 0
+        return queued_ns(self.handle) if self.handle >= 0 else 0
 
     def slept(self) -> int:
         """How often it gave up its core."""
