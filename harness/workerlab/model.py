@@ -178,6 +178,7 @@ class WorkerClass(Struct, frozen=True):
     heeds_from: Mapping[str, str] = {}  # ignored settings that take effect from this version on
     packages: tuple[str, ...] = ()  # required in addition to Gunicorn, by import name
     path: str = ""  # for Gunicorn's -k, if Gunicorn has no name for it
+    also: str = ""  # another dotted path that a Gunicorn file may have for it
     advice: str = "more workers serve more at once"  # how to get more slots
     removed_in: str = ""  # the first version of Gunicorn without it
     alone: bool = False  # a server of its own (`workerlab.server.backends`), without Gunicorn

@@ -13,17 +13,7 @@ from workerlab.model import UsageError
 from workerlab.notes import is_literal
 from workerlab.server.worker_classes import WORKER_CLASSES
 
-# Gunicorn's classes by dotted path, and uvicorn's deprecated package
-PATHS = {
-    "gunicorn.workers.sync.SyncWorker": "sync",
-    "gunicorn.workers.gthread.ThreadWorker": "gthread",
-    "gunicorn.workers.geventlet.EventletWorker": "eventlet",
-    "gunicorn.workers.ggevent.GeventWorker": "gevent",
-    "gunicorn.workers.gtornado.TornadoWorker": "tornado",
-    "gunicorn.workers.gasgi.ASGIWorker": "asgi",
-    "uvicorn.workers.UvicornWorker": "uvicorn",
-    **{row.path: row.name for row in WORKER_CLASSES.values() if row.path},
-}
+PATHS = {path: row.name for row in WORKER_CLASSES.values() for path in (row.path, row.also) if path}
 SIMILAR_NAMES = 0.8  # similarity at which a name may be a misspelling
 # Settings that do nothing unless one of these is used, by Gunicorn's source. A class of the user's
 # (`logger_class`) may do anything. With `keyfile` alone, Gunicorn tries TLS without a certificate.
