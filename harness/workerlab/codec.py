@@ -18,8 +18,8 @@ import msgspec
 
 T = TypeVar("T")
 
-_working_out = threading.Lock()
-_worked_out: set[object] = set()
+_building = threading.Lock()
+_built: set[object] = set()
 
 
 def encode(value: object) -> bytes:
@@ -39,7 +39,7 @@ def indented(value: object) -> bytes:
 def decode(data: bytes | str, kind: type[T], *, strict: bool = True) -> T:
     """The inverse of `encode`; unless strict, 1.0 is accepted as a whole number. Raises ValueError
     for invalid JSON, or for a value that is not a `kind`."""
-    return msgspec.json.decode(data, type=_known(kind), strict=strict)
+    return msgspec.json.decode(data, type=_described(kind), strict=strict)
 
 
 def plain(value: object) -> Any:
@@ -50,19 +50,19 @@ def plain(value: object) -> Any:
 def convert(value: object, kind: type[T], made: Callable[[type, Any], Any] | None = None) -> T:
     """A `kind` from built-in types; `made(cls, value)` builds types unknown to msgspec. Raises
     ValueError."""
-    return msgspec.convert(value, _known(kind), dec_hook=made)
+    return msgspec.convert(value, _described(kind), dec_hook=made)
 
 
 def schemas(kinds: Iterable[type]) -> dict[str, Any]:
     """JSON Schemas of these Structs and all their parts, by name."""
-    with _working_out:
+    with _building:
         return msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")[1]
 
 
-def _known(kind: type[T]) -> type[T]:
+def _described(kind: type[T]) -> type[T]:
     """The same type, after msgspec has built its description."""
-    if kind not in _worked_out:
-        with _working_out:
+    if kind not in _built:
+        with _building:
             msgspec.json.Decoder(kind)
-            _worked_out.add(kind)
+            _built.add(kind)
     return kind

@@ -175,6 +175,7 @@ def typed_headers(load: Load) -> list[tuple[str, str]]:
 
 
 MIX_FILE = "mix.json"
+MIX_FIELDS = ("label", "weight", "method", "path", "headers", "body_file", "expect")
 WHOLE_NUMBER = r"(\d{1,15})"  # as ab and h2load print at most
 DEADLINE_SHARE = 0.95  # of the deadline, so that a tool ends before it is killed
 NS = 1e9
@@ -203,18 +204,7 @@ def mix_file(load: Load) -> dict[str, str]:
     """The file of the mix, as {name: text}; empty if all requests are the same."""
     if not load.mix:
         return {}
-    kinds = [
-        {
-            "label": route.label,
-            "weight": route.weight,
-            "method": route.method,
-            "path": route.path,
-            "headers": route.headers,
-            "body_file": route.body_file,
-            "expect": route.expect,
-        }
-        for route in load.mix
-    ]
+    kinds = [{name: getattr(route, name) for name in MIX_FIELDS} for route in load.mix]
     return {MIX_FILE: json.dumps(kinds)}
 
 
