@@ -143,18 +143,16 @@ def _introspect(
             env=env,
             capture_output=True,
             text=True,
+            errors="replace",  # it may be any program
             timeout=INTROSPECT_S,
             stdin=subprocess.DEVNULL,
         )
-        lines = done.stdout.splitlines() or [""]
-        answer: dict[str, Any] = json.loads(lines[-1])
-    except ValueError:
-        why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[0]
+        answer: dict[str, Any] = json.loads((done.stdout.splitlines() or [""])[-1])
+    except (OSError, subprocess.TimeoutExpired, ValueError) as error:
+        why = str(error)
+        if isinstance(error, ValueError):  # no document
+            why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[0]
         raise EnvironmentProblem(f"{python} does not work as a Python interpreter: {why}") from None
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise EnvironmentProblem(
-            f"{python} does not work as a Python interpreter: {error}"
-        ) from error
     return answer
 
 

@@ -130,9 +130,18 @@ def test_a_path_that_cannot_be_imported_is_unavailable(
     assert "\n" not in reason
 
 
-def test_a_program_that_is_no_interpreter() -> None:
-    with pytest.raises(EnvironmentProblem):
-        interpreter("/bin/true", Path(), None)
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [("exit 0", "exit code 0"), (r"printf '\377\n'; exit 5", "exit code 5"),
+     (r"printf '\377 is no document' >&2", "is no document")],
+)  # fmt: skip
+def test_a_program_that_is_no_interpreter(tmp_path: Path, script: str, why: str) -> None:
+    """Whatever bytes it prints."""
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    with pytest.raises(EnvironmentProblem, match=why):
+        interpreter(str(program), Path(), None)
 
 
 # --- from arguments to a plan -------------------------------------------------------------------

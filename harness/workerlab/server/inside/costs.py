@@ -279,12 +279,9 @@ class Body(probe.Closing):
         super().__init__(body, place)
         self.clock = clock
 
-    def close(self) -> None:
-        try:
-            getattr(self.body, "close", probe.nothing)()
-        finally:
-            self.clock.stop()
-            probe.end(self.place)
+    def mark(self) -> None:
+        self.clock.stop()
+        probe.end(self.place)
 
 
 def clock_for(*, greenlets: bool) -> Any:

@@ -215,7 +215,10 @@ class Closing:
         try:
             getattr(self.body, "close", nothing)()
         finally:
-            cells[self.place + END] = now()
+            self.mark()
+
+    def mark(self) -> None:
+        cells[self.place + END] = now()
 
 
 class ClosingList(Closing):
@@ -294,12 +297,6 @@ class InTurn(Closing):
     def mark(self) -> None:
         if latest == self.place:
             end(self.place)
-
-    def close(self) -> None:
-        try:
-            getattr(self.body, "close", nothing)()
-        finally:
-            self.mark()
 
 
 def probe_container(container: Any) -> Any:
