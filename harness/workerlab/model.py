@@ -285,8 +285,9 @@ class Cell(Struct, frozen=True):
     @property
     def series(self) -> Cell:
         """The key of its series: the cells that differ only in the amount of load."""
-        base = replace(self, concurrency=0, rate=None, load=None, name="", schedule=None)
-        return replace(base, requests=None)
+        return replace(
+            self, concurrency=0, rate=None, load=None, name="", schedule=None, requests=None
+        )
 
 
 class Trial(Struct, frozen=True):

@@ -54,7 +54,8 @@ def with_project(
 
 def _unset_keys(options: argparse.Namespace) -> list[str]:
     """The keys that are options of the command and were not given."""
-    if any(getattr(options, name, None) for name in SAVED_RUN_OPTIONS) or _compares_saved(options):
+    compares_saved = options.command == "compare" and not (options.a or options.b)
+    if compares_saved or any(getattr(options, name, None) for name in SAVED_RUN_OPTIONS):
         return []
     serves_users_app = hasattr(options, "app") or options.command == "settings"
     if not serves_users_app or str(getattr(options, "app", None)).startswith("@"):
@@ -63,10 +64,6 @@ def _unset_keys(options: argparse.Namespace) -> list[str]:
     if any(getattr(options, name, None) for name in REQUEST_OPTIONS):
         names = [name for name in names if name != "mix"]
     return names
-
-
-def _compares_saved(options: argparse.Namespace) -> bool:
-    return options.command == "compare" and not (options.a or options.b)
 
 
 def _file_above(directory: Path) -> Path | None:

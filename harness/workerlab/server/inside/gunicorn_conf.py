@@ -37,7 +37,7 @@ _inside = _import_module("_workerlab.boot")
 _inside.confine(_inside.LAUNCH["cores"])
 _settings = _inside.compose(_inside.LAUNCH)
 _users = {
-    name: _settings.pop(name, None)
+    name: _settings.pop(name, None) or (lambda *_: None)
     for name in ("pre_fork", "post_fork", "post_worker_init", "when_ready")
 }
 globals().update(_settings)
@@ -47,21 +47,18 @@ _inside.watch_import()  # with preload_app, the app is imported here
 def pre_fork(server: _Any, worker: _Any) -> None:
     """Called after the import with preload_app, also if the configuration was reloaded."""
     _inside.end_import_watch()
-    if _users["pre_fork"] is not None:
-        _users["pre_fork"](server, worker)
+    _users["pre_fork"](server, worker)
 
 
 def post_fork(server: _Any, worker: _Any) -> None:
     """The import of the app follows."""
     _inside.watch_import()
-    if _users["post_fork"] is not None:
-        _users["post_fork"](server, worker)
+    _users["post_fork"](server, worker)
 
 
 def post_worker_init(worker: _Any) -> None:
     """The user's hook comes first, as it may replace the app."""
-    if _users["post_worker_init"] is not None:
-        _users["post_worker_init"](worker)
+    _users["post_worker_init"](worker)
     _inside.install(worker, _inside.LAUNCH)
 
 
@@ -69,5 +66,4 @@ def when_ready(server: _Any) -> None:
     """Write the port that the kernel chose."""
     _inside.versions()
     _inside.write_json(_inside.LISTENING, {"address": list(server.LISTENERS[0].getsockname()[:2])})
-    if _users["when_ready"] is not None:
-        _users["when_ready"](server)
+    _users["when_ready"](server)
