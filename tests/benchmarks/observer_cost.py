@@ -74,7 +74,7 @@ def samplers(connections: int, samples: int, each: Callable[[Sampler, float], No
             stack.enter_context(socket.create_connection((host, port)))
         here.recv()
         assert worker.pid is not None
-        observer = Observer(Path("unused"), host, port, worker.pid, [worker.pid])
+        observer = Observer(Path("unused"), [(host, port, worker.pid)], [worker.pid])
         for sampler in observer.samplers:
             each(sampler, cost_s(sampler, samples))
 
@@ -122,7 +122,7 @@ def hello(name: str, directory: Path) -> Launch:
 
 def rate(server: Running, directory: Path, watched: bool) -> float:
     observer = Observer(
-        directory, server.host, server.port, server.process.pid, tuple(server.proofs)
+        directory, [(server.host, server.port, server.process.pid)], tuple(server.proofs)
     )
     with observer if watched else nullcontext():
         return wrk_rps(server.url)

@@ -197,16 +197,12 @@ def _run_load(task: Task, server: Serving, load: Load, fields: dict[str, Any]) -
 
 
 def _observer(task: Task, server: Serving, load: Load) -> Observer:
-    others = [(other.host, other.port, other.process.pid) for other in server.others]
-    states_s = load.ramp_s / RAMP_SAMPLES if load.ramp_s else STATES_INTERVAL_S
+    instances = (server, *server.others)
     return Observer(
         directory=task.directory,
-        host=server.host,
-        port=server.port,
-        server_pid=server.process.pid,
+        servers=[(each.host, each.port, each.process.pid) for each in instances],
         workers=tuple(server.proofs),
-        others=others,
-        states_s=states_s,
+        states_s=load.ramp_s / RAMP_SAMPLES if load.ramp_s else STATES_INTERVAL_S,
         services=task.services,
         needs=task.needs,
         lab=task.lab,

@@ -142,24 +142,20 @@ class Observer:
     def __init__(
         self,
         directory: Path,
-        host: str,
-        port: int,
-        server_pid: int | None,
+        servers: Collection[tuple[str, int, int | None]],
         workers: Collection[int],
-        others: Collection[tuple[str, int, int | None]] = (),
         states_s: float = 60.0,
         services: Mapping[str, int] | None = None,
         *,
         needs: bool = False,
         lab: Lab | None = None,
     ) -> None:
-        """The server listens on `host`:`port`; `server_pid` is its arbiter. `others`: the same of
-        the other instances; all are added up. `states_s`: the longest time between samples of the
-        connections, whatever they cost. `services`: those of the app, pids by name. `needs`: sample
-        the CPU of each worker, and its memory after the load. `lab`: given where other trials run
-        at the same time."""
-        places = ((host, port), *((name, number) for name, number, _ in others))
-        masters = (server_pid, *(pid for _, _, pid in others))
+        """`servers`: host, port and the arbiter's pid of each instance; all are added up.
+        `states_s`: the longest time between samples of the connections, whatever they cost.
+        `services`: those of the app, pids by name. `needs`: sample the CPU of each worker, and its
+        memory after the load. `lab`: given where other trials run at the same time."""
+        places = [(host, port) for host, port, _ in servers]
+        masters = [pid for _, _, pid in servers]
         self.latest: dict[str, object] = {}  # the newest sample, by sampler
         self._path = directory / FILE
         self._queues = AcceptQueues(places)

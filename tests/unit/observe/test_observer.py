@@ -50,7 +50,7 @@ def test_pauses_between_samples_vary() -> None:
 @pytest.fixture
 def observer(stack: ExitStack, tmp_path: Path) -> Observer:
     listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=5))
-    return Observer(tmp_path, *listener.getsockname(), os.getpid(), [os.getpid()])
+    return Observer(tmp_path, [(*listener.getsockname(), os.getpid())], [os.getpid()])
 
 
 def observers() -> list[threading.Thread]:
@@ -208,7 +208,7 @@ def test_the_observer_leaves_no_open_files(stack: ExitStack, tmp_path: Path) -> 
     host, port = stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()
 
     def open_files_after() -> int:
-        with Observer(tmp_path, host, port, os.getpid(), []):
+        with Observer(tmp_path, [(host, port, os.getpid())], []):
             pass
         return len(os.listdir("/proc/self/fd"))
 
@@ -219,7 +219,7 @@ def test_the_observer_leaves_no_open_files(stack: ExitStack, tmp_path: Path) -> 
 @linux
 def test_observations_can_be_read_during_the_load(stack: ExitStack, tmp_path: Path) -> None:
     listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=5))
-    with Observer(tmp_path, *listener.getsockname(), os.getpid(), []) as observer:
+    with Observer(tmp_path, [(*listener.getsockname(), os.getpid())], []) as observer:
         for _ in range(2):
             stack.enter_context(socket.create_connection(listener.getsockname(), LONG_S))
         until(lambda: observer.latest_queue == 2, "the newest length")
@@ -277,7 +277,7 @@ def test_services_of_the_app_are_sampled_by_name(stack: ExitStack, tmp_path: Pat
     busy, idle = stack.enter_context(python(SPIN)), stack.enter_context(python(SPIN))
     assert [process.stdout.readline() for process in (busy, idle)] == ["ready\n"] * 2
     pids = {"storage": busy.pid, "cache": idle.pid}
-    with Observer(tmp_path, "127.0.0.1", 1, os.getpid(), [], services=pids):
+    with Observer(tmp_path, [("127.0.0.1", 1, os.getpid())], [], services=pids):
         (first,) = read_observations(tmp_path).services[:1]
         assert first.cpu_s == {"storage": 0.0, "cache": 0.0}
         busy.stdin.write("\n")
@@ -292,6 +292,7 @@ def test_services_of_the_app_are_sampled_by_name(stack: ExitStack, tmp_path: Pat
 
 
 def test_services_that_do_not_run_are_missing(observer: Observer, tmp_path: Path) -> None:
-    with Observer(tmp_path, "127.0.0.1", 1, os.getpid(), [], services={"cache": ended_pid()}):
+    servers, services = [("127.0.0.1", 1, os.getpid())], {"cache": ended_pid()}
+    with Observer(tmp_path, servers, [], services=services):
         pass
     assert "services" in read_observations(tmp_path).missing

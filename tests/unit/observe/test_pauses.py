@@ -35,7 +35,7 @@ import socket, sys
 from pathlib import Path
 from workerlab.observe.observer import Observer
 listener = socket.create_server(("127.0.0.1", 0))
-with Observer(Path(sys.argv[1]), *listener.getsockname(), None, []):
+with Observer(Path(sys.argv[1]), [(*listener.getsockname(), None)], []):
     print("observing", flush=True)
     sys.stdin.readline()
 """
