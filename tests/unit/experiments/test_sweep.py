@@ -36,8 +36,7 @@ from workerlab.analysis.open_closed import (
     counterpart,
 )
 from workerlab.analysis.trials import by_cell
-from workerlab.experiments.sweep.document import sweep_document
-from workerlab.experiments.sweep.findings import AffectedCells, CellsNote, Overhead
+from workerlab.experiments.sweep.document import AffectedCells, CellsNote, Overhead, sweep_document
 from workerlab.experiments.sweep.tables import side_by_side
 from workerlab.model import Document, Rate, Table
 from workerlab.report.text import render

@@ -49,8 +49,7 @@ from workerlab.analysis.overview import (
 )
 from workerlab.analysis.trials import Replicates
 from workerlab.experiments.results import document_of
-from workerlab.experiments.sweep.document import sweep_document
-from workerlab.experiments.sweep.findings import AffectedCells, CellsNote, Overhead
+from workerlab.experiments.sweep.document import AffectedCells, CellsNote, Overhead, sweep_document
 from workerlab.model import (
     Breakdown,
     CellResult,

@@ -18,8 +18,7 @@ from workerlab.analysis.cells import WaitingByLittle
 from workerlab.analysis.class_findings import conclusions_of
 from workerlab.analysis.diagnosis.cpu import CoresTaken
 from workerlab.analysis.overview import ALL_INCONCLUSIVE
-from workerlab.experiments.sweep.document import sweep_document
-from workerlab.experiments.sweep.findings import AffectedCells
+from workerlab.experiments.sweep.document import AffectedCells, sweep_document
 from workerlab.finding import Finding
 from workerlab.model import CellResult, CoreWait, Document, Report
 from workerlab.report import FORMATS

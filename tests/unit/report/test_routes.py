@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from tests.builders.analysis import evidence
 from workerlab.analysis import TrialData, analyse
-from workerlab.experiments.sweep.document import sweep_document
-from workerlab.experiments.sweep.findings import FailingRoute
+from workerlab.experiments.sweep.document import FailingRoute, sweep_document
 from workerlab.model import Document, RouteResult, Summary
 from workerlab.report import FORMATS
 from workerlab.report.routes import MAX_SHOWN_ROUTES

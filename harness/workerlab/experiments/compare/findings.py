@@ -17,7 +17,7 @@ from workerlab.experiments.compare.comparison import (
 )
 from workerlab.experiments.compare.options import Outcome
 from workerlab.experiments.compare.pairs import DECIDING_METRICS, GroupChanges
-from workerlab.experiments.sweep.findings import by_cause
+from workerlab.experiments.sweep.document import by_cause
 from workerlab.finding import Answer, Finding
 from workerlab.numbers.units import FORMATS, format_duration, three_digits
 

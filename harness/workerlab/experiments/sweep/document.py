@@ -1,28 +1,29 @@
-"""What a sweep shows: the results of the analysis as findings, tables and notes."""
+"""What a sweep shows: the results of the analysis as findings, tables and notes, and what the run
+as a whole shows: its overhead, and which cells are invalid, inconclusive or disturbed, and why."""
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 from msgspec.structs import asdict, replace
 
+from workerlab.analysis import overhead
 from workerlab.analysis.cell_targets import target_kept, targets_of_series
 from workerlab.analysis.class_findings import class_finding
+from workerlab.analysis.diagnosis.cpu import Disturbance
 from workerlab.analysis.phases import phases_of
 from workerlab.analysis.verdict import was_left_out
 from workerlab.experiments.reading import report_of
-from workerlab.experiments.sweep.findings import (
-    CellsNote,
-    affected_cells,
-    by_cause,
-    overhead_finding,
-)
 from workerlab.experiments.sweep.tables import sweep_tables
-from workerlab.model import SWEEP, CellResult, Document, Report
-from workerlab.notes import ClientsLinger, FlagIgnored, ServerCoresBound, SettingIgnored
-from workerlab.numbers.units import counted, fill, listed
+from workerlab.finding import Answer, Finding, Note, Placement
+from workerlab.model import SWEEP, CellResult, Document, Report, RouteResult
+from workerlab.notes import ClientsLinger, FlagIgnored, LeftOut, ServerCoresBound, SettingIgnored
+from workerlab.numbers.units import counted, fill, format_duration, listed
 from workerlab.report.values import (
     NUMERIC_SETTINGS,
     Names,
     by_series,
+    finite,
     in_force_instead,
     load_tool,
     serving_software,
@@ -78,7 +79,7 @@ def sweep_document(report: Report) -> Document:
     )
 
 
-# --- the title ----------------------------------------------------------------------------
+# --- the title ------------------------------------------------------------------------------------
 
 
 def title(report: Report, names: Names) -> str:
@@ -128,3 +129,165 @@ def _constant_settings(cells: Sequence[CellResult], names: Names) -> Iterator[st
     if all(cell.trial.cell.keepalive for cell in cells):
         yield "connections kept alive"
     yield counted(max(cell.trial.number for cell in cells), "trial/trials each")
+
+
+# --- what the run cost, and cells that failed -----------------------------------------------------
+
+TRIAL_DETAIL = "detail"  # a value specific to one trial; ignored when causes are compared
+STAGE_NAMES = {"start": "start", "warmup": "warm-up", "stop": "stop"}
+
+
+class Overhead(Answer):
+    """Overhead:[[ the load took {factor:.3f} times the ideal (no idle slot).]]
+    [[ Start, warm-up and stop took {setup_s:duration} per cell.]]"""
+
+    factor: float | None
+    setup_s: float | None
+
+    @property
+    def placement(self) -> Placement:
+        return "costs"
+
+
+def overhead_finding(report: Report) -> Iterator[Overhead]:
+    """How much longer than ideal the load took, and the setup time per cell. Nothing if unknown."""
+    factor = finite(report.overhead)
+    stages = {name: time_s for name, value in report.setup_s.items()
+              if (time_s := finite(value)) is not None}  # fmt: skip
+    if factor is None and not stages:
+        return
+    medians = ", ".join(f"{STAGE_NAMES[name]} {format_duration(s)}" for name, s in stages.items())
+    cells_of: dict[str, list[CellResult]] = {}
+    for cell in report.cells:
+        cells_of.setdefault(cell.server.worker_class, []).append(cell)
+    # Uneven distribution of the requests leaves slots of a class idle
+    by_class = [
+        f"{name} {class_factor:.3f}"
+        for name, cells in cells_of.items()
+        if (class_factor := finite(overhead(cells))) is not None
+    ]
+    yield Overhead(
+        factor=factor,
+        setup_s=sum(stages.values()) if stages else None,
+        evidence=(
+            *([Note(f"load time, times the ideal: {', '.join(by_class)}")] if by_class[1:] else []),
+            *([Note(f"medians per cell: {medians}")] if stages else []),
+        ),
+    )
+
+
+class AffectedCells(Answer):
+    """{state}: {cells}: {reason:sentence}[[ (These figures are of {example}.)]]"""
+
+    state: Literal["Invalid", "Inconclusive", "Disturbed"]
+    cells: str
+    reason: Finding
+    example: str | None = None  # set if other cells have different figures
+
+    @property
+    def placement(self) -> Placement:
+        return "invalid" if self.state == "Invalid" else "findings"
+
+
+class CellsNote(Answer):
+    """{cells}: {note}"""
+
+    cells: str
+    note: Finding
+
+
+Causes = Iterable[tuple[Finding, CellResult]]
+
+
+def affected_cells(report: Report, names: Names) -> Iterator[Answer]:
+    """Each cause once, for invalid cells, inconclusive cells, failing routes and disturbed cells. A
+    disturbed cell with an inconclusive verdict is listed only as inconclusive."""
+    reasons = {
+        verdict: [(cell.reason, cell) for cell in report.cells if cell.verdict == verdict]
+        for verdict in ("invalid", "inconclusive")
+    }
+    disturbed = [
+        (finding, cell)
+        for cell in report.cells
+        for finding in (cell.findings if cell.verdict != "inconclusive" else ())
+        if isinstance(finding, Disturbance)
+    ]
+    for reason, cells, trials in by_cause(reasons["invalid"]):
+        if all(map(was_left_out, cells)):
+            classes = dict.fromkeys(names.series(cell.trial.cell) for cell in cells)
+            yield LeftOut(tuple(classes), reason, trials=trials)
+        else:
+            yield AffectedCells("Invalid", names.places(cells), reason, trials=trials)
+    yield from by_kind("Inconclusive", reasons["inconclusive"], names)
+    yield from failing_routes(report.cells, names)
+    yield from by_kind("Disturbed", disturbed, names)
+
+
+def by_kind(
+    state: Literal["Inconclusive", "Disturbed"], causes: Causes, names: Names
+) -> Iterator[AffectedCells]:
+    """One answer per kind of cause, with the figures of its first cell; those of a disturbance, "up
+    to" a share, are of the cell that was disturbed most."""
+    causes = tuple(causes)
+    for reason, cells, trials in by_cause(causes, key=lambda cause: cause.code):
+        of_kind = [(cause, cell) for cause, cell in causes if cause.code == reason.code]
+        reason, worst = max(of_kind, key=lambda pair: getattr(pair[0], "share", 0.0))
+        example = names.places([worst]) if len(cells) > 1 else None
+        yield AffectedCells(state, names.places(cells), reason, example, trials=trials)
+
+
+def by_cause(
+    causes: Causes, key: Callable[[Finding], str] = lambda cause: repr(_comparable(cause))
+) -> Iterator[tuple[Finding, list[CellResult], tuple[str, ...]]]:
+    """(cause, cells, trial keys) for each distinct `key`; the cause is that of the first cell."""
+    groups: dict[str, tuple[Finding, list[CellResult]]] = {}
+    for cause, cell in causes:
+        groups.setdefault(key(cause), (cause, []))[1].append(cell)
+    for cause, cells in groups.values():
+        yield cause, cells, tuple(cell.trial.key for cell in cells)
+
+
+def _comparable(value: Any) -> Any:
+    """`value` without what is specific to one trial, such as the path of a log."""
+    if isinstance(value, Finding):
+        return value.code, _comparable(value.values)
+    if isinstance(value, Mapping):
+        return {name: _comparable(inner) for name, inner in value.items() if name != TRIAL_DETAIL}
+    return tuple(map(_comparable, value)) if isinstance(value, tuple) else value
+
+
+class FailingRoute(Answer):
+    """{cells}: {failed} of {requests:# request} to {route} failed
+    [[, with status {statuses:list}]][[ ({causes:counts})]][[: {answer}]]"""
+
+    cells: str
+    route: str
+    failed: int
+    requests: int
+    statuses: tuple[str, ...]
+    causes: Mapping[str, int]  # except statuses
+    answer: str | None  # first lines of an unexpected body
+
+
+def failing_routes(cells: Iterable[CellResult], names: Names) -> Iterator[FailingRoute]:
+    """One finding per route and combination of statuses and causes."""
+    failures: dict[tuple[str, ...], list[tuple[CellResult, RouteResult]]] = {}
+    for cell in cells:
+        for name, route in cell.routes.items():
+            if route.failed:
+                key = (name, *sorted(route.statuses), "", *sorted(route.errors))
+                failures.setdefault(key, []).append((cell, route))
+    for (name, *_), pairs in failures.items():
+        cells_of_route, routes = zip(*pairs, strict=True)
+        causes = sum((Counter(route.errors) for route in routes), Counter[str]())
+        del causes["status"]  # covered by `statuses`
+        yield FailingRoute(
+            cells=names.places(cells_of_route),
+            route=name,
+            failed=sum(route.failed for route in routes),
+            requests=sum(route.requests for route in routes) + causes.total(),
+            statuses=tuple(sorted({status for route in routes for status in route.statuses})),
+            causes=dict(causes),
+            answer=next(filter(None, (route.answer for route in routes)), None),
+            trials=tuple(cell.trial.key for cell in cells_of_route),
+        )
