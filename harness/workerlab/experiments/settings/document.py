@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab.experiments.reading import notes_of
-from workerlab.experiments.settings.command import SERVER, SettingsRequest
+from workerlab.experiments.settings.command import SERVER, SettingsRequest, launch_name, seen_of
 from workerlab.experiments.settings.effect_types import HARMFUL, WORDS, Effect, Word
 from workerlab.experiments.settings.effects import SETTINGS, effects
 from workerlab.experiments.settings.gunicorn_file import (
@@ -21,7 +21,6 @@ from workerlab.experiments.settings.gunicorn_file import (
     UnknownName,
     class_of,
 )
-from workerlab.experiments.settings.launching import launch_name, seen_of
 from workerlab.finding import Answer, Finding
 from workerlab.model import Column, Document, Table
 from workerlab.notes import NotMeasured, Unfinished, annotated_only

@@ -7,16 +7,20 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from workerlab.experiments.settings.launches import slots, times
+from workerlab.experiments.settings import common_launches, launches
 from workerlab.numbers.units import fill
 
 Word = Literal["honoured", "ignored", "clamped", "changes"]
 Evidence = Mapping[str, Mapping[str, Any]]  # observations by launch
 
 
+# What the launches tried, by the names of their constants
+TRIED = {**vars(common_launches), **vars(launches)}
+
+
 class Effect(Struct, frozen=True):
-    """`word`: None for an event, which is no setting. `sentence`: template of the observation;
-    `shown`: text in the matrix instead of the word."""
+    """`word`: None for an event, which is no setting. `sentence`: template of the observation, of
+    `values` and TRIED; `shown`: text in the matrix instead of the word."""
 
     word: Word | None
     code: str
@@ -26,7 +30,7 @@ class Effect(Struct, frozen=True):
 
     @property
     def observation(self) -> str:
-        return fill(self.sentence, self.values)
+        return fill(self.sentence, {**TRIED, **self.values})
 
     @property
     def cell(self) -> str:
@@ -60,86 +64,73 @@ class Setting(Struct, frozen=True):
 
 def _silent(evidence: Evidence) -> Effect:
     launch = evidence["silent"]
-    values = {"closed_s": launch["closed_s"], "watched_s": times.SILENT_S}
-    values |= {"timeout_s": times.TIMEOUT_S}
     if launch["killed"]:
-        sentence = "the worker was killed (timeout {timeout_s} s)"
-        return Effect(None, "silent.killed", sentence, values, "worker killed")
+        sentence = "the worker was killed (timeout {TIMEOUT_S} s)"
+        return Effect(None, "silent.killed", sentence, shown="worker killed")
     unharmed = ", and no worker was killed"
     if launch["closed_s"] is None:
-        sentence = (
-            "the connection was still open after {watched_s:duration} (timeout {timeout_s} s)"
-        )
-        return Effect(None, "silent.open", sentence + unharmed, values, "stays open")
+        sentence = "the connection was still open after {SILENT_S:duration} (timeout {TIMEOUT_S} s)"
+        return Effect(None, "silent.open", sentence + unharmed, shown="stays open")
     sentence = f"the connection was closed after {{closed_s:duration}}{unharmed} (timeout"
-    sentence += " {timeout_s} s)"
-    return Effect(None, "silent.closed", sentence, values, "closed after {closed_s:duration}")
+    sentence += " {TIMEOUT_S} s)"
+    return Effect(None, "silent.closed", sentence, launch, "closed after {closed_s:duration}")
 
 
 def _lingering(evidence: Evidence) -> Effect:
     launch = evidence["lingering"]
     waits_s = [wait_s - launch["free_s"] for wait_s in launch["behind_s"]]
-    held = sum(wait_s > slots.HELD_S for wait_s in waits_s)
-    values = {"held_s": max(waits_s), "held": held, "tries": len(waits_s)}
+    held = sum(wait_s > launches.HELD_S for wait_s in waits_s)
     if not held:
         sentence = "the next request never waited for it"
-        return Effect(None, "lingering.free", sentence, values, "worker is free")
+        return Effect(None, "lingering.free", sentence, shown="worker is free")
+    values = {"held_s": max(waits_s), "held": held, "tries": len(waits_s)}
     sentence = (
         "the next request waited up to {held_s:duration} for the only worker, {held} times of"
+        " {tries}"
     )
-    sentence += " {tries}"
     return Effect(None, "lingering.held", sentence, values, "worker held {held_s:duration}")
 
 
 def _crowd(evidence: Evidence) -> Effect:
-    launch = evidence["crowded"]
-    values = {"connections": times.CROWD, "silent_s": times.CROWD_S}
-    sentence = "{connections} clients connected, sent nothing for {silent_s:duration} and left; the"
-    if launch["status"] == 200:
-        sentence += " next request was answered"
-        return Effect(None, "crowd.free", sentence, values, "serves others")
-    sentence += " next request had no answer within {watched_s:duration}"
-    values["watched_s"] = times.PATIENCE_S
-    return Effect(None, "crowd.wedged", sentence, values, "serves nobody")
+    sentence = "{CROWD} clients connected, sent nothing for {CROWD_S:duration} and left; the next"
+    if evidence["crowded"]["status"] == 200:
+        sentence += " request was answered"
+        return Effect(None, "crowd.free", sentence, shown="serves others")
+    sentence += " request had no answer within {PATIENCE_S:duration}"
+    return Effect(None, "crowd.wedged", sentence, shown="serves nobody")
 
 
 def _under_way(evidence: Evidence) -> Effect:
     launch = evidence["under_way"]
-    values = {
-        "value": times.LIMIT, "grace_s": times.GRACE_S,
-        "under_way_s": times.UNDER_WAY_S, "took_s": launch["took_s"],
-    }  # fmt: skip
     if not launch["replaced"]:
-        return Effect(None, "under_way.none", "no worker was replaced", values, "not seen")
+        return Effect(None, "under_way.none", "no worker was replaced", shown="not seen")
     if launch["status"] == 200:
         sentence = (
-            "a request of {under_way_s:duration} was answered, while others reached the limit of"
-            " {value} (graceful_timeout {grace_s} s), and then the worker was replaced"
+            "a request of {UNDER_WAY_S:duration} was answered, while others reached the limit of"
+            " {LIMIT} (graceful_timeout {GRACE_S} s), and then the worker was replaced"
         )
-        return Effect(None, "under_way.passed", sentence, values, "it is answered")
+        return Effect(None, "under_way.passed", sentence, shown="it is answered")
     sentence = (
-        "a request of {under_way_s:duration} was cut after {took_s:duration}: others had reached"
-        " the limit of {value} (graceful_timeout {grace_s} s)"
+        "a request of {UNDER_WAY_S:duration} was cut after {took_s:duration}: others had reached"
+        " the limit of {LIMIT} (graceful_timeout {GRACE_S} s)"
     )
-    return Effect(None, "under_way.cut", sentence, values, "it is cut")
+    return Effect(None, "under_way.cut", sentence, launch, "it is cut")
 
 
 def _sighup(evidence: Evidence) -> Effect:
-    launch, value = evidence["reload"], times.BACKLOG_AFTER
-    values = {"value": value, "before": launch["before"], "after": launch["after"]}
+    launch = evidence["reload"]
     if launch["replaced_s"] is None:
-        sentence = "no worker was replaced within {watched_s:duration}"
-        values = {"watched_s": times.REPLACED_S}
-        return Effect(None, "reload.none", sentence, values, "not seen")
+        sentence = "no worker was replaced within {EVENT_TIMEOUT_S:duration}"
+        return Effect(None, "reload.none", sentence, shown="not seen")
     sentence = (
-        "the file asked for {value} then, workers were replaced, and the kernel's limit of the"
+        "the file asked for {BACKLOG_AFTER} then, workers were replaced, and the kernel's limit of"
+        " the accept queue"
     )
-    if launch["after"] != value:
-        changed = launch["after"] != launch["before"]
-        sentence += " accept queue " + ("became {after}" if changed else "stayed {after}")
-        return Effect(None, "reload.kept", sentence, values, "stays as it was")
-    sentence += " accept queue went from {before} to {after}"
-    return Effect(None, "reload.changed", sentence, values, "heeded")
+    if launch["after"] != launches.BACKLOG_AFTER:
+        sentence += " became {after}" if launch["after"] != launch["before"] else " stayed {after}"
+        return Effect(None, "reload.kept", sentence, launch, "stays as it was")
+    sentence += " went from {before} to {after}"
+    return Effect(None, "reload.changed", sentence, launch, "heeded")
 
 
 # Effects that the summary of a class spells out

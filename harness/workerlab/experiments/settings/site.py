@@ -19,7 +19,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -259,6 +259,10 @@ class Site:
                 return None
             self.wait(POLL_S)
         return time.monotonic() - began
+
+    def replaced_s(self, pids: Collection[int], timeout_s: float) -> float | None:
+        """Seconds until none of these workers is left, and others run; None after the timeout."""
+        return self.wait_until(lambda: self.pids and not set(pids) & set(self.pids), timeout_s)
 
     def require(self, condition: Callable[[], object], failure: str) -> None:
         """Wait for what every server does. Raises InconclusiveLaunch after EVENT_TIMEOUT_S."""

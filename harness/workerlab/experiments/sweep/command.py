@@ -1,8 +1,6 @@
 """The sweep: every worker class at every concurrency, each trial on a fresh server."""
 
 import argparse
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from msgspec.structs import replace
 
@@ -14,15 +12,14 @@ from workerlab.model import Plan, UsageError
 RESUMES_WITH = ("fail_on_slo", "jobs")
 
 
-@contextmanager
-def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
+def setup(options: argparse.Namespace, plan: Plan | None) -> Setup:
     if options.fail_on_slo and not (options.slo if plan is None else plan.slo):
         raise UsageError("--fail-on-slo needs a target: --slo 'p95<300ms'")
     planned, serving = plan_of(options) if plan is None else (plan, {})
     if plan is None or options.jobs:
         planned = replace(planned, jobs=jobs_of(options.jobs, planned))
     label = "-".join(dict.fromkeys(server.worker_class for server in planned.servers))
-    yield Setup(planned, serving, label=label)
+    return Setup(planned, serving, label=label)
 
 
 def jobs_of(requested: int | str | None, plan: Plan) -> int | None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tests.builders.runs import recorded
 from workerlab import codec, run_store
-from workerlab.experiments.settings.command import SettingsRequest
+from workerlab.experiments.settings.command import LaunchJobs, SettingsRequest, launch_name
 from workerlab.experiments.settings.document import (
     EXAMINED_SCOPE,
     ClassExamined,
@@ -32,7 +32,6 @@ from workerlab.experiments.settings.gunicorn_file import (
     class_of,
     strange,
 )
-from workerlab.experiments.settings.launching import LaunchJobs, launch_name
 from workerlab.finding import Finding
 from workerlab.model import Document, Trial
 from workerlab.plan import trials

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from workerlab.experiments.settings.launches.common import _hooks
+from workerlab.experiments.settings.common_launches import _hooks
 
 
 class SlowSite:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from workerlab.experiments.scheduler import BarrierStartupTurn, StartupBarrier
+from workerlab.experiments.settings.command import SettingLaunches
+from workerlab.experiments.settings.common_launches import SettingLaunch
 from workerlab.experiments.settings.launches import LAUNCHES
-from workerlab.experiments.settings.launches.common import SettingLaunch
-from workerlab.experiments.settings.launching import SettingLaunches
 from workerlab.experiments.settings.site import (
     MIN_STALL_S,
     AppReply,

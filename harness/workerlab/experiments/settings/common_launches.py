@@ -51,10 +51,12 @@ LINE, FIELDS, FIELD_SIZE = 300, 20, 400
 LINE_SENT, FIELDS_SENT, FIELD_SENT = 600, 40, 800
 FORMAT = "lab %(m)s %(s)s"
 LOGGED = "lab GET 200"  # a line in that format
-LIMIT = 1_000_000  # max_requests and its jitter: so high that two workers rarely draw the same
+REQUEST_LIMIT = (
+    1_000_000  # max_requests and its jitter: so high that two workers rarely draw the same
+)
 SOCKET = "lab.sock"  # relative, since socket paths must be short
 HUGE_BACKLOG = 1_000_000
-GRACE_S = 3  # of a stop with no request in progress
+IDLE_GRACE_S = 3  # of a stop with no request in progress
 WAITS_S = 0.4
 TURNS = 1.6  # times WAITS_S: two requests that take longer were served one after the other
 
@@ -80,9 +82,9 @@ def _settings(site: Site) -> Mapping[str, object]:
         "accesslog": str(site.directory / "access.log"),
         "access_log_format": FORMAT,
         "statsd_host": f"{HOST}:{site.statsd.getsockname()[1]}",
-        "max_requests": LIMIT,
-        "max_requests_jitter": LIMIT,
-        "graceful_timeout": GRACE_S,
+        "max_requests": REQUEST_LIMIT,
+        "max_requests_jitter": REQUEST_LIMIT,
+        "graceful_timeout": IDLE_GRACE_S,
     }
 
 
@@ -199,11 +201,6 @@ def _hooks(site: Site) -> list[str]:
     return sorted({line[0] for line in site.called_hooks()})
 
 
-def _is_at_once(stop_s: float | None) -> bool:
-    """Whether it stopped well before its grace ended: certain even if the machine stalled."""
-    return stop_s is not None and stop_s < GRACE_S - 1
-
-
 def _preload_look(site: Site) -> Seen:
     about = site.ask("/about").about
 
@@ -220,12 +217,17 @@ def _preload_look(site: Site) -> Seen:
         "most_queue": int(sysctl("net.core.somaxconn") or ""),
         "both_s": both_s,
         "sendfiles": site.ask("/about").about.get("sendfiles"),
-        "stop_s": site.repeat_if_stalled(site.stop, _is_at_once, attempts=1),
+        "stop_s": site.repeat_if_stalled(
+            site.stop,
+            # Well before its grace ended: certain even if the machine stalled
+            lambda stop_s: stop_s is not None and stop_s < IDLE_GRACE_S - 1,
+            attempts=1,
+        ),
     }
 
 
 COMMON = SettingLaunch("common", _settings, _look, 2.0, quick=True)
 _WITH_PRELOAD = fixed(
-    preload_app=True, backlog=HUGE_BACKLOG, sendfile=False, graceful_timeout=GRACE_S
+    preload_app=True, backlog=HUGE_BACKLOG, sendfile=False, graceful_timeout=IDLE_GRACE_S
 )
 PRELOAD = SettingLaunch("preload", _WITH_PRELOAD, _preload_look, 1.5, quick=True)

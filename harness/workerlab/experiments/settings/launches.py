@@ -1,0 +1,351 @@
+"""The launches that test what a worker class does with its settings. `effects` concludes from them.
+
+Those of this module take time: how many requests a worker serves at once and in all, connections
+that stay open, workers that do not report, stops, a reload of the file, a worker replaced while a
+request is in progress, and as many silent clients as a worker accepts.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+
+from workerlab.experiments.settings.common_launches import (
+    COMMON,
+    PRELOAD,
+    Seen,
+    SettingLaunch,
+    fixed,
+)
+from workerlab.experiments.settings.site import (
+    EVENT_TIMEOUT_S,
+    FORWARDED_IP,
+    HOST,
+    POLL_S,
+    AppReply,
+    InconclusiveLaunch,
+    Site,
+    exchange,
+)
+from workerlab.server.services import free_port
+
+# --- how many requests --------------------------------------------------------------------------
+
+CONNECTIONS, THREADS, AT_ONCE, WAIT_S = 3, 4, 8, 0.5
+LIMIT = 4  # max_requests
+REQUESTS, PACE_S = 24, 0.15
+MAX_REQUESTS = 10 * REQUESTS
+RECYCLING_GRACE_S = 1
+TRIES = 4  # a class with threads is blocked only occasionally
+HELD_S = 0.5  # a lone request delayed by more than this shows that the worker was held
+
+
+def _look_at_slots(site: Site) -> Seen:
+    """Send several requests at once to one worker: how many connections does it accept, and how
+    many requests are in the app at once?"""
+    says_close = _says_close(site)
+    site.wait(0.1)
+    # If the machine stalls, the requests do not arrive at once
+    accepted = site.repeat_if_stalled(lambda: _most_accepted(site))
+    return {
+        "using": site.logged_class(),
+        "asked": AT_ONCE,
+        "accepted": accepted,
+        "most": site.ask("/about").about.get("most"),
+        "says_close": says_close,
+    }
+
+
+def _most_accepted(site: Site) -> int:
+    """The most connections accepted at the same time, of AT_ONCE with a request each."""
+    path, accepted = f"/wait?s={WAIT_S:g}", 0
+    first = site.start_requests([path])
+    site.wait(WAIT_S / 5)  # the first request blocks the loop if it can; then the others arrive
+    others = site.start_requests([path] * (AT_ONCE - 1))
+    while first.in_progress or others.in_progress:
+        accepted = max(accepted, site.accepted_count())
+        site.wait(POLL_S)
+    return accepted
+
+
+def _says_close(site: Site) -> bool:
+    """Whether the server announces that it closes a connection after its first answer."""
+    with site.connect() as connection:
+        return exchange(connection, "/about").closes
+
+
+def _recycled(site: Site) -> Mapping[str, object]:
+    """`max_requests`, and as many `worker_connections` as gthread has threads."""
+    return {
+        "max_requests": LIMIT,
+        "worker_connections": site.server.threads,
+        # Some classes wait for all of it before replacing a worker
+        "graceful_timeout": RECYCLING_GRACE_S,
+    }
+
+
+def _look_at_recycling(site: Site) -> Seen:
+    """Consecutive requests served by each worker, except the first, which already answered the
+    readiness check, and the last, which has not reached its limit."""
+    says_close = _says_close(site)
+    pids: list[int | None] = []
+    # Continue until a worker's whole life was observed
+    while len(pids) < REQUESTS or (not _served(pids) and len(pids) < MAX_REQUESTS):
+        answer = site.ask("/about")  # may fail while workers are replaced
+        pids.append(answer.about["pid"] if answer.status == 200 else None)
+        site.wait(PACE_S)
+    return {"served": _served(pids), "asked": len(pids), "says_close": says_close}
+
+
+def _served(pids: Sequence[int | None]) -> list[int]:
+    """Consecutive requests served by each worker, except the first and the last."""
+    return [len(list(answers)) for pid, answers in groupby(pids) if pid is not None][1:-1]
+
+
+def _look_at_lingering(site: Site) -> Seen:
+    """One client keeps its connection open after its last answer while another sends a request.
+    Repeated TRIES times."""
+    site.ask("/file")
+    free_s = min(site.ask("/about").took_s for _ in range(3))
+    behind_s = [site.repeat_if_stalled(lambda: _behind_s(site)) for _ in range(TRIES)]
+    return {
+        "free_s": free_s,
+        "behind_s": behind_s,
+        "sendfiles": site.ask("/about").about.get("sendfiles"),
+    }
+
+
+def _behind_s(site: Site) -> float:
+    """The response time of the second client (see `_look_at_lingering`)."""
+    with site.connect() as connection:
+        exchange(connection, "/about", "Connection: close")
+        return site.ask("/about").took_s
+
+
+SLOTS = SettingLaunch("slots", fixed(worker_connections=CONNECTIONS), _look_at_slots, 2.5)
+THREADED = SettingLaunch("threads", fixed(threads=THREADS), _look_at_slots, 1.5, threads=THREADS)
+RECYCLING = SettingLaunch("recycling", _recycled, _look_at_recycling, 4.0)
+LINGERING = SettingLaunch("lingering", fixed(sendfile=True), _look_at_lingering, 1.0)
+
+
+# --- what takes time ----------------------------------------------------------------------------
+
+KEEPALIVE_S, WATCHED_S = 3, 8.0
+TIMEOUT_S, TOO_LONG_S = 2, 6.0
+SILENT_S = 9.0
+GRACE_S, UNDER_WAY_S = 2, 5.0
+# Before a worker's first heartbeat, Gunicorn compares with the wall clock, and a fresh worker may
+# time out early
+SETTLED_S = 1.5
+
+
+def _sockets(_site: Site) -> Mapping[str, object]:
+    return {
+        "bind": f"{HOST}:{free_port()}",  # with :0, each worker would get its own port
+        "workers": 2,
+        "reuse_port": True,
+        "proxy_protocol": True,
+        "keepalive": KEEPALIVE_S,
+    }
+
+
+def _look_at_sockets(site: Site) -> Seen:
+    # Workers create their sockets before they load the app
+    site.require(lambda: _loaded(site) >= 2, "not every worker loaded the app")
+    site.wait_until(lambda: len(site.listeners()) >= 2, 1.0)
+    proxied = site.ask("/about", prefix=f"PROXY TCP4 {FORWARDED_IP} {HOST} 1000 2000\r\n")
+    answer, closed_s = site.repeat_if_stalled(
+        partial(_kept_open, site),
+        # A connection stayed open: certain even if the machine stalled
+        lambda outcome: outcome[0].status == 200 and outcome[1] is None,
+    )
+    if answer.status != 200:
+        raise InconclusiveLaunch(f"expected status 200, got {answer.error or answer.status}")
+    return {
+        "listeners": len(site.listeners()),
+        "shared": _binds(site.port),
+        "proxied": proxied.conclusive_status,
+        "proxied_address": proxied.about["address"] if proxied.status == 200 else None,
+        "says_close": answer.closes,
+        "closed_s": closed_s,
+    }
+
+
+def _loaded(site: Site) -> int:
+    """Number of workers that have loaded the app."""
+    return sum(name == "post_worker_init" for name, _ in site.called_hooks())
+
+
+def _kept_open(site: Site) -> tuple[AppReply, float | None]:
+    """The answer to a request, and the time until the server closed its connection."""
+    with site.connect() as connection:
+        answer = exchange(connection, "/about")
+        return answer, site.closed_after_s(connection, WATCHED_S)
+
+
+def _binds(port: int) -> bool:
+    """Whether another socket can bind the same address. Linux allows it if all of them set
+    SO_REUSEPORT."""
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        try:
+            other.bind((HOST, port))
+        except OSError:
+            return False
+        return True
+
+
+def _with_timeout(name: str, look: Callable[[Site], Seen], about_s: float) -> SettingLaunch:
+    """A launch that looks for workers killed by `timeout`. No worker reports while the machine is
+    stalled, so Gunicorn may kill one wrongly."""
+
+    def looks(site: Site) -> Seen:
+        return site.repeat_if_stalled(partial(look, site), lambda observed: not observed["killed"])
+
+    return SettingLaunch(name, fixed(timeout=TIMEOUT_S, keepalive=2), looks, about_s)
+
+
+def _too_long(path: str, site: Site) -> Seen:
+    site.wait(SETTLED_S)
+    before = site.timeout_kills()
+    answer = site.ask(f"/{path}?s={TOO_LONG_S:g}")
+    return {"took_s": answer.took_s, "killed": site.timeout_kills() > before}
+
+
+def _silence(site: Site) -> Seen:
+    site.wait(SETTLED_S)
+    before = site.timeout_kills()
+    with site.connect() as connection:
+        closed_s = site.closed_after_s(connection, SILENT_S)
+    killed_s = site.wait_until(lambda: site.timeout_kills() > before, 0.5)
+    return {"closed_s": closed_s, "killed": killed_s is not None}
+
+
+def _look_at_stop(site: Site) -> Seen:
+    under_way = site.start_requests([f"/wait?s={UNDER_WAY_S:g}"])
+    site.wait_until_accepted()
+    site.wait(0.5)
+    stop_s = site.repeat_if_stalled(site.stop, attempts=1)
+    under_way.answers()
+    return {"stop_s": stop_s}
+
+
+SOCKETS = SettingLaunch("sockets", _sockets, _look_at_sockets, 4.0)
+TIMEOUT_WAIT = _with_timeout("timeout_wait", partial(_too_long, "wait"), 6.0)
+TIMEOUT_BLOCK = _with_timeout("timeout_block", partial(_too_long, "block"), 6.0)
+SILENT = _with_timeout("silent", _silence, 7.0)
+STOP = SettingLaunch("stop", fixed(graceful_timeout=GRACE_S), _look_at_stop, 3.0)
+
+
+BACKLOG_BEFORE, BACKLOG_AFTER = 7, 9
+APP_FILE, EXTRA_FILE = "inspected.py", "extra.txt"
+CHANGED_S = 8.0  # far longer than Gunicorn takes between two looks at its files
+BEGUN_S = 0.3
+CROWD, CROWD_S, PATIENCE_S = 3, 9.0, 5.0
+
+
+def _look_at_reload(site: Site) -> Seen:
+    """Change the backlog in the file and send HUP; Gunicorn then rereads the file."""
+    before, pids, arbiter = _queue(site), set(site.pids), site.process.pid
+    assert arbiter is not None
+    file = site.directory / "gunicorn.conf.py"
+    text = file.read_text()
+    file.write_text(text.replace(f"backlog = {BACKLOG_BEFORE}", f"backlog = {BACKLOG_AFTER}"))
+    os.kill(arbiter, signal.SIGHUP)
+    replaced_s = site.replaced_s(pids, EVENT_TIMEOUT_S)
+    site.ask("/about").about  # noqa: B018 - raises if the app does not answer
+    return {"before": before, "after": _queue(site), "replaced_s": replaced_s}
+
+
+def _queue(site: Site) -> int:
+    """The kernel's limit of the accept queue."""
+    return next(listener.send_queue for listener in site.listeners())
+
+
+def _look_at_request_under_way(site: Site) -> Seen:
+    """Other requests reach max_requests during a long one, which is cut off if the grace ends
+    first. Whether it ends first is uncertain if the machine stalls."""
+    return site.repeat_if_stalled(partial(_request_under_way, site), attempts=1)
+
+
+def _request_under_way(site: Site) -> Seen:
+    pids = set(site.pids)
+    under_way = site.start_requests([f"/wait?s={UNDER_WAY_S:g}"])
+    site.wait_until_accepted()
+    site.wait(BEGUN_S)
+    others = site.start_requests(["/about"] * LIMIT)
+    (answer,) = under_way.answers()
+    replaced_s = site.replaced_s(pids, EVENT_TIMEOUT_S)
+    others.answers()
+    return {
+        "status": answer.status,
+        "took_s": answer.took_s,
+        "replaced": replaced_s is not None,
+    }
+
+
+def _look_at_crowd(site: Site) -> Seen:
+    """CROWD clients connect, send nothing and leave. Then another one sends a request."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(CROWD):
+            stack.enter_context(site.connect())
+        site.wait(CROWD_S)
+    answer = site.repeat_if_stalled(
+        lambda: site.ask("/about", timeout_s=PATIENCE_S), lambda answer: answer.status == 200
+    )
+    return {"status": answer.status}
+
+
+def _reloads(site: Site) -> Mapping[str, object]:
+    """The app is a copy in the server's directory, so that no other server sees it change."""
+    shutil.copy(site.code / APP_FILE, site.directory / APP_FILE)
+    (site.directory / EXTRA_FILE).touch()
+    return {
+        "reload": True,
+        "reload_extra_files": [str(site.directory / EXTRA_FILE)],
+        "graceful_timeout": GRACE_S,
+    }
+
+
+def _look_at_changes(site: Site) -> Seen:
+    """Change the app's file, then an extra file. Raises InconclusiveLaunch if workers are replaced
+    without a change."""
+    site.ask("/about").about  # noqa: B018 - raises if the app does not answer
+    pids = set(site.pids)
+    site.wait(SETTLED_S)  # Gunicorn notes when each file was last changed
+    if set(site.pids) != pids:
+        raise InconclusiveLaunch("a worker was replaced although no file had changed")
+    return {"code_s": _replaced_s(site, APP_FILE), "extra_s": _replaced_s(site, EXTRA_FILE)}
+
+
+def _replaced_s(site: Site, name: str) -> float | None:
+    """Seconds from a change of this file until all workers are replaced; None if they are not."""
+    site.wait(SETTLED_S)  # the new worker notes it as well
+    pids = set(site.pids)
+    os.utime(site.directory / name)
+    return site.replaced_s(pids, CHANGED_S)
+
+
+TOUCHED = SettingLaunch("touched", _reloads, _look_at_changes, 7.0)
+RELOAD = SettingLaunch(
+    "reload", fixed(backlog=BACKLOG_BEFORE, graceful_timeout=GRACE_S), _look_at_reload, 1.0
+)
+UNDER_WAY = SettingLaunch(
+    "under_way",
+    fixed(max_requests=LIMIT, graceful_timeout=GRACE_S),
+    _look_at_request_under_way,
+    5.0,
+)
+CROWDED = SettingLaunch(
+    "crowded", fixed(worker_connections=CROWD, keepalive=2), _look_at_crowd, 9.0
+)
+
+
+# The longest first: both threads then end at about the same time
+_EVERY = (SILENT, CROWDED, SOCKETS, TIMEOUT_WAIT, TIMEOUT_BLOCK, TOUCHED, COMMON, RECYCLING,
+          UNDER_WAY, STOP, SLOTS, THREADED, PRELOAD, LINGERING, RELOAD)  # fmt: skip
+LAUNCHES: Mapping[str, SettingLaunch] = {launch.name: launch for launch in _EVERY}
