@@ -9,7 +9,7 @@ The 1 stands for ab's first request, which it sends alone: the others follow onc
 arrive.
 
 If no option fixes the length of a load whose throughput varies, a longer load may follow it
-(`experiments/length.py`); the span maps are large enough for both.
+(`experiments/load_trials.py`); the span maps are large enough for both.
 """
 
 import itertools

@@ -14,11 +14,13 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from workerlab.experiments.length import keep_pilot, wait_until_drained
 from workerlab.load.registry import tool_named
 from workerlab.model import Command, Fault, Load, Record, Trial
 from workerlab.observe.cpu import Lab
+from workerlab.observe.observations import FILE
 from workerlab.observe.observer import Observer
+from workerlab.observe.spans import Live
+from workerlab.observe.tcp import served_connections
 from workerlab.server.inside.maps import shrink
 from workerlab.server.null_server import null_server
 from workerlab.server.process import Guarded
@@ -32,6 +34,9 @@ NS_PER_S = 1e9
 RAMP_SAMPLES = 12  # of TCP states during a ramp
 STATES_INTERVAL_S = 60.0  # longest time between such samples without a ramp
 IDLE_BEFORE_LOAD_S = 1.0  # before a load whose CPU per request is measured
+DRAIN_S = 30.0
+POLL_S = 0.01  # between looks at a server that drains
+PILOT = "pilot"  # name of the directories
 TOOL_SLACK_S = 5.0  # lets a tool with its own deadline report before it is killed
 
 INTERRUPTED = Fault("interrupted", "stopped before it was finished")
@@ -143,13 +148,34 @@ def _run_loads(task: Task, server: Serving, fields: dict[str, Any]) -> Fault | N
             server.drops = follow_up.drops
             urls = (*follow_up.urls, *(other.url for other in server.others))
             follow_up = replace(follow_up, urls=urls)
-        elif wait_until_drained(server, task.directory):
+        elif _wait_until_drained(server, task.directory):
             fields["pilot_s"] = (record.pilot_s or 0.0) + _load_s(record)
             keep_pilot(task.directory)
         else:
             break
         load, fault = follow_up, _run_load(task, server, follow_up, fields)
     return fault
+
+
+def _wait_until_drained(server: Serving, trial_dir: Path) -> bool:
+    """Wait until the server has closed every connection and its app is idle. False if that takes
+    longer than DRAIN_S, or if the server has ended."""
+    addresses = [(instance.host, instance.port) for instance in (server, *server.others)]
+    live, until_s = Live(trial_dir), time.monotonic() + DRAIN_S
+    while served_connections(addresses) or any(live.look()[0].values()):
+        if time.monotonic() > until_s or not server.process.running:
+            return False
+        time.sleep(POLL_S)
+    return True
+
+
+def keep_pilot(trial_dir: Path) -> None:
+    """Move the files of the last load to a new pilot directory. Raises OSError."""
+    pilots = len(list(trial_dir.glob(f"{PILOT}*")))
+    pilot_dir = trial_dir / (f"{PILOT}-{pilots + 1}" if pilots else PILOT)
+    pilot_dir.mkdir()
+    for name in ("tool", FILE):
+        (trial_dir / name).rename(pilot_dir / name)
 
 
 def _load_s(record: Record) -> float:

@@ -14,18 +14,18 @@ from msgspec.structs import replace
 from tests.builders.plan import SERVER, plan
 from workerlab.analysis.batches import Estimate, Precision
 from workerlab.cli import parse
-from workerlab.experiments.length import (
+from workerlab.experiments.load_trials import (
     MIN_GROWTH,
-    PILOT,
     TARGET_PRECISION,
+    LoadTrials,
+    default_display,
     is_precise,
-    keep_pilot,
     load_for_precision,
     next_load,
     with_duration,
 )
-from workerlab.experiments.load_trials import LoadTrials, default_display
 from workerlab.experiments.planning import plan_of
+from workerlab.experiments.trial import PILOT, keep_pilot
 from workerlab.model import App, Cell, Plan, Rate, Record, Trial, UsageError
 from workerlab.observe.observations import FILE
 from workerlab.plan import (

@@ -14,7 +14,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.builders.recursion import erlang_c
-from workerlab.experiments.length import NORMAL_QUANTILE_20, _chi_squared
+from workerlab.experiments.load_trials import NORMAL_QUANTILE_20, _chi_squared
 from workerlab.numbers.intervals import (
     T975,
     at_most,
