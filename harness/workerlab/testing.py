@@ -15,8 +15,7 @@ from workerlab.cli import parse
 from workerlab.experiments import runner
 from workerlab.experiments.load_trials import launch_for
 from workerlab.experiments.planning import plan_of
-from workerlab.experiments.reading import report_of
-from workerlab.experiments.results import document_of
+from workerlab.experiments.reading import document_of, report_of
 from workerlab.experiments.sweep.command import setup
 from workerlab.model import Document, LabError, Plan, UsageError
 from workerlab.options import REPEATABLE

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from workerlab.experiments.results import document_of
+from workerlab.experiments.reading import document_of
 from workerlab.model import Document
 from workerlab.report.html import render
 

@@ -16,7 +16,7 @@ from tests.builders.document import full_document
 from tests.builders.html import EVIL, cell, hostile, no_cells, over_time, sweep, trial
 from tests.builders.ladder import whole as whole_ladder
 from tests.builders.runs import recorded
-from workerlab.experiments.results import document_of
+from workerlab.experiments.reading import document_of
 from workerlab.model import Column, Document, Table
 from workerlab.report.html.chart_figures import chart_figures
 from workerlab.report.html.kernel import has_queue, in_timeline

@@ -1,8 +1,12 @@
-"""From a run directory to a Report: read the files, parse the tools' output, analyse.
+"""From a run directory to a Report: read the files, parse the tools' output, analyse. And to the
+Document of the command that made the run, and how it is printed.
 
 Needs nothing but the directory, so any saved run can be analysed again, on any machine.
 """
 
+import argparse
+import os
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -13,11 +17,14 @@ from msgspec.structs import replace
 from workerlab import codec
 from workerlab import run_store as store
 from workerlab.analysis import TrialData, analyse
+from workerlab.experiments import EXPERIMENTS, experiment_module
 from workerlab.finding import Finding
 from workerlab.load.registry import faster_tools, tool_named
 from workerlab.load.tool import summary_of
 from workerlab.model import (
+    SWEEP,
     Beats,
+    Document,
     Measurement,
     NullCounts,
     ParseError,
@@ -36,10 +43,12 @@ from workerlab.observe.observations import read_observations
 from workerlab.observe.spans import read_beats, read_spans, read_stacks
 from workerlab.paths import bundled_root, label_of
 from workerlab.plan import counts, grid
+from workerlab.report import FORMATS, text
 from workerlab.run_store import Run
 from workerlab.server.null_server import COUNTS
 from workerlab.server.worker_classes import class_named
 from workerlab.slo import parse
+from workerlab.terminal.console import output_columns, program, short, tell
 
 
 def find_run(name: str, *, measured: bool = False) -> Path:
@@ -213,3 +222,43 @@ def report_of(run: Run, trials: Iterable[TrialData] | None = None) -> Report:
         run_argument=as_argument(run),
         terms=parse(run.plan.slo) if run.plan.slo else (),
     )
+
+
+# --- documents ------------------------------------------------------------------------------------
+
+
+def document_of(directory: Path, slo: str | None = None) -> Document:
+    """The document of a run. `slo`: a target instead of the plan's. Raises UsageError if the
+    directory is not a run, its command is unknown, or its command takes no target."""
+    run = store.load(directory)
+    if slo is not None:
+        if run.plan.kind != SWEEP:
+            raise UsageError(
+                f"{run.name} is a run of `{run.plan.kind}`: --slo works only with sweeps"
+            )
+        run = replace(run, plan=replace(run.plan, slo=slo))
+    if run.plan.kind not in EXPERIMENTS:
+        kinds = ", ".join(EXPERIMENTS)
+        raise UsageError(f"{run.name} is a run of `{run.plan.kind}`; known commands: {kinds}")
+    document: Document = experiment_module(run.plan.kind, "document").document(run)
+    if not run.plan.project:
+        return document
+    names = ", ".join(run.plan.project)
+    return replace(document, title=f"{document.title} ({names} from pyproject.toml)")
+
+
+def print_document(document: Document, options: argparse.Namespace) -> None:
+    """Print on standard output in the requested format, else as text: colour only on a terminal,
+    width from the terminal or COLUMNS."""
+    if (options.format or "table") != "table":
+        sys.stdout.write(FORMATS[options.format](document))
+    else:
+        colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        width, explain = output_columns(), bool(options.explain)
+        sys.stdout.write(text.render(document, colour=colour, width=width, explain=explain))
+    sys.stdout.flush()
+
+
+def print_location(directory: Path) -> None:
+    """Print where a run is stored."""
+    tell(f"saved in {short(directory)}; show it again: {program()} report {short(directory)}")

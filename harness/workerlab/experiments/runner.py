@@ -24,8 +24,7 @@ from workerlab.experiments.load_trials import (
     no_services,
 )
 from workerlab.experiments.planning import check_tools, unavailable_variants
-from workerlab.experiments.reading import find_run
-from workerlab.experiments.results import document_of, print_document, print_location
+from workerlab.experiments.reading import document_of, find_run, print_document, print_location
 from workerlab.experiments.scheduler import Display, TrialSource, execute
 from workerlab.load.registry import tool_named
 from workerlab.model import Document, EnvironmentProblem, ExitCode, Plan, UsageError

@@ -11,8 +11,7 @@ import pytest
 from tests.builders.plan import plan
 from workerlab import run_store as store
 from workerlab.experiments import EXPERIMENTS, experiment_module
-from workerlab.experiments.reading import find_run
-from workerlab.experiments.results import document_of
+from workerlab.experiments.reading import document_of, find_run
 from workerlab.model import Load, NullServer, Plan, UsageError
 from workerlab.plan import null_cell, null_plan
 

@@ -23,7 +23,7 @@ from tests.builders.any_document import documents, reports
 from tests.builders.document import full_document
 from tests.builders.runs import NAMES, recorded
 from tests.builders.sweep import at_rates, common, empty, everything, targeted
-from workerlab.experiments.results import document_of
+from workerlab.experiments.reading import document_of
 from workerlab.experiments.sweep.document import sweep_document
 from workerlab.model import SCHEMA, Document
 from workerlab.notes import FlagIgnored

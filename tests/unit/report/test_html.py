@@ -48,7 +48,7 @@ from workerlab.analysis.overview import (
     is_tie,
 )
 from workerlab.analysis.trials import Replicates
-from workerlab.experiments.results import document_of
+from workerlab.experiments.reading import document_of
 from workerlab.experiments.sweep.document import AffectedCells, CellsNote, Overhead, sweep_document
 from workerlab.model import (
     Breakdown,

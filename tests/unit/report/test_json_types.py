@@ -18,7 +18,7 @@ from tests.builders.schema import validated, validator
 from tests.builders.sweep import everything
 from workerlab.cli import main
 from workerlab.experiments import EXPERIMENTS
-from workerlab.experiments.results import document_of
+from workerlab.experiments.reading import document_of
 from workerlab.experiments.sweep.document import sweep_document
 from workerlab.model import Document
 from workerlab.report import FORMATS

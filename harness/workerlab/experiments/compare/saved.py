@@ -34,8 +34,13 @@ from workerlab.experiments.compare.pairs import (
     settings_apart,
 )
 from workerlab.experiments.planning import check_tools, unavailable_variants
-from workerlab.experiments.reading import find_run, report_of, trial_data
-from workerlab.experiments.results import print_document, print_location
+from workerlab.experiments.reading import (
+    find_run,
+    print_document,
+    print_location,
+    report_of,
+    trial_data,
+)
 from workerlab.model import SWEEP, CellResult, ExitCode, Plan, Server, UsageError
 from workerlab.numbers.units import format_bytes
 from workerlab.options import BadWord, levels, servers

@@ -35,8 +35,7 @@ from workerlab.experiments.lesson.texts import (
 from workerlab.experiments.live.recording import run_step
 from workerlab.experiments.live.side import LiveServer, LiveUpdate
 from workerlab.experiments.planning import gunicorn_plan
-from workerlab.experiments.reading import report_of, trial_data
-from workerlab.experiments.results import document_of, print_location
+from workerlab.experiments.reading import document_of, print_location, report_of, trial_data
 from workerlab.experiments.runner import Setup, run
 from workerlab.experiments.scheduler import TrialSource
 from workerlab.model import EnvironmentProblem, Plan, Record, Trial, UsageError

@@ -4,8 +4,7 @@ import argparse
 import gc
 from pathlib import Path
 
-from workerlab.experiments.reading import find_run
-from workerlab.experiments.results import document_of, print_document
+from workerlab.experiments.reading import document_of, find_run, print_document
 from workerlab.model import ExitCode, UsageError
 from workerlab.report import publish
 from workerlab.terminal.console import tell

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from workerlab import run_store
-from workerlab.experiments.reading import notes_of
+from workerlab.experiments.reading import document_of, notes_of
 from workerlab.experiments.reproduce.claims import (
     ClaimCorrected,
     ClaimHeld,
@@ -135,7 +135,6 @@ def measured_of(run: Run, writeup: WriteUp) -> MeasuredParts:
 
 def codes_of(directory: Path) -> set[str]:
     """Codes of all conclusions of a run's document, with those of their evidence."""
-    from workerlab.experiments.results import document_of
 
     def codes(value: Any) -> Iterator[str]:
         if isinstance(value, Finding):

@@ -26,7 +26,7 @@ from workerlab.experiments.advise.document import ConfigurationFile, document, w
 from workerlab.experiments.advise.standing import TermBound
 from workerlab.experiments.advise.study import Exclusion, NeedsUnknown
 from workerlab.experiments.planning import override_notes
-from workerlab.experiments.results import document_of
+from workerlab.experiments.reading import document_of
 from workerlab.finding import stored
 from workerlab.report import text
 from workerlab.slo import parse

@@ -16,6 +16,7 @@ from tests.builders.runs import recorded
 from workerlab.analysis.facts import TrialData
 from workerlab.cli import main, parse
 from workerlab.experiments.generators.usage import GeneratorUsage, usage_of
+from workerlab.experiments.reading import document_of
 from workerlab.experiments.reproduce import claims
 from workerlab.experiments.reproduce.claims import (
     ClaimCorrected,
@@ -31,7 +32,6 @@ from workerlab.experiments.reproduce.claims import (
 )
 from workerlab.experiments.reproduce.command import overview
 from workerlab.experiments.reproduce.document import chosen_cells
-from workerlab.experiments.results import document_of
 from workerlab.finding import Finding
 from workerlab.numbers.units import value_at
 from workerlab.report import FORMATS
