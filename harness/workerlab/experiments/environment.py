@@ -53,10 +53,9 @@ def _absolute(directory: Path) -> Path:
     return directory.resolve() if ".." in directory.parts else directory
 
 
-def directories_of(
-    options: argparse.Namespace, settings: Mapping[str, object], config: str | None
-) -> tuple[Path, ...]:
+def directories_of(options: argparse.Namespace, settings: Mapping[str, object]) -> tuple[Path, ...]:
     """Where the user's app may have its `.venv`: its directory, and that of its Gunicorn file."""
+    config = getattr(options, "config", None)
     beside = [_absolute(Path(config).parent)] if config else []
     return tuple(dict.fromkeys((chdir_of(options, settings), *beside)))
 
@@ -65,68 +64,60 @@ def python_of(directories: Iterable[Path]) -> str:
     """The path of the interpreter for the user's app, if none is named: the activated one, or that
     of a `.venv` in one of the directories."""
     activated = os.environ.get("VIRTUAL_ENV")
-    venvs = (directory / ".venv" for directory in directories)
-    for venv in (*([Path(activated)] if activated else ()), *venvs):
-        if venv.resolve() == Path(sys.prefix).resolve():
-            continue
+    venvs = [Path(activated)] if activated else []
+    for venv in (*venvs, *(directory / ".venv" for directory in directories)):
         python = venv.absolute() / "bin" / "python"
-        if os.access(python, os.X_OK):
+        if not _is_the_labs(venv) and os.access(python, os.X_OK):
             return str(python)
     return sys.executable
+
+
+def _is_the_labs(venv: str | Path) -> bool:
+    return Path(venv).resolve() == Path(sys.prefix).resolve()
 
 
 def interpreters(
     options: argparse.Namespace,
     classes: Iterable[str] = (),
-    config: str | None = None,
     env: Mapping[str, str] = {},
     *,
     bundled: bool | None = None,
 ) -> preflight.Interpreters:
     """Every requested interpreter with every requested version of Gunicorn, by (python, version);
     either is "" in the keys if there is only one. `bundled`: whether the app is bundled; None:
-    decided by the options and the Gunicorn file `config`. Raises as `preflight.interpreter`."""
+    decided by the options and the user's Gunicorn file. Raises as `preflight.interpreter`."""
+    config, named = getattr(options, "config", None), getattr(options, "python", None)
     cwd = Path(getattr(options, "chdir", None) or ".")
     inspect = partial(_inspected, chdir=cwd, config=config, classes=tuple(classes), env=env)
 
-    def all_inspected(pythons: tuple[str, ...], *, bundled: bool) -> preflight.Interpreters:
-        pairs = product(pythons, options.gunicorn or ("",))
-        by_request = {(python, version): inspect(python, version, bundled=bundled)
-                      for python, version in pairs}  # fmt: skip
-        return {
-            (python, version or interpreter.requested): interpreter
-            for (python, version), interpreter in by_request.items()
-        }
+    def pythons(settings: Mapping[str, object], *, bundled: bool) -> tuple[str, ...]:
+        own = sys.executable if bundled else python_of(directories_of(options, settings))
+        return named or (own,)
+
+    def inspected(paths: tuple[str, ...], *, bundled: bool) -> preflight.Interpreters:
+        pairs = product(paths, options.gunicorn or ("",))
+        each = ((*pair, inspect(*pair, bundled=bundled)) for pair in pairs)
+        return {(python, version or interpreter.requested): interpreter
+                for python, version, interpreter in each}  # fmt: skip
 
     guess = bundled
     if guess is None:
         app_is_named = config is None or getattr(options, "app", None) is not None
         guess = app_is_named and serves_bundled_app(options, {})
-    paths = _pythons(options, {}, config, bundled=guess)
-    serving = all_inspected(paths, bundled=guess)
     settings: Mapping[str, object] = {}
+    paths = pythons(settings, bundled=guess)
+    serving = inspected(paths, bundled=guess)
     if config:  # it may name the app and its directory
         settings = next(iter(serving.values())).settings
         is_bundled = serves_bundled_app(options, settings) if bundled is None else bundled
-        final_paths = _pythons(options, settings, config, bundled=is_bundled)
+        final_paths = pythons(settings, bundled=is_bundled)
         if (is_bundled, final_paths) != (guess, paths):
-            serving = all_inspected(final_paths, bundled=is_bundled)
+            serving = inspected(final_paths, bundled=is_bundled)
         guess = is_bundled
-    if not guess and not getattr(options, "python", None):
-        directories = directories_of(options, settings, config)
+    if not guess and not named:
+        directories = directories_of(options, settings)
         serving = {key: _with_note(value, directories) for key, value in serving.items()}
     return _with_distinct_keys(serving)
-
-
-def _pythons(
-    options: argparse.Namespace,
-    settings: Mapping[str, object],
-    config: str | None,
-    *,
-    bundled: bool,
-) -> tuple[str, ...]:
-    own = sys.executable if bundled else python_of(directories_of(options, settings, config))
-    return getattr(options, "python", None) or (own,)
 
 
 def _with_distinct_keys(serving: preflight.Interpreters) -> preflight.Interpreters:
@@ -144,7 +135,7 @@ def _with_note(
 ) -> preflight.Interpreter:
     """The interpreter, with a note if it is the lab's own and the user has not activated that."""
     activated = os.environ.get("VIRTUAL_ENV")
-    lab_is_activated = activated and Path(activated).resolve() == Path(sys.prefix).resolve()
+    lab_is_activated = activated and _is_the_labs(activated)
     if interpreter.note or lab_is_activated or interpreter.python != sys.executable:
         return interpreter
     places = " or ".join(map(str, directories))

@@ -436,7 +436,7 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
     preflight.check_levels(options.levels)
     tools, notes = _tools(options)
     mix, mix_notes = requested_mix(options)
-    serving = interpreters(options, options.classes, options.config)
+    serving = interpreters(options, options.classes)
     interpreter = next(iter(serving.values()))
     _check_classes(interpreter)
     _check_cpu(options, interpreter)

@@ -50,7 +50,8 @@ def make(directory: Path, gunicorn: str = "") -> str:
 
 
 def serving(*arguments: str, config: str | None = None) -> Interpreter:
-    (interpreter,) = interpreters(parse(["sweep", "sync", "2", *arguments]), (), config).values()
+    options = parse(["sweep", "sync", "2", *arguments, *(("--config", config) if config else ())])
+    (interpreter,) = interpreters(options).values()
     return interpreter
 
 

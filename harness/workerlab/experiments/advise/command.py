@@ -96,7 +96,7 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
     environment. Raises UsageError or EnvironmentProblem."""
     target, write = target_of(options), check_write(options.write)
     env, classes = dict(options.env or ()), options.classes or CLASSES
-    pythons = interpreters(options, classes, options.config, env)
+    pythons = interpreters(options, classes, env)
     first = next(iter(pythons.values()))
     mix, notes = requested_mix(options)
     limits, here = limits_of(options), machine.cores()

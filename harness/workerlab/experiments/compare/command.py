@@ -178,7 +178,7 @@ def _python_for_side(options: argparse.Namespace, side_name: str) -> tuple[str, 
         return None
     if any(chosen.config and not chosen.chdir for chosen in (own, other)):
         return None  # the Gunicorn file may set the app's directory
-    sides = (directories_of(chosen, {}, chosen.config) for chosen in (own, other))
+    sides = (directories_of(chosen, {}) for chosen in (own, other))
     pythons = map(python_of, sides)
     return next(((python,) for python in pythons if python != sys.executable), None)
 

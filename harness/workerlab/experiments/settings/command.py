@@ -107,7 +107,7 @@ def first_plan(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter
     reader = _reader(options)
     lines = file.lines(reader.assignments, reader.names) if file and reader else ()
     classes = options.classes or (_class_of_file(options.config, lines, reader),)
-    serving = interpreters(options, classes, options.config, bundled=not options.config)
+    serving = interpreters(options, classes, bundled=not options.config)
     _check_classes(serving, classes)
     gunicorns = {
         python: interpreter.gunicorn
@@ -153,7 +153,7 @@ def _reader(options: argparse.Namespace) -> preflight.Interpreter | None:
     """The app's interpreter, which reads the user's Gunicorn file; None without a file."""
     if not options.config:
         return None
-    return next(iter(interpreters(options, (), options.config, bundled=False).values()))
+    return next(iter(interpreters(options, bundled=False).values()))
 
 
 def _check_classes(serving: preflight.Interpreters, classes: Iterable[str]) -> None:
