@@ -205,10 +205,10 @@ def _preload_look(site: Site) -> Seen:
     about = site.ask("/about").about
 
     def both() -> float:
-        answers = site.start_requests([f"/wait?s={WAITS_S}"] * 2).answers()
-        return max(answer.took_s for answer in answers)
+        requests = site.start_requests([f"/wait?s={WAITS_S}"] * 2)
+        return max(request.result().took_s for request in requests)
 
-    both_s = site.repeat_if_stalled(both)
+    both_s = site.stalls.repeat(both)
     site.ask("/file")
     return {
         "imported_by_arbiter": about.get("imported_by") == site.process.pid,
@@ -217,7 +217,7 @@ def _preload_look(site: Site) -> Seen:
         "most_queue": int(sysctl("net.core.somaxconn") or ""),
         "both_s": both_s,
         "sendfiles": site.ask("/about").about.get("sendfiles"),
-        "stop_s": site.repeat_if_stalled(
+        "stop_s": site.stalls.repeat(
             site.stop,
             # Well before its grace ended: certain even if the machine stalled
             lambda stop_s: stop_s is not None and stop_s < IDLE_GRACE_S - 1,

@@ -3,15 +3,16 @@ the differences between versions. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import product
+from pathlib import Path
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from workerlab.experiments.reading import notes_of
 from workerlab.experiments.settings.command import SERVER, SettingsRequest, launch_name, seen_of
-from workerlab.experiments.settings.effect_types import HARMFUL, WORDS, Effect, Word
+from workerlab.experiments.settings.effect_types import HARMFUL, WORDS, Effect, Evidence, Word
 from workerlab.experiments.settings.effects import SETTINGS, effects
 from workerlab.experiments.settings.gunicorn_file import (
     DEFAULTS,
@@ -121,29 +122,28 @@ def document(run: Run) -> Document:
 def examined_classes(run: Run) -> list[ClassExamined]:
     """Every class and version that can run here, in the order of the plan."""
     plan = SettingsRequest.of(run.plan)
-    launches: dict[tuple[str, str], dict[str, dict[str, object]]] = {}
-    trials: dict[tuple[str, str], list[str]] = {}
+    launches: dict[tuple[str, str], dict[str, str]] = {}  # keys of trials, by launch
     for trial in grid(run.plan):
         server = trial.cell.server
-        if server.variant in run.plan.unavailable:
-            continue
-        key = (server.worker_class, plan.version_of(server))
-        evidence_of_class = launches.setdefault(key, {})
-        trials.setdefault(key, []).append(trial.key)
-        evidence = seen_of(run.directory, trial.key)
-        if evidence is not None:
-            evidence_of_class[launch_name(trial)] = evidence
+        if server.variant not in run.plan.unavailable:
+            key = (server.worker_class, plan.version_of(server))
+            launches.setdefault(key, {})[launch_name(trial)] = trial.key
     return [
         ClassExamined(
-            worker_class,
-            version,
+            *key,
             effects={name: effect for name, effect in proven.items() if name in plan.settings},
             missing=tuple(name for name in plan.settings if name not in proven),
-            trials=tuple(trials[worker_class, version]),
+            trials=tuple(trials.values()),
         )
-        for (worker_class, version), evidence in launches.items()
-        for proven in [effects(evidence)]
+        for key, trials in launches.items()
+        for proven in [effects(evidence_of(run.directory, trials))]
     ]
+
+
+def evidence_of(directory: Path, trials: Mapping[str, str]) -> Evidence:
+    """The observations of the launches that did not fail. `trials`: their keys, by launch."""
+    observed = {name: seen_of(directory, key) for name, key in trials.items()}
+    return {name: seen for name, seen in observed.items() if seen is not None}
 
 
 def title(run: Run, plan: SettingsRequest, classes: Sequence[ClassExamined]) -> str:
@@ -224,37 +224,29 @@ def class_tables(names: Sequence[str], classes: Sequence[ClassExamined]) -> Iter
 
 def effect_text(result: ClassExamined, name: str) -> str | None:
     """'ignored'; None if the setting has no effect for lack of evidence."""
-    return result.effects[name].cell if name in result.effects else None
+    effect = result.effects.get(name)
+    return effect.cell if effect else None
 
 
 def differences_table(plan: SettingsRequest, classes: Sequence[ClassExamined]) -> Iterator[Table]:
     """Settings that a class treats differently in different versions, if any."""
-    versions = list(dict.fromkeys(result.version for result in classes))
-    by_class: dict[str, dict[str, ClassExamined]] = {}
-    for result in classes:
-        by_class.setdefault(result.worker_class, {})[result.version] = result
+    versions = tuple(dict.fromkeys(result.version for result in classes))
+    names = dict.fromkeys(result.worker_class for result in classes)
     rows = []
-    for name in plan.settings:
-        for worker_class, by_version in by_class.items():
-            effects = [
-                result.effects[name] for result in by_version.values() if name in result.effects
-            ]
-            if len({(effect.word, effect.code) for effect in effects}) > 1:
-                texts = {
-                    version: effect_text(result, name) for version, result in by_version.items()
-                }
-                rows.append((SETTINGS[name].label, worker_class, texts))
-
-    def of_version(version: str, row: tuple[str, str, Mapping[str, str | None]]) -> str | None:
-        return row[2].get(version, "not available")
-
-    columns = [
-        Column("setting", "text", value=lambda row: row[0]),
-        Column("worker_class", "text", heading="class", value=lambda row: row[1]),
-    ]
-    columns += [Column(version, "text", value=partial(of_version, version)) for version in versions]
+    for name, worker_class in product(plan.settings, names):
+        of_class = [result for result in classes if result.worker_class == worker_class]
+        effects = filter(None, (result.effects.get(name) for result in of_class))
+        if len({(effect.word, effect.code) for effect in effects}) > 1:
+            texts = {result.version: effect_text(result, name) for result in of_class}
+            shown = (texts.get(version, "not available") for version in versions)
+            rows.append((SETTINGS[name].label, worker_class, *shown))
     if rows:
-        yield table("Where versions differ", columns, rows)
+        columns = (
+            Column("setting", "text"),
+            Column("worker_class", "text", heading="class"),
+            *(Column(version, "text") for version in versions),
+        )
+        yield Table("Where versions differ", columns, tuple(rows))
 
 
 # --- the lines of a file --------------------------------------------------------------------------
@@ -295,19 +287,20 @@ class NeededSettingMissing(Finding):
     effect: str
 
 
-def lacking_settings(plan: SettingsRequest) -> set[str]:
-    """The settings in use of the file that need another one, which it does not use."""
+def lacking_settings(plan: SettingsRequest) -> dict[str, str]:
+    """The settings in use of the file that need another one, which it does not use; each with what
+    that means."""
     used = {
         line.name for line in plan.lines
         if line.sets and line.is_setting
         and plan.values.get(line.name, True) not in (*UNUSED, *DEFAULTS.get(line.name, ()))
     }  # fmt: skip
-    return {name for name in used if name in NEEDS and used.isdisjoint(NEEDS[name])}
-
-
-def missing_need(name: str) -> str:
-    effect = "every request fails" if name == "keyfile" else "no effect"
-    return f"{effect} without {NEEDS[name][0]}"
+    effects = {"keyfile": "every request fails"}
+    return {
+        name: f"{effects.get(name, 'no effect')} without {NEEDS[name][0]}"
+        for name in used
+        if name in NEEDS and used.isdisjoint(NEEDS[name])
+    }
 
 
 def lines_without_effect(plan: SettingsRequest) -> Iterator[Finding]:
@@ -315,7 +308,7 @@ def lines_without_effect(plan: SettingsRequest) -> Iterator[Finding]:
     lacking = lacking_settings(plan)
     for line in plan.lines:
         if line.name in lacking:
-            yield NeededSettingMissing(line.number, line.name, line.text, missing_need(line.name))
+            yield NeededSettingMissing(line.number, line.name, line.text, lacking[line.name])
         if line.name in plan.strange:
             yield UnknownName(line.number, line.name, plan.strange[line.name])
         if line.is_setting and line.annotated:
@@ -385,11 +378,9 @@ def line_answers(
             trials=result.trials,
         )
     if proven and not marked:
-        all_examined = all(
-            line.name in (*effects, *SERVER) for line in plan.lines if line.is_setting and line.sets
-        )
+        names = {line.name for line in plan.lines if line.is_setting and line.sets}
         yield NothingIgnored(
-            scope="" if all_examined else EXAMINED_SCOPE,
+            scope="" if names <= {*effects, *SERVER} else EXAMINED_SCOPE,
             config=plan.config,
             worker_class=result.worker_class,
             version=result.version,
@@ -418,9 +409,9 @@ def _class_selected(plan: SettingsRequest, worker_class: str) -> str:
 
 
 def _line_effect(
-    plan: SettingsRequest, result: ClassExamined, lacking: Collection[str], line: FileLine
+    plan: SettingsRequest, result: ClassExamined, lacking: Mapping[str, str], line: FileLine
 ) -> str:
-    """What the line does, for a table. `lacking`: settings that need another one."""
+    """What the line does, for a table. `lacking`: as from `lacking_settings`."""
     if line.name in plan.unset:
         return "sets nothing"
     if line.name in plan.absent:
@@ -433,7 +424,7 @@ def _line_effect(
         return "the same for every class"
     effect = result.effects.get(line.name)
     if line.name in lacking and not (effect and effect.word == "ignored"):
-        return missing_need(line.name)
+        return lacking[line.name]
     if effect and effect.word in DEVIATIONS and not deviates(plan, line.name, effect):
         return WORDS["honoured"]  # at this value
     return effect_text(result, line.name) or "not examined"
@@ -445,14 +436,13 @@ def lines_table(plan: SettingsRequest, result: ClassExamined) -> Table:
     shown = {*plan.settings, *SERVER, *plan.unknown, *plan.unset, *plan.left_out}
     lines = [line for line in plan.lines if line.is_setting or line.name in shown]
     columns = [
-        Column("line", "count", value=lambda line: line.number),
-        Column("setting", "text", value=lambda line: line.name),
-        Column("value", "text", value=lambda line: line.text, width=VALUE_COLUMNS),
+        Column("line", "count", value="number"),
+        Column("setting", "text", value="name"),
+        Column("value", "text", value="text", width=VALUE_COLUMNS),
         Column("effect", "text", value=partial(_line_effect, plan, result, lacking)),
     ]
     if any(line.source for line in lines):
-        source = Column("source", "text", value=lambda line: line.source, expendable=1)
-        columns.append(replace(source, width=VALUE_COLUMNS))
+        columns.append(Column("source", "text", 1, width=VALUE_COLUMNS))
     effects = [
         f"{line.name}: {result.effects[line.name].observation}"
         for line in lines
@@ -461,4 +451,4 @@ def lines_table(plan: SettingsRequest, result: ClassExamined) -> Table:
     version = f", Gunicorn {result.version}" if result.version else ""
     heading = f"The settings of the file, {result.worker_class}{version}"
     note = f"{'; '.join(effects)}." if effects else ""
-    return replace(table(heading, columns, lines, note), keys=2)  # several settings on a line
+    return table(heading, columns, lines, note, keys=2)  # several settings on a line

@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import wait
 from functools import partial
 from itertools import groupby
 
@@ -50,7 +51,7 @@ def _look_at_slots(site: Site) -> Seen:
     says_close = _says_close(site)
     site.wait(0.1)
     # If the machine stalls, the requests do not arrive at once
-    accepted = site.repeat_if_stalled(lambda: _most_accepted(site))
+    accepted = site.stalls.repeat(lambda: _most_accepted(site))
     return {
         "using": site.logged_class(),
         "asked": AT_ONCE,
@@ -63,10 +64,10 @@ def _look_at_slots(site: Site) -> Seen:
 def _most_accepted(site: Site) -> int:
     """The most connections accepted at the same time, of AT_ONCE with a request each."""
     path, accepted = f"/wait?s={WAIT_S:g}", 0
-    first = site.start_requests([path])
+    requests = site.start_requests([path])
     site.wait(WAIT_S / 5)  # the first request blocks the loop if it can; then the others arrive
-    others = site.start_requests([path] * (AT_ONCE - 1))
-    while first.in_progress or others.in_progress:
+    requests += site.start_requests([path] * (AT_ONCE - 1))
+    while not all(request.done() for request in requests):
         accepted = max(accepted, site.accepted_count())
         site.wait(POLL_S)
     return accepted
@@ -111,7 +112,7 @@ def _look_at_lingering(site: Site) -> Seen:
     Repeated TRIES times."""
     site.ask("/file")
     free_s = min(site.ask("/about").took_s for _ in range(3))
-    behind_s = [site.repeat_if_stalled(lambda: _behind_s(site)) for _ in range(TRIES)]
+    behind_s = [site.stalls.repeat(lambda: _behind_s(site)) for _ in range(TRIES)]
     return {
         "free_s": free_s,
         "behind_s": behind_s,
@@ -158,7 +159,7 @@ def _look_at_sockets(site: Site) -> Seen:
     site.require(lambda: _loaded(site) >= 2, "not every worker loaded the app")
     site.wait_until(lambda: len(site.listeners()) >= 2, 1.0)
     proxied = site.ask("/about", prefix=f"PROXY TCP4 {FORWARDED_IP} {HOST} 1000 2000\r\n")
-    answer, closed_s = site.repeat_if_stalled(
+    answer, closed_s = site.stalls.repeat(
         partial(_kept_open, site),
         # A connection stayed open: certain even if the machine stalled
         lambda outcome: outcome[0].status == 200 and outcome[1] is None,
@@ -204,7 +205,7 @@ def _with_timeout(name: str, look: Callable[[Site], Seen], about_s: float) -> Se
     stalled, so Gunicorn may kill one wrongly."""
 
     def looks(site: Site) -> Seen:
-        return site.repeat_if_stalled(partial(look, site), lambda observed: not observed["killed"])
+        return site.stalls.repeat(partial(look, site), lambda observed: not observed["killed"])
 
     return SettingLaunch(name, fixed(timeout=TIMEOUT_S, keepalive=2), looks, about_s)
 
@@ -226,11 +227,11 @@ def _silence(site: Site) -> Seen:
 
 
 def _look_at_stop(site: Site) -> Seen:
-    under_way = site.start_requests([f"/wait?s={UNDER_WAY_S:g}"])
+    (under_way,) = site.start_requests([f"/wait?s={UNDER_WAY_S:g}"])
     site.wait_until_accepted()
     site.wait(0.5)
-    stop_s = site.repeat_if_stalled(site.stop, attempts=1)
-    under_way.answers()
+    stop_s = site.stalls.repeat(site.stop, attempts=1)
+    under_way.result()
     return {"stop_s": stop_s}
 
 
@@ -269,18 +270,18 @@ def _queue(site: Site) -> int:
 def _look_at_request_under_way(site: Site) -> Seen:
     """Other requests reach max_requests during a long one, which is cut off if the grace ends
     first. Whether it ends first is uncertain if the machine stalls."""
-    return site.repeat_if_stalled(partial(_request_under_way, site), attempts=1)
+    return site.stalls.repeat(partial(_request_under_way, site), attempts=1)
 
 
 def _request_under_way(site: Site) -> Seen:
     pids = set(site.pids)
-    under_way = site.start_requests([f"/wait?s={UNDER_WAY_S:g}"])
+    (under_way,) = site.start_requests([f"/wait?s={UNDER_WAY_S:g}"])
     site.wait_until_accepted()
     site.wait(BEGUN_S)
     others = site.start_requests(["/about"] * LIMIT)
-    (answer,) = under_way.answers()
+    answer = under_way.result()
     replaced_s = site.replaced_s(pids, EVENT_TIMEOUT_S)
-    others.answers()
+    wait(others)
     return {
         "status": answer.status,
         "took_s": answer.took_s,
@@ -294,7 +295,7 @@ def _look_at_crowd(site: Site) -> Seen:
         for _ in range(CROWD):
             stack.enter_context(site.connect())
         site.wait(CROWD_S)
-    answer = site.repeat_if_stalled(
+    answer = site.stalls.repeat(
         lambda: site.ask("/about", timeout_s=PATIENCE_S), lambda answer: answer.status == 200
     )
     return {"status": answer.status}

@@ -19,7 +19,8 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -75,26 +76,25 @@ class StallDetector:
             self._stalls.append((now_s, now_s - self._last_tick_s))
         self._last_tick_s = now_s
 
+    def repeat(
+        self,
+        measure: Callable[[], Outcome],
+        is_certain: Callable[[Outcome], bool] = lambda _: False,
+        attempts: int = MAX_ATTEMPTS,
+    ) -> Outcome:
+        """The first result while the machine did not stall, or that is certain anyway. Raises
+        MachineStalled."""
+        for _ in range(attempts):
+            began_s = time.monotonic()
+            outcome = measure()
+            if is_certain(outcome) or self.longest_s(began_s, time.monotonic()) < MIN_STALL_S:
+                return outcome
+        raise MachineStalled
+
     def longest_s(self, since_s: float, now_s: float) -> float:
         """The longest stall that ended after `since_s`, including one not yet recorded."""
         recorded_s = [length_s for end_s, length_s in tuple(self._stalls) if end_s > since_s]
         return max([*recorded_s, now_s - self._last_tick_s])
-
-
-def repeat_if_stalled(
-    measure: Callable[[], Outcome],
-    longest_stall_s: Callable[[float], float],
-    is_certain: Callable[[Outcome], bool] = lambda _: False,
-    attempts: int = MAX_ATTEMPTS,
-) -> Outcome:
-    """The first result while the machine did not stall, or that is certain anyway. Raises
-    MachineStalled."""
-    for _ in range(attempts):
-        began = time.monotonic()
-        outcome = measure()
-        if is_certain(outcome) or longest_stall_s(began) < MIN_STALL_S:
-            return outcome
-    raise MachineStalled
 
 
 BOOT_TIMEOUT_S = 30.0
@@ -269,18 +269,6 @@ class Site:
         if self.wait_until(condition, EVENT_TIMEOUT_S) is None:
             raise InconclusiveLaunch(f"{failure} within {EVENT_TIMEOUT_S:g} s")
 
-    def repeat_if_stalled(
-        self,
-        measure: Callable[[], Outcome],
-        is_certain: Callable[[Outcome], bool] = lambda _: False,
-        attempts: int = MAX_ATTEMPTS,
-    ) -> Outcome:
-        """The function of this name."""
-        return repeat_if_stalled(measure, self._longest_stall_s, is_certain, attempts)
-
-    def _longest_stall_s(self, since_s: float) -> float:
-        return self.stalls.longest_s(since_s, time.monotonic())
-
     def wait_until_accepted(self) -> None:
         """By a worker. Returns at once if the kernel does not report it."""
         with contextlib.suppress(OSError):
@@ -291,7 +279,7 @@ class Site:
         stalled meanwhile, waits that much longer."""
         began = time.monotonic()
         closed_s = _closed_after_s(connection, timeout_s)
-        stall_s = self._longest_stall_s(began)
+        stall_s = self.stalls.longest_s(began, time.monotonic())
         if closed_s is not None or stall_s < MIN_STALL_S:
             return closed_s
         before_s = time.monotonic() - began
@@ -369,31 +357,12 @@ class Site:
         except OSError as error:
             return AppReply(None, time.monotonic() - began, error=type(error).__name__)
 
-    def start_requests(self, paths: list[str]) -> "PendingRequests":
-        return PendingRequests(self, paths)
-
-
-class PendingRequests:
-    """Requests in progress, each in a thread."""
-
-    def __init__(self, site: Site, paths: list[str]) -> None:
-        self._answers: list[AppReply] = []
-        self._threads = [threading.Thread(target=self._ask, args=(site, path)) for path in paths]
-        for thread in self._threads:
-            thread.start()
-
-    def _ask(self, site: Site, path: str) -> None:
-        self._answers.append(site.ask(path))
-
-    @property
-    def in_progress(self) -> bool:
-        return any(thread.is_alive() for thread in self._threads)
-
-    def answers(self) -> list[AppReply]:
-        """Wait for all requests. Returns their answers in the order of completion."""
-        for thread in self._threads:
-            thread.join()
-        return self._answers
+    def start_requests(self, paths: Sequence[str]) -> list[Future[AppReply]]:
+        """Requests in progress, each in a thread."""
+        pool = ThreadPoolExecutor(len(paths))
+        requests = [pool.submit(self.ask, path) for path in paths]
+        pool.shutdown(wait=False)
+        return requests
 
 
 def exchange(connection: socket.socket, path: str, *headers: str, prefix: str = "") -> AppReply:

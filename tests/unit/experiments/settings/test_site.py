@@ -15,12 +15,12 @@ from workerlab.experiments.settings.command import SettingLaunches
 from workerlab.experiments.settings.common_launches import SettingLaunch
 from workerlab.experiments.settings.launches import LAUNCHES
 from workerlab.experiments.settings.site import (
+    MAX_ATTEMPTS,
     MIN_STALL_S,
     AppReply,
     MachineStalled,
     Site,
     StallDetector,
-    repeat_if_stalled,
 )
 from workerlab.model import App, Cell, Plan, Server, Trial
 from workerlab.plan import trials
@@ -42,20 +42,27 @@ def test_a_timeout_is_no_refusal() -> None:
         _ = AppReply(None, 15.0, error="TimeoutError").conclusive_status
 
 
+def stalling(*lengths_s: float) -> StallDetector:
+    """A detector of stalls of these lengths, one after the other."""
+    detector, stalls_s = StallDetector(), iter(lengths_s)
+    detector.longest_s = lambda since_s, now_s: next(stalls_s)  # type: ignore[method-assign]
+    return detector
+
+
 def test_a_measurement_during_a_stall_is_repeated() -> None:
-    gaps, outcomes = iter((2.5, MIN_STALL_S, 0.01)), iter("abc")
-    assert repeat_if_stalled(lambda: next(outcomes), lambda _: next(gaps)) == "c"
+    outcomes = iter("abc")
+    assert stalling(2.5, MIN_STALL_S, 0.01).repeat(lambda: next(outcomes)) == "c"
 
 
 def test_an_outcome_that_no_stall_can_change_is_accepted() -> None:
     outcomes = iter("abc")
-    outcome = repeat_if_stalled(lambda: next(outcomes), lambda _: 2.5, lambda value: value == "b")
+    outcome = stalling(2.5, 2.5).repeat(lambda: next(outcomes), lambda value: value == "b")
     assert outcome == "b"
 
 
 def test_repeated_stalls_are_an_error() -> None:
     with pytest.raises(MachineStalled, match="stalled in every attempt"):
-        repeat_if_stalled(lambda: 1, lambda _: 2.5)
+        stalling(*[2.5] * MAX_ATTEMPTS).repeat(lambda: 1)
 
 
 def test_a_gap_counts_before_and_after_its_thread_ticks() -> None:
