@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from itertools import islice
 from itertools import product as combinations
+from operator import attrgetter
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -168,8 +169,9 @@ def _servers(
 
 def _with_cpu(app: App, cpu_s: float | None) -> App:
     """The bundled app with CPU seconds per request, spent before it sleeps; None: unchanged."""
-    env = {} if cpu_s is None else {CPU_ENV: f"{1000 * cpu_s:g}"}
-    return replace(app, env=tuple({**dict(app.env), **env}.items()))
+    if cpu_s is None:
+        return app
+    return replace(app, env=tuple({**dict(app.env), CPU_ENV: f"{1000 * cpu_s:g}"}.items()))
 
 
 def _check_cpu(options: argparse.Namespace, interpreter: preflight.Interpreter) -> None:
@@ -312,23 +314,6 @@ def _drop_notes(servers: Iterable[Server], connections: int) -> Iterable[Finding
             )
 
 
-def _estimate_notes(options: argparse.Namespace, tools: Iterable[str]) -> Iterable[Finding]:
-    """A note for each load tool that traces single requests, but not in this timed load."""
-    mixed = options.mix or options.access_log
-    if options.duration and not options.ramp and not mixed:
-        for name in tools:
-            if tool_named(name).NAMES_REQUESTS:
-                yield RequestsNotFollowed(name)
-
-
-def _option_notes(options: argparse.Namespace) -> Iterable[Finding]:
-    """Notes on --server-cores and --client lingers."""
-    if options.server_cores:
-        yield ServerCoresBound(preflight.cores())
-    if options.client == "lingers":
-        yield ClientsLinger(LINGER_S)
-
-
 def unavailable_variants(
     servers: Iterable[Server],
     serving: preflight.Interpreters,
@@ -338,12 +323,10 @@ def unavailable_variants(
     """Variants that cannot run in their interpreters, or cannot serve any of their apps, each with
     the reason. `config`: the user's Gunicorn file; `app_kind`: that of the app; "": not known."""
     servers = [server for server in servers if server.null is None]
-    variants = {server.variant: (server, serving[server.python, server.gunicorn])
-             for server in servers}  # fmt: skip
     missing = {
-        name: why
-        for name, (server, interpreter) in variants.items()
-        if (why := interpreter.why_unavailable(server.worker_class))
+        server.variant: why
+        for server in servers
+        if (why := serving[server.python, server.gunicorn].why_unavailable(server.worker_class))
     }
     # Installing a package would not let its class serve an app of another kind
     return missing | _of_another_kind(servers, serving, config, app_kind)
@@ -388,11 +371,8 @@ def imported_kind(
 
 def notes_on_gunicorn(serving: preflight.Interpreters) -> tuple[Finding, ...]:
     """Notes on which Gunicorn serves, without duplicates."""
-    return tuple(
-        dict.fromkeys(
-            interpreter.note for interpreter in serving.values() if interpreter.note is not None
-        )
-    )
+    notes = (interpreter.note for interpreter in serving.values())
+    return tuple(dict.fromkeys(filter(None, notes)))
 
 
 def common_version(serving: preflight.Interpreters) -> str:
@@ -411,16 +391,25 @@ def gunicorn_plan(
 ) -> Plan:
     """A plan of cells on Gunicorn. `app_kind`: as in `unavailable_variants`; `more`: further fields
     of the Plan. Raises UsageError for cells that cannot be measured."""
-    defaults: dict[str, Any] = {"trials": 1, "rounds": 5, "config": None, "notes": ()}
-    cells, seed = tuple(cells), random.SystemRandom().randrange(2**32)
-    servers = (cell.server for cell in cells)
-    unavailable = unavailable_variants(servers, serving, more.get("config"), app_kind)
-    first = next(iter(serving.values()))
-    common = {"kind": kind, "cells": cells, "seed": seed}
-    common |= {"python": first.python, "gunicorn": common_version(serving)}
-    values = {**common, "unavailable": unavailable, **defaults, **more}
-    values["notes"] = tuple(map(stored, (*notes_on_gunicorn(serving), *values["notes"])))
-    plan = Plan(**values)
+    cells = tuple(cells)
+    notes = (*notes_on_gunicorn(serving), *more.pop("notes", ()))
+    defaults = {
+        "trials": 1,
+        "rounds": 5,
+        "config": None,
+        "seed": random.SystemRandom().randrange(2**32),
+    }
+    plan = Plan(
+        kind=kind,
+        cells=cells,
+        python=next(iter(serving.values())).python,
+        gunicorn=common_version(serving),
+        unavailable=unavailable_variants(
+            (cell.server for cell in cells), serving, more.get("config"), app_kind
+        ),
+        notes=tuple(map(stored, notes)),
+        **{**defaults, **more},
+    )
     _check_load_support(plan)
     plan = _with_host_note(plan)
     for cell in cells:
@@ -483,8 +472,14 @@ def _notes(
     servers: Iterable[Server],
 ) -> Iterable[Finding]:
     yield from _setting_notes(options, serving)
-    yield from _estimate_notes(options, tools)
-    yield from _option_notes(options)
+    if options.duration and not (options.ramp or options.mix or options.access_log):
+        # Tools that trace single requests, but not in this timed load
+        named = [name for name in tools if tool_named(name).NAMES_REQUESTS]
+        yield from map(RequestsNotFollowed, named)
+    if options.server_cores:
+        yield ServerCoresBound(preflight.cores())
+    if options.client == "lingers":
+        yield ClientsLinger(LINGER_S)
     yield from islice(_drop_notes(servers, max(options.levels)), 1)
 
 
@@ -557,10 +552,10 @@ def _check_load_support(plan: Plan) -> None:
             "send requests of several kinds (--mix, --access-log)",
         ),
     ):
-        supporting = [name for name, tool in TOOLS.items() if getattr(tool, capability, False)]
         for name in plan.tools if is_planned else ():
-            if name not in supporting:
-                raise UsageError(f"{name} cannot {purpose}; use --tool {' or '.join(supporting)}")
+            if not getattr(tool_named(name), capability):
+                advice = _tool_advice(attrgetter(capability))
+                raise UsageError(f"{name} cannot {purpose}; {advice}")
     if plan.linger_s and any(cell.keepalive for cell in plan.cells):
         raise UsageError("--client lingers needs --keepalive off: kept connections are not closed")
     if plan.ramp_s and not all(cell.keepalive for cell in plan.cells):

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab import codec
@@ -25,7 +24,6 @@ from workerlab.model import (
     SWEEP,
     Beats,
     Document,
-    Measurement,
     NullCounts,
     ParseError,
     Plan,
@@ -89,15 +87,6 @@ def _has_result(run_dir: Path) -> bool:
     return any(record.fault is None for record in records) or any(map(_has_result, parts))
 
 
-def _measurement_of(trial: Trial, record: Record, run_dir: Path) -> Measurement | None:
-    """The load tool's result; None if the tool was not started. Raises ParseError."""
-    if record.load_start_ns is None:
-        return None
-    tool = tool_named(trial.cell.tool)
-    raw = run_dir / "raw" / trial.key
-    return tool.parse(store.tool_output(raw, tool.OUTPUT_FILES, record.exit_code))
-
-
 def read_trial(trial: Trial, record: Record | None, plan: Plan, run_dir: Path) -> TrialData:
     """All data of one trial, read from its files. `record`: None if it has not begun."""
     raw, tool, app = run_dir / "raw" / trial.key, tool_named(trial.cell.tool), trial.cell.server.app
@@ -107,9 +96,10 @@ def read_trial(trial: Trial, record: Record | None, plan: Plan, run_dir: Path) -
             spans, beats, stacks = read_spans(raw), read_beats(raw), read_stacks(raw)
         except (ValueError, OSError) as error:
             parse_error = f"the workers' maps cannot be read: {error}"
-    if record is not None:
         try:
-            measurement = _measurement_of(trial, record, run_dir)
+            if record.load_start_ns is not None:  # else the tool was not started
+                output = store.tool_output(raw, tool.OUTPUT_FILES, record.exit_code)
+                measurement = tool.parse(output)
         except ParseError as error:
             parse_error = str(error)
     is_counted = counts(plan, trial.cell)
@@ -139,17 +129,6 @@ def read_trial(trial: Trial, record: Record | None, plan: Plan, run_dir: Path) -
     )
 
 
-class _NullServerCounts(Struct, frozen=True):
-    """The content of the file that a null server writes when it ends."""
-
-    requests: int
-    connections: int
-    most_connections_at_once: int
-    cpu_s: float
-    delays_s: float
-    service: dict[str, Any]
-
-
 def _worker_class_of(trial: Trial, record: Record | None) -> WorkerClass:
     """The worker class of the trial; slots are unlimited if the app is written for tornado: it may
     await, while a WSGI app under the tornado class blocks the loop."""
@@ -161,19 +140,13 @@ def _worker_class_of(trial: Trial, record: Record | None) -> WorkerClass:
 def null_counts(raw: Path) -> NullCounts | None:
     """What the null server of a trial counted; None if the file is missing or damaged."""
     try:
-        counted = codec.decode((raw / COUNTS).read_bytes(), _NullServerCounts)
-        service = Histogram.from_json(counted.service)
-    except (OSError, ValueError):
+        counted = codec.decode((raw / COUNTS).read_bytes(), dict[str, Any])
+        service = Histogram.from_json(counted.pop("service"))
+        counted["most_connections"] = counted.pop("most_connections_at_once")
+        derived = {"answers": service.count, "service": summary_of(service)}
+        return codec.convert({**counted, **derived}, NullCounts)
+    except (OSError, ValueError, KeyError):
         return None
-    return NullCounts(
-        requests=counted.requests,
-        answers=service.count,
-        connections=counted.connections,
-        most_connections=counted.most_connections_at_once,
-        cpu_s=counted.cpu_s,
-        delays_s=counted.delays_s,
-        service=summary_of(service),
-    )
 
 
 # The directory of a run, and its trials by key

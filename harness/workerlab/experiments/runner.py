@@ -39,14 +39,6 @@ from workerlab.terminal.interrupt import Stopped
 COMMON_OPTIONS = frozenset({"command", "resume", "format", "explain", "in_turn"})
 
 
-def no_more_cells(_directory: Path, _plan: Plan) -> None:
-    """The default `Setup.grow`: the plan never grows."""
-
-
-def no_op(_directory: Path) -> None:
-    """The default `finish` of a command: nothing is written after the run."""
-
-
 class Setup(Struct, frozen=True):
     """A plan, checked against this machine. `interpreters`: run Gunicorn and the apps; empty if
     there is no Gunicorn. `environment`: further facts of the machine to store. `label`: end of the
@@ -64,7 +56,7 @@ class Setup(Struct, frozen=True):
     label: str = ""
     prepare_launch: PrepareLaunch = no_services
     display: Display = default_display
-    grow: Callable[[Path, Plan], Plan | None] = no_more_cells
+    grow: Callable[[Path, Plan], Plan | None] | None = None
     ceilings_anyway: bool = False
     trials: Callable[[Path, Plan, PrepareLaunch], TrialSource] = LoadTrials
     perform: Callable[[Path, Plan], None] | None = None
@@ -86,7 +78,8 @@ def command(options: argparse.Namespace) -> int:
     experiment = experiment_module(options.command, "command")
     allowed_with_resume = getattr(experiment, "RESUMES_WITH", ())
     directory, interrupted = run(options.command, experiment.setup, options, allowed_with_resume)
-    getattr(experiment, "finish", no_op)(directory)
+    if finish := getattr(experiment, "finish", None):
+        finish(directory)
     document = document_of(directory)
     is_printed = interrupted is not None and (options.format or "table") == "table"
     print_document(without_resume(document) if is_printed else document, options)
@@ -117,10 +110,9 @@ def run(
     if options.resume:
         directory, plan = _load_for_resume(kind, options, allowed_with_resume)
     with setup(options, plan) as prepared:
-        if plan is None:
+        if directory is None:
             project = getattr(options, "project", ())
             prepared = replace(prepared, plan=replace(prepared.plan, project=project))
-        if directory is None:
             directory = run_store.new_directory(options.out, prepared.label or kind)
             create_run(directory, prepared)
         resume_command = f"{program()} {kind} --resume {directory}"
@@ -151,7 +143,7 @@ def carry_out(directory: Path, prepared: Setup) -> None:
         execute(source, source.unfinished() if todo is None else todo, prepared.display)
         if any(record.fault is None for record in run_store.load(directory).records.values()):
             calibrate(directory, plan, tell, always=prepared.ceilings_anyway)
-        grown = prepared.grow(directory, plan)
+        grown = prepared.grow(directory, plan) if prepared.grow else None
         if grown is None:
             return
         run_store.update_plan(directory, grown)

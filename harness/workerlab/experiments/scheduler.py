@@ -113,57 +113,43 @@ class StartupBarrier:
     """Orders the starts of servers, and begins the measurements once no server is starting."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._announced: set[str] = set()  # starting, or about to
-        self._starting = ""  # key of a trial, or ""
-        self._measuring: set[str] = set()
-        self._processes: dict[str, Guarded] = {}
-        self._next_measurement_s = 0.0  # when the next measurement may begin
+        self.changed = threading.Condition()
+        self.announced: set[str] = set()  # keys of trials that start a server, or are about to
+        self.starting = ""  # key of a trial, or ""
+        self.measured: set[str] = set()
+        self.processes: dict[str, Guarded] = {}
+        self.next_measurement_s = 0.0  # when the next measurement may begin
         self.ended = False
 
     @property
     def measuring(self) -> bool:
         """Whether a trial is being measured; the start of a server would disturb it."""
-        return bool(self._measuring)
+        return bool(self.measured)
 
     def announce(self, key: str) -> None:
         """The trial will start a server: no measurement begins before it is up."""
-        with self._changed:
-            self._announced.add(key)
+        with self.changed:
+            self.announced.add(key)
 
-    def wait_to_start(self, key: str) -> None:
-        """Wait until no other server is starting. Raises Cancelled."""
-        with self._changed:
-            self._wait(lambda: not self._starting)
-            self._starting = key
-
-    def started(self, key: str, process: Guarded) -> None:
-        with self._changed:
-            self._processes[key] = process
-        self.raise_if_ended()  # `end_all` may have missed the process
-
-    def wait_to_measure(self, key: str) -> None:
-        """Wait until no server is starting and the next measurement may begin. Raises Cancelled."""
-        with self._changed:
-            self._leave_start(key)
-            self._wait(lambda: not self._announced)
-            now_s = time.monotonic()
-            self._next_measurement_s = max(now_s, self._next_measurement_s) + MIN_APART_S
-            self._measuring.add(key)
-            self.sleep(self._next_measurement_s - MIN_APART_S - now_s)
-
-    def sleep(self, seconds: float) -> None:
-        """Raises Cancelled at once if the lab ends meanwhile."""
-        with self._changed:
-            self._changed.wait_for(lambda: self.ended, seconds)
+    def wait(
+        self, condition: Callable[[], bool] = lambda: False, timeout_s: float | None = None
+    ) -> None:
+        """Wait for the condition. Raises Cancelled at once if the lab ends meanwhile."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.ended or condition(), timeout_s)
             self.raise_if_ended()
+
+    def leave_start(self, key: str) -> None:
+        self.announced.discard(key)
+        self.starting = "" if self.starting == key else self.starting
+        self.changed.notify_all()
 
     def leave(self, key: str) -> None:
         """The trial has ended, successfully or not."""
-        with self._changed:
-            self._leave_start(key)
-            self._measuring.discard(key)
-            self._processes.pop(key, None)
+        with self.changed:
+            self.leave_start(key)
+            self.measured.discard(key)
+            self.processes.pop(key, None)
 
     def raise_if_ended(self) -> None:
         """Raises Cancelled if the lab has ended."""
@@ -172,20 +158,11 @@ class StartupBarrier:
 
     def end_all(self) -> None:
         """Kill all servers; threads that wait raise Cancelled."""
-        with self._changed:
+        with self.changed:
             self.ended = True
-            for process in self._processes.values():
+            for process in self.processes.values():
                 process.abandon()
-            self._changed.notify_all()
-
-    def _leave_start(self, key: str) -> None:
-        self._announced.discard(key)
-        self._starting = "" if self._starting == key else self._starting
-        self._changed.notify_all()
-
-    def _wait(self, condition: Callable[[], bool]) -> None:
-        self._changed.wait_for(lambda: self.ended or condition())
-        self.raise_if_ended()
+            self.changed.notify_all()
 
 
 class BarrierStartupTurn(StartupTurn):
@@ -200,20 +177,33 @@ class BarrierStartupTurn(StartupTurn):
         self._barrier, self._key, self._on_watch = barrier, key, on_watch
 
     def wait_to_start(self) -> None:
-        self._barrier.wait_to_start(self._key)
+        """Wait until no other server is starting."""
+        with self._barrier.changed:
+            self._barrier.wait(lambda: not self._barrier.starting)
+            self._barrier.starting = self._key
 
     def started(self, process: Guarded) -> None:
-        self._barrier.started(self._key, process)
+        with self._barrier.changed:
+            self._barrier.processes[self._key] = process
+        self.raise_if_ended()  # `end_all` may have missed the process
 
     def raise_if_ended(self) -> None:
         self._barrier.raise_if_ended()
 
     def sleep(self, seconds: float) -> None:
-        self._barrier.sleep(seconds)
+        self._barrier.wait(timeout_s=seconds)
 
     def wait_to_measure(self) -> float:
-        began_s = time.monotonic()
-        self._barrier.wait_to_measure(self._key)
+        """Wait until no server is starting and the next measurement may begin."""
+        began_s, barrier = time.monotonic(), self._barrier
+        with barrier.changed:
+            barrier.leave_start(self._key)
+            barrier.wait(lambda: not barrier.announced)
+            now_s = time.monotonic()
+            begins_s = max(now_s, barrier.next_measurement_s)
+            barrier.next_measurement_s = begins_s + MIN_APART_S
+            barrier.measured.add(self._key)
+            self.sleep(begins_s - now_s)
         return time.monotonic() - began_s
 
     def watch(self, server: Any, observer: Any) -> None:
