@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -10,6 +9,7 @@ from rich.text import Text
 from workerlab import run_store
 from workerlab.experiments.load_trials import default_display
 from workerlab.experiments.scheduler import TrialSource
+from workerlab.experiments.trial import load_s
 from workerlab.model import Record, Trial
 from workerlab.numbers.units import format_wait
 from workerlab.terminal.progress import Progress
@@ -42,13 +42,6 @@ class Within(Progress):
         return Text(f"{self._now}{self._rest()}")
 
 
-def load_s(record: Record) -> float:
-    """Seconds that the last load took; 0 if there was none."""
-    if record.load_start_ns is None or record.load_end_ns is None:
-        return 0.0
-    return (record.load_end_ns - record.load_start_ns) / 1e9
-
-
 def used_s(record: Record) -> float:
     """Seconds that a trial took, as far as its record shows, without loads before the last one."""
     parts = (record.start_s, record.warmup_s, record.stop_s)
@@ -65,18 +58,18 @@ class Budget:
 
     def display(self, source: TrialSource, todo: Sequence[Trial]) -> Progress:
         """A display with the time left of the budget."""
-        self.read_used_time(source.directory)
+        self._read_used_time(source)
         return Within(todo, source.predict, self.left_s)
 
     def first_display(self, source: TrialSource, todo: Sequence[Trial]) -> Progress:
         """The default display, for the cells planned at the start."""
-        self.read_used_time(source.directory)
+        self._read_used_time(source)
         return default_display(source, todo)
 
-    def read_used_time(self, directory: Path) -> None:
+    def _read_used_time(self, source: TrialSource) -> None:
         """In a resumed run, read the time that its earlier processes have used."""
         if self._used_before_s is None:
-            records = run_store.load(directory).records
+            records = run_store.load(source.directory).records
             self._used_before_s = sum(map(used_s, records.values()))
 
     def left_s(self) -> float:

@@ -15,7 +15,6 @@ import contextlib
 import hashlib
 import json
 import math
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
@@ -29,7 +28,7 @@ from workerlab.analysis.load_tool import SAFE_CEILING_RATIO, Ceiling
 from workerlab.analysis.samples import per_second
 from workerlab.analysis.stall import reported_rps
 from workerlab.experiments.reading import read_trial, trial_data
-from workerlab.experiments.trial import null_task
+from workerlab.experiments.trial import discard_attempt, null_task
 from workerlab.experiments.trial import run as run_trial
 from workerlab.load.registry import tool_named
 from workerlab.model import Cell, Load, NullServer, Plan, Trial
@@ -125,8 +124,8 @@ def fingerprint(tool: str, environment: Mapping[str, object]) -> str:
 
 
 def _cache_key(key: CeilingKey | Ceiling, environment: Mapping[str, object]) -> str:
-    load = [key.keepalive, key.processes, key.connections]
-    return f"{fingerprint(key.tool, environment)} {json.dumps([key.tool, *load])}"
+    load = [key.tool, key.keepalive, key.processes, key.connections]
+    return f"{fingerprint(key.tool, environment)} {json.dumps(load)}"
 
 
 def read_cache(path: Path) -> dict[str, Ceiling]:
@@ -174,7 +173,7 @@ def calibrate(directory: Path, plan: Plan, tell: Tell, *, always: bool = False) 
 
 def measure(key: CeilingKey, directory: Path) -> Ceiling | str:
     """The ceiling, by the median of a few short loads; or, as text, why there is none."""
-    shutil.rmtree(directory, ignore_errors=True)  # left by an interrupted attempt
+    discard_attempt(directory)
     try:
         return _measure(key, directory)
     except OSError as error:
@@ -185,10 +184,9 @@ def _measure(key: CeilingKey, directory: Path) -> Ceiling | str:
     requests = FIRST_REQUESTS + key.connections
     rates, busy_shares = list[float](), list[float]()
     tool = tool_named(key.tool)
-    timed = sized = tool.TIMED  # sized: a load takes about a second
+    sized, others_cores = tool.TIMED, 0.0  # sized: a load takes about a second
     repeats = 1 if tool.START_S else REPEATS
-    others_cores = 0.0
-    for number in range(1, repeats + 1 + (not timed)):
+    for number in range(1, repeats + 1 + (not sized)):
         data = _measure_load(key, requests, number, directory)
         measurement, counts = data.measurement, data.null
         if measurement is None:
@@ -204,8 +202,7 @@ def _measure(key: CeilingKey, directory: Path) -> Ceiling | str:
         elif sized:
             rates.append(measurement.rps)
             # The server's CPU as a share of its core; 0 if unknown
-            measurable = counts is not None and measurement.duration_s > 0
-            cpu_s = counts.cpu_s if counts and measurable else 0.0
+            cpu_s = counts.cpu_s if counts and measurement.duration_s > 0 else 0.0
             busy_shares.append(cpu_s / measurement.duration_s if cpu_s else 0.0)
         else:  # the first undisturbed load shows how many requests take a second
             sized, requests = True, max(requests, math.ceil(measurement.rps * DURATION_S))

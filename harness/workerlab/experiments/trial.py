@@ -30,7 +30,6 @@ WATCH_INTERVAL_S = 0.02  # between looks at the load tool
 PARALLEL_WATCH_INTERVAL_S = 0.1  # in parallel trials, which draw no progress
 MAX_OUTPUT_BYTES = 96 << 20  # more than any working tool prints
 KEPT_OUTPUT_BYTES = 1 << 20  # of output that is longer
-NS_PER_S = 1e9
 RAMP_SAMPLES = 12  # of TCP states during a ramp
 STATES_INTERVAL_S = 60.0  # longest time between such samples without a ramp
 IDLE_BEFORE_LOAD_S = 1.0  # before a load whose CPU per request is measured
@@ -149,7 +148,7 @@ def _run_loads(task: Task, server: Serving, fields: dict[str, Any]) -> Fault | N
             urls = (*follow_up.urls, *(other.url for other in server.others))
             follow_up = replace(follow_up, urls=urls)
         elif _wait_until_drained(server, task.directory):
-            fields["pilot_s"] = (record.pilot_s or 0.0) + _load_s(record)
+            fields["pilot_s"] = (record.pilot_s or 0.0) + load_s(record)
             keep_pilot(task.directory)
         else:
             break
@@ -178,10 +177,11 @@ def keep_pilot(trial_dir: Path) -> None:
         (trial_dir / name).rename(pilot_dir / name)
 
 
-def _load_s(record: Record) -> float:
-    assert record.load_start_ns is not None
-    assert record.load_end_ns is not None
-    return (record.load_end_ns - record.load_start_ns) / NS_PER_S
+def load_s(record: Record) -> float:
+    """Seconds that the last load took; 0 if there was none."""
+    if record.load_start_ns is None or record.load_end_ns is None:
+        return 0.0
+    return (record.load_end_ns - record.load_start_ns) / 1e9
 
 
 def _run_load(task: Task, server: Serving, load: Load, fields: dict[str, Any]) -> Fault | None:

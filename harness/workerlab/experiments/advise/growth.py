@@ -30,8 +30,9 @@ from workerlab.experiments.advise.study import (
     lone_route,
     study_of,
 )
-from workerlab.experiments.budget import Budget, load_s, used_s
+from workerlab.experiments.budget import Budget, used_s
 from workerlab.experiments.scheduler import TrialSource
+from workerlab.experiments.trial import load_s
 from workerlab.load.programs import MAX_ROW_ARRIVALS
 from workerlab.model import Cell, Needs, Plan, Rate, Trial
 from workerlab.plan import trials

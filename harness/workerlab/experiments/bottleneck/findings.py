@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab.analysis.diagnosis.cpu import Disturbance, worst_disturbance
-from workerlab.analysis.trials import Trials
+from workerlab.analysis.trials import Trials, grouped
 from workerlab.finding import Answer, Finding
 from workerlab.model import Cell
 from workerlab.numbers.intervals import TRIALS, Effect, Ratio
@@ -121,10 +121,10 @@ class Comparison(Struct, frozen=True):
     def of(cls, factor: Factor, cells: Iterable[Trials], generator: str) -> Comparison:
         """Groups the cells by everything but the factor. Cells of other generators are used only to
         compare generators."""
-        groups: dict[Cell, list[Trials]] = {}
-        for trials in cells:
-            if factor is Factor.TOOL or trials.cell.tool == generator:
-                groups.setdefault(factor.without(trials.cell), []).append(trials)
+        usable = (
+            trials for trials in cells if factor is Factor.TOOL or trials.cell.tool == generator
+        )
+        groups = grouped(usable, lambda trials: factor.without(trials.cell))
 
         def order(trials: Trials) -> FactorLevel:
             level = factor.level(trials.cell)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from workerlab.analysis.facts import TrialData, why_unusable
@@ -222,7 +223,7 @@ CHARTS: tuple[tuple[str, str, str, Callable[[GeneratorLoad], float | None], floa
         "Throughput",
         "requests/s",
         "Each generator at full speed. Grid lines are a factor of ten apart.",
-        lambda load: load.rps,
+        attrgetter("rps"),
         1.0,
     ),
     (
@@ -257,8 +258,7 @@ def charts(loads: Loads) -> Iterator[Chart]:
             x_title="connections",
             y_title=axis,
             series=curves(
-                (load.name, load.cell.concurrency, None if y is None else y * factor)
-                for load, y in values
+                (load.name, load.cell.concurrency, y and y * factor) for load, y in values
             ),
             log=(True, True),
             note=note,

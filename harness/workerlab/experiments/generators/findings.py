@@ -16,15 +16,16 @@ An inconclusive answer says what is missing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
+from workerlab.analysis.trials import grouped
 from workerlab.experiments.generators.usage import GeneratorLoad, at_low_rate, disturbed
 from workerlab.finding import Answer, Finding, Inconclusive
 from workerlab.load.registry import tool_named
 from workerlab.numbers.intervals import TRIALS, Ratio
 from workerlab.numbers.units import counted
 
-# Load tools that are generators written in Python
 KEPT_RATE_SHARE = 0.9  # of the highest throughput at the low rate; with less, the rate was not kept
 HEADROOM_RATIO = 3.0  # of ceiling to throughput: from here on, the generator is not the limit
 DOMINANT_SHARE = 0.5  # of a reported response time: a larger client overhead dominates
@@ -34,7 +35,6 @@ MIN_PARALLEL_CORES = 1.3  # used by processes that run in parallel
 
 COST = "cpu_per_request_s"
 Loads = Sequence[GeneratorLoad]
-
 
 TOO_FEW_TRIALS = f"too few valid trials to compare: repeat with --trials {TRIALS}"
 NOT_MEASURED = "no generator was measured at full speed"
@@ -209,10 +209,15 @@ def most_requests(loads: Loads) -> MostRequests | Inconclusive:
 
 def fastest_of_each(loads: Loads) -> list[GeneratorLoad]:
     """Each generator at its highest rate, the fastest first."""
-    fastest: dict[str, GeneratorLoad] = {}
-    for load in sorted(loads, key=lambda load: -load.rps):
-        fastest.setdefault(load.name, load)
-    return list(fastest.values())
+    return first_of_each(sorted(loads, key=lambda load: -load.rps))
+
+
+Ranked = TypeVar("Ranked", GeneratorLoad, "OverheadOfLoad")
+
+
+def first_of_each(ranked: Iterable[Ranked]) -> list[Ranked]:
+    """The first of each generator."""
+    return [group[0] for group in grouped(ranked, lambda load: load.name).values()]
 
 
 # --- the GIL --------------------------------------------------------------------------------------
@@ -237,12 +242,9 @@ IN_THE_THREADS, NOT_HERE, NOT_SHOWN = "In the threads", "Not here", "Inconclusiv
 
 
 def thread_growth(loads: Loads, cores: int | None) -> ThreadGrowth | Inconclusive:
+    by_level = sorted(loads, key=lambda load: load.cell.concurrency)
     threads, processes = (
-        sorted(
-            (load for load in loads if load.cell.tool == tool),
-            key=lambda load: load.cell.concurrency,
-        )
-        for tool in ("threads", "processes")
+        [load for load in by_level if load.cell.tool == tool] for tool in ("threads", "processes")
     )
     if len(threads) < 2 or not processes:
         return ThreadGrowth.unanswered(TOO_FEW_LEVELS)
@@ -382,15 +384,12 @@ def client_overhead(loads: Loads) -> ClientOverhead | Inconclusive:
         return ClientOverhead.unanswered(SERVER_BUSY_OR_DISTURBED)
     overheads.sort(key=lambda load: -load.overhead_s / load.reported_s)
     affected = [load for load in overheads if load.overhead_s > DOMINANT_SHARE * load.reported_s]
-    worst_of_each: dict[str, OverheadOfLoad] = {}
-    for overhead in overheads:
-        worst_of_each.setdefault(overhead.name, overhead)
     return ClientOverhead(
         affected=len(affected),
         loads=len(overheads),
         most=overheads[0],
         least=overheads[-1],
-        evidence=tuple(worst_of_each.values()),
+        evidence=tuple(first_of_each(overheads)),
     )
 
 

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from workerlab.analysis.core_wait import LoadPart, core_wait_in
 from workerlab.analysis.diagnosis.cpu import Disturbance, worst_disturbance
@@ -27,9 +27,9 @@ from workerlab.analysis.facts import Facts, TrialData
 from workerlab.analysis.samples import NS
 from workerlab.analysis.samples import usage as sampled_usage
 from workerlab.analysis.stall import machine_paused
-from workerlab.analysis.trials import Replicates
+from workerlab.analysis.trials import Replicates, grouped
 from workerlab.model import Cell, CoreWait, Measurement, ProcessSample, Summary
-from workerlab.numbers.units import count_text, counted
+from workerlab.numbers.units import fill
 
 EDGE_SHARE = 0.1  # of the load, excluded at its start and again at its end
 TICK_S = 0.01  # resolution of CPU time in /proc
@@ -155,9 +155,7 @@ class GeneratorLoad(Replicates[GeneratorUsage], frozen=True, kw_only=True):
 
 def by_load(usages: Iterable[GeneratorUsage]) -> list[GeneratorLoad]:
     """The trials of each generator at each load."""
-    trials: dict[Cell, list[GeneratorUsage]] = {}
-    for usage in usages:
-        trials.setdefault(usage.cell, []).append(usage)
+    trials = grouped(usages, lambda usage: usage.cell)
     return [GeneratorLoad(valid=tuple(group), cell=cell) for cell, group in trials.items()]
 
 
@@ -200,12 +198,14 @@ def _doubt(data: TrialData, measured: Measurement) -> str | None:
     if not data.null:
         return "the server's own count is missing"
     if measured.failed > MAX_FAILED_SHARE * measured.requests:
-        answered = counted(measured.requests, "answer")
-        return f"{counted(measured.failed, 'request')} failed, with {answered}"
+        return fill("{failed:# request} failed, with {requests:# answer}", asdict(measured))
     if measured.requests <= MAX_COUNTED_RATIO * data.null.answers + data.cell.concurrency:
         return None
-    counts = count_text(measured.requests), count_text(data.null.answers)
-    return "it counts {} answers, the server sent {}; one of them is wrong".format(*counts)
+    counts = {"counted": measured.requests, "sent": data.null.answers}
+    return fill(
+        "it counts {counted:count} answers, the server sent {sent:count}; one of them is wrong",
+        counts,
+    )
 
 
 def _mid_load(facts: Facts) -> tuple[ProcessSample, ...]:
@@ -214,9 +214,12 @@ def _mid_load(facts: Facts) -> tuple[ProcessSample, ...]:
     length_ns, begin_ns = facts.measurement.duration_s * NS, facts.measurement.origin_ns
     if begin_ns is None:
         begin_ns = round(facts.ended_ns - length_ns)
-    from_ns, to_ns = begin_ns + EDGE_SHARE * length_ns, begin_ns + (1 - EDGE_SHARE) * length_ns
-    samples = facts.observations.processes
-    return tuple(sample for sample in samples if from_ns <= sample.at_ns <= to_ns)
+    edge_ns = EDGE_SHARE * length_ns
+    return tuple(
+        sample
+        for sample in facts.observations.processes
+        if begin_ns + edge_ns <= sample.at_ns <= begin_ns + length_ns - edge_ns
+    )
 
 
 def _core_wait(facts: Facts, steady: Sequence[ProcessSample], rps: float) -> CoreWait | None:

@@ -25,6 +25,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab import codec
+from workerlab.analysis.trials import grouped
 from workerlab.experiments.generators.usage import at_low_rate, usage_of
 from workerlab.experiments.ladder.steps import from_details
 from workerlab.experiments.limits.results import results_of
@@ -39,7 +40,11 @@ WRITEUPS_FILE = Path(__file__).with_name("writeups.toml")
 Range = tuple[float, float]  # both ends included
 
 
-class PartRun(Struct, frozen=True, forbid_unknown_fields=True):
+class FileStruct(Struct, frozen=True, forbid_unknown_fields=True):
+    """A part of the file."""
+
+
+class PartRun(FileStruct, frozen=True):
     """A run of another command. `takes_s`: its duration on two cores, in full and with --quick.
     `settings`: those of all its cells that another run of the command may not share."""
 
@@ -50,7 +55,7 @@ class PartRun(Struct, frozen=True, forbid_unknown_fields=True):
     settings: Mapping[str, Any] = {}
 
 
-class ClaimTest(Struct, frozen=True, forbid_unknown_fields=True):
+class ClaimTest(FileStruct, frozen=True):
     """A falsifiable statement; `says` is its text. Exactly one of
 
         ratio      two figures: the first over the second, with its interval over fresh launches
@@ -74,7 +79,7 @@ class ClaimTest(Struct, frozen=True, forbid_unknown_fields=True):
     original: float | None = None
 
 
-class Correction(Struct, frozen=True, forbid_unknown_fields=True):
+class Correction(FileStruct, frozen=True):
     """What holds instead, with tests of its own, and why the write-up found something else."""
 
     text: str
@@ -82,7 +87,7 @@ class Correction(Struct, frozen=True, forbid_unknown_fields=True):
     why: str = ""
 
 
-class Claim(Struct, frozen=True, forbid_unknown_fields=True):
+class Claim(FileStruct, frozen=True):
     """`cores`: on a machine with fewer, a failed test proves nothing."""
 
     number: int
@@ -96,7 +101,7 @@ class Claim(Struct, frozen=True, forbid_unknown_fields=True):
         return (*self.tests, *(self.instead.tests if self.instead else ()))
 
 
-class Heading(Struct, frozen=True, forbid_unknown_fields=True):
+class Heading(FileStruct, frozen=True):
     """A pair of columns of the original's table: its own figures, and today's from `path`."""
 
     name: str
@@ -105,7 +110,7 @@ class Heading(Struct, frozen=True, forbid_unknown_fields=True):
     form: Form = "number"
 
 
-class OriginalRow(Struct, frozen=True, forbid_unknown_fields=True):
+class OriginalRow(FileStruct, frozen=True):
     """`then`: a figure for each pair of columns; "" if the write-up has none. `line`, `x`: its
     curve in the chart and its position there."""
 
@@ -120,7 +125,7 @@ class OriginalRow(Struct, frozen=True, forbid_unknown_fields=True):
         return tuple(None if figure == "" else figure for figure in self.then)
 
 
-class OriginalTable(Struct, frozen=True, forbid_unknown_fields=True):
+class OriginalTable(FileStruct, frozen=True):
     """`chart`: the name of the pair of columns to draw."""
 
     title: str
@@ -130,7 +135,7 @@ class OriginalTable(Struct, frozen=True, forbid_unknown_fields=True):
     x_title: str = ""
 
 
-class WriteUp(Struct, frozen=True, forbid_unknown_fields=True):
+class WriteUp(FileStruct, frozen=True):
     """`machine`: when and where the original was measured, as far as known. `cells`: by name, the
     part and the settings that identify each."""
 
@@ -157,7 +162,7 @@ class WriteUp(Struct, frozen=True, forbid_unknown_fields=True):
         return sum(part.takes_s[quick] for part in self.part)
 
 
-class _File(Struct, frozen=True, forbid_unknown_fields=True):
+class _File(FileStruct, frozen=True):
     writeup: tuple[WriteUp, ...]
 
 
@@ -201,21 +206,22 @@ class MeasuredCell(Struct, frozen=True):
 
 def measured_cells(run: Run) -> list[MeasuredCell]:
     """The cells of a run, in the order of its plan; one without a valid launch has no results."""
-    launches: dict[tuple[tuple[str, Any], ...], list[object]] = {}
-    for settings, result in _launches(run):
-        valid_results = launches.setdefault(tuple(settings.items()), [])
-        if result is not None:
-            valid_results.append(result)
-    return [MeasuredCell(dict(key), tuple(results)) for key, results in launches.items()]
+    launches = grouped(_launches(run), lambda launch: tuple(launch[0].items()))
+    return [
+        MeasuredCell(dict(key), tuple(result for _, result in pairs if result is not None))
+        for key, pairs in launches.items()
+    ]
 
 
 def _launches(run: Run) -> Iterator[tuple[dict[str, Any], object | None]]:
     """(settings, result) of each launch; result None if it was not measured or is invalid."""
     if run.plan.kind == "generators":
         for data in trial_data(run):
-            settings: dict[str, Any] = {"tool": data.cell.tool, "processes": data.cell.processes}
-            settings |= {"connections": data.cell.concurrency, "low": at_low_rate(data.cell)}
-            settings |= {
+            settings: dict[str, Any] = {
+                "tool": data.cell.tool,
+                "processes": data.cell.processes,
+                "connections": data.cell.concurrency,
+                "low": at_low_rate(data.cell),
                 "keepalive": run.plan.details["keepalive"],
                 "delay_s": fmean(run.plan.details.get("delay_s", (0.0,))),  # at full speed
             }

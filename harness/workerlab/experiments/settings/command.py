@@ -63,21 +63,28 @@ SERVER = ("bind", "worker_class", "wsgi_app", "proc_name", "pidfile", "daemon", 
 
 class SettingsRequest(Struct, frozen=True):
     """The user's request, stored as the Plan's details. `config`: the Gunicorn file, "" for none;
-    `lines`: its assignments, `values`: their values, if plain; `unknown`: Gunicorn settings among
-    them that no experiment covers; `strange`: names that are no settings, with the likely setting;
-    `unset`: settings that are only annotated; `absent`: paths that Gunicorn needs to start, by
-    setting; `left_out`: those that --quick cannot test."""
+    `lines`: its assignments, `values`: their values, if plain; `strange`: names that are no
+    settings, with the likely setting; `absent`: paths that Gunicorn needs to start, by setting;
+    `left_out`: those that --quick cannot test."""
 
     settings: tuple[str, ...]
     config: str = ""
     lines: tuple[FileLine, ...] = ()
     left_out: tuple[str, ...] = ()
     values: Mapping[str, Any] = {}
-    unknown: tuple[str, ...] = ()
     strange: Mapping[str, str] = {}
-    unset: tuple[str, ...] = ()
     absent: Mapping[str, str] = {}
     gunicorns: Mapping[str, str] = {}  # version by interpreter, if there are several
+
+    @property
+    def set_lines(self) -> dict[str, FileLine]:
+        """By name, of the settings that the file sets, and does not only annotate."""
+        return {line.name: line for line in self.lines if line.sets and line.is_setting}
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Settings of the file that no experiment covers."""
+        return tuple(name for name in self.set_lines if name not in (*EXAMINED, *SERVER))
 
     @classmethod
     def of(cls, plan: Plan) -> "SettingsRequest":
@@ -203,9 +210,7 @@ def _request_of(
         lines=lines,
         left_out=left_out,
         values={name: value for name, value in interpreter.settings.items() if name in set_lines},
-        unknown=tuple(name for name in set_lines if name not in (*EXAMINED, *SERVER)),
         strange=strange(lines, interpreter.names),
-        unset=tuple(line.name for line in lines if not line.sets and line.is_setting),
         absent=interpreter.absent,
     )
 

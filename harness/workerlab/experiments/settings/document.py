@@ -96,7 +96,7 @@ def document(run: Run) -> Document:
         if record.fault is not None and not record.interrupted
     ]
     notes += [LeftOutOfQuick(left_out)] if left_out else []
-    notes += [NotExamined(tuple(plan.unknown))] if plan.unknown else []
+    notes += [NotExamined(plan.unknown)] if plan.unknown else []
     findings: list[Finding] = list(lines_without_effect(plan))
     tables: list[Table] = []
     for result in classes if plan.config else ():
@@ -291,10 +291,10 @@ def lacking_settings(plan: SettingsRequest) -> dict[str, str]:
     """The settings in use of the file that need another one, which it does not use; each with what
     that means."""
     used = {
-        line.name for line in plan.lines
-        if line.sets and line.is_setting
-        and plan.values.get(line.name, True) not in (*UNUSED, *DEFAULTS.get(line.name, ()))
-    }  # fmt: skip
+        name
+        for name in plan.set_lines
+        if plan.values.get(name, True) not in (*UNUSED, *DEFAULTS.get(name, ()))
+    }
     effects = {"keyfile": "every request fails"}
     return {
         name: f"{effects.get(name, 'no effect')} without {NEEDS[name][0]}"
@@ -378,9 +378,8 @@ def line_answers(
             trials=result.trials,
         )
     if proven and not marked:
-        names = {line.name for line in plan.lines if line.is_setting and line.sets}
         yield NothingIgnored(
-            scope="" if names <= {*effects, *SERVER} else EXAMINED_SCOPE,
+            scope="" if plan.set_lines.keys() <= {*effects, *SERVER} else EXAMINED_SCOPE,
             config=plan.config,
             worker_class=result.worker_class,
             version=result.version,
@@ -412,7 +411,7 @@ def _line_effect(
     plan: SettingsRequest, result: ClassExamined, lacking: Mapping[str, str], line: FileLine
 ) -> str:
     """What the line does, for a table. `lacking`: as from `lacking_settings`."""
-    if line.name in plan.unset:
+    if line.is_setting and not line.sets:
         return "sets nothing"
     if line.name in plan.absent:
         return "Gunicorn does not start"
@@ -433,7 +432,7 @@ def _line_effect(
 def lines_table(plan: SettingsRequest, result: ClassExamined) -> Table:
     """The settings of the file, with their effect where it was examined."""
     lacking = lacking_settings(plan)
-    shown = {*plan.settings, *SERVER, *plan.unknown, *plan.unset, *plan.left_out}
+    shown = {*plan.settings, *SERVER, *plan.unknown, *plan.left_out}
     lines = [line for line in plan.lines if line.is_setting or line.name in shown]
     columns = [
         Column("line", "count", value="number"),

@@ -12,6 +12,7 @@ from workerlab.analysis.cell_targets import target_kept, targets_of_series
 from workerlab.analysis.class_findings import class_finding
 from workerlab.analysis.diagnosis.cpu import Disturbance
 from workerlab.analysis.phases import phases_of
+from workerlab.analysis.trials import grouped
 from workerlab.analysis.verdict import was_left_out
 from workerlab.experiments.reading import report_of
 from workerlab.experiments.sweep.tables import sweep_tables
@@ -88,13 +89,11 @@ def title(report: Report, names: Names) -> str:
     if not cells:
         return "No trial has completed."
     sleeps = {cell.sleep_s for cell in cells}
-    classes_by_app: dict[str, dict[str, None]] = {}
-    for cell in cells:
-        classes_by_app.setdefault(cell.app, {})[cell.server.worker_class] = None
-    single = len(classes_by_app) == 1
+    by_app = grouped(cells, lambda cell: cell.app)
     apps = [
-        f"app {app}" if single else f"app {app} ({', '.join(classes)})"
-        for app, classes in classes_by_app.items()
+        f"app {app}" if len(by_app) == 1 else f"app {app} ({', '.join(classes)})"
+        for app, of_app in by_app.items()
+        for classes in [dict.fromkeys(cell.server.worker_class for cell in of_app)]
     ]
     values = {
         "settings": list(_constant_settings(cells, names)),
@@ -157,9 +156,7 @@ def overhead_finding(report: Report) -> Iterator[Overhead]:
     if factor is None and not stages:
         return
     medians = ", ".join(f"{STAGE_NAMES[name]} {format_duration(s)}" for name, s in stages.items())
-    cells_of: dict[str, list[CellResult]] = {}
-    for cell in report.cells:
-        cells_of.setdefault(cell.server.worker_class, []).append(cell)
+    cells_of = grouped(report.cells, lambda cell: cell.server.worker_class)
     # Uneven distribution of the requests leaves slots of a class idle
     by_class = [
         f"{name} {class_factor:.3f}"
@@ -240,11 +237,9 @@ def by_cause(
     causes: Causes, key: Callable[[Finding], str] = lambda cause: repr(_comparable(cause))
 ) -> Iterator[tuple[Finding, list[CellResult], tuple[str, ...]]]:
     """(cause, cells, trial keys) for each distinct `key`; the cause is that of the first cell."""
-    groups: dict[str, tuple[Finding, list[CellResult]]] = {}
-    for cause, cell in causes:
-        groups.setdefault(key(cause), (cause, []))[1].append(cell)
-    for cause, cells in groups.values():
-        yield cause, cells, tuple(cell.trial.key for cell in cells)
+    for pairs in grouped(causes, lambda pair: key(pair[0])).values():
+        cells = [cell for _, cell in pairs]
+        yield pairs[0][0], cells, tuple(cell.trial.key for cell in cells)
 
 
 def _comparable(value: Any) -> Any:
@@ -271,14 +266,16 @@ class FailingRoute(Answer):
 
 def failing_routes(cells: Iterable[CellResult], names: Names) -> Iterator[FailingRoute]:
     """One finding per route and combination of statuses and causes."""
-    failures: dict[tuple[str, ...], list[tuple[CellResult, RouteResult]]] = {}
-    for cell in cells:
-        for name, route in cell.routes.items():
-            if route.failed:
-                key = (name, *sorted(route.statuses), "", *sorted(route.errors))
-                failures.setdefault(key, []).append((cell, route))
-    for (name, *_), pairs in failures.items():
-        cells_of_route, routes = zip(*pairs, strict=True)
+    failures = (
+        (name, cell, route) for cell in cells for name, route in cell.routes.items() if route.failed
+    )
+
+    def kind(failure: tuple[str, CellResult, RouteResult]) -> tuple[str, ...]:
+        name, _, route = failure
+        return (name, *sorted(route.statuses), "", *sorted(route.errors))
+
+    for (name, *_), of_kind in grouped(failures, kind).items():
+        _, cells_of_route, routes = zip(*of_kind, strict=True)
         causes = sum((Counter(route.errors) for route in routes), Counter[str]())
         del causes["status"]  # covered by `statuses`
         yield FailingRoute(

@@ -211,7 +211,6 @@ def report_on(
         left_out=left_out,
         values={name: value for name, value in values.items() if name in named},
         strange=strange(lines, KNOWN),
-        unset=tuple(line.name for line in lines if not line.sets and line.is_setting),
         absent=absent,
     )
     run = run_store.load(recorded("settings"))
