@@ -12,8 +12,8 @@ users activate it to run the lab, not because the app's packages are in it.
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 
@@ -87,34 +87,33 @@ def interpreters(
     either is "" in the keys if there is only one. `bundled`: whether the app is bundled; None:
     decided by the options and the user's Gunicorn file. Raises as `preflight.interpreter`."""
     config, named = getattr(options, "config", None), getattr(options, "python", None)
-    cwd = Path(getattr(options, "chdir", None) or ".")
-    inspect = partial(_inspected, chdir=cwd, config=config, classes=tuple(classes), env=env)
 
-    def pythons(settings: Mapping[str, object], *, bundled: bool) -> tuple[str, ...]:
+    @cache
+    def inspect(python: str, version: str, *, bundled: bool) -> preflight.Interpreter:
+        cwd = Path(getattr(options, "chdir", None) or ".")
+        look = partial(preflight.interpreter, python, cwd, config, tuple(classes), env)
+        return _inspected(look, version, bundled=bundled)
+
+    def inspected(settings: Mapping[str, object], *, bundled: bool) -> preflight.Interpreters:
         own = sys.executable if bundled else python_of(directories_of(options, settings))
-        return named or (own,)
-
-    def inspected(paths: tuple[str, ...], *, bundled: bool) -> preflight.Interpreters:
-        pairs = product(paths, options.gunicorn or ("",))
-        each = ((*pair, inspect(*pair, bundled=bundled)) for pair in pairs)
+        each = {
+            (python, version): inspect(python, version, bundled=bundled)
+            for python, version in product(named or (own,), options.gunicorn or ("",))
+        }
         return {(python, version or interpreter.requested): interpreter
-                for python, version, interpreter in each}  # fmt: skip
+                for (python, version), interpreter in each.items()}  # fmt: skip
 
-    guess = bundled
-    if guess is None:
-        app_is_named = config is None or getattr(options, "app", None) is not None
-        guess = app_is_named and serves_bundled_app(options, {})
+    def is_bundled(settings: Mapping[str, object]) -> bool:
+        return serves_bundled_app(options, settings) if bundled is None else bundled
+
     settings: Mapping[str, object] = {}
-    paths = pythons(settings, bundled=guess)
-    serving = inspected(paths, bundled=guess)
-    if config:  # it may name the app and its directory
+    # The Gunicorn file may name the app and its directory
+    may_be_named = bundled is None and config and getattr(options, "app", None) is None
+    serving = inspected(settings, bundled=not may_be_named and is_bundled(settings))
+    if config:
         settings = next(iter(serving.values())).settings
-        is_bundled = serves_bundled_app(options, settings) if bundled is None else bundled
-        final_paths = pythons(settings, bundled=is_bundled)
-        if (is_bundled, final_paths) != (guess, paths):
-            serving = inspected(final_paths, bundled=is_bundled)
-        guess = is_bundled
-    if not guess and not named:
+        serving = inspected(settings, bundled=is_bundled(settings))
+    if not named and not is_bundled(settings):
         directories = directories_of(options, settings)
         serving = {key: _with_note(value, directories) for key, value in serving.items()}
     return _with_distinct_keys(serving)
@@ -144,18 +143,10 @@ def _with_note(
 
 
 def _inspected(
-    python: str,
-    version: str,
-    *,
-    chdir: Path,
-    config: str | None,
-    classes: tuple[str, ...],
-    env: Mapping[str, str],
-    bundled: bool,
+    inspect: Callable[[str], preflight.Interpreter], version: str, *, bundled: bool
 ) -> preflight.Interpreter:
     """The interpreter with Gunicorn `version`. "": the default version, with a note if it is not
     the interpreter's own or lacks a worker class."""
-    inspect = partial(preflight.interpreter, python, chdir, config, classes, env)
     own: preflight.Interpreter | None = None
     try:
         own = inspect(version)

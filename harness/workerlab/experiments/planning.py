@@ -14,6 +14,7 @@ from functools import cache
 from itertools import islice
 from itertools import product as combinations
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -216,6 +217,15 @@ def why_unavailable(name: str) -> str | None:
     if missing:
         return f"{name} needs {listed(missing)}. {tool.INSTALL_HINT}"
     return None
+
+
+def available_here(plan: Plan) -> tuple[Plan, preflight.Interpreters]:
+    """A saved plan with what is unavailable on this machine now, and the interpreters that serve
+    it. Raises EnvironmentProblem for a load tool that cannot run here, and as `of_plan`."""
+    check_tools(plan.tools)
+    serving = preflight.of_plan(plan, Path(plan.servers[0].app.chdir or "."))
+    unavailable = unavailable_variants(plan.servers, serving, plan.config)
+    return replace(plan, unavailable=unavailable), serving
 
 
 def check_tools(names: Iterable[str]) -> None:

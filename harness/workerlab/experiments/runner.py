@@ -23,7 +23,7 @@ from workerlab.experiments.load_trials import (
     default_display,
     no_services,
 )
-from workerlab.experiments.planning import check_tools, unavailable_variants
+from workerlab.experiments.planning import available_here
 from workerlab.experiments.reading import document_of, find_run, print_document, print_location
 from workerlab.experiments.scheduler import Display, TrialSource, execute
 from workerlab.load.registry import tool_named
@@ -189,11 +189,7 @@ def _load_for_resume(
         preflight.check_levels([cell.concurrency for cell in plan.cells])
     if all(server.null for server in plan.servers):
         return directory, plan
-    check_tools(plan.tools)
-    chdir = Path(plan.servers[0].app.chdir or ".")
-    serving = preflight.of_plan(plan, chdir)
-    unavailable = unavailable_variants(plan.servers, serving, plan.config)
-    return directory, replace(plan, unavailable=unavailable)
+    return directory, available_here(plan)[0]
 
 
 def create_run(directory: Path, prepared: Setup) -> None:

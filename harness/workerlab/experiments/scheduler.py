@@ -237,23 +237,23 @@ class Batch:
         self._barrier, self._budget = StartupBarrier(), source.jobs.budget()
         self._running: dict[Future[TrialOutcome], Trial] = {}
         self._beside: dict[str, set[str]] = defaultdict(set)  # keys of other trials, by key
+        self._to_repeat: list[tuple[Trial, float]] = []
 
     def run(self) -> list[tuple[Trial, float]]:
         """Run all. Returns the trials to repeat alone, each with the cores used meanwhile."""
-        to_repeat = list[tuple[Trial, float]]()
         with ThreadPoolExecutor(MAX_JOBS) as pool:
             try:
                 while self._waiting or self._running:
                     self._begin_fitting(pool)
                     timeout_s = FIT_CHECK_S if self._waiting else None
                     for future in wait(self._running, timeout_s, FIRST_COMPLETED).done:
-                        to_repeat += self._end(future)
+                        self._end(future)
             except BaseException:
                 self._barrier.end_all()
                 pool.shutdown(wait=True)
                 self._record_unfinished()
                 raise
-        return to_repeat
+        return self._to_repeat
 
     def _begin_fitting(self, pool: ThreadPoolExecutor) -> None:
         """Begin every trial that fits, in order."""
@@ -296,11 +296,11 @@ class Batch:
             record = replace(record, fault=INTERRUPTED)
         return TrialOutcome(record, self._source.used_cores(trial) if self._lab else 0.0)
 
-    def _end(self, future: Future[TrialOutcome]) -> Iterator[tuple[Trial, float]]:
+    def _end(self, future: Future[TrialOutcome]) -> None:
         trial, outcome = self._running[future], future.result()
         self._budget.leave(trial.key)
         if self._must_repeat(trial, outcome):
-            yield trial, outcome.cores
+            self._to_repeat.append((trial, outcome.cores))
             del self._running[future]
             return
         record = self._keep(trial, outcome.record)

@@ -33,7 +33,7 @@ from workerlab.experiments.compare.pairs import (
     launch_metrics,
     settings_apart,
 )
-from workerlab.experiments.planning import check_tools, unavailable_variants
+from workerlab.experiments.planning import available_here
 from workerlab.experiments.reading import (
     find_run,
     print_document,
@@ -47,7 +47,6 @@ from workerlab.options import BadWord, levels, servers
 from workerlab.plan import SLEEP_ENV
 from workerlab.report import publish
 from workerlab.run_store import Run
-from workerlab.server import preflight
 from workerlab.terminal.console import tell
 
 
@@ -181,12 +180,7 @@ def _baseline_setup(
     plan: Plan, _options: argparse.Namespace, _resumed: Plan | None
 ) -> runner.Setup:
     """The baseline's plan, prepared for this machine. Its seed gives the same order of trials."""
-    chdir = Path(plan.servers[0].app.chdir or ".")
-    check_tools(plan.tools)
-    serving = preflight.of_plan(plan, chdir)
-    unavailable = unavailable_variants(plan.servers, serving, plan.config)
-    plan = replace(plan, unavailable=unavailable)
-    return runner.Setup(plan, serving, label="again")
+    return runner.Setup(*available_here(plan), label="again")
 
 
 def _compare(a: SavedSide, b: SavedSide, options: argparse.Namespace) -> int:
