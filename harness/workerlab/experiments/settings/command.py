@@ -110,10 +110,19 @@ def first_plan(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter
     """The plan and the interpreters. Raises UsageError or EnvironmentProblem."""
     if not Path("/proc/self").exists():
         raise EnvironmentProblem("settings requires Linux: it observes servers in /proc")
-    file = SourceFile(Path(options.config)) if options.config else None
-    reader = _reader(options)
-    lines = file.lines(reader.assignments, reader.names) if file and reader else ()
-    classes = options.classes or (_class_of_file(options.config, lines, reader),)
+    names, classes = _named(options.only), options.classes
+    if options.config:
+        file = SourceFile(Path(options.config))
+        reader = next(iter(interpreters(options, bundled=False).values()))
+        lines = file.lines(reader.assignments, reader.names)
+        classes = classes or (_class_of_file(options.config, lines, reader),)
+        request = _request_of_file(options.config, names, lines, reader)
+    elif classes:
+        request = SettingsRequest(names)
+    else:
+        raise UsageError(
+            "settings needs CLASSES or --config FILE, such as: workerlab settings sync,gthread"
+        )
     serving = interpreters(options, classes, bundled=not options.config)
     _check_classes(serving, classes)
     gunicorns = {
@@ -121,7 +130,7 @@ def first_plan(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter
         for (python, version), interpreter in serving.items()
         if not version
     }
-    request = _request_of(options, lines, reader)
+    request = _provable(request, quick=options.quick)
     request = replace(request, gunicorns=gunicorns if len(gunicorns) > 1 else {})
     cells = tuple(_cells(serving, classes, request.settings))
     plan = Plan(
@@ -140,27 +149,14 @@ def first_plan(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter
     return plan, serving
 
 
-def _class_of_file(
-    config: str, lines: Iterable[FileLine], reader: preflight.Interpreter | None
-) -> str:
-    """The worker class that the file selects. Raises UsageError if there is no file, or no such
-    class."""
-    if reader is None:
-        raise UsageError(
-            "settings needs CLASSES or --config FILE, such as: workerlab settings sync,gthread"
-        )
+def _class_of_file(config: str, lines: Iterable[FileLine], reader: preflight.Interpreter) -> str:
+    """The worker class that the file selects. `reader`: has read it. Raises UsageError if there is
+    no such class."""
     name = class_of(reader.settings)
     numbers = [line.number for line in lines if line.name == "worker_class"]
     place = f"{config}, line {numbers[0]}" if numbers else config
     check_class(name, dict.fromkeys((*CLASSES, *reader.worker_classes)), place)
     return name
-
-
-def _reader(options: argparse.Namespace) -> preflight.Interpreter | None:
-    """The app's interpreter, which reads the user's Gunicorn file; None without a file."""
-    if not options.config:
-        return None
-    return next(iter(interpreters(options, bundled=False).values()))
 
 
 def _check_classes(serving: preflight.Interpreters, classes: Iterable[str]) -> None:
@@ -185,49 +181,43 @@ def _named(words: str | None) -> tuple[str, ...]:
         raise UsageError(f"--only: {error}") from None
 
 
-def _request_of(
-    options: argparse.Namespace,
+def _request_of_file(
+    config: str,
+    names: Iterable[str],
     lines: tuple[FileLine, ...],
-    interpreter: preflight.Interpreter | None,
+    reader: preflight.Interpreter,
 ) -> SettingsRequest:
-    """`interpreter`: reads the Gunicorn file. Raises UsageError if there is nothing to examine."""
-    names: Iterable[str] = _named(options.only)
-    set_lines = {line.name: line for line in lines if line.sets and line.is_setting}
-    if interpreter is not None:
-        names = [name for name in names if name in set_lines and name in EXAMINED]
-        if not names:
-            raise UsageError(_why_nothing(options, lines, interpreter))
-    usable = {launch.name for launch in LAUNCHES.values() if launch.quick or not options.quick}
-    provable = [name for name in names if usable.issuperset(SETTINGS[name].launches)]
-    left_out = tuple(name for name in names if name not in provable)
+    """Of these settings, those that the file sets. Raises UsageError if there is none."""
+    request = SettingsRequest(
+        (), config, lines, strange=strange(lines, reader.names), absent=reader.absent
+    )
+    settings = tuple(name for name in names if name in request.set_lines and name in EXAMINED)
+    if not settings:
+        raise UsageError(_why_nothing(request))
+    values = {name: value for name, value in reader.settings.items() if name in request.set_lines}
+    return replace(request, settings=settings, values=values)
+
+
+def _provable(request: SettingsRequest, *, quick: bool | None) -> SettingsRequest:
+    """The request without what --quick cannot examine. Raises UsageError if nothing is left."""
+    usable = {launch.name for launch in LAUNCHES.values() if launch.quick or not quick}
+    provable = [name for name in request.settings if usable.issuperset(SETTINGS[name].launches)]
+    left_out = tuple(name for name in request.settings if name not in provable)
     if not provable:
         raise UsageError(f"--quick cannot examine {', '.join(left_out)}: leave it out")
-    if interpreter is None:
-        return SettingsRequest(tuple(provable), left_out=left_out)
-    return SettingsRequest(
-        settings=tuple(provable),
-        config=options.config,
-        lines=lines,
-        left_out=left_out,
-        values={name: value for name, value in interpreter.settings.items() if name in set_lines},
-        strange=strange(lines, interpreter.names),
-        absent=interpreter.absent,
-    )
+    return replace(request, settings=tuple(provable), left_out=left_out)
 
 
-def _why_nothing(
-    options: argparse.Namespace, lines: Iterable[FileLine], interpreter: preflight.Interpreter
-) -> str:
+def _why_nothing(request: SettingsRequest) -> str:
     """Why nothing that the file sets can be examined."""
-    unknown = strange(lines, interpreter.names)
     reasons = [
-        str(UnknownName(line.number, line.name, unknown[line.name]) if line.sets
+        str(UnknownName(line.number, line.name, request.strange[line.name]) if line.sets
             else annotated_only(line.number, line.name, line.text))
-        for line in lines
-        if line.name in unknown or not line.sets
+        for line in request.lines
+        if line.name in request.strange or not line.sets
     ]  # fmt: skip
     why = "; ".join(reasons) or "workerlab settings CLASSES shows what can"
-    return f"{options.config} sets nothing that can be examined: {why}"
+    return f"{request.config} sets nothing that can be examined: {why}"
 
 
 def _cells(

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from workerlab.experiments.reading import notes_of
 from workerlab.experiments.settings.command import SERVER, SettingsRequest, launch_name, seen_of
-from workerlab.experiments.settings.effect_types import HARMFUL, WORDS, Effect, Evidence, Word
+from workerlab.experiments.settings.effect_types import HARMFUL, Effect, Evidence, Word
 from workerlab.experiments.settings.effects import SETTINGS, effects
 from workerlab.experiments.settings.gunicorn_file import (
     DEFAULTS,
@@ -425,7 +425,7 @@ def _line_effect(
     if line.name in lacking and not (effect and effect.word == "ignored"):
         return lacking[line.name]
     if effect and effect.word in DEVIATIONS and not deviates(plan, line.name, effect):
-        return WORDS["honoured"]  # at this value
+        return "honoured"  # at this value
     return effect_text(result, line.name) or "not examined"
 
 

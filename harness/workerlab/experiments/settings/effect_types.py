@@ -37,15 +37,7 @@ class Effect(Struct, frozen=True):
         """Its text in the matrix."""
         if self.shown or self.word is None:
             return fill(self.shown, self.values)
-        return WORDS[self.word]
-
-
-WORDS: Mapping[Word, str] = {
-    "honoured": "honoured",
-    "ignored": "ignored",
-    "clamped": "clamped",
-    "changes": "changes meaning",
-}
+        return "changes meaning" if self.word == "changes" else self.word
 
 
 class Setting(Struct, frozen=True):
