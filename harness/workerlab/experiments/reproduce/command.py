@@ -80,15 +80,13 @@ def taken_runs(names: Sequence[str], chosen: Sequence[WriteUp]) -> Mapping[str, 
     for name in names:
         directory = find_run(name, measured=True)
         run = run_store.load(directory)
+        cells = measured_cells(run)
         replaced_parts = [
             part_name
             for writeup in chosen
             for part_name, part in writeup.parts.items()
             if shlex.split(part.command)[0] == run.plan.kind
-            if any(
-                writeup.cells[cell]["part"] == part.name
-                for cell, _ in chosen_cells(writeup, {part.name: measured_cells(run)})
-            )
+            if any(chosen_cells(writeup, {part.name: cells}))
         ]
         if not replaced_parts:
             names_of_chosen = ", ".join(writeup.name for writeup in chosen)

@@ -20,6 +20,7 @@ from workerlab.experiments.settings.document import (
     LineMarked,
     NothingIgnored,
     document,
+    evidence_of,
     examined_classes,
 )
 from workerlab.experiments.settings.document import title as document_title
@@ -150,6 +151,43 @@ def test_each_effect_has_a_sentence() -> None:
         for effect in result.effects.values():
             assert effect.observation
             assert "None" not in effect.observation
+
+
+@pytest.mark.parametrize(
+    ("setting", "changes", "observation"),
+    [
+        ("umask", {"common": {"socket_mode": None}}, "no Unix socket was found"),
+        ("backlog", {"preload": {"most_queue": 65_536}},
+         "at 7, the kernel limited the accept queue to 7; at 1,000,000, to 4096"
+         " (net.core.somaxconn is 65,536)"),
+        ("timeout",
+         {"timeout_wait": {"killed": True, "took_s": 2.5}, "timeout_block": {"killed": False}},
+         "at 2 s, a worker whose request waited for 6.00 s was killed after 2.50 s; one that a"
+         " request blocked was not"),
+        ("keepalive", {"sockets": {"closed_s": 6.0, "says_close": False}},
+         "at 3 s, an idle connection was closed after 6.00 s"),
+        ("max_requests", {"recycling": {"served": [], "asked": 240}},
+         "at 4, no worker was replaced at that limit in 240 requests"),
+        ("reload", {"touched": {"code_s": None}},
+         "after the app's file changed, no worker was replaced within 8.00 s"),
+        ("limit_request_line", {"common": {"line": None}},
+         "at 300, a request line of more than 600 bytes was not answered: the connection was"
+         " closed"),
+        ("sighup", {"reload": {"replaced_s": None}}, "no worker was replaced within 30.0 s"),
+        ("crowd", {"crowded": {"status": None}},
+         "3 clients connected, sent nothing for 9.00 s and left; the next request had no answer"
+         " within 5.00 s"),
+    ],
+)  # fmt: skip
+def test_what_no_recorded_launch_of_sync_shows(
+    setting: str, changes: Mapping[str, Mapping[str, object]], observation: str
+) -> None:
+    run = run_store.load(recorded("settings"))
+    keys = {launch_name(trial): trial.key for trial in trials(run.plan)
+            if trial.cell.name.startswith(f"sync-{USUAL}-")}  # fmt: skip
+    evidence = evidence_of(run.directory, keys)
+    changed = {name: {**launch, **changes.get(name, {})} for name, launch in evidence.items()}
+    assert SETTINGS[setting].effect(changed).observation == observation
 
 
 # --- ten files ------------------------------------------------------------------------------------
