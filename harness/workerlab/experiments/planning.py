@@ -11,7 +11,6 @@ import random
 import threading
 from collections.abc import Callable, Iterable
 from functools import cache
-from itertools import islice
 from itertools import product as combinations
 from operator import attrgetter
 from pathlib import Path
@@ -57,7 +56,7 @@ from workerlab.server.backends import FORCED, MAY_SLOW
 from workerlab.server.worker_classes import class_named, configured_slots, why_not_served
 from workerlab.terminal.console import tell
 
-DEFAULTS = {"workers": (4,), "threads": (2,), "backlog": (2048,), "worker_connections": 1000}
+DEFAULTS = {"workers": 4, "threads": 2, "backlog": 2048, "worker_connections": 1000}
 SLOW_IMPORT_S = 5.0  # of the app: from then on the user is told
 MAX_SECONDS = 30.0  # of the loads of a trial, unless an option fixes their length
 LINGER_S = 5.0  # longer than Gunicorn waits for a client to close
@@ -313,7 +312,7 @@ def _settings_ignored_by(name: str, serving: preflight.Interpreters) -> list[str
 
 
 def _drop_notes(servers: Iterable[Server], connections: int) -> Iterable[Finding]:
-    """A note for each server that may drop connections, as its cells can take minutes."""
+    """A note on the first server that may drop connections, as its cells can take minutes."""
     for server in servers:
         slots = configured_slots(server)
         if slots is not None and connections > slots + server.backlog + 1:
@@ -322,6 +321,7 @@ def _drop_notes(servers: Iterable[Server], connections: int) -> Iterable[Finding
                 f" {server.backlog} hold; clients repeat a dropped SYN ever more slowly, so such a"
                 " cell may take minutes"
             )
+            return
 
 
 def unavailable_variants(
@@ -490,7 +490,7 @@ def _notes(
         yield ServerCoresBound(preflight.cores())
     if options.client == "lingers":
         yield ClientsLinger(LINGER_S)
-    yield from islice(_drop_notes(servers, max(options.levels)), 1)
+    yield from _drop_notes(servers, max(options.levels))
 
 
 def _arrivals(options: argparse.Namespace) -> Arrivals:

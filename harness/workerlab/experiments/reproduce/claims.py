@@ -346,8 +346,8 @@ class MeasuredParts(Struct, frozen=True):
         """Why the first missing one has no value; "" if all have one."""
         for figure in figures:
             name, _, path = figure.partition(".")
-            if self.parts[name] in self.missing:
-                return self.missing[self.parts[name]]
+            if why := self.missing.get(self.parts[name]):
+                return why
             if name not in self.cells:
                 return f"the cell {name} was not measured"
             if not self.values(figure):
@@ -365,18 +365,17 @@ class TestAnswer(Struct, frozen=True):
 def judge(claim: Claim, measured: MeasuredParts) -> ClaimHeld | ClaimCorrected | ClaimNotShown:
     answers = [answer_to(test, measured) for test in claim.tests]
     texts = tuple(answer.text for answer in answers)
-    reasons = [answer.text for answer in answers if answer.outcome != "inside"]
+    reasons = texts_of(answers, "outside", "open")
     if not reasons:
         return ClaimHeld(claim.number, claim.text, texts)
-    outside = "; ".join(answer.text for answer in answers if answer.outcome == "outside")
+    outside = "; ".join(texts_of(answers, "outside"))
     few_cores = measured.cores is not None and measured.cores < claim.cores
     if not outside or claim.instead is None or few_cores:
         if few_cores:
             reasons.insert(0, f"it needs {claim.cores} cores, this machine has {measured.cores}")
         return ClaimNotShown(claim.number, claim.text, "; ".join(dict.fromkeys(reasons)))
     corrections = [answer_to(test, measured) for test in claim.instead.tests]
-    undecided = "; ".join(answer.text for answer in corrections if answer.outcome != "inside")
-    if undecided:
+    if undecided := "; ".join(texts_of(corrections, "outside", "open")):
         reason = (
             f"the write-up's figure does not hold ({outside}), and what holds instead is"
             f" undecided: {undecided}"
@@ -384,6 +383,10 @@ def judge(claim: Claim, measured: MeasuredParts) -> ClaimHeld | ClaimCorrected |
         return ClaimNotShown(claim.number, claim.text, reason)
     texts += tuple(answer.text for answer in corrections)
     return ClaimCorrected(claim.number, claim.text, claim.instead.text, claim.instead.why, texts)
+
+
+def texts_of(answers: Iterable[TestAnswer], *outcomes: Outcome) -> list[str]:
+    return [answer.text for answer in answers if answer.outcome in outcomes]
 
 
 def answer_to(test: ClaimTest, measured: MeasuredParts) -> TestAnswer:

@@ -31,7 +31,7 @@ from workerlab.observe import inet_diag
 from workerlab.observe.tcp import LISTEN, SERVED
 from workerlab.server.backends import SCRUBBED
 from workerlab.server.process import Guarded
-from workerlab.server.running import StartupTurn, TrialFailed, explained
+from workerlab.server.running import StartupTurn, TrialFailed, explained, log_lines
 from workerlab.server.versions import with_version
 from workerlab.server.worker_classes import class_named
 
@@ -288,10 +288,7 @@ class Site:
 
     def log_text(self) -> str:
         """The server's log so far."""
-        try:
-            return self.log.read_text(errors="replace")
-        except OSError:
-            return ""
+        return "\n".join(log_lines(self.log))
 
     def logged_class(self) -> str:
         """The worker class that Gunicorn says it uses; "" if unknown."""
@@ -323,10 +320,7 @@ class Site:
 
     def called_hooks(self) -> list[list[str]]:
         """The hooks that ran, as [name, limit]; "None" except for post_worker_init."""
-        try:
-            return [line.split() for line in self.hooks.read_text().splitlines()]
-        except OSError:
-            return []
+        return [line.split() for line in log_lines(self.hooks)]
 
     def new_metrics(self) -> set[str]:
         """The names of metrics sent to `statsd` since the last call."""
