@@ -25,7 +25,7 @@ from workerlab.server import preflight
 def step(name: str, **load: Any) -> Cell:
     """The first of such real steps, on this machine, its load changed."""
     here = replace(limits.this_machine(), core=None)
-    steps = limits.steps(here, quick=False)
+    steps = limits.steps(here)
     cell = next(planned.cell for planned in steps if planned.cell.name.startswith(name))
     return replace(cell, load=replace(cell.load, **load))
 
@@ -100,7 +100,7 @@ def test_what_a_client_keeps_takes_memory(tmp_path: Path) -> None:
 def planned(place: Path, names: tuple[str, ...]) -> Path:
     """A run of `limits` with a few of its steps, smaller, not begun."""
     here = limits.this_machine()
-    plan = limits.plan_of(here, quick=False)
+    plan = limits.plan_of(here)
     cells = []
     for cell in plan.cells:
         chapter, load = plan.details["steps"][cell.name]["chapter"], cell.load

@@ -16,7 +16,7 @@ from tests.builders.null import null_trial
 from workerlab import codec
 from workerlab.analysis.facts import TrialData
 from workerlab.experiments import planning
-from workerlab.experiments.limits.command import Machine, left_out, plan_of, setup, steps
+from workerlab.experiments.limits.command import Extent, left_out, plan_of, setup, steps
 from workerlab.experiments.limits.document import study
 from workerlab.experiments.limits.findings import (
     CLOSE_TO_IDEAL,
@@ -415,18 +415,23 @@ def test_steps_keep_to_the_machine(
     quick: bool,
     no_network: str,
 ) -> None:
-    machine = Machine(
-        lambda tool: tool == "fast" or tool in tools, files, ports, core=None, no_network=no_network
+    extent = Extent(
+        lambda tool: tool == "fast" or tool in tools,
+        files,
+        ports,
+        core=None,
+        no_network=no_network,
+        quick=quick,
     )
-    plan = plan_of(machine, quick)
+    plan = plan_of(extent)
     assert len({cell.name for cell in plan.cells}) == len(plan.cells)
     assert plan.details["steps"].keys() == {cell.name for cell in plan.cells}
-    for step in steps(machine, quick):
+    for step in steps(extent):
         load = step.cell.load
         assert load is not None
         mistaken = step.cell.tool.startswith(("missing", "session", "everything"))
-        assert machine.mistakes if mistaken else machine.has(step.cell.tool)
-        assert load.concurrency <= machine.connections
+        assert extent.mistakes if mistaken else extent.has(step.cell.tool)
+        assert load.concurrency <= extent.connections
         assert load.open_files is None or files is None or load.open_files <= files
         null = step.cell.server.null
         assert null is not None
@@ -441,29 +446,34 @@ def test_steps_keep_to_the_machine(
     assert quick is not bool(millions)
 
 
-RICH = Machine(lambda _: True, files=None, ports=(32768, 60999), core=1)
+RICH = Extent(lambda _: True, files=None, ports=(32768, 60999), core=1)
 
 
 def test_steps_that_are_left_out_are_noted() -> None:
-    poor = Machine(
-        lambda tool: tool == "fast", files=1100, ports=None, core=None, no_network="not permitted"
+    poor = Extent(
+        lambda tool: tool == "fast",
+        files=1100,
+        ports=None,
+        core=None,
+        no_network="not permitted",
+        quick=True,
     )
     parts = ("errno 99", "network namespace", "--quick", "1036 connections", "pip install")
-    notes = left_out(poor, quick=True)
+    notes = left_out(poor)
     assert all(part in note.text for part, note in zip(parts, notes, strict=True))
-    cells = [step.cell for step in steps(poor, quick=True)]
+    cells = [step.cell for step in steps(poor)]
     assert max(cell.concurrency for cell in cells) == 1100 - 64
     assert not [cell for cell in cells if cell.name.startswith(("ports", "time-wait"))]
-    assert left_out(RICH, quick=False) == []
+    assert left_out(RICH) == []
     for synchronous in (False, True):
-        (note,) = left_out(RICH, quick=True, synchronous=synchronous)
-        planned = steps(RICH, quick=True, synchronous=synchronous)
+        extent = replace(RICH, quick=True, synchronous=synchronous)
+        (note,), planned = left_out(extent), steps(extent)
         assert ("synchronous" in note.text) is not synchronous
         assert any(step.what == "synchronous" for step in planned) is synchronous
 
 
 def test_a_million_requests_come_last_and_their_duration_is_noted() -> None:
-    short, long = plan_of(RICH, quick=False), plan_of(RICH, quick=False, long=True)
+    short, long = plan_of(RICH), plan_of(replace(RICH, long=True))
     assert long.cells[:-1] == short.cells
     million = long.cells[-1]
     assert million.load is not None
@@ -481,12 +491,12 @@ def test_a_million_by_aiohttp_needs_aiohttp(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_files_for_a_bound_on_connections_and_for_anything() -> None:
-    loads = {step.cell.name: step.cell.load for step in steps(RICH, quick=True)}
+    loads = {step.cell.name: step.cell.load for step in steps(replace(RICH, quick=True))}
     fits = loads["unbounded-1000"]
     assert fits is not None
     assert (fits.concurrency, fits.open_files) == (1000, 1024)
     with pytest.raises(UsageError, match="at least 364 open files"):
-        plan_of(Machine(lambda _: True, files=300, ports=None, core=None), quick=True)
+        plan_of(replace(RICH, files=300))
 
 
 def test_predicted_duration_of_a_cell() -> None:

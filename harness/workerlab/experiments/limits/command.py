@@ -72,16 +72,20 @@ class PlannedStep(NamedTuple):
     what: str
 
 
-class Machine(Struct, frozen=True):
-    """What the machine allows. `has(tool)`: whether that load tool can run; `files`: open in one
-    process, None: unlimited; `ports`: lowest and highest local port, None: sockets cannot choose a
-    range; `core`: for the server alone; `no_network`: why a network namespace cannot be created."""
+class Extent(Struct, frozen=True):
+    """What the machine allows, and the options. `has(tool)`: whether that load tool can run;
+    `files`: open in one process, None: unlimited; `ports`: lowest and highest local port, None:
+    sockets cannot choose a range; `core`: for the server alone; `no_network`: why a network
+    namespace cannot be created; `synchronous`: that client in spite of `quick`."""
 
     has: Callable[[str], bool]
     files: int | None
     ports: tuple[int, int] | None
     core: int | None
     no_network: str = ""
+    quick: bool = False
+    long: bool = False
+    synchronous: bool = False
 
     @property
     def connections(self) -> int:
@@ -94,8 +98,8 @@ class Machine(Struct, frozen=True):
         return self.has(next(iter(MISTAKES)))
 
 
-def this_machine() -> Machine:
-    return Machine(
+def this_machine() -> Extent:
+    return Extent(
         has=lambda tool: why_unavailable(tool) is None,
         files=preflight.raise_file_limit(),
         ports=preflight.port_range() if preflight.narrows_ports() else None,
@@ -115,69 +119,61 @@ def _why_no_network() -> str:  # "" if one can be created
 def setup(options: argparse.Namespace, plan: Plan | None) -> Setup:
     if plan is None:
         check_tools(["coroutines"] if options.long else ())
-        quick, long = bool(options.quick), bool(options.long)
-        plan = plan_of(this_machine(), quick, long, synchronous=bool(options.synchronous))
+        chosen = {name: bool(getattr(options, name)) for name in ("quick", "long", "synchronous")}
+        plan = plan_of(replace(this_machine(), **chosen))
         preflight.check_levels(cell.concurrency for cell in plan.cells)
     return Setup(plan)
 
 
-def plan_of(
-    machine: Machine, quick: bool, long: bool = False, *, synchronous: bool = False
-) -> Plan:
-    """The plan of all steps that can run; `synchronous`: that client in spite of `quick`. Raises
-    UsageError if too few files can be open."""
-    if machine.files is not None and machine.files < MIN_FILES:
+def plan_of(extent: Extent) -> Plan:
+    """The plan of all steps that can run. Raises UsageError if too few files can be open."""
+    if extent.files is not None and extent.files < MIN_FILES:
         raise UsageError(
             f"limits needs at least {MIN_FILES} open files, and 10,064 to show everything; the"
-            f" limit is {machine.files}: raise it (ulimit -n 10064, as root where that is refused)"
+            f" limit is {extent.files}: raise it (ulimit -n 10064, as root where that is refused)"
         )
-    notes = [
-        *left_out(machine, quick, synchronous=synchronous),
-        *available_tools(("threads", "coroutines"))[1],
-    ]
-    planned = steps(machine, quick, long, synchronous=synchronous)
+    notes = [*left_out(extent), *available_tools(("threads", "coroutines"))[1]]
+    planned = steps(extent)
     described = {step.cell.name: {"chapter": step.chapter, "what": step.what} for step in planned}
     plan = null_plan("limits", (step.cell for step in planned), notes, {"steps": described})
-    if long:
+    if extent.long:
         least_s = predicted_s(plan, plan.cells[-1], 0.0)
         plan = noted(plan, [Note(fill(LONG_NOTE, {"least_s": least_s}))])
     return plan
 
 
-def left_out(machine: Machine, quick: bool, *, synchronous: bool = False) -> list[Note]:
+def left_out(extent: Extent) -> list[Note]:
     """A note for everything left out, with the reason."""
     values = {
-        "connections": machine.connections,
-        "files": machine.files,
-        "why": machine.no_network,
-        "synchronous": None if synchronous else "the synchronous client,",
+        "connections": extent.connections,
+        "files": extent.files,
+        "why": extent.no_network,
+        "synchronous": None if extent.synchronous else "the synchronous client,",
     }
     reasons = {
-        NO_PORTS: machine.ports is None,
-        NO_NETWORK: bool(machine.no_network),
-        WITH_QUICK: quick,
-        FEW_CONNECTIONS: machine.connections < 10_000,
-        NO_MISTAKES: not machine.mistakes,
+        NO_PORTS: extent.ports is None,
+        NO_NETWORK: bool(extent.no_network),
+        WITH_QUICK: extent.quick,
+        FEW_CONNECTIONS: extent.connections < 10_000,
+        NO_MISTAKES: not extent.mistakes,
     }
     return [Note(fill(reason, values)) for reason, holds in reasons.items() if holds]
 
 
-def steps(
-    machine: Machine, quick: bool, long: bool = False, *, synchronous: bool = False
-) -> list[PlannedStep]:
-    """The steps that the machine allows, in the order of execution."""
+def steps(extent: Extent) -> list[PlannedStep]:
+    """The steps that the machine and the options allow, in the order of execution."""
     return [
-        *_clients(machine, synchronous or not quick),
-        *_unbounded(machine),
-        *_memory(machine),
-        *_ports(machine),
-        *_mistakes(machine),
-        *_far(machine, quick, long),
+        *_clients(extent),
+        *_unbounded(extent),
+        *_memory(extent),
+        *_ports(extent),
+        *_mistakes(extent),
+        *_far(extent),
     ]
 
 
 def _step(
-    machine: Machine,
+    extent: Extent,
     chapter: Chapter,
     name: str,
     what: str,
@@ -191,7 +187,7 @@ def _step(
     **load: Any,
 ) -> PlannedStep:
     fault = "" if tw_reuse is None else "kept"  # makes the client close first
-    null = NullServer(body_bytes, delay_s, core=machine.core, fault=fault, tw_reuse=tw_reuse)
+    null = NullServer(body_bytes, delay_s, core=extent.core, fault=fault, tw_reuse=tw_reuse)
     defaults: dict[str, Any] = {"keepalive": True, "same_body": True, "summed": True}
     requested = Load(
         concurrency=connections,
@@ -205,21 +201,21 @@ def _step(
     return PlannedStep(replace(cell, load=replace(requested, deadline_s=deadline_s)), chapter, what)
 
 
-def _clients(machine: Machine, synchronous: bool) -> Iterable[PlannedStep]:
+def _clients(extent: Extent) -> Iterable[PlannedStep]:
     """The same hundred requests, one after the other and all at once."""
-    hundred = partial(_step, machine, "clients", requests=100, delay_s=LONG_DELAY_S)
-    if synchronous:
-        sync_tool = "threads" if machine.has("threads") else "fast"
+    hundred = partial(_step, extent, "clients", requests=100, delay_s=LONG_DELAY_S)
+    if extent.synchronous or not extent.quick:
+        sync_tool = "threads" if extent.has("threads") else "fast"
         yield hundred("sync-100", "synchronous", tool=sync_tool, connections=1)
-    for tool in filter(machine.has, ("coroutines", "fast")):
+    for tool in filter(extent.has, ("coroutines", "fast")):
         yield hundred(f"async-100-{tool}", "asynchronous", tool=tool, connections=100)
 
 
-def _unbounded(machine: Machine) -> Iterable[PlannedStep]:
+def _unbounded(extent: Extent) -> Iterable[PlannedStep]:
     """As many connections as requests, with 1024 files per process; then the two remedies."""
-    tool = "coroutines" if machine.has("coroutines") else "fast"
-    connection_limit = machine.connections
-    usual_files = USUAL_FILES if machine.files is None else min(USUAL_FILES, machine.files)
+    tool = "coroutines" if extent.has("coroutines") else "fast"
+    connection_limit = extent.connections
+    usual_files = USUAL_FILES if extent.files is None else min(USUAL_FILES, extent.files)
     bound = min(BOUNDED_CONNECTIONS, connection_limit)
     planned = [("unbounded", bound, bound, usual_files)] if bound < connection_limit else []
     planned += [
@@ -229,32 +225,32 @@ def _unbounded(machine: Machine) -> Iterable[PlannedStep]:
     ]
     for what, requests, connections, files in planned:
         yield _step(
-            machine, "unbounded", f"{what}-{requests}", what, tool=tool,
+            extent, "unbounded", f"{what}-{requests}", what, tool=tool,
             requests=requests, connections=connections, open_files=files,
         )  # fmt: skip
 
 
-def _far(machine: Machine, quick: bool, long: bool) -> Iterable[PlannedStep]:
-    max_connections, bounded = machine.connections, min(BOUNDED_CONNECTIONS, machine.connections)
-    far_step = partial(_step, machine, "far", tool="fast")
+def _far(extent: Extent) -> Iterable[PlannedStep]:
+    max_connections, bounded = extent.connections, min(BOUNDED_CONNECTIONS, extent.connections)
+    far_step = partial(_step, extent, "far", tool="fast")
     large_bodies: dict[str, Any] = {"delay_s": LONG_DELAY_S, "body_bytes": NOVEL_BYTES}
     yield far_step("bodies-10000", "bodies", requests=10_000, connections=bounded, **large_bodies)
     yield far_step("kept-100000", "bodies", requests=100_000, connections=max_connections)
-    if not quick:
+    if not extent.quick:
         new_connections: dict[str, Any] = {"connections": bounded, "keepalive": False}
         yield far_step("new-100000", "new_connections", requests=100_000, **new_connections)
         yield far_step("kept-1000000", "bodies", requests=1_000_000, connections=max_connections)
-    aiohttp = partial(_step, machine, "far", what="bodies", tool="coroutines", connections=bounded)
-    for requests in AIOHTTP_REQUESTS[: 1 + long] if machine.has("coroutines") else ():
+    aiohttp = partial(_step, extent, "far", what="bodies", tool="coroutines", connections=bounded)
+    for requests in AIOHTTP_REQUESTS[: 1 + extent.long] if extent.has("coroutines") else ():
         yield aiohttp(f"aiohttp-{requests}", requests=requests)
 
 
-def _memory(machine: Machine) -> Iterable[PlannedStep]:
+def _memory(extent: Extent) -> Iterable[PlannedStep]:
     """Memory of clients that keep all tasks or all bodies, and of one that keeps neither."""
-    has_tools = machine.mistakes and machine.has("coroutines")
-    if not has_tools or machine.connections < BOUNDED_CONNECTIONS:
+    has_tools = extent.mistakes and extent.has("coroutines")
+    if not has_tools or extent.connections < BOUNDED_CONNECTIONS:
         return
-    step = partial(_step, machine, "memory", connections=BOUNDED_CONNECTIONS)
+    step = partial(_step, extent, "memory", connections=BOUNDED_CONNECTIONS)
     for what, (*sizes, body_bytes) in KEPT_LOADS.items():
         keeping_step = partial(step, what=f"all_{what}", tool=f"everything_at_once-{what}")
         for requests in sizes:
@@ -262,18 +258,18 @@ def _memory(machine: Machine) -> Iterable[PlannedStep]:
     yield step("dropped-5000", "bodies", tool="coroutines", requests=5000, body_bytes=NOVEL_BYTES)
 
 
-def _ports(machine: Machine) -> Iterable[PlannedStep]:
+def _ports(extent: Extent) -> Iterable[PlannedStep]:
     """All ports used up by closed connections. Then more connections than local ports, and the two
     remedies; each step has its own ports, as the previous one leaves some in TIME_WAIT."""
-    step = partial(_step, machine, "ports", tool="fast", delay_s=SHORT_DELAY_S)
-    for tw_reuse in () if machine.no_network else (NO_REUSE, LOOPBACK_REUSE):
+    step = partial(_step, extent, "ports", tool="fast", delay_s=SHORT_DELAY_S)
+    for tw_reuse in () if extent.no_network else (NO_REUSE, LOOPBACK_REUSE):
         yield step(
             f"time-wait-{tw_reuse}", "time_wait", requests=ALL_PORTS + 1800, keepalive=False,
-            connections=min(BOUNDED_CONNECTIONS, machine.connections), tw_reuse=tw_reuse,
+            connections=min(BOUNDED_CONNECTIONS, extent.connections), tw_reuse=tw_reuse,
         )  # fmt: skip
-    if machine.ports is None:
+    if extent.ports is None:
         return
-    low, too_many = sum(machine.ports) // 2, FEW_PORTS * 3 // 2
+    low, too_many = sum(extent.ports) // 2, FEW_PORTS * 3 // 2
     loads: tuple[tuple[str, int, Mapping[str, Any]], ...] = (
         ("used-up", too_many, {}),
         ("sources", too_many, {"sources": ("127.0.0.2", "127.0.0.3")}),
@@ -287,11 +283,11 @@ def _ports(machine: Machine) -> Iterable[PlannedStep]:
         low += FEW_PORTS
 
 
-def _mistakes(machine: Machine) -> Iterable[PlannedStep]:
+def _mistakes(extent: Extent) -> Iterable[PlannedStep]:
     mistakes = {tool: form for tool, form in MISTAKES.items() if form.mistake in MISTAKE_LOADS}
-    for tool, mistake in mistakes.items() if machine.mistakes else ():
+    for tool, mistake in mistakes.items() if extent.mistakes else ():
         requests, connections = MISTAKE_LOADS[mistake.mistake]
         load = Load(connections, requests, duration_s=1.0, deadline_s=60.0)
         name = tool.replace("_", "-")
-        cell = null_cell(name, NullServer(core=machine.core), tool, load)
+        cell = null_cell(name, NullServer(core=extent.core), tool, load)
         yield PlannedStep(cell, "mistakes", mistake.form)
