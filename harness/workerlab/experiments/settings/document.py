@@ -142,8 +142,8 @@ def examined_classes(run: Run) -> list[ClassExamined]:
 
 def evidence_of(directory: Path, trials: Mapping[str, str]) -> Evidence:
     """The observations of the launches that did not fail. `trials`: their keys, by launch."""
-    observed = {name: seen_of(directory, key) for name, key in trials.items()}
-    return {name: seen for name, seen in observed.items() if seen is not None}
+    launches = {name: seen_of(directory, key) for name, key in trials.items()}
+    return {name: observed for name, observed in launches.items() if observed is not None}
 
 
 def title(run: Run, plan: SettingsRequest, classes: Sequence[ClassExamined]) -> str:

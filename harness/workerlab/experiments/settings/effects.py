@@ -290,7 +290,7 @@ def _observed(
 
 def _hook(name: str) -> Setting:
     called, not_called = "it was called", "it was not called"
-    return _observed(name, lambda common: name in common["hooks"], called, not_called)
+    return _observed(name, lambda launch: name in launch["hooks"], called, not_called)
 
 
 def _limit(setting: str, request: str, name: str) -> Setting:

@@ -347,6 +347,10 @@ CROWDED = SettingLaunch(
 
 
 # The longest first: both threads then end at about the same time
-_EVERY = (SILENT, CROWDED, SOCKETS, TIMEOUT_WAIT, TIMEOUT_BLOCK, TOUCHED, COMMON, RECYCLING,
-          UNDER_WAY, STOP, SLOTS, THREADED, PRELOAD, LINGERING, RELOAD)  # fmt: skip
-LAUNCHES: Mapping[str, SettingLaunch] = {launch.name: launch for launch in _EVERY}
+LAUNCHES: Mapping[str, SettingLaunch] = {
+    launch.name: launch
+    for launch in (
+        SILENT, CROWDED, SOCKETS, TIMEOUT_WAIT, TIMEOUT_BLOCK, TOUCHED, COMMON, RECYCLING,
+        UNDER_WAY, STOP, SLOTS, THREADED, PRELOAD, LINGERING, RELOAD,
+    )
+}  # fmt: skip
