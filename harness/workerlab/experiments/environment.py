@@ -87,19 +87,18 @@ def interpreters(
     either is "" in the keys if there is only one. `bundled`: whether the app is bundled; None:
     decided by the options and the user's Gunicorn file. Raises as `preflight.interpreter`."""
     config, named = getattr(options, "config", None), getattr(options, "python", None)
+    classes = tuple(classes)
 
     @cache
     def inspect(python: str, version: str, *, bundled: bool) -> preflight.Interpreter:
         cwd = Path(getattr(options, "chdir", None) or ".")
-        look = partial(preflight.interpreter, python, cwd, config, tuple(classes), env)
+        look = partial(preflight.interpreter, python, cwd, config, classes, env)
         return _inspected(look, version, bundled=bundled)
 
     def inspected(settings: Mapping[str, object], *, bundled: bool) -> preflight.Interpreters:
         own = sys.executable if bundled else python_of(directories_of(options, settings))
-        each = {
-            (python, version): inspect(python, version, bundled=bundled)
-            for python, version in product(named or (own,), options.gunicorn or ("",))
-        }
+        pairs = product(named or (own,), options.gunicorn or ("",))
+        each = {pair: inspect(*pair, bundled=bundled) for pair in pairs}
         return {(python, version or interpreter.requested): interpreter
                 for (python, version), interpreter in each.items()}  # fmt: skip
 

@@ -90,10 +90,11 @@ def _has_result(run_dir: Path) -> bool:
 def read_trial(trial: Trial, record: Record | None, plan: Plan, run_dir: Path) -> TrialData:
     """All data of one trial, read from its files. `record`: None if it has not begun."""
     raw, tool, app = run_dir / "raw" / trial.key, tool_named(trial.cell.tool), trial.cell.server.app
-    measurement, spans, beats, stacks, parse_error = None, Spans(()), Beats(), Stacks(), None
+    measurement, parse_error = None, None
+    maps: dict[str, Any] = {"spans": Spans(()), "beats": Beats(), "stacks": Stacks()}
     if record is not None:
         try:
-            spans, beats, stacks = read_spans(raw), read_beats(raw), read_stacks(raw)
+            maps = {"spans": read_spans(raw), "beats": read_beats(raw), "stacks": read_stacks(raw)}
         except (ValueError, OSError) as error:
             parse_error = f"the workers' maps cannot be read: {error}"
         try:
@@ -108,9 +109,7 @@ def read_trial(trial: Trial, record: Record | None, plan: Plan, run_dir: Path) -
         record=record,
         measurement=measurement,
         parse_error=parse_error,
-        spans=spans,
-        beats=beats,
-        stacks=stacks,
+        **maps,
         app=label_of(app),
         sleep_s=app.sleep_s,
         lone_first=tool.SENDS_FIRST_ALONE and is_counted and not plan.together,

@@ -125,13 +125,10 @@ def first_plan(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter
         )
     serving = interpreters(options, classes, bundled=not options.config)
     _check_classes(serving, classes)
-    gunicorns = {
-        python: interpreter.gunicorn
-        for (python, version), interpreter in serving.items()
-        if not version
-    }
+    own = {python: interpreter.gunicorn for (python, version), interpreter in serving.items()
+           if not version}  # fmt: skip
     request = _provable(request, quick=options.quick)
-    request = replace(request, gunicorns=gunicorns if len(gunicorns) > 1 else {})
+    request = replace(request, gunicorns=own if len(own) > 1 else {})
     cells = tuple(_cells(serving, classes, request.settings))
     plan = Plan(
         kind="settings",
