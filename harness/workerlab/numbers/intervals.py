@@ -15,6 +15,7 @@ million for a median), the normal approximation (wrong if hardly any request fai
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import cache
 from statistics import fmean, variance
@@ -37,11 +38,46 @@ T975 = (
     2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
     2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
 )  # fmt: skip
+BISECTIONS = 60  # more than the digits of a float between 0 and 1
 
 
 def student(degrees: int) -> float:
     """Student's t, 0.975 quantile."""
     return T975[min(degrees, len(T975)) - 1]
+
+
+def within(t: float, degrees: int) -> float:
+    """The probability that Student's t lies between -t and t (Abramowitz & Stegun 26.7.3 and
+    26.7.4)."""
+    angle = math.atan2(t, math.sqrt(degrees))
+    cosine, total, term = math.cos(angle), 0.0, 1.0
+    odd = degrees % 2
+    if odd:
+        term = cosine
+    for k in range(2 + odd, degrees + 1, 2):
+        total += term
+        term *= cosine**2 * (k - 1) / k
+    if odd:
+        return 2 / math.pi * (angle + math.sin(angle) * total)
+    return math.sin(angle) * total
+
+
+@cache
+def student_at(confidence: float, degrees: int) -> float:
+    """Half of the two-sided interval of Student's t with this probability."""
+    high = 1.0
+    while within(high, degrees) < confidence:
+        high *= 2
+    return _root(lambda t: within(t, degrees) < confidence, high)
+
+
+def _root(below: Callable[[float], bool], high: float = 1.0) -> float:
+    """The value between 0 and `high` at which `below` becomes false."""
+    low = 0.0
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if below(middle) else (low, middle)
+    return (low + high) / 2
 
 
 def half_width(
@@ -72,14 +108,6 @@ class Ratio(Struct, frozen=True):
     low: float | None = None
     high: float | None = None
 
-    def beyond(self, times: float) -> bool | None:
-        """Whether the whole interval is above `times` or below its inverse; None without an
-        interval. Between identical trials, 5 % of the intervals exclude 1, but far fewer exclude a
-        range around 1."""
-        if self.low is None or self.high is None:
-            return None
-        return self.low > times or self.high < 1 / times
-
     @property
     def ends(self) -> tuple[float, float]:
         """Of its interval; without one, twice its value."""
@@ -87,8 +115,11 @@ class Ratio(Struct, frozen=True):
 
     @property
     def differs(self) -> bool | None:
-        """Whether the interval lies beyond a relevant difference; None without an interval."""
-        return self.beyond(EQUAL_RATIO)
+        """Whether the interval lies beyond a relevant difference; None without an interval. Between
+        identical trials, 5 % of the intervals exclude 1, but far fewer exclude a range around
+        1."""
+        effect = self.effect(EQUAL_RATIO)
+        return effect and effect in ("more", "less")
 
     def effect(self, times: float) -> Effect | None:
         """What the whole interval shows: "more" or "less" by at least `times`, "none" if it is
@@ -126,34 +157,6 @@ def ratio(after: Sequence[float], before: Sequence[float], count: int | None = N
     return Ratio(math.exp(centre), math.exp(centre - half), math.exp(centre + half))
 
 
-def within(t: float, degrees: int) -> float:
-    """The probability that Student's t lies between -t and t (Abramowitz & Stegun 26.7.3 and
-    26.7.4)."""
-    angle = math.atan2(t, math.sqrt(degrees))
-    cosine, total, term = math.cos(angle), 0.0, 1.0
-    odd = degrees % 2
-    if odd:
-        term = cosine
-    for k in range(2 + odd, degrees + 1, 2):
-        total += term
-        term *= cosine**2 * (k - 1) / k
-    if odd:
-        return 2 / math.pi * (angle + math.sin(angle) * total)
-    return math.sin(angle) * total
-
-
-@cache
-def student_at(confidence: float, degrees: int) -> float:
-    """Half of the two-sided interval of Student's t with this probability."""
-    low, high = 0.0, 1.0
-    while within(high, degrees) < confidence:
-        high *= 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if within(middle, degrees) < confidence else (low, middle)
-    return high
-
-
 class Usual(NamedTuple):
     """What is expected before anything was observed: a mean, which counts for `weight`
     observations, and a standard deviation, which counts for USUAL_DEGREES."""
@@ -180,7 +183,6 @@ def interval_of_sum(count: int, observed: Sequence[float], usual: Usual) -> tupl
     return count * mean - half, count * mean + half
 
 
-BISECTIONS = 60  # more than the digits of a float between 0 and 1
 TINY = 1e-300  # replaces a zero denominator
 
 
@@ -202,8 +204,9 @@ def share_interval(k: int, n: int, tail: float) -> tuple[float, float]:
 def quantile_ranks(n: int, q: float, tail: float) -> tuple[int | None, int | None]:
     """Ranks (from 1) of n ascending values that enclose the q-quantile: it is below the first, or
     above the second, with a probability of at most `tail`. None if n is too small."""
-    low = _first(n, lambda rank: at_most(rank - 1, n, q) > tail) - 1
-    high = _first(n, lambda rank: 1 - at_most(rank - 1, n, q) <= tail)
+    ranks = range(1, n + 1)
+    low = bisect_left(ranks, True, key=lambda rank: at_most(rank - 1, n, q) > tail)
+    high = bisect_left(ranks, True, key=lambda rank: 1 - at_most(rank - 1, n, q) <= tail) + 1
     return low or None, high if high <= n else None
 
 
@@ -212,36 +215,14 @@ def clean_needed(q: float, tail: float) -> int:
     return math.ceil(math.log(tail) / math.log(q))
 
 
-def _root(below: Callable[[float], bool]) -> float:
-    """The value between 0 and 1 at which `below` becomes false."""
-    low, high = 0.0, 1.0
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if below(middle) else (low, middle)
-    return (low + high) / 2
-
-
-def _first(n: int, true: Callable[[int], bool]) -> int:
-    """The first rank from 1 to n for which `true` holds, as it does for all above; n + 1 if
-    none."""
-    low, high = 1, n + 1
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if true(middle) else (middle + 1, high)
-    return low
-
-
 def _beta(a: float, b: float, x: float, y: float) -> float:
     """I_x(a, b), 0 < x < 1, y = 1 - x. The fraction converges fast below the mean; above it, the
     complement is used (DLMF 8.17.4)."""
     if x > (a + 1) / (a + b + 2):
         return 1 - _beta(b, a, y, x)
-    log_front = a * math.log(x) + b * math.log(y) - _log_beta(a, b)
+    log_beta = math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
+    log_front = a * math.log(x) + b * math.log(y) - log_beta
     return math.exp(log_front) / (a * _fraction(a, b, x))
-
-
-def _log_beta(a: float, b: float) -> float:
-    return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
 
 
 def _fraction(a: float, b: float, x: float) -> float:

@@ -91,22 +91,17 @@ def value_text(column: Column, value: Value, unit: str = "") -> str:
     if isinstance(finite_value, Mapping):
         return counts_text(finite_value) or MISSING
     if unit and column.form == "seconds":
-        return _unsigned(three_digits(finite_value / DURATION[unit]))
+        return three_digits(finite_value / DURATION[unit])
     return VALUE_FORMATS[column.form](float(finite_value))
 
 
 def _number(value: float) -> str:
-    return count_text(value) if abs(value) >= 10_000 else _unsigned(three_digits(value))
+    return count_text(value) if abs(value) >= 10_000 else three_digits(value)
 
 
 def _percent(value: float) -> str:
     percent = 100 * value
-    return f"{_unsigned(f'{percent:.{0 if abs(percent) >= 10 else 1}f}')} %"
-
-
-def _unsigned(text: str) -> str:
-    """Removes the sign of a value that was rounded to zero."""
-    return text.removeprefix("-") if float(text) == 0 else text
+    return f"{percent:z.{0 if abs(percent) >= 10 else 1}f} %"
 
 
 # As in sentences, except that the digits of numbers align within a column
