@@ -19,7 +19,7 @@ from tests.builders.runs import recorded
 from workerlab.experiments.reading import document_of
 from workerlab.model import Column, Document, Table
 from workerlab.report.html.chart_figures import chart_figures
-from workerlab.report.html.kernel import has_queue, in_timeline
+from workerlab.report.html.over_time import has_queue, in_timeline
 from workerlab.report.html.series import all_series, cells_with_timelines, timelines_of
 from workerlab.report.html.timeline_data import MAX_BARS, timelines
 from workerlab.report.values import text

@@ -7,12 +7,12 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from workerlab.experiments.schema import schema_of
+from workerlab.report.json import json_schema
 
 
 @cache
 def validator(kind: str) -> Draft202012Validator:
-    return Draft202012Validator(schema_of([kind]))
+    return Draft202012Validator(json_schema([kind]))
 
 
 def validated(document: Any) -> Any:

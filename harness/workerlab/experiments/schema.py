@@ -2,8 +2,6 @@
 
 import argparse
 import json
-from collections.abc import Iterable
-from typing import Any
 
 from workerlab.experiments import EXPERIMENTS
 from workerlab.options import names_of
@@ -28,15 +26,9 @@ def add_options(to: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def schema_of(kinds: Iterable[str]) -> dict[str, Any]:
-    """The JSON Schema of the documents of these commands."""
-    from workerlab.report import json_types  # imported late: --help does not need it
-    from workerlab.report.json import document_type
-
-    return json_types.json_schema({kind: document_type(kind) for kind in kinds})
-
-
 def command(options: argparse.Namespace) -> int:
     """Print the schema. Returns the exit code."""
-    print(json.dumps(schema_of(options.kinds or EXPERIMENTS), indent=2))
+    from workerlab.report.json import json_schema  # imported late: --help does not need it
+
+    print(json.dumps(json_schema(options.kinds or EXPERIMENTS), indent=2))
     return 0

@@ -1,5 +1,9 @@
-"""JSON, schema 2. All keys are always present. Null is unknown, but a null slots_configured means
-unlimited if slots_known is true. NaN and Infinity never occur.
+"""JSON, schema 2: its types, whose fields are the keys, in this order; how documents are converted
+to them; and their JSON Schema. `keys.py` has the types of trials and series.
+
+All keys are always present. Null is unknown, but a null slots_configured means unlimited if
+slots_known is true. NaN and Infinity never occur. No shape allows other keys, except the `values`
+of a text, the environment, and the rows of a table, whose keys are its column names.
 
 A text is an object with its code, its values and its sentence. A sweep has cells and classes whose
 keys name the unit; their numbers are rounded to the precision of the clocks, 3 decimals of a
@@ -8,18 +12,37 @@ in base units (seconds, bytes, shares of 1).
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from workerlab import codec
 from workerlab.finding import Finding
-from workerlab.model import SCHEMA, SWEEP, CellResult, Document, Server, Table
+from workerlab.model import (
+    SCHEMA,
+    SWEEP,
+    CellResult,
+    ChartForm,
+    Document,
+    Form,
+    PhaseName,
+    Server,
+    Table,
+)
 from workerlab.numbers.units import value_at
-from workerlab.report import json_types, keys
+from workerlab.report import keys
+from workerlab.report.keys import (
+    JsonCellRow,
+    JsonClass,
+    JsonText,
+    Number,
+    Shape,
+    annotation,
+    keys_of,
+)
 from workerlab.report.values import (
     NUMERIC_SETTINGS,
     PARTS,
@@ -30,10 +53,154 @@ from workerlab.report.values import (
     significant,
 )
 
-S = TypeVar("S", bound=keys.Shape)
-R = TypeVar("R", bound=keys.JsonCellRow)
+S = TypeVar("S", bound=Shape)
+R = TypeVar("R", bound=JsonCellRow)
 
 AB_TIMES = ("connect", "processing", "waiting", "total")  # as in AbReport
+
+Name = JsonText | str  # a plain name, or a text
+# A table value. msgspec cannot describe a union of two types of objects (text, counts)
+Value = Annotated[
+    Any,
+    Meta(
+        extra_json_schema={
+            "anyOf": [
+                {"type": ["string", "boolean", "number", "null"]},
+                {"$ref": "#/$defs/JsonText"},
+                {"type": "object", "additionalProperties": {"type": "integer"}},
+            ]
+        }
+    ),
+]
+
+
+class TableShape(Shape, frozen=True):
+    """Base of objects with values of any size, in base units."""
+
+    @staticmethod
+    def number(value: float, decimals: int) -> float | None:
+        return significant(value)
+
+
+# --- a sweep -----------------------------------------------------------------------------------
+
+
+class JsonPhase(Shape, frozen=True):
+    """A stretch of the load, in seconds since it began."""
+
+    name: PhaseName
+    start_s: float
+    end_s: float
+    why: JsonText
+
+
+class JsonCell(JsonCellRow, frozen=True):
+    """One trial: a server under a load. Numbers are null where the verdict is invalid."""
+
+    phases: list[JsonPhase]
+
+
+# --- other commands: tables and charts --------------------------------------------------------
+
+
+class JsonColumn(TableShape, frozen=True):
+    """`name` is the key in the rows, its unit last."""
+
+    name: str
+    title: str
+    form: Form
+
+
+class JsonTable(TableShape, frozen=True):
+    """Rows in base units: seconds, bytes, shares of 1; null: missing."""
+
+    title: Name
+    columns: list[JsonColumn]
+    rows: list[dict[str, Value]]
+    note: Name
+
+
+class JsonMark(TableShape, frozen=True):
+    """A point of a scatter, and its whisker in y."""
+
+    name: Name
+    low: Number
+    high: Number
+
+
+class JsonSeries(TableShape, frozen=True):
+    """Points (x, y) under one name."""
+
+    name: Name
+    points: list[tuple[Number, Number]]
+    marks: list[JsonMark]
+
+
+class JsonLevel(TableShape, frozen=True):
+    """A horizontal line."""
+
+    name: Name
+    y: Number
+
+
+class JsonChart(TableShape, frozen=True):
+    """`log`: whether the axes (x, y) are logarithmic; `names`: the places on x, from 0."""
+
+    title: Name
+    x_title: Name
+    y_title: Name
+    form: ChartForm
+    log: tuple[bool, bool]
+    names: list[Name]
+    series: list[JsonSeries]
+    level: JsonLevel | None
+    note: Name
+
+
+# --- documents --------------------------------------------------------------------------------
+
+
+class JsonFinding(Shape, frozen=True):
+    """`question` is empty where it answers none; `trials`: keys of those it rests on."""
+
+    question: str
+    answer: JsonText
+    trials: list[str]
+    evidence: list[JsonText]
+
+
+class JsonDocument(Shape, frozen=True):
+    """What every command prints of a run. `valid`: everything required was measured."""
+
+    schema: int
+    kind: str
+    run: str
+    title: Name
+    valid: bool
+    environment: Annotated[dict[str, Any], "the machine and its software"]
+
+
+class JsonSweep(JsonDocument, frozen=True):
+    """The cells and classes of a sweep. `overhead`: time of the load / time without idle slots."""
+
+    overhead: Number
+    cells: list[JsonCell]
+    classes: list[JsonClass]
+    setup_s: Annotated[dict[str, Number], "median per cell, by stage"]
+    findings: list[JsonFinding]
+    notes: list[JsonText]
+
+
+class JsonTables(JsonDocument, frozen=True):
+    """The tables and charts of a run."""
+
+    tables: list[JsonTable]
+    charts: list[JsonChart]
+    findings: list[JsonFinding]
+    notes: list[JsonText]
+
+
+# --- from a document ---------------------------------------------------------------------------
 
 
 def render(document: Document) -> str:
@@ -41,16 +208,15 @@ def render(document: Document) -> str:
     return json.dumps(codec.plain(json_of(document)), indent=2, allow_nan=False) + "\n"
 
 
-def document_type(kind: str) -> type[json_types.JsonDocument]:
+def document_type(kind: str) -> type[JsonDocument]:
     """The type of the JSON of all documents of this kind."""
-    return json_types.JsonSweep if kind == SWEEP else json_types.JsonTables
+    return JsonSweep if kind == SWEEP else JsonTables
 
 
-def json_of(document: Document) -> json_types.JsonDocument:
+def json_of(document: Document) -> JsonDocument:
     """The fields of every document, plus those of its kind."""
     findings = [
-        shaped(json_types.JsonFinding, finding, answer=jsonable(finding))
-        for finding in document.findings
+        shaped(JsonFinding, finding, answer=jsonable(finding)) for finding in document.findings
     ]
     fields: dict[str, Any] = {"tables": [_table(table) for table in document.tables]}
     if document.kind == SWEEP:
@@ -58,16 +224,13 @@ def json_of(document: Document) -> json_types.JsonDocument:
             "cells": [
                 json_cell(
                     cell,
-                    json_types.JsonCell,
-                    phases=jsonable(
-                        document.phases.get(cell.trial.key, ()), shape=json_types.JsonPhase
-                    ),
+                    JsonCell,
+                    phases=jsonable(document.phases.get(cell.trial.key, ()), shape=JsonPhase),
                 )
                 for cell in document.cells
             ],
             "classes": [
-                shaped(keys.JsonClass, result, **_settings(result.server))
-                for result in document.classes
+                shaped(JsonClass, result, **_settings(result.server)) for result in document.classes
             ],
             "setup_s": jsonable(document.setup_s, rounded),
         }
@@ -81,14 +244,12 @@ def json_of(document: Document) -> json_types.JsonDocument:
     )
 
 
-def _table(table: Table) -> json_types.JsonTable:
+def _table(table: Table) -> JsonTable:
     names = [column.name for column in table.columns]
     return shaped(
-        json_types.JsonTable,
+        JsonTable,
         table,
-        columns=[
-            shaped(json_types.JsonColumn, column, title=heading(column)) for column in table.columns
-        ],
+        columns=[shaped(JsonColumn, column, title=heading(column)) for column in table.columns],
         rows=[dict(zip(names, jsonable(row), strict=True)) for row in table.rows],
     )
 
@@ -133,14 +294,14 @@ def _settings(server: Server) -> dict[str, Any]:
 def shaped(kind: type[S], source: object, **values: Any) -> S:
     """A `kind` with these values; its other keys are read from `source` by their paths, and
     converted to their types. All are null if `source` is None."""
-    for name, key in keys.keys_of(kind).items():
+    for name, key in keys_of(kind).items():
         if name not in values:
             value = value_at(source, key.path)
             number = partial(kind.number, decimals=key.decimals)
-            is_shape = isinstance(key.hint, type) and issubclass(key.hint, keys.Shape)
+            is_shape = isinstance(key.hint, type) and issubclass(key.hint, Shape)
             if is_shape and not isinstance(value, Finding):
                 values[name] = shaped(key.hint, value)
-            elif key.hint == keys.Number:
+            elif key.hint == Number:
                 values[name] = None if value is None else number(value)
             else:
                 inner = _shape_in(key.hint)
@@ -151,20 +312,20 @@ def shaped(kind: type[S], source: object, **values: Any) -> S:
     return kind(**values)
 
 
-def _shape_in(hint: Any) -> type[keys.Shape] | None:
+def _shape_in(hint: Any) -> type[Shape] | None:
     """The shape of the items of a list or mapping, or of an optional value."""
     shapes = [each for each in get_args(hint) if isinstance(each, type)]
-    return next((each for each in shapes if issubclass(each, keys.Shape)), None)
+    return next((each for each in shapes if issubclass(each, Shape)), None)
 
 
 def jsonable(
     value: object,
     number: Callable[[float], float | None] = significant,
-    shape: type[keys.Shape] | None = None,
+    shape: type[Shape] | None = None,
 ) -> Any:
     """`value` in JSON types. Floats by `number`, structs as `shape`, other types as text."""
     if isinstance(value, Finding):
-        return keys.JsonText(code=value.code, values=jsonable(value.values), text=str(value))
+        return JsonText(code=value.code, values=jsonable(value.values), text=str(value))
     if isinstance(value, Struct):
         return shaped(shape, value) if shape else jsonable(asdict(value), number)
     if isinstance(value, Mapping):
@@ -174,3 +335,35 @@ def jsonable(
     if isinstance(value, float):
         return number(value)
     return value if value is None or isinstance(value, str | int) else str(value)
+
+
+# --- JSON Schema ------------------------------------------------------------------------------
+
+
+def json_schema(kinds: Iterable[str]) -> dict[str, Any]:
+    """JSON Schema (2020-12) of the documents of one kind, or of any of several kinds."""
+    documents = {kind: document_type(kind) for kind in kinds}
+    shapes = tuple(dict.fromkeys(documents.values()))
+    definitions = codec.schemas(shapes)
+    for name, definition in definitions.items():
+        _describe(definition, {**vars(keys), **globals()}[name])
+    whole = {shape: definitions.pop(shape.__name__) for shape in shapes}
+    of_kind = {kind: {**whole[shape], "title": kind} for kind, shape in documents.items()}
+    for kind, schema in of_kind.items():
+        fixed = {"schema": {"const": SCHEMA}, "kind": {"const": kind}}
+        schema["properties"] = {**schema["properties"], **fixed}
+    top: dict[str, Any] = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    if len(of_kind) == 1:
+        ((kind, document),) = of_kind.items()
+        return {**top, **document, "title": f"workerlab {kind}", "$defs": definitions}
+    refs = [{"$ref": f"#/$defs/{kind}"} for kind in of_kind]
+    return {**top, "title": "workerlab", "oneOf": refs, "$defs": {**of_kind, **definitions}}
+
+
+def _describe(definition: dict[str, Any], shape: type[Struct]) -> None:
+    """Describes each property by its string, or by its meaning, as the legends of tables do."""
+    definition["description"] = " ".join(definition["description"].split())
+    hints = get_type_hints(shape, include_extras=True)
+    for name, key in keys_of(shape).items():
+        if description := annotation(hints[name], str) or key.meaning:
+            definition["properties"][name]["description"] = description

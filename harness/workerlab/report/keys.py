@@ -2,7 +2,7 @@
 them.
 
 A key is declared here once, with its `JsonKey`: the path to its value, its heading and its meaning.
-Table columns (`column`), CSV, JSON and the JSON Schema (`json_types.py`) are derived from it.
+Table columns (`column`), CSV, JSON and the JSON Schema (`json.py`) are derived from it.
 """
 
 from collections.abc import Callable, Mapping

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from workerlab.finding import Finding
 from workerlab.model import Document, Table
-from workerlab.report.grid import table_notes, to_grid
+from workerlab.report.tables import table_notes, to_grid
 from workerlab.report.values import printable
 
 

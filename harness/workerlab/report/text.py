@@ -25,7 +25,7 @@ from workerlab.analysis.class_findings import NoValidCell
 from workerlab.finding import Finding
 from workerlab.model import Column, Document, Table
 from workerlab.numbers.units import MISSING, counted, listed
-from workerlab.report.grid import Grid, blank_columns_note, join_tables, legend, to_grid
+from workerlab.report.tables import Grid, blank_columns_note, join_tables, legend, to_grid
 from workerlab.report.values import heading, printable
 
 MAX_TEXT_WIDTH = 100  # characters per line of a sentence

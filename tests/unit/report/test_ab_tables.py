@@ -14,7 +14,7 @@ from workerlab.analysis.class_findings import identities
 from workerlab.experiments.sweep.document import sweep_document
 from workerlab.model import AbTimes, CellResult, Document, Report
 from workerlab.report import FORMATS, text
-from workerlab.report.html import page
+from workerlab.report.html import render
 
 SPIKES = AbTimes(0.0, 0.951, 0.21, 1.002, 1.013)
 
@@ -39,7 +39,7 @@ def test_every_format_has_connection_times() -> None:
     rows = [line.split() for line in explained.splitlines()]
     assert ["sync", "4", "connect", "0.00", "951", "210", "1002", "1013"] in rows
     assert "Connection times" not in text.render(document())
-    for output in (page.render(document()), FORMATS["markdown"](document())):
+    for output in (render(document()), FORMATS["markdown"](document())):
         assert "Connection times as ab printed them" in output
         assert "1013" in output
     cell = json.loads(FORMATS["json"](document()))["cells"][0]

@@ -28,7 +28,7 @@ from workerlab.experiments.sweep.document import sweep_document
 from workerlab.model import SCHEMA, Document
 from workerlab.notes import FlagIgnored
 from workerlab.report import FORMATS, text
-from workerlab.report.grid import to_grid
+from workerlab.report.tables import to_grid
 from workerlab.report.text import natural_width
 from workerlab.report.values import heading
 

@@ -61,17 +61,18 @@ from workerlab.model import (
     Server,
     Table,
 )
-from workerlab.report.html import pictures, render
-from workerlab.report.html.figure import Figure, spec
-from workerlab.report.html.over_time import corners
-from workerlab.report.html.page import (
+from workerlab.report.html import (
     MAX_PAGE_BYTES,
     emphasised,
     figures,
     headline_of,
     omitted_cells_note,
+    picture,
+    pictures,
+    render,
 )
-from workerlab.report.html.pictures import picture
+from workerlab.report.html.figure import Figure, spec
+from workerlab.report.html.over_time import corners
 from workerlab.report.html.series import (
     all_series,
     cells_over_time,

@@ -14,7 +14,7 @@ from workerlab.analysis import TrialData, analyse
 from workerlab.experiments.sweep.document import FailingRoute, sweep_document
 from workerlab.model import Document, RouteResult, Summary
 from workerlab.report import FORMATS
-from workerlab.report.routes import MAX_SHOWN_ROUTES
+from workerlab.report.tables import MAX_SHOWN_ROUTES
 from workerlab.report.text import render
 
 TITLE = "The routes of the mix"

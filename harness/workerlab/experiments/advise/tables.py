@@ -21,7 +21,7 @@ from workerlab.experiments.advise.standing import Standing, TermBound
 from workerlab.experiments.advise.study import holds
 from workerlab.model import Chart, ChartSeries, Column, Level, Look, Mark, Server, Table
 from workerlab.numbers.units import fill
-from workerlab.report.routes import route_table
+from workerlab.report.tables import route_table
 from workerlab.report.values import table
 from workerlab.slo import Metric, Term
 

@@ -45,7 +45,7 @@ from workerlab.model import SWEEP, CellResult, ExitCode, Plan, Server, UsageErro
 from workerlab.numbers.units import format_bytes
 from workerlab.options import BadWord, levels, servers
 from workerlab.plan import SLEEP_ENV
-from workerlab.report import publish
+from workerlab.report import check_page, write_page
 from workerlab.run_store import Run
 from workerlab.terminal.console import tell
 
@@ -160,7 +160,7 @@ def _check_options(options: argparse.Namespace, allowed: Set[str], why: str) -> 
         raise UsageError(f"{why}: leave out {typed}")
     check_limits(options)
     if options.html:
-        publish.check_page(Path(options.html).expanduser())
+        check_page(Path(options.html).expanduser())
 
 
 def _compare_with_baseline(options: argparse.Namespace) -> int:
@@ -197,7 +197,7 @@ def _compare(a: SavedSide, b: SavedSide, options: argparse.Namespace) -> int:
     )
     print_document(document, options)
     if options.html:
-        publish.write_page(document, Path(options.html).expanduser())
+        write_page(document, Path(options.html).expanduser())
         tell(f"wrote {options.html}")
     if options.junit:
         write_junit(Path(options.junit).expanduser(), groups, f"{a.run.name} {b.run.name}")

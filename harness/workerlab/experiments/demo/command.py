@@ -41,7 +41,7 @@ from workerlab.experiments.scheduler import TrialSource
 from workerlab.model import EnvironmentProblem, Plan, Record, Trial, UsageError
 from workerlab.numbers.units import fill, format_wait
 from workerlab.observe.observer import Observer
-from workerlab.report import publish
+from workerlab.report import write_page
 from workerlab.report.player.places import IN_APP
 from workerlab.server.running import Running
 from workerlab.terminal.console import interactive, one_key, short, tell, unechoed
@@ -85,7 +85,7 @@ def command(options: argparse.Namespace) -> int:
     if stop_code is None:
         path = directory / "report.html"
         try:
-            publish.write_page(document_of(directory), path)
+            write_page(document_of(directory), path)
             tell(f"the report page of this lesson: {short(path)}")
         except EnvironmentProblem as problem:
             tell(f"no report page: {problem}")

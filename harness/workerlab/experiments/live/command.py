@@ -20,7 +20,7 @@ from workerlab.experiments.live.classroom import Classroom, lan_addresses
 from workerlab.experiments.live.options import ALL_ADDRESSES, SHARE_PORT
 from workerlab.experiments.live.stage import Stage
 from workerlab.model import EnvironmentProblem, UsageError
-from workerlab.report import publish
+from workerlab.report import check_writable
 from workerlab.report.values import text
 from workerlab.server.preflight import Interpreter
 from workerlab.terminal.console import tell
@@ -50,7 +50,7 @@ def command(options: argparse.Namespace) -> int:
 
 def _record(options: argparse.Namespace, interpreter: Interpreter, lesson: Lesson) -> int:
     path = Path(options.record).expanduser()
-    publish.check_writable(path.absolute().parent)
+    check_writable(path.absolute().parent)
     for step in lesson.steps:
         if why := interpreter.why_unavailable(step.server.worker_class):
             raise EnvironmentProblem(f"{step.title}: {why}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from workerlab.experiments.reading import document_of, find_run, print_document
 from workerlab.model import ExitCode, UsageError
-from workerlab.report import publish
+from workerlab.report import write_page, write_pictures
 from workerlab.terminal.console import tell
 
 
@@ -22,10 +22,10 @@ def command(options: argparse.Namespace) -> int:
     finally:
         gc.enable()  # the charts of a page contain many cycles
     if options.html:
-        publish.write_page(document, Path(options.html).expanduser())
+        write_page(document, Path(options.html).expanduser())
         tell(f"wrote {options.html}")
     if options.png:
-        written = publish.write_pictures(document, Path(options.png).expanduser())
+        written = write_pictures(document, Path(options.png).expanduser())
         tell(f"wrote {len(written)} pictures into {options.png}")
     if options.format or not (options.html or options.png):
         print_document(document, options)

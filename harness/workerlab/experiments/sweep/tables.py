@@ -1,5 +1,5 @@
 """The tables of a sweep: cells, where the time goes, kept-alive connections, closed and open loop,
-ab's own figures, and classes. `report/routes.py` has that of the routes of a mix.
+ab's own figures, and classes. `report/tables.py` has that of the routes of a mix.
 
 A new column is an entry of CLOSED_COLUMNS, RATE_COLUMNS or another tuple below: a `Column` with
 heading, meaning and value, or, for a key that JSON has, a `column`, which takes all three from
@@ -34,7 +34,7 @@ from workerlab.analysis.open_closed import models_note, open_and_closed
 from workerlab.model import AbTimes, CellResult, ClassResult, Column, Report, Table, Value
 from workerlab.numbers.units import amount, value_at
 from workerlab.report.keys import JsonAb, JsonClass, JsonSplit, column, keys_of
-from workerlab.report.routes import response_column, route_table, unit_of
+from workerlab.report.tables import response_column, route_table, unit_of
 from workerlab.report.values import (
     PARTS,
     Names,

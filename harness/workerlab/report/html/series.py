@@ -14,8 +14,7 @@ from workerlab.analysis.trials import Trials, by_cell
 from workerlab.model import CellResult, ClassResult, Document, Label
 from workerlab.numbers.units import fill, listed
 from workerlab.report.html.figure import Figure, not_none, slug
-from workerlab.report.html.kernel import connects, queue, states
-from workerlab.report.html.over_time import cpu, memory, phases
+from workerlab.report.html.over_time import connects, cpu, memory, phases, queue, states
 from workerlab.report.html.timeline import request_by_request
 from workerlab.report.html.timeline_data import Timeline, timelines
 from workerlab.report.values import Names, by_series, finite

@@ -28,8 +28,7 @@ from workerlab.report.html.figure import (
     unit,
     var,
 )
-from workerlab.report.html.kernel import in_timeline, queue_pane
-from workerlab.report.html.over_time import time_axis
+from workerlab.report.html.over_time import in_timeline, queue_pane, time_axis
 from workerlab.report.html.timeline_data import Rows, Timeline
 from workerlab.report.values import PARTS, finite
 

@@ -17,7 +17,6 @@ from workerlab.cli import main
 from workerlab.experiments.compare.saved import SavedSide, differences_of, groups_of
 from workerlab.finding import Note
 from workerlab.model import Cell, CellResult, Plan, Record, Server, Trial
-from workerlab.report import publish
 from workerlab.run_store import Run
 
 
@@ -115,7 +114,7 @@ def test_an_unwritable_page_is_reported_before_anything_else(
     def missing(_: str) -> object:
         raise ImportError("No module named 'altair'")
 
-    monkeypatch.setattr(publish, "import_module", missing)
+    monkeypatch.setattr("workerlab.report.import_module", missing)
     assert main(["compare", run, run, "--html", str(tmp_path / "both.html")]) == 3
     output = capsys.readouterr()
     assert output.out == ""

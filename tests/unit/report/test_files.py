@@ -14,7 +14,7 @@ from tests.builders.html import sweep
 from workerlab import cli
 from workerlab.experiments.report import command
 from workerlab.model import Document, UsageError
-from workerlab.report import publish
+from workerlab.report import write_page, write_pictures
 
 DOCUMENT = sweep(("sync",), (8,), observed=False)
 NEEDED = ("altair", "vl_convert")
@@ -47,7 +47,7 @@ def test_a_page_is_one_file(tmp_path: Path) -> None:
     path.write_text("before")
     before = os.umask(0o027)
     try:
-        publish.write_page(DOCUMENT, path)
+        write_page(DOCUMENT, path)
     finally:
         os.umask(before)
     assert path.read_text().startswith("<!doctype html>")
@@ -100,7 +100,7 @@ def test_a_page_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> 
     taken = tmp_path / "out.html"
     taken.mkdir()
     with pytest.raises(UsageError, match="cannot be written: Is a directory"):
-        publish.write_page(DOCUMENT, taken)
+        write_page(DOCUMENT, taken)
     assert list(tmp_path.iterdir()) == [taken]
     assert list(taken.iterdir()) == []
 
@@ -109,13 +109,13 @@ def test_pictures_do_not_replace_a_file(tmp_path: Path) -> None:
     taken = tmp_path / "pictures"
     taken.write_text("mine")
     with pytest.raises(UsageError, match="cannot be created: File exists"):
-        publish.write_pictures(DOCUMENT, taken)
+        write_pictures(DOCUMENT, taken)
     assert taken.read_text() == "mine"
 
 
 def test_a_lone_surrogate_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "out.html"
-    publish.write_page(replace(DOCUMENT, notes=(sentence("said \udc80 and died"),)), path)
+    write_page(replace(DOCUMENT, notes=(sentence("said \udc80 and died"),)), path)
     assert "said ? and died" in path.read_text(encoding="utf-8")
 
 
@@ -128,6 +128,6 @@ def test_a_full_disk_leaves_the_old_page(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(UsageError, match="No space left on device"):
-        publish.write_page(DOCUMENT, path)
+        write_page(DOCUMENT, path)
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
