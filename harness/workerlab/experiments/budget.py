@@ -3,9 +3,6 @@
 import time
 from collections.abc import Callable, Sequence
 
-from rich.console import RenderableType
-from rich.text import Text
-
 from workerlab import run_store
 from workerlab.experiments.load_trials import default_display
 from workerlab.experiments.scheduler import TrialSource
@@ -26,7 +23,7 @@ class Within(Progress):
         predict: Callable[[Trial], float | None],
         left_s: Callable[[], float],
     ) -> None:
-        super().__init__(todo, predict)
+        super().__init__(todo, predict, lambda *_: None)
         self._left_s = left_s
 
     def _announce(self) -> None:
@@ -37,9 +34,6 @@ class Within(Progress):
 
     def _rest(self) -> str:
         return f", {format_wait(max(0.0, self._left_s()))} of the budget left"
-
-    def __rich__(self) -> RenderableType:
-        return Text(f"{self._now}{self._rest()}")
 
 
 def used_s(record: Record) -> float:

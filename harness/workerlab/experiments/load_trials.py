@@ -67,7 +67,7 @@ from workerlab.plan import (
 from workerlab.server import preflight
 from workerlab.server.running import Launch, StartupTurn
 from workerlab.server.serve import serve
-from workerlab.terminal.progress import Progress, Several
+from workerlab.terminal.progress import Progress
 
 WARMUP_SLEEP_S = 0.005  # sleep of warm-up requests to the bundled apps
 
@@ -82,9 +82,7 @@ def no_services(_trial: Trial, launch: Launch) -> Launch:
 def default_display(source: TrialSource, todo: Sequence[Trial]) -> Progress:
     """A display of the trials' progress and of the predicted time left."""
     more_s = partial(longer_s, source.plan)
-    if source.plan.jobs == 1:
-        return Progress(todo, source.predict, more_s)
-    return Several(todo, source.predict, more_s, source.jobs.left_s)
+    return Progress(todo, source.predict, source.jobs.left_s, more_s)
 
 
 class LoadTrials(TrialSource):

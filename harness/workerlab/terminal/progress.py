@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -25,6 +25,8 @@ DISTINCT_RATIO = 1.1  # two times with a smaller ratio are printed as one
 # 80 % of that, similar in a run, but not in all runs
 USUAL_S = Usual(mean=0.0, deviation=1.0)
 USUAL_SHARE = Usual(mean=0.8, deviation=0.18, weight=1 / 3)
+
+Predict = Callable[[Trial], float | None]
 
 
 def describe(trial: Trial) -> str:
@@ -49,21 +51,22 @@ def describe(trial: Trial) -> str:
 
 class Progress:
     """`predict(trial)`: seconds, 0 if it will not be launched, or None while unknown (before a
-    user's app first answers); `more_s(trial)`: by how many seconds it may take longer;
-    `name(trial)`: its label."""
+    user's app first answers); `left_s(predict, todo, so_far_s)`: seconds until all are done, with
+    the seconds that the running ones have run, by key; `more_s(trial)`: by how many seconds it may
+    take longer; `name(trial)`: its label."""
 
     def __init__(
         self,
         todo: Sequence[Trial],
-        predict: Callable[[Trial], float | None],
+        predict: Predict,
+        left_s: Callable[[Predict, Sequence[Trial], Mapping[str, float]], float | None],
         more_s: Callable[[Trial], float] = lambda _: 0.0,
         name: Callable[[Trial], str] = describe,
     ) -> None:
         self._todo, self._predict, self._more_s, self._name = list(todo), predict, more_s, name
+        self._all_left_s, self._start_s = left_s, time.monotonic()
         self._total = len(self._todo)
         self._done = 0
-        self._done_s = 0.0
-        self._now = ""
         self._began: dict[str, float] = {}
         self._predicted: dict[str, float | None] = {}
         # Beyond the prediction, per finished trial, by what it may take longer
@@ -84,8 +87,7 @@ class Progress:
             self._live.stop()
 
     def _announce(self) -> None:
-        left = self._left()
-        about = ", about " + self._wait(left) if left is not None else UNKNOWN_TIME
+        about = UNKNOWN_TIME if self._left(self._predict) is None else ", about " + self._wait()
         skipped = sum(self._predict(trial) == 0.0 for trial in self._todo)
         cells = f"{self._counted()}{f', {skipped} of which cannot run' if skipped else ''}"
         tell(f"{cells}{about}" if self._todo else "all trials are finished")
@@ -98,7 +100,7 @@ class Progress:
         return f"{self._total} cell{'' if self._total == 1 else 's'}"
 
     def begin(self, trial: Trial) -> None:
-        self._now, self._began[trial.key] = self._name(trial), time.monotonic()
+        self._began[trial.key] = time.monotonic()
         self._predicted[trial.key] = self._predict(trial)
 
     def watch(self, server: object, observer: object) -> None:
@@ -108,26 +110,24 @@ class Progress:
         self._todo = [other for other in self._todo if other is not trial]
         self._done += 1
         took_s = time.monotonic() - self._began.pop(trial.key)
-        self._done_s += took_s
         predicted_s = self._predicted.pop(trial.key, None)
         now_predicted_s = self._predict(trial)  # its answers may be the first
         if now_predicted_s and not record.fault:
             self._longer_s[self._more_s(trial)].append(took_s - now_predicted_s)
         if record.fault and predicted_s == 0.0:
             return  # not launched: the reason was printed before
-        outcome, took = "done in ", f"{took_s:.1f} s"
+        outcome = f"done in {took_s:.1f} s"
         if record.fault:
-            outcome = self._fault(record.fault, f" after {took}" if took_s >= MIN_SHOWN_S else "")
-            took = ""
-        line = f"{self._place()}{self._name(trial)}: {outcome}{took}{self._rest()}"
+            after = f" after {took_s:.1f} s" if took_s >= MIN_SHOWN_S else ""
+            outcome = self._fault(record.fault, after)
+        line = f"{self._place()}{self._name(trial)}: {outcome}{self._rest()}"
         if self._live is None:
             tell(line)
         elif record.fault:
             self._console.print(line, markup=False, highlight=False)
 
     def _rest(self) -> str:
-        left = self._left()
-        return "" if not left or not self._todo else f", {self._wait(left)} left"
+        return f", {self._wait()} left" if self._todo and self._left(self._predict) else ""
 
     def _fault(self, fault: Fault, after: str) -> str:
         """Each reason only once; the report has the details."""
@@ -136,13 +136,16 @@ class Progress:
         self._reasons.add(fault.reason)
         return f"invalid{after}: {fault.reason.partition(': ')[0]}"
 
-    def _left(self) -> float | None:
-        return self._together(self._predict)
+    def _running(self) -> dict[str, float]:
+        """How many seconds each trial has been running, by key, in order of start."""
+        now_s = time.monotonic()
+        return {key: now_s - began_s for key, began_s in tuple(self._began.items())}
 
-    def _wait(self, seconds: float) -> str:
-        """The time left, as a range that holds in 9 of 10 cases. `seconds`: the predicted time
-        minus the elapsed part of it."""
-        passed_s = (self._left() or 0.0) - seconds
+    def _left(self, predict: Predict) -> float | None:
+        return self._all_left_s(predict, self._todo, self._running())
+
+    def _wait(self) -> str:
+        """The time left, as a range that holds in 9 of 10 cases."""
         kinds = Counter(self._more_s(trial) for trial in self._todo if self._predict(trial))
         longer_s = {more_s: self._longer(more_s, trials) for more_s, trials in kinds.items()}
 
@@ -152,8 +155,7 @@ class Progress:
                 return predicted_s
             return max(predicted_s / 2, predicted_s + longer_s[self._more_s(trial)][end])
 
-        ends = [self._together(partial(end_s, end=end)) for end in (0, 1)]
-        return between(*(max(0.0, (end or 0.0) - passed_s) for end in ends))
+        return between(*(self._left(partial(end_s, end=end)) or 0.0 for end in (0, 1)))
 
     def _longer(self, more_s: float, trials: int) -> tuple[float, float]:
         """By how much longer than predicted as many trials take, at least and at most, on average
@@ -163,66 +165,20 @@ class Progress:
         low, high = interval_of_sum(trials, self._longer_s[more_s], usual)
         return low / trials, high / trials
 
-    def _together(self, predict: Callable[[Trial], float | None]) -> float | None:
-        times_s = [predict(trial) for trial in self._todo]
-        return None if None in times_s else sum(s for s in times_s if s is not None)
-
-    def __rich__(self) -> RenderableType:
-        running = time.monotonic() - max(self._began.values(), default=time.monotonic())
-        left = self._left()
-        if left is None:
-            return Text(f"{self._now}  {self._done} of {self._counted()}")
-        current = self._predict(self._todo[0]) if self._todo else 0.0
-        ahead = max(0.0, left - min(running, current or 0.0))
-        done = self._done_s + left - ahead
-        bar = ProgressBar(
-            total=max(done + ahead, 1e-9), completed=done, width=30, complete_style="cyan"
-        )
-        label = f"{self._now}  cell {min(self._done + 1, self._total)} of {self._total}"
+    def __rich__(self) -> Group:
+        done_s, left_s = time.monotonic() - self._start_s, self._left(self._predict)
+        total_s = None if left_s is None else done_s + left_s
         line = Table.grid(padding=(0, 2))
-        line.add_row(bar, Text(f"{label}, {self._wait(ahead)} left"))
-        return line
+        bar = ProgressBar(total=total_s, completed=done_s, width=30, complete_style="cyan")
+        line.add_row(bar, Text(f"{self._done} of {self._counted()} done{self._rest()}"))
+        names = {trial.key: self._name(trial) for trial in self._todo}
+        rows = [
+            f"{so_far_s:5.0f} s  {names.get(key, key)}" for key, so_far_s in self._running().items()
+        ]
+        return Group(line, Text("\n".join(rows)))
 
 
 def between(least_s: float, most_s: float) -> str:
     """Both times, or only the longer one if they are similar."""
     least, most = format_wait(least_s), format_wait(most_s)
     return most if least == most or most_s < DISTINCT_RATIO * least_s else f"{least} to {most}"
-
-
-class Several(Progress):
-    """Progress of trials that run in parallel. `left_s(predict, todo, so_far_s)`: seconds until all
-    are done; `so_far_s`: seconds that the running ones have run, by key."""
-
-    def __init__(
-        self,
-        todo: Sequence[Trial],
-        predict: Callable[[Trial], float | None],
-        more_s: Callable[[Trial], float],
-        left_s: Callable[
-            [Callable[[Trial], float | None], Sequence[Trial], Mapping[str, float]], float | None
-        ],
-        name: Callable[[Trial], str] = describe,
-    ) -> None:
-        super().__init__(todo, predict, more_s, name)
-        self._left_s, self._start_s = left_s, time.monotonic()
-
-    def _running(self) -> dict[str, float]:
-        """How many seconds each trial has been running, by key, in order of start."""
-        now_s = time.monotonic()
-        return {key: now_s - began_s for key, began_s in tuple(self._began.items())}
-
-    def _together(self, predict: Callable[[Trial], float | None]) -> float | None:
-        return self._left_s(predict, self._todo, self._running())
-
-    def __rich__(self) -> RenderableType:
-        running, left = self._running(), self._left()
-        done_s = time.monotonic() - self._start_s
-        total_s = done_s + left if left is not None else None
-        line = Table.grid(padding=(0, 2))
-        bar = ProgressBar(total=total_s, completed=done_s, width=30, complete_style="cyan")
-        wait = "" if left is None else f", {self._wait(left)} left"
-        line.add_row(bar, Text(f"{self._done} of {self._counted()} done{wait}"))
-        names = {trial.key: self._name(trial) for trial in self._todo}
-        rows = [f"{so_far_s:5.0f} s  {names.get(key, key)}" for key, so_far_s in running.items()]
-        return Group(line, Text("\n".join(rows)))

@@ -17,12 +17,14 @@ from tests.builders.runs import recorded
 from workerlab import run_store
 from workerlab.cli import main
 from workerlab.experiments.calibration import disturbance
+from workerlab.experiments.jobs import JobPlanner
 from workerlab.experiments.load_trials import Unavailable
 from workerlab.experiments.reading import find_run
 from workerlab.model import App, Cell, Fault, Observations, ProcessSample, Record, Server, Trial
 from workerlab.terminal import progress
-from workerlab.terminal.progress import Progress, Several, describe
+from workerlab.terminal.progress import Progress, describe
 
+ONE_BY_ONE = JobPlanner(plan(jobs=1), 2, lambda _: None, drops_known=True).left_s
 NO_FLASK = "the server did not boot: ModuleNotFoundError: No module named 'flask'"
 
 
@@ -58,7 +60,7 @@ def test_different_faults_do_not_rule_out_other_classes() -> None:
 
 def test_a_repeated_fault_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
     todo = [make_trial("sync", connections=n) for n in (4, 8, 16)]
-    with Progress(todo, lambda trial: None) as display:
+    with Progress(todo, lambda trial: None, ONE_BY_ONE) as display:
         for trial, file in zip(todo, "abc", strict=True):
             display.begin(trial)
             fault = Fault("answer", "GET / answered 400: Bad Host", f"its log: {file}")
@@ -72,7 +74,8 @@ def test_a_repeated_fault_is_printed_once(capsys: pytest.CaptureFixture[str]) ->
 
 def test_skipped_trials_add_no_time(capsys: pytest.CaptureFixture[str]) -> None:
     todo = [make_trial(name) for name in ("sync", "gevent")]
-    with Progress(todo, lambda trial: 0.0 if trial is todo[1] else 10.0, lambda _: 5.0):
+    predicted_s = {todo[0].key: 10.0, todo[1].key: 0.0}
+    with Progress(todo, lambda trial: predicted_s[trial.key], ONE_BY_ONE, lambda _: 5.0):
         pass
     assert capsys.readouterr().err == "2 cells, 1 of which cannot run, about 10 s to 18 s\n"
 
@@ -85,12 +88,12 @@ def test_parallel_trials_are_each_shown(capsys: pytest.CaptureFixture[str]) -> N
         so_far.append(dict(running))
         return 10.0 * len(left)
 
-    def lines(display: Several) -> list[str]:
+    def lines(display: Progress) -> list[str]:
         console = Console(width=100, record=True, file=io.StringIO())
         console.print(display)
         return console.export_text().splitlines()
 
-    with Several(todo, lambda _: 10.0, lambda _: 0.0, left_s) as display:
+    with Progress(todo, lambda _: 10.0, left_s) as display:
         for trial in todo:
             display.begin(trial)
         assert set(so_far[0]) == set()
@@ -116,7 +119,11 @@ def test_time_left_is_learned_from_ended_trials(
     monkeypatch.setattr(progress.time, "monotonic", lambda: now_s)
     todo = [make_trial("sync", connections=n) for n in range(4, 12)]
     answered = False
-    with Progress(todo, lambda _: 1.0 if answered else None, lambda _: 30.0) as display:
+
+    def predict(_: Trial) -> float | None:
+        return 1.0 if answered else None
+
+    with Progress(todo, predict, ONE_BY_ONE, lambda _: 30.0) as display:
         for trial in todo[:4]:
             display.begin(trial)
             now_s += 15.0
