@@ -43,9 +43,14 @@ from workerlab.report.html.figure import (
     spec,
     var,
 )
-from workerlab.report.html.levels import breakdown, keepalive, open_and_closed, shared_top_s
+from workerlab.report.html.levels import (
+    breakdown,
+    keepalive,
+    open_and_closed,
+    shared_top_s,
+    throughput,
+)
 from workerlab.report.html.series import all_series, cells_over_time
-from workerlab.report.html.throughput import throughput
 from workerlab.report.tables import table_notes, to_grid
 
 MAX_PAGE_BYTES = 1_950_000
