@@ -20,7 +20,7 @@ from workerlab.experiments.reading import document_of
 from workerlab.model import Column, Document, Table
 from workerlab.report.html.chart_figures import chart_figures
 from workerlab.report.html.over_time import has_queue, in_timeline
-from workerlab.report.html.series import all_series, cells_with_timelines, timelines_of
+from workerlab.report.html.series import all_series, cells_over_time
 from workerlab.report.html.timeline_data import MAX_BARS, timelines
 from workerlab.report.values import text
 
@@ -83,11 +83,11 @@ def assert_marks(opened: Opened, document: Document) -> None:
             )
         )  # fmt: skip
         assert opened.marks(f"waiting-{group.slug}", "bars") == stacks
-        for result, drawn in cells_with_timelines(group, timelines_of(document)):
-            at = f"{group.slug}-{result.trial.cell.concurrency}"
-            assert opened.marks(f"timeline-{at}", "served") == len(drawn.bars)
-            if has_queue(drawn) and not in_timeline(drawn):
-                assert opened.marks(f"queue-{at}", "queue") == 1
+    for entry in cells_over_time(document):
+        at = f"{entry.series.slug}-{entry.cell.trial.cell.concurrency}"
+        assert opened.marks(f"timeline-{at}", "served") == len(entry.timeline.bars)
+        if has_queue(entry.timeline) and not in_timeline(entry.timeline):
+            assert opened.marks(f"queue-{at}", "queue") == 1
 
 
 def assert_bars(opened: Opened, document: Document) -> None:

@@ -72,9 +72,9 @@ def rounded(value: float | None, decimals: int = 4) -> float | None:
     return None if value is None else round(value, decimals) + 0.0  # not -0.0
 
 
-def significant(value: float, digits: int = 6) -> float | None:
-    """`value` to this many digits, by default as precise as the best of the lab's clocks."""
-    return float(f"{value:.{digits}g}") + 0.0 if math.isfinite(value) else None  # not -0.0
+def significant(value: float) -> float | None:
+    """`value` to six digits, as precise as the best of the lab's clocks."""
+    return float(f"{value:.6g}") + 0.0 if math.isfinite(value) else None  # not -0.0
 
 
 def table(
@@ -226,7 +226,7 @@ def in_force_instead(name: str, cells: Sequence[CellResult]) -> Iterator[str]:
             yield f"{value} in force" + ("" if everywhere else f" with {listed(list(classes))}")
 
 
-def interpreter_text(python: str, gunicorn: object = None) -> str:
+def interpreter_text(python: str, gunicorn: object) -> str:
     """'.venv/bin/python with Gunicorn 23.0.0'."""
     return f"{python} with Gunicorn {gunicorn}" if gunicorn else python
 

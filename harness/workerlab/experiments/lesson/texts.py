@@ -21,7 +21,6 @@ from workerlab.experiments.lesson.steps import LessonStep
 from workerlab.model import Breakdown, CellResult
 from workerlab.numbers.units import counted, fill, format_duration
 from workerlab.report.player.places import GAVE_UP, PlacesSample
-from workerlab.report.values import text
 
 # The parts of a response time, named as in the report, in chronological order
 PART_NAMES = {
@@ -174,7 +173,7 @@ def trial_outcome(step: LessonStep, cell: CellResult, facts: Facts | None = None
     spent; and disturbances."""
     figures = trial_figures(cell, facts)
     if figures is None:
-        return [no_result(text(cell.reason))]
+        return [no_result(str(cell.reason))]
     lines = [comparison(step, figures), *failures(cell.failed)]
     if facts is not None and queue_overflowed(facts):
         lines += _overflow_effects(facts)
@@ -187,7 +186,7 @@ def trial_outcome(step: LessonStep, cell: CellResult, facts: Facts | None = None
         if parts := parts_text(cell.breakdown):
             lines.append(f"Where a request spent its time: {parts}.")
     disturbed = None if facts is None else disturbance(facts)
-    return lines if disturbed is None else [*lines, text(disturbed)]
+    return lines if disturbed is None else [*lines, str(disturbed)]
 
 
 IDLE = "For {idle_s:duration} of {load_s:duration}, slots were idle while clients waited."
@@ -203,11 +202,10 @@ QUEUE_FULL = (
 
 def _overflow_effects(facts: Facts) -> Iterator[str]:
     """The effects of a full accept queue, which means would hide."""
-    syn_steps = handshakes(facts).steps
     values = {
         "drops": facts.counters.listen_overflows or 0,
         "retransmits": facts.counters.syn_retransmits,
-        "steps": syn_steps and text(syn_steps),
+        "steps": handshakes(facts).steps,
     }
     yield fill(QUEUE_FULL, values)
     whole, steady = whole_load(facts), facts.window

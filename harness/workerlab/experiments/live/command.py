@@ -21,7 +21,6 @@ from workerlab.experiments.live.options import ALL_ADDRESSES, SHARE_PORT
 from workerlab.experiments.live.stage import Stage
 from workerlab.model import EnvironmentProblem, UsageError
 from workerlab.report import check_writable
-from workerlab.report.values import text
 from workerlab.server.preflight import Interpreter
 from workerlab.terminal.console import tell
 from workerlab.terminal.interrupt import Stopped
@@ -41,7 +40,7 @@ def command(options: argparse.Namespace) -> int:
         raise UsageError("--share-port works only with --share")
     (interpreter,) = interpreters(options).values()
     if interpreter.note is not None:
-        tell(text(interpreter.note))
+        tell(str(interpreter.note))
     lesson = read_lesson(options.lesson or BUNDLED_LESSON)
     if options.record:
         return _record(options, interpreter, lesson)

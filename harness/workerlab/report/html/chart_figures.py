@@ -276,7 +276,8 @@ def _scatter_pane(chart: Chart, drawn: Drawn, looks: Looks) -> Any:
     sizes = {name: POINT_SIZES.get(mark, POINT_STYLE["size"]) for name, (_, mark) in looks.items()}
     placed = [(series, point) for series, points in drawn.items() for point in points]
     rows = [
-        (series, p.x, p.y, str(p.mark.name), p.range, f"#{p.mark.link}") for series, p in placed
+        (series, p.x, p.y, str(p.mark.name), p.range, p.mark.link and f"#{p.mark.link}")
+        for series, p in placed
     ]
     whiskers = [
         (series, point.x, *point.ends)

@@ -1,7 +1,7 @@
 """The series of a sweep by name, their cells over time, and trials as data for the player
 (`report/player`)."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -25,20 +25,22 @@ MAX_OPEN_CELLS = 2  # timelines that are initially open: with more, the page wou
 FOLDED_KINDS = ("queue", "states", "cpu", "memory")  # folded unless they show a diagnosis
 OBSERVATION_NAMES = {"queue": "the accept queue", "states": "TCP states", "usage": "CPU and memory"}
 
-CellTimeline = tuple[CellResult, Timeline]
-
 
 class SweepSeries(Struct, frozen=True):
-    """All cells that differ in load alone. `number` counts from 0; `slug`: the name as a part of
-    file names; `levels`: the valid cells of the closed loop by connections, ascending."""
+    """All cells that differ in load alone. `number` counts from 0; `levels`: the valid cells of the
+    closed loop by connections, ascending."""
 
     number: int
     name: str
-    slug: str
     result: ClassResult
     closed: tuple[CellResult, ...]
     open: tuple[CellResult, ...]  # at a rate
     levels: dict[int, Trials]
+
+    @property
+    def slug(self) -> str:
+        """The name as a part of file names."""
+        return slug(self.name)
 
     @property
     def valid(self) -> list[CellResult]:
@@ -51,48 +53,23 @@ def all_series(document: Document) -> list[SweepSeries]:
     names, cells_of = Names(document.cells), by_series(document.cells)
     series = []
     for number, group in enumerate(document.classes):
-        name = names.series(group)
         cells = cells_of.get(group.series, [])
         closed = tuple(cell for cell in cells if cell.trial.cell.rate is None)
-        at_rate = tuple(cell for cell in cells if cell.trial.cell.rate is not None)
         by_load = by_cell(
             sorted(closed, key=lambda cell: cell.trial.cell.concurrency),
             valid=lambda cell: cell.verdict != "invalid",
         )
-        levels = {cell.concurrency: trials for cell, trials in by_load.items() if trials.valid}
         series.append(
             SweepSeries(
                 number=number,
-                name=name,
-                slug=slug(name),
+                name=names.series(group),
                 result=group,
                 closed=closed,
-                open=at_rate,
-                levels=levels,
+                open=tuple(cell for cell in cells if cell.trial.cell.rate is not None),
+                levels={at.concurrency: trials for at, trials in by_load.items() if trials.valid},
             )
         )
     return series
-
-
-def timelines_of(document: Document) -> dict[str, Timeline]:
-    """Timelines by key of their trial."""
-    return {timeline.key: timeline for timeline in document.timelines or timelines(document.facts)}
-
-
-def cells_with_timelines(
-    series: SweepSeries, timeline_of: Mapping[str, Timeline]
-) -> list[CellTimeline]:
-    """The cells of a series that have a timeline, by connections; those at a rate last."""
-    cells = [*series.valid, *series.open]
-    return [(cell, timeline_of[cell.trial.key]) for cell in cells if cell.trial.key in timeline_of]
-
-
-def most_informative(pairs: list[CellTimeline]) -> CellTimeline | None:
-    """The saturated cell (or any, if none is saturated) with the highest legible load. If none is
-    legible, the first. `pairs` are in order of load."""
-    candidates = [pair for pair in pairs if pair[0].verdict == "saturated"] or pairs
-    legible = [pair for pair in candidates if pair[0].trial.cell.concurrency <= MAX_LEGIBLE]
-    return [*candidates[:1], *legible][-1] if candidates else None
 
 
 # --- cells over time ----------------------------------------------------------------------
@@ -106,7 +83,7 @@ class CellOverTime(Struct, dict=True, frozen=True):
     series: SweepSeries
     cell: CellResult
     timeline: Timeline
-    most_informative: bool
+    most_informative: bool = False
     opened: bool = False
 
     @property
@@ -140,21 +117,20 @@ class CellOverTime(Struct, dict=True, frozen=True):
     @property
     def trace(self) -> dict[str, Any] | None:
         """The trial as data for the player; None if no request was seen."""
-        trace, plan = self.timeline.trace, self.cell.trial.cell
+        trace, cell, plan = self.timeline.trace, self.cell, self.cell.trial.cell
         if trace is None:
             return None
-        server, closed = trace.server, plan.rate is None
-        load = {
-            "model": "closed" if closed else "open",
-            "clients": plan.concurrency if closed else None,
-            "rate": None if closed else self.cell.asked_rps,
-            "keepalive": plan.keepalive,
-        }
+        closed, server = plan.rate is None, plan.server
         side = {
             "server": {name: getattr(server, name) for name in PLAYER_SETTINGS},
-            "load": load,
-            "slots": trace.slots,
-            "accepts_first": trace.accepts_first,
+            "load": {
+                "model": "closed" if closed else "open",
+                "clients": plan.concurrency if closed else None,
+                "rate": cell.asked_rps,
+                "keepalive": plan.keepalive,
+            },
+            "slots": cell.slots_configured,
+            "accepts_first": cell.worker_class.accepts_first,
             "workers": server.workers * server.instances,
             "sentence": "",
             "law": None,
@@ -179,16 +155,28 @@ class CellOverTime(Struct, dict=True, frozen=True):
         return [replace(figure, name=name) for figure, name in zip(figures, names, strict=True)]
 
 
+def most_informative(cells: Sequence[CellOverTime]) -> CellOverTime:
+    """The saturated cell (or any, if none is saturated) with the highest legible load. If none is
+    legible, the first. `cells` are those of a series, in order of load."""
+    candidates = [cell for cell in cells if cell.cell.verdict == "saturated"] or cells
+    legible = [cell for cell in candidates if cell.cell.trial.cell.concurrency <= MAX_LEGIBLE]
+    return [candidates[0], *legible][-1]
+
+
 def cells_over_time(document: Document) -> list[CellOverTime]:
     """Cells with a timeline: the most informative of each series, then others; saturated first."""
-    cells, timeline_of = list[CellOverTime](), timelines_of(document)
+    drawn = document.timelines or timelines(document.facts)
+    timeline_of = {timeline.key: timeline for timeline in drawn}
+    cells = list[CellOverTime]()
     for series in all_series(document):
-        pairs = cells_with_timelines(series, timeline_of)
-        best = most_informative(pairs)
-        cells += [
-            CellOverTime((series.number, position), series, *pair, most_informative=pair == best)
-            for position, pair in enumerate(pairs)
+        in_order = enumerate([*series.valid, *series.open])  # by load; those at a rate last
+        shown = [
+            CellOverTime((series.number, position), series, cell, timeline_of[cell.trial.key])
+            for position, cell in in_order
+            if cell.trial.key in timeline_of
         ]
+        for cell in shown:
+            cells.append(replace(cell, most_informative=cell is most_informative(shown)))
     cells.sort(key=lambda cell: (not cell.most_informative, cell.cell.verdict != "saturated"))
     return [
         replace(cell, opened=cell.most_informative and rank < MAX_OPEN_CELLS)

@@ -31,7 +31,7 @@ from msgspec import Struct
 
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.intervals import NS, Intervals, Period
-from workerlab.model import Server, Span, Timing
+from workerlab.model import Span, Timing
 from workerlab.numbers.samples import quantile
 
 CONNECTING, QUEUED, IN_WORKER, IN_APP, ANSWERED, FAILED = range(6)
@@ -426,14 +426,11 @@ class Trace(Struct, frozen=True):
     mean and p95 of the response in seconds, accept queue, requests in flight). `named`: clients
     gave requests an id; if not, only requests in the app can be shown individually."""
 
-    server: Server
-    slots: int | None
-    accepts_first: bool
     length_ms: float  # of the part shown
     moves: tuple[MoveRow, ...]
     samples: tuple[TraceSample, ...]
-    named: bool = True
-    whole: bool = True  # whether all of the load is shown
+    named: bool
+    whole: bool  # whether all of the load is shown
 
 
 def trace(facts: Facts, max_requests: int) -> Trace | None:
@@ -469,9 +466,6 @@ def trace(facts: Facts, max_requests: int) -> Trace | None:
         moves = [move for move in moves if move.place >= IN_APP]
         samples = [(at_ms, rps, None, None, queue, None) for at_ms, rps, _, _, queue, _ in samples]
     return Trace(
-        server=facts.cell.server,
-        slots=facts.slots,
-        accepts_first=accepts_first,
         length_ms=as_ms(until_ns, facts.started_ns),
         moves=as_rows(moves, facts.started_ns),
         samples=tuple(samples),
