@@ -43,7 +43,7 @@ COMMANDS: Mapping[str, CliCommand] = {
     },
     "demo": CliCommand(
         "a lesson in ten steps: guess, watch, compare, explain",
-        "workerlab.experiments.demo.options:add_options",
+        "workerlab.experiments.live.options:add_demo_options",
         "workerlab.experiments.demo.command:command",
     ),
     "live": CliCommand(

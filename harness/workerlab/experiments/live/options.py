@@ -1,4 +1,4 @@
-"""The command line of `workerlab live`."""
+"""The command lines of `workerlab live` and `workerlab demo`."""
 
 import argparse
 
@@ -18,6 +18,17 @@ examples:
       the lesson as a single page that needs neither a server nor a network
 
 Ctrl-C ends the lab and whatever it started.
+"""
+
+DEMO_EXAMPLES = """\
+examples:
+  workerlab demo            asks before each step; any key continues
+  workerlab demo --yes      runs all steps, in about two minutes
+  workerlab demo --web      in a browser, where you see real requests wait
+  workerlab demo --web --share
+                            ... and a class guesses on its own screens
+  workerlab demo --lesson my.toml
+                            another lesson; docs/extending.md says how to write one
 """
 
 
@@ -48,6 +59,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_share(parser)
     read.add_rows(parser.add_argument_group("what serves it"), read.SERVES_ONE)
     parser.set_defaults(begin=False)  # True in `demo --web`: begin with the lesson
+
+
+def add_demo_options(to: argparse.ArgumentParser) -> None:
+    to.description = (
+        "A lesson in the terminal: what happens when more requests arrive than a server can"
+        " serve? Each step lets you guess, says what the law predicts, runs the"
+        " load live, compares all three, and explains the result."
+    )
+    to.epilog = DEMO_EXAMPLES
+    to.add_argument("--web", action="store_true", help="give it in a browser: see workerlab live")
+    add_share(to)
+    to.add_argument("--yes", action="store_true", help="ask nothing and run all steps")
+    to.add_argument(
+        "--lesson", type=read.existing_file, metavar="FILE", help="another lesson (TOML)"
+    )
+    to.add_argument("--out", metavar="DIR", help="where runs are kept (results)")
+    read.add_serves_in_turn(to)
+    to.set_defaults(resume=None)  # its runs are sweeps: `sweep --resume` resumes them
 
 
 def add_share(to: argparse.ArgumentParser) -> None:
