@@ -91,7 +91,6 @@ def over_time(
         key=trial.key,
         bars=bars_of(done, workers, arrivals_known=arrivals_known),
         shown=(0.0, end_s),
-        spans=len(done),
         workers=workers,
         queue=tuple(zip(moments, waiting, strict=True)) if observed else (),
         queue_limit=LIMIT if observed else None,

@@ -22,8 +22,7 @@ def program() -> str:
         return f"{Path(sys.executable).name} -m workerlab"
     if shutil.which(called.name):
         return called.name
-    here = Path.cwd()
-    return str(called.relative_to(here) if called.is_relative_to(here) else called)
+    return str(short(called))
 
 
 def short(path: Path) -> Path:

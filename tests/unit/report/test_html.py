@@ -263,7 +263,7 @@ def test_waits_in_a_row_do_not_overlap(
     ]
     end_s = max(bar.end_s for bar in bars)
     key = trial(worker_class, 16).key
-    timeline = Timeline(key, tuple(bars), (0.0, end_s), len(bars), workers=(101, 102))
+    timeline = Timeline(key, tuple(bars), (0.0, end_s), workers=(101, 102))
     _, waits = stack(replace(sweep((worker_class,), (16,)), timelines=(timeline,)))
     for row in {top for top, _, _ in waits}:
         row_waits = sorted((since, to) for top, since, to in waits if top == row)

@@ -66,7 +66,7 @@ def timeline_of(trial: TrialData, budget: int = MAX_BARS) -> Timeline:
 
 def test_a_short_trial_is_drawn_completely() -> None:
     chart = timeline_of(evidence(SYNC, 8, rounds=3))
-    assert (len(chart.bars), chart.spans, chart.notes) == (25, 25, ())
+    assert (len(chart.bars), chart.notes) == (25, ())
     assert chart.bars[0].start_s == 0.0
     assert all(bar.end_s - bar.start_s == pytest.approx(1.0) for bar in chart.bars)
     assert {bar.row for bar in chart.bars} == {0}
@@ -103,7 +103,7 @@ def test_a_request_that_never_ended_is_drawn_to_the_end_and_noted() -> None:
 def test_a_long_trial_is_cut_after_its_first_requests_and_noted() -> None:
     facts = derived(evidence(SYNC, 8, rounds=20))
     chart = timeline(facts, max_requests=41)
-    assert (len(chart.bars), chart.spans) == (41, 161)
+    assert len(chart.bars) == 41
     # The lone request, and ten rounds of four
     assert chart.shown == (0.0, pytest.approx(11.0))
     starts_s = [bar.start_s for bar in chart.bars]
@@ -119,7 +119,7 @@ def test_the_number_of_bars_is_bounded() -> None:
     spans, last = small.spans.spans, small.spans.spans[-1]
     many = derived(with_spans(small, spans + (last,) * (requests - len(spans))))
     (chart,) = timelines([many])
-    assert (len(chart.bars), chart.spans) == (MAX_BARS, requests)
+    assert len(chart.bars) == MAX_BARS
     assert str(chart.notes[0]).endswith(", 800 of 100,000 requests.")
     assert len(chart.queue) <= MAX_POINTS
 

@@ -256,13 +256,10 @@ def requests_over_time(facts: Facts, columns: int) -> RequestsOverTime | None:
     """In at most `columns` columns; None if the client did not time each request or the queue was
     not sampled."""
     origin_ns, queue = facts.measurement.origin_ns, facts.observations.queue
-    if origin_ns is None or not facts.measurement.timings or not queue:
+    # Unanswered requests last to the end of the load
+    in_flight = [(sent, answered or facts.ended_ns) for _, sent, answered in facts.timed_requests()]
+    if origin_ns is None or not in_flight or not queue:
         return None
-    in_flight = list[tuple[int, int]]()  # unanswered requests last to the end of the load
-    for timing in facts.measurement.timings:
-        begin_ns = origin_ns + round(timing.start_s * NS)
-        end_ns = facts.ended_ns if timing.end_s is None else begin_ns + round(timing.end_s * NS)
-        in_flight.append((begin_ns, end_ns))
     until_s = (max(end_ns for _, end_ns in in_flight) - origin_ns) / NS
     fitting_s = (width_s for width_s in COLUMN_WIDTHS_S if until_s / width_s <= columns)
     column_s = next(fitting_s, until_s / columns)

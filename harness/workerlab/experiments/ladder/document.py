@@ -18,7 +18,7 @@ from workerlab.analysis.facts import Facts, TrialData
 from workerlab.analysis.samples import NS
 from workerlab.analysis.trials import mean_of
 from workerlab.experiments.ladder.findings import findings
-from workerlab.experiments.ladder.limits import APP_PARTS, levels, limit, other_code_s
+from workerlab.experiments.ladder.limits import APP_PARTS, CORES, levels, limit, other_code_s
 from workerlab.experiments.ladder.steps import (
     ONE_USER,
     USUAL_USERS,
@@ -184,26 +184,16 @@ TRIPS = (
 )
 CPU_SECONDS = "CPU seconds per second"
 CORES_NOTE = "Missing: not started by the lab, or part of the app."
-CORES = (
+CORE_COLUMNS = (
     REMOVED,
-    Column("app_cores", heading="app", meaning=CPU_SECONDS, value=mean_of("usage.server_cores")),
-    Column(
-        "storage_cores",
-        heading="storage",
-        meaning=CPU_SECONDS,
-        value=mean_of("app_metrics.cores.storage"),
-    ),
-    Column(
-        "cache_cores",
-        heading="cache",
-        meaning=CPU_SECONDS,
-        value=mean_of("app_metrics.cores.cache"),
-    ),
-    Column(
-        "tool_cores",
-        heading="load tool",
-        meaning=CPU_SECONDS,
-        value=mean_of("usage.generator_cores"),
+    *(
+        Column(
+            f"{component.removeprefix('load ')}_cores",
+            heading=component,
+            meaning=CPU_SECONDS,
+            value=mean_of(path),
+        )
+        for component, path in CORES.items()
     ),
     mean_column("usage.host_busy", "percent"),
     Column(
@@ -389,7 +379,7 @@ def tables(ladder: Ladder) -> Iterator[Table]:
         yield table(under_load("Round trips", steps), TRIPS, steps)
     # One note, below the first table, explains all of them
     for index, steps in enumerate(many):
-        yield table(under_load("Cores", steps), CORES, steps, "" if index else CORES_NOTE)
+        yield table(under_load("Cores", steps), CORE_COLUMNS, steps, "" if index else CORES_NOTE)
     for index, steps in enumerate(filter(None, (single, ladder.conclusive))):
         note = "" if index else TIMES_NOTE
         yield table(under_load(TIMES, steps), columns_of_times(steps), steps, note)

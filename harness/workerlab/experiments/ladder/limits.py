@@ -44,6 +44,12 @@ FULL_SLOTS_SHARE = 0.9  # of the app's slots
 MAX_TIMES_USERS = 8  # a search ends at this multiple of the users of the steps
 STABLE_SHARE = 2 / 3  # of the throughput of the best level
 APP_PARTS = ("pool", "storage", "redis", "serialise", "template")  # parts that the app times itself
+CORES = {
+    "app": "usage.server_cores",
+    "storage": "app_metrics.cores.storage",
+    "cache": "app_metrics.cores.cache",
+    "load tool": "usage.generator_cores",
+}  # where a result has the cores that each component used
 PARTS_BEFORE_APP = ("breakdown.connect_s", "breakdown.accept_queue_s", "breakdown.in_worker_s")
 
 
@@ -61,13 +67,7 @@ class MachineUsage(Finding):
 
 def usage_of(step: ConfigurationStep, others_cores: float | None = None) -> MachineUsage | None:
     """`others_cores`: cores used by other processes. None if nothing is known."""
-    paths = {
-        "app": "usage.server_cores",
-        "storage": "app_metrics.cores.storage",
-        "cache": "app_metrics.cores.cache",
-        "load tool": "usage.generator_cores",
-    }
-    used = {name: step.mean(path) for name, path in paths.items()}
+    used = {name: step.mean(path) for name, path in CORES.items()}
     used["other processes"] = others_cores
     cores = {name: value for name, value in used.items() if value is not None}
     host_busy = step.mean("usage.host_busy")

@@ -49,7 +49,7 @@ class Recorder:
 
     def measure(self, course: Course, side: Side) -> bool:
         """Measure and record the current step; False if its server has stopped."""
-        figures = side.figures(course.measurement_s)
+        figures = side.read(lambda live: live.figures(course.measurement_s))
         if figures is not None:
             course.finish_live(figures)
             course.record(self.trace(course.step))

@@ -16,16 +16,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
 from time import monotonic, process_time
-from typing import Literal
+from typing import Literal, TypeVar
 
 import psutil
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from workerlab import run_store
 from workerlab.analysis.samples import NS
 from workerlab.experiments.lesson.settings import LoadSettings, Message, ServerSettings
-from workerlab.experiments.lesson.texts import LiveFigures
+from workerlab.experiments.lesson.texts import PART_NAMES, LiveFigures
 from workerlab.load.programs import GENERATORS
 from workerlab.model import Breakdown
 from workerlab.observe.cpu import ServiceCpus, host_cpu
@@ -45,6 +45,7 @@ from workerlab.server.running import Launch, Running, TrialFailed
 from workerlab.server.serve import serve
 from workerlab.server.worker_classes import class_named, configured_slots
 
+T = TypeVar("T")
 Phase = Literal["stopped", "starting", "running", "failed"]
 
 MAX_SPANS_PER_WORKER = 200_000  # 8 MB; when they are used up, the server is restarted
@@ -70,14 +71,8 @@ def _mean_parts(answers: Sequence[ClientAnswer]) -> Breakdown | None:
     parts = [answer.parts_ns for answer in answers if answer.parts_ns is not None]
     if not parts or len(parts) < len(answers):
         return None
-    means_s = [fmean(part) / NS for part in zip(*parts, strict=True)]
-    connect_s, accept_queue_s, in_worker_s, service_s = means_s
-    return Breakdown(
-        connect_s=connect_s,
-        accept_queue_s=accept_queue_s,
-        in_worker_s=in_worker_s,
-        service_s=service_s,
-    )
+    means_s = (fmean(part) / NS for part in zip(*parts, strict=True))
+    return replace(Breakdown(), **dict(zip(PART_NAMES, means_s, strict=True)))
 
 
 class CoreUsage:
@@ -247,20 +242,14 @@ class Side:
         if self._thread is not None:
             self._thread.join(timeout_s)
 
+    def read(self, value_of: Callable[[LiveServer], T]) -> T | None:
+        """The value of the running server; None while none runs."""
+        with self._lock:
+            return None if self.live is None else value_of(self.live)
+
     def poll(self) -> tuple[LiveUpdate, LiveServer] | None:
         """What is new, and the server. None while no server runs."""
-        with self._lock:
-            return None if self.live is None else (self.live.poll(), self.live)
-
-    def snapshot(self) -> list[Move] | None:
-        """As `Places.snapshot`; None while no server runs."""
-        with self._lock:
-            return None if self.live is None else self.live.places.snapshot(time.monotonic_ns())
-
-    def figures(self, over_s: float) -> LiveFigures | None:
-        """Figures of the last `over_s` seconds. None while no server runs."""
-        with self._lock:
-            return None if self.live is None else self.live.figures(over_s)
+        return self.read(lambda live: (live.poll(), live))
 
     # --- its thread ------------------------------------------------------------------------------
 

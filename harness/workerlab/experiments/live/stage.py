@@ -352,7 +352,7 @@ class Stage:
 
     def _in_flight(self, side: Side) -> Message | None:
         """The requests in flight, for a new tab."""
-        moves = side.snapshot()
+        moves = side.read(lambda live: live.places.snapshot(time.monotonic_ns()))
         if moves is None:
             return None
         unknown = dict.fromkeys(("connections", "sample", "counts"))

@@ -327,28 +327,23 @@ def _connect_bars(timeline: Timeline, steps_s: list[float], longest_s: float) ->
 # --- CPU and memory -----------------------------------------------------------------------
 
 
-def cpu(timeline: Timeline, where: str) -> Figure | None:
-    """Cores that server and load tool used; in a second pane, how busy the host was."""
-    caption = (
+USAGE_FIGURES = {
+    "CPU": (
+        CPU_PANES,
         "CPU cores used by the server with its workers and by the load tool; below, how busy all"
-        " cores of the machine were."
-    )
-    return _usage_figure("CPU", where, timeline, CPU_PANES, caption)
-
-
-def memory(timeline: Timeline, where: str) -> Figure | None:
-    """Resident memory of the server and the load tool."""
-    caption = (
+        " cores of the machine were.",
+    ),
+    "Memory": (
+        (MEMORY_PANE,),
         "Resident memory of the server with its workers and of the load tool (1 MB = 1024² bytes);"
-        " a page that processes share counts in each of them."
-    )
-    return _usage_figure("Memory", where, timeline, (MEMORY_PANE,), caption)
+        " a page that processes share counts in each of them.",
+    ),
+}  # panes and caption, by heading
 
 
-def _usage_figure(
-    heading: str, where: str, timeline: Timeline, panes: Sequence[UsagePane], caption: str
-) -> Figure | None:
+def usage(timeline: Timeline, where: str, *, heading: str) -> Figure | None:
     """None if no pane has two values."""
+    panes, caption = USAGE_FIGURES[heading]
     drawn = not_none(*(_usage_pane(timeline, pane) for pane in panes))
     if not drawn:
         return None

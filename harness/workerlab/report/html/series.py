@@ -14,7 +14,14 @@ from workerlab.analysis.trials import Trials, by_cell
 from workerlab.model import CellResult, ClassResult, Document, Label
 from workerlab.numbers.units import fill, listed
 from workerlab.report.html.figure import Figure, not_none, slug
-from workerlab.report.html.over_time import connects, cpu, memory, phases, queue, states
+from workerlab.report.html.over_time import (
+    USAGE_FIGURES,
+    connects,
+    phases,
+    queue,
+    states,
+    usage,
+)
 from workerlab.report.html.timeline import request_by_request
 from workerlab.report.html.timeline_data import Timeline, timelines
 from workerlab.report.values import Names, by_series, finite
@@ -147,10 +154,11 @@ class CellOverTime(Struct, dict=True, frozen=True):
         load_slug = str(cell.concurrency)
         if cell.rate is not None:
             load_slug = f"rate-{cell.rate.label.replace('%', 'pc').replace('.', '-')}"
-        others = (
-            draw(self.timeline, where) for draw in (phases, connects, queue, states, cpu, memory)
+        figures = not_none(
+            request_by_request(self.cell, self.timeline, where),
+            *(draw(self.timeline, where) for draw in (phases, connects, queue, states)),
+            *(usage(self.timeline, where, heading=heading) for heading in USAGE_FIGURES),
         )
-        figures = not_none(request_by_request(self.cell, self.timeline, where), *others)
         names = [f"{figure.name}-{self.series.slug}-{load_slug}" for figure in figures]
         return [replace(figure, name=name) for figure, name in zip(figures, names, strict=True)]
 

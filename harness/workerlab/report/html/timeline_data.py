@@ -54,7 +54,6 @@ class Timeline(Struct, frozen=True):
     key: str  # of its Trial
     bars: tuple[Bar, ...]
     shown: tuple[float, float]  # the part of the load that the bars cover
-    spans: int  # requests in all
     workers: tuple[int, ...] = ()  # pids, in the order of their rows
     queue: tuple[tuple[float, int], ...] = ()  # (moment, length of the accept queue)
     queue_limit: int | None = None
@@ -123,7 +122,6 @@ def _timeline(facts: Facts, max_requests: int) -> Timeline:
         key=facts.key,
         bars=tuple(_bars(spans, _arrivals(facts, spans), clock, cut_ns)),
         shown=(0.0, clock.at_s(cut_ns)),
-        spans=len(facts.spans),
         workers=tuple(facts.requests_per_worker),
         queue=tuple((clock.at_s(peak.at_ns), peak.length) for peak in peaks),
         queue_limit=observations.queue[-1].limit if observations.queue else None,

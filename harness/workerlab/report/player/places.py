@@ -23,7 +23,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence, Set
 from heapq import nsmallest
 from itertools import takewhile
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from statistics import median
 from typing import NamedTuple
 
@@ -417,6 +417,7 @@ STEPS_PER_SAMPLE = 5
 MIN_SHOWN_WAIT_NS = 1_000_000  # shorter waits in a worker are not shown
 
 AT_NS = attrgetter("at_ns")
+TimedRequest = tuple[Timing, int, int | None]  # as of `Facts.timed_requests`
 TraceSample = tuple[float, float | None, float | None, float | None, int | None, int | None]
 
 
@@ -436,21 +437,21 @@ class Trace(Struct, frozen=True):
 def trace(facts: Facts, max_requests: int) -> Trace | None:
     """The replay of the first `max_requests` requests, until the next one starts; None if no
     request was seen."""
-    timings, until_ns = _first_timings(facts, max_requests)
-    named = bool(timings)
+    timed, until_ns = _first_timed(facts, max_requests)
+    named = bool(timed)
     spans = facts.spans if named else facts.spans[:max_requests]
     if len(spans) < len(facts.spans):
         until_ns = facts.spans[max_requests].start_ns
-    numbers = {timing.request_id: number for number, timing in enumerate(timings, 1)}
-    connecting = {timing.request_id for timing in timings if not timing.reused}
+    numbers = {timing.request_id: number for number, (timing, _, _) in enumerate(timed, 1)}
+    connecting = {timing.request_id for timing, _, _ in timed if not timing.reused}
     accepted_ns = {
         numbers[span.request_id]: span.accept_ns
         for span in spans
         if span.accept_ns is not None and span.request_id in connecting
     }
     events: list[Event] = []
-    for index, timing in enumerate(timings, 1):
-        events += _client_events(facts, timing, index)
+    for index, request in enumerate(timed, 1):
+        events += _client_events(request, index, facts.ended_ns)
     for index, span in enumerate(spans, 1):
         number = numbers.get(span.request_id) if named else index
         if number is not None:
@@ -498,19 +499,15 @@ def _replay(
     return moves, samples
 
 
-def _first_timings(facts: Facts, max_requests: int) -> tuple[list[Timing], int]:
+def _first_timed(facts: Facts, max_requests: int) -> tuple[list[TimedRequest], int]:
     """The first `max_requests` requests by start, and the start of the next one, or the end of the
     load. No requests if the load tool gave them no id or the app did not see the ids."""
-    origin_ns, timings = facts.measurement.origin_ns, facts.measurement.timings
-    if origin_ns is None:
-        return [], facts.ended_ns
-    first = nsmallest(max_requests + 1, timings, key=attrgetter("start_s"))
+    first = nsmallest(max_requests + 1, facts.timed_requests(), key=itemgetter(1))
     ids_in_app = {span.request_id for span in facts.spans[: max_requests + 1]} - {None}
-    if ids_in_app.isdisjoint(timing.request_id for timing in first):
+    if ids_in_app.isdisjoint(timing.request_id for timing, _, _ in first):
         return [], facts.ended_ns
-    if len(first) > max_requests:
-        return first[:max_requests], origin_ns + round(first[max_requests].start_s * NS)
-    return first, facts.ended_ns
+    next_ns = first[max_requests][1] if len(first) > max_requests else facts.ended_ns
+    return first[:max_requests], next_ns
 
 
 def _app_events(span: Span, number: int, accepted_ns: int | None, named: bool) -> Iterator[Event]:
@@ -524,13 +521,13 @@ def _app_events(span: Span, number: int, accepted_ns: int | None, named: bool) -
         yield Event(span.end_ns, APP_LEFT if named else SUCCEEDED, number, span.pid)
 
 
-def _client_events(facts: Facts, timing: Timing, number: int) -> Iterator[Event]:
-    begun_ns = (facts.measurement.origin_ns or 0) + round(timing.start_s * NS)
+def _client_events(request: TimedRequest, number: int, ended_ns: int) -> Iterator[Event]:
+    """`ended_ns`: the end of the load, for a request without an answer."""
+    timing, begun_ns, answered_ns = request
     yield Event(begun_ns, BEGUN, number)
     if timing.reused:
         yield Event(begun_ns, REUSED, number)
     elif timing.connect_s is not None:
         yield Event(begun_ns + round(timing.connect_s * NS), CONNECTED, number)
-    ended_ns = facts.ended_ns if timing.end_s is None else begun_ns + round(timing.end_s * NS)
-    succeeded = timing.cause is None and timing.end_s is not None
-    yield Event(ended_ns, SUCCEEDED if succeeded else FAILURE, number)
+    succeeded = timing.cause is None and answered_ns is not None
+    yield Event(answered_ns or ended_ns, SUCCEEDED if succeeded else FAILURE, number)

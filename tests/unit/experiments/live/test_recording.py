@@ -70,7 +70,7 @@ def test_figures_cover_the_last_recorded_update() -> None:
             move = Move(next(numbers), CONNECTING, None, 5000 * MS)
             return update(move, queue=0), SimpleNamespace(sample=lambda: asdict(SAMPLE))
 
-        def figures(self, over_s: float) -> LiveFigures:
+        def read(self, _value_of: object) -> LiveFigures:
             return LiveFigures(SAMPLE, slowest_s=2.2, fastest_s=1.0)
 
     course = BriefCourse(read_lesson())
