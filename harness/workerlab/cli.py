@@ -44,7 +44,7 @@ COMMANDS: Mapping[str, CliCommand] = {
     "demo": CliCommand(
         "a lesson in ten steps: guess, watch, compare, explain",
         "workerlab.experiments.live.options:add_demo_options",
-        "workerlab.experiments.demo.command:command",
+        "workerlab.experiments.live.demo:command",
     ),
     "live": CliCommand(
         "the lesson in a browser: watch real requests wait",

@@ -21,12 +21,11 @@ from tests.builders.runs import recorded
 from workerlab import run_store
 from workerlab.analysis.facts import Facts
 from workerlab.cli import parse
-from workerlab.experiments.demo import command as demo
-from workerlab.experiments.demo import terminal
-from workerlab.experiments.demo.command import Presenter
-from workerlab.experiments.demo.terminal import MAX_WIDTH, requests_chart, table
 from workerlab.experiments.lesson.steps import read_lesson
 from workerlab.experiments.lesson.texts import Figures, StepOutcome, law_text
+from workerlab.experiments.live import demo, terminal
+from workerlab.experiments.live.demo import Presenter
+from workerlab.experiments.live.terminal import MAX_WIDTH, requests_chart, table
 from workerlab.experiments.reading import trial_data
 from workerlab.experiments.scheduler import TrialSource
 from workerlab.model import Fault, Plan, Record, Trial, UsageError

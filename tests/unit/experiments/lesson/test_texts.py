@@ -17,15 +17,6 @@ from tests.builders.runs import recorded
 from workerlab import run_store
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.stall import requests_in_flight, whole_load
-from workerlab.experiments.demo.terminal import (
-    CHART_COLUMNS,
-    IN_WORKER,
-    MAX_WIDTH,
-    NO_ROOM,
-    chart_lines,
-    draw,
-    requests_over_time,
-)
 from workerlab.experiments.lesson.steps import LOAD_TOOL, LessonStep, read_lesson
 from workerlab.experiments.lesson.texts import (
     Figures,
@@ -36,6 +27,15 @@ from workerlab.experiments.lesson.texts import (
     score,
     trial_figures,
     trial_outcome,
+)
+from workerlab.experiments.live.terminal import (
+    CHART_COLUMNS,
+    IN_WORKER,
+    MAX_WIDTH,
+    NO_ROOM,
+    chart_lines,
+    draw,
+    requests_over_time,
 )
 from workerlab.experiments.reading import report_of, trial_data
 from workerlab.model import Breakdown, CellResult, Summary, Trial

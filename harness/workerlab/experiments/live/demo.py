@@ -14,14 +14,6 @@ from typing import Self
 
 from workerlab import run_store
 from workerlab.analysis.facts import Facts
-from workerlab.experiments.demo.terminal import (
-    Picture,
-    fitting_width,
-    print_paragraph,
-    read_guess,
-    requests_chart,
-    table,
-)
 from workerlab.experiments.environment import interpreters
 from workerlab.experiments.lesson.course import Course
 from workerlab.experiments.lesson.steps import BUNDLED_LESSON, Lesson, read_lesson
@@ -32,8 +24,16 @@ from workerlab.experiments.lesson.texts import (
     trial_figures,
     trial_outcome,
 )
-from workerlab.experiments.live.recording import run_step
+from workerlab.experiments.live.recording import OnUpdate, run_step
 from workerlab.experiments.live.side import LiveServer, LiveUpdate
+from workerlab.experiments.live.terminal import (
+    Picture,
+    fitting_width,
+    print_paragraph,
+    read_guess,
+    requests_chart,
+    table,
+)
 from workerlab.experiments.planning import gunicorn_plan
 from workerlab.experiments.reading import document_of, print_location, report_of, trial_data
 from workerlab.experiments.runner import Setup, run
@@ -93,27 +93,26 @@ def command(options: argparse.Namespace) -> int:
     return stop_code or 0
 
 
-class LiveStepProgress:
+def progress_printer() -> OnUpdate:
     """Prints a line every PROGRESS_INTERVAL_S seconds during a step that is not a trial."""
+    began_s = next_s = 0.0
 
-    def __init__(self) -> None:
-        self._began_s: float | None = None
-        self._next_s = 0.0
-
-    def show(self, update: LiveUpdate, server: LiveServer) -> None:
+    def show(update: LiveUpdate, server: LiveServer) -> None:
+        nonlocal began_s, next_s
         now_s, places = time.monotonic(), server.places
-        self._began_s = self._began_s or now_s
-        if now_s < self._next_s:
-            return
-        self._next_s = now_s + PROGRESS_INTERVAL_S
-        values = {
-            "at_s": now_s - self._began_s,
-            "in_app": update.counts[IN_APP],
-            "queued": update.queue,
-            "answered": places.answered,
-            "gave_up": places.failed,
-        }
-        print_paragraph(fill(PROGRESS_LINE, values), "  ")
+        began_s = began_s or now_s
+        if now_s >= next_s:
+            next_s = now_s + PROGRESS_INTERVAL_S
+            values = {
+                "at_s": now_s - began_s,
+                "in_app": update.counts[IN_APP],
+                "queued": update.queue,
+                "answered": places.answered,
+                "gave_up": places.failed,
+            }
+            print_paragraph(fill(PROGRESS_LINE, values), "  ")
+
+    return show
 
 
 class Presenter:
@@ -189,7 +188,7 @@ class Presenter:
             if self._lesson.steps[index].is_trial:
                 return
             self._ask_question(index)
-            self._run_live(self._course, on_update=LiveStepProgress().show)
+            self._run_live(self._course, on_update=progress_printer())
             print()
             self._explain()
 
