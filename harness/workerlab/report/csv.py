@@ -51,7 +51,7 @@ def _csv_text(header: Sequence[str], rows: Iterable[Mapping[str, object]]) -> st
 
 def _field(value: Value) -> object:
     if isinstance(value, str | Finding):
-        return _sentence(str(value))
+        return _sentence(value)
     return printable(counts_text(value)) if isinstance(value, Mapping) else jsonable(value)
 
 
@@ -76,10 +76,9 @@ def _cell_columns(result: CellResult) -> dict[str, object]:
     return row
 
 
-def _sentence(value: JsonText | str) -> str:
-    """The sentence of a JSON text, or the string, on one line: server output may contain control
-    characters."""
-    return printable(value.text if isinstance(value, JsonText) else value)
+def _sentence(value: object) -> str:
+    """The text on one line: server output may contain control characters."""
+    return printable(str(value))
 
 
 _ANY_TRIAL = Trial(Cell(Server("sync", 1, 1, 1, 1), "ab", 1), 1)

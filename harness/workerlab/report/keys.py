@@ -64,6 +64,9 @@ class JsonText(Shape, frozen=True):
     values: dict[str, Any]
     text: str
 
+    def __str__(self) -> str:
+        return self.text
+
 
 class JsonMilliseconds(Milliseconds, frozen=True):
     """A distribution of times in milliseconds; null: unknown."""

@@ -41,12 +41,15 @@ def describe(trial: Trial) -> str:
         level = f"{rate.label} {'requests/s' if rate.share is None else 'of its capacity'}"
     size = counted(server.workers, "worker")
     size += f" x {server.threads} threads" if server.threads > 1 else ""
-    configuration = server.name or f"{server.worker_class} with {size}"
-    configuration += f", Gunicorn {server.gunicorn}" if server.gunicorn else ""
-    configuration += f", {server.python}" if server.python else ""
-    kept = ", keep-alive" if cell.keepalive else ""
-    repeat = f", trial {trial.number}" if trial.number > 1 else ""
-    return f"{configuration}, {tool} at {level}{kept}{repeat}"
+    parts = (
+        server.name or f"{server.worker_class} with {size}",
+        server.gunicorn and f"Gunicorn {server.gunicorn}",
+        server.python,
+        f"{tool} at {level}",
+        "keep-alive" if cell.keepalive else "",
+        f"trial {trial.number}" if trial.number > 1 else "",
+    )
+    return ", ".join(filter(None, parts))
 
 
 class Progress:

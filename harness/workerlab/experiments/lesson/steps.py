@@ -4,7 +4,6 @@
 predicts the result of a step; `texts` has its texts, for terminal and browser.
 """
 
-import difflib
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +23,7 @@ from workerlab.experiments.lesson.settings import (
     number_field,
 )
 from workerlab.model import Cell, Rate, UsageError
+from workerlab.options import BadWord, one_of
 from workerlab.server.limits import cores
 
 BUNDLED_LESSON = Path(__file__).with_name("lesson.toml")
@@ -160,10 +160,11 @@ def _values(table: object, fields: Fields, location: str) -> dict[str, Any]:
     """The value of every field. Raises UsageError for the first wrong one."""
     if not isinstance(table, dict):
         raise UsageError(f"{location}: must be a table of {', '.join(fields)}")
-    for name in table.keys() - fields.keys():
-        matches = difflib.get_close_matches(name, fields, n=1, cutoff=0.6)
-        hint = f"did you mean {matches[0]}?" if matches else f"the fields are {', '.join(fields)}"
-        raise UsageError(f"{location}: there is no field {name!r}: {hint}")
+    for name in table:
+        try:
+            one_of("field", name, fields)
+        except BadWord as problem:
+            raise UsageError(f"{location}: {problem}") from None
     values = {}
     for name, field in fields.items():
         if name not in table:
@@ -197,17 +198,14 @@ def _step(table: object, name: str, location: str) -> LessonStep:
     load = _load(values, location)
     requests = values["requests"] or REQUESTS_PER_CONNECTION * load.clients
     step = LessonStep(
+        **{field: values[field] for field in ("title", "changed", "question", "why")},
         name=name,
-        title=values["title"],
-        changed=values["changed"],
         server=server,
         load=load,
         at_once=values["at_once"] or server.at_once,
-        question=values["question"],
         choices=tuple(choice["text"] for choice in choices),
         reactions=tuple(choice["reaction"] for choice in choices),
         right=right[0],
-        why=values["why"],
         requests=None if load.is_open else requests,
         duration_s=values["seconds"],
         cores=cores(),
