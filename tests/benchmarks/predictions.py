@@ -28,8 +28,7 @@ from tests.builders.open_load import APP
 from workerlab import run_store
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.needs import cpu_under_load, needs_of, with_cpu
-from workerlab.analysis.prediction import Predicted, layout_of, predict
-from workerlab.analysis.simulation import simulate
+from workerlab.analysis.simulation import Predicted, layout_of, predict, simulate
 from workerlab.experiments import trial
 from workerlab.experiments.advise.growth import MANY_S, filling_connections
 from workerlab.experiments.load_trials import task_for

@@ -270,6 +270,20 @@ def knee_by_levels(series: Series, judgements: Judgements, tried: int) -> Knee:
     return Knee(None, _not_reached(highest, series.slots, add))
 
 
+def max_closed_rps(
+    workers: int, slots: int | None, cores: float, wait_s: float, cpu_s: float
+) -> float | None:
+    """Upper bound on throughput in requests per second (Denning & Buzen 1978), from the slots and
+    from the cores that workers can use, one each. Multiplied by wait_s + cpu_s it is the knee of a
+    closed loop. None: no bound."""
+    bounds_rps = []
+    if slots is not None and wait_s + cpu_s > 0:
+        bounds_rps.append(slots / (wait_s + cpu_s))
+    if cpu_s > 0:
+        bounds_rps.append(min(cores, workers) / cpu_s)
+    return min(bounds_rps, default=None)
+
+
 def step_below(levels: Mapping[int, float]) -> int | None:
     """The level to compare the highest with: at most half as many connections, if there is such a
     level, else the lowest. None if there is only one level."""

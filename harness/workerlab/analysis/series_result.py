@@ -26,8 +26,8 @@ from workerlab.analysis.knee import (
     doubts_of,
     is_flat,
     knee_of,
+    max_closed_rps,
 )
-from workerlab.analysis.prediction import max_closed_rps
 from workerlab.analysis.series import REACHED_SHARE, Series
 from workerlab.analysis.trials import Replicates, by_level, conclusive
 from workerlab.analysis.verdict import Judgements, at_knee, verdict_of_closed

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders.recursion import waits
-from workerlab.analysis.prediction import predict
-from workerlab.analysis.simulation import Layout, simulate
+from workerlab.analysis.simulation import Layout, predict, simulate
 from workerlab.model import Needs, RequestNeed, Server, WorkerClass
 
 WAIT = st.floats(0, 5)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tests.builders.analysis import evidence, server
 from workerlab.analysis import analyse
-from workerlab.analysis.prediction import max_closed_rps
+from workerlab.analysis.knee import max_closed_rps
 from workerlab.experiments.sweep.document import sweep_document
 from workerlab.model import App, Document
 from workerlab.report import FORMATS, text

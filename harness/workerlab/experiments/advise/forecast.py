@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from workerlab.analysis.prediction import Predicted, predict
+from workerlab.analysis.simulation import Predicted, predict
 from workerlab.model import Arrivals, Needs, RequestNeed, Server, Summary
 from workerlab.numbers.schedule import schedule
 from workerlab.server.worker_classes import class_named

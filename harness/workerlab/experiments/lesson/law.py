@@ -20,7 +20,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from workerlab.analysis.prediction import max_closed_rps
+from workerlab.analysis.knee import max_closed_rps
 from workerlab.experiments.lesson.settings import LoadSettings, Message, ServerSettings
 from workerlab.finding import Finding, Note
 from workerlab.numbers.units import count_text, counted, fill, format_duration
