@@ -31,8 +31,7 @@ from statistics import fmean, stdev
 from msgspec import Struct
 
 from workerlab.analysis.facts import Facts, once
-from workerlab.analysis.intervals import NS, Intervals
-from workerlab.analysis.samples import Window, counted_parts
+from workerlab.analysis.samples import NS, Intervals, Window, counted_parts
 from workerlab.numbers.intervals import half_of_mean
 
 MIN_BATCHES, MAX_BATCHES = 4, 32

@@ -38,8 +38,7 @@ from msgspec.structs import replace
 from workerlab.analysis.core_wait import core_wait
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.handshakes import half_open
-from workerlab.analysis.intervals import NS, Intervals
-from workerlab.analysis.samples import Window
+from workerlab.analysis.samples import NS, Intervals, Window
 from workerlab.analysis.stall import reported_part, requests_in_flight
 from workerlab.finding import Finding, Note
 from workerlab.model import Breakdown, Span, Timing

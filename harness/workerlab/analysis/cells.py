@@ -33,7 +33,7 @@ from workerlab.analysis.batches import precision
 from workerlab.analysis.breakdown import breakdown
 from workerlab.analysis.core_wait import core_wait
 from workerlab.analysis.diagnosis import findings
-from workerlab.analysis.facts import Facts, TrialData
+from workerlab.analysis.facts import Facts, Outcome, TrialData
 from workerlab.analysis.failures import (
     failed_share,
     mixed_notes,
@@ -43,7 +43,6 @@ from workerlab.analysis.failures import (
 )
 from workerlab.analysis.handshakes import counters_of_others
 from workerlab.analysis.load_tool import mean_in_flight
-from workerlab.analysis.outcome import Outcome
 from workerlab.analysis.samples import NS, durations_s, missing_notes, per_second
 from workerlab.analysis.series import Series
 from workerlab.analysis.slots import kept_connections, occupancy_in, predicted_rps, queued_gap_s

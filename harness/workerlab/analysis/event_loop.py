@@ -19,8 +19,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from workerlab.analysis.facts import Facts, once
-from workerlab.analysis.intervals import NS
-from workerlab.analysis.samples import Window, by_worker
+from workerlab.analysis.samples import NS, Window, by_worker
 from workerlab.analysis.stall import machine_paused
 from workerlab.model import Beat
 

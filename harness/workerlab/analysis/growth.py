@@ -36,8 +36,7 @@ from msgspec import Struct
 
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.handshakes import ESTABLISHED
-from workerlab.analysis.intervals import Intervals, Period
-from workerlab.analysis.samples import Window, durations_s, per_second
+from workerlab.analysis.samples import Intervals, Period, Window, durations_s, per_second
 from workerlab.analysis.slots import FULL_OCCUPANCY, occupancy_in
 from workerlab.analysis.stall import requests_in_flight
 from workerlab.numbers.samples import SIGNIFICANT, mann_kendall, slope

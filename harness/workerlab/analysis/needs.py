@@ -38,8 +38,7 @@ from workerlab.analysis.core_wait import is_disturbed, non_cpu_delay_s
 from workerlab.analysis.event_loop import loop_use
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.failures import MOSTLY_SUCCESSES, success_spans, wrong_statuses
-from workerlab.analysis.intervals import NS, Intervals, Period, states
-from workerlab.analysis.samples import per_second
+from workerlab.analysis.samples import NS, Intervals, Period, per_second, states
 from workerlab.analysis.slots import nogil_share_by_route, overhead_s, queued_gap_s
 from workerlab.finding import Finding, Note
 from workerlab.model import Memory, Needs, RequestNeed, Route, Span, SpanCost, WorkersSample

@@ -63,8 +63,7 @@ from msgspec import Struct
 
 from workerlab.analysis.batches import precision
 from workerlab.analysis.facts import Facts, once
-from workerlab.analysis.intervals import NS, Change, Intervals, states
-from workerlab.analysis.samples import Window
+from workerlab.analysis.samples import NS, Change, Intervals, Window, states
 from workerlab.model import ConnectionSample, Span, SpanCost
 
 FULL_OCCUPANCY = 0.95  # occupancy from which on all slots count as taken

@@ -40,8 +40,7 @@ from msgspec import Struct
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.failures import success_spans
 from workerlab.analysis.handshakes import handshakes
-from workerlab.analysis.intervals import NS, Change, Intervals, Period, states
-from workerlab.analysis.samples import Window
+from workerlab.analysis.samples import NS, Change, Intervals, Period, Window, states
 from workerlab.analysis.slots import SlotKey, slot_changes, slot_keys
 from workerlab.finding import Finding
 from workerlab.model import Observations

@@ -19,7 +19,7 @@ from tests.builders.analysis import (
 )
 from tests.builders.noise import noisy
 from workerlab.analysis import TrialData
-from workerlab.analysis.outcome import outcome
+from workerlab.analysis.facts import outcome
 from workerlab.analysis.verdict import TrialInvalid
 from workerlab.load.ab import AB
 from workerlab.load.wrk import WRK

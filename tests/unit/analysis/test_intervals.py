@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workerlab.analysis.intervals import NS, Intervals, Period, states
+from workerlab.analysis.samples import NS, Intervals, Period, states
 from workerlab.model import Span
 
 Stretches = list[tuple[int, int]]

@@ -28,7 +28,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from workerlab.analysis.facts import Facts
-from workerlab.analysis.intervals import NS, Intervals, Period
+from workerlab.analysis.samples import NS, Intervals, Period
 from workerlab.finding import Finding
 from workerlab.model import StackSample
 from workerlab.numbers.units import format_duration

@@ -34,8 +34,7 @@ from workerlab.analysis.diagnosis.base import Diagnosis
 from workerlab.analysis.diagnosis.shared import MIN_INCREASE_RATIO, Shared, is_cpu_bound
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.failures import failed_share, success_spans
-from workerlab.analysis.intervals import NS
-from workerlab.analysis.samples import durations_s
+from workerlab.analysis.samples import NS, durations_s
 from workerlab.analysis.stall import machine_paused
 from workerlab.model import Span
 from workerlab.numbers.samples import mann_kendall, quantile, slope

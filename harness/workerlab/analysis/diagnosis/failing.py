@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from workerlab.analysis.diagnosis.base import Diagnosis
-from workerlab.analysis.facts import Facts
+from workerlab.analysis.facts import ANSWERED, NEVER_ACCEPTED, Facts
 from workerlab.analysis.failures import (
     REFUSING_STATUSES,
     refusals_by_status,
@@ -19,7 +19,6 @@ from workerlab.analysis.failures import (
     wrong_statuses,
 )
 from workerlab.analysis.handshakes import handshakes
-from workerlab.analysis.outcome import ANSWERED, NEVER_ACCEPTED
 from workerlab.model import CellResult
 
 MANY_FAILED_SHARE = 0.05  # of the requests: from here on, failures rank before most diagnoses

@@ -23,7 +23,7 @@ from workerlab.analysis.diagnosis.shared import Shared, are_workers_busy
 from workerlab.analysis.diagnosis.slots import WaitingForSlots, mean_service_s, slower_than_alone
 from workerlab.analysis.event_loop import LoopUse, has_late_beats, loop_use
 from workerlab.analysis.facts import Facts
-from workerlab.analysis.intervals import Intervals
+from workerlab.analysis.samples import Intervals
 from workerlab.model import CellResult
 from workerlab.numbers.units import fill
 

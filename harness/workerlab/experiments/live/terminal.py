@@ -24,7 +24,7 @@ from rich.text import Text
 
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.handshakes import half_open
-from workerlab.analysis.intervals import NS, Intervals
+from workerlab.analysis.samples import NS, Intervals
 from workerlab.experiments.lesson.steps import LessonStep
 from workerlab.experiments.lesson.texts import StepOutcome, score
 from workerlab.model import ConnectionSample, Plan, QueueSample, Trial

@@ -30,7 +30,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from workerlab.analysis.facts import Facts
-from workerlab.analysis.intervals import NS, Intervals, Period
+from workerlab.analysis.samples import NS, Intervals, Period
 from workerlab.model import Span, Timing
 from workerlab.numbers.samples import quantile
 
