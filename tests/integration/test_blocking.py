@@ -15,8 +15,7 @@ from tests.integration.conftest import ROOT
 from workerlab import run_store
 from workerlab.analysis.cells import invalid_result
 from workerlab.analysis.diagnosis.blocking import BlockingLine, blocking_lines
-from workerlab.analysis.diagnosis.loop import BlockedLoop
-from workerlab.analysis.event_loop import loop_use
+from workerlab.analysis.diagnosis.loop import BlockedLoop, loop_use
 from workerlab.analysis.facts import Facts
 from workerlab.experiments import trial
 from workerlab.experiments.load_trials import task_for

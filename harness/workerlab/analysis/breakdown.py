@@ -260,14 +260,15 @@ def _connect(facts: Facts, _window: Window) -> Part | None:
 
 
 def _accept_queue(facts: Facts, window: Window) -> Part | None:
-    lengths = [(sample.at_ns, sample.length) for sample in facts.observations.queue]
-    mean_length = window.mean_level(lengths, MIN_QUEUE_SAMPLES)
+    observed = facts.observations
+    mean_length = window.mean_level(observed.queue, "length", MIN_QUEUE_SAMPLES)
     if mean_length is None:
         return None
     mean_half_open = 0.0
     if facts.overflowed:
-        samples = [(sample.at_ns, half_open(sample)) for sample in facts.observations.connections]
-        mean_half_open = window.mean_level(samples, MIN_CONNECTION_SAMPLES) or 0.0
+        mean_half_open = (
+            window.mean_level(observed.connections, half_open, MIN_CONNECTION_SAMPLES) or 0.0
+        )
     addition = " and half-open connections" if mean_half_open else ""
     wait_s = (mean_length + mean_half_open) / window.rps
     return wait_s, f"queue length{addition}, by Little's law"
@@ -284,8 +285,8 @@ def _in_worker(facts: Facts, window: Window) -> Part | None:
             return waits.inside_s(part) / part.completed, ACCEPT_SOURCE
     if facts.data.worker_class.unseen:  # it reads requests early: none unread does not mean none
         return None
-    samples = [(sample.at_ns, sample.unread) for sample in facts.observations.connections]
-    unread = window.mean_level(samples, MIN_CONNECTION_SAMPLES)
+    samples = facts.observations.connections
+    unread = window.mean_level(samples, "unread", MIN_CONNECTION_SAMPLES)
     return None if unread is None else (unread / window.rps, "unread requests, by Little's law")
 
 

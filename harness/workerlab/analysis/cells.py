@@ -160,9 +160,8 @@ def app_metrics(facts: Facts) -> AppMetrics | None:
     steady, observations = facts.window, facts.observations
     if steady is None:
         return None
-    metrics = [sample for sample in observations.app_metrics if steady.contains(sample.at_ns)]
-    services = [sample for sample in observations.services if steady.contains(sample.at_ns)]
-    increases, cores = _increases(metrics), _cores(services)
+    increases = _increases(steady.within(observations.app_metrics))
+    cores = _cores(steady.within(observations.services))
     requests = increases.pop(REQUESTS, 0)
     if not requests:
         return AppMetrics(0, {}, {}, {}, cores) if cores else None
@@ -196,12 +195,12 @@ def _increases(samples: Sequence[AppMetricsSample]) -> dict[str, int]:
 
 def _cores(samples: Sequence[ServiceSample]) -> Mapping[str, float]:
     """CPU seconds per second of each component with at least two samples."""
+
+    def cores(name: str) -> float | None:
+        return per_second(samples, lambda sample: sample.cpu_s.get(name))
+
     names = dict.fromkeys(name for sample in samples for name in sample.cpu_s)
-    rates = {
-        name: per_second((sample.at_ns, sample.cpu_s.get(name)) for sample in samples)
-        for name in names
-    }
-    return {name: cores for name, cores in rates.items() if cores is not None}
+    return {name: used for name in names if (used := cores(name)) is not None}
 
 
 MAX_FAILED_SHARE = 0.05  # with more failures, the duration of a load cannot be computed

@@ -68,7 +68,7 @@ class LoadPart(Struct, frozen=True):
         """How much a field of the samples, in seconds, grows per second; None: unknown."""
         if self.remote_load and "tool" in name:
             return None
-        return per_second((sample.at_ns, getattr(sample, name)) for sample in self.samples)
+        return per_second(self.samples, name)
 
     def others_cores(self) -> float | None:
         """Cores used by programs outside the lab; None if unknown. Interrupts are left out: most
@@ -104,7 +104,6 @@ def core_wait(facts: Facts) -> CoreWait | None:
     response_s = mean_s if facts.open_model and mean_s is not None else by_law_s
     lone_s = facts.record.alone_s or (response_s,)
     services = facts.observations.services
-    components_s = [(sample.at_ns, sum(sample.cpu_s.values())) for sample in services]
     return core_wait_in(
         LoadPart(
             samples=samples,
@@ -116,7 +115,7 @@ def core_wait(facts: Facts) -> CoreWait | None:
             slots=facts.slots,
             tool_units=facts.data.tool_units,
             remote_load=facts.data.remote_load,
-            services_cores=per_second(components_s) or 0.0,
+            services_cores=per_second(services, lambda sample: sum(sample.cpu_s.values())) or 0.0,
             cores=facts.observations.cores,
         )
     )
@@ -217,7 +216,7 @@ def _sampled(facts: Facts) -> tuple[Sequence[ProcessSample], float]:
     too short."""
     steady, samples = facts.window, facts.observations.processes
     if steady is not None:
-        inside = [sample for sample in samples if steady.contains(sample.at_ns)]
+        inside = steady.within(samples)
         if inside and inside[-1].at_ns - inside[0].at_ns >= MIN_SAMPLED_S * NS:
             return inside, steady.rps
     rps = len(facts.finished) / facts.load_s if facts.load_s > 0 else 0.0

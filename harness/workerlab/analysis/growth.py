@@ -88,8 +88,7 @@ def _full(facts: Facts, half: Window) -> tuple[str, float]:
     occupied = occupancy_in(facts, half)
     if occupied is not None and occupied >= FULL_OCCUPANCY:
         return "slots", occupied
-    samples = [sample for sample in facts.observations.processes if half.contains(sample.at_ns)]
-    used = per_second((sample.at_ns, sample.server_cpu_s) for sample in samples)
+    used = per_second(half.within(facts.observations.processes), "server_cpu_s")
     usable = min(facts.workers, facts.cores or facts.workers)
     if used is not None and used >= FULL_CPU_SHARE * usable:
         return "workers", used / usable
@@ -117,6 +116,8 @@ def _in_flight(facts: Facts, window: Window) -> Sequence[float]:
         in_flight = requests_in_flight(facts)
         return [in_flight.inside_s(part) / part.length_s for part in parts]
     samples = facts.observations.connections
-    established = [(sample.at_ns, sample.client.get(ESTABLISHED, 0)) for sample in samples]
-    levels = [part.mean_level(established, 2) for part in parts]
+    levels = [
+        part.mean_level(samples, lambda sample: sample.client.get(ESTABLISHED, 0), 2)
+        for part in parts
+    ]
     return [level for level in levels if level is not None]

@@ -159,9 +159,8 @@ def generator_cores(facts: Facts) -> float | None:
     """CPU seconds per second of the load tool in the steady part, else over the whole load; None if
     that was so short that the tool's own start would matter."""
     if (steady := facts.window) is not None:
-        processes = facts.observations.processes
-        samples = [sample for sample in processes if steady.contains(sample.at_ns)]
-        cores = per_second(((sample.at_ns, sample.tool_cpu_s) for sample in samples), MIN_SAMPLED_S)
+        samples = steady.within(facts.observations.processes)
+        cores = per_second(samples, "tool_cpu_s", MIN_SAMPLED_S)
         if cores is not None:
             return cores
     if facts.record.tool_cpu_s is not None and facts.load_s >= MIN_LOAD_S:
@@ -320,8 +319,7 @@ def by_connections(facts: Facts, _comparison: ToolComparison) -> Answer:
     accepts, requests = facts.accepts
     counts = [
         max(sample.client.get(ESTABLISHED, 0), sample.server.get(ESTABLISHED, 0))
-        for sample in facts.observations.connections
-        if steady.contains(sample.at_ns)
+        for sample in steady.within(facts.observations.connections)
     ]
     if len(counts) < MIN_SAMPLES or not 0 < 2 * accepts <= requests:  # connections not kept
         return None

@@ -35,7 +35,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab.analysis.core_wait import is_disturbed, non_cpu_delay_s
-from workerlab.analysis.event_loop import loop_use
+from workerlab.analysis.diagnosis.loop import loop_use
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.failures import MOSTLY_SUCCESSES, success_spans, wrong_statuses
 from workerlab.analysis.samples import NS, Intervals, Period, per_second, states
@@ -203,10 +203,9 @@ def cpu_under_load(facts: Facts) -> CpuUnderLoad | None:
     window = facts.window
     if window is None or not window.rps or facts.outcome.success_share < MOSTLY_SUCCESSES:
         return None
-    samples = [sample for sample in facts.observations.processes if window.contains(sample.at_ns)]
+    samples = window.within(facts.observations.processes)
     server, tool, interrupts = (  # cores
-        per_second((sample.at_ns, getattr(sample, name)) for sample in samples)
-        for name in ("server_cpu_s", "tool_cpu_s", "host_irq_s")
+        per_second(samples, name) for name in ("server_cpu_s", "tool_cpu_s", "host_irq_s")
     )
     if server is None:
         return None

@@ -38,11 +38,11 @@ spans.
 import sys
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby, pairwise
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from statistics import median
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -53,8 +53,15 @@ NS = 1e9
 
 K = TypeVar("K", bound=Hashable)
 P = TypeVar("P", Span, Beat)
+S = TypeVar("S", bound="Sample")
+Value = str | Callable[[S], float | None]  # of a sample: the name of its field, or a function
 Change = tuple[int, K, int]  # when, of what, and by how much its number changes
 MOMENT = itemgetter(0)
+
+
+class Sample(Protocol):
+    @property
+    def at_ns(self) -> int: ...
 
 
 class Period(Struct, frozen=True):
@@ -69,6 +76,9 @@ class Period(Struct, frozen=True):
 
     def contains(self, at_ns: int) -> bool:
         return self.opens_ns <= at_ns <= self.closes_ns
+
+    def within(self, samples: Iterable[S]) -> list[S]:
+        return [sample for sample in samples if self.contains(sample.at_ns)]
 
 
 ALWAYS = Period(0, sys.maxsize)
@@ -184,10 +194,17 @@ def durations_s(spans: Iterable[Span]) -> list[float]:
     return [(span.end_ns - span.start_ns) / NS for span in spans if span.end_ns is not None]
 
 
-def per_second(sums: Iterable[tuple[int, float | None]], min_s: float = 0.0) -> float | None:
-    """How much a sum grew per second from its first to its last known value. `sums`: (nanoseconds,
-    value). None if these two are at one moment, or less than `min_s` apart."""
-    points = [(at_ns, value) for at_ns, value in sums if value is not None]
+def values_of(samples: Iterable[S], value: Value[S]) -> list[tuple[int, float]]:
+    """The known values: (nanoseconds, value)."""
+    value_of = attrgetter(value) if isinstance(value, str) else value
+    values = ((sample.at_ns, value_of(sample)) for sample in samples)
+    return [(at_ns, value) for at_ns, value in values if value is not None]
+
+
+def per_second(samples: Iterable[S], value: Value[S], min_s: float = 0.0) -> float | None:
+    """How much a sum grew per second from its first to its last known value. None if these two are
+    at one moment, or less than `min_s` apart."""
+    points = values_of(samples, value)
     lasted_ns = points[-1][0] - points[0][0] if points else 0
     if lasted_ns <= 0 or lasted_ns < min_s * NS:
         return None
@@ -210,12 +227,12 @@ def tool_waited_s(observations: Observations) -> float:
 def usage(observations: Observations, record: Record, load_s: float) -> Usage:
     """CPU and memory. The load tool's CPU is exact if its guard reaped it, else sampled."""
     samples = observations.processes
-    generator = per_second((sample.at_ns, sample.tool_cpu_s) for sample in samples)
+    generator = per_second(samples, "tool_cpu_s")
     if record.tool_cpu_s is not None and load_s > 0:
         generator = record.tool_cpu_s / load_s
-    host = per_second((sample.at_ns, busy_without_others_s(sample)) for sample in samples)
+    host = per_second(samples, busy_without_others_s)
     return Usage(
-        server_cores=per_second((sample.at_ns, sample.server_cpu_s) for sample in samples),
+        server_cores=per_second(samples, "server_cpu_s"),
         generator_cores=generator,
         # The host counts CPU time in ticks, so a busy moment may seem too long
         host_busy=min(1.0, host / observations.cores)
@@ -238,10 +255,7 @@ def lab_cores(samples: Sequence[ProcessSample]) -> float:
     """Cores that the whole lab used: this trial's processes, those of other trials, and the lab
     itself; unknown parts are left out."""
     names = ("server_cpu_s", "tool_cpu_s", "lab_cpu_s", "beside_cpu_s")
-    rates = (
-        per_second((sample.at_ns, getattr(sample, name)) for sample in samples) for name in names
-    )
-    return sum(rate or 0.0 for rate in rates)
+    return sum(per_second(samples, name) or 0.0 for name in names)
 
 
 def _largest(values: Iterable[int | None]) -> int | None:
@@ -289,10 +303,10 @@ class Window(Period, frozen=True):
     def completed(self) -> float:
         return self.rps * self.length_s
 
-    def mean_level(self, samples: Iterable[tuple[int, float]], min_count: int) -> float | None:
+    def mean_level(self, samples: Iterable[S], value: Value[S], min_count: int) -> float | None:
         """The mean of a sampled value, each sample weighted by the time until the next one. None if
-        fewer than `min_count` (2 or more) lie inside. `samples`: (nanoseconds, value), by time."""
-        inside = [sample for sample in samples if self.contains(sample[0])]
+        fewer than `min_count` (2 or more) lie inside. `samples`: by time."""
+        inside = values_of(self.within(samples), value)
         if len(inside) < min_count or inside[-1][0] <= inside[0][0]:
             return None
         area = sum(value * (after - at) for (at, value), (after, _) in pairwise(inside))

@@ -218,10 +218,7 @@ def disturbance(data: TrialData) -> float | None:
     unknown); None if the load was undisturbed, or the CPU usage of the host is unknown."""
     names = ("tool_cpu", "tool_wait", "server_cpu", "server_wait", "host_busy", "host_irq")
     rates = {
-        name: per_second(
-            (sample.at_ns, getattr(sample, f"{name}_s")) for sample in data.observations.processes
-        )
-        for name in (*names, "lab_cpu")
+        name: per_second(data.observations.processes, f"{name}_s") for name in (*names, "lab_cpu")
     }
     if rates["host_busy"] is None:
         return None

@@ -27,7 +27,7 @@ from tests.builders.noise import noisy
 from workerlab.analysis import TrialData
 from workerlab.analysis.breakdown import MAX_EXCESS_SHARE
 from workerlab.analysis.samples import SAMPLERS, Window
-from workerlab.model import Breakdown, Server, Span, Timing
+from workerlab.model import Breakdown, QueueSample, Server, Span, Timing
 
 PARTS = ("connect_s", "accept_queue_s", "in_worker_s", "service_s", "transfer_s")
 
@@ -170,10 +170,11 @@ def test_too_few_samples_give_no_mean() -> None:
 
 def test_samples_are_weighted_by_their_duration() -> None:
     steady = Window(0, 100, 1.0)
-    samples = [(-5, 9), (0, 1), (90, 5), (100, 7), (120, 9)]
-    assert steady.mean_level(samples, 3) == pytest.approx(1.4)
-    assert steady.mean_level([(0, 1), (90, 5)], 3) is None
-    assert steady.mean_level([(5, 1), (5, 5)], 2) is None
+    lengths = [(-5, 9), (0, 1), (90, 5), (100, 7), (120, 9)]
+    samples = [QueueSample(at_ns, length, 64) for at_ns, length in lengths]
+    assert steady.mean_level(samples, "length", 3) == pytest.approx(1.4)
+    assert steady.mean_level(samples[1:3], "length", 3) is None
+    assert steady.mean_level([samples[1]] * 2, "length", 2) is None
 
 
 @settings(max_examples=40)

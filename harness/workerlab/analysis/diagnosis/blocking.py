@@ -77,7 +77,7 @@ def blocking_lines(facts: Facts) -> tuple[BlockingLine, ...]:
     """The blocking lines of a trial with stack samples, most time first. (): nothing delays the
     loop, or no loop was sampled."""
     sampled, stacks = _sampled_part(facts), facts.data.stacks
-    samples = [sample for sample in stacks.samples if sampled.contains(sample.at_ns)]
+    samples = sampled.within(stacks.samples)
     of_others = [replace(sample, number=sample.other) for sample in samples]
     lines = [
         *_lines(facts, "blocks the event loop", samples, asleep_ns),
@@ -172,7 +172,7 @@ def _effect(samples: Sequence[StackSample], longest_ns: float, counted: Counted)
 
 
 def asleep_ns(sample: StackSample) -> float:
-    """The sample's length if the loop's thread slept, by the rule of `event_loop.unexplained_ns`; 0
+    """The sample's length if the loop's thread slept, by the rule of `loop.unexplained_ns`; 0
     if the loop is not delayed. A running or ready thread does not count: a wait for a core that has
     not ended is in no counter yet."""
     if not sample.sleeps:

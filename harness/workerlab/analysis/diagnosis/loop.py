@@ -1,9 +1,22 @@
-"""Blocked event loops.
+"""Blocked event loops, by the beats of the workers' loops (`server/inside/heartbeat.py`).
 
-A call that sleeps without yielding delays all requests of its worker. The beats of the loops show
-it (`event_loop`): a loop was blocked for at least 1 % of the time by calls that made at least three
-beats more than 10 ms late, or for at least 10 % by calls of any length. A smaller share delays
-fewer than one request in a hundred. The machine occasionally delays one or two beats of any
+The delay of a beat is a lower bound of the time its loop could not run; the kernel's counters for
+that time show why. The time in which the thread computed or waited for a core, or other threads of
+its process did (they may have held the GIL), is subtracted in full, although part of it may precede
+the moment the beat was due. For the rest, the thread slept in a call. So `blocked` is a lower
+bound: a call that begins 15 ms before a beat is due and lasts 20 ms counts as 5.
+
+Rejected: dividing the delay in proportion to each of these, which finds blocking calls in loops
+that compute and then wait for requests.
+
+Time that the host gave to another machine (steal) is in no counter of a thread. All of it is
+subtracted from the most blocked loop, as it is unknown which loop it hit. Beats during which the
+whole machine was paused (`stall`) show nothing and are left out.
+
+A call that sleeps without yielding delays all requests of its worker. It is diagnosed if a loop was
+blocked for at least 1 % of the time by calls that made at least three beats more than 10 ms late,
+or for at least 10 % by calls of any length. A smaller share delays fewer than one request in a
+hundred. The machine occasionally delays one or two beats of any
 program, so the time of so few is not counted, unless the loop is blocked half of the time. There
 must be more connections than workers, or two requests in one worker: otherwise no request was
 delayed. Workers with one slot (tornado with a WSGI app) are excluded: they are diagnosed by their
@@ -15,18 +28,24 @@ blocked: workers that could serve many requests serve one at a time.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from statistics import fmean
+
+from msgspec import Struct
 
 from workerlab.analysis.diagnosis.base import Advised
 from workerlab.analysis.diagnosis.drift import ChangingTimes
 from workerlab.analysis.diagnosis.shared import Shared, are_workers_busy
 from workerlab.analysis.diagnosis.slots import WaitingForSlots, mean_service_s, slower_than_alone
-from workerlab.analysis.event_loop import LoopUse, has_late_beats, loop_use
-from workerlab.analysis.facts import Facts
-from workerlab.analysis.samples import Intervals
-from workerlab.model import CellResult
+from workerlab.analysis.facts import Facts, once
+from workerlab.analysis.samples import NS, Intervals, Window, by_worker
+from workerlab.analysis.stall import machine_paused
+from workerlab.model import Beat, CellResult
 from workerlab.numbers.units import fill
 
+LATE_BEAT_NS = 10_000_000  # a beat is late if its delay, less explained parts, exceeds this
+MIN_LATE_SHARE = 0.01  # of all beats
 BLOCKED_BY_LATE_SHARE = 0.01  # of the time, at least: by calls that delay beats
 BLOCKED_BY_ANY_SHARE = 0.1  # by calls of any length
 MOSTLY_BLOCKED_SHARE = 0.5  # by one or two long calls
@@ -64,6 +83,96 @@ PATCHABLE_CALLS = "calls its loop can patch, or a class with threads"
 ASYNC_CALLS_OR_CLASS = "asynchronous calls, or a class with threads"
 
 
+# --- what delayed the loops ----------------------------------------------------------------------
+
+
+class WorkerLoop(Struct, frozen=True):
+    """The loop of one worker. Shares are of the observed time, 0 to 1."""
+
+    observed_s: float
+    beats: int
+    late: int  # beats that blocking delayed by more than 10 ms
+    longest_s: float  # lower bound of the longest time blocked at a stretch
+    blocked: float  # share, lower bound: asleep in a call
+    computing: float  # share
+    core_wait: float  # share: ready to run, without a core
+
+
+class LoopUse(Struct, frozen=True):
+    """Over the steady window."""
+
+    workers: tuple[WorkerLoop, ...]  # those whose loop was observed, the most blocked first
+    stolen_s: float  # CPU time that the host gave to other machines, over all cores
+
+    @property
+    def worst(self) -> WorkerLoop:
+        return self.workers[0]
+
+
+@once
+def loop_use(facts: Facts) -> LoopUse | None:
+    """The loops in the steady window; None if none was observed: the class has no loop, the run is
+    older, or the kernel does not report how long a thread waits for a core."""
+    workers = sorted(
+        map(_worker_loop, _beats(facts).values()),
+        key=attrgetter("blocked"),
+        reverse=True,
+    )
+    if not workers or facts.window is None:
+        return None
+    return LoopUse(tuple(workers), _stolen_s(facts, facts.window))
+
+
+@once
+def _beats(facts: Facts) -> Mapping[int, Sequence[Beat]]:
+    """The beats of the steady window by pid, except those during which the machine was paused."""
+    window, observations = facts.window, facts.observations
+    if window is None:
+        return {}
+    return by_worker(
+        beat
+        for beat in window.within(facts.data.beats.beats)
+        if not machine_paused(observations, beat.at_ns - beat.length_ns, beat.at_ns)
+    )
+
+
+def _worker_loop(beats: Sequence[Beat]) -> WorkerLoop:
+    length_ns = sum(beat.length_ns for beat in beats)
+    blocked_ns = [unexplained_ns(beat) for beat in beats]
+    return WorkerLoop(
+        observed_s=length_ns / NS,
+        beats=len(beats),
+        late=sum(ns > LATE_BEAT_NS for ns in blocked_ns),
+        longest_s=max(blocked_ns) / NS,
+        blocked=sum(blocked_ns) / length_ns,
+        computing=sum(beat.cpu_ns for beat in beats) / length_ns,
+        core_wait=sum(beat.queued_ns for beat in beats) / length_ns,
+    )
+
+
+def unexplained_ns(beat: Beat) -> int:
+    """Lower bound of the part of a beat's delay in which no thread of its process computed or was
+    ready to."""
+    others_ns = beat.others_cpu_ns + beat.others_queued_ns
+    return max(0, beat.late_ns - beat.cpu_ns - beat.queued_ns - others_ns)
+
+
+def _stolen_s(facts: Facts, window: Window) -> float:
+    """CPU seconds stolen from all cores, less the part of other trials, by their CPU use."""
+    in_window = window.within(facts.observations.processes)
+    samples = [sample for sample in in_window if sample.host_steal_s is not None]
+    if not samples:
+        return 0.0
+    stolen_s, busy_s, beside_s = (
+        (getattr(samples[-1], name) or 0.0) - (getattr(samples[0], name) or 0.0)
+        for name in ("host_steal_s", "host_busy_s", "beside_cpu_s")
+    )
+    return stolen_s * (1 - min(1.0, beside_s / busy_s)) if busy_s > 0 else stolen_s
+
+
+# --- whether that limits the cell -----------------------------------------------------------------
+
+
 class BlockedLoop(Advised):
     """{how}"""
 
@@ -91,9 +200,20 @@ class BlockedLoop(Advised):
 
 
 def worth_sampling(facts: Facts) -> bool:
-    """Whether another trial, with stack samples, may find a blocking line. This is a hint, not a
-    verdict."""
-    return _serves_many(facts) and has_late_beats(facts)
+    """Whether another trial, with stack samples, may find a blocking line: more than 1 % of some
+    worker's beats, and at least three, were over 10 ms late for a reason other than waiting for a
+    core. The loop was blocked, computed, or lacked the GIL. This is a hint, not a verdict: many
+    short requests in a row have the same effect."""
+
+    def late_count(beats: Sequence[Beat]) -> int:
+        return sum(
+            beat.late_ns - beat.queued_ns - beat.others_queued_ns > LATE_BEAT_NS for beat in beats
+        )
+
+    return _serves_many(facts) and any(
+        MIN_LATE_BEATS <= late_count(beats) > MIN_LATE_SHARE * len(beats)
+        for beats in _beats(facts).values()
+    )
 
 
 def _serves_many(facts: Facts) -> bool:
