@@ -7,21 +7,45 @@
 A series has one server, one load tool with a number of processes, and connections kept alive or
 not; R0 belongs to the server, whatever the tool. Whether the load tool was the limit is decided
 before the knee: trials that it limited show nothing about the server's knee.
+
+Verdicts do not depend on the knee, with one exception: without slots, only the knee shows that
+cells in which nothing waits are at capacity. So all other verdicts are decided first, then the knee
+from the conclusive trials, then these.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from workerlab.analysis.cell_targets import with_targets
 from workerlab.analysis.cells import closed_result, invalid_result
 from workerlab.analysis.checks import contradictions
+from workerlab.analysis.diagnosis.base import Diagnosis
 from workerlab.analysis.facts import Facts, TrialData
+from workerlab.analysis.knee import (
+    Capacity,
+    Knee,
+    capacity_of,
+    doubts_of,
+    is_flat,
+    knee_of,
+    max_closed_rps,
+)
 from workerlab.analysis.load_tool import with_tool_limits
 from workerlab.analysis.open_model import best_rps, open_result
-from workerlab.analysis.series import R0, UNKNOWN_R0, Series, lone_r0_by_server, r0_under_load
-from workerlab.analysis.series_result import Conclusions, class_result, conclusions_of
-from workerlab.analysis.trials import Replicates, grouped
+from workerlab.analysis.series import (
+    R0,
+    REACHED_SHARE,
+    UNKNOWN_R0,
+    Series,
+    lone_r0_by_server,
+    r0_under_load,
+)
+from workerlab.analysis.trials import Replicates, by_level, conclusive, grouped
+from workerlab.analysis.verdict import Judgements, at_knee, verdict_of_closed
 from workerlab.finding import Finding, Note
-from workerlab.model import Cell, CellResult, Report
+from workerlab.model import Cell, CellResult, ClassResult, Report
 from workerlab.notes import Unfinished
 from workerlab.numbers.intervals import TRIALS
 from workerlab.slo import Term
@@ -118,6 +142,93 @@ def overhead(cells: Iterable[CellResult]) -> float | None:
     counted = [cell for cell in cells if cell.ideal_s is not None and not cell.generator_bound]
     load_s, ideal_s = (Replicates(tuple(counted)).total(name) for name in ("load_s", "ideal_s"))
     return load_s / ideal_s if load_s is not None and ideal_s else None
+
+
+# --- series ---------------------------------------------------------------------------------------
+
+
+class Conclusions(NamedTuple):
+    """What the valid closed trials of a series show."""
+
+    series: Series
+    judgements: Judgements
+    knee: Knee
+    capacity: Capacity
+
+
+def conclusions_of(series: Series) -> Conclusions:
+    judgements = {facts.key: verdict_of_closed(facts, series) for facts in series.closed}
+    knee = knee_of(series, judgements)
+    return Conclusions(
+        series=series,
+        judgements=at_knee(series, judgements, knee.connections),
+        knee=knee,
+        capacity=capacity_of(series, knee),
+    )
+
+
+def class_result(conclusions: Conclusions, cells: Iterable[CellResult]) -> ClassResult:
+    """`cells`: those of this series. The most telling cell is the valid one of the closed loop that
+    falls furthest below its bound, as that is what settings can win back; if none does, the one
+    with the most connections. Of several trials it is the first. Trials in doubt (`doubts_of`) are
+    used only if there are no others."""
+    closed = (cell for cell in cells if cell.trial.cell.rate is None)
+    valid = [cell for cell in closed if cell.verdict != "invalid"]
+    series, knee, capacity = conclusions.series, conclusions.knee, conclusions.capacity
+    doubts = doubts_of(series, series.closed)
+    clear = [cell for cell in valid if cell.trial.key not in doubts] or valid
+    telling = max(clear, key=_telling_rank, default=None)
+    return ClassResult(
+        server=series.key.server,
+        tool=series.key.tool,
+        slots_configured=series.slots,
+        slots_measured=max((facts.max_in_app for facts in series.closed), default=None),
+        capacity_rps=capacity.rps,
+        capacity_ci95=capacity.ci95,
+        knee=knee.connections,
+        knee_note=knee.note,
+        level_rps=_level_rps(knee, valid),
+        knee_predicted=_predicted(series),
+        keepalive=series.key.keepalive,
+        processes=series.key.processes,
+        diagnosis=telling.diagnosis if telling else None,
+        telling=telling.trial.key if telling else None,
+        worker_class=series.trials[0].worker_class,
+    )
+
+
+def _predicted(series: Series) -> float | None:
+    """The knee predicted from the app's known wait and CPU time, without Gunicorn's own CPU; None
+    if a time or the number of cores is unknown."""
+    server, cores = series.key.server, max((facts.cores or 0 for facts in series.closed), default=0)
+    wait_s, cpu_s = server.app.sleep_s, server.cpu_s
+    if wait_s is None or cpu_s is None or not cores:
+        return None
+    bound = max_closed_rps(server.workers, series.slots, cores, wait_s, cpu_s)
+    return None if bound is None else bound * (wait_s + cpu_s)
+
+
+def _telling_rank(cell: CellResult) -> tuple[float, int, int]:
+    """The share of the bound that is lost, connections, and trial number, negated."""
+    reached_share = (cell.throughput_rps or 0.0) / cell.bound_rps if cell.bound_rps else 1.0
+    shows = not isinstance(cell.diagnosis, Diagnosis) or cell.diagnosis.shows_loss
+    lost_share = round(1 - reached_share, 2) if reached_share < REACHED_SHARE and shows else 0.0
+    return lost_share, cell.trial.cell.concurrency, -cell.trial.number
+
+
+def _level_rps(knee: Knee, cells: Iterable[CellResult]) -> float | None:
+    """The throughput at which the series levels off, as its cells report it (a stalled cell reports
+    that of its whole load); None if it does not level off."""
+    levels = {
+        level: Replicates(tuple(trials)).median("throughput_rps") or 0.0
+        for level, trials in by_level(filter(conclusive, cells)).items()
+    }
+    max_rps = max(levels.values(), default=0.0)
+    flat = knee.rps is not None and max_rps >= REACHED_SHARE * knee.rps and is_flat(levels)
+    return max_rps if flat else None
+
+
+# --- notes ----------------------------------------------------------------------------------------
 
 
 class RanSideBySide(Finding):

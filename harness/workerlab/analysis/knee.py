@@ -1,4 +1,5 @@
-"""Where throughput stops growing: the knee of a series, from its levels and their verdicts.
+"""Where throughput stops growing: the knee of a series, from its levels and their verdicts, and its
+capacity.
 
 In a closed loop with N connections X(N) <= min(N/R0, C/R0) (Denning & Buzen 1978, the asymptotic
 bounds). The two meet at N* = Xmax * R0, the knee: beyond that many requests in flight, more of them
@@ -17,11 +18,20 @@ other:
     throughput was not seen to stop      saturated level, or the slots. The note does not suggest
                                          more connections: what they add is not capacity, as slots
                                          and loops that idle by chance idle less under more requests
+
+Capacity needs a knee, levels on both sides of it, and repeated trials. With Ĉ = Xmax * R0: above
+it, log X of every trial with N >= 2Ĉ; below it, log(X/N) of every trial with N <= Ĉ/2. log C = mean
+above - mean below is the log of the slots, with Welch's 95 % interval. Multiplied by the rate of
+one slot, exp(mean below), it becomes requests/s. The unit of replication is a fresh launch of the
+server. In simulation this interval covered 94 to 97 %. A fitted breakpoint with bootstrap was
+rejected, since it covered 68 to 87 %.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
@@ -33,6 +43,7 @@ from workerlab.analysis.series import FLAT_RATIO, REACHED_SHARE, Series
 from workerlab.analysis.verdict import Judgements, knee_decides
 from workerlab.finding import Finding
 from workerlab.model import Label
+from workerlab.numbers.intervals import TRIALS, half_width
 from workerlab.numbers.units import fill
 
 NEAR_RATIO = 1.05  # tolerance, since Xmax * R0 is an estimate: 8 counts as at least 2 * 4.02
@@ -381,3 +392,75 @@ def _not_reached(highest: int, slots: int | None, add: int | None) -> KneeAbove 
     if highest == slots:
         return KneeAtLeast(least=highest, why=IN_STEP, add=add)
     return KneeAbove(highest=highest, slots=slots if highest > slots else None)
+
+
+# --- capacity -------------------------------------------------------------------------------------
+
+
+class Sample(NamedTuple):
+    """One valid trial: connections, trial number, successful requests/s."""
+
+    concurrency: int
+    trial: int
+    rps: float
+
+
+class Capacity(NamedTuple):
+    """Requests/s with a 95 % interval, or the reason why there is none."""
+
+    rps: float | None = None
+    ci95: tuple[float, float] | None = None
+    note: str = ""
+
+
+STILL_GROWING = "throughput did not stop growing"
+NO_LEVEL_BELOW = "the knee is too low for a level of at most half of it"
+
+
+def capacity_of(series: Series, knee: Knee) -> Capacity:
+    """By the trials in which the load tool was not the limit."""
+    samples = [
+        Sample(facts.connections, facts.data.trial.number, facts.throughput_rps)
+        for facts in series.not_tool_limited
+    ]
+    if not samples and series.closed:
+        return Capacity(note="every cell is generator-bound")
+    no_knee = "" if knee.connections is not None else STILL_GROWING
+    if isinstance(knee.note, KneeDoubtful | KneeUnknown):
+        no_knee = f"the knee is {knee.note}"
+    return capacity(samples, series.r0.seconds, no_knee=no_knee)
+
+
+def capacity(samples: Sequence[Sample], lone_s: float, *, no_knee: str = "") -> Capacity:
+    """The highest sustained throughput. `lone_s`: R0, seconds. `no_knee`: why throughput was not
+    shown to stop growing; "": there is a knee."""
+    samples = [sample for sample in samples if sample.rps > 0]
+    if not samples or not lone_s:
+        return Capacity(note="no valid cell")
+    estimate = max(sample.rps for sample in samples) * lone_s
+    above = [sample for sample in samples if sample.concurrency >= 2 * estimate / NEAR_RATIO]
+    below = [sample for sample in samples if sample.concurrency <= estimate / 2 * NEAR_RATIO]
+    missing = _missing(above, below, estimate)
+    if missing:
+        return Capacity(note=missing)
+    if no_knee:
+        return Capacity(note=no_knee)
+    log_rates = [math.log(sample.rps) for sample in above]
+    half = half_width(log_rates, [math.log(sample.rps / sample.concurrency) for sample in below])
+    centre = fmean(log_rates)
+    return Capacity(math.exp(centre), (math.exp(centre - half), math.exp(centre + half)))
+
+
+def _missing(above: Sequence[Sample], below: Sequence[Sample], estimate: float) -> str:
+    """What to add to the sweep; "" if nothing. Trials are missing if the side with the fewest
+    launches has too few; a side without levels does not count."""
+    low, high = math.floor(estimate / 2 * NEAR_RATIO), math.ceil(2 * estimate / NEAR_RATIO)
+    trial_counts = [len({sample.trial for sample in side}) for side in (above, below) if side]
+    if not below and not low:
+        return NO_LEVEL_BELOW
+    wants = [
+        f"at least {TRIALS} trials" if min(trial_counts, default=0) < TRIALS else "",
+        "" if below else f"a level of at most {low}",
+        "" if above else f"a level of at least {high}",
+    ]
+    return f"an interval needs {' and '.join(filter(None, wants))}" if any(wants) else ""

@@ -13,7 +13,9 @@ from msgspec.structs import replace
 from tests.builders.analysis import evidence
 from workerlab.analysis.knee import (
     IN_STEP,
+    NO_LEVEL_BELOW,
     ONE_LEVEL,
+    STILL_GROWING,
     Knee,
     KneeAbove,
     KneeAtLeast,
@@ -21,12 +23,13 @@ from workerlab.analysis.knee import (
     KneeUnknown,
     LastStep,
     LevelsOff,
+    Sample,
     SlotsAllTaken,
     ToolLimitFrom,
+    capacity,
     knee_by_levels,
 )
 from workerlab.analysis.series import R0, Series
-from workerlab.analysis.series_result import NO_LEVEL_BELOW, STILL_GROWING, Sample, capacity
 
 TRIAL = evidence(connections=1, rounds=1)
 

@@ -10,13 +10,14 @@ from msgspec.structs import replace
 from tests.builders.analysis import derived, evidence, gthread
 from tests.builders.noise import noisy
 from tests.builders.open_model import open_trial
-from workerlab.analysis import TrialData, analyse
+from workerlab.analysis import Conclusions, TrialData, analyse, class_result
 from workerlab.analysis.cells import closed_result
 from workerlab.analysis.knee import (
     IN_STEP,
     NO_SIGN_OF_ROOM,
     REPEAT,
     WITHIN_CHANCE,
+    Capacity,
     Knee,
     KneeAbove,
     KneeAtLeast,
@@ -30,7 +31,6 @@ from workerlab.analysis.knee import (
     knee_of,
 )
 from workerlab.analysis.series import R0, Series
-from workerlab.analysis.series_result import Capacity, Conclusions, class_result
 from workerlab.analysis.verdict import Judgements
 from workerlab.experiments.sweep.document import sweep_document
 from workerlab.finding import Finding, Note
