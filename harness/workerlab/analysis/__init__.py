@@ -276,18 +276,17 @@ def _notes(run: str, unfinished: int, concluded: Sequence[Conclusions]) -> Itera
     numbers = [facts.data.trial.number for series in all_series for facts in series.closed]
     if numbers and max(numbers) == 1:
         yield CapacityNeedsTrials(TRIALS)
-        dealt = filter(_dealt_at_launch, all_series)
-        classes = tuple(dict.fromkeys(series.key.server.worker_class for series in dealt))
-        if classes:
-            yield DealtInOneLaunch(classes, needed=TRIALS)
+        # The variation within a load does not show how each launch distributes connections
+        dealt = dict.fromkeys(
+            series.key.server.worker_class
+            for series in all_series
+            if series.closed
+            and series.key.keepalive
+            and series.trials[0].worker_class.accepts_first
+        )
+        if dealt:
+            yield DealtInOneLaunch(tuple(dealt), needed=TRIALS)
         return
     for series, _, _, capacity in concluded:
         if series.closed and capacity.rps is None:
             yield NoCapacity(series.key.server.worker_class, series.key.tool, why=capacity.note)
-
-
-def _dealt_at_launch(series: Series) -> bool:
-    """Whether each launch distributes its connections over the workers once, at random: the
-    variation within a load does not show this."""
-    accepting = any(facts.data.worker_class.accepts_first for facts in series.closed)
-    return series.key.keepalive and accepting

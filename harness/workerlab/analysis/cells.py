@@ -84,8 +84,8 @@ def in_force(data: TrialData, queue_limit: int | None = None) -> Mapping[str, in
 def served_by(data: TrialData) -> Mapping[str, str]:
     """The versions of Gunicorn and Python that the workers reported; unknown ones are missing."""
     proof = data.record.proof if data.record else {}
-    versions = {name: proof.get(name) for name in ("gunicorn", "python")}
-    return {name: version for name, version in versions.items() if isinstance(version, str)}
+    names = ("gunicorn", "python")
+    return {name: version for name in names if isinstance(version := proof.get(name), str)}
 
 
 RESOLUTION_S = 0.001  # ab rounds to whole milliseconds
@@ -125,8 +125,11 @@ def waiting(facts: Facts) -> tuple[Summary, tuple[Finding, ...]]:
     mean_s = response_s - service_s
     if mean_s < -RESOLUTION_S:
         return Summary(), (WaitingNegative(response_s, service_s),)
-    successful = [timing.end_s for timing in facts.measurement.timings if timing.cause is None]
-    ends_s = [end_s for end_s in successful if end_s is not None]
+    ends_s = [
+        timing.end_s
+        for timing in facts.measurement.timings
+        if timing.cause is None and timing.end_s is not None
+    ]
     deviation_s = max(
         (abs(duration_s - service_s) for duration_s in durations_s(spans or ())), default=0.0
     )
@@ -310,10 +313,7 @@ def measured_result(facts: Facts, verdict: Verdict, reason: Finding) -> CellResu
         notes=(
             *facts.record.warnings,
             *measurement.notes,
-            *_held_note(facts),
-            *_pilot_note(facts),
-            *_repeat_note(facts),
-            *_pause_note(facts),
+            *_notes(facts),
             *mixed_notes(facts),
         ),
     )
@@ -347,23 +347,14 @@ class MeasuredAgainAlone(Finding):
     cores: float
 
 
-def _held_note(facts: Facts) -> Iterable[Finding]:
-    held_s = queued_gap_s(facts)
+def _notes(facts: Facts) -> Iterable[Finding]:
+    held_s, record = queued_gap_s(facts), facts.record
     if held_s is not None and held_s >= LONG_HELD_S:
         yield SlotHeldAfterApp(held_s)
-
-
-def _pilot_note(facts: Facts) -> Iterable[Finding]:
-    if facts.record.pilot_s is not None:
-        yield LongerLoadFollowed(facts.record.pilot_s, facts.load_s)
-
-
-def _repeat_note(facts: Facts) -> Iterable[Finding]:
-    if facts.record.again_cores is not None:
-        yield MeasuredAgainAlone(facts.record.again_cores)
-
-
-def _pause_note(facts: Facts) -> Iterable[stall.PauseDuringLoad]:
+    if record.pilot_s is not None:
+        yield LongerLoadFollowed(record.pilot_s, facts.load_s)
+    if record.again_cores is not None:
+        yield MeasuredAgainAlone(record.again_cores)
     if (pause := stall.noticeable_pauses(facts)) is not None:
         yield stall.PauseDuringLoad(pause)
 

@@ -158,6 +158,12 @@ def core_wait_in(part: LoadPart) -> CoreWait | None:
     )
 
 
+def core_wait_share(facts: Facts) -> float:
+    """The share of the response time spent waiting for a core; 0 if unknown."""
+    wait = core_wait(facts)
+    return wait.share if wait else 0.0
+
+
 def is_disturbed(facts: Facts) -> bool:
     """Whether other programs or machines used the cores for long enough to distort the figures."""
     wait = core_wait(facts)

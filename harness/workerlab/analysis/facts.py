@@ -179,6 +179,12 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
         return self.cell.server.cores or self.observations.cores
 
     @property
+    def workers_busy(self) -> float:
+        """The part of the cores that the workers can use, one each, that they used; 0 if
+        unknown."""
+        return (self.usage.server_cores or 0.0) / min(self.workers, self.cores or self.workers)
+
+    @property
     def limit_note(self) -> str | None:
         """The text that replaces the number of slots; None if there is one."""
         if self.slots is not None:

@@ -111,7 +111,7 @@ def _in_flight(facts: Facts, window: Window) -> Sequence[float]:
     """Mean number of requests in flight in each part; without parts in which it is unknown."""
     length_ns = (window.closes_ns - window.opens_ns) // GROWTH_PARTS
     starts_ns = [window.opens_ns + number * length_ns for number in range(GROWTH_PARTS)]
-    parts = [Window(start_ns, start_ns + length_ns, window.rps) for start_ns in starts_ns]
+    parts = [Period(start_ns, start_ns + length_ns) for start_ns in starts_ns]
     if facts.measurement.timings and facts.measurement.origin_ns is not None:
         in_flight = requests_in_flight(facts)
         return [in_flight.inside_s(part) / part.length_s for part in parts]

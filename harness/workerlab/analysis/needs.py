@@ -23,36 +23,47 @@ or for a class without such a clock, it is computed by the formula of `core_wait
 delay) from the number of requests in the worker, and split by each request's CPU (evenly on a
 loop). If it is a large share, the wait is uncertain, and a note says so.
 
+The share of computing that needs no GIL (`nogil_share_by_route`) is 1 - (share of time with the GIL
+held) / (share of time in which requests computed or were ready to), both while a request was in the
+app. A thread that loses its core still holds the GIL, so waiting for a core is in both. GIL samples
+miss holds of less than 0.3 ms. An app that computes in short bursts, for example between database
+queries, would seem never to hold it, so there is no result for bursts of less than a millisecond on
+average. It is not used with several requests in a worker at once: any may hold the GIL.
+
 Rejected: the spans of lone requests, which are few and of one route; the formula for loops, where
 two connections that take turns never meet.
 """
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
+from math import sqrt
 from statistics import fmean
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab.analysis.core_wait import is_disturbed, non_cpu_delay_s
-from workerlab.analysis.diagnosis.loop import loop_use
+from workerlab.analysis.diagnosis.loop import BLOCKED_BY_LATE_SHARE, MIN_LATE_BEATS, loop_use
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.failures import MOSTLY_SUCCESSES, success_spans, wrong_statuses
 from workerlab.analysis.samples import NS, Intervals, Period, per_second, states
-from workerlab.analysis.slots import nogil_share_by_route, overhead_s, queued_gap_s
+from workerlab.analysis.slots import overhead_s, queued_gap_s
+from workerlab.analysis.trials import grouped
 from workerlab.finding import Finding, Note
 from workerlab.model import Memory, Needs, RequestNeed, Route, Span, SpanCost, WorkersSample
 
 MAX_SAMPLED_REQUESTS = 5000
 MIN_SUCCESS_SHARE = 0.5  # of the answers: with fewer successes, needs are unknown
 MIN_IDLE_S = 0.3  # sampled before the load, for the CPU of idle workers
-MIN_BLOCKED_SHARE = 0.01  # of the time of the most blocked loop: with less, nothing is blocked
-MIN_LATE_BEATS = 3  # of that loop: likewise
 MIN_BLOCKED_S = 0.0005  # per request, if measured: less may be clocks and interrupts
 # How long a request would have waited alone is uncertain if others delayed it for more than
 MAX_DELAY_SHARE = 0.1  # of its time in the app, or if its loop (or GIL) was busy for more than
 BUSY_LOOP_SHARE = 0.8  # of the time with more than
 MAX_ALONE_REQUESTS = 1.2  # in its worker, on average
+MIN_PIECE_S = 0.001  # mean CPU per piece: below it, GIL samples are not conclusive
+MIN_EXPECTED_LOOKS = 30  # GIL samples that should have found it held
+# Of the computing time: the share with the GIL held, plus two standard errors, must be below it
+MAX_HELD_SHARE = 0.7
 
 
 class Cost(Struct, frozen=True):
@@ -120,15 +131,15 @@ def needs_of(facts: Facts) -> Needs | Finding:
     times = _app_times(facts, spans, cost, lone_overhead_s if gap_s is None else gap_s)
     # CPU per request outside the app
     outside_s = max(0.0, cost.cpu_s - fmean(time.cpu_s for time in times))
-    delay = _delay(spans, times, loop=facts.data.worker_class.loop)
-    if not delay.certain:
+    delay_s, is_certain = _delay(spans, times, loop=facts.data.worker_class.loop)
+    if not is_certain:
         notes = (*notes, ForecastUncertain((facts.cell.server.variant,)))
     memory = _memory(facts)
     if memory is None:
         notes = (*notes, NO_MEMORY)
     return Needs(
         trial=facts.key,
-        requests=_requests(facts, spans, times, outside_s, delay.mean_s),
+        requests=_requests(facts, spans, times, outside_s, delay_s),
         gap_s=max(0.0, (gap_s or 0.0) - outside_s),
         beside_s=max(0.0, lone_overhead_s - max(gap_s or 0.0, outside_s)),
         start_s=facts.record.start_s,
@@ -282,30 +293,24 @@ def _asleep_s(cost: SpanCost | None) -> float | None:
     return max(0, cost.steps_ns - cost.cpu_ns - cost.queued_ns) / NS
 
 
-class Delay(Struct, frozen=True):
-    """`mean_s`: how long a request waited for others in its worker. `certain`: whether that shows
-    how long it would have waited alone."""
-
-    mean_s: float
-    certain: bool
-
-
-def _delay(spans: Sequence[Span], times: Sequence[AppTime], *, loop: bool) -> Delay:
-    """A loop without a core delays all its requests; threads wait for cores independently."""
+def _delay(spans: Sequence[Span], times: Sequence[AppTime], *, loop: bool) -> tuple[float, bool]:
+    """How long a request waited for others in its worker on average, and whether that shows how
+    long it would have waited alone. A loop without a core delays all its requests; threads wait for
+    cores independently."""
     held_up_s = [time.held_up_s for time in times if time.held_up_s is not None]
     if held_up_s:
         share = fmean(held_up_s) / max(fmean(time.length_s for time in times), 1 / NS)
-        return Delay(fmean(held_up_s), certain=share <= MAX_DELAY_SHARE)
+        return fmean(held_up_s), share <= MAX_DELAY_SHARE
     wait_s = 0.0 if loop else fmean(time.core_wait_s for time in times)
     length_s = fmean(time.length_s for time in times) - wait_s
     busy_s = max(0.0, fmean(time.busy_s for time in times) - wait_s)
     if length_s <= 0:
-        return Delay(0.0, certain=True)
+        return 0.0, True
     count = mean_in_worker(spans)
     delay_s = max(0.0, length_s - busy_s - non_cpu_delay_s(busy_s, count, length_s))
     # A loop that is always busy hides how long its requests wait for anything else
     always_busy = count > MAX_ALONE_REQUESTS and count * busy_s > BUSY_LOOP_SHARE * length_s
-    return Delay(delay_s, certain=not always_busy and delay_s <= MAX_DELAY_SHARE * length_s)
+    return delay_s, not always_busy and delay_s <= MAX_DELAY_SHARE * length_s
 
 
 def _requests(
@@ -336,6 +341,28 @@ def _requests(
     return tuple(map(need, spans[::step], times[::step]))
 
 
+def nogil_share_by_route(spans: Sequence[Span]) -> Mapping[int | None, float]:
+    """By route: the share of its CPU time that needs no GIL, if it is significant."""
+    costs = ((span, span.cost) for span in spans if span.cost is not None and span.cost.looks)
+    by_route = grouped(costs, lambda pair: pair[1].route)
+    shares = {route: _nogil_share(of_route) for route, of_route in by_route.items()}
+    return {route: share for route, share in shares.items() if share > 0}
+
+
+def _nogil_share(costs: Sequence[tuple[Span, SpanCost]]) -> float:
+    looks, held = sum(cost.looks for _, cost in costs), sum(cost.held for _, cost in costs)
+    cpu_s = sum(cost.cpu_ns for _, cost in costs) / NS
+    lasted_s = sum((span.end_ns or span.start_ns) - span.start_ns for span, _ in costs) / NS
+    pieces = sum(1 + cost.slept for _, cost in costs)
+    computing = (cpu_s + sum(cost.queued_ns for _, cost in costs) / NS) / max(lasted_s, 1 / NS)
+    if cpu_s / pieces < MIN_PIECE_S or looks * computing < MIN_EXPECTED_LOOKS:
+        return 0.0
+    held_share = held / looks
+    error = sqrt(max(held_share, 1 / looks) * (1 - held_share) / looks)
+    significant = held_share + 2 * error < MAX_HELD_SHARE * computing
+    return 1 - held_share / computing if significant else 0.0
+
+
 def _route(span: Span, mix: Sequence[Route], by_id: Mapping[str | None, int | None]) -> str:
     """The label of the route that the client recorded, else the one that the app saw, which does
     not distinguish two routes of one path; "" if unknown."""
@@ -360,7 +387,7 @@ def _blocked_s(facts: Facts, requests: int) -> float:
     """Seconds per request in calls that blocked the loop; 0 without evidence, or if the class
     serves one request at a time, so blocking delays no other."""
     use = None if facts.data.worker_class.slots == "one" else loop_use(facts)
-    if use is None or use.worst.blocked < MIN_BLOCKED_SHARE or use.worst.late < MIN_LATE_BEATS:
+    if use is None or use.worst.blocked < BLOCKED_BY_LATE_SHARE or use.worst.late < MIN_LATE_BEATS:
         return 0.0
     blocked_s = sum(worker.blocked * worker.observed_s for worker in use.workers)
     return blocked_s / max(1.0, facts.window.completed if facts.window else requests)

@@ -37,7 +37,7 @@ spans.
 
 import sys
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby, pairwise
 from operator import attrgetter, itemgetter
@@ -46,6 +46,7 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
+from workerlab.analysis.trials import grouped
 from workerlab.finding import Finding
 from workerlab.model import Beat, Observations, ProcessSample, Record, Span, Usage
 
@@ -79,6 +80,15 @@ class Period(Struct, frozen=True):
 
     def within(self, samples: Iterable[S]) -> list[S]:
         return [sample for sample in samples if self.contains(sample.at_ns)]
+
+    def mean_level(self, samples: Iterable[S], value: Value[S], min_count: int) -> float | None:
+        """The mean of a sampled value, each sample weighted by the time until the next one. None if
+        fewer than `min_count` (2 or more) lie inside. `samples`: by time."""
+        inside = values_of(self.within(samples), value)
+        if len(inside) < min_count or inside[-1][0] <= inside[0][0]:
+            return None
+        area = sum(value * (after - at) for (at, value), (after, _) in pairwise(inside))
+        return area / (inside[-1][0] - inside[0][0])
 
 
 ALWAYS = Period(0, sys.maxsize)
@@ -183,10 +193,7 @@ def _share(start: int, end: int, opens: int, closes: int) -> float:
 
 def by_worker(records: Iterable[P]) -> Mapping[int, Sequence[P]]:
     """Spans or beats by pid, each worker's in the order in which they come."""
-    by_pid = defaultdict[int, list[P]](list)
-    for record in records:
-        by_pid[record.pid].append(record)
-    return by_pid
+    return grouped(records, lambda record: record.pid)
 
 
 def durations_s(spans: Iterable[Span]) -> list[float]:
@@ -238,9 +245,9 @@ def usage(observations: Observations, record: Record, load_s: float) -> Usage:
         host_busy=min(1.0, host / observations.cores)
         if host is not None and observations.cores
         else None,
-        server_rss_bytes=_largest(sample.server_rss_bytes for sample in samples),
-        generator_rss_bytes=_largest(sample.tool_rss_bytes for sample in samples),
-        host_memory_bytes=_largest(sample.host_memory_bytes for sample in samples),
+        server_rss_bytes=_largest(samples, "server_rss_bytes"),
+        generator_rss_bytes=_largest(samples, "tool_rss_bytes"),
+        host_memory_bytes=_largest(samples, "host_memory_bytes"),
     )
 
 
@@ -258,7 +265,8 @@ def lab_cores(samples: Sequence[ProcessSample]) -> float:
     return sum(per_second(samples, name) or 0.0 for name in names)
 
 
-def _largest(values: Iterable[int | None]) -> int | None:
+def _largest(samples: Iterable[ProcessSample], name: str) -> int | None:
+    values = (getattr(sample, name) for sample in samples)
     return max((value for value in values if value is not None), default=None)
 
 
@@ -284,10 +292,11 @@ class SamplesMissing(Finding):
 
 def missing_notes(observations: Observations) -> tuple[Finding, ...]:
     """One note per reason, with the samplers that are missing because of it."""
-    by_reason: dict[str, list[str]] = {}
-    for sampler, why in observations.missing.items():
-        by_reason.setdefault(why, []).append(SAMPLERS[sampler])
-    return tuple(SamplesMissing(tuple(samplers), why) for why, samplers in by_reason.items())
+    missing = observations.missing
+    return tuple(
+        SamplesMissing(tuple(map(SAMPLERS.__getitem__, samplers)), why)
+        for why, samplers in grouped(missing, missing.__getitem__).items()
+    )
 
 
 class Window(Period, frozen=True):
@@ -302,15 +311,6 @@ class Window(Period, frozen=True):
     @property
     def completed(self) -> float:
         return self.rps * self.length_s
-
-    def mean_level(self, samples: Iterable[S], value: Value[S], min_count: int) -> float | None:
-        """The mean of a sampled value, each sample weighted by the time until the next one. None if
-        fewer than `min_count` (2 or more) lie inside. `samples`: by time."""
-        inside = values_of(self.within(samples), value)
-        if len(inside) < min_count or inside[-1][0] <= inside[0][0]:
-            return None
-        area = sum(value * (after - at) for (at, value), (after, _) in pairwise(inside))
-        return area / (inside[-1][0] - inside[0][0])
 
 
 class TooFewCompleted(Finding):

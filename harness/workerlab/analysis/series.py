@@ -28,7 +28,7 @@ from workerlab.analysis.batches import precision
 from workerlab.analysis.core_wait import is_disturbed
 from workerlab.analysis.facts import Facts, TrialData
 from workerlab.analysis.samples import durations_s
-from workerlab.analysis.slots import FULL_OCCUPANCY, occupancy, overhead_s
+from workerlab.analysis.slots import all_slots_taken, overhead_s
 from workerlab.analysis.stall import paused_share
 from workerlab.analysis.trials import Replicates, grouped
 from workerlab.finding import Finding
@@ -252,7 +252,7 @@ class Series(Struct, dict=True, frozen=True, eq=False):
     @cached_property
     def slots_filled(self) -> bool:
         """Whether some trial occupied all slots: then the slots are the limit."""
-        return any((occupancy(facts) or 0.0) >= FULL_OCCUPANCY for facts in self.not_tool_limited)
+        return any(map(all_slots_taken, self.not_tool_limited))
 
 
 def _relative_half(trials: Sequence[Facts]) -> float:

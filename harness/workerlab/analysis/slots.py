@@ -25,13 +25,6 @@ other programs used the core.
 Kept-alive connections stay with the worker that accepted them, so their distribution bounds the
 throughput: a worker serves at most min(its connections, its slots) at once.
 
-The share of computing that needs no GIL (`nogil_share_by_route`) is 1 - (share of time with the GIL
-held) / (share of time in which requests computed or were ready to), both while a request was in the
-app. A thread that loses its core still holds the GIL, so waiting for a core is in both. GIL samples
-miss holds of less than 0.3 ms. An app that computes in short bursts, for example between database
-queries, would seem never to hold it, so there is no result for bursts of less than a millisecond on
-average. `needs` does not use it with several requests in a worker at once: any may hold the GIL.
-
 Uneven distribution (`uneven_dealing`): slots idle in one worker while requests wait in another.
 Some classes accept more than they serve, and chance, or a kept-alive connection, decides in which
 worker a request waits. The measure is observed, not derived from R0: the mean number of slots that
@@ -53,9 +46,8 @@ wait in the kernel's queue (with gevent, too) do not count.
 """
 
 from bisect import bisect_left, bisect_right
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from math import sqrt
 from statistics import median
 from typing import Literal
 
@@ -64,7 +56,7 @@ from msgspec import Struct
 from workerlab.analysis.batches import precision
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.samples import NS, Change, Intervals, Window, states
-from workerlab.model import ConnectionSample, Span, SpanCost
+from workerlab.model import ConnectionSample, Span
 
 FULL_OCCUPANCY = 0.95  # occupancy from which on all slots count as taken
 
@@ -73,6 +65,11 @@ FULL_OCCUPANCY = 0.95  # occupancy from which on all slots count as taken
 def occupancy(facts: Facts) -> float | None:
     """Occupancy of the steady window, 0 to 1; None without configured slots or a steady part."""
     return None if facts.window is None else occupancy_in(facts, facts.window)
+
+
+def all_slots_taken(facts: Facts) -> bool:
+    """Whether all slots were taken in the steady window."""
+    return (occupancy(facts) or 0.0) >= FULL_OCCUPANCY
 
 
 def occupancy_in(facts: Facts, window: Window) -> float | None:
@@ -263,36 +260,6 @@ def predicted_rps(facts: Facts, lone_s: float, bound_rps: float) -> float | None
     if measured is not None and measured.mean - measured.half > REFUTED_RATIO * allowed_rps:
         return None
     return allowed_rps
-
-
-MIN_PIECE_S = 0.001  # mean CPU per piece: below it, GIL samples are not conclusive
-MIN_EXPECTED_LOOKS = 30  # GIL samples that should have found it held
-# Of the computing time: the share with the GIL held, plus two standard errors, must be below it
-MAX_HELD_SHARE = 0.7
-
-
-def nogil_share_by_route(spans: Sequence[Span]) -> Mapping[int | None, float]:
-    """By route: the share of its CPU time that needs no GIL, if it is significant."""
-    by_route: dict[int | None, list[tuple[Span, SpanCost]]] = defaultdict(list)
-    for span in spans:
-        if span.cost is not None and span.cost.looks:
-            by_route[span.cost.route].append((span, span.cost))
-    shares = {route: _nogil_share(costs) for route, costs in by_route.items()}
-    return {route: share for route, share in shares.items() if share > 0}
-
-
-def _nogil_share(costs: Sequence[tuple[Span, SpanCost]]) -> float:
-    looks, held = sum(cost.looks for _, cost in costs), sum(cost.held for _, cost in costs)
-    cpu_s = sum(cost.cpu_ns for _, cost in costs) / NS
-    lasted_s = sum((span.end_ns or span.start_ns) - span.start_ns for span, _ in costs) / NS
-    pieces = sum(1 + cost.slept for _, cost in costs)
-    computing = (cpu_s + sum(cost.queued_ns for _, cost in costs) / NS) / max(lasted_s, 1 / NS)
-    if cpu_s / pieces < MIN_PIECE_S or looks * computing < MIN_EXPECTED_LOOKS:
-        return 0.0
-    held_share = held / looks
-    error = sqrt(max(held_share, 1 / looks) * (1 - held_share) / looks)
-    significant = held_share + 2 * error < MAX_HELD_SHARE * computing
-    return 1 - held_share / computing if significant else 0.0
 
 
 MIN_IDLE_SHARE = 0.05  # of the usable slots

@@ -56,7 +56,7 @@ from typing import Literal
 
 from workerlab.analysis import stall
 from workerlab.analysis.breakdown import in_server, wait_finding
-from workerlab.analysis.core_wait import core_wait
+from workerlab.analysis.core_wait import core_wait, core_wait_share
 from workerlab.analysis.diagnosis.cpu import disturbance
 from workerlab.analysis.diagnosis.loop import loop_busy_share
 from workerlab.analysis.facts import Facts, TrialFault
@@ -69,7 +69,7 @@ from workerlab.analysis.load_tool import (
     tool_certainty,
 )
 from workerlab.analysis.series import HALF_SERVED, OVER_SLOTS_RATIO, REACHED_SHARE, Series
-from workerlab.analysis.slots import FULL_OCCUPANCY, occupancy, uneven_dealing
+from workerlab.analysis.slots import all_slots_taken, occupancy, uneven_dealing
 from workerlab.analysis.stall import MachinePause, paused_share, stalled
 from workerlab.finding import Finding
 from workerlab.model import CellResult, Verdict
@@ -169,12 +169,12 @@ Judgements = Mapping[str, Judgement]  # by key of the trial
 
 def verdict_of_closed(facts: Facts, series: Series) -> Judgement:
     """The verdict of a valid cell, by the rules above, except for the knee's."""
-    n, slots, occupied_share = facts.connections, facts.slots, occupancy(facts)
+    n, slots = facts.connections, facts.slots
     if reasons := series.tool_limits.get(facts.key):
         return "generator-bound", generator_bound(facts, series, reasons)
     if (share := shed_share(facts)) >= REFUSED_SHARE:
         return "saturated", RequestsRefused(n, share)
-    if slots and occupied_share is not None and occupied_share >= FULL_OCCUPANCY:
+    if slots and all_slots_taken(facts):
         if n > OVER_SLOTS_RATIO * slots:
             return "saturated", why_waiting(facts, series)
         return "at capacity", SlotsFilled(n, "filled", slots, wait_finding(facts))
@@ -228,13 +228,6 @@ def _undisturbed_served_share(facts: Facts, series: Series) -> float:
     wait = core_wait(facts)
     taken = min(wait.taken, MAX_CORE_WAIT_SHARE) if wait else 0.0
     return min(1.0, series.served_share(facts.connections) / (1 - taken))
-
-
-def _core_wait_share(facts: Facts) -> float:
-    """The share of the response spent waiting for a core, whatever used it: slots also idle while
-    workers wait for each other."""
-    wait = core_wait(facts)
-    return min(wait.share, MAX_CORE_WAIT_SHARE) if wait else 0.0
 
 
 class SlotsTaken(Reason):
@@ -295,7 +288,8 @@ def _waiting_with_free_slots(facts: Facts, series: Series, others: Finding | Non
 def _more_connections_than_slots(facts: Facts, waits: Reason, others: Finding | None) -> Judgement:
     """Requests that are not in the server do not wait for a slot."""
     n, inside, idle = facts.connections, in_server(facts), 1 - (occupancy(facts) or 0.0)
-    if others and MOSTLY_SHARE < idle < UNEXPLAINED_IDLE_RATIO * _core_wait_share(facts):
+    # Whatever used the core: slots also idle while workers wait for each other
+    if others and MOSTLY_SHARE < idle < UNEXPLAINED_IDLE_RATIO * core_wait_share(facts):
         return "inconclusive", others
     if inside is None or inside >= INSIDE_SHARE * n or _resource_full(facts, 1.0):
         return "saturated", waits
@@ -313,7 +307,7 @@ def _idle_by_distribution(facts: Facts, series: Series) -> bool:
     if (facts.service.mean or 0.0) >= LONGER_SERVICE_RATIO * series.r0.seconds:
         return False
     idle = 1 - (occupancy(facts) or 0.0) * slots / n
-    return idle > 1 - REACHED_SHARE and idle >= UNEXPLAINED_IDLE_RATIO * _core_wait_share(facts)
+    return idle > 1 - REACHED_SHARE and idle >= UNEXPLAINED_IDLE_RATIO * core_wait_share(facts)
 
 
 def _by_levels(facts: Facts, series: Series, waits: Reason) -> Judgement:
@@ -337,13 +331,12 @@ def _resource_full(facts: Facts, served: float) -> bool:
     chance. If each request needs its loop for D, N* = R0/D connections get through without waiting;
     with U = X*D, the share of time the loop is in use, N > N* means u < U. `served`: u."""
     usage, workers = facts.usage, facts.workers
-    cores = facts.observations.cores or workers
-    server, tool = usage.server_cores or 0.0, usage.generator_cores or 0.0
-    if facts.connections > OVER_SLOTS_RATIO * workers and loop_busy_share(facts) > min(
-        served, BUSY_SHARE
-    ):
-        return True
-    return max(server / min(workers, facts.cores or workers), (server + tool) / cores) >= BUSY_SHARE
+    used = (usage.server_cores or 0.0) + (usage.generator_cores or 0.0)
+    machine_busy = used / (facts.observations.cores or workers)
+    loops_busy = loop_busy_share(facts) > min(served, BUSY_SHARE)
+    return (facts.connections > OVER_SLOTS_RATIO * workers and loops_busy) or max(
+        facts.workers_busy, machine_busy
+    ) >= BUSY_SHARE
 
 
 class SlotsIdled(Reason):

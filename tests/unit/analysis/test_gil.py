@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workerlab.analysis.slots import nogil_share_by_route
+from workerlab.analysis.needs import nogil_share_by_route
 from workerlab.model import Span, SpanCost
 
 MS = 1_000_000

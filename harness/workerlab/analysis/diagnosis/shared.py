@@ -30,14 +30,14 @@ from statistics import fmean
 from msgspec import Struct
 
 from workerlab.analysis.batches import Estimate, precision
-from workerlab.analysis.core_wait import core_wait, is_disturbed
+from workerlab.analysis.core_wait import core_wait, core_wait_share, is_disturbed
 from workerlab.analysis.diagnosis.base import Diagnosis
 from workerlab.analysis.diagnosis.slots import WaitingForSlots
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.failures import MOSTLY_SUCCESSES, success_spans
 from workerlab.analysis.samples import by_worker, durations_s
 from workerlab.analysis.series import MIN_STEP_RATIO, Series
-from workerlab.analysis.slots import FULL_OCCUPANCY, occupancy, overhead_s
+from workerlab.analysis.slots import all_slots_taken, overhead_s
 from workerlab.analysis.stall import stalled
 from workerlab.model import CellResult
 from workerlab.numbers.samples import quantile
@@ -62,8 +62,7 @@ LOOK_FOR_WHAT_IS_SHARED = (
 
 def are_workers_busy(facts: Facts) -> bool:
     """Whether the workers use most of the cores that they may use; False if unknown."""
-    used, workers = facts.usage.server_cores, facts.workers
-    return (used or 0.0) >= WORKERS_BUSY_SHARE * min(workers, facts.cores or workers)
+    return facts.workers_busy >= WORKERS_BUSY_SHARE
 
 
 @once
@@ -141,7 +140,7 @@ def _evidence(
 ) -> SharingEvidence | None:
     """None if the times under load, without the wait for a core, are not clearly longer. `level`:
     `fewer` or `more`, in another launch than this."""
-    low_s = loaded_s * (1 - _core_wait_share(facts))
+    low_s = loaded_s * (1 - core_wait_share(facts))
     ratio = MIN_DOUBTFUL_RATIO if level or is_disturbed(facts) else MIN_INCREASE_RATIO
     clearly_longer = low_s >= max(ratio * others_s, others_s + MIN_INCREASE_S)
     return SharingEvidence(low_s, others_s, **level) if clearly_longer else None
@@ -194,8 +193,7 @@ def _mean_service(facts: Facts) -> Estimate | None:
 def _no_gain_with_more(facts: Facts, series: Series) -> SharingEvidence | None:
     """By throughput: requests wait although slots are free, and more connections add nothing."""
     n, own = facts.connections, _mean_service(facts)
-    slots_free = (occupancy(facts) or 0.0) < FULL_OCCUPANCY
-    if not slots_free or not series.requests_wait(facts) or not series.levels_off(n):
+    if all_slots_taken(facts) or not series.requests_wait(facts) or not series.levels_off(n):
         return None
     above = [trial for trial in series.closed if trial.connections >= MIN_STEP_RATIO * n]
     if own is None or any(map(_may_lack_cores, (facts, *above))):
@@ -206,11 +204,5 @@ def _no_gain_with_more(facts: Facts, series: Series) -> SharingEvidence | None:
 
 def _may_lack_cores(facts: Facts) -> bool:
     """Whether its throughput was limited by the cores, or by a stall."""
-    waits = _core_wait_share(facts) > MAX_CORE_WAIT_SHARE
+    waits = core_wait_share(facts) > MAX_CORE_WAIT_SHARE
     return waits or is_cpu_bound(facts) or stalled(facts) is not None
-
-
-def _core_wait_share(facts: Facts) -> float:
-    """The share of the response time spent waiting for a core; 0 if unknown."""
-    wait = core_wait(facts)
-    return wait.share if wait else 0.0

@@ -16,7 +16,7 @@ from workerlab.analysis.diagnosis.base import Advised, Diagnosis
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.handshakes import drops_finding, handshakes
 from workerlab.analysis.series import REACHED_SHARE
-from workerlab.analysis.slots import FULL_OCCUPANCY, Dealing, occupancy, uneven_dealing
+from workerlab.analysis.slots import FULL_OCCUPANCY, Dealing, all_slots_taken, uneven_dealing
 from workerlab.analysis.stall import Stall, stalled, whole_rps
 from workerlab.finding import Finding
 from workerlab.model import CellResult
@@ -57,11 +57,6 @@ def slower_than_alone(facts: Facts, cell: CellResult) -> bool:
 
 def mean_service_s(cell: CellResult) -> float:
     return cell.breakdown.service_s or cell.service.mean or 0.0
-
-
-def all_slots_taken(facts: Facts) -> bool:
-    """Whether all slots were taken in the steady window."""
-    return (occupancy(facts) or 0.0) >= FULL_OCCUPANCY
 
 
 def _response_s(facts: Facts, cell: CellResult) -> float:
