@@ -33,14 +33,13 @@ from workerlab.analysis.batches import precision
 from workerlab.analysis.breakdown import breakdown
 from workerlab.analysis.core_wait import core_wait
 from workerlab.analysis.diagnosis import findings
-from workerlab.analysis.facts import Facts, Outcome, TrialData
-from workerlab.analysis.failures import (
+from workerlab.analysis.diagnosis.failing import (
     failed_share,
     mixed_notes,
     success_response,
     success_service,
-    success_spans,
 )
+from workerlab.analysis.facts import Facts, Outcome, TrialData
 from workerlab.analysis.handshakes import counters_of_others
 from workerlab.analysis.load_tool import mean_in_flight
 from workerlab.analysis.samples import NS, durations_s, missing_notes, per_second
@@ -119,7 +118,7 @@ class TimesOfNeverAccepted(Finding):
 def waiting(facts: Facts) -> tuple[Summary, tuple[Finding, ...]]:
     """Waiting time in seconds, and notes on what is missing and why."""
     response_s, notes = _mean_response(facts)
-    service_s, spans = success_service(facts).mean, success_spans(facts)
+    service_s, spans = success_service(facts).mean, facts.success_spans
     if response_s is None or service_s is None:
         return Summary(), notes
     mean_s = response_s - service_s

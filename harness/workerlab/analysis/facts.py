@@ -266,6 +266,17 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
         )
 
     @cached_property
+    def success_spans(self) -> Sequence[Span] | None:
+        """The spans of successes, by start; None if it is unknown which they are."""
+        if not self.outcome.failed:
+            return self.finished
+        timings = self.measurement.timings
+        successes = {timing.request_id for timing in timings if timing.cause is None} - {None}
+        if not successes or any(span.request_id is None for span in self.finished):
+            return None
+        return tuple(span for span in self.finished if span.request_id in successes)
+
+    @cached_property
     def outcome(self) -> Outcome:
         """Corrected for dropped handshakes."""
         by_client = outcome(self.measurement, self.data.expect_status, self.data.good_statuses)

@@ -43,9 +43,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab.analysis.core_wait import is_disturbed, non_cpu_delay_s
+from workerlab.analysis.diagnosis.failing import MOSTLY_SUCCESSES, wrong_statuses
 from workerlab.analysis.diagnosis.loop import BLOCKED_BY_LATE_SHARE, MIN_LATE_BEATS, loop_use
 from workerlab.analysis.facts import Facts, once
-from workerlab.analysis.failures import MOSTLY_SUCCESSES, success_spans, wrong_statuses
 from workerlab.analysis.samples import NS, Intervals, Period, per_second, states
 from workerlab.analysis.slots import overhead_s, queued_gap_s
 from workerlab.analysis.trials import grouped
@@ -112,7 +112,7 @@ class GapFromLoneRequests(Finding):
 @once
 def needs_of(facts: Facts) -> Needs | Finding:
     """What the requests of this trial need, or why that is unknown."""
-    spans, failure_notes = success_spans(facts), tuple[Finding, ...]()
+    spans, failure_notes = facts.success_spans, tuple[Finding, ...]()
     # Failures use the server, too
     if spans is None and facts.outcome.success_share >= MIN_SUCCESS_SHARE:
         spans = facts.finished

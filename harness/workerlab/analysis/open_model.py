@@ -49,8 +49,8 @@ from workerlab.analysis.breakdown import breakdown
 from workerlab.analysis.cells import measured_result
 from workerlab.analysis.diagnosis import findings_at_rate
 from workerlab.analysis.diagnosis.cpu import Disturbance, disturbance
+from workerlab.analysis.diagnosis.failing import shed_share, success_response
 from workerlab.analysis.facts import Facts
-from workerlab.analysis.failures import shed_share, success_response
 from workerlab.analysis.growth import MIN_EXCESS_SHARE, growth
 from workerlab.analysis.samples import missing_notes
 from workerlab.analysis.stall import MachinePause

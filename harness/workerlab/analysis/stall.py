@@ -38,7 +38,6 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from workerlab.analysis.facts import Facts, once
-from workerlab.analysis.failures import success_spans
 from workerlab.analysis.handshakes import handshakes
 from workerlab.analysis.samples import NS, Change, Intervals, Period, Window, states
 from workerlab.analysis.slots import SlotKey, slot_changes, slot_keys
@@ -176,7 +175,7 @@ def reported_rps(facts: Facts) -> float:
 def _successes_rps(facts: Facts, window: Window) -> float:
     """Counts successful spans if it is known which they are. If not, the share of successes is that
     of the whole load; if it is low, so is the rate, since the share may vary over time."""
-    spans, success_share = success_spans(facts), facts.outcome.success_share
+    spans, success_share = facts.success_spans, facts.outcome.success_share
     if spans is None or not facts.outcome.failed:
         whole = whole_load(facts) if success_share < MIN_SUCCESS_SHARE else None
         return (whole or window).rps * success_share

@@ -58,9 +58,9 @@ from workerlab.analysis import stall
 from workerlab.analysis.breakdown import in_server, wait_finding
 from workerlab.analysis.core_wait import core_wait, core_wait_share
 from workerlab.analysis.diagnosis.cpu import disturbance
+from workerlab.analysis.diagnosis.failing import shed_share
 from workerlab.analysis.diagnosis.loop import loop_busy_share
 from workerlab.analysis.facts import Facts, TrialFault
-from workerlab.analysis.failures import shed_share
 from workerlab.analysis.handshakes import drops_finding, handshakes
 from workerlab.analysis.load_tool import (
     INSIDE_SHARE,

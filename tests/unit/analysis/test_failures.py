@@ -20,8 +20,7 @@ from tests.builders.analysis import (
 )
 from tests.builders.open_model import open_trial
 from workerlab.analysis import TrialData, analyse
-from workerlab.analysis.diagnosis.failing import Failing, Shedding
-from workerlab.analysis.failures import success_response, success_spans
+from workerlab.analysis.diagnosis.failing import Failing, Shedding, success_response
 from workerlab.analysis.open_closed import OpenVerdict, comparisons
 from workerlab.analysis.open_model import ArrivalsRefused
 from workerlab.model import Rate, Summary
@@ -76,12 +75,12 @@ def test_times_are_those_of_successes_or_unknown() -> None:
     facts = derived(answering(503))
     assert success_response(facts).p50 == pytest.approx(0.1, rel=0.01)
     assert success_response(facts).max == pytest.approx(0.1, rel=0.01)
-    spans = success_spans(facts)
+    spans = facts.success_spans
     assert spans is not None
     assert {(span.end_ns or 0) - span.start_ns for span in spans} == {NS // 10}
     mixed = answering(503, tool="ab")
     assert success_response(derived(mixed)) == Summary()
-    assert success_spans(derived(mixed)) is None
+    assert derived(mixed).success_spans is None
     note = notes_by_code(cell_of(mixed))["FailuresInTimes"]
     assert note.values["other"] == "fast"
     assert cell_of(mixed).breakdown.response_s is None
@@ -92,7 +91,7 @@ def test_without_failures_times_are_those_of_the_tool() -> None:
     trial = evidence(server("gevent"), 8)
     facts = derived(trial)
     assert success_response(facts) == facts.measurement.response
-    assert success_spans(facts) == facts.finished
+    assert facts.success_spans == facts.finished
 
 
 def test_throughput_is_of_successes() -> None:

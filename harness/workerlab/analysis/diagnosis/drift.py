@@ -31,9 +31,9 @@ from statistics import fmean, median
 
 from workerlab.analysis.core_wait import core_wait, is_disturbed
 from workerlab.analysis.diagnosis.base import Diagnosis
+from workerlab.analysis.diagnosis.failing import failed_share
 from workerlab.analysis.diagnosis.shared import MIN_INCREASE_RATIO, Shared, is_cpu_bound
 from workerlab.analysis.facts import Facts, once
-from workerlab.analysis.failures import failed_share, success_spans
 from workerlab.analysis.samples import NS, durations_s
 from workerlab.analysis.stall import machine_paused
 from workerlab.model import Span
@@ -232,7 +232,7 @@ def _successes(facts: Facts) -> Sequence[Span]:
     is a large part of it."""
     if facts.window is None or facts.window.length_s < MIN_WINDOW_S:
         return ()
-    spans = success_spans(facts)
+    spans = facts.success_spans
     if spans is None:
         spans = facts.finished if failed_share(facts) <= MAX_UNKNOWN_FAILURES else ()
     loaded = spans[1:] if facts.data.lone_first else spans

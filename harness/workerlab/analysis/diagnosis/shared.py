@@ -32,9 +32,9 @@ from msgspec import Struct
 from workerlab.analysis.batches import Estimate, precision
 from workerlab.analysis.core_wait import core_wait, core_wait_share, is_disturbed
 from workerlab.analysis.diagnosis.base import Diagnosis
+from workerlab.analysis.diagnosis.failing import MOSTLY_SUCCESSES
 from workerlab.analysis.diagnosis.slots import WaitingForSlots
 from workerlab.analysis.facts import Facts, once
-from workerlab.analysis.failures import MOSTLY_SUCCESSES, success_spans
 from workerlab.analysis.samples import by_worker, durations_s
 from workerlab.analysis.series import MIN_STEP_RATIO, Series
 from workerlab.analysis.slots import all_slots_taken, overhead_s
@@ -149,7 +149,7 @@ def _evidence(
 def _longer_than_alone(facts: Facts) -> SharingEvidence | None:
     """Compares all requests with lone ones, then those of the busiest worker, which share with
     more."""
-    outside_s, window, spans = overhead_s(facts), facts.window, success_spans(facts)
+    outside_s, window, spans = overhead_s(facts), facts.window, facts.success_spans
     lone_inside_s = sorted(max(0.0, lone_s - outside_s) for lone_s in facts.record.lone_s)
     if window is None or spans is None or not lone_inside_s or facts.record.lone_weights:
         return None  # a mix: the shares of its routes differ between lone requests and load
