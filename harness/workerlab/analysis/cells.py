@@ -142,8 +142,6 @@ def _mean_response(facts: Facts) -> tuple[float | None, tuple[Finding, ...]]:
     """The mean response in seconds, and a note if it is missing or not the tool's own."""
     measurement = facts.measurement
     if not measurement.exact_mean:
-        if not facts.rps:
-            return None, ()
         return facts.connections / facts.rps, (WaitingByLittle(facts.tool),)
     if (never_accepted := measurement.requests - facts.outcome.answered) > 0:
         return None, (TimesOfNeverAccepted(facts.tool, never_accepted),)

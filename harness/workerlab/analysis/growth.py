@@ -59,18 +59,18 @@ class Growth(Struct, frozen=True):
 
 
 @once
-def growth(facts: Facts) -> Growth | None:
-    """Whether the backlog grows; None if the load has no rate or no steady part."""
-    if facts.window is None or facts.asked_rps <= 0:
-        return None
-    half = _half(facts, facts.window)
+def growth(facts: Facts) -> Growth:
+    """Whether the backlog of a valid load at a rate grows."""
+    window = facts.window
+    assert window is not None
+    half = _half(facts, window)
     full, share = _full(facts, half)
     if full:
         return Growth(half.rps, full, _too_slow(facts, half, share))
-    levels = _in_flight(facts, facts.window)
+    levels = _in_flight(facts, window)
     if len(levels) < GROWTH_PARTS:
         return Growth(half.rps, "", grows=False)
-    part_s = facts.window.length_s / GROWTH_PARTS
+    part_s = window.length_s / GROWTH_PARTS
     z, rise = mann_kendall(levels), slope(levels) / part_s / facts.asked_rps
     above = min(levels[GROWTH_PARTS // 2 :]) > max(levels[: GROWTH_PARTS // 2])
     rises = z >= SIGNIFICANT and rise >= MIN_EXCESS_SHARE and above

@@ -260,7 +260,7 @@ def _shown_by(series: Series, trials: Sequence[Facts], judgements: Judgements) -
 def knee_by_levels(series: Series, judgements: Judgements, tried: int) -> Knee:
     """The knee that all closed trials of `series` show. `tried`: the highest level of the run."""
     rates = series.levels
-    if not rates or not series.r0.seconds:
+    if not rates:
         return Knee(None, KneeUnknown("no valid cell"))
     highest, rps = max(rates), max(rates.values())
     least, waits = rps * series.r0.seconds, series.served_share(highest) < REACHED_SHARE
@@ -316,7 +316,7 @@ def _why_flat(series: Series, below: int | None) -> KneeNote | None:
     """What shows that throughput stops growing; None if nothing does."""
     rates, highest, slots = series.levels, max(series.levels), series.slots
     if below is not None and rates[highest] <= FLAT_RATIO * rates[below]:
-        gain = max(0.0, rates[highest] / rates[below] - 1) if rates[below] else 0.0
+        gain = max(0.0, rates[highest] / rates[below] - 1)
         return LevelsOff(below=below, highest=highest, gain=gain)
     # Measured throughput does not level off, but all slots are taken, so it cannot grow
     if slots and series.slots_filled and highest > NEAR_RATIO * slots:
@@ -356,7 +356,7 @@ def _between(series: Series, below: int | None, least: float, saturated_from: in
     limits += [slots] if slots and slots >= least else []
     if not limits:
         return Knee(None, KneeUnknown(LONE_RATE))
-    step = _last_step(series, below) if below is not None and rates[below] else None
+    step = None if below is None else _last_step(series, below)
     if step is not None and step.meaning:
         step = replace(step, verb="changed")
     elif step is not None:
@@ -379,7 +379,7 @@ def _last_step(series: Series, below: int) -> LastStep:
         "still grew",
         below=below,
         highest=highest,
-        gain=rates[highest] / rates[below] - 1 if rates[below] else None,
+        gain=rates[highest] / rates[below] - 1,
         meaning=WITHIN_CHANCE if series.gains(below, highest) is None else "",
     )
 
@@ -434,8 +434,7 @@ def capacity_of(series: Series, knee: Knee) -> Capacity:
 def capacity(samples: Sequence[Sample], lone_s: float, *, no_knee: str = "") -> Capacity:
     """The highest sustained throughput. `lone_s`: R0, seconds. `no_knee`: why throughput was not
     shown to stop growing; "": there is a knee."""
-    samples = [sample for sample in samples if sample.rps > 0]
-    if not samples or not lone_s:
+    if not samples:
         return Capacity(note="no valid cell")
     estimate = max(sample.rps for sample in samples) * lone_s
     above = [sample for sample in samples if sample.concurrency >= 2 * estimate / NEAR_RATIO]

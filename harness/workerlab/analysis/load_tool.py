@@ -122,7 +122,8 @@ def with_tool_limits(
 
 
 def tool_limit_reasons(facts: Facts, comparison: ToolComparison) -> Reasons:
-    """Why the load tool was the limit of this valid trial; (): it was not; None: unknown."""
+    """Why the load tool was the limit of this valid trial of the closed loop; (): it was not; None:
+    unknown."""
     answers = [answer for rule in RULES if (answer := rule(facts, comparison)) is not None]
     if not answers:
         return None
@@ -184,11 +185,10 @@ class ServerIdleAtPlateau(Finding):
 
 def by_plateau(facts: Facts, comparison: ToolComparison) -> Answer:
     n = facts.connections
-    lower = [at for at, rps in comparison.levels.items() if MIN_STEP_RATIO * at <= n and rps > 0]
-    below = max(lower, default=None)
+    below = max((at for at in comparison.levels if MIN_STEP_RATIO * at <= n), default=None)
     inside = in_server(facts)
     resources = _resources(facts, comparison.lone_s)
-    if facts.open_model or below is None or inside is None or resources is None:
+    if below is None or inside is None or resources is None:
         return None
     growth = facts.rps / comparison.levels[below]
     waits = facts.rps * comparison.lone_s / n < REACHED_SHARE
@@ -283,7 +283,7 @@ class OtherToolFaster(Finding):
 
 def by_second_tool(facts: Facts, comparison: ToolComparison) -> Answer:
     own = comparison.own
-    if facts.open_model or not comparison.others or not own:
+    if not comparison.others or not own:
         return None
     ratios = {other: ratio(rates, own) for other, rates in comparison.others.items()}
     (tool, processes), gain = max(ratios.items(), key=lambda pair: pair[1].low or 0.0)
@@ -313,8 +313,8 @@ class TooFewEstablished(Finding):
 
 
 def by_connections(facts: Facts, _comparison: ToolComparison) -> Answer:
-    steady, kept = facts.window, facts.cell.keepalive and not facts.open_model
-    if steady is None or not kept or handshakes(facts).dropped:
+    steady = facts.window
+    if steady is None or not facts.cell.keepalive or handshakes(facts).dropped:
         return None
     accepts, requests = facts.accepts
     counts = [

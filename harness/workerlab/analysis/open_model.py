@@ -170,7 +170,7 @@ class Offered(Struct, frozen=True):
     def _could_keep_up(self, lost_share: float) -> bool:
         """Whether the server might keep up without this loss; always if nothing is full."""
         backlog = growth(self.facts)
-        if backlog is None or not backlog.full:
+        if not backlog.full:
             return True
         possible_rps = backlog.done_rps / max(MIN_DENOMINATOR, 1 - lost_share)
         return possible_rps > (1 - MIN_EXCESS_SHARE) * self.facts.asked_rps
@@ -184,9 +184,7 @@ class Offered(Struct, frozen=True):
 
     @property
     def keeps_up(self) -> bool:
-        backlog = growth(self.facts)
-        stable = backlog is None or backlog.grows is False
-        return self.all_sent and stable and self.all_answered
+        return self.all_sent and growth(self.facts).grows is False and self.all_answered
 
 
 class LateForPause(Reason):
@@ -234,12 +232,11 @@ WITHIN_SCATTER = (
     ", with the server full; the deficit is within the scatter of the service times: use a longer"
     " load (--duration)"
 )
-SLOWER = "[[; a response took {response_s:duration} on average, and a lone one {lone_s:duration}]]"
 NOTHING_FULL = (
-    f"{SLOWER}, but the requests in flight did not rise steadily, and neither the slots nor the"
-    " workers' CPU were full: use a longer load (--duration)"
+    "[[; a response took {response_s:duration} on average, and a lone one {lone_s:duration}]], but"
+    " the requests in flight did not rise steadily, and neither the slots nor the workers' CPU were"
+    " full: use a longer load (--duration)"
 )
-NO_STEADY_PART = f"{SLOWER}; without a steady part, whether a backlog grew is unknown"
 WHAT_IS_FULL = {
     "slots": "with all slots taken",
     "workers": "with the workers computing all the time",
@@ -269,10 +266,8 @@ def verdict_of_offered(offered: Offered) -> Judgement:
             connections=facts.connections, unsent=offered.measurement.unsent or 0, **rates
         )
     backlog = growth(facts)
-    if backlog is None or not backlog.grows:
-        but = (
-            NO_STEADY_PART if backlog is None else WITHIN_SCATTER if backlog.full else NOTHING_FULL
-        )
+    if not backlog.grows:
+        but = WITHIN_SCATTER if backlog.full else NOTHING_FULL
         return "inconclusive", FewerAnswered(but=fill(but, offered.slowdown), **rates)
     rates["done_rps"] = backlog.done_rps
     if offered.duration_s < MIN_GROWTH_LOAD_S:
@@ -366,7 +361,7 @@ def best_rps(cells: Iterable[CellResult]) -> float | None:
         cell.throughput_rps
         for cell in cells
         if cell.trial.cell.rate is None
-        and cell.verdict not in ("invalid", "generator-bound")
+        and cell.verdict != "generator-bound"
         and cell.throughput_rps
     ]
     return max(rates_rps, default=None)

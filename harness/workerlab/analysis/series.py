@@ -52,7 +52,7 @@ class R0(Struct, frozen=True):
     @property
     def relative_half(self) -> float:
         """0.0 if unknown."""
-        return self.half_s / self.seconds if self.half_s and self.seconds else 0.0
+        return self.half_s / self.seconds if self.half_s else 0.0
 
 
 UNKNOWN_R0 = R0(0.0, None)  # no lone request was answered; then no trial is valid
@@ -105,8 +105,7 @@ def r0_under_load(lone: R0, closed: Sequence[Facts]) -> tuple[R0, tuple[Finding,
     lowest = _r0_at_lowest_level(closed) if lone.relative_half > PRECISE_HALF_SHARE else None
     if lowest and abs(lowest.seconds - lone.seconds) <= (lone.half_s or 0.0):
         lone = min(lone, lowest, key=attrgetter("relative_half"))
-    limits_s = [facts.max_parallel / rps for facts in closed if (rps := facts.throughput_rps) > 0]
-    limit_s = min(limits_s, default=None)
+    limit_s = min((facts.max_parallel / facts.throughput_rps for facts in closed), default=None)
     if limit_s is None or lone.seconds <= CONTRADICTED_RATIO * limit_s:
         return lone, ()
     return R0(limit_s, lone.half_s), (SlowerAlone(lone.seconds, limit_s),)
@@ -143,7 +142,7 @@ class Series(Struct, dict=True, frozen=True, eq=False):
     key: Cell
     trials: Sequence[TrialData]
     r0: R0  # of its server; if it is unknown, no trial is valid
-    closed: Sequence[Facts]  # valid trials of the closed loop
+    closed: Sequence[Facts]  # valid trials of the closed loop; each has successes
     at_rate: Sequence[Facts]  # valid trials of the open model; they do not show a knee
     invalid: Sequence[CellResult]
     notes: tuple[Finding, ...] = ()  # for all of its cells
@@ -219,7 +218,7 @@ class Series(Struct, dict=True, frozen=True, eq=False):
         if any(level >= MIN_STEP_RATIO * n for level in self.levels):
             return None if None in higher_gains else False
         lower = [level for level in self.levels if MIN_STEP_RATIO * level <= n]
-        if not lower or not self.levels[n]:
+        if not lower:
             return None
         return self.gains(max(lower, key=self.levels.__getitem__), n, mostly_waiting=mostly_waiting)
 
@@ -232,7 +231,7 @@ class Series(Struct, dict=True, frozen=True, eq=False):
         """Whether `high` serves more than `low` by a factor of more than FLAT_RATIO; None if that
         may be chance. `mostly_waiting`: requests mostly wait; then a gain up to the square root of
         high/low comes from uneven distribution, not from spare capacity."""
-        factor = self.levels[high] / self.levels[low] if self.levels[low] else math.inf
+        factor = self.levels[high] / self.levels[low]
         if factor <= max(FLAT_RATIO, math.sqrt(high / low) if mostly_waiting else 0.0):
             return False
         chance = math.hypot(self.relative_halves[low], self.relative_halves[high])

@@ -219,7 +219,7 @@ def _cpu_need(facts: Facts, cell: CellResult) -> CpuNeed | None:
     workers computed or waited for a core all the time."""
     used, lone_s = facts.usage.server_cores, min(facts.record.alone_s, default=0.0)
     workers, wait = facts.workers, core_wait(facts)
-    if used is None or not facts.rps or not lone_s or not wait or not wait.disturbed:
+    if used is None or not lone_s or not wait or not wait.disturbed:
         return None
     if cell.verdict == "below capacity":
         return None  # more connections bring more: CPU is not the limit

@@ -216,14 +216,11 @@ def _max_taken_s(facts: Facts, times_s: Sequence[float]) -> float:
     during these times. Excludes the requests' waits for each other, which drift with them."""
     if (wait := core_wait(facts)) is None:
         return 0.0
-    taken_s = wait.taken * sum(times_s)
-    if not facts.rps:
-        return taken_s
     # `taken` is relative to the lone requests, so it is too low if these waited longer for a core
     # than the load did. The workers' wait while others ran does not depend on them
     others = 1.0 if wait.others_cores is None else min(1.0, wait.others_cores)
     per_request_s = min(wait.worker_s, facts.workers * others / facts.rps)
-    return max(taken_s, per_request_s * len(times_s))
+    return max(wait.taken * sum(times_s), per_request_s * len(times_s))
 
 
 def _successes(facts: Facts) -> Sequence[Span]:

@@ -74,7 +74,7 @@ def is_cpu_bound(facts: Facts) -> bool:
     # A measured wait is subtracted later; it lacks only that of processes that requests start
     min_share = CPU_BOUND_SHARE_WITH_WAIT if core_wait(facts) else CPU_BOUND_SHARE
     machine_busy = usage.host_busy is not None and usage.host_busy > BUSY_MACHINE_SHARE
-    if usage.server_cores is None or not machine_busy or not facts.rps:
+    if usage.server_cores is None or not machine_busy:
         return False
     return usage.server_cores / facts.rps >= min_share * min(facts.record.alone_s, default=0.0)
 
