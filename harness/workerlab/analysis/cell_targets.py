@@ -56,11 +56,10 @@ def with_targets(
 
     def judged(cell: CellResult, facts: Facts) -> CellResult:
         own, of_cell = requests(facts, cell), pooled[cell.trial.cell]
-        outcomes = (judge(term, of_cell if term.kind == "errors" else own) for term in terms)
-        doubted = (
-            with_doubt(term, outcome, cell, own, facts)
-            for term, outcome in zip(terms, outcomes, strict=True)
+        outcomes = (
+            (term, judge(term, of_cell if term.kind == "errors" else own)) for term in terms
         )
+        doubted = (with_doubt(term, outcome, cell, own, facts) for term, outcome in outcomes)
         return replace(cell, target=tuple(doubted))
 
     return [

@@ -32,7 +32,7 @@ from typing import Literal
 
 from workerlab.analysis import stall
 from workerlab.analysis.facts import Facts
-from workerlab.analysis.samples import NS, Window, tool_waited_s, waited_for_core_s
+from workerlab.analysis.samples import NS, Window, waited_for_core_s
 from workerlab.finding import Finding
 
 RELATIVE_TOLERANCE = 0.05  # of durations and counts
@@ -155,13 +155,17 @@ def rates(facts: Facts) -> Finding | None:
     return contradiction
 
 
+def _late_s(facts: Facts) -> float:
+    """How much later than the workers the load tool may have been."""
+    return waited_for_core_s(facts.observations, "tool") + sum(stall.pause_lengths_s(facts))
+
+
 def _counted_rate(facts: Facts, tool_rps: float, counted: int) -> RateUnlikeWorkers | None:
     """Compares the time that the tool's rate implies for `counted` requests with the spans'."""
     last_ns = max(span.end_ns or 0 for span in facts.finished)
     spans_s = (last_ns - facts.spans[0].start_ns) / NS
     tool_s = counted / tool_rps if tool_rps > 0 else float("inf")
-    waited_s = waited_for_core_s(facts.observations, facts.workers)
-    late_s = waited_s + sum(stall.pause_lengths_s(facts))
+    late_s = _late_s(facts) + waited_for_core_s(facts.observations, "server") / facts.workers
     slack_s = RELATIVE_TOLERANCE * spans_s + CLOCK_TOLERANCE_S + late_s
     # Unanswered requests take the client's time, not the workers'.
     longer_is_fine = facts.outcome.unanswered > 0
@@ -268,8 +272,8 @@ def little(facts: Facts) -> TooManyInFlight | ConnectionsIdle | None:
     longest_s = measurement.response.max
     if longest_s is None or not facts.data.fixed_count or facts.overflowed:
         return None
-    late_s = sum(stall.pause_lengths_s(facts)) + tool_waited_s(facts.observations)
-    floor_s = alone_s + n * (total_s - alone_s - longest_s - CLOCK_TOLERANCE_S - late_s)
+    late_s = CLOCK_TOLERANCE_S + _late_s(facts)
+    floor_s = alone_s + n * (total_s - alone_s - longest_s - late_s)
     if (mean_s + ROUNDING_S) * answers >= MIN_BUSY_SHARE * floor_s:
         return None
     return ConnectionsIdle(tool=facts.tool, connections=n, in_flight=in_flight)

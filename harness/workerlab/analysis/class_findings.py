@@ -24,6 +24,7 @@ from workerlab.analysis.knee import KneeDoubtful
 from workerlab.analysis.load_tool import Certainty, tool_certainty
 from workerlab.analysis.open_closed import comparisons
 from workerlab.analysis.phases import PhaseOfLoad, changing, phase_finding
+from workerlab.analysis.series import REACHED_SHARE
 from workerlab.analysis.trials import by_level, conclusive, grouped
 from workerlab.finding import Answer, Finding
 from workerlab.model import AbReport, CellResult, ClassResult, Label, Phase
@@ -95,8 +96,6 @@ def identities(ab: AbReport, load: Label) -> AbIdentities | None:
 
 
 MIN_EXPLAINED_SHARE = 0.5  # of the gap from knee to slots: a reason's share, of requests or time
-BELOW_SLOTS_SHARE = 0.95  # of the slots: a knee below this share counts as below the slots
-BELOW_BOUND_SHARE = 0.95  # of the bound: with less throughput, something limits the cell
 
 Cells = Sequence[CellResult]
 
@@ -212,7 +211,7 @@ def _limits(group: ClassResult, closed: Cells, common: Mapping[str, Any]) -> Ser
     with_verdict = [c for c in cells if not (c.core_wait and c.core_wait.precludes_verdict)]
     slots = max((cell.slots_measured or 0 for cell in cells), default=0)
     below = None
-    if knee is not None and knee < BELOW_SLOTS_SHARE * slots:
+    if knee is not None and knee < REACHED_SHARE * slots:
         below = _why_below_slots(knee, slots, undisturbed)
     bounds = [cell.bound_reasons for cell in undisturbed]
     low_rps, high_rps = group.capacity_ci95 or (None, None)
@@ -282,9 +281,8 @@ def _slots(group: ClassResult) -> str:
 
 def _is_limited(cell: CellResult) -> bool:
     """Whether it is saturated, limited by the load tool, or below its bound."""
-    rps, bound_rps = cell.throughput_rps, cell.bound_rps
-    below = rps is not None and bound_rps is not None and rps < BELOW_BOUND_SHARE * bound_rps
-    return cell.verdict in ("saturated", "generator-bound") or below
+    below_bound = (cell.throughput_rps or 0.0) < REACHED_SHARE * (cell.bound_rps or 0.0)
+    return cell.verdict in ("saturated", "generator-bound") or below_bound
 
 
 # --- evidence -------------------------------------------------------------------------------------

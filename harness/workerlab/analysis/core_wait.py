@@ -176,17 +176,12 @@ def lost_share(cpu_s: float, wait_s: float, n: float, held_s: float, lone_s: flo
     demand_s = cpu_s + wait_s
     delay_s = max(0.0, min(lone_s - cpu_s, held_s - demand_s))
     if _modelled_held_s(demand_s, n, delay_s) < held_s:
-        delay_s = _fitted_delay_s(demand_s, n, held_s, delay_s)
+        delay_s = fitted_delay_s(demand_s, n, held_s, delay_s)
     without_s, with_s = (_modelled_held_s(s, n, delay_s) for s in (cpu_s, demand_s))
     return max(0.0, (with_s - without_s) / max(with_s, held_s)) if with_s > 0 else 0.0
 
 
-def non_cpu_delay_s(demand_s: float, n: float, held_s: float) -> float:
-    """The delay z for which H(demand_s) is `held_s`; 0 if the station alone takes longer."""
-    return _fitted_delay_s(demand_s, n, held_s, 0.0) if held_s > 0 else 0.0
-
-
-def _fitted_delay_s(demand_s: float, n: float, held_s: float, min_s: float) -> float:
+def fitted_delay_s(demand_s: float, n: float, held_s: float, min_s: float = 0.0) -> float:
     """The delay z, at least `min_s`, for which H(demand_s) is `held_s`. It exceeds that of a lone
     request if something else holds the requests."""
     max_s = held_s

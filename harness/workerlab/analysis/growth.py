@@ -63,7 +63,8 @@ def growth(facts: Facts) -> Growth:
     """Whether the backlog of a valid load at a rate grows."""
     window = facts.window
     assert window is not None
-    half = _half(facts, window)
+    second_half = Period((window.opens_ns + window.closes_ns) // 2, window.closes_ns)
+    half = Window.counting(Intervals.of(facts.spans).last(facts.tail_ns), second_half)
     full, share = _full(facts, half)
     if full:
         return Growth(half.rps, full, _too_slow(facts, half, share))
@@ -75,12 +76,6 @@ def growth(facts: Facts) -> Growth:
     above = min(levels[GROWTH_PARTS // 2 :]) > max(levels[: GROWTH_PARTS // 2])
     rises = z >= SIGNIFICANT and rise >= MIN_EXCESS_SHARE and above
     return Growth(half.rps, "", rises and _too_slow(facts, half) is True, z, rise)
-
-
-def _half(facts: Facts, window: Window) -> Window:
-    """The second half of the window, with its throughput."""
-    half = Period((window.opens_ns + window.closes_ns) // 2, window.closes_ns)
-    return Window.counting(Intervals.of(facts.spans).last(facts.tail_ns), half)
 
 
 def _full(facts: Facts, half: Window) -> tuple[str, float]:

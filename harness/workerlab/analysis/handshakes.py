@@ -10,6 +10,7 @@ If a handshake's last packet is dropped instead, the client's side is establishe
 time is at no step; only the counters, and requests that never reach a worker, show it.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
@@ -27,12 +28,12 @@ ESTABLISHED = "ESTABLISHED"  # the state after a handshake
 
 def at_steps(connects_s: Sequence[float], steps_s: Sequence[float]) -> Mapping[float, int]:
     """The number of connections established at each step (seconds), without empty steps."""
-    counts: dict[float, int] = {}
+    counts = Counter[float]()
     for step_s, next_s in pairwise((*steps_s, float("inf"))):
         from_s = step_s - EARLY_TOLERANCE_S
         until_s = min(step_s + LATE_TOLERANCE_S, next_s - EARLY_TOLERANCE_S)
         counts[step_s] = sum(from_s <= connect_s < until_s for connect_s in connects_s)
-    return {step_s: count for step_s, count in counts.items() if count}
+    return +counts
 
 
 class SynSteps(Finding):

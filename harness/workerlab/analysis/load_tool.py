@@ -107,10 +107,12 @@ def with_tool_limits(
     by_server = grouped(all_series, lambda series: (series.key.server, series.key.keepalive))
 
     def reasons(series: Series, facts: Facts) -> Reasons:
-        level, others = facts.connections, dict[tuple[str, int], Sequence[float]]()
-        for other in by_server[series.key.server, series.key.keepalive]:
-            if other is not series and (rates := other.rates_at(level)):
-                others[other.key.tool, other.key.processes] = rates
+        level = facts.connections
+        others = {
+            (other.key.tool, other.key.processes): rates
+            for other in by_server[series.key.server, series.key.keepalive]
+            if other is not series and (rates := other.rates_at(level))
+        }
         own, lone_s = series.rates_at(level), series.r0.seconds
         comparison = ToolComparison(lone_s, series.levels, own, others, stored)
         return tool_limit_reasons(facts, comparison)

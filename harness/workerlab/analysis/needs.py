@@ -42,7 +42,7 @@ from statistics import fmean
 from msgspec import Struct
 from msgspec.structs import replace
 
-from workerlab.analysis.core_wait import is_disturbed, non_cpu_delay_s
+from workerlab.analysis.core_wait import fitted_delay_s, is_disturbed
 from workerlab.analysis.diagnosis.failing import MOSTLY_SUCCESSES, wrong_statuses
 from workerlab.analysis.diagnosis.loop import BLOCKED_BY_LATE_SHARE, MIN_LATE_BEATS, loop_use
 from workerlab.analysis.facts import Facts, once
@@ -307,7 +307,7 @@ def _delay(spans: Sequence[Span], times: Sequence[AppTime], *, loop: bool) -> tu
     if length_s <= 0:
         return 0.0, True
     count = mean_in_worker(spans)
-    delay_s = max(0.0, length_s - busy_s - non_cpu_delay_s(busy_s, count, length_s))
+    delay_s = max(0.0, length_s - busy_s - fitted_delay_s(busy_s, count, length_s))
     # A loop that is always busy hides how long its requests wait for anything else
     always_busy = count > MAX_ALONE_REQUESTS and count * busy_s > BUSY_LOOP_SHARE * length_s
     return delay_s, not always_busy and delay_s <= MAX_DELAY_SHARE * length_s

@@ -74,7 +74,6 @@ BUSY_CONNECTIONS_SHARE = 0.45  # in use on average: from here on, they were busy
 NEAR_CAPACITY_SHARE = 0.95  # of the capacity
 LATE_SHARE = 0.25  # lag, of the mean response
 SLOWED_RATIO = 2.0  # mean response / lone response
-MIN_DENOMINATOR = 1e-9
 
 
 class Offered(Struct, frozen=True):
@@ -172,8 +171,8 @@ class Offered(Struct, frozen=True):
         backlog = growth(self.facts)
         if not backlog.full:
             return True
-        possible_rps = backlog.done_rps / max(MIN_DENOMINATOR, 1 - lost_share)
-        return possible_rps > (1 - MIN_EXCESS_SHARE) * self.facts.asked_rps
+        least_rps = (1 - MIN_EXCESS_SHARE) * self.facts.asked_rps
+        return backlog.done_rps > least_rps * (1 - lost_share)
 
     @property
     def all_answered(self) -> bool:
@@ -432,9 +431,6 @@ def _breakdown(facts: Facts) -> tuple[Breakdown, tuple[Finding, ...]]:
     return (parts, notes) if parts.exact else (Breakdown(), ())
 
 
-EVENLY_SPACED = "evenly spaced"
-
-
 class NoBreakdownAsSentLate(Finding):
     """no breakdown: requests were sent {lag_s:duration} late on average, as they found no free
     connection or the load tool was busy"""
@@ -475,19 +471,11 @@ def _notes(offered: Offered, highest_rps: float | None) -> Iterable[Finding]:
     if rate and rate.share is not None and highest_rps is not None:
         yield SharesOfHighest(highest_rps)
     if offered.due is not None:
-        yield _requests_due(facts, offered.due)
+        how = "evenly spaced"
+        if facts.record.arrivals == "poisson":
+            seed = facts.record.schedule
+            how = f"at random times fixed before the load (Poisson, seed {seed})"
+        lag = measurement.lag
+        yield RequestsDue(offered.due, how, lag_p95_s=lag.p95, lag_max_s=lag.max)
     if offered.keeps_up and offered.sent_late and offered.connections_free:
         yield SentLate(facts.tool, lag_s=measurement.lag.mean, response_s=measurement.response.mean)
-
-
-def _requests_due(facts: Facts, due: int) -> RequestsDue:
-    """How many requests were due, and how late they were sent."""
-    record, lag = facts.record, facts.measurement.lag
-    poisson = record.arrivals == "poisson"
-    seed = f"(Poisson, seed {record.schedule})"
-    return RequestsDue(
-        due=due,
-        how=f"at random times fixed before the load {seed}" if poisson else EVENLY_SPACED,
-        lag_p95_s=lag.p95,
-        lag_max_s=lag.max,
-    )

@@ -42,7 +42,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from itertools import accumulate, groupby, pairwise
 from operator import attrgetter, itemgetter
 from statistics import median
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -219,16 +219,10 @@ def per_second(samples: Iterable[S], value: Value[S], min_s: float = 0.0) -> flo
     return max(0.0, (points[-1][1] - points[0][1]) * NS / lasted_ns)
 
 
-def waited_for_core_s(observations: Observations, workers: int) -> float:
-    """Seconds that the load tool and, on average, one of `workers` were ready to run without a
-    core; parts that the kernel does not report are left out."""
-    server_s = observations.processes[-1].server_wait_s if observations.processes else None
-    return (server_s or 0.0) / workers + tool_waited_s(observations)
-
-
-def tool_waited_s(observations: Observations) -> float:
-    """Seconds that the load tool was ready to run without a core; 0 if unknown."""
-    return (observations.processes[-1].tool_wait_s or 0.0) if observations.processes else 0.0
+def waited_for_core_s(observations: Observations, process: Literal["server", "tool"]) -> float:
+    """Seconds that the workers or the load tool were ready to run without a core; 0 if unknown."""
+    last = observations.processes[-1:]
+    return sum(getattr(sample, f"{process}_wait_s") or 0.0 for sample in last)
 
 
 def usage(observations: Observations, record: Record, load_s: float) -> Usage:

@@ -81,8 +81,6 @@ def _lone_s(trial: TrialData) -> Iterable[float]:
 def _r0_from_lone(lone_s: Sequence[float]) -> R0 | None:
     if not lone_s:
         return None
-    if len(lone_s) == 1:
-        return R0(lone_s[0], None)
     median_s, mean = median(lone_s), _mean_r0(lone_s)
     similar = abs(mean.seconds - median_s) <= MAX_MEAN_DIFFERENCE * median_s
     return R0(median_s, mean.half_s) if similar else mean

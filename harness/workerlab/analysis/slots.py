@@ -48,6 +48,7 @@ wait in the kernel's queue (with gevent, too) do not count.
 from bisect import bisect_left, bisect_right
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from statistics import median
 from typing import Literal
 
@@ -56,7 +57,7 @@ from msgspec import Struct
 from workerlab.analysis.batches import precision
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.samples import NS, Change, Intervals, Window, states
-from workerlab.model import ConnectionSample, Span
+from workerlab.model import Span
 
 FULL_OCCUPANCY = 0.95  # occupancy from which on all slots count as taken
 
@@ -101,16 +102,23 @@ def overhead_s(facts: Facts) -> float:
 def _lone_spans(facts: Facts) -> Sequence[Span]:
     """The spans of the lone requests: for each, the first span that began while it was under way.
     Older records lack these times; there the last spans before the load are taken."""
-    lone_s, until_ns = facts.record.lone_s, facts.record.lone_end_ns or facts.started_ns
-    before = [span for span in facts.data.spans.spans if span.start_ns < until_ns]
-    before.sort(key=lambda span: span.start_ns)
-    if not facts.record.lone_begun_ns:
-        return before[-len(lone_s) :] if lone_s else ()
-    times = zip(facts.record.lone_begun_ns, lone_s, strict=True)
-    stretches = [(begun_ns, begun_ns + round(took_s * NS)) for begun_ns, took_s in times]
-    starts = [span.start_ns for span in before]
-    candidates = ((bisect_left(starts, begun_ns), end_ns) for begun_ns, end_ns in stretches)
-    return [before[i] for i, end_ns in candidates if i < len(before) and starts[i] <= end_ns]
+    record = facts.record
+    until_ns = record.lone_end_ns or facts.started_ns
+    before = sorted(
+        (span for span in facts.data.spans.spans if span.start_ns < until_ns),
+        key=attrgetter("start_ns"),
+    )
+    if not record.lone_begun_ns:
+        return before[-len(record.lone_s) :] if record.lone_s else ()
+    return [
+        spans[0]
+        for begun_ns, took_s in zip(record.lone_begun_ns, record.lone_s, strict=True)
+        if (
+            spans := [
+                span for span in before if 0 <= span.start_ns - begun_ns <= round(took_s * NS)
+            ]
+        )
+    ]
 
 
 SlotKey = tuple[Literal["taken", "queued"], int]  # slots taken, or requests that wait, by worker
@@ -214,22 +222,12 @@ def kept_connections(facts: Facts) -> Mapping[int, int] | None:
     requests served in the steady window. None without keep-alive, or if neither was observed."""
     if not facts.cell.keepalive or facts.window is None:
         return None
-    samples, pids = facts.observations.connections, facts.record.worker_pids
-    held = median_connections(samples, pids, facts.window)
-    return _accepted_connections(facts, facts.window) if held is None else held
-
-
-def median_connections(
-    samples: Sequence[ConnectionSample], pids: Sequence[int], window: Window
-) -> Mapping[int, int] | None:
-    """How many connections each worker held: the median in the window; None with fewer than
-    MIN_SAMPLES samples."""
-    inside = [sample for sample in samples if window.contains(sample.at_ns)]
-    if len(inside) < MIN_SAMPLES:
-        return None
+    samples = facts.window.within(facts.observations.connections)
+    if len(samples) < MIN_SAMPLES:
+        return _accepted_connections(facts, facts.window)
     return {
-        pid: round(median(sample.per_worker.get(pid, 0) for sample in inside))
-        for pid in sorted(pids)
+        pid: round(median(sample.per_worker.get(pid, 0) for sample in samples))
+        for pid in sorted(facts.record.worker_pids)
     }
 
 
@@ -282,9 +280,10 @@ class Dealing(Struct, frozen=True):
 @once
 def uneven_dealing(facts: Facts) -> Dealing | None:
     """None if connections are distributed evenly, or this was not observed."""
-    window, each = facts.window, _usable_per_worker(facts)
-    pids = facts.record.worker_pids
+    window, each, pids = facts.window, facts.slots_per_worker, facts.record.worker_pids
     worker_class = facts.data.worker_class
+    if not facts.two_at_once and (each is None or worker_class.loop):
+        each = 1  # no loop was ever observed to serve two
     if (
         window is None
         or each is None
@@ -297,25 +296,14 @@ def uneven_dealing(facts: Facts) -> Dealing | None:
         return None
     held = _mean_slots_taken(facts, window)
     slots = min(facts.connections, each * len(pids))
-    if facts.cell.keepalive and kept is not None:
+    if kept is not None:
         idle, times = _idle_on_average(kept, held, each), _connections_ratio(kept, each)
     else:
         idle, times = _idle_by_moments(facts, window, each), None
-    if idle < MIN_IDLE_SHARE * slots and times is None:
-        return None
     taken = {pid: min(1.0, held.get(pid, 0.0) / each) for pid in pids}
     if idle >= MIN_IDLE_SHARE * slots:
         return Dealing(taken, slots, idle=idle)
-    return Dealing(taken, slots, times=times)
-
-
-def _usable_per_worker(facts: Facts) -> int | None:
-    """Requests that one worker serves at once: as configured, or one if no loop was ever observed
-    to serve two. None: unlimited or unknown."""
-    each = facts.slots_per_worker
-    if each is not None and not facts.data.worker_class.loop:
-        return each
-    return each if facts.two_at_once else 1
+    return None if times is None else Dealing(taken, slots, times=times)
 
 
 def _mean_slots_taken(facts: Facts, window: Window) -> Mapping[int, float]:

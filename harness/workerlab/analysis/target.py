@@ -287,7 +287,7 @@ def estimate(metric: Metric, requests: Requests) -> MetricEstimate | None:
             *share_interval(requests.failed, requests.sent, ERROR_TAIL),
         )
     if metric in QUANTILES:
-        return _quantile(QUANTILES[metric], requests)
+        return _quantile(metric, requests)
     if requests.without_time:
         return MetricEstimate(math.inf, math.inf, math.inf)
     if requests.times_s is None:
@@ -304,11 +304,11 @@ def _with_half(value: float | None, half: float) -> MetricEstimate | None:
     return None if value is None else MetricEstimate(value, value - half, value + half)
 
 
-def _quantile(q: float, requests: Requests) -> MetricEstimate | None:
-    """The q-quantile of the successes, followed by the failed requests."""
-    if requests.times_s is None:
-        return _from_summary(q, requests)
-    n, times_s = requests.total, requests.times_s
+def _quantile(metric: Metric, requests: Requests) -> MetricEstimate | None:
+    """The quantile of the successes, followed by the failed requests."""
+    q, n, times_s = QUANTILES[metric], requests.total, requests.times_s
+    if times_s is None:
+        return _from_summary(metric, requests)
     per_independent = _per_independent(requests.in_order, _at_rank(times_s, math.ceil(q * n)))
     independent = max(1, round(n / per_independent))
     low, high = quantile_ranks(independent, q, TAIL)
@@ -321,13 +321,12 @@ def _quantile(q: float, requests: Requests) -> MetricEstimate | None:
     )
 
 
-def _from_summary(q: float, requests: Requests) -> MetricEstimate | None:
+def _from_summary(metric: Metric, requests: Requests) -> MetricEstimate | None:
     """If requests failed, a quantile of the others shows nothing about all of them; but if more
     failed than may be slow, it is the time of a failed one."""
-    if share_interval(requests.without_time, requests.total, TAIL)[0] > 1 - q:
+    if share_interval(requests.without_time, requests.total, TAIL)[0] > 1 - QUANTILES[metric]:
         return MetricEstimate(math.inf, math.inf, math.inf)
-    name = next(name for name, share in QUANTILES.items() if share == q)
-    return None if requests.without_time else _with_half(getattr(requests.summary, name), 0.0)
+    return None if requests.without_time else _with_half(getattr(requests.summary, metric), 0.0)
 
 
 def _per_independent(in_order: Sequence[float], limit_s: float) -> float:

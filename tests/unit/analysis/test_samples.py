@@ -27,7 +27,7 @@ from workerlab.analysis.samples import (
     missing_notes,
     usage,
 )
-from workerlab.analysis.slots import median_connections
+from workerlab.analysis.slots import kept_connections
 from workerlab.model import (
     ConnectionSample,
     Counters,
@@ -149,11 +149,11 @@ def test_samplers_missing_for_the_same_reason_share_a_note() -> None:
 
 
 def test_connections_of_a_worker_are_their_median_in_the_window() -> None:
-    by_second = ((0, {7: 9}), (1, {7: 3, 8: 1}), (2, {7: 4, 8: 1}), (3, {7: 4}), (9, {}))
-    samples = [ConnectionSample(at_s * SECOND, {}, {}, counts, 0) for at_s, counts in by_second]
-    steady = Window(SECOND, 3 * SECOND, 1.0)
-    assert median_connections(samples, (9, 8, 7), steady) == {7: 4, 8: 1, 9: 0}
-    assert median_connections(samples, (7,), Window(4 * SECOND, 8 * SECOND, 1.0)) is None
+    by_second = ((0, {100: 9}), (1, {100: 3, 101: 1}), (2, {100: 4, 101: 1}), (3, {100: 4}))
+    samples = tuple(ConnectionSample(at * SECOND, {}, {}, counts, 0) for at, counts in by_second)
+    facts = derived(with_observations(keepalive_trial(7, 1), connections=samples))
+    facts.__dict__["steady"] = Window(SECOND, 3 * SECOND, 1.0)
+    assert kept_connections(facts) == {100: 4, 101: 1}
     lost = with_observations(keepalive_trial(7, 1), missing={"connections": "x"})
     assert cell_of(lost).connections_per_worker == {100: 1, 101: 1}
 
