@@ -115,6 +115,9 @@ class Inconclusive(Answer):
     question: str
 
 
+Findings = tuple[Finding, ...]
+
+
 class Note(Finding):
     """{text}"""
 

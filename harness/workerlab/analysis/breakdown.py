@@ -40,7 +40,7 @@ from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.handshakes import half_open
 from workerlab.analysis.samples import NS, Intervals, Window
 from workerlab.analysis.stall import reported_part, requests_in_flight
-from workerlab.finding import Finding, Note
+from workerlab.finding import Finding, Findings, Note
 from workerlab.model import Breakdown, Span, Timing
 
 CLOCK_TOLERANCE_NS = 1_000_000  # tolerance for client and worker times that are out of order
@@ -64,7 +64,7 @@ EXACT_SOURCES = {
 # The six moments of a request, in order, and start and end of its span: nanoseconds
 Moments = tuple[Sequence[int], tuple[int, int]]
 Part = tuple[float, str]  # seconds, and the source
-Noted = tuple[Breakdown, tuple[Finding, ...]]  # with notes on what the parts leave out
+Noted = tuple[Breakdown, Findings]  # with notes on what the parts leave out
 
 
 class PartsEstimated(Finding):

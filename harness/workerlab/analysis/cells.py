@@ -53,7 +53,7 @@ from workerlab.analysis.stall import (
     whole_rps,
 )
 from workerlab.analysis.verdict import FailedRequests, Reason, TrialInvalid
-from workerlab.finding import Finding, Note
+from workerlab.finding import Finding, Findings, Note
 from workerlab.model import (
     AppMetrics,
     AppMetricsSample,
@@ -115,7 +115,7 @@ class TimesOfNeverAccepted(Finding):
     requests: int
 
 
-def waiting(facts: Facts) -> tuple[Summary, tuple[Finding, ...]]:
+def waiting(facts: Facts) -> tuple[Summary, Findings]:
     """Waiting time in seconds, and notes on what is missing and why."""
     response_s, notes = _mean_response(facts)
     service_s, spans = success_service(facts).mean, facts.success_spans
@@ -138,7 +138,7 @@ def waiting(facts: Facts) -> tuple[Summary, tuple[Finding, ...]]:
     return Summary(*summarise(max(0.0, end_s - service_s) for end_s in ends_s)), notes
 
 
-def _mean_response(facts: Facts) -> tuple[float | None, tuple[Finding, ...]]:
+def _mean_response(facts: Facts) -> tuple[float | None, Findings]:
     """The mean response in seconds, and a note if it is missing or not the tool's own."""
     measurement = facts.measurement
     if not measurement.exact_mean:
@@ -362,5 +362,5 @@ def _ideal_s(facts: Facts, lone_s: float) -> float | None:
     computable = facts.data.fixed_count and facts.data.worker_class.slots_known
     if not computable or failed_share(facts) > MAX_FAILED_SHARE:
         return None
-    alone = 1 if facts.data.lone_first else 0
+    alone = int(facts.data.lone_first)
     return lone_s * (alone + -(-(facts.outcome.answered - alone) // facts.max_parallel))

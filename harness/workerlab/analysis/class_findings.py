@@ -26,7 +26,7 @@ from workerlab.analysis.open_closed import comparisons
 from workerlab.analysis.phases import PhaseOfLoad, changing, phase_finding
 from workerlab.analysis.series import REACHED_SHARE
 from workerlab.analysis.trials import by_level, conclusive, grouped
-from workerlab.finding import Answer, Finding
+from workerlab.finding import Answer, Finding, Findings
 from workerlab.model import AbReport, CellResult, ClassResult, Label, Phase
 from workerlab.numbers.units import counted
 
@@ -181,7 +181,7 @@ def _disturbance_of(group: ClassResult, closed: Cells) -> Disturbance | None:
     return worst_disturbance(cell.core_wait for cell in closed)
 
 
-def findings_of(cell: CellResult) -> tuple[Finding, ...]:
+def findings_of(cell: CellResult) -> Findings:
     """The findings of a cell. If it was disturbed, only the disturbance and failures: other
     diagnoses may describe what other programs did, and their advice might not help."""
     if not cell.is_disturbed:
@@ -193,7 +193,7 @@ def findings_of(cell: CellResult) -> tuple[Finding, ...]:
     )
 
 
-def conclusions_of(cell: CellResult) -> tuple[Finding, ...]:
+def conclusions_of(cell: CellResult) -> Findings:
     """Its findings, or else the reason for its verdict; if it is inconclusive, the reason comes
     first."""
     diagnosis = () if cell.diagnosis is None else (cell.diagnosis,)
@@ -292,7 +292,7 @@ class DiagnosesOfLevel(Finding):
     """At {load}: {diagnoses: }"""
 
     load: Label
-    diagnoses: tuple[Finding, ...]
+    diagnoses: Findings
 
 
 class InSomeTrials(Finding):

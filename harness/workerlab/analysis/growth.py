@@ -54,7 +54,6 @@ class Growth(Struct, frozen=True):
     done_rps: float
     full: str
     grows: bool | None
-    z: float = 0.0  # of the trend of requests in flight
     slope: float = 0.0  # requests per second, of each that arrives per second
 
 
@@ -72,10 +71,10 @@ def growth(facts: Facts) -> Growth:
     if len(levels) < GROWTH_PARTS:
         return Growth(half.rps, "", grows=False)
     part_s = window.length_s / GROWTH_PARTS
-    z, rise = mann_kendall(levels), slope(levels) / part_s / facts.asked_rps
+    rise = slope(levels) / part_s / facts.asked_rps
     above = min(levels[GROWTH_PARTS // 2 :]) > max(levels[: GROWTH_PARTS // 2])
-    rises = z >= SIGNIFICANT and rise >= MIN_EXCESS_SHARE and above
-    return Growth(half.rps, "", rises and _too_slow(facts, half) is True, z, rise)
+    rises = mann_kendall(levels) >= SIGNIFICANT and rise >= MIN_EXCESS_SHARE and above
+    return Growth(half.rps, "", rises and _too_slow(facts, half) is True, rise)
 
 
 def _full(facts: Facts, half: Window) -> tuple[str, float]:

@@ -17,7 +17,7 @@ from itertools import pairwise
 from msgspec import Struct
 
 from workerlab.analysis.facts import Facts, once
-from workerlab.finding import Finding
+from workerlab.finding import Finding, Findings
 from workerlab.model import ConnectionSample, Counters
 from workerlab.numbers import units
 
@@ -136,7 +136,7 @@ class CountersOfOthers(Finding):
     counters: Mapping[str, int]
 
 
-def counters_of_others(facts: Facts) -> tuple[Finding, ...]:
+def counters_of_others(facts: Facts) -> Findings:
     """A note if counters grew although no drop of this server is shown."""
     shakes, counters = handshakes(facts), facts.counters
     if shakes.dropped or not (counters.listen_overflows or counters.syn_retransmits):

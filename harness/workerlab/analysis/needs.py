@@ -46,10 +46,10 @@ from workerlab.analysis.core_wait import fitted_delay_s, is_disturbed
 from workerlab.analysis.diagnosis.failing import MOSTLY_SUCCESSES, wrong_statuses
 from workerlab.analysis.diagnosis.loop import BLOCKED_BY_LATE_SHARE, MIN_LATE_BEATS, loop_use
 from workerlab.analysis.facts import Facts, once
-from workerlab.analysis.samples import NS, Intervals, Period, per_second, states
+from workerlab.analysis.samples import NS, Intervals, Period, per_second, states, values_of
 from workerlab.analysis.slots import overhead_s, queued_gap_s
 from workerlab.analysis.trials import grouped
-from workerlab.finding import Finding, Note
+from workerlab.finding import Finding, Findings, Note
 from workerlab.model import Memory, Needs, RequestNeed, Route, Span, SpanCost, WorkersSample
 
 MAX_SAMPLED_REQUESTS = 5000
@@ -112,7 +112,7 @@ class GapFromLoneRequests(Finding):
 @once
 def needs_of(facts: Facts) -> Needs | Finding:
     """What the requests of this trial need, or why that is unknown."""
-    spans, failure_notes = facts.success_spans, tuple[Finding, ...]()
+    spans, failure_notes = facts.success_spans, Findings()
     # Failures use the server, too
     if spans is None and facts.outcome.success_share >= MIN_SUCCESS_SHARE:
         spans = facts.finished
@@ -174,11 +174,7 @@ def _cost(facts: Facts) -> Cost | None:
     idle_cpu_s = _idle_cores(before) * (last.at_ns - first.at_ns) / NS
     if served <= 0:
         return None
-    server_waits = [
-        (sample.at_ns, sample.server_wait_s)
-        for sample in facts.observations.processes
-        if sample.server_wait_s is not None
-    ]
+    server_waits = values_of(facts.observations.processes, "server_wait_s")
     waits_before_s = [wait_s for at_ns, wait_s in server_waits if at_ns <= load_start_ns]
     core_wait_s = server_waits[-1][1] - waits_before_s[-1] if waits_before_s else 0.0
     return Cost(
@@ -396,7 +392,7 @@ def _blocked_s(facts: Facts, requests: int) -> float:
 # --- gap and memory -------------------------------------------------------------------------------
 
 
-def _gap(facts: Facts) -> tuple[float | None, tuple[Finding, ...]]:
+def _gap(facts: Facts) -> tuple[float | None, Findings]:
     """How much longer than its span a request holds a slot; None if these are not limited."""
     if facts.slots is None:
         return None, ()

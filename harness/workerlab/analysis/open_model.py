@@ -55,7 +55,7 @@ from workerlab.analysis.growth import MIN_EXCESS_SHARE, growth
 from workerlab.analysis.samples import missing_notes
 from workerlab.analysis.stall import MachinePause
 from workerlab.analysis.verdict import REFUSED_SHARE, Judgement, Reason
-from workerlab.finding import Finding
+from workerlab.finding import Finding, Findings
 from workerlab.model import (
     Breakdown,
     Cell,
@@ -421,7 +421,7 @@ def _refused(offered: Offered) -> Judgement | None:
     )
 
 
-def _breakdown(facts: Facts) -> tuple[Breakdown, tuple[Finding, ...]]:
+def _breakdown(facts: Facts) -> tuple[Breakdown, Findings]:
     """Empty if requests were sent late or not all were followed: the estimates assume the closed
     loop's N = X * R."""
     lag_s = facts.measurement.lag.mean or 0.0

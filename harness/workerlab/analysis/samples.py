@@ -47,7 +47,7 @@ from typing import Literal, Protocol, TypeVar
 from msgspec import Struct
 
 from workerlab.analysis.trials import grouped
-from workerlab.finding import Finding
+from workerlab.finding import Finding, Findings
 from workerlab.model import Beat, Observations, ProcessSample, Record, Span, Usage
 
 NS = 1e9
@@ -284,7 +284,7 @@ class SamplesMissing(Finding):
     why: str
 
 
-def missing_notes(observations: Observations) -> tuple[Finding, ...]:
+def missing_notes(observations: Observations) -> Findings:
     """One note per reason, with the samplers that are missing because of it."""
     missing = observations.missing
     return tuple(

@@ -31,7 +31,7 @@ from workerlab.analysis.samples import durations_s
 from workerlab.analysis.slots import all_slots_taken, overhead_s
 from workerlab.analysis.stall import paused_share
 from workerlab.analysis.trials import Replicates, grouped
-from workerlab.finding import Finding
+from workerlab.finding import Finding, Findings
 from workerlab.model import Cell, CellResult, Server
 from workerlab.numbers.intervals import TRIALS, half_of_mean
 
@@ -98,7 +98,7 @@ class SlowerAlone(Finding):
     most_s: float
 
 
-def r0_under_load(lone: R0, closed: Sequence[Facts]) -> tuple[R0, tuple[Finding, ...]]:
+def r0_under_load(lone: R0, closed: Sequence[Facts]) -> tuple[R0, Findings]:
     """R0, corrected by the valid closed-loop trials, and a note if the load contradicts it."""
     lowest = _r0_at_lowest_level(closed) if lone.relative_half > PRECISE_HALF_SHARE else None
     if lowest and abs(lowest.seconds - lone.seconds) <= (lone.half_s or 0.0):
@@ -130,7 +130,7 @@ HALF_SERVED = 0.5  # of a connection's time: responses then take twice as long a
 OVER_SLOTS_RATIO = 1.05  # times as many connections as slots: beyond that, some have to wait
 
 # Why the load tool was the limit; (): it was not; None: unknown
-Reasons = tuple[Finding, ...] | None
+Reasons = Findings | None
 
 
 class Series(Struct, dict=True, frozen=True, eq=False):
@@ -143,7 +143,7 @@ class Series(Struct, dict=True, frozen=True, eq=False):
     closed: Sequence[Facts]  # valid trials of the closed loop; each has successes
     at_rate: Sequence[Facts]  # valid trials of the open model; they do not show a knee
     invalid: Sequence[CellResult]
-    notes: tuple[Finding, ...] = ()  # for all of its cells
+    notes: Findings = ()  # for all of its cells
     tool_limits: Mapping[str, Reasons] = {}
 
     @property

@@ -41,7 +41,7 @@ from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.handshakes import handshakes
 from workerlab.analysis.samples import NS, Change, Intervals, Period, Window, states
 from workerlab.analysis.slots import SlotKey, slot_changes, slot_keys
-from workerlab.finding import Finding
+from workerlab.finding import Finding, Findings
 from workerlab.model import Observations
 
 UNSEEN_PAUSE_S = 0.1  # added to each: it may have begun this long before the observer was due
@@ -204,7 +204,7 @@ class SlowerAsAWhole(Finding):
     steady_rps: float
 
 
-def slower_as_a_whole(facts: Facts) -> tuple[Finding, ...]:
+def slower_as_a_whole(facts: Facts) -> Findings:
     """A note if the whole load's throughput is over 10 % below its steady part's."""
     whole, steady = whole_load(facts), facts.window
     if whole is None or steady is None or stalled(facts) or whole.rps >= SLOWER_RATIO * steady.rps:

@@ -71,7 +71,7 @@ from workerlab.analysis.load_tool import (
 from workerlab.analysis.series import HALF_SERVED, OVER_SLOTS_RATIO, REACHED_SHARE, Series
 from workerlab.analysis.slots import all_slots_taken, occupancy, uneven_dealing
 from workerlab.analysis.stall import MachinePause, paused_share, stalled
-from workerlab.finding import Finding
+from workerlab.finding import Finding, Findings
 from workerlab.model import CellResult, Verdict
 
 REFUSED_SHARE = 0.05  # of the requests
@@ -104,7 +104,7 @@ class Reason(Finding, kw_only=True):
 class TrialInvalid(Reason):
     """{reasons:; }"""
 
-    reasons: tuple[Finding, ...]
+    reasons: Findings
 
 
 def was_left_out(cell: CellResult) -> bool:
@@ -119,7 +119,7 @@ class GeneratorBound(Reason):
 
     tool: str
     certainty: Certainty
-    reasons: tuple[Finding, ...]
+    reasons: Findings
     rps: float
 
 
@@ -431,7 +431,7 @@ def why_below_possible(facts: Facts) -> DealtUnevenly | MostInApp:
     return MostInApp("because at most" if few else "although up to", used, slots)
 
 
-def generator_bound(facts: Facts, series: Series, reasons: tuple[Finding, ...]) -> GeneratorBound:
+def generator_bound(facts: Facts, series: Series, reasons: Findings) -> GeneratorBound:
     """Why the load tool was the limit, and the lower bound that follows for the server: the most
     that any level, or another tool, got from it."""
     by_others = (reason.rps for reason in reasons if isinstance(reason, OtherToolFaster))

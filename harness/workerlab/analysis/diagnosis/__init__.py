@@ -22,7 +22,7 @@ from workerlab.analysis.diagnosis.failing import MANY_FAILED_SHARE, Failures
 from workerlab.analysis.diagnosis.slots import no_limit
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.series import Series
-from workerlab.finding import Finding
+from workerlab.finding import Findings
 from workerlab.model import CellResult
 
 RANK_OF_MANY_FAILURES = 15  # after LoadToolIsLimit and IdleWhileClientsWait
@@ -48,7 +48,7 @@ def findings(facts: Facts, cell: CellResult, series: Series) -> tuple[Diagnosis,
     return tuple(sorted(diagnoses, key=order))
 
 
-def findings_at_rate(facts: Facts, cell: CellResult) -> tuple[Finding, ...]:
+def findings_at_rate(facts: Facts, cell: CellResult) -> Findings:
     """The reason for the verdict of a valid open-model cell, then the diagnoses that need no law of
     the closed loop, failures first. If the load tool was the limit, only failures and
     disturbance."""

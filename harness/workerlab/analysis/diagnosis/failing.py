@@ -20,7 +20,7 @@ from workerlab.analysis.facts import ANSWERED, NEVER_ACCEPTED, Facts, once
 from workerlab.analysis.handshakes import handshakes
 from workerlab.analysis.samples import NS, durations_s
 from workerlab.analysis.slots import overhead_s
-from workerlab.finding import Finding
+from workerlab.finding import Finding, Findings
 from workerlab.model import CellResult, Summary
 from workerlab.numbers.samples import summarise
 
@@ -56,7 +56,7 @@ class FailuresInTimes(Finding):
     other: str
 
 
-def mixed_notes(facts: Facts) -> tuple[Finding, ...]:
+def mixed_notes(facts: Facts) -> Findings:
     failed = _failures_in_times(facts)
     if facts.measurement.timings or not failed:
         return ()

@@ -31,12 +31,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from statistics import fmean
+from typing import Any
 
 from msgspec import Struct
 
 from workerlab.analysis.diagnosis.base import Advised
 from workerlab.analysis.diagnosis.drift import ChangingTimes
-from workerlab.analysis.diagnosis.shared import Shared, are_workers_busy
+from workerlab.analysis.diagnosis.shared import WORKERS_BUSY_SHARE, Shared
 from workerlab.analysis.diagnosis.slots import WaitingForSlots, mean_service_s, slower_than_alone
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.samples import NS, Intervals, Window, by_worker
@@ -235,17 +236,13 @@ def _by_beats(facts: Facts, use: LoopUse) -> BlockedLoop | None:
     requests_meet = facts.connections > len(facts.record.worker_pids) or facts.two_at_once
     if not alarm or not requests_meet:
         return None
-    beats = sum(worker.beats for worker in use.workers)
-    values = {"blocked": blocked, "longest_s": worst.longest_s, "beats": beats}
+    values: dict[str, Any] = {
+        "blocked": blocked,
+        "longest_s": worst.longest_s,
+        "beats": sum(worker.beats for worker in use.workers),
+    }
     how = fill(BY_BEATS, {**values, "late": late or None})
-    return BlockedLoop(
-        how,
-        advice=(_replace_calls(facts),),
-        blocked=blocked,
-        longest_s=worst.longest_s,
-        late=late,
-        beats=beats,
-    )
+    return BlockedLoop(how, advice=(_replace_calls(facts),), late=late, **values)
 
 
 def _by_spans(facts: Facts, cell: CellResult) -> BlockedLoop | None:
@@ -259,7 +256,7 @@ def _by_spans(facts: Facts, cell: CellResult) -> BlockedLoop | None:
         return None
     values = {"connections": facts.connections, "workers": facts.workers}
     advice = _replace_calls(facts)
-    if are_workers_busy(facts):
+    if facts.workers_busy >= WORKERS_BUSY_SHARE:
         advice = fill(MOVE_COMPUTING, {"cores": facts.usage.server_cores, **values})
     return BlockedLoop(fill(BY_SPANS, values), advice=(advice,))
 

@@ -60,15 +60,10 @@ LOOK_FOR_WHAT_IS_SHARED = (
 )
 
 
-def are_workers_busy(facts: Facts) -> bool:
-    """Whether the workers use most of the cores that they may use; False if unknown."""
-    return facts.workers_busy >= WORKERS_BUSY_SHARE
-
-
 @once
 def is_cpu_bound(facts: Facts) -> bool:
     """Whether CPU limits the requests: that of the workers, or of the whole machine."""
-    if are_workers_busy(facts):
+    if facts.workers_busy >= WORKERS_BUSY_SHARE:
         return True
     usage = facts.usage
     # A measured wait is subtracted later; it lacks only that of processes that requests start

@@ -304,7 +304,7 @@ class UnevenDealing(Advised):
             wait_s=wait_s if wait_s >= MIN_WAIT_S else None,
             dealt="requests" if kept_connections is None else "connections",
             per_worker=tuple(per_worker),
-            predicted_rps=None if kept_connections is None else cell.split_prediction_rps,
+            predicted_rps=cell.split_prediction_rps,
             advice=_deal_evenly(facts),
         )
 
