@@ -132,8 +132,7 @@ def _within(facts: Facts, window: Window) -> Noted:
     if (failed_share := 1 - facts.outcome.success_share) > MAX_FAILED_SHARE:
         return Breakdown(), (NoBreakdownOfFailures(failed_share),)
     not_followed = facts.data.can_follow and not facts.measurement.timings
-    notes = (PartsEstimated(facts.tool),) if not_followed else ()
-    return _estimated(facts, window), notes
+    return _estimated(facts, window), (PartsEstimated(facts.tool),) if not_followed else ()
 
 
 @once
@@ -285,8 +284,8 @@ def _in_worker(facts: Facts, window: Window) -> Part | None:
             return waits.inside_s(part) / part.completed, ACCEPT_SOURCE
     if facts.data.worker_class.unseen:  # it reads requests early: none unread does not mean none
         return None
-    samples = facts.observations.connections
-    unread = window.mean_level(samples, "unread", MIN_CONNECTION_SAMPLES)
+    connections = facts.observations.connections
+    unread = window.mean_level(connections, "unread", MIN_CONNECTION_SAMPLES)
     return None if unread is None else (unread / window.rps, "unread requests, by Little's law")
 
 

@@ -302,8 +302,15 @@ def body(facts: Facts) -> BodyMismatch | None:
     return BodyMismatch(sha256=actual[:8], expected=expected[:8])
 
 
-CHECKS: tuple[Callable[[Facts], Finding | None], ...]
-CHECKS = (map_full, success, counts, body, rates, late_responses, little)
+CHECKS: tuple[Callable[[Facts], Finding | None], ...] = (
+    map_full,
+    success,
+    counts,
+    body,
+    rates,
+    late_responses,
+    little,
+)
 
 
 def contradictions(facts: Facts) -> list[Finding]:

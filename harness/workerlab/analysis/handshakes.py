@@ -53,10 +53,8 @@ class Handshakes(Struct, frozen=True):
     """The handshakes of one trial."""
 
     steps: SynSteps | None  # None: no connection was established at a step
-    longest_s: float | None  # connect time
     counters: Mapping[str, int]  # increase of those that this kernel has, by its names
     where: str  # these are counted
-    never_accepted: int
     queue_full: bool  # a sample is one above the limit, the most the queue can hold
     max_half_open: int  # in a sample
     dropped: bool  # measured: a queue overflowed, and this trial shows it was this server's
@@ -71,22 +69,19 @@ def half_open(sample: ConnectionSample) -> int:
 
 @once
 def handshakes(facts: Facts) -> Handshakes:
-    observations, longest_s = facts.data.observations, facts.measurement.connect.max
+    observations = facts.data.observations
     by_step = at_steps(facts.measurement.connects_s, observations.syn_steps_s)
-    never_accepted = facts.outcome.never_accepted
     length, limit = facts.accept_queue
     full = length is not None and limit is not None and length > limit
-    slow = (longest_s or 0.0) >= 1 - EARLY_TOLERANCE_S
+    slow = (facts.measurement.connect.max or 0.0) >= 1 - EARLY_TOLERANCE_S
     counters, where = _named(facts.counters)
     return Handshakes(
         steps=SynSteps(tuple(by_step.items())) if by_step else None,
-        longest_s=longest_s,
         counters=counters,
         where=where,
-        never_accepted=never_accepted,
         queue_full=full,
         max_half_open=max(map(half_open, observations.connections), default=0),
-        dropped=facts.overflowed and bool(by_step or never_accepted or full),
+        dropped=facts.overflowed and bool(by_step or facts.outcome.never_accepted or full),
         drops_suspected=slow and facts.dropped_handshakes is None,
     )
 
@@ -122,11 +117,13 @@ class DropsSuspected(Finding):
     longest_s: float
 
 
-def drops_finding(shakes: Handshakes) -> HandshakesDropped | DropsSuspected | None:
+def drops_finding(facts: Facts) -> HandshakesDropped | DropsSuspected | None:
     """None if no drop was measured or suspected."""
+    shakes = handshakes(facts)
     if shakes.dropped:
         return HandshakesDropped(shakes.counters, shakes.where, shakes.steps)
-    return DropsSuspected(shakes.longest_s or 0.0) if shakes.drops_suspected else None
+    longest_s = facts.measurement.connect.max or 0.0
+    return DropsSuspected(longest_s) if shakes.drops_suspected else None
 
 
 class CountersOfOthers(Finding):

@@ -360,8 +360,8 @@ def _between(series: Series, below: int | None, least: float, saturated_from: in
     if step is not None and step.meaning:
         step = replace(step, verb="changed")
     elif step is not None:
-        meaning = NO_SIGN_OF_ROOM if step.below >= saturated_from else ""
-        step = replace(step, verb="grew", meaning=meaning)
+        room = NO_SIGN_OF_ROOM if step.below >= saturated_from else ""
+        step = replace(step, verb="grew", meaning=room)
     return Knee(None, KneeBetween(least=least, most=min(limits), step=step))
 
 

@@ -37,7 +37,7 @@ from msgspec.structs import replace
 
 from workerlab import codec
 from workerlab.analysis.breakdown import in_server
-from workerlab.analysis.core_wait import is_disturbed
+from workerlab.analysis.core_wait import MIN_SAMPLED_S, is_disturbed
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.handshakes import ESTABLISHED, handshakes
 from workerlab.analysis.samples import per_second
@@ -58,7 +58,6 @@ BUSY_RESOURCE_SHARE = 0.9  # of a resource of the server: from here on it is bus
 INSIDE_SHARE = 0.5  # of the requests in flight: from here on they are in the server
 SAFE_CEILING_RATIO = 3.0  # times the measured throughput: such a ceiling clears the tool
 MIN_CLEAR_LONE_S = 0.01  # lone response; from here on the client's part is negligible
-MIN_SAMPLED_S = 0.5  # of the steady part, for CPU
 MIN_LOAD_S = 2.0  # of a load, for CPU that contains the tool's own start
 MIN_SAMPLES = 3  # of connections
 
@@ -130,11 +129,12 @@ def tool_limit_reasons(facts: Facts, comparison: ToolComparison) -> Reasons:
     if not answers:
         return None
     reaches_bound = facts.rps >= REACHED_SHARE * facts.max_parallel / comparison.lone_s
+    limits = own_limits(facts)
     if reaches_bound and comparison.lone_s >= MIN_CLEAR_LONE_S:
-        return own_limits(facts)
+        return limits
     if is_disturbed(facts):
-        return own_limits(facts) or None
-    return (*(reason for reason in answers if reason), *own_limits(facts))
+        return limits or None
+    return (*(reason for reason in answers if reason), *limits)
 
 
 # --- the rules ----------------------------------------------------------------------------------
@@ -235,13 +235,8 @@ class NearCeiling(Finding):
 
 
 def by_ceiling(facts: Facts, comparison: ToolComparison) -> Answer:
-    cell = facts.cell
-    of_tool = [
-        ceiling
-        for ceiling in comparison.ceilings
-        if (ceiling.tool, ceiling.keepalive, ceiling.processes)
-        == (cell.tool, cell.keepalive, cell.processes)
-    ]
+    same_tool = attrgetter("tool", "keepalive", "processes")
+    of_tool = [each for each in comparison.ceilings if same_tool(each) == same_tool(facts.cell)]
     of_tool.sort(key=attrgetter("connections"))
     if not of_tool or facts.data.remote_load:
         return None
@@ -331,8 +326,13 @@ def by_connections(facts: Facts, _comparison: ToolComparison) -> Answer:
     return TooFewEstablished(established, facts.connections)
 
 
-RULES: tuple[Callable[[Facts, ToolComparison], Answer], ...]
-RULES = (by_cpu, by_plateau, by_ceiling, by_second_tool, by_connections)
+RULES: tuple[Callable[[Facts, ToolComparison], Answer], ...] = (
+    by_cpu,
+    by_plateau,
+    by_ceiling,
+    by_second_tool,
+    by_connections,
+)
 
 
 class ToolOutOf(Finding):

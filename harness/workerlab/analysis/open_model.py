@@ -237,6 +237,7 @@ NOTHING_FULL = (
     " full: use a longer load (--duration)"
 )
 WHAT_IS_FULL = {
+    "": "",
     "slots": "with all slots taken",
     "workers": "with the workers computing all the time",
 }
@@ -270,14 +271,15 @@ def verdict_of_offered(offered: Offered) -> Judgement:
         return "inconclusive", FewerAnswered(but=fill(but, offered.slowdown), **rates)
     rates["done_rps"] = backlog.done_rps
     if offered.duration_s < MIN_GROWTH_LOAD_S:
-        over = fill("over {duration_s:duration}", {"duration_s": offered.duration_s})
-        but = f", but {over} such a backlog may be chance: use a load of"
+        but = fill(
+            ", but over {load_s:duration} such a backlog may be chance: use a load of",
+            {"load_s": offered.duration_s},
+        )
         return "inconclusive", FewerAnswered(but=but, least_s=MIN_GROWTH_LOAD_S, **rates)
     grows_rps = max(0.0, facts.asked_rps - backlog.done_rps)
     if not backlog.full:
         grows_rps = backlog.slope * facts.asked_rps
-    full = WHAT_IS_FULL[backlog.full] if backlog.full else ""
-    return "saturated", BacklogGrew(grows_rps=grows_rps, full=full, **rates)
+    return "saturated", BacklogGrew(grows_rps=grows_rps, full=WHAT_IS_FULL[backlog.full], **rates)
 
 
 class KeepsUp(Reason):

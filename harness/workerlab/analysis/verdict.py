@@ -60,6 +60,7 @@ from workerlab.analysis.core_wait import core_wait, core_wait_share
 from workerlab.analysis.diagnosis.cpu import disturbance
 from workerlab.analysis.diagnosis.failing import shed_share
 from workerlab.analysis.diagnosis.loop import loop_busy_share
+from workerlab.analysis.diagnosis.slots import LONGER_SERVICE_RATIO
 from workerlab.analysis.facts import Facts, TrialFault
 from workerlab.analysis.handshakes import drops_finding, handshakes
 from workerlab.analysis.load_tool import (
@@ -79,7 +80,6 @@ MOSTLY_SHARE = 0.5  # of the response, or of the slots
 MAX_CORE_WAIT_SHARE = 0.9  # of the response: with more, the remainder would be too short to judge
 BUSY_SHARE = 0.9  # share of the cores, or of a loop's time, from which on they are full
 MIN_UNDISTURBED_SERVED = 0.8  # below it, other programs do not explain waiting
-LONGER_SERVICE_RATIO = 1.5  # of R0: then distribution is not what keeps slots idle
 UNEXPLAINED_IDLE_RATIO = 2.0  # idle slots / wait for a core; from here on it is not why
 
 
@@ -305,7 +305,7 @@ def _idle_by_distribution(facts: Facts, series: Series) -> bool:
     if (inside := in_server(facts)) is not None and inside < INSIDE_SHARE * n:
         return False  # the load tool may hold them
     if (facts.service.mean or 0.0) >= LONGER_SERVICE_RATIO * series.r0.seconds:
-        return False
+        return False  # distribution is not what keeps slots idle
     idle = 1 - (occupancy(facts) or 0.0) * slots / n
     return idle > 1 - REACHED_SHARE and idle >= UNEXPLAINED_IDLE_RATIO * core_wait_share(facts)
 
@@ -402,7 +402,7 @@ def why_waiting(facts: Facts, series: Series) -> Reason:
     response_s, service_s = n / rps, facts.service.mean or 0.0
     wait_s = max(0.0, response_s - service_s)
     possible_rps = facts.max_parallel / lone_s
-    dropped = drops_finding(handshakes(facts))
+    dropped = drops_finding(facts)
     if load_stall := stalled(facts):
         return SlotsIdled(n, load_stall.idle_s, load_stall.load_s, drops=dropped)
     slower = slots is None and service_s - lone_s > wait_s  # most of the extra time

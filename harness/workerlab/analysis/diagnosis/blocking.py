@@ -29,6 +29,7 @@ from msgspec.structs import replace
 
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.samples import NS, Intervals, Period
+from workerlab.analysis.trials import grouped
 from workerlab.finding import Finding
 from workerlab.model import StackSample
 from workerlab.numbers.units import format_duration
@@ -101,11 +102,12 @@ def _lines(
     lines = facts.data.stacks.lines
     whole_ns = sum(sample.length_ns for sample in samples)
     holds, by_others = how == "holds the GIL", counted is held_by_others_ns
-    by_place = defaultdict[object, list[StackSample]](list)
-    for sample in samples:
-        if line := lines.get(sample.number):
-            computes = how == "computes on the event loop"
-            by_place[line.file, line.function, 0 if computes else line.line].append(sample)
+
+    def place_of(sample: StackSample) -> tuple[str, str, int]:
+        line = lines[sample.number]
+        return line.file, line.function, 0 if how == "computes on the event loop" else line.line
+
+    by_place = grouped((sample for sample in samples if sample.number in lines), place_of)
     times_ns = {place: sum(map(counted, of_place)) for place, of_place in by_place.items()}
     ran_ns = (sample.others_ran_ns if by_others else sample.ran_ns for sample in samples)
     cpu_ns = sum(max(ns, 0) for ns in ran_ns)

@@ -198,6 +198,6 @@ def _killed_worker_errors(facts: Facts, non_2xx: int) -> int:
     """How many error responses the server itself sent when it killed a worker that was waiting for
     a request. Counted if some requests never reached the app and the tool (ab) does not say which
     response belongs to which request."""
-    timed = bool(facts.measurement.timings)
-    never_in_app = 0 if timed else facts.measurement.requests - len(facts.spans)
+    measurement = facts.measurement
+    never_in_app = 0 if measurement.timings else measurement.requests - len(facts.spans)
     return non_2xx if non_2xx <= 2 * never_in_app else 0

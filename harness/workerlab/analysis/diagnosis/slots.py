@@ -78,8 +78,8 @@ def _sharing(facts: Facts) -> str:
     else:
         sentence = "{n:# connection} share {slots:# slot}[[, of which at most {few} were used]]"
     few = used if used < REACHED_SHARE * facts.max_parallel else None
-    values = {"used": used, "slots": slots, "limit": facts.limit_note, "few": few}
-    return fill(sentence, {"n": facts.connections, **values})
+    values = {"n": facts.connections, "used": used, "slots": slots, "few": few}
+    return fill(sentence, {**values, "limit": facts.limit_note})
 
 
 def _waiting(facts: Facts, cell: CellResult) -> str:
@@ -166,8 +166,8 @@ class QueueOverflow(Queueing):
         shakes, all_taken = handshakes(facts), all_slots_taken(facts)
         if not shakes.dropped and not (shakes.drops_suspected and slower_than_alone(facts, cell)):
             return None
-        always_busy = all_taken and not stalled(facts)  # else slots idled: the queue was too short
-        moves_wait = always_busy or facts.slots is None
+        # In a stall slots idled, so the queue was too short
+        moves_wait = facts.slots is None or (all_taken and not stalled(facts))
         more_slots = (facts.data.worker_class.advice,) if all_taken else ()
         queueing: dict[str, Any] = {
             "sharing": _sharing(facts),
@@ -175,7 +175,7 @@ class QueueOverflow(Queueing):
             "advice": (BACKLOG_MOVES_WAIT if moves_wait else longer_backlog(facts), *more_slots),
         }
         if not shakes.dropped:
-            return LikelyFullAcceptQueue(**queueing, drops=drops_finding(shakes))
+            return LikelyFullAcceptQueue(**queueing, drops=drops_finding(facts))
         return FullAcceptQueue(
             **queueing,
             longest=cell.accept_queue_max if shakes.queue_full else None,
@@ -184,7 +184,7 @@ class QueueOverflow(Queueing):
             where=shakes.where,
             half_open=shakes.max_half_open or None,
             steps=shakes.steps,
-            never_accepted=shakes.never_accepted or None,
+            never_accepted=facts.outcome.never_accepted or None,
             response_s=facts.measurement.response.max,
             overtaken=_overtaken(facts, cell),
         )
