@@ -102,10 +102,7 @@ def breakdown(facts: Facts) -> Noted:
     """Means over the part of the load that the cell reports (its steady window, or the whole load
     if it stalled), with notes on what they leave out."""
     window = reported_part(facts)
-    if window is None or window is facts.window:
-        parts, notes = _steady(facts)
-    else:
-        parts, notes = _within(facts, window)
+    parts, notes = _steady(facts) if window is facts.window else _within(facts, window)
     response_s, excess_s = parts.response_s, -(parts.unattributed_s or 0.0)
     max_share = MAX_OVERFLOWED_EXCESS_SHARE if facts.overflowed else MAX_EXCESS_SHARE
     if response_s is None or excess_s <= max_share * response_s:
@@ -123,7 +120,7 @@ def breakdown(facts: Facts) -> Noted:
 
 @once
 def _steady(facts: Facts) -> Noted:
-    return (Breakdown(), ()) if facts.window is None else _within(facts, facts.window)
+    return _within(facts, facts.steady_part)
 
 
 def _within(facts: Facts, window: Window) -> Noted:

@@ -157,9 +157,7 @@ SPENT_SUFFIX, LOOKUPS_SUFFIX, HITS_SUFFIX = "_ns", "_asked", "_hits"
 
 def app_metrics(facts: Facts) -> AppMetrics | None:
     """App metrics and components' CPU over the steady window; None if neither was sampled in it."""
-    steady, observations = facts.window, facts.observations
-    if steady is None:
-        return None
+    steady, observations = facts.steady_part, facts.observations
     increases = _increases(steady.within(observations.app_metrics))
     cores = _cores(steady.within(observations.services))
     requests = increases.pop(REQUESTS, 0)
@@ -236,13 +234,13 @@ def closed_result(facts: Facts, series: Series, verdict: Verdict, reason: Findin
     bound_rps = facts.max_parallel / lone_s
     waits, missing = waiting(facts)
     parts, left_out = breakdown(facts)
-    length_s = facts.window.length_s if facts.window else MIN_STEADY_S
+    length_s = facts.steady_part.length_s
     short = [SteadyPartShort(length_s)] if length_s < MIN_STEADY_S else []
     cell = measured_result(facts, verdict, reason)
     cell = replace(
         cell,
         lone_s=lone_s,
-        occupancy=None if (part := reported_part(facts)) is None else occupancy_in(facts, part),
+        occupancy=occupancy_in(facts, reported_part(facts)),
         bound_rps=bound_rps,
         waiting=waits,
         ideal_s=_ideal_s(facts, lone_s),

@@ -326,6 +326,12 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
         return min(lengths, default=0)
 
     @property
+    def steady_part(self) -> Window:
+        """The steady window of a valid trial: without one it would be invalid."""
+        assert isinstance(self.steady, Window)
+        return self.steady
+
+    @property
     def window(self) -> Window | None:
         return self.steady if isinstance(self.steady, Window) else None
 

@@ -60,8 +60,7 @@ class Growth(Struct, frozen=True):
 @once
 def growth(facts: Facts) -> Growth:
     """Whether the backlog of a valid load at a rate grows."""
-    window = facts.window
-    assert window is not None
+    window = facts.steady_part
     second_half = Period((window.opens_ns + window.closes_ns) // 2, window.closes_ns)
     half = Window.counting(Intervals.of(facts.spans).last(facts.tail_ns), second_half)
     full, share = _full(facts, half)

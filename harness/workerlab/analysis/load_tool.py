@@ -161,11 +161,10 @@ def by_cpu(facts: Facts, _comparison: ToolComparison) -> Answer:
 def generator_cores(facts: Facts) -> float | None:
     """CPU seconds per second of the load tool in the steady part, else over the whole load; None if
     that was so short that the tool's own start would matter."""
-    if (steady := facts.window) is not None:
-        samples = steady.within(facts.observations.processes)
-        cores = per_second(samples, "tool_cpu_s", MIN_SAMPLED_S)
-        if cores is not None:
-            return cores
+    samples = facts.steady_part.within(facts.observations.processes)
+    cores = per_second(samples, "tool_cpu_s", MIN_SAMPLED_S)
+    if cores is not None:
+        return cores
     if facts.record.tool_cpu_s is not None and facts.load_s >= MIN_LOAD_S:
         return facts.record.tool_cpu_s / facts.load_s
     return None
@@ -310,13 +309,12 @@ class TooFewEstablished(Finding):
 
 
 def by_connections(facts: Facts, _comparison: ToolComparison) -> Answer:
-    steady = facts.window
-    if steady is None or not facts.cell.keepalive or handshakes(facts).dropped:
+    if not facts.cell.keepalive or handshakes(facts).dropped:
         return None
     accepts, requests = facts.accepts
     counts = [
         max(sample.client.get(ESTABLISHED, 0), sample.server.get(ESTABLISHED, 0))
-        for sample in steady.within(facts.observations.connections)
+        for sample in facts.steady_part.within(facts.observations.connections)
     ]
     if len(counts) < MIN_SAMPLES or not 0 < 2 * accepts <= requests:  # connections not kept
         return None

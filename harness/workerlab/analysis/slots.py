@@ -64,8 +64,8 @@ FULL_OCCUPANCY = 0.95  # occupancy from which on all slots count as taken
 
 @once
 def occupancy(facts: Facts) -> float | None:
-    """Occupancy of the steady window, 0 to 1; None without configured slots or a steady part."""
-    return None if facts.window is None else occupancy_in(facts, facts.window)
+    """Occupancy of the steady window, 0 to 1; None without configured slots."""
+    return occupancy_in(facts, facts.steady_part)
 
 
 def all_slots_taken(facts: Facts) -> bool:
@@ -220,11 +220,11 @@ MIN_SAMPLES = 3  # with fewer, one at the window's edge, where connections close
 def kept_connections(facts: Facts) -> Mapping[int, int] | None:
     """Kept-alive connections by worker pid, from the kernel's table, else from the accepts of the
     requests served in the steady window. None without keep-alive, or if neither was observed."""
-    if not facts.cell.keepalive or facts.window is None:
+    if not facts.cell.keepalive:
         return None
-    samples = facts.window.within(facts.observations.connections)
+    samples = facts.steady_part.within(facts.observations.connections)
     if len(samples) < MIN_SAMPLES:
-        return _accepted_connections(facts, facts.window)
+        return _accepted_connections(facts, facts.steady_part)
     return {
         pid: round(median(sample.per_worker.get(pid, 0) for sample in samples))
         for pid in sorted(facts.record.worker_pids)
@@ -280,13 +280,12 @@ class Dealing(Struct, frozen=True):
 @once
 def uneven_dealing(facts: Facts) -> Dealing | None:
     """None if connections are distributed evenly, or this was not observed."""
-    window, each, pids = facts.window, facts.slots_per_worker, facts.record.worker_pids
+    window, each, pids = facts.steady_part, facts.slots_per_worker, facts.record.worker_pids
     worker_class = facts.data.worker_class
     if not facts.two_at_once and (each is None or worker_class.loop):
         each = 1  # no loop was ever observed to serve two
     if (
-        window is None
-        or each is None
+        each is None
         or len(pids) < 2
         or (worker_class.slots == "one" and not worker_class.accepts_first)
     ):

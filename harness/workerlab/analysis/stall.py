@@ -167,9 +167,8 @@ def whole_rps(facts: Facts) -> float | None:
 
 @once
 def reported_rps(facts: Facts) -> float:
-    """Successes per second of the part of the load that the cell reports; 0 if there is none."""
-    window = reported_part(facts)
-    return 0.0 if window is None else _successes_rps(facts, window)
+    """Successes per second of the part of the load that the cell reports."""
+    return _successes_rps(facts, reported_part(facts))
 
 
 def _successes_rps(facts: Facts, window: Window) -> float:
@@ -183,15 +182,15 @@ def _successes_rps(facts: Facts, window: Window) -> float:
 
 
 @once
-def reported_part(facts: Facts) -> Window | None:
-    """The part of the load that a cell's throughput and breakdown describe, if any."""
-    return whole_load(facts) if stalled(facts) else facts.window
+def reported_part(facts: Facts) -> Window:
+    """The part of the load that a cell's throughput and breakdown describe."""
+    return (whole_load(facts) if stalled(facts) else None) or facts.steady_part
 
 
 def paused_share(facts: Facts) -> float:
     """The share of the reported part in which the machine was paused; 0 if not noticeable."""
     window = reported_part(facts)
-    if window is None or noticeable_pauses(facts) is None:
+    if noticeable_pauses(facts) is None:
         return 0.0
     return min(MAX_PAUSED_SHARE, sum(pause_lengths_s(facts, window)) / window.length_s)
 
@@ -206,8 +205,8 @@ class SlowerAsAWhole(Finding):
 
 def slower_as_a_whole(facts: Facts) -> Findings:
     """A note if the whole load's throughput is over 10 % below its steady part's."""
-    whole, steady = whole_load(facts), facts.window
-    if whole is None or steady is None or stalled(facts) or whole.rps >= SLOWER_RATIO * steady.rps:
+    whole = whole_load(facts)
+    if whole is None or stalled(facts) or whole.rps >= SLOWER_RATIO * facts.rps:
         return ()
     return (SlowerAsAWhole(whole_rps(facts), reported_rps(facts)),)
 

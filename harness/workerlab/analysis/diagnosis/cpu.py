@@ -197,11 +197,10 @@ def _cores_while_serving(facts: Facts) -> float | None:
     """Cores that the workers used while they had requests; None: unknown. The load tool's start-up
     takes part of a short load, so the mean over all samples is too low."""
     used, samples, finished = facts.usage.server_cores, facts.observations.processes, facts.finished
-    if used is None or not finished or not samples:
-        return used
+    if used is None:
+        return None
     served_ns = max(span.end_ns or 0 for span in finished) - finished[0].start_ns
-    sampled_ns = samples[-1].at_ns - samples[0].at_ns
-    return used * max(1.0, sampled_ns / served_ns) if served_ns > 0 else used
+    return used * max(1.0, (samples[-1].at_ns - samples[0].at_ns) / served_ns)
 
 
 class CpuNeed(Finding):

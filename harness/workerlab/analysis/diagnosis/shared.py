@@ -144,11 +144,11 @@ def _evidence(
 def _longer_than_alone(facts: Facts) -> SharingEvidence | None:
     """Compares all requests with lone ones, then those of the busiest worker, which share with
     more."""
-    outside_s, window, spans = overhead_s(facts), facts.window, facts.success_spans
+    outside_s, spans = overhead_s(facts), facts.success_spans
     lone_inside_s = sorted(max(0.0, lone_s - outside_s) for lone_s in facts.record.lone_s)
-    if window is None or spans is None or not lone_inside_s or facts.record.lone_weights:
+    if spans is None or not lone_inside_s or facts.record.lone_weights:
         return None  # a mix: the shares of its routes differ between lone requests and load
-    loaded = [span for span in spans if window.contains(span.start_ns)]
+    loaded = [span for span in spans if facts.steady_part.contains(span.start_ns)]
     busiest_s = max(map(durations_s, by_worker(loaded).values()), key=sum, default=[])
     by_all = _longer_quantile(facts, durations_s(loaded), lone_inside_s)
     return by_all or _longer_quantile(facts, busiest_s, lone_inside_s)
