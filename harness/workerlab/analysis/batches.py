@@ -103,32 +103,22 @@ def _merged_batches(
     parts: Intervals, window: Window, cycle_s: float
 ) -> tuple[list[int], list[float]]:
     """Edges (ns) of the batches and the rate in each, merged while neighbours are correlated and
-    MIN_BATCHES remain; empty if there are fewer from the start."""
+    MIN_BATCHES remain; empty if there are fewer from the start. What remains of the window after
+    batches of whole cycles is cut off at its start."""
     cycles, each = int(window.length_s / cycle_s + MAX_CUT_SHARE) if cycle_s else MAX_BATCHES, 1
     if window.length_s >= ENOUGH_BATCHES * BATCH_S and cycle_s:
         each = max(1, round(BATCH_S / cycle_s))
     batches = min(cycles // each, MAX_BATCHES)
     edges, rates = list[int](), list[float]()
     while batches >= MIN_BATCHES:
-        edges = _edges(window, batches, cycles)
-        rates = _rates(parts, edges)
+        length_ns = cycles // batches * ((window.closes_ns - window.opens_ns) / cycles)
+        edges = [round(window.closes_ns - length_ns * left) for left in range(batches, -1, -1)]
+        counts = zip(parts.completed_between(edges), pairwise(edges), strict=True)
+        rates = [count * NS / (until - since) for count, (since, until) in counts]
         if batches // 2 < MIN_BATCHES or _correlation(rates) <= CORRELATION_Z / sqrt(batches):
             break
         batches //= 2
     return edges, rates
-
-
-def _edges(window: Window, batches: int, cycles: int) -> list[int]:
-    """Edges (ns) of batches of whole cycles; a remainder is cut off at the window's start."""
-    cycle_ns = (window.closes_ns - window.opens_ns) / cycles
-    length_ns = cycles // batches * cycle_ns
-    return [round(window.closes_ns - length_ns * left) for left in range(batches, -1, -1)]
-
-
-def _rates(parts: Intervals, edges: Sequence[int]) -> list[float]:
-    """Completions per second of each batch."""
-    pairs = zip(parts.completed_between(edges), pairwise(edges), strict=True)
-    return [count * NS / (until - since) for count, (since, until) in pairs]
 
 
 def _half_width(values: Sequence[float]) -> float | None:

@@ -129,7 +129,12 @@ def _within(facts: Facts, window: Window) -> Noted:
     if (failed_share := 1 - facts.outcome.success_share) > MAX_FAILED_SHARE:
         return Breakdown(), (NoBreakdownOfFailures(failed_share),)
     not_followed = facts.data.can_follow and not facts.measurement.timings
-    return _estimated(facts, window), (PartsEstimated(facts.tool),) if not_followed else ()
+    parts = {name: part for name, part_of in ESTIMATES.items() if (part := part_of(facts, window))}
+    in_flight: float = facts.connections
+    if window is not facts.window:  # fewer than N towards the end of the whole load
+        in_flight = requests_in_flight(facts).inside_s(window) / window.length_s
+    estimate = _of_parts(in_flight / window.rps, parts, exact=False)
+    return estimate, (PartsEstimated(facts.tool),) if not_followed else ()
 
 
 @once
@@ -236,14 +241,6 @@ def _moments(timing: Timing, span: Span, sent: int, end: int) -> Moments | None:
 
 
 # --- estimated ----------------------------------------------------------------------------
-
-
-def _estimated(facts: Facts, window: Window) -> Breakdown:
-    parts = {name: part for name, part_of in ESTIMATES.items() if (part := part_of(facts, window))}
-    in_flight: float = facts.connections
-    if window is not facts.window:  # fewer than N towards the end of the whole load
-        in_flight = requests_in_flight(facts).inside_s(window) / window.length_s
-    return _of_parts(in_flight / window.rps, parts, exact=False)
 
 
 def _connect(facts: Facts, _window: Window) -> Part | None:

@@ -322,27 +322,23 @@ def beyond(levels: Iterable[Trials]) -> Iterator[TermsAtLevel | TermsBreak]:
     """Why the first of these levels does not meet the target and, if it does not break it, the next
     level that does."""
     for index, trials in enumerate(levels):
-        if broken := outcomes_at(trials, "broken"):
-            yield terms_break(trials, tuple(broken.values()))
+        if broken := outcomes_at(trials, "broken").values():
+            breaking = sum(
+                any(outcome.result == "broken" for outcome in outcomes(cell))
+                for cell in trials.valid
+            )
+            yield TermsBreak(
+                level=level_of(trials),
+                terms=tuple(outcome.term for outcome in broken),
+                number=len(broken),
+                measured=tuple(outcome.measured for outcome in broken),
+                broken=breaking if len(trials.valid) > 1 else None,
+                trial_count=len(trials.valid),
+            )
             return
         if index == 0:
             failing = outcomes_at(trials, *WORST_FIRST)
             yield TermsAtLevel(level_of(trials), tuple(failing.values()))
-
-
-def terms_break(trials: Trials, broken: Sequence[TermOutcome]) -> TermsBreak:
-    """`broken`: the first broken outcome of each term."""
-    breaking = sum(
-        any(outcome.result == "broken" for outcome in outcomes(cell)) for cell in trials.valid
-    )
-    return TermsBreak(
-        level=level_of(trials),
-        terms=tuple(outcome.term for outcome in broken),
-        number=len(broken),
-        measured=tuple(outcome.measured for outcome in broken),
-        broken=breaking if len(trials.valid) > 1 else None,
-        trial_count=len(trials.valid),
-    )
 
 
 def outcomes_at(trials: Trials, *results: Result) -> dict[str, TermOutcome]:

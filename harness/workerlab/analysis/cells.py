@@ -38,6 +38,7 @@ from workerlab.analysis.diagnosis.failing import (
     mixed_notes,
     success_response,
     success_service,
+    success_times_s,
 )
 from workerlab.analysis.facts import Facts, Outcome, TrialData
 from workerlab.analysis.handshakes import counters_of_others
@@ -124,18 +125,14 @@ def waiting(facts: Facts) -> tuple[Summary, Findings]:
     mean_s = response_s - service_s
     if mean_s < -RESOLUTION_S:
         return Summary(), (WaitingNegative(response_s, service_s),)
-    ends_s = [
-        timing.end_s
-        for timing in facts.measurement.timings
-        if timing.cause is None and timing.end_s is not None
-    ]
+    times_s = success_times_s(facts)
     deviation_s = max(
         (abs(duration_s - service_s) for duration_s in durations_s(spans or ())), default=0.0
     )
     successes = facts.outcome.answered - facts.outcome.wrong
-    if not ends_s or len(ends_s) != successes or deviation_s > MAX_DEVIATION_SHARE * response_s:
+    if not times_s or len(times_s) != successes or deviation_s > MAX_DEVIATION_SHARE * response_s:
         return Summary(mean=max(0.0, mean_s)), notes
-    return Summary(*summarise(max(0.0, end_s - service_s) for end_s in ends_s)), notes
+    return Summary(*summarise(max(0.0, time_s - service_s) for time_s in times_s)), notes
 
 
 def _mean_response(facts: Facts) -> tuple[float | None, Findings]:
@@ -270,8 +267,8 @@ def with_failures(reason: Finding, outcome: Outcome) -> Finding:
     """The reason of a verdict, followed by the failed requests, if any."""
     if not outcome.failed or not isinstance(reason, Reason):
         return reason
-    causes = dict(sorted(outcome.errors.items()))
-    return replace(reason, failures=FailedRequests(outcome.failed, causes))
+    failures = FailedRequests(outcome.failed, dict(sorted(outcome.errors.items())))
+    return replace(reason, failures=failures)
 
 
 def measured_result(facts: Facts, verdict: Verdict, reason: Finding) -> CellResult:

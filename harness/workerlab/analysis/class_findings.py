@@ -158,10 +158,22 @@ def class_finding(
 ) -> NoValidCell | InconclusiveSeries | DisturbedSeries | SeriesLimits:
     """The finding on a series, with evidence. `cells`: all of its cells; `phases`: by trial key."""
     closed = [c for c in cells if c.trial.cell.rate is None and c.verdict != "invalid"]
-    times = (*_phases(cells, phases), *_identities(closed))
-    evidence = (*_of_levels(closed), *comparisons(cells), *times)
-    common: dict[str, Any] = {"name": name, "evidence": evidence}
-    common["trials"] = tuple(cell.trial.key for cell in cells)
+    phase_findings = (  # of loads that had a ramp-up or a drain
+        PhasesOfCell(load_level(cell.trial.cell), tuple(map(phase_finding, of_cell)))
+        for cell in cells
+        if changing(of_cell := phases.get(cell.trial.key, ()))
+    )
+    ab_findings = (identities(cell.ab, load_level(cell.trial.cell)) for cell in closed if cell.ab)
+    common: dict[str, Any] = {
+        "name": name,
+        "evidence": (
+            *_of_levels(closed),
+            *comparisons(cells),
+            *phase_findings,
+            *filter(None, ab_findings),
+        ),
+        "trials": tuple(cell.trial.key for cell in cells),
+    }
     if (others := _disturbance_of(group, closed)) is not None:
         return DisturbedSeries(**common, slots=_slots(group), disturbance=others)
     if any(map(conclusive, closed)):
@@ -323,19 +335,3 @@ def _of_levels(cells: Cells) -> Iterable[DiagnosesOfLevel]:
         )  # fmt: skip
         if diagnoses:
             yield DiagnosesOfLevel(load_level(trials[0].trial.cell), diagnoses)
-
-
-def _phases(cells: Cells, phases: Mapping[str, tuple[Phase, ...]]) -> Iterable[PhasesOfCell]:
-    """The phases of loads that had a ramp-up or a drain. `phases`: by trial key."""
-    for cell in cells:
-        of_cell = phases.get(cell.trial.key, ())
-        if changing(of_cell):
-            load = load_level(cell.trial.cell)
-            yield PhasesOfCell(load, tuple(map(phase_finding, of_cell)))
-
-
-def _identities(cells: Cells) -> Iterable[Finding]:
-    """ab's identities for each cell that it loaded and timed."""
-    for cell in cells:
-        if cell.ab and (finding := identities(cell.ab, load_level(cell.trial.cell))):
-            yield finding

@@ -204,8 +204,7 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
     def connections(self) -> int:
         """Connections kept busy; in the open model, the maximum. It is not in the plan, since it
         depends on the response time of a lone request."""
-        planned = self.record.planned_connections if self.open_model else None
-        return planned or self.cell.concurrency
+        return (self.open_model and self.record.planned_connections) or self.cell.concurrency
 
     @property
     def asked_rps(self) -> float:

@@ -81,7 +81,14 @@ def occupancy_in(facts: Facts, window: Window) -> float | None:
     taken_s = Intervals.of(facts.spans, window.closes_ns).inside_s(window)
     available_s = slots * window.length_s
     if taken_s < FULL_OCCUPANCY * available_s and facts.connections >= FULL_OCCUPANCY * slots:
-        taken_s += _short_gaps(facts, round(overhead_s(facts) * NS)).inside_s(window)
+        max_gap_ns = round(overhead_s(facts) * NS)
+        gaps = (
+            (freed_ns, span.start_ns)
+            for spans in facts.spans_by_worker.values()
+            for freed_ns, span in _successors(spans, latest=True)  # it takes the last one freed
+        )
+        short = [gap for gap in gaps if gap[1] - gap[0] <= max_gap_ns]
+        taken_s += Intervals(short).inside_s(window)
     return min(1.0, facts.max_parallel / slots, taken_s / available_s)
 
 
@@ -138,17 +145,6 @@ def slot_changes(facts: Facts, *, closes_ns: int, held_after_ns: int) -> Iterato
             accepts = ((span.accept_ns, span.start_ns) for span in spans)
             waits = ((min(at, start), start) for at, start in accepts if at is not None)
             yield from Intervals(tuple(waits)).changes(("queued", pid))
-
-
-def _short_gaps(facts: Facts, max_gap_ns: int) -> Intervals:
-    """The gaps of at most `max_gap_ns` from the end of a span to the next start in its worker. A
-    span takes the slot that became free last."""
-    gaps = (
-        (freed_ns, span.start_ns)
-        for spans in facts.spans_by_worker.values()
-        for freed_ns, span in _successors(spans, latest=True)
-    )
-    return Intervals([gap for gap in gaps if gap[1] - gap[0] <= max_gap_ns])
 
 
 MIN_GAPS = 8  # gaps needed for their median
@@ -293,25 +289,20 @@ def uneven_dealing(facts: Facts) -> Dealing | None:
     kept = kept_connections(facts)
     if facts.cell.keepalive and kept is None:
         return None
-    held = _mean_slots_taken(facts, window)
+    held_after_ns = round(overhead_s(facts) * NS)
+    held = {
+        pid: Intervals.of(spans, window.closes_ns, held_after_ns).inside_s(window) / window.length_s
+        for pid, spans in facts.spans_by_worker.items()
+    }
     slots = min(facts.connections, each * len(pids))
     if kept is not None:
         idle, times = _idle_on_average(kept, held, each), _connections_ratio(kept, each)
     else:
-        idle, times = _idle_by_moments(facts, window, each), None
+        idle, times = _idle_by_moments(facts, each, held_after_ns), None
     taken = {pid: min(1.0, held.get(pid, 0.0) / each) for pid in pids}
     if idle >= MIN_IDLE_SHARE * slots:
         return Dealing(taken, slots, idle=idle)
     return None if times is None else Dealing(taken, slots, times=times)
-
-
-def _mean_slots_taken(facts: Facts, window: Window) -> Mapping[int, float]:
-    """By pid: mean number of requests in the app, each with its overhead."""
-    held_after_ns = round(overhead_s(facts) * NS)
-    return {
-        pid: Intervals.of(spans, window.closes_ns, held_after_ns).inside_s(window) / window.length_s
-        for pid, spans in facts.spans_by_worker.items()
-    }
 
 
 def _idle_on_average(kept: Mapping[int, int], held: Mapping[int, float], each: int) -> float:
@@ -331,11 +322,10 @@ def _connections_ratio(kept: Mapping[int, int], each: int) -> float | None:
     return most / max(1, least) if apart else None
 
 
-def _idle_by_moments(facts: Facts, window: Window, each: int) -> float:
+def _idle_by_moments(facts: Facts, each: int, held_after_ns: int) -> float:
     """The mean over time of min(idle slots, requests waiting in other workers)."""
-    changes = slot_changes(
-        facts, closes_ns=window.closes_ns, held_after_ns=round(overhead_s(facts) * NS)
-    )
+    window = facts.steady_part
+    changes = slot_changes(facts, closes_ns=window.closes_ns, held_after_ns=held_after_ns)
     idle_ns, workers = 0, slot_keys(facts)
     for length_ns, numbers in states(changes, window):
         waiting = idle = 0

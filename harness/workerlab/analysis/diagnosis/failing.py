@@ -32,13 +32,21 @@ SEPARATING_TOOL = "fast"  # it times each request
 MANY_FAILED_SHARE = 0.05  # of the requests: from here on, failures rank before most diagnoses
 
 
+def success_times_s(facts: Facts) -> list[float]:
+    """The response time of each success that the client timed."""
+    return [
+        timing.end_s
+        for timing in facts.measurement.timings
+        if timing.cause is None and timing.end_s is not None
+    ]
+
+
 @once
 def success_response(facts: Facts) -> Summary:
     """Response times of successes, seconds; unknown if the load tool mixes them with those of
     failures."""
-    if timings := facts.measurement.timings:
-        ends_s = (timing.end_s for timing in timings if timing.cause is None)
-        return Summary(*summarise(end_s for end_s in ends_s if end_s is not None))
+    if facts.measurement.timings:
+        return Summary(*summarise(success_times_s(facts)))
     return Summary() if _failures_in_times(facts) else facts.measurement.response
 
 
