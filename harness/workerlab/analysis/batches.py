@@ -80,13 +80,20 @@ def precision(facts: Facts) -> Precision:
     half_rps, mean_rps = _half_width(rates), fmean(rates)
     assert half_rps is not None
     services = ((span.end_ns, (span.end_ns - span.start_ns) / NS) for span in spans if span.end_ns)
+    # Those of successes, if the client timed them, without a lone first request
+    timed = islice(facts.timed_requests(), facts.data.lone_first, None)
+    responses = (
+        (end_ns, timing.end_s or 0.0)
+        for timing, _, end_ns in timed
+        if end_ns is not None and timing.cause is None
+    )
     return Precision(
         batches=len(rates),
         batch_s=(edges[1] - edges[0]) / NS,
         variation=stdev(rates) / mean_rps if mean_rps else None,
         throughput_rps=Estimate(facts.throughput_rps, half_rps * facts.outcome.success_share),
         service_s=_mean_time(services, edges),
-        response_s=_mean_time(_responses(facts), edges),
+        response_s=_mean_time(responses, edges),
     )
 
 
@@ -133,14 +140,6 @@ def _correlation(values: Sequence[float]) -> float:
     deviations = [value - mean for value in values]
     total = sum(value * value for value in deviations)
     return sum(first * after for first, after in pairwise(deviations)) / total if total else 0.0
-
-
-def _responses(facts: Facts) -> Iterable[tuple[int, float]]:
-    """When the client received each success, in nanoseconds, and its response time in seconds.
-    Empty if the tool does not time requests; a lone first request is left out."""
-    for timing, _, end_ns in islice(facts.timed_requests(), facts.data.lone_first, None):
-        if end_ns is not None and timing.cause is None:
-            yield end_ns, timing.end_s or 0.0
 
 
 def _mean_time(times: Iterable[tuple[int, float]], edges: Sequence[int]) -> Estimate | None:

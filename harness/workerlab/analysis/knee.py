@@ -276,9 +276,13 @@ def knee_by_levels(series: Series, judgements: Judgements, tried: int) -> Knee:
     if saturated_from:
         return _between(series, below, least, saturated_from)
     add = 2 * highest if highest == tried else None
-    if waits:
-        return Knee(None, _still_growing(series, below, least, add))
-    return Knee(None, _not_reached(highest, series.slots, add))
+    if not waits:
+        return Knee(None, _not_reached(highest, series.slots, add))
+    if below is None:
+        return Knee(None, KneeAtLeast(least=least, why=ONE_LEVEL, add=add))
+    step = _last_step(series, below)
+    advice = REPEAT if step.meaning else "add"
+    return Knee(None, KneeAtLeast(least=least, why=step, advice=advice, add=add))
 
 
 def max_closed_rps(
@@ -363,13 +367,6 @@ def _between(series: Series, below: int | None, least: float, saturated_from: in
         room = NO_SIGN_OF_ROOM if step.below >= saturated_from else ""
         step = replace(step, verb="grew", meaning=room)
     return Knee(None, KneeBetween(least=least, most=min(limits), step=step))
-
-
-def _still_growing(series: Series, below: int | None, least: float, add: int | None) -> KneeAtLeast:
-    if below is None:
-        return KneeAtLeast(least=least, why=ONE_LEVEL, add=add)
-    step = _last_step(series, below)
-    return KneeAtLeast(least=least, why=step, advice=REPEAT if step.meaning else "add", add=add)
 
 
 def _last_step(series: Series, below: int) -> LastStep:

@@ -82,7 +82,9 @@ def phases(
     drained_s, risen_s = _settled_s(inside, begin_s, end_s) if rises else (None, begin_s)
     in_order = [_ramp(sockets[: full + 1], risen_s, end_s)] if rises else []
     if drained_s is not None:
-        in_order.append(_drain(inside, begin_s, drained_s))
+        before_s = median(took_s for at_s, took_s in inside if at_s <= drained_s)
+        after_s = median(took_s for at_s, took_s in inside if at_s > drained_s)
+        in_order.append(Phase("drain", begin_s, drained_s, ResponsesFall(before_s, after_s)))
         begin_s = drained_s
     else:
         begin_s = end_s if risen_s is None else risen_s  # None: never steady
@@ -211,12 +213,6 @@ def _ramp(sockets: Sequence[Sockets], risen_s: float | None, end_s: float) -> Ph
     until_s = last.at_s if risen_s > last.at_s else None
     why = ConnectionsRise(first.client, last.client, until_s)
     return Phase("ramp-up", first.at_s, max(risen_s, last.at_s), why)
-
-
-def _drain(responses: Sequence[Response], begin_s: float, end_s: float) -> Phase:
-    before_s = median(took_s for at_s, took_s in responses if at_s <= end_s)
-    after_s = median(took_s for at_s, took_s in responses if at_s > end_s)
-    return Phase("drain", begin_s, end_s, ResponsesFall(before_s, after_s))
 
 
 def _steady(

@@ -85,8 +85,14 @@ def success_service(facts: Facts) -> Summary:
 
 
 def shed_count(facts: Facts) -> int:
-    """The number of refused requests."""
-    return refusals_by_status(facts).total() or _quickly_wrong(facts)
+    """The number of refused requests: by status or, if it is unknown, all wrong answers if they
+    hardly spent time in the app."""
+    wrong, lone_s = facts.outcome.wrong, facts.record.lone_s
+    if facts.measurement.timings or not wrong or not lone_s:
+        return refusals_by_status(facts).total()
+    max_ns = QUICK_SHARE * (min(lone_s) - overhead_s(facts)) * NS
+    quick = sum((span.end_ns or 0) - span.start_ns < max_ns for span in facts.finished)
+    return wrong if MIN_COUNT_RATIO * wrong <= quick <= wrong / MIN_COUNT_RATIO else 0
 
 
 def shed_share(facts: Facts) -> float:
@@ -118,18 +124,6 @@ def refusals_by_status(facts: Facts) -> Counter[str]:
     return Counter(
         {str(status): counts[status] for status in sorted(REFUSING_STATUSES) if counts[status]}
     )
-
-
-def _quickly_wrong(facts: Facts) -> int:
-    """The number of wrong answers without a status if they hardly spent time in the app; else 0."""
-    wrong = facts.outcome.wrong
-    if facts.measurement.timings or not wrong or not facts.record.lone_s:
-        return 0
-    alone_ns = (min(facts.record.lone_s) - overhead_s(facts)) * NS
-    quick = sum(
-        (span.end_ns or 0) - span.start_ns < QUICK_SHARE * alone_ns for span in facts.finished
-    )
-    return wrong if MIN_COUNT_RATIO * wrong <= quick <= wrong / MIN_COUNT_RATIO else 0
 
 
 # --- as diagnoses ---------------------------------------------------------------------------------

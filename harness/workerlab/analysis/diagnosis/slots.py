@@ -387,8 +387,11 @@ def _unexplained(facts: Facts, cell: CellResult) -> Unexplained:
     """Leaves out the time inside or outside the app if it hardly contributes."""
     response_s, inside_s = _response_s(facts, cell), mean_service_s(cell)
     lone_s = cell.lone_s or 0.0
-    min_s, share = MIN_PLACE_SHARE * (response_s - lone_s), _computing_share(facts)
-    without_core = share is not None and share >= FULL_OCCUPANCY
+    min_s = MIN_PLACE_SHARE * (response_s - lone_s)
+    wait, used, cause = core_wait(facts), facts.usage.server_cores, UNKNOWN_CAUSE
+    if wait is not None and used is not None:
+        share = min(1.0, (used + wait.worker_s * facts.rps) / facts.workers)
+        cause = fill(NO_CORE, {"share": share}) if share >= FULL_OCCUPANCY else cause
     return Unexplained(
         connections=facts.connections,
         response_s=response_s,
@@ -396,13 +399,5 @@ def _unexplained(facts: Facts, cell: CellResult) -> Unexplained:
         service_s=inside_s if lone_s + min_s <= inside_s <= response_s else None,
         waiting=_waiting(facts, cell) if _mean_wait_s(facts, cell) >= min_s else None,
         busy=None if all_slots_taken(facts) else cell.occupancy,
-        cause=fill(NO_CORE, {"share": share}) if without_core else UNKNOWN_CAUSE,
+        cause=cause,
     )
-
-
-def _computing_share(facts: Facts) -> float | None:
-    """The share of the time in which the workers computed or waited for a core; None if unknown."""
-    wait, used = core_wait(facts), facts.usage.server_cores
-    if wait is None or used is None:
-        return None
-    return min(1.0, (used + wait.worker_s * facts.rps) / facts.workers)
