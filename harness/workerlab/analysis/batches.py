@@ -69,11 +69,13 @@ class Precision(Struct, frozen=True):
 @once
 def precision(facts: Facts) -> Precision:
     """The precision of throughput and mean times; empty if the window has too few cycles."""
-    window, cycle_s = facts.window, _cycle_s(facts)
-    if window is None or cycle_s is None:
+    window, tail_ns = facts.window, facts.tail_ns
+    if window is None:
         return Precision()
+    # At a rate, slots may be idle and requests may queue inside the app: the part that counts
+    cycle_s = facts.max_parallel / window.rps if tail_ns is None else tail_ns / NS
     spans = facts.under_load
-    parts = counted_parts(spans, window.closes_ns, facts.tail_ns)
+    parts = counted_parts(spans, window.closes_ns, tail_ns)
     edges, rates = _merged_batches(parts, window, cycle_s)
     if len(rates) < MIN_BATCHES:
         return Precision()
@@ -95,15 +97,6 @@ def precision(facts: Facts) -> Precision:
         service_s=_mean_time(services, edges),
         response_s=_mean_time(responses, edges),
     )
-
-
-def _cycle_s(facts: Facts) -> float | None:
-    """Seconds that a slot, or a connection if there are fewer, takes per request; None without
-    throughput. At a rate, where slots may be idle and requests may queue inside the app, it is the
-    shortest time in the app: the part of each span that counts."""
-    if facts.tail_ns is not None:
-        return facts.tail_ns / NS
-    return facts.max_parallel / facts.rps if facts.rps else None
 
 
 def _merged_batches(

@@ -216,9 +216,9 @@ def slower_as_a_whole(facts: Facts) -> Findings:
 
 @once
 def stalled(facts: Facts) -> Stall | None:
-    """The stall of a closed loop; None if it did not stall, or has no steady part."""
-    whole, steady = whole_load(facts), facts.window
-    if facts.open_model or whole is None or steady is None:
+    """The stall of a closed loop; None if it did not stall."""
+    whole, steady = whole_load(facts), facts.steady_part
+    if facts.open_model or whole is None:
         return None
     shakes = handshakes(facts)
     evidence = shakes.dropped or shakes.drops_suspected  # kernel counters, or connect times

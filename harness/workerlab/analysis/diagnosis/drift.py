@@ -194,8 +194,8 @@ def slow_first(facts: Facts) -> SlowFirst | None:
 @once
 def drift(facts: Facts) -> Drift | None:
     """In the steady window; None if slow at first. Valid as `slow_first`."""
-    window = facts.window
-    if window is None or slow_first(facts):
+    window = facts.steady_part
+    if slow_first(facts):
         return None
     times_s = durations_s(span for span in _successes(facts) if window.contains(span.start_ns))
     trend, half = drift_of(times_s), len(times_s) // 2
@@ -227,7 +227,7 @@ def _successes(facts: Facts) -> Sequence[Span]:
     """Spans of successes, without the lone first one; all spans if it is unknown which of a few
     failed. Empty if many may have failed, or if the load was so short that a moment without a core
     is a large part of it."""
-    if facts.window is None or facts.window.length_s < MIN_WINDOW_S:
+    if facts.steady_part.length_s < MIN_WINDOW_S:
         return ()
     spans = facts.success_spans
     if spans is None:

@@ -273,13 +273,13 @@ def loop_busy_share(facts: Facts) -> float:
 
 def busy_share_one_at_a_time(facts: Facts) -> float | None:
     """The share of the steady window that the busiest worker spent in the app, 0 to 1, if no worker
-    ever had two requests in the app. None if some worker had two, or without a steady window.
+    ever had two requests in the app. None if some worker had two.
 
     The busiest counts because some workers may get all connections by chance. An app that responds
     immediately is also served one request at a time, but its loop is free the rest of the time.
     """
-    steady = facts.window
-    if steady is None or facts.two_at_once:
+    steady = facts.steady_part
+    if facts.two_at_once:
         return None
     in_app = (Intervals.of(spans, steady.closes_ns) for spans in facts.spans_by_worker.values())
     return max((spans.inside_s(steady) for spans in in_app), default=0.0) / steady.length_s
