@@ -288,8 +288,9 @@ def by_second_tool(facts: Facts, comparison: ToolComparison) -> Answer:
     if gain.low <= FLAT_RATIO:
         return False
     inside = in_server(facts)
-    accepts_first = facts.data.worker_class.accepts_first
-    if accepts_first if inside is None else inside >= INSIDE_SHARE * facts.connections:
+    if inside is None:
+        inside = facts.connections if facts.data.worker_class.accepts_first else 0.0
+    if inside >= INSIDE_SHARE * facts.connections:
         return False
     return OtherToolFaster(
         tool=tool,

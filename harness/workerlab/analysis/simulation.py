@@ -47,7 +47,7 @@ from itertools import count
 from random import Random
 from statistics import median
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import astuple, replace
 
 from workerlab.model import Needs, RequestNeed, Server, Summary, WorkerClass
@@ -79,19 +79,18 @@ class Layout(Struct, frozen=True):
     cpu_before_wait_s: float = math.inf
 
 
-class Worker:
+class Worker(Struct, eq=False):
     """A worker's slots, queue and GIL."""
 
-    __slots__ = ("batch", "busy", "computing", "free", "odds", "queue", "ready", "room")
-
-    def __init__(self, slots: float, room: float, odds: float) -> None:
-        self.free, self.room, self.odds = slots, room, odds
-        self.queue: deque[int] = deque()  # requests accepted, without a slot
-        # (request, seconds left); the first has the GIL
-        self.computing: deque[tuple[int, float]] = deque()
-        self.busy = False  # the loop runs something, and does not accept
-        self.batch: deque[int] = deque()  # requests of this round of the loop
-        self.ready: list[int] = []  # requests of the next round
+    free: float  # slots
+    room: float
+    odds: float
+    queue: deque[int] = field(default_factory=deque)  # requests accepted, without a slot
+    # (request, seconds left); the first has the GIL
+    computing: deque[tuple[int, float]] = field(default_factory=deque)
+    busy: bool = False  # the loop runs something, and does not accept
+    batch: deque[int] = field(default_factory=deque)  # requests of this round of the loop
+    ready: list[int] = []  # requests of the next round
 
 
 class Events:
