@@ -89,9 +89,7 @@ class KneeUnknown(KneeNote):
 
     reason: Label
 
-    @property
-    def short(self) -> str:
-        return "unknown"
+    short = "unknown"
 
 
 class LastStep(Finding):
@@ -145,9 +143,7 @@ class KneeDoubtful(KneeNote):
     levels: tuple[int, ...]
     why: str
 
-    @property
-    def short(self) -> str:
-        return "inconclusive"
+    short = "inconclusive"
 
 
 class SlotsReached(KneeNote):

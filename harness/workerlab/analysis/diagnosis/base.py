@@ -78,9 +78,6 @@ class Diagnosis(Finding):
     def values(self) -> Mapping[str, Any]:
         return {**super().values, "advice": self.advice}
 
-    def __hash__(self) -> int:
-        return hash(self.code)  # values may be unhashable
-
 
 class Advised(Diagnosis, kw_only=True):
     """A diagnosis whose advice depends on the evidence."""
