@@ -72,7 +72,8 @@ def precision(facts: Facts) -> Precision:
     window, tail_ns = facts.window, facts.tail_ns
     if window is None:
         return Precision()
-    # At a rate, slots may be idle and requests may queue inside the app: the part that counts
+    # How long a slot, or a connection if there are fewer, takes per request; at a rate, where slots
+    # may be idle and requests may queue inside the app, the part of each span that counts
     cycle_s = facts.max_parallel / window.rps if tail_ns is None else tail_ns / NS
     spans = facts.under_load
     parts = counted_parts(spans, window.closes_ns, tail_ns)

@@ -117,15 +117,11 @@ def _lone_spans(facts: Facts) -> Sequence[Span]:
     )
     if not record.lone_begun_ns:
         return before[-len(record.lone_s) :] if record.lone_s else ()
-    return [
-        spans[0]
+    under_way = (
+        next((span for span in before if 0 <= span.start_ns - begun_ns <= round(took_s * NS)), None)
         for begun_ns, took_s in zip(record.lone_begun_ns, record.lone_s, strict=True)
-        if (
-            spans := [
-                span for span in before if 0 <= span.start_ns - begun_ns <= round(took_s * NS)
-            ]
-        )
-    ]
+    )
+    return list(filter(None, under_way))
 
 
 SlotKey = tuple[Literal["taken", "queued"], int]  # slots taken, or requests that wait, by worker
