@@ -276,7 +276,7 @@ def _in_worker(facts: Facts, window: Window) -> Part | None:
         if part is not None:
             waits = Intervals([(span.accept_ns or 0, span.start_ns) for span in facts.spans])
             return waits.inside_s(part) / part.completed, ACCEPT_SOURCE
-    if facts.data.worker_class.unseen:  # it reads requests early: none unread does not mean none
+    if facts.worker_class.unseen:  # it reads requests early: none unread does not mean none
         return None
     connections = facts.observations.connections
     unread = window.mean_level(connections, "unread", MIN_CONNECTION_SAMPLES)

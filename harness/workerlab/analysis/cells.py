@@ -354,7 +354,7 @@ def _notes(facts: Facts) -> Iterable[Finding]:
 def _ideal_s(facts: Facts, lone_s: float) -> float | None:
     """Seconds the load would take if no slot were ever idle. None for a load of fixed duration, an
     unknown number of slots, or many failures, which do not take as long as a lone request."""
-    computable = facts.data.fixed_count and facts.data.worker_class.slots_known
+    computable = facts.data.fixed_count and facts.worker_class.slots_known
     if not computable or failed_share(facts) > MAX_FAILED_SHARE:
         return None
     alone = int(facts.data.lone_first)

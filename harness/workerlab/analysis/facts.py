@@ -157,6 +157,10 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
         return self.cell.tool
 
     @property
+    def worker_class(self) -> WorkerClass:
+        return self.data.worker_class
+
+    @property
     def open_model(self) -> bool:
         return self.cell.rate is not None
 
@@ -166,7 +170,7 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
 
     @property
     def slots_per_worker(self) -> int | None:
-        return self.data.worker_class.slots_per_worker(self.cell.server)
+        return self.worker_class.slots_per_worker(self.cell.server)
 
     @property
     def workers(self) -> int:
@@ -189,7 +193,7 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
         """The text that replaces the number of slots; None if there is one."""
         if self.slots is not None:
             return None
-        return "no limit configured" if self.data.worker_class.slots_known else "limit not known"
+        return "no limit configured" if self.worker_class.slots_known else "limit not known"
 
     @property
     def max_parallel(self) -> int:

@@ -289,7 +289,7 @@ def by_second_tool(facts: Facts, comparison: ToolComparison) -> Answer:
         return False
     inside = in_server(facts)
     if inside is None:
-        inside = facts.connections if facts.data.worker_class.accepts_first else 0.0
+        inside = facts.connections if facts.worker_class.accepts_first else 0.0
     if inside >= INSIDE_SHARE * facts.connections:
         return False
     return OtherToolFaster(

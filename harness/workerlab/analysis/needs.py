@@ -131,7 +131,7 @@ def needs_of(facts: Facts) -> Needs | Finding:
     times = _app_times(facts, spans, cost, lone_overhead_s if gap_s is None else gap_s)
     # CPU per request outside the app
     outside_s = max(0.0, cost.cpu_s - fmean(time.cpu_s for time in times))
-    delay_s, is_certain = _delay(spans, times, loop=facts.data.worker_class.loop)
+    delay_s, is_certain = _delay(spans, times, loop=facts.worker_class.loop)
     if not is_certain:
         notes = (*notes, ForecastUncertain((facts.cell.server.variant,)))
     memory = _memory(facts)
@@ -313,7 +313,7 @@ def _requests(
     facts: Facts, spans: Sequence[Span], times: Sequence[AppTime], outside_s: float, delay_s: float
 ) -> tuple[RequestNeed, ...]:
     """The needs of a sample of the requests. `delay_s`: the mean, for those without `held_up_s`."""
-    loop = facts.data.worker_class.loop
+    loop = facts.worker_class.loop
     mean_cpu_s, mix = fmean(time.cpu_s for time in times), facts.cell.server.app.mix
     nogil_shares = nogil_share_by_route(spans) if mean_in_worker(spans) < MAX_ALONE_REQUESTS else {}
     identified = (timing for timing in facts.measurement.timings if timing.request_id is not None)
@@ -382,7 +382,7 @@ def mean_in_worker(spans: Sequence[Span]) -> float:
 def _blocked_s(facts: Facts, requests: int) -> float:
     """Seconds per request in calls that blocked the loop; 0 without evidence, or if the class
     serves one request at a time, so blocking delays no other."""
-    use = None if facts.data.worker_class.slots == "one" else loop_use(facts)
+    use = None if facts.worker_class.slots == "one" else loop_use(facts)
     if use is None or use.worst.blocked < BLOCKED_BY_LATE_SHARE or use.worst.late < MIN_LATE_BEATS:
         return 0.0
     blocked_s = sum(worker.blocked * worker.observed_s for worker in use.workers)

@@ -273,7 +273,7 @@ class Dealing(Struct, frozen=True):
 def uneven_dealing(facts: Facts) -> Dealing | None:
     """None if connections are distributed evenly, or this was not observed."""
     window, each, pids = facts.steady_part, facts.slots_per_worker, facts.record.worker_pids
-    worker_class = facts.data.worker_class
+    worker_class = facts.worker_class
     if not facts.two_at_once and (each is None or worker_class.loop):
         each = 1  # no loop was ever observed to serve two
     if (

@@ -273,7 +273,7 @@ def _waiting_with_free_slots(facts: Facts, series: Series, others: Finding | Non
         return "at capacity", SlotsTaken(n, "all" if n >= slots else "nearly all", slots)
     others_matter = bool(others) and served > HALF_SERVED
     if _idle_by_distribution(facts, series) or (
-        others_matter and slots and n < slots and not facts.data.worker_class.loop
+        others_matter and slots and n < slots and not facts.worker_class.loop
     ):
         return "below capacity", waits
     if _resource_full(facts, served):
@@ -300,7 +300,7 @@ def _idle_by_distribution(facts: Facts, series: Series) -> bool:
     """Whether slots idle although there are enough for all, more than waiting for a core explains.
     Never with event loops: there the loop delays the requests outside its slots."""
     n, slots = facts.connections, facts.slots
-    if not slots or facts.data.worker_class.loop or len(facts.record.worker_pids) < 2:
+    if not slots or facts.worker_class.loop or len(facts.record.worker_pids) < 2:
         return False
     if (inside := in_server(facts)) is not None and inside < INSIDE_SHARE * n:
         return False  # the load tool may hold them

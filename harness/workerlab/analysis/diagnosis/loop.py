@@ -222,7 +222,7 @@ def _serves_many(facts: Facts) -> bool:
     native tornado application, which may await."""
     if facts.record.proof.get("app_kind") == "tornado":
         return True
-    return facts.data.worker_class.loop and facts.slots_per_worker != 1
+    return facts.worker_class.loop and facts.slots_per_worker != 1
 
 
 def _by_beats(facts: Facts, use: LoopUse) -> BlockedLoop | None:
@@ -288,7 +288,7 @@ def busy_share_one_at_a_time(facts: Facts) -> float | None:
 def _replace_calls(facts: Facts) -> str:
     """Advice on how to replace blocking calls: by asynchronous ones on ASGI classes and tornado, by
     calls that can be patched on gevent and eventlet."""
-    proof, worker_class = facts.record.proof, facts.data.worker_class
+    proof, worker_class = facts.record.proof, facts.worker_class
     # gevent patches blocking calls in each worker, eventlet before any fork
     if proof.get("preload_app") is True and proof.get("patched") == "gevent":
         return PATCH_BEFORE_PRELOAD

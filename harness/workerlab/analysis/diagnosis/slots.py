@@ -145,7 +145,7 @@ class WaitingForSlots(Queueing):
             sharing=_sharing(facts),
             waiting=_waiting(facts, cell),
             connect_s=connect_s if in_queue else None,
-            advice=() if held_longer else (facts.data.worker_class.advice,),
+            advice=() if held_longer else (facts.worker_class.advice,),
         )
 
 
@@ -168,7 +168,7 @@ class QueueOverflow(Queueing):
             return None
         # In a stall slots idled, so the queue was too short
         moves_wait = facts.slots is None or (all_taken and not stalled(facts))
-        more_slots = (facts.data.worker_class.advice,) if all_taken else ()
+        more_slots = (facts.worker_class.advice,) if all_taken else ()
         queueing: dict[str, Any] = {
             "sharing": _sharing(facts),
             "waiting": _waiting(facts, cell),
@@ -311,9 +311,9 @@ class UnevenDealing(Advised):
 
 def _deal_evenly(facts: Facts) -> tuple[str, ...]:
     server = facts.cell.server
-    if facts.data.worker_class.asgi:
+    if facts.worker_class.asgi:
         return ()  # no class that distributes evenly runs ASGI apps
-    if facts.data.worker_class.slots != "threads":
+    if facts.worker_class.slots != "threads":
         return (USE_EVEN_CLASS,)
     if server.worker_connections <= server.threads:
         return ()
