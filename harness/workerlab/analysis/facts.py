@@ -17,7 +17,7 @@ known which requests these are.
 import functools
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from operator import attrgetter
 from typing import Any, TypeVar, cast
@@ -284,7 +284,7 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
         """Corrected for dropped handshakes."""
         by_client = outcome(self.measurement, self.data.expect_status, self.data.good_statuses)
         if self.data.fixed_count and self.overflowed:
-            return outcome_with_drops(by_client, self.measurement, self.spans)
+            return outcome_with_drops(self, by_client)
         return by_client
 
     def timed_requests(self) -> Iterator[tuple[Timing, int, int | None]]:
@@ -444,14 +444,12 @@ def outcome(
     )
 
 
-def outcome_with_drops(
-    client_outcome: Outcome, measurement: Measurement, spans: Collection[Span]
-) -> Outcome:
+def outcome_with_drops(facts: Facts, client_outcome: Outcome) -> Outcome:
     """The outcome if the kernel is known to have dropped handshakes: a request without a span is
     neither an answer nor a contradiction, and is counted once."""
-    if measurement.timings:
-        return _by_request_id(client_outcome, measurement, spans)
-    unseen = max(0, client_outcome.answered - len(spans))
+    if facts.measurement.timings:
+        return _by_request_id(facts, client_outcome)
+    unseen = max(0, client_outcome.answered - len(facts.spans))
     if not unseen:
         return client_outcome
     # ab counts a reset after which it continues three times: Receive, Exception, complete request
@@ -474,14 +472,12 @@ def outcome_with_drops(
     )
 
 
-def _by_request_id(
-    client_outcome: Outcome, measurement: Measurement, spans: Collection[Span]
-) -> Outcome:
+def _by_request_id(facts: Facts, client_outcome: Outcome) -> Outcome:
     """Failed requests whose id is in no span become NEVER_ACCEPTED; `failed` includes them."""
-    span_ids = {span.request_id for span in spans}
+    span_ids = {span.request_id for span in facts.spans}
     unseen = Counter(
         timing.cause
-        for timing in measurement.timings
+        for timing in facts.measurement.timings
         if timing.cause is not None and timing.end_s is None
         if timing.request_id is not None and timing.request_id not in span_ids
     )
