@@ -32,6 +32,7 @@ queue sampled too rarely, a span that ended late because other programs used the
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -168,6 +169,17 @@ def wait_finding(facts: Facts) -> RequestsWaited | Note:
         return RequestsWaited(wait_s, response_s)
     measured = None not in (parts.response_s, parts.accept_queue_s, parts.in_worker_s)
     return NOTHING_WAITED if measured else NO_WAIT_SEEN
+
+
+def slot_use(facts: Facts) -> dict[str, Any]:
+    """How many slots the connections used at once, and how long requests waited."""
+    return {
+        "connections": facts.connections,
+        "used": facts.max_in_app,
+        "slots": facts.slots,
+        "limit": facts.limit_note,
+        "waited": wait_finding(facts),
+    }
 
 
 # --- exact --------------------------------------------------------------------------------

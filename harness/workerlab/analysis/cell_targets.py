@@ -89,7 +89,7 @@ def requests(facts: Facts, cell: CellResult) -> Requests:
         rps=cell.throughput_rps,
         rps_half=cell.throughput_half_rps or 0.0,
         summary=cell.response,
-        succeeded=facts.outcome.answered - facts.outcome.wrong,
+        succeeded=facts.outcome.successes,
     )
 
 

@@ -118,8 +118,14 @@ class TimesOfNeverAccepted(Finding):
 
 def waiting(facts: Facts) -> tuple[Summary, Findings]:
     """Waiting time in seconds, and notes on what is missing and why."""
-    response_s, notes = _mean_response(facts)
-    service_s, spans = success_service(facts).mean, facts.success_spans
+    outcome, measurement, notes = facts.outcome, facts.measurement, Findings()
+    response_s, service_s = success_response(facts).mean, success_service(facts).mean
+    if not measurement.exact_mean:
+        response_s, notes = facts.connections / facts.rps, (WaitingByLittle(facts.tool),)
+    elif (never_accepted := measurement.requests - outcome.answered) > 0:
+        return Summary(), (TimesOfNeverAccepted(facts.tool, never_accepted),)
+    elif facts.data.fixed_count and len(facts.finished) != outcome.answered:
+        return Summary(), (Note(UNANSWERED),)
     if response_s is None or service_s is None:
         return Summary(), notes
     mean_s = response_s - service_s
@@ -127,24 +133,13 @@ def waiting(facts: Facts) -> tuple[Summary, Findings]:
         return Summary(), (WaitingNegative(response_s, service_s),)
     times_s = success_times_s(facts)
     deviation_s = max(
-        (abs(duration_s - service_s) for duration_s in durations_s(spans or ())), default=0.0
+        (abs(duration_s - service_s) for duration_s in durations_s(facts.success_spans or ())),
+        default=0.0,
     )
-    successes = facts.outcome.answered - facts.outcome.wrong
-    if not times_s or len(times_s) != successes or deviation_s > MAX_DEVIATION_SHARE * response_s:
+    all_timed = times_s and len(times_s) == outcome.successes
+    if not all_timed or deviation_s > MAX_DEVIATION_SHARE * response_s:
         return Summary(mean=max(0.0, mean_s)), notes
     return Summary(*summarise(max(0.0, time_s - service_s) for time_s in times_s)), notes
-
-
-def _mean_response(facts: Facts) -> tuple[float | None, Findings]:
-    """The mean response in seconds, and a note if it is missing or not the tool's own."""
-    measurement = facts.measurement
-    if not measurement.exact_mean:
-        return facts.connections / facts.rps, (WaitingByLittle(facts.tool),)
-    if (never_accepted := measurement.requests - facts.outcome.answered) > 0:
-        return None, (TimesOfNeverAccepted(facts.tool, never_accepted),)
-    if facts.data.fixed_count and len(facts.finished) != facts.outcome.answered:
-        return None, (Note(UNANSWERED),)
-    return success_response(facts).mean, ()
 
 
 REQUESTS = "requests"

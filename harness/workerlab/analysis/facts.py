@@ -73,13 +73,17 @@ class Outcome(Struct, frozen=True):
     errors: Mapping[str, int]
 
     @property
+    def successes(self) -> int:
+        return self.answered - self.wrong
+
+    @property
     def never_accepted(self) -> int:
         return self.errors.get(NEVER_ACCEPTED, 0)
 
     @property
     def success_share(self) -> float:
         """The fraction of answers that were the expected ones; 0 if there was no answer."""
-        return (self.answered - self.wrong) / self.answered if self.answered else 0.0
+        return self.successes / self.answered if self.answered else 0.0
 
 
 class TrialData(Struct, dict=True, frozen=True):

@@ -149,25 +149,16 @@ class ToolBusy(Finding):
 
 
 def by_cpu(facts: Facts, _comparison: ToolComparison) -> Answer:
-    used = generator_cores(facts)
+    samples = facts.steady_part.within(facts.observations.processes)
+    used, total_s = per_second(samples, "tool_cpu_s", MIN_SAMPLED_S), facts.record.tool_cpu_s
+    if used is None and total_s is not None and facts.load_s >= MIN_LOAD_S:
+        used = total_s / facts.load_s
     if used is None or facts.data.remote_load:
         return None
     usable = min(facts.data.tool_units, facts.observations.cores or facts.data.tool_units)
     if used < BUSY_UNIT_SHARE * usable:
         return False
     return ToolBusy(used, used / usable, usable)
-
-
-def generator_cores(facts: Facts) -> float | None:
-    """CPU seconds per second of the load tool in the steady part, else over the whole load; None if
-    that was so short that the tool's own start would matter."""
-    samples = facts.steady_part.within(facts.observations.processes)
-    cores = per_second(samples, "tool_cpu_s", MIN_SAMPLED_S)
-    if cores is not None:
-        return cores
-    if facts.record.tool_cpu_s is not None and facts.load_s >= MIN_LOAD_S:
-        return facts.record.tool_cpu_s / facts.load_s
-    return None
 
 
 class ServerIdleAtPlateau(Finding):

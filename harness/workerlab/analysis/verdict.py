@@ -55,7 +55,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from workerlab.analysis import stall
-from workerlab.analysis.breakdown import in_server, wait_finding
+from workerlab.analysis.breakdown import in_server, slot_use, wait_finding
 from workerlab.analysis.core_wait import core_wait, core_wait_share
 from workerlab.analysis.diagnosis.cpu import disturbance
 from workerlab.analysis.diagnosis.failing import shed_share
@@ -191,20 +191,14 @@ def verdict_of_closed(facts: Facts, series: Series) -> Judgement:
     pause = stall.noticeable_pauses(facts)
     if pause and lost_share and slow and not (by_pauses and lost_share <= MOSTLY_SHARE):
         return "inconclusive", WaitsHiddenByPause(pause)
-    return _nothing_waits(facts, series)
+    return _nothing_waits(facts)
 
 
-def _nothing_waits(facts: Facts, series: Series) -> Judgement:
+def _nothing_waits(facts: Facts) -> Judgement:
     n, slots = facts.connections, facts.slots
     if slots and n >= REACHED_SHARE * slots:
         return "at capacity", SlotsFilled(n, "had", slots, wait_finding(facts))
-    return "below capacity", SlotsFree(
-        connections=n,
-        used=facts.max_in_app,
-        slots=slots,
-        limit=facts.limit_note,
-        waited=wait_finding(facts),
-    )
+    return "below capacity", SlotsFree(**slot_use(facts))
 
 
 def knee_decides(series: Series, judgement: Judgement) -> bool:

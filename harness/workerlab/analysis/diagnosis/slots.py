@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from workerlab.analysis.breakdown import wait_finding
+from workerlab.analysis.breakdown import slot_use
 from workerlab.analysis.core_wait import core_wait
 from workerlab.analysis.diagnosis.base import Advised, Diagnosis
 from workerlab.analysis.facts import Facts
@@ -376,11 +376,10 @@ def no_limit(facts: Facts, cell: CellResult, *, slower: bool) -> Diagnosis:
     if slower:
         return _unexplained(facts, cell)
     n, slots = facts.connections, facts.slots
-    used: dict[str, Any] = {"connections": n, "used": facts.max_in_app, "slots": slots}
-    used |= {"limit": facts.limit_note, "waited": wait_finding(facts)}
     if cell.verdict == "at capacity" and slots is not None and n >= REACHED_SHARE * slots:
-        return AllSlotsBusy(**used, busy=None if all_slots_taken(facts) else cell.occupancy)
-    return NothingWaits(**used)
+        busy = None if all_slots_taken(facts) else cell.occupancy
+        return AllSlotsBusy(**slot_use(facts), busy=busy)
+    return NothingWaits(**slot_use(facts))
 
 
 def _unexplained(facts: Facts, cell: CellResult) -> Unexplained:
