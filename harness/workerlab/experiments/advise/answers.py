@@ -34,11 +34,7 @@ from workerlab.experiments.advise.result import (
     unmeasured,
     without_candidates,
 )
-from workerlab.experiments.advise.search import (
-    BETTER_RATIO,
-    MAX_GAP_RATIO,
-    launches_at,
-)
+from workerlab.experiments.advise.search import BETTER_RATIO, MAX_GAP_RATIO
 from workerlab.experiments.advise.standing import MIN_LAUNCHES, TermBound, passes
 from workerlab.experiments.advise.study import NOISE, CandidateLaunch, Exclusion, Study, holds
 from workerlab.finding import Answer, Finding
@@ -425,8 +421,8 @@ def _evidence(result: AdviseResult) -> Iterator[Finding]:
             start_s=needs.start_s,
         )
     if result.server is not None:
-        for rps, launches in launches_at(result.study, result.server).items():
-            p95s = (launch.response.p95 for launch in launches)
+        for rps in result.study.rates(result.server):
+            p95s = (launch.response.p95 for launch in result.study.at(result.server, rps))
             yield RateTried(rps, tuple(format_duration(p95) for p95 in p95s if p95 is not None))
 
 
@@ -541,10 +537,9 @@ def kept_between(result: AdviseResult, server: Server) -> KeptBetween | None:
     """The launches between the two rates, if all at their rates met the target."""
     low_rps, high_rps = result.reach.passing_rps or math.inf, result.failing_rps or 0.0
     by_rate = {
-        rps: len(launches)
-        for rps, launches in launches_at(result.study, server).items()
-        if low_rps < rps < high_rps
-        and all(holds(launch, result.search.terms) for launch in launches)
+        rps: len(held)
+        for rps in result.study.rates(server)
+        if low_rps < rps < high_rps and all(held := result.search.held(server, rps))
     }
     if not by_rate:
         return None
@@ -555,7 +550,7 @@ def kept_between(result: AdviseResult, server: Server) -> KeptBetween | None:
 def _has_gap(result: AdviseResult, server: Server) -> bool:
     """Whether the two rates are over MAX_GAP_RATIO apart, with no valid launch in between."""
     low_rps, high_rps = result.reach.passing_rps or math.inf, result.failing_rps or 0.0
-    between = any(low_rps < launch.rps < high_rps for launch in result.study.of(server))
+    between = any(low_rps < rps < high_rps for rps in result.study.rates(server))
     return high_rps > MAX_GAP_RATIO * low_rps and not between
 
 
@@ -579,15 +574,15 @@ def _kept(result: AdviseResult, server: Server, rps: float) -> RateKept:
 
 def _broken(result: AdviseResult, server: Server, rps: float) -> RateBroken:
     """The finding for the failing rate, with the reasons of its failing launch."""
-    launches = result.study.at(server, rps)
-    broke = sum(not holds(launch, result.search.terms) for launch in launches)
+    held = result.search.held(server, rps)
+    broke = held.count(False)
     is_shown = result.search.shown_broken_rps(server) == rps
     why = tuple(reasons(result, launch)) if (launch := result.failing_launch) else ()
     return RateBroken(
         rps=rps,
-        launches=len(launches),
+        launches=len(held),
         broke=broke,
-        which=_which(broke, len(launches)),
+        which=_which(broke, len(held)),
         caveat=NONE_BROKE if not broke else "" if is_shown else TOO_FEW_BROKE,
         reasons=why if broke else (),
         usage=() if broke else why,

@@ -158,7 +158,7 @@ def _why_none(search: Search) -> AdviseOutcome:
         return "unfinished"
     if not study.needs:
         return "no_class"
-    if search.hopeless() or (search.has_forecast and not search.order()):
+    if search.hopeless() or (search.has_forecast and not search.order):
         return "nothing"
     if search.unsendable():
         return "unsendable"
@@ -385,7 +385,7 @@ def limit_of(result: AdviseResult) -> Answer | None:
         slow = (slow_alone(needs, search.terms) for needs in study.needs.values())
         return min(filter(None, slow), key=lambda limit: limit.value_s, default=None)
     limit_bytes, forecasts = result.limits.memory_bytes, search.expected.values()
-    if limit_bytes is not None and forecasts and not search.order():
+    if limit_bytes is not None and forecasts and not search.order:
         # Candidates whose memory is unknown always fit, so here all are known and too large
         sizes = (size for forecast in forecasts if (size := forecast.memory_bytes) is not None)
         return MemoryShortage(min(sizes), limit_bytes)

@@ -38,14 +38,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, cached_property, partial
+from itertools import takewhile
 from typing import Literal
 
 from msgspec import Struct
 
 from workerlab import codec
 from workerlab.analysis.target import judge, requests_of, value_of
+from workerlab.analysis.trials import grouped
 from workerlab.experiments.advise.forecast import Expected, limit_ratio
 from workerlab.experiments.advise.standing import (
     MAX_LAUNCHES,
@@ -105,11 +107,6 @@ class Reach(Struct, frozen=True):
     passing_rps: float | None = None
     failing_rps: float | None = None
 
-    @property
-    def is_close(self) -> bool:
-        passing_rps, failing_rps = self.passing_rps, self.failing_rps
-        return bool(passing_rps and failing_rps and failing_rps <= FINE_GAP_RATIO * passing_rps)
-
 
 class Search(Struct, dict=True, frozen=True, eq=False):
     """The state of the search, derived from the launches so far and the forecasts."""
@@ -124,6 +121,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
     def target_rps(self) -> float:
         return self.study.request.rate_rps
 
+    @cached_property
     def order(self) -> list[Server]:
         """Candidates that fit into memory, in the order in which they are tried."""
         fitting = [server for server in self.servers if self.fits_memory(server)]
@@ -156,29 +154,26 @@ class Search(Struct, dict=True, frozen=True, eq=False):
     @property
     def any_forecast_holds(self) -> bool:
         """Whether any candidate is forecast to meet the target."""
-        return any(self.forecast_rps(server) >= self.target_rps for server in self.order())
+        return any(self.forecast_rps(server) >= self.target_rps for server in self.order)
 
     @property
     def lacks_capacity(self) -> bool:
         """Whether the target's rate exceeds what slots and cores allow, for all candidates."""
-        bounds = (self.expected[server.key].bound_rps for server in self.order())
+        bounds = (self.expected[server.key].bound_rps for server in self.order)
         return self.has_forecast and all(bound_rps < self.target_rps for bound_rps in bounds)
 
     # --- results of the launches -------------------------------------------------------------
 
     @cached_property
-    def _standings(self) -> dict[Server, Standing]:
-        return {}
+    def standing(self) -> Callable[[Server], Standing]:
+        """The standing at the target's rate. Errors at higher passing rates count, too."""
+        return cache(self._standing)
 
     @cached_property
-    def _reaches(self) -> dict[tuple[Server, bool], Reach]:
-        return {}
-
-    def standing(self, server: Server) -> Standing:
-        """The standing at the target's rate. Errors at higher passing rates count, too."""
-        if server not in self._standings:
-            self._standings[server] = self._standing(server)
-        return self._standings[server]
+    def reach(self) -> Callable[..., Reach]:
+        """`reach(server, unpromising=False)`: the server's limits. `unpromising`: include rates
+        that `_unpromising` excludes."""
+        return cache(self._reach)
 
     def _standing(self, server: Server) -> Standing:
         target_rps, launches = self.target_rps, self.study.of(server)
@@ -189,19 +184,16 @@ class Search(Struct, dict=True, frozen=True, eq=False):
     def meets(self, server: Server) -> bool:
         return self.standing(server).word == "met"
 
-    def reach(self, server: Server, *, unpromising: bool = False) -> Reach:
-        """The server's limits. `unpromising`: include rates that `_unpromising` excludes."""
-        if (server, unpromising) not in self._reaches:
-            self._reaches[server, unpromising] = self._reach(server, unpromising)
-        return self._reaches[server, unpromising]
-
-    def _reach(self, server: Server, unpromising: bool) -> Reach:
-        rates = sorted({launch.rps for launch in self.study.of(server)})
-        outcomes = {rps: self.passes(server, rps) for rps in rates}
-        failing_rps = min((rps for rps in rates if outcomes[rps] is False), default=None)
-        passing = [rps for rps in rates if outcomes[rps] and rps < (failing_rps or math.inf)]
-        counted = [rps for rps in passing if unpromising or not self._unpromising(server, rps)]
-        return Reach(max(counted, default=None), failing_rps)
+    def _reach(self, server: Server, *, unpromising: bool = False) -> Reach:
+        outcomes = {rps: self.passes(server, rps) for rps in self.study.rates(server)}
+        failing_rps = next((rps for rps, passed in outcomes.items() if passed is False), None)
+        passing = (
+            rps
+            for rps, passed in outcomes.items()
+            if passed and rps < (failing_rps or math.inf)
+            if unpromising or not self._unpromising(server, rps)
+        )
+        return Reach(max(passing, default=None), failing_rps)
 
     def passes(self, server: Server, rps: float) -> bool | None:
         """Whether the rate passes; None if that is not known."""
@@ -210,14 +202,13 @@ class Search(Struct, dict=True, frozen=True, eq=False):
     def kept_nearby(self, server: Server, rps: float) -> int:
         """The number of launches at this rate, and at higher ones up to MAX_GAP_RATIO times it,
         below the lowest at which one broke the target."""
-        count = 0
-        for near_rps in sorted({launch.rps for launch in self.study.of(server)}):
-            if rps <= near_rps <= MAX_GAP_RATIO * rps:
-                launches = self.study.at(server, near_rps)
-                if not all(holds(launch, self.terms) for launch in launches):
-                    break
-                count += len(launches)
-        return count
+        near = (near_rps for near_rps in self.study.rates(server)
+                if rps <= near_rps <= MAX_GAP_RATIO * rps)  # fmt: skip
+        return sum(map(len, takewhile(all, (self.held(server, near_rps) for near_rps in near))))
+
+    def held(self, server: Server, rps: float) -> list[bool]:
+        """Whether each valid launch at this rate met the target."""
+        return [holds(launch, self.terms) for launch in self.study.at(server, rps)]
 
     def _unpromising(self, server: Server, rps: float) -> bool:
         """Whether discarded launches leave too few for a prediction at this rate, which is above
@@ -228,7 +219,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
 
     def winner(self) -> Server | None:
         """The best of the candidates that meet the target; see `_cheapest_of_best`."""
-        able = filter(self.meets, self.order())
+        able = filter(self.meets, self.order)
         reached = {server: self.reach(server).passing_rps or 0.0 for server in able}
         return self._cheapest_of_best(reached)
 
@@ -238,7 +229,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         passing rate leads only if it may attain BETTER_RATIO times the rate of all those."""
         attainable = {
             server: self._attainable_rps(server)
-            for server in self.order()
+            for server in self.order
             if self.standing(server).word in ("met", "not shown yet")
         }
         measured = {
@@ -269,13 +260,9 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         if ceiling_rps is None or (passing_rps and ceiling_rps <= FINE_GAP_RATIO * passing_rps):
             return passing_rps or 0.0
         if not passing_rps:
-            held = self._any_held(server, ceiling_rps)
+            held = any(self.held(server, ceiling_rps))
             return rounded(ceiling_rps / FINE_GAP_RATIO) if held else 0.0
         return max(passing_rps, self._below(server, passing_rps, ceiling_rps))
-
-    def _any_held(self, server: Server, rps: float) -> bool:
-        """Whether any launch at this rate met the target."""
-        return any(holds(launch, self.terms) for launch in self.study.at(server, rps))
 
     def too_noisy(self, disturbed_before: int = 0) -> bool:
         """Whether noise spoilt at least MAX_VOIDS launches, and more than are valid.
@@ -299,80 +286,87 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         number of launches that the budget allows; `disturbed_before`: see `too_noisy`."""
         if self.too_noisy(disturbed_before) or self.hopeless() or self.unsendable():
             return None
-        order = self.order()
-        for server in self._worth_launching(order):
+        return next(filter(None, self._launches(left)), None)
+
+    def _launches(self, left: float) -> Iterator[Next | None]:
+        """Launches worth making, the first one first, as of those below; None for one of which too
+        many were discarded."""
+        for server in self._worth_launching():
             word = self.standing(server).word
             if word == "met":
-                return self._improve(self.leader() or server, order, left)
-            next_launch = self._launch(server, self.target_rps) if word == "not shown yet" else None
-            if next_launch is not None:  # else too many of its launches were discarded
-                return next_launch
-        return self._launch_below_target(order)
+                yield from self._improve(self.leader() or server, left)
+                return
+            if word == "not shown yet":
+                yield self._launch(server, self.target_rps)
+        yield self._launch_below_target()
 
-    def _worth_launching(self, order: Sequence[Server]) -> list[Server]:
+    def _worth_launching(self) -> list[Server]:
         """Candidates worth a launch at the target's rate: those forecast to meet it, classes with
         fewer broken candidates first, since candidates of a class behave alike; then, as forecasts
         may be wrong, the first of each class that is forecast to hold at MIN_FORECAST_SHARE of the
         rate. If there are none, the first of each class."""
+        order, forecast_rps, rate_rps = self.order, self.forecast_rps, self.target_rps
         broken = Counter(
             server.variant for server in order if self.standing(server).word == "broken"
         )
-        able = [server for server in order if self.forecast_rps(server) >= self.target_rps]
+        able = [server for server in order if forecast_rps(server) >= rate_rps]
         able.sort(key=lambda server: broken[server.variant])
-        unlikely = {
-            server.variant: server
-            for server in reversed(order)
-            if MIN_FORECAST_SHARE * self.target_rps <= self.forecast_rps(server) < self.target_rps
-        }
-        first = sorted(unlikely.values(), key=self.forecast_rps, reverse=True)
-        return [*able, *first[:MAX_UNLIKELY]] or _first_of_each(order)[:MAX_UNLIKELY]
+        unlikely = _first_of_each(
+            server
+            for server in order
+            if MIN_FORECAST_SHARE * rate_rps <= forecast_rps(server) < rate_rps
+        )
+        unlikely.sort(key=forecast_rps, reverse=True)
+        return [*able, *unlikely[:MAX_UNLIKELY]] or _first_of_each(order)[:MAX_UNLIKELY]
 
-    def _improve(self, leader: Server, order: Sequence[Server], left: float) -> Next | None:
+    def _improve(self, leader: Server, left: float) -> Iterator[Next | None]:
         """Once a candidate meets the target: look for a better one, and for its highest rate."""
-        next_launch, undecided = None, self.standing(leader).word == "not shown yet"
+        undecided = self.standing(leader).word == "not shown yet"
         needed = MIN_LAUNCHES - len(self.study.at(leader, self.target_rps)) if undecided else 0
         spare = left - needed - SPARE_LAUNCHES
-        if not undecided or spare > 0:
-            next_launch = self._launch_second_class(leader, order) if spare > 0 else None
-            next_launch = next_launch or self._raise(leader, spare, MAX_GAP_RATIO)
-        if next_launch is None and left > RESERVED_LAUNCHES:
+        if spare > 0:
+            yield self._launch_second_class(leader)
+        if spare > 0 or not undecided:
+            yield from self._raise(leader, spare, MAX_GAP_RATIO)
+        passing_rps = self.reach(leader).passing_rps
+        if left > RESERVED_LAUNCHES:
             # The first one may have passed by chance, and rivals have to exceed that rate
-            last_rps = self.reach(leader).passing_rps
-            next_launch = self._launch_up_to(leader, last_rps, CONFIRMING_LAUNCHES)
-            next_launch = next_launch or self._launch_rival(leader, order)
-            next_launch = next_launch or self._raise(leader, spare, FINE_GAP_RATIO)
-        winner, passing_rps = self.winner(), self.reach(leader).passing_rps
+            yield self._launch_up_to(leader, passing_rps, CONFIRMING_LAUNCHES)
+            yield from self._launch_rivals(leader)
+            yield from self._raise(leader, spare, FINE_GAP_RATIO)
+        winner = self.winner()
         if winner is not None and passing_rps is not None:  # reserve launches for that rate
             needed += max(0, MIN_LAUNCHES - len(self.study.at(leader, passing_rps)))
-        if next_launch is None and undecided and left >= needed:
-            next_launch = self._launch(leader, self.target_rps)
-        next_launch = next_launch or self._confirm(winner or leader, left)
-        if next_launch is None and winner is not None:
-            next_launch = self._bracket(winner, left, leads=winner == leader)
-        if next_launch is None and left > MIN_LAUNCHES + BRACKETING_LAUNCHES + SPARE_LAUNCHES:
-            next_launch = self._launch_long_shot(leader, order) or self._launch_rival(leader, order)
-            next_launch = next_launch or self._raise(leader, spare, FINE_GAP_RATIO)
-        if next_launch is None and winner is not None and left >= MIN_LEFT_TO_REPEAT:
-            next_launch = self._launch_up_to(winner, self.reach(winner).passing_rps, MAX_LAUNCHES)
-        return next_launch
+        if undecided and left >= needed:
+            yield self._launch(leader, self.target_rps)
+        yield from self._confirm(winner or leader, left)
+        if winner is not None:
+            yield from self._bracket(winner, left, leads=winner == leader)
+        if left > MIN_LAUNCHES + BRACKETING_LAUNCHES + SPARE_LAUNCHES:
+            for candidate in self._best_unlaunched(leader)[:1]:
+                yield self._launch(candidate, self._better_rps(leader))
+            yield from self._launch_rivals(leader)
+            yield from self._raise(leader, spare, FINE_GAP_RATIO)
+        if winner is not None and left >= MIN_LEFT_TO_REPEAT:
+            yield self._launch_up_to(winner, self.reach(winner).passing_rps, MAX_LAUNCHES)
 
-    def _bracket(self, winner: Server, left: float, leads: bool) -> Next | None:
+    def _bracket(self, winner: Server, left: float, *, leads: bool) -> Iterator[Next | None]:
         """Raise the winner's rate: to within MAX_GAP_RATIO if another candidate leads that the
         budget cannot confirm; to within FINE_GAP_RATIO unless the winner is shown to break the
         target within MAX_GAP_RATIO of its highest passing rate."""
-        next_launch = None if leads else self._raise(winner, left, MAX_GAP_RATIO)
-        passing_rps, shown_rps = self.reach(winner).passing_rps, self.shown_broken_rps(winner)
-        is_shown = passing_rps and shown_rps and shown_rps <= MAX_GAP_RATIO * passing_rps
-        if next_launch or left < MIN_LAUNCHES or is_shown:
-            return next_launch
-        return self._raise(winner, left, FINE_GAP_RATIO)
+        if not leads:
+            yield from self._raise(winner, left, MAX_GAP_RATIO)
+        shown_rps = self.shown_broken_rps(winner) or math.inf
+        is_shown = shown_rps <= MAX_GAP_RATIO * (self.reach(winner).passing_rps or 0.0)
+        if left >= MIN_LAUNCHES and not is_shown:
+            yield from self._raise(winner, left, FINE_GAP_RATIO)
 
-    def _launch_second_class(self, leader: Server, order: Sequence[Server]) -> Next | None:
+    def _launch_second_class(self, leader: Server) -> Next | None:
         """The best candidate of a second class, once the leader's rate was raised and if no second
         class was launched: at the rate where the leader failed, or well above its passing rate.
         Slightly better candidates are not worth the launches that would show it."""
-        raised = any(launch.rps > self.target_rps for launch in self.study.of(leader))
-        others = self._best_unlaunched(leader, order)
+        raised = any(rps > self.target_rps for rps in self.study.rates(leader))
+        others = self._best_unlaunched(leader)
         if not raised or not others or len(self._launched_variants) > 1:
             return None
         best, better_rps = others[0], self._better_rps(leader)
@@ -392,11 +386,11 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         noise = all(isinstance(void, NOISE) for void in voids)  # other causes are likely to recur
         if len(voids) >= (MAX_VOIDS if noise and rps == self.target_rps else MAX_OTHER_VOIDS):
             return None
-        at_target = rps == self.target_rps and len(self.study.at(server, rps)) < MIN_LAUNCHES
-        share = min(share, self.target_share(server)) if at_target else share
-        forecast_rps = self.forecast_rps(server)
-        if at_target and 0 < forecast_rps < rps and not self._any_held(server, rps):
-            share *= forecast_rps / rps  # what it leaves waiting is served after the load
+        if rps == self.target_rps and len(launches) - len(voids) < MIN_LAUNCHES:
+            share = min(share, self.target_share(server))
+            forecast_rps = self.forecast_rps(server)
+            if 0 < forecast_rps < rps and not any(self.held(server, rps)):
+                share *= forecast_rps / rps  # what it leaves waiting is served after the load
         return Next(server, rps, 1 + len(launches), share)
 
     def following_rps(self, server: Server) -> float:
@@ -416,38 +410,27 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         share of every time limit. This leaves more of a small budget for higher rates."""
         launches = [launch for launch in self.study.of(server) if launch.rps >= self.target_rps]
         at_target = self.study.at(server, self.target_rps)
+        forecast = partial(getattr, self.expected[server.key].high)
         for share in CLEAR_SHARES:
-            is_clear = any(self._is_below(launch, share) for launch in launches)
-            if (is_clear or self._forecast_is_clear(server, share)) and all(
-                self._is_below(launch, share) for launch in at_target
-            ):
+            clear = [launch for launch in launches if self._is_clear(launch, share)]
+            is_clear = bool(clear) or self._are_below(share, forecast)
+            if is_clear and all(launch in clear for launch in at_target):
                 return share
         return 1.0
 
-    def _is_below(self, launch: CandidateLaunch, share: float) -> bool:
-        """Whether all its times are at most this share of their limit; False without any."""
-        times = [
-            (value_of(term.metric, launch.requests), term.limit)
-            for term in self.terms
-            if term.kind == "time"
-        ]
-        return (
-            bool(times)
-            and holds(launch, self.terms)
-            and all(
-                value_s is not None and value_s <= share * limit_s for value_s, limit_s in times
-            )
-        )
+    def _is_clear(self, launch: CandidateLaunch, share: float) -> bool:
+        """Whether it met the target, and its times are at most this share of their limits."""
+        times = partial(value_of, requests=launch.requests)
+        return holds(launch, self.terms) and self._are_below(share, times)
 
-    def _forecast_is_clear(self, server: Server, share: float) -> bool:
-        high = self.expected[server.key].high
-        times = [(getattr(high, term.metric, None), term.limit) for term in self.terms
-                 if term.kind == "time"]  # fmt: skip
+    def _are_below(self, share: float, time_s: Callable[[Metric], float | None]) -> bool:
+        """Whether the target limits times, and all are at most this share of their limits."""
+        times = [(time_s(term.metric), term.limit) for term in self.terms if term.kind == "time"]
         return bool(times) and all(
             value_s is not None and value_s <= share * limit_s for value_s, limit_s in times
         )
 
-    def _raise(self, server: Server, left: float, gap_ratio: float) -> Next | None:
+    def _raise(self, server: Server, left: float, gap_ratio: float) -> Iterator[Next | None]:
         """Raise the rate until the ceiling is at most `gap_ratio` times the highest passing rate.
         `left`: number of launches available for this."""
         passing_rps = self.reach(server).passing_rps or self.target_rps
@@ -455,39 +438,34 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         is_wide = ceiling_rps is not None and ceiling_rps > gap_ratio * passing_rps
         if ceiling_rps and is_wide:
             following = 1 + len(self.study.at(server, ceiling_rps))
-            most = (
-                ENOUGH_LAUNCHES if gap_ratio == FINE_GAP_RATIO else min(following, ENOUGH_LAUNCHES)
-            )
-            again = self._more_decide(server, ceiling_rps, most)
-            if again and (next_launch := self._launch(server, ceiling_rps)):
-                return next_launch
+            most = ENOUGH_LAUNCHES if gap_ratio == FINE_GAP_RATIO else following
+            if self._more_decide(server, ceiling_rps, min(most, ENOUGH_LAUNCHES)):
+                yield self._launch(server, ceiling_rps)
         if left < MIN_LAUNCHES - 1 and passing_rps > self.target_rps:
-            return None  # keep the launches for confirming this rate
+            return  # keep the launches for confirming this rate
         if ceiling_rps is None:
-            rates = {launch.rps for launch in self.study.of(server)}
-            higher = [rps for rps in rates if rps > self.target_rps]
+            higher = [rps for rps in self.study.rates(server) if rps > self.target_rps]
             next_rps = (MAX_GAP_RATIO / MAX_ROUNDING) ** max(1, len(higher)) * passing_rps
             if self.study.at(server, self.target_rps):  # else a rival, seldom much better
                 share = FIRST_RATE_SHARE if may_risk else SAFE_RATE_SHARE
                 next_rps = max(next_rps, share * self.forecast_rps(server))
-            return self._launch(server, rounded(next_rps), SHORT_SHARE)
-        if is_wide:
+            yield self._launch(server, rounded(next_rps), SHORT_SHARE)
+        elif is_wide:
             middle_rps = self._below(server, passing_rps, ceiling_rps)
-            if not may_risk and not self._any_held(server, ceiling_rps):
+            if not may_risk and not any(self.held(server, ceiling_rps)):
                 middle_rps = rounded(math.sqrt(passing_rps * ceiling_rps))
             elif left < MIN_LEFT_FOR_SMALL_STEPS:
                 middle_rps = between(passing_rps, ceiling_rps)
             if passing_rps < middle_rps < ceiling_rps:
                 short = ceiling_rps > MAX_GAP_RATIO**2 * passing_rps
-                return self._launch(server, middle_rps, SHORT_SHARE if short else 1.0)
-        return None
+                yield self._launch(server, middle_rps, SHORT_SHARE if short else 1.0)
 
     def _below(self, server: Server, passing_rps: float, failing_rps: float) -> float:
         """The next rate between a passing and a failing one. If any launch held at the failing one,
         only slightly below it."""
-        any_held = self._any_held(server, failing_rps)
+        any_held = any(self.held(server, failing_rps))
         slightly_below_rps = rounded(failing_rps / FINE_GAP_RATIO) if any_held else 0.0
-        failing = {launch.rps for launch in self.study.of(server) if launch.rps >= failing_rps}
+        failing = [rps for rps in self.study.rates(server) if rps >= failing_rps]
         return max(between(passing_rps, failing_rps, len(failing)), slightly_below_rps)
 
     def _more_decide(self, server: Server, rps: float, most: int) -> bool:
@@ -496,62 +474,58 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         launches = self.study.at(server, rps)
         return len(launches) < most and expected_to_hold(launches, self.terms, most)
 
-    def _confirm(self, winner: Server, left: float) -> Next | None:
+    def _confirm(self, winner: Server, left: float) -> Iterator[Next | None]:
         """Launch its highest passing rate MIN_LAUNCHES times, then rates slightly above, then
         either until errors are decided."""
         passing_rps = self.reach(winner).passing_rps or self.target_rps
-        next_launch = self._launch_up_to(winner, passing_rps, MIN_LAUNCHES)
-        if next_launch is None and len(self.study.at(winner, passing_rps)) >= MIN_LAUNCHES:
-            next_launch = self._narrow(winner, passing_rps, left)
-        if next_launch is None and self.standing(winner).unshown:
+        yield self._launch_up_to(winner, passing_rps, MIN_LAUNCHES)
+        if len(self.study.at(winner, passing_rps)) >= MIN_LAUNCHES:
+            yield from self._narrow(winner, passing_rps, left)
+        if self.standing(winner).unshown:
             # Launches at the highest rate have more requests, which count, too
-            next_launch = self._launch_up_to(winner, passing_rps, MAX_LAUNCHES)
-            next_launch = next_launch or self._launch(winner, self.target_rps)
-        return next_launch
+            yield self._launch_up_to(winner, passing_rps, MAX_LAUNCHES)
+            yield self._launch(winner, self.target_rps)
 
-    def _narrow(self, server: Server, passing_rps: float, left: float) -> Next | None:
+    def _narrow(self, server: Server, passing_rps: float, left: float) -> Iterator[Next | None]:
         """Unless a rate at most MAX_GAP_RATIO times the passing one is shown to break the target:
         launch that one, or the ceiling, which may just be close to the limit. If neither breaks,
         launch a rate that may be shown to hold, then one that surely breaks, then one in between.
-        None without a ceiling within that ratio: the rate is still to be raised."""
+        Nothing without a ceiling within that ratio: the rate is still to be raised."""
         ceiling_rps = self._ceiling_rps(server)
         shown_rps = self.shown_broken_rps(server) or math.inf
         limit_rps = MAX_GAP_RATIO * passing_rps
         if shown_rps <= limit_rps or ceiling_rps is None or ceiling_rps > limit_rps:
-            return None
-        launches: list[Next | None] = []
+            return
         for rps in (max(rounded(limit_rps / MAX_ROUNDING), ceiling_rps), ceiling_rps):
             if self._may_break(server, rps):
-                launches.append(self._launch(server, rps, SHORT_SHARE))
+                yield self._launch(server, rps, SHORT_SHARE)
         if promising_rps := self._rate_to_promise(server, passing_rps, left):
-            launches.append(self._launch(server, promising_rps))
+            yield self._launch(server, promising_rps)
         wide_rps = rounded(WIDE_GAP_RATIO / MAX_ROUNDING * passing_rps)
         if shown_rps > WIDE_GAP_RATIO * passing_rps and self._may_break(server, wide_rps):
-            launches.append(self._launch(server, wide_rps, SHORT_SHARE))
+            yield self._launch(server, wide_rps, SHORT_SHARE)
         elif shown_rps < math.inf:
             middle_rps = rounded(math.sqrt(passing_rps * shown_rps))
-            launches.append(self._launch_up_to(server, middle_rps, ENOUGH_LAUNCHES))
-        return next(filter(None, launches), None)
+            yield self._launch_up_to(server, middle_rps, ENOUGH_LAUNCHES)
 
     def _may_break(self, server: Server, rps: float) -> bool:
         """Whether a further launch may show that this rate breaks the target."""
-        launches = self.study.at(server, rps)
-        all_held = all(holds(launch, self.terms) for launch in launches)
-        return len(launches) < (MIN_LAUNCHES - 1 if all_held else MIN_LAUNCHES)
+        held = self.held(server, rps)
+        return len(held) < MIN_LAUNCHES - all(held)
 
     def _rate_to_promise(self, server: Server, passing_rps: float, left: float) -> float | None:
         """The highest rate above the passing one, and below any that a launch broke, which as many
         launches as the budget allows are expected to show to hold; None if there is none."""
-        launches = [launch for launch in self.study.of(server) if launch.rps > passing_rps]
-        broken = (launch.rps for launch in launches if not holds(launch, self.terms))
-        failing_rps = min(broken, default=math.inf)
-
-        def may_hold(rps: float) -> bool:
-            most = int(min(MAX_LAUNCHES, len(self.study.at(server, rps)) + left))
-            return most >= MIN_LAUNCHES and self._more_decide(server, rps, most)
-
-        rates = {launch.rps for launch in launches if launch.rps < failing_rps}
-        return max(filter(may_hold, rates), default=None)
+        promising_rps = None
+        for rps in self.study.rates(server):
+            if rps > passing_rps:
+                held = self.held(server, rps)
+                if not all(held):
+                    break
+                most = int(min(MAX_LAUNCHES, len(held) + left))
+                if most >= MIN_LAUNCHES and self._more_decide(server, rps, most):
+                    promising_rps = rps
+        return promising_rps
 
     def shown_broken_rps(self, server: Server) -> float | None:
         """The lowest rate above the highest passing one that is shown to break the target. A single
@@ -562,17 +536,18 @@ class Search(Struct, dict=True, frozen=True, eq=False):
             launches = self.study.at(server, rps)
             return standing(launches, self.terms, beyond_share=RATE_BEYOND_SHARE).word == "broken"
 
-        return min(filter(is_shown, self._broken_rates(server)), default=None)
+        return next(filter(is_shown, self._broken_rates(server)), None)
 
     def broken_rps(self, server: Server) -> float | None:
         """The rate of `shown_broken_rps`, else the lowest of `_broken_rates`; None without any."""
-        return self.shown_broken_rps(server) or min(self._broken_rates(server), default=None)
+        return self.shown_broken_rps(server) or next(self._broken_rates(server), None)
 
-    def _broken_rates(self, server: Server) -> set[float]:
-        """The rates above the highest passing one at which a launch broke the target."""
+    def _broken_rates(self, server: Server) -> Iterator[float]:
+        """The rates above the highest passing one at which a launch broke the target, ascending."""
         passing_rps = self.reach(server).passing_rps or 0.0
-        return {launch.rps for launch in self.study.of(server)
-                if launch.rps > passing_rps and not holds(launch, self.terms)}  # fmt: skip
+        for rps in self.study.rates(server):
+            if rps > passing_rps and not all(self.held(server, rps)):
+                yield rps
 
     def _ceiling_rps(self, server: Server) -> float | None:
         """The lowest rate above the highest passing one at which launches failed, came too close to
@@ -586,53 +561,52 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         rates = {launch.rps for launch in self.study.launches if launch.server == server}
         return min((rps for rps in rates if rps > passing_rps and stops_at(rps)), default=None)
 
-    def _launch_rival(self, leader: Server, order: Sequence[Server]) -> Next | None:
-        """A rival that may reach a higher rate, at the rate that would make it the leader."""
-        leader_rps = self._attainable_rps(leader) or self.target_rps
-        better_rps = self._better_rps(leader)
+    def _launch_rivals(self, leader: Server) -> Iterator[Next | None]:
+        """Rivals that may reach a higher rate, at the rate that would make them the leader."""
+        leader_rps, better_rps = self._leader_rps(leader), self._better_rps(leader)
         min_forecast_rps = EQUAL_FORECAST_SHARE * min(leader_rps, self.forecast_rps(leader))
-        for rival in self._rivals(leader, order):
-            ceiling_rps = self._ceiling_rps(rival)
-            is_limited = ceiling_rps is not None and ceiling_rps <= FINE_GAP_RATIO * better_rps
-            if self.forecast_rps(rival) < min_forecast_rps or is_limited:
-                continue
-            if (next_launch := self._launch(rival, better_rps)) is not None:
-                return next_launch
-        return None
+        for rival in self._rivals(leader):
+            ceiling_rps = self._ceiling_rps(rival) or math.inf
+            is_limited = ceiling_rps <= FINE_GAP_RATIO * better_rps
+            if self.forecast_rps(rival) >= min_forecast_rps and not is_limited:
+                yield self._launch(rival, better_rps)
 
-    def _launch_long_shot(self, leader: Server, order: Sequence[Server]) -> Next | None:
-        """The best candidate of a class without a launch, at the rate that would make it lead."""
-        others = self._best_unlaunched(leader, order)
-        return self._launch(others[0], self._better_rps(leader)) if others else None
-
-    def _best_unlaunched(self, leader: Server, order: Sequence[Server]) -> list[Server]:
+    def _best_unlaunched(self, leader: Server) -> list[Server]:
         """The best candidate of each class without a launch, unless its forecast is below
         MIN_FORECAST_SHARE of the leader's rate; the highest forecast first."""
-        min_forecast_rps = MIN_FORECAST_SHARE * (self._attainable_rps(leader) or self.target_rps)
-        best = _first_of_each(sorted(order, key=self.forecast_rps, reverse=True))
-        others = [server for server in best if server.variant not in self._launched_variants]
-        return [server for server in others if self.forecast_rps(server) >= min_forecast_rps]
+        min_forecast_rps = MIN_FORECAST_SHARE * self._leader_rps(leader)
+        return [
+            server
+            for server in _first_of_each(sorted(self.order, key=self.forecast_rps, reverse=True))
+            if server.variant not in self._launched_variants
+            if self.forecast_rps(server) >= min_forecast_rps
+        ]
 
     def untried(self, leader: Server) -> list[Server]:
         """The best candidates of other classes that a longer search would launch."""
-        return [] if self.next() is None else self._best_unlaunched(leader, self.order())
+        return [] if self.next() is None else self._best_unlaunched(leader)
 
     @property
     def _launched_variants(self) -> set[str]:
         """Variants with at least one launch, discarded ones included."""
         return {launch.server.variant for launch in self.study.launches}
 
+    def _leader_rps(self, leader: Server) -> float:
+        """The rate that the leader may attain; before that is known, the target's."""
+        return self._attainable_rps(leader) or self.target_rps
+
     def _better_rps(self, leader: Server) -> float:
         """The rate at which another candidate would take the lead."""
-        return rounded(BETTER_RATIO * (self._attainable_rps(leader) or self.target_rps))
+        return rounded(BETTER_RATIO * self._leader_rps(leader))
 
-    def _rivals(self, leader: Server, order: Sequence[Server]) -> list[Server]:
+    def _rivals(self, leader: Server) -> list[Server]:
         """The rule of thumb with the leader's class and threads, the leader's neighbours in workers
         and threads, and the first of each other class that may meet the target."""
         excluded = ("broken", "undecidable")
-        able = [server for server in order if self.standing(server).word not in excluded]
-        first = {server.variant: server for server in reversed(able)}
-        first.pop(leader.variant, None)
+        able = [server for server in self.order if self.standing(server).word not in excluded]
+        others = {
+            server.variant: server for server in reversed(able) if server.variant != leader.variant
+        }
         same_class = [server for server in able if server.variant == leader.variant]
         same_threads = sorted(
             (server for server in same_class if server.threads == leader.threads),
@@ -647,52 +621,52 @@ class Search(Struct, dict=True, frozen=True, eq=False):
             for server in same_class
             if server.workers == leader.workers and server.threads > leader.threads
         ]
-        return [*thumb, *larger[:1], *smaller[-1:], *more_threads[:1], *first.values()]
+        return [*thumb, *larger[:1], *smaller[-1:], *more_threads[:1], *others.values()]
 
     def worst_ratio(self, server: Server) -> float:
         """The largest ratio of a measured time to its limit, in launches at the target's rate;
         infinite if there is none."""
-        times = (bound for bound in self.standing(server).bounds if bound.term.kind == "time")
-        ratios = (bound.mean / bound.term.limit for bound in times if bound.mean is not None)
+        ratios = (
+            bound.mean / bound.term.limit
+            for bound in self.standing(server).bounds
+            if bound.term.kind == "time" and bound.mean is not None
+        )
         return max(ratios, default=math.inf)
 
     def nearest(self) -> Server | None:
         """The launched candidate with the highest passing rate, else the one whose times exceed the
         limit least."""
         return min(
-            filter(self.study.of, self.order()),
+            filter(self.study.of, self.order),
             key=lambda server: (-(self.reach(server).passing_rps or 0.0), self.worst_ratio(server)),
             default=None,
         )
 
-    def _launch_below_target(self, order: Sequence[Server]) -> Next | None:
+    def _launch_below_target(self) -> Next | None:
         """Launch the best candidate below the target's rate, once it failed at that rate."""
-        if not order:
+        if not self.order:
             return None
-        server = max(order[:MAX_UNLIKELY], key=self.forecast_rps)
+        server = max(self.order[:MAX_UNLIKELY], key=self.forecast_rps)
         if not self.forecast_rps(server):
             server = self.nearest() or server
-        reach = self.reach(server)
-        if reach.failing_rps is None:
+        passing_rps, failing_rps = (reach := self.reach(server)).passing_rps, reach.failing_rps
+        if failing_rps is None:
             return self._launch(server, self.target_rps)
-        if reach.passing_rps is None:
-            first_rps, max_rps = FIRST_RATE_SHARE * self.forecast_rps(server), reach.failing_rps
-            rps = first_rps if 0 < first_rps < max_rps / FINE_GAP_RATIO else max_rps / 2
+        if passing_rps is None:
+            first_rps = FIRST_RATE_SHARE * self.forecast_rps(server)
+            rps = first_rps if 0 < first_rps < failing_rps / FINE_GAP_RATIO else failing_rps / 2
             min_rps = max(MIN_RATE_SHARE * self.target_rps, MIN_RATE_RPS)
             return self._launch(server, rounded(rps)) if rps > min_rps else None
-        if not reach.is_close:
-            middle_rps = self._below(server, reach.passing_rps, reach.failing_rps)
-            if reach.passing_rps < middle_rps < reach.failing_rps:
+        if failing_rps > FINE_GAP_RATIO * passing_rps:
+            middle_rps = self._below(server, passing_rps, failing_rps)
+            if passing_rps < middle_rps < failing_rps:
                 return self._launch(server, middle_rps)
         return None
 
 
-def _first_of_each(order: Sequence[Server]) -> list[Server]:
+def _first_of_each(servers: Iterable[Server]) -> list[Server]:
     """The first candidate of each variant."""
-    first: dict[str, Server] = {}
-    for server in order:
-        first.setdefault(server.variant, server)
-    return list(first.values())
+    return [same[0] for same in grouped(servers, lambda server: server.variant).values()]
 
 
 def between(passing_rps: float, failing_rps: float, failures: int = 1) -> float:
@@ -706,14 +680,6 @@ def between(passing_rps: float, failing_rps: float, failures: int = 1) -> float:
 def rounded(rps: float) -> float:
     """The rate to three significant digits."""
     return float(f"{rps:.3g}")
-
-
-def launches_at(study: Study, server: Server) -> dict[float, list[CandidateLaunch]]:
-    """The server's valid launches, by rate in ascending order."""
-    by_rate: dict[float, list[CandidateLaunch]] = {}
-    for launch in sorted(study.of(server), key=lambda launch: launch.rps):
-        by_rate.setdefault(launch.rps, []).append(launch)
-    return by_rate
 
 
 SLOW_ALONE_RATIO = 1.25  # value over limit; with less, launches decide

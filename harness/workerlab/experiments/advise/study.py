@@ -212,6 +212,10 @@ class Study(Struct, dict=True, frozen=True, eq=False):
         """Its valid launches at any rate."""
         return tuple(launch for launch in self.valid if launch.server == server)
 
+    def rates(self, server: Server) -> list[float]:
+        """The rates of its valid launches, ascending."""
+        return sorted({launch.rps for launch in self.of(server)})
+
 
 def study_of(run: Run) -> Study:
     trials = trial_data(run, keep=True)

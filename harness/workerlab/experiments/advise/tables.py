@@ -107,7 +107,7 @@ def bound_of(standing: Standing, term: Term | None) -> TermBound | None:
 
 def ordered(result: AdviseResult) -> list[Row]:
     """The rows in the order of the search."""
-    order = {server.key: position for position, server in enumerate(result.search.order())}
+    order = {server.key: position for position, server in enumerate(result.search.order)}
     return sorted(result.rows, key=lambda row: order.get(row.server.key, len(order)))
 
 

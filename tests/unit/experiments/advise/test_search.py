@@ -252,7 +252,7 @@ def test_a_single_lucky_launch_does_not_rule_out_others() -> None:
 def test_temporary_leaders_are_not_launched_at_the_targets_rate() -> None:
     """A bound needs three launches."""
     world = world_of_workers(0)
-    first = world.search().order()[0]
+    first = world.search().order[0]
     world.run()
     winner = world.result().server
     raised = {launch.server for launch in world.launches if launch.rps > TARGET_RPS}
@@ -267,7 +267,7 @@ def test_the_last_launches_of_the_budget_show_the_leader(budget: int) -> None:
     """With a smaller budget no candidate is compared with the first."""
     world = world_of_workers(0)
     search = world.within(budget)
-    assert search.leader() == search.winner() != search.order()[0]
+    assert search.leader() == search.winner() != search.order[0]
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -334,7 +334,7 @@ def test_a_rate_is_shown_even_if_launches_scatter(budget: int) -> None:
 def test_the_last_launch_goes_to_a_rate_that_it_would_show_to_hold() -> None:
     """Three launches kept the target, but vary too much for a bound: the fourth decides."""
     world = World(0, classes=("sync",))
-    (server, *_) = world.search().order()
+    (server, *_) = world.search().order
     world.servers = [server]
     p95_s = {50: (0.05, 0.05, 0.05), 200: (0.06, 0.07, 0.06), 400: (0.155, 0.105, 0.175)}
     world.measured(server, {**p95_s, 500: (0.9,)})
@@ -358,7 +358,7 @@ def test_all_classes_are_tried_before_a_rate_is_repeated(seed: int) -> None:
 def test_a_class_that_breaks_the_target_unexpectedly_yields_to_the_other(seed: int) -> None:
     """As threads do that wait for a lock unknown to the forecast."""
     world = World(seed)
-    tried_first = world.search().order()[0].variant
+    tried_first = world.search().order[0].variant
     for server in world.servers:
         if server.variant == tried_first:
             world.capacity[server.key] = 1.0
@@ -444,12 +444,12 @@ def test_the_nearest_candidate_is_named_if_none_holds_at_any_rate() -> None:
 
 def test_candidates_that_exceed_the_memory_are_not_tried() -> None:
     search = World(5).search(memory_bytes=40 << 20)
-    assert {server.workers for server in search.order()} == {1, 2}
+    assert {server.workers for server in search.order} == {1, 2}
 
 
 def test_a_candidate_whose_launches_are_all_discarded_is_passed_over() -> None:
     world = World(3, wrong=0.02)
-    first = world.search().order()[0]
+    first = world.search().order[0]
     while (launch := world.search().next()) is not None and len(world.launches) < 60:
         world.launch(launch)
         spoilt = launch.server == first
@@ -533,7 +533,7 @@ def test_the_winner_is_raised_if_the_leader_cannot_be_shown_in_time() -> None:
 def test_a_candidate_that_breaks_the_target_is_not_raised() -> None:
     """Another candidate of its class is still tried."""
     world = World(5, wrong=0.02)
-    (first, second, *_) = [s for s in world.search().order() if s.worker_class == "gthread"]
+    (first, second, *_) = [s for s in world.search().order if s.worker_class == "gthread"]
     world.capacity[first.key] = 20.0
     world.run()
     assert {launch.rps for launch in world.launches if launch.server == first} == {TARGET_RPS}
@@ -542,7 +542,7 @@ def test_a_candidate_that_breaks_the_target_is_not_raised() -> None:
 
 def test_a_search_that_ends_before_the_next_candidate_is_unfinished() -> None:
     world = World(5, wrong=0.02)
-    world.capacity[world.search().order()[0].key] = 20.0
+    world.capacity[world.search().order[0].key] = 20.0
     world.launch(world.search().next())
     assert world.result().word == "unfinished"
 
@@ -610,7 +610,7 @@ def test_the_status_of_a_row_counts_discarded_launches() -> None:
 def test_later_candidates_are_launched_above_the_targets_rate() -> None:
     """At a low target rate launches last long, so a budget holds more launches above it."""
     world = World(3)
-    (server, *_) = world.search().order()
+    (server, *_) = world.search().order
     forecast_rps = world.search().forecast_rps(server)
     world.launch(Next(server, TARGET_RPS, 1))
     assert world.search().following_rps(server) == 0.5 * forecast_rps
@@ -626,7 +626,7 @@ def test_one_step_down_is_within_the_promised_gap(failing_rps: float) -> None:
 
 def test_only_its_own_discarded_launches_leave_a_highest_rate_open() -> None:
     world = World(3)
-    server, other, *_ = world.search().order()
+    server, other, *_ = world.search().order
     for schedule in range(1, MIN_LAUNCHES + 1):
         world.launch(Next(server, TARGET_RPS, schedule))
     remarks = []
@@ -694,7 +694,7 @@ def test_the_rest_of_the_budget_shows_rates_that_were_kept_unevenly() -> None:
     """Three launches kept a rate, but vary too much for a bound, and the broken rate is far: a few
     more of the same are made, and until they decide, the answer tells of them."""
     world = World(0, classes=("sync",))
-    (server, *_) = world.search().order()
+    (server, *_) = world.search().order
     world.servers = [server]
     p95_s = {50: (0.05, 0.05, 0.05), 400: (0.1, 0.1, 0.1), 460: (0.1, 0.14, 0.19), 498: (0.1, 0.14)}
     world.measured(server, {**p95_s, 650: (0.9, 0.9, 0.9)})
