@@ -31,16 +31,17 @@ from pathlib import Path
 from tests.diagnosis.run import burning
 from workerlab import run_store
 from workerlab.experiments.compare.comparison import (
+    DECIDING_METRICS,
     LOOKS,
     Change,
     Launch,
     Pair,
     all_decided,
     changes,
+    compare_groups,
 )
+from workerlab.experiments.compare.comparison import launch_metrics as metrics_of
 from workerlab.experiments.compare.options import AT_LEAST
-from workerlab.experiments.compare.pairs import DECIDING_METRICS, compare_groups
-from workerlab.experiments.compare.pairs import launch_metrics as metrics_of
 
 SAME = ("sync", "4", "--workers", "2", "--sleep", "0.05", "--duration", "2", "--budget", "60s",
         "--a", "env=SIDE=a", "--b", "env=SIDE=b")  # fmt: skip

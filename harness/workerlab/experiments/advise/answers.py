@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from workerlab.analysis.diagnosis.drift import drift, slow_first
 from workerlab.analysis.target import value_of
-from workerlab.experiments.advise.forecast import mean_need
+from workerlab.experiments.advise.candidates import mean_need, time_in_app_s
 from workerlab.experiments.advise.result import (
     DEFAULT_GRACE_S,
     MAX_UTILISATION,
@@ -216,8 +216,7 @@ def _app_concurrency(result: AdviseResult, launch: CandidateLaunch) -> str:
     pool, needs = result.limits.max_in_flight, result.needs
     if pool is None or needs is None:
         return ""
-    mean = mean_need(needs)
-    in_flight = launch.rps * (mean.wait_s + mean.cpu_s + mean.blocked_s)
+    in_flight = launch.rps * time_in_app_s(mean_need(needs))
     text = fill(APP_CONCURRENCY, {"pool": pool, "in_flight": in_flight})
     return text if in_flight > MAX_UTILISATION * pool else ""
 

@@ -1,4 +1,5 @@
-"""The candidates of `advise`: worker classes, workers and threads within the limits.
+"""The candidates of `advise`: worker classes, workers and threads within the limits; and a forecast
+for each, simulated from the needs of requests.
 
 Workers, for n cores: 1, n, n + 1, 2n, and the rule of thumb 2n + 1, unless a limit excludes it. A
 class that serves one request per worker at a time gets more (4n, 8n, ...): its workers replace the
@@ -7,22 +8,45 @@ documentation recommends 4 to 12), or at 64 if the app is not thread-safe and ha
 With --max-workers every class gets up to that many. The number of threads doubles, too. A limit on
 simultaneous requests bounds the slots; for classes with unlimited slots, only the app can enforce
 it.
+
+A forecast has response times at the target's rate, and the highest rate at which the target holds.
+It is computed once the needs are known, and stored in the plan, so that a report does not repeat
+it. The highest rate takes a bisection, so it is only computed for candidates that may be among the
+best: in descending order of the bound that cores and slots set, down to MIN_BOUND_SHARE of the best
+rate.
 """
 
+from __future__ import annotations
+
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from workerlab.model import App, Server
+from workerlab.analysis.simulation import Predicted, predict
+from workerlab.model import App, Arrivals, Needs, RequestNeed, Server, Summary
+from workerlab.numbers.schedule import schedule
 from workerlab.server.worker_classes import class_named
+from workerlab.slo import Term
 
 THREADS = (2, 4, 8, 16, 32, 64)
 MAX_WORKERS = 16
 MAX_WORKERS_NOT_THREAD_SAFE = 64
 CONNECTIONS = 1000  # Gunicorn's default, per worker
 BACKLOG = 2048  # Gunicorn's default
+
+# Of the forecast
+NS = 1e9
+REQUESTS = 1500  # simulated: gives a p95 within a few percent
+MIN_REQUESTS = 100  # simulated, even if they take longer than MAX_LOAD_S to arrive
+MAX_LOAD_S = 60.0
+BISECTION_STEPS = 6  # the true rate is at most 4 to 10 % higher
+DRAWS = 3
+FORECAST_SEED = 0  # no launch has these arrivals: the schedules of launches start at 1
+MIN_CORES = 0.1
+MIN_BOUND_SHARE = 0.8  # of the best rate: candidates with a lower bound get no bisection
+MAX_RATE_RPS = 20_000.0  # more than a load tool can send
 
 
 class Limits(Struct, frozen=True):
@@ -109,3 +133,149 @@ def kind_of(
 
 def candidates(kinds: Iterable[Server], limits: Limits) -> tuple[Server, ...]:
     return tuple(server for kind in kinds for server in servers_of(kind, limits))
+
+
+# --- the forecast ---------------------------------------------------------------------------------
+
+
+class Expected(Struct, frozen=True):
+    """The forecast for a candidate. `key`: of its server; `bound_rps`: the most that cores and
+    slots allow; `central`, `low`, `high`: response times at the target's rate; `highest_rps`: the
+    highest rate at which the target is expected to hold, 0 if none, None if not computed;
+    `memory_bytes`: None if not measured."""
+
+    key: str
+    bound_rps: float
+    central: Summary
+    low: Summary
+    high: Summary
+    highest_rps: float | None = None
+    memory_bytes: int | None = None
+
+    @property
+    def most_rps(self) -> float:
+        """The highest rate, or its upper bound if it was not computed."""
+        return self.bound_rps if self.highest_rps is None else self.highest_rps
+
+
+class Question(Struct, frozen=True):
+    """The target, and what the machine allows: the same for all candidates."""
+
+    terms: Sequence[Term]
+    rate_rps: float
+    arrivals: Arrivals
+    cores: float
+    max_in_flight: int | None = None
+    tool_s: float = 0.0  # CPU of the load tool per request, on the same cores
+    memory_bytes: int | None = None  # candidates that take more get no bisection
+
+    def load_s(self, needs: Needs) -> float:
+        """CPU per request that the load takes on the same cores."""
+        return self.tool_s if needs.load_s is None else needs.load_s
+
+
+def known_times(response: Summary, terms: Iterable[Term]) -> Iterator[tuple[Term, float]]:
+    """Each term on a response time, with its value, if that is known."""
+    for term in terms:
+        if term.kind == "time" and (value_s := getattr(response, term.metric)) is not None:
+            yield term, value_s
+
+
+def _at_target(server: Server, needs: Needs, question: Question) -> Expected:
+    """The forecast for one candidate at the target's rate, without its highest rate."""
+    predicted = _at(server, needs, question, question.rate_rps, DRAWS)
+    return Expected(
+        key=server.key,
+        bound_rps=bound_rps(server, needs, question),
+        central=predicted.central,
+        low=predicted.low,
+        high=predicted.high,
+        memory_bytes=needs.memory.of(server.workers) if needs.memory else None,
+    )
+
+
+def _at(server: Server, needs: Needs, question: Question, rps: float, draws: int = 1) -> Predicted:
+    """The prediction at a rate, with the cores that the load leaves to the server."""
+    duration_s = max(min(MAX_LOAD_S, REQUESTS / rps), MIN_REQUESTS / rps)
+    due = schedule(question.arrivals, rps, duration_s, FORECAST_SEED)
+    return predict(
+        server,
+        class_named(server.worker_class),
+        needs,
+        [ns / NS for ns in due],
+        cores=max(MIN_CORES, question.cores - rps * question.load_s(needs)),
+        max_in_flight=question.max_in_flight,
+        draws=draws,
+        seed=FORECAST_SEED,
+    )
+
+
+def bound_rps(server: Server, needs: Needs, question: Question) -> float:
+    """The upper bound of the rate: all slots held, every worker computing or blocked, all cores
+    busy (asymptotic bounds, Denning & Buzen 1978); at most MAX_RATE_RPS."""
+    mean = mean_need(needs)
+    hold_s = time_in_app_s(mean) + mean.nogil_s + needs.gap_s
+    cpu_s = mean.cpu_s + mean.nogil_s + question.load_s(needs)
+    capacities = (
+        (class_named(server.worker_class).slots_of(server), hold_s),
+        (server.workers, mean.cpu_s + mean.blocked_s),
+        (question.cores, cpu_s),
+    )
+    bounds = (most / used_s for most, used_s in capacities if most is not None and used_s > 0)
+    return min(MAX_RATE_RPS, *bounds)
+
+
+def mean_need(needs: Needs) -> RequestNeed:
+    """The mean need of all requests, over all routes."""
+    count = max(1, len(needs.requests))
+
+    def mean_s(name: str) -> float:
+        return math.fsum(getattr(need, name) for need in needs.requests) / count
+
+    return RequestNeed(mean_s("wait_s"), mean_s("cpu_s"), mean_s("blocked_s"), mean_s("nogil_s"))
+
+
+def time_in_app_s(mean: RequestNeed) -> float:
+    """How long a request is in the app, if it does not wait for others."""
+    return mean.wait_s + mean.cpu_s + mean.blocked_s
+
+
+def _highest_rps(server: Server, needs: Needs, question: Question) -> float:
+    """The highest rate at which the times of the target are expected to hold, by bisection between
+    1/50 of the bound and the bound; 0 if they do not even hold at 1/50. A server that meets its
+    times at a rate also serves that rate, so other terms are skipped."""
+    high_rps = bound_rps(server, needs, question)
+    low_rps = high_rps / 50
+
+    def passes(rps: float) -> bool:
+        central = _at(server, needs, question, rps).central
+        times = known_times(central, question.terms)
+        return all(term.holds(value_s) for term, value_s in times)
+
+    if not passes(low_rps):
+        return 0.0
+    for _ in range(BISECTION_STEPS):
+        is_wide = high_rps / low_rps > 4
+        rps = math.sqrt(low_rps * high_rps) if is_wide else (low_rps + high_rps) / 2
+        low_rps, high_rps = (rps, high_rps) if passes(rps) else (low_rps, rps)
+    return low_rps
+
+
+def forecast(
+    servers: Sequence[Server], needs: Mapping[str, Needs], question: Question
+) -> tuple[Expected, ...]:
+    """The forecasts of candidates, in the order given. `needs`: by variant."""
+    forecasts = {
+        server.key: _at_target(server, needs[server.variant], question) for server in servers
+    }
+    best_rps, limit_bytes = 0.0, question.memory_bytes or math.inf
+    for server in sorted(servers, key=lambda server: -forecasts[server.key].bound_rps):
+        expected = forecasts[server.key]
+        if (expected.memory_bytes or 0) > limit_bytes:
+            continue
+        if expected.bound_rps < MIN_BOUND_SHARE * best_rps:
+            break
+        highest_rps = _highest_rps(server, needs[server.variant], question)
+        forecasts[server.key] = replace(expected, highest_rps=highest_rps)
+        best_rps = max(best_rps, highest_rps)
+    return tuple(forecasts.values())

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from workerlab import codec, run_store, slo
 from workerlab.analysis.target import QUANTILES
-from workerlab.experiments.advise.candidates import candidates
-from workerlab.experiments.advise.forecast import Question, forecast, mean_need
+from workerlab.experiments.advise.candidates import Question, candidates, forecast, mean_need
 from workerlab.experiments.advise.search import (
     CLEAR_SHARES,
     SHORT_SHARE,
@@ -56,7 +55,6 @@ MIN_WAIT_RATIO = 5  # waiting over CPU of a request, for such a load
 MAX_CONNECTIONS = 500
 ASSUMED_OVERHEAD_S = 3.0  # of the first trial of a class: lone requests, stop, planning
 RESERVED_S = 3.0  # of the budget, for startup and the final output
-FORECAST_SEED = 0  # no launch has these arrivals: the schedules of launches start at 1
 
 
 def needs_again(plan: Plan, study: Study) -> Iterator[Cell]:
@@ -300,7 +298,6 @@ def with_forecast(plan: Plan, study: Study) -> Plan:
         terms=slo.parse(request.slo),
         rate_rps=request.rate_rps,
         arrivals=plan.arrivals,
-        seed=FORECAST_SEED,
         cores=request.limits.cores,
         max_in_flight=request.limits.max_in_flight,
         # At its ceiling the load tool uses one core

@@ -12,8 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab.analysis.target import requests_of, value_of
-from workerlab.experiments.advise.candidates import Limits
-from workerlab.experiments.advise.forecast import Expected, mean_need
+from workerlab.experiments.advise.candidates import Expected, Limits, mean_need, time_in_app_s
 from workerlab.experiments.advise.search import (
     LIMIT_QUESTION,
     Reach,
@@ -446,8 +445,7 @@ def _blocking_call(result: AdviseResult, needs: Needs) -> BlockingCall | None:
 
 
 def _slot_shortages(result: AdviseResult, needs: Needs) -> Iterator[SlotShortage]:
-    mean = mean_need(needs)
-    hold_s = mean.wait_s + mean.cpu_s + mean.blocked_s
+    hold_s = time_in_app_s(mean_need(needs))
     in_flight, pool = hold_s * result.search.target_rps, result.limits.max_in_flight
     if pool is not None and in_flight > MAX_UTILISATION * pool:
         yield SlotShortage(APP_CONCURRENCY, hold_s=hold_s, in_flight=in_flight, available=pool)

@@ -48,7 +48,7 @@ from msgspec import Struct
 from workerlab import codec
 from workerlab.analysis.target import judge, requests_of, value_of
 from workerlab.analysis.trials import grouped
-from workerlab.experiments.advise.forecast import Expected, limit_ratio
+from workerlab.experiments.advise.candidates import Expected, known_times
 from workerlab.experiments.advise.standing import (
     MAX_LAUNCHES,
     MIN_LAUNCHES,
@@ -130,8 +130,9 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         def sort_key(server: Server) -> tuple[object, ...]:
             rps = self.forecast_rps(server)
             if not best_rps:  # no forecast holds at any rate: the closest to the limit first
-                central = self.expected[server.key].central
-                return limit_ratio(central, self.terms), *self.cost(server)
+                times = known_times(self.expected[server.key].central, self.terms)
+                ratio = max((value_s / term.limit for term, value_s in times), default=0.0)
+                return ratio, *self.cost(server)
             near = rps >= EQUAL_FORECAST_SHARE * best_rps
             return (not near, *((0.0, *self.cost(server)) if near else (-rps,)))
 

@@ -18,15 +18,15 @@ from msgspec.structs import replace
 
 from workerlab import codec, run_store
 from workerlab.experiments.budget import Budget
-from workerlab.experiments.compare.comparison import LOOKS
-from workerlab.experiments.compare.options import AT_LEAST, LOAD_S, TOOL, check_limits, side
-from workerlab.experiments.compare.pairs import (
+from workerlab.experiments.compare.comparison import (
+    LOOKS,
     SIDES,
     CompareRequest,
     Group,
     compare_groups,
     next_look_s,
 )
+from workerlab.experiments.compare.options import AT_LEAST, LOAD_S, TOOL, check_limits, side
 from workerlab.experiments.compare.saved import write_junit
 from workerlab.experiments.environment import directories_of, python_of, serves_bundled_app
 from workerlab.experiments.planning import plan_of

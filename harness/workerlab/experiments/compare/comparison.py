@@ -14,24 +14,44 @@ of all metrics hold together, whenever the comparison stops.
     same           it lies within `at_least`, even if it excludes "no difference": the difference
                    does not matter
     inconclusive   neither, so far
+
+A build can fail on limits of a change, such as 'p95>+10%,rps<-5%'. A limit is exceeded if the whole
+interval of the change is beyond it, kept if the whole interval is within it, otherwise
+inconclusive.
 """
 
+from __future__ import annotations
+
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, geometric_mean, stdev
-from typing import Literal
+from typing import Literal, NamedTuple, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from workerlab import codec
+from workerlab.analysis.cell_targets import load_level
 from workerlab.analysis.trials import Replicates
+from workerlab.analysis.verdict import was_left_out
+from workerlab.experiments.budget import used_s
+from workerlab.experiments.compare.options import METRIC_NAMES
+from workerlab.experiments.reading import report_of, trial_data
+from workerlab.model import Cell, CellResult, Plan
 from workerlab.numbers.intervals import half_width, student_at
-from workerlab.numbers.units import FORMATS, amount, format_bytes, format_duration
+from workerlab.numbers.units import FORMATS, amount, fill, format_bytes, format_duration
+from workerlab.report.values import Names
+from workerlab.run_store import Run
+from workerlab.slo import Limit, parse_limits
 
 LOOKS = (4, 6, 9, 13, 19, 28, 40)  # numbers of pairs after which results are checked
 FALSE_ALARM_PROBABILITY = 0.05  # of finding any difference where there is none
 
+MAX_INVALID_PAIRS = 3  # before a comparison without a valid pair gives up
+SIDES = ("A", "B")
+
 Word = Literal["different", "same", "inconclusive"]
+Outcome = Literal["exceeded", "kept", "inconclusive"]  # of a limit
 Kind = Literal["ratio", "part", "share"]
 
 
@@ -70,6 +90,8 @@ PARTS = (
     Metric("service_s", "in the app", "part"),
     Metric("transfer_s", "in transfer", "part"),
 )
+# Start and stop are measured once per launch: they vary too much to continue until they are decided
+DECIDING_METRICS = tuple(m.name for m in METRICS if m.name not in ("start_s", "stop_s"))
 QUEUES = tuple(metric for metric in PARTS if metric.name in ("accept_queue_s", "in_worker_s"))
 # How long a slot stays taken after the app: not part of the response, but later requests wait
 HELD = Metric("held_s", "worker held after the app", "part")
@@ -79,6 +101,7 @@ FAILURES_PER_EFFECT = 0.02  # times `at_least`: 0.1 % of the requests if `at_lea
 
 Launch = Mapping[str, float | None]  # metrics by name; None or missing: unknown
 Pair = tuple[Launch, Launch]  # A and B
+P = TypeVar("P")
 
 
 class Change(Struct, frozen=True):
@@ -96,17 +119,22 @@ class Change(Struct, frozen=True):
     word: Word = "inconclusive"
 
 
-def pairs_at_last_look(pairs: int) -> int:
-    """The number of pairs at the last look; 0 before the first one."""
-    return max((look for look in LOOKS if look <= pairs), default=0)
+def at_last_look(pairs: Sequence[P]) -> Sequence[P]:
+    """The pairs that counted at the last look; before the first one, all."""
+    return pairs[: max((look for look in LOOKS if look <= len(pairs)), default=len(pairs))]
 
 
 def changes(pairs: Sequence[Pair], at_least: float) -> list[Change]:
     """The change of every metric that both sides of some pair have, as of the last look; before the
     first one, all are inconclusive. `at_least`: the smallest difference that matters, a share."""
-    counted = pairs[: pairs_at_last_look(len(pairs)) or len(pairs)]
-    metrics = [metric for metric in (*METRICS, *PLACES) if _paired(counted, metric)]
-    return [_change(_paired(counted, metric), metric, at_least, len(metrics)) for metric in metrics]
+    counted = at_last_look(pairs)
+    paired = {
+        metric: triples for metric in (*METRICS, *PLACES) if (triples := _paired(counted, metric))
+    }
+    return [
+        _change(triples, metric, at_least, metrics=len(paired))
+        for metric, triples in paired.items()
+    ]
 
 
 def all_decided(results: Sequence[Change], names: Sequence[str]) -> bool:
@@ -216,3 +244,177 @@ def _word(low: float, high: float, metric: Metric, at_least: float) -> Word:
     if lower < low and high < upper:
         return "same"
     return "inconclusive" if low <= no_effect <= high else "different"
+
+
+# --- limits ---------------------------------------------------------------------------------------
+
+
+def judge(limit: Limit, changes: Iterable[Change]) -> Outcome:
+    """The outcome of a limit for the changes of one group."""
+    change = next((change for change in changes if change.metric.name == limit.metric), None)
+    if change is None or change.low is None or change.high is None:
+        return "inconclusive"
+    bound = limit.share if change.metric.kind == "share" else 1 + limit.share
+    if (change.low > bound) if limit.above else (change.high < bound):
+        return "exceeded"
+    is_kept = change.high <= bound if limit.above else change.low >= bound
+    return "kept" if is_kept else "inconclusive"
+
+
+def outcomes(limits: str | None, changes: Iterable[Change]) -> list[tuple[Limit, Outcome]]:
+    """The outcome of each limit of --fail-if for one group; none without limits."""
+    changes, parsed = tuple(changes), parse_limits(limits, METRIC_NAMES) if limits else ()
+    return [(limit, judge(limit, changes)) for limit in parsed]
+
+
+# --- the pairs of a run ---------------------------------------------------------------------------
+
+
+class Group(Struct, frozen=True):
+    """A cell of each side, with the same class and load."""
+
+    a: Cell
+    b: Cell
+
+
+class CompareRequest(Struct, frozen=True):
+    """The user's request, stored as the Plan's details."""
+
+    groups: tuple[Group, ...]
+    at_least: float
+    budget_s: float
+    words: tuple[str, str]  # of --a and --b
+    limits: str = ""  # of --fail-if
+    strict: bool = False
+    junit: str = ""  # path of the limits as JUnit XML
+
+    @classmethod
+    def of(cls, plan: Plan) -> CompareRequest:
+        return codec.convert(plan.details, cls)
+
+
+class GroupChanges(NamedTuple):
+    """A group and its results at the last look. `left_out`: invalid launches, each with its side,
+    "A" or "B"; `pairs_made`: number of valid pairs, including those since the last look;
+    `launches`: number of valid launches of A and of B, None for pairs."""
+
+    group: Group
+    pairs: Sequence[tuple[CellResult, CellResult]]
+    changes: Sequence[Change]
+    left_out: Sequence[tuple[str, CellResult]]
+    outcomes: Sequence[tuple[Limit, Outcome]] = ()  # of --fail-if
+    apart: tuple[str, ...] = ()  # settings that groups of the same class and load do not share
+    pairs_made: int = 0
+    launches: tuple[int, int] | None = None
+
+    @property
+    def name(self) -> str:
+        """'sync at 8 connections', 'sync (4 workers) against gevent at 8 connections'."""
+        a, b = (cell.server.worker_class for cell in (self.group.a, self.group.b))
+        values = {"a": a, "b": b if b != a else None, "apart": self.apart}
+        named = fill("{a}[[ ({apart:, })]][[ against {b}]]", values)
+        return f"{named} at {load_level(self.group.a)}"
+
+    @property
+    def decided(self) -> bool:
+        """Whether no more pairs are needed, or the first MAX_INVALID_PAIRS were all invalid, or the
+        first one since a server does not boot. With limits, only their outcomes count."""
+        invalid_pairs = {cell.trial.cell.schedule for _, cell in self.left_out}
+        none_boots = invalid_pairs and all(was_left_out(cell) for _, cell in self.left_out)
+        if not self.pairs and (none_boots or len(invalid_pairs) >= MAX_INVALID_PAIRS):
+            return True
+        if self.outcomes:
+            return all(outcome != "inconclusive" for _, outcome in self.outcomes)
+        return all_decided(self.changes, DECIDING_METRICS)
+
+    @property
+    def next_look(self) -> int | None:
+        """The number of pairs at the next look; None after the last."""
+        return next((look for look in LOOKS if look > self.pairs_made), None)
+
+    @property
+    def needs_more_pairs(self) -> bool:
+        return not self.decided and self.next_look is not None
+
+
+def settings_apart(groups: Sequence[Group]) -> list[tuple[str, ...]]:
+    """For each group, the settings of its server and load, as text, in which groups of the same
+    class and load differ."""
+    cells = [group.a for group in groups]
+    names = Names(planned=cells)
+    return [tuple(names.apart(cell)) for cell in cells]
+
+
+def launch_metrics(run: Run, cell: CellResult) -> Launch:
+    """The metrics of one launch by name; None if unknown."""
+    record = run.records[cell.trial.key]
+    requests, usage, parts = cell.requests or 0, cell.usage, cell.breakdown
+    cores = usage.server_cores
+    part_names = ("connect", "accept_queue", "in_worker", "service", "transfer", "response")
+    return {
+        "throughput_rps": cell.throughput_rps,
+        "response_p50_s": cell.response.p50,
+        "response_p95_s": cell.response.p95,
+        "cpu_s": cores * cell.load_s / requests if cores and cell.load_s and requests else None,
+        "memory_bytes": usage.server_rss_bytes,
+        "start_s": record.start_s,
+        "stop_s": record.stop_s,
+        "failed": (cell.failed or 0) / requests if requests else None,
+        **{f"{part}_s": getattr(parts, f"{part}_s") for part in part_names},
+        "held_s": cell.held_s,
+    }
+
+
+def pairs_of(
+    cells: Iterable[CellResult], group: Group
+) -> tuple[list[tuple[CellResult, CellResult]], list[tuple[str, CellResult]]]:
+    """The pairs of valid launches, in order; and the invalid launches of the other pairs, each with
+    its side, "A" or "B"."""
+    launches = {cell.trial.cell: cell for cell in cells}
+    valid, left_out = [], []
+    for number in sorted({cell.schedule for cell in launches if cell.schedule}):
+        a, b = (launches.get(replace(side, schedule=number)) for side in (group.a, group.b))
+        if a is None or b is None:
+            continue
+        sides = zip(SIDES, (a, b), strict=True)
+        invalid = [(side, launch) for side, launch in sides if launch.verdict == "invalid"]
+        left_out += invalid
+        if not invalid:
+            valid.append((a, b))
+    return valid, left_out
+
+
+def compare_groups(run: Run) -> list[GroupChanges]:
+    """The changes in every group, by the pairs stored so far."""
+    request, comparisons = CompareRequest.of(run.plan), []
+    cells = report_of(run, trial_data(run, keep=True)).cells
+    for group, apart in zip(request.groups, settings_apart(request.groups), strict=True):
+        pairs, left_out = pairs_of(cells, group)
+        metrics: list[Pair] = [(launch_metrics(run, a), launch_metrics(run, b)) for a, b in pairs]
+        metric_changes = changes(metrics, request.at_least)
+        comparisons.append(
+            GroupChanges(
+                group=group,
+                pairs=at_last_look(pairs),
+                changes=metric_changes,
+                left_out=left_out,
+                outcomes=outcomes(request.limits, metric_changes),
+                apart=apart,
+                pairs_made=len(pairs),
+            )
+        )
+    return comparisons
+
+
+def next_look_s(run: Run, groups: Sequence[GroupChanges]) -> float | None:
+    """Predicted seconds until the next look at undecided groups, from the launches so far; once
+    some pairs for that look have been made, until the next pair. None if no group needs more."""
+    undecided = [group for group in groups if group.needs_more_pairs]
+    if not undecided:
+        return None
+    if any(group.pairs_made > 1 and group.pairs_made not in LOOKS for group in undecided):
+        pairs = 1
+    else:
+        pairs = max((group.next_look or 0) - group.pairs_made for group in undecided)
+    launches_s = [used_s(record) for record in run.records.values()]
+    return 2 * pairs * len(undecided) * fmean(launches_s) if launches_s else 0.0

@@ -13,7 +13,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from workerlab.analysis.facts import TrialData
 from workerlab.analysis.trials import Replicates
 from workerlab.experiments.budget import used_s
-from workerlab.experiments.compare.comparison import METRICS, PARTS
+from workerlab.experiments.compare.comparison import (
+    METRICS,
+    PARTS,
+    SIDES,
+    CompareRequest,
+    GroupChanges,
+    compare_groups,
+    next_look_s,
+)
 from workerlab.experiments.compare.findings import (
     MetricChange,
     RunDifference,
@@ -21,13 +29,6 @@ from workerlab.experiments.compare.findings import (
     answer_of,
     limits_answer,
     signed_percent,
-)
-from workerlab.experiments.compare.pairs import (
-    SIDES,
-    CompareRequest,
-    GroupChanges,
-    compare_groups,
-    next_look_s,
 )
 from workerlab.experiments.reading import as_argument, notes_of, trial_data
 from workerlab.finding import Finding

@@ -6,17 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from workerlab.experiments.compare.comparison import (
+    DECIDING_METRICS,
     HELD,
     PARTS,
     PLACES,
     QUEUES,
     RESPONSE,
     Change,
+    GroupChanges,
     Kind,
+    Outcome,
     Word,
 )
-from workerlab.experiments.compare.options import Outcome
-from workerlab.experiments.compare.pairs import DECIDING_METRICS, GroupChanges
 from workerlab.experiments.sweep.document import by_cause
 from workerlab.finding import Answer, Finding
 from workerlab.numbers.units import FORMATS, format_duration, three_digits

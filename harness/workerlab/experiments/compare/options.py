@@ -1,17 +1,11 @@
-"""The command line of `workerlab compare`: two sides, each given by the settings it changes.
-
-A build can fail on limits of a change, such as 'p95>+10%,rps<-5%'. A limit is exceeded if the whole
-interval of the change is beyond it, kept if the whole interval is within it, otherwise
-inconclusive.
-"""
+"""The command line of `workerlab compare`: two sides, each given by the settings it changes."""
 
 from __future__ import annotations
 
 import argparse
 import re
 import shlex
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable
 
 from workerlab import options as read
 from workerlab.experiments.advise.options import budget
@@ -19,11 +13,7 @@ from workerlab.experiments.sweep.options import APP, AXES
 from workerlab.load.registry import TOOLS
 from workerlab.model import UsageError
 from workerlab.options import Row, add_rows
-from workerlab.slo import Limit, TargetSyntaxError, parse_limits
-
-if TYPE_CHECKING:  # --help imports this module and must be fast
-    from workerlab.experiments.compare.comparison import Change
-
+from workerlab.slo import TargetSyntaxError, parse_limits
 
 METRIC_NAMES = {  # in a limit: in `comparison`
     "rps": "throughput_rps",
@@ -35,27 +25,6 @@ METRIC_NAMES = {  # in a limit: in `comparison`
     "stop": "stop_s",
     "errors": "failed",
 }
-Outcome = Literal["exceeded", "kept", "inconclusive"]
-
-
-def judge(limit: Limit, changes: Iterable[Change]) -> Outcome:
-    """The outcome of a limit for the changes of one group."""
-    change = next((change for change in changes if change.metric.name == limit.metric), None)
-    if change is None or change.low is None or change.high is None:
-        return "inconclusive"
-    bound = limit.share if change.metric.kind == "share" else 1 + limit.share
-    if (change.low > bound) if limit.above else (change.high < bound):
-        return "exceeded"
-    is_kept = change.high <= bound if limit.above else change.low >= bound
-    return "kept" if is_kept else "inconclusive"
-
-
-def outcomes(limits: str | None, changes: Iterable[Change]) -> list[tuple[Limit, Outcome]]:
-    """The outcome of each limit of --fail-if for one group; none without limits."""
-    changes, parsed = tuple(changes), parse_limits(limits, METRIC_NAMES) if limits else ()
-    return [(limit, judge(limit, changes)) for limit in parsed]
-
-
 EXAMPLES = """\
 examples:
   workerlab compare sync,gthread 8 --a gunicorn=25.3.0 --b gunicorn=27.0.1

@@ -22,17 +22,18 @@ from msgspec.structs import replace
 from workerlab import run_store
 from workerlab.analysis.stall import PauseDuringLoad
 from workerlab.experiments import runner
-from workerlab.experiments.compare.comparison import unpaired_changes
-from workerlab.experiments.compare.document import TrialsByKey, comparison, trials_by_key
-from workerlab.experiments.compare.findings import MetricChange, RunDifference
-from workerlab.experiments.compare.options import AT_LEAST, check_limits, outcomes
-from workerlab.experiments.compare.pairs import (
+from workerlab.experiments.compare.comparison import (
     SIDES,
     Group,
     GroupChanges,
     launch_metrics,
+    outcomes,
     settings_apart,
+    unpaired_changes,
 )
+from workerlab.experiments.compare.document import TrialsByKey, comparison, trials_by_key
+from workerlab.experiments.compare.findings import MetricChange, RunDifference
+from workerlab.experiments.compare.options import AT_LEAST, check_limits
 from workerlab.experiments.planning import available_here
 from workerlab.experiments.reading import (
     find_run,

@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 
 from workerlab import slo
-from workerlab.experiments.advise.candidates import Limits, candidates, kind_of
-from workerlab.experiments.advise.forecast import Expected, Question, forecast
+from workerlab.experiments.advise.candidates import (
+    Expected,
+    Limits,
+    Question,
+    candidates,
+    forecast,
+    kind_of,
+)
 from workerlab.experiments.advise.growth import launch_s
 from workerlab.load.programs import MAX_ROW_ARRIVALS
 from workerlab.model import App, Memory, Needs, RequestNeed
@@ -18,7 +24,7 @@ NEEDS = Needs("", (RequestNeed(0.05, 0.001),), 0.0, 0.0, memory=Memory(10, 10, 2
 def best(
     target: str, rate_rps: float = 50.0, memory_bytes: int | None = None, needs: Needs = NEEDS
 ) -> Expected:
-    question = Question(slo.parse(target), rate_rps, "poisson", 0, 2.0, memory_bytes=memory_bytes)
+    question = Question(slo.parse(target), rate_rps, "poisson", 2.0, memory_bytes=memory_bytes)
     forecasts = forecast(SERVERS, {"sync": needs}, question)
     return max(forecasts, key=lambda expected: expected.highest_rps or 0.0)
 

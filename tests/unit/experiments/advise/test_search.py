@@ -23,9 +23,8 @@ from workerlab.experiments.advise.answers import (
     no_recommendation,
     recommendation,
 )
-from workerlab.experiments.advise.candidates import Limits, candidates, kind_of
+from workerlab.experiments.advise.candidates import Expected, Limits, candidates, kind_of
 from workerlab.experiments.advise.command import needs_cell
-from workerlab.experiments.advise.forecast import Expected
 from workerlab.experiments.advise.result import (
     AdviseResult,
     ToolShortage,

@@ -14,8 +14,17 @@ from msgspec.structs import replace
 from workerlab.analysis.facts import TrialFault
 from workerlab.analysis.stall import MachinePause, PauseDuringLoad
 from workerlab.analysis.verdict import TrialInvalid
-from workerlab.experiments.compare import options
-from workerlab.experiments.compare.comparison import HELD, METRICS, PARTS, RESPONSE, Change, Metric
+from workerlab.experiments.compare.comparison import (
+    HELD,
+    METRICS,
+    PARTS,
+    RESPONSE,
+    Change,
+    Group,
+    GroupChanges,
+    Metric,
+    Outcome,
+)
 from workerlab.experiments.compare.document import comparison, launches_text, title_of
 from workerlab.experiments.compare.findings import (
     BDiffers,
@@ -24,7 +33,6 @@ from workerlab.experiments.compare.findings import (
     NoValidLaunches,
     answer_of,
 )
-from workerlab.experiments.compare.pairs import Group, GroupChanges
 from workerlab.finding import Note
 from workerlab.model import App, Cell, CellResult, Document, Record, Server, Trial
 from workerlab.paths import BUNDLED_GUNICORN
@@ -44,7 +52,7 @@ def changed(metric: Metric, value: float, b: float = 2.0) -> Change:
 
 def document_of(
     changes: Sequence[Change],
-    outcomes: Sequence[options.Outcome] = (),
+    outcomes: Sequence[Outcome] = (),
     *,
     pairs_made: int = 4,
     invalid: bool = False,
@@ -75,7 +83,7 @@ def document_of(
     ],
 )
 def test_when_a_comparison_ends(
-    inconclusive: Sequence[str], outcomes: Sequence[options.Outcome], *, decided: bool
+    inconclusive: Sequence[str], outcomes: Sequence[Outcome], *, decided: bool
 ) -> None:
     changes = [
         Change(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from workerlab.experiments.compare import options
-from workerlab.experiments.compare.comparison import METRICS, Change
+from workerlab.experiments.compare.comparison import METRICS, Change, judge
+from workerlab.experiments.compare.options import METRIC_NAMES
 from workerlab.slo import TargetSyntaxError, parse_limits
 
 BY_NAME = {metric.name: metric for metric in METRICS}
@@ -28,21 +28,21 @@ def change(name: str, low: float | None, high: float | None) -> Change:
 def test_outcome_of_a_limit_follows_from_the_interval(
     limit: str, low: float | None, high: float | None, outcome: str
 ) -> None:
-    (parsed,) = parse_limits(limit, options.METRIC_NAMES)
-    assert options.judge(parsed, [change("response_p95_s", low, high)]) == outcome
+    (parsed,) = parse_limits(limit, METRIC_NAMES)
+    assert judge(parsed, [change("response_p95_s", low, high)]) == outcome
 
 
 def test_throughput_is_limited_from_below_and_errors_by_their_share() -> None:
-    rps, errors = parse_limits("rps < -5%, errors>+0.1%", options.METRIC_NAMES)
-    assert options.judge(rps, [change("throughput_rps", 0.90, 0.94)]) == "exceeded"
-    assert options.judge(rps, [change("throughput_rps", 0.96, 1.10)]) == "kept"
-    assert options.judge(errors, [change("failed", 0.002, 0.004)]) == "exceeded"
-    assert options.judge(errors, [change("failed", 0.0, 0.0)]) == "kept"
+    rps, errors = parse_limits("rps < -5%, errors>+0.1%", METRIC_NAMES)
+    assert judge(rps, [change("throughput_rps", 0.90, 0.94)]) == "exceeded"
+    assert judge(rps, [change("throughput_rps", 0.96, 1.10)]) == "kept"
+    assert judge(errors, [change("failed", 0.002, 0.004)]) == "exceeded"
+    assert judge(errors, [change("failed", 0.0, 0.0)]) == "kept"
 
 
 def test_a_limit_on_an_unmeasured_metric_is_inconclusive() -> None:
-    (limit,) = parse_limits("cpu>+5%", options.METRIC_NAMES)
-    assert options.judge(limit, [change("response_p95_s", 2.0, 3.0)]) == "inconclusive"
+    (limit,) = parse_limits("cpu>+5%", METRIC_NAMES)
+    assert judge(limit, [change("response_p95_s", 2.0, 3.0)]) == "inconclusive"
 
 
 @pytest.mark.parametrize(
@@ -58,6 +58,6 @@ def test_a_limit_on_an_unmeasured_metric_is_inconclusive() -> None:
 )
 def test_a_syntax_error_names_its_position(text: str, column: int, phrase: str) -> None:
     with pytest.raises(TargetSyntaxError) as error:
-        parse_limits(text, options.METRIC_NAMES)
+        parse_limits(text, METRIC_NAMES)
     assert f"column {column}:" in str(error.value)
     assert phrase in str(error.value)

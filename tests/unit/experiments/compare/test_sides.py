@@ -6,8 +6,13 @@ import pytest
 
 from workerlab.cli import parse
 from workerlab.experiments.compare.command import first_plan, next_pairs, with_other_side
+from workerlab.experiments.compare.comparison import (
+    CompareRequest,
+    Group,
+    GroupChanges,
+    settings_apart,
+)
 from workerlab.experiments.compare.options import side
-from workerlab.experiments.compare.pairs import CompareRequest, Group, GroupChanges, settings_apart
 from workerlab.model import Cell, Server, UsageError
 from workerlab.report.values import text
 from workerlab.server.worker_classes import SERVERS, class_named
