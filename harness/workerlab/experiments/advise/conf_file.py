@@ -12,6 +12,7 @@ import shlex
 import textwrap
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 from msgspec import Struct
@@ -28,7 +29,7 @@ OVERRIDING = "These override what is assigned above:"
 ANNOTATED = "Without effect, since an annotation sets nothing:"
 
 
-class OwnFile(Struct, frozen=True):
+class OwnFile(Struct, dict=True, frozen=True):
     """The app's own Gunicorn file; an empty text: none. `sets`: the settings in it; `kept`: those
     that stay unchanged but need a remark, each with the remark."""
 
@@ -36,6 +37,83 @@ class OwnFile(Struct, frozen=True):
     path: str = ""
     sets: Sequence[str] = ()
     kept: Mapping[str, str] = {}
+
+    @cached_property
+    def statements(self) -> list[ast.stmt]:
+        """The top-level statements; none if the text is not Python."""
+        try:
+            return ast.parse(self.text).body
+        except SyntaxError:
+            return []
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        return [node for statement in self.statements for node in ast.walk(statement)]
+
+    @cached_property
+    def stores(self) -> Counter[str]:
+        """How often the text assigns each name; an annotation without a value does not."""
+        annotations = [node.target for node in self.nodes
+                       if isinstance(node, ast.AnnAssign) and node.value is None]  # fmt: skip
+        return Counter(
+            node.id
+            for node in self.nodes
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+            if node not in annotations
+        )
+
+    @cached_property
+    def alone(self) -> list[ast.stmt]:
+        """The statements on lines of their own."""
+        spans = {node: range(node.lineno, (node.end_lineno or node.lineno) + 1)
+                 for node in self.statements}  # fmt: skip
+        count = Counter(line for span in spans.values() for line in span)
+        return [node for node, span in spans.items() if count[span[0]] == count[span[-1]] == 1]
+
+    @cached_property
+    def assignments(self) -> dict[str, Assignment]:
+        """Those that can be replaced in place, by name: top-level, on lines of their own, of a name
+        that the file assigns only once; or annotations of a name that it never assigns."""
+        assignments = {}
+        for node in self.alone:
+            match node:
+                case (
+                    ast.Assign(targets=[ast.Name(id=name)])
+                    | ast.AnnAssign(target=ast.Name(id=name))
+                ) if self.stores[name] == (node.value is not None):
+                    assignments[name] = node
+        return assignments
+
+    def imports_from(self, directory: Path) -> bool:
+        """Whether the text imports a module or a package of this directory."""
+        names = [alias.name for node in self.nodes if isinstance(node, ast.Import)
+                 for alias in node.names]  # fmt: skip
+        names += [node.module or "" for node in self.nodes if isinstance(node, ast.ImportFrom)]
+        places = (directory / name.partition(".")[0] for name in names if name)
+        return any(place.is_dir() or place.with_suffix(".py").is_file() for place in places)
+
+    def imports_for(self, replaced: Collection[ast.stmt]) -> Iterator[ast.stmt]:
+        """The imports, on lines of their own, that only the replaced statements use."""
+        used: dict[bool, set[str]] = {True: set(), False: set(self.sets)}
+        for node in self.statements:
+            names = (child.id for child in ast.walk(node) if isinstance(child, ast.Name))
+            used[node in replaced].update(names)
+        for node in self.alone:
+            if isinstance(node, ast.Import | ast.ImportFrom) and node.end_lineno == node.lineno:
+                imported = {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+                if imported <= used[True] - used[False]:
+                    yield node
+
+    def opening_lines(self) -> int:
+        """The number of lines up to the last `from __future__` import, or else of the docstring."""
+        count = 0
+        for number, node in enumerate(self.statements):
+            match node:
+                case ast.Expr(value=ast.Constant(value=str())) if number == 0:
+                    count = node.end_lineno or 0
+                case ast.ImportFrom(module="__future__"):
+                    count = node.end_lineno or 0
+        return count
 
 
 NO_FILE = OwnFile()
@@ -76,43 +154,32 @@ def start_script(server: Server, evidence: Sequence[str], python: str) -> str:
 
 
 def settings(
-    server: Server,
-    evidence: Sequence[str],
-    own: Sequence[str] = (),
-    grace_s: int | None = None,
-    starts_in: str | None = None,
-) -> list[ConfLine]:
-    """The measured settings of a server: those that its worker class uses, threads and backlog also
-    if the app's own Gunicorn file sets them (`own`): sync with several threads would be gthread.
-    For the others, see `conf_file`."""
-    worker_class = class_named(server.worker_class)
-    name, why = worker_class.path or worker_class.name, "chosen for the target above"
-    lines = [
-        ConfLine("worker_class", name, why, evidence),
-        ConfLine("workers", server.workers, "processes"),
-    ]
-    if "threads" not in worker_class.ignores or "threads" in own:
-        why = f"of each worker: {server.workers * server.threads} requests at once"
-        if "threads" in worker_class.ignores:
-            why = f"{name} uses none, and sync with several would be gthread"
-        lines.append(ConfLine("threads", server.threads, why))
+    server: Server, own: OwnFile, grace_s: int | None, starts_in: str | None
+) -> Iterator[tuple[str, object, str]]:
+    """The measured settings of a server, each with its name, value and reason: those that its
+    worker class uses, threads and backlog also if the app's own file sets them: sync with several
+    threads would be gthread. For the others, see `conf_file`."""
+    worker_class, app = class_named(server.worker_class), server.app
+    yield "worker_class", worker_class.path or worker_class.name, "chosen for the target above"
+    yield "workers", server.workers, "processes"
+    if "threads" not in worker_class.ignores:
+        slots = server.workers * server.threads
+        yield "threads", server.threads, f"of each worker: {slots} requests at once"
+    elif "threads" in own.sets:
+        why = f"{worker_class.name} uses none, and sync with several would be gthread"
+        yield "threads", server.threads, why
     if "worker_connections" not in worker_class.ignores:
-        lines.append(
-            ConfLine("worker_connections", server.worker_connections, "at most, per worker")
-        )
-    if "backlog" in own and "backlog" not in worker_class.ignores:
-        lines.append(ConfLine("backlog", server.backlog, "connections that wait, at most"))
+        yield "worker_connections", server.worker_connections, "at most, per worker"
+    if "backlog" in own.sets and "backlog" not in worker_class.ignores:
+        yield "backlog", server.backlog, "connections that wait, at most"
     if grace_s is not None:
         why = "seconds: a stop after a load takes this long, and cuts off longer requests"
-        lines.append(ConfLine("graceful_timeout", grace_s, why))
-    if server.app.chdir and starts_in is None:
-        why = "the app's directory, so Gunicorn can be started from anywhere"
-        lines.append(ConfLine("chdir", server.app.chdir, why))
-    if server.app.target:
-        is_there = starts_in == server.app.chdir
-        why = "the app, found if Gunicorn is started in its directory" if is_there else "the app"
-        lines.append(ConfLine("wsgi_app", server.app.target, why))
-    return lines
+        yield "graceful_timeout", grace_s, why
+    if app.chdir and starts_in is None:
+        yield "chdir", app.chdir, "the app's directory, so Gunicorn can be started from anywhere"
+    if app.target:
+        place = ", found if Gunicorn is started in its directory" if starts_in == app.chdir else ""
+        yield "wsgi_app", app.target, f"the app{place}"
 
 
 def conf_file(
@@ -126,18 +193,17 @@ def conf_file(
     """The text of the file. `evidence`: sentences; `grace_s`: graceful_timeout; None: not set;
     `starts_in`: as in AdviseRequest."""
     env = [f"{name}={value}" for name, value in server.app.env]
-    conf_lines = settings(server, evidence, own.sets, grace_s, starts_in)
-    own_env = _literal(_replaceable(own.text).get("raw_env")) if "raw_env" in own.sets else ()
+    conf_lines = [
+        ConfLine(name, value, why, evidence if name == "worker_class" else ())
+        for name, value, why in settings(server, own, grace_s, starts_in)
+    ]
+    own_env = _literal(own.assignments.get("raw_env")) if "raw_env" in own.sets else ()
     own_env = (own_env,) if isinstance(own_env, str) else own_env
     if env and isinstance(own_env, list | tuple):
         conf_lines.append(ConfLine("raw_env", [*own_env, *env], "environment of the app"))
-    lines: list[str] = []
-    if own.text:
-        text, placed = merged(own, conf_lines)
-        lines += _to_be_read(server, own, text, starts_in)
-        conf_lines = [setting for setting in conf_lines if setting.name not in placed]
-    assigned = _stores(own.text)
-    overriding = [setting for setting in conf_lines if assigned[setting.name]]
+    lines = list(_to_be_read(server, own, merged(own, conf_lines), starts_in))
+    conf_lines = [setting for setting in conf_lines if setting.name not in own.assignments]
+    overriding = [setting for setting in conf_lines if own.stores[setting.name]]
     appended = [str(setting) for setting in conf_lines if setting not in overriding]
     lines += ["", *appended] if lines and appended else appended
     if overriding:
@@ -151,99 +217,38 @@ def conf_file(
 # --- a file of the app's own ----------------------------------------------------------------------
 
 
-def merged(own: OwnFile, conf_lines: Iterable[ConfLine]) -> tuple[list[str], set[str]]:
-    """The lines of the app's file with settings replaced in place, and the names of these."""
-    lines, assignments = own.text.splitlines(), _replaceable(own.text)
+def merged(own: OwnFile, conf_lines: Iterable[ConfLine]) -> list[str]:
+    """The lines of the app's file, with settings replaced in place."""
+    lines, measured = own.text.splitlines(), {line.name: line for line in conf_lines}
     changes: dict[int, list[str]] = {}
-    placed, replaced = set[str](), set[int]()
-    for setting in conf_lines:
-        if (node := assignments.get(setting.name)) is None:
-            continue
-        placed.add(setting.name)
+    replaced: list[ast.stmt] = []
+    for name, node in own.assignments.items():
         first, last = node.lineno - 1, node.end_lineno or node.lineno
-        if _literal(node) != setting.value:
-            replaced.add(node.lineno)
+        if (setting := measured.get(name)) is None:
+            if name in own.kept:
+                changes[first] = [comment(own.kept[name]), lines[first]]
+        elif _literal(node) != setting.value:
+            replaced.append(node)
             changes[first] = [_was(lines[first:last]), str(setting)]
             changes.update((number, []) for number in range(first + 1, last))
         else:
             changes[first] = [*map(comment, setting.evidence), lines[first]]
-    for number in _imports_for(own, replaced):
-        changes[number] = [_was([lines[number]])]
-    stores = _stores(own.text)
-    for name, annotation in annotated(ast.Module(_statements(own.text), [])).items():
-        if not stores[name]:
+    for statement in own.imports_for(replaced):
+        changes[statement.lineno - 1] = [_was([lines[statement.lineno - 1]])]
+    for name, annotation in annotated(ast.Module(own.statements, [])).items():
+        if not own.stores[name]:
             number = annotation.lineno - 1
             remark = textwrap.indent(comment(ANNOTATED), " " * annotation.col_offset)
             changes.setdefault(number, [remark, lines[number]])
-    for name, why in own.kept.items():
-        if name in assignments and name not in placed:
-            first = assignments[name].lineno - 1
-            changes[first] = [comment(why), lines[first]]
-        elif name not in placed:
-            changes.setdefault(len(lines), []).append(comment(why))
-    text = [line for number, old in enumerate(lines) for line in changes.get(number, [old])]
-    return [*text, *changes.get(len(lines), ())], placed
+    return [
+        *(line for number, old in enumerate(lines) for line in changes.get(number, [old])),
+        *(comment(why) for name, why in own.kept.items() if name not in own.assignments),
+    ]
 
 
 def _was(lines: Iterable[str]) -> str:
     """The lines as a comment."""
     return textwrap.indent("\n".join(lines), "#      ").replace("#      ", "# Was: ", 1)
-
-
-def _imports_for(own: OwnFile, replaced: Collection[int]) -> list[int]:
-    """The lines, from 0, of imports that only the replaced statements (their lines) use."""
-    statements = _statements(own.text)
-    lines = Counter(node.lineno for node in statements)
-    used: dict[bool, set[str]] = {True: set(), False: set(own.sets)}
-    for node in statements:
-        names = (child.id for child in ast.walk(node) if isinstance(child, ast.Name))
-        used[node.lineno in replaced].update(names)
-    return [
-        node.lineno - 1
-        for node in statements
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        if lines[node.lineno] == 1 and node.end_lineno == node.lineno
-        if {name.asname or name.name.partition(".")[0] for name in node.names}
-        <= used[True] - used[False]
-    ]
-
-
-def _replaceable(text: str) -> dict[str, Assignment]:
-    """The assignments that can be replaced in place, by name: top-level, on lines of their own, of
-    a name that the file assigns only once; or annotations of a name that it never assigns."""
-    body, stores = _statements(text), _stores(text)
-    spans = [range(node.lineno, (node.end_lineno or node.lineno) + 1) for node in body]
-    statements_on = Counter(line for span in spans for line in span)
-    assignments = {}
-    for node in body:
-        match node:
-            case (
-                ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name))
-            ) if stores[name] == (node.value is not None):
-                if statements_on[node.lineno] == statements_on[node.end_lineno or node.lineno] == 1:
-                    assignments[name] = node
-    return assignments
-
-
-def _stores(text: str) -> Counter[str]:
-    """How often the text assigns each name; an annotation without a value does not."""
-    nodes = [node for statement in _statements(text) for node in ast.walk(statement)]
-    annotations = [node.target for node in nodes
-                   if isinstance(node, ast.AnnAssign) and node.value is None]  # fmt: skip
-    return Counter(
-        node.id
-        for node in nodes
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-        if node not in annotations
-    )
-
-
-def _statements(text: str) -> list[ast.stmt]:
-    """The top-level statements; none if the text is not Python."""
-    try:
-        return ast.parse(text).body
-    except SyntaxError:
-        return []
 
 
 def _literal(node: Assignment | None) -> object:
@@ -260,7 +265,7 @@ def _to_be_read(
     """The lines of the app's file, preceded by what it may need when it is read, as in the
     measurement: the app's directory on the import path, `__file__`, environment variables."""
     needed, chdir = [], server.app.chdir
-    if chdir != (starts_in or "") and _imports_from(own.text, Path(chdir)):
+    if chdir != (starts_in or "") and own.imports_from(Path(chdir)):
         needed.append(f"__import__('sys').path.insert(0, {server.app.chdir!r})")
     if "__file__" in own.text and own.path:
         needed.append(f"__file__ = {own.path!r}")
@@ -269,26 +274,5 @@ def _to_be_read(
                    for name, value in server.app.env]  # fmt: skip
     if needed:
         needed.insert(0, "# Needed to read this file:")
-    count = _opening_lines(own.text)
+    count = own.opening_lines()
     yield from [*lines[:count], *needed, *lines[count:]]
-
-
-def _imports_from(text: str, directory: Path) -> bool:
-    """Whether the text imports a module or a package of this directory."""
-    nodes = [node for statement in _statements(text) for node in ast.walk(statement)]
-    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
-    places = (directory / name.partition(".")[0] for name in names if name)
-    return any(place.is_dir() or place.with_suffix(".py").is_file() for place in places)
-
-
-def _opening_lines(text: str) -> int:
-    """The number of lines up to the last `from __future__` import, or else of the docstring."""
-    count = 0
-    for number, node in enumerate(_statements(text)):
-        match node:
-            case ast.Expr(value=ast.Constant(value=str())) if number == 0:
-                count = node.end_lineno or 0
-            case ast.ImportFrom(module="__future__"):
-                count = node.end_lineno or 0
-    return count
