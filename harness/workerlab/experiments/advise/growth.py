@@ -57,61 +57,60 @@ ASSUMED_OVERHEAD_S = 3.0  # of the first trial of a class: lone requests, stop, 
 RESERVED_S = 3.0  # of the budget, for startup and the final output
 
 
-def needs_again(plan: Plan, study: Study) -> Iterator[Cell]:
+def needs_again(study: Study) -> Iterator[Cell]:
     """Repeat the needs load once for each class whose needs are still unknown: other programs or
     chance may have spoilt it."""
-    for cell in plan.cells:
+    for cell in study.plan.cells:
         exclusion = study.left_out.get(cell.server.variant)
         repetition = replace(cell, schedule=REPETITION)
         is_unknown = isinstance(exclusion, NeedsUnknown) and not cell.server.preload
-        if is_unknown and repetition not in plan.cells:
+        if is_unknown and repetition not in study.plan.cells:
             yield repetition
 
 
-def preload_cells(plan: Plan, study: Study) -> Iterator[Cell]:
+def preload_cells(study: Study) -> Iterator[Cell]:
     """Measure memory with preload_app if workers hold much private memory: once, for the first such
     class. Not for gevent and eventlet, where an app loaded before the monkey patching would block
     the loop, nor for other servers than Gunicorn, nor if the app's own file sets preload_app."""
-    if "preload_app" in study.request.config_sets or any(
-        cell.server.preload for cell in plan.cells
-    ):
+    is_set = "preload_app" in study.request.config_sets
+    if is_set or any(cell.server.preload for cell in study.plan.cells):
         return
-    for cell in plan.cells:
+    for cell in study.plan.cells:
         needs = study.needs.get(cell.server.variant)
-        memory = needs.memory if needs else None
         row = class_named(cell.server.worker_class)
+        private_bytes = needs.memory.private_bytes if needs and needs.memory else 0
         can_preload = row.slots != "worker_connections" and not row.alone
-        if memory is not None and memory.private_bytes >= MIN_PRIVATE_BYTES and can_preload:
+        if can_preload and private_bytes >= MIN_PRIVATE_BYTES:
             yield replace(cell, server=replace(cell.server, preload=True))
             return
 
 
-def route_cells(plan: Plan, study: Study) -> Iterator[Cell]:
+def route_cells(study: Study) -> Iterator[Cell]:
     """Measure each route of a mix alone, for classes without a CPU clock per request. Once."""
-    for cell in plan.cells:
+    for cell in study.plan.cells:
         needs, mix = study.needs.get(cell.server.variant), cell.server.app.mix
         if needs is None or needs.each or len(mix) < 2 or cell.server.preload or cell.schedule:
             continue
         for number, route in enumerate(mix, FIRST_ROUTE):
             server = replace(cell.server, app=replace(cell.server.app, mix=(route,)))
             of_route = replace(cell, server=server, schedule=number)
-            if cell.inside == "needs" and of_route not in plan.cells:
+            if cell.inside == "needs" and of_route not in study.plan.cells:
                 yield of_route
 
 
-def many_cells(plan: Plan, study: Study) -> Iterator[Cell]:
+def many_cells(study: Study) -> Iterator[Cell]:
     """Measure the CPU per request with many requests at once, once for each class with a pool of
     connections or unlimited slots."""
     limits, here = study.request.limits, machine.cores()
-    measured = {cell.server.variant for cell in plan.cells if is_many_cell(cell)}
-    for cell in plan.cells:
-        server = cell.server
-        needs, slots = study.needs.get(server.variant), class_named(server.worker_class).slots
-        if needs is None or slots in ("one", "threads") or server.variant in measured:
+    measured = {cell.server.variant for cell in study.plan.cells if is_many_cell(cell)}
+    for cell in study.plan.cells:
+        variant = cell.server.variant
+        needs, slots = study.needs.get(variant), class_named(cell.server.worker_class).slots
+        if needs is None or slots in ("one", "threads") or variant in measured:
             continue
         connections = filling_connections(needs, min(limits.cores, here), limits.max_in_flight)
         if connections is not None:
-            measured.add(server.variant)
+            measured.add(variant)
             yield replace(cell, inside="", concurrency=connections, duration_s=MANY_S)
 
 
@@ -125,22 +124,21 @@ def filling_connections(needs: Needs, cores: float, max_in_flight: int | None = 
     cpu_s = mean.cpu_s + mean.nogil_s
     if mean.wait_s < MIN_WAIT_RATIO * cpu_s or not cpu_s or mean.blocked_s > cpu_s:
         return None
-    return min(
-        MAX_CONNECTIONS, max_in_flight or MAX_CONNECTIONS, round(cores * mean.wait_s / cpu_s)
-    )
+    most = min(MAX_CONNECTIONS, max_in_flight or MAX_CONNECTIONS)
+    return min(most, round(cores * mean.wait_s / cpu_s))
 
 
-def stacks_cells(needs: Sequence[Cell], study: Study) -> Iterator[Cell]:
+def stacks_cells(study: Study) -> Iterator[Cell]:
     """Repeat the needs load to find the lines that block the event loop: for each app under one
     class with an alarm, preferably a blocked one. The lines are the same under the others."""
-    alarmed = {*study.blocked, *study.alarmed}
+    alarmed, cells = {*study.blocked, *study.alarmed}, study.plan.cells
     apps = {
-        cell.server.app: cell
-        for cell in sorted(needs, key=lambda cell: cell.server.variant in study.blocked)
+        cell.server.app: replace(cell, inside="stacks")
+        for cell in sorted(cells, key=lambda cell: cell.server.variant in study.blocked)
         if cell.inside == "needs" and cell.server.variant in alarmed and not cell.server.preload
+        if lone_route(cell, study.plan) is None
     }
-    for cell in apps.values():
-        yield replace(cell, inside="stacks")
+    yield from (cell for cell in apps.values() if cell not in cells)
 
 
 def launch_s(rps: float, target: str, budget_s: float, *, share: float = 1.0) -> float:
@@ -173,29 +171,28 @@ class PlanGrowth:
         show = self._budget.first_display if first else self._budget.display
         return show(source, todo)
 
-    def grow(self, directory: Path, plan: Plan) -> Plan | None:
-        """The plan with the next cells; None if there are none, or no budget for them."""
+    def grow(self, directory: Path, _plan: Plan) -> Plan | None:
+        """The stored plan with the next cells; None if there are none, or no budget for them."""
         began_s, run = time.monotonic(), run_store.load(directory)
         study = study_of(run)
         self._overheads_s = overheads_s(run)
         try:
-            return self._next_plan(plan, study)
+            return self._next_plan(study, run.plan)
         finally:
-            if "expected" in plan.details:  # the forecast takes longer, but is made only once
+            if "expected" in run.plan.details:  # the forecast takes longer, but is made only once
                 self._planning_s = max(self._planning_s, time.monotonic() - began_s)
 
-    def _next_plan(self, plan: Plan, study: Study) -> Plan | None:
+    def _next_plan(self, study: Study, plan: Plan) -> Plan | None:
         if self._disturbed is None:
             self._disturbed = study.disturbed
-        if "expected" not in plan.details and (needs_cells := self._more_needs(plan, study)):
+        if "expected" not in plan.details and (needs_cells := self._more_needs(study)):
             return replace(plan, cells=(*plan.cells, *needs_cells))
         if not study.needs:
             return None
         new_plan = plan
         if list(plan.details.get("foreseen", ())) != sorted(study.needs):  # once, or after --resume
             new_plan = with_forecast(plan, study)
-            full_mix = [cell for cell in plan.cells if not lone_route(cell, plan)]
-            stacks = tuple(cell for cell in stacks_cells(full_mix, study) if cell not in plan.cells)
+            stacks = tuple(stacks_cells(study))
             if stacks and self._allows(study, *stacks, *self._least_launches(study)):
                 return replace(new_plan, cells=(*new_plan.cells, *stacks))
         search = search_of(study, new_plan)
@@ -210,16 +207,16 @@ class PlanGrowth:
                      " allow more with --budget")  # fmt: skip
         return None if new_plan is plan else new_plan
 
-    def _more_needs(self, plan: Plan, study: Study) -> tuple[Cell, ...]:
+    def _more_needs(self, study: Study) -> tuple[Cell, ...]:
         """Further needs loads, as far as the budget allows. Those that only improve the forecast
         leave enough of it to show that a candidate meets the target."""
-        needs_cells = tuple(needs_again(plan, study))
-        least = self._least_launches(study)
-        for cells, multiple in (
-            (tuple(preload_cells(plan, study)), 1),
-            (tuple(route_cells(plan, study)), BUDGET_MULTIPLE),
-            (tuple(many_cells(plan, study)), BUDGET_MULTIPLE),
+        needs_cells, least = tuple(needs_again(study)), self._least_launches(study)
+        for cells_of, multiple in (
+            (preload_cells, 1),
+            (route_cells, BUDGET_MULTIPLE),
+            (many_cells, BUDGET_MULTIPLE),
         ):
+            cells = tuple(cells_of(study))
             if cells and self._allows(study, *needs_cells, *multiple * cells, *least):
                 needs_cells += cells
         return needs_cells if needs_cells and self._allows(study, *needs_cells) else ()

@@ -9,6 +9,7 @@ limit are counted, not drawn: they cannot keep up, and their times depend on the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 
@@ -26,6 +27,7 @@ from workerlab.report.values import table
 from workerlab.slo import Metric, Term
 
 MAX_ROWS = 12  # candidates in the first table
+LAUNCHES_ANCHOR, CANDIDATE_ANCHOR = "launches-{}", "candidate-{}"  # with the key of a server
 SHORT_NOTE = "[[{more:# more candidate} with --explain.]]"
 NOTE = (
     "Expected: simulated from what a request needs, with a schedule of arrivals of its own; missing"
@@ -66,7 +68,8 @@ def tables(result: AdviseResult) -> Iterator[Table]:
     if not result.rows:
         return
     rows, first = ordered(result), notable_rows(result)[:MAX_ROWS]
-    launched = _launched(result)
+    own_row = [CANDIDATE_ANCHOR.format(row.server.key) for row in rows]
+    links = [anchor(result, row.server) for row in rows]
     yield replace(
         table("Candidates", _columns(result), first, NOTE),
         short_note=fill(SHORT_NOTE, {"more": len(rows) - len(first) or None}),
@@ -75,10 +78,8 @@ def tables(result: AdviseResult) -> Iterator[Table]:
     yield replace(
         table("All candidates", _columns(result, ranges=True), rows),
         detailed=True,
-        anchors=tuple(_anchor_of_candidate(row.server) for row in rows),
-        links=tuple(
-            _anchor_of_launches(row.server) if row.server in launched else "" for row in rows
-        ),
+        anchors=tuple(own_row),
+        links=tuple("" if link in own_row else link for link in links),
     )
     if result.study.launches:
         yield _launches(result, rows)
@@ -114,10 +115,8 @@ def ordered(result: AdviseResult) -> list[Row]:
 def notable_rows(result: AdviseResult) -> list[Row]:
     """The candidates with a valid launch, the best of each class, and the rule of thumb for classes
     that serve one request per worker."""
-    best: dict[str, Row] = {}
-    for row in (rows := ordered(result)):
-        best.setdefault(row.server.variant, row)
-    rule_of_thumb = result.limits.rule_of_thumb
+    rows, rule_of_thumb = ordered(result), result.limits.rule_of_thumb
+    best = {row.server.variant: row for row in reversed(rows)}
     return [
         row
         for row in rows
@@ -133,20 +132,8 @@ def notable_rows(result: AdviseResult) -> list[Row]:
 
 def anchor(result: AdviseResult, server: Server) -> str:
     """The link to a candidate's launches, or to its row among all candidates if it has none."""
-    launched = server in _launched(result)
-    return _anchor_of_launches(server) if launched else _anchor_of_candidate(server)
-
-
-def _launched(result: AdviseResult) -> set[Server]:
-    return {launch.server for launch in result.study.launches}
-
-
-def _anchor_of_launches(server: Server) -> str:
-    return f"launches-{server.key}"
-
-
-def _anchor_of_candidate(server: Server) -> str:
-    return f"candidate-{server.key}"
+    launched = any(launch.server == server for launch in result.study.launches)
+    return LAUNCHES_ANCHOR.format(server.key) if launched else CANDIDATE_ANCHOR.format(server.key)
 
 
 # --- candidates -----------------------------------------------------------------------------------
@@ -193,11 +180,8 @@ def _launches(result: AdviseResult, rows: Sequence[Row]) -> Table:
         key=lambda launch: (order.get(launch.server, len(order)), launch.rps, launch.schedule),
     )
     columns = _launch_columns(metric_of(result), result.search.terms)
-    servers = [launch.server for launch in launches]
-    anchors = (
-        _anchor_of_launches(server) if server not in servers[:row] else ""
-        for row, server in enumerate(servers)
-    )
+    anchors = [LAUNCHES_ANCHOR.format(launch.server.key) for launch in launches]
+    anchors = ["" if name in anchors[:row] else name for row, name in enumerate(anchors)]
     return replace(table("Launches", columns, launches), detailed=True, anchors=tuple(anchors))
 
 
@@ -260,6 +244,9 @@ def charts(result: AdviseResult) -> Iterator[Chart]:
 # --- cost against response time -------------------------------------------------------------------
 
 
+Range = tuple[float | None, float | None, float | None]  # a time and the ends of its whisker, s
+
+
 class Plane(Struct, frozen=True):
     """The chart of cost against response time. `is_memory`: whether the cost is memory in MB, else
     the number of workers; `factor`: from seconds to the unit of the response times."""
@@ -270,38 +257,71 @@ class Plane(Struct, frozen=True):
     is_memory: bool
     factor: float
 
-    def expected_s(self, row: Row) -> float | None:
-        expected_s: float | None = getattr(row.expected.central, self.metric)
-        return expected_s
-
-    def cost(self, server: Server) -> float | None:
+    def cost(self, row: Row) -> float | None:
         if not self.is_memory:
-            return float(server.workers)
-        used_bytes = self.result.search.expected[server.key].memory_bytes
+            return float(row.server.workers)
+        used_bytes = row.expected.memory_bytes
         return None if used_bytes is None else used_bytes / MB
 
+    def expected(self, row: Row) -> Range:
+        """The median; the whisker is the range."""
+        central_s, low_s, high_s = (
+            getattr(summary, self.metric)
+            for summary in (row.expected.central, row.expected.low, row.expected.high)
+        )
+        return central_s, low_s, high_s
+
+    def measured(self, row: Row) -> Range:
+        """The mean; the whisker ends at the prediction bound, which one launch in 40 exceeds."""
+        bound = bound_of(row.standing, self.term)
+        return (bound.mean, bound.mean, bound.bound) if bound else (None, None, None)
+
     def is_far(self, row: Row) -> bool:
-        expected_s = self.expected_s(row)
-        if self.term is None or expected_s is None:
-            return False
-        return expected_s > MAX_LIMIT_RATIO * self.term.limit
+        expected_s, *_ = self.expected(row)
+        limit_s = self.term.limit if self.term else math.inf
+        return expected_s is not None and expected_s > MAX_LIMIT_RATIO * limit_s
+
+    def points(
+        self, name: str, look: Look, rows: Iterable[Row], times_of: Callable[[Row], Range]
+    ) -> ChartSeries:
+        points, marks = [], []
+        for row in rows:
+            (time_s, *ends_s), cost = times_of(row), self.cost(row)
+            if time_s is not None and cost is not None:
+                points.append((cost, time_s * self.factor))
+                low, high = (None if end_s is None else end_s * self.factor for end_s in ends_s)
+                link = anchor(self.result, row.server)
+                marks.append(Mark(candidate_of(row.server), low, high, link))
+        return ChartSeries(name, tuple(points), tuple(marks), look)
+
+    def series(self) -> Iterator[ChartSeries]:
+        """Expected points first, so that measured ones are drawn over them."""
+        result = self.result
+        near = (row for row in result.rows if not self.is_far(row))
+        yield self.points("expected", ("prediction", "circle"), near, self.expected)
+        recommended = result.server if result.word == "recommended" else None
+        others = (row for row in result.rows if row.server != recommended)
+        yield self.points("measured", ("measured", "square"), others, self.measured)
+        if recommended is not None:
+            name = f"recommended, measured: {candidate_of(recommended)}"
+            own = (row for row in result.rows if row.server == recommended)
+            yield self.points(name, ("service", "diamond"), own, self.measured)
 
 
 def _plane(result: AdviseResult) -> Iterator[Chart]:
     """The chart of cost against response time, if it has any points."""
-    term, rows = time_term(result), result.rows
+    term, rows, metric = time_term(result), result.rows, metric_of(result)
     is_memory = any(row.expected.memory_bytes is not None for row in rows)
     unit, factor = ("s", 1.0) if term and term.limit >= 1 else ("ms", 1e3)
-    metric = metric_of(result)
     plane = Plane(result, term, metric, is_memory=is_memory, factor=factor)
-    series = tuple(chart_series for chart_series in _series(plane) if chart_series.points)
+    series = tuple(chart_series for chart_series in plane.series() if chart_series.points)
     if not series:
         return
     counts = {
         "times": MAX_LIMIT_RATIO,
         "far": sum(map(plane.is_far, rows)) or None,
-        "beyond": sum(plane.expected_s(row) is None for row in rows) or None,
-        "unknown": sum(plane.cost(row.server) is None for row in rows) or None,
+        "beyond": sum(plane.expected(row)[0] is None for row in rows) or None,
+        "unknown": sum(plane.cost(row) is None for row in rows) or None,
     }
     yield Chart(
         title=f"{metric} response time against {'memory' if is_memory else 'workers'}",
@@ -315,58 +335,11 @@ def _plane(result: AdviseResult) -> Iterator[Chart]:
     )
 
 
-def _series(plane: Plane) -> Iterator[ChartSeries]:
-    """Expected points first, so that measured ones are drawn over them."""
-    rows, result = plane.result.rows, plane.result
-    near = [row for row in rows if not plane.is_far(row)]
-    recommended = result.server if result.word == "recommended" else None
-    yield _points("expected", ("prediction", "circle"), plane, near, _expected)
-    others = [row for row in rows if row.server != recommended]
-    yield _points("measured", ("measured", "square"), plane, others, _measured)
-    if recommended is not None:
-        name = f"recommended, measured: {candidate_of(recommended)}"
-        own = [row for row in rows if row.server == recommended]
-        yield _points(name, ("service", "diamond"), plane, own, _measured)
-
-
-Range = tuple[float | None, float | None, float | None]  # a time and the ends of its whisker, s
-RangeOf = Callable[[Plane, Row], Range]
-
-
-def _expected(plane: Plane, row: Row) -> Range:
-    low, high = (getattr(end, plane.metric) for end in (row.expected.low, row.expected.high))
-    return plane.expected_s(row), low, high
-
-
-def _measured(plane: Plane, row: Row) -> Range:
-    """The mean; the whisker ends at the prediction bound, which one launch in 40 exceeds."""
-    bound = bound_of(row.standing, plane.term)
-    return (bound.mean, bound.mean, bound.bound) if bound else (None, None, None)
-
-
-def _points(
-    name: str, look: Look, plane: Plane, rows: Sequence[Row], range_of: RangeOf
-) -> ChartSeries:
-    points, marks = [], []
-    for row in rows:
-        (time_s, *ends_s), cost = range_of(plane, row), plane.cost(row.server)
-        if time_s is None or cost is None:
-            continue
-        points.append((cost, time_s * plane.factor))
-        low, high = (None if end is None else end * plane.factor for end in ends_s)
-        marks.append(Mark(candidate_of(row.server), low, high, anchor(plane.result, row.server)))
-    return ChartSeries(name, tuple(points), tuple(marks), look)
-
-
 def _logarithmic(series: Iterable[ChartSeries]) -> tuple[bool, bool]:
     """Whether the x axis, and the y axis, should be logarithmic."""
     points = [point for chart_series in series for point in chart_series.points]
-    x, y = ([point[axis] for point in points] for axis in (0, 1))
-    return _spans_magnitudes(x), _spans_magnitudes(y)
-
-
-def _spans_magnitudes(values: Sequence[float]) -> bool:
-    return min(values) > 0 and max(values) > MAX_LINEAR_RATIO * min(values)
+    x, y = (0 < MAX_LINEAR_RATIO * min(axis) < max(axis) for axis in zip(*points, strict=True))
+    return x, y
 
 
 # --- highest rates --------------------------------------------------------------------------------

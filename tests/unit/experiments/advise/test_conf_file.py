@@ -97,6 +97,9 @@ def test_an_import_goes_with_the_only_line_that_used_it(tmp_path: Path) -> None:
     text = conf_file(server("sync"), [], OwnFile(own + "pidfile = os.devnull\n", sets=("workers",)))
     assert text.startswith("# Was: import multiprocessing\nimport os\n# Was: workers = ")
     assert settings_of(text, tmp_path).workers == 3
+    on_a_shared_line = "timeout = (\n    9); import os\nworkers = os.cpu_count()\n"
+    text = conf_file(server("sync"), [], OwnFile(on_a_shared_line, sets=("workers",)))
+    assert settings_of(text, tmp_path).settings["timeout"].get() == 9
 
 
 def test_a_setting_that_the_class_ignores_stays_with_a_remark() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -50,29 +51,29 @@ def study(
     return Study(request, plan, "", dict.fromkeys(classes, needs), {}, (), {}, ())
 
 
-def grown(plan: Plan, *cells: Cell) -> Plan:
-    return replace(plan, cells=(*plan.cells, *cells))
+def grown(measured: Study, *cells: Cell) -> Study:
+    plan = replace(measured.plan, cells=(*measured.plan.cells, *cells))
+    return replace(measured, plan=plan)
 
 
 def test_unknown_needs_are_measured_once_more() -> None:
     unmeasured = replace(
         study("sync"), needs={}, left_out={"sync": NeedsUnknown("too few requests")}
     )
-    (cell,) = needs_again(unmeasured.plan, unmeasured)
+    (cell,) = needs_again(unmeasured)
     assert cell.server.worker_class == "sync"
-    assert not list(needs_again(grown(unmeasured.plan, cell), unmeasured))
+    assert not list(needs_again(grown(unmeasured, cell)))
     failed = replace(unmeasured, left_out={"sync": Exclusion("it does not start")})
-    assert not list(needs_again(failed.plan, failed))
+    assert not list(needs_again(failed))
 
 
 def test_preloading_is_measured_once() -> None:
     measured = study("gevent", "sync", "gthread")
-    (cell,) = preload_cells(measured.plan, measured)
+    (cell,) = preload_cells(measured)
     assert (cell.server.worker_class, cell.server.preload) == ("sync", True)
-    with_preload = grown(measured.plan, cell)
-    assert not list(preload_cells(with_preload, measured))
-    alarmed = replace(measured, alarmed=("sync",))
-    assert all(not cell.server.preload for cell in stacks_cells(with_preload.cells, alarmed))
+    with_preload = replace(grown(measured, cell), alarmed=("sync",))
+    assert not list(preload_cells(with_preload))
+    assert [cell.server.preload for cell in stacks_cells(with_preload)] == [False]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +85,7 @@ def test_preloading_is_measured_once() -> None:
     ],
 )
 def test_preloading_is_not_measured_if_it_saves_little_or_is_ruled_out(measured: Study) -> None:
-    assert not list(preload_cells(measured.plan, measured))
+    assert not list(preload_cells(measured))
 
 
 CHEAP, DEAR = Route("/cheap"), Route("/dear", weight=2.0)
@@ -99,12 +100,12 @@ def test_each_route_is_measured_alone_if_cpu_is_not_known_per_request() -> None:
     plan = replace(measured.plan, cells=cells)
     needs = {**measured.needs, "gevent": replace(measured.needs["gevent"], each=False)}
     measured = replace(measured, plan=plan, needs=needs)
-    added = tuple(route_cells(plan, measured))
+    added = tuple(route_cells(measured))
     assert [cell.server.worker_class for cell in added] == ["gevent", "gevent"]
     assert [lone_route(cell, plan) for cell in added] == [CHEAP, DEAR]
     assert len({Trial(cell, 1).key for cell in (*cells, *added)}) == len(cells) + len(added)
     assert [lone_route(cell, plan) for cell in plan.cells] == [None, None]
-    assert not tuple(route_cells(grown(plan, *added), measured))
+    assert not tuple(route_cells(grown(measured, *added)))
 
 
 def test_a_request_of_a_mix_has_the_cpu_of_its_route() -> None:
@@ -125,11 +126,11 @@ def test_a_request_of_a_mix_has_the_cpu_of_its_route() -> None:
 
 def test_many_connections_are_sent_once_to_classes_that_serve_many() -> None:
     measured = study("gevent", "sync", "gthread", "tornado")
-    (cell,) = many_cells(measured.plan, measured)
+    (cell,) = many_cells(measured)
     assert (cell.server.worker_class, cell.inside, cell.rate) == ("gevent", "", None)
     assert is_many_cell(cell)
     assert not any(map(is_many_cell, measured.plan.cells))
-    assert not list(many_cells(grown(measured.plan, cell), measured))
+    assert not list(many_cells(grown(measured, cell)))
 
 
 def test_connections_that_keep_the_cores_busy() -> None:
@@ -165,10 +166,10 @@ def test_the_launches_that_show_a_target_have_priority(
 
 
 def test_the_time_of_the_forecast_costs_no_launch(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The forecast is made once, so no launch has to leave time for it again."""
-    directory, clock_s = recorded("advise"), 0.0
+    directory, clock_s = shutil.copytree(recorded("advise"), tmp_path / "run"), 0.0
     plan = run_store.load(directory).plan
     expected = plan.details["expected"]
 
@@ -181,6 +182,8 @@ def test_the_time_of_the_forecast_costs_no_launch(
     monkeypatch.setattr(growth, "forecast", slow_forecast)
     plans = PlanGrowth(100.0, resumed=False)
     unforeseen = {name: value for name, value in plan.details.items() if name != "expected"}
-    with_launch = plans.grow(directory, replace(plan, details=unforeseen))
-    with_another = plans.grow(directory, with_launch)
-    assert len(with_another.cells) == len(with_launch.cells) + 1 == len(plan.cells) + 2
+    next_plan = replace(plan, details=unforeseen)
+    for count in (1, 2):
+        run_store.update_plan(directory, next_plan)
+        next_plan = plans.grow(directory, next_plan)
+        assert len(next_plan.cells) == len(plan.cells) + count
