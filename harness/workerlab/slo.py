@@ -13,6 +13,7 @@ number of requests can show it.
 Error messages give the column, from 1.
 """
 
+import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -24,7 +25,8 @@ Metric = Literal["p50", "p90", "p95", "p99", "max", "mean", "errors", "rps"]
 Op = Literal["<", "<=", ">", ">="]
 Kind = Literal["time", "errors", "rps"]
 
-METRICS, OPS = get_args(Metric), get_args(Op)
+METRICS = get_args(Metric)
+COMPARISONS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 SHAPE = re.compile(
     r"\s*(?P<metric>[^\s<>=!≤≥]*)\s*(?P<op>(?:[<>=!≤≥]\s*)*)"
     r"(?P<number>[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)?)"
@@ -47,7 +49,6 @@ UNITS: dict[Kind, dict[str, Decimal]] = {
         for unit in ("", "/s", "/sec", "rps", "req/s", "requests/s")
     },
 }
-UNITS_OF_CHANGE = {"%": Decimal("0.01")}
 EXPECTED: dict[Kind, str] = {
     "time": "us, ms, s or m",
     "errors": "% or nothing",
@@ -77,13 +78,11 @@ class Term(Struct, frozen=True):
 
     @property
     def kind(self) -> Kind:
-        return _kind(self.metric)
+        return self.metric if self.metric in ("errors", "rps") else "time"
 
     def holds(self, value: float) -> bool:
         """Whether the value is within the limit."""
-        if self.op in ("<", ">"):
-            return value < self.limit if self.op == "<" else value > self.limit
-        return value <= self.limit if self.op == "<=" else value >= self.limit
+        return bool(COMPARISONS[self.op](value, self.limit))
 
     def __str__(self) -> str:
         """In common units; `parse` reads the same term from it."""
@@ -191,20 +190,16 @@ def parse_limits(text: str, metrics: Mapping[str, str]) -> tuple[Limit, ...]:
 
 def _limit(piece: _Piece, metrics: Mapping[str, str]) -> Limit:
     metric, above = metrics[piece.metric(tuple(metrics))], piece.op(("<", ">")) == ">"
-    share, limit_text = piece.number(UNITS_OF_CHANGE, "%"), piece.match.string.strip()
+    share, limit_text = piece.number({"%": Decimal("0.01")}, "%"), piece.match.string.strip()
     if (share < 0) if above else (share > 0):
         piece.fail("number", f"{limit_text!r} would also fail without a change")
     piece.end()
     return Limit(metric, above, share, limit_text)
 
 
-def _kind(metric: Metric) -> Kind:
-    return metric if metric in ("errors", "rps") else "time"
-
-
 def _term(piece: _Piece) -> Term:
-    metric = cast("Metric", piece.metric(METRICS))
-    op, kind = cast("Op", piece.op(OPS)), _kind(metric)
+    metric, op = cast("Metric", piece.metric(METRICS)), cast("Op", piece.op(tuple(COMPARISONS)))
+    kind = Term(metric, op, 0.0).kind
     if (op[0] == ">") != (kind == "rps"):
         piece.fail("op", FROM[kind].format(metric))
     limit = piece.number(UNITS[kind], EXPECTED[kind])

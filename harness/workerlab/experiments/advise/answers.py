@@ -14,7 +14,6 @@ under the others. Their times are those of the examined trial.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
@@ -22,6 +21,7 @@ from msgspec.structs import replace
 
 from workerlab.analysis.diagnosis.drift import drift, slow_first
 from workerlab.analysis.target import value_of
+from workerlab.analysis.trials import grouped
 from workerlab.experiments.advise.candidates import mean_need, time_in_app_s
 from workerlab.experiments.advise.result import (
     DEFAULT_GRACE_S,
@@ -138,30 +138,26 @@ def _changes(launches: Sequence[CandidateLaunch]) -> Iterator[RepeatedChange]:
     exception."""
     facts = [launch.facts for launch in launches if launch.facts is not None]
     results = (rule(trial) for trial in facts for rule in (drift, slow_first))
-    changes = [change for change in results if change is not None]
-    counts = Counter(change.code for change in changes)
-    for code, count in counts.items():
-        if 2 * count > len(launches):
-            first = next(change for change in changes if change.code == code)
-            yield RepeatedChange(count, len(launches), first)
+    for changes in grouped(filter(None, results), type).values():
+        if 2 * len(changes) > len(launches):
+            yield RepeatedChange(len(changes), len(launches), changes[0])
 
 
 def _memory_growth(launches: Sequence[CandidateLaunch], rate_rps: float) -> Iterator[MemoryGrowth]:
-    per_request_bytes = []
-    for launch in launches:
-        grown_bytes = _grown_bytes(launch)
-        if grown_bytes is None or grown_bytes < MIN_GROWTH_BYTES:
-            return
-        per_request_bytes.append(grown_bytes / max(1.0, (1 - WARM_UP_SHARE) * launch.due))
-    least_bytes = min(per_request_bytes, default=0.0)
-    if least_bytes >= MIN_PER_REQUEST_BYTES:
-        yield MemoryGrowth(least_bytes, per_hour_bytes=least_bytes * rate_rps * HOUR_S)
+    grown_bytes = [_grown_bytes(launch) for launch in launches]
+    if min(grown_bytes, default=0) >= MIN_GROWTH_BYTES:
+        least_bytes = min(
+            grown / max(1.0, (1 - WARM_UP_SHARE) * launch.due)
+            for grown, launch in zip(grown_bytes, launches, strict=True)
+        )
+        if least_bytes >= MIN_PER_REQUEST_BYTES:
+            yield MemoryGrowth(least_bytes, per_hour_bytes=least_bytes * rate_rps * HOUR_S)
 
 
-def _grown_bytes(launch: CandidateLaunch) -> int | None:
-    """Growth of the server's memory after the warm-up; None if it was not sampled."""
+def _grown_bytes(launch: CandidateLaunch) -> int:
+    """Growth of the server's memory after the warm-up; 0 if it was not sampled."""
     if launch.facts is None:
-        return None
+        return 0
     started_ns, ended_ns = launch.facts.started_ns, launch.facts.ended_ns
     warm_ns = started_ns + WARM_UP_SHARE * (ended_ns - started_ns)
     sizes = [
@@ -169,7 +165,7 @@ def _grown_bytes(launch: CandidateLaunch) -> int | None:
         for sample in launch.facts.observations.processes
         if warm_ns <= sample.at_ns <= ended_ns and sample.server_rss_bytes is not None
     ]
-    return sizes[-1] - sizes[0] if len(sizes) > 1 else None
+    return sizes[-1] - sizes[0] if sizes else 0
 
 
 MIN_OTHERS_CORES = 0.05  # used by other programs; less is not mentioned
@@ -193,8 +189,7 @@ def reasons(result: AdviseResult, launch: CandidateLaunch) -> Iterator[str | Fin
     broken = [term for term in result.search.terms if not holds(launch, [term])]
     for term in broken:
         if term.kind == "errors":
-            outcome = launch.facts.outcome if launch.facts else None
-            causes = outcome.errors if outcome else None
+            causes = launch.facts.outcome.errors if launch.facts else None
             yield fill(FAILED, {"failed": launch.failed, "due": launch.due, "causes": causes})
         elif math.isfinite(value := value_of(term.metric, launch.requests) or math.inf):
             yield fill(VALUE, {"term": term, "value": value})
@@ -214,11 +209,10 @@ def _bottleneck(result: AdviseResult, launch: CandidateLaunch) -> Iterable[str |
 def _app_concurrency(result: AdviseResult, launch: CandidateLaunch) -> str:
     """The text if the rate needs over MAX_UTILISATION of the pool (Little's law); else ""."""
     pool, needs = result.limits.max_in_flight, result.needs
-    if pool is None or needs is None:
+    in_flight = launch.rps * time_in_app_s(mean_need(needs)) if needs else 0.0
+    if pool is None or in_flight <= MAX_UTILISATION * pool:
         return ""
-    in_flight = launch.rps * time_in_app_s(mean_need(needs))
-    text = fill(APP_CONCURRENCY, {"pool": pool, "in_flight": in_flight})
-    return text if in_flight > MAX_UTILISATION * pool else ""
+    return fill(APP_CONCURRENCY, {"pool": pool, "in_flight": in_flight})
 
 
 def _usage(cell: CellResult) -> str:
@@ -244,7 +238,7 @@ CLASS_QUESTION = "Which worker class, how many workers?"
 def answers(result: AdviseResult) -> Iterator[Finding]:
     """All answers for which there is data."""
     main_answer = recommendation if result.word == "recommended" else no_recommendation
-    yield replace(main_answer(result), trials=_trials(result), evidence=tuple(_evidence(result)))
+    yield replace(main_answer(result), trials=result.trials, evidence=tuple(_evidence(result)))
     yield from target_answer(result)
     yield from highest_rate(result)
     if result.word == "recommended":
@@ -269,15 +263,14 @@ def left_out(result: AdviseResult) -> Iterator[LeftOut]:
     only they: installing other classes would not help."""
     limits = Exclusion(f"no settings satisfy {listed(result.limits.flags)}")
     unfit = (*result.study.request.unfit, *without_candidates(result.search))
-    failed = any(reason.trials for reason in result.study.left_out.values())
     exclusions: dict[str, LeftOut] = {}
     for name, reason in {**result.study.left_out, **dict.fromkeys(unfit, limits)}.items():
         shared = str(replace(reason, detail=None))
         first = exclusions.setdefault(shared, LeftOut((), reason, trials=reason.trials))
         exclusions[shared] = replace(first, classes=(*first.classes, name))
-    by_trials = sorted(exclusions.values(), key=lambda exclusion: not exclusion.trials)
-    only_failed = failed and not result.study.needs
-    yield from (exclusion for exclusion in by_trials if exclusion.trials or not only_failed)
+    failed = [exclusion for exclusion in exclusions.values() if exclusion.trials]
+    others = [exclusion for exclusion in exclusions.values() if not exclusion.trials]
+    yield from failed if failed and not result.study.needs else (*failed, *others)
 
 
 # --- the recommendation ---------------------------------------------------------------------------
@@ -356,14 +349,16 @@ REASONS: dict[AdviseOutcome, str] = {
 }
 
 
+LACKS_CAPACITY = "The rate exceeds the slots or cores of all candidates"
+
+
 def no_recommendation(result: AdviseResult) -> NoRecommendation:
     nearest = result.server if result.word in ("nothing", "unfinished") else None
     several = len({launch.server for launch in result.study.launches}) > 1
     lacks_capacity = result.search.lacks_capacity
-    exceeds = "The rate exceeds the slots or cores of all candidates"
     values = {
         "launches": result.study.disturbed or None,
-        "capacity": exceeds if lacks_capacity else None,
+        "capacity": LACKS_CAPACITY if lacks_capacity else None,
     }
     return NoRecommendation(
         outcome=result.word,
@@ -375,10 +370,6 @@ def no_recommendation(result: AdviseResult) -> NoRecommendation:
         if unmeasured(result.study)
         else "a longer --budget",
     )
-
-
-def _trials(result: AdviseResult) -> tuple[str, ...]:
-    return tuple(launch.key for launch in result.launches)
 
 
 class ClassNeeds(Finding):
@@ -421,7 +412,7 @@ def _evidence(result: AdviseResult) -> Iterator[Finding]:
         )
     if result.server is not None:
         for rps in result.study.rates(result.server):
-            p95s = (launch.response.p95 for launch in result.study.at(result.server, rps))
+            p95s = (launch.cell.response.p95 for launch in result.study.at(result.server, rps))
             yield RateTried(rps, tuple(format_duration(p95) for p95 in p95s if p95 is not None))
 
 
@@ -448,7 +439,7 @@ def target_answer(result: AdviseResult) -> Iterator[TargetAnswer]:
             unshown=standing.unshown,
             shown=standing.shown,
             rates=" to ".join(map(amount, rates)),
-            trials=_trials(result),
+            trials=result.trials,
         )
 
 
@@ -564,7 +555,7 @@ def _kept(result: AdviseResult, server: Server, rps: float) -> RateKept:
     return RateKept(
         outcome="was met, but in too few launches to promise it, at" if few else "holds up to",
         rps=rps,
-        unshown=tuple(outcome.values["term"] for outcome in result.standing.unshown),
+        unshown=tuple(outcome.term for outcome in result.standing.unshown),
         launches=valid,
         above=None if few or is_bounded else above or None,
         discarded=len(result.study.all_at(server, rps)) - valid or None,

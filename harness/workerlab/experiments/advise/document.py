@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -58,15 +58,12 @@ DISCARD_REASONS: Mapping[type[Finding], str] = {
 
 
 def document(run: Run) -> Document:
-    study = study_of(run)
-    return show(result_of(search_of(study, run.plan)), run)
-
-
-def show(result: AdviseResult, run: Run) -> Document:
+    result = _result(run)
     findings, notes = tuple(answers(result)), notes_of(run)
+    without_resumption = tuple(map(_without_resumption, findings))
     if any(record.interrupted for record in run.records.values()):  # notes say how to finish it
-        findings = tuple(map(_without_resumption, findings))
-    elif any(finding != _without_resumption(finding) for finding in findings):
+        findings = without_resumption
+    elif findings != without_resumption:
         notes = tuple(note for note in notes if not isinstance(note, Unfinished))
     return Document(
         run=run.name,
@@ -80,6 +77,10 @@ def show(result: AdviseResult, run: Run) -> Document:
         valid=result.word != "noisy",
         exit_code=_exit_code(result, run),
     )
+
+
+def _result(run: Run) -> AdviseResult:
+    return result_of(search_of(study_of(run), run.plan))
 
 
 def _without_resumption(answer: Finding) -> Finding:
@@ -112,31 +113,31 @@ class ConfigurationFile(Answer):
     question = "Where is the configuration?"
 
     place: str
-    problem: Literal["", "could not be written"]
-    kept: KeptOverridden | None
-    start: str | None  # shell command, from any directory
-    gunicorn: str | None
+    problem: Literal["", "could not be written"] = ""
+    kept: KeptOverridden | None = None
+    start: str | None = None  # shell command, from any directory
+    gunicorn: str | None = None
 
 
 def _file(result: AdviseResult, run: Run) -> Iterator[ConfigurationFile]:
-    if result.word == "recommended" and (server := result.server):
-        request, written = result.study.request, _written(result, run)
-        python = server.python or request.python
-        start = f"{shlex.quote(python)} -m gunicorn" if python else request.start
-        place = str(_paths(result, run)[-1])  # that of --write, if given
-        if request.starts_in:
-            start = f"cd {shlex.quote(request.starts_in)} && {start}"
-        start = f"{start} -c"
-        version = server.gunicorn or result.study.plan.gunicorn or None
-        if result.is_another_server:
-            start, version = "sh", None
-        yield ConfigurationFile(
+    if result.word != "recommended" or (server := result.server) is None:
+        return
+    request, place = result.study.request, str(_paths(result, run)[-1])  # of --write, if given
+    python = server.python or request.python
+    gunicorn = f"{shlex.quote(python)} -m gunicorn" if python else request.start
+    directory = f"cd {shlex.quote(request.starts_in)} && " if request.starts_in else ""
+    start, version = f"{directory}{gunicorn} -c", server.gunicorn or run.plan.gunicorn or None
+    if result.is_another_server:
+        start, version = "sh", None
+    answer = ConfigurationFile(place=place, problem="could not be written")
+    if _written(result, run):
+        answer = ConfigurationFile(
             place=place,
-            problem="" if written else "could not be written",
-            kept=_kept(result, server, run) if written else None,
-            start=f"{start} {shlex.quote(place)}" if written else None,
-            gunicorn=version if written else None,
+            kept=_kept(result, server, run),
+            start=f"{start} {shlex.quote(place)}",
+            gunicorn=version,
         )
+    yield answer
 
 
 def _kept(result: AdviseResult, server: Server, run: Run) -> KeptOverridden | None:
@@ -155,7 +156,7 @@ def _overridden(run: Run) -> Mapping[str, Mapping[str, Any]]:
 
 
 def title(result: AdviseResult, run: Run) -> str:
-    request, plan = result.study.request, result.study.plan
+    request, plan = result.study.request, run.plan
     versions = dict.fromkeys(server.gunicorn or plan.gunicorn for server in plan.servers)
     versions.pop("", None)
     values = {
@@ -172,24 +173,19 @@ def title(result: AdviseResult, run: Run) -> str:
 
 
 def _notes(result: AdviseResult) -> Iterator[Finding]:
-    yield from _once(note for needs in result.study.needs.values() for note in needs.notes)
+    """Each note once; an uncertain forecast of several classes is one note."""
+    all_notes = [note for needs in result.study.needs.values() for note in needs.notes]
+    uncertain = [note for note in all_notes if isinstance(note, ForecastUncertain)]
+    classes = tuple(name for note in uncertain for name in note.classes)
+    for note in {
+        type(note) if note in uncertain else str(note): note for note in all_notes
+    }.values():
+        yield ForecastUncertain(classes) if note in uncertain else note
     voids = (launch.void for launch in result.study.launches if launch.void is not None)
     counts = Counter(DISCARD_REASONS.get(type(void), "found invalid") for void in voids)
     reasons = [f"{counted(count, 'launch/launches')} {why}" for why, count in counts.items()]
     if reasons:
         yield Note(f"Discarded: {', '.join(reasons)}")
-
-
-def _once(notes: Iterable[Finding]) -> Iterable[Finding]:
-    """The notes without repetitions; an uncertain forecast of several classes is one note."""
-    merged: dict[str, Finding] = {}
-    for note in notes:
-        key = note.code if isinstance(note, ForecastUncertain) else str(note)
-        previous = merged.get(key)
-        if isinstance(note, ForecastUncertain) and isinstance(previous, ForecastUncertain):
-            note = ForecastUncertain((*previous.classes, *note.classes))
-        merged[key] = note
-    return merged.values()
 
 
 # --- the file -------------------------------------------------------------------------------------
@@ -214,8 +210,7 @@ def _written(result: AdviseResult, run: Run) -> bool:
 def write_file(run: Run) -> None:
     """Writes the file of the recommendation into the run's directory and to the path of --write.
     Without a recommendation it removes the files of an earlier answer. Raises OSError."""
-    study = study_of(run)
-    result = result_of(search_of(study, run.plan))
+    result = _result(run)
     in_run, *others = _paths(result, run)
     earlier = [run.directory / name for name in (FILE_NAME, SCRIPT_NAME)]
     previous = next((path.read_text() for path in earlier if path.exists()), None)
@@ -240,7 +235,7 @@ def _content(result: AdviseResult, server: Server, run: Run) -> str:
     server = replace(server, app=replace(app, chdir=app.chdir or str(run.directory / "code")))
     evidence = tuple(_evidence(result, run))
     if result.is_another_server:
-        return start_script(server, evidence, server.python or result.study.plan.python)
+        return start_script(server, evidence, server.python or run.plan.python)
     request, row = result.study.request, class_named(server.worker_class)
     versions = (server.gunicorn or str(run.environment["gunicorn"])).split(", ")  # or of any here
     by_version = (set(ignored_settings(row, version)) for version in versions)

@@ -81,6 +81,10 @@ class AdviseResult(Struct, frozen=True):
         return self.study.request.limits
 
     @property
+    def trials(self) -> tuple[str, ...]:
+        return tuple(launch.key for launch in self.launches)
+
+    @property
     def needs(self) -> Needs | None:
         return self.study.needs.get(self.server.variant) if self.server else None
 
@@ -171,10 +175,13 @@ def _why_none(search: Search) -> AdviseOutcome:
         return "unfinished"
     if "undecidable" in words and next_launch is None:
         return "undecidable"
-    if "broken" in words and next_launch is None:
-        return "nothing"
-    is_nothing = "broken" in words and "not shown yet" not in _words_at_target(search)
-    return "nothing" if is_nothing else "unfinished"
+    at_target = (
+        search.standing(server).word
+        for server in search.servers
+        if search.study.at(server, search.target_rps)
+    )
+    is_nothing = next_launch is None or "not shown yet" not in at_target
+    return "nothing" if "broken" in words and is_nothing else "unfinished"
 
 
 def unmeasured(study: Study) -> set[str]:
@@ -187,13 +194,6 @@ def without_candidates(search: Search) -> list[str]:
     """Variants without candidates, as no settings are within the limits."""
     variants = {server.variant for server in search.servers}
     return [name for name in search.study.needs if name not in variants and search.has_forecast]
-
-
-def _words_at_target(search: Search) -> set[str]:
-    """The standings, as words, of the candidates launched at the target's rate."""
-    rps = search.target_rps
-    launched = (server for server in search.servers if search.study.at(server, rps))
-    return {search.standing(server).word for server in launched}
 
 
 # --- the status of each candidate -----------------------------------------------------------------
@@ -230,24 +230,25 @@ def _steady(expected: Expected, target_rps: float) -> Expected:
 def _status(
     search: Search, server: Server, winner: Server | None, untried: Collection[Server]
 ) -> str:
-    standing = search.standing(server)
+    standing, broken_rps = search.standing(server), search.broken_rps(server)
+    passing_rps = search.reach(server).passing_rps or 0.0
+    best_rps = (search.reach(winner).passing_rps if winner else None) or -math.inf
     if server == winner:
         return "recommended"
     if not search.fits_memory(server):
         used_bytes = search.expected[server.key].memory_bytes
         return fill("exceeds the memory limit: {used_bytes:bytes}", {"used_bytes": used_bytes})
     if standing.word == "met":
-        return _met_status(search, server, winner)
+        if 0 < LOWER_RATE_RATIO * passing_rps < best_rps:
+            return "meets it, up to a lower rate"
+        return f"meets it{_costs_more(search, server, winner)}"
     if standing.word in ("broken", "undecidable") and standing.bounds:
         bound = next(bound for bound in standing.bounds if bound.word == standing.word)
         if bound.why == TOO_UNEVEN:
             return f"too uneven to promise {bound.term}"
         is_broken = bound.word == "broken"
         return f"breaks {bound.term}" if is_broken else f"{bound.term} undecidable"
-    broken_rps = search.broken_rps(server)
-    passing_rps = search.reach(server).passing_rps or 0.0
-    best_rps = search.reach(winner).passing_rps if winner else None
-    if broken_rps is not None and best_rps is not None and passing_rps <= best_rps:
+    if broken_rps is not None and passing_rps <= best_rps:
         return fill("breaks at {rps:number} req/s", {"rps": broken_rps})
     if search.study.of(server):
         return "too few launches"
@@ -264,21 +265,16 @@ def _low_forecast(search: Search, server: Server, winner: Server | None) -> str:
     if expected.most_rps < search.target_rps:
         return ": forecast to break it"
     if expected.most_rps >= LOWER_FORECAST_SHARE * (search.forecast_rps(winner) if winner else 0.0):
-        costs_more = winner is not None and search.cost(server) > search.cost(winner)
-        return ": similar forecast, costs more" if costs_more else ""
+        costs_more = _costs_more(search, server, winner)
+        return costs_more and f": similar forecast{costs_more}"
     if expected.highest_rps is None:
         return fill(": forecast at most {rps:number} req/s", {"rps": expected.bound_rps})
     return ": forecast lower"
 
 
-def _met_status(search: Search, server: Server, winner: Server | None) -> str:
-    """The status of a candidate that meets the target but is not recommended."""
-    own_rps = search.reach(server).passing_rps
-    best_rps = search.reach(winner).passing_rps if winner else None
-    if own_rps and best_rps and LOWER_RATE_RATIO * own_rps < best_rps:
-        return "meets it, up to a lower rate"
+def _costs_more(search: Search, server: Server, winner: Server | None) -> str:
     costs_more = winner is not None and search.cost(server) > search.cost(winner)
-    return "meets it, costs more" if costs_more else "meets it"
+    return ", costs more" if costs_more else ""
 
 
 # --- the limit ------------------------------------------------------------------------------------
@@ -408,10 +404,10 @@ def limit_of(result: AdviseResult) -> Answer | None:
 
 def _cpu_shortage_of_all(result: AdviseResult) -> CpuShortage | None:
     """The smallest shortage of all classes; None unless every class has one."""
-    shortages = [_cpu_shortage(result, needs) for needs in result.study.needs.values()]
-    short = [shortage for shortage in shortages if shortage]
+    all_needs = result.study.needs.values()
+    short = list(filter(None, (_cpu_shortage(result, needs) for needs in all_needs)))
     least = min(short, key=lambda shortage: shortage.cpu_s, default=None)
-    return least if len(short) == len(shortages) else None
+    return least if len(short) == len(all_needs) else None
 
 
 def _cpu_shortage(result: AdviseResult, needs: Needs) -> CpuShortage | None:
@@ -450,9 +446,8 @@ def _slot_shortages(result: AdviseResult, needs: Needs) -> Iterator[SlotShortage
     if pool is not None and in_flight > MAX_UTILISATION * pool:
         yield SlotShortage(APP_CONCURRENCY, hold_s=hold_s, in_flight=in_flight, available=pool)
     slots = [configured_slots(server) for server in result.search.servers]
-    limited = [count for count in slots if count is not None]
-    most = max(limited, default=0)
-    if len(limited) == len(slots) and in_flight > MAX_UTILISATION * most:
+    most = max((count or 0 for count in slots), default=0)
+    if None not in slots and in_flight > MAX_UTILISATION * most:
         yield SlotShortage(SERVER_SLOTS, hold_s=hold_s, in_flight=in_flight, available=most)
 
 
@@ -464,12 +459,10 @@ def _slow_under_load(result: AdviseResult, needs: Needs) -> SlowUnderLoad | None
         alone_s, loaded_s = value_of(term.metric, alone), value_of(term.metric, launch.requests)
         if term.kind != "time" or loaded_s is None or alone_s is None or term.holds(loaded_s):
             continue
-        if not math.isfinite(loaded_s):  # that of failed requests: the errors say why
+        if math.isinf(loaded_s):  # that of failed requests: the errors say why
             continue
         mean = launch.cell.breakdown
         parts_s = {name: getattr(mean, name) or 0.0 for name in PARTS}
-        longest = sorted(parts_s, key=lambda name: -parts_s[name])
-        response_s = mean.response_s or 0.0
         return SlowUnderLoad(
             metric=term.metric,
             alone_s=alone_s,
@@ -478,8 +471,8 @@ def _slow_under_load(result: AdviseResult, needs: Needs) -> SlowUnderLoad | None
             response_s=mean.response_s,
             parts=tuple(
                 fill(PARTS[name], {"time_s": parts_s[name]})
-                for name in longest
-                if parts_s[name] > MIN_PART_SHARE * response_s
+                for name in sorted(parts_s, key=parts_s.__getitem__, reverse=True)
+                if parts_s[name] > MIN_PART_SHARE * (mean.response_s or 0.0)
             ),
         )
     return None

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import NormalDist, fmean, stdev
-from typing import Literal
+from typing import Literal, get_args
 
 from msgspec import Struct
 
@@ -37,7 +37,8 @@ SHOWING_LAUNCHES = 6  # at a rate and slightly above, all of which met the targe
 
 TOO_UNEVEN = "the launches differ too much to promise it"
 
-TargetWord = Literal["met", "broken", "not shown yet", "undecidable"]
+TargetWord = Literal["broken", "undecidable", "not shown yet", "met"]
+WORST_FIRST: tuple[TargetWord, ...] = get_args(TargetWord)
 
 
 class TermBound(Finding):
@@ -57,8 +58,8 @@ class Standing(Struct, frozen=True):
 
     word: TargetWord
     bounds: tuple[TermBound, ...] = ()
-    unshown: tuple[Finding, ...] = ()  # errors: too few requests for a verdict, not broken
-    shown: tuple[Finding, ...] = ()  # errors: met
+    unshown: tuple[TermOutcome, ...] = ()  # errors: too few requests for a verdict, not broken
+    shown: tuple[TermOutcome, ...] = ()  # errors: met
 
 
 def prediction_half(deviation: float, count: int, beyond_share: float) -> float:
@@ -81,13 +82,18 @@ def expected_to_hold(
 
 
 def _expected_bound_holds(launches: Sequence[CandidateLaunch], term: Term, count: int) -> bool:
-    values = [value_of(term.metric, launch.requests) for launch in launches]
-    logs = [math.log(value) for value in values if value is not None and 0 < value < math.inf]
-    if len(logs) < len(values):
+    logs = _logarithms(launches, term)
+    if len(logs) < len(launches):
         return False
     deviation = max(USUAL_SD, stdev(logs) if len(logs) >= MIN_LAUNCHES else 0.0)
     half = prediction_half(deviation, count, RATE_BEYOND_SHARE)
     return term.holds(math.exp(fmean(logs) + (-half if term.kind == "rps" else half)))
+
+
+def _logarithms(launches: Sequence[CandidateLaunch], term: Term) -> list[float]:
+    """Of the values of all launches in which they are positive and finite."""
+    values = (value_of(term.metric, launch.requests) for launch in launches)
+    return [math.log(value) for value in values if value is not None and 0 < value < math.inf]
 
 
 def standing(
@@ -101,57 +107,56 @@ def standing(
     if not launches:
         return Standing("not shown yet")
     requests = pooled(launches)
-    with_others = pooled([*launches, *at_other_rates]) if at_other_rates else requests
     bounds = [
         _bound(launches, requests, term, beyond_share) for term in terms if term.kind != "errors"
     ]
-    unshown: list[TermOutcome] = []
-    shown: list[TermOutcome] = []
+    outcomes: list[TermOutcome] = []
     for term in terms:
         if term.kind == "errors":
-            outcome = judge(term, with_others)
-            if outcome.result == "broken" and at_other_rates:
+            outcome = judge(term, pooled([*launches, *at_other_rates]))
+            if outcome.result == "broken":
                 outcome = judge(term, requests)  # errors at other rates do not break this one
             if outcome.result == "broken":
                 share = requests.failed / requests.total if requests.total else None
-                counts = outcome.values["measured"]
-                bounds.append(TermBound(term, "broken", len(launches), share, why=counts))
+                bounds.append(TermBound(term, "broken", len(launches), share, why=outcome.measured))
             else:
-                (shown if outcome.result == "met" else unshown).append(outcome)
-    words = {bound.word for bound in bounds}
-    worst_first: tuple[TargetWord, ...] = ("broken", "undecidable", "not shown yet", "met")
-    word = next(word for word in worst_first if word in words or word == "met")
-    return Standing(word, tuple(bounds), tuple(unshown), tuple(shown))
+                outcomes.append(outcome)
+    return Standing(
+        min((bound.word for bound in bounds), key=WORST_FIRST.index, default="met"),
+        bounds=tuple(bounds),
+        unshown=tuple(outcome for outcome in outcomes if not outcome.met),
+        shown=tuple(outcome for outcome in outcomes if outcome.met),
+    )
 
 
 def _bound(
     launches: Sequence[CandidateLaunch], requests: Requests, term: Term, beyond_share: float
 ) -> TermBound:
     """The bound of a term on a time or on throughput. `requests`: of all launches, pooled."""
-    values = [value_of(term.metric, launch.requests) for launch in launches]
-    positive = [value for value in values if value is not None and 0 < value < math.inf]
-    n = len(values)
-    if len(positive) < n:
+    n, sign = len(launches), -1.0 if term.kind == "rps" else 1.0
+    logs = [sign * log for log in _logarithms(launches, term)]
+    if len(logs) < n:
         return TermBound(term, "broken", n)
-    sign = -1.0 if term.kind == "rps" else 1.0
-    logs = [sign * math.log(value) for value in positive]
     limit, mean = sign * math.log(term.limit), fmean(logs)
     centre = math.exp(sign * mean)
     outcome = judge(term, requests)
     on_a_step = outcome.result == "undecidable"  # a launch meets or breaks the limit by chance
+    word: TargetWord
     if n < MIN_LAUNCHES:
         beyond = mean > limit + math.log(CLEARLY_BROKEN_RATIO) or (n > 1 and min(logs) > limit)
-        broken = beyond and not on_a_step
-        return TermBound(term, "broken" if broken else "not shown yet", n, centre)
+        word = "broken" if beyond and not on_a_step else "not shown yet"
+        return TermBound(term, word, n, centre)
     high = mean + prediction_half(stdev(logs), n, beyond_share)
     after_many = mean + NormalDist().inv_cdf(1 - beyond_share) * stdev(logs)
-    hopeless = n >= MAX_LAUNCHES or mean > limit or after_many > limit
+    holds_on, last = high <= limit, n >= MAX_LAUNCHES
     if on_a_step:
-        word: TargetWord = "not shown yet" if high <= limit and n < MAX_LAUNCHES else "undecidable"
+        word = "not shown yet" if holds_on and not last else "undecidable"
+    elif holds_on:
+        word = "met"
     else:
-        word = "met" if high <= limit else "broken" if hopeless else "not shown yet"
+        word = "broken" if last or max(mean, after_many) > limit else "not shown yet"
     why = TOO_UNEVEN if word == "broken" and mean <= limit else None
-    why = outcome.values["why"] if on_a_step else why
+    why = outcome.why if on_a_step else why
     return TermBound(term, word, n, centre, math.exp(sign * high), why)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import cycle
 from statistics import fmean
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -23,7 +22,7 @@ from workerlab.analysis.target import Requests, judge, requests_of, value_of
 from workerlab.experiments.advise.candidates import Limits
 from workerlab.experiments.reading import as_argument, report_of, trial_data
 from workerlab.finding import Answer, Finding, Note
-from workerlab.model import Cell, CellResult, Needs, Plan, Route, Server, Summary
+from workerlab.model import Cell, CellResult, Needs, Plan, Route, Server
 from workerlab.run_store import Run
 from workerlab.server.worker_classes import class_named
 from workerlab.slo import Term, parse
@@ -148,10 +147,6 @@ class CandidateLaunch(Struct, dict=True, frozen=True, eq=False):
         due_rps = at_rate.due_rps if at_rate else None
         return rps * self.rps / due_rps if rps is not None and due_rps else rps
 
-    @property
-    def response(self) -> Summary:
-        return self.cell.response
-
 
 def pooled(launches: Sequence[CandidateLaunch]) -> Requests:
     """The requests of several launches as one set; the throughput is their mean."""
@@ -218,25 +213,21 @@ class Study(Struct, dict=True, frozen=True, eq=False):
 
 
 def study_of(run: Run) -> Study:
-    trials = trial_data(run, keep=True)
+    trials, request = trial_data(run, keep=True), AdviseRequest.of(run.plan)
     cells = {cell.trial.key: cell for cell in report_of(run, trials).cells}
-    facts = {trial.trial.key: trial.facts for trial in trials if trial.record is not None}
-    needs, left_out = _needs(run, trials, facts)
-    request = AdviseRequest.of(run.plan)
+    needs, left_out = _needs(run, trials)
     terms = parse(request.slo)
-    launches = (
-        launch_of(cells[trial.trial.key], facts[trial.trial.key], terms)
-        for trial in trials
-        if trial.trial.key in cells
-        and trial.cell.rate is not None
-        and not (trial.record and trial.record.interrupted)
-    )
     unavailable = {name: Exclusion(why) for name, why in request.left_out.items()}
     removed = {
         name: Exclusion(REMOVED.format(version=class_named(name).removed_in))
         for name in request.removed
     }
     tool_ceilings = (ceiling for ceiling in ceilings(run.environment) if ceiling.tool == TOOL)
+    loaded = [
+        (trial.cell, trial.facts)
+        for trial in trials
+        if trial.cell.inside and isinstance(trial.facts, Facts)
+    ]
     return Study(
         request=request,
         plan=run.plan,
@@ -245,14 +236,32 @@ def study_of(run: Run) -> Study:
         left_out={**unavailable, **removed, **left_out},
         blocked=tuple(_blocked_variants(cells.values())),
         blocking={
-            trial.cell.server.variant: blocking_lines(trial_facts)
-            for trial in trials
-            if trial.cell.inside == "stacks"
-            and isinstance(trial_facts := facts.get(trial.trial.key), Facts)
+            cell.server.variant: blocking_lines(facts)
+            for cell, facts in loaded
+            if cell.inside == "stacks"
         },
-        launches=tuple(launches),
-        alarmed=tuple(_alarmed_variants(facts.values())),
-        preloaded=_preloaded(trials, facts),
+        launches=tuple(
+            launch_of(cells[trial.trial.key], trial.facts, terms)
+            for trial in trials
+            if trial.trial.key in cells
+            and trial.cell.rate is not None
+            and not (trial.record and trial.record.interrupted)
+        ),
+        alarmed=tuple(
+            cell.server.variant
+            for cell, facts in loaded
+            if cell.inside == "needs" and worth_sampling(facts)
+        ),
+        preloaded=next(
+            (
+                measured
+                for cell, facts in loaded
+                if cell.inside == "needs"
+                and cell.server.preload
+                and isinstance(measured := needs_of(facts), Needs)
+            ),
+            None,
+        ),
         ceiling=max(tool_ceilings, key=lambda ceiling: ceiling.rps, default=None),
     )
 
@@ -265,42 +274,32 @@ def _blocked_variants(cells: Iterable[CellResult]) -> Iterator[str]:
             yield server.variant
 
 
-def _alarmed_variants(facts: Iterable[Facts | Finding]) -> Iterator[str]:
-    for trial in facts:
-        if isinstance(trial, Facts) and trial.cell.inside == "needs" and worth_sampling(trial):
-            yield trial.cell.server.variant
-
-
-def _needs(
-    run: Run, trials: Sequence[TrialData], facts: Mapping[str, Any]
-) -> tuple[dict[str, Needs], dict[str, Exclusion]]:
+def _needs(run: Run, trials: Sequence[TrialData]) -> tuple[dict[str, Needs], dict[str, Exclusion]]:
     """The needs by variant, and the variants left out, with the reason."""
     needs: dict[str, Needs] = {}
     left_out: dict[str, Exclusion] = {}
     routes: dict[str, dict[str, Needs]] = {}
     under_load: dict[str, CpuUnderLoad | None] = {}
     for trial in trials:
-        name, record = trial.cell.server.variant, trial.record
+        name, record, facts = trial.cell.server.variant, trial.record, trial.facts
         route = lone_route(trial.cell, run.plan)
-        if record is not None and is_many_cell(trial.cell) and isinstance(facts[record.key], Facts):
-            under_load[name] = cpu_under_load(facts[record.key])
+        if is_many_cell(trial.cell) and isinstance(facts, Facts):
+            under_load[name] = cpu_under_load(facts)
         if trial.cell.inside != "needs" or trial.cell.server.preload or record is None:
             continue
-        if record.fault is not None:
-            if not record.interrupted and route is None:
-                fault = record.fault
-                detail = fault.detail or None
-                left_out[name] = Exclusion(fault.reason, detail, trials=(record.key,))
-            continue
-        trial_facts = facts[record.key]
-        measured = needs_of(trial_facts) if isinstance(trial_facts, Facts) else trial_facts
+        measured = needs_of(facts) if isinstance(facts, Facts) else facts
         if isinstance(measured, Needs) and route is not None:
             routes.setdefault(name, {})[route.label] = measured
         elif isinstance(measured, Needs):
             needs[name] = measured
             left_out.pop(name, None)
-        elif route is None:
-            left_out[name] = NeedsUnknown(measured, trials=(record.key,))
+        elif route is None and not record.interrupted:
+            key, fault = (record.key,), record.fault
+            left_out[name] = (
+                Exclusion(fault.reason, fault.detail or None, trials=key)
+                if fault
+                else NeedsUnknown(measured, trials=key)
+            )
     by_variant = {
         name: with_cpu(with_lone_routes(mean, routes.get(name, {})), under_load.get(name))
         for name, mean in needs.items()
@@ -336,33 +335,22 @@ def with_lone_routes(needs: Needs, routes: Mapping[str, Needs]) -> Needs:
     return replace(needs, requests=requests)
 
 
-def _preloaded(trials: Sequence[TrialData], facts: Mapping[str, Any]) -> Needs | None:
-    """The needs measured with preload_app; None if they were not."""
-    for trial in trials:
-        trial_facts = facts.get(trial.trial.key)
-        preloads = trial.cell.inside == "needs" and trial.cell.server.preload
-        if preloads and isinstance(trial_facts, Facts):
-            needs = needs_of(trial_facts)
-            return needs if isinstance(needs, Needs) else None
-    return None
-
-
-def launch_of(result: CellResult, facts: Any, terms: Sequence[Term]) -> CandidateLaunch:
+def launch_of(result: CellResult, facts: Facts | Finding, terms: Sequence[Term]) -> CandidateLaunch:
     cell = result.trial.cell
     assert cell.rate is not None
     assert cell.rate.rps is not None
-    valid = result.verdict != "invalid" and isinstance(facts, Facts)
+    valid_facts = facts if result.verdict != "invalid" and isinstance(facts, Facts) else None
     launch = CandidateLaunch(
         server=cell.server,
         rps=cell.rate.rps,
         schedule=cell.schedule or 0,
         cell=result,
-        facts=facts if valid else None,
-        void=None if valid else result.reason,
+        facts=valid_facts,
+        void=None if valid_facts else result.reason,
     )
-    if not valid or holds(launch, terms):
+    if valid_facts is None or holds(launch, terms):
         return launch
-    return replace(launch, void=_noise(result, facts) or _late(launch, terms))
+    return replace(launch, void=_noise(result, valid_facts) or _late(launch, terms))
 
 
 def _noise(cell: CellResult, facts: Facts) -> Finding | None:
