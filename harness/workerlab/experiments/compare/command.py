@@ -75,12 +75,8 @@ def first_plan(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter
     if len({len(plan.cells) for plan in plans}) > 1:
         raise UsageError("class= of a side takes the place of CLASSES: name a single class there")
     base = _common_plan(*plans)
-    sides = [
-        [_with_side_settings(base, plan, cell, name) for cell in plan.cells]
-        for name, plan in zip(SIDES, plans, strict=True)
-    ]
-    without_names = [list(map(_without_name, cells)) for cells in sides]
-    if without_names[0] == without_names[1]:
+    sides = [[_with_side_settings(base, plan, cell) for cell in plan.cells] for plan in plans]
+    if sides[0] == sides[1]:
         raise UsageError("A and B are the same: say what differs, such as --b workers=8")
     serving, unavailable = dict[tuple[str, str], preflight.Interpreter](), dict[str, str]()
     for interpreters, cells in zip(pythons, sides, strict=True):
@@ -89,7 +85,7 @@ def first_plan(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter
             serving[server.python, server.gunicorn] = interpreter
             if why := interpreter.why_unavailable(server.worker_class):
                 unavailable[server.variant] = why
-    groups = tuple(Group(*pair) for pair in zip(*sides, strict=True))
+    groups = tuple(Group(*map(_named, SIDES, pair)) for pair in zip(*sides, strict=True))
     unavailable = with_other_side(groups, unavailable)
     if all(group.a.server.variant in unavailable for group in groups):
         raise EnvironmentProblem("; ".join(dict.fromkeys(unavailable.values())))
@@ -150,8 +146,9 @@ def _common_plan(a: Plan, b: Plan) -> Plan:
     )
 
 
-def _without_name(cell: Cell) -> Cell:
-    return replace(cell, server=replace(cell.server, name=""))
+def _named(side_name: str, cell: Cell) -> Cell:
+    name = f"{side_name}-{cell.server.worker_class}"
+    return replace(cell, server=replace(cell.server, name=name))
 
 
 def plan_side(options: argparse.Namespace, side_name: str) -> tuple[Plan, preflight.Interpreters]:
@@ -183,16 +180,14 @@ def _python_for_side(options: argparse.Namespace, side_name: str) -> tuple[str, 
     return next(((python,) for python in pythons if python != sys.executable), None)
 
 
-def _with_side_settings(base: Plan, plan: Plan, cell: Cell, side_name: str) -> Cell:
+def _with_side_settings(base: Plan, plan: Plan, cell: Cell) -> Cell:
     """The cell of one side, with the settings that its server does not share with the other."""
-    server = replace(
-        cell.server,
-        name=f"{side_name}-{cell.server.worker_class}",
-        gunicorn=plan.gunicorn if plan.gunicorn != base.gunicorn else "",
-        python=plan.python if plan.python != base.python else "",
-        config=plan.config if plan.config != base.config else None,
-    )
-    return replace(cell, server=server)
+    own = {
+        name: value
+        for name in ("gunicorn", "python", "config")
+        if (value := getattr(plan, name)) != getattr(base, name)
+    }
+    return replace(cell, server=replace(cell.server, **own))
 
 
 def next_pairs(plan: Plan, groups: Sequence[Group], number: int) -> tuple[Cell, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from workerlab.analysis.facts import TrialData
 from workerlab.analysis.trials import Replicates
@@ -46,7 +47,7 @@ from workerlab.model import (
 from workerlab.numbers.samples import percents_of, quantile
 from workerlab.numbers.units import counted, fill, format_wait, listed
 from workerlab.paths import label_of
-from workerlab.report.values import PART_LOOKS, joined_table, serving_software
+from workerlab.report.values import PART_LOOKS, curves, joined_table, serving_software
 from workerlab.report.values import PARTS as PART_HEADINGS
 from workerlab.run_store import Run
 
@@ -65,29 +66,27 @@ def curve(data: TrialData | None, cell: CellResult) -> Curve:
     """The distribution of a launch's response times, at the resolution of its load tool. Failures
     are left out; if there are some that the tool does not separate, only QUANTILES are used."""
     measurement = data.measurement if data else None
-    if measurement is not None and measurement.timings:
-        return _curve_of(
-            timing.end_s
-            for timing in measurement.timings
-            if timing.cause is None and timing.end_s is not None
-        )
-    if measurement is not None and not measurement.failed and measurement.responses_s:
-        return _curve_of(measurement.responses_s)
-    if measurement is not None and not measurement.failed and measurement.percentiles_s:
-        return measurement.percentiles_s
+    if measurement is not None:
+        timings = (timing for timing in measurement.timings if timing.cause is None)
+        times_s = sorted(timing.end_s for timing in timings if timing.end_s is not None)
+        if not measurement.failed:
+            times_s = times_s or sorted(measurement.responses_s)
+        if times_s:
+            percents = percents_of(len(times_s))
+            return {percent: quantile(times_s, percent / 100) for percent in percents}
+        if not measurement.failed and measurement.percentiles_s:
+            return measurement.percentiles_s
     quantiles = {percent: getattr(cell.response, name) for percent, name in QUANTILES.items()}
     return {percent: value for percent, value in quantiles.items() if value is not None}
 
 
-def _curve_of(times_s: Iterable[float]) -> Curve:
-    ordered = sorted(times_s)
-    return {percent: quantile(ordered, percent / 100) for percent in percents_of(len(ordered))}
-
-
-def mean_curve(curves: Sequence[Curve]) -> Curve:
+def mean_curve(distributions: Sequence[Curve]) -> Curve:
     """The mean of several curves at their common points."""
-    common = set(curves[0]).intersection(*curves[1:]) if curves else set()
-    return {at: sum(curve[at] for curve in curves) / len(curves) for at in sorted(common)}
+    common = set.intersection(*map(set, distributions)) if distributions else set()
+    return {
+        at: sum(times_s[at] for times_s in distributions) / len(distributions)
+        for at in sorted(common)
+    }
 
 
 MEANS = "Means over the launches."
@@ -136,19 +135,19 @@ def _sides(group: GroupChanges) -> list[Replicates[CellResult]]:
 
 def _distributions(group: GroupChanges, trials: BothTrials) -> Iterable[Chart]:
     """The cumulative distribution of response times, both sides in one chart."""
-    series = []
-    for side, of_side, launches in zip(SIDES, trials, _sides(group), strict=True):
-        curves = [curve(of_side.get(launch.trial.key), launch) for launch in launches.valid]
-        mean = mean_curve(curves)
-        series.append(
-            ChartSeries(side, tuple((time_s, percent) for percent, time_s in mean.items()))
-        )
-    if any(side.points for side in series):
+    points = (
+        (side, time_s, percent)
+        for side, of_side, launches in zip(SIDES, trials, _sides(group), strict=True)
+        for percent, time_s in mean_curve(
+            [curve(of_side.get(launch.trial.key), launch) for launch in launches.valid]
+        ).items()
+    )
+    if series := curves(points):
         yield Chart(
             title=f"How long responses take, {group.name}",
             x_title="seconds",
             y_title="% of responses that took no longer",
-            series=tuple(series),
+            series=series,
             log=(True, False),
             note=MEANS,
         )
@@ -326,9 +325,10 @@ def tables(groups: Sequence[GroupChanges], *, paired: bool) -> Iterator[Table]:
             Column("metric", "text"),
             Column("a", "text", value="a_text"),
             Column("b", "text", value="b_text"),
-            Column("change", "text", value=lambda change: change_text(change, change.change)),
-            Column("low", "text", 1, value=lambda change: change_text(change, change.low)),
-            Column("high", "text", 1, value=lambda change: change_text(change, change.high)),
+            *(
+                Column(name, "text", rank, value=partial(change_text, name=name))
+                for name, rank in (("change", 0), ("low", 1), ("high", 1))
+            ),
         ),
         (
             Column("pairs" if paired else "launches", "count", 2, value="n"),
@@ -340,8 +340,9 @@ def tables(groups: Sequence[GroupChanges], *, paired: bool) -> Iterator[Table]:
         yield joined_table("A and B", columns, rows, note=note)
 
 
-def change_text(change: MetricChange, value: float | None) -> str | None:
+def change_text(change: MetricChange, name: str) -> str | None:
     """A ratio as a factor, other changes in percent."""
+    value = getattr(change, name)
     if value is None:
         return None
     return change.change_text(value) if change.kind == "ratio" else signed_percent(value)

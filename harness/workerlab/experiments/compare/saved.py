@@ -11,7 +11,7 @@ exceeded limit is a failure, an inconclusive one is skipped.
 """
 
 import argparse
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from workerlab import run_store
 from workerlab.analysis.stall import PauseDuringLoad
+from workerlab.analysis.trials import grouped
 from workerlab.experiments import runner
 from workerlab.experiments.compare.comparison import (
     SIDES,
@@ -232,21 +233,14 @@ def _load_side(name: str) -> SavedSide:
 
 def groups_of(a: SavedSide, b: SavedSide, options: argparse.Namespace) -> list[GroupChanges]:
     """The common cells, compared. Raises UsageError if there are none."""
-    matched, at_least = _matched_cells(a, b), options.at_least or AT_LEAST
+    matched, comparisons = _matched_cells(a, b), []
     groups = [Group(cells_a[0].trial.cell, cells_b[0].trial.cell) for cells_a, cells_b in matched]
-    comparisons = []
     for group, apart, sides in zip(groups, settings_apart(groups), matched, strict=True):
-        left_out = [
-            (name, cell)
-            for name, side in zip(SIDES, sides, strict=True)
-            for cell in side
-            if cell.verdict == "invalid"
-        ]
         valid_a, valid_b = ([cell for cell in side if cell.verdict != "invalid"] for side in sides)
         changes = unpaired_changes(
             [launch_metrics(a.run, cell) for cell in valid_a],
             [launch_metrics(b.run, cell) for cell in valid_b],
-            at_least,
+            options.at_least or AT_LEAST,
             comparisons=len(matched),
         )
         comparisons.append(
@@ -254,7 +248,12 @@ def groups_of(a: SavedSide, b: SavedSide, options: argparse.Namespace) -> list[G
                 group=group,
                 pairs=list(zip(valid_a, valid_b, strict=False)),
                 changes=changes,
-                left_out=left_out,
+                left_out=[
+                    (name, cell)
+                    for name, side in zip(SIDES, sides, strict=True)
+                    for cell in side
+                    if cell.verdict == "invalid"
+                ],
                 outcomes=outcomes(options.fail_if, changes),
                 apart=apart,
                 launches=(len(valid_a), len(valid_b)),
@@ -307,13 +306,10 @@ def _matched_cells(a: SavedSide, b: SavedSide) -> list[tuple[list[CellResult], l
     settings = (name for name in SETTINGS if _identifies(_values(a, b, name)))
     names = (*LOAD_FIELDS, *REQUEST_FIELDS, *settings)
 
-    def by_key(side: SavedSide) -> Mapping[tuple[object, ...], list[CellResult]]:
-        cells_by_key: dict[tuple[object, ...], list[CellResult]] = {}
-        for cell in side.cells:
-            cells_by_key.setdefault(tuple(_field_of(cell, name) for name in names), []).append(cell)
-        return cells_by_key
+    def key(cell: CellResult) -> tuple[object, ...]:
+        return tuple(_field_of(cell, name) for name in names)
 
-    cells_a, cells_b = by_key(a), by_key(b)
+    cells_a, cells_b = (grouped(side.cells, key) for side in (a, b))
     matched = [(cells, cells_b[key]) for key, cells in cells_a.items() if key in cells_b]
     if not matched:
         raise UsageError(
@@ -329,17 +325,14 @@ def _matched_cells(a: SavedSide, b: SavedSide) -> list[tuple[list[CellResult], l
 
 def differences_of(a: SavedSide, b: SavedSide) -> Iterator[RunDifference]:
     """The differences in machine, versions and settings."""
-    pairs = [
-        (f"machine.{name}", a.run.environment.get(name), b.run.environment.get(name))
-        for name in MACHINE_FIELDS
-    ]
+    pairs = {f"machine.{name}": [side.run.environment.get(name) for side in (a, b)]
+             for name in MACHINE_FIELDS}  # fmt: skip
     for name in SETTINGS:
         if not _identifies(values := _values(a, b, name)):
-            (value_a,), (value_b,) = values
-            pairs.append((name, value_a, value_b))
+            pairs[name] = [value for (value,) in values]
     for name in ("duration_s", "rounds", "config", "load_hosts"):
-        pairs.append((name, getattr(a.run.plan, name), getattr(b.run.plan, name)))
-    for name, value_a, value_b in pairs:
+        pairs[name] = [getattr(side.run.plan, name) for side in (a, b)]
+    for name, (value_a, value_b) in pairs.items():
         if value_a != value_b and not (name == LOAD_AVERAGE and _alike(value_a, value_b)):
             texts = (_value_text(name, value) for value in (value_a, value_b))
             yield RunDifference(name, LABELS.get(name, name), *texts)
