@@ -133,8 +133,9 @@ class Search(Struct, dict=True, frozen=True, eq=False):
                 times = known_times(self.expected[server.key].central, self.terms)
                 ratio = max((value_s / term.limit for term, value_s in times), default=0.0)
                 return ratio, *self.cost(server)
-            near = rps >= EQUAL_FORECAST_SHARE * best_rps
-            return (not near, *((0.0, *self.cost(server)) if near else (-rps,)))
+            if rps >= EQUAL_FORECAST_SHARE * best_rps:
+                return False, *self.cost(server)
+            return True, -rps
 
         return sorted(fitting, key=sort_key)
 
@@ -221,8 +222,9 @@ class Search(Struct, dict=True, frozen=True, eq=False):
     def winner(self) -> Server | None:
         """The best of the candidates that meet the target; see `_cheapest_of_best`."""
         able = filter(self.meets, self.order)
-        reached = {server: self.reach(server).passing_rps or 0.0 for server in able}
-        return self._cheapest_of_best(reached)
+        return self._cheapest_of_best(
+            {server: self.reach(server).passing_rps or 0.0 for server in able}
+        )
 
     def leader(self) -> Server | None:
         """The best candidate that may meet the target, by `_attainable_rps`: its standing is not
@@ -234,11 +236,9 @@ class Search(Struct, dict=True, frozen=True, eq=False):
             if self.standing(server).word in ("met", "not shown yet")
         }
         measured = {
-            server: rps
-            for server, rps in attainable.items()
-            if self.meets(server) or self.reach(server).passing_rps
+            server for server in attainable if self.meets(server) or self.reach(server).passing_rps
         }
-        min_rps = BETTER_RATIO * max(measured.values(), default=0.0)
+        min_rps = BETTER_RATIO * max((attainable[server] for server in measured), default=0.0)
         may_lead = {
             server: rps for server, rps in attainable.items() if server in measured or rps > min_rps
         }
@@ -247,22 +247,21 @@ class Search(Struct, dict=True, frozen=True, eq=False):
     def _cheapest_of_best(self, reached: Mapping[Server, float]) -> Server | None:
         """The cheapest of the candidates within a factor of BETTER_RATIO of the highest rate."""
         best_rps = max(reached.values(), default=0.0)
-        near = [
+        near = (
             server
             for server, rps in reached.items()
             if not best_rps or rounded(BETTER_RATIO * rps) > best_rps
-        ]
+        )
         return min(near, key=self.cost, default=None)
 
     def _attainable_rps(self, server: Server) -> float:
         """The highest passing rate, or the next rate to try below the ceiling if that is higher: a
         candidate that just fails or just holds there reaches nearly as much. 0 if unknown."""
-        passing_rps, ceiling_rps = self.reach(server).passing_rps, self._ceiling_rps(server)
-        if ceiling_rps is None or (passing_rps and ceiling_rps <= FINE_GAP_RATIO * passing_rps):
-            return passing_rps or 0.0
+        passing_rps, ceiling_rps = self.reach(server).passing_rps or 0.0, self._ceiling_rps(server)
+        if ceiling_rps is None or ceiling_rps <= FINE_GAP_RATIO * passing_rps:
+            return passing_rps
         if not passing_rps:
-            held = any(self.held(server, ceiling_rps))
-            return rounded(ceiling_rps / FINE_GAP_RATIO) if held else 0.0
+            return self._slightly_below(server, ceiling_rps)
         return max(passing_rps, self._below(server, passing_rps, ceiling_rps))
 
     def too_noisy(self, disturbed_before: int = 0) -> bool:
@@ -377,8 +376,9 @@ class Search(Struct, dict=True, frozen=True, eq=False):
 
     def _launch_up_to(self, server: Server, rps: float | None, count: int) -> Next | None:
         """A further launch at this rate, unless there are `count`."""
-        few = rps is not None and len(self.study.at(server, rps)) < count
-        return self._launch(server, rps) if rps is not None and few else None
+        if rps is None or len(self.study.at(server, rps)) >= count:
+            return None
+        return self._launch(server, rps)
 
     def _launch(self, server: Server, rps: float, share: float = 1.0) -> Next | None:
         """The launch; None if too many of the server's launches at this rate were discarded."""
@@ -445,8 +445,8 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         if left < MIN_LAUNCHES - 1 and passing_rps > self.target_rps:
             return  # keep the launches for confirming this rate
         if ceiling_rps is None:
-            higher = [rps for rps in self.study.rates(server) if rps > self.target_rps]
-            next_rps = (MAX_GAP_RATIO / MAX_ROUNDING) ** max(1, len(higher)) * passing_rps
+            higher = sum(rps > self.target_rps for rps in self.study.rates(server))
+            next_rps = (MAX_GAP_RATIO / MAX_ROUNDING) ** max(1, higher) * passing_rps
             if self.study.at(server, self.target_rps):  # else a rival, seldom much better
                 share = FIRST_RATE_SHARE if may_risk else SAFE_RATE_SHARE
                 next_rps = max(next_rps, share * self.forecast_rps(server))
@@ -464,10 +464,14 @@ class Search(Struct, dict=True, frozen=True, eq=False):
     def _below(self, server: Server, passing_rps: float, failing_rps: float) -> float:
         """The next rate between a passing and a failing one. If any launch held at the failing one,
         only slightly below it."""
+        failures = sum(rps >= failing_rps for rps in self.study.rates(server))
+        middle_rps = between(passing_rps, failing_rps, failures)
+        return max(middle_rps, self._slightly_below(server, failing_rps))
+
+    def _slightly_below(self, server: Server, failing_rps: float) -> float:
+        """The rate slightly below a failing one at which any launch held; 0 if none did."""
         any_held = any(self.held(server, failing_rps))
-        slightly_below_rps = rounded(failing_rps / FINE_GAP_RATIO) if any_held else 0.0
-        failing = [rps for rps in self.study.rates(server) if rps >= failing_rps]
-        return max(between(passing_rps, failing_rps, len(failing)), slightly_below_rps)
+        return rounded(failing_rps / FINE_GAP_RATIO) if any_held else 0.0
 
     def _more_decide(self, server: Server, rps: float, most: int) -> bool:
         """Whether further launches at this rate, up to `most`, are expected to show that it
@@ -608,21 +612,26 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         others = {
             server.variant: server for server in reversed(able) if server.variant != leader.variant
         }
-        same_class = [server for server in able if server.variant == leader.variant]
-        same_threads = sorted(
-            (server for server in same_class if server.threads == leader.threads),
+        same_class = sorted(
+            (server for server in able if server.variant == leader.variant),
             key=lambda server: server.workers,
         )
+        same_threads = [server for server in same_class if server.threads == leader.threads]
         smaller = [server for server in same_threads if server.workers < leader.workers]
         larger = [server for server in same_threads if server.workers > leader.workers]
         rule_of_thumb = self.study.request.limits.rule_of_thumb
-        thumb = [server for server in larger if server.workers == rule_of_thumb]
         more_threads = [
             server
             for server in same_class
             if server.workers == leader.workers and server.threads > leader.threads
         ]
-        return [*thumb, *larger[:1], *smaller[-1:], *more_threads[:1], *others.values()]
+        return [
+            *(server for server in larger if server.workers == rule_of_thumb),
+            *larger[:1],
+            *smaller[-1:],
+            *more_threads[:1],
+            *others.values(),
+        ]
 
     def worst_ratio(self, server: Server) -> float:
         """The largest ratio of a measured time to its limit, in launches at the target's rate;
@@ -727,33 +736,26 @@ def slow_alone(
     times_s = times_alone_s(needs)
     alone = requests_of(times_s)
     for term in terms:
-        if term.kind == "time" and term.metric != "max" and judge(term, alone).result == "broken":
-            value_s = value_of(term.metric, alone)
-            assert value_s is not None  # a broken term has a value
-            if value_s < min_ratio * term.limit:
-                continue
+        if term.kind != "time" or term.metric == "max" or judge(term, alone).result != "broken":
+            continue
+        value_s = value_of(term.metric, alone) or 0.0
+        if value_s >= min_ratio * term.limit:
             timed = zip(needs.requests, times_s, strict=True)
             slow = Counter(need.route for need, took_s in timed if not term.holds(took_s))
             sent = Counter(need.route for need in needs.requests)
-            routes = tuple(
-                sorted(
-                    name for name in slow if name and slow[name] >= ROUTE_SLOW_SHARE * sent[name]
-                )
+            routes = sorted(
+                name for name in slow if name and slow[name] >= ROUTE_SLOW_SHARE * sent[name]
             )
-            share, all_named = slow.total() / len(times_s), set(slow) == set(routes)
-            values = {
-                "share": share,
-                "routes": routes,
-                "all_or_most": "all" if all_named else "most",
-            }
-            some = fill(SOME_REQUESTS, values)
+            share = slow.total() / len(times_s)
+            all_or_most = "all" if set(slow) == set(routes) else "most"
+            values = {"share": share, "routes": routes, "all_or_most": all_or_most}
             return SlowAlone(
-                which="Requests" if share == 1 else some,
+                which="Requests" if share == 1 else fill(SOME_REQUESTS, values),
                 term=str(term),
                 metric=term.metric,
                 bound="at least" if needs.disturbed else "",
                 value_s=value_s,
-                routes=routes,
+                routes=tuple(routes),
                 share=share,
             )
     return None
