@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from workerlab.analysis.simulation import Predicted, predict
 from workerlab.model import App, Arrivals, Needs, RequestNeed, Server, Summary
 from workerlab.numbers.schedule import schedule
-from workerlab.server.worker_classes import class_named
+from workerlab.server.worker_classes import class_named, configured_slots
 from workerlab.slo import Term
 
 THREADS = (2, 4, 8, 16, 32, 64)
@@ -217,7 +217,7 @@ def bound_rps(server: Server, needs: Needs, question: Question) -> float:
     hold_s = time_in_app_s(mean) + mean.nogil_s + needs.gap_s
     cpu_s = mean.cpu_s + mean.nogil_s + question.load_s(needs)
     capacities = (
-        (class_named(server.worker_class).slots_of(server), hold_s),
+        (configured_slots(server), hold_s),
         (server.workers, mean.cpu_s + mean.blocked_s),
         (question.cores, cpu_s),
     )

@@ -37,7 +37,7 @@ from workerlab.model import Cell, Needs, Plan, Rate, Trial
 from workerlab.plan import trials
 from workerlab.run_store import Run
 from workerlab.server import limits as machine
-from workerlab.server.worker_classes import class_named
+from workerlab.server.worker_classes import class_named, configured_slots
 from workerlab.terminal.console import tell
 from workerlab.terminal.progress import Progress
 
@@ -226,10 +226,8 @@ class PlanGrowth:
         meets the target; () if there is no such class."""
         request = study.request
         least_s = launch_s(request.rate_rps, request.slo, request.budget_s, share=min(CLEAR_SHARES))
-        for cell in study.plan.cells:
-            if cell.server.variant in study.needs:
-                return MIN_LAUNCHES * (replace(cell, duration_s=least_s),)
-        return ()
+        measured = [cell for cell in study.plan.cells if cell.server.variant in study.needs]
+        return tuple(MIN_LAUNCHES * [replace(cell, duration_s=least_s) for cell in measured[:1]])
 
     def _shortened(self, next_launch: Next, search: Search) -> Next:
         """The launch, at the target's rate only as long as all those that show its bound fit."""
@@ -247,12 +245,12 @@ class PlanGrowth:
         """The number of launches that the budget allows: at the target's rate, where they last
         longest, or if the leader meets the target, its own at the rates that follow."""
         request, leader = study.request, search.leader()
-        met = leader is not None and search.meets(leader)
-        rps = search.following_rps(leader) if leader and met else request.rate_rps
-        share = search.target_share(leader) if leader and not met else 1.0
-        variants = [leader.variant] if leader and met else study.needs
-        by_class_s = (self._overhead_s(study, name) for name in variants)
-        overhead_s = max(by_class_s, default=ASSUMED_OVERHEAD_S)
+        rps, share, variants = request.rate_rps, 1.0, list(study.needs)
+        if leader and search.meets(leader):
+            rps, variants = search.following_rps(leader), [leader.variant]
+        elif leader:
+            share = search.target_share(leader)
+        overhead_s = max(self._overhead_s(study, name) for name in variants)
         return (self._budget.left_s() - RESERVED_S) // (
             launch_s(rps, request.slo, request.budget_s, share=share) + overhead_s
         )
@@ -277,11 +275,9 @@ def overheads_s(run: Run) -> dict[str, float]:
     """The longest time that a trial of each variant took besides its load, in seconds."""
     longest_s: dict[str, float] = {}
     for trial in trials(run.plan):
-        record = run.records.get(trial.key)
+        name, record = trial.cell.server.variant, run.records.get(trial.key)
         if record is not None and record.fault is None:
-            name = trial.cell.server.variant
-            took_s = used_s(record) - load_s(record)
-            longest_s[name] = max(longest_s.get(name, 0.0), took_s)
+            longest_s[name] = max(longest_s.get(name, 0.0), used_s(record) - load_s(record))
     return longest_s
 
 
@@ -311,7 +307,7 @@ def with_forecast(plan: Plan, study: Study) -> Plan:
 
 def launch_cell(next_launch: Next, request: AdviseRequest) -> Cell:
     server, rps = next_launch.server, next_launch.rps
-    slots = class_named(server.worker_class).slots_of(server) or MIN_CONNECTIONS
+    slots = configured_slots(server) or MIN_CONNECTIONS
     connections = max(MIN_CONNECTIONS, min(slots, 2 * MIN_CONNECTIONS))
     return Cell(
         server,

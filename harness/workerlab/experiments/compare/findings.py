@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
 
+from workerlab.analysis.trials import grouped
 from workerlab.experiments.compare.comparison import (
     DECIDING_METRICS,
     HELD,
@@ -154,27 +155,26 @@ def answer_of(
     """The answer for one group: different if any metric is, inconclusive if one of
     DECIDING_METRICS is, else the same. `launches`: their number, in words; `next_step`: a sentence
     on how to get a result, or ""."""
-    group = str(compared.name)
+    group = compared.name
     if not compared.pairs:
         return NoValidLaunches(group, tuple(reasons_of(compared)))
-    metrics = [change for change in compared.changes if change.metric not in PLACES]
-    by_word: dict[Word, list[Change]] = {
-        word: [change for change in metrics if change.word == word] for word in get_args(Word)
-    }
+    metrics = (change for change in compared.changes if change.metric not in PLACES)
+    by_word = grouped(metrics, lambda change: change.word)
+    different, same, inconclusive = (by_word.get(word, []) for word in get_args(Word))
     common: dict[str, Any] = {
         "group": group,
         "launches": launches,
         "at_least": at_least,
-        "same": tuple(change.metric.label for change in by_word["same"]),
-        "inconclusive": tuple(change.metric.label for change in by_word["inconclusive"]),
+        "same": tuple(change.metric.label for change in same),
+        "inconclusive": tuple(change.metric.label for change in inconclusive),
         "disturbed": disturbance_sentence(compared),
-        "next_step": next_step if by_word["inconclusive"] else "",
+        "next_step": next_step if inconclusive else "",
         "evidence": tuple(map(MetricChange.of, compared.changes)),
     }
-    if by_word["different"]:
-        different = tuple(map(MetricChange.of, by_word["different"]))
-        return BDiffers(**common, changes=different, where=where_changed(compared))
-    if any(change.metric.name in DECIDING_METRICS for change in by_word["inconclusive"]):
+    if different:
+        changes = tuple(map(MetricChange.of, different))
+        return BDiffers(**common, changes=changes, where=where_changed(compared))
+    if any(change.metric.name in DECIDING_METRICS for change in inconclusive):
         return DifferenceInconclusive(**common)
     return BIsSame(**common)
 
@@ -204,43 +204,41 @@ def where_changed(compared: GroupChanges) -> str:
     A part that some launch lacks counts as unchanged: the other launches would be a biased
     selection. A longer hold is attributed to the worker even if later requests wait longer still:
     queues grow with any delay."""
-    differing = [
-        change
+    differing = {
+        change.metric: change
         for change in compared.changes
         if change.metric in PLACES and change.word == "different"
-    ]
-    response = next((change for change in differing if change.metric == RESPONSE), None)
+    }
+    response = differing.pop(RESPONSE, None)
     if response is None or not _add_up(compared.changes, response):
         return ""
     parts = [
         change
-        for change in differing
-        if change.metric != RESPONSE
-        and change.n == response.n
-        and change.value * response.value > 0
+        for change in differing.values()
+        if change.n == response.n and change.value * response.value > 0
     ]
-    if not parts:
+    largest, cause = (
+        max(some, key=lambda change: abs(change.value), default=None)
+        for some in (parts, [change for change in parts if change.metric not in QUEUES])
+    )
+    if largest is None:
         return ""
-    causes = [change for change in parts if change.metric not in QUEUES]
-    largest = max(causes or parts, key=lambda change: abs(change.value))
-    if largest.metric != HELD:
-        largest = max(parts, key=lambda change: abs(change.value))
-    before, after = format_duration(largest.a), format_duration(largest.b)
-    if largest.metric != HELD:
+    if cause is None or cause.metric != HELD:
+        before, after = format_duration(largest.a), format_duration(largest.b)
         return f"The change is {largest.metric.label}: {after} of a response instead of {before}."
-    waiting = ", and the next requests wait for it" if largest.value > 0 else ""
+    waiting = ", and the next requests wait for it" if cause.value > 0 else ""
     return (
-        f"The change is in the worker: it holds a slot for {after} after the app finishes, instead"
-        f" of {before}{waiting}."
+        f"The change is in the worker: it holds a slot for {format_duration(cause.b)} after the app"
+        f" finishes, instead of {format_duration(cause.a)}{waiting}."
     )
 
 
 def _add_up(changes: Sequence[Change], response: Change) -> bool:
     """Whether the parts of A's response are at most that response, and B's likewise."""
     parts = [change for change in changes if change.metric in PARTS]
-    return (
-        sum(part.a for part in parts) <= MAX_PARTS_RATIO * response.a
-        and sum(part.b for part in parts) <= MAX_PARTS_RATIO * response.b
+    return all(
+        sum(getattr(part, side) for part in parts) <= MAX_PARTS_RATIO * getattr(response, side)
+        for side in ("a", "b")
     )
 
 
@@ -264,20 +262,23 @@ class RunsDiffer(Answer):
     differences: tuple[RunDifference, ...]
 
 
+YesOrNo = Literal["No.", "Inconclusive.", "Yes."]
+
+
 class LimitsAnswer(Answer):
     """{answer}[[ Exceeded: {exceeded:; }.]][[ Inconclusive: {inconclusive:; }.]]
     [[ Kept: {kept:; }.]]"""
 
     question = "Are the limits kept?"
 
-    answer: Literal["No.", "Inconclusive.", "Yes."]
+    answer: YesOrNo
     exceeded: tuple[str, ...]
     inconclusive: tuple[str, ...]
     kept: tuple[str, ...]
 
 
 # In order of precedence
-ANSWERS: Mapping[Outcome, Literal["No.", "Inconclusive.", "Yes."]] = {
+ANSWERS: Mapping[Outcome, YesOrNo] = {
     "exceeded": "No.",
     "inconclusive": "Inconclusive.",
     "kept": "Yes.",
