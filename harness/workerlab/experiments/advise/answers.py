@@ -511,9 +511,11 @@ def highest_rate(result: AdviseResult) -> Iterator[HighestRate]:
     server, passing_rps, failing_rps = result.server, result.reach.passing_rps, result.failing_rps
     if server is None or (passing_rps is None and failing_rps is None):
         return
-    own = (launch for launch in result.study.launches if launch.server == server)
-    higher = (launch for launch in own if launch.rps > (passing_rps or 0.0))
-    spoilt = sum(isinstance(launch.void, NOISE) for launch in higher)
+    spoilt = sum(
+        isinstance(launch.void, NOISE)
+        for launch in result.study.launches
+        if launch.server == server and launch.rps > (passing_rps or 0.0)
+    )
     remark = fill(NO_FAILING_RATE, {"launches": spoilt or None}) if failing_rps is None else ""
     yield HighestRate(
         kept=None if passing_rps is None else _kept(result, server, passing_rps),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from operator import attrgetter
 
 from msgspec import Struct
@@ -147,9 +148,6 @@ def _columns(result: AdviseResult, *, ranges: bool = False) -> Iterator[Column]:
     def time_column(name: str, value: Callable[[Row], float | None]) -> Column:
         return Column(f"{name}_{metric}_s", "seconds", value=value)
 
-    def expected(name: str, summary: str) -> Column:
-        return time_column(name, attrgetter(f"expected.{summary}.{metric}"))
-
     def measured(name: str, value: str) -> Column:
         return time_column(name, lambda row: getattr(bound_of(row.standing, term), value, None))
 
@@ -160,9 +158,9 @@ def _columns(result: AdviseResult, *, ranges: bool = False) -> Iterator[Column]:
         meaning="of the master and all workers, shared pages counted once",
         value=attrgetter("expected.memory_bytes"),
     )
-    yield expected("expected", "central")
-    if ranges:
-        yield from (expected("least", "low"), expected("most", "high"))
+    summaries = {"expected": "central", **({"least": "low", "most": "high"} if ranges else {})}
+    for name, summary in summaries.items():
+        yield time_column(name, attrgetter(f"expected.{summary}.{metric}"))
     yield from (measured("measured", "mean"), measured("bound", "bound"))
     yield Column("launches", "count", value=lambda row: row.launches or None)
     yield from RATES
@@ -350,16 +348,15 @@ def _rates(result: AdviseResult) -> Iterator[Chart]:
     class; no chart if no measured bar would be visible."""
     rows = [row for row in notable_rows(result) if row.expected.highest_rps][:MAX_RATE_ROWS]
     rates = {
-        ("expected: holds up to", "prediction"): [row.expected.highest_rps for row in rows],
-        ("measured: holds at", "measured"): [row.reach.passing_rps for row in rows],
-        ("measured: breaks at", "connect"): [row.broken_rps for row in rows],
+        ("expected: holds up to", "prediction"): [row.expected.highest_rps or 0.0 for row in rows],
+        ("measured: holds at", "measured"): [row.reach.passing_rps or 0.0 for row in rows],
+        ("measured: breaks at", "connect"): [row.broken_rps or 0.0 for row in rows],
     }
-    values = [rps for column in rates.values() for rps in column if rps]
-    min_rps = MIN_BAR_SHARE * max(values, default=0.0)
+    min_rps = MIN_BAR_SHARE * max(chain(*rates.values()), default=0.0)
     series = [
         ChartSeries(
             name,
-            tuple((float(x), rps) for x, rps in enumerate(column) if rps and rps > min_rps),
+            tuple((float(x), rps) for x, rps in enumerate(column) if rps > min_rps),
             look=(colour, "circle"),
         )
         for (name, colour), column in rates.items()

@@ -348,19 +348,17 @@ def settings_apart(groups: Sequence[Group]) -> list[tuple[str, ...]]:
 def launch_metrics(run: Run, cell: CellResult) -> Launch:
     """The metrics of one launch by name; None if unknown."""
     record = run.records[cell.trial.key]
-    requests, usage, parts = cell.requests or 0, cell.usage, cell.breakdown
-    cores = usage.server_cores
-    part_names = ("connect", "accept_queue", "in_worker", "service", "transfer", "response")
+    requests, cores = cell.requests or 0, cell.usage.server_cores
     return {
         "throughput_rps": cell.throughput_rps,
         "response_p50_s": cell.response.p50,
         "response_p95_s": cell.response.p95,
         "cpu_s": cores * cell.load_s / requests if cores and cell.load_s and requests else None,
-        "memory_bytes": usage.server_rss_bytes,
+        "memory_bytes": cell.usage.server_rss_bytes,
         "start_s": record.start_s,
         "stop_s": record.stop_s,
         "failed": (cell.failed or 0) / requests if requests else None,
-        **{f"{part}_s": getattr(parts, f"{part}_s") for part in part_names},
+        **{part.name: getattr(cell.breakdown, part.name) for part in (RESPONSE, *PARTS)},
         "held_s": cell.held_s,
     }
 

@@ -153,11 +153,11 @@ def side(options: argparse.Namespace, side_name: str) -> argparse.Namespace:
             value = kind(text)
         except read.BadWord as error:
             raise UsageError(f"--{side_name}: {name}: {error}") from None
-        if isinstance(value, tuple) and name not in ("env", "header") and len(value) > 1:
-            raise UsageError(f"--{side_name}: {word!r}: a side takes a single value")
         attribute = "classes" if name == "class" else name.replace("-", "_")
         if f"--{name}" in read.REPEATABLE:
             value = [*(getattr(chosen, attribute) or ()), value]
+        elif isinstance(value, tuple) and len(value) > 1:
+            raise UsageError(f"--{side_name}: {word!r}: a side takes a single value")
         setattr(chosen, attribute, value)
     return chosen
 
