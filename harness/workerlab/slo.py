@@ -185,16 +185,15 @@ def canonical(text: str) -> str:
 def parse_limits(text: str, metrics: Mapping[str, str]) -> tuple[Limit, ...]:
     """The limits on changes, in order. `metrics`: what each name in a limit stands for. Raises
     TargetSyntaxError."""
-    return tuple(_limit(piece, metrics) for piece in _pieces(text))
-
-
-def _limit(piece: _Piece, metrics: Mapping[str, str]) -> Limit:
-    metric, above = metrics[piece.metric(tuple(metrics))], piece.op(("<", ">")) == ">"
-    share, limit_text = piece.number({"%": Decimal("0.01")}, "%"), piece.match.string.strip()
-    if (share < 0) if above else (share > 0):
-        piece.fail("number", f"{limit_text!r} would also fail without a change")
-    piece.end()
-    return Limit(metric, above, share, limit_text)
+    limits = []
+    for piece in _pieces(text):
+        metric, above = metrics[piece.metric(tuple(metrics))], piece.op(("<", ">")) == ">"
+        share, limit_text = piece.number({"%": Decimal("0.01")}, "%"), piece.match.string.strip()
+        if (share < 0) if above else (share > 0):
+            piece.fail("number", f"{limit_text!r} would also fail without a change")
+        piece.end()
+        limits.append(Limit(metric, above, share, limit_text))
+    return tuple(limits)
 
 
 def _term(piece: _Piece) -> Term:

@@ -181,19 +181,6 @@ def known_times(response: Summary, terms: Iterable[Term]) -> Iterator[tuple[Term
             yield term, value_s
 
 
-def _at_target(server: Server, needs: Needs, question: Question) -> Expected:
-    """The forecast for one candidate at the target's rate, without its highest rate."""
-    predicted = _at(server, needs, question, question.rate_rps, DRAWS)
-    return Expected(
-        key=server.key,
-        bound_rps=bound_rps(server, needs, question),
-        central=predicted.central,
-        low=predicted.low,
-        high=predicted.high,
-        memory_bytes=needs.memory.of(server.workers) if needs.memory else None,
-    )
-
-
 def _at(server: Server, needs: Needs, question: Question, rps: float, draws: int = 1) -> Predicted:
     """The prediction at a rate, with the cores that the load leaves to the server."""
     duration_s = max(min(MAX_LOAD_S, REQUESTS / rps), MIN_REQUESTS / rps)
@@ -265,9 +252,18 @@ def forecast(
     servers: Sequence[Server], needs: Mapping[str, Needs], question: Question
 ) -> tuple[Expected, ...]:
     """The forecasts of candidates, in the order given. `needs`: by variant."""
-    forecasts = {
-        server.key: _at_target(server, needs[server.variant], question) for server in servers
-    }
+    forecasts = {}
+    for server in servers:
+        needed = needs[server.variant]
+        predicted = _at(server, needed, question, question.rate_rps, DRAWS)
+        forecasts[server.key] = Expected(
+            key=server.key,
+            bound_rps=bound_rps(server, needed, question),
+            central=predicted.central,
+            low=predicted.low,
+            high=predicted.high,
+            memory_bytes=needed.memory.of(server.workers) if needed.memory else None,
+        )
     best_rps, limit_bytes = 0.0, question.memory_bytes or math.inf
     for server in sorted(servers, key=lambda server: -forecasts[server.key].bound_rps):
         expected = forecasts[server.key]

@@ -65,6 +65,9 @@ def document(run: Run) -> Document:
         findings = without_resumption
     elif findings != without_resumption:
         notes = tuple(note for note in notes if not isinstance(note, Unfinished))
+    code = EXIT_CODES.get(result.word, ExitCode.TARGET_MISSED)
+    if result.word == "recommended" and not _written(result, run):
+        code = ExitCode.UNAVAILABLE
     return Document(
         run=run.name,
         kind="advise",
@@ -75,7 +78,7 @@ def document(run: Run) -> Document:
         charts=tuple(charts(result)),
         notes=(*notes, *_notes(result)),
         valid=result.word != "noisy",
-        exit_code=_exit_code(result, run),
+        exit_code=code,
     )
 
 
@@ -87,12 +90,6 @@ def _without_resumption(answer: Finding) -> Finding:
     """The answer without how to continue the run."""
     resumable = isinstance(answer, NoRecommendation | Recommended)
     return replace(answer, run=None) if resumable else answer
-
-
-def _exit_code(result: AdviseResult, run: Run) -> int:
-    if result.word == "recommended" and not _written(result, run):
-        return ExitCode.UNAVAILABLE
-    return EXIT_CODES.get(result.word, ExitCode.TARGET_MISSED)
 
 
 class KeptOverridden(Finding):

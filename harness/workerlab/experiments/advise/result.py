@@ -200,9 +200,12 @@ def without_candidates(search: Search) -> list[str]:
 
 
 def _row(search: Search, server: Server, winner: Server | None, untried: Collection[Server]) -> Row:
+    expected = search.expected[server.key]
+    if expected.bound_rps < search.target_rps:  # there, times grow as long as the load lasts
+        expected = replace(expected, central=Summary(), low=Summary(), high=Summary())
     return Row(
         server=server,
-        expected=_steady(search.expected[server.key], search.target_rps),
+        expected=expected,
         standing=search.standing(server),
         launches=len(search.study.at(server, search.target_rps)),
         reach=_promised(search, server),
@@ -217,14 +220,6 @@ def _promised(search: Search, server: Server) -> Reach:
     if reach.passing_rps == search.target_rps and not search.meets(server):
         return replace(reach, passing_rps=None)
     return reach
-
-
-def _steady(expected: Expected, target_rps: float) -> Expected:
-    """Without response times at a rate that exceeds slots and cores: there they grow as long as the
-    load lasts."""
-    if expected.bound_rps >= target_rps:
-        return expected
-    return replace(expected, central=Summary(), low=Summary(), high=Summary())
 
 
 def _status(

@@ -3,7 +3,7 @@ worker class, and the outcome of each launch. Decides nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import cycle
 from statistics import fmean
@@ -234,7 +234,13 @@ def study_of(run: Run) -> Study:
         run=as_argument(run),
         needs=needs,
         left_out={**unavailable, **removed, **left_out},
-        blocked=tuple(_blocked_variants(cells.values())),
+        blocked=tuple(
+            cell.trial.cell.server.variant
+            for cell in cells.values()
+            if cell.trial.cell.inside == "needs"
+            and class_named(cell.trial.cell.server.worker_class).loop
+            and any(isinstance(finding, BlockedLoop) for finding in cell.findings)
+        ),
         blocking={
             cell.server.variant: blocking_lines(facts)
             for cell, facts in loaded
@@ -264,14 +270,6 @@ def study_of(run: Run) -> Study:
         ),
         ceiling=max(tool_ceilings, key=lambda ceiling: ceiling.rps, default=None),
     )
-
-
-def _blocked_variants(cells: Iterable[CellResult]) -> Iterator[str]:
-    for cell in cells:
-        server = cell.trial.cell.server
-        on_loop = cell.trial.cell.inside == "needs" and class_named(server.worker_class).loop
-        if on_loop and any(isinstance(finding, BlockedLoop) for finding in cell.findings):
-            yield server.variant
 
 
 def _needs(run: Run, trials: Sequence[TrialData]) -> tuple[dict[str, Needs], dict[str, Exclusion]]:

@@ -315,6 +315,8 @@ def _plane(result: AdviseResult) -> Iterator[Chart]:
     series = tuple(chart_series for chart_series in plane.series() if chart_series.points)
     if not series:
         return
+    points = [point for chart_series in series for point in chart_series.points]
+    x, y = (0 < MAX_LINEAR_RATIO * min(axis) < max(axis) for axis in zip(*points, strict=True))
     counts = {
         "times": MAX_LIMIT_RATIO,
         "far": sum(map(plane.is_far, rows)) or None,
@@ -326,18 +328,11 @@ def _plane(result: AdviseResult) -> Iterator[Chart]:
         x_title="memory, MB" if is_memory else "workers",
         y_title=f"{metric} response time, {unit}",
         series=series,
-        log=_logarithmic(series),
+        log=(x, y),
         note=fill(CHART_NOTE, counts),
         form="scatter",
         level=Level(f"target: {term}", term.limit * factor) if term else None,
     )
-
-
-def _logarithmic(series: Iterable[ChartSeries]) -> tuple[bool, bool]:
-    """Whether the x axis, and the y axis, should be logarithmic."""
-    points = [point for chart_series in series for point in chart_series.points]
-    x, y = (0 < MAX_LINEAR_RATIO * min(axis) < max(axis) for axis in zip(*points, strict=True))
-    return x, y
 
 
 # --- highest rates --------------------------------------------------------------------------------

@@ -157,31 +157,22 @@ def unpaired_changes(
         if metric.kind != "part" or response_s
     }
     alpha = FALSE_ALARM_PROBABILITY / (comparisons * max(1, len(samples)))
-    return [
-        _unpaired(metric, values, response_s or 1.0, at_least, alpha)
-        for metric, values in samples.items()
-    ]
+    results = []
+    for metric, values in samples.items():
+        divisor = (response_s or 1.0) if metric.kind == "part" else 1.0
+        of_a, of_b = ([math.log(value) if metric.kind == "ratio" else value / divisor
+                       for value in side] for side in values)  # fmt: skip
+        half = None
+        if min(map(len, values)) > 1:
+            half = half_width(of_a, of_b, lambda degrees: student_at(1 - alpha, degrees))
+        difference = fmean(of_b) - fmean(of_a)
+        results.append(_change_of(metric, values[0], values[1], difference, half, at_least))
+    return results
 
 
 def _values(launches: Replicates[Launch], metric: Metric) -> list[float]:
     is_ratio = metric.kind == "ratio"
     return launches.positive(metric.name) if is_ratio else launches.values(metric.name)
-
-
-def _unpaired(
-    metric: Metric,
-    sides: Sequence[Sequence[float]],
-    response_s: float,
-    at_least: float,
-    alpha: float,
-) -> Change:
-    divisor = response_s if metric.kind == "part" else 1.0
-    a, b = ([math.log(value) if metric.kind == "ratio" else value / divisor for value in side]
-            for side in sides)  # fmt: skip
-    half = None
-    if min(map(len, sides)) > 1:
-        half = half_width(a, b, lambda degrees: student_at(1 - alpha, degrees))
-    return _change_of(metric, sides[0], sides[1], fmean(b) - fmean(a), half, at_least)
 
 
 def _change_of(
@@ -218,20 +209,15 @@ def _paired(pairs: Sequence[Pair], metric: Metric) -> list[tuple[float, float, f
 def _change(
     triples: Sequence[tuple[float, float, float]], metric: Metric, at_least: float, metrics: int
 ) -> Change:
+    """`metrics`: how many are compared at once."""
     is_ratio = metric.kind == "ratio"
     differences = [math.log(b / a) if is_ratio else (b - a) / divisor for a, b, divisor in triples]
     a, b, _ = zip(*triples, strict=True)
-    half = _half(differences, metrics)
+    n, half = len(triples), None
+    if n >= LOOKS[0]:
+        confidence = 1 - FALSE_ALARM_PROBABILITY / (len(LOOKS) * metrics)
+        half = student_at(confidence, n - 1) * stdev(differences) / math.sqrt(n)
     return _change_of(metric, a, b, fmean(differences), half, at_least)
-
-
-def _half(differences: Sequence[float], metrics: int) -> float | None:
-    """Half-width of the interval of a mean, one of `metrics`; None before the first look."""
-    n = len(differences)
-    if n < LOOKS[0]:
-        return None
-    confidence = 1 - FALSE_ALARM_PROBABILITY / (len(LOOKS) * metrics)
-    return student_at(confidence, n - 1) * stdev(differences) / math.sqrt(n)
 
 
 def _word(low: float, high: float, metric: Metric, at_least: float) -> Word:
