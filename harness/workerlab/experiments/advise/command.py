@@ -146,7 +146,7 @@ def target_of(options: argparse.Namespace) -> str:
         raise UsageError(f"--slo: {error}") from None
     served_rps = SERVED_SHARE * options.rate
     for term in slo.parse(target):
-        if term.kind == "rps" and term.op in (">", ">=") and term.limit > served_rps:
+        if term.kind == "rps" and term.limit > served_rps:
             raise UsageError(
                 f"--slo: {term} cannot be shown where {options.rate:g} requests/s arrive, as no"
                 f" more are served: leave it out, or ask for at most {served_rps:g}"
