@@ -14,7 +14,7 @@ under the others. Their times are those of the examined trial.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from msgspec.structs import replace
@@ -193,17 +193,18 @@ def reasons(result: AdviseResult, launch: CandidateLaunch) -> Iterator[str | Fin
             yield fill(FAILED, {"failed": launch.failed, "due": launch.due, "causes": causes})
         elif math.isfinite(value := value_of(term.metric, launch.requests) or math.inf):
             yield fill(VALUE, {"term": term, "value": value})
-    if not broken or any(term.kind != "errors" for term in broken):
-        yield from _bottleneck(result, launch)
+    only_errors = broken and all(term.kind == "errors" for term in broken)
+    if not only_errors and (bottleneck := _bottleneck(result, launch)):
+        yield bottleneck
 
 
-def _bottleneck(result: AdviseResult, launch: CandidateLaunch) -> Iterable[str | Finding]:
+def _bottleneck(result: AdviseResult, launch: CandidateLaunch) -> str | Finding:
     """The saturated resource. Queues grow before a resource is saturated, so if none is, this is
-    the utilisation instead; empty if that is unknown."""
+    the utilisation instead; "" if that is unknown."""
     cell = launch.cell
-    if cell.verdict in SATURATED and (cell.diagnosis or cell.reason):
-        return (cell.diagnosis or cell.reason,)
-    return filter(None, (_app_concurrency(result, launch) or _usage(cell),))
+    if cell.verdict in SATURATED:
+        return cell.diagnosis or cell.reason
+    return _app_concurrency(result, launch) or _usage(cell)
 
 
 def _app_concurrency(result: AdviseResult, launch: CandidateLaunch) -> str:
