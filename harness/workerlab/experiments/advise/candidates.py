@@ -174,7 +174,7 @@ class Question(Struct, frozen=True):
         return self.tool_s if needs.load_s is None else needs.load_s
 
 
-def known_times(response: Summary, terms: Iterable[Term]) -> Iterator[tuple[Term, float]]:
+def limited_times(response: Summary, terms: Iterable[Term]) -> Iterator[tuple[Term, float]]:
     """Each term on a response time, with its value, if that is known."""
     for term in terms:
         if term.kind == "time" and (value_s := getattr(response, term.metric)) is not None:
@@ -236,7 +236,7 @@ def _highest_rps(server: Server, needs: Needs, question: Question) -> float:
 
     def passes(rps: float) -> bool:
         central = _at(server, needs, question, rps).central
-        times = known_times(central, question.terms)
+        times = limited_times(central, question.terms)
         return all(term.holds(value_s) for term, value_s in times)
 
     if not passes(low_rps):
@@ -254,15 +254,15 @@ def forecast(
     """The forecasts of candidates, in the order given. `needs`: by variant."""
     forecasts = {}
     for server in servers:
-        needed = needs[server.variant]
-        predicted = _at(server, needed, question, question.rate_rps, DRAWS)
+        class_needs = needs[server.variant]
+        predicted = _at(server, class_needs, question, question.rate_rps, DRAWS)
         forecasts[server.key] = Expected(
             key=server.key,
-            bound_rps=bound_rps(server, needed, question),
+            bound_rps=bound_rps(server, class_needs, question),
             central=predicted.central,
             low=predicted.low,
             high=predicted.high,
-            memory_bytes=needed.memory.of(server.workers) if needed.memory else None,
+            memory_bytes=class_needs.memory.of(server.workers) if class_needs.memory else None,
         )
     best_rps, limit_bytes = 0.0, question.memory_bytes or math.inf
     for server in sorted(servers, key=lambda server: -forecasts[server.key].bound_rps):

@@ -48,7 +48,7 @@ from msgspec import Struct
 from workerlab import codec
 from workerlab.analysis.target import judge, requests_of, value_of
 from workerlab.analysis.trials import grouped
-from workerlab.experiments.advise.candidates import Expected, known_times
+from workerlab.experiments.advise.candidates import Expected, limited_times
 from workerlab.experiments.advise.standing import (
     MAX_LAUNCHES,
     MIN_LAUNCHES,
@@ -130,7 +130,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         def sort_key(server: Server) -> tuple[object, ...]:
             rps = self.forecast_rps(server)
             if not best_rps:  # no forecast holds at any rate: the closest to the limit first
-                times = known_times(self.expected[server.key].central, self.terms)
+                times = limited_times(self.expected[server.key].central, self.terms)
                 ratio = max((value_s / term.limit for term, value_s in times), default=0.0)
                 return ratio, *self.cost(server)
             if rps >= EQUAL_FORECAST_SHARE * best_rps:

@@ -104,11 +104,11 @@ def charts(groups: Sequence[GroupChanges], trials: BothTrials) -> Iterable[Chart
 def _ratios(groups: Sequence[GroupChanges]) -> Iterable[Chart]:
     """The ratios of all groups, next to each other at each metric; 1 is no difference."""
     series = []
-    changes = [change for group in groups for change in group.changes]
-    ratios = {change.metric for change in changes if change.metric.kind == "ratio"}
-    metrics = [metric for metric in METRICS if metric in ratios]
+    measured_metrics = {change.metric for group in groups for change in group.changes}
+    ratios = (metric for metric in METRICS if metric.kind == "ratio")
+    metrics = [metric for metric in ratios if metric in measured_metrics]
     for number, group in enumerate(groups):
-        measured = [change for change in group.changes if change.metric in ratios and change.low]
+        measured = [change for change in group.changes if change.metric in metrics and change.low]
         offset = min(GROUP_GAP, MAX_GROUPS_WIDTH / len(groups)) * (number - (len(groups) - 1) / 2)
         points = tuple((metrics.index(change.metric) + offset, change.value) for change in measured)
         marks = tuple(Mark(change.metric.label, change.low, change.high) for change in measured)

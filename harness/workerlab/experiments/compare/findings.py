@@ -218,8 +218,8 @@ def where_changed(compared: GroupChanges) -> str:
         if change.n == response.n and change.value * response.value > 0
     ]
     largest, cause = (
-        max(some, key=lambda change: abs(change.value), default=None)
-        for some in (parts, [change for change in parts if change.metric not in QUEUES])
+        max(changes, key=lambda change: abs(change.value), default=None)
+        for changes in (parts, [change for change in parts if change.metric not in QUEUES])
     )
     if largest is None:
         return ""
