@@ -17,8 +17,7 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -67,13 +66,12 @@ NO_CALLS = "{} does not call {} itself as Gunicorn does: name an app in a module
 IMPORT_SHARE = 0.5  # of the budget: an app whose import takes longer is given up
 
 
-@contextmanager
-def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
+def setup(options: argparse.Namespace, plan: Plan | None) -> Setup:
     resumed, began_s = plan is not None, time.monotonic()
     plan, pythons = plan_of(options) if plan is None else (plan, {})
     budget_s = options.budget or AdviseRequest.of(plan).budget_s
     growth = PlanGrowth(budget_s, resumed=resumed, began_s=began_s)
-    yield Setup(
+    return Setup(
         plan,
         pythons,
         label="advise",
