@@ -264,13 +264,14 @@ def left_out(result: AdviseResult) -> Iterator[LeftOut]:
     only they: installing other classes would not help."""
     limits = Exclusion(f"no settings satisfy {listed(result.limits.flags)}")
     unfit = (*result.study.request.unfit, *without_candidates(result.search))
-    exclusions: dict[str, LeftOut] = {}
-    for name, reason in {**result.study.left_out, **dict.fromkeys(unfit, limits)}.items():
-        shared = str(replace(reason, detail=None))
-        first = exclusions.setdefault(shared, LeftOut((), reason, trials=reason.trials))
-        exclusions[shared] = replace(first, classes=(*first.classes, name))
-    failed = [exclusion for exclusion in exclusions.values() if exclusion.trials]
-    others = [exclusion for exclusion in exclusions.values() if not exclusion.trials]
+    reasons = {**result.study.left_out, **dict.fromkeys(unfit, limits)}
+    by_text = grouped(reasons, lambda name: str(replace(reasons[name], detail=None)))
+    exclusions = [
+        LeftOut(tuple(names), reasons[names[0]], trials=reasons[names[0]].trials)
+        for names in by_text.values()
+    ]
+    failed = [exclusion for exclusion in exclusions if exclusion.trials]
+    others = [exclusion for exclusion in exclusions if not exclusion.trials]
     yield from failed if failed and not result.study.needs else (*failed, *others)
 
 

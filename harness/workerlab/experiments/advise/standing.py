@@ -76,18 +76,15 @@ def expected_to_hold(
     than MIN_LAUNCHES is unknown, so it is taken to be USUAL_SD; none is taken to be less."""
     if not launches or not all(holds(launch, terms) for launch in launches):
         return False
-    return all(
-        _expected_bound_holds(launches, term, count) for term in terms if term.kind != "errors"
-    )
-
-
-def _expected_bound_holds(launches: Sequence[CandidateLaunch], term: Term, count: int) -> bool:
-    logs = _logarithms(launches, term)
-    if len(logs) < len(launches):
-        return False
-    deviation = max(USUAL_SD, stdev(logs) if len(logs) >= MIN_LAUNCHES else 0.0)
-    half = prediction_half(deviation, count, RATE_BEYOND_SHARE)
-    return term.holds(math.exp(fmean(logs) + (-half if term.kind == "rps" else half)))
+    for term in (term for term in terms if term.kind != "errors"):
+        logs = _logarithms(launches, term)
+        if len(logs) < len(launches):
+            return False
+        deviation = max(USUAL_SD, stdev(logs) if len(logs) >= MIN_LAUNCHES else 0.0)
+        half = prediction_half(deviation, count, RATE_BEYOND_SHARE)
+        if not term.holds(math.exp(fmean(logs) + (-half if term.kind == "rps" else half))):
+            return False
+    return True
 
 
 def _logarithms(launches: Sequence[CandidateLaunch], term: Term) -> list[float]:

@@ -247,9 +247,9 @@ def judge(limit: Limit, changes: Iterable[Change]) -> Outcome:
     return "kept" if is_kept else "inconclusive"
 
 
-def outcomes(limits: str | None, changes: Iterable[Change]) -> list[tuple[Limit, Outcome]]:
+def outcomes(limits: str | None, changes: Sequence[Change]) -> list[tuple[Limit, Outcome]]:
     """The outcome of each limit of --fail-if for one group; none without limits."""
-    changes, parsed = tuple(changes), parse_limits(limits, METRIC_NAMES) if limits else ()
+    parsed = parse_limits(limits, METRIC_NAMES) if limits else ()
     return [(limit, judge(limit, changes)) for limit in parsed]
 
 
