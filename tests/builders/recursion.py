@@ -18,37 +18,12 @@ def waits(
     arrivals_s: Iterable[float], services_s: Iterable[float], slots: int = 1
 ) -> Iterator[float]:
     """Seconds that each request waits for a slot, in order of arrival. `arrivals_s`: moments in
-    ascending order. ValueError for less than one slot, and where one iterable is shorter."""
-    if slots < 1:
-        raise ValueError(f"a request needs a slot, and there are {slots}")
-    return _one(arrivals_s, services_s) if slots == 1 else _several(arrivals_s, services_s, slots)
-
-
-def _one(arrivals_s: Iterable[float], services_s: Iterable[float]) -> Iterator[float]:
-    free_s = float("-inf")
-    for arrival_s, service_s in zip(arrivals_s, services_s, strict=True):
-        if free_s > arrival_s:
-            yield free_s - arrival_s
-            free_s += service_s
-        else:
-            yield 0.0
-            free_s = arrival_s + service_s
-
-
-def _several(
-    arrivals_s: Iterable[float], services_s: Iterable[float], slots: int
-) -> Iterator[float]:
+    ascending order. ValueError where one iterable is shorter."""
     free_s = [float("-inf")] * slots
     for arrival_s, service_s in zip(arrivals_s, services_s, strict=True):
         start_s = max(arrival_s, free_s[0])
         yield start_s - arrival_s
         heapq.heapreplace(free_s, start_s + service_s)
-
-
-def pollaczek_khinchine(rate_rps: float, mean_s: float, square_s2: float) -> float:
-    """Mean waiting time of M/G/1 in seconds, exact, from the mean and mean square of the service
-    times."""
-    return rate_rps * square_s2 / (2 * (1 - rate_rps * mean_s))
 
 
 def erlang_c(rate_rps: float, service_s: float, slots: int) -> float:
