@@ -26,7 +26,7 @@ from workerlab.analysis.cells import app_metrics
 from workerlab.analysis.checks import BodyMismatch, contradictions
 from workerlab.analysis.facts import Facts
 from workerlab.finding import Finding
-from workerlab.model import AppMetrics, AppMetricsSample, ServiceSample
+from workerlab.model import AppMetricsSample, ServiceSample
 
 PAGE, OTHER = "a" * 64, "b" * 64
 
@@ -43,15 +43,8 @@ def facts_with(
     return derived(trial)
 
 
-def metrics_of(facts: Facts) -> AppMetrics:
-    metrics = app_metrics(facts)
-    assert metrics is not None
-    return metrics
-
-
 def steady_s() -> tuple[float, float]:
     steady = derived(evidence()).window
-    assert steady is not None
     return steady.opens_ns / NS - 1.0, steady.closes_ns / NS - 1.0
 
 
@@ -67,7 +60,7 @@ LAST = {
 
 
 def test_costs_are_increases_per_request() -> None:
-    metrics = metrics_of(facts_with({2.0: FIRST, 4.0: LAST}))
+    metrics = app_metrics(facts_with({2.0: FIRST, 4.0: LAST}))
     assert metrics.requests == 20
     assert metrics.per_request["redis_trips"] == 5 / 20
     assert metrics.per_request["storage_trips"] == 4 / 20
@@ -84,12 +77,12 @@ def test_samples_outside_the_steady_part_do_not_count() -> None:
     opens, closes = steady_s()
     samples = {opens - 0.5: dict.fromkeys(FIRST, 0), opens + 0.1: FIRST, closes - 0.1: LAST}
     after = {closes + 0.5: {name: 1000 + n for name, n in LAST.items()}}
-    assert metrics_of(facts_with({**samples, **after})).requests == 20
+    assert app_metrics(facts_with({**samples, **after})).requests == 20
 
 
 def test_an_unused_cache_has_no_hit_ratio() -> None:
     last = {**FIRST, "requests": 20}
-    assert metrics_of(facts_with({2.0: FIRST, 4.0: last})).hit_ratio == {}
+    assert app_metrics(facts_with({2.0: FIRST, 4.0: last})).hit_ratio == {}
 
 
 def test_cores_of_each_component() -> None:
@@ -98,7 +91,7 @@ def test_cores_of_each_component() -> None:
         3.0: {"storage": 1.5, "cache": 0.0},
         4.0: {"storage": 2.0, "cache": 0.1},
     }
-    metrics = metrics_of(facts_with({}, cpu))
+    metrics = app_metrics(facts_with({}, cpu))
     assert metrics.cores == {"storage": pytest.approx(0.5), "cache": pytest.approx(0.1)}
     assert (metrics.requests, metrics.per_request) == (0, {})
 
@@ -115,7 +108,7 @@ def test_unusable_samples_give_no_metrics(totals: Mapping[float, Mapping[str, in
 def test_a_failed_sampler_gives_no_metrics() -> None:
     cpu = {2.0: {"storage": 1.0}, 4.0: {"storage": 2.0}}
     assert app_metrics(facts_with({2.0: FIRST, 4.0: LAST}, app_metrics="it died")) is None
-    assert metrics_of(facts_with({2.0: FIRST, 4.0: LAST}, cpu, services="it died")).cores == {}
+    assert app_metrics(facts_with({2.0: FIRST, 4.0: LAST}, cpu, services="it died")).cores == {}
 
 
 @given(st.lists(st.integers(1, 10**6), min_size=2, max_size=6))
@@ -125,16 +118,15 @@ def test_hit_ratios_are_between_0_and_1(steps: list[int]) -> None:
         sums = {"requests": sums["requests"] + step, "redis_asked": sums["redis_asked"] + step,
                 "redis_hits": sums["redis_hits"] + step // 2}  # fmt: skip
         totals[2.0 + place / 10] = sums
-    metrics = metrics_of(facts_with(totals))
+    metrics = app_metrics(facts_with(totals))
     assert all(0 <= ratio <= 1 for ratio in metrics.hit_ratio.values())
     assert metrics.requests == sum(steps[1:])
 
 
 def test_a_report_holds_app_metrics() -> None:
-    app_metrics = (AppMetricsSample(ns(2.0), FIRST), AppMetricsSample(ns(4.0), LAST))
-    metrics = cell_of(with_observations(evidence(), app_metrics=app_metrics)).app_metrics
-    assert metrics is not None
-    assert metrics.requests == 20
+    samples = (AppMetricsSample(ns(2.0), FIRST), AppMetricsSample(ns(4.0), LAST))
+    cell = cell_of(with_observations(evidence(), app_metrics=samples))
+    assert cell.app_metrics.requests == 20
 
 
 # --- configurations ------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from tests.builders.analysis import (
     with_measurement,
     with_spans,
 )
-from workerlab.analysis.batches import ENOUGH_BATCHES, Estimate, Precision, precision
+from workerlab.analysis.batches import ENOUGH_BATCHES, Precision, precision
 from workerlab.analysis.facts import TrialData
 
 SEEDS = 100
@@ -35,11 +35,6 @@ def precision_of(trial: TrialData) -> Precision:
 def estimates_of(*args: Any, **settings: Any) -> Precision:
     """Those of an ideal trial with these settings."""
     return precision_of(evidence(*args, **settings))
-
-
-def present(estimate: Estimate | None) -> Estimate:
-    assert estimate is not None
-    return estimate
 
 
 def service_times(seed: int, draw: Callable[[random.Random], float]) -> Callable[[int], float]:
@@ -65,7 +60,7 @@ def test_constant_service_times_have_no_variance(
     settings = server("sync", slots)
     estimates = estimates_of(settings, connections, rounds=rounds, delay_s=delay_s, tool="fast")
     assert estimates.variation == pytest.approx(0.0, abs=1e-6)
-    throughput, service = present(estimates.throughput_rps), present(estimates.service_s)
+    throughput, service = estimates.throughput_rps, estimates.service_s
     assert throughput.mean == pytest.approx(min(slots, connections) / delay_s, rel=1e-6)
     assert throughput.half == pytest.approx(0.0, abs=1e-4 * throughput.mean)
     assert service.mean == pytest.approx(delay_s)
@@ -82,7 +77,7 @@ def test_a_pause_after_each_round_adds_no_variance() -> None:
     estimates = precision_of(shorter)
     assert estimates.batches >= ENOUGH_BATCHES
     assert estimates.variation == pytest.approx(0.0, abs=1e-6)
-    assert present(estimates.service_s).mean == pytest.approx(0.050)
+    assert estimates.service_s.mean == pytest.approx(0.050)
 
 
 @pytest.mark.parametrize("connections", [4, 8])
@@ -93,8 +88,8 @@ def test_intervals_cover_the_true_value(connections: int) -> None:
         delays = service_times(seed, exponential)
         estimates = estimates_of(server(), connections, rounds=320 // connections, delays=delays)
         for name, estimate, truth in (
-            ("throughput", present(estimates.throughput_rps), 4.0),
-            ("service", present(estimates.service_s), 1.0),
+            ("throughput", estimates.throughput_rps, 4.0),
+            ("service", estimates.service_s, 1.0),
         ):
             inside[name] += abs(estimate.mean - truth) <= estimate.half
     assert min(inside.values()) >= MIN_COVERED, inside
@@ -102,7 +97,7 @@ def test_intervals_cover_the_true_value(connections: int) -> None:
 
 def test_a_longer_load_gives_a_narrower_interval() -> None:
     short, long = (
-        present(estimates_of(server(), 8, rounds=rounds, delays=delays).throughput_rps)
+        estimates_of(server(), 8, rounds=rounds, delays=delays).throughput_rps
         for rounds in (50, 800)
         for delays in (service_times(1, exponential),)
     )
@@ -113,22 +108,22 @@ def test_drifting_service_times_give_a_wide_interval() -> None:
     """Service times grow from 1 to 3 s: many small batches would give an interval of a few percent,
     which is too narrow."""
     estimates = estimates_of(server(), 8, rounds=40, delays=lambda number: 1 + number / 160)
-    throughput = present(estimates.throughput_rps)
+    throughput = estimates.throughput_rps
     assert estimates.batches <= ENOUGH_BATCHES
     assert throughput.half > 0.25 * throughput.mean
 
 
 def test_only_a_timed_load_has_an_interval_of_response_times() -> None:
     timed, untimed = (estimates_of(connections=8, rounds=9, tool=tool) for tool in ("fast", "ab"))
-    assert present(timed.response_s).mean == pytest.approx(2.0)
+    assert timed.response_s.mean == pytest.approx(2.0)
     assert untimed.response_s is None
-    assert present(untimed.service_s).mean == pytest.approx(1.0)
+    assert untimed.service_s.mean == pytest.approx(1.0)
 
 
 def test_failures_are_not_in_the_throughput() -> None:
     trial = evidence(connections=8, rounds=9)
     estimates = precision_of(with_measurement(trial, failed=36, errors={"non_2xx": 36}))
-    assert present(estimates.throughput_rps).mean == pytest.approx(4.0 * (73 - 36) / 73)
+    assert estimates.throughput_rps.mean == pytest.approx(4.0 * (73 - 36) / 73)
 
 
 @pytest.mark.parametrize("rounds", [2, 3, 4])
@@ -144,7 +139,6 @@ def test_a_load_without_a_steady_part_gives_no_estimate() -> None:
 def test_a_long_load_has_batches_of_about_a_second_or_a_request(delay_s: float) -> None:
     estimates = estimates_of(connections=8, rounds=round(20 / delay_s), delay_s=delay_s)
     assert estimates.is_long
-    assert estimates.batch_s is not None
     assert max(delay_s, 2 / 3) - 1e-6 <= estimates.batch_s <= max(delay_s, 1.5) + 1e-6
 
 

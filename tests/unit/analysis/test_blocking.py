@@ -24,12 +24,12 @@ def sample(number: int = 0, other: int = 0, *, asleep: bool = True, **ms: float)
     """10 ms long, on line `number`; other times in ms."""
     cells = {f"{name}_ns": round(value * MS) for name, value in ms.items()}
     base = StackSample(0, 10 * MS, *[0] * 4, 0, 0, 2 * MS, *[0] * 4, int(asleep), number, other)
-    return replace(base, **cells)  # type: ignore[arg-type]
+    return replace(base, **cells)
 
 
 def lines_of(*samples: StackSample, each: int = 10) -> tuple[BlockingLine, ...]:
     """Of a load where every `each`-th sample is one of these, and the loop is otherwise idle."""
-    taken, at_ns = list[StackSample](), derived(TRIAL).window.opens_ns  # type: ignore[union-attr]
+    taken, at_ns = list[StackSample](), derived(TRIAL).window.opens_ns
     for number in range(300):
         latest = samples[number // each % len(samples)] if number % each == 0 else sample()
         at_ns += latest.length_ns
@@ -90,9 +90,9 @@ def test_few_late_samples_of_a_thread_that_mostly_computes_without_the_gil(cpu_f
     """Such as hashing. A sample may be late because the machine paused; two late ones are enough
     only if the thread hardly computes otherwise."""
     line = {"number": 2} if cpu_field == "ran_ns" else {"other": 2, "number": 0, "ran_ns": 0}
-    held = replace(HOLDS, **line, **{cpu_field: 38 * MS})  # type: ignore[arg-type]
+    held = replace(HOLDS, **line, **{cpu_field: 38 * MS})
     on_time = sample(2 if cpu_field == "ran_ns" else 0)
-    on_time = replace(on_time, **{cpu_field: 9 * MS})  # type: ignore[arg-type]
+    on_time = replace(on_time, **{cpu_field: 9 * MS})
     assert lines_of(*[held] * 2, *[on_time] * 48, each=5) == ()
     assert len(lines_of(*[held] * 2, *[sample()] * 28)) == 1
     assert len(lines_of(*[held] * 8, *[on_time] * 42, each=5)) == 1

@@ -53,7 +53,6 @@ def test_accepted_requests_wait_in_the_worker(tool: str) -> None:
 
 
 def shifted(trial: TrialData, change: Callable[[Timing], Timing]) -> TrialData:
-    assert trial.measurement is not None
     return with_measurement(trial, timings=tuple(map(change, trial.measurement.timings)))
 
 
@@ -105,7 +104,6 @@ def test_one_incomplete_request_makes_the_breakdown_an_estimate() -> None:
 
 def test_failures_are_left_out_and_counted() -> None:
     base = evidence(SYNC, 8, tool="fast")
-    assert base.measurement is not None
     timings = list(base.measurement.timings)
     timings[20] = replace(timings[20], end_s=None, status=None, cause="reset")
     counted = {"requests": 40, "failed": 1, "errors": {"reset": 1}}
@@ -219,7 +217,6 @@ def test_no_part_is_negative_and_all_add_up(
         return
     parts_s = [part_s for part_s in parts_of(breakdown) if part_s is not None]
     assert all(part_s >= 0 for part_s in parts_s)
-    assert breakdown.response_s is not None
     assert sum(parts_s) + breakdown.unattributed_s == pytest.approx(breakdown.response_s)
     assert breakdown.unattributed_s >= -MAX_EXCESS_SHARE * breakdown.response_s
     assert breakdown.exact == (tool == "fast" and observed)

@@ -23,20 +23,14 @@ from workerlab.analysis.facts import outcome
 from workerlab.analysis.verdict import TrialInvalid
 from workerlab.load.ab import AB
 from workerlab.load.wrk import WRK
-from workerlab.model import CellResult, Fault, Measurement, Span, Spans, Summary
-
-
-def measurement_of(base: TrialData) -> Measurement:
-    assert base.measurement is not None
-    return base.measurement
-
+from workerlab.model import CellResult, Fault, Span, Spans, Summary
 
 BASE = evidence(SYNC, 8)  # 41 requests in 11 s
 TIMED = evidence(SYNC, 8, timed=True)
 
 
 def mean(seconds: float) -> Summary:
-    return replace(measurement_of(BASE).response, mean=seconds)
+    return replace(BASE.measurement.response, mean=seconds)
 
 
 CASES: dict[str, tuple[TrialData, str, dict[str, Any]]] = {
@@ -230,10 +224,10 @@ def test_a_tool_that_waits_for_a_core_cannot_keep_its_connections_busy(
 
 
 def test_an_unexpected_success_is_a_failure() -> None:
-    measured = replace(measurement_of(BASE), failed=30, errors={"non_2xx": 30})
+    measured = replace(BASE.measurement, failed=30, errors={"non_2xx": 30})
     counts = outcome(measured, 302, AB.SUCCESS_STATUSES)
     assert (counts.failed, counts.wrong, dict(counts.errors)) == (11, 11, {"unexpected_2xx": 11})
-    assert outcome(measurement_of(BASE), 302, AB.SUCCESS_STATUSES).success_share == 0
+    assert outcome(BASE.measurement, 302, AB.SUCCESS_STATUSES).success_share == 0
 
 
 def test_a_span_that_never_ended_is_no_contradiction_in_a_timed_load() -> None:

@@ -23,9 +23,7 @@ SECONDS = st.floats(0, 10)
 
 
 def wait_of(trial: TrialData) -> CoreWait:
-    wait = core_wait(derived(trial))
-    assert wait is not None
-    return wait
+    return core_wait(derived(trial))
 
 
 def four(**noise: Any) -> TrialData:
@@ -153,8 +151,8 @@ def test_other_trials_do_not_make_the_host_busier() -> None:
 
 
 def test_unobserved_waits_are_missing() -> None:
-    assert core_wait(derived(bare(four()))) is None
-    assert core_wait(derived(four(server_wait=None))) is None
+    assert wait_of(bare(four())) is None
+    assert wait_of(four(server_wait=None)) is None
     partial = wait_of(four(server_wait=0.4, tool_wait=None, steal=None))
     assert (partial.tool_s, partial.steal_cores) == (None, None)
     assert not partial.by_machines
@@ -197,7 +195,6 @@ def test_stolen_cores_count_as_lost_computing() -> None:
 
 def finding_and_text(trial: TrialData) -> tuple[Disturbance, str]:
     finding = disturbance(derived(trial))
-    assert finding is not None
     return finding, text(finding)
 
 

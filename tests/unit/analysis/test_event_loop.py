@@ -25,7 +25,6 @@ from workerlab.analysis.diagnosis.loop import (
     ASYNC_CALLS_OR_THREADS,
     BlockedLoop,
     LoopUse,
-    WorkerLoop,
     loop_busy_share,
     loop_use,
     unexplained_ns,
@@ -70,16 +69,8 @@ def with_beats(trial: TrialData, *rows: Iterable[Beat]) -> TrialData:
 ASGI = evidence(server("asgi", 2), 8, slots=[8])
 
 
-def worst_of(trial: TrialData) -> WorkerLoop:
-    finding = loop_use(derived(trial))
-    assert finding is not None
-    return finding.worst
-
-
 def use_of(*rows: Iterable[Beat], trial: TrialData = ASGI) -> LoopUse:
-    finding = loop_use(derived(with_beats(trial, *rows)))
-    assert finding is not None
-    return finding
+    return loop_use(derived(with_beats(trial, *rows)))
 
 
 @pytest.mark.parametrize(
@@ -140,8 +131,6 @@ def test_core_wait_and_other_threads_are_not_blocking() -> None:
 
 
 def test_only_the_steady_part_counts() -> None:
-    window = derived(ASGI).window
-    assert window is not None
     outside = [beat(0.5, late=500), beat(1000.0, late=500)]
     assert use_of(row(), outside).worst.blocked == 0
     assert loop_use(derived(with_beats(ASGI, outside))) is None
@@ -153,14 +142,16 @@ def test_beats_during_a_pause_are_left_out() -> None:
     trial = with_beats(ASGI, row(each=20, late=600.0, length_s=60.0))
     late = [beat.at_ns for beat in trial.beats.beats if beat.late_ns]
     pauses = tuple(Pause(at_ns - 520 * MS, at_ns - MS) for at_ns in late)
-    assert worst_of(trial).blocked > 0.5
+    assert loop_use(derived(trial)).worst.blocked > 0.5
     assert worth_sampling(derived(trial))
     trial = with_observations(trial, pauses=pauses)
-    finding = worst_of(trial)
+    finding = loop_use(derived(trial)).worst
     assert (finding.blocked, finding.late, finding.longest_s) == (0, 0, 0)
     assert not worth_sampling(derived(trial))
     # Blocking outside the pauses still counts
-    assert worst_of(with_observations(trial, pauses=pauses[::2])).longest_s == pytest.approx(0.6)
+    assert loop_use(
+        derived(with_observations(trial, pauses=pauses[::2]))
+    ).worst.longest_s == pytest.approx(0.6)
 
 
 # --- diagnosis ----------------------------------------------------------------------------------
@@ -173,11 +164,8 @@ def blocked_loop(trial: TrialData) -> BlockedLoop | None:
 
 def test_a_partly_blocked_loop_is_diagnosed() -> None:
     finding = blocked_loop(with_beats(ASGI, row(pid=100), row(pid=101, each=4, late=120.0)))
-    assert finding is not None
     assert finding.blocked == pytest.approx(0.6, rel=0.1)
     assert finding.longest_s == pytest.approx(0.12)
-    assert finding.late is not None
-    assert finding.beats is not None
     assert 3 <= finding.late < finding.beats
     assert finding.advice[0].endswith(ASYNC_CALLS_OR_THREADS)
     assert text(finding).startswith("Something blocks the event loop for at least 6")
@@ -237,7 +225,6 @@ def test_only_tornado_applications_block_the_loop_of_tornado() -> None:
     trial = with_beats(evidence(server("tornado", 2), 8), RARE)
     assert blocked_loop(with_record(trial, proof={"app_kind": "wsgi"})) is None
     finding = blocked_loop(with_record(trial, proof={"app_kind": "tornado"}))
-    assert finding is not None
     assert finding.advice[0].endswith(ASYNC_CALLS_OR_CLASS)
 
 

@@ -206,7 +206,6 @@ def test_drops_excuse_no_other_contradiction() -> None:
 
 def failing(trial: TrialData, number: int, **errors: Any) -> TrialData:
     """From request `number` on, as many requests fail as `errors` says, by cause."""
-    assert trial.measurement is not None
     timings = list(trial.measurement.timings)
     causes = [cause for cause, count in errors.items() for _ in range(count)]
     for place, cause in enumerate(causes, number):
@@ -240,7 +239,6 @@ def test_resets_that_ab_reports_twice_are_counted_once() -> None:
 def test_connections_that_retransmit_their_syn_are_not_idle() -> None:
     """If all requests are sent before it is established, no response includes its time."""
     trial = overflow_trial()
-    assert trial.measurement is not None
     brief = replace(trial.measurement.response, mean=(trial.measurement.response.mean or 0.0) / 8)
     none = with_observations(trial, counters=Counters(0, 0, 0, 0))
     assert "ConnectionsIdle" in findings_by_code(

@@ -70,8 +70,6 @@ def with_cores(
 ) -> TrialData:
     """The same trial with constant use of 2 cores (`host`: a share of both), and nothing waiting in
     the kernel or inside the workers."""
-    assert trial.record is not None
-    assert trial.record.load_end_ns is not None
     load_s = (trial.record.load_end_ns - ns(0)) / 1e9
     moments = [load_s * step / 40 for step in range(41)]
     processes = tuple(

@@ -189,7 +189,6 @@ def test_missing_measurements_are_named() -> None:
 def test_needs_include_failures_unless_most_requests_fail(failed: int, code: str | None) -> None:
     count = 200 if failed == 1 else REQUESTS
     data = trial(spans([cost()] * count))
-    assert data.measurement is not None
     data = make.with_measurement(
         data, requests=count, failed=failed, errors={"non_2xx": failed}, timings=()
     )
@@ -209,7 +208,6 @@ def test_cpu_under_load_is_that_of_the_steady_window() -> None:
     """Workers wake up before the window, and requests are missing after it."""
     trial = make.evidence(make.server("gevent", 2), 8)
     window = make.derived(trial).window
-    assert window is not None
     inner = [window.opens_ns, (window.opens_ns + window.closes_ns) // 2, window.closes_ns]
     served = {at_ns: window.rps * (at_ns - window.opens_ns) / 1e9 for at_ns in inner}
 
@@ -224,12 +222,10 @@ def test_cpu_under_load_is_that_of_the_steady_window() -> None:
         sample(window.closes_ns + 1_000_000_000, served[window.closes_ns], 99.0),
     )
     outcome = cpu_under_load(make.derived(make.with_observations(trial, processes=samples)))
-    assert outcome is not None
     assert outcome.server_s == pytest.approx(0.003)
     assert outcome.load_s == pytest.approx(0.0012)
     without_tool = tuple(replace(sample, tool_cpu_s=None) for sample in samples)
     outcome = cpu_under_load(make.derived(make.with_observations(trial, processes=without_tool)))
-    assert outcome is not None
     assert outcome.load_s is None  # not 0
     assert cpu_under_load(make.derived(make.with_observations(trial, processes=()))) is None
 

@@ -48,7 +48,6 @@ from workerlab.model import (
     Measurement,
     Pause,
     Rate,
-    RateResult,
     Report,
     Summary,
 )
@@ -71,11 +70,6 @@ def cell(report: Report) -> CellResult:
     return only
 
 
-def rate_of(result: CellResult) -> RateResult:
-    assert result.at_rate is not None
-    return result.at_rate
-
-
 def test_below_capacity_all_arrivals_are_served() -> None:
     result = cell(run(share(0.5)))
     assert result.verdict == "below capacity"
@@ -84,7 +78,7 @@ def test_below_capacity_all_arrivals_are_served() -> None:
     assert result.reason.values["p50_s"] == pytest.approx(0.1)
     assert "a lone one" not in text(result.reason)
     assert result.throughput_rps == pytest.approx(20, rel=0.01)
-    rates = rate_of(result)
+    rates = result.at_rate
     assert (rates.asked_rps, rates.sent_rps, rates.unsent) == (20, pytest.approx(20), 0)
     assert result.response.max == pytest.approx(0.1)
     assert result.generator_bound is False
@@ -109,9 +103,9 @@ def test_above_capacity_the_backlog_grows() -> None:
 def test_a_load_tool_without_free_connections_does_not_excuse_the_server() -> None:
     result = cell(run(open_trial(Rate(rps=60), 60, connections=20)))
     assert result.verdict == "saturated"
-    unsent = rate_of(result).unsent
+    unsent = result.at_rate.unsent
     assert unsent
-    assert rate_of(result).sent_rps == pytest.approx(60 * (600 - unsent) / 600)
+    assert result.at_rate.sent_rps == pytest.approx(60 * (600 - unsent) / 600)
     assert type(result.reason) is BacklogFilledConnections
     assert result.reason.values["connections"] == 20
     assert result.reason.values["unsent"] == unsent
@@ -166,7 +160,7 @@ def test_throughput_is_compared_with_the_requests_due() -> None:
     assert sent < 60  # of 80
     result = cell(run(trial))
     assert result.verdict == "below capacity"
-    rates = rate_of(result)
+    rates = result.at_rate
     assert rates.due_rps == rates.sent_rps == sent / 10
     assert result.reason.values["due_rps"] == rates.due_rps
     assert (rates.asked_rps, rates.unsent) == (8, 0)
@@ -185,7 +179,7 @@ def test_a_note_gives_the_schedule_and_the_lag(kind: Arrivals) -> None:
     trial = share(0.5, tool_s=0.001, seed=1)
     result = cell(run(with_record(trial, arrivals=kind, schedule=70_001)))
     (note,) = [note for note in result.notes if isinstance(note, RequestsDue)]
-    rates = rate_of(result)
+    rates = result.at_rate
     assert note.due == round(10 * rates.due_rps)
     assert note.lag_p95_s == rates.lag.p95
     assert ("70001" in text(note)) is (kind == "poisson")
@@ -288,7 +282,6 @@ def test_an_overload_beside_other_programs_is_saturated() -> None:
 
 def test_a_server_that_keeps_up_beside_other_programs_is_below_capacity() -> None:
     result = cell(run(noisy(share(0.5), server_wait=0.4, others=1.2)))
-    assert result.core_wait is not None
     assert result.core_wait.by_programs
     assert result.verdict == "below capacity"
 
@@ -310,7 +303,7 @@ def pool(share_of: float, *, slots: int = 4, **more: object) -> TrialData:
     """A pool of `slots` for 0.1 s each, in a uvicorn server, which has no slots itself."""
     settings = server("uvicorn", 1)
     rate = share_of * slots / 0.1
-    return open_trial(Rate(rps=rate), rate, settings=settings, slots=slots, pool=True, **more)  # type: ignore[arg-type]
+    return open_trial(Rate(rps=rate), rate, settings=settings, slots=slots, pool=True, **more)
 
 
 @pytest.mark.parametrize("slots", [1, 3, 24])
@@ -320,7 +313,6 @@ def test_the_throughput_of_an_overloaded_pool_is_its_limit(share_of: float, slot
     trial = pool(share_of, slots=slots)
     result, limit = cell(run(trial)), slots / 0.1
     assert result.throughput_rps == pytest.approx(limit, rel=0.03)
-    assert result.throughput_half_rps is not None
     assert result.throughput_half_rps <= 0.03 * limit
     backlog = growth(derived(trial))
     assert backlog.done_rps == pytest.approx(limit, rel=0.03)
@@ -331,7 +323,6 @@ def test_the_throughput_of_a_varying_pool_is_that_of_the_client(share_of: float)
     for seed in range(5):
         trial = pool(share_of, slots=8, seed=seed, vary=True)
         facts, result = derived(trial), cell(run(trial))
-        assert facts.window is not None
         timings = facts.measurement.timings
         ends = [ns(timing.start_s + (timing.end_s or 0.0)) for timing in timings]
         answered = sum(facts.window.opens_ns < end <= facts.window.closes_ns for end in ends)
@@ -340,7 +331,6 @@ def test_the_throughput_of_a_varying_pool_is_that_of_the_client(share_of: float)
 
 def test_littles_law_holds_over_the_whole_load() -> None:
     result, trial = cell(run(pool(1.5))), pool(1.5)
-    assert trial.measurement is not None
     in_flight_s = sum(timing.end_s or 0.0 for timing in trial.measurement.timings)
     mean_in_flight = in_flight_s / trial.measurement.duration_s
     assert result.whole_rps == pytest.approx(trial.measurement.rps)
@@ -352,7 +342,6 @@ def test_littles_law_holds_over_the_whole_load() -> None:
 def test_a_throughput_above_the_clients_responses_is_a_contradiction() -> None:
     trial = pool(1.5)
     assert contradictions(derived(trial)) == []
-    assert trial.measurement is not None
     late = [replace(item, end_s=(item.end_s or 0.0) * 2) for item in trial.measurement.timings]
     (result,) = contradictions(derived(with_measurement(trial, timings=tuple(late))))
     assert result.code == "SteadyAnswersUnlikeWorkers"
@@ -386,7 +375,6 @@ def test_a_rate_that_is_not_reached_is_never_below_capacity(
     data = with_record(
         AT_RATE, planned_connections=connections, asked_rps=asked_rps, planned_duration_s=None
     )
-    assert data.record is not None
     facts = Facts(data, data.record, measurement, started_ns=0, ended_ns=0)
     facts.__dict__["steady"] = Window(0, NS, done_rps)
     verdict, reason = verdict_of_offered(Offered(facts, capacity_rps))

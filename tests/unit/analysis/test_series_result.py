@@ -80,7 +80,6 @@ def test_the_knee_is_below_the_lowest_saturated_level() -> None:
     assert estimate.connections is None
     assert note.least == pytest.approx(3.0, rel=0.05)
     assert note.most == pytest.approx(3.5, abs=0.5)  # the lower of level and slots
-    assert note.step is not None
     assert (note.step.verb, note.step.meaning) == ("grew", "")
     assert str(note).startswith("between 3 and 3: throughput grew by ")
     assert note.short == "3 to 3"
@@ -89,7 +88,6 @@ def test_the_knee_is_below_the_lowest_saturated_level() -> None:
 def test_growth_from_a_saturated_level_is_no_sign_of_room() -> None:
     estimate = knee(series(1, 3), c1="saturated", c3="saturated")
     assert isinstance(estimate.note, KneeBetween)
-    assert estimate.note.step is not None
     assert estimate.note.step.meaning == NO_SIGN_OF_ROOM
 
 
@@ -118,7 +116,6 @@ def test_disturbed_levels_show_no_knee() -> None:
         of = series_of(some_noisy)
         return knee(of, c2="below capacity", c4="at capacity", c8="saturated")
 
-    assert disturbed_knee().connections is not None
     assert disturbed_knee(2).connections == disturbed_knee().connections
     for disturbed in ((8,), (2, 4, 8)):
         doubtful = disturbed_knee(*disturbed)

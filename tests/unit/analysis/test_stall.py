@@ -47,11 +47,8 @@ def late(
     """The last requests reach the app long after all others, as if their packets had been dropped.
     `accepted`: their workers accepted them in time. `late_s`: the delay of each."""
     spans = list(trial.spans.spans)
-    assert trial.measurement is not None
     for place in range(len(spans) - count, len(spans)):
         span = spans[place]
-        assert span.end_ns is not None
-        assert span.accept_ns is not None
         delay_ns = round((LATE_S + place if late_s is None else late_s) * NS)
         spans[place] = replace(
             span,
@@ -93,7 +90,6 @@ def test_a_stall_is_the_diagnosis(accepted: bool) -> None:
 def test_a_pause_of_the_machine_is_not_a_stall() -> None:
     trial = with_observations(late(evidence(SMALL, 16, delay_s=0.3), 2), counters=DROPS)
     *_, last, _, late_one = trial.spans.spans
-    assert last.end_ns is not None
     assert stalled(derived(trial)) is not None
     pause = Pause(last.end_ns, late_one.start_ns)
     assert stalled(derived(with_observations(trial, pauses=(pause,)))) is None
@@ -105,7 +101,6 @@ def test_slots_idle_because_of_a_blocked_loop_are_not_a_stall_with_a_pause() -> 
     assert stalled(before) is None
     trial = late(trial, 2, late_s=before.load_s)
     *_, last, late_one, _ = trial.spans.spans
-    assert last.end_ns is not None
     assert stalled(derived(trial)) is not None
     pause = Pause(last.end_ns, late_one.start_ns)
     assert stalled(derived(with_observations(trial, pauses=(pause,)))) is None
@@ -124,7 +119,6 @@ def test_all_results_of_a_stall_are_of_the_whole_load() -> None:
     cell = cell_of(trial)
     stall = stall_of(cell).stall
     idle = stall.idle_s / stall.load_s
-    assert cell.occupancy is not None
     assert cell.occupancy < 1 - idle / 2  # at least one slot of two idles
     assert cell.throughput_half_rps is None
     assert isinstance(cell.reason, SlotsIdled)
@@ -144,7 +138,6 @@ def test_the_breakdown_of_a_stall_is_of_the_whole_load() -> None:
     facts = derived(with_observations(trial, counters=DROPS))
     cell = cell_of(with_observations(trial, counters=DROPS))
     whole = whole_load(facts)
-    assert whole is not None
     mean_s = requests_in_flight(facts).inside_s(whole) / whole.completed
     assert cell.breakdown.response_s == pytest.approx(mean_s)
     assert mean_s > 16 / facts.rps * 1.05
@@ -175,7 +168,6 @@ def test_uneven_dealing_is_not_a_stall() -> None:
 def test_a_server_that_always_serves_does_not_stall(connections: int, worker_class: str) -> None:
     facts = derived(evidence(server(worker_class), connections))
     whole = whole_load(facts)
-    assert whole is not None
     assert stalled(facts) is None
     assert whole.rps >= 0.89 * facts.rps  # a last round may not fill all slots
     assert requests_in_flight(facts).inside_s(whole) <= connections * whole.length_s * 1.001
@@ -190,9 +182,7 @@ def test_recorded_overflows_are_stalls(name: str) -> None:
     assert [cell.trial.cell.concurrency for cell in stalls] == [8, 16][-len(stalls) :]
     for cell in stalls:
         stall = stall_of(cell)
-        assert stall.whole_rps is not None
         assert stall.whole_rps < 0.75 * stall.steady_rps
-        assert stall.counters is not None
         assert stall.counters["ListenOverflows"] > 0
     long = [cell for cell in report.cells if cell.trial.cell.server.backlog > 2]
     assert all((cell.whole_rps or 0) >= 0.98 * (cell.throughput_rps or 0) for cell in long)
@@ -204,8 +194,6 @@ def in_flight_twice(trial: TrialData) -> tuple[float, float]:
     untimed = with_measurement(trial, timings=())  # so only the spans count
     facts, client = derived(untimed), derived(trial).measurement
     whole = whole_load(facts)
-    assert whole is not None
-    assert client.response.mean is not None
     lone = 1 if trial.lone_first else 0
     lone_s = (client.lone_s or client.response.mean) * lone
     mean_s = (client.response.mean * client.requests - lone_s) / (client.requests - lone)

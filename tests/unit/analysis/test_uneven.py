@@ -35,7 +35,6 @@ def test_idle_slots_are_those_that_could_have_served_waiting_requests() -> None:
         server("gthread", 2, 2), 4, slots=[2, 2], deal=lambda number: int(number % 4 == 0), rounds=9
     )
     dealing = uneven_dealing(derived(trial))
-    assert dealing is not None
     assert dealing.idle == pytest.approx(1.0, abs=0.35)
     assert dealing.slots == 4
     assert dealing.taken[100] == pytest.approx(1.0, abs=0.01)
@@ -83,14 +82,12 @@ def test_even_dealing_is_not_uneven(rounds: int, threads: int, workers: int) -> 
 @pytest.mark.parametrize(("counts", "idle"), [((8, 0), 4), ((7, 1), 3), ((6, 2), 2)])
 def test_idle_slots_of_keepalive_connections(counts: tuple[int, int], idle: float) -> None:
     dealing = uneven_dealing(derived(keepalive_trial(*counts)))
-    assert dealing is not None
     assert dealing.idle == pytest.approx(idle)
 
 
 def test_uneven_connections_without_idle_slots() -> None:
     """Eleven connections share four slots, and five the other four."""
     dealing = uneven_dealing(derived(keepalive_trial(11, 5, connections=16)))
-    assert dealing is not None
     assert dealing.idle is None
     assert dealing.times == pytest.approx(2.2)
     for counts in ((4, 4), (8, 8), (9, 7)):
@@ -104,7 +101,6 @@ def test_without_observations_dealing_is_unknown() -> None:
 def test_a_loop_that_serves_one_at_a_time_has_one_slot() -> None:
     for trial in trial_data(load(recorded("blocked"))):
         dealing = uneven_dealing(derived(trial))
-        assert dealing is not None
         assert dealing.slots == 4
 
 

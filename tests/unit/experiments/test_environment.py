@@ -65,7 +65,6 @@ def test_using_the_labs_own_environment_is_noted(
     """Unless it was named or activated."""
     app = ("--app", "shop:app")
     note = serving(*app).note
-    assert note is not None
     assert text(note).startswith(f"Gunicorn runs in the lab's own environment ({sys.executable})")
     assert f"there is no .venv in {Path.cwd()}" in text(note)
     assert serving(*app, "--python", sys.executable).note is None

@@ -40,7 +40,6 @@ from workerlab.experiments.generators.findings import (
 )
 from workerlab.experiments.generators.usage import (
     GeneratorLoad,
-    GeneratorUsage,
     usage_of,
 )
 from workerlab.finding import Answer, Finding, Inconclusive, stored
@@ -143,12 +142,6 @@ def trial(
     )
 
 
-def usage(data: TrialData) -> GeneratorUsage:
-    result = usage_of(data)
-    assert result is not None
-    return result
-
-
 def run(*notes: Finding, cores: int = 2, **details: object) -> Run:
     details = {"server_core": 1, "keepalive": True, **details}
     plan = null_plan("generators", (), notes, details)
@@ -234,7 +227,7 @@ def test_cpu_per_request_is_that_of_the_load_alone(
     cores: float, rps: float, start_cpu_s: float, origin: bool
 ) -> None:
     """Whatever its startup costs, and whether or not it reports when the load began."""
-    result = usage(trial(rps=rps, cores=cores, start_cpu_s=start_cpu_s, origin=origin))
+    result = usage_of(trial(rps=rps, cores=cores, start_cpu_s=start_cpu_s, origin=origin))
     sent_rps = round(rps * 4.0) / 4.0
     assert result.cores == pytest.approx(cores, abs=1e-6)
     assert result.cpu_per_request_s == pytest.approx(cores / sent_rps, rel=1e-6)
@@ -242,9 +235,7 @@ def test_cpu_per_request_is_that_of_the_load_alone(
 
 
 def test_cpu_of_other_programs_is_measured() -> None:
-    busy, alone = usage(trial(others=0.7)).core_wait, usage(trial()).core_wait
-    assert busy is not None
-    assert alone is not None
+    busy, alone = usage_of(trial(others=0.7)).core_wait, usage_of(trial()).core_wait
     assert busy.others_cores == pytest.approx(0.7)
     assert alone.others_cores == pytest.approx(0.0, abs=1e-9)
     assert not busy.disturbed  # nobody waited for them
@@ -253,15 +244,15 @@ def test_cpu_of_other_programs_is_measured() -> None:
 def test_values_that_were_not_observed_are_missing() -> None:
     data = trial()
     few = replace(data.observations, processes=data.observations.processes[:2])
-    result = usage(replace(data, observations=few))
+    result = usage_of(replace(data, observations=few))
     assert (result.cores, result.cpu_per_request_s, result.rps) == (None, None, 1000.0)
     failed = replace(data.observations, missing={"processes": "it died"})
-    result = usage(replace(data, observations=failed))
+    result = usage_of(replace(data, observations=failed))
     assert (result.cores, result.memory_bytes, result.host_busy) == (None, None, None)
 
 
 def test_client_overhead_is_reported_less_server_side() -> None:
-    measured = usage(trial(p50_s=0.052, server_s=0.050))
+    measured = usage_of(trial(p50_s=0.052, server_s=0.050))
     load = GeneratorLoad(valid=(measured,), cell=measured.cell)
     assert load.overhead_s("p50") == pytest.approx(0.002)
     assert load.overhead_s("p99") == pytest.approx(0.054)
@@ -269,8 +260,7 @@ def test_client_overhead_is_reported_less_server_side() -> None:
 
 def test_more_answers_than_were_sent_are_doubted() -> None:
     data = trial()
-    assert data.null is not None
-    result = usage(replace(data, null=replace(data.null, answers=3000)))
+    result = usage_of(replace(data, null=replace(data.null, answers=3000)))
     assert result.doubt == "it counts 4000 answers, the server sent 3000; one of them is wrong"
     uncounted = study(run(), (replace(data, null=None),))
     assert not uncounted.valid
@@ -280,11 +270,10 @@ def test_more_answers_than_were_sent_are_doubted() -> None:
 def test_a_load_whose_requests_fail_is_not_compared() -> None:
     """Ports may run out with a new connection for each request."""
     data = trial(rps=9000)
-    assert data.measurement is not None
     few, many = (
         replace(data, measurement=replace(data.measurement, failed=failed)) for failed in (9, 900)
     )
-    assert usage(few).doubt is None
+    assert usage_of(few).doubt is None
     failing = document_of((many, trial("wrk", rps=5000)))
     assert answer_in(failing, MostRequests).best.name == "wrk"
     assert not failing.valid
@@ -299,8 +288,6 @@ def test_least_cpu_at_a_low_rate() -> None:
     least = concluded(LeastCpu)
     assert (least.rps, least.names) == (495, ("fast",))
     assert (least.cpu_s, least.tied_cpu_s) == (pytest.approx(0.01 / 495), None)
-    assert least.python is not None
-    assert least.second_python is not None
     assert (least.python.name, least.second_python.name) == ("coroutines", "threads")
     assert least.python.cpu_s == pytest.approx(0.15 / 490)
 
@@ -323,8 +310,6 @@ def test_a_generator_below_the_low_rate_does_not_win() -> None:
 
 def test_a_generator_slowed_by_a_machine_pause_is_not_called_slow() -> None:
     slow = trial("ab", 25, low=True, rps=100, cores=0.0001)
-    assert slow.record is not None
-    assert slow.record.load_end_ns is not None
     pause = Pause(slow.record.load_end_ns - 2 * NS, slow.record.load_end_ns)
     observations = replace(slow.observations, pauses=(pause,))
     trials = (*FOUR_TOOLS, replace(slow, observations=observations))
@@ -339,7 +324,6 @@ def test_the_highest_rate_is_a_lower_bound_if_the_server_was_busy() -> None:
     assert (best.name, best.rps, best.connections) == ("fast", pytest.approx(60_000), 10)
     assert best.cores == pytest.approx(1.0)
     assert best.server_busy == pytest.approx(0.95)
-    assert python is not None
     assert (python.name, python.rps, python.server_busy) == (
         *("coroutines", pytest.approx(4000), None),
     )
@@ -398,7 +382,7 @@ def test_a_delay_that_sets_the_limit_is_no_limit_of_the_generator() -> None:
         trial("threads", 80, rps=960, delay_s=0.08),
         trial("processes", 20, rps=249, delay_s=0.08),
     )
-    assert usage(delayed[0]).delay_rps == pytest.approx(250)
+    assert usage_of(delayed[0]).delay_rps == pytest.approx(250)
     assert concluded(MostRequests, delayed).best.delay_rps == pytest.approx(1000)
     assert concluded(MachineCeiling, delayed).lower_bound_because == DELAY_WAS_LIMIT
     assert TOO_FEW_LEVELS in reasons(*delayed)
@@ -447,7 +431,6 @@ def test_a_tool_with_more_processes_than_low_rate_connections_is_planned_at_full
 
 def test_a_tool_that_only_counts_sends_no_more_than_the_delay_allows() -> None:
     (*_, cell) = cells([ComparedGenerator("ab")], (20,), 2.0, False, None, (0.0, 0.16))
-    assert cell.load is not None
     assert cell.load.requests == 500
 
 

@@ -206,7 +206,6 @@ def test_time_left_shrinks_as_trials_run(app: App) -> None:
     sweep = sleeping_plan(*product((replace(SERVER, app=app),), ("ab",), (4, 8, 16)))
     planner, todo = jobs(sweep), trials(sweep)
     whole_s = planner.left_s(expected_s, todo, {})
-    assert whole_s is not None
     longest_s, sum_s = max(map(expected_s, todo)), sum(map(expected_s, todo))
     assert whole_s == (longest_s + 2 * START_INTERVAL_S if app is APP else sum_s)
     later_s = planner.left_s(expected_s, todo, {trial.key: 2.0 for trial in todo})

@@ -106,15 +106,12 @@ NO_REDIS, NO_MONGODB = "Redis", "MongoDB (for PostgreSQL)"
 
 def measured_with(name: str, **values: object) -> Mapping[str, Measured]:
     """MEASURED with one configuration changed."""
-    return {**MEASURED, name: replace(MEASURED[name], **values)}  # type: ignore[arg-type]
+    return {**MEASURED, name: replace(MEASURED[name], **values)}
 
 
 def results_with(name: str, results: Sequence[CellResult], **values: object) -> list[CellResult]:
     return [
-        replace(cell, **values)  # type: ignore[arg-type]
-        if cell.trial.cell.server.name == name
-        else cell
-        for cell in results
+        replace(cell, **values) if cell.trial.cell.server.name == name else cell for cell in results
     ]
 
 
@@ -269,7 +266,7 @@ def limit_of(
 ) -> StepLimit:
     host = min(1.0, (usage.app + usage.storage + usage.cache + usage.tool) / cores + 0.05)
     results = [
-        replace(cell, usage=replace(cell.usage, host_busy=host), **values)  # type: ignore[arg-type]
+        replace(cell, usage=replace(cell.usage, host_busy=host), **values)
         for cell in cells(PLANNED, {**MEASURED, name: usage})
     ]
     return limit(step_of(results, name), cores)
@@ -328,7 +325,6 @@ def test_other_programs_are_the_limit_if_the_trial_waited_for_them() -> None:
     limited = limit(step_of(results, name), 2)
     assert isinstance(limited, OthersLimit)
     assert limited.disturbance.wait.others_cores == pytest.approx(1.4)
-    assert limited.usage is not None
     assert limited.usage.cores["other processes"] == pytest.approx(1.4)
     notes = document_of(results).notes
     (note,) = (note for note in notes if isinstance(note, StepsDisturbed))
@@ -376,7 +372,6 @@ def test_limits_are_listed_with_the_machine_usage() -> None:
 def test_what_redis_saves() -> None:
     redis = answer(whole(), RedisLoss)
     assert redis.size == "little"
-    assert redis.change is not None
     assert redis.change.value == pytest.approx(2750 / 3000)
     assert redis.cost == "Here it costs 8 % of the throughput."
     hit = redis.hit
@@ -442,7 +437,6 @@ def test_an_undecided_change_names_the_launches_needed() -> None:
     # Factors of 1.52 and 1.27 are too close for three launches
     undecided = larger_change(1250.0, 1.05)
     assert isinstance(undecided, LargerChangeUndecided)
-    assert undecided.launches is not None
     assert 3 < undecided.launches < 10
     assert f"--trials {undecided.launches}" in str(undecided)
     assert str(undecided).startswith("Inconclusive: p95 changes by a factor of 0.79 (95 % interval")
@@ -552,7 +546,7 @@ def test_phases_add_up_to_the_response_time(users: int, tool: str) -> None:
     names = [column.name for column in times.columns]
     inside = [i for i, name in enumerate(names) if i > 1 and name != "in_worker_s"]
     for row in times.rows:
-        service = sum(row[i] or 0.0 for i in inside)  # type: ignore[misc]
+        service = sum(row[i] or 0.0 for i in inside)
         response, before = row[1], row[names.index("in_worker_s")]
         assert isinstance(response, float)
         assert isinstance(before, float)
@@ -580,6 +574,5 @@ def test_every_finding_has_a_sentence_and_tables_fit_the_terminal() -> None:
 def test_a_step_is_found_with_one_user() -> None:
     steps = ladder(cells(PLANNED), PLANNED, {})
     single = steps.with_one_user(steps.conclusive[2])
-    assert single is not None
     assert single.configuration == steps.conclusive[2].configuration
     assert single.load.users == 1

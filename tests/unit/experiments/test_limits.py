@@ -284,7 +284,6 @@ def test_memory_of_the_client_over_time() -> None:
 
 def test_cpu_of_client_and_server() -> None:
     data = step("kept-1")
-    assert data.record is not None
     samples = (ProcessSample(0, 0.0, None, 0.0, 1, None), ProcessSample(10**9, 0.5, 1.0, 0.0, 1, 9))
     record = replace(data.record, load_start_ns=0, load_end_ns=2 * 10**9, tool_cpu_s=1.8)
     data = replace(data, record=record, observations=Observations(processes=samples))
@@ -332,7 +331,6 @@ def test_what_is_kept_until_the_end_takes_memory_of_each_request() -> None:
     memory = answer(memory_document(), KeptMemory)
     assert (memory.task_bytes, memory.million_tasks_bytes) == (MB, 1_000_000 * MB)
     assert (memory.kept_bytes, memory.million_kept_bytes) == (2 * MB, 2_000_000 * MB)
-    assert memory.bounded is not None
     assert (memory.bounded.memory_bytes, memory.bounded.requests) == (33 * MB, 100)
     for peaks in ({"all_tasks_20": 29 * MB}, {"all_bodies_9": 50 * MB}, {"all_bodies_9": 0}):
         assert not has_answer(memory_document(**peaks), KeptMemory)  # it did not grow
@@ -344,7 +342,6 @@ def test_what_is_kept_until_the_end_takes_memory_of_each_request() -> None:
 
 def test_a_peak_reported_by_the_client_is_used() -> None:
     data = step("all-tasks-1", memory_bytes=20 * MB)
-    assert data.measurement is not None
     measurement = replace(data.measurement, details={"peak_bytes": 25 * MB})
     trials = (data, replace(data, measurement=measurement))
     sampled, reported = results_of(trials, step_details((data,)))
@@ -428,13 +425,11 @@ def test_steps_keep_to_the_machine(
     assert plan.details["steps"].keys() == {cell.name for cell in plan.cells}
     for step in steps(extent):
         load = step.cell.load
-        assert load is not None
         mistaken = step.cell.tool.startswith(("missing", "session", "everything"))
         assert extent.mistakes if mistaken else extent.has(step.cell.tool)
         assert load.concurrency <= extent.connections
         assert load.open_files is None or files is None or load.open_files <= files
         null = step.cell.server.null
-        assert null is not None
         assert null.tw_reuse is None or not no_network
         if step.chapter != "mistakes":
             predicted = predicted_s(plan, step.cell, 0.0)
@@ -476,7 +471,6 @@ def test_a_million_requests_come_last_and_their_duration_is_noted() -> None:
     short, long = plan_of(RICH), plan_of(replace(RICH, long=True))
     assert long.cells[:-1] == short.cells
     million = long.cells[-1]
-    assert million.load is not None
     assert (million.tool, million.load.requests) == ("coroutines", 1_000_000)
     (note,) = [note for note in long.notes if "A million requests" in note.text]
     assert "at least 8m 21s" in note.text
@@ -493,7 +487,6 @@ def test_a_million_by_aiohttp_needs_aiohttp(monkeypatch: pytest.MonkeyPatch) -> 
 def test_files_for_a_bound_on_connections_and_for_anything() -> None:
     loads = {step.cell.name: step.cell.load for step in steps(replace(RICH, quick=True))}
     fits = loads["unbounded-1000"]
-    assert fits is not None
     assert (fits.concurrency, fits.open_files) == (1000, 1024)
     with pytest.raises(UsageError, match="at least 364 open files"):
         plan_of(replace(RICH, files=300))

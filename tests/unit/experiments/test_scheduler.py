@@ -240,7 +240,7 @@ def test_an_error_that_ends_the_lab_ends_all_trials(
         first_ended.set()
         raise error
 
-    bench.learn = learn  # type: ignore[method-assign]
+    bench.learn = learn
     with pytest.raises(type(error)):
         bench.run()
     by_level = {trial.cell.concurrency: trial.key for trial in bench.todo}
@@ -263,7 +263,7 @@ def test_a_trial_that_ended_before_the_interrupt_is_not_lost(tmp_path: Path) -> 
     def learn(*_: object) -> None:
         raise Stopped(2)
 
-    bench.learn = learn  # type: ignore[method-assign]
+    bench.learn = learn
     with pytest.raises(Stopped):
         bench.run()
     assert [record.fault for record in bench.records] == [None] * 3
@@ -296,7 +296,7 @@ def test_a_full_disk_ends_the_run_with_its_reason(tmp_path: Path) -> None:
 def test_trials_that_cannot_run_are_recorded_and_skipped(tmp_path: Path) -> None:
     bench = Bench(tmp_path, calm)
     prepare, why = bench.prepare, Fault("unavailable", "not installed")
-    bench.prepare = lambda trial, turn, lab: (  # type: ignore[method-assign]
+    bench.prepare = lambda trial, turn, lab: (
         why if trial.cell.concurrency == 8 else prepare(trial, turn, lab)
     )
     faults = {record.key: record.fault for record in bench.run()}

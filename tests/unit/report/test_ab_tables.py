@@ -66,10 +66,7 @@ def identity_results(cell: CellResult, **changes: float | None) -> list[str]:
 
 def test_the_identities_between_the_figures_of_ab() -> None:
     cell, other = report().cells
-    assert cell.ab is not None
     mean_s, across_s = cell.ab.time_per_request_s, cell.ab.time_per_request_across_s
-    assert mean_s is not None
-    assert across_s is not None
     assert identity_results(cell) == identity_results(other) == ["holds", "holds"]
     assert "21 = 24.0 s: holds." in " ".join(text.render(document(), explain=True).split())
     assert identity_results(cell, time_per_request_s=mean_s + 0.001) == ["does not hold", "holds"]

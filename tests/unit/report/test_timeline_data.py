@@ -72,7 +72,6 @@ def test_a_short_trial_is_drawn_completely() -> None:
     assert {bar.row for bar in chart.bars} == {0}
     assert len(chart.workers) == 4
     assert chart.shown[1] >= max(bar.end_s for bar in chart.bars)
-    assert chart.steady is not None
     assert 0 < chart.steady[0] < chart.steady[1] < chart.shown[1]
 
 

@@ -34,9 +34,7 @@ def trials(name: str) -> list[Facts]:
 
 
 def played(facts: Facts, most: int = EVERYTHING) -> Trace:
-    result = trace(facts, most)
-    assert result is not None
-    return result
+    return trace(facts, most)
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -209,7 +209,6 @@ def test_outcome_of_a_full_queue_shows_what_means_hide() -> None:
     assert idle.startswith("In the last ")
     assert ": for 3.78 s of that time, slots were idle while other clients still" in idle
     slowest = cell.response.max
-    assert slowest is not None
     assert extremes.endswith(f"the slowest {slowest:.2f} s.")
 
 
@@ -225,8 +224,6 @@ def test_figures_of_a_full_queue_satisfy_littles_law(name: str) -> None:
         if not queue_overflowed(facts) or facts.connections != 16:
             continue
         figures, whole = trial_figures(cell, facts), whole_load(facts)
-        assert figures is not None
-        assert whole is not None
         products.append(figures.rps * figures.response_s)
         assert requests_in_flight(facts).inside_s(whole) / whole.length_s < 15
     assert products == [pytest.approx(16, rel=0.03)]
@@ -245,7 +242,6 @@ def test_requests_over_time_count_every_client_in_every_column() -> None:
     """In a closed loop, each of the 16 clients has a request until none is left to send."""
     _, facts = overflow_run()
     requests = requests_over_time(facts, CHART_COLUMNS)
-    assert requests is not None
     in_app, _, queued, no_room = rows = tuple(requests.rows.values())
     assert list(requests.rows) == ["in the app", IN_WORKER, "accept queue", NO_ROOM]
     assert {len(row) for row in rows} == {len(in_app)}
@@ -264,7 +260,6 @@ def test_requests_over_time_count_every_client_in_every_column() -> None:
 def test_requests_over_time_in_few_columns_and_of_missing_data() -> None:
     _, facts = overflow_run()
     requests = requests_over_time(facts, 10)
-    assert requests is not None
     assert len(requests.rows["in the app"]) <= 10
     untimed = replace(facts, measurement=replace(facts.measurement, timings=()))
     assert requests_over_time(untimed, 10) is None
