@@ -1,10 +1,13 @@
-"""A document with everything that a document can have."""
+"""A document with everything that a document can have, and the parts of any document."""
 
 from __future__ import annotations
+
+from typing import Any, TypeVar
 
 from tests.builders.analysis import sentence
 from workerlab.finding import Answer, Inconclusive
 from workerlab.model import Chart, ChartSeries, Column, Document, Table
+from workerlab.report.values import text
 
 COLUMNS = (
     Column("tool", form="text", heading="load tool"),
@@ -71,4 +74,39 @@ def full_document(**changes: object) -> Document:
             sentence("load [3.9]\x1b[0m"),
         ),
     }
-    return Document(**{**values, **changes})  # type: ignore[arg-type]
+    return Document(**{**values, **changes})
+
+
+K = TypeVar("K")
+
+
+def answer(document: Document, kind: type[K]) -> K:
+    """The only finding of this kind."""
+    (match,) = (finding for finding in document.findings if isinstance(finding, kind))
+    return match
+
+
+def note(document: Document, kind: type[K]) -> K:
+    """The only note of this kind."""
+    (match,) = (note for note in document.notes if isinstance(note, kind))
+    return match
+
+
+def table(document: Document, title: str) -> Table:
+    """The only table whose title starts like this."""
+    (match,) = (table for table in document.tables if text(table.title).startswith(title))
+    return match
+
+
+def names(table: Table) -> list[str]:
+    return [column.name for column in table.columns]
+
+
+def column(table: Table, name: str) -> list[Any]:
+    place = names(table).index(name)
+    return [row[place] for row in table.rows]
+
+
+def rows(table: Table) -> list[dict[str, Any]]:
+    """By name of the column."""
+    return [dict(zip(names(table), row, strict=True)) for row in table.rows]

@@ -18,6 +18,7 @@ from tests.builders.analysis import (
 from tests.builders.open_model import closed_loop, open_trial, share
 from workerlab.analysis import analyse
 from workerlab.experiments.sweep.document import sweep_document
+from workerlab.experiments.sweep.findings import AffectedCells
 from workerlab.finding import stored
 from workerlab.model import Document, Fault, Rate
 from workerlab.slo import parse
@@ -73,3 +74,9 @@ def targeted() -> Document:
 
 def empty() -> Document:
     return sweep_document(analyse("empty", {}, []))
+
+
+def affected(document: Document, state: str) -> list[AffectedCells]:
+    """The findings on cells in this state."""
+    findings = (finding for finding in document.findings if isinstance(finding, AffectedCells))
+    return [finding for finding in findings if finding.state == state]

@@ -17,6 +17,7 @@ from tests.builders.analysis import (
     with_observations,
     with_record,
 )
+from tests.builders.document import column, names
 from tests.builders.open_model import open_trial
 from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.cell_targets import (
@@ -86,14 +87,13 @@ def test_without_a_target_there_are_no_conclusions_and_no_column() -> None:
     document = sweep_document(analyse("run", {}, [closed(4)]))
     assert document.target_kept is None
     assert not conclusions(document)
-    assert "target" not in [column.name for table in document.tables for column in table.columns]
+    assert not any("target" in names(table) for table in document.tables)
 
 
 def test_an_invalid_cell_has_no_target_outcome() -> None:
     document = sweep(closed(4), replace(closed(8), measurement=None))
     assert [results_of(cell) for cell in document.cells] == [["met", "met"], []]
-    place = [column.name for column in document.tables[0].columns].index("target")
-    assert [row[place] for row in document.tables[0].rows] == [TargetOfCell("met", ()), None]
+    assert column(document.tables[0], "target") == [TargetOfCell("met", ()), None]
 
 
 def test_errors_are_counted_over_all_trials_of_a_cell() -> None:

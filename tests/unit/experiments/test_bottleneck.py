@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import pytest
 from msgspec.structs import replace
 
+from tests.builders.document import column, rows, table
 from tests.builders.null import COUNTS, null_trial
 from workerlab import codec
 from workerlab.analysis.diagnosis.cpu import CoresTaken
@@ -53,7 +54,6 @@ from workerlab.model import (
     Record,
     Report,
     Summary,
-    Table,
     Trial,
     Usage,
 )
@@ -365,18 +365,13 @@ def test_invalid_cells_are_named_and_left_out() -> None:
     verdict(document, GeneratorIsBottleneck)
 
 
-def table(document: Document, title: str) -> Table:
-    (table,) = (table for table in document.tables if table.title == title)
-    return table
-
-
 def test_each_table_is_about_one_factor() -> None:
     document = document_of(*MEASURED)
     by_threads = [row[:2] for row in table(document, Factor.THREADS.title).rows]
     assert by_threads == [(1000, 1), (1000, 6), (1000, 200)]
     assert table(document, Factor.TOOL.title).rows[0][0] == "locust"
-    by_users = [row[0] for row in table(document, Factor.USERS.title).rows]
-    assert by_users == [200, 500, 1000]  # on the usual server only
+    # On the usual server only
+    assert column(table(document, Factor.USERS.title), "users") == [200, 500, 1000]
     assert all(len(row) == len(table.columns) for table in document.tables for row in table.rows)
 
 
@@ -456,15 +451,12 @@ def test_a_table_shows_both_sides_of_each_load() -> None:
         connect_calls_s=0.0001, send_calls_s=0.001, receive_calls_s=0.9,
     )  # fmt: skip
     locust = replace(cell(505, 1000), usage=usage)
-    sides = table(document_of(*MEASURED[:2], locust), "Both sides of each load")
-    names = [column.name for column in sides.columns]
-    row = dict(zip(names, sides.rows[-1], strict=True))
+    first, *_, row = rows(table(document_of(*MEASURED[:2], locust), "Both sides of each load"))
     assert (row["users"], row["received_bytes_per_s"]) == (1000, 317e3)
     assert (row["generator_rss_bytes"], row["server_rss_bytes"]) == (90 << 20, 30 << 20)
     calls = ("connect_calls_s", "send_calls_s", "receive_calls_s", "service_mean_s")
     assert [row[name] for name in calls] == [0.0001, 0.001, 0.9, 0.0001]
-    assert "tool" not in names  # it is the same in all of them
-    first = dict(zip(names, sides.rows[0], strict=True))
+    assert "tool" not in row  # it is the same in all of them
     assert first["received_bytes_per_s"] is None
 
 

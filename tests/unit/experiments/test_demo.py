@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tests.builders.analysis import derived
 from tests.builders.conditions import LONG_S
 from tests.builders.runs import recorded
 from workerlab import run_store
-from workerlab.analysis.facts import Facts
 from workerlab.cli import parse
 from workerlab.experiments.lesson.steps import read_lesson
 from workerlab.experiments.lesson.texts import Figures, StepOutcome, law_text
@@ -156,9 +156,8 @@ def test_the_lesson_fits_a_narrow_terminal(
 
 def test_accepted_requests_that_wait_in_a_worker_are_shown() -> None:
     """The worker waits for a request that was dropped after the handshake."""
-    facts = next(data.facts for data in trial_data(run_store.load(recorded("demo")))
-                 if data.cell.server.backlog == 4)  # fmt: skip
-    assert isinstance(facts, Facts)
+    data = trial_data(run_store.load(recorded("demo")))
+    facts = next(derived(trial) for trial in data if trial.cell.server.backlog == 4)
     early = tuple(replace(span, accept_ns=span.start_ns - 2 * 10**9) for span in facts.spans[-2:])
     spans = replace(facts.data.spans, spans=facts.data.spans.spans[:-2] + early)
     lines = requests_chart(replace(facts, data=replace(facts.data, spans=spans), derived={}))

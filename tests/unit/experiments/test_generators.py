@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from tests.builders.document import answer, names, rows
 from tests.builders.null import null_trial
 from workerlab.analysis.facts import TrialData
 from workerlab.experiments.generators.command import ComparedGenerator, cells, generators_of
@@ -64,7 +65,6 @@ from workerlab.run_store import Run
 NS = 1_000_000_000
 STEP_S = 0.25
 STARTUP_S = 1.5  # until a tool sends its first request
-A = TypeVar("A", bound=Answer)
 
 
 def trial(
@@ -183,29 +183,25 @@ def launches(tool: str, *rates: float) -> tuple[TrialData, ...]:
 
 
 def test_one_trial_of_each_is_not_compared() -> None:
-    answers = study(run(), FOUR_TOOLS).findings[:3]
-    assert [answer.values for answer in answers] == [{"reason": TOO_FEW_TRIALS}] * 3
+    first_three = study(run(), FOUR_TOOLS).findings[:3]
+    assert [finding.values for finding in first_three] == [{"reason": TOO_FEW_TRIALS}] * 3
 
 
 def test_generators_whose_launches_scatter_are_tied() -> None:
     scattered = (*launches("fast", 900, 1500, 1200), *launches("wrk", 1000, 1300, 1050))
-    assert answer_in(study(run(), scattered), MostRequests).tied == ("wrk",)
+    assert answer(study(run(), scattered), MostRequests).tied == ("wrk",)
 
 
-def answer_in(document: Document, kind: type[A]) -> A:
-    """The only answer of that kind."""
-    (answer,) = (answer for answer in document.findings if isinstance(answer, kind))
-    return answer
-
-
-def concluded(kind: type[A], trials: tuple[TrialData, ...] = FOUR_TOOLS, cores: int = 2) -> A:
-    return answer_in(document_of(trials, cores), kind)
+def concluded(
+    kind: type[Answer], trials: tuple[TrialData, ...] = FOUR_TOOLS, cores: int = 2
+) -> Any:
+    return answer(document_of(trials, cores), kind)
 
 
 def reasons(*trials: TrialData) -> list[str]:
     """The reasons of the inconclusive answers."""
-    answers = document_of(trials).findings
-    return [answer.reason for answer in answers if isinstance(answer, Inconclusive)]
+    findings = document_of(trials).findings
+    return [finding.reason for finding in findings if isinstance(finding, Inconclusive)]
 
 
 def document_of(trials: tuple[TrialData, ...], cores: int = 2) -> Document:
@@ -275,7 +271,7 @@ def test_a_load_whose_requests_fail_is_not_compared() -> None:
     )
     assert usage_of(few).doubt is None
     failing = document_of((many, trial("wrk", rps=5000)))
-    assert answer_in(failing, MostRequests).best.name == "wrk"
+    assert answer(failing, MostRequests).best.name == "wrk"
     assert not failing.valid
     why = "900 requests failed, with 36,000 answers"
     assert UnreliableCount("fast", 10, why) in failing.notes
@@ -370,7 +366,7 @@ def test_what_shows_nothing_of_the_gil() -> None:
     assert TOO_FEW_LEVELS in reasons(single, busy_server, *PROCESSES)
     assert TOO_FEW_LEVELS in reasons(single, trial("threads", 10, rps=0), *PROCESSES)
     scattered = (*launches("threads", 900, 1300, 1700), *thrice((single, *PROCESSES)))
-    growth = answer_in(study(run(), scattered), ThreadGrowth)
+    growth = answer(study(run(), scattered), ThreadGrowth)
     assert growth.gil == NOT_SHOWN
     assert "more --trials" in growth.remark
 
@@ -403,8 +399,7 @@ def test_the_title_shows_the_delay_and_the_table_its_limit(
 ) -> None:
     document = study(run(delay_s=delay_s), FOUR_TOOLS)
     assert phrase in " ".join(text.render(document).split())
-    names = [column.name for column in document.tables[0].columns]
-    assert ("delay_rps" in names) == any(delay_s)
+    assert ("delay_rps" in names(document.tables[0])) == any(delay_s)
 
 
 def test_a_grid_of_processes_and_coroutines() -> None:
@@ -436,10 +431,8 @@ def test_a_tool_that_only_counts_sends_no_more_than_the_delay_allows() -> None:
 
 def test_the_table_shows_the_sending_processes() -> None:
     grid = (trial("processes", 10), trial("processes-coroutines", 320, processes=4))
-    table = study(run(), grid).tables[0]
-    columns = [column.name for column in table.columns]
-    processes, connections = columns.index("processes"), columns.index("connections")
-    assert {(row[processes], row[connections]) for row in table.rows} == {(10, 10), (4, 320)}
+    senders = rows(study(run(), grid).tables[0])
+    assert {(row["processes"], row["connections"]) for row in senders} == {(10, 10), (4, 320)}
 
 
 def test_client_overhead_by_generator() -> None:
@@ -465,7 +458,7 @@ def test_waiting_for_a_core_or_a_busy_server_is_not_client_overhead() -> None:
 
 
 def test_without_measurements_all_answers_are_inconclusive() -> None:
-    assert [answer.values["reason"] for answer in findings((), (), None)] == [
+    assert [finding.values["reason"] for finding in findings((), (), None)] == [
         NO_CPU_AT_LOW_RATE,
         NOT_MEASURED,
         TOO_FEW_LEVELS,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
 
 import pytest
 from msgspec.structs import replace
 
+from tests.builders.document import answer, column, names, note, rows
 from tests.builders.ladder import MEASURED, Measured, all_configurations, cells, report, whole
 from workerlab.experiments.ladder.document import (
     InvalidStepTrial,
@@ -55,7 +55,7 @@ from workerlab.experiments.ladder.why import (
     RedisLoss,
     SyncEffect,
 )
-from workerlab.finding import Answer, Finding, Inconclusive
+from workerlab.finding import Finding, Inconclusive
 from workerlab.model import CellResult, CoreWait, Document, Table
 from workerlab.report import FORMATS
 from workerlab.report import text as terminal
@@ -63,16 +63,10 @@ from workerlab.report.html.chart_figures import chart_figures
 
 PLANNED = all_configurations()
 CALM = Measured(1000, app=0.2, storage=0.1, tool=0.1)
-A = TypeVar("A", bound=Answer)
 
 
 def document_of(results: Sequence[CellResult]) -> Document:
     return study(report(results), PLANNED)
-
-
-def answer(document: Document, kind: type[A]) -> A:
-    (only,) = (finding for finding in document.findings if isinstance(finding, kind))
-    return only
 
 
 def inconclusive(document: Document) -> dict[str, str]:
@@ -93,11 +87,6 @@ def table(document: Document, name: str, users: int = 100, tool: str = "fast") -
         table for table in document.tables if table.title in (name, f"{name}, {load(users, tool)}")
     )
     return only
-
-
-def column(table: Table, name: str) -> list[object]:
-    (index,) = (index for index, column in enumerate(table.columns) if column.name == name)
-    return [row[index] for row in table.rows]
 
 
 NOTHING, LOCAL_CACHE, WORKERS, ASYNC = "nothing", "in-process cache", "other workers", "async"
@@ -326,10 +315,8 @@ def test_other_programs_are_the_limit_if_the_trial_waited_for_them() -> None:
     assert isinstance(limited, OthersLimit)
     assert limited.disturbance.wait.others_cores == pytest.approx(1.4)
     assert limited.usage.cores["other processes"] == pytest.approx(1.4)
-    notes = document_of(results).notes
-    (note,) = (note for note in notes if isinstance(note, StepsDisturbed))
     steps = [cell for cell in results if cell.core_wait and cell.trial.number == 1]
-    assert note.disturbed == len(steps)
+    assert note(document_of(results), StepsDisturbed).disturbed == len(steps)
 
 
 def test_other_programs_that_delay_nothing_are_no_limit() -> None:
@@ -482,8 +469,8 @@ def test_configurations_left_out_are_shown_with_their_reason() -> None:
         "MongoDB: not used (no mongod: --mongo-url names one)",
         "Redis: Redis 7",
     )
-    (note,) = document.notes
-    assert str(note).startswith("Left out: uvicorn, 2 workers, MongoDB: no mongod")
+    (left_out,) = document.notes
+    assert str(left_out).startswith("Left out: uvicorn, 2 workers, MongoDB: no mongod")
     first, *_ = answer(whole(), ServicesUsed).services
     assert first.startswith("MongoDB: a server in Java that speaks")
     planned = all_configurations({"redis": "no redis-server"})
@@ -497,9 +484,9 @@ def test_an_invalid_trial_is_named_and_left_out() -> None:
     bad = replace(good[0], verdict="invalid", reason="it died", throughput_rps=None)
     document = document_of([bad, *good[1:]])
     assert not document.valid
-    note = InvalidStepTrial(PLANNED[0].text, load(1, "fast"), 1, "it died")
-    assert note in document.notes
-    assert str(note) in " ".join(terminal.render(document).split())
+    died = InvalidStepTrial(PLANNED[0].text, load(1, "fast"), 1, "it died")
+    assert died in document.notes
+    assert str(died) in " ".join(terminal.render(document).split())
     assert column(table(document, "The ladder", 1), "launches")[0] == 2
 
 
@@ -535,22 +522,18 @@ def test_rates_of_each_step_in_the_order_of_the_plan() -> None:
     assert column(rates, "throughput_rps")[0] == pytest.approx(6800, rel=0.001)
     assert column(rates, "launches") == [3] * 6
     single = table(whole(), "The ladder", 1)
-    assert "limit" not in [column.name for column in single.columns]
+    assert "limit" not in names(single)
     rates = table(document_of(cells(PLANNED)[::-1]), "The ladder")
     assert column(rates, "removed")[:3] == [NOTHING, LOCAL_CACHE, NO_REDIS]
 
 
 @pytest.mark.parametrize(("users", "tool"), [(1, "fast"), (100, "locust-fast")])
 def test_phases_add_up_to_the_response_time(users: int, tool: str) -> None:
-    times = table(whole(), "Where the time goes", users, tool)
-    names = [column.name for column in times.columns]
-    inside = [i for i, name in enumerate(names) if i > 1 and name != "in_worker_s"]
-    for row in times.rows:
-        service = sum(row[i] or 0.0 for i in inside)
-        response, before = row[1], row[names.index("in_worker_s")]
-        assert isinstance(response, float)
-        assert isinstance(before, float)
-        assert service + before / 0.9 == pytest.approx(response, rel=0.01)
+    for row in rows(table(whole(), "Where the time goes", users, tool)):
+        _, response_s, *parts_s = row.values()
+        before_s = row["in_worker_s"]
+        service_s = sum(part_s or 0.0 for part_s in parts_s) - before_s
+        assert service_s + before_s / 0.9 == pytest.approx(response_s, rel=0.01)
 
 
 def test_charts_are_bars_by_step() -> None:

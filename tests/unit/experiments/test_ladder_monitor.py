@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from tests.builders.analysis import ORIGIN_NS, evidence, with_observations
+from tests.builders.analysis import ORIGIN_NS, derived, evidence, with_observations
 from tests.builders.ladder import all_configurations, cells
 from workerlab.analysis import TrialData
-from workerlab.analysis.facts import Facts
 from workerlab.experiments.ladder.document import launch_charts
 from workerlab.experiments.ladder.steps import ConfigurationStep, ladder
 from workerlab.model import Chart, ProcessSample, ServiceSample
@@ -23,12 +22,6 @@ def step(stand_ins: tuple[str, ...] = ()) -> ConfigurationStep:
         replace(configuration, stand_ins=stand_ins) for configuration in all_configurations()
     ]
     return ladder(cells(planned), planned, {}).conclusive[0]
-
-
-def facts(data: TrialData) -> Facts:
-    facts = data.facts
-    assert isinstance(facts, Facts)
-    return facts
 
 
 def at(second: float, *, before: bool = False, network: bool = True) -> ProcessSample:
@@ -64,7 +57,7 @@ def observed_load(*, network: bool = True) -> TrialData:
 
 def charts(data: TrialData) -> dict[str, Chart]:
     """The charts by their subject."""
-    drawn = {str(chart.title): chart for chart in launch_charts(step(), facts(data))}
+    drawn = {str(chart.title): chart for chart in launch_charts(step(), derived(data))}
     assert all(title.startswith("Over time: ") for title in drawn)
     return {title[11:].partition(";")[0]: chart for title, chart in drawn.items()}
 
@@ -103,7 +96,7 @@ def test_answers_are_rates_of_the_load() -> None:
 
 
 def test_a_stand_in_is_named() -> None:
-    drawn = launch_charts(step(stand_ins=("mongodb",)), facts(observed_load()))
+    drawn = launch_charts(step(stand_ins=("mongodb",)), derived(observed_load()))
     names = {series.name for chart in drawn for series in chart.series}
     assert "MongoDB-compatible server" in names
     assert "MongoDB" not in names

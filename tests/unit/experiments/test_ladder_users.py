@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import pytest
 from msgspec.structs import replace
 
+from tests.builders.document import answer, table
 from tests.builders.ladder import MEASURED, SERVICES, all_configurations, cell, cells, report
 from workerlab.analysis.target import TermOutcome
 from workerlab.experiments.ladder.document import study
@@ -143,11 +144,9 @@ def test_levels_are_no_steps_and_an_invalid_one_leaves_the_run_valid() -> None:
     document = study(report([*usual, *more]), PLANNED, usual_users=USERS)
     assert document.valid
     assert str(document.title).endswith("; 1 user by fast, 100 users by fast.")
-    title = "The first step, from 100 users by fast on"
-    (table,) = (table for table in document.tables if table.title == title)
-    assert [(row[0], row[-1]) for row in table.rows] == [(USERS, 3), (2 * USERS, 3)]
-    (served,) = (finding for finding in document.findings if isinstance(finding, UsersServed))
-    assert "1 of 1 launch was invalid" in str(served)
+    levels_table = table(document, "The first step, from 100 users by fast on")
+    assert [(row[0], row[-1]) for row in levels_table.rows] == [(USERS, 3), (2 * USERS, 3)]
+    assert "1 of 1 launch was invalid" in str(answer(document, UsersServed))
     results = [*usual, *level(USERS, "invalid")]
     assert not study(report(results), PLANNED, usual_users=USERS).valid
 

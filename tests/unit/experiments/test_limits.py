@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from tests.builders.document import answer, rows
 from tests.builders.null import null_trial
 from workerlab import codec
 from workerlab.analysis.facts import TrialData
@@ -59,7 +60,6 @@ from workerlab.report import text
 from workerlab.run_store import Run
 
 NULL = NullServer(delay_s=(0.0, 3.0))
-A = TypeVar("A", bound=Answer)
 
 
 def step(
@@ -135,19 +135,8 @@ def document_of(*trials: TrialData) -> Document:
     return document
 
 
-def answer(document: Document, kind: type[A]) -> A:
-    (answer,) = (finding for finding in document.findings if isinstance(finding, kind))
-    return answer
-
-
 def has_answer(document: Document, kind: type[Answer]) -> bool:
     return any(isinstance(finding, kind) for finding in document.findings)
-
-
-def first_row(document: Document) -> dict[str, Any]:
-    table = document.tables[0]
-    names = (column.name for column in table.columns)
-    return dict(zip(names, table.rows[0], strict=True))
 
 
 def test_gain_of_asynchronous_requests() -> None:
@@ -179,7 +168,7 @@ def test_ideal_time_is_bound_by_connections_or_by_the_longest_delay() -> None:
     assert (bound_by_delay.ideal_s, bound_by_delay.ratio) == (1.0, pytest.approx(1.1))
     failing = step("unbounded-1", 1000, 1000, errors={"no_files": 10}, open_files=990)
     document = document_of(failing)
-    row = first_row(document)
+    row = rows(document.tables[0])[0]
     assert (row["ideal_s"], row["wall_to_ideal"]) == (None, None)
     assert (row["failed"], row["errors"]) == (10, {"no_files": 10})
     assert document.charts == ()
@@ -216,8 +205,8 @@ def test_ways_out(raised: int, bounded: int, sentence: str) -> None:
 
 def test_limits_that_are_not_reached() -> None:
     names = ("unbounded-10000", "ports-used-up", "time-wait-0")
-    answers = document_of(*map(step, names)).findings
-    limits = [answer.limit for answer in answers if isinstance(answer, LimitNotReached)]
+    findings = document_of(*map(step, names)).findings
+    limits = [finding.limit for finding in findings if isinstance(finding, LimitNotReached)]
     assert limits == ["files", "ports", "time_wait"]
 
 
@@ -287,7 +276,7 @@ def test_cpu_of_client_and_server() -> None:
     samples = (ProcessSample(0, 0.0, None, 0.0, 1, None), ProcessSample(10**9, 0.5, 1.0, 0.0, 1, 9))
     record = replace(data.record, load_start_ns=0, load_end_ns=2 * 10**9, tool_cpu_s=1.8)
     data = replace(data, record=record, observations=Observations(processes=samples))
-    row = first_row(document_of(data))
+    row = rows(document_of(data).tables[0])[0]
     assert (row["cpu_s"], row["client_cores"], row["server_cores"]) == (1.8, 0.9, 0.5)
 
 

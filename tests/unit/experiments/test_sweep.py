@@ -18,8 +18,9 @@ from tests.builders.analysis import (
     with_measurement,
     with_observations,
 )
+from tests.builders.document import answer, column, names, table
 from tests.builders.open_model import closed_loop, open_trial, share
-from tests.builders.sweep import common, everything
+from tests.builders.sweep import affected, common, everything
 from workerlab.analysis import DealtInOneLaunch, TrialData, analyse
 from workerlab.analysis.class_findings import NoValidCell, SeriesLimits
 from workerlab.analysis.diagnosis.slots import WaitingForSlots
@@ -36,34 +37,15 @@ from workerlab.analysis.open_closed import (
     counterpart,
 )
 from workerlab.analysis.trials import by_cell
-from workerlab.experiments.sweep.document import AffectedCells, CellsNote, Overhead, sweep_document
+from workerlab.experiments.sweep.document import CellsNote, Overhead, sweep_document
 from workerlab.experiments.sweep.tables import side_by_side
-from workerlab.model import Document, Rate, Table
+from workerlab.model import Document, Rate
 from workerlab.report.text import render
 from workerlab.report.values import text
 
 
 def sweep(*trials: TrialData) -> Document:
     return sweep_document(analyse("run", {}, trials))
-
-
-def table(document: Document, title: str) -> Table:
-    (only,) = [table for table in document.tables if text(table.title).startswith(title)]
-    return only
-
-
-def invalid_cells(document: Document) -> list[AffectedCells]:
-    affected = (finding for finding in document.findings if isinstance(finding, AffectedCells))
-    return [finding for finding in affected if finding.state == "Invalid"]
-
-
-def column(of: Table, name: str) -> list[Any]:
-    place = names(of).index(name)
-    return [row[place] for row in of.rows]
-
-
-def names(of: Table) -> list[str]:
-    return [column.name for column in of.columns]
 
 
 # --- classes --------------------------------------------------------------------------------
@@ -107,8 +89,7 @@ def test_the_limits_of_each_class() -> None:
 
 def test_a_class_without_a_valid_cell_is_named() -> None:
     broken = replace(evidence(SYNC, 4), parse_error="half a line")
-    (conclusion,) = [item for item in sweep(broken).findings if isinstance(item, NoValidCell)]
-    assert conclusion.name == "sync"
+    assert answer(sweep(broken), NoValidCell).name == "sync"
 
 
 def test_settings_that_differ_are_in_the_names() -> None:
@@ -135,7 +116,7 @@ def test_tool_processes_are_in_the_names_if_they_differ() -> None:
 
 
 def test_overhead_by_class_is_evidence() -> None:
-    (overhead,) = [item for item in common().findings if isinstance(item, Overhead)]
+    overhead = answer(common(), Overhead)
     assert overhead.factor == pytest.approx(common().overhead)
     by_class, _ = overhead.evidence
     assert re.fullmatch(r"load time, times the ideal: sync \S+, eventlet \S+", str(by_class))
@@ -143,7 +124,7 @@ def test_overhead_by_class_is_evidence() -> None:
 
 def test_invalid_cells_and_notes_name_their_cells() -> None:
     document = everything()
-    (invalid,) = invalid_cells(document)
+    (invalid,) = affected(document, "Invalid")
     assert len(invalid.trials) == 1
     notes = {str(item.note): item for item in document.notes if isinstance(item, CellsNote)}
     assert notes["load 3.9: close programs"].cells.startswith("tornado")
@@ -153,7 +134,7 @@ def test_invalid_cells_and_notes_name_their_cells() -> None:
 def test_a_single_invalid_trial_is_named() -> None:
     trials = [evidence(SYNC, n, trial=number) for n in (4, 8) for number in (1, 2)]
     trials[3] = replace(trials[3], parse_error="half a line")
-    (invalid,) = invalid_cells(sweep(*trials))
+    (invalid,) = affected(sweep(*trials), "Invalid")
     assert invalid.cells == "sync at 8 (trial 2)"
 
 

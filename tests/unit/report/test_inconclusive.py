@@ -13,12 +13,13 @@ from tests.builders.analysis import evidence, sentence
 from tests.builders.html import cell, group, over_time, trial
 from tests.builders.noise import noisy
 from tests.builders.page import rendered
+from tests.builders.sweep import affected
 from workerlab.analysis import analyse
 from workerlab.analysis.cells import WaitingByLittle
 from workerlab.analysis.class_findings import conclusions_of
 from workerlab.analysis.diagnosis.cpu import CoresTaken
 from workerlab.analysis.overview import ALL_INCONCLUSIVE
-from workerlab.experiments.sweep.document import AffectedCells, sweep_document
+from workerlab.experiments.sweep.document import sweep_document
 from workerlab.finding import Finding
 from workerlab.model import CellResult, CoreWait, Document, Report
 from workerlab.report import FORMATS
@@ -42,11 +43,6 @@ def sweep(*cells: CellResult, knee: float | None = None) -> Document:
 
 def values_by_code(document: Document) -> dict[str, Any]:
     return {finding.code: finding.values for finding in document.findings}
-
-
-def affected(document: Document, state: str) -> list[AffectedCells]:
-    findings = (item for item in document.findings if isinstance(item, AffectedCells))
-    return [finding for finding in findings if finding.state == state]
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-from typing import Any
 
 from msgspec.structs import replace
 
 from tests.builders.analysis import evidence
+from tests.builders.document import answer, rows, table
 from workerlab.analysis import TrialData, analyse
 from workerlab.experiments.sweep.document import FailingRoute, sweep_document
 from workerlab.model import Document, RouteResult, Summary
@@ -35,20 +35,14 @@ def sweep(**routes: RouteResult) -> Document:
     return sweep_document(analyse("run", {}, [mixed(at, routes or ROUTES) for at in (4, 8)]))
 
 
-def rows(document: Document) -> list[dict[str, Any]]:
-    (table,) = [table for table in document.tables if table.title == TITLE]
-    names = [column.name for column in table.columns]
-    return [dict(zip(names, row, strict=True)) for row in table.rows]
-
-
 def test_a_row_for_each_cell_and_route() -> None:
     columns = ("concurrency", "route", "requests", "failed")
-    assert [tuple(row[name] for name in columns) for row in rows(sweep())] == [
+    assert [tuple(row[name] for name in columns) for row in rows(table(sweep(), TITLE))] == [
         (at, name, *amounts)
         for at in (4, 8)
         for name, amounts in {"GET /": (30, 0), "POST /cart": (8, 5)}.items()
     ]
-    assert rows(sweep())[1]["response_p95_s"] == 0.2
+    assert rows(table(sweep(), TITLE))[1]["response_p95_s"] == 0.2
 
 
 def test_without_a_mix_there_is_no_table_of_routes() -> None:
@@ -57,7 +51,7 @@ def test_without_a_mix_there_is_no_table_of_routes() -> None:
 
 
 def test_a_failing_route_has_status_cause_and_body() -> None:
-    (failing,) = [item for item in sweep().findings if isinstance(item, FailingRoute)]
+    failing = answer(sweep(), FailingRoute)
     assert failing.failed == 10
     assert failing.requests == 2 * (8 + 2)
     assert len(failing.trials) == 2
@@ -68,7 +62,7 @@ def test_a_failing_route_has_status_cause_and_body() -> None:
 def test_of_many_routes_the_failing_and_most_frequent_are_in_the_table() -> None:
     many = {f"GET /{n}": replace(FAST, requests=100 - n) for n in range(MAX_SHOWN_ROUTES + 5)}
     many["GET /rare"] = replace(BROKEN, requests=1)
-    routes = [row["route"] for row in rows(sweep(**many)) if row["concurrency"] == 4]
+    routes = [row["route"] for row in rows(table(sweep(**many), TITLE)) if row["concurrency"] == 4]
     assert routes == [*(f"GET /{n}" for n in range(MAX_SHOWN_ROUTES - 1)), "GET /rare"]
 
 

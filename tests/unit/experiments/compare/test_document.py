@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tests.builders.document import rows
 from workerlab.analysis.facts import TrialFault
 from workerlab.analysis.stall import MachinePause, PauseDuringLoad
 from workerlab.analysis.verdict import TrialInvalid
@@ -219,8 +220,7 @@ def test_an_uninformative_interval_is_not_shown() -> None:
     for low, high, interval in ends:
         document = document_of([Change(start, 4, 1.0, 1.0, 1.0, low, high, "inconclusive")])
         sentence = text(document.findings[0].evidence[0])
-        (row,) = document.tables[0].rows
-        cells = dict(zip((column.name for column in document.tables[0].columns), row, strict=True))
+        (cells,) = rows(document.tables[0])
         if interval:
             assert interval in sentence
             assert cells["low"] == "0.50"

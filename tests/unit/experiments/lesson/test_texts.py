@@ -176,9 +176,7 @@ def overflow_run(backlog: int = 2) -> tuple[CellResult, Facts]:
     cells = zip(report_of(run).cells, trial_data(run), strict=True)
     for cell, data in cells:
         if (cell.trial.cell.concurrency, cell.trial.cell.server.backlog) == (16, backlog):
-            facts = data.facts
-            assert isinstance(facts, Facts)
-            return cell, facts
+            return cell, derived(data)
     raise AssertionError
 
 
@@ -219,8 +217,7 @@ def test_figures_of_a_full_queue_satisfy_littles_law(name: str) -> None:
     run = run_store.load(recorded(name))
     products = []
     for cell, data in zip(report_of(run).cells, trial_data(run), strict=True):
-        facts = data.facts
-        assert isinstance(facts, Facts)
+        facts = derived(data)
         if not queue_overflowed(facts) or facts.connections != 16:
             continue
         figures, whole = trial_figures(cell, facts), whole_load(facts)
