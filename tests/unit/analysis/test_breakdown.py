@@ -14,7 +14,6 @@ from tests.builders.analysis import (
     bare,
     cell_of,
     evidence,
-    gthread,
     notes_by_code,
     ns,
     server,
@@ -220,9 +219,3 @@ def test_no_part_is_negative_and_all_add_up(
     assert sum(parts_s) + breakdown.unattributed_s == pytest.approx(breakdown.response_s)
     assert breakdown.unattributed_s >= -MAX_EXCESS_SHARE * breakdown.response_s
     assert breakdown.exact == (tool == "fast" and observed)
-
-
-def test_gthread_requests_wait_inside_the_worker() -> None:
-    breakdown = cell_of(gthread(16)).breakdown
-    assert breakdown.accept_queue_s == 0
-    assert breakdown.in_worker_s == pytest.approx((breakdown.response_s or 0) - 1, rel=0.01)

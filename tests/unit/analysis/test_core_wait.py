@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.builders.analysis import bare, cell_of, derived, evidence, with_observations, with_record
+from tests.builders.analysis import bare, derived, evidence, with_observations, with_record
 from tests.builders.noise import noisy
 from workerlab.analysis import TrialData
 from workerlab.analysis.core_wait import core_wait, lost_share
@@ -131,12 +131,7 @@ def test_cores_used_by_others_exclude_the_lab_and_the_system() -> None:
     busy = [ServiceSample(at, {"storage": (at - first) / 1e9}, {}) for at in (first, last)]
     with_storage = with_observations(four(server_wait=0.4, others=1.2), services=tuple(busy))
     assert wait_of(with_storage).others_cores == pytest.approx(0.2)
-
-
-def test_other_trials_do_not_count_as_other_programs() -> None:
-    trial = four(server_wait=0.4, others=1.2, beside=0.3)
-    assert wait_of(trial).others_cores == pytest.approx(1.2)
-    assert wait_of(trial).by_programs
+    assert wait_of(four(server_wait=0.4, others=1.2, beside=0.3)).others_cores == pytest.approx(1.2)
     assert not wait_of(four(server_wait=0.4, others=0.0, beside=1.5)).by_programs
 
 
@@ -226,8 +221,3 @@ def test_other_machines_are_named_with_their_cores() -> None:
     finding, sentence = finding_and_text(four(server_wait=0.4, others=0.1, steal=0.5))
     assert isinstance(finding, CoresStolen)
     assert "0.50 of 2 cores to other machines" in sentence
-
-
-def test_a_cell_holds_its_core_wait() -> None:
-    cell = cell_of(four(server_wait=0.4, others=1.5))
-    assert cell.core_wait == core_wait(derived(four(server_wait=0.4, others=1.5)))

@@ -76,19 +76,6 @@ def test_gthread_is_limited_by_uneven_dealing() -> None:
     assert last.reason.why == DealtUnevenly((33, 24, 16, 8))
 
 
-def test_tornado_serves_one_per_worker() -> None:
-    pattern = (0, 1, 1, 2, 0, 3)
-    cells = [
-        evidence(server("tornado"), level, slots=[1] * 4, deal=lambda n: pattern[n % 6])
-        for level in LEVELS
-    ]
-    report = sweep(*cells)
-    assert report.classes[0].slots_measured == 4
-    uneven = report.cells[2].reason
-    assert isinstance(uneven, BelowPossible)
-    assert isinstance(uneven.why, DealtUnevenly)
-
-
 def test_blocking_in_an_async_app_limits_the_measured_slots() -> None:
     report = sweep(*(evidence(server("uvicorn"), level, slots=[4]) for level in LEVELS))
     (group,) = report.classes
@@ -104,17 +91,14 @@ def test_blocking_in_an_async_app_limits_the_measured_slots() -> None:
 
 
 def test_waiting_is_response_minus_service() -> None:
-    cell = sweep(evidence(SYNC, 8)).cells[0]
+    """Its percentiles need timed requests and even service."""
+    (cell,) = sweep(evidence(SYNC, 8)).cells
     assert cell.waiting.mean == pytest.approx((cell.response.mean or 0) - 1.0)
     assert cell.waiting.p50 is None
-
-
-def test_percentiles_of_waiting_need_timed_requests_and_even_service() -> None:
-    cell = sweep(evidence(SYNC, 8, tool="fast")).cells[0]
-    assert cell.waiting.p50 == pytest.approx(1.0)
-    uneven = evidence(SYNC, 8, tool="fast", delays=lambda number: 0.5 + number % 2)
-    assert sweep(uneven).cells[0].waiting.p50 is None
-    assert sweep(uneven).cells[0].waiting.mean is not None
+    assert sweep(evidence(SYNC, 8, tool="fast")).cells[0].waiting.p50 == pytest.approx(1.0)
+    (uneven,) = sweep(evidence(SYNC, 8, tool="fast", delays=lambda n: 0.5 + n % 2)).cells
+    assert uneven.waiting.p50 is None
+    assert uneven.waiting.mean is not None
 
 
 def test_a_negative_wait_is_rounding_or_missing() -> None:
@@ -146,10 +130,6 @@ def test_a_lone_response_slower_than_the_load_is_not_used() -> None:
 
 def cold(base: TrialData, lone_s: float = 4.0) -> TrialData:
     return with_record(with_measurement(base, lone_s=None), lone_s=(lone_s,))
-
-
-def test_a_single_connection_is_below_capacity() -> None:
-    assert sweep(cold(evidence(SYNC, 1), 0.5)).cells[0].verdict == "below capacity"
 
 
 def test_a_level_is_not_saturated_while_throughput_grows() -> None:

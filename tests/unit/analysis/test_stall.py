@@ -210,10 +210,3 @@ def test_littles_law_holds_over_the_whole_load(name: str) -> None:
             assert by_client == pytest.approx(by_spans, rel=0.05), trial.trial.key
             checked += 1
     assert checked >= 2
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.integers(1, 16), st.floats(0.02, 2.0), st.sampled_from(["sync", "eventlet"]))
-def test_littles_law_of_an_ideal_server(connections: int, delay_s: float, name: str) -> None:
-    by_spans, by_client = in_flight_twice(evidence(server(name), connections, delay_s=delay_s))
-    assert by_client == pytest.approx(by_spans, rel=0.01)
