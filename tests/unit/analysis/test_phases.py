@@ -222,10 +222,7 @@ def facts_of_load(load: Load) -> Facts:
 
 def test_phases_of_a_trial_come_from_its_sockets() -> None:
     assert names(phases_of(facts_of_load(Load(drain_s=0)))) == ["ramp-up", "steady", "churn"]
-
-
-def test_without_keepalive_there_are_no_phases() -> None:
-    assert phases_of(derived(evidence())) == ()
+    assert phases_of(derived(evidence())) == ()  # without keep-alive
 
 
 @given(st.lists(st.tuples(st.floats(0, 20), st.floats(0, 5)), max_size=200))

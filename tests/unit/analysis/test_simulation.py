@@ -66,17 +66,23 @@ def test_a_shared_gil_or_core_is_processor_sharing(layout: Layout, cpu_s: float)
     assert mean_s(requests, 0.5 / cpu_s, layout) == pytest.approx(2 * cpu_s, rel=0.05)
 
 
-def test_requests_shorter_than_a_gil_turn_are_served_in_order() -> None:
-    """M/D/1: S (1 + busy / 2 / (1 - busy)), by Pollaczek and Khinchine."""
-    layout = Layout(1, None, cores=2)
-    assert mean_s([RequestNeed(0, 0.005)] * 40_000, 100, layout) == pytest.approx(0.0075, rel=0.03)
+LOOP = Layout(1, None, loop=True, hoards=True)
 
 
-@pytest.mark.parametrize("need", [RequestNeed(0, 0.01), RequestNeed(0, 0, blocked_s=0.01)])
-def test_a_loop_serves_requests_in_order(need: RequestNeed) -> None:
+@pytest.mark.parametrize(
+    ("layout", "need", "service_s"),
+    [
+        (LOOP, RequestNeed(0, 0.01), 0.01),
+        (LOOP, RequestNeed(0, 0, blocked_s=0.01), 0.01),
+        (Layout(1, None, cores=2), RequestNeed(0, 0.005), 0.005),  # shorter than a turn of the GIL
+    ],
+)
+def test_a_loop_or_a_gil_serves_requests_in_order(
+    layout: Layout, need: RequestNeed, service_s: float
+) -> None:
     """M/D/1: S (1 + busy / 2 / (1 - busy)), by Pollaczek and Khinchine."""
-    layout = Layout(1, None, loop=True, hoards=True)
-    assert mean_s([need] * 60_000, 50, layout) == pytest.approx(0.015, rel=0.03)
+    mean_at_half_s = mean_s([need] * 50_000, 0.5 / service_s, layout)
+    assert mean_at_half_s == pytest.approx(1.5 * service_s, rel=0.03)
 
 
 def test_a_wait_delays_no_other_request_of_a_loop() -> None:
