@@ -21,7 +21,7 @@ from workerlab.experiments.lesson.steps import (
 )
 from workerlab.experiments.lesson.texts import law_text
 from workerlab.model import UsageError
-from workerlab.server.worker_classes import CLASSES, configured_slots
+from workerlab.server.worker_classes import CLASSES
 
 STEP = """
 title = "T"
@@ -46,6 +46,13 @@ def lesson_file(directory: Path, text: str = STEP) -> Path:
     path = directory / "own.toml"
     path.write_text(text, encoding="utf-8")
     return path
+
+
+def step_of(directory: Path, old: str = "", new: str = "") -> LessonStep:
+    """The step of STEP, with this replacement."""
+    text = STEP.replace(old, new) if old else STEP
+    (step,) = read_lesson(lesson_file(directory, text)).steps
+    return step
 
 
 def test_a_step_with_required_fields_only(tmp_path: Path) -> None:
@@ -75,22 +82,18 @@ def test_a_step_with_required_fields_only(tmp_path: Path) -> None:
 def test_the_app_and_the_law_follow_from_the_settings(
     tmp_path: Path, worker_class: str, more_fields: str, target: str, at_once: int | None
 ) -> None:
-    text = STEP.replace('worker_class = "sync"', f'worker_class = "{worker_class}"\n{more_fields}')
-    (step,) = read_lesson(lesson_file(tmp_path, text)).steps
+    step = step_of(tmp_path, '"sync"', f'"{worker_class}"\n{more_fields}')
     server = step.cell.server
     assert (server.app.target, step.at_once) == (target, at_once)
     assert server.app.sleep_s == step.load.delay_s
     assert dict(server.app.env)["WORKERLAB_SLEEP"] == f"{step.load.delay_s:g}"
-    assert server.preload == (
-        target == "apps.imported_sleep:app"
-    )  # otherwise the sleep would be patched
+    # Otherwise the sleep would be patched
+    assert server.preload == (target == "apps.imported_sleep:app")
     assert step.law.rps == min(8, at_once or 8) / step.load.delay_s
 
 
 def test_a_step_that_computes(tmp_path: Path) -> None:
-    (step,) = read_lesson(
-        lesson_file(tmp_path, STEP.replace("= 8", "= 8\ncpu = 0.2\nworkers = 1"))
-    ).steps
+    step = step_of(tmp_path, "= 8", "= 8\ncpu = 0.2\nworkers = 1")
     app = step.cell.server.app
     assert dict(app.env) == {"WORKERLAB_SLEEP": "0", "WORKERLAB_CPU": "200"}
     assert (app.sleep_s, step.load.delay_s, step.load.service_s) == (None, 0, 0.2)
@@ -99,27 +102,22 @@ def test_a_step_that_computes(tmp_path: Path) -> None:
 
 
 def test_a_step_with_random_arrivals(tmp_path: Path) -> None:
-    (step,) = read_lesson(
-        lesson_file(tmp_path, STEP.replace("connections = 8", "rate = 3.5"))
-    ).steps
+    step = step_of(tmp_path, "connections = 8", "rate = 3.5")
     assert step.load.is_open
     assert (step.load.rate, step.law.rps, step.cell.duration_s) == (3.5, 3.5, 15)
     assert step.law.response_s > step.load.service_s
 
 
 def test_a_step_whose_clients_give_up(tmp_path: Path) -> None:
-    (step,) = read_lesson(lesson_file(tmp_path, STEP.replace("= 8", "= 8\npatience = 1.5"))).steps
+    step = step_of(tmp_path, "= 8", "= 8\npatience = 1.5")
     law = step.law
     assert (step.load.patience_s, law.patient_s, law.clients_give_up, law.rps) == (1.5, 2, True, 0)
-    (patient,) = read_lesson(
-        lesson_file(tmp_path, STEP.replace("= 8", "= 8\npatience = 2.5"))
-    ).steps
-    law = patient.law
+    law = step_of(tmp_path, "= 8", "= 8\npatience = 2.5").law
     assert (law.clients_give_up, law.rps, law.response_s) == (False, 4, 2)
 
 
 def test_threads_of_a_class_without_threads_are_kept_and_ignored(tmp_path: Path) -> None:
-    (step,) = read_lesson(lesson_file(tmp_path, STEP.replace("= 8", "= 8\nthreads = 3"))).steps
+    step = step_of(tmp_path, "= 8", "= 8\nthreads = 3")
     assert (step.server.threads, "threads" in step.server.effective_settings) == (3, False)
     assert (step.cell.server.worker_class, step.cell.server.threads) == ("sync", 1)
 
@@ -243,9 +241,3 @@ def test_every_field_is_documented_in_the_bundled_lesson() -> None:
     for name in {*STEP_FIELDS, *CHOICE_FIELDS, *BUNDLED_APPS}:
         assert re.search(rf"\b{name}s?\b", header), name
     assert tomllib.loads(BUNDLED_LESSON.read_text(encoding="utf-8")).keys() == LESSON_FIELDS.keys()
-
-
-def test_at_once_of_the_bundled_lesson_follows_from_the_settings() -> None:
-    for step in read_lesson().steps:
-        slots = configured_slots(step.cell.server)
-        assert step.at_once == (step.cell.server.workers if step.server.app != "sleep" else slots)
