@@ -134,10 +134,6 @@ def test_requests_over_time_are_shown_for_a_full_queue(capsys: pytest.CaptureFix
     assert len(idle) >= 2
     assert {no_room[n] for n in idle[:-2]} == {"3"}
     assert "The accept queue was full: the kernel dropped 68 packets" in unwrapped(part)
-    assert "Measured over 6." in part
-    assert "in which each of 16 clients had a request under way: " in unwrapped(part)
-    assert "for 5.27 s of that time, slots were idle while other clients" in unwrapped(part)
-    assert "Of all requests, the fastest took 1.00 s, the slowest 15.3 s." in unwrapped(part)
     assert "inside a worker" not in part
 
 
