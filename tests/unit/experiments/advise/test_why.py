@@ -39,14 +39,30 @@ def launch(
     )  # fmt: skip
 
 
+def needs_of(wait_s: float, cpu_s: float) -> Needs:
+    return Needs("", (RequestNeed(wait_s, cpu_s),) * 100, 0.0, 0.0)
+
+
+def result(
+    needs: Needs | None, target: str = "p95<100ms", target_rps: float = 20.0, **changes: Any
+) -> Any:
+    """Of a search without a ceiling or blocking calls, whose candidate broke the target."""
+    values = {
+        "search": SimpleNamespace(hopeless=lambda: False, expected={}, target_rps=target_rps,
+                                  servers=(), terms=slo.parse(target)),
+        "standing": SimpleNamespace(word="broken"),
+        "study": SimpleNamespace(ceiling=None, blocking={}),
+        "limits": Limits(cores=2),
+        "needs": needs,
+        "server": Server("asgi", 1, 1, 2048, 1000),
+        "failing_launch": None,
+    }  # fmt: skip
+    return SimpleNamespace(**{**values, **changes})
+
+
 def reasons(launch: Any, target: str, pool: int | None = None) -> str:
-    need = RequestNeed(wait_s=0.04, cpu_s=0.001)
-    result: Any = SimpleNamespace(
-        search=SimpleNamespace(terms=slo.parse(target)),
-        limits=Limits(cores=2, max_in_flight=pool),
-        needs=SimpleNamespace(requests=[need]),
-    )
-    return "; ".join(map(str, answers.reasons(result, launch)))
+    broken = result(needs_of(0.04, 0.001), target, limits=Limits(cores=2, max_in_flight=pool))
+    return "; ".join(map(str, answers.reasons(broken, launch)))
 
 
 def test_errors_are_named_without_the_machine_usage() -> None:
@@ -103,22 +119,10 @@ def test_a_blocking_call_is_what_has_to_change(target_rps: float, most: float | 
         file="orders.py", line=42, function="total", library=None, how="blocks the event loop",
         share=0.4, per_request_s=0.003, called="", inside="", effect="", longest_s=0.0136, trial="",
     )  # fmt: skip
-    result: Any = SimpleNamespace(
-        search=SimpleNamespace(
-            hopeless=lambda: False,
-            expected={},
-            target_rps=target_rps,
-            servers=(),
-            terms=slo.parse("p95<35ms"),
-        ),
-        standing=SimpleNamespace(word="not shown yet"),
-        study=SimpleNamespace(ceiling=None, blocking={"asgi": (line,)}),
-        limits=Limits(cores=2),
-        needs=Needs("", (RequestNeed(wait_s=0.04, cpu_s=0.001),) * 100, 0.0, 0.0),
-        server=Server("asgi", 1, 1, 2048, 1000),
-        failing_launch=None,
-    )
-    answer = limit_of(result)
+    study = SimpleNamespace(ceiling=None, blocking={"asgi": (line,)})
+    standing = SimpleNamespace(word="not shown yet")
+    blocked = result(needs_of(0.04, 0.001), "p95<35ms", target_rps, study=study, standing=standing)
+    answer = limit_of(blocked)
     assert isinstance(answer, BlockingCall)
     assert answer.most_rps == (most and pytest.approx(most))
     assert str(answer).startswith(
@@ -126,8 +130,8 @@ def test_a_blocking_call_is_what_has_to_change(target_rps: float, most: float | 
         " to 13.6 ms at a stretch"
     )
     # Once launches broke it: without the call, these requests would still take too long
-    result.standing.word = "broken"
-    assert isinstance(limit_of(result), SlowAlone)
+    standing.word = "broken"
+    assert isinstance(limit_of(blocked), SlowAlone)
 
 
 def test_without_a_shortage_the_parts_of_the_broken_launch_are_named() -> None:
@@ -135,42 +139,29 @@ def test_without_a_shortage_the_parts_of_the_broken_launch_are_named() -> None:
     broken.cell.breakdown = Breakdown(
         response_s=0.06, connect_s=0.001, accept_queue_s=0.035, in_worker_s=0.004, service_s=0.02
     )
-    result: Any = SimpleNamespace(
-        search=SimpleNamespace(
-            hopeless=lambda: False,
-            expected={},
-            target_rps=20.0,
-            servers=(Server("asgi", 1, 1, 2048, 1000),),
-            terms=BOTH,
-        ),
-        standing=SimpleNamespace(word="broken"),
-        study=SimpleNamespace(ceiling=None, blocking={}),
-        limits=Limits(cores=2),
-        needs=Needs("", (RequestNeed(wait_s=0.01, cpu_s=0.01),) * 100, 0.0, 0.0),
+    late = result(
+        needs_of(0.01, 0.01),
+        "p95<100ms,errors<0.1%",
         server=Server("sync", 1, 1, 2048, 1000),
         failing_launch=broken,
     )
-    assert str(limit_of(result)).startswith(
+    late.search.servers = (Server("asgi", 1, 1, 2048, 1000),)
+    assert str(limit_of(late)).startswith(
         "The wait under load: with the server to itself p95 would be 20.0 ms; at 40 requests/s it"
         " was 300 ms. Of the mean of 60.0 ms, 35.0 ms in the accept queue, 20.0 ms in the app and"
         " 4.00 ms in the worker before the app."
     )
-    result.failing_launch = launch([0.02] * 100)
-    assert limit_of(result) is None
+    late.failing_launch = launch([0.02] * 100)
+    assert limit_of(late) is None
 
 
 @pytest.mark.parametrize(("cpu_s", "is_short"), [((0.01, 0.02), True), ((0.01, 0.0001), False)])
 def test_cpu_that_no_class_has_enough_of_is_named_without_a_launch(
     cpu_s: tuple[float, ...], *, is_short: bool
 ) -> None:
-    needs = {str(cpu): Needs("", (RequestNeed(0.0, cpu),) * 9, 0.0, 0.0) for cpu in cpu_s}
-    result: Any = SimpleNamespace(
-        search=SimpleNamespace(hopeless=lambda: False, expected={}, target_rps=2000.0),
-        study=SimpleNamespace(ceiling=None, needs=needs),
-        limits=Limits(cores=2),
-        needs=None,
-    )
-    answer = limit_of(result)
+    needs = {str(time_s): needs_of(0.0, time_s) for time_s in cpu_s}
+    study = SimpleNamespace(ceiling=None, needs=needs)
+    answer = limit_of(result(None, target_rps=2000.0, study=study))
     if is_short:
         assert str(answer).startswith("Not enough CPU: at 10.0 ms per request this rate needs")
     else:
@@ -183,7 +174,7 @@ def test_requests_slightly_above_the_limit_are_decided_by_launches(
 ) -> None:
     """Another program may have slowed down the short load that measured them."""
     assert 1.1 < SLOW_ALONE_RATIO < 1.5
-    needs = Needs("", tuple(RequestNeed(0.3 * ratio, 0.001) for _ in range(100)), 0.0, 0.0)
+    needs = needs_of(0.3 * ratio, 0.001)
     assert (slow_alone(needs, slo.parse("p95<300ms")) is not None) == is_slow
 
 
@@ -194,8 +185,8 @@ def test_requests_slightly_above_the_limit_are_decided_by_launches(
 def test_beside_other_programs_half_of_the_cpu_time_may_be_theirs(
     wait_s: float, cpu_s: float, value: str
 ) -> None:
-    requests = (RequestNeed(wait_s, cpu_s),) * 100
-    answer = slow_alone(Needs("", requests, 0.0, 0.0, disturbed=True), slo.parse("p95<300ms"))
+    needs = replace(needs_of(wait_s, cpu_s), disturbed=True)
+    answer = slow_alone(needs, slo.parse("p95<300ms"))
     assert (value in str(answer)) if value else answer is None
 
 
