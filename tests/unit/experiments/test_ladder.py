@@ -552,10 +552,3 @@ def test_every_finding_has_a_sentence_and_tables_fit_the_terminal() -> None:
     for width in (80, 100):
         page = terminal.render(whole(), width=width)
         assert max(map(len, page.splitlines())) <= width
-
-
-def test_a_step_is_found_with_one_user() -> None:
-    steps = ladder(cells(PLANNED), PLANNED, {})
-    single = steps.with_one_user(steps.conclusive[2])
-    assert single.configuration == steps.conclusive[2].configuration
-    assert single.load.users == 1
