@@ -50,6 +50,7 @@ from workerlab.numbers.samples import summarise
 from workerlab.report.json import AB_TIMES
 from workerlab.server.worker_classes import class_named
 
+T = TypeVar("T")
 by_worker = attrgetter("worker")
 
 ORIGIN_NS = 1_000_000_000
@@ -340,6 +341,14 @@ def with_cell(trial: TrialData, **changes: Any) -> TrialData:
 
 def with_spans(trial: TrialData, spans: Iterable[Span]) -> TrialData:
     return replace(trial, spans=replace(trial.spans, spans=tuple(spans)))
+
+
+def launched(items: Iterable[T]) -> list[T]:
+    """These trials or cells, all of one cell, as its launches."""
+    return [
+        replace(item, trial=replace(item.trial, number=number))
+        for number, item in enumerate(items, 1)
+    ]
 
 
 def gthread(connections: int, *, workers: int = 4, threads: int = 2, trial: int = 1) -> TrialData:

@@ -15,6 +15,7 @@ from tests.builders.analysis import (
     evidence,
     findings_by_code,
     gthread,
+    launched,
     ns,
     server,
     with_cell,
@@ -58,11 +59,6 @@ def slow_tool(connections: int, rps: float, *, tool: str = "ab", **cores: Any) -
     )
     trial = with_record(with_measurement(trial, lone_s=SHORT_S), lone_s=(SHORT_S,) * 3)
     return with_cores(with_spans(trial, spans), **cores)
-
-
-def again(trial: TrialData, number: int) -> TrialData:
-    """Another trial of the same cell."""
-    return replace(trial, trial=replace(trial.trial, number=number))
 
 
 def with_cores(
@@ -319,8 +315,8 @@ def test_a_knee_below_the_tools_limit_stays() -> None:
 
 def test_the_tools_of_a_run_are_compared() -> None:
     report = report_of(
-        *(again(slow_tool(8, rps, tool=tool), number)
-          for tool, rps in (("ab", 100), ("fast", 200)) for number in (1, 2, 3))
+        *(launch for tool, rps in (("ab", 100), ("fast", 200))
+          for launch in launched([slow_tool(8, rps, tool=tool)] * 3))
     )  # fmt: skip
     low, _, _, high, _, _ = report.cells
     assert (low.verdict, high.generator_bound) == ("generator-bound", False)
@@ -333,7 +329,7 @@ def test_the_tools_of_a_run_are_compared() -> None:
 
 def test_each_number_of_tool_processes_is_a_series() -> None:
     slow, quick = slow_tool(8, 100), with_cell(slow_tool(8, 200), processes=2)
-    report = report_of(*(again(trial, number) for trial in (slow, quick) for number in (1, 2)))
+    report = report_of(*launched([slow] * 2), *launched([quick] * 2))
     assert [group.processes for group in report.classes] == [1, 2]
     (reason,) = report.cells[0].bound_reasons
     assert (reason.values["tool"], reason.values["processes"]) == ("ab", 2)

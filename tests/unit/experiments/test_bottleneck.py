@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import pytest
 from msgspec.structs import replace
 
+from tests.builders.analysis import launched
 from tests.builders.document import column, rows, table
 from tests.builders.null import COUNTS, null_trial
 from workerlab import codec
@@ -144,26 +145,16 @@ def document_of_trials(
     return study(Report("run", {"cores": cores}, None, tuple(results), (), {}), (), closing)
 
 
-def launches(*rates: float, **settings: Any) -> list[CellResult]:
-    """A launch of one cell at each of these rates."""
-    results = [cell(rps, **settings) for rps in rates]
-    return [
-        replace(result, trial=replace(result.trial, number=number))
-        for number, result in enumerate(results, 1)
-    ]
-
-
-def thrice(results: Iterable[CellResult]) -> tuple[CellResult, ...]:
+def thrice(results: Iterable[CellResult]) -> list[CellResult]:
     """Three launches of each, one percent apart."""
-    return tuple(
-        replace(
-            result,
-            trial=replace(result.trial, number=number),
-            throughput_rps=None if result.throughput_rps is None else result.throughput_rps * noise,
-        )
+    return [
+        launch
         for result in results
-        for number, noise in enumerate((0.99, 1.0, 1 / 0.99), 1)
-    )
+        for launch in launched(
+            replace(result, throughput_rps=result.throughput_rps and result.throughput_rps * noise)
+            for noise in (0.99, 1.0, 1 / 0.99)
+        )
+    ]
 
 
 def test_the_generator_is_detected() -> None:
@@ -273,7 +264,7 @@ def test_a_slower_generator_does_not_decide_for_an_undecided_one() -> None:
         *(cell(2000, users, **SERVER_BUSY) for users in (200, 500, 1000)),
         cell(900, 500, tool="threads", **SERVER_BUSY),
     ]
-    scattered = launches(1500, 2300, 3500, tool="wrk", **SERVER_BUSY)
+    scattered = launched(cell(rps, tool="wrk", **SERVER_BUSY) for rps in (1500, 2300, 3500))
     verdict(document_of_trials([*thrice(results), *scattered]), NoBottleneckFound)
 
 
@@ -316,7 +307,10 @@ def test_one_trial_of_each_is_not_compared() -> None:
 
 
 def test_scattered_launches_are_inconclusive() -> None:
-    scattered = [*launches(38, 77, 60), *launches(77, 50, 38, tool="wrk")]
+    scattered = [
+        *launched(map(cell, (38, 77, 60))),
+        *launched(cell(rps, tool="wrk") for rps in (77, 50, 38)),
+    ]
     effect = change(document_of_trials(scattered), Factor.TOOL)
     assert effect.answer == "Inconclusive"
     assert effect.remark == "more --trials would show whether that is an effect"

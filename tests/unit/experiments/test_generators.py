@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from tests.builders.analysis import launched
 from tests.builders.document import answer, names, rows
 from tests.builders.null import null_trial
 from workerlab.analysis.facts import TrialData
@@ -164,22 +165,14 @@ FOUR_TOOLS = (
 PROCESSES = trial("processes", 1), trial("processes", 10, rps=1800, cores=1.7)
 
 
-def thrice(trials: tuple[TrialData, ...]) -> tuple[TrialData, ...]:
+def thrice(trials: tuple[TrialData, ...]) -> list[TrialData]:
     """Three launches of each, all alike."""
-    return tuple(
-        replace(data, trial=replace(data.trial, number=number))
-        for number in (1, 2, 3)
-        for data in trials
-    )
+    return [launch for data in trials for launch in launched([data] * 3)]
 
 
-def launches(tool: str, *rates: float) -> tuple[TrialData, ...]:
+def launches(tool: str, *rates: float) -> list[TrialData]:
     """A launch with 10 connections at each of these rates."""
-    trials = [trial(tool, 10, rps=rps) for rps in rates]
-    return tuple(
-        replace(data, trial=replace(data.trial, number=number))
-        for number, data in enumerate(trials, 1)
-    )
+    return launched(trial(tool, 10, rps=rps) for rps in rates)
 
 
 def test_one_trial_of_each_is_not_compared() -> None:
