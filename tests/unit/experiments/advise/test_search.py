@@ -56,8 +56,9 @@ SCATTER = 0.06  # standard deviation of a launch's logarithm
 
 
 class World:
-    """True values: `capacity[key]` in requests/s, and a p95 of 60 ms that grows as 1/(1 - rho).
-    The forecast is off by a factor of up to exp(`wrong`)."""
+    """True values: `capacity[key]` in requests/s, which differs from launch to launch if `uneven`,
+    and a p95 of 60 ms that grows as 1/(1 - rho). The forecast is off by a factor of up to
+    exp(`wrong`)."""
 
     def __init__(
         self,
@@ -65,9 +66,10 @@ class World:
         wrong: float = 0.15,
         noisy: float = 0.0,
         classes: tuple[str, ...] = ("sync", "gthread"),
+        uneven: float = 0.0,
     ) -> None:
         self.rng = random.Random(seed)
-        self.noisy = noisy
+        self.noisy, self.uneven = noisy, uneven
         self.servers = candidates([kind_of(name, App()) for name in classes], Limits(cores=2))
         self.capacity = {server.key: self._capacity(server) for server in self.servers}
         self.expected = {
@@ -92,7 +94,9 @@ class World:
         return 0.8 * self.capacity[server.key]  # 0.06 / (1 - 0.8) = 0.3
 
     def launch(self, launch: Next) -> None:
-        p95_s = self.p95_s(launch.server, launch.rps) * math.exp(self.rng.gauss(0, SCATTER))
+        factor = math.exp(self.rng.gauss(0, self.uneven)) if self.uneven else 1.0
+        p95_s = self.p95_s(launch.server, launch.rps / factor)
+        p95_s *= math.exp(self.rng.gauss(0, SCATTER))
         void = DISTURBED if self.rng.random() < self.noisy else None
         requests = SimpleNamespace(p95_s=p95_s)
         result = {"requests": requests, "p95_s": p95_s, "cell": None, "void": void}
@@ -114,12 +118,11 @@ class World:
     def best_rps(self) -> float:
         return max(map(self.highest, self.servers))
 
-    def forecast(self, change: Callable[[float], float]) -> None:
-        """Changes each forecast highest rate."""
-        self.expected = {
-            key: replace(expected, highest_rps=change(expected.most_rps))
-            for key, expected in self.expected.items()
-        }
+    def forecast(self, factor: float | None = None, **changes: Any) -> None:
+        """Changes each forecast; `factor`: of its highest rate."""
+        for key, expected in self.expected.items():
+            highest = {} if factor is None else {"highest_rps": factor * expected.most_rps}
+            self.expected[key] = replace(expected, **changes, **highest)
 
     def search(self, memory_bytes: int | None = None) -> Search:
         limits = Limits(cores=2, memory_bytes=memory_bytes)
@@ -134,13 +137,16 @@ class World:
         max_launches: int = 60,
         disturbed_before: int = 0,
         until: Callable[[Next], bool] = lambda _: False,
+        spoil: Callable[[Next], object] = lambda _: None,
     ) -> int:
         """Runs the search to its end, or until the next launch is this one, and returns the number
-        of launches."""
+        of launches. `spoil`: why a launch is discarded."""
         search = partial(Search.next, disturbed_before=disturbed_before)
         while (launch := search(self.search())) is not None and not until(launch):
             assert len(self.launches) < max_launches, "the search does not end"
             self.launch(launch)
+            if why := spoil(launch):
+                self.launches[-1].void = why
         return len(self.launches)
 
     def within(self, budget: float) -> Search:
@@ -207,11 +213,11 @@ CAPACITY_RATIOS = {3: 1.16, 4: 1.28, 5: 1.3}  # by workers, relative to two
 
 
 def world_of_workers(
-    seed: int, ratios: Mapping[int, float] = CAPACITY_RATIOS, kind: type[World] = World
+    seed: int, ratios: Mapping[int, float] = CAPACITY_RATIOS, uneven: float = 0.0
 ) -> World:
     """A world in which more workers have more capacity than forecast, as when the load tool
     competes for the cores."""
-    world = kind(seed, wrong=0.02, classes=("gthread", "gevent"))
+    world = World(seed, wrong=0.02, classes=("gthread", "gevent"), uneven=uneven)
     for server in world.servers:
         world.capacity[server.key] *= ratios.get(server.workers, 1.0)
         if server.workers == 1:  # the forecast is right for a single worker
@@ -228,21 +234,11 @@ def test_more_workers_are_tried_as_long_as_they_help(seed: int) -> None:
     assert world.highest(world.result().server) >= 0.95 * world.best_rps()
 
 
-class Uneven(World):
-    """A server's capacity differs from launch to launch."""
-
-    def launch(self, launch: Next) -> None:
-        usual, factor = self.capacity[launch.server.key], math.exp(self.rng.gauss(0, 0.05))
-        self.capacity[launch.server.key] = usual * factor
-        super().launch(launch)
-        self.capacity[launch.server.key] = usual
-
-
 def test_a_single_lucky_launch_does_not_rule_out_others() -> None:
     """With the launches of five minutes, and candidates with similar forecasts."""
     reached = []
     for seed in range(30):
-        world = world_of_workers(seed, {3: 1.05, 4: 1.08, 5: 1.1}, Uneven)
+        world = world_of_workers(seed, {3: 1.05, 4: 1.08, 5: 1.1}, uneven=0.05)
         world.within(18)
         reached.append(world.highest(world.result().server) / world.best_rps())
     assert fmean(reached) > 0.92  # other seeds give 0.94 to 0.95 with 18 to 20 launches
@@ -275,7 +271,7 @@ def test_a_short_budget_shows_a_rate_above_the_targets(budget: int, seed: int) -
     """Its few launches go to rates that hold, not to the forecast highest rate, which may be too
     high."""
     world = World(seed, classes=("sync",))
-    world.forecast(lambda rps: 1.3 * rps)
+    world.forecast(1.3)
     result = result_of(world.within(budget))
     assert result.word == "recommended"
     assert result.reach.passing_rps > 1.5 * TARGET_RPS
@@ -288,7 +284,7 @@ def test_twenty_launches_show_what_holds_and_what_breaks(wrong: float) -> None:
     close_count, shown_count = 0, 0
     for seed in range(20):
         world = World(seed, wrong=0.1, classes=("sync", "gthread", "gevent"))
-        world.forecast(lambda rps: wrong * rps)
+        world.forecast(wrong)
         search = world.within(20)
         result = result_of(search)
         breaks_at = search.shown_broken_rps(result.server)
@@ -300,19 +296,10 @@ def test_twenty_launches_show_what_holds_and_what_breaks(wrong: float) -> None:
     assert shown_count >= 18
 
 
-class Scattered(World):
-    """Like a Flask app on two shared cores: a short p95 until nearly all is busy, and a capacity
-    that differs from launch to launch."""
-
-    def p95_s(self, server: Server, rps: float) -> float:
-        busy = rps / self.capacity[server.key]
-        return 0.003 / (1 - busy) ** 1.5 if busy < 0.985 else 0.6
-
-    def launch(self, launch: Next) -> None:
-        usual = self.capacity[launch.server.key]
-        self.capacity[launch.server.key] = usual * math.exp(self.rng.gauss(0, SCATTER))
-        super().launch(launch)
-        self.capacity[launch.server.key] = usual
+def late_p95_s(world: World, server: Server, rps: float) -> float:
+    """Like a Flask app on two shared cores: short until nearly all is busy."""
+    busy = rps / world.capacity[server.key]
+    return 0.003 / (1 - busy) ** 1.5 if busy < 0.985 else 0.6
 
 
 @pytest.mark.parametrize("budget", [16, 20])
@@ -320,7 +307,10 @@ def test_a_rate_is_shown_even_if_launches_scatter(budget: int) -> None:
     """Instead of one more candidate with a launch or two."""
     shown_count = 0
     for seed in range(30):
-        search = Scattered(seed, wrong=0.1, classes=("sync", "gthread", "gevent")).within(budget)
+        classes = ("sync", "gthread", "gevent")
+        world = World(seed, wrong=0.1, classes=classes, uneven=SCATTER)
+        world.p95_s = partial(late_p95_s, world)
+        search = world.within(budget)
         server, last_rps = (result := result_of(search)).server, result.reach.passing_rps
         if last_rps is None or last_rps <= TARGET_RPS:
             continue
@@ -417,7 +407,7 @@ def test_a_machine_on_which_all_launches_are_discarded_is_noisy() -> None:
 def test_nothing_meets_a_target_that_is_out_of_reach() -> None:
     world = World(3)
     world.capacity = dict.fromkeys(world.capacity, 40.0)
-    world.forecast(lambda _: 32.0)
+    world.forecast(highest_rps=32.0)
     world.run()
     result = world.result()
     assert result.word == "nothing"
@@ -449,10 +439,7 @@ def test_candidates_that_exceed_the_memory_are_not_tried() -> None:
 def test_a_candidate_whose_launches_are_all_discarded_is_passed_over() -> None:
     world = World(3, wrong=0.02)
     first = world.search().order[0]
-    while (launch := world.search().next()) is not None and len(world.launches) < 60:
-        world.launch(launch)
-        spoilt = launch.server == first
-        world.launches[-1].void = NothingAnswered({}) if spoilt else None
+    world.run(spoil=lambda launch: NothingAnswered({}) if launch.server == first else None)
     result = world.result()
     assert result.word == "recommended"
     assert result.server != first
@@ -463,10 +450,11 @@ def test_a_lower_rate_is_shown_if_most_launches_are_discarded(seed: int) -> None
     """As when the load tool is late because the machine is full."""
     world = World(seed, wrong=0.02)
     full_rps = 0.7 * world.best_rps()
-    while (launch := world.search().next()) is not None and len(world.launches) < 60:
-        world.launch(launch)
-        if launch.rps > full_rps and launch.schedule > 1:
-            world.launches[-1].void = DISTURBED
+
+    def late(launch: Next) -> object:
+        return DISTURBED if launch.rps > full_rps and launch.schedule > 1 else None
+
+    world.run(spoil=late)
     result = world.result()
     last_rps = result.reach.passing_rps
     assert full_rps / MAX_GAP_RATIO < last_rps <= full_rps
@@ -489,8 +477,7 @@ def test_a_forecast_far_from_the_limit_makes_the_first_launch_short(
     forecast_s: float, share: float
 ) -> None:
     world = World(3, wrong=0.02)
-    high = Summary(p95=forecast_s)
-    world.expected = {key: replace(value, high=high) for key, value in world.expected.items()}
+    world.forecast(high=Summary(p95=forecast_s))
     launch = world.search().next()
     assert (launch.rps, launch.share) == (TARGET_RPS, share)
     world.p95_s = lambda _server, _rps: 0.12
@@ -502,7 +489,7 @@ def test_a_forecast_far_from_the_limit_makes_the_first_launch_short(
 def test_a_launch_beyond_the_forecast_is_shorter() -> None:
     """The requests that it leaves waiting are served after it."""
     world = World(3)
-    world.forecast(lambda _: TARGET_RPS / 2)
+    world.forecast(highest_rps=TARGET_RPS / 2)
     launch = world.search().next()
     assert (launch.rps, launch.share) == (TARGET_RPS, 0.5)
     world.measured(launch.server, {TARGET_RPS: (0.2,)})  # the forecast was wrong
@@ -550,7 +537,7 @@ def test_a_target_forecast_to_be_broken_by_all_takes_few_launches() -> None:
     """One launch of each class, since the forecast may be wrong."""
     world = World(5, wrong=0.02)
     world.capacity = {key: 0.1 * rps for key, rps in world.capacity.items()}
-    world.forecast(lambda _: 40.0)
+    world.forecast(highest_rps=40.0)
     world.launch(world.search().next())
     assert world.result().word == "nothing"  # as forecast
     world.run()
@@ -586,10 +573,7 @@ def test_a_rate_beyond_slots_and_cores_has_no_expected_time_and_needs_no_budget(
     world.launch(world.search().next())  # discarded: inconclusive
     times = Summary(p95=9.0)
     for bound_rps, hint in ((TARGET_RPS, True), (TARGET_RPS - 1, False)):
-        world.expected = {
-            key: replace(expected, bound_rps=bound_rps, central=times, highest_rps=40.0)
-            for key, expected in world.expected.items()
-        }
+        world.forecast(bound_rps=bound_rps, central=times, highest_rps=40.0)
         result = world.result()
         answer = no_recommendation(result)
         assert result.word == "unfinished"
