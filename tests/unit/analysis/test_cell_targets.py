@@ -17,7 +17,7 @@ from tests.builders.analysis import (
     with_observations,
     with_record,
 )
-from tests.builders.document import column, names
+from tests.builders.document import answer, column, names
 from tests.builders.open_model import open_trial
 from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.cell_targets import (
@@ -64,15 +64,11 @@ def conclusions(document: Document) -> list[TargetKept | TargetNotKept]:
 
 
 def kept(document: Document) -> TargetKept:
-    (conclusion,) = conclusions(document)
-    assert isinstance(conclusion, TargetKept)
-    return conclusion
+    return answer(document, TargetKept)
 
 
 def not_kept(document: Document) -> TargetNotKept:
-    (conclusion,) = conclusions(document)
-    assert isinstance(conclusion, TargetNotKept)
-    return conclusion
+    return answer(document, TargetNotKept)
 
 
 # --- cells ----------------------------------------------------------------------------------------

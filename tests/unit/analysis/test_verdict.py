@@ -105,18 +105,20 @@ def test_without_slots_a_verdict_needs_another_level() -> None:
     assert much.verdict == "saturated"
 
 
-def test_no_level_above_a_saturated_one_is_below_capacity() -> None:
-    """Throughput dips at 8 connections, and 16 only recover from the dip."""
-    trials = [slowed(n, n / rps) for n, rps in ((2, 19.9), (4, 20.0), (8, 17.0), (16, 20.0))]
-    verdicts = [cell.verdict for cell in sweep(*trials).cells]
-    assert verdicts == ["at capacity", "saturated", "saturated", "saturated"]
-
-
-def test_a_small_gain_is_no_room_if_most_of_the_time_is_waiting() -> None:
-    """A pool of 2 in each of 2 workers, with uneven connections."""
-    trials = [slowed(n, n / rps) for n, rps in ((2, 20.0), (8, 34.0), (32, 39.6))]
-    verdicts = [cell.verdict for cell in sweep(*trials).cells]
-    assert verdicts == ["below capacity", "saturated", "saturated"]
+@pytest.mark.parametrize(
+    ("rates", "verdicts"),
+    [
+        # Throughput dips at 8 connections, and 16 only recover from the dip
+        ({2: 19.9, 4: 20.0, 8: 17.0, 16: 20.0}, ["at capacity", *["saturated"] * 3]),
+        # A pool of 2 in each of 2 workers, with uneven connections: a small gain is no room
+        ({2: 20.0, 8: 34.0, 32: 39.6}, ["below capacity", "saturated", "saturated"]),
+    ],
+)
+def test_verdicts_without_slots_follow_the_throughput(
+    rates: dict[int, float], verdicts: list[str]
+) -> None:
+    cells = sweep(*(slowed(n, n / rps) for n, rps in rates.items())).cells
+    assert [cell.verdict for cell in cells] == verdicts
 
 
 @pytest.mark.parametrize(
