@@ -553,22 +553,17 @@ def test_a_difference_within_the_intervals_is_a_tie(
 
 
 def test_a_long_headline_leaves_out_the_waits() -> None:
-    document = sweep(("sync", "eventlet"))
-    slow = [
-        replace(cell, throughput_rps=cell.throughput_rps and cell.throughput_rps / scale)
-        for scale in (1, 2)
-        for cell in document.cells
-        if cell.trial.cell.server.worker_class == "sync"
-    ]
-    other = replace(slow[0].trial.cell.server, backlog=4)
-    cells = [
-        replace(cell, trial=replace(cell.trial, cell=replace(cell.trial.cell, server=other)))
-        if place >= len(slow) // 2
-        else cell
-        for place, cell in enumerate(slow)
-    ]
+    document = sweep(("sync",))
+    other = replace(document.cells[0].server, backlog=4)
+
+    def slowed(cell: CellResult) -> CellResult:
+        planned = replace(cell.trial.cell, server=other)
+        trial = replace(cell.trial, cell=planned)
+        return replace(cell, trial=trial, throughput_rps=cell.throughput_rps / 2)
+
+    cells = (*document.cells, *map(slowed, document.cells))
     classes = (group("sync"), replace(group("sync"), server=other))
-    headline = headline_values(replace(document, cells=tuple(cells), classes=classes))
+    headline = headline_values(replace(document, cells=cells, classes=classes))
     assert headline.best == ("sync (backlog 2048)",)
     assert headline.worst_rate.rate_rps == 2.0
     assert headline.lead.rate.wait_s is None
