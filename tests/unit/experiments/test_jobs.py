@@ -157,20 +157,15 @@ def test_without_jobs_trials_run_one_by_one() -> None:
 # --- the CPU budget -------------------------------------------------------------------------------
 
 
-def test_the_budget_is_limited_by_cores() -> None:
-    budget = CpuBudget(1.0, None)
-    for number in range(5):
+@pytest.mark.parametrize(("cores", "jobs", "fit"), [(1.0, None, 5), (10.0, 1, 1)])
+def test_the_budget_is_limited_by_cores_and_jobs(cores: float, jobs: int | None, fit: int) -> None:
+    budget = CpuBudget(cores, jobs)
+    for number in range(fit):
         assert budget.fits(0.2, 0.0, loaded=False)
         budget.enter(str(number), 0.2, 0.0, loaded=False)
     assert not budget.fits(0.2, 0.0, loaded=False)
-    budget.leave("3")
+    budget.leave("0")
     assert budget.fits(0.2, 0.0, loaded=False)
-
-
-def test_the_budget_is_limited_by_jobs() -> None:
-    budget = CpuBudget(1.0, 1)
-    budget.enter("a", 0.1, 0.0, loaded=False)
-    assert not budget.fits(0.1, 0.0, loaded=False)
 
 
 def test_servers_start_at_intervals_beside_a_load() -> None:

@@ -12,11 +12,17 @@ from workerlab.server.worker_classes import CLASSES, configured_slots
 ALL = [kind_of(name, App()) for name in CLASSES]
 
 
-@pytest.mark.parametrize("cores", [1, 2, 4, 8, 12])
-def test_the_rule_of_thumb_is_always_a_candidate(cores: int) -> None:
+@pytest.mark.parametrize(
+    ("limits", "workers"),
+    [
+        *((Limits(cores), {2 * cores + 1}) for cores in (1, 2, 4, 8, 12)),  # the rule of thumb
+        (Limits(2, max_workers=12), {5, 8, 12}),  # all that are allowed
+    ],
+)
+def test_candidates_of_every_class_have_these_workers(limits: Limits, workers: set[int]) -> None:
     for name in CLASSES:
-        servers = candidates([kind_of(name, App())], Limits(cores))
-        assert 2 * cores + 1 in {server.workers for server in servers}, name
+        servers = candidates([kind_of(name, App())], limits)
+        assert workers <= {server.workers for server in servers}, name
 
 
 def test_half_a_core_has_a_worker() -> None:
@@ -39,12 +45,6 @@ def test_an_app_that_is_not_thread_safe_gets_workers_instead() -> None:
 def test_workers_are_limited_to_max_workers() -> None:
     servers = candidates(ALL, Limits(8, max_workers=3))
     assert max(server.workers for server in servers) == 3
-
-
-def test_every_class_uses_all_allowed_numbers_of_workers() -> None:
-    for name in CLASSES:
-        servers = candidates([kind_of(name, App())], Limits(2, max_workers=12))
-        assert {5, 8, 12} <= {server.workers for server in servers}, name
 
 
 def test_each_version_has_the_same_candidates() -> None:
