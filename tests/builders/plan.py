@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 
 from tests.builders.analysis import sentence
 from workerlab.finding import stored
 from workerlab.model import App, Cell, Plan, Rate, Server
 from workerlab.plan import product
+from workerlab.server import preflight
 from workerlab.server.worker_classes import CLASSES
 
 APP = App("apps.sleep_wsgi:app", "", sleep_s=1.0)
@@ -31,6 +33,12 @@ def plan(cells: tuple[Cell, ...] | None = None, **changes: Any) -> Plan:
         "notes": (),
     }
     return Plan(cells=cells, **{**common, **changes})
+
+
+def with_classes(monkeypatch: pytest.MonkeyPatch, classes: tuple[str, ...] = CLASSES) -> None:
+    """Plans are made for an interpreter that has every worker class."""
+    interpreter = preflight.Interpreter("python3", "25.3.0", classes, (), {}, {})
+    monkeypatch.setattr(preflight, "interpreter", lambda *_: interpreter)
 
 
 # --- any plan that the axes allow ---------------------------------------------------------------

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from tests.builders.analysis import derived
 from tests.builders.conditions import LONG_S
+from tests.builders.plan import with_classes
 from tests.builders.runs import recorded
 from workerlab import run_store
 from workerlab.cli import parse
@@ -30,9 +31,6 @@ from workerlab.experiments.reading import trial_data
 from workerlab.experiments.scheduler import TrialSource
 from workerlab.model import Fault, Plan, Record, Trial, UsageError
 from workerlab.plan import grid, load_for, predicted_s, trials
-from workerlab.server import preflight
-from workerlab.server.preflight import Interpreter
-from workerlab.server.worker_classes import CLASSES
 from workerlab.terminal import console
 
 RECORDED_STEPS = 6  # of the lesson, in the run "demo"
@@ -340,8 +338,7 @@ def test_keys_are_not_echoed_while_the_lesson_runs(keyboard: int) -> None:
 
 
 def planned(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Plan:
-    interpreter = Interpreter("python3", "25.3.0", CLASSES, (), {}, {})
-    monkeypatch.setattr(preflight, "interpreter", lambda *_: interpreter)
+    with_classes(monkeypatch)
     with demo.setup(parse(["demo", "--yes", *arguments]), None) as prepared:
         return prepared.plan
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders.plan import APP, AXES, RATES, SERVER, plan, plans
+from tests.builders.plan import APP, AXES, RATES, SERVER, plan, plans, with_classes
 from workerlab import codec
 from workerlab.cli import parse
 from workerlab.experiments.load_trials import Rates
@@ -26,7 +26,6 @@ from workerlab.plan import (
     trials,
 )
 from workerlab.run_store import appending, create
-from workerlab.server import preflight
 from workerlab.server.worker_classes import CLASSES, configured_slots
 
 OPEN = st.builds(
@@ -51,8 +50,7 @@ MakePlan = Callable[..., Plan]
 @pytest.fixture
 def plan_for(monkeypatch: pytest.MonkeyPatch) -> MakePlan:
     """`plan_of`, in an interpreter that has everything."""
-    interpreter = preflight.Interpreter("python3", "25.3.0", CLASSES, (), {}, {})
-    monkeypatch.setattr(preflight, "interpreter", lambda *_: interpreter)
+    with_classes(monkeypatch)
     return lambda *arguments: plan_of(parse(["sweep", *arguments]))[0]
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders.plan import with_classes
 from workerlab.cli import parse
 from workerlab.experiments.advise.command import plan_of, starts_in
 from workerlab.experiments.advise.study import AdviseRequest
 from workerlab.model import Plan, UsageError
-from workerlab.server import preflight
 from workerlab.server.worker_classes import CLASSES
 
 
@@ -18,8 +18,7 @@ def plan_for(
     monkeypatch: pytest.MonkeyPatch, *arguments: str, served: tuple[str, ...] = CLASSES
 ) -> Plan:
     """The plan with an interpreter that has all packages, and a Gunicorn that has these classes."""
-    interpreter = preflight.Interpreter("python3", "25.3.0", served, (), {}, {})
-    monkeypatch.setattr(preflight, "interpreter", lambda *_: interpreter)
+    with_classes(monkeypatch, served)
     return plan_of(parse(["advise", "--rate", "3", "--slo", "p95<2s", *arguments]))[0]
 
 
