@@ -124,13 +124,8 @@ def test_requests_over_time_are_shown_for_a_full_queue(capsys: pytest.CaptureFix
     assert output.count("no room  ") == 1
     part = output[output.index("5 of 6: ") : output.index("6 of 6: ")]
     lines = {line[2:18].strip(): line[18:].rstrip() for line in part.splitlines()}
-    in_app, queue, no_room = (lines[name] for name in ("in the app", "accept queue", "no room"))
-    assert in_app.startswith("4444444444444444")
-    assert max(queue) == "5"
-    assert all(count not in ".0123" for count in no_room[:14])
-    idle = [n for n, count in enumerate(in_app) if count == "."]
-    assert len(idle) >= 2
-    assert {no_room[n] for n in idle[:-2]} == {"3"}
+    assert lines["in the app"].startswith("4444444444444444")
+    assert max(lines["accept queue"]) == "5"
     assert "The accept queue was full: the kernel dropped 68 packets" in unwrapped(part)
     assert "inside a worker" not in part
 

@@ -111,21 +111,15 @@ def test_a_class_that_others_disturbed_has_neither_diagnosis_nor_advice() -> Non
     assert "more workers, threads" not in page
 
 
-def test_an_inconclusive_run_is_valid() -> None:
-    assert sweep(inconclusive(8)).valid
-
-
 def test_an_inconclusive_level_does_not_saturate_a_class() -> None:
-    conclusion = values_by_code(sweep(cell(trial("sync", 4)), inconclusive(8), knee=4.0))[
-        "SeriesLimits"
-    ]
+    document = sweep(cell(trial("sync", 4)), inconclusive(8), knee=4.0)
+    conclusion = values_by_code(document)["SeriesLimits"]
     assert (conclusion["saturated_from"], conclusion["inconclusive"]) == (None, ("8",))
     assert conclusion["why"] is None
-
-
-def test_a_level_with_one_conclusive_trial_counts() -> None:
-    conclusive = cell(trial("sync", 8, number=2))
-    conclusion = values_by_code(sweep(inconclusive(8), conclusive, knee=4.0))["SeriesLimits"]
+    assert document.valid
+    # One conclusive trial is enough
+    level = inconclusive(8), cell(trial("sync", 8, number=2))
+    conclusion = values_by_code(sweep(*level, knee=4.0))["SeriesLimits"]
     assert (conclusion["saturated_from"], conclusion["inconclusive"]) == (8, ())
 
 
