@@ -102,24 +102,12 @@ def test_seconds_per_request() -> None:
     assert not wait.by_machines
 
 
-def test_requests_queued_for_slots_lose_the_same_share() -> None:
-    """16 connections on 4 slots wait four times as long, and lose the same share."""
-    trial = evidence(connections=16, delay_s=0.1, rounds=20, tool="fast")
-    assert wait_of(noisy(trial, server_wait=0.4)).share == pytest.approx(0.1, abs=0.005)
-
-
 def test_other_programs_do_not_disturb_sleeping_apps() -> None:
     trial = evidence(connections=4, delay_s=1.0, rounds=10, tool="fast")
     wait = wait_of(noisy(trial, server_wait=0.02, tool_wait=0.01, others=1.9))
     assert wait.share < 0.01
     assert not wait.by_programs
     assert disturbance(derived(noisy(trial, server_wait=0.02, others=1.9))) is None
-
-
-def test_waiting_for_each_other_is_not_a_disturbance() -> None:
-    wait = wait_of(four(server_wait=3.0, others=0.2))
-    assert wait.share > 0.5
-    assert not wait.by_programs
 
 
 def test_cores_used_by_others_exclude_the_lab_and_the_system() -> None:

@@ -87,13 +87,6 @@ def test_times_are_those_of_successes_or_unknown() -> None:
     assert "NoBreakdownOfFailures" in notes_by_code(cell_of(mixed))
 
 
-def test_without_failures_times_are_those_of_the_tool() -> None:
-    trial = evidence(server("gevent"), 8)
-    facts = derived(trial)
-    assert success_response(facts) == facts.measurement.response
-    assert facts.success_spans == facts.finished
-
-
 def test_throughput_is_of_successes() -> None:
     cell = cell_of(answering(503))
     whole = evidence(server("gevent"), 8, tool="fast", delay_s=0.1)

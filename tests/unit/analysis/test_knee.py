@@ -156,12 +156,6 @@ def test_capacity_intervals_cover_the_true_value() -> None:
     assert 0.92 <= hits / 400 <= 0.995
 
 
-def test_capacity_without_noise_is_exact() -> None:
-    estimate = capacity(noisy(1, 4, [2, 8], 3, 0.0), 1.0)
-    assert estimate.rps == pytest.approx(4.0)
-    assert estimate.ci95 == pytest.approx((4.0, 4.0))
-
-
 @pytest.mark.parametrize(
     ("levels", "trials", "missing"),
     [
@@ -177,11 +171,6 @@ def test_capacity_names_what_an_interval_needs(
     estimate = capacity(noisy(1, 4, levels, trials, 0.0), 1.0)
     assert (estimate.rps, estimate.ci95) == (None, None)
     assert estimate.note == f"an interval needs {missing}"
-
-
-def test_no_capacity_while_throughput_grows() -> None:
-    estimate = capacity(noisy(1, 4, [2, 8], 3, 0.0), 1.0, no_knee=STILL_GROWING)
-    assert (estimate.rps, estimate.note) == (None, STILL_GROWING)
 
 
 def test_one_slot_has_no_level_below_it() -> None:

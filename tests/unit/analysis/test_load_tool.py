@@ -369,11 +369,6 @@ def test_without_observations_the_limit_is_unknown() -> None:
     assert report_of(bare(slow_tool(8, 100))).cells[0].generator_bound is None
 
 
-def test_sleeping_servers_are_not_limited_by_their_tools() -> None:
-    trials = [evidence(SYNC, level) for level in (4, 8, 16)]
-    assert [cell.generator_bound for cell in report_of(*trials).cells] == [False] * 3
-
-
 def test_achieved_concurrency_comes_from_the_client() -> None:
     base = evidence(SYNC, 8, rounds=10)
     cell = report_of(base).cells[0]

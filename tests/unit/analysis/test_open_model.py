@@ -84,12 +84,6 @@ def test_below_capacity_all_arrivals_are_served() -> None:
     assert result.generator_bound is False
 
 
-def test_at_capacity_evenly_spaced_arrivals_meet_no_queue() -> None:
-    result = cell(run(share(1.0)))
-    assert result.verdict == "at capacity"
-    assert result.response.p95 == pytest.approx(0.1)
-
-
 def test_above_capacity_the_backlog_grows() -> None:
     result = cell(run(open_trial(Rate(rps=60), 60)))
     assert result.verdict == "saturated"

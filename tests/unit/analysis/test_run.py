@@ -19,7 +19,6 @@ from tests.builders.analysis import (
     with_record,
 )
 from workerlab.analysis import CapacityNeedsTrials, NoCapacity, TrialData, analyse
-from workerlab.analysis.knee import KneeAbove, KneeUnknown
 from workerlab.analysis.verdict import BelowPossible, DealtUnevenly, MostInApp, SlotsShared
 from workerlab.model import Fault, Report, Server, Summary
 from workerlab.notes import Unfinished
@@ -46,24 +45,6 @@ def test_sync_is_saturated_beyond_its_workers() -> None:
     assert (group.slots_configured, group.slots_measured) == (4, 4)
     assert report.overhead == pytest.approx(1.0, abs=0.01)
     assert report.setup_s == {"start": 0.4, "warmup": 1.1, "stop": 0.1}
-
-
-@pytest.mark.parametrize("worker_class", ["eventlet", "gevent"])
-def test_eventlet_and_gevent_stay_below_capacity(worker_class: str) -> None:
-    report = sweep(*(evidence(server(worker_class), level) for level in LEVELS))
-    assert [cell.throughput_rps for cell in report.cells] == pytest.approx([4, 8, 16])
-    assert {cell.verdict for cell in report.cells} == {"below capacity"}
-    assert report.classes[0].knee is None
-    assert report.classes[0].knee_note == KneeAbove(highest=16)
-    assert report.classes[0].slots_measured == 16
-
-
-@pytest.mark.parametrize("worker_class", ["asgi", "uvicorn"])
-def test_asgi_and_uvicorn_have_no_limit(worker_class: str) -> None:
-    report = sweep(*(evidence(server(worker_class), level) for level in LEVELS))
-    assert report.classes[0].slots_configured is None
-    assert report.classes[0].knee_note == KneeAbove(highest=16, remark="no limit found up to 16")
-    assert report.cells[2].bound_rps == pytest.approx(16.0)
 
 
 def test_gthread_is_limited_by_uneven_dealing() -> None:
@@ -163,16 +144,6 @@ def test_unfinished_trials_are_noted_and_left_out() -> None:
     assert len(report.cells) == 1
     assert Unfinished(2, command="sweep", run="run") in report.notes
     assert analyse("r", {}, []).cells == ()
-
-
-def test_an_invalid_trial_does_not_count_for_its_class() -> None:
-    bad = replace(evidence(SYNC, 16), parse_error="x")
-    report = sweep(evidence(SYNC, 4), evidence(SYNC, 8), bad)
-    assert report.classes[0].knee == pytest.approx(4.0)
-    alone = sweep(bad)
-    assert alone.classes[0].slots_measured is None
-    assert alone.classes[0].knee_note == KneeUnknown("no valid cell")
-    assert alone.overhead is None
 
 
 def test_capacity_with_its_interval() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 from msgspec.structs import replace
 
-from tests.builders.analysis import derived, evidence, gthread
+from tests.builders.analysis import derived, evidence
 from tests.builders.noise import noisy
 from tests.builders.open_model import open_trial
 from workerlab.analysis import Conclusions, TrialData, analyse, class_result
@@ -59,18 +59,6 @@ def knee(of: Series, **verdicts: Verdict) -> Knee:
     """`verdicts`: by level, such as c8."""
     by_level = {int(name[1:]): verdict for name, verdict in verdicts.items()}
     return knee_of(of, judged(of, by_level))
-
-
-def test_a_saturated_level_advises_no_more_connections() -> None:
-    report = analyse("dealt", {}, [gthread(8), gthread(16)])
-    (group,) = report.classes
-    assert [cell.verdict for cell in report.cells] == ["below capacity", "saturated"]
-    note = group.knee_note
-    assert isinstance(note, KneeBetween)
-    assert note.least < note.most == group.slots_configured
-    sentence = text(sweep_document(report).findings[0])
-    assert "saturated from 16 connections on" in sentence
-    assert "add 32" not in sentence
 
 
 def test_the_knee_is_below_the_lowest_saturated_level() -> None:

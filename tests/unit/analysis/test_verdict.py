@@ -63,10 +63,6 @@ def test_occupancy_of_a_sleeping_app(level: int, expected: float) -> None:
     assert occupancy(derived(trial)) == pytest.approx(expected, abs=0.01)
 
 
-def test_without_configured_slots_there_is_no_occupancy() -> None:
-    assert occupancy(derived(evidence(UVICORN, 8))) is None
-
-
 def test_a_slot_is_held_longer_than_the_span() -> None:
     """Spans of 0.2 ms, a millisecond apart; a lone request took 1.3 ms."""
     spans = [
