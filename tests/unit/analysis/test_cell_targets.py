@@ -63,14 +63,6 @@ def conclusions(document: Document) -> list[TargetKept | TargetNotKept]:
     ]
 
 
-def kept(document: Document) -> TargetKept:
-    return answer(document, TargetKept)
-
-
-def not_kept(document: Document) -> TargetNotKept:
-    return answer(document, TargetNotKept)
-
-
 # --- cells ----------------------------------------------------------------------------------------
 
 
@@ -229,7 +221,7 @@ def test_unsent_requests_count_as_slow() -> None:
 
 def test_the_highest_kept_level_and_the_first_broken_term() -> None:
     document = sweep(closed(2), closed(4), closed(8), closed(16))
-    conclusion = kept(document)
+    conclusion = answer(document, TargetKept)
     assert document.target_kept is True
     assert [type(item) for item in conclusion.evidence] == [TargetInTrial] * 4
     assert str(conclusion) == (
@@ -249,14 +241,14 @@ def test_the_highest_kept_level_and_the_first_broken_term() -> None:
 def test_the_highest_kept_level_among_those_measured(
     levels: tuple[int, ...], target: str, last: str
 ) -> None:
-    conclusion = kept(sweep(*map(closed, levels), target=target))
+    conclusion = answer(sweep(*map(closed, levels), target=target), TargetKept)
     assert (conclusion.highest.connections, conclusion.last) == (4, last)
     assert bool(conclusion.beyond) is not bool(last)
 
 
 def test_no_level_meets_the_target() -> None:
     document = sweep(closed(4), closed(8), target="p95<50ms")
-    conclusion = not_kept(document)
+    conclusion = answer(document, TargetNotKept)
     assert (conclusion.axis, conclusion.keeps, document.target_kept) == ("level", "meets", False)
     assert conclusion.beyond[0].level.connections == 4
 
@@ -264,13 +256,13 @@ def test_no_level_meets_the_target() -> None:
 def test_a_single_level_that_is_not_kept_stands_for_no_other() -> None:
     short = closed(4, rounds=5)
     for trial, verb in ((closed(8), "does not meet"), (short, "is not shown to meet")):
-        conclusion = not_kept(sweep(trial))
+        conclusion = answer(sweep(trial), TargetNotKept)
         assert f"the only level measured {verb} p95<150ms" in str(conclusion)
 
 
 def test_no_level_is_shown_to_meet_the_target() -> None:
     document = sweep(closed(4, rounds=5), closed(8))
-    conclusion = not_kept(document)
+    conclusion = answer(document, TargetNotKept)
     assert (conclusion.axis, conclusion.keeps) == ("level", "is shown to meet")
     assert document.target_kept is False
     assert [type(level) for level in conclusion.beyond] == [TermsAtLevel, TermsBreak]
@@ -278,7 +270,7 @@ def test_no_level_is_shown_to_meet_the_target() -> None:
 
 def test_a_level_keeps_the_target_only_if_all_trials_do() -> None:
     slow = evidence(SYNC, 4, tool="fast", delay_s=0.2, rounds=40, trial=2, timed=True)
-    conclusion = kept(sweep(closed(2), closed(2, trial=2), closed(4), slow))
+    conclusion = answer(sweep(closed(2), closed(2, trial=2), closed(4), slow), TargetKept)
     assert conclusion.highest.connections == 2
     (beyond,) = conclusion.beyond
     assert isinstance(beyond, TermsBreak)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -144,20 +142,6 @@ def test_unfinished_trials_are_noted_and_left_out() -> None:
     assert len(report.cells) == 1
     assert Unfinished(2, command="sweep", run="run") in report.notes
     assert analyse("r", {}, []).cells == ()
-
-
-def test_capacity_with_its_interval() -> None:
-    source = random.Random(7)
-    trials = [
-        evidence(SYNC, level, trial=trial, delay_s=source.uniform(1.0, 1.01))
-        for trial in (1, 2, 3)
-        for level in (1, 2, 8, 16)
-    ]
-    (group,) = sweep(*trials).classes
-    assert group.capacity_rps == pytest.approx(4.0, rel=0.02)
-    low, high = group.capacity_ci95
-    assert low < group.capacity_rps < high
-    assert high - low < 0.2
 
 
 def test_missing_capacity_is_noted() -> None:
