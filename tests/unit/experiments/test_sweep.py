@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from tests.builders.analysis import (
 )
 from tests.builders.document import answer, column, names, table
 from tests.builders.open_model import closed_loop, open_trial, share
-from tests.builders.sweep import affected, common, everything
+from tests.builders.sweep import affected, common
 from workerlab.analysis import DealtInOneLaunch, TrialData, analyse
 from workerlab.analysis.class_findings import NoValidCell, SeriesLimits
 from workerlab.analysis.diagnosis.slots import WaitingForSlots
@@ -37,7 +36,7 @@ from workerlab.analysis.open_closed import (
     counterpart,
 )
 from workerlab.analysis.trials import by_cell
-from workerlab.experiments.sweep.document import CellsNote, Overhead, sweep_document
+from workerlab.experiments.sweep.document import sweep_document
 from workerlab.experiments.sweep.tables import side_by_side
 from workerlab.model import Document, Rate
 from workerlab.report.text import render
@@ -115,22 +114,6 @@ def test_tool_processes_are_in_the_names_if_they_differ() -> None:
 # --- the run --------------------------------------------------------------------------------
 
 
-def test_overhead_by_class_is_evidence() -> None:
-    overhead = answer(common(), Overhead)
-    assert overhead.factor == pytest.approx(common().overhead)
-    by_class, _ = overhead.evidence
-    assert re.fullmatch(r"load time, times the ideal: sync \S+, eventlet \S+", str(by_class))
-
-
-def test_invalid_cells_and_notes_name_their_cells() -> None:
-    document = everything()
-    (invalid,) = affected(document, "Invalid")
-    assert len(invalid.trials) == 1
-    notes = {str(item.note): item for item in document.notes if isinstance(item, CellsNote)}
-    assert notes["load 3.9: close programs"].cells.startswith("tornado")
-    assert not document.valid
-
-
 def test_a_single_invalid_trial_is_named() -> None:
     trials = [evidence(SYNC, n, trial=number) for n in (4, 8) for number in (1, 2)]
     trials[3] = replace(trials[3], parse_error="half a line")
@@ -147,14 +130,6 @@ def test_an_empty_sweep_has_a_title_only() -> None:
 # --- tables ---------------------------------------------------------------------------------
 
 
-def test_tables_have_the_columns_that_differ() -> None:
-    cells = table(common(), "Cells")
-    assert names(cells)[:3] == ["worker_class", "concurrency", "slots_configured"]
-    assert (cells.keys, cells.unit) == (1, "s")
-    assert column(cells, "verdict") == [cell.verdict for cell in common().cells]
-    assert column(table(common(), "Capacity of each class"), "knee")[0] == 4.0
-
-
 def test_times_are_in_one_unit() -> None:
     quick = sweep(*(evidence(SYNC, n, delay_s=0.004) for n in (2, 4)))
     assert {table.unit for table in quick.tables} == {"ms", ""}
@@ -168,19 +143,6 @@ def test_the_unit_of_times_keeps_their_digits(delays_s: tuple[float, float], uni
     """At 8 connections on 4 slots a response takes twice as long."""
     trials = [evidence(SYNC, 4 * n, delay_s=delay_s) for n, delay_s in enumerate(delays_s, 1)]
     assert table(sweep(*trials), "Cells").unit == unit
-
-
-def test_unlimited_slots_are_named_unlimited() -> None:
-    (slots,) = column(table(sweep(evidence(server("asgi"), 4)), "Cells"), "slots_configured")
-    assert slots == "unlimited"
-
-
-def test_keepalive_connections_are_shown_by_worker() -> None:
-    trial = with_keepalive(
-        evidence(server("gthread", 2, 2), 8, slots=[2, 2], deal=lambda number: number % 2)
-    )
-    (counts,) = column(table(sweep(trial), "Kept-alive connections"), "connections_per_worker")
-    assert counts is None or set(counts) <= set("0123456789, ")
 
 
 # --- closed and open ------------------------------------------------------------------------
@@ -299,10 +261,6 @@ def test_a_varying_throughput_has_its_interval() -> None:
     gevent, sync = sorted(column(cells, "throughput_half_rps"))
     assert gevent == pytest.approx(0.0, abs=1e-6)
     assert 0.01 * 4 < sync < 4
-
-
-def test_a_constant_throughput_has_no_interval_column() -> None:
-    assert "throughput_half_rps" not in names(table(common(), "Cells"))
 
 
 @pytest.mark.parametrize(

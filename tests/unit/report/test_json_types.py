@@ -61,11 +61,6 @@ def objects(value: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
             yield from objects(inner, f"{path}/{index}")
 
 
-@pytest.mark.parametrize("path", JSON, ids=lambda path: path.stem)
-def test_goldens_conform(path: Path) -> None:
-    validated(read(path))
-
-
 def test_a_sweep_with_everything_conforms() -> None:
     validated(json.loads(everything_in_json()))
 
