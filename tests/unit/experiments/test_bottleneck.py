@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from typing import Any, TypeVar
@@ -380,19 +379,6 @@ def test_each_load_configuration_has_a_chart_line() -> None:
         "wrk": 1,
         "fast": 1,
     }
-
-
-def test_every_format_shows_the_throughput_and_json_its_interval() -> None:
-    document = document_of(*MEASURED)
-    assert all("4690" in render(document) for render in FORMATS.values())
-    findings = json.loads(FORMATS["json"](document))["findings"]
-    (effect,) = (
-        finding["answer"] for finding in findings if finding["question"] == Factor.TOOL.question
-    )
-    ratio = effect["values"]["ratio"]
-    assert ratio.keys() == {"value", "low", "high"}
-    assert ratio["value"] == pytest.approx(4690 / 544, rel=1e-4)
-    assert ratio["low"] < ratio["value"] < ratio["high"]
 
 
 @pytest.mark.parametrize("scale", [FULL_SCALE, QUICK_SCALE])
