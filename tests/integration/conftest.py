@@ -13,8 +13,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import (
+    AbstractContextManager,
+    chdir,
+    contextmanager,
+    redirect_stderr,
+    redirect_stdout,
+)
 from dataclasses import asdict, dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,6 +33,7 @@ from tests.builders.network import make_own_network
 from tests.builders.processes import running as running_processes
 from tests.builders.schema import validated
 from workerlab.analysis.facts import TrialData
+from workerlab.cli import main
 from workerlab.experiments.reading import read_trial
 from workerlab.experiments.trial import null_task
 from workerlab.experiments.trial import run as run_trial
@@ -190,12 +198,14 @@ class Lab:
         return done.report
 
     def refusal(self, *words: str) -> str:
-        """The only line that is printed of invalid words; no run is made."""
-        runs = list(self.place.glob("results/*"))
-        done = self(*words)
-        assert (done.code, done.out) == (2, "")
+        """The only line that is printed of invalid words; no run is made. In this process, as
+        another one would import the lab again."""
+        runs, out, err = list(self.place.glob("results/*")), StringIO(), StringIO()
+        with chdir(self.place), redirect_stdout(out), redirect_stderr(err):
+            code = main(words)
+        assert (code, out.getvalue()) == (2, "")
         assert list(self.place.glob("results/*")) == runs
-        (line,) = done.err.splitlines()
+        (line,) = err.getvalue().splitlines()
         return line
 
     def at_work(
