@@ -53,16 +53,6 @@ def test_a_class_by_its_dotted_path(lab: Lab, worker_class: str) -> None:
         assert cell["failed"] == 0
     proven = {record["proof"]["worker_class"] for record in lab.records()}
     assert proven == set(paths(worker_class))
-    for name in ("table", "markdown", "csv") if worker_class == "sync" else ():
-        again = lab("report", "results", "--format", name)
-        assert again.code == 0, again.err
-        assert "unlimited" not in again.out
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("path", ["nowhere.workers.MyWorker", "json.JSONEncoder"])
-def test_a_path_that_names_no_worker_class_starts_nothing(lab: Lab, path: str) -> None:
-    assert path in lab.refusal("sweep", path, "4")
 
 
 @pytest.mark.once

@@ -59,16 +59,3 @@ def test_a_target_that_is_broken(lab: Lab, worker_class: str) -> None:
     assert codes(report) == ["TargetNotKept"]
     assert lab("sweep", "--resume", str(lab.run)).code == 0
     assert lab("sweep", "--resume", str(lab.run), "--fail-on-slo").code == 4
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("--slo", "p95<300"), "argument --slo: column 8: 300 needs a unit: us, ms, s or m"),
-        (("--fail-on-slo",), "--fail-on-slo needs a target: --slo 'p95<300ms'"),
-    ],
-)
-def test_nonsense_starts_nothing(
-    words: tuple[str, ...], sentence: str, lab: Lab, worker_class: str
-) -> None:
-    assert sentence in lab.refusal("sweep", worker_class, *WORDS, *words)

@@ -160,9 +160,11 @@ def test_an_invalid_table_is_refused_and_nothing_is_started(
     assert sorted(shop.rglob("*")) == before
 
 
-@pytest.mark.usefixtures("shop")
+@pytest.mark.parametrize(
+    "argv", [["schema", "sweep"], ["sweep", "--resume", "results"], ["report", "results"]]
+)
 def test_a_command_without_these_options_ignores_an_invalid_table(
-    shop: Path, capsys: pytest.CaptureFixture[str]
+    shop: Path, argv: list[str]
 ) -> None:
     shop.joinpath("pyproject.toml").write_text("[tool.workerlab\n")
-    assert main(["schema", "sweep"]) == 0
+    assert options_of(*argv) == parse(argv)
