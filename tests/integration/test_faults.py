@@ -80,8 +80,6 @@ def test_first_signal_stops_the_cell_and_prints_what_is_finished(
     assert "--resume" in done.err
     assert worker_class in done.out
     left(lab, interrupted=True)
-    if worker_class == "sync" and number == signal.SIGINT:
-        resumed(lab)
 
 
 def _guards(process: subprocess.Popen[str]) -> list[int]:
@@ -247,7 +245,7 @@ def small_disk(place: Path) -> Iterator[None]:
             subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
-@blocking_and_asyncio
+@pytest.mark.once
 def test_full_disk(tmp_path: Path, worker_class: str, lab: Lab) -> None:
     """The first cell fits, the second does not; room is made and the run resumed."""
     small = tmp_path / "results"
@@ -262,8 +260,7 @@ def test_full_disk(tmp_path: Path, worker_class: str, lab: Lab) -> None:
         assert "Traceback" not in done.err
         filler.unlink()
         left(lab)
-        if worker_class == "sync":
-            resumed(lab)
+        resumed(lab)
 
 
 def _fill(path: Path) -> None:

@@ -66,17 +66,17 @@ def test_each_counts_the_drops_of_its_own_sockets(lab: Lab, worker_class: str) -
     assert "handshakes" not in json.dumps(roomy["reason"])
 
 
-@pytest.mark.parametrize(("words", "together"), [((), False), (("--jobs", "3"), True)])
-def test_an_app_of_the_users_has_the_machine_for_itself_unless_asked(
-    lab: Lab, worker_class: str, words: tuple[str, ...], together: bool
+def test_the_first_cell_of_a_users_app_runs_alone_even_with_jobs(
+    lab: Lab, worker_class: str
 ) -> None:
-    """And then, too, for its first cell, from which the others are predicted."""
+    """The others are predicted from it."""
     (lab.place / "own.py").write_text(app_text(worker_class, wait_s=0.5))
     load = ("--workers", "2", "--rounds", "3", "--tool", "fast", "--app", "own:app")
-    lab.sweep(worker_class, "1,2,4", *load, *words)
+    lab.sweep(worker_class, "1,2,4", *load, "--jobs", "3")
     first, *others = records(lab)
     assert first.beside == ()
-    assert overlap(*others) == any(other.beside for other in others) == together
+    assert overlap(*others)
+    assert any(other.beside for other in others)
     assert not any(overlap(first, other) for other in others)
 
 
@@ -88,12 +88,6 @@ def all_loaded(lab: Lab, worker_class: str) -> subprocess.Popen[str]:
     )
 
 
-def resumed(lab: Lab) -> None:
-    cells = lab.sweep("--resume", str(lab.run))
-    assert [cell["concurrency"] for cell in cells] == [1, 2, 4]
-    assert all(cell["throughput_rps"] for cell in cells)
-
-
 def test_a_signal_ends_all_of_them(lab: Lab, worker_class: str) -> None:
     done = lab.end(all_loaded(lab, worker_class), signal.SIGINT)
     assert done.code == 130, done.err
@@ -102,7 +96,9 @@ def test_a_signal_ends_all_of_them(lab: Lab, worker_class: str) -> None:
     assert not processes(str(lab.place))
     faults = [record.fault and record.fault.kind for record in records(lab)]
     assert faults == ["interrupted"] * 3
-    resumed(lab)
+    cells = lab.sweep("--resume", str(lab.run))
+    assert [cell["concurrency"] for cell in cells] == [1, 2, 4]
+    assert all(cell["throughput_rps"] for cell in cells)
 
 
 def test_a_signal_while_they_start_ends_all_of_them(lab: Lab, worker_class: str) -> None:
@@ -120,7 +116,6 @@ def test_a_signal_while_they_start_ends_all_of_them(lab: Lab, worker_class: str)
 def test_sigkill_leaves_none_of_them(lab: Lab, worker_class: str) -> None:
     lab.end(all_loaded(lab, worker_class), signal.SIGKILL)
     until(lambda: not processes(str(lab.place)), "everything gone")
-    resumed(lab)
 
 
 def test_one_that_fails_leaves_the_others_alone(lab: Lab, worker_class: str) -> None:
