@@ -1,4 +1,5 @@
-"""Event loops in real workers that are blocked always, in a part of their time, rarely or never."""
+"""Event loops in real workers that are blocked in a part of their time or never. The other kinds of
+loop are looked at by `test_blocking.py` and the corpus of `tests/diagnosis`."""
 
 from __future__ import annotations
 
@@ -20,17 +21,14 @@ from tests.integration.conftest import (
 from workerlab.observe.spans import read_beats
 
 APPS = ROOT / "tests" / "diagnosis" / "apps"
-LOOPS = {"asgi": "held_asgi", "uvicorn": "held_asgi", "tornado": "held_tornado"}
-LOOPS |= {"gevent": "held_wsgi", "eventlet": "held_wsgi"}
+LOOPS = {"gevent": "held_wsgi", "tornado": "held_tornado"}
 CODE = "BlockedLoop"
 
 
-def findings(
-    lab: Lab, worker_class: str, query: str, app: str = "", seconds: int = 3
-) -> dict[str, dict[str, Any]]:
-    """All that is found of 8 connections on 2 workers in so many seconds, by code."""
+def findings(lab: Lab, worker_class: str, query: str, app: str = "") -> dict[str, dict[str, Any]]:
+    """All that is found of 8 connections on 2 workers in 3 seconds, by code."""
     words = (
-        "sweep", worker_class, "8", "--workers", "2", "--tool", "fast", "--duration", str(seconds),
+        "sweep", worker_class, "8", "--workers", "2", "--tool", "fast", "--duration", "3",
         "--app", f"{app or LOOPS[worker_class]}:app", "--chdir", str(APPS),
         "--path", f"/?{query}", "--format", "json",
     )  # fmt: skip
@@ -41,42 +39,22 @@ def findings(
     return {finding["code"]: finding["values"] for finding in cell["findings"]}
 
 
-def blocked(lab: Lab, worker_class: str, query: str) -> dict[str, Any]:
-    """The values of the finding that the loop is blocked."""
-    finding = right_unless_still(
-        lab, lambda: findings(lab, worker_class, query), lambda finding: CODE in finding
-    )
-    return finding[CODE]
-
-
-@pytest.mark.classes("asgi", "gevent", "tornado")
+@pytest.mark.classes("gevent", "tornado")
 def test_a_loop_that_is_blocked_in_a_part_of_its_time(lab: Lab, worker_class: str) -> None:
     """Each request gives way for 50 ms, then blocks for 30: with four connections a worker's loop
-    is blocked longer than it waits. Of each kind of loop one class; the others are asked whether
-    theirs is free."""
-    finding = blocked(lab, worker_class, "wait=50&what=usleeps&ms=30")
+    is blocked longer than it waits."""
+    query = "wait=50&what=usleeps&ms=30"
+    finding = right_unless_still(
+        lab, lambda: findings(lab, worker_class, query), lambda finding: CODE in finding
+    )[CODE]
     assert 0.25 <= finding["blocked"] <= 1
     assert finding["longest_s"] >= 0.03 - 0.02  # a call begins up to 20 ms before a beat is due
     assert 3 <= finding["late"] <= finding["beats"]
 
 
-@pytest.mark.classes("uvicorn", "gevent")
-def test_a_loop_that_is_blocked_always_or_rarely(lab: Lab, worker_class: str) -> None:
-    queries = {"uvicorn": "wait=50&what=usleeps&ms=200&each=10", "gevent": "what=usleeps&ms=50"}
-    finding = blocked(lab, worker_class, queries[worker_class])
-    assert finding["longest_s"] >= {"uvicorn": 0.179, "gevent": 0.029}[worker_class]
-    assert finding["blocked"] <= 1
-
-
-@pytest.mark.classes("uvicorn", "eventlet", "tornado")
+@pytest.mark.classes("tornado")
 def test_a_loop_whose_requests_give_way_is_not_blocked(lab: Lab, worker_class: str) -> None:
     assert CODE not in findings(lab, worker_class, "wait=50")
-
-
-@pytest.mark.classes("asgi", "eventlet")
-def test_a_loop_that_computes_is_not_blocked(lab: Lab, worker_class: str) -> None:
-    """30 ms at a time, in the worker's own thread: late, and not for a call that sleeps."""
-    assert CODE not in findings(lab, worker_class, "what=computes&ms=30", seconds=2)
 
 
 @pytest.mark.classes("tornado")
@@ -110,7 +88,7 @@ def test_beats_are_of_workers_alone_and_go_on_while_nobody_asks(
         trial = server.launch.trial
         for _ in range(4):
             assert fetch(server) == (200, b"ok")
-        if worker_class not in LOOPS:
+        if worker_class in ("sync", "gthread"):
             assert list(trial.glob("beats-*")) == []
             return
         before = len(until(lambda: read_beats(trial).beats, "a beat"))
