@@ -38,8 +38,8 @@ QUICK = ("--tool", "fast", "--workers", "2", "--rounds", "2")
 
 
 once = pytest.mark.once
-# What Gunicorn and the probe do alike for every class: one of each kind of app
-each_kind = pytest.mark.classes("sync", "tornado", "uvicorn")
+# What does not depend on the class: one that serves WSGI apps, one that serves ASGI apps
+each_kind = pytest.mark.classes("sync", "uvicorn")
 
 
 FILE_APP = """
@@ -298,7 +298,7 @@ def numbers(cell: dict[str, Any]) -> list[object]:
     ]
 
 
-@pytest.mark.classes("sync", "gevent", "tornado", "asgi", "uvicorn")
+@pytest.mark.classes("sync", "tornado", "asgi", "uvicorn")
 def test_an_app_that_answers_500_is_an_invalid_cell(lab: Lab, worker_class: str) -> None:
     # Tornado's container never answers for a WSGI app that raised
     says_500 = "start_response('500 No', []); return [b'broken']"
@@ -312,7 +312,7 @@ def test_an_app_that_answers_500_is_an_invalid_cell(lab: Lab, worker_class: str)
     assert (result["capacity_rps"], result["knee"]) == (None, None)
 
 
-@each_kind
+@pytest.mark.classes("sync", "tornado", "uvicorn")
 def test_an_app_of_the_wrong_kind(lab: Lab, worker_class: str) -> None:
     """It would boot, and answer fast."""
     write(lab.place, "sync" if worker_class in ASGI_CLASSES else "asgi")
@@ -330,7 +330,7 @@ def test_an_app_of_the_wrong_kind(lab: Lab, worker_class: str) -> None:
         ("broken:app", "asked for"),
     ],
 )
-@pytest.mark.classes("sync", "gevent", "asgi", "uvicorn")
+@each_kind
 def test_an_app_that_does_not_import(lab: Lab, worker_class: str, target: str, names: str) -> None:
     write(lab.place, worker_class)
     (lab.place / "broken.py").write_text("raise RuntimeError('asked for')\n")
@@ -380,6 +380,7 @@ def configured(lab: Lab, worker_class: str) -> Lab:
 CONFIGURED = ("--app", "own:app", "--config", "own_conf.py", "--env", "MORE=from a flag")
 
 
+@pytest.mark.classes("sync", "gevent", "tornado", "uvicorn")
 def test_the_users_own_file(configured: Lab, worker_class: str) -> None:
     words = ("--tool", "fast", "--rounds", "2", *CONFIGURED)
     (cell,) = configured.sweep(worker_class, "2", *words)
@@ -401,26 +402,22 @@ def test_the_users_own_file(configured: Lab, worker_class: str) -> None:
     assert sorted(overridden) == sorted(OVERRIDDEN)
 
 
-@once
-def test_a_flag_wins_over_the_users_own_file(configured: Lab, worker_class: str) -> None:
-    configured.sweep(worker_class, "2", *QUICK, *CONFIGURED)
-    (record,) = configured.records()
-    assert record["proof"]["workers"] == len(record["worker_pids"]) == 2
-
-
-@pytest.mark.classes("sync", "uvicorn")  # an app of each kind
+@each_kind
 @pytest.mark.parametrize("flag", [(), pytest.param(("--chdir", "shop"), marks=once)])
 def test_where_an_app_of_the_users_file_is_imported_from(
     lab: Lab, worker_class: str, flag: tuple[str, ...]
 ) -> None:
-    """The file says so, relative to the caller; a flag wins over it."""
+    """The file says so, relative to the caller; a flag wins over it, as for the workers."""
     (lab.place / "shop").mkdir()
     write(lab.place / "shop", worker_class)
     (lab.place / "elsewhere").mkdir()
     answer = "elsewhere" if flag else "shop"
-    (lab.place / "own_conf.py").write_text(f"wsgi_app = 'own:app'\nchdir = {answer!r}\n")
+    text = f"wsgi_app = 'own:app'\nchdir = {answer!r}\nworkers = 1\n"
+    (lab.place / "own_conf.py").write_text(text)
     (cell,) = lab.sweep(worker_class, "2", *QUICK, "--config", "own_conf.py", *flag)
     assert cell["throughput_rps"] > 0
+    (record,) = lab.records()
+    assert record["proof"]["workers"] == len(record["worker_pids"]) == 2
 
 
 # --- packages named like the lab's own --------------------------------------------------------
@@ -550,6 +547,7 @@ else:
 """
 
 
+@pytest.mark.classes("sync", "gevent", "tornado", "uvicorn")
 def test_an_interpreter_without_the_lab_in_the_environment_beside_the_app(
     outsider: Outsider, worker_class: str, foreign: Path
 ) -> None:
@@ -567,7 +565,7 @@ def test_an_interpreter_without_the_lab_in_the_environment_beside_the_app(
     assert report["title"].endswith(served_by)
 
 
-@pytest.mark.classes("sync", "gthread")
+@once
 def test_an_environment_without_gunicorn(outsider: Outsider, worker_class: str) -> None:
     """The lab's serves there, alone."""
     write(outsider.place, worker_class, setup=ALONE)
@@ -601,29 +599,15 @@ def test_that_interpreter_would_have_noticed(foreign: Path, outsider: Outsider) 
         assert done.returncode == code
 
 
-@pytest.mark.classes("sync", "eventlet", "gevent", "tornado", "uvicorn")
-def test_a_class_whose_package_is_missing(
-    outsider: Outsider, worker_class: str, bare: Path
-) -> None:
-    """It is said, the others run (looked at once), and the exit code tells."""
-    missing, runs = ("gevent", ["sync"]) if worker_class == "sync" else (worker_class, [])
-    words = (*QUICK, "--python", str(bare), "--sleep", "0.3")
-    first, *others = outsider.sweep(",".join([missing, *runs]), "2", *words, code=3)
-    error = outsider.last.err
-    assert f"{missing} is unavailable: worker class {missing} needs {missing}" in error
-    assert f"uv pip install --python {bare} {missing}" in error  # it has no pip
-    assert (first["worker_class"], first["verdict"]) == (missing, "invalid")
-    assert set(numbers(first)) == {None}
-    assert [cell["worker_class"] for cell in others] == runs
-    assert all(cell["throughput_rps"] > 0 for cell in others)
-
-
 @once
-def test_an_interpreter_that_is_none(lab: Lab, worker_class: str) -> None:
-    missing = str(lab.place / "no-such-python")  # a slip of the pen; the other is no Python
-    for python, code in ((missing, 2), ("/bin/false", 3)):
-        done = lab("sweep", worker_class, "2", *QUICK, "--python", python)
-        assert done.code == code, done.err
-        assert len(done.err.splitlines()) == 1
-        assert python in done.err
-        assert not (lab.place / "results").exists()
+def test_a_class_whose_package_is_missing(outsider: Outsider, bare: Path) -> None:
+    """It is said, the other runs, and the exit code tells."""
+    words = (*QUICK, "--python", str(bare), "--sleep", "0.3")
+    missing, other = outsider.sweep("gevent,sync", "2", *words, code=3)
+    error = outsider.last.err
+    assert "gevent is unavailable: worker class gevent needs gevent" in error
+    assert f"uv pip install --python {bare} gevent" in error  # it has no pip
+    assert (missing["worker_class"], missing["verdict"]) == ("gevent", "invalid")
+    assert set(numbers(missing)) == {None}
+    assert other["worker_class"] == "sync"
+    assert other["throughput_rps"] > 0
