@@ -20,17 +20,13 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.browser.conftest import SLOW_DISPLAY, serious
-from tests.browser.test_live import PHONE, ROOT, TIMEOUT_S, Lab, lesson, press, until, wait_for
+from tests.browser.test_live import PHONE, ROOT, TIMEOUT_S, Lab, lesson, press, wait_for
+from tests.builders.conditions import until
+from workerlab.server.services import free_port
 
 pytest.importorskip("starlette")
 
 PUPILS = 30
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 class Shared(Lab):

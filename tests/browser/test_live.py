@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 from tests.browser.conftest import SLOW_DISPLAY, serious
+from tests.builders.conditions import until
 
 pytest.importorskip("starlette")
 
@@ -56,13 +57,6 @@ def lesson() -> str:
     ]  # fmt: skip
     parts = [STEP.format(title=t, worker_class=w, backlog=b, connections=c) for t, w, b, c in steps]
     return 'title = "A short lesson"\n' + "".join(parts)
-
-
-def until(condition: Callable[[], bool], description: str) -> None:
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline_s, description
-        time.sleep(0.05)
 
 
 def wait_for(page: Any, expression: str) -> None:

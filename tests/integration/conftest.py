@@ -28,6 +28,8 @@ from typing import Any, TypeVar
 import pytest
 from msgspec.structs import replace
 
+from tests.builders.conditions import LONG_S as LONG_S
+from tests.builders.conditions import until as until
 from tests.builders.launch import launch
 from tests.builders.network import make_own_network
 from tests.builders.processes import running as running_processes
@@ -46,7 +48,6 @@ from workerlab.server.running import Running
 from workerlab.server.worker_classes import ASGI_CLASSES
 
 ROOT = Path(__file__).resolve().parents[2]
-LONG_S = 120.0  # a bound for hanging, not an expectation of speed
 
 
 # --- a network of its own ---------------------------------------------------------------------
@@ -95,16 +96,6 @@ def counting(*, alone: bool) -> Iterator[None]:
 def _counters_undisturbed(request: pytest.FixtureRequest) -> Iterator[None]:
     with counting(alone=request.node.get_closest_marker("counters") is not None):
         yield
-
-
-def until(condition: Callable[[], object], what: str, timeout_s: float = LONG_S) -> Any:
-    """Wait for a condition, and give back what made it true."""
-    give_up = time.monotonic() + timeout_s
-    while time.monotonic() < give_up:
-        if value := condition():
-            return value
-        time.sleep(0.02)
-    raise AssertionError(f"never happened: {what}")
 
 
 def processes(marker: str) -> list[int]:
