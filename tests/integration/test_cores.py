@@ -24,7 +24,7 @@ def test_workers_are_bound_to_the_cores(lab: Lab) -> None:
     assert "ServerCoresBound" in [note["code"] for note in report["notes"]]
 
 
-@pytest.mark.classes("gevent", "eventlet", "uvicorn")
+@pytest.mark.classes("gevent", "uvicorn")  # an app of each kind
 def test_requests_compute_as_long_as_the_axis_says(lab: Lab, worker_class: str) -> None:
     words = ("--sleep", str(SLEEP_S), "--cpu", f"0,{CPU_S}", "--workers", "1", "--rounds", "2")
     report = lab.report("sweep", worker_class, "1", "--tool", "fast", *words)

@@ -33,6 +33,7 @@ from workerlab.run_store import load as load_run
 from workerlab.server.process import GUARD_SLACK_S
 
 blocking_and_asyncio = pytest.mark.classes("sync", "uvicorn")
+once = pytest.mark.once
 # Seconds long, so that a busy machine meets it in the middle of the load, too; one cell after the
 # other (side by side: `test_jobs.py`)
 SLOW = ("--workers", "2", "--sleep", "2", "--rounds", "2", "--jobs", "1")
@@ -70,7 +71,7 @@ def resumed(lab: Lab) -> None:
 @blocking_and_asyncio
 @pytest.mark.parametrize(
     ("number", "code"),
-    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.once)],
+    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=once)],
 )
 def test_first_signal_stops_the_cell_and_prints_what_is_finished(
     lab: Lab, worker_class: str, number: signal.Signals, code: int
@@ -87,7 +88,7 @@ def _guards(process: subprocess.Popen[str]) -> list[int]:
     return [guard.pid for guard in running("guard.py") if guard.parent == process.pid]
 
 
-@pytest.mark.once
+@once
 def test_second_interrupt_ends_at_once(lab: Lab, worker_class: str) -> None:
     """The guards are stopped, so that what the first interrupt cleans up cannot be finished: only
     a second one lets the harness end before they go on."""
@@ -119,7 +120,7 @@ def test_sigkill_of_the_harness(lab: Lab, worker_class: str) -> None:
         resumed(lab)
 
 
-@pytest.mark.once
+@once
 def test_a_crash_of_the_interpreter_says_where(lab: Lab, worker_class: str) -> None:
     done = lab.end(in_mid_cell(lab, worker_class), signal.SIGSEGV)
     assert done.code == -signal.SIGSEGV
@@ -154,7 +155,7 @@ def _victims(
 
 @blocking_and_asyncio
 @pytest.mark.parametrize(
-    "victim", ["worker", "arbiter", pytest.param("tool", marks=pytest.mark.once)]
+    "victim", [pytest.param("worker", marks=once), "arbiter", pytest.param("tool", marks=once)]
 )
 def test_sigkill_below_the_harness(lab: Lab, worker_class: str, victim: str) -> None:
     pids: dict[str, Callable[[subprocess.Popen[str]], list[int]]] = {
@@ -191,7 +192,7 @@ esac
 """
 
 
-@pytest.mark.once
+@once
 def test_a_load_tool_that_is_none(tmp_path: Path, worker_class: str, lab: Lab) -> None:
     with fake_program(tmp_path, "ab", FAKE) as path:
         faked = Lab(tmp_path, path)
@@ -207,7 +208,7 @@ def test_a_load_tool_that_is_none(tmp_path: Path, worker_class: str, lab: Lab) -
     assert kept < 64 << 20
 
 
-@pytest.mark.once
+@once
 def test_a_load_tool_that_hangs(
     tmp_path: Path, worker_class: str, lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,7 +246,7 @@ def small_disk(place: Path) -> Iterator[None]:
             subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
-@pytest.mark.once
+@once
 def test_full_disk(tmp_path: Path, worker_class: str, lab: Lab) -> None:
     """The first cell fits, the second does not; room is made and the run resumed."""
     small = tmp_path / "results"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.builders.launch import launch
 from tests.integration.conftest import app_text, until
 from workerlab.model import App, Route, Server
@@ -12,6 +14,7 @@ from workerlab.server.serve import serve
 from workerlab.server.warmup import ask
 
 
+@pytest.mark.classes("sync", "gevent", "uvicorn")
 def test_the_death_of_either_of_two_servers_is_a_fault(tmp_path: Path, worker_class: str) -> None:
     (tmp_path / "own.py").write_text(app_text(worker_class))
     two = launch(tmp_path, Server(worker_class, 2, 1, 64, 100, 2), App("own:app", str(tmp_path)))

@@ -34,13 +34,13 @@ def within(record: dict[str, Any], at_ns: int) -> bool:
     return bool(record["load_start_ns"] <= at_ns <= record["load_end_ns"])
 
 
-@pytest.mark.classes("sync", "gthread", "uvicorn")
+@pytest.mark.classes("gthread", "uvicorn")
 def test_what_varies_is_loaded_longer_and_only_the_last_load_counts(
     lab: Lab, worker_class: str
 ) -> None:
-    """On kept connections, where there are such: the server must have let go of the first load's
-    before the next begins. A first load in which the machine stood still may leave no time for
-    another: then all is loaded again."""
+    """On kept connections: the server must have let go of the first load's before the next begins.
+    A first load in which the machine stood still may leave no time for another: then all is loaded
+    again."""
     write_app(lab, worker_class)
     words = ("--workers", "2", "--tool", "fast", "--keepalive", "on", "--app", "own:app")
     done = right_unless_still(

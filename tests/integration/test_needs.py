@@ -148,7 +148,7 @@ def test_what_is_computed_without_the_gil(measure: Measure, tmp_path: Path) -> N
     (place / "computes.py").write_text(COMPUTES)
     mix = (Route("/without"), Route("/within"))
     app = App("computes:app", str(place), path="/without", mix=mix)
-    for duration_s in (3.0, 6.0, 12.0):
+    for duration_s in (1.5, 3.0, 6.0, 12.0):
         needs, _ = measure(app, duration_s=duration_s)
         assert mean(needs, lambda need: need.nogil_s, "GET /within") == 0
         assert mean(needs, lambda need: need.cpu_s, "GET /within") >= CPU_S

@@ -9,7 +9,7 @@ from tests.integration.conftest import Done, Lab, right_unless_still
 from workerlab.model import Server
 from workerlab.server.worker_classes import class_named
 
-CONNECTIONS, THREADS, N = 3, 2, 9
+CONNECTIONS, N = 3, 9
 
 
 def paths(worker_class: str) -> list[str]:
@@ -19,10 +19,10 @@ def paths(worker_class: str) -> list[str]:
     )
 
 
-@pytest.mark.classes("sync", "gthread", "gevent", "tornado", "uvicorn")
+@pytest.mark.classes("sync", "gevent", "uvicorn")
 def test_a_class_by_its_dotted_path(lab: Lab, worker_class: str) -> None:
     row = class_named(worker_class)
-    slots = row.slots_of(Server(worker_class, 1, THREADS, 2048, CONNECTIONS))
+    slots = row.slots_of(Server(worker_class, 1, 1, 2048, CONNECTIONS))
     base = row.path or SUPPORTED_WORKERS[worker_class]
     module, _, name = base.rpartition(".")
     (lab.place / "workers.py").write_text(
@@ -32,7 +32,6 @@ def test_a_class_by_its_dotted_path(lab: Lab, worker_class: str) -> None:
         "sweep", ",".join(paths(worker_class)), str(N), "--format", "json", "--tool", "fast",
         "--workers", "1", "--worker-connections", str(CONNECTIONS),
         "--sleep", "0.4", "--rounds", "2",
-        *(("--threads", str(THREADS)) if worker_class == "gthread" else ()),
     )  # fmt: skip
 
     def shows_its_slots(done: Done) -> bool:
