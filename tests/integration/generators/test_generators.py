@@ -271,31 +271,6 @@ def next_of(
     return given[-1]
 
 
-# --- what all bodies were, where it is said -------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("size", "processes"),
-    [(0, 1), (10, 1), (300_000, 1), (10, 2)],
-    ids=["empty", "small", "large", "two processes"],
-)
-def test_what_all_bodies_were_is_known(size: int, processes: int, tmp_path: Path) -> None:
-    """Each process has a first body of its own, and theirs are the same."""
-    page = bytes(range(250)) * (size // 250) + b"x" * (size % 250)
-    load = a_load(same_body=True, processes=processes, timed=processes > 1)
-    with serving(lambda _: (200, page)) as url:
-        measured = run("fast", load, url, tmp_path / "tool")
-    assert (measured.body_sha256, measured.errors) == (hashlib.sha256(page).hexdigest(), {})
-
-
-def test_bodies_that_differ_have_no_digest(tmp_path: Path) -> None:
-    number = itertools.count()
-    with serving(lambda _: (200, b"%d" % (next(number) > 3))) as url:
-        measured = run("fast", a_load(same_body=True), url, tmp_path / "tool")
-    assert measured.errors["body"] > 0
-    assert measured.body_sha256 is None
-
-
 # --- how it ends --------------------------------------------------------------------------
 
 
@@ -320,22 +295,6 @@ def generators(place: Path) -> list[int]:
         for process in processes_of_place
         if not any("null-server" in word for word in process.words)
     ]
-
-
-@pytest.mark.parametrize(
-    "words", [("--rate", "5", "--duration", "1"), ("--source", "127.0.0.2"), ("--linger", "5")]
-)
-@by_each(*COUNTING)
-def test_what_it_cannot_do_is_refused(name: str, words: tuple[str, ...]) -> None:
-    argv = list(TOOLS[name].command(a_load(), "http://127.0.0.1:1/", "/").argv)
-    at = argv.index("--requests")
-    amount = [] if "--duration" in words else argv[at : at + 2]
-    done = subprocess.run(
-        [*argv[:at], *amount, *argv[at + 2 :], *words], capture_output=True, text=True
-    )
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
-    assert done.stdout == ""
 
 
 # --- small servers ------------------------------------------------------------------------

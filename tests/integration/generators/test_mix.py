@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -77,14 +76,12 @@ def served_requests(lab: Lab) -> Counter[tuple[str, str]]:
     return counts
 
 
+# How `fast` sends a mix otherwise is looked at by tests/unit/load/test_generator_mix.py
 LOADS = {
     "fast": ("--tool", "fast", "--rounds", "20"),
-    "fast, kept, for a time": ("--tool", "fast", "--keepalive", "on", "--duration", "2"),
-    "fast, two processes": ("--tool", "fast", "--tool-processes", "2", "--rounds", "20"),
     "locust, kept": ("--tool", "locust", "--keepalive", "on", "--duration", "2"),
     "locust-fast, two processes, at a rate": ("--tool", "locust-fast", "--tool-processes", "2",
                                               "--rate", "60", "--duration", "2"),
-    "fast, at a rate": ("--tool", "fast", "--rate", "60", "--duration", "3"),
 }  # fmt: skip
 
 
@@ -186,21 +183,3 @@ def test_an_access_log_is_a_mix(lab: Lab) -> None:
     assert {label: route["requests"] for label, route in cell["routes"].items()} == by_label
     assert set(by_label) == {"GET /", "GET /post/{id}"}
     assert "secret" not in (lab.run / "run.json").read_text()
-
-
-@pytest.mark.parametrize("tool", ["ab", "wrk", "threads"])
-def test_other_tools_refuse_a_mix_in_one_sentence(lab: Lab, tool: str) -> None:
-    lab.env["PATH"] = f"{_programs(lab.place)}:{lab.env['PATH']}"
-    done = mixed(lab, MIX, "--tool", tool)
-    assert done.code == 2
-    refusal = f"{tool} cannot send requests of several kinds (--mix, --access-log); use --tool fast"
-    assert refusal in done.err
-    assert not (lab.place / "results").exists()
-
-
-def _programs(place: Path) -> Path:
-    """Where ab and wrk are, at least by name."""
-    for name in ("ab", "wrk"):
-        (place / name).write_text("#!/bin/sh\n")
-        (place / name).chmod(0o755)
-    return place

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from workerlab.load import programs
 from workerlab.load.fast import FAST, ROWS_FILE
+from workerlab.load.generators.__main__ import GENERATORS
 from workerlab.load.generators.document import Tally, document
 from workerlab.load.generators.format import COLUMNS
 from workerlab.load.generators.options import OPTIONAL_FIELDS, LoadOptions
@@ -115,6 +116,21 @@ def test_options_of_timed_and_open_loads() -> None:
     assert (open_model.arrivals, open_model.seed) == ("even", 0)
     poisson = parsed_options(rate_rps=5.0, duration_s=61.23456, arrivals="poisson", schedule=70_001)
     assert poisson.due_times_ns() == schedule("poisson", 5.0, 61.23456, 70_001)
+
+
+@pytest.mark.parametrize(
+    "words", [("--rate", "5", "--duration", "1"), ("--source", "127.0.0.2"), ("--linger", "5")]
+)
+@pytest.mark.parametrize("name", [name for name in GENERATORS if name != "fast"])
+def test_options_that_a_generator_does_not_support_are_rejected(
+    name: str, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    amount = () if "--duration" in words else ("--requests", "4")
+    argv = ["--url", URL, "--concurrency", "1", *amount, *words]
+    with pytest.raises(SystemExit) as ending:
+        parse_options(argv, name, supports=GENERATORS[name].optional_fields)
+    output = capsys.readouterr()
+    assert (ending.value.code, output.out, output.err.count("\n")) == (2, "", 1)
 
 
 @pytest.mark.parametrize("changes", [{"concurrency": 0}, {"requests": 0}])

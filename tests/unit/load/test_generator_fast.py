@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import hashlib
 import json
 import signal
 import socket
@@ -637,7 +638,19 @@ def test_with_same_body_every_body_must_equal_the_first(other: bytes) -> None:
     handler = respond_in_turn(cycle([(data, "stay") for data in (LENGTH, LENGTH, DATED, other)]))
     measurement, _ = load_keepalive(handler, 1, 40, "--same-body")
     assert (measurement.requests, measurement.errors) == (40, {"body": 10})
+    assert measurement.body_sha256 is None
     assert load_keepalive(handler, 1, 40)[0].errors == {}
+
+
+@pytest.mark.parametrize(("size", "processes"), [(0, 1), (10, 1), (300_000, 1), (10, 2)])
+def test_with_same_body_the_digest_of_all_bodies_is_known(size: int, processes: int) -> None:
+    """Each process has a first body of its own, and theirs are the same."""
+    page = (bytes(range(250)) * (size // 250 + 1))[:size]
+    response = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + page
+    handler = respond(response, then="stay")
+    measurement, _ = load_keepalive(handler, 2, 40, "--same-body", "--processes", str(processes))
+    assert measurement.errors == {}
+    assert measurement.body_sha256 == hashlib.sha256(page).hexdigest()
 
 
 def numbered(sizes: Iterable[int], bad_every: int = 0) -> Handler:

@@ -34,6 +34,14 @@ def test_each_number_of_processes_is_a_cell() -> None:
         (("--tool", "fast", "--tool-processes", "16"), "8 connections"),
         (("--tool", "fast", "--tool-processes", "0"), "0 is too small"),
         (("--tool", "fast", "--tool-processes", "many"), "not a whole number"),
+        *(
+            (
+                ("--tool", tool, "--mix", "shop.mix", "--app", "shop:app"),
+                rf"{tool} cannot send requests of several kinds \(--mix, --access-log\); "
+                "use --tool fast",
+            )
+            for tool in ("ab", "wrk", "threads")
+        ),
     ],
 )
 def test_unsupported_plans_are_rejected(
@@ -43,6 +51,8 @@ def test_unsupported_plans_are_rejected(
         (tmp_path / name).write_text("#!/bin/sh\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    (tmp_path / "shop.mix").write_text("1 GET /\n")
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=why):
         planned(*arguments)
 
