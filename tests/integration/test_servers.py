@@ -28,18 +28,18 @@ def test_another_server_has_the_slots_that_its_documentation_promises(lab: Lab, 
     row = class_named(name)
     if name in MISSING:
         pytest.skip(f"{name} is not installed: extra `servers`")
-    cells = lab.sweep(
-        name, f"2,{N}", "--workers", str(WORKERS), "--threads", str(THREADS), "--tool", "fast",
+    (cell,) = lab.sweep(
+        name, str(N), "--workers", str(WORKERS), "--threads", str(THREADS), "--tool", "fast",
         "--sleep", "0.3", "--rounds", "2",
     )  # fmt: skip
-    slots, last = SLOTS.get(name), cells[-1]
-    assert (last["slots_configured"], last["slots_measured"]) == (slots, slots or N)
-    assert [cell["failed"] for cell in cells] == [0, 0]
-    assert (last["waiting_split_ms"]["in_worker"] is None) == bool(row.unseen)  # missing, and not 0
-    for record in lab.records():
-        assert len(record["worker_pids"]) == (1 if "workers" in row.ignores else WORKERS)
-        assert record["proof"]["versions"][row.packages[0]]
-        assert record["proof"]["gunicorn"] is None
+    slots = SLOTS.get(name)
+    assert (cell["slots_configured"], cell["slots_measured"]) == (slots, slots or N)
+    assert cell["failed"] == 0
+    assert (cell["waiting_split_ms"]["in_worker"] is None) == bool(row.unseen)  # missing, and not 0
+    (record,) = lab.records()
+    assert len(record["worker_pids"]) == (1 if "workers" in row.ignores else WORKERS)
+    assert record["proof"]["versions"][row.packages[0]]
+    assert record["proof"]["gunicorn"] is None
 
 
 def test_gthread_against_another_server_that_has_the_same_slots(lab: Lab) -> None:

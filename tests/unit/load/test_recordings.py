@@ -152,9 +152,10 @@ def test_garbage_is_rejected(
 
 
 @pytest.mark.parametrize(("tool", "name"), PAIRS)
-@pytest.mark.parametrize("exit_code", [1, -9, None])
-def test_only_exit_code_0_is_accepted(tool: str, name: str, exit_code: int | None) -> None:
-    assert outcome(tool, replace(recorded(tool, name), exit_code=exit_code)) is None
+def test_only_exit_code_0_is_accepted(tool: str, name: str) -> None:
+    complete = recorded(tool, name)
+    for exit_code in (1, -9, None):
+        assert outcome(tool, replace(complete, exit_code=exit_code)) is None
 
 
 AB_MEASUREMENTS = [
