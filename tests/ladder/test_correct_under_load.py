@@ -28,7 +28,7 @@ from redis import Redis
 from tests.integration.conftest import until
 from tests.ladder.conftest import Answer, Blog, Blogs, mortal_postgresql, mortal_redis
 
-WORKERS = 3
+WORKERS = 2
 BOUND_S = 1.0  # as stated: BLOG_LOCAL_EXPIRY
 READ_S = 0.03  # between two requests of a reader: more would take the CPU that editors need
 CALM_S = 0.1  # between two requests of each, while nothing but time has to pass
