@@ -161,16 +161,6 @@ def test_a_client_that_leaves_before_its_answer(tmp_path: Path) -> None:
         assert server.lost() is None
 
 
-def test_half_an_answer(tmp_path: Path) -> None:
-    with (
-        serving_null(tmp_path, NullServer(body_bytes=1000, fault="half")) as server,
-        http_client(server) as client,
-    ):
-        with pytest.raises(http.client.IncompleteRead) as broken:
-            ask(client)
-        assert (len(broken.value.partial), broken.value.expected) == (500, 500)
-
-
 def test_a_stall(tmp_path: Path) -> None:
     """What it has read is reported while it runs."""
     with serving_null(tmp_path, NullServer(fault="stall")) as server, connected(server) as client:

@@ -174,11 +174,6 @@ def test_lifespan(name):
     assert replies == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "apps").rglob("*.py")), ids=lambda path: path.name)
-def test_syntax_of_python_3_10(path):
-    ast.parse(path.read_text(), feature_version=(3, 10))
-
-
 # --- names of bundled apps ------------------------------------------------------------------------
 
 
