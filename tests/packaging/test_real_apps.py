@@ -20,22 +20,6 @@ import pytest
 from tests.packaging.conftest import run, uv
 
 # They mostly wait, as the search computes for as long as an app can do more
-FLASK = """
-import sqlite3
-import time
-from flask import Flask, jsonify
-
-app = Flask(__name__)
-
-@app.get("/")
-def products():
-    with sqlite3.connect("file::memory:", uri=True) as connection:
-        rows = connection.execute("with recursive n(i) as (select 1 union all select i + 1 from n"
-                                  " where i < 500) select i, i * i from n").fetchall()
-    time.sleep(0.03)
-    return jsonify(rows[:20])
-"""
-
 FASTAPI = """
 import time
 from fastapi import FastAPI
@@ -128,18 +112,6 @@ def codes(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    "project", [(("flask", "gunicorn==25.3.0"), {"shop.py": FLASK})], indirect=True
-)
-def test_flask(project: Project) -> None:
-    report = project.advise("--app", "shop:app", "--classes", "sync,asgi")
-    assert "served by .venv/bin/python" in report["title"]
-    out = [entry["answer"]["values"] for entry in report["findings"]
-           if entry["answer"]["code"] == "LeftOut"]  # fmt: skip
-    assert [entry["classes"] for entry in out] == [["asgi"]]  # which would answer nothing
-    assert set(set_in(project.written()).values()) == {1}
-
-
-@pytest.mark.parametrize(
     "project", [(("fastapi", "gunicorn==25.3.0"), {"stock.py": FASTAPI})], indirect=True
 )
 def test_fastapi_with_a_call_that_blocks(project: Project) -> None:
@@ -169,8 +141,8 @@ def test_fastapi_with_a_call_that_blocks(project: Project) -> None:
 
 @pytest.mark.parametrize("project", [(("django", "gunicorn"), DJANGO)], indirect=True)
 def test_django_with_a_gunicorn_file(project: Project) -> None:
-    words = ("--config", "gunicorn.conf.py", "--classes", "sync")
-    advice = project("advise", "--rate", "10", "--slo", "p50<1s", *words)
+    words = ("--config", "gunicorn.conf.py", "--classes")
+    advice = project("advise", "--rate", "10", "--slo", "p50<1s", *words, "sync")
     assert advice.returncode == 3
     assert advice.stdout.count("ImproperlyConfigured") == 1  # told once
     assert "; set it with --env DJANGO_SETTINGS_MODULE=VALUE" in advice.stdout
@@ -179,7 +151,10 @@ def test_django_with_a_gunicorn_file(project: Project) -> None:
 
     for run_directory in project.place.glob("results/*"):
         run_directory.rename(project.place / "before")
-    project.advise(*words, "--env", "DJANGO_SETTINGS_MODULE=apps.settings")
+    settings = ("--env", "DJANGO_SETTINGS_MODULE=apps.settings")
+    report = project.advise(*words, "sync,asgi", *settings)
+    assert "served by .venv/bin/python" in report["title"]
+    assert codes(report)["LeftOut"]["classes"] == ["asgi"]  # which would answer nothing
     text = project.written()
     assert "# Was: import multiprocessing\n" in text
     assert "# Was: workers = multiprocessing.cpu_count() * 2 + 1\nworkers = " in text
