@@ -97,17 +97,12 @@ def test_a_file_is_read_line_by_line(lab: Lab) -> None:
     ("text", "says"),
     [
         ("raise RuntimeError('no such stage')\n", "RuntimeError: no such stage"),
-        ("workers = = 2\n", "line 1: invalid syntax"),
         ('workers = "three"\n', "Gunicorn does not take workers = 'three'"),
         ('bind = "127.0.0.1:x"\n', "Gunicorn does not take bind = '127.0.0.1:x': 'x' is not"),
         ("raw_env = ['A=1', 'B']\n", "does not take raw_env = ['A=...', 'B=...']: environment"),
         ("silent = 1\n", "line 1: silent is not a Gunicorn setting"),
         ('loglevel = "info"\n', "sets nothing that can be examined"),
         ("threads: 4\n", "line 1: threads: 4 sets nothing, since it is an annotation: write"),
-        (
-            'workers = 2\nworker_class = "gevnt"\n',
-            'bad.py, line 2: worker_class "gevnt" is unknown; did you mean gevent?',
-        ),
     ],
 )
 def test_a_file_that_cannot_be_examined_is_one_sentence(lab: Lab, text: str, says: str) -> None:
@@ -115,28 +110,27 @@ def test_a_file_that_cannot_be_examined_is_one_sentence(lab: Lab, text: str, say
     assert says in lab.refusal("settings", "--config", "bad.py")
 
 
+NEEDED = {
+    **dict.fromkeys(("worker_tmp_dir", "chdir", "certfile", "logconfig"), "/nonexistent"),
+    **dict.fromkeys(("accesslog", "errorlog", "pidfile"), "/nonexistent/a"),
+    **dict.fromkeys(("user", "group"), "nonexistent"),
+}
+
+
 @pytest.mark.once
-@pytest.mark.parametrize(
-    "line",
-    [
-        'worker_tmp_dir = "/nonexistent"', 'chdir = "/nonexistent"', 'certfile = "/nonexistent"',
-        'logconfig = "/nonexistent"', 'accesslog = "/nonexistent/a"',
-        'errorlog = "/nonexistent/a"', 'pidfile = "/nonexistent/a"', 'user = "nonexistent"',
-        'group = "nonexistent"',
-    ],
-)  # fmt: skip
-def test_gunicorn_does_not_start_without_the_paths_that_are_called_needed(
-    tmp_path: Path, line: str
-) -> None:
-    path, name = tmp_path / "gunicorn.conf.py", line.split()[0]
-    path.write_text(f'bind = "127.0.0.1:0"\ncontrol_socket_disable = True\n{line}\n')
+def test_gunicorn_does_not_start_without_the_paths_that_are_called_needed(tmp_path: Path) -> None:
+    path = tmp_path / "gunicorn.conf.py"
+    lines = [f"{name} = {value!r}\n" for name, value in NEEDED.items()]
     app = "workerlab.server.inside.inspected:wsgi"
     command = [sys.executable, "-m", "gunicorn", "-c", str(path), app]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=LONG_S, check=False)
-    assert done.returncode != 0
-    missing = line.split('"')[1].removesuffix("/a")
-    assert missing.encode() in done.stdout + done.stderr
-    assert interpreter(sys.executable, tmp_path, str(path)).absent == {name: missing}
+    absent = {name: value.removesuffix("/a") for name, value in NEEDED.items()}
+    for name, line in zip(NEEDED, lines, strict=True):
+        path.write_text(f'bind = "127.0.0.1:0"\ncontrol_socket_disable = True\n{line}')
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=LONG_S)
+        assert done.returncode != 0, line
+        assert absent[name].encode() in done.stdout + done.stderr
+    path.write_text("".join(lines))
+    assert interpreter(sys.executable, tmp_path, str(path)).absent == absent
     path.write_text('worker_tmp_dir = "."\npidfile = "a"\naccesslog = "-"\nlogconfig = ""\n')
     assert interpreter(sys.executable, tmp_path, str(path)).absent == {}
 
