@@ -124,6 +124,12 @@ class Done:
         return document
 
 
+def answers(report: dict[str, Any]) -> dict[str, Any]:
+    """The values of each answer, by its code."""
+    given = (finding["answer"] for finding in report["findings"])
+    return {answer["code"]: answer["values"] for answer in given}
+
+
 def why_invalid(out: str) -> str:
     """A line for each invalid cell of a JSON document."""
     try:

@@ -8,18 +8,12 @@ from typing import Any
 import pytest
 
 from tests.builders.runs import recorded
-from tests.integration.conftest import Lab
+from tests.integration.conftest import Lab, answers
 from workerlab import run_store
 
 QUICK = ("--tool", "fast", "--duration", "1", "--sleep", "0.05", "--budget", "45s")
 
 pytestmark = pytest.mark.once
-
-
-def answers(report: dict[str, Any]) -> dict[str, Any]:
-    """The values of each answer, by its code."""
-    finding_answers = (finding["answer"] for finding in report["findings"])
-    return {finding["code"]: finding["values"] for finding in finding_answers}
 
 
 def outcomes(report: dict[str, Any]) -> set[str]:

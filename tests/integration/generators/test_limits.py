@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.builders.null import serving
-from tests.integration.conftest import LONG_S, ROOT, Lab, loaded
+from tests.integration.conftest import LONG_S, ROOT, Lab, answers, loaded
 from workerlab import run_store as store
 from workerlab.analysis.facts import TrialData, why_unusable
 from workerlab.experiments.limits import command as limits
@@ -116,15 +116,6 @@ def planned(place: Path, names: tuple[str, ...]) -> Path:
     return directory
 
 
-def values_of(document: Mapping[str, Any], code: str) -> Mapping[str, Any]:
-    """The values of the finding that says `code`."""
-    (answer,) = (
-        finding["answer"] for finding in document["findings"] if finding["answer"]["code"] == code
-    )
-    values: Mapping[str, Any] = answer["values"]
-    return values
-
-
 def forms_of(values: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The mistake and its cure."""
     return [values[form]["values"] for form in ("mistake", "cure")]
@@ -142,20 +133,20 @@ def test_the_command_shows_what_happened_though_it_was_stopped(lab: Lab) -> None
     document = lab.report(*resume)
     assert document["kind"] == "limits"
     assert "NotMeasured" not in [note["code"] for note in document["notes"]]
-    assert values_of(document, "Farthest")["step"]["values"]["requests"] == 3000
-    aiohttp = values_of(document, "FarthestByAiohttp")["step"]["values"]
+    assert answers(document)["Farthest"]["step"]["values"]["requests"] == 3000
+    aiohttp = answers(document)["FarthestByAiohttp"]["step"]["values"]
     assert aiohttp["requests"] == 3000
     assert aiohttp["client_cores"] > 0
     assert aiohttp["server_cores"] > 0
     assert len(document["charts"]) == 2
-    missing, awaited = forms_of(values_of(document, "MissingAwait"))
+    missing, awaited = forms_of(answers(document)["MissingAwait"])
     assert (missing["requests"], awaited["requests"]) == (0, 100)
-    sessions, session = forms_of(values_of(document, "SessionPerRequest"))
+    sessions, session = forms_of(answers(document)["SessionPerRequest"])
     assert (sessions["connections"], sessions["requests"]) == (300, 300)
     assert session["connections"] == 20
     assert 200 < sessions["time_wait"] <= 300  # others may leave that state meanwhile
     if preflight.narrows_ports():
-        assert values_of(document, "LimitReached")
+        assert answers(document)["LimitReached"]
     assert lab("report", str(directory), "--format", "markdown").code == 0
     # All is measured: there is nothing left to run
     assert lab.report(*resume) == document
