@@ -163,7 +163,15 @@ class Lab:
         )
 
     def __call__(self, *words: str) -> Done:
-        return self.finish(self.start(*words))
+        return self.here(*words) if words[0] == "report" else self.finish(self.start(*words))
+
+    def here(self, *words: str) -> Done:
+        """What a command that starts nothing prints: another process would import the lab again."""
+        out, err = StringIO(), StringIO()
+        with chdir(self.place), redirect_stdout(out), redirect_stderr(err):
+            code = main(words)
+        self.last = done = Done(code, out.getvalue(), err.getvalue())
+        return done
 
     def finish(self, process: subprocess.Popen[str]) -> Done:
         """What it printed and how it ended."""
@@ -195,14 +203,12 @@ class Lab:
         return done.report
 
     def refusal(self, *words: str) -> str:
-        """The only line that is printed of invalid words; no run is made. In this process, as
-        another one would import the lab again."""
-        runs, out, err = list(self.place.glob("results/*")), StringIO(), StringIO()
-        with chdir(self.place), redirect_stdout(out), redirect_stderr(err):
-            code = main(words)
-        assert (code, out.getvalue()) == (2, "")
+        """The only line that is printed of invalid words; no run is made."""
+        runs = list(self.place.glob("results/*"))
+        done = self.here(*words)
+        assert (done.code, done.out) == (2, "")
         assert list(self.place.glob("results/*")) == runs
-        (line,) = err.getvalue().splitlines()
+        (line,) = done.err.splitlines()
         return line
 
     def at_work(
