@@ -50,15 +50,12 @@ def test_what_a_class_ignores_is_what_its_row_says(lab: Lab, worker_class: str) 
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("version", [(), ("--gunicorn", "25.3.0")], ids=["own", "asked for"])
-def test_under_two_interpreters(lab: Lab, tmp_path: Path, version: tuple[str, ...]) -> None:
+def test_under_two_interpreters(lab: Lab, tmp_path: Path) -> None:
     other = tmp_path / "python-of-another"
     other.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     other.chmod(0o755)
-    pythons = ("--python", f"{sys.executable},{other}")
-    report = lab.report_on_versions(
-        "settings", "sync", "--only", "chdir,threads", *pythons, *version
-    )
+    pythons = ("--python", f"{sys.executable},{other}", "--gunicorn", "25.3.0")
+    report = lab.report_on_versions("settings", "sync", "--only", "chdir,threads", *pythons)
     for proof in lab.run.glob("raw/*/server.log"):
         assert "No module named" not in proof.read_text()
     answers = [entry["answer"]["values"] for entry in report["findings"]]

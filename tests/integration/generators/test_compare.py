@@ -64,15 +64,6 @@ def test_a_run_can_be_reported_in_every_way(compared: tuple[Lab, Done]) -> None:
     assert "| generator |" in lab("report", str(lab.run), "--format", "markdown").out
 
 
-def test_a_run_has_a_page_and_pictures(compared: tuple[Lab, Done]) -> None:
-    pytest.importorskip("altair")
-    lab, _ = compared
-    page = lab("report", lab.run.name, "--html", "page.html", "--png", "pictures")
-    assert page.code == 0, page.err
-    assert "<h1>Load generators" in (lab.place / "page.html").read_text()
-    assert (lab.place / "pictures" / "chart-1-throughput.png").stat().st_size > 1000
-
-
 def test_what_is_missing_is_left_out_with_the_fix(lab: Lab, compared: tuple[Lab, Done]) -> None:
     _, done = compared
     assert "Left out: wrk is not installed. wrk is packaged as wrk" in done.err
