@@ -320,8 +320,9 @@ def serving(
 # --- at a rate ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-@by_each("locust", "locust-fast")
+@pytest.mark.parametrize(
+    ("name", "processes"), [("locust", 1), ("locust-fast", 2)], indirect=["name"]
+)
 def test_locust_sends_what_is_due_and_not_before(name: str, processes: int, tmp_path: Path) -> None:
     """The k-th request comes after the k-th moment, whichever process sends it, and the lag says by
     how much at least."""
@@ -353,7 +354,7 @@ def test_locust_sends_what_is_due_and_not_before(name: str, processes: int, tmp_
     assert measured.response.p50 >= 0.05 * 0.99
 
 
-@by_each("locust", "locust-fast")
+@by_each("locust-fast")  # the other client has the same users
 def test_what_no_user_of_locust_is_free_for_waits_and_is_timed_from_when_it_was_due(
     name: str, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ import random
 import sys
 from bisect import bisect
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
@@ -161,6 +162,7 @@ def test_unsupported_loads_are_rejected(changes: dict[str, object], why: str) ->
 # --- at a rate ----------------------------------------------------------------------------
 
 
+@cache
 def locustfile_function(name: str) -> Callable[..., Any]:
     """A function of the locustfile, loaded without Locust, which patches the standard library."""
     source = ast.parse(Path(locust.LOCUSTFILE).read_text())
