@@ -13,10 +13,12 @@ from workerlab.model import Cell, Plan, Trial
 from workerlab.run_store import copy_code
 
 
-def carried_out(place: Path, cell: Cell, duration_s: float = 2.0) -> Facts:
-    """`place`: an empty directory, for the run."""
+def carried_out(
+    place: Path, cell: Cell, duration_s: float = 2.0, config: str | None = None
+) -> Facts:
+    """`place`: an empty directory, for the run; `config`: the path of a Gunicorn file."""
     copy_code(place / "code")
-    plan = Plan(*("sweep", (cell,), 1, 5, 1, sys.executable, None, {}, ()), duration_s=duration_s)
+    plan = Plan(*("sweep", (cell,), 1, 5, 1, sys.executable, config, {}, ()), duration_s=duration_s)
     key = Trial(cell, 1)
     rps = cell.rate.rps if cell.rate else None
     record = trial.run(task_for(plan, key, place, rps))

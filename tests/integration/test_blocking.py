@@ -3,25 +3,21 @@ burns a core; and none where nothing does."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import pytest
 
 from tests.builders.processes import burning
+from tests.builders.trials import carried_out
 from tests.integration.conftest import ROOT
-from workerlab import run_store
 from workerlab.analysis.cells import invalid_result
 from workerlab.analysis.diagnosis.blocking import BlockingLine, blocking_lines
 from workerlab.analysis.diagnosis.loop import BlockedLoop, loop_use
 from workerlab.analysis.facts import Facts
-from workerlab.experiments import trial
-from workerlab.experiments.load_trials import task_for
-from workerlab.experiments.reading import read_trial
-from workerlab.model import App, Cell, Plan, Server
-from workerlab.plan import trials
+from workerlab.model import App, Cell, Server
 from workerlab.report.values import text
 
 APPS = ROOT / "tests" / "diagnosis" / "apps"
@@ -45,15 +41,8 @@ def look(tmp_path: Path, worker_class: str) -> Look:
         cell = Cell(server, "fast", 4, keepalive=True, inside="stacks" if inside else "")
         own = tmp_path / "own.conf.py"
         own.write_text(config)
-        words = (sys.executable, str(own), {}, ())
-        plan = Plan("sweep", (cell,), 1, 3, 1, *words, duration_s=2.0)
-        (planned,) = trials(plan)
         for _ in range(5):
-            directory = tmp_path / f"run-{len(list(tmp_path.glob('run-*')))}"
-            run_store.create(directory, plan, {})
-            record = trial.run(task_for(plan, planned, directory))
-            trial_facts = read_trial(planned, record, plan, directory).facts
-            assert isinstance(trial_facts, Facts), trial_facts
+            trial_facts = carried_out(Path(mkdtemp(dir=tmp_path)), cell, config=str(own))
             if not trial_facts.observations.pauses:  # during which nothing is seen of the loop
                 return trial_facts
         pytest.skip(
