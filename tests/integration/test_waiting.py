@@ -159,7 +159,7 @@ def assert_called_blocked(lab: Lab, *words: str) -> None:
     assert cell["slots_measured"] == 2
 
 
-@pytest.mark.classes("asgi", "uvicorn")
+@pytest.mark.classes("asgi")  # the corpus of tests/diagnosis has uvicorn and gevent
 def test_a_blocked_loop_is_called_one(lab: Lab, worker_class: str) -> None:
     assert_called_blocked(lab, worker_class, *BLOCKING, "--app", "@blocking_asgi")
 
