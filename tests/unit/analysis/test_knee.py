@@ -15,7 +15,6 @@ from workerlab.analysis.knee import (
     IN_STEP,
     NO_LEVEL_BELOW,
     ONE_LEVEL,
-    STILL_GROWING,
     Knee,
     KneeAbove,
     KneeAtLeast,

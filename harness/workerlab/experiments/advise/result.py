@@ -222,6 +222,13 @@ def _promised(search: Search, server: Server) -> Reach:
     return reach
 
 
+STATUS_OF_BOUND = {
+    "broken": "breaks {}",
+    TOO_UNEVEN: "too uneven to promise {}",
+    "undecidable": "{} undecidable",
+}
+
+
 def _status(
     search: Search, server: Server, winner: Server | None, untried: Collection[Server]
 ) -> str:
@@ -237,12 +244,10 @@ def _status(
         if 0 < LOWER_RATE_RATIO * passing_rps < best_rps:
             return "meets it, up to a lower rate"
         return f"meets it{_costs_more(search, server, winner)}"
-    if standing.word in ("broken", "undecidable") and standing.bounds:
+    if standing.word in STATUS_OF_BOUND and standing.bounds:
         bound = next(bound for bound in standing.bounds if bound.word == standing.word)
-        if bound.why == TOO_UNEVEN:
-            return f"too uneven to promise {bound.term}"
-        is_broken = bound.word == "broken"
-        return f"breaks {bound.term}" if is_broken else f"{bound.term} undecidable"
+        key = TOO_UNEVEN if bound.why == TOO_UNEVEN else bound.word
+        return STATUS_OF_BOUND[key].format(bound.term)
     if broken_rps is not None and passing_rps <= best_rps:
         return fill("breaks at {rps:number} req/s", {"rps": broken_rps})
     if search.study.of(server):

@@ -152,8 +152,8 @@ def _bound(
         word = "met"
     else:
         word = "broken" if last or max(mean, after_many) > limit else "not shown yet"
-    why = TOO_UNEVEN if word == "broken" and mean <= limit else None
-    why = outcome.why if on_a_step else why
+    uneven = TOO_UNEVEN if word == "broken" and mean <= limit else None
+    why = outcome.why if on_a_step else uneven
     return TermBound(term, word, n, centre, math.exp(sign * high), why)
 
 

@@ -55,7 +55,7 @@ from workerlab.plan import trials
 from workerlab.server import preflight
 from workerlab.server.running import Cancelled, StartupTurn, TrialFailed
 from workerlab.server.worker_classes import CLASSES, class_named
-from workerlab.terminal.progress import Several
+from workerlab.terminal.progress import Progress
 
 # What Gunicorn serves, where, with which class and as which process: no class can ignore these
 SERVER = ("bind", "worker_class", "wsgi_app", "proc_name", "pidfile", "daemon", "user", "group")
@@ -270,9 +270,9 @@ def described(trial: Trial) -> str:
     return f"{trial.cell.server.variant}: {', '.join(settings[:SETTINGS_NAMED])}{others}"
 
 
-def display(source: TrialSource, todo: Sequence[Trial]) -> Several:
+def display(source: TrialSource, todo: Sequence[Trial]) -> Progress:
     """The progress of the launches; none of them may take longer than predicted."""
-    return Several(todo, source.predict, lambda _: 0.0, source.jobs.left_s, described)
+    return Progress(todo, source.predict, source.jobs.left_s, name=described)
 
 
 class LaunchJobs(JobPlanner):
