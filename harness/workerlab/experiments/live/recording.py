@@ -20,7 +20,7 @@ from workerlab.experiments.lesson.texts import LiveFigures
 from workerlab.experiments.live.side import LiveServer, LiveUpdate, Side
 from workerlab.model import EnvironmentProblem
 from workerlab.report import player
-from workerlab.report.player.places import Move, as_rows
+from workerlab.report.player.places import Move, as_ms, as_rows
 from workerlab.server.limits import cores
 from workerlab.server.preflight import Interpreter
 from workerlab.terminal.console import tell
@@ -58,7 +58,7 @@ class Recorder:
     def trace(self, step: LessonStep) -> Message:
         origin_ns = self._moves[0].at_ns if self._moves else self._last_ns
         samples = [
-            (round((at_ns - origin_ns) / 1e6, 1), *(sample[name] for name in CHARTED_FIELDS))
+            (as_ms(at_ns, origin_ns), *(sample[name] for name in CHARTED_FIELDS))
             for at_ns, sample in self._samples
         ]
         side = {
@@ -68,7 +68,7 @@ class Recorder:
             "moves": as_rows(self._moves, origin_ns),
             "samples": samples,
         }
-        return {"length_ms": round((self._last_ns - origin_ns) / 1e6, 1), "sides": [side]}
+        return {"length_ms": as_ms(self._last_ns, origin_ns), "sides": [side]}
 
 
 def record(path: Path, lesson: Lesson, interpreter: Interpreter) -> None:

@@ -30,7 +30,7 @@ from workerlab.experiments.lesson.texts import no_result
 from workerlab.experiments.live.classroom import Classroom, Sender
 from workerlab.experiments.live.recording import Recorder
 from workerlab.experiments.live.side import Side
-from workerlab.report.player.places import as_rows
+from workerlab.report.player.places import as_ms, as_rows
 from workerlab.server.limits import cores
 from workerlab.server.preflight import Interpreter
 from workerlab.server.worker_classes import CLASSES
@@ -347,8 +347,8 @@ class Stage:
                 self._publish(self._tick_message(sides), tick=True)
 
     def _tick_message(self, sides: Sequence[Message | None]) -> bytes:
-        at_ms = (time.monotonic_ns() - self._origin_ns) / 1e6
-        return codec.encode({"kind": "tick", "t": round(at_ms, 1), "sides": sides})
+        at_ms = as_ms(time.monotonic_ns(), self._origin_ns)
+        return codec.encode({"kind": "tick", "t": at_ms, "sides": sides})
 
     def _in_flight(self, side: Side) -> Message | None:
         """The requests in flight, for a new tab."""

@@ -131,13 +131,14 @@ def _figures(chart: Chart, name: str, looks: Looks) -> Sequence[Figure]:
 def chart_figure(
     chart: Chart,
     name: str,
-    looks: Looks,
+    looks: Looks | None = None,
     vertical: VerticalBars | None = None,
     y_values: Sequence[float] = (),
 ) -> Figure | None:
-    """None if it has fewer than two points to show; one is enough for stacked bars. `vertical`: for
-    vertical bars; `y_values`: further values that the vertical axis of lines must include."""
-    drawn = drawn_points(chart)
+    """None if it has fewer than two points to show; one is enough for stacked bars. `looks`: of the
+    page's series; None: of this chart's alone; `vertical`: for vertical bars; `y_values`: further
+    values that the vertical axis of lines must include."""
+    looks, drawn = looks or looks_of([chart]), drawn_points(chart)
     count = sum(map(len, drawn.values()))
     if count < (1 if chart.form == "stacked" else 2):
         return None

@@ -17,7 +17,7 @@ from workerlab.analysis.overview import LevelTrials
 from workerlab.analysis.trials import conclusive
 from workerlab.model import CellResult, Chart, ChartSeries, Look, Mark
 from workerlab.numbers.units import MISSING, amount, counted, fill, format_duration, listed
-from workerlab.report.html.chart_figures import VerticalBars, chart_figure, looks_of
+from workerlab.report.html.chart_figures import VerticalBars, chart_figure
 from workerlab.report.html.figure import (
     MAX_HEIGHT_RATIO,
     OWN_AXIS_NOTE,
@@ -91,7 +91,7 @@ def open_and_closed(series: SweepSeries) -> Figure | None:
         (load_of(cell), amount(rate_rps), *map(format_duration, times_s), cell.verdict)
         for cell, rate_rps, *times_s in shown
     ]
-    figure = chart_figure(chart, f"loops-{series.slug}", looks_of([chart]))
+    figure = chart_figure(chart, f"loops-{series.slug}")
     return figure and replace(
         figure,
         heading=series.name,
@@ -168,7 +168,7 @@ def breakdown(series: SweepSeries, common_top_s: float | None) -> Figure | None:
     )
     labels = [format_duration(parts["response"]) for parts in levels.values()]
     bars = VerticalBars(top_s * factor * 1.08, labels)
-    figure = chart_figure(chart, f"waiting-{series.slug}", looks_of([chart]), bars)
+    figure = chart_figure(chart, f"waiting-{series.slug}", vertical=bars)
     if figure is None:
         return None
     described = _with_text(figure, series, levels, top_s)
@@ -259,7 +259,7 @@ def keepalive(series: SweepSeries) -> Figure | None:
         form="bars",
         names=tuple(map(str, series.levels)),
     )
-    figure = chart_figure(chart, f"keepalive-{series.slug}", looks_of([chart]), VerticalBars())
+    figure = chart_figure(chart, f"keepalive-{series.slug}", vertical=VerticalBars())
     return figure and replace(figure, heading=series.name)
 
 

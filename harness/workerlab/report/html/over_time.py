@@ -63,30 +63,6 @@ class UsagePane(Struct, frozen=True):
     min_top: float = 1.0
 
 
-CPU_PANES = (
-    UsagePane(
-        "usage",
-        "cores",
-        {"server": "server_cores", "load tool": "generator_cores"},
-        "{:.2f} cores".format,
-        min_top=0.1,  # below it, a line shows the kernel's 10 ms ticks
-    ),
-    UsagePane(
-        "host",
-        "% busy",
-        {"host": "host_busy"},
-        lambda busy: f"{FORMATS['percent'](busy)} busy",
-        factor=100.0,
-        min_top=100.0,
-    ),
-)
-MEMORY_PANE = UsagePane(
-    "usage",
-    "MB",
-    {"server": "server_rss_bytes", "load tool": "generator_rss_bytes"},
-    format_bytes,
-    factor=1 / MEGABYTE,
-)
 COMPONENT_DASHES = {"server": "solid", "load tool": "dashed", "host": "dotted"}
 
 
@@ -329,12 +305,36 @@ def _connect_bars(timeline: Timeline, steps_s: list[float], longest_s: float) ->
 
 USAGE_FIGURES = {
     "CPU": (
-        CPU_PANES,
+        (
+            UsagePane(
+                "usage",
+                "cores",
+                {"server": "server_cores", "load tool": "generator_cores"},
+                "{:.2f} cores".format,
+                min_top=0.1,  # below it, a line shows the kernel's 10 ms ticks
+            ),
+            UsagePane(
+                "host",
+                "% busy",
+                {"host": "host_busy"},
+                lambda busy: f"{FORMATS['percent'](busy)} busy",
+                factor=100.0,
+                min_top=100.0,
+            ),
+        ),
         "CPU cores used by the server with its workers and by the load tool; below, how busy all"
         " cores of the machine were.",
     ),
     "Memory": (
-        (MEMORY_PANE,),
+        (
+            UsagePane(
+                "usage",
+                "MB",
+                {"server": "server_rss_bytes", "load tool": "generator_rss_bytes"},
+                format_bytes,
+                factor=1 / MEGABYTE,
+            ),
+        ),
         "Resident memory of the server with its workers and of the load tool (1 MB = 1024² bytes);"
         " a page that processes share counts in each of them.",
     ),
