@@ -15,7 +15,7 @@ import pytest
 
 from workerlab.experiments.reading import document_of
 from workerlab.model import Document
-from workerlab.report.html import render
+from workerlab.report.html.page import render
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 from workerlab.model import Document
-from workerlab.report.html import render
+from workerlab.report.html.page import render
 
 
 class Page(HTMLParser):

@@ -1,23 +1,13 @@
-"""Output formats: `FORMATS["markdown"](document)`, and a document as a page and as images. To add a
-format, add a module and a line here. Modules are imported when a document is rendered."""
+"""Output formats: `FORMATS["markdown"](document)`. To add one, add a module and a line here."""
 
-import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
-from pathlib import Path
-from typing import Any
 
-from workerlab.model import Document, EnvironmentProblem, UsageError
-from workerlab.paths import write_atomically
-
-MISSING_PACKAGES = (
-    "the report page needs Altair, vl-convert and Jinja2 ({}): install them"
-    " with `pip install 'workerlab[page]'`"
-)
+from workerlab.model import Document
 
 
 def _of(module: str) -> Callable[[Document], str]:
-    """The `render` function of `module`."""
+    """The `render` function of `module`, which is imported when a document is rendered."""
     return lambda document: import_module(f"{__name__}.{module}").render(document)
 
 
@@ -27,57 +17,3 @@ FORMATS: Mapping[str, Callable[[Document], str]] = {
     "csv": _of("csv"),
     "markdown": _of("markdown"),
 }  # each returns the whole document, ending with a newline
-
-
-def write_page(document: Document, path: Path) -> None:
-    """Writes one self-contained HTML file.
-
-    Raises UsageError if `path` cannot be written, EnvironmentProblem if a package is missing.
-    """
-    check_writable(path.parent)
-    _write([(path, _html().render(document).encode(errors="replace"))])
-
-
-def check_page(path: Path) -> None:
-    """Raises the errors of `write_page`, before there is a document."""
-    check_writable(path.parent)
-    _html()
-
-
-def write_pictures(document: Document, directory: Path) -> list[Path]:
-    """Writes each chart as PNG and SVG to `directory`, which is created if its parent exists.
-    Returns the paths. Raises as `write_page` does."""
-    check_writable(directory.parent)
-    images = _html().pictures(document)
-    try:
-        directory.mkdir(exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{directory} cannot be created: {error.strerror}") from error
-    return _write((directory / name, data) for name, data in images)
-
-
-def _html() -> Any:
-    try:
-        return import_module("workerlab.report.html")
-    except ImportError as error:
-        raise EnvironmentProblem(MISSING_PACKAGES.format(error)) from error
-
-
-def check_writable(directory: Path) -> None:
-    """Raises UsageError unless `directory` is writable; call it before drawing."""
-    if not directory.is_dir():
-        raise UsageError(f"{directory} is not a directory")
-    if not os.access(directory, os.W_OK):
-        raise UsageError(f"{directory} cannot be written to")
-
-
-def _write(files: Iterable[tuple[Path, bytes]]) -> list[Path]:
-    """Writes each file atomically. Returns the paths."""
-    written = []
-    for path, data in files:
-        try:
-            write_atomically(path, data)
-        except OSError as error:
-            raise UsageError(f"{path} cannot be written: {error.strerror}") from error
-        written.append(path)
-    return written

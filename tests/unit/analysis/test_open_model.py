@@ -51,8 +51,8 @@ from workerlab.model import (
     Report,
     Summary,
 )
-from workerlab.report.html import figures, picture
 from workerlab.report.html.figure import spec
+from workerlab.report.html.page import figures, picture
 from workerlab.report.values import text
 
 LEVELS = (1, 2, 4, 8, 16)

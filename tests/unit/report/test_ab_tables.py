@@ -14,7 +14,7 @@ from workerlab.analysis.class_findings import identities
 from workerlab.experiments.sweep.document import sweep_document
 from workerlab.model import AbTimes, CellResult, Document, Report
 from workerlab.report import FORMATS, text
-from workerlab.report.html import render
+from workerlab.report.html.page import render
 
 SPIKES = AbTimes(0.0, 0.951, 0.21, 1.002, 1.013)
 

@@ -14,7 +14,7 @@ from tests.builders.html import sweep
 from workerlab import cli
 from workerlab.experiments.report import command
 from workerlab.model import Document, UsageError
-from workerlab.report import write_page, write_pictures
+from workerlab.report.html import write_page, write_pictures
 
 DOCUMENT = sweep(("sync",), (8,), observed=False)
 NEEDED = ("altair", "vl_convert")
@@ -23,7 +23,7 @@ NEEDED = ("altair", "vl_convert")
 @pytest.fixture(params=NEEDED)
 def missing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The name of a package that cannot be imported."""
-    for name in [name for name in sys.modules if name.startswith("workerlab.report.html")]:
+    for name in [name for name in sys.modules if name.startswith("workerlab.report.html.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, request.param, None)
     return str(request.param)

@@ -61,7 +61,9 @@ from workerlab.model import (
     Server,
     Table,
 )
-from workerlab.report.html import (
+from workerlab.report.html.figure import Figure, spec
+from workerlab.report.html.over_time import corners
+from workerlab.report.html.page import (
     MAX_PAGE_BYTES,
     emphasised,
     figures,
@@ -71,8 +73,6 @@ from workerlab.report.html import (
     pictures,
     render,
 )
-from workerlab.report.html.figure import Figure, spec
-from workerlab.report.html.over_time import corners
 from workerlab.report.html.series import (
     cells_over_time,
 )

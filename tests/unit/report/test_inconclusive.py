@@ -23,7 +23,7 @@ from workerlab.experiments.sweep.document import sweep_document
 from workerlab.finding import Finding
 from workerlab.model import CellResult, CoreWait, Document, Report
 from workerlab.report import FORMATS
-from workerlab.report.html import headline_of
+from workerlab.report.html.page import headline_of
 from workerlab.report.text import VERDICT_COLOURS, render
 from workerlab.report.values import text
 

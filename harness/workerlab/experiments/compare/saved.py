@@ -47,7 +47,7 @@ from workerlab.model import SWEEP, CellResult, ExitCode, Plan, Server, UsageErro
 from workerlab.numbers.units import format_bytes
 from workerlab.options import BadWord, levels, servers
 from workerlab.plan import SLEEP_ENV
-from workerlab.report import check_page, write_page
+from workerlab.report.html import check_page, write_page
 from workerlab.run_store import Run
 from workerlab.terminal.console import tell
 

@@ -20,7 +20,7 @@ from workerlab.experiments.live.classroom import Classroom, lan_addresses
 from workerlab.experiments.live.options import ALL_ADDRESSES, SHARE_PORT
 from workerlab.experiments.live.stage import Stage
 from workerlab.model import EnvironmentProblem, UsageError
-from workerlab.report import check_writable
+from workerlab.report.html import check_writable
 from workerlab.server.preflight import Interpreter
 from workerlab.terminal.console import tell
 from workerlab.terminal.interrupt import Stopped

@@ -41,7 +41,7 @@ from workerlab.experiments.scheduler import TrialSource
 from workerlab.model import EnvironmentProblem, Plan, Record, Trial, UsageError
 from workerlab.numbers.units import fill, format_wait
 from workerlab.observe.observer import Observer
-from workerlab.report import write_page
+from workerlab.report.html import write_page
 from workerlab.report.player.places import IN_APP
 from workerlab.server.running import Running
 from workerlab.terminal.console import interactive, one_key, short, tell, unechoed

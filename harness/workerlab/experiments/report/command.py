@@ -6,7 +6,7 @@ from pathlib import Path
 
 from workerlab.experiments.reading import document_of, find_run, print_document
 from workerlab.model import ExitCode, UsageError
-from workerlab.report import write_page, write_pictures
+from workerlab.report.html import write_page, write_pictures
 from workerlab.terminal.console import tell
 
 

@@ -113,7 +113,7 @@ def test_an_unwritable_page_is_reported_before_anything_else(
     def missing(_: str) -> object:
         raise ImportError("No module named 'altair'")
 
-    monkeypatch.setattr("workerlab.report.import_module", missing)
+    monkeypatch.setattr("workerlab.report.html.import_module", missing)
     assert main(["compare", run, run, "--html", str(tmp_path / "both.html")]) == 3
     output = capsys.readouterr()
     assert output.out == ""
