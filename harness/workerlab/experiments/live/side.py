@@ -32,12 +32,11 @@ from workerlab.observe.cpu import ServiceCpus, host_cpu
 from workerlab.observe.spans import Following
 from workerlab.observe.tcp import AcceptQueues, Unseen
 from workerlab.report.player.places import (
-    APP_ENTERED,
-    APP_LEFT,
     ClientAnswer,
     Event,
     Move,
     Places,
+    app_events,
 )
 from workerlab.server.preflight import Interpreter
 from workerlab.server.process import Guarded
@@ -132,13 +131,7 @@ class LiveServer:
         events = [*self._future_events, *self._new_events()]
         for span in spans:
             if span.request_id and span.request_id.isdecimal():
-                number = int(span.request_id)
-                accept_ns = span.accept_ns or 0
-                events.append(
-                    Event(span.start_ns, APP_ENTERED, number, pid=span.pid, accept_ns=accept_ns)
-                )
-                if span.end_ns:
-                    events.append(Event(span.end_ns, APP_LEFT, number, pid=span.pid))
+                events += app_events(span, int(span.request_id))
         # Events after `now_ns` may belong to spans that are not read yet
         self._future_events = [event for event in events if event.at_ns > now_ns]
         self.places.process(event for event in events if event.at_ns <= now_ns)

@@ -297,7 +297,7 @@ def throughput(all_series: Iterable[SweepSeries]) -> list[Figure]:
 
 def _figure(group: Sequence[SweepSeries], name: str, title: str) -> Figure:
     cells = [cell for series in group for cell in series.valid]
-    max_rps = max(not_none(*(finite(cell.throughput_rps) for cell in cells)))
+    max_rps = max(finite(cell.throughput_rps) or 0.0 for cell in cells)
     max_bound_rps = max(finite(cell.bound_rps) or 0.0 for cell in cells)
     cut_bound_rps = max_bound_rps if max_bound_rps > MAX_BOUND_RATIO * max_rps else None
     caption_values = {"highest_bound_rps": cut_bound_rps, "part": part_of_load(cells)}

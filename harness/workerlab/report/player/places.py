@@ -455,7 +455,7 @@ def trace(facts: Facts, max_requests: int) -> Trace | None:
     for index, span in enumerate(spans, 1):
         number = numbers.get(span.request_id) if named else index
         if number is not None:
-            events += _app_events(span, number, accepted_ns.get(number), named)
+            events += app_events(span, number, accepted_ns.get(number), named=named)
     if not events:
         return None
     accepts_first = facts.data.worker_class.accepts_first
@@ -510,13 +510,17 @@ def _first_timed(facts: Facts, max_requests: int) -> tuple[list[TimedRequest], i
     return first[:max_requests], next_ns
 
 
-def _app_events(span: Span, number: int, accepted_ns: int | None, named: bool) -> Iterator[Event]:
-    """If its client gave the request no id (`named`), it begins and ends with its span."""
+def app_events(
+    span: Span, number: int, accepted_ns: int | None = None, *, named: bool = True
+) -> Iterator[Event]:
+    """`accepted_ns`: of the accept, if the wait for it is to be shown. If its client gave the
+    request no id (`named`), it begins and ends with its span."""
     if not named:
         yield Event(span.start_ns, BEGUN, number)
     elif accepted_ns is not None and span.start_ns - accepted_ns >= MIN_SHOWN_WAIT_NS:
         yield Event(accepted_ns, ACCEPTED, number, span.pid)
-    yield Event(span.start_ns, APP_ENTERED, number, span.pid)
+    accept_ns = span.accept_ns or 0
+    yield Event(span.start_ns, APP_ENTERED, number, span.pid, accept_ns=accept_ns)
     if span.end_ns is not None:
         yield Event(span.end_ns, APP_LEFT if named else SUCCEEDED, number, span.pid)
 
