@@ -172,8 +172,7 @@ def class_result(conclusions: Conclusions, cells: Iterable[CellResult]) -> Class
     falls furthest below its bound, as that is what settings can win back; if none does, the one
     with the most connections. Of several trials it is the first. Trials in doubt (`doubts_of`) are
     used only if there are no others."""
-    closed = (cell for cell in cells if cell.trial.cell.rate is None)
-    valid = [cell for cell in closed if cell.verdict != "invalid"]
+    valid = [c for c in cells if c.trial.cell.rate is None and c.verdict != "invalid"]
     series, knee, capacity = conclusions.series, conclusions.knee, conclusions.capacity
     doubts = doubts_of(series, series.closed)
     clear = [cell for cell in valid if cell.trial.key not in doubts] or valid

@@ -230,8 +230,7 @@ def by_ceiling(facts: Facts, comparison: ToolComparison) -> Answer:
     of_tool.sort(key=attrgetter("connections"))
     if not of_tool or facts.data.remote_load:
         return None
-    enough = (ceiling for ceiling in of_tool if ceiling.connections >= facts.connections)
-    nearest = next(enough, of_tool[-1])
+    nearest = next((c for c in of_tool if c.connections >= facts.connections), of_tool[-1])
     if nearest.rps >= SAFE_CEILING_RATIO * facts.rps:
         return False
     if nearest.at_least or nearest.rps < facts.rps:  # a ceiling below the rate was disturbed
@@ -247,12 +246,12 @@ def by_ceiling(facts: Facts, comparison: ToolComparison) -> Answer:
 def tool_certainty(limits: Iterable[Reasons]) -> Certainty:
     """Whether the load tool certainly was the limit of each of these trials. A ceiling near the
     measured rate leaves a doubt, as it was measured in another run."""
-    certain = (
+    certain = all(
         any(not isinstance(reason, NearCeiling) for reason in reasons)
         for reasons in limits
         if reasons
     )
-    return "is" if all(certain) else "may be"
+    return "is" if certain else "may be"
 
 
 class OtherToolFaster(Finding):

@@ -316,8 +316,8 @@ def _requests(
     loop = facts.worker_class.loop
     mean_cpu_s, mix = fmean(time.cpu_s for time in times), facts.cell.server.app.mix
     nogil_shares = nogil_share_by_route(spans) if mean_in_worker(spans) < MAX_ALONE_REQUESTS else {}
-    identified = (timing for timing in facts.measurement.timings if timing.request_id is not None)
-    route_by_id = {timing.request_id: timing.route for timing in identified} if mix else {}
+    timings = facts.measurement.timings if mix else ()
+    route_by_id = {timing.request_id: timing.route for timing in timings if timing.request_id}
 
     def need(span: Span, time: AppTime) -> RequestNeed:
         split_evenly = loop or mean_cpu_s <= 0
@@ -341,8 +341,11 @@ def nogil_share_by_route(spans: Sequence[Span]) -> Mapping[int | None, float]:
     """By route: the share of its CPU time that needs no GIL, if it is significant."""
     costs = ((span, span.cost) for span in spans if span.cost is not None and span.cost.looks)
     by_route = grouped(costs, lambda pair: pair[1].route)
-    shares = {route: _nogil_share(of_route) for route, of_route in by_route.items()}
-    return {route: share for route, share in shares.items() if share > 0}
+    return {
+        route: share
+        for route, of_route in by_route.items()
+        if (share := _nogil_share(of_route)) > 0
+    }
 
 
 def _nogil_share(costs: Sequence[tuple[Span, SpanCost]]) -> float:
@@ -359,10 +362,10 @@ def _nogil_share(costs: Sequence[tuple[Span, SpanCost]]) -> float:
     return 1 - held_share / computing if significant else 0.0
 
 
-def _route(span: Span, mix: Sequence[Route], by_id: Mapping[str | None, int | None]) -> str:
+def _route(span: Span, mix: Sequence[Route], by_id: Mapping[str, int | None]) -> str:
     """The label of the route that the client recorded, else the one that the app saw, which does
     not distinguish two routes of one path; "" if unknown."""
-    index = by_id.get(span.request_id)
+    index = by_id.get(span.request_id or "")
     if index is None and span.cost is not None:
         index = span.cost.route
     return mix[index].label if mix and index is not None else ""

@@ -143,9 +143,11 @@ def comparisons(cells: Sequence[CellResult]) -> Iterator[OpenLoad]:
 
 def open_and_closed(cells: Sequence[CellResult]) -> list[tuple[Trials, Trials | None]]:
     """The conclusive trials of each open cell, and their counterpart in the closed loop, if any."""
-    groups = by_cell(cells, valid=conclusive).values()
-    at_rate = [trials for trials in groups if trials.cell.rate is not None and trials.valid]
-    return [(trials, counterpart(trials, cells)) for trials in at_rate]
+    return [
+        (trials, counterpart(trials, cells))
+        for trials in by_cell(cells, valid=conclusive).values()
+        if trials.cell.rate is not None and trials.valid
+    ]
 
 
 def counterpart(opened: Trials, cells: Iterable[CellResult]) -> Trials | None:

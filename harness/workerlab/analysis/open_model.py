@@ -358,14 +358,16 @@ def capacity_of(report: Report, cell: Cell) -> float | None:
 
 def best_rps(cells: Iterable[CellResult]) -> float | None:
     """The highest throughput of the valid closed cells whose load tool was not the limit."""
-    rates_rps = [
-        cell.throughput_rps
-        for cell in cells
-        if cell.trial.cell.rate is None
-        and cell.verdict != "generator-bound"
-        and cell.throughput_rps
-    ]
-    return max(rates_rps, default=None)
+    return max(
+        (
+            cell.throughput_rps
+            for cell in cells
+            if cell.trial.cell.rate is None
+            and cell.verdict != "generator-bound"
+            and cell.throughput_rps
+        ),
+        default=None,
+    )
 
 
 def open_result(facts: Facts, highest_rps: float | None, *, is_capacity: bool) -> CellResult:

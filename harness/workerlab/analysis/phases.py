@@ -208,8 +208,7 @@ def _ramp(sockets: Sequence[Sockets], risen_s: float | None, end_s: float) -> Ph
     """`risen_s` None: response times never stopped rising, so it lasts until the load ends."""
     first, last = sockets[0], sockets[-1]
     if risen_s is None:
-        never = NeverSteady(first.client, last.client)
-        return Phase("ramp-up", first.at_s, end_s, never)
+        return Phase("ramp-up", first.at_s, end_s, NeverSteady(first.client, last.client))
     until_s = last.at_s if risen_s > last.at_s else None
     why = ConnectionsRise(first.client, last.client, until_s)
     return Phase("ramp-up", first.at_s, max(risen_s, last.at_s), why)

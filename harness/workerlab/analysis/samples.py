@@ -105,8 +105,13 @@ class Intervals(Struct, frozen=True):
     ) -> "Intervals":
         """Each span from its start to `more_ns` after its end. One that never ended lasts until
         `until_ns`; None: it is left out."""
-        ends = ((span.start_ns, span.end_ns or until_ns) for span in spans)
-        return cls([(start, end + more_ns) for start, end in ends if end is not None])
+        return cls(
+            [
+                (span.start_ns, end_ns + more_ns)
+                for span in spans
+                if (end_ns := span.end_ns or until_ns) is not None
+            ]
+        )
 
     def last(self, tail_ns: int | None) -> "Intervals":
         """The last `tail_ns` of each interval; None: all of it."""
@@ -204,8 +209,9 @@ def durations_s(spans: Iterable[Span]) -> list[float]:
 def values_of(samples: Iterable[S], value: Value[S]) -> list[tuple[int, float]]:
     """The known values: (nanoseconds, value)."""
     value_of = attrgetter(value) if isinstance(value, str) else value
-    values = ((sample.at_ns, value_of(sample)) for sample in samples)
-    return [(at_ns, value) for at_ns, value in values if value is not None]
+    return [
+        (sample.at_ns, number) for sample in samples if (number := value_of(sample)) is not None
+    ]
 
 
 def per_second(samples: Iterable[S], value: Value[S], min_s: float = 0.0) -> float | None:
@@ -260,8 +266,8 @@ def lab_cores(samples: Sequence[ProcessSample]) -> float:
 
 
 def _largest(samples: Iterable[ProcessSample], name: str) -> int | None:
-    values = (getattr(sample, name) for sample in samples)
-    return max((value for value in values if value is not None), default=None)
+    values = [value for sample in samples if (value := getattr(sample, name)) is not None]
+    return max(values, default=None)
 
 
 SAMPLERS = {

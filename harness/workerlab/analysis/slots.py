@@ -138,9 +138,12 @@ def slot_changes(facts: Facts, *, closes_ns: int, held_after_ns: int) -> Iterato
     for pid, spans in facts.spans_by_worker.items():
         yield from Intervals.of(spans, closes_ns, held_after_ns).changes(("taken", pid))
         if not facts.cell.keepalive:
-            accepts = ((span.accept_ns, span.start_ns) for span in spans)
-            waits = ((min(at, start), start) for at, start in accepts if at is not None)
-            yield from Intervals(tuple(waits)).changes(("queued", pid))
+            waits = [
+                (min(span.accept_ns, span.start_ns), span.start_ns)
+                for span in spans
+                if span.accept_ns is not None
+            ]
+            yield from Intervals(waits).changes(("queued", pid))
 
 
 MIN_GAPS = 8  # gaps needed for their median

@@ -45,8 +45,11 @@ class Replicates(Struct, Generic[R], frozen=True):
 
     def values(self, field: Field) -> list[float]:
         """The field's finite values, in the order of the results."""
-        values = (_value_of(result, field) for result in self.valid)
-        return [value for value in values if value is not None and isfinite(value)]
+        return [
+            value
+            for result in self.valid
+            if (value := _value_of(result, field)) is not None and isfinite(value)
+        ]
 
     def count(self, field: Field) -> int:
         """How many results have a positive value of the field."""
@@ -98,8 +101,7 @@ class Replicates(Struct, Generic[R], frozen=True):
     @property
     def core_wait(self) -> CoreWait | None:
         """The core wait of the result with the largest share; disturbed results first."""
-        core_waits = (_value_of(result, "core_wait") for result in self.valid)
-        waits = [wait for wait in core_waits if wait is not None]
+        waits = filter(None, (_value_of(result, "core_wait") for result in self.valid))
         return max(waits, key=lambda wait: (wait.disturbed, wait.share), default=None)
 
 

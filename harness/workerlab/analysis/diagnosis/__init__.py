@@ -30,8 +30,9 @@ RANK_OF_MANY_FAILURES = 15  # after LoadToolIsLimit and IdleWhileClientsWait
 
 def findings(facts: Facts, cell: CellResult, series: Series) -> tuple[Diagnosis, ...]:
     """Diagnoses of a valid closed-loop cell, the most important first; at least one."""
-    candidates = [kind.diagnose(facts, cell, series) for kind in Diagnosis.rules]
-    diagnoses = [diagnosis for diagnosis in candidates if diagnosis]
+    diagnoses = [
+        diagnosis for kind in Diagnosis.rules if (diagnosis := kind.diagnose(facts, cell, series))
+    ]
     explained = tuple(kind for diagnosis in diagnoses for kind in diagnosis.explains)
     diagnoses = [diagnosis for diagnosis in diagnoses if not isinstance(diagnosis, explained)]
     failures = [diagnosis for diagnosis in diagnoses if isinstance(diagnosis, Failures)]
@@ -58,12 +59,18 @@ def findings_at_rate(facts: Facts, cell: CellResult) -> Findings:
         if kind.at_rate and (not cell.generator_bound or issubclass(kind, (Failures, Disturbance)))
     ]
     kinds.sort(key=lambda kind: (not issubclass(kind, Failures), kind.rank))
-    candidates = (kind.diagnose(facts, cell, None) for kind in kinds)
-    diagnoses = (diagnosis for diagnosis in candidates if diagnosis and diagnosis != cell.reason)
+    diagnoses = (
+        diagnosis
+        for kind in kinds
+        if (diagnosis := kind.diagnose(facts, cell, None)) and diagnosis != cell.reason
+    )
     return (cell.reason, *diagnoses)
 
 
 def telling_observations(cell: CellResult) -> frozenset[ObservationKind]:
     """The kinds of observations that show the cell's diagnoses."""
-    kinds = (diagnosis.seen_in for diagnosis in cell.findings if isinstance(diagnosis, Diagnosis))
-    return frozenset(kind for kind in kinds if kind)
+    return frozenset(
+        diagnosis.seen_in
+        for diagnosis in cell.findings
+        if isinstance(diagnosis, Diagnosis) and diagnosis.seen_in
+    )

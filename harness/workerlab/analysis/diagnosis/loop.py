@@ -160,8 +160,11 @@ def unexplained_ns(beat: Beat) -> int:
 
 def _stolen_s(facts: Facts, window: Window) -> float:
     """CPU seconds stolen from all cores, less the part of other trials, by their CPU use."""
-    in_window = window.within(facts.observations.processes)
-    samples = [sample for sample in in_window if sample.host_steal_s is not None]
+    samples = [
+        sample
+        for sample in window.within(facts.observations.processes)
+        if sample.host_steal_s is not None
+    ]
     if not samples:
         return 0.0
     stolen_s, busy_s, beside_s = (
