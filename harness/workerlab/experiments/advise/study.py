@@ -3,7 +3,7 @@ worker class, and the outcome of each launch. Decides nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import cycle
 from statistics import fmean
@@ -216,60 +216,62 @@ def study_of(run: Run) -> Study:
     trials, request = trial_data(run, keep=True), AdviseRequest.of(run.plan)
     cells = {cell.trial.key: cell for cell in report_of(run, trials).cells}
     needs, left_out = _needs(run, trials)
-    terms = parse(request.slo)
-    unavailable = {name: Exclusion(why) for name, why in request.left_out.items()}
-    removed = {
-        name: Exclusion(REMOVED.format(version=class_named(name).removed_in))
-        for name in request.removed
-    }
     tool_ceilings = (ceiling for ceiling in ceilings(run.environment) if ceiling.tool == TOOL)
     loaded = [
         (trial.cell, trial.facts)
         for trial in trials
         if trial.cell.inside and isinstance(trial.facts, Facts)
     ]
+    preloaded = (
+        needs_of(facts) for cell, facts in loaded if cell.inside == "needs" and cell.server.preload
+    )
     return Study(
         request=request,
         plan=run.plan,
         run=as_argument(run),
         needs=needs,
-        left_out={**unavailable, **removed, **left_out},
+        left_out={**_unavailable(request), **left_out},
         blocked=tuple(
-            cell.trial.cell.server.variant
-            for cell in cells.values()
-            if cell.trial.cell.inside == "needs"
-            and class_named(cell.trial.cell.server.worker_class).loop
-            and any(isinstance(finding, BlockedLoop) for finding in cell.findings)
+            result.trial.cell.server.variant for result in cells.values() if _is_blocked(result)
         ),
         blocking={
             cell.server.variant: blocking_lines(facts)
             for cell, facts in loaded
             if cell.inside == "stacks"
         },
-        launches=tuple(
-            launch_of(cells[trial.trial.key], trial.facts, terms)
-            for trial in trials
-            if trial.trial.key in cells
-            and trial.cell.rate is not None
-            and not (trial.record and trial.record.interrupted)
-        ),
+        launches=tuple(_launches(trials, cells, parse(request.slo))),
         alarmed=tuple(
             cell.server.variant
             for cell, facts in loaded
             if cell.inside == "needs" and worth_sampling(facts)
         ),
-        preloaded=next(
-            (
-                measured
-                for cell, facts in loaded
-                if cell.inside == "needs"
-                and cell.server.preload
-                and isinstance(measured := needs_of(facts), Needs)
-            ),
-            None,
-        ),
+        preloaded=next((measured for measured in preloaded if isinstance(measured, Needs)), None),
         ceiling=max(tool_ceilings, key=lambda ceiling: ceiling.rps, default=None),
     )
+
+
+def _unavailable(request: AdviseRequest) -> dict[str, Exclusion]:
+    """The variants that were left out before anything started, with the reason."""
+    removed = {
+        name: REMOVED.format(version=class_named(name).removed_in) for name in request.removed
+    }
+    return {name: Exclusion(why) for name, why in {**request.left_out, **removed}.items()}
+
+
+def _launches(
+    trials: Iterable[TrialData], cells: Mapping[str, CellResult], terms: Sequence[Term]
+) -> Iterator[CandidateLaunch]:
+    """The launches that ended. `cells`: by the trial's key."""
+    for trial in trials:
+        is_interrupted = trial.record is not None and trial.record.interrupted
+        if trial.trial.key in cells and trial.cell.rate is not None and not is_interrupted:
+            yield launch_of(cells[trial.trial.key], trial.facts, terms)
+
+
+def _is_blocked(result: CellResult) -> bool:
+    cell = result.trial.cell
+    on_loop = cell.inside == "needs" and class_named(cell.server.worker_class).loop
+    return on_loop and any(isinstance(finding, BlockedLoop) for finding in result.findings)
 
 
 def _needs(run: Run, trials: Sequence[TrialData]) -> tuple[dict[str, Needs], dict[str, Exclusion]]:

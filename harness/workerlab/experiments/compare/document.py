@@ -228,16 +228,7 @@ def comparison(
     `differences`: other differences of the saved runs, listed first; None for pairs."""
     paired = differences is None
     next_step = how_to_continue(groups, run) if paired else MORE_TRIALS
-    invalid = [
-        InvalidLaunch(
-            side=side,
-            reason=launch.reason,
-            trial=launch.trial.key,
-            with_pair=", with its pair" if paired else "",
-        )
-        for group in groups
-        for side, launch in group.left_out
-    ]
+    invalid = list(invalid_launches(groups, paired=paired))
     answers = [
         answer_of(
             group,
@@ -263,6 +254,13 @@ def comparison(
         valid=any(group.pairs for group in groups) and not invalid,
         exit_code=exit_code(groups, strict=strict),
     )
+
+
+def invalid_launches(groups: Sequence[GroupChanges], *, paired: bool) -> Iterator[InvalidLaunch]:
+    with_pair = ", with its pair" if paired else ""
+    for group in groups:
+        for side, launch in group.left_out:
+            yield InvalidLaunch(side, launch.reason, trial=launch.trial.key, with_pair=with_pair)
 
 
 def exit_code(groups: Sequence[GroupChanges], *, strict: bool) -> int | None:
