@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders.recursion import waits
+from tests.builders.recursion import allen_cunneen, waits
 from workerlab.analysis.simulation import Layout, predict, simulate
 from workerlab.model import Needs, RequestNeed, Server, WorkerClass
 
@@ -26,6 +26,14 @@ def poisson(rate_rps: float, count: int, seed: int = 1) -> list[float]:
 
 def mean_s(requests: list[RequestNeed], rate_rps: float, layout: Layout) -> float:
     return fmean(simulate(poisson(rate_rps, len(requests)), requests, layout, Random(2)))
+
+
+def test_the_formula_for_random_service_agrees_with_the_recursion() -> None:
+    """M/M/4 at 70 %: both are of the tests."""
+    rng, count = Random(12), 400_000
+    services_s = (rng.expovariate(10) for _ in range(count))
+    mean_wait_s = fmean(waits(poisson(28, count, seed=13), services_s, 4))
+    assert mean_wait_s == pytest.approx(allen_cunneen(28, 0.1, 0.02, 4), rel=0.04)
 
 
 @given(st.lists(st.tuples(WAIT, WAIT)), FEW, FEW, st.booleans(), st.floats(0, 1))
