@@ -625,7 +625,7 @@ def test_only_its_own_discarded_launches_leave_a_highest_rate_open() -> None:
 def test_the_targets_rate_holds_only_where_the_target_is_met() -> None:
     """The bound there is stricter than at other rates: three launches may pass one of the two."""
     world = World(3)
-    server, uneven, *_ = world.search().order()
+    server, uneven, *_ = world.search().order
     world.measured(server, {TARGET_RPS: (0.115, 0.14, 0.171)})
     world.measured(uneven, {TARGET_RPS: (0.05, 0.2, 0.28)})
     result = world.result()
