@@ -17,8 +17,7 @@ from tests.builders.analysis import (
 )
 from tests.builders.open_model import closed_loop, open_trial, share
 from workerlab.analysis import analyse
-from workerlab.experiments.sweep.document import sweep_document
-from workerlab.experiments.sweep.document import AffectedCells
+from workerlab.experiments.sweep.document import AffectedCells, sweep_document
 from workerlab.finding import stored
 from workerlab.model import Document, Fault, Rate
 from workerlab.slo import parse

@@ -133,7 +133,7 @@ class Trials(Replicates[CellResult], frozen=True, kw_only=True):
 
 def has_throughput(result: CellResult) -> bool:
     """Whether it is valid, and something succeeded."""
-    return bool(result.throughput_rps)
+    return result.verdict != "invalid" and bool(result.throughput_rps)
 
 
 def conclusive(result: CellResult) -> bool:
