@@ -91,7 +91,7 @@ def _settings(site: Site) -> Mapping[str, object]:
 def _look(site: Site) -> Seen:
     site.wait_until(lambda: len(site.pids) >= WORKERS, EVENT_TIMEOUT_S)
     about = site.ask("/about").about
-    observed: Seen = {
+    return {  # in this order: the log and the metrics are of the requests before
         "queue": [listener.send_queue for listener in site.listeners()],
         "workers": len(site.pids),
         "directory": Path(about["directory"]).name,
@@ -101,11 +101,11 @@ def _look(site: Site) -> Seen:
         **_limits(site),
         **_proxy(site),
         "sendfiles": _sendfiles(site),
+        "log": (site.directory / "access.log").read_text().splitlines()[:3],
+        "metrics": _metrics(site),
+        "limits": _limits_drawn(site),
+        "hooks": _hooks(site),
     }
-    observed["log"] = (site.directory / "access.log").read_text().splitlines()[:3]
-    observed["metrics"] = _metrics(site)
-    observed["limits"] = _limits_drawn(site)
-    return {**observed, "hooks": _hooks(site)}
 
 
 def _limits_drawn(site: Site) -> list[int]:

@@ -443,9 +443,9 @@ def lines_table(plan: SettingsRequest, result: ClassExamined) -> Table:
     if any(line.source for line in lines):
         columns.append(Column("source", "text", 1, width=VALUE_COLUMNS))
     effects = [
-        f"{line.name}: {result.effects[line.name].observation}"
+        f"{line.name}: {effect.observation}"
         for line in lines
-        if line.name in result.effects and line.name not in {*plan.absent, *lacking}
+        if (effect := result.effects.get(line.name)) and line.name not in {*plan.absent, *lacking}
     ]
     version = f", Gunicorn {result.version}" if result.version else ""
     heading = f"The settings of the file, {result.worker_class}{version}"
