@@ -13,6 +13,7 @@ within its rounding: it prints times in s or ms with three decimals.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -218,7 +219,7 @@ def conclusions_of(cell: CellResult) -> Findings:
 def _limits(group: ClassResult, closed: Cells, common: Mapping[str, Any]) -> SeriesLimits:
     """Slots, knee and capacity from the conclusive cells, and the diagnosis of the most telling one
     unless that was disturbed: disturbances are reported once for all cells."""
-    cells, knee = list(filter(conclusive, closed)), group.knee
+    cells, knee = list(filter(conclusive, closed)), _finite(group.knee)
     undisturbed = [cell for cell in cells if not cell.is_disturbed]
     with_verdict = [c for c in cells if not (c.core_wait and c.core_wait.precludes_verdict)]
     slots = max((cell.slots_measured or 0 for cell in cells), default=0)
@@ -243,9 +244,9 @@ def _limits(group: ClassResult, closed: Cells, common: Mapping[str, Any]) -> Ser
         knee_note=group.knee_note if knee is None else None,
         slots_used=slots if below else None,
         because=below.below_slots if below else None,
-        level_rps=None if knee is None else group.level_rps,
+        level_rps=None if knee is None else _finite(group.level_rps),
         saturated_from=_lowest(with_verdict, "saturated"),
-        capacity_rps=group.capacity_rps,
+        capacity_rps=_finite(group.capacity_rps) if group.capacity_ci95 else None,
         low_rps=low_rps,
         high_rps=high_rps,
         tool=group.tool,
@@ -254,6 +255,10 @@ def _limits(group: ClassResult, closed: Cells, common: Mapping[str, Any]) -> Ser
         inconclusive=_inconclusive_levels(closed),
         why=why,
     )
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _why_below_slots(knee: float, slots: int, cells: Cells) -> Diagnosis | None:

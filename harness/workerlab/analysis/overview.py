@@ -2,7 +2,7 @@
 sentences."""
 
 from collections.abc import Iterable, Mapping
-from math import hypot
+from math import hypot, isfinite
 from typing import Literal
 
 from workerlab.analysis.trials import Replicates, conclusive
@@ -141,7 +141,10 @@ def _conclusive(trials: LevelTrials) -> LevelTrials:
         tuple(
             cell
             for cell in trials.valid
-            if conclusive(cell) and cell.throughput_rps and not cell.is_disturbed
+            if conclusive(cell)
+            and not cell.is_disturbed
+            and cell.throughput_rps
+            and isfinite(cell.throughput_rps)
         )
     )
 
@@ -151,4 +154,5 @@ def _rps(level: LevelTrials) -> float:
 
 
 def _response_s(cell: CellResult) -> float | None:
-    return cell.breakdown.response_s or cell.response.mean
+    times = (cell.breakdown.response_s, cell.response.mean)
+    return next((time_s for time_s in times if time_s and isfinite(time_s)), cell.response.mean)
