@@ -190,15 +190,20 @@ REPEAT: Literal["repeat with --trials, or add"] = "repeat with --trials, or add"
 def knee_of(series: Series, judgements: Judgements) -> Knee:
     """The knee of a series. `judgements`: of its closed trials.
 
-    Trials in doubt (`doubts_of`) can only show that nothing waits despite the disturbance. Any
-    other knee must follow from the remaining trials alone.
+    Trials in doubt (`doubts_of`) can only show that nothing waits despite the disturbance, and not
+    even that if it leaves the throughput unknown. Any other knee must follow from the remaining
+    trials alone.
     """
     telling = [facts for facts in series.closed if judgements[facts.key][0] != "inconclusive"]
     measured = [facts for facts in series.closed if facts in telling or disturbance(facts)]
     if series.closed and not measured:
         return Knee(None, KneeUnknown("every cell is inconclusive"))
     knee, doubts = _shown_by(series, telling, judgements), doubts_of(series, measured)
-    if not doubts or (telling and _holds_anyway(knee.note)):
+    unknown_rates = any(
+        disturbance(facts) and series.relative_halves[facts.connections] > MAX_HALF_SHARE
+        for facts in telling
+    )
+    if not doubts or (telling and not unknown_rates and _holds_anyway(knee.note)):
         return knee
     clear = [facts for facts in telling if facts.key not in doubts]
     highest = max(facts.connections for facts in measured)

@@ -113,6 +113,15 @@ def test_disturbed_levels_show_no_knee() -> None:
         assert doubtful.note.short == "inconclusive"
 
 
+@pytest.mark.parametrize(("relative_half", "note"), [(0.2, KneeAtLeast), (1.8, KneeDoubtful)])
+def test_a_disturbed_level_of_unknown_throughput_grows_by_nothing(
+    relative_half: float, note: type[Finding]
+) -> None:
+    of = series_of([noisy(evidence(connections=4, tool="fast"), server_wait=0.8, others=1.8)])
+    of.__dict__["relative_halves"] = {4: relative_half}
+    assert isinstance(knee(of, c4="at capacity").note, note)
+
+
 def test_there_is_no_capacity_without_a_knee() -> None:
     trials = [evidence(connections=n, tool="fast", trial=k) for n in (1, 8, 16) for k in (1, 2, 3)]
     (quiet,) = analyse("quiet", {}, trials).classes
