@@ -395,7 +395,7 @@ def _not_reached(highest: int, slots: int | None, add: int | None) -> KneeAbove 
 # --- capacity -------------------------------------------------------------------------------------
 
 
-class Sample(NamedTuple):
+class TrialRate(NamedTuple):
     """One valid trial: connections, trial number, successful requests/s."""
 
     concurrency: int
@@ -418,7 +418,7 @@ NO_LEVEL_BELOW = "the knee is too low for a level of at most half of it"
 def capacity_of(series: Series, knee: Knee) -> Capacity:
     """By the trials in which the load tool was not the limit."""
     samples = [
-        Sample(facts.connections, facts.data.trial.number, facts.throughput_rps)
+        TrialRate(facts.connections, facts.data.trial.number, facts.throughput_rps)
         for facts in series.not_tool_limited
     ]
     if not samples and series.closed:
@@ -429,7 +429,7 @@ def capacity_of(series: Series, knee: Knee) -> Capacity:
     return capacity(samples, series.r0.seconds, no_knee=no_knee)
 
 
-def capacity(samples: Sequence[Sample], lone_s: float, *, no_knee: str = "") -> Capacity:
+def capacity(samples: Sequence[TrialRate], lone_s: float, *, no_knee: str = "") -> Capacity:
     """The highest sustained throughput. `lone_s`: R0, seconds. `no_knee`: why throughput was not
     shown to stop growing; "": there is a knee."""
     if not samples:
@@ -448,7 +448,7 @@ def capacity(samples: Sequence[Sample], lone_s: float, *, no_knee: str = "") -> 
     return Capacity(math.exp(centre), (math.exp(centre - half), math.exp(centre + half)))
 
 
-def _missing(above: Sequence[Sample], below: Sequence[Sample], estimate: float) -> str:
+def _missing(above: Sequence[TrialRate], below: Sequence[TrialRate], estimate: float) -> str:
     """What to add to the sweep; "" if nothing. Trials are missing if the side with the fewest
     launches has too few; a side without levels does not count."""
     low, high = math.floor(estimate / 2 * NEAR_RATIO), math.ceil(2 * estimate / NEAR_RATIO)

@@ -113,8 +113,8 @@ class _Document(msgspec.Struct, frozen=True, rename="camel"):
             yield f"its report covers {self.requests} of {planned.requests} requests"
         if planned.duration_s is not None and summary.total < 0.99 * planned.duration_s:
             yield f"its report covers {summary.total:g} of {planned.duration_s:g} seconds"
-        known = [summary.average, summary.slowest, *times]
-        if None in known:
+        response_times = [summary.average, summary.slowest, *times]
+        if None in response_times:
             yield "response times are missing"
         elif [*times, summary.slowest] != sorted([*times, summary.slowest]):  # type: ignore[type-var]
             yield "its percentiles are out of order"

@@ -22,9 +22,9 @@ from workerlab.analysis.knee import (
     KneeUnknown,
     LastStep,
     LevelsOff,
-    Sample,
     SlotsAllTaken,
     ToolLimitFrom,
+    TrialRate,
     capacity,
     knee_by_levels,
 )
@@ -138,10 +138,10 @@ def test_knee_is_finite_and_has_a_sentence(
     assert estimate.connections is None or math.isfinite(estimate.connections)
 
 
-def noisy(seed: int, slots: int, levels: list[int], trials: int, noise: float) -> list[Sample]:
+def noisy(seed: int, slots: int, levels: list[int], trials: int, noise: float) -> list[TrialRate]:
     source = random.Random(seed)
     return [
-        Sample(level, trial, min(level, slots) * math.exp(source.gauss(0, noise)))
+        TrialRate(level, trial, min(level, slots) * math.exp(source.gauss(0, noise)))
         for level in levels
         for trial in range(1, trials + 1)
     ]
@@ -179,8 +179,8 @@ def test_one_slot_has_no_level_below_it() -> None:
 
 def test_the_interval_of_capacity_follows_welch() -> None:
     # Two samples of 3 log rates: 2.18 degrees of freedom, so Student's t of 2
-    above = [Sample(8, n, math.exp(x)) for n, x in enumerate((1.38, 1.39, 1.40), 1)]
-    below = [Sample(1, n, math.exp(x)) for n, x in enumerate((-0.002, 0.0, 0.002), 1)]
+    above = [TrialRate(8, n, math.exp(x)) for n, x in enumerate((1.38, 1.39, 1.40), 1)]
+    below = [TrialRate(1, n, math.exp(x)) for n, x in enumerate((-0.002, 0.0, 0.002), 1)]
     estimate = capacity(above + below, 1.0)
     half = 4.303 * math.sqrt((0.0001 + 0.000004) / 3)
     assert estimate.ci95 == pytest.approx((math.exp(1.39 - half), math.exp(1.39 + half)))

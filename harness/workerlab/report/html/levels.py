@@ -56,10 +56,10 @@ def open_and_closed(series: SweepSeries) -> Figure | None:
     cells_of = {"closed": series.valid, "open": [*filter(conclusive, series.open)]}
     points = {
         loop: [
-            ModelPoint(cell, *known)
+            ModelPoint(cell, *figures)
             for cell in cells
-            for known in [not_none(*map(finite, attrgetter(*MODEL_FIGURES)(cell)))]
-            if len(known) == len(MODEL_FIGURES)
+            for figures in [not_none(*map(finite, attrgetter(*MODEL_FIGURES)(cell)))]
+            if len(figures) == len(MODEL_FIGURES)
         ]
         for loop, cells in cells_of.items()
     }
