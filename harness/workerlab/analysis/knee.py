@@ -200,8 +200,7 @@ def knee_of(series: Series, judgements: Judgements) -> Knee:
         return Knee(None, KneeUnknown("every cell is inconclusive"))
     knee, doubts = _shown_by(series, telling, judgements), doubts_of(series, measured)
     unknown_rates = any(
-        disturbance(facts) and series.relative_halves[facts.connections] > MAX_HALF_SHARE
-        for facts in telling
+        series.relative_halves[facts.connections] > MAX_HALF_SHARE for facts in telling
     )
     if not doubts or (telling and not unknown_rates and _holds_anyway(knee.note)):
         return knee

@@ -92,6 +92,8 @@ class Progress:
     def _announce(self) -> None:
         about = UNKNOWN_TIME if self._left(self._predict) is None else ", about " + self._wait()
         skipped = sum(self._predict(trial) == 0.0 for trial in self._todo)
+        if skipped == len(self._todo):
+            about = ""
         cells = f"{self._counted()}{f', {skipped} of which cannot run' if skipped else ''}"
         tell(f"{cells}{about}" if self._todo else "all trials are finished")
 

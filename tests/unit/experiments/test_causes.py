@@ -78,6 +78,9 @@ def test_skipped_trials_add_no_time(capsys: pytest.CaptureFixture[str]) -> None:
     with Progress(todo, lambda trial: predicted_s[trial.key], ONE_BY_ONE, lambda _: 5.0):
         pass
     assert capsys.readouterr().err == "2 cells, 1 of which cannot run, about 10 s to 18 s\n"
+    with Progress(todo[1:], lambda _: 0.0, ONE_BY_ONE):
+        pass
+    assert capsys.readouterr().err == "1 cell, 1 of which cannot run\n"
 
 
 def test_parallel_trials_are_each_shown(capsys: pytest.CaptureFixture[str]) -> None:
