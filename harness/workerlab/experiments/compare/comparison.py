@@ -185,6 +185,8 @@ def _change_of(
     if half is None:
         return change
     low, high = to_effect(middle - half), to_effect(middle + half)
+    if metric in (RESPONSE, *PARTS):  # none can lose more than the whole response
+        low = max(-1.0, low)
     return replace(change, low=low, high=high, word=_word(low, high, metric, at_least))
 
 

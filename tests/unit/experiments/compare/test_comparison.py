@@ -136,6 +136,14 @@ def test_two_launches_that_differ_have_a_wide_interval() -> None:
     assert (stop.low, stop.high, stop.word) == (0.0, math.inf, "inconclusive")
 
 
+def test_no_part_loses_more_than_the_whole_response() -> None:
+    pairs = [({"response_s": 0.1, "service_s": 0.1}, {"response_s": slow, "service_s": slow})
+             for slow in (0.01, 0.3, 0.01, 0.6)]  # fmt: skip
+    response, service = changes(pairs, at_least=0.05)
+    assert (response.low, service.low) == (-1.0, -1.0)
+    assert response.word == "inconclusive"
+
+
 def test_a_missing_metric_is_not_compared() -> None:
     rng = random.Random(8)
     pairs = [({**launch(rng, quiet), "cpu_s": None}, launch(rng, quiet)) for _ in range(4)]
