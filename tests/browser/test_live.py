@@ -242,7 +242,7 @@ def test_more_clients_fill_the_queue_while_it_runs(live: Lab, screenshots: Path)
     wait_until_running(page)
     clients = page.get_by_label("Clients", exact=True)
     clients.fill("4")
-    wait_for(page, "Lab.live.sides[0].sample && Lab.live.sides[0].sample.under_way === 4")
+    wait_for(page, "Lab.live.sides[0]?.sample?.under_way === 4")
     before = page.evaluate("Lab.live.state.sides[0].server")
     pids = {process.pid for process in live.servers}
     clients.fill("40")
@@ -255,7 +255,7 @@ def test_more_clients_fill_the_queue_while_it_runs(live: Lab, screenshots: Path)
     assert pids <= {process.pid for process in live.servers}  # nothing was restarted
     page.screenshot(path=str(screenshots / "live-queue.png"))
     late = live.tab()
-    wait_for(late, "Lab.live.sides[0].sample && Lab.live.sides[0].sample.under_way === 40")
+    wait_for(late, "Lab.live.sides[0]?.sample?.under_way === 40")
     first, late_begun = (dict(tab.evaluate(BEGIN_TIMES)) for tab in (page, late))
     common = first.keys() & late_begun.keys()
     assert common
@@ -431,7 +431,7 @@ def test_a_second_tab_watches_and_takes_over_when_the_first_closes(live: Lab) ->
     assert first.locator("#role").is_hidden()
     assert second.locator("#role").is_visible()
     assert second.get_by_role("button", name="Stop").is_disabled()
-    wait_for(second, "Lab.live.sides[0].sample && Lab.live.sides[0].sample.answered > 0")
+    wait_for(second, "Lab.live.sides[0]?.sample?.answered > 0")
     first.context.close()
     second.wait_for_selector("#role", state="hidden")
     press(second, "Stop")
@@ -505,7 +505,7 @@ def test_the_page_is_accessible(
     page = live.tab(**size, color_scheme=scheme, reduced_motion="reduce")
     press(page, "Start")
     wait_until_running(page)
-    wait_for(page, "Lab.live.sides[0].sample && Lab.live.sides[0].sample.answered > 0")
+    wait_for(page, "Lab.live.sides[0]?.sample?.answered > 0")
     for part in ("hands-on", "lesson"):
         if part == "lesson":
             press(page, "Lesson")
