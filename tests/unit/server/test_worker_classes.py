@@ -144,6 +144,17 @@ def test_a_program_that_is_no_interpreter(tmp_path: Path, script: str, why: str)
         interpreter(str(program), Path(), None)
 
 
+def test_the_environment_is_no_part_of_a_gunicorn_file(tmp_path: Path) -> None:
+    """Gunicorn would bind to $PORT; the lab removes it and takes a port of its own."""
+    config = tmp_path / "gunicorn.conf.py"
+    config.write_text("threads = 3\n")
+    port = {"PORT": "tcp://10.0.0.1:80"}
+    assert interpreter(sys.executable, tmp_path, str(config), env=port).settings == {"threads": 3}
+    config.write_text("bind = '127.0.0.1:http'\n")
+    with pytest.raises(UsageError, match=r"not take bind = '127\.0\.0\.1:http': 'http' is"):
+        interpreter(sys.executable, tmp_path, str(config), env=port)
+
+
 # --- from arguments to a plan -------------------------------------------------------------------
 
 MakePlan = Callable[..., Plan]

@@ -68,9 +68,9 @@ def refused(names: dict[str, Any]) -> str | None:
                 config.set(name, value)
             except Exception as error:  # of its validators
                 return f"Gunicorn does not take {name} = {value!r}: {error}"
-    for name, read in READ_LATER.items():
+    for name in filter(names.__contains__, READ_LATER):  # else $PORT is checked as if it were bind
         try:
-            getattr(config, read)
+            getattr(config, READ_LATER[name])
         except Exception as error:
             return f"Gunicorn does not take {name} = {value_text(name, names[name])}: {error}"
     return None
