@@ -56,12 +56,14 @@ class Backend(Struct, frozen=True):
     """A server with a command line of its own, that imports the app in each of its workers. `argv`:
     its words after the interpreter, a template, for users as well. `stops_soon`: options of
     measured servers only, whose load is over. `prefix`: of environment variables that would change
-    its settings. `shares_port`: each of its workers opens a listening socket of its own on the same
-    port (SO_REUSEPORT, Linux); on port 0 each would get another port."""
+    its settings. `min_backlog`: it refuses less. `shares_port`: each of its workers opens a
+    listening socket of its own on the same port (SO_REUSEPORT, Linux); on port 0 each would get
+    another port."""
 
     argv: str = ""
     stops_soon: str = ""
     prefix: str = ""
+    min_backlog: int = 0
     shares_port: bool = False
     SCRUBBED: ClassVar[tuple[str, ...]] = ("WEB_CONCURRENCY", "PORT")
 
@@ -88,12 +90,16 @@ class Backend(Struct, frozen=True):
 
     def command_line(self, server: Server, app: str, host: str, port: int) -> list[str]:
         """Its command line after the interpreter, for users as well. `app`: module:name."""
-        values = {"app": app, "host": host, "port": port, **settings_of(server)}
+        values = {"app": app, "host": host, "port": port, **self.settings(server)}
         return [word.format(**values) for word in self.argv.split()]
+
+    def settings(self, server: Server) -> dict[str, int]:
+        """The settings that all servers have, as it accepts them."""
+        return {**settings_of(server), "backlog": max(self.min_backlog, server.backlog)}
 
     def launch_file(self, launch: Launch) -> dict[str, Any]:
         """What the code in the workers needs to know about this kind of server."""
-        settings = settings_of(launch.server)
+        settings = self.settings(launch.server)
         asgi = class_named(launch.server.worker_class).asgi
         return {"app": launch.app.target, "asgi": asgi, "settings": settings}
 
@@ -187,6 +193,7 @@ BACKENDS: Mapping[str, Backend] = {
         " --blocking-threads {threads} --backpressure {worker_connections} --backlog {backlog}",
         stops_soon="--workers-kill-timeout 1",
         prefix="GRANIAN_",
+        min_backlog=128,
         shares_port=True,
     ),
     "hypercorn": Backend(

@@ -55,12 +55,12 @@ def test_a_row_has_all_that_the_recipe_names(row: WorkerClass) -> None:
     ("name", "slots", "options"),
     [("uvicorn-alone", None, ["--workers", "3"]), ("hypercorn", None, ["--workers", "3"]),
      ("granian", 6, ["--workers", "3", "--blocking-threads", "2", "--backlog", "128"]),
-     ("waitress", 2, ["--threads=2", "--connection-limit=10", "--backlog=128"])],
+     ("waitress", 2, ["--threads=2", "--connection-limit=10", "--backlog=64"])],
 )  # fmt: skip
 def test_another_server_is_started_with_the_settings_of_its_row(
     tmp_path: Path, name: str, slots: int | None, options: list[str]
 ) -> None:
-    server = Server(name, 1 if "workers" in class_named(name).ignores else 3, 2, 128, 10)
+    server = Server(name, 1 if "workers" in class_named(name).ignores else 3, 2, 64, 10)
     assert BACKENDS.keys() == {*SERVERS}
     assert configured_slots(server) == slots
     command = " ".join(BACKENDS[name].command(launch(tmp_path, server, App("x:app")), 0))
