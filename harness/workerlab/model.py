@@ -522,7 +522,7 @@ class QueueSample(Struct, frozen=True):
 
     at_ns: int
     length: int  # connections waiting to be accepted
-    limit: int  # the queue holds limit + 1 at most
+    limit: int | None  # the queue holds limit + 1 at most; None: not known
 
 
 class ProcessSample(Struct, frozen=True):

@@ -3,12 +3,16 @@ when it retransmits an unanswered SYN."""
 
 import contextlib
 import os
+import select
 import socket
+import struct
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import cache, partial
 from itertools import accumulate
 from pathlib import Path
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -26,11 +30,19 @@ LISTEN = 10
 CONNECTED = sum(1 << state for state in STATES)
 SERVED = sum(1 << state for state in (1, 3, 8))  # the server has not closed them
 
+TABLES = {socket.AF_INET: Path("/proc/net/tcp"), socket.AF_INET6: Path("/proc/net/tcp6")}
+TABLE_S = 1.0  # until a connection is in the table
+
 Places = Collection[tuple[str, int]]  # (host, port) of each server instance
+T = TypeVar("T")
 
 
 class Unseen(Exception):
     """The sockets cannot be read here; the message says why."""
+
+
+class NetlinkRefused(Unseen):
+    """The kernel does not answer over netlink."""
 
 
 def _in_kernel(host: str, port: int) -> tuple[socket.AddressFamily, tuple[bytes, int]]:
@@ -40,37 +52,98 @@ def _in_kernel(host: str, port: int) -> tuple[socket.AddressFamily, tuple[bytes,
 
 
 def _listeners(places: Places, *, drops: bool = False) -> list[inet_diag.Socket]:
-    """Several of a place with SO_REUSEPORT, as of granian: one for each worker. Raises Unseen if
-    the kernel does not answer, or if nothing listens at a place."""
-    return [listener for place in places for listener in _of_place(*place, drops=drops)]
+    """Several of a place with SO_REUSEPORT, as of granian: one for each worker. Raises
+    NetlinkRefused, or Unseen if nothing listens at a place."""
+    return [
+        listener
+        for place in places
+        for listener in _look_twice(partial(_by_netlink, *place, drops=drops), *place)
+    ]
 
 
-def _of_place(host: str, port: int, *, drops: bool) -> list[inet_diag.Socket]:
-    """Looks twice, as a socket that a server creates anew is missing for a moment."""
-    family, address = _in_kernel(host, port)
+def _look_twice(look: Callable[[], list[T]], host: str, port: int) -> list[T]:
+    """A socket that a server creates anew is missing for a moment."""
     for missing_s in (MISSING_S, 0.0):
-        try:
-            sockets = inet_diag.sockets(family, 1 << LISTEN, port, drops=drops)
-        except (OSError, AttributeError) as error:  # no netlink, no permission, ...
-            raise Unseen(f"inet_diag: {error}") from error
-        if listeners := [listener for listener in sockets if listener.local == address]:
+        if listeners := look():
             return listeners
         time.sleep(missing_s)
     raise Unseen(f"nothing listens on {host} port {port}")
 
 
+def _by_netlink(host: str, port: int, *, drops: bool) -> list[inet_diag.Socket]:
+    family, address = _in_kernel(host, port)
+    try:
+        sockets = inet_diag.sockets(family, 1 << LISTEN, port, drops=drops)
+    except (OSError, AttributeError) as error:  # no netlink, no permission, ...
+        raise NetlinkRefused(f"inet_diag: {error}") from error
+    return [listener for listener in sockets if listener.local == address]
+
+
+# --- without netlink ------------------------------------------------------------------------
+
+
+def _lengths_in_table(host: str, port: int) -> list[int]:
+    """The lengths of the accept queues, from the table in /proc. Raises OSError or ValueError."""
+    family, (packed, _) = _in_kernel(host, port)
+    words = struct.unpack(f"={len(packed) // 4}I", packed)
+    local, lengths = "".join(f"{word:08X}" for word in words) + f":{port:04X}", list[int]()
+    with TABLES[family].open() as table:
+        next(table, "")
+        for line in table:
+            _, address, _, state, queues, *_ = line.split()
+            if int(state, 16) != LISTEN:  # they come first (proc_net_tcp.rst); others are many
+                break
+            if address == local:
+                lengths.append(int(queues.partition(":")[2], 16))
+    return lengths
+
+
+@cache
+def _table_has_lengths() -> bool:
+    """Whether the table counts waiting connections: gVisor writes 0 for all. Raises OSError or
+    ValueError."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        host, port = listener.getsockname()
+        with socket.create_connection((host, port), TABLE_S):
+            waiting = select.poll()
+            waiting.register(listener, select.POLLIN)
+            waiting.poll(TABLE_S * 1e3)
+            return _lengths_in_table(host, port) == [1]
+
+
+def _length_in_tables(places: Places, refusal: NetlinkRefused) -> int:
+    """The lengths of all queues, added up. Raises Unseen."""
+    try:
+        lengths = [
+            length
+            for place in places
+            for length in _look_twice(partial(_lengths_in_table, *place), *place)
+        ]
+        if not _table_has_lengths():
+            raise refusal
+    except (OSError, ValueError) as error:
+        raise Unseen(f"{refusal}; {error}") from error
+    return sum(lengths)
+
+
+# --- the accept queues ----------------------------------------------------------------------
+
+
 class AcceptQueues:
     """The accept queues of the sockets that listen on `places`, added up. Raises Unseen.
 
-    Rejected: ss where netlink is refused, as it then reads /proc/net/tcp, which has no limits, and
-    prints 0 for them."""
+    Where netlink is refused, their lengths are read from /proc, which does not have their limits.
+    Rejected: ss, which reads the same there and prints 0 for the limits."""
 
     def __init__(self, places: Places) -> None:
         self._places = places
 
     def sample(self) -> QueueSample:
         at_ns = time.monotonic_ns()
-        listeners = _listeners(self._places)
+        try:
+            listeners = _listeners(self._places)
+        except NetlinkRefused as refusal:
+            return QueueSample(at_ns, _length_in_tables(self._places, refusal), None)
         length = sum(listener.receive_queue for listener in listeners)
         return QueueSample(at_ns, length, sum(listener.send_queue for listener in listeners))
 

@@ -7,6 +7,7 @@ import socket
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -27,6 +28,7 @@ from workerlab.observe.tcp import (
     syn_steps_s,
 )
 
+LOOPBACK = f"{int.from_bytes(socket.inet_aton('127.0.0.1'), sys.byteorder):08X}"  # in the table
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's tables are Linux's")
 
 
@@ -125,17 +127,51 @@ def test_each_listener_counts_its_own_drops(stack: ExitStack, host: str) -> None
 
 
 @linux
-def test_without_netlink_queue_and_drops_are_unknown(
-    stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_without_netlink_limit_and_drops_are_unknown(
+    stack: ExitStack, monkeypatch: pytest.MonkeyPatch, host: str
 ) -> None:
-    """Although ss is here: it would read /proc/net/tcp, which has no limits, and print 0."""
+    """The kernel's table has 0 for each limit, so that any waiting connection would be too many."""
     assert drops_are_told()
     monkeypatch.delattr(socket, "AF_NETLINK")
     assert not drops_are_told()
     assert "socket_drops" not in sample_counters(None).counts
-    queues = AcceptQueues([address(listening(stack, 7))])
+    listeners = [listening(stack, 7, host), listening(stack, 7, host)]
+    queues = AcceptQueues(list(map(address, listeners)))
     assert queues.drops() is None
-    with pytest.raises(Unseen, match=r"inet_diag: .*AF_NETLINK"):
+    assert (queues.sample().length, queues.sample().limit) == (0, None)
+    connect(stack, listeners[0], 3)
+    connect(stack, listeners[1], 1)
+    until(lambda: queues.sample().length == 4, "four connections wait to be accepted")
+    stack.enter_context(listeners[0].accept()[0])
+    until(lambda: queues.sample().length == 3, "one connection is accepted")
+    with pytest.raises(Unseen, match="nothing listens on"):
+        AcceptQueues([(host, 1)]).sample()
+
+
+TABLE = """\
+  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: {local} 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1
+"""
+
+
+@linux
+@pytest.mark.parametrize(
+    ("text", "why"), [(TABLE, "AF_NETLINK'$"), ("", "nothing listens"), (None, "No such file")]
+)
+def test_without_a_usable_table_the_queue_is_unknown(
+    stack: ExitStack, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str | None, why: str
+) -> None:
+    """gVisor's has 0 for all lengths: a missing value, and no empty queue."""
+    queues = AcceptQueues([address(listener := listening(stack, 7))])
+    table, local = tmp_path / "tcp", f"{LOOPBACK}:{listener.getsockname()[1]:04X}"
+    if text is not None:
+        table.write_text(text.format(local=local))
+    monkeypatch.delattr(socket, "AF_NETLINK")
+    monkeypatch.setitem(tcp.TABLES, socket.AF_INET, table)
+    tcp._table_has_lengths.cache_clear()
+    stack.callback(tcp._table_has_lengths.cache_clear)
+    with pytest.raises(Unseen, match=why):
         queues.sample()
 
 
