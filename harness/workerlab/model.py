@@ -182,6 +182,7 @@ class WorkerClass(Struct, frozen=True):
     advice: str = "more workers serve more at once"  # how to get more slots
     removed_in: str = ""  # the first version of Gunicorn without it
     alone: bool = False  # a server of its own (`workerlab.server.backends`), without Gunicorn
+    shares_port: bool = False  # each worker listens on a socket of its own (SO_REUSEPORT, Linux)
     unseen: str = ""  # a sentence on what the lab cannot see of it
     closes_http_1_0: str = ""  # why it keeps no such connection alive: a predicate; "": it does
 

@@ -70,10 +70,12 @@ SETTINGS = ("workers", "threads", "backlog", "worker_connections")
 
 def in_force(data: TrialData, queue_limit: int | None = None) -> Mapping[str, int | None]:
     """The value of each setting in force; None if the worker class ignores it. Unknown settings are
-    missing. `queue_limit`: limit of the accept queue as sampled from the kernel; None: as the
-    workers reported it."""
+    missing. `queue_limit`: limit of all accept queues as sampled from the kernel; None: as the
+    workers reported that of each."""
     proof = data.record.proof if data.record else {}
-    limit = queue_limit or proof.get("accept_queue_limit")
+    server = data.cell.server
+    queues = server.instances * (server.workers if data.worker_class.shares_port else 1)
+    limit = queue_limit // queues if queue_limit else proof.get("accept_queue_limit")
     values: dict[str, int | None]
     values = {name: value for name in SETTINGS if isinstance(value := proof.get(name), int)}
     values |= dict.fromkeys(data.worker_class.ignores)

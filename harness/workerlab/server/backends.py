@@ -56,15 +56,12 @@ class Backend(Struct, frozen=True):
     """A server with a command line of its own, that imports the app in each of its workers. `argv`:
     its words after the interpreter, a template, for users as well. `stops_soon`: options of
     measured servers only, whose load is over. `prefix`: of environment variables that would change
-    its settings. `min_backlog`: it refuses less. `shares_port`: each of its workers opens a
-    listening socket of its own on the same port (SO_REUSEPORT, Linux); on port 0 each would get
-    another port."""
+    its settings. `min_backlog`: it refuses less."""
 
     argv: str = ""
     stops_soon: str = ""
     prefix: str = ""
     min_backlog: int = 0
-    shares_port: bool = False
     SCRUBBED: ClassVar[tuple[str, ...]] = ("WEB_CONCURRENCY", "PORT")
 
     def is_configured_by(self, variable: str) -> bool:
@@ -72,15 +69,16 @@ class Backend(Struct, frozen=True):
         return variable in self.SCRUBBED or bool(self.prefix and variable.startswith(self.prefix))
 
     @contextmanager
-    def port(self, host: str) -> Iterator[int]:
-        """The port to name, for as long as the server runs; 0: the kernel chooses one. A shared one
-        is kept by a socket that is bound, but gets no connections, as it does not listen."""
-        if not self.shares_port or sys.platform != "linux":
+    def port(self, launch: Launch) -> Iterator[int]:
+        """The port to name, for as long as the server runs; 0: the kernel chooses one, another for
+        each socket. So one that workers share is kept by a socket that is bound, but gets no
+        connections, as it does not listen."""
+        if not class_named(launch.server.worker_class).shares_port or sys.platform != "linux":
             yield 0
             return
         with socket.socket() as reserving:
             reserving.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            reserving.bind((host, 0))
+            reserving.bind((launch.host, 0))
             yield reserving.getsockname()[1]
 
     def command(self, launch: Launch, port: int) -> list[str]:
@@ -194,7 +192,6 @@ BACKENDS: Mapping[str, Backend] = {
         stops_soon="--workers-kill-timeout 1",
         prefix="GRANIAN_",
         min_backlog=128,
-        shares_port=True,
     ),
     "hypercorn": Backend(
         "-m hypercorn {app} --bind {host}:{port} -k asyncio --workers {workers}"

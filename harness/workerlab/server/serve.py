@@ -99,7 +99,7 @@ def _instance(
     log = numbered(launch.trial, "server.log", number)
     backend = backend_of(launch)
     with (
-        backend.port(launch.host) as planned_port,
+        backend.port(launch) as planned_port,
         Guarded(
             [launch.python, *backend.command(launch, planned_port)],
             cwd=Path(launch.app.chdir or launch.code),

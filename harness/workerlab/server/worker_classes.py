@@ -69,6 +69,7 @@ _OTHER_ROWS = (
                 ignores=("threads", "worker_connections"), packages=("uvicorn",), alone=True,
                 closes_http_1_0=CLOSES),
     WorkerClass("granian", "threads", accepts_first=True, packages=("granian",), alone=True,
+                shares_port=True,
                 advice="more threads or workers serve more at once",
                 unseen="granian accepts and reads requests outside Python: how long they wait"
                 " inside a worker is missing, and part of the rest"),

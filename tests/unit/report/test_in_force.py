@@ -19,9 +19,9 @@ from workerlab.report import FORMATS
 from workerlab.report.values import text
 
 
-def limited(worker_class: str, backlog: int, limit: int | None) -> TrialData:
-    """A trial whose accept queue has this limit in the kernel."""
-    trial = evidence(replace(server(worker_class), backlog=backlog), 4)
+def limited(worker_class: str, backlog: int, limit: int | None, *, instances: int = 1) -> TrialData:
+    """A trial on four workers whose accept queues have this limit in the kernel, added up."""
+    trial = evidence(replace(server(worker_class), backlog=backlog, instances=instances), 4)
     queue = tuple(
         QueueSample(sample.at_ns, sample.length, limit)
         for sample in trial.observations.queue
@@ -44,6 +44,11 @@ TITLES = {
     "cut off": ([limited("sync", 10_000, 4096)], "backlog 10000 (4096 in force)"),
     "without samples": ([limited("asgi", 4, None)], "backlog 4 (ignored by asgi)"),
     "unknown": ([limited("sync", 4, None)], "backlog 4,"),
+    "of a queue for each worker": ([limited("granian", 64, 4 * 128)], "backlog 64 (128 in force)"),
+    "of a queue for each server": (
+        [limited("sync", 10_000, 2 * 4096, instances=2)],
+        "backlog 10000 (4096 in force)",
+    ),
     "of another class": (
         [TAKEN, evidence(server("gevent"), 4)],
         "1000 worker connections (ignored by sync)",
@@ -66,6 +71,8 @@ def test_the_title_has_the_value_in_force(name: str) -> None:
     ("trials", "word"),
     [
         ([TAKEN], "in force"),
+        ([limited("granian", 2048, 4 * 2048)], "in force"),
+        ([limited("sync", 2048, 2 * 2048, instances=2)], "in force"),
         ([evidence(server("gevent"), 4)], "ignored"),
         ([TAKEN, IGNORED], "worker connections"),
     ],
