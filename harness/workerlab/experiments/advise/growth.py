@@ -171,15 +171,16 @@ class PlanGrowth:
         show = self._budget.first_display if first else self._budget.display
         return show(source, todo)
 
-    def grow(self, directory: Path, _plan: Plan) -> Plan | None:
-        """The stored plan with the next cells; None if there are none, or no budget for them."""
+    def grow(self, directory: Path, plan: Plan) -> Plan | None:
+        """The plan with the next cells; None if there are none, or no budget for them. `plan`: the
+        stored one, but --resume has checked anew what is unavailable."""
         began_s, run = time.monotonic(), run_store.load(directory)
         study = study_of(run)
         self._overheads_s = overheads_s(run)
         try:
-            return self._next_plan(study, run.plan)
+            return self._next_plan(study, plan)
         finally:
-            if "expected" in run.plan.details:  # the forecast takes longer, but is made only once
+            if "expected" in plan.details:  # the forecast takes longer, but is made only once
                 self._planning_s = max(self._planning_s, time.monotonic() - began_s)
 
     def _next_plan(self, study: Study, plan: Plan) -> Plan | None:

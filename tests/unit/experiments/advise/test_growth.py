@@ -165,6 +165,19 @@ def test_the_launches_that_show_a_target_have_priority(
     assert (is_many_cell(cell), cell.duration_s) == (is_many, duration_s)
 
 
+def test_a_resumed_run_grows_by_what_is_unavailable_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stored plan has what was unavailable when the run began."""
+    measured = study("gevent")
+    stored = replace(measured.plan, details=codec.plain(measured.request))
+    run = SimpleNamespace(plan=stored, records={})
+    monkeypatch.setattr(growth, "study_of", lambda _: measured)
+    monkeypatch.setattr(growth.run_store, "load", lambda _: run)
+    resumed = replace(stored, unavailable={"gevent": "gevent is not installed"})
+    further = PlanGrowth(250.0, resumed=True).grow(Path(), resumed)
+    assert further.cells[len(stored.cells) :]
+    assert further.unavailable == resumed.unavailable
+
+
 def test_the_time_of_the_forecast_costs_no_launch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
