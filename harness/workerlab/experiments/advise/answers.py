@@ -35,7 +35,7 @@ from workerlab.experiments.advise.result import (
     without_candidates,
 )
 from workerlab.experiments.advise.search import BETTER_RATIO, MAX_GAP_RATIO
-from workerlab.experiments.advise.standing import MIN_LAUNCHES, TermBound, passes
+from workerlab.experiments.advise.standing import MIN_LAUNCHES, TOO_UNEVEN, TermBound, passes
 from workerlab.experiments.advise.study import NOISE, CandidateLaunch, Exclusion, Study, holds
 from workerlab.finding import Answer, Finding
 from workerlab.model import Cell, CellResult, Memory, Server
@@ -448,12 +448,19 @@ def target_answer(result: AdviseResult) -> Iterator[TargetAnswer]:
 # --- the highest rate -----------------------------------------------------------------------------
 
 
+KeptOutcome = Literal[
+    "holds up to",
+    "was met, but in too few launches to promise it, at",
+    "was met, but in launches that differ too much to promise it, at",
+]
+
+
 class RateKept(Finding):
     """The target[[, except {unshown:list} (not shown yet),]] {outcome} {rps:number} requests/s
     ({launches:# launch/launches}[[, and {above} slightly above]]
     [[; {discarded} more discarded]])."""
 
-    outcome: Literal["holds up to", "was met, but in too few launches to promise it, at"]
+    outcome: KeptOutcome
     rps: float
     unshown: tuple[str, ...]
     launches: int
@@ -551,17 +558,20 @@ def _has_gap(result: AdviseResult, server: Server) -> bool:
 def _kept(result: AdviseResult, server: Server, rps: float) -> RateKept:
     """The finding for the highest passing rate."""
     valid = len(result.study.at(server, rps))
-    few = valid < MIN_LAUNCHES or (
-        rps == result.search.target_rps and result.standing.word != "met"
-    )
+    unmet = rps == result.search.target_rps and result.standing.word != "met"
+    outcome: KeptOutcome = "holds up to"
+    if unmet and any(bound.why == TOO_UNEVEN for bound in result.standing.bounds):
+        outcome = "was met, but in launches that differ too much to promise it, at"
+    elif unmet or valid < MIN_LAUNCHES:
+        outcome = "was met, but in too few launches to promise it, at"
     above = result.search.kept_nearby(server, rps) - valid
     is_bounded = passes(result.study.at(server, rps), result.search.terms)
     return RateKept(
-        outcome="was met, but in too few launches to promise it, at" if few else "holds up to",
+        outcome=outcome,
         rps=rps,
-        unshown=tuple(outcome.term for outcome in result.standing.unshown),
+        unshown=tuple(unshown.term for unshown in result.standing.unshown),
         launches=valid,
-        above=None if few or is_bounded else above or None,
+        above=None if outcome != "holds up to" or is_bounded else above or None,
         discarded=len(result.study.all_at(server, rps)) - valid or None,
     )
 

@@ -638,6 +638,16 @@ def test_the_targets_rate_holds_only_where_the_target_is_met() -> None:
     assert rows[uneven.key].status == "too uneven to promise p95<300ms"
 
 
+def test_launches_that_are_too_uneven_are_not_too_few() -> None:
+    """Their bound holds as at other rates, but not as at the target's, after all launches."""
+    world = World(3)
+    server, *_ = world.search().order
+    world.measured(server, {TARGET_RPS: MAX_LAUNCHES // 2 * (0.218, 0.263)})
+    result = world.result()
+    assert (result.server, result.reach.passing_rps) == (server, TARGET_RPS)
+    assert "in launches that differ too much to promise it, at 50 req" in str(*highest_rate(result))
+
+
 def test_a_machine_that_was_noisy_may_be_tried_again() -> None:
     world = World(5, noisy=1.0)
     disturbed = world.run()
