@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,17 @@ def test_targets_and_budgets_that_cannot_be_met_are_refused(
         plan_for(monkeypatch, *arguments)
     plan_for(monkeypatch, "--slo", "p95<2s,rps>2", "--budget", "110")
     plan_for(monkeypatch, "--budget", "75", "--classes", "sync,gthread")
+
+
+def test_the_budget_that_a_refusal_names_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although a larger budget makes launches longer."""
+    variants = "--rate", "500", "--gunicorn", "25.0.0,25.1.0,25.2.0,25.3.0"
+    with pytest.raises(UsageError, match="192 s for 24 worker classes") as refusal:
+        plan_for(monkeypatch, *variants, "--budget", "100")
+    (budget_s,) = re.findall(r"allow ([0-9]+) s", str(refusal.value))
+    plan_for(monkeypatch, *variants, "--budget", budget_s)
+    with pytest.raises(UsageError, match="allow"):
+        plan_for(monkeypatch, *variants, "--budget", str(int(budget_s) - 1))
 
 
 def test_each_version_is_a_variant_of_each_class(monkeypatch: pytest.MonkeyPatch) -> None:
