@@ -245,13 +245,16 @@ class JobPlanner:
         total_s, remaining = 0.0, list(todo)
         while remaining:
             batch, remaining = self.next_batch(remaining)
-            durations = list[tuple[str, float, float]]()  # key, seconds, cores
+            durations = list[tuple[Trial, float]]()
             for trial in batch:
                 if (trial_s := predict(trial)) is None:
                     return None
-                trial_s = max(0.0, trial_s - so_far_s.get(trial.key, 0.0))
-                durations.append((trial.key, trial_s, self.cores(trial) or 0.0))
-            total_s += batch_duration_s(self.budget(), durations, so_far_s, self.start_interval_s)
+                durations.append((trial, max(0.0, trial_s - so_far_s.get(trial.key, 0.0))))
+            if len(batch) == 1:  # it waits for no cores; a bar asks four times a second
+                total_s += durations[0][1]
+                continue
+            needs = [(trial.key, trial_s, self.cores(trial) or 0.0) for trial, trial_s in durations]
+            total_s += batch_duration_s(self.budget(), needs, so_far_s, self.start_interval_s)
         return total_s
 
 

@@ -208,6 +208,17 @@ def test_time_left_shrinks_as_trials_run(app: App) -> None:
     assert planner.left_s(lambda _: None, todo, {}) is None
 
 
+def test_the_time_left_of_trials_that_run_alone_is_a_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A progress bar draws it several times a second, while the load runs on the same cores."""
+    alone = replace(sleeping_plan(*product((SERVER,), ("ab",), (4, 8, 16))), jobs=1)
+    planner, todo = jobs(alone), trials(alone)
+    monkeypatch.delattr(JobPlanner, "cores")
+    monkeypatch.delattr(JobPlanner, "budget")
+    all_s = sum(map(expected_s, todo))
+    assert planner.left_s(expected_s, todo, {}) == pytest.approx(all_s)
+    assert planner.left_s(expected_s, todo, {todo[0].key: 2.0}) == pytest.approx(all_s - 2.0)
+
+
 # --- the command line -----------------------------------------------------------------------------
 
 
