@@ -63,15 +63,16 @@ SERVER = ("bind", "worker_class", "wsgi_app", "proc_name", "pidfile", "daemon", 
 
 class SettingsRequest(Struct, frozen=True):
     """The user's request, stored as the Plan's details. `config`: the Gunicorn file, "" for none;
-    `lines`: its assignments, `values`: their values, if plain; `strange`: names that are no
-    settings, with the likely setting; `absent`: paths that Gunicorn needs to start, by setting;
-    `left_out`: those that --quick cannot test."""
+    `lines`: its assignments, `values`: their values, if plain; `unknown`: settings among them that
+    no experiment covered; `strange`: names that are no settings, with the likely setting; `absent`:
+    paths that Gunicorn needs to start, by setting; `left_out`: those that --quick cannot test."""
 
     settings: tuple[str, ...]
     config: str = ""
     lines: tuple[FileLine, ...] = ()
     left_out: tuple[str, ...] = ()
     values: Mapping[str, Any] = {}
+    unknown: tuple[str, ...] = ()  # stored, since later experiments may cover them
     strange: Mapping[str, str] = {}
     absent: Mapping[str, str] = {}
     gunicorns: Mapping[str, str] = {}  # version by interpreter, if there are several
@@ -80,11 +81,6 @@ class SettingsRequest(Struct, frozen=True):
     def set_lines(self) -> dict[str, FileLine]:
         """By name, of the settings that the file sets, and does not only annotate."""
         return {line.name: line for line in self.lines if line.sets and line.is_setting}
-
-    @property
-    def unknown(self) -> tuple[str, ...]:
-        """Settings of the file that no experiment covers."""
-        return tuple(name for name in self.set_lines if name not in (*EXAMINED, *SERVER))
 
     @classmethod
     def of(cls, plan: Plan) -> "SettingsRequest":
@@ -192,7 +188,8 @@ def _request_of_file(
     if not settings:
         raise UsageError(_why_nothing(request))
     values = {name: value for name, value in reader.settings.items() if name in request.set_lines}
-    return replace(request, settings=settings, values=values)
+    unknown = tuple(name for name in request.set_lines if name not in (*EXAMINED, *SERVER))
+    return replace(request, settings=settings, values=values, unknown=unknown)
 
 
 def _provable(request: SettingsRequest, *, quick: bool | None) -> SettingsRequest:

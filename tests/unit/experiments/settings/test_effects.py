@@ -13,11 +13,17 @@ from msgspec.structs import replace
 
 from tests.builders.runs import recorded
 from workerlab import codec, run_store
-from workerlab.experiments.settings.command import LaunchJobs, SettingsRequest, launch_name
+from workerlab.experiments.settings.command import (
+    LaunchJobs,
+    SettingsRequest,
+    _request_of_file,
+    launch_name,
+)
 from workerlab.experiments.settings.document import (
     EXAMINED_SCOPE,
     ClassExamined,
     LineMarked,
+    NotExamined,
     NothingIgnored,
     document,
     evidence_of,
@@ -39,6 +45,7 @@ from workerlab.plan import trials
 from workerlab.report.text import render
 from workerlab.report.values import text
 from workerlab.server.inside.introspect import executed, settings_of
+from workerlab.server.preflight import Interpreter
 from workerlab.server.worker_classes import CLASSES, class_named
 
 FILES = Path(__file__).resolve().parents[3] / "data" / "gunicorn_files"
@@ -421,6 +428,30 @@ def test_in_an_older_run_reload_is_the_signal() -> None:
     assert SettingsRequest.of(replace(plan, details=details)).settings == ("workers", "reload")
     older = replace(plan, details=details, cells=cells)
     assert SettingsRequest.of(older).settings == ("workers", "sighup")
+
+
+def test_settings_that_no_experiment_covered_are_noted_in_a_later_version_too(
+    tmp_path: Path,
+) -> None:
+    path = conf(tmp_path, "workers = 3\nloglevel = 'info'\nbind = ':80'\nreload_engine: str\n")
+    values, assignments = executed(str(path))
+    reader = Interpreter(
+        python="python3",
+        gunicorn=USUAL,
+        worker_classes=CLASSES,
+        missing=(),
+        classes={},
+        settings=settings_of(values),
+        names=KNOWN,
+        assignments=assignments.of(KNOWN),
+    )
+    request = _request_of_file(str(path), EXAMINED, lines_of(path), reader)
+    assert (request.settings, request.unknown) == (("workers",), ("loglevel",))
+    assert request.values["workers"] == 3
+    run = run_store.load(recorded("settings"))
+    saved = {**codec.plain(request), "unknown": ["loglevel", "umask"]}  # umask: not yet, then
+    notes = document(replace(run, plan=replace(run.plan, details=saved))).notes
+    assert NotExamined(("loglevel", "umask")) in notes
 
 
 @pytest.mark.parametrize(
