@@ -80,12 +80,16 @@ def taken_runs(names: Sequence[str], chosen: Sequence[WriteUp]) -> Mapping[str, 
     for name in names:
         directory = find_run(name, measured=True)
         run = run_store.load(directory)
-        cells = measured_cells(run)
-        replaced_parts = [
-            part_name
+        parts = [
+            (writeup, part_name, part)
             for writeup in chosen
             for part_name, part in writeup.parts.items()
             if shlex.split(part.command)[0] == run.plan.kind
+        ]
+        cells = measured_cells(run) if parts else []  # other commands may have no such cells
+        replaced_parts = [
+            part_name
+            for writeup, part_name, part in parts
             if any(chosen_cells(writeup, {part.name: cells}))
         ]
         if not replaced_parts:

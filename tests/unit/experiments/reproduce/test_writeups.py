@@ -208,15 +208,15 @@ def test_without_a_name_the_write_ups_are_listed(capsys: pytest.CaptureFixture[s
     [
         (["nothing"], "no write-up 'nothing': name ab, generators, locust, million, ladder or all"),
         (["million", "--from", "bottleneck"], "has no cell that million needs"),
+        (["million", "--from", "settings"], "has no cell that million needs"),
         (["million", "--from", "not-there"], "is not a run"),
     ],
 )
 def test_invalid_arguments_start_nothing(
     arguments: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = [
-        str(recorded(argument)) if argument == "bottleneck" else argument for argument in arguments
-    ]
+    runs = {name: str(recorded(name)) for name in ("bottleneck", "settings")}
+    arguments = [runs.get(argument, argument) for argument in arguments]
     assert main(["reproduce", *arguments, "--out", str(tmp_path)]) == 2
     out, err = capsys.readouterr()
     assert out == ""
