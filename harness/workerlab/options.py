@@ -107,7 +107,7 @@ def tools(text: str) -> tuple[str, ...]:
 
 
 def whole(text: str, least: int = 1) -> int:
-    if not text.isascii() or not text.lstrip("-").isdigit():
+    if not re.fullmatch(r"-?[0-9]+", text):
         raise BadWord(f"{text!r} is not a whole number")
     if int(text) < least:
         raise BadWord(f"{text} is too small: must be at least {least}")

@@ -103,6 +103,7 @@ BAD = {
     "rate negative": ([*GOOD, "--tool", "fast", "--rate", "-5"], "a rate of -5"),
     "rate above the capacity": ([*GOOD, "--tool", "fast", "--rate", "120%"], "at most 100%"),
     "jobs 0": ([*GOOD, "--jobs", "0"], "must be at least 1"),
+    "two signs": ([*GOOD, "--rounds=--5"], "argument --rounds: '--5' is not a whole number"),
     "jobs of another kind": ([*GOOD, "--jobs", "many"], "neither a whole number nor auto"),
     "no time": ([*GOOD, "--tool", "fast", "--duration", "0"], "greater than 0 seconds"),
     "target without a unit": ([*GOOD, "--slo", "p95<300"], "argument --slo: column 8: 300 needs"),
