@@ -104,7 +104,7 @@ def test_disturbed_levels_show_no_knee() -> None:
         of = series_of(some_noisy)
         return knee(of, c2="below capacity", c4="at capacity", c8="saturated")
 
-    assert disturbed_knee(2).connections == disturbed_knee().connections
+    assert disturbed_knee(2).connections == disturbed_knee().connections == 4
     for disturbed in ((8,), (2, 4, 8)):
         doubtful = disturbed_knee(*disturbed)
         assert doubtful.connections is None

@@ -194,6 +194,7 @@ def test_a_pause_does_not_make_a_cell_saturated(at_s: float, pause_s: float) -> 
         (cell,) = sweep(paused(UVICORN, 10, rounds, at_s, pause_s)).cells
         assert cell.verdict in verdicts
         assert type(cell.diagnosis) is NothingWaits
+        assert cell.throughput_rps > 0
         if cell.verdict == "inconclusive":
             assert isinstance(cell.reason, WaitsHiddenByPause)
             assert cell.throughput_rps < 9.5

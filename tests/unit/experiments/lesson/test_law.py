@@ -199,6 +199,7 @@ def test_sentence_and_law_agree(server: ServerSettings, load: LoadSettings) -> N
     prediction = law_of(server, load, 2)
     finding, service_s = sentence(prediction), load.service_s
     if prediction.response_s is not None:
+        assert prediction.rps is not None
         assert prediction.response_s >= service_s * (1 - 1e-9)
         if load.model == "closed":  # Little
             assert prediction.rps * prediction.response_s == pytest.approx(load.clients)
