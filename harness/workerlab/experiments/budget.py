@@ -32,8 +32,12 @@ class Within(Progress):
     def _place(self) -> str:
         return ""
 
+    def _status(self) -> str:
+        """Not how many of its own cells are done: most parts have a single one."""
+        return f"{format_wait(max(0.0, self._left_s()))} of the budget left"
+
     def _rest(self) -> str:
-        return f", {format_wait(max(0.0, self._left_s()))} of the budget left"
+        return f", {self._status()}"
 
 
 def used_s(record: Record) -> float:

@@ -131,6 +131,10 @@ class Progress:
         elif record.fault:
             self._console.print(line, markup=False, highlight=False)
 
+    def _status(self) -> str:
+        """What is beside the bar."""
+        return f"{self._done} of {self._counted()} done{self._rest()}"
+
     def _rest(self) -> str:
         return f", {self._wait()} left" if self._todo and self._left(self._predict) else ""
 
@@ -175,7 +179,7 @@ class Progress:
         total_s = None if left_s is None else done_s + left_s
         line = Table.grid(padding=(0, 2))
         bar = ProgressBar(total=total_s, completed=done_s, width=30, complete_style="cyan")
-        line.add_row(bar, Text(f"{self._done} of {self._counted()} done{self._rest()}"))
+        line.add_row(bar, Text(self._status()))
         names = {trial.key: self._name(trial) for trial in self._todo}
         rows = [
             f"{so_far_s:5.0f} s  {names.get(key, key)}" for key, so_far_s in self._running().items()

@@ -16,6 +16,7 @@ from tests.builders.plan import plan
 from tests.builders.runs import recorded
 from workerlab import run_store
 from workerlab.cli import main
+from workerlab.experiments.budget import Within
 from workerlab.experiments.calibration import disturbance
 from workerlab.experiments.jobs import JobPlanner
 from workerlab.experiments.load_trials import Unavailable
@@ -83,6 +84,13 @@ def test_skipped_trials_add_no_time(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "1 cell, 1 of which cannot run\n"
 
 
+def lines(display: Progress) -> list[str]:
+    """What it draws on a terminal."""
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(display)
+    return console.export_text().splitlines()
+
+
 def test_parallel_trials_are_each_shown(capsys: pytest.CaptureFixture[str]) -> None:
     todo = [make_trial("sync", connections=n) for n in (4, 8, 16)]
     so_far: list[Mapping[str, float]] = []
@@ -90,11 +98,6 @@ def test_parallel_trials_are_each_shown(capsys: pytest.CaptureFixture[str]) -> N
     def left_s(_: object, left: Sequence[Trial], running: Mapping[str, float]) -> float:
         so_far.append(dict(running))
         return 10.0 * len(left)
-
-    def lines(display: Progress) -> list[str]:
-        console = Console(width=100, record=True, file=io.StringIO())
-        console.print(display)
-        return console.export_text().splitlines()
 
     with Progress(todo, lambda _: 10.0, left_s) as display:
         for trial in todo:
@@ -113,6 +116,16 @@ def test_parallel_trials_are_each_shown(capsys: pytest.CaptureFixture[str]) -> N
     assert announced == "3 cells, about 30 s"
     assert done.startswith("[1/3] ")
     assert done.endswith("20 s left")
+
+
+def test_a_part_of_a_run_shows_the_budget_and_does_not_count_its_own_cells() -> None:
+    """Nearly each launch of `advise` is a part: "0 of 1 cell" would be said of all."""
+    todo = [make_trial("sync")]
+    display = Within(todo, lambda _: 10.0, lambda: 130.0)
+    display.begin(todo[0])
+    first, row = lines(display)
+    assert first.strip("━ ") == "2m 10s of the budget left"
+    assert row.split("s  ")[1] == describe(todo[0])
 
 
 def test_time_left_is_learned_from_ended_trials(
