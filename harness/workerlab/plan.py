@@ -1,4 +1,4 @@
-"""Expands axes to trials, and predicts how long they take. Pure.
+"""Expands axes to trials, and decides how long their loads are. Pure.
 
     n      = 1 + rounds * c                                     requests of a tool that counts
                                                                 (without the 1: Plan.together)
@@ -28,12 +28,10 @@ from workerlab.server.worker_classes import class_named, configured_slots
 from workerlab.slo import parse
 
 SLEEP_ENV = "WORKERLAB_SLEEP"  # how long the bundled apps sleep
-SETUP_S = 1.0  # boot, warm-up and stop, without the lone request; for the prediction only
 MIN_TIMED_S = 2.0
 # If a full accept queue drops packets: until the client's kernel has sent its last retransmission
 # (the first after 0.2 s, then doubling) and learns that the server has closed the connection
 DROPS_S = 240.0
-DROPS_OFTEN_S = 20.0  # delay by drops, from hardly any to this; for the prediction only
 WARMUP_RECORDS = 16_384  # many more than the warm-up needs
 UNKNOWN_RECORDS = 500_000  # 20 MB per worker, for a timed load on an unknown app
 UNKNOWN_RPS = 10_000  # more than one worker reaches
@@ -47,9 +45,6 @@ MIN_LONE_S = 1e-4
 MIN_TELLING_SLEEP_S = 0.01  # shorter sleeps do not determine the time of a request
 NULL_BACKLOG = 4096
 SCHEDULES = 10_000  # per plan, so that plans with other seeds share none
-# For predicting loads on null servers: start and end of server and tool, a fork, and the speed of
-# reading bodies
-NULL_SETUP_S, FORK_S, READ_BYTES_PER_S = 1.3, 0.02, 400e6
 
 
 def product(
@@ -292,48 +287,8 @@ def varies(plan: Plan, cell: Cell) -> bool:
     return may_go_on(plan, cell) and not (steady and not accepts_first(cell))
 
 
-def longer_s(plan: Plan, trial: Trial) -> float:
-    """How many seconds the trial may take beyond the prediction."""
-    if trial.cell.server.backlog < trial.cell.concurrency and trial.cell.load is None:
-        return DROPS_OFTEN_S
-    may_extend = varies(plan, trial.cell) or (plan.slo and may_go_on(plan, trial.cell))
-    return plan.max_seconds or 0.0 if may_extend else 0.0
-
-
 def accepts_first(cell: Cell) -> bool:
     return class_named(cell.server.worker_class).accepts_first
-
-
-def predicted_s(plan: Plan, cell: Cell, lone_s: float, rps: float | None = None) -> float:
-    """Predicted duration of the trial in seconds, including start and stop of the server."""
-    if cell.load is not None:
-        return null_s(cell, cell.load)
-    load = load_for(plan, cell, lone_s, rps)
-    slots = configured_slots(cell.server)
-    overhead_s = SETUP_S + lone_s
-    if counts(plan, cell):
-        alone = int(not plan.together)
-        return overhead_s + ideal_s(load.requests, cell.concurrency, slots, lone_s, alone)
-    drain_s = 0.0  # until the backlog is served, if arrivals exceed the slots
-    if load.rate_rps is not None and slots is not None and lone_s > 0:
-        bound_rps = slots / lone_s
-        backlog = max(0.0, load.rate_rps - bound_rps) * load.duration_s
-        drain_s = min(backlog, load.concurrency) / bound_rps
-    return overhead_s + load.duration_s + drain_s
-
-
-def null_s(cell: Cell, load: Load) -> float:
-    """Predicted duration of a fixed load on a null server: delays divided among the connections,
-    and at least the longest delay."""
-    null = cell.server.null or NullServer()
-    tool = tool_named(cell.tool)
-    forks = tool.cores_used(load.concurrency, load.processes)
-    overhead_s = NULL_SETUP_S + tool.START_S + FORK_S * forks
-    if load.timed:
-        return overhead_s + load.duration_s
-    delays_s = load.requests * sum(null.delay_s) / 2 / load.concurrency
-    reading_s = load.requests * null.body_bytes / READ_BYTES_PER_S
-    return overhead_s + max(delays_s, min(max(null.delay_s), 2 * delays_s), reading_s)
 
 
 def records_for(plan: Plan, cell: Cell, rps: float | None = None) -> int:

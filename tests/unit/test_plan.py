@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from tests.builders.plan import AXES, CELLS, SERVER, plan, plans
 from workerlab import codec
 from workerlab.cli import parse
+from workerlab.durations import predicted_s
 from workerlab.experiments.load_trials import launch_for
 from workerlab.experiments.planning import plan_of
 from workerlab.finding import stored
@@ -27,7 +28,6 @@ from workerlab.notes import ServerCoresBound
 from workerlab.plan import (
     ideal_s,
     load_for,
-    predicted_s,
     product,
     records_for,
     trials,

@@ -25,15 +25,15 @@ from urllib.parse import parse_qs, urlsplit
 
 from msgspec import Struct
 
+from workerlab.durations import predicted_s
 from workerlab.load.registry import tool_named
 from workerlab.model import App, Cell, Observations, Plan, Record, Trial
-from workerlab.plan import MIN_LONE_S, load_for, predicted_s
+from workerlab.plan import MIN_LONE_S, load_for
 from workerlab.server.worker_classes import class_named, configured_slots
 
 MAX_JOBS = 10  # one process observes all of them, in threads that share an interpreter
 START_CPU_S = 0.9  # of starting and stopping a server
 START_SPREAD_S = 6.0  # the budget spreads that CPU over this time
-LAUNCH_S = 1.2  # of a trial: mean of what 300 launches took longer than predicted
 START_INTERVAL_S = 0.5  # between the starts of servers; only for the prediction
 
 
@@ -180,7 +180,7 @@ class JobPlanner:
             lone_s = 0.0  # the duration of a fixed load does not depend on it
         if lone_s is None:
             return None
-        return predicted_s(self._plan, trial.cell, lone_s) + (0.0 if server.null else LAUNCH_S)
+        return predicted_s(self._plan, trial.cell, lone_s)
 
     def cores(self, trial: Trial) -> float | None:
         """Cores that the trial keeps busy under load; None if it must run alone, or the cost of its

@@ -40,6 +40,7 @@ from workerlab.analysis.checks import CHECKS
 from workerlab.analysis.facts import Facts, why_unusable
 from workerlab.analysis.open_model import capacity_of
 from workerlab.analysis.samples import Window, lab_cores
+from workerlab.durations import longer_s
 from workerlab.experiments import trial as trial_module
 from workerlab.experiments.jobs import JobPlanner
 from workerlab.experiments.planning import why_unavailable
@@ -57,7 +58,6 @@ from workerlab.observe.tcp import drops_are_told
 from workerlab.plan import (
     MAX_FOLLOW_UP_REQUESTS,
     load_for,
-    longer_s,
     may_go_on,
     records_for,
     target_requests,

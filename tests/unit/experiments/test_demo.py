@@ -22,6 +22,7 @@ from tests.builders.plan import with_classes
 from tests.builders.runs import recorded
 from workerlab import run_store
 from workerlab.cli import parse
+from workerlab.durations import predicted_s
 from workerlab.experiments.lesson.steps import read_lesson
 from workerlab.experiments.lesson.texts import Figures, StepOutcome, law_text
 from workerlab.experiments.live import demo, terminal
@@ -30,7 +31,7 @@ from workerlab.experiments.live.terminal import MAX_WIDTH, requests_chart, table
 from workerlab.experiments.reading import trial_data
 from workerlab.experiments.scheduler import TrialSource
 from workerlab.model import Fault, Plan, Record, Trial, UsageError
-from workerlab.plan import grid, load_for, predicted_s, trials
+from workerlab.plan import grid, load_for, trials
 from workerlab.terminal import console
 
 RECORDED_STEPS = 6  # of the lesson, in the run "demo"

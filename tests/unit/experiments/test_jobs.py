@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from tests.builders.plan import APP, SERVER, plan
 from workerlab.cli import parse
+from workerlab.durations import predicted_s
 from workerlab.experiments.jobs import (
     START_INTERVAL_S,
     START_SPREAD_S,
@@ -20,7 +21,7 @@ from workerlab.experiments.jobs import (
 )
 from workerlab.experiments.sweep.command import jobs_of
 from workerlab.model import App, Cell, Observations, Plan, ProcessSample, Rate, Record, Trial
-from workerlab.plan import predicted_s, product, trials
+from workerlab.plan import product, trials
 
 CORES = 2
 OWN = App("shop.wsgi:app", "/srv/shop")

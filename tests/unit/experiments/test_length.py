@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from tests.builders.plan import SERVER, plan
 from workerlab.analysis.batches import Estimate, Precision
 from workerlab.cli import parse
+from workerlab.durations import longer_s
 from workerlab.experiments.load_trials import (
     MIN_GROWTH,
     TARGET_PRECISION,
@@ -31,7 +32,6 @@ from workerlab.observe.observations import FILE
 from workerlab.plan import (
     MAX_FOLLOW_UP_REQUESTS,
     load_for,
-    longer_s,
     product,
     records_for,
     target_requests,

@@ -16,6 +16,7 @@ from tests.builders.document import answer, rows
 from tests.builders.null import null_trial
 from workerlab import codec
 from workerlab.analysis.facts import TrialData
+from workerlab.durations import predicted_s
 from workerlab.experiments import planning
 from workerlab.experiments.limits.command import Extent, left_out, plan_of, setup, steps
 from workerlab.experiments.limits.document import study
@@ -55,7 +56,7 @@ from workerlab.model import (
     UsageError,
 )
 from workerlab.notes import NotMeasured, ToolLeftOut
-from workerlab.plan import null_cell, null_plan, predicted_s
+from workerlab.plan import null_cell, null_plan
 from workerlab.report import text
 from workerlab.run_store import Run
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.builders.plan import APP, AXES, RATES, SERVER, plan, plans, with_classes
 from workerlab import codec
 from workerlab.cli import parse
+from workerlab.durations import predicted_s
 from workerlab.experiments.load_trials import Rates
 from workerlab.experiments.planning import plan_of
 from workerlab.model import Cell, Fault, Plan, Rate, Server, Trial, UsageError
@@ -20,7 +21,6 @@ from workerlab.plan import (
     counts,
     load_for,
     open_connections,
-    predicted_s,
     product,
     records_for,
     trials,

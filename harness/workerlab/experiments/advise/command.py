@@ -24,9 +24,10 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from workerlab import codec, run_store, slo
+from workerlab.durations import ASSUMED_OVERHEAD_S
 from workerlab.experiments.advise.candidates import Limits, candidates, kind_of
 from workerlab.experiments.advise.document import write_file
-from workerlab.experiments.advise.growth import ASSUMED_OVERHEAD_S, PlanGrowth, launch_s
+from workerlab.experiments.advise.growth import PlanGrowth, launch_s
 from workerlab.experiments.advise.search import CLEAR_SHARES
 from workerlab.experiments.advise.standing import MIN_LAUNCHES
 from workerlab.experiments.advise.study import TOOL, AdviseRequest

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from workerlab import codec, run_store, slo
 from workerlab.analysis.target import QUANTILES
+from workerlab.durations import ASSUMED_OVERHEAD_S
 from workerlab.experiments.advise.candidates import Question, candidates, forecast, mean_need
 from workerlab.experiments.advise.search import (
     CLEAR_SHARES,
@@ -53,7 +54,6 @@ BUDGET_MULTIPLE = 3  # loads per route, or of many requests, are planned if this
 MANY_S = 4.0  # load of many requests at once
 MIN_WAIT_RATIO = 5  # waiting over CPU of a request, for such a load
 MAX_CONNECTIONS = 500
-ASSUMED_OVERHEAD_S = 3.0  # of the first trial of a class: lone requests, stop, planning
 RESERVED_S = 3.0  # of the budget, for startup and the final output
 
 

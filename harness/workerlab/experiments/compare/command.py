@@ -17,6 +17,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from workerlab import codec, run_store
+from workerlab.durations import MIN_OVERHEAD_S
 from workerlab.experiments.budget import Budget
 from workerlab.experiments.compare.comparison import (
     LOOKS,
@@ -38,7 +39,6 @@ from workerlab.server import preflight
 
 RESUMES_WITH = ("budget",)
 BUDGET_S = 300.0
-MIN_OVERHEAD_S = 1.2  # of a launch in addition to its load
 MAX_PAIRS = 2 * LOOKS[-1]  # including invalid ones
 
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from workerlab.durations import null_s, predicted_s
 from workerlab.experiments.limits.results import SPARE_FILES
 from workerlab.experiments.planning import available_tools, check_tools, why_unavailable
 from workerlab.experiments.runner import Setup
@@ -21,7 +22,7 @@ from workerlab.load.mistakes import MISTAKES
 from workerlab.model import Cell, Load, NullServer, Plan, UsageError
 from workerlab.notes import noted
 from workerlab.numbers.units import fill
-from workerlab.plan import null_cell, null_plan, null_s, predicted_s
+from workerlab.plan import null_cell, null_plan
 from workerlab.server import preflight
 from workerlab.server.null_server import own_network
 

@@ -1,0 +1,57 @@
+"""How long trials take, predicted before they run: for progress bars, budgets, and the order of
+trials that run side by side. Pure. A trial takes its load and, besides, the start and stop of its
+server."""
+
+from workerlab.load.registry import tool_named
+from workerlab.model import Cell, Load, NullServer, Plan, Trial
+from workerlab.plan import counts, ideal_s, load_for, may_go_on, varies
+from workerlab.server.worker_classes import configured_slots
+
+# Seconds of a trial besides its load. The fastest, so that no budget is refused that may be enough;
+# the mean of 300 launches, without the lone request; and an assumption for a class that was never
+# launched, with lone requests and planning
+MIN_OVERHEAD_S, MEAN_OVERHEAD_S, ASSUMED_OVERHEAD_S = 1.2, 2.2, 3.0
+DROPS_OFTEN_S = 20.0  # delay by drops from a full accept queue: from hardly any to this
+# Of a load on a null server: start and end of server and tool, a fork, and the speed of reading
+# bodies
+NULL_OVERHEAD_S, FORK_S, READ_BYTES_PER_S = 1.3, 0.02, 400e6
+
+
+def predicted_s(plan: Plan, cell: Cell, lone_s: float, rps: float | None = None) -> float:
+    """Predicted duration of the trial in seconds, including start and stop of the server."""
+    if cell.load is not None:
+        return null_s(cell, cell.load)
+    load = load_for(plan, cell, lone_s, rps)
+    slots = configured_slots(cell.server)
+    overhead_s = MEAN_OVERHEAD_S + lone_s
+    if counts(plan, cell):
+        alone = int(not plan.together)
+        return overhead_s + ideal_s(load.requests, cell.concurrency, slots, lone_s, alone)
+    drain_s = 0.0  # until the backlog is served, if arrivals exceed the slots
+    if load.rate_rps is not None and slots is not None and lone_s > 0:
+        bound_rps = slots / lone_s
+        backlog = max(0.0, load.rate_rps - bound_rps) * load.duration_s
+        drain_s = min(backlog, load.concurrency) / bound_rps
+    return overhead_s + load.duration_s + drain_s
+
+
+def longer_s(plan: Plan, trial: Trial) -> float:
+    """How many seconds the trial may take beyond the prediction."""
+    if trial.cell.server.backlog < trial.cell.concurrency and trial.cell.load is None:
+        return DROPS_OFTEN_S
+    may_extend = varies(plan, trial.cell) or (plan.slo and may_go_on(plan, trial.cell))
+    return plan.max_seconds or 0.0 if may_extend else 0.0
+
+
+def null_s(cell: Cell, load: Load) -> float:
+    """Predicted duration of a fixed load on a null server: delays divided among the connections,
+    and at least the longest delay."""
+    null = cell.server.null or NullServer()
+    tool = tool_named(cell.tool)
+    forks = tool.cores_used(load.concurrency, load.processes)
+    overhead_s = NULL_OVERHEAD_S + tool.START_S + FORK_S * forks
+    if load.timed:
+        return overhead_s + load.duration_s
+    delays_s = load.requests * sum(null.delay_s) / 2 / load.concurrency
+    reading_s = load.requests * null.body_bytes / READ_BYTES_PER_S
+    return overhead_s + max(delays_s, min(max(null.delay_s), 2 * delays_s), reading_s)
