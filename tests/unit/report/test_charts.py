@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from typing import Any, Literal, get_args
 
 import pytest
@@ -199,6 +200,15 @@ def test_points_are_described_in_text_and_table() -> None:
         ("c", "expected", "0", "250", "-"),
     )
     assert [(key.label, key.shape) for key in figure.legend][-1] == ("target: p95<300ms", "dashed")
+
+
+def test_a_tooltip_has_four_digits_of_a_short_time_beside_a_long_one() -> None:
+    times = ChartSeries("open", ((39.0, 5.2393), (40.0, 0.0052)),
+                        (Mark("a", 0.103868, 5.2393), Mark("b", 0.0042, 0.0052)))  # fmt: skip
+    (figure,) = chart_figures(document_of(scattered(series=(times,), level=None)))
+    (points,) = (text for text in spec(figure.panes[0])["datasets"].values() if "range" in text)
+    ranges = [row["range"] for row in csv.DictReader(points.splitlines())]
+    assert ranges == ["0.1039 to 5.239", "0.0042 to 0.0052"]
 
 
 def test_the_axis_of_a_scatter_includes_its_line_and_whiskers() -> None:

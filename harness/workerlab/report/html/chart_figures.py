@@ -17,7 +17,7 @@ vertical.
 import json
 import math
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -75,9 +75,8 @@ class Point(Struct, frozen=True):
         """The known ends of the point's whisker."""
         return not_none(self.mark.low, self.mark.high)
 
-    @property
-    def range(self) -> str:
-        return " to ".join(map(amount, self.ends)) if len(self.ends) == 2 else MISSING
+    def range(self, number: Callable[[float], str] = amount) -> str:
+        return " to ".join(map(number, self.ends)) if len(self.ends) == 2 else MISSING
 
 
 Drawn = dict[str, list[Point]]  # points by name of the series
@@ -228,7 +227,7 @@ def _numbers(chart: Chart, drawn: Drawn) -> dict[str, Any]:
         return {
             "header": ("name", "series", chart.x_title, chart.y_title, "from, to"),
             "rows": tuple(
-                (str(p.mark.name), series, _x_text(chart, p.x), amount(p.y), p.range)
+                (str(p.mark.name), series, _x_text(chart, p.x), amount(p.y), p.range())
                 for series, p in listed
             ),
             "links": tuple(point.mark.link for _, point in listed),
@@ -277,9 +276,10 @@ def _scatter_pane(chart: Chart, drawn: Drawn, looks: Looks) -> Any:
     sizes = {name: POINT_SIZES.get(mark, POINT_STYLE["size"]) for name, (_, mark) in looks.items()}
     placed = [(series, point) for series, points in drawn.items() for point in points]
     rows = [
-        (series, p.x, p.y, str(p.mark.name), p.range, p.mark.link and f"#{p.mark.link}")
+        (series, p.x, p.y, str(p.mark.name), p.range(_four_digits),
+         p.mark.link and f"#{p.mark.link}")
         for series, p in placed
-    ]
+    ]  # fmt: skip
     whiskers = [
         (series, point.x, *point.ends)
         for series, point in placed
@@ -310,6 +310,11 @@ def _scatter_pane(chart: Chart, drawn: Drawn, looks: Looks) -> Any:
         ),
     )
     return alt.layer(*layers).properties(height=SCATTER_HEIGHT)
+
+
+def _four_digits(value: float) -> str:
+    """As the numbers of a tooltip (`tips`): a short time beside a long one is not rounded to 0."""
+    return f"{float(f'{value:.4g}'):.12g}"
 
 
 def _scatter_axes(chart: Chart, points: Sequence[Point], levels: Sequence[float]) -> Any:
