@@ -65,6 +65,22 @@ def test_another_status_is_a_failure() -> None:
     assert diagnosis_of(Failing, trial).statuses == ("500",)
 
 
+@pytest.mark.parametrize("causes", [("status", "body"), ("body", "status")])
+def test_refusals_are_subtracted_from_their_own_cause(causes: tuple[str, str]) -> None:
+    refused, other = causes
+    trial = answering(503)
+    timings, counts = list(trial.measurement.timings), dict.fromkeys(causes, 0)
+    for place, timing in enumerate(timings):
+        if timing.cause is not None:
+            is_refused = place % (2 * SUCCESS_INTERVAL) < SUCCESS_INTERVAL
+            cause, status = (refused, 503) if is_refused else (other, 200)
+            timings[place] = replace(timing, cause=cause, status=status)
+            counts[cause] += 1
+    trial = with_measurement(trial, timings=tuple(timings), errors=counts)
+    (failing,) = (item for item in cell_of(trial).findings if isinstance(item, Failing))
+    assert failing.causes == {other: counts[other]}
+
+
 def test_without_statuses_quick_failures_are_shedding() -> None:
     shed = answering(503, tool="ab")
     assert diagnosis_of(Shedding, shed).tool == "ab"

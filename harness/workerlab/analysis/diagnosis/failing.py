@@ -181,12 +181,7 @@ class Failing(Failures):
         if handshakes(facts).dropped:
             del causes[NEVER_ACCEPTED]
             causes["non_2xx"] -= _killed_worker_errors(facts, causes["non_2xx"])
-        refusals = shed_count(facts)
-        for cause in ANSWERED:
-            of_cause = min(refusals, causes[cause])
-            causes[cause] -= of_cause
-            refusals -= of_cause
-        if not (causes := +causes):
+        if not (causes := causes - _refusals_by_cause(facts, causes)):
             return None
         return cls(
             requests=causes.total(),
@@ -194,6 +189,19 @@ class Failing(Failures):
             causes=dict(sorted(causes.items())),
             statuses=tuple(map(str, sorted(wrong_statuses(facts).keys() - REFUSING_STATUSES))),
         )
+
+
+def _refusals_by_cause(facts: Facts, causes: Counter[str]) -> Counter[str]:
+    """The refused requests by their cause. If the load tool reports no status, wrong answers of any
+    cause, of `causes`."""
+    if timings := facts.measurement.timings:
+        refused = (timing for timing in timings if timing.status in REFUSING_STATUSES)
+        return Counter(timing.cause for timing in refused if timing.cause is not None)
+    left, refusals = shed_count(facts), Counter[str]()
+    for cause in sorted(ANSWERED):  # the order of a set differs from process to process
+        refusals[cause] = min(left, causes[cause])
+        left -= refusals[cause]
+    return refusals
 
 
 def _killed_worker_errors(facts: Facts, non_2xx: int) -> int:
