@@ -44,8 +44,8 @@ def sharing() -> Iterable[Scenario]:
         line = "gthread 1,8 --workers 1 --threads 8 --tool fast"
         yield sweep(f"gthread-{case}", why, line, {"1": alone, "8": shared}, case=case,
                     short=case == "lock")  # fmt: skip
-    yield sweep("sync-machine-lock", "a lock of all workers that each request holds for 30 of its"
-                " 50 ms: 33 requests/s, whatever the slots", f"sync 1,8 {FOUR['sync']} --tool fast",
+    yield sweep("sync-machine-lock", "a lock shared by all workers that each request holds for 30"
+                " of its 50 ms: 33 requests/s, whatever the slots", f"sync 1,8 {FOUR['sync']} --tool fast",
                 {"1": alone, "8": shared}, case="machine-lock")  # fmt: skip
     for name, case in (("asgi", "pool"), ("uvicorn", "lock"), ("gevent", "pool")):
         line = f"{name} 1,8 --workers 1 --tool fast"
@@ -72,7 +72,7 @@ def troubles() -> Iterable[Scenario]:
                 {"16": sheds}, case="sheds", sleep_ms=100, exit_codes=(0, 1))  # fmt: skip
     fails = {"2": also(BELOW, "Failing"), "16": also(ABOVE, "Failing")}
     fails["16"] = replace(fails["16"], must=("Failing",), may=fails["16"].may | {"WaitingForSlots"})
-    yield sweep("gthread-fails", "a 500 for every fifth request that is not alone, at any load",
+    yield sweep("gthread-fails", "a 500 for every fifth request that overlaps another, at any load",
                 "gthread 2,16 --workers 1 --threads 4 --tool fast", fails, case="fails",
                 exit_codes=(0, 1))  # fmt: skip
     errors = {"2": also(BELOW, may="Failing"), "16": also(ABOVE, "Failing")}
@@ -116,7 +116,7 @@ def load_tools() -> Iterable[Scenario]:
 
 
 def open_loads() -> Iterable[Scenario]:
-    why = "4 slots of 100 ms serve 40 requests/s at most, and nearly that many"
+    why = "4 slots of 100 ms serve nearly 40 requests/s, and never more"
     quiet = truth("below capacity", may="NothingWaits")
     near = truth("below capacity|at capacity", may="NothingWaits AllSlotsBusy WaitingForSlots")
     over = truth("saturated", may="WaitingForSlots AllSlotsBusy FullAcceptQueue")

@@ -110,10 +110,11 @@ def dealing() -> Iterable[Scenario]:
 BLOCKS = {
     "blocks": ("what=usleeps&ms=50", "each request blocks its worker's loop for all of its 50 ms"),
     "partly": ("wait=50&what=usleeps&ms=30", "each request waits 50 ms and then blocks its worker's"
-               " loop for 30 ms: of 8 connections on 2 workers more than one is always due"),
-    "rarely": ("wait=50&what=usleeps&ms=200&each=10", "each tenth request blocks its worker's loop"
-               " for 200 ms, in which the others wait"),
-    "gives-way": ("wait=50", "each request gives way in all of its waits"),
+               " loop for 30 ms: with 8 connections on 2 workers, some request always waits for"
+               " it"),
+    "rarely": ("wait=50&what=usleeps&ms=200&each=10", "every tenth request blocks its worker's loop"
+               " for 200 ms, while the others wait"),
+    "gives-way": ("wait=50", "each request yields to the loop whenever it waits"),
 }  # fmt: skip
 
 
