@@ -175,7 +175,7 @@ class WorkerClass(Struct, frozen=True):
     accepts_first: bool = False  # accepts more than it serves: chance decides which requests wait
     loop: bool = False  # one event loop per worker: a blocking call delays all its requests
     ignores: tuple[str, ...] = ()  # settings without effect
-    heeds_from: Mapping[str, str] = {}  # ignored settings that take effect from this version on
+    effective_from: Mapping[str, str] = {}  # ignored settings that take effect from this version on
     packages: tuple[str, ...] = ()  # required in addition to Gunicorn, by import name
     path: str = ""  # for Gunicorn's -k, if Gunicorn has no name for it
     also: str = ""  # another dotted path that a Gunicorn file may have for it
@@ -183,7 +183,7 @@ class WorkerClass(Struct, frozen=True):
     removed_in: str = ""  # the first version of Gunicorn without it
     alone: bool = False  # a server of its own (`workerlab.server.backends`), without Gunicorn
     shares_port: bool = False  # each worker listens on a socket of its own (SO_REUSEPORT, Linux)
-    unseen: str = ""  # a sentence on what the lab cannot see of it
+    unmeasured: str = ""  # a sentence on what the lab cannot measure of it
     closes_http_1_0: str = ""  # why it keeps no such connection alive: a predicate; "": it does
 
     @property
@@ -208,8 +208,8 @@ class WorkerClass(Struct, frozen=True):
     def slots_of(self, server: Server) -> int | None:
         """Requests that the server serves at once by its settings; None: unlimited, or not
         known."""
-        each = self.slots_per_worker(server)
-        return None if each is None else server.workers * server.instances * each
+        per_worker = self.slots_per_worker(server)
+        return None if per_worker is None else server.workers * server.instances * per_worker
 
 
 ANY_CLASS = WorkerClass("", "unknown", serves=())  # a class that has no row in WORKER_CLASSES
@@ -602,9 +602,9 @@ class AppMetricsSample(Struct, frozen=True):
 
 
 class Pause(Struct, frozen=True):
-    """A time in which the lab did not run although it waited for no core: the machine stood still,
-    or the lab was stopped. `from_ns` is when a sleeping thread was due, so the pause may have begun
-    up to one sleep earlier (0.1 s in the observer)."""
+    """An interval in which the lab did not run although it did not wait for a core: the machine was
+    paused, or the lab was stopped. `from_ns` is when a sleeping thread was due, so the pause may
+    have begun up to one sleep earlier (0.1 s in the observer)."""
 
     from_ns: int
     to_ns: int
@@ -614,8 +614,8 @@ class Observations(Struct, frozen=True):
     """Samples taken from outside the server during the load. Times: CLOCK_MONOTONIC nanoseconds.
 
     `missing`: the samplers (queue, processes, connections, counters, services, app_metrics,
-    workers, memory, pauses) that failed or have no samples, and why. Earlier samples of a failed
-    one are kept, but must not be summed up.
+    workers, memory, pauses) that failed or have no samples, and why. Earlier samples of a
+    failed sampler are kept, but must not be summed up.
     """
 
     queue: tuple[QueueSample, ...] = ()
@@ -798,7 +798,7 @@ class Needs(Struct, frozen=True):
     time, without holding a slot or waiting for one (connect, transfer, the load tool). `each`:
     whether the CPU of each request is known; if not, it is the mean. `load_s`: CPU per request of
     the load tool and of interrupts, on the same cores; None: not measured. `disturbed`: whether
-    other programs took part in these times."""
+    other programs affected these times."""
 
     trial: str  # its key
     requests: tuple[RequestNeed, ...]
@@ -845,7 +845,7 @@ class Usage(Struct, frozen=True):
 
 MIN_CORE_WAIT_SHARE = 0.05  # of the response time: a shorter wait for a core is negligible
 MIN_OTHERS_CORES = 0.25  # cores: other programs that use fewer are not the cause
-MAX_LOST_SHARE = 0.1  # of the response time: with more, the load shows nothing of the server
+MAX_LOST_SHARE = 0.1  # of the response time: above it, the load says nothing about the server
 
 
 class CoreWait(Struct, frozen=True):
@@ -865,36 +865,39 @@ class CoreWait(Struct, frozen=True):
     others_share: float | None = None  # None: not known how long others ran
 
     @property
-    def lost(self) -> float:
+    def share_lost_to_programs(self) -> float:
         """The share of the response time lost to other programs: all of the wait for a core that
         they can have caused."""
         return self.share if self.others_share is None else self.others_share
 
     @property
-    def taken(self) -> float:
+    def share_lost(self) -> float:
         """The share lost to other programs and other machines."""
-        return 1 - (1 - self.lost) * (1 - self.stolen_share)
+        return 1 - (1 - self.share_lost_to_programs) * (1 - self.stolen_share)
 
     @property
-    def by_programs(self) -> bool:
+    def disturbed_by_programs(self) -> bool:
         """Whether other programs kept the load from a core for long enough to change its
         figures."""
-        return self.lost >= MIN_CORE_WAIT_SHARE and (self.others_cores or 0.0) >= MIN_OTHERS_CORES
+        enough = self.share_lost_to_programs >= MIN_CORE_WAIT_SHARE
+        return enough and (self.others_cores or 0.0) >= MIN_OTHERS_CORES
 
     @property
-    def by_machines(self) -> bool:
-        """Whether other machines did."""
-        return self.taken >= MIN_CORE_WAIT_SHARE and (self.steal_cores or 0.0) >= MIN_OTHERS_CORES
+    def disturbed_by_machines(self) -> bool:
+        """Whether other machines on the host did so, alone or together with other programs."""
+        return (
+            self.share_lost >= MIN_CORE_WAIT_SHARE and (self.steal_cores or 0.0) >= MIN_OTHERS_CORES
+        )
 
     @property
     def disturbed(self) -> bool:
         """Whether the figures are unreliable, as others used the cores."""
-        return self.by_programs or self.by_machines
+        return self.disturbed_by_programs or self.disturbed_by_machines
 
     @property
     def precludes_verdict(self) -> bool:
         """Whether others took so much that the load allows no verdict."""
-        return self.disturbed and self.taken > MAX_LOST_SHARE
+        return self.disturbed and self.share_lost > MAX_LOST_SHARE
 
 
 class AppMetrics(Struct, frozen=True):
@@ -983,7 +986,7 @@ class CellResult(Struct, frozen=True):
 
     @property
     def is_disturbed(self) -> bool:
-        """Whether other programs or machines took cores: its figures say little of the server."""
+        """Whether others used the cores, so that its figures say little about the server."""
         return self.core_wait is not None and self.core_wait.disturbed
 
 
@@ -1014,7 +1017,7 @@ class ClassResult(Struct, frozen=True):
     knee_note: Finding
     keepalive: bool = False
     diagnosis: Finding | None = None
-    telling: str | None = None  # key of the trial that the diagnosis is from
+    diagnosed_trial: str | None = None  # key of the trial that the diagnosis is from
     processes: int = 1  # of the load tool
     worker_class: WorkerClass = ANY_CLASS
     level_rps: float | None = None  # throughput where it levels off; None: no cell shows it

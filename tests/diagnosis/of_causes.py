@@ -45,7 +45,8 @@ def sharing() -> Iterable[Scenario]:
         yield sweep(f"gthread-{case}", why, line, {"1": alone, "8": shared}, case=case,
                     short=case == "lock")  # fmt: skip
     yield sweep("sync-machine-lock", "a lock shared by all workers that each request holds for 30"
-                " of its 50 ms: 33 requests/s, whatever the slots", f"sync 1,8 {FOUR['sync']} --tool fast",
+                " of its 50 ms: 33 requests/s, whatever the slots",
+                f"sync 1,8 {FOUR['sync']} --tool fast",
                 {"1": alone, "8": shared}, case="machine-lock")  # fmt: skip
     for name, case in (("asgi", "pool"), ("uvicorn", "lock"), ("gevent", "pool")):
         line = f"{name} 1,8 --workers 1 --tool fast"

@@ -94,9 +94,9 @@ def test_a_file_is_read_line_by_line(lab: Lab) -> None:
     ("text", "says"),
     [
         ("raise RuntimeError('no such stage')\n", "RuntimeError: no such stage"),
-        ('workers = "three"\n', "Gunicorn does not take workers = 'three'"),
-        ('bind = "127.0.0.1:x"\n', "Gunicorn does not take bind = '127.0.0.1:x': 'x' is not"),
-        ("raw_env = ['A=1', 'B']\n", "does not take raw_env = ['A=...', 'B=...']: environment"),
+        ('workers = "three"\n', "Gunicorn rejects workers = 'three'"),
+        ('bind = "127.0.0.1:x"\n', "Gunicorn rejects bind = '127.0.0.1:x': 'x' is not"),
+        ("raw_env = ['A=1', 'B']\n", "rejects raw_env = ['A=...', 'B=...']: environment"),
         ("silent = 1\n", "line 1: silent is not a Gunicorn setting"),
         ('loglevel = "info"\n', "sets nothing that can be examined"),
         ("threads: 4\n", "line 1: threads: 4 sets nothing, since it is an annotation: write"),

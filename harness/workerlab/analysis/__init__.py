@@ -191,7 +191,7 @@ def class_result(conclusions: Conclusions, cells: Iterable[CellResult]) -> Class
         keepalive=series.key.keepalive,
         processes=series.key.processes,
         diagnosis=telling.diagnosis if telling else None,
-        telling=telling.trial.key if telling else None,
+        diagnosed_trial=telling.trial.key if telling else None,
         worker_class=series.trials[0].worker_class,
     )
 

@@ -109,7 +109,7 @@ def breakdown(facts: Facts) -> Noted:
     if response_s is None or excess_s <= max_share * response_s:
         return parts, notes
     wait = core_wait(facts)
-    by_others = wait if wait is not None and wait.by_programs else None
+    by_others = wait if wait is not None and wait.disturbed_by_programs else None
     exceeds = PartsExceedResponse(
         parts_s=response_s + excess_s,
         response_s=response_s,
@@ -288,7 +288,7 @@ def _in_worker(facts: Facts, window: Window) -> Part | None:
         if part is not None:
             waits = Intervals([(span.accept_ns or 0, span.start_ns) for span in facts.spans])
             return waits.inside_s(part) / part.completed, ACCEPT_SOURCE
-    if facts.worker_class.unseen:  # it reads requests early: none unread does not mean none
+    if facts.worker_class.unmeasured:  # it reads requests early: none unread does not mean none
         return None
     connections = facts.observations.connections
     unread = window.mean_level(connections, "unread", MIN_CONNECTION_SAMPLES)

@@ -142,12 +142,12 @@ def why_undecided(
     wait = cell.core_wait
     if met or errors or wait is None or not wait.disturbed:
         return None
-    if broken and cell.verdict == "saturated" and not holds_without(term, outcome, wait.taken):
+    if broken and cell.verdict == "saturated" and not holds_without(term, outcome, wait.share_lost):
         return None
     fastest_s = own.times_s[0] if own.times_s and term.kind == "time" else None
-    if broken and fastest_s is not None and not term.holds(fastest_s * (1 - wait.taken)):
+    if broken and fastest_s is not None and not term.holds(fastest_s * (1 - wait.share_lost)):
         return None
-    return CoresUsedByOthers(wait.taken)
+    return CoresUsedByOthers(wait.share_lost)
 
 
 def explaining_pause(

@@ -188,7 +188,9 @@ def class_finding(
 
 def _disturbance_of(group: ClassResult, closed: Cells) -> Disturbance | None:
     """The worst disturbance, if that is why there is no knee, even in the most telling cell."""
-    disturbed = any(cell.trial.key == group.telling and cell.is_disturbed for cell in closed)
+    disturbed = any(
+        cell.trial.key == group.diagnosed_trial and cell.is_disturbed for cell in closed
+    )
     if not disturbed or not isinstance(group.knee_note, KneeDoubtful):
         return None
     return worst_disturbance(cell.core_wait for cell in closed)
@@ -231,7 +233,7 @@ def _limits(group: ClassResult, closed: Cells, common: Mapping[str, Any]) -> Ser
     limiting = (
         cell.diagnosis
         for cell in cells
-        if cell.trial.key == group.telling and _is_limited(cell) and not cell.is_disturbed
+        if cell.trial.key == group.diagnosed_trial and _is_limited(cell) and not cell.is_disturbed
         and isinstance(cell.diagnosis, Diagnosis) and not isinstance(cell.diagnosis, Disturbance)
     )  # fmt: skip
     why = next(limiting, None)

@@ -220,7 +220,7 @@ def at_knee(series: Series, judgements: Judgements, knee: float | None) -> Judge
 def _undisturbed_served_share(facts: Facts, series: Series) -> float:
     """u without the cost of waiting for cores that others used."""
     wait = core_wait(facts)
-    taken = min(wait.taken, MAX_CORE_WAIT_SHARE) if wait else 0.0
+    taken = min(wait.share_lost, MAX_CORE_WAIT_SHARE) if wait else 0.0
     return min(1.0, series.served_share(facts.connections) / (1 - taken))
 
 

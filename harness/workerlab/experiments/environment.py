@@ -158,7 +158,7 @@ def _inspected(
         versions.provide(BUNDLED_GUNICORN)
         fallback, why_not = BUNDLED_GUNICORN, ""
     except EnvironmentProblem as problem:
-        fallback, why_not = "" if own else versions.of_the_lab(), str(problem)
+        fallback, why_not = "" if own else versions.lab_version(), str(problem)
     serving = inspect(fallback)
     return replace(serving, note=_note(serving, own, why_not, bundled=bundled))
 

@@ -300,7 +300,7 @@ def _setting_notes(
 def server_notes(names: Iterable[str], config: str | None) -> Iterable[Finding]:
     """What cannot be seen of other servers, and what they get of the user's Gunicorn file."""
     rows = [class_named(name) for name in names]
-    yield from (Note(row.unseen) for row in rows if row.unseen)
+    yield from (Note(row.unmeasured) for row in rows if row.unmeasured)
     if config and (others := [row.name for row in rows if row.alone]):
         yield Note(OF_GUNICORN_ONLY.format(config=config, servers=listed(others)))
 

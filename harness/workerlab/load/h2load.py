@@ -2,7 +2,7 @@
 
 Checked against h2load 1.52.0 and its source. Its peculiarities:
 
-- It divides the requests among its connections beforehand: where the server answers some faster
+- It divides the requests among its connections in advance: where the server answers some faster
   than others, as on kept connections to gthread, those are done first and the others finish alone.
 - A connection that breaks is not opened again, and the rest of its share is never sent. h2load
   counts all of that as "errored" when it sends a number of requests, but not at all with
@@ -10,13 +10,13 @@ Checked against h2load 1.52.0 and its source. Its peculiarities:
   number of requests.
 - It decides from the answer alone whether a connection is kept. If the request has "Connection:
   close" but the answer does not (asgi of Gunicorn 25.3), it sends its next request on a connection
-  that the server closes, and which then counts as broken. Nothing that it prints tells this from a
-  server that breaks requests, so a load without keep-alive is rejected if requests broke.
-- An answer to HEAD, which has no body, or an answer that ends with the connection is never complete
-  for it.
-- The log has each answer with its status. The table has no percentiles, "time for connect" is only
-  about the last connection of each client, "time to 1st byte" about the first answer, and the
-  traffic leaves out what came together with the end of a connection: these are not used.
+  that the server closes, and which then counts as broken. Its output does not distinguish this from
+  a server that breaks requests, so a load without keep-alive is rejected if requests broke.
+- It never regards an answer as complete if it is to HEAD, which has no body, or ends with the
+  connection.
+- The log has each answer with its status. The table has no percentiles, "time for connect"
+  covers only the last connection of each client, "time to 1st byte" only the first answer, and the
+  traffic omits data that arrived together with the end of a connection: these are not used.
 
 The Measurement:
 
@@ -47,10 +47,11 @@ from workerlab.numbers.units import scan_duration
 
 LOG_FILE, KEPT_LOG_FILE = "requests.log", "kept.log"  # the second with keep-alive
 NOT_ANNOUNCED = (
-    "without keep-alive, h2load takes a server that closes connections without announcing it, as"
-    " asgi does, for one that breaks requests: use --keepalive on or another tool"
+    "without keep-alive, h2load does not distinguish a server that closes connections without"
+    " announcing it, as asgi does, from one that breaks requests: use --keepalive on or another"
+    " tool"
 )
-MAX_SAMPLED = 1_000_000  # requests in the table of times; of more it has a sample
+MAX_SAMPLED = 1_000_000  # requests; with more, the table of times covers only a sample
 
 _N = WHOLE_NUMBER
 REQUEST_FIELDS = ("total", "started", "done", "succeeded", "failed", "errored", "timeout")
@@ -70,8 +71,8 @@ class H2load(Tool):
     NEEDS_REQUEST_EACH = True
     OUTPUT_FILES = (LOG_FILE, KEPT_LOG_FILE)
     CAVEAT = (
-        "h2load divides its requests among its connections beforehand, so that those that are"
-        " answered first are idle at the end."
+        "h2load divides its requests among its connections in advance, so connections that finish"
+        " early are idle at the end."
     )
     INSTALL_HINT = (
         "h2load is packaged as nghttp2-client (Debian, Ubuntu: apt-get install nghttp2-client;"
@@ -138,14 +139,14 @@ class NotReopened(Finding):
 
 
 class _Row(NamedTuple):
-    """A line of the log: a complete answer. Its start, by the clock of the wall, is not used."""
+    """A line of the log: a complete answer. Its start, in wall-clock time, is not used."""
 
     status: int
     response_us: int
 
 
 class _Report:
-    """h2load's text. Raises ParseError for a line that is missing, not unique, or in doubt."""
+    """h2load's text. Raises ParseError for a line that is missing, ambiguous, or not unique."""
 
     def __init__(self, text: str) -> None:
         self._matches = {
@@ -191,7 +192,7 @@ class _Report:
         if (len(rows), succeeded) != (self.done, self._succeeded):
             raise ParseError(f"{LOG_FILE} has {len(rows)} answers", self.line("requests"))
         if min(excess) < 0 or sum(excess) > lost:
-            raise ParseError(f"{LOG_FILE} has other statuses than the text", self.line("statuses"))
+            raise ParseError(f"{LOG_FILE} and the text disagree on statuses", self.line("statuses"))
         times_us = [row.response_us for row in rows]
         ends = zip(self._matches["times"].groups(), (min(times_us), max(times_us)), strict=True)
         for text, logged_us in ends if self.done <= MAX_SAMPLED else ():
@@ -204,7 +205,7 @@ class _Report:
 
 
 def _read_log(text: str | None) -> list[_Row]:
-    """The complete answers, by their end."""
+    """The complete answers, in order of completion."""
     row = rf"\d{{1,19}}\t([1-5]\d\d)\t{_N}"
     matches = table_rows(text, row, tool="h2load", name=LOG_FILE)
     return [_Row(status=int(match[1]), response_us=int(match[2])) for match in matches]

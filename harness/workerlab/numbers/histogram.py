@@ -53,7 +53,7 @@ class Histogram:
             return
         least, most = min(counted), max(counted)
         if least < 0:
-            raise ValueError(f"a duration of {least}")
+            raise ValueError(f"negative duration: {least}")
         self._buckets.update(map(bucket, counted))
         self.count += len(counted)
         self.sum += sum(counted)
@@ -126,5 +126,5 @@ class Histogram:
         end_buckets = {min(buckets), max(buckets)} if histogram.count and buckets else set()
         total = sum(buckets.values())
         if histogram.count != total or {bucket(end) for end in ends} != end_buckets:
-            raise ValueError("a histogram whose parts disagree")
+            raise ValueError("inconsistent histogram: its count and buckets disagree")
         return histogram

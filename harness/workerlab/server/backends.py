@@ -1,7 +1,7 @@
 """How servers are started and watched: Gunicorn, and others by a command line each. To add one: its
 row in `worker_classes`, and its command line in BACKENDS.
 
-Rejected: to choose a port that is free now and pass it on, as another program may take it first.
+Rejected: choosing a free port in advance, because another program may take it first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from workerlab.server.worker_classes import WORKER_CLASSES, class_named
 if TYPE_CHECKING:
     from workerlab.server.running import Launch
 
-IMPORTED = "workerlab_app:app"  # the app in the probe, in `inside/alone`
+PROBED_APP = "workerlab_app:app"  # wraps the app in the probe, in `inside/alone`
 GRACE_S = 1  # between TERM and KILL, as the load is over
 TIMEOUT_S = 30  # as in configs/
 BLOCKED_TIMEOUT_S = 600  # for an event loop that a bundled app blocks
@@ -38,25 +38,26 @@ ACCESS_LOG = "access.log"  # in the trial's directory, instead of the user's fil
 FORCED: Mapping[str, tuple[object, str]] = {
     "bind": ("127.0.0.1:0", "the lab takes a free port on loopback"),
     "daemon": (False, "the lab must be able to end the server"),
-    "reload": (False, "watching files is not what is measured"),
+    "reload": (False, "watching files would distort the measurement"),
     "reuse_port": (False, "each worker would get a port of its own"),
-    "max_requests": (0, "a worker that restarts under load is no steady state"),
-    "max_requests_jitter": (0, "a worker that restarts under load is no steady state"),
+    "max_requests": (0, "a load during which workers restart has no steady state"),
+    "max_requests_jitter": (0, "a load during which workers restart has no steady state"),
     "graceful_timeout": (GRACE_S, "no measured request is in progress when the lab stops a server"),
     "pidfile": (None, "the lab needs no pid file"),
     "certfile": (None, "the lab measures plain HTTP"),
     "keyfile": (None, "the lab measures plain HTTP"),
     "errorlog": ("-", "the lab reads it"),
 }
-# Those without which the measured rates may be higher
+# Settings of the user that may lower the rates: without them, measured rates may be too high
 MAY_SLOW = ("reload", "reuse_port", "max_requests", "certfile")
 
 
 class Backend(Struct, frozen=True):
     """A server with a command line of its own, that imports the app in each of its workers. `argv`:
-    its words after the interpreter, a template, for users as well. `stops_soon`: options of
-    measured servers only, whose load is over. `prefix`: of environment variables that would change
-    its settings. `min_backlog`: it refuses less."""
+    a template of its arguments after the interpreter, also shown to users. `stops_soon`: options
+    added only for measured servers, which are stopped when no request is left. `prefix`: of
+    environment variables that would change its settings. `min_backlog`: the smallest backlog that
+    it accepts."""
 
     argv: str = ""
     stops_soon: str = ""
@@ -70,9 +71,9 @@ class Backend(Struct, frozen=True):
 
     @contextmanager
     def port(self, launch: Launch) -> Iterator[int]:
-        """The port to name, for as long as the server runs; 0: the kernel chooses one, another for
-        each socket. So one that workers share is kept by a socket that is bound, but gets no
-        connections, as it does not listen."""
+        """The port for the command line; 0: the kernel chooses one for each socket. If each worker
+        opens a socket of its own, they need the same port: it is reserved, while the server runs,
+        by a socket that is bound but does not listen, so it gets no connections."""
         if not class_named(launch.server.worker_class).shares_port or sys.platform != "linux":
             yield 0
             return
@@ -83,16 +84,16 @@ class Backend(Struct, frozen=True):
 
     def command(self, launch: Launch, port: int) -> list[str]:
         """Its command line after the interpreter."""
-        words = self.command_line(launch.server, IMPORTED, launch.host, port)
+        words = self.command_line(launch.server, PROBED_APP, launch.host, port)
         return [*words, *self.stops_soon.split()]
 
     def command_line(self, server: Server, app: str, host: str, port: int) -> list[str]:
-        """Its command line after the interpreter, for users as well. `app`: module:name."""
+        """Its command line after the interpreter, as shown to users. `app`: module:name."""
         values = {"app": app, "host": host, "port": port, **self.settings(server)}
         return [word.format(**values) for word in self.argv.split()]
 
     def settings(self, server: Server) -> dict[str, int]:
-        """The settings that all servers have, as it accepts them."""
+        """The settings that all servers have, adjusted to what this one accepts."""
         return {**settings_of(server), "backlog": max(self.min_backlog, server.backlog)}
 
     def launch_file(self, launch: Launch) -> dict[str, Any]:
@@ -155,7 +156,7 @@ class Gunicorn(Backend, frozen=True):
         }
         if server.preload:  # else the user's file decides
             settings["preload_app"] = True
-        if (sleep_s := launch.app.sleep_s) and not launch.config:  # it must not seem dead
+        if (sleep_s := launch.app.sleep_s) and not launch.config:  # or the arbiter would kill it
             usual_s = BLOCKED_TIMEOUT_S if class_named(server.worker_class).loop else TIMEOUT_S
             settings["timeout"] = max(usual_s, math.ceil(3 * sleep_s))
         bundled = server.worker_class in WORKER_CLASSES
@@ -170,13 +171,13 @@ class Gunicorn(Backend, frozen=True):
         }
 
 
-# Loop and parser of uvicorn are fixed: "auto" would measure other things where uvloop is installed.
+# Loop and parser of uvicorn are fixed: "auto" would select others where uvloop is installed.
 # Its --limit-concurrency answers 503 instead of letting requests wait
 # (https://www.uvicorn.org/settings/#resource-limits). Granian's --backpressure limits how many
-# connections a worker accepts, those whose requests wait for a thread included
+# connections a worker accepts, including those whose requests wait for a thread
 # (https://github.com/emmett-framework/granian#backpressure). Hypercorn has no limit
 # (https://hypercorn.readthedocs.io/en/latest/how_to_guides/configuring.html). waitress is one
-# process; its --connection-limit is that of the connections it accepts
+# process; its --connection-limit limits the connections it accepts
 # (https://docs.pylonsproject.org/projects/waitress/en/stable/arguments.html). The others spawn
 # their workers, which share one listening socket; Granian's have one each on Linux.
 BACKENDS: Mapping[str, Backend] = {

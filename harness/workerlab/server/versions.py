@@ -39,12 +39,12 @@ NO_INDEX = (
 NO_VERSION = ("No matching distribution", "there is no version", "No solution found")
 
 
-def place_of(version: str) -> Path:
+def directory_of(version: str) -> Path:
     """The directory of that version, whether or not it exists."""
     return user_cache("gunicorn", version)
 
 
-def of_the_lab() -> str:
+def lab_version() -> str:
     """The version in the lab's own environment; "" without one."""
     from importlib import metadata  # slow to import, and few commands need it
 
@@ -57,18 +57,18 @@ def of_the_lab() -> str:
 def provide(version: str) -> Path:
     """The directory of that version of Gunicorn, installed if needed. Raises EnvironmentProblem if
     that fails."""
-    place = place_of(version)
+    place = directory_of(version)
     if place.is_dir():
         return place
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(place.parent):
-            if not place.is_dir():  # another lab may have made it meanwhile
+        with _locked(place.parent):
+            if not place.is_dir():  # another process may have installed it meanwhile
                 _make(version, place)
     except OSError as error:
         raise EnvironmentProblem(
-            f"Gunicorn {version} cannot be kept in {place.parent}: {error.strerror or error};"
-            " XDG_CACHE_HOME may name another place"
+            f"Gunicorn {version} cannot be stored in {place.parent}: {error.strerror or error};"
+            " set XDG_CACHE_HOME to another directory"
         ) from error
     return place
 
@@ -83,30 +83,30 @@ def with_version(version: str, env: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _alone(directory: Path) -> Iterator[None]:
+def _locked(directory: Path) -> Iterator[None]:
     """Hold the lock on that directory. The kernel releases it even if this process is killed."""
     with (directory / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        for half_made in directory.glob(".*-*"):
-            shutil.rmtree(half_made, ignore_errors=True)
+        for incomplete in directory.glob(".*-*"):
+            shutil.rmtree(incomplete, ignore_errors=True)
         yield
 
 
 def _make(version: str, place: Path) -> None:
     """Install to a temporary directory next to `place`, check by an import, and rename."""
-    half_made = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{version}-"))
+    incomplete = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{version}-"))
     try:
-        if version != of_the_lab() or not _copy(half_made):
-            _install(version, half_made)
-        env = {**os.environ, "PYTHONPATH": str(half_made), "PYTHONDONTWRITEBYTECODE": "1"}
+        if version != lab_version() or not _copy(incomplete):
+            _install(version, incomplete)
+        env = {**os.environ, "PYTHONPATH": str(incomplete), "PYTHONDONTWRITEBYTECODE": "1"}
         done = _run([sys.executable, "-c", CHECK], env)
         if done.returncode != 0:
             why = (done.stderr.strip().splitlines() or ["nothing"])[-1]
             raise EnvironmentProblem(f"Gunicorn {version} cannot be imported: {why}")
-        half_made.chmod(0o755)
-        half_made.rename(place)
+        incomplete.chmod(0o755)
+        incomplete.rename(place)
     finally:
-        shutil.rmtree(half_made, ignore_errors=True)
+        shutil.rmtree(incomplete, ignore_errors=True)
 
 
 def _copy(directory: Path) -> bool:
@@ -170,12 +170,12 @@ def _run(argv: Sequence[str], env: dict[str, str]) -> subprocess.CompletedProces
             timeout=INSTALL_S,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(argv, 1, "", f"no answer within {INSTALL_S:.0f} s")
+        return subprocess.CompletedProcess(argv, 1, "", f"timed out after {INSTALL_S:.0f} s")
 
 
 def _why(output: str, directory: Path) -> str:
     if not output:
-        return "neither uv nor pip is here to install it: python -m ensurepip"
+        return "neither uv nor pip is available; install pip with: python -m ensurepip"
     if any(words in output for words in NO_INDEX):
         return "the package index does not answer (is there a network?)"
     if any(words in output for words in NO_VERSION):

@@ -51,9 +51,9 @@ _ROWS = (
                 serves=ASGI, accepts_first=True, loop=True,
                 ignores=("threads", "worker_connections", "keepalive", "backlog", "sendfile",
                          "forwarded_allow_ips", *_OF_GUNICORNS_PARSER),
-                heeds_from={"keepalive": "27", "forwarded_allow_ips": "27", "header_map": "27",
+                effective_from={"keepalive": "27", "forwarded_allow_ips": "27", "header_map": "27",
                             "secure_scheme_headers": "27", "proxy_protocol": "26.2"},
-                closes_http_1_0="never sends the keep-alive header that such a client awaits"),
+                closes_http_1_0="never sends the keep-alive header that such a client expects"),
     WorkerClass("uvicorn", "unlimited", serves=ASGI, accepts_first=True, loop=True,
                 ignores=("threads", "worker_connections", "sendfile", "access_log_format",
                          *_LIMITS, *_OF_GUNICORNS_PARSER, *_HOOKS,
@@ -71,8 +71,8 @@ _OTHER_ROWS = (
     WorkerClass("granian", "threads", accepts_first=True, packages=("granian",), alone=True,
                 shares_port=True,
                 advice="more threads or workers serve more at once",
-                unseen="granian accepts and reads requests outside Python: how long they wait"
-                " inside a worker is missing, and part of the rest"),
+                unmeasured="granian accepts and reads requests outside Python: how long they"
+                " wait inside a worker is missing, and contained in the rest"),
     WorkerClass("hypercorn", "unlimited", serves=("asgi",), accepts_first=True, loop=True,
                 ignores=("threads", "worker_connections"), packages=("hypercorn",), alone=True,
                 closes_http_1_0=CLOSES),
@@ -95,11 +95,12 @@ def class_named(name: str) -> WorkerClass:
 
 def ignored_settings(row: WorkerClass, gunicorn: str) -> tuple[str, ...]:
     """The settings that have no effect on the class in this version of Gunicorn."""
-    from packaging.version import Version  # --help does without
+    from packaging.version import Version  # not needed for --help
 
     return tuple(
         setting for setting in row.ignores
-        if setting not in row.heeds_from or Version(gunicorn) < Version(row.heeds_from[setting])
+        if setting not in row.effective_from
+        or Version(gunicorn) < Version(row.effective_from[setting])
     )  # fmt: skip
 
 

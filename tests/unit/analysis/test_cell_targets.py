@@ -159,7 +159,7 @@ def test_other_programs_can_excuse_a_broken_target_but_not_a_met_one() -> None:
     cell = replace(cell_of(trial), core_wait=noise)
     assert outcome_of(cell, trial, "p95<150ms").result == "met"
     outcome = outcome_of(cell, trial, "p95<90ms")
-    assert (outcome.result, outcome.why) == ("not shown", CoresUsedByOthers(noise.taken))
+    assert (outcome.result, outcome.why) == ("not shown", CoresUsedByOthers(noise.share_lost))
     # The fastest took 100 ms, and others cannot have caused half of it
     assert outcome_of(cell, trial, "p95<50ms").result == "broken"
 

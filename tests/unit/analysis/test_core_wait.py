@@ -98,15 +98,15 @@ def test_seconds_per_request() -> None:
     assert wait.tool_s == pytest.approx(0.002, rel=0.01)
     assert wait.others_cores == pytest.approx(1.5)
     assert wait.share == pytest.approx(0.12, abs=0.005)
-    assert wait.by_programs
-    assert not wait.by_machines
+    assert wait.disturbed_by_programs
+    assert not wait.disturbed_by_machines
 
 
 def test_other_programs_do_not_disturb_sleeping_apps() -> None:
     trial = evidence(connections=4, delay_s=1.0, rounds=10, tool="fast")
     wait = wait_of(noisy(trial, server_wait=0.02, tool_wait=0.01, others=1.9))
     assert wait.share < 0.01
-    assert not wait.by_programs
+    assert not wait.disturbed_by_programs
     assert disturbance(derived(noisy(trial, server_wait=0.02, others=1.9))) is None
 
 
@@ -120,7 +120,7 @@ def test_cores_used_by_others_exclude_the_lab_and_the_system() -> None:
     with_storage = with_observations(four(server_wait=0.4, others=1.2), services=tuple(busy))
     assert wait_of(with_storage).others_cores == pytest.approx(0.2)
     assert wait_of(four(server_wait=0.4, others=1.2, beside=0.3)).others_cores == pytest.approx(1.2)
-    assert not wait_of(four(server_wait=0.4, others=0.0, beside=1.5)).by_programs
+    assert not wait_of(four(server_wait=0.4, others=0.0, beside=1.5)).disturbed_by_programs
 
 
 def test_other_trials_do_not_make_the_host_busier() -> None:
@@ -138,7 +138,7 @@ def test_unobserved_waits_are_missing() -> None:
     assert wait_of(four(server_wait=None)) is None
     partial = wait_of(four(server_wait=0.4, tool_wait=None, steal=None))
     assert (partial.tool_s, partial.steal_cores) == (None, None)
-    assert not partial.by_machines
+    assert not partial.disturbed_by_machines
     remote = replace(four(server_wait=0.4, tool_wait=3.0), remote_load=True)
     assert wait_of(remote).tool_s is None
     assert wait_of(remote).share == pytest.approx(0.1, abs=0.005)
@@ -161,7 +161,7 @@ def test_a_load_between_two_samples_has_a_wait() -> None:
     assert wait_of(short).tool_s is None
     assert wait_of(short).share == pytest.approx(0.1, abs=0.04)
     assert wait_of(short).others_cores == pytest.approx(1.5, rel=0.01)
-    assert wait_of(short).by_programs
+    assert wait_of(short).disturbed_by_programs
 
 
 def test_stolen_cores_count_as_lost_computing() -> None:
@@ -169,8 +169,8 @@ def test_stolen_cores_count_as_lost_computing() -> None:
     trial = with_record(four(server_cores=1.2, steal=0.3, others=0.0), lone_s=(0.03,))
     wait = wait_of(trial)
     assert wait.stolen_share == pytest.approx(0.3 / 1.55, rel=0.05)
-    assert wait.by_machines
-    assert not wait.by_programs
+    assert wait.disturbed_by_machines
+    assert not wait.disturbed_by_programs
 
 
 # --- findings -------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ def test_others_cause_no_more_than_they_ran() -> None:
     """Threads wait mostly for each other: for 3.2 s per second, while others run for 0.3 s."""
     finding, _ = finding_and_text(four(server_wait=3.2, others=0.3))
     wait = wait_of(four(server_wait=3.2, others=0.3))
-    assert finding.share == wait.lost < wait.share
+    assert finding.share == wait.share_lost_to_programs < wait.share
 
 
 def test_other_machines_are_named_with_their_cores() -> None:

@@ -345,11 +345,11 @@ def test_a_class_is_represented_by_the_cell_that_lost_most() -> None:
     even = evidence(server("gthread", 2, 4), 64, slots=[4, 4], deal=lambda number: number % 2)
     report = analyse("r", {}, [uneven, even])
     (group,) = report.classes
-    assert group.telling == uneven.trial.key
+    assert group.diagnosed_trial == uneven.trial.key
     assert isinstance(group.diagnosis, UnevenDealing)
     assert group.diagnosis.advice[0].startswith("--worker-connections 4, as many as threads")
     (group,) = analyse("r", {}, [even]).classes
-    assert group.telling == even.trial.key
+    assert group.diagnosed_trial == even.trial.key
 
 
 def test_time_inside_the_app_is_not_waiting_for_slots() -> None:

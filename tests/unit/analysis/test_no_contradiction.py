@@ -89,7 +89,7 @@ def test_a_class_has_one_cause() -> None:
         replace(cell(trial("sync", n)), findings=diagnoses) for n, diagnoses in findings.items()
     ]
     cells[-1] = replace(cells[-1], diagnosis=unknown)
-    sync = replace(group("sync", knee=2.0), telling=cells[-1].trial.key)
+    sync = replace(group("sync", knee=2.0), diagnosed_trial=cells[-1].trial.key)
     report = Report("by-hand", {}, None, tuple(cells), (sync,), {})
     (sentence,) = [
         text(item) for item in sweep_document(report).findings if item.code == "SeriesLimits"

@@ -276,7 +276,7 @@ def test_an_overload_beside_other_programs_is_saturated() -> None:
 
 def test_a_server_that_keeps_up_beside_other_programs_is_below_capacity() -> None:
     result = cell(run(noisy(share(0.5), server_wait=0.4, others=1.2)))
-    assert result.core_wait.by_programs
+    assert result.core_wait.disturbed_by_programs
     assert result.verdict == "below capacity"
 
 

@@ -23,7 +23,7 @@ from workerlab.server import versions
 from workerlab.server.preflight import Interpreter
 
 LAB = pytest.mark.skipif(
-    versions.of_the_lab() != BUNDLED_GUNICORN, reason=f"the lab has no Gunicorn {BUNDLED_GUNICORN}"
+    versions.lab_version() != BUNDLED_GUNICORN, reason=f"the lab has no Gunicorn {BUNDLED_GUNICORN}"
 )
 
 
@@ -142,7 +142,7 @@ def test_the_labs_own_gunicorn_serves_if_the_bundled_one_cannot_be_installed(
     monkeypatch.setattr(environment, "BUNDLED_GUNICORN", "99.9")
     app_python = make(tmp_path / ".venv")
     interpreter = serving("--app", "shop:app")
-    own = versions.of_the_lab()
+    own = versions.lab_version()
     assert (interpreter.gunicorn, interpreter.requested) == (own, own)
     note = text(interpreter.note)
     assert note.startswith(f"{app_python} has no Gunicorn; Gunicorn 99.9 cannot be installed: ")
@@ -178,7 +178,7 @@ def test_bundled_apps_use_another_gunicorn_with_fewer_classes(
 
 def test_a_requested_version_is_used_or_fails(tmp_path: Path) -> None:
     make(tmp_path / ".venv", "99.1")
-    own = versions.of_the_lab()
+    own = versions.lab_version()
     for app in ("shop:app", "@sleep_wsgi"):
         interpreter = serving("--app", app, "--gunicorn", own)
         assert (interpreter.gunicorn, interpreter.requested, interpreter.note) == (own, own, None)

@@ -35,7 +35,7 @@ def inconclusive(connections: int, reason: Finding = WAITS) -> CellResult:
 
 
 def sweep(*cells: CellResult, knee: float | None = None) -> Document:
-    sync = replace(group("sync", knee=knee), telling=cells[-1].trial.key)
+    sync = replace(group("sync", knee=knee), diagnosed_trial=cells[-1].trial.key)
     timelines = tuple(over_time(cell.trial) for cell in cells)
     report = Report("by-hand", {}, None, cells, (sync,), {})
     return replace(sweep_document(report), timelines=timelines)

@@ -35,7 +35,7 @@ def _recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("probe", "cells", "routes", "thread", "turns"):
         monkeypatch.setattr(costs, name, getattr(costs, name))
     monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
-    probe.start(str(tmp_path), 8, probe.nothing)
+    probe.start(str(tmp_path), 8, probe.no_op)
     costs.start(str(tmp_path), 8, ROUTES)
 
 
@@ -305,7 +305,7 @@ def test_an_asgi2_app_is_recorded(spans: Any) -> None:
         return inner
 
     scope = {"type": "http", "method": "POST", "path": "/", "headers": [], "client": ("x", 5)}
-    asyncio.run(costs.wrap_asgi(probe.in_one_step(app))(scope, nothing, nothing))
+    asyncio.run(costs.wrap_asgi(probe.asgi3_app(app))(scope, nothing, nothing))
     (span,) = spans()
     assert span.cost.cpu_ns >= CPU_S * 1e9
     assert span.cost.route == 1

@@ -357,7 +357,7 @@ def test_an_asgi2_app_is_recorded(recording: Recording) -> None:
             await send(body_message())
             assert ended(recording.only)
 
-    serve_asgi(App, Sent(recording), wrap=lambda app: probe.wrap_asgi(probe.in_one_step(app)))
+    serve_asgi(App, Sent(recording), wrap=lambda app: probe.wrap_asgi(probe.asgi3_app(app)))
     assert ended(recording.only)
 
 

@@ -135,7 +135,7 @@ def test_the_labs_own_gunicorn_is_copied_unless_modified(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("UV_OFFLINE", "1")
-    version, packages = versions.of_the_lab(), tmp_path / "packages"
+    version, packages = versions.lab_version(), tmp_path / "packages"
     for file in metadata.files("gunicorn") or ():
         if ".." not in file.parts:
             (packages / file).parent.mkdir(parents=True, exist_ok=True)
@@ -162,7 +162,7 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path, wheel: Wheel) -> None:
     (tmp_path / "cache").write_text("a file where a directory should be")
     with pytest.raises(EnvironmentProblem) as problem:
         versions.provide("99.1")
-    assert "cannot be kept in" in str(problem.value)
+    assert "cannot be stored in" in str(problem.value)
     assert "XDG_CACHE_HOME" in str(problem.value)
 
 
@@ -170,7 +170,7 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path, wheel: Wheel) -> None:
 @pytest.mark.parametrize(
     ("mount", "expected"),
     [
-        ("ro", "cannot be kept in {}: Read-only file system; XDG_CACHE_HOME may name another"),
+        ("ro", "cannot be stored in {}: Read-only file system; set XDG_CACHE_HOME to another"),
         ("size=200k", "0 MB are left in {}"),
     ],
 )

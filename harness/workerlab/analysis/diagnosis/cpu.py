@@ -94,7 +94,9 @@ def disturbance_of(wait: CoreWait | None) -> Disturbance | None:
     """None if the wait is unknown, or too short to distort the figures."""
     if wait is None or not wait.disturbed:
         return None
-    return CoresTaken(wait.lost, wait) if wait.by_programs else CoresStolen(wait.taken, wait)
+    if wait.disturbed_by_programs:
+        return CoresTaken(wait.share_lost_to_programs, wait)
+    return CoresStolen(wait.share_lost, wait)
 
 
 def disturbance(facts: Facts) -> Disturbance | None:

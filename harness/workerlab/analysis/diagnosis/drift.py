@@ -220,7 +220,7 @@ def _max_taken_s(facts: Facts, times_s: Sequence[float]) -> float:
     # than the load did. The workers' wait while others ran does not depend on them
     others = 1.0 if wait.others_cores is None else min(1.0, wait.others_cores)
     per_request_s = min(wait.worker_s, facts.workers * others / facts.rps)
-    return max(wait.taken * sum(times_s), per_request_s * len(times_s))
+    return max(wait.share_lost * sum(times_s), per_request_s * len(times_s))
 
 
 def _successes(facts: Facts) -> Sequence[Span]:

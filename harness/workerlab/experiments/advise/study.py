@@ -356,7 +356,7 @@ def launch_of(result: CellResult, facts: Facts | Finding, terms: Sequence[Term])
 def _noise(cell: CellResult, facts: Facts) -> Finding | None:
     """How the machine disturbed a launch; None if it did not."""
     if cell.core_wait is not None and cell.is_disturbed:
-        return LaunchDisturbed(cell.core_wait.taken)
+        return LaunchDisturbed(cell.core_wait.share_lost)
     pause = stall.noticeable_pauses(facts)
     return LaunchPaused(pause.paused_s, pause.load_s) if pause else None
 

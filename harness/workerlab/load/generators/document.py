@@ -1,4 +1,4 @@
-"""What a generator has counted, and the document (`format.py`) that it prints of it."""
+"""What a generator has counted, and the document (`format.py`) that it prints at the end."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def takes(app: Any, count: int) -> bool:
     return True
 
 
-def imported(request: dict[str, Any]) -> Any:
+def import_app_as_gunicorn(request: dict[str, Any]) -> Any:
     """The app, as Gunicorn would find it."""
     names = runpy.run_path(request["config"]) if request["config"] else {}
     raw_env = names.get("raw_env") or []
@@ -65,7 +65,7 @@ def main(request: dict[str, Any]) -> None:
     os.dup2(2, 1)  # an app may print during import
     faulthandler.dump_traceback_later(request["limit_s"], exit=True, file=answer_fd)
     try:
-        kind = app_kind(imported(request))
+        kind = app_kind(import_app_as_gunicorn(request))
     except BaseException:  # it may do anything, sys.exit included
         kind = "unimportable"
     os.write(answer_fd, kind.encode())

@@ -91,7 +91,7 @@ def wrap(worker: Any, family: Family, kind: str, by: ModuleType, *more: Any) -> 
     elif family.contain is not None:
         wrapped = by.probe_container(family.contain(app))
     elif interface in ("asgi", "asgi2"):
-        wrapped = by.wrap_asgi(app if interface == "asgi" else probe.in_one_step(app))
+        wrapped = by.wrap_asgi(app if interface == "asgi" else probe.asgi3_app(app))
     else:
         wrapped = by.wrap_wsgi(app, handled_markers(), *more)
     setattr(worker, family.keeps, wrapped)

@@ -17,7 +17,7 @@ greenlets is not counted here, but in the CPU of the whole worker.
 
 Work without the GIL (compression, hashes, arithmetic on arrays) runs in parallel with other
 threads. To estimate it, a thread samples whether the GIL is held. It misses holds of less than 0.3
-ms, so it is also counted how often the thread of a request gave up its core.
+ms, so the probe also counts how often the thread of a request gave up its core.
 
 Each worker owns a second map, `costs-PID-K.map`: the n-th record belongs to the n-th span. All this
 costs about 20 microseconds per request, and as much per step. That would distort other
@@ -87,7 +87,7 @@ def start(directory: str, capacity: int, pairs: Sequence[Sequence[str]]) -> None
 
 
 def stop() -> None:
-    """Off in children that the app forks, as in the probe."""
+    """Stop recording in children that the app forks, as in the probe."""
     global cells
     cells = scratch(cells.nbytes)
 
@@ -285,7 +285,8 @@ class Body(probe.Closing):
 
 
 def clock_for(*, greenlets: bool) -> Any:
-    """The class of clock for a worker's WSGI requests, installed. `greenlets`: each has one."""
+    """Install and return the class of clock for a worker's WSGI requests. `greenlets`: each request
+    has one."""
     if greenlets:
         GreenletClock.install()
         return GreenletClock

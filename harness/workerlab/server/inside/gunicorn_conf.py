@@ -45,7 +45,7 @@ _inside.watch_import()  # with preload_app, the app is imported here
 
 
 def pre_fork(server: _Any, worker: _Any) -> None:
-    """Called after the import with preload_app, also if the configuration was reloaded."""
+    """With preload_app, called after the import of the app, also after a reload."""
     _inside.end_import_watch()
     _users["pre_fork"](server, worker)
 

@@ -44,18 +44,18 @@ def worker_class(path: str, bases: dict[str, bool]) -> dict[str, Any]:
     """The entry of `classes` for a dotted path."""
     module, _, name = path.rpartition(".")
     if not module:
-        return {"asgi": None, "error": "it is no dotted path"}
+        return {"asgi": None, "error": "it is not a dotted path"}
     try:
         cls = getattr(importlib.import_module(module), name)
     except BaseException as error:  # a module may do anything, sys.exit included
         return {"asgi": None, "error": f"{type(error).__name__}: {error}"}
     if not isinstance(cls, type) or not hasattr(cls, "init_process"):
-        return {"asgi": None, "error": "it is no worker class of Gunicorn"}
+        return {"asgi": None, "error": "it is not a Gunicorn worker class"}
     names = (base.__name__ for base in cls.__mro__)
     return {"asgi": next((bases[name] for name in names if name in bases), None)}
 
 
-def refused(names: dict[str, Any]) -> str | None:
+def rejection(names: dict[str, Any]) -> str | None:
     """Gunicorn's message about the first value that it rejects; None if it accepts all."""
     try:
         from gunicorn.config import Config
@@ -67,12 +67,12 @@ def refused(names: dict[str, Any]) -> str | None:
             try:
                 config.set(name, value)
             except Exception as error:  # of its validators
-                return f"Gunicorn does not take {name} = {value!r}: {error}"
+                return f"Gunicorn rejects {name} = {value!r}: {error}"
     for name in filter(names.__contains__, READ_LATER):  # else $PORT is checked as if it were bind
         try:
             getattr(config, READ_LATER[name])
         except Exception as error:
-            return f"Gunicorn does not take {name} = {value_text(name, names[name])}: {error}"
+            return f"Gunicorn rejects {name} = {value_text(name, names[name])}: {error}"
     return None
 
 
@@ -108,7 +108,8 @@ class Assignments:
         """By name. `line`: the last that assigned it; `overridden`: earlier lines without effect on
         the value, and `by`: the line that overrode them; `text`: the value of one of `settings`;
         `sets`: False for a name that is only annotated, `text` is then the annotation; `annotated`:
-        line and text of an annotation; of a name with a value only of one that is no type."""
+        line and text of the annotation, if the name has no value or the annotation is a constant
+        (`threads: 4`); otherwise None."""
         assignments = {
             name: {"line": node.lineno, "overridden": [], "by": node.lineno, "sets": False,
                    "text": (text := ast.unparse(node.annotation)), "annotated": [node.lineno, text]}
@@ -150,7 +151,7 @@ def value_text(name: str, value: Any) -> str:
     return repr(value)
 
 
-def recording(body: list[ast.stmt]) -> list[ast.stmt]:
+def with_recording(body: list[ast.stmt]) -> list[ast.stmt]:
     """The statements, with a call of `Assignments.executed` after each."""
     statements: list[ast.stmt] = []
     for statement in body:
@@ -158,7 +159,7 @@ def recording(body: list[ast.stmt]) -> list[ast.stmt]:
         inner = [] if isinstance(statement, SCOPES) else [*filter(None, blocks(statement))]
         recorded = call(statement.lineno, *stored_and_used(statement, inner))
         for block in inner:  # a loop or `with` assigns its names before its block
-            block[:] = [recorded, *recording(block)]
+            block[:] = [recorded, *with_recording(block)]
         is_first = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
         is_first |= isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
         if not inner and not is_first:  # a docstring and imports from __future__ stay together
@@ -207,12 +208,12 @@ def call(line: int, stored: dict[str, int], used: list[str]) -> ast.stmt:
     return statement
 
 
-def executed(path: str) -> tuple[dict[str, Any], Assignments]:
+def execute_file(path: str) -> tuple[dict[str, Any], Assignments]:
     """What a Gunicorn file sets, as Gunicorn reads it, and by which lines."""
     with open(path, "rb") as file:
         tree = ast.parse(file.read(), path)
     annotations = annotated(tree)
-    tree.body = recording(tree.body)
+    tree.body = with_recording(tree.body)
     module = sys.modules["__config__"] = types.ModuleType("__config__")  # as Gunicorn does
     names, module.__file__ = module.__dict__, path
     assignments = Assignments(names, annotations)
@@ -287,9 +288,9 @@ def main(request: dict[str, Any]) -> None:
         }
     if request["config"]:
         try:
-            names, assignments = executed(request["config"])
+            names, assignments = execute_file(request["config"])
             settings = settings_of(names)
-            answer.update(settings=settings, error=refused(names), absent=absent(settings))
+            answer.update(settings=settings, error=rejection(names), absent=absent(settings))
             answer["assignments"] = assignments.of(answer["names"])
         except BaseException as error:  # a config file may do anything, sys.exit included
             answer["error"] = f"{type(error).__name__}: {error}"

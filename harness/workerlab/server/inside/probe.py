@@ -57,14 +57,14 @@ AsgiApp = Callable[[Message, Receive, Send], Awaitable[None]]
 WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Any]
 
 
-def nothing() -> None:
+def no_op() -> None:
     """The default for `first_request`."""
 
 
 # Until `start`: scratch, as in a forked child
 cells: memoryview[int] = scratch(HEADER_BYTES)  # of this worker's map
 take: Callable[[], int] = itertools.repeat(SCRATCH).__next__  # the cell of the next record
-first_request: Callable[[], None] = nothing  # called once, inside the first request
+first_request: Callable[[], None] = no_op  # called once, inside the first request
 accepted: dict[int, int] = {}  # by the client's port: when its connection was accepted
 look_up: Callable[[int, int], int] = accepted.pop
 named = False  # whether clients name their requests
@@ -92,7 +92,7 @@ def time_accepts(worker: Any) -> None:
         if getattr(sock, "family", None) not in (socket.AF_INET, socket.AF_INET6):
             continue  # clients have no port
         try:
-            sock.__class__ = timed(type(sock))
+            sock.__class__ = timed_class(type(sock))
         except (AttributeError, TypeError):  # not accepted in Python, or no Python class
             continue
 
@@ -106,17 +106,17 @@ def innermost(sock: Any) -> Any:
     return sock
 
 
-def timed(kind: Any) -> type[Any]:
+def timed_class(kind: Any) -> type[Any]:
     """A subclass of `kind` that records accepts."""
 
     class TimedSocket(kind):  # type: ignore[misc]
         __slots__ = ()  # keeps the layout, so that __class__ can be assigned
-        _accept = timing(kind._accept)
+        _accept = timed_accept(kind._accept)
 
     return TimedSocket
 
 
-def timing(accept: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def timed_accept(accept: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """The method `_accept` of a socket class, which records accepts of clients that have a port."""
 
     def _accept(self: Any) -> Any:
@@ -131,7 +131,7 @@ def timing(accept: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def time_all_accepts() -> None:
     """Record in `accepted` for all sockets of Python in this process: for a server that opens its
     listening socket only after it has imported the app."""
-    socket.socket._accept = timing(socket.socket._accept)  # type: ignore[attr-defined]
+    socket.socket._accept = timed_accept(socket.socket._accept)  # type: ignore[attr-defined]
 
 
 def start(
@@ -155,7 +155,7 @@ def start(
 
 def stop() -> None:
     """Stop recording in children that the app forks, as they inherit the map. The scratch memory is
-    as large, as a child that ends the request it was forked in writes its end."""
+    equally large, because a child that ends the request it was forked in writes its end."""
     global cells, take
     cells = scratch(cells.nbytes)
     take = itertools.repeat(SCRATCH).__next__
@@ -213,7 +213,7 @@ class Closing:
 
     def close(self) -> None:
         try:
-            getattr(self.body, "close", nothing)()
+            getattr(self.body, "close", no_op)()
         finally:
             self.mark()
 
@@ -269,7 +269,7 @@ def closing(body: Any, place: int, environ: dict[str, Any], handled: tuple[objec
     closes, wrapper, file = Closing(body, place), environ.get("wsgi.file_wrapper"), body
     if not (isinstance(wrapper, type) and isinstance(body, wrapper)):
         return closes
-    closes.body = SimpleNamespace(close=getattr(body, "close", nothing))
+    closes.body = SimpleNamespace(close=getattr(body, "close", no_op))
     file.close = closes.close
     return file
 
@@ -386,7 +386,7 @@ def wrap_asgi(app: AsgiApp) -> AsgiApp:
     return probed
 
 
-def in_one_step(app: Callable[[Message], Callable[[Receive, Send], Awaitable[None]]]) -> AsgiApp:
+def asgi3_app(app: Callable[[Message], Callable[[Receive, Send], Awaitable[None]]]) -> AsgiApp:
     """An app of the old form, `app(scope)(receive, send)`, which uvicorn still serves."""
 
     async def asgi3(scope: Message, receive: Receive, send: Send) -> None:

@@ -51,17 +51,17 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--host", default="127.0.0.1")
-    add("--port", type=_whole, default=0, help="0: one of the kernel's choice")
-    add("--client-ports", type=_ports, metavar="LO,HI", help="with --port 0: none of these")
-    add("--ready", metavar="FILE", help="where it says host, port and pid once it listens")
-    add("--core", type=_whole, help="the CPU to stay on")
+    add("--port", type=_whole, default=0, help="0: chosen by the kernel")
+    add("--client-ports", type=_ports, metavar="LO,HI", help="with --port 0: ports not to choose")
+    add("--ready", metavar="FILE", help="file for host, port and pid, written once it listens")
+    add("--core", type=_whole, help="the CPU to run on")
     add("--body-bytes", type=_whole, default=12)
     add("--delay", type=_delay, default=(0.0, 0.0), metavar="LO,HI", help="seconds, uniform")
     add("--seed", type=int, default=1, help="of the delays")
     add("--backlog", type=_whole, default=4096)
     add("--fault", choices=FAULTS, default="", help="a fault injected into every answer")
-    add("--requests-per-connection", type=_whole, default=0, help="then it closes; 0: never")
-    add("--report", metavar="FILE", help="where it counts what it did")
+    add("--requests-per-connection", type=_whole, default=0, help="then it is closed; 0: never")
+    add("--report", metavar="FILE", help="file for its counts of requests and connections")
     return parser.parse_args(argv)
 
 

@@ -44,7 +44,7 @@ from workerlab.model import Document, Trial
 from workerlab.plan import trials
 from workerlab.report.text import render
 from workerlab.report.values import text
-from workerlab.server.inside.introspect import executed, settings_of
+from workerlab.server.inside.introspect import execute_file, settings_of
 from workerlab.server.preflight import Interpreter
 from workerlab.server.worker_classes import CLASSES, class_named
 
@@ -98,7 +98,7 @@ def test_settings_that_a_class_ignores_or_changes(worker_class: str) -> None:
 @pytest.mark.parametrize("version", VERSIONS[2:])
 def test_settings_that_later_versions_honour(version: str) -> None:
     row = class_named("asgi")
-    heeded = {name for name, since in row.heeds_from.items() if version >= since}
+    heeded = {name for name, since in row.effective_from.items() if version >= since}
     assert settings_with("ignored", "asgi", version) == {*row.ignores} - heeded
 
 
@@ -239,7 +239,7 @@ KNOWN = sorted(make_settings())
 
 
 def lines_of(path: Path) -> tuple[FileLine, ...]:
-    return SourceFile(path).lines(executed(str(path))[1].of(KNOWN), KNOWN)
+    return SourceFile(path).lines(execute_file(str(path))[1].of(KNOWN), KNOWN)
 
 
 def report_on(
@@ -247,7 +247,7 @@ def report_on(
 ) -> tuple[str, Document]:
     """The worker class of a file and its document. `left_out`: settings that --quick omits;
     `absent`: as in a request."""
-    values, lines = settings_of(executed(str(path))[0]), lines_of(path)
+    values, lines = settings_of(execute_file(str(path))[0]), lines_of(path)
     named = {line.name for line in lines if line.sets}
     request = SettingsRequest(
         settings=tuple(name for name in EXAMINED if name in named.difference(left_out)),
@@ -382,7 +382,7 @@ def test_overridden_lines_missing_paths_and_unexamined_settings_are_reported(
 def test_the_title_names_the_class_and_why(tmp_path: Path, source: str, title: str) -> None:
     path = conf(tmp_path, source)
     run = run_store.load(recorded("settings"))
-    values = settings_of(executed(str(path))[0])
+    values = settings_of(execute_file(str(path))[0])
     examined_class = class_of(values)
     cells = tuple(cell for cell in run.plan.cells if cell.server.worker_class == examined_class)
     run = replace(run, plan=replace(run.plan, cells=cells), environment={})

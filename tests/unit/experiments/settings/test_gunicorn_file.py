@@ -14,7 +14,7 @@ from workerlab.experiments.settings.gunicorn_file import (
     strange,
 )
 from workerlab.model import UsageError
-from workerlab.server.inside.introspect import executed
+from workerlab.server.inside.introspect import execute_file
 
 SETTINGS = (
     "backlog", "graceful_timeout", "keepalive", "on_exit", "post_fork", "preload_app", "raw_env",
@@ -25,7 +25,7 @@ SETTINGS = (
 def read(directory: Path, text: str) -> tuple[FileLine, ...]:
     path = directory / "gunicorn.conf.py"
     path.write_text(text)
-    assignments = executed(str(path))[1].of(SETTINGS)
+    assignments = execute_file(str(path))[1].of(SETTINGS)
     return SourceFile(path).lines(assignments, SETTINGS)
 
 
