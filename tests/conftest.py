@@ -96,7 +96,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         begun_ns = time.monotonic_ns()
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
         failed = [report for report in reports if report.failed]
-        if not (failed and again and item.config.stash[WATCH].stood_still(begun_ns)):
+        if not (failed and again and item.config.stash[WATCH].paused_since(begun_ns)):
             break
         crash = getattr(failed[0].longrepr, "reprcrash", None)  # one line of it is enough
         why = crash.message if crash else str(failed[0].longrepr)

@@ -4,8 +4,8 @@ The evidence: the diagnoses of each level, the cells at a rate compared with the
 phases of loads, and two identities in ab's report.
 
 Inconclusive cells do not show where throughput levels off, so their verdict and throughput are
-ignored; the sentence names their levels. Neither do disturbed cells: if the most telling cell is
-disturbed, the sentence only names the disturbance.
+ignored; the sentence names their levels. Disturbed cells do not show it either: if the most telling
+cell is disturbed, the sentence only names the disturbance.
 
 ApacheBench's two times per request follow from its other figures. Both identities are checked to
 within its rounding: it prints times in s or ms with three decimals.

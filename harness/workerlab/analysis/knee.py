@@ -48,7 +48,8 @@ from workerlab.numbers.units import fill
 
 NEAR_RATIO = 1.05  # tolerance, since Xmax * R0 is an estimate: 8 counts as at least 2 * 4.02
 BEYOND_KNEE_RATIO = 1.05  # times the knee: a level above this is beyond it
-MAX_HALF_SHARE = 0.25  # half of a throughput's 95 % interval, relative to it; above, it is in doubt
+# Half of a throughput's 95 % interval, relative to the throughput, which is in doubt above this
+MAX_HALF_SHARE = 0.25
 
 
 class ToolLimitFrom(Finding):
@@ -183,7 +184,7 @@ WITHIN_CHANCE = "not statistically significant"
 NO_SIGN_OF_ROOM = "no spare capacity, as requests wait at both levels"
 IN_STEP = "throughput grows in proportion to connections up to the number of slots"
 ONE_LEVEL = "a single usable level cannot show where it levels off"
-LONE_RATE = "requests wait, although throughput is what lone requests allow"
+LONE_RATE = "requests wait, although throughput is as high as the lone response time allows"
 REPEAT: Literal["repeat with --trials, or add"] = "repeat with --trials, or add"
 
 
@@ -194,17 +195,17 @@ def knee_of(series: Series, judgements: Judgements) -> Knee:
     even that if it leaves the throughput unknown. Any other knee must follow from the remaining
     trials alone.
     """
-    telling = [facts for facts in series.closed if judgements[facts.key][0] != "inconclusive"]
-    measured = [facts for facts in series.closed if facts in telling or disturbance(facts)]
+    conclusive = [f for f in series.closed if judgements[f.key][0] != "inconclusive"]
+    measured = [facts for facts in series.closed if facts in conclusive or disturbance(facts)]
     if series.closed and not measured:
         return Knee(None, KneeUnknown("every cell is inconclusive"))
-    knee, doubts = _shown_by(series, telling, judgements), doubts_of(series, measured)
+    knee, doubts = _shown_by(series, conclusive, judgements), doubts_of(series, measured)
     unknown_rates = any(
-        series.relative_halves[facts.connections] > MAX_HALF_SHARE for facts in telling
+        series.relative_halves[facts.connections] > MAX_HALF_SHARE for facts in conclusive
     )
-    if not doubts or (telling and not unknown_rates and _holds_anyway(knee.note)):
+    if not doubts or (conclusive and not unknown_rates and _holds_anyway(knee.note)):
         return knee
-    clear = [facts for facts in telling if facts.key not in doubts]
+    clear = [facts for facts in conclusive if facts.key not in doubts]
     highest = max(facts.connections for facts in measured)
     if clear:
         knee = _shown_by(series, clear, judgements)
@@ -411,7 +412,7 @@ class Capacity(NamedTuple):
 
 
 STILL_GROWING = "throughput did not stop growing"
-NO_LEVEL_BELOW = "the knee is too low for a level of at most half of it"
+NO_LEVEL_BELOW = "the knee is too low for a level at half of it or below"
 
 
 def capacity_of(series: Series, knee: Knee) -> Capacity:

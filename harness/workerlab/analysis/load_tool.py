@@ -13,9 +13,9 @@ rules is enough, each with its numbers:
     connections   fewer were established than requested, on kept connections
     own limits    requests that found no local port or no file descriptor: no fault of the server
 
-A cell that reaches what its slots or connections allow (X >= 0.95 * min(N, C)/R0) is only bound by
-the tool's own limits, as no tool can get more. This needs an R0 that is the server's; a lone
-response of less than 10 ms is partly the client's own time.
+A cell that reaches what its slots or connections allow (X >= 0.95 * min(N, C)/R0) can only be
+limited by the tool's own limits, as no tool can get more. This needs an R0 that is the server's; a
+lone response of less than 10 ms is partly the client's own time.
 
 Likewise, only the tool's own limits count while other programs kept tool or server waiting for a
 core (`core_wait`): a tool that gets half a core looks slow, and so does a server that is not kept
@@ -58,10 +58,10 @@ BUSY_RESOURCE_SHARE = 0.9  # of a resource of the server: from here on it is bus
 INSIDE_SHARE = 0.5  # of the requests in flight: from here on they are in the server
 SAFE_CEILING_RATIO = 3.0  # times the measured throughput: such a ceiling clears the tool
 MIN_CLEAR_LONE_S = 0.01  # lone response; from here on the client's part is negligible
-MIN_LOAD_S = 2.0  # of a load, for CPU that contains the tool's own start
+MIN_LOAD_S = 2.0  # in a shorter load, the tool's start would distort its CPU use
 MIN_SAMPLES = 3  # of connections
 
-Certainty = Literal["is", "may be"]  # the limit
+Certainty = Literal["is", "may be"]  # the verb before "the limit"
 Answer = Finding | Literal[False] | None  # why it is the tool; False: it is not; None: unknown
 
 
@@ -226,7 +226,7 @@ class NearCeiling(Finding):
 
 def by_ceiling(facts: Facts, comparison: ToolComparison) -> Answer:
     same_tool = attrgetter("tool", "keepalive", "processes")
-    of_tool = [each for each in comparison.ceilings if same_tool(each) == same_tool(facts.cell)]
+    of_tool = [c for c in comparison.ceilings if same_tool(c) == same_tool(facts.cell)]
     of_tool.sort(key=attrgetter("connections"))
     if not of_tool or facts.data.remote_load:
         return None

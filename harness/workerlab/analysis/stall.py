@@ -45,7 +45,9 @@ from workerlab.finding import Finding, Findings
 from workerlab.model import Observations
 
 UNSEEN_PAUSE_S = 0.1  # added to each: it may have begun this long before the observer was due
-CHANCE_RATIO = 2.0  # up to so many times the mean are due in a pause by chance, or queue behind it
+# By chance, up to this multiple of the mean number of requests is due in a pause, or queues
+# behind it
+CHANCE_RATIO = 2.0
 NOTICEABLE_SHARE = 0.01  # of the load
 
 
@@ -64,7 +66,7 @@ def pause_lengths_s(facts: Facts, part: Period | None = None) -> tuple[float, ..
 
 
 def machine_paused(observations: Observations, begins_ns: int, ends_ns: int) -> bool:
-    """Whether it paused in this time."""
+    """Whether the machine paused in this period."""
     return any(pauses_of(observations).lengths_ns(Period(begins_ns, ends_ns)))
 
 
@@ -124,7 +126,7 @@ class Stall(Struct, frozen=True):
     """Seconds of a load in which slots idled while clients waited outside."""
 
     idle_s: float
-    still_s: float  # those in which nothing at all was in the server
+    still_s: float  # those of them in which no request at all was in the server
     longest_s: float | None  # of these, at a stretch; None: at no time
     load_s: float
 

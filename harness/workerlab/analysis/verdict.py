@@ -31,7 +31,7 @@ If requests wait although slots are free, something else is the limit, or nothin
         half of the requests are in the server, or a resource is full; else inconclusive, as the
         load tool may hold them
     fewer, and some level took all slots, so these are the limit: below capacity, but saturated if u
-        is below 0.8 and no higher level serves more: something shared is the limit already here
+        is below 0.8 and no higher level serves more: something shared already limits this level
     as many, and some level took all slots: at capacity if no higher level serves more, or if others
         had the cores
     enough slots for all idle while requests wait outside them, due to how connections are
@@ -80,7 +80,7 @@ MOSTLY_SHARE = 0.5  # of the response, or of the slots
 MAX_CORE_WAIT_SHARE = 0.9  # of the response: with more, the remainder would be too short to judge
 BUSY_SHARE = 0.9  # share of the cores, or of a loop's time, from which on they are full
 MIN_UNDISTURBED_SERVED = 0.8  # below it, other programs do not explain waiting
-UNEXPLAINED_IDLE_RATIO = 2.0  # idle slots / wait for a core; from here on it is not why
+UNEXPLAINED_IDLE_RATIO = 2.0  # times the wait for a core: more idle slots have another cause
 
 
 class FailedRequests(Finding):

@@ -67,12 +67,12 @@ def python_of(directories: Iterable[Path]) -> str:
     venvs = [Path(activated)] if activated else []
     for venv in (*venvs, *(directory / ".venv" for directory in directories)):
         python = venv.absolute() / "bin" / "python"
-        if not _is_the_labs(venv) and os.access(python, os.X_OK):
+        if not _is_lab_venv(venv) and os.access(python, os.X_OK):
             return str(python)
     return sys.executable
 
 
-def _is_the_labs(venv: str | Path) -> bool:
+def _is_lab_venv(venv: str | Path) -> bool:
     return Path(venv).resolve() == Path(sys.prefix).resolve()
 
 
@@ -133,7 +133,7 @@ def _with_note(
 ) -> preflight.Interpreter:
     """The interpreter, with a note if it is the lab's own and the user has not activated that."""
     activated = os.environ.get("VIRTUAL_ENV")
-    lab_is_activated = activated and _is_the_labs(activated)
+    lab_is_activated = activated and _is_lab_venv(activated)
     if interpreter.note or lab_is_activated or interpreter.python != sys.executable:
         return interpreter
     places = " or ".join(map(str, directories))

@@ -156,7 +156,9 @@ class JobPlanner:
         self._lone_s: dict[tuple[str, str], float] = {}  # by server name and app
         self.max_cores = USABLE_SHARE * cores
 
-    def learn(self, trial: Trial, record: Record, observations: Callable[[], Observations]) -> None:
+    def on_result(
+        self, trial: Trial, record: Record, observations: Callable[[], Observations]
+    ) -> None:
         """Store the response time of lone requests, and the cost of an app's requests: the CPU of a
         trial over its planned requests."""
         server, tool_s, requests = trial.cell.server, record.tool_cpu_s, record.planned_requests

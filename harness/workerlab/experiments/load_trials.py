@@ -1,4 +1,4 @@
-"""The trials with a load: how each starts, what later trials depend on, and which loads it has.
+"""The trials with a load: how each starts, what later trials depend on, and its loads.
 
 If no option fixes the length of a load, its results decide how long the next one lasts:
 
@@ -54,7 +54,7 @@ from workerlab.numbers.intervals import student
 from workerlab.numbers.units import fill
 from workerlab.observe.cpu import Lab
 from workerlab.observe.observations import read_observations
-from workerlab.observe.tcp import drops_are_told
+from workerlab.observe.tcp import counts_socket_drops
 from workerlab.plan import (
     MAX_FOLLOW_UP_REQUESTS,
     load_for,
@@ -92,7 +92,7 @@ class LoadTrials(TrialSource):
         self, directory: Path, plan: Plan, prepare_launch: PrepareLaunch = no_services
     ) -> None:
         self._rates, self._unavailable = Rates(directory), Unavailable(plan)
-        drops_known = plan.jobs != 1 and drops_are_told()
+        drops_known = plan.jobs != 1 and counts_socket_drops()
         cores = preflight.cores() or 1
         jobs = JobPlanner(plan, cores, self._rates.known_rps, drops_known=drops_known)
         super().__init__(directory, plan, jobs)
@@ -139,13 +139,13 @@ class LoadTrials(TrialSource):
     def used_cores(self, trial: Trial) -> float:
         return lab_cores(read_observations(self._directory_of(trial)).processes)
 
-    def learn(self, trial: Trial, record: Record) -> None:
+    def on_result(self, trial: Trial, record: Record) -> None:
         directory = self._directory_of(trial)
         stderr = run_store.read_text(directory / "tool" / "stderr")
         if self.plan.load_hosts and (missing := missing_hosts(stderr)):
             raise EnvironmentProblem(missing)  # the next trial would wait for them too
         self._unavailable.store_fault(trial, record)
-        self.jobs.learn(trial, record, partial(read_observations, directory))
+        self.jobs.on_result(trial, record, partial(read_observations, directory))
 
     def _directory_of(self, trial: Trial) -> Path:
         return self.directory / "raw" / trial.key
@@ -164,7 +164,7 @@ class Unavailable:
         self._failed: dict[tuple[str, str], dict[str, None]] = {}  # (app, reason): variants
 
     def why_not(self, trial: Trial) -> str | None:
-        """Why the trial cannot run here; None if nothing is known against it."""
+        """Why the trial cannot run here; None if nothing prevents it."""
         server = trial.cell.server
         if why := self._variants.get(
             server.variant, self._by_app.get((server.variant, server.app))
@@ -184,8 +184,8 @@ class Unavailable:
 
 
 class Rates:
-    """Rates of open cells. A share is one of the capacity measured by the closed cells, which run
-    first."""
+    """Rates of open cells. A share is relative to the capacity measured by the closed cells, which
+    run first."""
 
     def __init__(self, directory: Path) -> None:
         self.closed_have_run = False
@@ -204,7 +204,7 @@ class Rates:
         return capacity_rps * rate.share
 
     def known_rps(self, trial: Trial) -> float | None:
-        """As `rps_of`; None, too, while or if the capacity is unknown."""
+        """As `rps_of`, but also None while the capacity is unknown."""
         rate = trial.cell.rate
         if rate is not None and rate.share is not None and not self.closed_have_run:
             return None

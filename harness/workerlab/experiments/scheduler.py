@@ -73,7 +73,7 @@ class TrialSource:
         """The mean number of cores that the lab used during the trial."""
         return 0.0
 
-    def learn(self, trial: Trial, record: Record) -> None:
+    def on_result(self, trial: Trial, record: Record) -> None:
         """Update what later trials depend on. Raises EnvironmentProblem if none can run."""
 
 
@@ -305,7 +305,7 @@ class Batch:
             return
         record = self._keep(trial, outcome.record)
         del self._running[future]  # until then, an interrupt records it if this has not
-        self._source.learn(trial, record)
+        self._source.on_result(trial, record)
         self._screen.end(trial, record)
         if record.fault and record.fault.kind == "storage":
             raise EnvironmentProblem(record.fault.reason)

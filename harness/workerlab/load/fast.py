@@ -13,7 +13,7 @@ The Measurement:
   histograms, at most 0.4 % off.
 - `origin_ns`: the zero of the timings on CLOCK_MONOTONIC, the clock of the spans.
 - `duration_s`: from the first start to the end of the last request, or the deadline; `rps`:
-  successes in it.
+  successes per second of that time.
 """
 
 import re

@@ -93,13 +93,13 @@ def _format(value: float | None, table: dict[str, float]) -> str:
 
 
 # Durations up to two minutes are in seconds, longer ones as a clock
-_SPOKEN = {unit: size for unit, size in DURATION.items() if unit not in ("ns", "m", "h")}
+_PRINTED_UNITS = {unit: size for unit, size in DURATION.items() if unit not in ("ns", "m", "h")}
 
 
 def format_duration(seconds: float | None) -> str:
     """Like "12.3 ms", "1.04 s", "2m 05s", "1h 02m"; "-" if missing or not finite."""
     if seconds is None or not math.isfinite(seconds) or abs(seconds) < 119.5:
-        return _format(seconds, _SPOKEN)
+        return _format(seconds, _PRINTED_UNITS)
     return ("-" if seconds < 0 else "") + _clock(round(abs(seconds)))
 
 
@@ -133,7 +133,7 @@ CAUSES = {
     "unexpected_2xx": "unexpected success",
     "status": "unexpected status",
     "wrong_status": "unexpected status",
-    "length": "body of another length",
+    "length": "unexpected body length",
     "body": "unexpected body",
     "truncated": "incomplete answer",
     "protocol": "malformed answer",
@@ -145,8 +145,8 @@ CAUSES = {
     "refused": "connection refused",
     "reset": "connection reset",
     "closed": "connection closed",
-    "read": "error in reading",
-    "write": "error in writing",
+    "read": "read error",
+    "write": "write error",
     "exception": "socket error",
     "no_files": "too many open files (errno 24)",
     "no_address": "no free local port (errno 99)",
@@ -177,7 +177,7 @@ def counted(count: float, noun: str) -> str:
     return f"{count_text(count)} {singular if count == 1 else plural or singular + 's'}"
 
 
-def caused(counts: Mapping[str, int]) -> str:
+def counts_by_cause(counts: Mapping[str, int]) -> str:
     """'2 x connection reset, 1 x no answer in time'; an unknown cause unchanged."""
     return ", ".join(
         f"{count_text(count)} x {CAUSES.get(cause, cause)}"
@@ -199,7 +199,7 @@ FORMATS: Mapping[str, Callable[[Any], str]] = {
     "missing": lambda value: "missing" if value is None else "",
     "list": lambda items: listed([str(item) for item in items]),
     "count": count_text,
-    "counts": caused,
+    "counts": counts_by_cause,
     "values": lambda counts: ", ".join(f"{name} {count}" for name, count in counts.items()),
     "sentence": lambda words: f"{str(words).removesuffix('.')}.",
     "block": "\n\n    {}\n".format,

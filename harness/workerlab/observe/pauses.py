@@ -114,8 +114,8 @@ class PauseWatch:
         self._stop.set()
         self._thread.join()
 
-    def stood_still(self, since_ns: int) -> bool:
-        """Whether the machine stood still after this time of CLOCK_MONOTONIC."""
+    def paused_since(self, since_ns: int) -> bool:
+        """Whether the machine was paused after this time of CLOCK_MONOTONIC."""
         now_ns = monotonic_ns()
         while self._looked_ns < now_ns - MIN_PAUSE_NS and self._thread.is_alive():
             sleep(TICK_S)  # the pause may have stopped the watching thread, too

@@ -158,7 +158,7 @@ class AcceptQueues:
         return sum(present) if len(present) == len(counts) else None
 
 
-def drops_are_told() -> bool:
+def counts_socket_drops() -> bool:
     """Whether this kernel counts the drops of each listening socket."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return AcceptQueues([listener.getsockname()[:2]]).drops() is not None

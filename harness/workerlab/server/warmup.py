@@ -42,7 +42,7 @@ MAX_STEADY, STEADY_S = 5, 0.5
 MIN_LONE, MAX_LONE, LONE_S = 3, 30, 3.0  # of any other app
 LONE_ERROR = 0.05  # sufficient: the standard error of their mean, relative to the mean
 WARMUP_S = 1.0
-MAX_PAUSE_RETRIES = 5  # of a lone request if the machine stood still
+MAX_PAUSE_RETRIES = 5  # of a lone request during which the machine was paused
 TRIES, PATIENCE_S = 5, 10.0  # failures, or seconds of failures, before giving up
 SHOWN_ROUTES = 3  # of a mix, in the message about those that fail
 MAX_FAILURES_PER_ANSWER = 2
@@ -51,7 +51,7 @@ FAILURES = (OSError, http.client.HTTPException)
 
 
 class LoneRequestsFailed(Finding):
-    """{failed} of {requests:# lone request} before the load failed: they count in no figure"""
+    """{failed} of {requests:# lone request} before the load failed: no figure includes them"""
 
     failed: int
     requests: int
@@ -73,7 +73,7 @@ def warm_up(server: Running, turn: StartupTurn) -> None:
     began = time.monotonic()
     launch = server.launch
     lones = [Lone(server, route) for route in routes_of(launch.app)]
-    first_s = max(answering(lones, launch.warmup_path))
+    first_s = max(first_answers_s(lones, launch.warmup_path))
     burst_s = WARMUP_S if launch.warmup_path else max(WARMUP_S, 2 * first_s)
     _reach_every_worker(server, [lone.route for lone in lones], time.monotonic() + burst_s)
     waited_s = turn.wait_to_measure()
@@ -103,7 +103,7 @@ def routes_of(app: App) -> tuple[Route, ...]:
     )
 
 
-def answering(lones: Sequence["Lone"], path: str | None) -> list[float]:
+def first_answers_s(lones: Sequence["Lone"], path: str | None) -> list[float]:
     """Seconds of a first request to each route. Raises TrialFailed, with the reasons of the first
     few, if some never answer as expected."""
     times_s, faults = list[float](), list[Fault]()
@@ -141,11 +141,11 @@ def ask_alone(server: Running, lones: Sequence["Lone"]) -> None:
 
 
 def _without_pause(lone: "Lone", watch: PauseWatch) -> float:
-    """Seconds of a lone request, repeated up to MAX_PAUSE_RETRIES times if the machine stood still:
+    """Seconds of a lone request, repeated up to MAX_PAUSE_RETRIES times if the machine was paused:
     a pause would make the bound too low, as if the server had more slots."""
     took_s = lone.ask()
     for _ in range(MAX_PAUSE_RETRIES):
-        if not watch.stood_still(lone.begun_ns):
+        if not watch.paused_since(lone.begun_ns):
             break
         took_s = lone.ask()
     return took_s
@@ -251,14 +251,14 @@ def _unexpected(server: Running, route: Route, answer: LoneAnswer) -> str:
     if failed and last_exception(log_lines(server.log)):  # a failure, and not what was expected
         return why
     if answer.location:
-        why += f", and leads to {answer.location}"
+        why += f", with Location: {answer.location}"
     status = answer.status
     option = f"expect={status} in a --mix file" if mixed else f"--expect-status {status}"
     why += f" (use {option} if that is right"
     if answer.location and not mixed:
         target = urlsplit(answer.location)
         path = urlunsplit(("", "", target.path or "/", target.query, ""))
-        why += f", or --path {shlex.quote(path)} to measure where it leads"
+        why += f", or --path {shlex.quote(path)} to measure that page"
     if answer.status == HTTPStatus.BAD_REQUEST:
         host = {name.lower(): value for name, value in route.headers}.get("host", server.host)
         why += (

@@ -167,7 +167,7 @@ def test_report_skips_newer_runs_without_results(
     assert find_run(str(tmp_path), measured=True).name == "good"
     assert main(["report", str(tmp_path), "--format", "csv"]) == 0
     out, err = capsys.readouterr()
-    assert "failed-2 is newer, but no trial of it has a result" in err
+    assert "failed-2 is newer, but has no results" in err
     assert out.count("\n") > 1
     shutil.rmtree(tmp_path / "good")
     assert find_run(str(tmp_path), measured=True).name == "failed-2"

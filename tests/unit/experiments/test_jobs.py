@@ -109,7 +109,7 @@ def test_a_users_app_shares_the_cores_once_measured_to_wait(cpu_s: float, shares
     planner, (first, *others) = jobs(sweep), trials(sweep)
     assert planner.next_batch([first, *others]) == ([first], others)
     record = Record(first.key, None, lone_s=(1.0,), planned_requests=20, tool_cpu_s=0.0)
-    planner.learn(first, record, lambda: samples(20 * cpu_s))
+    planner.on_result(first, record, lambda: samples(20 * cpu_s))
     batch, left = planner.next_batch(others)
     assert batch == (others[::-1] if shares else others[:1])  # the longest first
     assert len(batch) + len(left) == len(others)

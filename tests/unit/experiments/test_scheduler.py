@@ -147,7 +147,7 @@ class Bench(TrialSource):
     def used_cores(self, trial: Trial) -> float:
         return self.cores_used
 
-    def learn(self, trial: Trial, record: Record) -> None:
+    def on_result(self, trial: Trial, record: Record) -> None:
         self.learned.append(trial.key)
 
     def run(self) -> list[Record]:
@@ -236,11 +236,11 @@ def test_an_error_that_ends_the_lab_ends_all_trials(
 
     bench = Bench(tmp_path, step, jobs=jobs)
 
-    def learn(trial: Trial, record: Record) -> None:
+    def on_result(trial: Trial, record: Record) -> None:
         first_ended.set()
         raise error
 
-    bench.learn = learn
+    bench.on_result = on_result
     with pytest.raises(type(error)):
         bench.run()
     by_level = {trial.cell.concurrency: trial.key for trial in bench.todo}
@@ -260,10 +260,10 @@ def test_a_trial_that_ended_before_the_interrupt_is_not_lost(tmp_path: Path) -> 
 
     bench = Bench(tmp_path, step)
 
-    def learn(*_: object) -> None:
+    def on_result(*_: object) -> None:
         raise Stopped(2)
 
-    bench.learn = learn
+    bench.on_result = on_result
     with pytest.raises(Stopped):
         bench.run()
     assert [record.fault for record in bench.records] == [None] * 3

@@ -196,7 +196,7 @@ with PauseWatch() as watch:
     since_ns = time.monotonic_ns()  # the pause may begin while this is printed
     print("watching", flush=True)
     input()
-    print(watch.stood_still(since_ns), watch.stood_still(time.monotonic_ns()), flush=True)
+    print(watch.paused_since(since_ns), watch.paused_since(time.monotonic_ns()), flush=True)
 """
 
 

@@ -21,7 +21,7 @@ from workerlab.observe.tcp import (
     AcceptQueues,
     Connections,
     Unseen,
-    drops_are_told,
+    counts_socket_drops,
     parse_netstat,
     sample_counters,
     steps_s,
@@ -132,9 +132,9 @@ def test_without_netlink_limit_and_drops_are_unknown(
     stack: ExitStack, monkeypatch: pytest.MonkeyPatch, host: str
 ) -> None:
     """The kernel's table has 0 for each limit, so that any waiting connection would be too many."""
-    assert drops_are_told()
+    assert counts_socket_drops()
     monkeypatch.delattr(socket, "AF_NETLINK")
-    assert not drops_are_told()
+    assert not counts_socket_drops()
     assert "socket_drops" not in sample_counters(None).counts
     listeners = [listening(stack, 7, host), listening(stack, 7, host)]
     queues = AcceptQueues(list(map(address, listeners)))

@@ -63,7 +63,7 @@ def test_only_the_written_files_are_printed(
     output = capsys.readouterr()
     names = {path.name for path in pictures.iterdir()}
     assert names >= {"timeline-sync-8.png", "timeline-sync-8.svg", "waiting-sync.png"}
-    assert output.err == f"wrote {page}\nwrote {len(names)} pictures into {pictures}\n"
+    assert output.err == f"wrote {page}\nwrote {len(names)} pictures to {pictures}\n"
     assert output.out == ""
 
 

@@ -27,8 +27,8 @@ from workerlab.server.warmup import (
     MIN_LONE,
     TRIES,
     Lone,
-    answering,
     ask_alone,
+    first_answers_s,
     routes_of,
 )
 
@@ -99,8 +99,8 @@ def test_the_first_answer_may_fail(tmp_path: Path) -> None:
         (
             302,
             "",
-            f"GET / answered 302, expected 200, and leads to {LOGIN} (use --expect-status 302 if"
-            " that is right, or --path '/login?to=/' to measure where it leads)",
+            f"GET / answered 302, expected 200, with Location: {LOGIN} (use --expect-status 302"
+            " if that is right, or --path '/login?to=/' to measure that page)",
         ),
         (RESET, "", "no answer to a first request ("),
     ],
@@ -203,7 +203,7 @@ def test_a_lone_request_during_a_pause_is_repeated(
         starts_ns.append(since_ns)
         return len(starts_ns) in (1, 2, 4)
 
-    monkeypatch.setattr(PauseWatch, "stood_still", paused)
+    monkeypatch.setattr(PauseWatch, "paused_since", paused)
     with serving(tmp_path, lambda *_: 200) as server:
         ask_alone(server, lones(server))
     assert server.lone_begun_ns == [starts_ns[2], *starts_ns[4:]]
@@ -212,7 +212,7 @@ def test_a_lone_request_during_a_pause_is_repeated(
 def test_repeated_pauses_do_not_repeat_requests_forever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(PauseWatch, "stood_still", lambda *_: True)
+    monkeypatch.setattr(PauseWatch, "paused_since", lambda *_: True)
     requests = Counter[str]()
     with serving_mix(tmp_path, MIX, requests) as server:
         ask_alone(server, lones(server))
@@ -222,7 +222,7 @@ def test_repeated_pauses_do_not_repeat_requests_forever(
 def test_routes_that_never_answer_as_expected_are_reported_together(tmp_path: Path) -> None:
     mix = (*MIX, Route("/broken"), Route("/missing", name="lost"), Route("/moved"))
     with serving_mix(tmp_path, mix, Counter()) as server, pytest.raises(TrialFailed) as failure:
-        answering(lones(server), None)
+        first_answers_s(lones(server), None)
     fault = failure.value.fault
     assert fault.kind == "answer"
     assert fault.reason == (

@@ -16,9 +16,9 @@ counters since the last beat show why it is overdue; a wait for a core is not ca
               call kept the GIL: on the line where the thread was when it released the GIL
 
 A sample stands for the time since the previous one. A line's share excludes its waits for a core.
-The lines of a function that computes are added up under the one with most time. A line below 1 %,
-which delays fewer than one request in a hundred, is dropped. So is one below a tenth of the first
-line of its kind: it is a neighbour, sampled when the loop resumed.
+The lines of a function that computes are added up under the one with the most time. A line below
+1 %, which delays fewer than one request in a hundred, is dropped. So is one below a tenth of the
+first line of its kind: it is a neighbour, sampled when the loop resumed.
 """
 
 from collections import defaultdict
@@ -75,8 +75,8 @@ class BlockingLine(Finding):
 
 
 def blocking_lines(facts: Facts) -> tuple[BlockingLine, ...]:
-    """The blocking lines of a trial with stack samples, most time first. (): nothing delays the
-    loop, or no loop was sampled."""
+    """The blocking lines of a trial with stack samples, the one with the most time first. ():
+    nothing delays the loop, or no loop was sampled."""
     sampled, stacks = _sampled_part(facts), facts.data.stacks
     samples = sampled.within(stacks.samples)
     of_others = [replace(sample, number=sample.other) for sample in samples]
@@ -86,7 +86,7 @@ def blocking_lines(facts: Facts) -> tuple[BlockingLine, ...]:
         *_lines(facts, "holds the GIL", samples, held_ns),
         *_lines(facts, "holds the GIL", of_others, held_by_others_ns),
     ]
-    # One kind per function, the one with most time: steal makes computing look like sleep
+    # One kind per function, the one with the most time: steal makes computing look like sleep
     main_kind: dict[tuple[str, str], How] = {}
     return tuple(
         line

@@ -26,8 +26,8 @@ from workerlab.experiments.advise.study import (
     AdviseRequest,
     NeedsUnknown,
     Study,
-    is_many_cell,
     lone_route,
+    measures_cpu_under_load,
     study_of,
 )
 from workerlab.experiments.budget import Budget, used_s
@@ -102,7 +102,7 @@ def many_cells(study: Study) -> Iterator[Cell]:
     """Measure the CPU per request with many requests at once, once for each class with a pool of
     connections or unlimited slots."""
     limits, here = study.request.limits, machine.cores()
-    measured = {cell.server.variant for cell in study.plan.cells if is_many_cell(cell)}
+    measured = {cell.server.variant for cell in study.plan.cells if measures_cpu_under_load(cell)}
     for cell in study.plan.cells:
         variant = cell.server.variant
         needs, slots = study.needs.get(variant), class_named(cell.server.worker_class).slots

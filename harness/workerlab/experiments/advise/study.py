@@ -283,7 +283,7 @@ def _needs(run: Run, trials: Sequence[TrialData]) -> tuple[dict[str, Needs], dic
     for trial in trials:
         name, record, facts = trial.cell.server.variant, trial.record, trial.facts
         route = lone_route(trial.cell, run.plan)
-        if is_many_cell(trial.cell) and isinstance(facts, Facts):
+        if measures_cpu_under_load(trial.cell) and isinstance(facts, Facts):
             under_load[name] = cpu_under_load(facts)
         if trial.cell.inside != "needs" or trial.cell.server.preload or record is None:
             continue
@@ -313,7 +313,7 @@ def lone_route(cell: Cell, plan: Plan) -> Route | None:
     return mix[0] if len(mix) == 1 < len(plan.cells[0].server.app.mix) else None
 
 
-def is_many_cell(cell: Cell) -> bool:
+def measures_cpu_under_load(cell: Cell) -> bool:
     """Whether the cell measures the CPU per request with many requests at once."""
     return cell.rate is None and not cell.inside
 

@@ -1,11 +1,11 @@
 """The conclusions of `workerlab bottleneck`: is it the server or the load generator?
 
 In a closed loop, requests wait at the bottleneck. If a larger server (more threads, a second
-server) changes nothing, the server is not the limit; if another generator, or more processes of it,
-changes much, the generator is. A change counts if its whole interval over the trials is beyond a
-factor of EFFECT. Only cells that differ in a single factor are compared. Cells that had to wait for
-a core used by other programs (`analysis/core_wait.py`) prove nothing: those programs may cause any
-difference.
+server) changes nothing, the server is not the limit; if another generator, or more processes of the
+same one, changes much, the generator is. A change counts if its whole interval over the trials is
+beyond a factor of EFFECT. Only cells that differ in a single factor are compared. Cells that had to
+wait for a core used by other programs (`analysis/core_wait.py`) prove nothing: those programs may
+cause any difference.
 """
 
 from __future__ import annotations

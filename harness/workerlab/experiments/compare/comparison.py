@@ -81,7 +81,7 @@ METRICS = (
     Metric("stop_s", "stop"),
     Metric("failed", "failed requests", "share"),
 )
-# Of the responses that the parts below belong to; the median and p95 are of others
+# Over the responses that are divided into the parts below; the median and p95 are over others
 RESPONSE = Metric("response_s", "mean response", "part")
 PARTS = (
     Metric("connect_s", "in connect", "part"),
@@ -305,8 +305,9 @@ class GroupChanges(NamedTuple):
 
     @property
     def decided(self) -> bool:
-        """Whether no more pairs are needed, or the first MAX_INVALID_PAIRS were all invalid, or the
-        first one since a server does not boot. With limits, only their outcomes count."""
+        """Whether no more pairs are needed, or the first MAX_INVALID_PAIRS were all invalid, or
+        already the first one because a server does not boot. With limits, only their outcomes
+        count."""
         invalid_pairs = {cell.trial.cell.schedule for _, cell in self.left_out}
         none_boots = invalid_pairs and all(was_left_out(cell) for _, cell in self.left_out)
         if not self.pairs and (none_boots or len(invalid_pairs) >= MAX_INVALID_PAIRS):

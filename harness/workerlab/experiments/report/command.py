@@ -17,7 +17,7 @@ def command(options: argparse.Namespace) -> int:
     try:
         directory = find_run(options.run, measured=True)
         if (newest := find_run(options.run)) != directory:
-            tell(f"{newest.name} is newer, but no trial of it has a result")
+            tell(f"{newest.name} is newer, but has no results")
         document = document_of(directory, options.slo)
     finally:
         gc.enable()  # the charts of a page contain many cycles
@@ -26,7 +26,7 @@ def command(options: argparse.Namespace) -> int:
         tell(f"wrote {options.html}")
     if options.png:
         written = write_pictures(document, Path(options.png).expanduser())
-        tell(f"wrote {len(written)} pictures into {options.png}")
+        tell(f"wrote {len(written)} pictures to {options.png}")
     if options.format or not (options.html or options.png):
         print_document(document, options)
     if options.fail_on_slo and document.target_kept is None:

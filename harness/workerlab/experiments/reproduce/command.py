@@ -66,14 +66,14 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Setup:
         details = {
             "writeups": [writeup.name for writeup in chosen],
             "quick": bool(options.quick),
-            "from": taken_runs(options.earlier_runs or (), chosen),
+            "from": runs_to_reuse(options.earlier_runs or (), chosen),
         }
         plan = null_plan("reproduce", (), details=details)
     label = f"reproduce-{options.writeup}" if options.writeup else ""
     return Setup(plan, label=label, perform=perform)
 
 
-def taken_runs(names: Sequence[str], chosen: Sequence[WriteUp]) -> Mapping[str, str]:
+def runs_to_reuse(names: Sequence[str], chosen: Sequence[WriteUp]) -> Mapping[str, str]:
     """Directories of earlier runs, by the part they replace. Raises UsageError for a run without a
     cell of any part."""
     taken: dict[str, str] = {}

@@ -89,7 +89,7 @@ def title(chosen: Sequence[WriteUp], run: Run) -> Title:
     several = len(chosen) > 1
     return Title(
         title="Five write-ups" if several else chosen[0].title,
-        theirs="as each of them says" if several else chosen[0].machine,
+        theirs="see each write-up" if several else chosen[0].machine,
         cores=cores_of(here),
         system=str(here.get("system", "an unknown system")),
         python=str(here.get("python", "unknown")),
@@ -150,7 +150,8 @@ def codes_of(directory: Path) -> set[str]:
 def chosen_cells(
     writeup: WriteUp, measured: Mapping[str, Sequence[MeasuredCell]]
 ) -> Iterator[tuple[str, MeasuredCell]]:
-    """Cells of the file, by name: for each, the first cell of its part with these settings."""
+    """The cells that the write-up names: for each, the first measured cell of its part with
+    the same settings."""
     for name, entry in writeup.entries.items():
         for cell in measured.get(entry["part"], ()):
             if cell.has(entry):

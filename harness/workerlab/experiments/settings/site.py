@@ -159,7 +159,8 @@ class AppReply(Struct, frozen=True):
 class Site:
     """A Gunicorn server, by default with one worker on a free port. `settings(site)`: settings for
     its file. `code`: added to PYTHONPATH. `directory`: for its files; absolute. `gunicorn`: the
-    version, "" for that of `python`'s environment. `turn`: ends it with the lab."""
+    version, "" for that of `python`'s environment. `turn`: ends the server if the
+    lab stops."""
 
     def __init__(
         self,
@@ -265,12 +266,14 @@ class Site:
         return self.wait_until(lambda: self.pids and not set(pids) & set(self.pids), timeout_s)
 
     def require(self, condition: Callable[[], object], failure: str) -> None:
-        """Wait for what every server does. Raises InconclusiveLaunch after EVENT_TIMEOUT_S."""
+        """Wait for a condition that any working server meets. Raises InconclusiveLaunch after
+        EVENT_TIMEOUT_S."""
         if self.wait_until(condition, EVENT_TIMEOUT_S) is None:
             raise InconclusiveLaunch(f"{failure} within {EVENT_TIMEOUT_S:g} s")
 
     def wait_until_accepted(self) -> None:
-        """By a worker. Returns at once if the kernel does not report it."""
+        """Wait until a worker has accepted a connection. Returns at once if the kernel does not
+        report it."""
         with contextlib.suppress(OSError):
             self.require(self.accepted_count, "no worker accepted a connection")
 

@@ -138,7 +138,7 @@ class Family(NamedTuple):
     base: str  # the ancestor's name
     asgi: bool | None = False  # whether it serves ASGI; None: not known
     attribute: str = ""  # that only its workers have
-    keeps: str = "wsgi"  # the worker's attribute for the app; with "asgi", all apps are called so
+    keeps: str = "wsgi"  # the worker's attribute for the app; "asgi": it calls all apps as ASGI
     contain: Callable[[Any], Any] | None = None  # puts a WSGI app into tornado's container
     greenlets: Greenlets | None = None  # each request has one
     http_parser: Callable[[Any], Any] | None = None  # selected by this class or setting
@@ -160,7 +160,7 @@ class Family(NamedTuple):
         return None if loop is None else asyncio_loop(loop)
 
 
-# Those without further hooks are here for what they serve
+# Families without hooks are listed for the interface that they serve
 FAMILIES = (
     Family("ASGIWorker", asgi=True, attribute="asgi", keeps="asgi",
            http_parser=lambda worker: getattr(worker.cfg, "http_parser", None)),
@@ -177,7 +177,8 @@ FAMILIES = (
 
 
 def family_of(worker: Any) -> Family:
-    """Of a class that has no known ancestor, such as aiohttp's: one without any hook."""
+    """The family of a worker. A class without a known ancestor, such as aiohttp's, gets one without
+    any hook."""
     ancestors = {cls.__name__ for cls in type(worker).__mro__}
     return next(
         (

@@ -32,8 +32,8 @@ from workerlab.experiments.advise.study import (
     Exclusion,
     NeedsUnknown,
     Study,
-    is_many_cell,
     lone_route,
+    measures_cpu_under_load,
     with_lone_routes,
 )
 from workerlab.model import App, Cell, Memory, Needs, Plan, RequestNeed, Route, Trial
@@ -128,8 +128,8 @@ def test_many_connections_are_sent_once_to_classes_that_serve_many() -> None:
     measured = study("gevent", "sync", "gthread", "tornado")
     (cell,) = many_cells(measured)
     assert (cell.server.worker_class, cell.inside, cell.rate) == ("gevent", "", None)
-    assert is_many_cell(cell)
-    assert not any(map(is_many_cell, measured.plan.cells))
+    assert measures_cpu_under_load(cell)
+    assert not any(map(measures_cpu_under_load, measured.plan.cells))
     assert not list(many_cells(grown(measured, cell)))
 
 
@@ -162,7 +162,7 @@ def test_the_launches_that_show_a_target_have_priority(
     monkeypatch.setattr(growth.run_store, "load", lambda _: run)
     with_launch = PlanGrowth(left_s, resumed=False).grow(Path(), plan)
     (cell,) = with_launch.cells[len(plan.cells) :]
-    assert (is_many_cell(cell), cell.duration_s) == (is_many, duration_s)
+    assert (measures_cpu_under_load(cell), cell.duration_s) == (is_many, duration_s)
 
 
 def test_a_resumed_run_grows_by_what_is_unavailable_now(monkeypatch: pytest.MonkeyPatch) -> None:

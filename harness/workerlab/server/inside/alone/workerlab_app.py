@@ -1,4 +1,4 @@
-"""The app in the probe, for servers other than Gunicorn, whose workers import it from here.
+"""The app wrapped in the probe, for servers other than Gunicorn, whose workers import it here.
 
 Stdlib and Gunicorn's import of the app only, syntax of Python 3.10. Copied into the run directory,
 in a directory of its own: the names of the other files must not hide modules of the app.
@@ -17,7 +17,7 @@ from gunicorn.util import import_app
 
 
 class AsgiServer(SimpleNamespace):
-    """With the attributes of a worker of Gunicorn that `boot` uses."""
+    """Has the attributes of a Gunicorn worker that `boot` uses."""
 
 
 class WsgiServer(SimpleNamespace):
