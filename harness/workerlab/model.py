@@ -178,7 +178,7 @@ class WorkerClass(Struct, frozen=True):
     effective_from: Mapping[str, str] = {}  # ignored settings that take effect from this version on
     packages: tuple[str, ...] = ()  # required in addition to Gunicorn, by import name
     path: str = ""  # for Gunicorn's -k, if Gunicorn has no name for it
-    also: str = ""  # another dotted path that a Gunicorn file may have for it
+    alias: str = ""  # another dotted path that a Gunicorn file may have for it
     advice: str = "more workers serve more at once"  # how to get more slots
     removed_in: str = ""  # the first version of Gunicorn without it
     alone: bool = False  # a server of its own (`workerlab.server.backends`), without Gunicorn
@@ -212,7 +212,7 @@ class WorkerClass(Struct, frozen=True):
         return None if per_worker is None else server.workers * server.instances * per_worker
 
 
-ANY_CLASS = WorkerClass("", "unknown", serves=())  # a class that has no row in WORKER_CLASSES
+UNKNOWN_CLASS = WorkerClass("", "unknown", serves=())  # a class that has no row in WORKER_CLASSES
 
 
 class Rate(Struct, frozen=True):
@@ -795,10 +795,10 @@ class Needs(Struct, frozen=True):
     """What the requests of a trial needed. `requests`: a sample of them in order of arrival; its
     mean CPU is the workers' CPU per request, including Gunicorn's own. `gap_s`: how long a request
     holds its slot beyond its waiting, computing and blocking. `beside_s`: the rest of a response
-    time, without holding a slot or waiting for one (connect, transfer, the load tool). `each`:
-    whether the CPU of each request is known; if not, it is the mean. `load_s`: CPU per request of
-    the load tool and of interrupts, on the same cores; None: not measured. `disturbed`: whether
-    other programs affected these times."""
+    time, without holding a slot or waiting for one (connect, transfer, the load tool).
+    `cpu_by_request`: whether the CPU of each request is known; if not, it is the mean. `load_s`:
+    CPU per request of the load tool and of interrupts, on the same cores; None: not measured.
+    `disturbed`: whether other programs affected these times."""
 
     trial: str  # its key
     requests: tuple[RequestNeed, ...]
@@ -807,7 +807,7 @@ class Needs(Struct, frozen=True):
     start_s: float | None = None  # as in Record
     memory: Memory | None = None
     notes: tuple[Finding, ...] = ()
-    each: bool = True
+    cpu_by_request: bool = True
     load_s: float | None = None
     disturbed: bool = False
 
@@ -971,7 +971,7 @@ class CellResult(Struct, frozen=True):
     diagnosis: Finding | None = None  # what limits it, and what to change
     findings: tuple[Finding, ...] = ()  # the diagnosis first
     notes: tuple[Finding, ...] = ()
-    worker_class: WorkerClass = ANY_CLASS
+    worker_class: WorkerClass = UNKNOWN_CLASS
     target: tuple[Finding, ...] = ()  # the outcome of each term
     ab: AbReport | None = None  # as ab printed it; None: another tool
 
@@ -1019,7 +1019,7 @@ class ClassResult(Struct, frozen=True):
     diagnosis: Finding | None = None
     diagnosed_trial: str | None = None  # key of the trial that the diagnosis is from
     processes: int = 1  # of the load tool
-    worker_class: WorkerClass = ANY_CLASS
+    worker_class: WorkerClass = UNKNOWN_CLASS
     level_rps: float | None = None  # throughput where it levels off; None: no cell shows it
     knee_predicted: float | None = None  # from the times a request is set to wait and compute
 

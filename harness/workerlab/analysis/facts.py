@@ -36,7 +36,7 @@ from workerlab.analysis.samples import (
 )
 from workerlab.finding import Finding, Note
 from workerlab.model import (
-    ANY_CLASS,
+    UNKNOWN_CLASS,
     Beats,
     Cell,
     Counters,
@@ -101,7 +101,7 @@ class TrialData(Struct, dict=True, frozen=True):
     can_follow: bool = False  # the load tool can time and name every request
     expect_status: int = 200
     good_statuses: range | None = None  # statuses that the load tool always counts as good
-    worker_class: WorkerClass = ANY_CLASS
+    worker_class: WorkerClass = UNKNOWN_CLASS
     observations: Observations = field(default_factory=Observations)
     ramp_s: float = 0.0  # the connections start one by one over this time
     tool_units: int = 1  # threads or processes of the load tool: the most cores it can use

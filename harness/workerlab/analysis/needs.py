@@ -145,7 +145,7 @@ def needs_of(facts: Facts) -> Needs | Finding:
         start_s=facts.record.start_s,
         memory=memory,
         notes=notes,
-        each=any(span.cost is not None for span in spans),
+        cpu_by_request=any(span.cost is not None for span in spans),
         disturbed=is_disturbed(facts),
     )
 

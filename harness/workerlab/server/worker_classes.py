@@ -25,21 +25,21 @@ MORE_CONNECTIONS = "a higher --worker-connections or more workers serve more at 
 # `ignores`: from `workerlab settings` with Gunicorn 25.3; a test checks it
 # fmt: off
 _ROWS = (
-    WorkerClass("sync", "one", also="gunicorn.workers.sync.SyncWorker",
+    WorkerClass("sync", "one", alias="gunicorn.workers.sync.SyncWorker",
                 ignores=("threads", "worker_connections", "keepalive"),
                 advice="more workers, threads (gthread) or an asynchronous class serve more at"
                 " once"),
-    WorkerClass("gthread", "threads", also="gunicorn.workers.gthread.ThreadWorker",
+    WorkerClass("gthread", "threads", alias="gunicorn.workers.gthread.ThreadWorker",
                 accepts_first=True,
                 advice="more threads or workers, or an asynchronous class, serve more at once"),
     WorkerClass("eventlet", "worker_connections",
-                also="gunicorn.workers.geventlet.EventletWorker", loop=True,
+                alias="gunicorn.workers.geventlet.EventletWorker", loop=True,
                 ignores=("threads", "sendfile"),
                 packages=("eventlet",), advice=MORE_CONNECTIONS, removed_in="26"),
-    WorkerClass("gevent", "worker_connections", also="gunicorn.workers.ggevent.GeventWorker",
+    WorkerClass("gevent", "worker_connections", alias="gunicorn.workers.ggevent.GeventWorker",
                 loop=True, ignores=("threads", "sendfile"),
                 packages=("gevent", "packaging"), advice=MORE_CONNECTIONS),
-    WorkerClass("tornado", "one", also="gunicorn.workers.gtornado.TornadoWorker",
+    WorkerClass("tornado", "one", alias="gunicorn.workers.gtornado.TornadoWorker",
                 serves=("wsgi", "tornado"), accepts_first=True,
                 ignores=("threads", "worker_connections", "keepalive", "sendfile",
                          "forwarded_allow_ips", "accesslog", "access_log_format", *_LIMITS,
@@ -47,7 +47,7 @@ _ROWS = (
                 packages=("tornado",),
                 advice="a WSGI app blocks tornado's loop: more workers, or threads (gthread), serve"
                 " more at once"),
-    WorkerClass("asgi", "unlimited", also="gunicorn.workers.gasgi.ASGIWorker",
+    WorkerClass("asgi", "unlimited", alias="gunicorn.workers.gasgi.ASGIWorker",
                 serves=ASGI, accepts_first=True, loop=True,
                 ignores=("threads", "worker_connections", "keepalive", "backlog", "sendfile",
                          "forwarded_allow_ips", *_OF_GUNICORNS_PARSER),
@@ -60,7 +60,7 @@ _ROWS = (
                          "worker_int", "worker_abort", "worker_exit",
                          "reload", "reload_extra_files"),
                 packages=("uvicorn", "uvicorn_worker"), path="uvicorn_worker.UvicornWorker",
-                also="uvicorn.workers.UvicornWorker",  # deprecated
+                alias="uvicorn.workers.UvicornWorker",  # deprecated
                 closes_http_1_0=CLOSES),
 )
 # Servers other than Gunicorn, each started by its command line in `backends`

@@ -89,7 +89,9 @@ def route_cells(study: Study) -> Iterator[Cell]:
     """Measure each route of a mix alone, for classes without a CPU clock per request. Once."""
     for cell in study.plan.cells:
         needs, mix = study.needs.get(cell.server.variant), cell.server.app.mix
-        if needs is None or needs.each or len(mix) < 2 or cell.server.preload or cell.schedule:
+        if needs is None or needs.cpu_by_request or len(mix) < 2:
+            continue
+        if cell.server.preload or cell.schedule:
             continue
         for number, route in enumerate(mix, FIRST_ROUTE):
             server = replace(cell.server, app=replace(cell.server.app, mix=(route,)))

@@ -323,7 +323,7 @@ def with_lone_routes(needs: Needs, routes: Mapping[str, Needs]) -> Needs:
     CPU clock per request. If a route was not measured alone, all keep the mean CPU, and a note is
     added."""
     names = {need.route for need in needs.requests if need.route}
-    if needs.each or len(names) < 2:
+    if needs.cpu_by_request or len(names) < 2:
         return needs
     if not names <= routes.keys():
         return replace(needs, notes=(*needs.notes, ROUTES_ALIKE))

@@ -13,7 +13,9 @@ from workerlab.model import UsageError
 from workerlab.notes import is_literal
 from workerlab.server.worker_classes import WORKER_CLASSES
 
-PATHS = {path: row.name for row in WORKER_CLASSES.values() for path in (row.path, row.also) if path}
+PATHS = {
+    path: row.name for row in WORKER_CLASSES.values() for path in (row.path, row.alias) if path
+}
 SIMILAR_NAMES = 0.8  # similarity at which a name may be a misspelling
 # Settings that do nothing unless one of these is used, by Gunicorn's source. A class of the user's
 # (`logger_class`) may do anything. With `keyfile` alone, Gunicorn tries TLS without a certificate.

@@ -98,7 +98,7 @@ def test_each_route_is_measured_alone_if_cpu_is_not_known_per_request() -> None:
         replace(cell, server=replace(cell.server, app=mixed)) for cell in measured.plan.cells
     )
     plan = replace(measured.plan, cells=cells)
-    needs = {**measured.needs, "gevent": replace(measured.needs["gevent"], each=False)}
+    needs = {**measured.needs, "gevent": replace(measured.needs["gevent"], cpu_by_request=False)}
     measured = replace(measured, plan=plan, needs=needs)
     added = tuple(route_cells(measured))
     assert [cell.server.worker_class for cell in added] == ["gevent", "gevent"]
@@ -111,7 +111,7 @@ def test_each_route_is_measured_alone_if_cpu_is_not_known_per_request() -> None:
 def test_a_request_of_a_mix_has_the_cpu_of_its_route() -> None:
     labels = [CHEAP.label, DEAR.label, DEAR.label]
     mixed = tuple(RequestNeed(0.01, 0.007, route=label) for label in labels)
-    together = Needs("", mixed, 0.0, 0.0, each=False)
+    together = Needs("", mixed, 0.0, 0.0, cpu_by_request=False)
     routes = {
         CHEAP.label: Needs("", (RequestNeed(0.0, 0.001),), 0.0, 0.0),
         DEAR.label: Needs("", (RequestNeed(0.0, 0.009), RequestNeed(0.0, 0.011)), 0.0, 0.0),
@@ -121,7 +121,7 @@ def test_a_request_of_a_mix_has_the_cpu_of_its_route() -> None:
     assert [request.route for request in needs.requests] == labels
     (note,) = with_lone_routes(together, {CHEAP.label: routes[CHEAP.label]}).notes
     assert note == ROUTES_ALIKE
-    assert with_lone_routes(replace(together, each=True), routes).requests == mixed
+    assert with_lone_routes(replace(together, cpu_by_request=True), routes).requests == mixed
 
 
 def test_many_connections_are_sent_once_to_classes_that_serve_many() -> None:
