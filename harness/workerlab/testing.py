@@ -123,7 +123,7 @@ def served(words: list[str], place: Path) -> Iterator[str]:
     """Runs a Gunicorn with these settings, and yields its address."""
     plan, _ = plan_of(parse(["sweep", words[0], "1", *words[1:]]))
     if len(trials(plan)) != 1:
-        raise UsageError("one server has one value of each option")
+        raise UsageError("a server is a single one: give each option one value")
     run_store.copy_code(place / "code")
     (trial,) = trials(plan)
     launch = launch_for(plan, trial, place)

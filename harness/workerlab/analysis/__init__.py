@@ -169,7 +169,7 @@ def conclusions_of(series: Series) -> Conclusions:
 
 def class_result(conclusions: Conclusions, cells: Iterable[CellResult]) -> ClassResult:
     """`cells`: those of this series. The most telling cell is the valid one of the closed loop that
-    falls furthest below its bound, as that is what settings can win back; if none does, the one
+    falls furthest below its bound, as settings can recover that; if none does, the one
     with the most connections. Of several trials it is the first. Trials in doubt (`doubts_of`) are
     used only if there are no others."""
     valid = [c for c in cells if c.trial.cell.rate is None and c.verdict != "invalid"]

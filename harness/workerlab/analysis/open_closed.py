@@ -3,9 +3,9 @@
 closed   N clients, each of which sends its next request as soon as it gets an answer
 open     requests that arrive at a rate, each timed from the moment it was due
 
-Loads are compared only over repeated trials: identical ones differ by half and more, as the kernel
-distributes connections at random. They differ if Welch's interval of the ratio lies beyond 10 %;
-the cause is given only if the time spent before the app shows it.
+Loads are compared only over repeated trials: identical ones may differ by half or more, since the
+kernel distributes connections at random. They differ if Welch's interval of the ratio lies beyond
+10 %; the cause is given only if the time spent before the app shows it.
 """
 
 from __future__ import annotations

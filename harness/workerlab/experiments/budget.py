@@ -14,7 +14,7 @@ from workerlab.terminal.progress import Progress
 OVERHEAD_S = 0.5  # of a trial: writing and reading files, planning the next cells
 
 
-class Within(Progress):
+class BudgetProgress(Progress):
     """Progress of a part of a run with a time budget. `left_s()`: seconds left of the budget."""
 
     def __init__(
@@ -57,7 +57,7 @@ class Budget:
     def display(self, source: TrialSource, todo: Sequence[Trial]) -> Progress:
         """A display with the time left of the budget."""
         self._read_used_time(source)
-        return Within(todo, source.predict, self.left_s)
+        return BudgetProgress(todo, source.predict, self.left_s)
 
     def first_display(self, source: TrialSource, todo: Sequence[Trial]) -> Progress:
         """The default display, for the cells planned at the start."""

@@ -94,7 +94,7 @@ def joined_table(
     items: Iterable[tuple[Any, ...]],
     **options: Any,
 ) -> Table:
-    """A table whose rows are about several things each: `items` has one for each group of columns.
+    """A table whose rows combine several items: each of `items` has one for each group of columns.
     `options`: as in `Table`."""
     rows = tuple(
         tuple(

@@ -63,8 +63,8 @@ SERVED_SHARE = 0.95  # of the rate: by chance a launch serves a few percent less
 NEEDS_S = 5.0  # load of a needs trial
 NEEDS_WORKERS, NEEDS_CONNECTIONS = 2, 4
 NEEDS_TRIAL_S = 8.0  # with start and stop, if the app starts immediately
-NO_CALLS = "{} does not call {} itself as Gunicorn does: name an app in a module"
-IMPORT_SHARE = 0.5  # of the budget: an app whose import takes longer is given up
+NO_CALLS = "{} does not call a factory such as {}, as Gunicorn does: name an app object in a module"
+IMPORT_SHARE = 0.5  # of the budget: an app whose import takes longer is not considered
 
 
 def setup(options: argparse.Namespace, plan: Plan | None) -> Setup:
@@ -214,8 +214,9 @@ def budget_of(options: argparse.Namespace, kinds: Kinds, target: str) -> float:
         raise UsageError(
             f"--budget: measuring what requests need takes about {needs_s:.0f} s for"
             f" {counted(len(kinds.able), 'worker class/worker classes')}, and the"
-            f" {MIN_LAUNCHES} launches that show a target {total_s - needs_s:.0f} s: allow"
-            f" {least_s:.0f} s" + (", or name fewer --classes" if len(kinds.able) > 1 else "")
+            f" {MIN_LAUNCHES} launches that verify the target take"
+            f" {total_s - needs_s:.0f} s: allow {least_s:.0f} s"
+            + (", or name fewer --classes" if len(kinds.able) > 1 else "")
         )
     return budget_s
 

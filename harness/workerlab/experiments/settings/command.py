@@ -247,7 +247,7 @@ DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 SETTINGS_NAMED = 3  # at most, in a progress line
 
 
-def seen_of(directory: Path, key: str) -> dict[str, Any] | None:
+def observations_of(directory: Path, key: str) -> dict[str, Any] | None:
     """The observations of a launch; None if it failed."""
     with contextlib.suppress(OSError, ValueError):
         return codec.decode((directory / "raw" / key / SEEN).read_bytes(), dict[str, Any])

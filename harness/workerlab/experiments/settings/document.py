@@ -11,7 +11,12 @@ from pathlib import Path
 from msgspec import Struct
 
 from workerlab.experiments.reading import notes_of
-from workerlab.experiments.settings.command import SERVER, SettingsRequest, launch_name, seen_of
+from workerlab.experiments.settings.command import (
+    SERVER,
+    SettingsRequest,
+    launch_name,
+    observations_of,
+)
 from workerlab.experiments.settings.effect_types import HARMFUL, Effect, Evidence, Word
 from workerlab.experiments.settings.effects import SETTINGS, effects
 from workerlab.experiments.settings.gunicorn_file import (
@@ -142,7 +147,7 @@ def examined_classes(run: Run) -> list[ClassExamined]:
 
 def evidence_of(directory: Path, trials: Mapping[str, str]) -> Evidence:
     """The observations of the launches that did not fail. `trials`: their keys, by launch."""
-    launches = {name: seen_of(directory, key) for name, key in trials.items()}
+    launches = {name: observations_of(directory, key) for name, key in trials.items()}
     return {name: observed for name, observed in launches.items() if observed is not None}
 
 
@@ -288,8 +293,8 @@ class NeededSettingMissing(Finding):
 
 
 def lacking_settings(plan: SettingsRequest) -> dict[str, str]:
-    """The settings in use of the file that need another one, which it does not use; each with what
-    that means."""
+    """The settings that the file uses without another one that they need, each with the
+    consequence."""
     used = {
         name
         for name in plan.set_lines
@@ -388,8 +393,8 @@ def line_answers(
 
 
 def deviates(plan: SettingsRequest, name: str, effect: Effect) -> bool:
-    """Whether the line has no effect, or another one than its value says. A value of another type
-    than text, number, bool or None is unknown, and counts as affected."""
+    """Whether the line has no effect, or a different one from what its value says. A value that is
+    not text, a number, a bool or None is unknown, and counts as affected."""
     value, is_known = plan.values.get(name), name in plan.values
     if effect.word == "clamped":
         return not is_known or not isinstance(value, int) or value > effect.values["most"]
