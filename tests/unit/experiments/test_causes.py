@@ -16,7 +16,7 @@ from tests.builders.plan import plan
 from tests.builders.runs import recorded
 from workerlab import run_store
 from workerlab.cli import main
-from workerlab.experiments.budget import Within
+from workerlab.experiments.budget import BudgetProgress
 from workerlab.experiments.calibration import disturbance
 from workerlab.experiments.jobs import JobPlanner
 from workerlab.experiments.load_trials import Unavailable
@@ -121,7 +121,7 @@ def test_parallel_trials_are_each_shown(capsys: pytest.CaptureFixture[str]) -> N
 def test_a_part_of_a_run_shows_the_budget_and_does_not_count_its_own_cells() -> None:
     """Nearly each launch of `advise` is a part: "0 of 1 cell" would be said of all."""
     todo = [make_trial("sync")]
-    display = Within(todo, lambda _: 10.0, lambda: 130.0)
+    display = BudgetProgress(todo, lambda _: 10.0, lambda: 130.0)
     display.begin(todo[0])
     first, row = lines(display)
     assert first.strip("━ ") == "2m 10s of the budget left"

@@ -116,8 +116,8 @@ def test_the_ancestors_of_a_class_show_what_it_serves(mypackage: Path) -> None:
     [
         ("nopackage.workers.MyWorker", "No module named 'nopackage'"),
         ("mypackage.workers.Absent", "has no attribute 'Absent'"),
-        ("mypackage.workers.no_class", "no worker class of Gunicorn"),
-        ("json.JSONEncoder", "no worker class of Gunicorn"),
+        ("mypackage.workers.no_class", "not a Gunicorn worker class"),
+        ("json.JSONEncoder", "not a Gunicorn worker class"),
         ("mypackage.ends.Worker", "SystemExit: 3"),
     ],
 )
@@ -151,7 +151,7 @@ def test_the_environment_is_no_part_of_a_gunicorn_file(tmp_path: Path) -> None:
     port = {"PORT": "tcp://10.0.0.1:80"}
     assert interpreter(sys.executable, tmp_path, str(config), env=port).settings == {"threads": 3}
     config.write_text("bind = '127.0.0.1:http'\n")
-    with pytest.raises(UsageError, match=r"not take bind = '127\.0\.0\.1:http': 'http' is"):
+    with pytest.raises(UsageError, match=r"rejects bind = '127\.0\.0\.1:http': 'http' is"):
         interpreter(sys.executable, tmp_path, str(config), env=port)
 
 

@@ -434,7 +434,7 @@ def test_settings_that_no_experiment_covered_are_noted_in_a_later_version_too(
     tmp_path: Path,
 ) -> None:
     path = conf(tmp_path, "workers = 3\nloglevel = 'info'\nbind = ':80'\nreload_engine: str\n")
-    values, assignments = executed(str(path))
+    values, assignments = execute_file(str(path))
     reader = Interpreter(
         python="python3",
         gunicorn=USUAL,
