@@ -11,7 +11,7 @@ show.
 import json
 import math
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import altair as alt
 
@@ -114,13 +114,22 @@ def _sentences(cell: CellResult, timeline: Timeline) -> tuple[str, ...]:
 # --- layout of the bars -------------------------------------------------------------------
 
 
-def _rows_pane(timeline: Timeline, shared: bool, *, titled: bool) -> Any:
-    """Heights are in rows from the top. `shared`: requests wait for any worker, not for one."""
-    unit_name, factor = unit(timeline.shown[1])
+class PlacedBars(NamedTuple):
+    """What the pane of the workers draws. Heights: rows from the top; times: in the unit of the
+    axis. `waits`: (top, from, to); `labels`: texts of the axis, by height."""
+
+    served: list[Row]
+    waits: list[Row]
+    labels: dict[float, str]
+    wait_height: float
+    height: float
+
+
+def _placed(timeline: Timeline, shared: bool, factor: float) -> PlacedBars:
     waits_of = _wait_rows(timeline, shared)
     depths = {pid: 1 + max(row for row, _, _ in waits) for pid, waits in waits_of.items()}
     wait_height = min(WAIT_HEIGHT, MAX_WAITS_HEIGHT / max(1, sum(depths.values())))
-    served_rows, wait_rows, labels = list[Row](), list[Row](), dict[float, str]()
+    served, waits, labels = list[Row](), list[Row](), dict[float, str]()
     top = 0.0
     for number, pid in enumerate(dict.fromkeys((*timeline.workers, *waits_of)), 1):
         bars = [bar for bar in timeline.bars if bar.worker == pid]
@@ -128,45 +137,54 @@ def _rows_pane(timeline: Timeline, shared: bool, *, titled: bool) -> Any:
         waits_top = top + slots
         for bar in bars:
             waited = bar.waited_s and bar.waited_s * factor
-            served_rows.append(
-                (number, top + bar.row, bar.start_s * factor, bar.end_s * factor, waited)
-            )
+            served.append((number, top + bar.row, bar.start_s * factor, bar.end_s * factor, waited))
         for row, arrived_s, start_s in waits_of.get(pid, []):
-            wait_top = waits_top + wait_height * row
-            wait_rows.append((wait_top, arrived_s * factor, start_s * factor))
+            waits.append((waits_top + wait_height * row, arrived_s * factor, start_s * factor))
         end = waits_top + wait_height * depths.get(pid, 0)
         if pid == ANY_WORKER:
             labels[(top + end) / 2] = "waiting"
         else:
             labels[(top + waits_top) / 2] = str(number)
         top = end + WORKER_GAP
-    from_s, until_s = timeline.shown
-    steady = [(at_s * factor,) for at_s in timeline.steady or () if from_s <= at_s <= until_s]
-    rules = layer("steady", "from", steady)
     labels = dict(list(labels.items())[:: -(-len(labels) // MAX_LABELS)])
+    return PlacedBars(served, waits, labels, wait_height, height=top - WORKER_GAP)
+
+
+def _workers_axis(bars: PlacedBars) -> alt.Y:
+    labels = bars.labels
     axis = alt.Axis(
         values=list(labels),
         tickCount=len(labels),  # otherwise Vega drops every second label if there are many
         labelExpr=f"{json.dumps(list(labels.values()))}[indexof({list(labels)}, datum.value)]",
         grid=False,
     )
-    scale = span(top - WORKER_GAP, -0.1, zero=False)
+    scale = span(bars.height, -0.1, zero=False)
     # With a title, as the pane of the queue has one: this aligns their horizontal axes
-    y_axis = alt.Y("top:Q", scale=scale, axis=axis, title="workers")
+    return alt.Y("top:Q", scale=scale, axis=axis, title="workers")
+
+
+def _rows_pane(timeline: Timeline, shared: bool, *, titled: bool) -> Any:
+    """`shared`: requests wait for any worker, not for one."""
+    unit_name, factor = unit(timeline.shown[1])
+    bars = _placed(timeline, shared, factor)
+    y_axis = _workers_axis(bars)
+    from_s, until_s = timeline.shown
+    steady = [(at_s * factor,) for at_s in timeline.steady or () if from_s <= at_s <= until_s]
+    rules = layer("steady", "from", steady)
     line_width = _line_width(timeline)
     look: dict[str, Any] = {"clip": True, "stroke": var("paper"), "strokeWidth": line_width}
-    field_count = 3 + (served_rows[0][-1] is not None)
+    field_count = 3 + (bars.served[0][-1] is not None)
     layers = [
         layer(mark, columns, rows)
         .transform_calculate(bottom=f"datum.top + {height}", took="datum.to - datum.from")
         .mark_rect(color=var(colour), **look)
         .encode(y_axis, x2="to:Q", y2="bottom:Q", tooltip=tips(*fields))
         for mark, colour, columns, rows, height, fields in (
-            ("waits", "waiting", "top from to", wait_rows, 0.86 * wait_height, [
+            ("waits", "waiting", "top from to", bars.waits, 0.86 * bars.wait_height, [
                 ("took", f"waited, {unit_name}"),
                 ("from", "arrived"),
             ]),
-            ("served", "service", "worker top from to waited", served_rows, 0.92, [
+            ("served", "service", "worker top from to waited", bars.served, 0.92, [
                 "worker:d",
                 ("from", f"entered the app, {unit_name}"),
                 ("took", f"in the app, {unit_name}"),
@@ -174,7 +192,7 @@ def _rows_pane(timeline: Timeline, shared: bool, *, titled: bool) -> Any:
             ][:field_count]),
         )
     ]  # fmt: skip
-    height = max(MIN_HEIGHT, min(MAX_HEIGHT, ROW_HEIGHT * (top - WORKER_GAP)))
+    height = max(MIN_HEIGHT, min(MAX_HEIGHT, ROW_HEIGHT * bars.height))
     return (
         alt.layer(*layers, rules.mark_rule(color=var("soft"), strokeDash=[6, 4]))
         .encode(time_axis(timeline.shown, titled=titled))
