@@ -22,6 +22,8 @@ from workerlab.experiments.reading import document_of
 from workerlab.experiments.sweep.document import sweep_document
 from workerlab.model import Document
 from workerlab.report import FORMATS
+from workerlab.report.keys import JsonSettings
+from workerlab.report.values import SETTINGS
 from workerlab.run_store import load
 
 GOLDENS = Path(__file__).parents[2] / "data" / "goldens"
@@ -127,3 +129,8 @@ def test_the_schema_of_one_command_accepts_only_its_documents(
 def test_the_schema_describes_columns_as_the_tables_do() -> None:
     cell = validator("sweep").schema["$defs"]["JsonCell"]["properties"]
     assert cell["bound_rps"]["description"] == "the most that connections and slots allow"
+
+
+def test_each_setting_that_a_table_shows_is_a_key() -> None:
+    """Tables take heading and form from there: without it, a run ends after its measuring."""
+    assert SETTINGS.keys() <= set(JsonSettings.__struct_fields__)
