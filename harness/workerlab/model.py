@@ -4,7 +4,7 @@
     measure  -> Record                                 (what happened: facts, nothing derived)
                 Observations                           (kernel and /proc samples of the load)
     tools    -> Command, Output -> Measurement         (what the output of one load tool says)
-    analyse  -> Summary, Breakdown, CellResult, ClassResult, Report   (what it means)
+    analyse  -> Result or Invalid, ClassResult, Report  (what it means)
                 Document                               (what a run shows, for any command)
 
 `None` means "not known" or "unlimited", never 0. The types are msgspec Structs, several times as
@@ -27,9 +27,10 @@ from workerlab.finding import Finding, StoredFinding
 SCHEMA = 2  # of a report in JSON
 LONG_NAME = 40  # characters of a path in a file name
 
-Verdict = Literal[
-    "below capacity", "at capacity", "saturated", "generator-bound", "inconclusive", "invalid"
+ValidVerdict = Literal[
+    "below capacity", "at capacity", "saturated", "generator-bound", "inconclusive"
 ]
+Verdict = Literal[ValidVerdict, "invalid"]
 
 
 class ExitCode(IntEnum):
@@ -924,14 +925,46 @@ class RateResult(Struct, frozen=True):
     lag: Summary
 
 
-class CellResult(Struct, frozen=True):
-    """One trial, analysed. Where the verdict is invalid, every number is None."""
+class TrialResult(Struct, frozen=True):
+    """One trial, analysed: a `Result` if it is valid, else `Invalid`."""
 
     trial: Trial
     app: str
     sleep_s: float | None
-    verdict: Verdict
-    reason: Finding
+    reason: Finding  # of the verdict
+    in_force: Mapping[str, int | None] = {}  # settings in force; None: ignored
+    served_by: Mapping[str, str] = {}  # versions of "gunicorn" and "python", from its workers
+    notes: tuple[Finding, ...] = ()
+    worker_class: WorkerClass = UNKNOWN_CLASS
+
+    @property
+    def verdict(self) -> Verdict:
+        raise NotImplementedError
+
+    @property
+    def server(self) -> Server:
+        return self.trial.cell.server
+
+
+class Invalid(TrialResult, frozen=True):
+    """A trial without figures. `reason`: the contradictions between its sources, or why it was not
+    measured."""
+
+    @classmethod
+    def of(cls, result: TrialResult, reason: Finding) -> Invalid:
+        """The trial of this result, invalid for this reason."""
+        of_trial = {name: getattr(result, name) for name in TrialResult.__struct_fields__}
+        return cls(**{**of_trial, "reason": reason})
+
+    @property
+    def verdict(self) -> Literal["invalid"]:
+        return "invalid"
+
+
+class Result(TrialResult, frozen=True, kw_only=True):
+    """A valid trial."""
+
+    verdict: ValidVerdict
     requests: int | None = None
     failed: int | None = None
     errors: Mapping[str, int] = {}
@@ -942,8 +975,6 @@ class CellResult(Struct, frozen=True):
     throughput_half_rps: float | None = None  # half of its 95 % interval in a launch; None: unknown
     tool_rps: float | None = None
     whole_rps: float | None = None  # successes/s of the whole load, without a lone first request
-    in_force: Mapping[str, int | None] = {}  # settings in force; None: ignored
-    served_by: Mapping[str, str] = {}  # versions of "gunicorn" and "python", from its workers
     lone_s: float | None = None  # R0 of its server
     bound_rps: float | None = None
     response: Summary = Summary()
@@ -970,18 +1001,12 @@ class CellResult(Struct, frozen=True):
     held_s: float | None = None  # a slot is held this long after the app; None: none waited
     diagnosis: Finding | None = None  # what limits it, and what to change
     findings: tuple[Finding, ...] = ()  # the diagnosis first
-    notes: tuple[Finding, ...] = ()
-    worker_class: WorkerClass = UNKNOWN_CLASS
     target: tuple[Finding, ...] = ()  # the outcome of each term
     ab: AbReport | None = None  # as ab printed it; None: another tool
 
     @property
-    def server(self) -> Server:
-        return self.trial.cell.server
-
-    @property
     def asked_rps(self) -> float | None:
-        """Arrivals per second; None for a closed loop or an invalid trial."""
+        """Arrivals per second; None for a closed loop."""
         return self.at_rate.asked_rps if self.at_rate else None
 
     @property
@@ -1035,7 +1060,7 @@ class Report(Struct, frozen=True):
     run: str
     environment: Mapping[str, object]
     overhead: float | None = None
-    cells: tuple[CellResult, ...] = ()
+    cells: tuple[TrialResult, ...] = ()
     classes: tuple[ClassResult, ...] = ()
     setup_s: Mapping[str, float | None] = {}  # median per cell of start, warmup, stop
     notes: tuple[Finding, ...] = ()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from workerlab import testing
 
 MARKER = "gunicorn(worker_class, *, slo=None, concurrency=8, seconds=3, **options): serve an app"
-MEASURED: pytest.StashKey[tuple[testing.Result, str]] = pytest.StashKey()
+MEASURED: pytest.StashKey[tuple[testing.LoadResult, str]] = pytest.StashKey()
 
 
 def pytest_configure(config: pytest.Config) -> None:

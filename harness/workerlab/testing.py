@@ -17,7 +17,7 @@ from workerlab.experiments.load_trials import launch_for
 from workerlab.experiments.planning import plan_of
 from workerlab.experiments.reading import document_of, report_of
 from workerlab.experiments.sweep.command import setup
-from workerlab.model import Document, LabError, Plan, UsageError
+from workerlab.model import Document, LabError, Plan, Result, UsageError
 from workerlab.options import REPEATABLE
 from workerlab.plan import trials
 from workerlab.report import text
@@ -27,8 +27,8 @@ from workerlab.slo import canonical
 CONCURRENCY, SECONDS = 8, 3.0
 
 
-class Result:
-    """The result of a load: `cell` has all numbers, `str` the full report."""
+class LoadResult:
+    """The result of a load: `cell` has all numbers if it is valid, `str` the full report."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -55,7 +55,7 @@ class Result:
 
     @property
     def valid(self) -> bool:
-        return self.cell.verdict != "invalid"
+        return isinstance(self.cell, Result)
 
     def report(self, slo: str | None = None) -> str:
         """The full report of the load, and of the target."""
@@ -77,7 +77,7 @@ class GunicornServer:
         concurrency: int = CONCURRENCY,
         seconds: float = SECONDS,
         **options: object,
-    ) -> Result:
+    ) -> LoadResult:
         """Load the app on a server that is launched for this load. `options`: further options of
         `workerlab sweep`. Raises LabError if it fails."""
         arguments = [*self._words, "--duration", f"{seconds:g}", *words_of(options)]
@@ -87,7 +87,7 @@ class GunicornServer:
         directory, interrupted = runner.run("sweep", _of_one_cell, sweep_options)
         if interrupted is not None:
             raise LabError("the load was not finished")
-        return Result(directory)
+        return LoadResult(directory)
 
 
 @contextlib.contextmanager

@@ -31,7 +31,6 @@ from workerlab.model import (
     AbReport,
     AbTimes,
     Cell,
-    CellResult,
     ConnectionSample,
     Counters,
     Measurement,
@@ -39,12 +38,14 @@ from workerlab.model import (
     ProcessSample,
     QueueSample,
     Record,
+    Result,
     Server,
     Span,
     Spans,
     Summary,
     Timing,
     Trial,
+    TrialResult,
 )
 from workerlab.numbers.samples import summarise
 from workerlab.report.json import AB_TIMES
@@ -419,9 +420,25 @@ def derived(trial: TrialData) -> Facts:
     return facts
 
 
-def cell_of(trial: TrialData) -> CellResult:
+def cell_of(trial: TrialData) -> TrialResult:
     """The only cell of a run of this trial."""
     return analyse("run", {}, [trial]).cells[0]
+
+
+def result_of(trial: Trial, **values: Any) -> Result:
+    """A valid result with these values; figures that are not given are those of one request."""
+    least = {
+        "app": "app",
+        "sleep_s": None,
+        "verdict": "saturated",
+        "reason": sentence("saturated"),
+        "requests": 1,
+        "failed": 0,
+        "slots_measured": 1,
+        "throughput_rps": 1.0,
+        "load_s": 1.0,
+    }
+    return Result(trial=trial, **{**least, **values})
 
 
 def sentence(text: str) -> Finding:
@@ -441,14 +458,16 @@ def findings_by_code(finding: Finding | None) -> dict[str, Any]:
     return findings
 
 
-def notes_by_code(cell: CellResult) -> dict[str, Finding]:
+def notes_by_code(cell: TrialResult) -> dict[str, Finding]:
     """The notes of a cell, by code."""
     return {note.code: note for note in cell.notes}
 
 
 def diagnosis_types(trial: TrialData) -> list[type]:
-    """The types of the diagnoses of its cell."""
-    return [type(diagnosis) for diagnosis in cell_of(trial).findings]
+    """The types of the diagnoses of its cell, which must be valid."""
+    cell = cell_of(trial)
+    assert isinstance(cell, Result), cell.reason
+    return [type(diagnosis) for diagnosis in cell.findings]
 
 
 K = TypeVar("K")

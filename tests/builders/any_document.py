@@ -11,14 +11,15 @@ from workerlab.finding import Inconclusive, Note
 from workerlab.model import (
     Breakdown,
     Cell,
-    CellResult,
     Chart,
     ChartSeries,
     ClassResult,
     Column,
     Counters,
     Document,
+    Invalid,
     Report,
+    Result,
     Server,
     Summary,
     Table,
@@ -49,11 +50,9 @@ breakdowns = st.builds(
     exact=st.booleans(),
     sources=st.dictionaries(st.sampled_from(tuple(PARTS)), sentences, max_size=3),
 )
-invalid_cells = st.builds(
-    CellResult, trials, words, numbers, st.just("invalid"), sentences, notes=st.tuples(sentences)
-)
+invalid_cells = st.builds(Invalid, trials, words, numbers, sentences, notes=st.tuples(sentences))
 valid_cells = st.builds(
-    CellResult,
+    Result,
     trial=trials,
     app=words,
     sleep_s=numbers,

@@ -12,13 +12,15 @@ from workerlab.finding import Finding
 from workerlab.model import (
     Breakdown,
     Cell,
-    CellResult,
     ClassResult,
     Document,
+    Invalid,
     Report,
+    Result,
     Server,
     Summary,
     Trial,
+    TrialResult,
 )
 from workerlab.report.html.timeline_data import Bar, Moment, Rows, Timeline
 from workerlab.server.worker_classes import class_named
@@ -101,11 +103,11 @@ def over_time(
     )
 
 
-def cell(trial: Trial) -> CellResult:
+def cell(trial: Trial) -> Result:
     at, slot_count = trial.cell.concurrency, slots(trial.cell.server.worker_class)
     busy, response_s = min(at, slot_count), SLEEP_S * max(1.0, at / slot_count)
     wait_s = response_s - SLEEP_S
-    return CellResult(
+    return Result(
         trial=trial,
         app="@sleep_wsgi",
         sleep_s=SLEEP_S,
@@ -132,8 +134,8 @@ def cell(trial: Trial) -> CellResult:
     )
 
 
-def invalid(trial: Trial, reason: str) -> CellResult:
-    return CellResult(trial, "@sleep_wsgi", SLEEP_S, "invalid", sentence(reason))
+def invalid(trial: Trial, reason: str) -> Invalid:
+    return Invalid(trial, "@sleep_wsgi", SLEEP_S, sentence(reason))
 
 
 def group(worker_class: str, tool: str = "fast", knee: float | None = None) -> ClassResult:
@@ -168,7 +170,7 @@ def sweep(
     return replace(sweep_document(report), timelines=timelines)
 
 
-def with_cells(document: Document, cells: Sequence[CellResult]) -> Document:
+def with_cells(document: Document, cells: Sequence[TrialResult]) -> Document:
     """The same sweep with other cells, which have no timelines."""
     run, environment = document.run, document.environment
     report = Report(run, environment, None, tuple(cells), document.classes, document.setup_s)

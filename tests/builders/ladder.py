@@ -7,17 +7,19 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tests.builders.analysis import result_of
 from workerlab.experiments.ladder.document import study
 from workerlab.experiments.ladder.steps import Configuration, configurations
 from workerlab.model import (
     AppMetrics,
     Breakdown,
     Cell,
-    CellResult,
     Document,
     Report,
+    Result,
     Summary,
     Trial,
+    TrialResult,
     Usage,
 )
 from workerlab.server.worker_classes import class_named
@@ -78,7 +80,7 @@ def metrics_of(step: Configuration, measured: Measured, slower: float = 1.0) -> 
     )
 
 
-def cell(step: Configuration, tool: str, users: int, launch: int, measured: Measured) -> CellResult:
+def cell(step: Configuration, tool: str, users: int, launch: int, measured: Measured) -> Result:
     rps = measured.rps * NOISE[launch - 1]
     mean_s = users / rps
     p50_s = mean_s / (1 + (measured.spread - 1) / 4)
@@ -88,14 +90,11 @@ def cell(step: Configuration, tool: str, users: int, launch: int, measured: Meas
         slower = max(1.0, 0.8 * mean_s / service_s)
         metrics, service_s = metrics_of(step, measured, slower), service_s * slower
     planned = Cell(step.server, tool, users, keepalive=True)
-    return CellResult(
+    return result_of(
         Trial(planned, launch),
-        step.server.app.target,
-        None,
-        "saturated",
-        "",
+        app=step.server.app.target,
+        reason="",
         worker_class=class_named(step.server.worker_class),
-        failed=0,
         slots_configured=None if step.server.worker_class == "uvicorn" else step.server.workers,
         throughput_rps=rps,
         response=Summary(mean=mean_s, p50=p50_s, p95=p50_s * measured.spread),
@@ -112,7 +111,7 @@ def cell(step: Configuration, tool: str, users: int, launch: int, measured: Meas
     )
 
 
-def lone(step: Configuration, launch: int, measured: Measured) -> CellResult:
+def lone(step: Configuration, launch: int, measured: Measured) -> Result:
     """One user, as fast as sequential requests allow."""
     metrics = metrics_of(step, measured)
     response_s = sum(metrics.spent_s.values()) + PAGE_S + 50e-6
@@ -126,7 +125,7 @@ def cells(
     *,
     tools: Sequence[str] = ("locust-fast", "fast"),
     launches: int = 3,
-) -> list[CellResult]:
+) -> list[Result]:
     results = []
     for step in planned:
         if step.why_not:
@@ -138,7 +137,7 @@ def cells(
     return results
 
 
-def report(results: Sequence[CellResult], cores: int = 2, **more: object) -> Report:
+def report(results: Sequence[TrialResult], cores: int = 2, **more: object) -> Report:
     environment = {"cores": cores, "services": SERVICES, **more}
     return Report("20261121-220000-ladder", environment, None, tuple(results), (), {})
 

@@ -26,16 +26,18 @@ from tests.diagnosis.truth import BESIDE_NOISE, CODES, Scenario, Truth
 from workerlab.analysis.facts import TrialData
 from workerlab.analysis.stall import PauseDuringLoad
 from workerlab.finding import Finding
-from workerlab.model import CellResult, Report
+from workerlab.model import Report, Result, TrialResult
 from workerlab.report.values import text
 
 DISTURBED = 0.25  # cores that others used
 WAITED = 0.05  # of the response, for a core
 
 
-def others_cores(result: CellResult, cores: int) -> float:
+def others_cores(result: TrialResult, cores: int) -> float:
     """That neither server nor load tool used, or another machine on the same host did; 0 where that
     is not known."""
+    if not isinstance(result, Result):
+        return 0.0
     waits, usage = result.core_wait, result.usage
     if waits is not None and waits.others_cores is not None:
         return waits.others_cores + (waits.steal_cores or 0.0)
@@ -68,8 +70,10 @@ def judged(
 # --- a cell -------------------------------------------------------------------------------------
 
 
-def findings_of(result: CellResult) -> dict[str, Finding]:
-    """Its findings by code."""
+def findings_of(result: TrialResult) -> dict[str, Finding]:
+    """Its findings by code; none if it is invalid."""
+    if not isinstance(result, Result):
+        return {}
     findings = (*((result.diagnosis,) if result.diagnosis else ()), *result.findings)
     return {each.code: each for each in findings}
 
@@ -80,27 +84,28 @@ def beside_noise(scenario: Scenario) -> frozenset[str]:
     return BESIDE_NOISE if scenario.sleeper else BESIDE_NOISE | {"BusyMachine"}
 
 
-def stood_still(result: CellResult) -> bool:
+def stood_still(result: TrialResult) -> bool:
     """The observer's word: nothing else can know it."""
     return any(isinstance(note, PauseDuringLoad) for note in result.notes)
 
 
-def rightly_inconclusive(scenario: Scenario, result: CellResult, noisy: bool) -> bool:
+def rightly_inconclusive(scenario: Scenario, result: TrialResult, noisy: bool) -> bool:
     if stood_still(result):
         return result.verdict == "inconclusive"
     if result.verdict != "inconclusive" or not noisy or scenario.sleeper:
         return False
-    waits = result.core_wait
+    waits = result.core_wait if isinstance(result, Result) else None
     return waits is not None and waits.share + waits.stolen_share >= WAITED
 
 
-def of_cell(scenario: Scenario, result: CellResult, noisy: bool) -> Iterator[Statement]:
+def of_cell(scenario: Scenario, result: TrialResult, noisy: bool) -> Iterator[Statement]:
     level, findings = level_of(result), findings_of(result)
+    why = (result.diagnosis if isinstance(result, Result) else None) or result.reason
     truth, where = scenario.cells[level], place_of(result)
     excused = rightly_inconclusive(scenario, result, noisy)
 
     def state(kind: str, code: str, outcome: str, about: Finding | None = None) -> Statement:
-        sentence = text(about or result.diagnosis or result.reason)
+        sentence = text(about or why)
         if about is None or kind == "verdict":
             sentence = f"[{result.verdict}] {sentence}"
         return Statement(scenario.name, where, noisy, kind, code, outcome, sentence)

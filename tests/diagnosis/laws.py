@@ -12,9 +12,10 @@ from tests.diagnosis.truth import Scenario
 from workerlab.analysis.class_findings import SeriesLimits
 from workerlab.analysis.facts import Facts, TrialData
 from workerlab.analysis.samples import NS
+from workerlab.analysis.trials import valid_results
 from workerlab.experiments.sweep.document import sweep_document
 from workerlab.finding import Finding
-from workerlab.model import Cell, CellResult, Report
+from workerlab.model import Cell, Report, Result, TrialResult
 from workerlab.report.values import text
 
 LITTLE = 0.05
@@ -22,8 +23,10 @@ KNEE = 0.05
 DIFFERENCES = frozenset({"ResponsesDiffer"})
 
 
-def premises(scenario: Scenario, result: CellResult, noisy: bool) -> Iterator[Statement]:
+def premises(scenario: Scenario, result: TrialResult, noisy: bool) -> Iterator[Statement]:
     """Whether kept connections were dealt as the app was told to."""
+    if not isinstance(result, Result):
+        return
     quotas, kept = scenario.env.get("QUOTAS"), result.connections_per_worker
     if quotas and kept is not None:
         planned = sorted(share for word in quotas.split(",") if (share := int(word)))
@@ -36,13 +39,15 @@ def premises(scenario: Scenario, result: CellResult, noisy: bool) -> Iterator[St
 
 
 def laws(
-    scenario: Scenario, result: CellResult, data: TrialData, noisy: bool
+    scenario: Scenario, result: TrialResult, data: TrialData, noisy: bool
 ) -> Iterator[Statement]:
     """Little (1961), of the whole load: requests in flight = throughput x mean response. While the
     machine stands still at either end of it the two are not of the same time, and in a short load
     a worker that waits for a core makes its ends others than the client's."""
+    if not isinstance(result, Result):
+        return
     requests, rps, mean_s = in_flight(data), result.whole_rps, mean_response_s(result, data)
-    if result.verdict == "invalid" or not requests or not rps or not mean_s:
+    if not requests or not rps or not mean_s:
         return
     ratio = rps * mean_s / requests
     sentence = f"X R = {rps:.4g}/s * {mean_s:.4g} s = {rps * mean_s:.4g}; in flight {requests:.4g}"
@@ -54,7 +59,7 @@ def laws(
     yield Statement(scenario.name, where, noisy, "law", "little", outcome, sentence)
 
 
-def mean_response_s(result: CellResult, data: TrialData) -> float | None:
+def mean_response_s(result: Result, data: TrialData) -> float | None:
     """As the report has it, less the lone first request, which no throughput has in it."""
     timed, mean_s = data.measurement.timings if data.measurement else (), result.response.mean
     if mean_s is None or not data.lone_first or len(timed) < 2:
@@ -100,7 +105,7 @@ def apart(data: TrialData) -> float:
 def contradictions(scenario: Scenario, report: Report, noise: bool) -> Iterator[Statement]:
     """More load cannot turn a saturated server into one below capacity, nor can a level beyond the
     knee be below it or one before the knee be saturated."""
-    series: dict[Cell, list[CellResult]] = defaultdict(list)
+    series: dict[Cell, list[TrialResult]] = defaultdict(list)
     for result in report.cells:
         if result.trial.cell.rate is None:
             series[result.trial.cell.series].append(result)
@@ -119,7 +124,7 @@ def contradictions(scenario: Scenario, report: Report, noise: bool) -> Iterator[
             )
 
 
-def _order(results: Sequence[CellResult]) -> Iterator[str]:
+def _order(results: Sequence[TrialResult]) -> Iterator[str]:
     for cell, other in combinations(results, 2):
         few, many = sorted((cell, other), key=lambda cell: cell.trial.cell.concurrency)
         n, more = few.trial.cell.concurrency, many.trial.cell.concurrency
@@ -129,7 +134,7 @@ def _order(results: Sequence[CellResult]) -> Iterator[str]:
             yield f"saturated and below capacity at {n}, in two trials"
 
 
-def _beyond(results: Sequence[CellResult], knee: float) -> Iterator[str]:
+def _beyond(results: Sequence[TrialResult], knee: float) -> Iterator[str]:
     for cell in results:
         n = cell.trial.cell.concurrency
         if cell.verdict == "below capacity" and n > (1 + KNEE) * knee:
@@ -147,7 +152,7 @@ def _sentences(report: Report) -> Iterator[str]:
         note, level = finding.knee_note, finding.level_rps
         if finding.saturated_from and note and note.values.get("add"):
             yield text(finding)
-        shown = [cell.throughput_rps or 0.0 for cell in report.cells]
+        shown = [cell.throughput_rps for cell in valid_results(report.cells)]
         if level and not any(abs(rps / level - 1) <= LITTLE for rps in shown):
             yield text(finding)
         if finding.slots_used and not finding.because:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from workerlab.model import CellResult
+from workerlab.model import TrialResult
 
 FALSE, MISSING, RIGHT, EXCUSED, ALLOWED = "false", "missing", "right", "excused", "allowed"
 
@@ -31,12 +31,12 @@ class Statement(Struct, frozen=True):
         return self.outcome in (FALSE, MISSING)
 
 
-def level_of(result: CellResult) -> str:
+def level_of(result: TrialResult) -> str:
     """As a Scenario names its cells."""
     rate = result.trial.cell.rate
     return str(result.trial.cell.concurrency) if rate is None else rate.label
 
 
-def place_of(result: CellResult) -> str:
+def place_of(result: TrialResult) -> str:
     rate = "" if result.trial.cell.rate is None else "/s"
     return f"{level_of(result)}{rate} by {result.trial.cell.tool}, trial {result.trial.number}"

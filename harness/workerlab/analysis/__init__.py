@@ -2,7 +2,7 @@
 
     TrialData ─► Facts (one trial by itself) ─► checks ─┬─► invalid, with the reasons
                                                         └─► its Series: R0 ─► the load tool's
-        limits ─► verdicts, knee, capacity ─► CellResult: numbers and diagnosis of each cell
+        limits ─► verdicts, knee, capacity ─► Result: numbers and diagnosis of each cell
 
 A series has one server, one load tool with a number of processes, and connections kept alive or
 not; R0 belongs to the server, whatever the tool. Whether the load tool was the limit is decided
@@ -42,10 +42,16 @@ from workerlab.analysis.series import (
     lone_r0_by_server,
     r0_under_load,
 )
-from workerlab.analysis.trials import Replicates, by_level, conclusive, grouped
+from workerlab.analysis.trials import (
+    Replicates,
+    by_level,
+    conclusive,
+    grouped,
+    valid_results,
+)
 from workerlab.analysis.verdict import Judgements, at_knee, verdict_of_closed
 from workerlab.finding import Finding, Note
-from workerlab.model import Cell, CellResult, ClassResult, Report
+from workerlab.model import Cell, ClassResult, Invalid, Report, Result, TrialResult
 from workerlab.notes import Unfinished
 from workerlab.numbers.intervals import TRIALS
 from workerlab.slo import Term
@@ -100,7 +106,7 @@ def unfinished(trial: TrialData) -> bool:
 
 def _series(key: Cell, trials: Sequence[TrialData], lone_r0: R0 | None) -> Series:
     valid: list[Facts] = []
-    rejected: list[CellResult] = []
+    rejected: list[Invalid] = []
     for trial in trials:
         facts = trial.facts
         reasons = contradictions(facts) if isinstance(facts, Facts) else [facts]
@@ -116,7 +122,7 @@ def _series(key: Cell, trials: Sequence[TrialData], lone_r0: R0 | None) -> Serie
     return Series(key, trials, r0, closed, at_rate, rejected, notes)
 
 
-def _cells(conclusions: Conclusions, terms: Sequence[Term]) -> list[CellResult]:
+def _cells(conclusions: Conclusions, terms: Sequence[Term]) -> list[TrialResult]:
     """The results of a series in order; those at a rate depend on the closed ones."""
     series, is_capacity = conclusions.series, conclusions.knee.connections is not None
     closed = [
@@ -124,22 +130,23 @@ def _cells(conclusions: Conclusions, terms: Sequence[Term]) -> list[CellResult]:
     ]
     highest_rps = conclusions.capacity.rps or best_rps(closed)
     at_rate = [open_result(facts, highest_rps, is_capacity=is_capacity) for facts in series.at_rate]
-    cells = sorted([*series.invalid, *closed, *at_rate], key=_sort_key)
+    cells: list[TrialResult] = sorted([*series.invalid, *closed, *at_rate], key=_sort_key)
     return with_targets(terms, cells, series.valid) if terms else cells
 
 
-def _sort_key(cell: CellResult) -> tuple[bool, float, int, int]:
+def _sort_key(cell: TrialResult) -> tuple[bool, float, int, int]:
     """Closed-loop cells by connections, then open-model cells by rate."""
     planned = cell.trial.cell
-    rate = planned.rate
-    arrivals = 0.0 if rate is None else cell.asked_rps or rate.rps or rate.share or 0.0
+    rate, asked_rps = planned.rate, cell.asked_rps if isinstance(cell, Result) else None
+    arrivals = 0.0 if rate is None else asked_rps or rate.rps or rate.share or 0.0
     return rate is not None, arrivals, planned.concurrency, cell.trial.number
 
 
-def overhead(cells: Iterable[CellResult]) -> float | None:
+def overhead(cells: Iterable[TrialResult]) -> float | None:
     """Load time / ideal time, each summed over the valid cells whose load is a fixed number of
     requests and whose tool was not the limit; None if there are none."""
-    counted = [cell for cell in cells if cell.ideal_s is not None and not cell.generator_bound]
+    valid = valid_results(cells)
+    counted = [cell for cell in valid if cell.ideal_s is not None and not cell.generator_bound]
     load_s, ideal_s = (Replicates(tuple(counted)).total(name) for name in ("load_s", "ideal_s"))
     return load_s / ideal_s if load_s is not None and ideal_s else None
 
@@ -167,15 +174,15 @@ def conclusions_of(series: Series) -> Conclusions:
     )
 
 
-def class_result(conclusions: Conclusions, cells: Iterable[CellResult]) -> ClassResult:
+def class_result(conclusions: Conclusions, cells: Iterable[TrialResult]) -> ClassResult:
     """`cells`: those of this series. The most telling cell is the valid one of the closed loop that
     falls furthest below its bound, as settings can recover that; if none does, the one
     with the most connections. Of several trials it is the first. Trials in doubt (`doubts_of`) are
     used only if there are no others."""
-    valid = [c for c in cells if c.trial.cell.rate is None and c.verdict != "invalid"]
+    closed = [cell for cell in valid_results(cells) if cell.trial.cell.rate is None]
     series, knee, capacity = conclusions.series, conclusions.knee, conclusions.capacity
     doubts = doubts_of(series, series.closed)
-    clear = [cell for cell in valid if cell.trial.key not in doubts] or valid
+    clear = [cell for cell in closed if cell.trial.key not in doubts] or closed
     telling = max(clear, key=_telling_rank, default=None)
     return ClassResult(
         server=series.key.server,
@@ -186,7 +193,7 @@ def class_result(conclusions: Conclusions, cells: Iterable[CellResult]) -> Class
         capacity_ci95=capacity.ci95,
         knee=knee.connections,
         knee_note=knee.note,
-        level_rps=_level_rps(knee, valid),
+        level_rps=_level_rps(knee, closed),
         knee_predicted=_predicted(series),
         keepalive=series.key.keepalive,
         processes=series.key.processes,
@@ -207,7 +214,7 @@ def _predicted(series: Series) -> float | None:
     return None if bound is None else bound * (wait_s + cpu_s)
 
 
-def _telling_rank(cell: CellResult) -> tuple[float, int, int]:
+def _telling_rank(cell: Result) -> tuple[float, int, int]:
     """The share of the bound that is lost, connections, and trial number, negated."""
     reached_share = (cell.throughput_rps or 0.0) / cell.bound_rps if cell.bound_rps else 1.0
     shows = not isinstance(cell.diagnosis, Diagnosis) or cell.diagnosis.shows_loss
@@ -215,7 +222,7 @@ def _telling_rank(cell: CellResult) -> tuple[float, int, int]:
     return lost_share, cell.trial.cell.concurrency, -cell.trial.number
 
 
-def _level_rps(knee: Knee, cells: Iterable[CellResult]) -> float | None:
+def _level_rps(knee: Knee, cells: Iterable[Result]) -> float | None:
     """The throughput at which the series levels off, as its cells report it (a stalled cell reports
     that of its whole load); None if it does not level off."""
     levels = {

@@ -34,27 +34,27 @@ from msgspec.structs import replace
 from workerlab.analysis import stall
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.load_tool import Certainty, tool_certainty
-from workerlab.analysis.target import Requests, Result, TermOutcome, judge
+from workerlab.analysis.target import Requests, TermOutcome, TermResult, judge
 from workerlab.analysis.trials import Trials, by_cell
 from workerlab.finding import Answer, Finding, Note
-from workerlab.model import Cell, CellResult, Label
+from workerlab.model import Cell, Label, Result, TrialResult
 from workerlab.slo import Term
 
-WORST_FIRST: tuple[Result, ...] = ("broken", "undecidable", "not shown")
+WORST_FIRST: tuple[TermResult, ...] = ("broken", "undecidable", "not shown")
 
 
 # --- cells ----------------------------------------------------------------------------------------
 
 
 def with_targets(
-    terms: Sequence[Term], cells: Sequence[CellResult], valid: Iterable[Facts]
-) -> list[CellResult]:
+    terms: Sequence[Term], cells: Sequence[TrialResult], valid: Iterable[Facts]
+) -> list[TrialResult]:
     """The cells; valid ones have the outcome of each term. `valid`: facts of the valid cells."""
     by_key = {facts.key: facts for facts in valid}
-    groups = by_cell(cells, valid=lambda cell: cell.trial.key in by_key)
+    groups = by_cell(cells, counts=lambda _: True)
     pooled = {cell: requests_of_all(trials, by_key) for cell, trials in groups.items()}
 
-    def judged(cell: CellResult, facts: Facts) -> CellResult:
+    def judged(cell: Result, facts: Facts) -> Result:
         own, of_cell = requests(facts, cell), pooled[cell.trial.cell]
         outcomes = (
             (term, judge(term, of_cell if term.kind == "errors" else own)) for term in terms
@@ -63,11 +63,11 @@ def with_targets(
         return replace(cell, target=tuple(doubted))
 
     return [
-        judged(cell, facts) if (facts := by_key.get(cell.trial.key)) else cell for cell in cells
+        judged(cell, by_key[cell.trial.key]) if isinstance(cell, Result) else cell for cell in cells
     ]
 
 
-def requests(facts: Facts, cell: CellResult) -> Requests:
+def requests(facts: Facts, cell: Result) -> Requests:
     """The requests of a trial: one by one if the load tool timed each, else its summary."""
     measurement, failed = facts.measurement, facts.outcome.failed
     times_s: list[float] | None = None
@@ -121,7 +121,7 @@ BACKLOG = Note("the backlog grew, and responses would take longer under a longer
 
 
 def with_doubt(
-    term: Term, outcome: TermOutcome, cell: CellResult, own: Requests, facts: Facts
+    term: Term, outcome: TermOutcome, cell: Result, own: Requests, facts: Facts
 ) -> TermOutcome:
     """The outcome; "not shown" with the reason if this load cannot decide it."""
     if outcome.result == "not shown":
@@ -130,9 +130,7 @@ def with_doubt(
     return outcome if why is None else replace(outcome, result="not shown", why=why)
 
 
-def why_undecided(
-    term: Term, outcome: TermOutcome, cell: CellResult, own: Requests
-) -> Finding | None:
+def why_undecided(term: Term, outcome: TermOutcome, cell: Result, own: Requests) -> Finding | None:
     """Why the load tool, a backlog or other programs leave the outcome open; None if none does."""
     met, broken, errors = outcome.met, outcome.result == "broken", term.kind == "errors"
     if cell.generator_bound and not (met if term.kind == "rps" else broken and errors):
@@ -176,13 +174,13 @@ def holds_without(term: Term, outcome: TermOutcome, share: float) -> bool:
 class TargetOfCell(Finding):
     """{result}[[: {metrics:, }]]"""
 
-    result: Result
+    result: TermResult
     metrics: tuple[str, ...]  # of the terms with that result; () where all are met
 
 
-def target_of(cell: CellResult) -> TargetOfCell | None:
+def target_of(cell: TrialResult) -> TargetOfCell | None:
     """The worst result of a cell's terms; None without a target or if the cell is invalid."""
-    if not cell.target:
+    if not isinstance(cell, Result) or not cell.target:
         return None
     for result in WORST_FIRST:
         metrics = tuple(term.metric for term in outcomes(cell) if term.result == result)
@@ -268,10 +266,10 @@ SeriesTargets = tuple[TargetKept | TargetNotKept, ...]
 
 
 def targets_of_series(
-    cells: Sequence[CellResult], name: Label, *, name_trials: bool
+    cells: Sequence[TrialResult], name: Label, *, name_trials: bool
 ) -> SeriesTargets:
     """The findings on its levels and on its rates, in this order; () without a target."""
-    levels = by_cell(cells, valid=lambda cell: bool(cell.target)).values()
+    levels = by_cell(cells, counts=lambda cell: bool(cell.target)).values()
     axes: dict[Axis, list[Trials]] = {
         "level": [trials for trials in levels if trials.valid and trials.cell.rate is None],
         "rate": [trials for trials in levels if trials.valid and trials.cell.rate is not None],
@@ -341,7 +339,7 @@ def beyond(levels: Iterable[Trials]) -> Iterator[TermsAtLevel | TermsBreak]:
             yield TermsAtLevel(level_of(trials), tuple(failing.values()))
 
 
-def outcomes_at(trials: Trials, *results: Result) -> dict[str, TermOutcome]:
+def outcomes_at(trials: Trials, *results: TermResult) -> dict[str, TermOutcome]:
     """The first outcome of each term with one of these results, in the order of `results`."""
     worst: dict[str, TermOutcome] = {}
     for result in results:
@@ -356,7 +354,7 @@ def level_of(trials: Trials) -> LoadLevel:
     return load_level(trials.cell, trials.valid[0].asked_rps)
 
 
-def target_in_trial(cell: CellResult, *, name_trials: bool) -> TargetInTrial:
+def target_in_trial(cell: Result, *, name_trials: bool) -> TargetInTrial:
     return TargetInTrial(
         level=load_level(cell.trial.cell, cell.asked_rps),
         trial=cell.trial.number if name_trials else None,
@@ -365,6 +363,7 @@ def target_in_trial(cell: CellResult, *, name_trials: bool) -> TargetInTrial:
     )
 
 
-def outcomes(cell: CellResult) -> tuple[TermOutcome, ...]:
+def outcomes(cell: TrialResult) -> tuple[TermOutcome, ...]:
     """The outcome of each term; () without a target or if the cell is invalid."""
-    return tuple(outcome for outcome in cell.target if isinstance(outcome, TermOutcome))
+    target = cell.target if isinstance(cell, Result) else ()
+    return tuple(outcome for outcome in target if isinstance(outcome, TermOutcome))

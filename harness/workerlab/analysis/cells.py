@@ -58,10 +58,11 @@ from workerlab.finding import Finding, Findings, Note
 from workerlab.model import (
     AppMetrics,
     AppMetricsSample,
-    CellResult,
+    Invalid,
+    Result,
     ServiceSample,
     Summary,
-    Verdict,
+    ValidVerdict,
 )
 from workerlab.numbers.samples import summarise
 
@@ -200,11 +201,9 @@ LONG_HELD_S = 0.1  # 100 times what closing a connection and accepting the next 
 MIN_STEADY_S = 0.1  # a shorter steady part depends too much on chance
 
 
-def invalid_result(data: TrialData, reasons: Sequence[Finding]) -> CellResult:
-    """The result of an invalid cell: the reasons, and no figures."""
-    return CellResult(
+def invalid_result(data: TrialData, reasons: Sequence[Finding]) -> Invalid:
+    return Invalid(
         **_of_trial(data),
-        verdict="invalid",
         reason=TrialInvalid(tuple(reasons)),
         notes=data.record.warnings if data.record else (),
     )
@@ -222,7 +221,7 @@ def _of_trial(data: TrialData, queue_limit: int | None = None) -> dict[str, Any]
     }
 
 
-def closed_result(facts: Facts, series: Series, verdict: Verdict, reason: Finding) -> CellResult:
+def closed_result(facts: Facts, series: Series, verdict: ValidVerdict, reason: Finding) -> Result:
     """The result of a valid closed-loop cell."""
     lone_s, limits = series.r0.seconds, series.tool_limits.get(facts.key)
     bound_rps = facts.max_parallel / lone_s
@@ -268,12 +267,12 @@ def with_failures(reason: Finding, outcome: Outcome) -> Finding:
     return replace(reason, failures=failures)
 
 
-def measured_result(facts: Facts, verdict: Verdict, reason: Finding) -> CellResult:
+def measured_result(facts: Facts, verdict: ValidVerdict, reason: Finding) -> Result:
     """The measured values of a valid cell, closed loop or at a rate."""
     measurement, outcome = facts.measurement, facts.outcome
     longest, limit = facts.accept_queue
     estimate = None if stalled(facts) else precision(facts).throughput_rps
-    return CellResult(
+    return Result(
         **_of_trial(facts.data, limit),
         verdict=verdict,
         reason=with_failures(reason, outcome),

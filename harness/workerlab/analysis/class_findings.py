@@ -26,9 +26,9 @@ from workerlab.analysis.load_tool import Certainty, tool_certainty
 from workerlab.analysis.open_closed import comparisons
 from workerlab.analysis.phases import PhaseOfLoad, changing, phase_finding
 from workerlab.analysis.series import REACHED_SHARE
-from workerlab.analysis.trials import by_level, conclusive, grouped
+from workerlab.analysis.trials import by_level, conclusive, grouped, valid_results
 from workerlab.finding import Answer, Finding, Findings
-from workerlab.model import AbReport, CellResult, ClassResult, Label, Phase
+from workerlab.model import AbReport, ClassResult, Label, Phase, Result, TrialResult
 from workerlab.numbers.units import counted
 
 TIME_ROUNDING_S = 0.0006
@@ -98,7 +98,7 @@ def identities(ab: AbReport, load: Label) -> AbIdentities | None:
 
 MIN_EXPLAINED_SHARE = 0.5  # of the gap from knee to slots: a reason's share, of requests or time
 
-Cells = Sequence[CellResult]
+Cells = Sequence[Result]
 
 
 class NoValidCell(Answer):
@@ -152,13 +152,14 @@ class SeriesLimits(Answer):
 
 def class_finding(
     group: ClassResult,
-    cells: Cells,
+    cells: Sequence[TrialResult],
     phases: Mapping[str, tuple[Phase, ...]],
     *,
     name: Label,
 ) -> NoValidCell | InconclusiveSeries | DisturbedSeries | SeriesLimits:
     """The finding on a series, with evidence. `cells`: all of its cells; `phases`: by trial key."""
-    closed = [c for c in cells if c.trial.cell.rate is None and c.verdict != "invalid"]
+    valid = valid_results(cells)
+    closed = [cell for cell in valid if cell.trial.cell.rate is None]
     phase_findings = (  # of loads that had a ramp-up or a drain
         PhasesOfCell(load_level(cell.trial.cell), tuple(map(phase_finding, of_cell)))
         for cell in cells
@@ -180,7 +181,7 @@ def class_finding(
     if any(map(conclusive, closed)):
         return _limits(group, closed, common)
     if closed:
-        at_rate = any(c.trial.cell.rate is not None and conclusive(c) for c in cells)
+        at_rate = any(cell.trial.cell.rate is not None and conclusive(cell) for cell in valid)
         of = "of the closed loop" if at_rate else ""
         return InconclusiveSeries(**common, slots=_slots(group), of=of)
     return NoValidCell(**common)
@@ -196,7 +197,7 @@ def _disturbance_of(group: ClassResult, closed: Cells) -> Disturbance | None:
     return worst_disturbance(cell.core_wait for cell in closed)
 
 
-def findings_of(cell: CellResult) -> Findings:
+def findings_of(cell: Result) -> Findings:
     """The findings of a cell. If it was disturbed, only the disturbance and failures: other
     diagnoses may describe what other programs did, and their advice might not help."""
     if not cell.is_disturbed:
@@ -208,7 +209,7 @@ def findings_of(cell: CellResult) -> Findings:
     )
 
 
-def conclusions_of(cell: CellResult) -> Findings:
+def conclusions_of(cell: Result) -> Findings:
     """Its findings, or else the reason for its verdict; if it is inconclusive, the reason comes
     first."""
     diagnosis = () if cell.diagnosis is None else (cell.diagnosis,)
@@ -276,7 +277,7 @@ def _why_below_slots(knee: float, slots: int, cells: Cells) -> Diagnosis | None:
     return min(reasons, key=lambda reason: reason.rank, default=None)
 
 
-def _inconclusive_levels(cells: Iterable[CellResult]) -> tuple[str, ...]:
+def _inconclusive_levels(cells: Iterable[Result]) -> tuple[str, ...]:
     """Levels whose trials are all inconclusive."""
     return tuple(
         str(level)
@@ -285,7 +286,7 @@ def _inconclusive_levels(cells: Iterable[CellResult]) -> tuple[str, ...]:
     )
 
 
-def _lowest(cells: Iterable[CellResult], verdict: str) -> int | None:
+def _lowest(cells: Iterable[Result], verdict: str) -> int | None:
     """The lowest concurrency with this verdict."""
     return min((c.trial.cell.concurrency for c in cells if c.verdict == verdict), default=None)
 
@@ -298,7 +299,7 @@ def _slots(group: ClassResult) -> str:
     return slots if used in (None, configured) else f"{slots}, at most {used} used"
 
 
-def _is_limited(cell: CellResult) -> bool:
+def _is_limited(cell: Result) -> bool:
     """Whether it is saturated, limited by the load tool, or below its bound."""
     below_bound = (cell.throughput_rps or 0.0) < REACHED_SHARE * (cell.bound_rps or 0.0)
     return cell.verdict in ("saturated", "generator-bound") or below_bound

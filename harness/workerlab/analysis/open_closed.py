@@ -17,9 +17,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from workerlab.analysis.open_model import ArrivalsRefused
-from workerlab.analysis.trials import Trials, by_cell, conclusive
+from workerlab.analysis.trials import Trials, by_cell, conclusive, valid_results
 from workerlab.finding import Answer, Finding
-from workerlab.model import CellResult
+from workerlab.model import Result, TrialResult
 from workerlab.numbers.intervals import TRIALS, Ratio
 from workerlab.numbers.units import fill
 
@@ -126,7 +126,7 @@ class OpenLoad(Answer):
     outcome: OpenVerdict | NoClosedCell | BesideClosed
 
 
-def comparisons(cells: Sequence[CellResult]) -> Iterator[OpenLoad]:
+def comparisons(cells: Sequence[TrialResult]) -> Iterator[OpenLoad]:
     """For each rate of one series, how its response times compare with the closed loop's."""
     for opened, closed in open_and_closed(cells):
         results = (*opened.valid, *(closed.valid if closed else ()))
@@ -141,22 +141,22 @@ def comparisons(cells: Sequence[CellResult]) -> Iterator[OpenLoad]:
         )
 
 
-def open_and_closed(cells: Sequence[CellResult]) -> list[tuple[Trials, Trials | None]]:
+def open_and_closed(cells: Sequence[TrialResult]) -> list[tuple[Trials, Trials | None]]:
     """The conclusive trials of each open cell, and their counterpart in the closed loop, if any."""
     return [
         (trials, counterpart(trials, cells))
-        for trials in by_cell(cells, valid=conclusive).values()
+        for trials in by_cell(cells, counts=conclusive).values()
         if trials.cell.rate is not None and trials.valid
     ]
 
 
-def counterpart(opened: Trials, cells: Iterable[CellResult]) -> Trials | None:
+def counterpart(opened: Trials, cells: Iterable[TrialResult]) -> Trials | None:
     """The closed cell of the same series with the nearest throughput; of several on one level, the
     one with the fewest connections. None if there is none."""
     rps = opened.throughput_rps
     distances = [
         (abs(math.log(trials.throughput_rps) - math.log(rps)), trials)
-        for trials in by_cell(cells, valid=conclusive).values()
+        for trials in by_cell(cells, counts=conclusive).values()
         if trials.cell.rate is None and trials.cell.series == opened.cell.series
         if trials.throughput_rps and rps
     ]
@@ -211,7 +211,7 @@ def why_different(opened: Trials, closed: Trials) -> Finding:
     return ResponsesDiffer("Closed", "open", "open: ", ratio, **waits(closed, opened))
 
 
-def repeat_advice(cells: Iterable[CellResult]) -> OneTrialEach | None:
+def repeat_advice(cells: Iterable[TrialResult]) -> OneTrialEach | None:
     """Advice to repeat the trials; None if they were repeated."""
     repeated = any(cell.trial.number > 1 for cell in cells)
     return None if repeated else OneTrialEach(TRIALS)
@@ -226,7 +226,7 @@ def waits(longer: Trials, shorter: Trials) -> dict[str, Any]:
     return {"wait_s": longer.mean(before_app_s), "other_wait_s": shorter.mean(before_app_s)}
 
 
-def before_app_s(cell: CellResult) -> float | None:
+def before_app_s(cell: Result) -> float | None:
     """Mean wait in accept queue and worker."""
     parts = (cell.breakdown.accept_queue_s, cell.breakdown.in_worker_s)
     return None if None in parts else sum(part or 0.0 for part in parts)
@@ -235,10 +235,10 @@ def before_app_s(cell: CellResult) -> float | None:
 ARRIVALS = {"poisson": "at random (Poisson)", "even": "evenly spaced"}
 
 
-def models_note(at_rate: Sequence[CellResult], cells: Sequence[CellResult]) -> str:
+def models_note(at_rate: Sequence[TrialResult], cells: Sequence[TrialResult]) -> str:
     """A note on both models. `at_rate`: cells whose kind of arrivals is named if all have the same;
     `cells`: those shown."""
-    kinds = {cell.at_rate.arrivals for cell in at_rate if cell.at_rate is not None}
+    kinds = {cell.at_rate.arrivals for cell in valid_results(at_rate) if cell.at_rate is not None}
     values = {
         "arrivals": ARRIVALS[kinds.pop()] if len(kinds) == 1 else None,
         "one_trial": repeat_advice(cells),

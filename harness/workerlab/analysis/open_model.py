@@ -54,15 +54,17 @@ from workerlab.analysis.facts import Facts
 from workerlab.analysis.growth import MIN_EXCESS_SHARE, growth
 from workerlab.analysis.samples import missing_notes
 from workerlab.analysis.stall import MachinePause
+from workerlab.analysis.trials import valid_results
 from workerlab.analysis.verdict import REFUSED_SHARE, Judgement, Reason
 from workerlab.finding import Finding, Findings
 from workerlab.model import (
     Breakdown,
     Cell,
-    CellResult,
     Measurement,
     RateResult,
     Report,
+    Result,
+    TrialResult,
 )
 from workerlab.numbers.units import fill
 
@@ -356,12 +358,12 @@ def capacity_of(report: Report, cell: Cell) -> float | None:
     return best_rps(result for result in report.cells if result.trial.cell.series == cell.series)
 
 
-def best_rps(cells: Iterable[CellResult]) -> float | None:
+def best_rps(cells: Iterable[TrialResult]) -> float | None:
     """The highest throughput of the valid closed cells whose load tool was not the limit."""
     return max(
         (
             cell.throughput_rps
-            for cell in cells
+            for cell in valid_results(cells)
             if cell.trial.cell.rate is None
             and cell.verdict != "generator-bound"
             and cell.throughput_rps
@@ -370,7 +372,7 @@ def best_rps(cells: Iterable[CellResult]) -> float | None:
     )
 
 
-def open_result(facts: Facts, highest_rps: float | None, *, is_capacity: bool) -> CellResult:
+def open_result(facts: Facts, highest_rps: float | None, *, is_capacity: bool) -> Result:
     """The result of a valid cell of the open model. `highest_rps`: of the closed cells.
     `is_capacity`: they found where throughput stops growing, so it is the capacity."""
     offered = Offered(facts, highest_rps if is_capacity else None)

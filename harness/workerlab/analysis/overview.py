@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from math import hypot, isfinite
 from typing import Literal
 
-from workerlab.analysis.trials import Replicates, conclusive
+from workerlab.analysis.trials import Replicates, conclusive, valid_results
 from workerlab.finding import Finding, Note
-from workerlab.model import CellResult
+from workerlab.model import Result, TrialResult
 
 SIMILAR_RATIO = 1.05  # single launches whose throughputs differ by less are a tie
 NOTABLE_SHARE = 0.05  # of a response time: a shorter wait is not mentioned
@@ -18,7 +18,7 @@ WAIT_PLACES = {
     "in_worker": "inside a worker",
 }
 
-LevelTrials = Replicates[CellResult]  # the trials of one number of connections
+LevelTrials = Replicates[Result]  # the trials of one number of connections
 
 
 NOTHING_VALID = Note("This run has no valid cell, so it has no result; the reasons are below.")
@@ -65,7 +65,7 @@ class Headline(Finding):
 
 
 def headline(
-    series: Mapping[str, Mapping[int, LevelTrials]], cells: Iterable[CellResult]
+    series: Mapping[str, Mapping[int, LevelTrials]], cells: Iterable[TrialResult]
 ) -> Finding:
     """The best and the worst series at the highest level shared by all that have a conclusive cell,
     else at the highest of any. `series`: by name, its trials by number of connections;
@@ -76,7 +76,8 @@ def headline(
     }
     levels = [set(by_level) for by_level in conclusive_levels.values() if by_level]
     if not levels:
-        unreliable = any(cell.verdict == "inconclusive" or cell.is_disturbed for cell in cells)
+        valid = valid_results(cells)
+        unreliable = any(not conclusive(cell) or cell.is_disturbed for cell in valid)
         return ALL_INCONCLUSIVE if unreliable else NOTHING_VALID
     n = max(set.intersection(*levels) or set.union(*levels))
     rivals = {name: levels[n] for name, levels in conclusive_levels.items() if n in levels}
@@ -153,6 +154,6 @@ def _rps(level: LevelTrials) -> float:
     return level.mean("throughput_rps") or 0.0
 
 
-def _response_s(cell: CellResult) -> float | None:
+def _response_s(cell: Result) -> float | None:
     times = (cell.breakdown.response_s, cell.response.mean)
     return next((time_s for time_s in times if time_s and isfinite(time_s)), cell.response.mean)

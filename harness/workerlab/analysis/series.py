@@ -32,7 +32,7 @@ from workerlab.analysis.slots import all_slots_taken, overhead_s
 from workerlab.analysis.stall import paused_share
 from workerlab.analysis.trials import Replicates, grouped
 from workerlab.finding import Finding, Findings
-from workerlab.model import Cell, CellResult, Server
+from workerlab.model import Cell, Invalid, Server
 from workerlab.numbers.intervals import TRIALS, half_of_mean
 
 CONTRADICTED_RATIO = 1.05  # lone R0 / the load's limit, above which the limit replaces it
@@ -142,7 +142,7 @@ class Series(Struct, dict=True, frozen=True, eq=False):
     r0: R0  # of its server; if it is unknown, no trial is valid
     closed: Sequence[Facts]  # valid trials of the closed loop; each has successes
     at_rate: Sequence[Facts]  # valid trials of the open model; they do not show a knee
-    invalid: Sequence[CellResult]
+    invalid: Sequence[Invalid]
     notes: Findings = ()  # for all of its cells
     tool_limits: Mapping[str, Reasons] = {}
 

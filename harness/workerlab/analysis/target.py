@@ -54,7 +54,7 @@ from workerlab.numbers.samples import quantile
 from workerlab.numbers.units import fill
 from workerlab.slo import Metric, Term
 
-Result = Literal["met", "broken", "undecidable", "not shown"]
+TermResult = Literal["met", "broken", "undecidable", "not shown"]
 
 QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 TAIL = 0.025  # probability that an end of an interval is wrong
@@ -151,7 +151,7 @@ class TermOutcome(Finding, kw_only=True):
     term: str
     metric: Metric
     limit: float
-    result: Result
+    result: TermResult
     requests: int
     failed: int
     unsent: int | None
@@ -190,7 +190,7 @@ def _outcome(
     term: Term,
     requests: Requests,
     estimated: MetricEstimate | None,
-    result: Result,
+    result: TermResult,
     why: Finding | None = None,
 ) -> TermOutcome:
     values: dict[str, Any] = {

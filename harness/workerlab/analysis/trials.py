@@ -11,15 +11,14 @@ A mean is over the trials that have the value. It is None, not 0, if none has it
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
-from itertools import filterfalse
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from math import isfinite
 from statistics import fmean, geometric_mean, median
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from workerlab.model import Cell, CellResult, CoreWait, Verdict
+from workerlab.model import Cell, CoreWait, Result, TrialResult, Verdict
 from workerlab.numbers.intervals import Ratio, ratio
 from workerlab.numbers.units import value_at
 
@@ -38,10 +37,9 @@ def grouped(results: Iterable[R], key: Callable[[R], K]) -> dict[K, list[R]]:
 
 
 class Replicates(Struct, Generic[R], frozen=True):
-    """Results of repeated measurements of one thing. Statistics are over `valid`."""
+    """Results of repeated measurements of one thing, those that are valid."""
 
     valid: tuple[R, ...]
-    left_out: tuple[R, ...] = ()
 
     def values(self, field: Field) -> list[float]:
         """The field's finite values, in the order of the results."""
@@ -105,10 +103,11 @@ class Replicates(Struct, Generic[R], frozen=True):
         return max(waits, key=lambda wait: (wait.disturbed, wait.share), default=None)
 
 
-class Trials(Replicates[CellResult], frozen=True, kw_only=True):
-    """The trials of one cell."""
+class Trials(Replicates[Result], frozen=True, kw_only=True):
+    """The trials of one cell. Statistics are over `valid`."""
 
     cell: Cell
+    left_out: tuple[TrialResult, ...] = ()  # the invalid ones, and those that do not count
 
     @property
     def throughput_rps(self) -> float | None:
@@ -117,7 +116,8 @@ class Trials(Replicates[CellResult], frozen=True, kw_only=True):
     @property
     def verdict(self) -> Verdict:
         """The most frequent verdict; the first of ties."""
-        verdicts = Counter(result.verdict for result in self.valid or self.left_out)
+        results: Sequence[TrialResult] = self.valid or self.left_out
+        verdicts = Counter(result.verdict for result in results)
         return verdicts.most_common(1)[0][0]
 
     @property
@@ -131,30 +131,36 @@ class Trials(Replicates[CellResult], frozen=True, kw_only=True):
         return self.mostly("generator_bound")
 
 
-def has_throughput(result: CellResult) -> bool:
-    """Whether it is valid, and something succeeded."""
-    return result.verdict != "invalid" and bool(result.throughput_rps)
+def valid_results(results: Iterable[TrialResult]) -> list[Result]:
+    return [result for result in results if isinstance(result, Result)]
 
 
-def conclusive(result: CellResult) -> bool:
-    return result.verdict not in ("invalid", "inconclusive")
+def has_throughput(result: Result) -> bool:
+    return bool(result.throughput_rps)
+
+
+def conclusive(result: Result) -> bool:
+    return result.verdict != "inconclusive"
 
 
 def by_cell(
-    results: Iterable[CellResult], valid: Callable[[CellResult], bool] = has_throughput
+    results: Iterable[TrialResult], counts: Callable[[Result], bool] = has_throughput
 ) -> dict[Cell, Trials]:
-    """The trials by cell, in the order of each cell's first one."""
+    """The trials by cell, in the order of each cell's first one. `counts`: whether the statistics
+    include a valid result."""
     return {
         cell: Trials(
-            valid=tuple(filter(valid, trials)),
-            left_out=tuple(filterfalse(valid, trials)),
+            valid=tuple(filter(counts, valid_results(trials))),
+            left_out=tuple(
+                result for result in trials if not (isinstance(result, Result) and counts(result))
+            ),
             cell=cell,
         )
         for cell, trials in grouped(results, lambda result: result.trial.cell).items()
     }
 
 
-def by_level(results: Iterable[CellResult]) -> dict[int, list[CellResult]]:
+def by_level(results: Iterable[Result]) -> dict[int, list[Result]]:
     """Results of the closed loop by number of connections, in the order of the results."""
     return grouped(results, lambda result: result.trial.cell.concurrency)
 

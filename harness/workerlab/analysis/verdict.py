@@ -73,7 +73,7 @@ from workerlab.analysis.series import HALF_SERVED, OVER_SLOTS_RATIO, REACHED_SHA
 from workerlab.analysis.slots import all_slots_taken, occupancy, uneven_dealing
 from workerlab.analysis.stall import MachinePause, paused_share, stalled
 from workerlab.finding import Finding, Findings
-from workerlab.model import CellResult, Verdict
+from workerlab.model import TrialResult, ValidVerdict
 
 REFUSED_SHARE = 0.05  # of the requests
 MOSTLY_SHARE = 0.5  # of the response, or of the slots
@@ -107,7 +107,7 @@ class TrialInvalid(Reason):
     reasons: Findings
 
 
-def was_left_out(cell: CellResult) -> bool:
+def was_left_out(cell: TrialResult) -> bool:
     """Whether the cell was not measured, since its server is unavailable here."""
     reasons = cell.reason.reasons if isinstance(cell.reason, TrialInvalid) else ()
     return any(isinstance(why, TrialFault) and why.kind == "unavailable" for why in reasons)
@@ -163,7 +163,7 @@ class WaitsHiddenByPause(Reason):
     pause: MachinePause
 
 
-Judgement = tuple[Verdict, Finding]  # a verdict and its reason
+Judgement = tuple[ValidVerdict, Finding]  # a verdict and its reason
 Judgements = Mapping[str, Judgement]  # by key of the trial
 
 

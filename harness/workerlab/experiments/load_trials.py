@@ -49,7 +49,7 @@ from workerlab.experiments.scheduler import TrialSource
 from workerlab.experiments.trial import Task, discard_attempt, null_task
 from workerlab.load.locust import missing_hosts
 from workerlab.load.registry import tool_named
-from workerlab.model import App, EnvironmentProblem, Fault, Load, Plan, Record, Trial
+from workerlab.model import App, EnvironmentProblem, Fault, Load, Plan, Record, Result, Trial
 from workerlab.numbers.intervals import student
 from workerlab.numbers.units import fill
 from workerlab.observe.cpu import Lab
@@ -102,7 +102,7 @@ class LoadTrials(TrialSource):
         run = run_store.load(self.directory)
         data = trial_data(run) if run.records else ()
         cells = report_of(run, data).cells if data else ()
-        valid_keys = {cell.trial.key for cell in cells if cell.verdict != "invalid"}
+        valid_keys = {cell.trial.key for cell in cells if isinstance(cell, Result)}
         valid_keys |= {
             trial.trial.key
             for trial in data

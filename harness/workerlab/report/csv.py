@@ -17,7 +17,16 @@ from msgspec.structs import asdict
 from workerlab import codec
 from workerlab.analysis.verdict import TrialInvalid
 from workerlab.finding import Finding
-from workerlab.model import SWEEP, Cell, CellResult, Document, Server, Trial, Value
+from workerlab.model import (
+    SWEEP,
+    Cell,
+    Document,
+    Invalid,
+    Server,
+    Trial,
+    TrialResult,
+    Value,
+)
 from workerlab.report.json import json_cell, jsonable
 from workerlab.report.keys import JsonCellRow, JsonText, Shape
 from workerlab.report.values import counts_text, printable
@@ -55,7 +64,7 @@ def _field(value: Value) -> object:
     return printable(counts_text(value)) if isinstance(value, Mapping) else jsonable(value)
 
 
-def _cell_columns(result: CellResult) -> dict[str, object]:
+def _cell_columns(result: TrialResult) -> dict[str, object]:
     """Expands distributions and groups of numbers into one column per value, unit last."""
     row: dict[str, object] = {}
     for name, value in asdict(json_cell(result, JsonCellRow)).items():
@@ -82,5 +91,5 @@ def _sentence(value: object) -> str:
 
 
 _ANY_TRIAL = Trial(Cell(Server("sync", 1, 1, 1, 1), "ab", 1), 1)
-_EMPTY_RESULT = CellResult(_ANY_TRIAL, "", None, "invalid", TrialInvalid(()))
+_EMPTY_RESULT = Invalid(_ANY_TRIAL, "", None, TrialInvalid(()))
 HEADER = tuple(_cell_columns(_EMPTY_RESULT))

@@ -14,7 +14,7 @@ in base units (seconds, bytes, shares of 1).
 import json
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
@@ -24,15 +24,15 @@ from workerlab.finding import Finding
 from workerlab.model import (
     SCHEMA,
     SWEEP,
-    CellResult,
     ChartForm,
     Document,
     Form,
+    Invalid,
     PhaseName,
     Server,
     Table,
+    TrialResult,
 )
-from workerlab.numbers.units import value_at
 from workerlab.report import keys
 from workerlab.report.keys import (
     JsonCellRow,
@@ -51,6 +51,7 @@ from workerlab.report.values import (
     is_in_force,
     rounded,
     significant,
+    value_of,
 )
 
 S = TypeVar("S", bound=Shape)
@@ -257,27 +258,31 @@ def _table(table: Table) -> JsonTable:
 # --- cells -------------------------------------------------------------------------------------
 
 
-def json_cell(result: CellResult, kind: type[R], **more: Any) -> R:
+def json_cell(result: TrialResult, kind: type[R], **more: Any) -> R:
     """One trial. `more`: the fields that `kind` has in addition to a row."""
-    usage, ab_times = result.usage, result.ab.times if result.ab else {}
+    figure = partial(value_of, result)
     return shaped(
         kind,
         result,
         **_settings(result.server),
         not_taken=[name for name in NUMERIC_SETTINGS if not is_in_force(name, result)],
         waiting_split_ms=shaped(
-            keys.JsonSplit, {part: getattr(result.breakdown, f"{part}_s") for part in PARTS}
+            keys.JsonSplit, {part: figure(f"breakdown.{part}_s") for part in PARTS}
         ),
         kernel=shaped(
             keys.JsonKernel,
-            result.counters,
-            accept_queue_max=result.accept_queue_max,
-            accept_queue_limit=result.accept_queue_limit,
+            figure("counters"),
+            accept_queue_max=figure("accept_queue_max"),
+            accept_queue_limit=figure("accept_queue_limit"),
         ),
         rss_bytes=keys.JsonRss(
-            server_max=usage.server_rss_bytes, generator_max=usage.generator_rss_bytes
+            server_max=figure("usage.server_rss_bytes"),
+            generator_max=figure("usage.generator_rss_bytes"),
         ),
-        **{f"ab_{name}_ms": shaped(keys.JsonAbTimes, ab_times.get(name)) for name in AB_TIMES},
+        **{
+            f"ab_{name}_ms": shaped(keys.JsonAbTimes, figure(f"ab.times.{name}"))
+            for name in AB_TIMES
+        },
         **more,
     )
 
@@ -296,7 +301,9 @@ def shaped(kind: type[S], source: object, **values: Any) -> S:
     converted to their types. All are null if `source` is None."""
     for name, key in keys_of(kind).items():
         if name not in values:
-            value = value_at(source, key.path)
+            value = value_of(source, key.path)
+            if value is None and isinstance(source, Invalid):
+                value = _empty(key.hint)
             number = partial(kind.number, decimals=key.decimals)
             is_shape = isinstance(key.hint, type) and issubclass(key.hint, Shape)
             if is_shape and not isinstance(value, Finding):
@@ -310,6 +317,13 @@ def shaped(kind: type[S], source: object, **values: Any) -> S:
                     dict(sorted(value.items())) if counts else value, number, inner
                 )
     return kind(**values)
+
+
+def _empty(hint: Any) -> Any:
+    """What an invalid trial has for a key of this type: an empty list or mapping, or False; None
+    for a number."""
+    kind = get_origin(hint) or hint
+    return kind() if kind in (bool, dict, list) else None
 
 
 def _shape_in(hint: Any) -> type[Shape] | None:

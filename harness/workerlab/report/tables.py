@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab.finding import Finding
-from workerlab.model import CellResult, Column, RouteResult, Table, Value
+from workerlab.model import Column, Result, RouteResult, Table, Value
 from workerlab.numbers.units import DURATION, FORMATS, MISSING, count_text, three_digits
 from workerlab.report.values import counts_text, finite, heading, joined_table
 
@@ -149,7 +148,7 @@ def response_column(name: str, meaning: str, expendable: int = 0) -> Column:
         expendable,
         heading=name,
         meaning=meaning,
-        value=attrgetter(f"response.{name}"),
+        value=f"response.{name}",
     )
 
 
@@ -163,7 +162,7 @@ ROUTE_COLUMNS = (
 )
 
 
-def route_table(cells: Sequence[CellResult], leading: Sequence[Column]) -> Iterator[Table]:
+def route_table(cells: Sequence[Result], leading: Sequence[Column]) -> Iterator[Table]:
     """Nothing if no cell has routes. `leading`: the columns that identify a cell."""
     shown = [(cell, name, route) for cell in cells for name, route in _shown_routes(cell)]
     if not shown:
@@ -186,7 +185,7 @@ def route_table(cells: Sequence[CellResult], leading: Sequence[Column]) -> Itera
     )
 
 
-def _shown_routes(cell: CellResult) -> Iterator[tuple[str, RouteResult]]:
+def _shown_routes(cell: Result) -> Iterator[tuple[str, RouteResult]]:
     """The cell's routes to show (see MAX_SHOWN_ROUTES), in the order of the mix."""
     names = sorted(cell.routes, key=lambda n: (-cell.routes[n].failed, -cell.routes[n].requests))
     kept = {*names[:MAX_SHOWN_ROUTES]}

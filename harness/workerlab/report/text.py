@@ -23,7 +23,7 @@ from rich.text import Text as Styled
 
 from workerlab.analysis.class_findings import NoValidCell
 from workerlab.finding import Finding
-from workerlab.model import Column, Document, Table
+from workerlab.model import Column, Document, Invalid, Table
 from workerlab.numbers.units import MISSING, counted, listed
 from workerlab.report.tables import Grid, blank_columns_note, join_tables, legend, to_grid
 from workerlab.report.values import heading, printable
@@ -107,7 +107,7 @@ def render(
 ) -> str:
     """The document as text. `width`: columns of the terminal; None: unlimited. If all cells are
     invalid, only the reasons are shown without `explain`."""
-    if document.cells and all(cell.verdict == "invalid" for cell in document.cells) and not explain:
+    if document.cells and all(isinstance(cell, Invalid) for cell in document.cells) and not explain:
         reasons = [reason for reason in document.findings if not isinstance(reason, NoValidCell)]
         document = replace(document, findings=tuple(reasons), tables=())
     answers, others = (

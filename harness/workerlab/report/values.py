@@ -10,16 +10,18 @@ from typing import Any, overload
 from workerlab.analysis.trials import mean_of
 from workerlab.model import (
     Cell,
-    CellResult,
     ChartSeries,
     ClassResult,
     Column,
     Form,
+    Invalid,
     Label,
     Look,
     Rate,
+    Result,
     Server,
     Table,
+    TrialResult,
     Value,
 )
 from workerlab.numbers.units import counted, fill, listed, value_at
@@ -109,8 +111,18 @@ def joined_table(
 
 def _value_of(column: Column, item: Any) -> Value:
     source = column.value or column.name
-    value: Value = value_at(item, source) if isinstance(source, str) else source(item)
+    value: Value = value_of(item, source) if isinstance(source, str) else source(item)
     return value
+
+
+FIGURES = frozenset(dir(Result)) - frozenset(dir(Invalid))  # attributes of valid results alone
+
+
+def value_of(item: Any, path: str) -> Any:
+    """As `value_at`; None for a figure of an invalid trial."""
+    if isinstance(item, Invalid) and path.partition(".")[0] in FIGURES:
+        return None
+    return value_at(item, path)
 
 
 def curves(points: Iterable[tuple[str, float | None, float | None]]) -> tuple[ChartSeries, ...]:
@@ -170,9 +182,9 @@ def varying_settings(servers: Iterable[Server]) -> dict[str, set[str]]:
     return classes
 
 
-def by_series(cells: Iterable[CellResult]) -> Mapping[Cell, list[CellResult]]:
+def by_series(cells: Iterable[TrialResult]) -> Mapping[Cell, list[TrialResult]]:
     """The cells of each series, by `Cell.series`."""
-    series: dict[Cell, list[CellResult]] = {}
+    series: dict[Cell, list[TrialResult]] = {}
     for cell in cells:
         series.setdefault(cell.trial.cell.series, []).append(cell)
     return series
@@ -190,7 +202,7 @@ def load_tool(cell: Cell | ClassResult) -> str:
     return f"{cell.tool} with {processes}" if cell.processes > 1 else cell.tool
 
 
-def load_of(cell: CellResult) -> str:
+def load_of(cell: TrialResult) -> str:
     """'closed, 4 conn.', 'open, 80%', 'open, 200/s'."""
     rate = cell.trial.cell.rate
     if rate is None:
@@ -203,7 +215,7 @@ def rate_text(rate: Rate) -> str:
     return rate.label if rate.rps is None else f"{rate.label}/s"
 
 
-def is_in_force(name: str, cell: CellResult) -> bool:
+def is_in_force(name: str, cell: TrialResult) -> bool:
     """Whether the setting is in force as requested; True if unknown. A request for one thread is
     also met by a class without threads."""
     requested = getattr(cell.server, name)
@@ -211,7 +223,7 @@ def is_in_force(name: str, cell: CellResult) -> bool:
     return bool(in_force == requested or (name == "threads" and requested == 1))
 
 
-def in_force_instead(name: str, cells: Sequence[CellResult]) -> Iterator[str]:
+def in_force_instead(name: str, cells: Sequence[TrialResult]) -> Iterator[str]:
     """'ignored by sync', '128 in force with gthread': values in force other than requested."""
     classes_shown = {cell.server.worker_class for cell in cells}
     by_value: dict[int | None, dict[str, None]] = {}
@@ -253,7 +265,7 @@ def serving_software(environment: Mapping[str, object], servers: Iterable[Server
 class Names:
     """Names of the series and cells of one run, from what varies in it."""
 
-    def __init__(self, cells: Sequence[CellResult] = (), planned: Sequence[Cell] = ()) -> None:
+    def __init__(self, cells: Sequence[TrialResult] = (), planned: Sequence[Cell] = ()) -> None:
         """`planned`: the cells to tell apart; if empty, those of the results."""
         planned = planned or [cell.trial.cell for cell in cells]
         self.settings = varying_settings(cell.server for cell in planned)
@@ -282,7 +294,7 @@ class Names:
         values = {"name": cell.server.worker_class, "apart": self.apart(cell)}
         return fill("{name}[[ ({apart:, })]]", values)
 
-    def places(self, cells: Sequence[CellResult]) -> str:
+    def places(self, cells: Sequence[TrialResult]) -> str:
         """'every cell', or 'sync at 4 and 8 (trial 2), gthread at 16 and 80% (open)'. Trials are
         numbered unless `cells` has all of a level."""
         if len(cells) == len(self._cells) > 1:

@@ -37,7 +37,7 @@ from workerlab.analysis.cell_targets import (
 from workerlab.analysis.stall import MachinePause
 from workerlab.analysis.target import TermOutcome
 from workerlab.experiments.sweep.document import sweep_document
-from workerlab.model import CellResult, CoreWait, Document, Pause, Rate, Summary
+from workerlab.model import CoreWait, Document, Pause, Rate, Result, Summary, TrialResult
 from workerlab.slo import parse
 
 TARGET = "p95<150ms,errors<5%"
@@ -53,7 +53,7 @@ def closed(connections: int, *, rounds: int = 40, tool: str = "fast", trial: int
     )
 
 
-def results_of(cell: CellResult) -> list[str]:
+def results_of(cell: TrialResult) -> list[str]:
     return [outcome.result for outcome in outcomes(cell)]
 
 
@@ -120,7 +120,7 @@ def test_a_summary_without_response_times_decides_without_an_interval() -> None:
 # --- limits of what a load can show ---------------------------------------------------------------
 
 
-def outcome_of(cell: CellResult, trial: TrialData, target: str) -> TermOutcome:
+def outcome_of(cell: Result, trial: TrialData, target: str) -> TermOutcome:
     (judged_cell,) = with_targets(parse(target), [cell], [derived(trial)])
     return outcomes(judged_cell)[0]
 

@@ -58,7 +58,7 @@ from workerlab.analysis.diagnosis.slots import (
     no_limit,
 )
 from workerlab.finding import Finding
-from workerlab.model import ProcessSample, Report, Server
+from workerlab.model import Invalid, ProcessSample, Report, Server
 from workerlab.report.values import text
 from workerlab.server.worker_classes import class_named
 
@@ -332,7 +332,7 @@ def test_failures_are_diagnosed_in_addition() -> None:
 def test_an_invalid_cell_has_no_diagnosis_and_does_not_represent_its_class() -> None:
     broken = replace(evidence(SYNC, 32), parse_error="x")
     report: Report = analyse("r", {}, [evidence(SYNC, 4), evidence(SYNC, 8), broken])
-    assert report.cells[2].diagnosis is None
+    assert isinstance(report.cells[2], Invalid)
     assert report.classes[0].diagnosis == report.cells[1].diagnosis
     assert analyse("r", {}, [broken]).classes[0].diagnosis is None
 

@@ -32,7 +32,7 @@ from workerlab.analysis.diagnosis.slots import (
     LikelyFullAcceptQueue,
 )
 from workerlab.analysis.handshakes import OWN_SOCKET, DropsSuspected, SynSteps, at_steps
-from workerlab.model import CellResult, Counters
+from workerlab.model import Counters, Result
 from workerlab.report.values import text
 from workerlab.server.worker_classes import class_named
 
@@ -111,7 +111,7 @@ DROP_CODES = {
 }  # fmt: skip
 
 
-def shows_drops(cell: CellResult) -> bool:
+def shows_drops(cell: Result) -> bool:
     codes = findings_by_code(cell.reason).keys() | findings_by_code(cell.diagnosis).keys()
     return not codes.isdisjoint(DROP_CODES)
 

@@ -16,11 +16,12 @@ from workerlab.analysis.class_findings import SeriesLimits
 from workerlab.analysis.diagnosis.cpu import BusyMachine
 from workerlab.analysis.diagnosis.slots import Unexplained
 from workerlab.analysis.slots import FULL_OCCUPANCY
+from workerlab.analysis.trials import valid_results
 from workerlab.analysis.verdict import SlotsFilled
 from workerlab.experiments.reading import report_of
 from workerlab.experiments.sweep.document import sweep_document
 from workerlab.finding import Finding
-from workerlab.model import CellResult, Report
+from workerlab.model import Report, Result
 from workerlab.report.values import text
 
 MAX_WAIT_SHARE = 0.02  # of the response
@@ -44,7 +45,7 @@ def report_on(name: str) -> Report:
     return report_of(run) if run.plan.kind in LOAD_COMMANDS else Report("", {}, None, (), (), {})
 
 
-def rests_on_nothing(result: CellResult) -> bool:
+def rests_on_nothing(result: Result) -> bool:
     """Whether it has a verdict although others took the cores, and not all slots were taken."""
     wait, load = result.core_wait, result.trial.cell
     disturbed = wait is not None and wait.precludes_verdict and load.concurrency > 1
@@ -55,7 +56,7 @@ def rests_on_nothing(result: CellResult) -> bool:
 @pytest.mark.parametrize("name", ARCHIVES)
 def test_no_sentence_contradicts_a_number_of_its_cell(name: str) -> None:
     report = report_on(name)
-    for result in report.cells:
+    for result in valid_results(report.cells):
         parts = result.breakdown
         assert not rests_on_nothing(result), (result.trial.key, result.verdict)
         waited_s = (parts.accept_queue_s or 0.0) + (parts.in_worker_s or 0.0)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.builders.analysis import (
+    cell_of,
     diagnosis_of,
     diagnosis_types,
     evidence,
@@ -21,7 +22,7 @@ from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.diagnosis.cpu import BusyMachine
 from workerlab.analysis.diagnosis.shared import Shared, SharingEvidence
 from workerlab.analysis.diagnosis.slots import WaitingForSlots
-from workerlab.model import CellResult, ProcessSample
+from workerlab.model import ProcessSample, Result
 
 ASYNC = server("gevent", 2)
 FAST_SHARE = 0.55
@@ -42,13 +43,18 @@ def test_requests_slower_than_lone_ones_share_something() -> None:
 @pytest.mark.parametrize("kind", STEADY)
 @pytest.mark.parametrize("lone", [1, 5, 20])
 def test_varying_service_times_are_not_sharing(kind: str, lone: int) -> None:
-    """Load and lone requests have the same distribution: at most 1 of 25 cases is wrong."""
-    wrong = 0
+    """Load and lone requests have the same distribution: at most 1 of 25 cases is wrong. Another
+    may be invalid, if a long request is the last one."""
+    wrong = valid = 0
     for seed in range(25):
         chance = random.Random(f"{kind} {lone} {seed}")
         alone = tuple(STEADY[kind](chance) for _ in range(lone))
-        wrong += Shared in diagnosis_types(trial(lambda _, c=chance: STEADY[kind](c), alone))
+        cell = cell_of(trial(lambda _, c=chance: STEADY[kind](c), alone))
+        if isinstance(cell, Result):
+            valid += 1
+            wrong += any(isinstance(finding, Shared) for finding in cell.findings)
     assert wrong <= 1
+    assert valid >= 24
 
 
 def test_computing_requests_share_the_cpu_only() -> None:
@@ -66,7 +72,7 @@ def test_computing_requests_share_the_cpu_only() -> None:
 # --- by other levels ------------------------------------------------------------------------------
 
 
-def cells_at(worker_class: str, *levels: tuple[int, Callable[[int], float]]) -> list[CellResult]:
+def cells_at(worker_class: str, *levels: tuple[int, Callable[[int], float]]) -> list[Result]:
     """Lone requests of 50 ms, and levels of connections with their service times."""
     trials = [
         with_measurement(evidence(server(worker_class), n, rounds=40, delays=delays), lone_s=None)
@@ -83,7 +89,7 @@ def mostly_fast(mean_s: float) -> Callable[[int], float]:
     return lambda _: 0.05 if chance.random() < FAST_SHARE else slow_s
 
 
-def evidence_of(cell: CellResult) -> SharingEvidence:
+def evidence_of(cell: Result) -> SharingEvidence:
     (shared,) = [finding for finding in cell.findings if isinstance(finding, Shared)]
     return shared.longer
 

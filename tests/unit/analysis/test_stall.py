@@ -34,7 +34,7 @@ from workerlab.analysis.stall import requests_in_flight, stalled, whole_load
 from workerlab.analysis.verdict import SlotsIdled
 from workerlab.experiments.reading import trial_data
 from workerlab.experiments.sweep.document import sweep_document
-from workerlab.model import CellResult, Pause
+from workerlab.model import Pause, Result
 from workerlab.report.values import text
 from workerlab.run_store import load
 
@@ -66,7 +66,7 @@ def late(
     return with_record(with_spans(trial, spans), load_end_ns=ended_ns)
 
 
-def stall_of(cell: CellResult) -> IdleWhileClientsWait:
+def stall_of(cell: Result) -> IdleWhileClientsWait:
     assert isinstance(cell.diagnosis, IdleWhileClientsWait)
     return cell.diagnosis
 

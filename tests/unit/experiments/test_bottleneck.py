@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 from msgspec.structs import replace
 
-from tests.builders.analysis import launched
+from tests.builders.analysis import launched, result_of
 from tests.builders.document import column, rows, table
 from tests.builders.null import COUNTS, null_trial
 from workerlab import codec
@@ -41,11 +41,11 @@ from workerlab.finding import Answer, Finding, Note
 from workerlab.model import (
     Breakdown,
     Cell,
-    CellResult,
     ConnectionSample,
     CoreWait,
     Document,
     Fault,
+    Invalid,
     Load,
     Measurement,
     NullServer,
@@ -53,8 +53,10 @@ from workerlab.model import (
     Plan,
     Record,
     Report,
+    Result,
     Summary,
     Trial,
+    TrialResult,
     Usage,
 )
 from workerlab.notes import NotMeasured
@@ -99,17 +101,17 @@ def cell(
     cores: float = 0.98,
     server_cores: float = 0.27,
     bound: bool | None = True,
-) -> CellResult:
+) -> TrialResult:
     server = replace(SERVER, threads=threads, instances=servers)
     trial = Trial(Cell(server, tool, users, keepalive=True, processes=processes), 1)
-    invalid = CellResult(trial, "app", 0.0, "invalid", FAILED)
     if rps is None:
-        return invalid
-    return replace(
-        invalid,
+        return Invalid(trial, "app", 0.0, FAILED)
+    return result_of(
+        trial,
+        sleep_s=0.0,
+        reason=FAILED,
         verdict="generator-bound" if bound else "saturated",
         throughput_rps=rps,
-        failed=0,
         response=Summary(mean=users / rps, p95=1.7 * users / rps),
         service=Summary(mean=0.0001),
         breakdown=Breakdown(users / rps, accept_queue_s=0.0, in_worker_s=0.001, service_s=0.0001),
@@ -134,23 +136,25 @@ MEASURED = (
 )
 
 
-def document_of(*results: CellResult, cores: int | None = 8) -> Document:
+def document_of(*results: TrialResult, cores: int | None = 8) -> Document:
     return document_of_trials(thrice(results), cores=cores)
 
 
 def document_of_trials(
-    results: Iterable[CellResult], *closing: TrialData, cores: int | None = 8
+    results: Iterable[TrialResult], *closing: TrialData, cores: int | None = 8
 ) -> Document:
     return study(Report("run", {"cores": cores}, None, tuple(results), (), {}), (), closing)
 
 
-def thrice(results: Iterable[CellResult]) -> list[CellResult]:
+def thrice(results: Iterable[TrialResult]) -> list[TrialResult]:
     """Three launches of each, one percent apart."""
     return [
         launch
         for result in results
         for launch in launched(
-            replace(result, throughput_rps=result.throughput_rps and result.throughput_rps * noise)
+            replace(result, throughput_rps=result.throughput_rps * noise)
+            if isinstance(result, Result)
+            else result
             for noise in (0.99, 1.0, 1 / 0.99)
         )
     ]
@@ -339,10 +343,10 @@ def test_generators_are_not_compared_without_a_valid_reference() -> None:
 
 
 @pytest.mark.parametrize("results", [(), (cell(None),), (cell(500, bound=None),)])
-def test_without_comparisons_it_is_inconclusive(results: tuple[CellResult, ...]) -> None:
+def test_without_comparisons_it_is_inconclusive(results: tuple[TrialResult, ...]) -> None:
     document = document_of(*results)
     verdict(document, NoBottleneckFound)
-    assert document.valid == (bool(results) and results[0].verdict != "invalid")
+    assert document.valid == (bool(results) and isinstance(results[0], Result))
 
 
 def test_invalid_cells_are_named_and_left_out() -> None:

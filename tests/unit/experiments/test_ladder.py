@@ -56,7 +56,7 @@ from workerlab.experiments.ladder.why import (
     SyncEffect,
 )
 from workerlab.finding import Finding, Inconclusive
-from workerlab.model import CellResult, CoreWait, Document, Table
+from workerlab.model import CoreWait, Document, Invalid, Result, Table, TrialResult
 from workerlab.report import FORMATS
 from workerlab.report import text as terminal
 from workerlab.report.html.chart_figures import chart_figures
@@ -65,7 +65,7 @@ PLANNED = all_configurations()
 CALM = Measured(1000, app=0.2, storage=0.1, tool=0.1)
 
 
-def document_of(results: Sequence[CellResult]) -> Document:
+def document_of(results: Sequence[TrialResult]) -> Document:
     return study(report(results), PLANNED)
 
 
@@ -98,20 +98,20 @@ def measured_with(name: str, **values: object) -> Mapping[str, Measured]:
     return {**MEASURED, name: replace(MEASURED[name], **values)}
 
 
-def results_with(name: str, results: Sequence[CellResult], **values: object) -> list[CellResult]:
+def results_with(name: str, results: Sequence[Result], **values: object) -> list[Result]:
     return [
         replace(cell, **values) if cell.trial.cell.server.name == name else cell for cell in results
     ]
 
 
 def results_of(
-    change: Callable[[CellResult], CellResult], measured: Mapping[str, Measured] = MEASURED
-) -> list[CellResult]:
+    change: Callable[[Result], Result], measured: Mapping[str, Measured] = MEASURED
+) -> list[Result]:
     """All results, each changed."""
     return [change(result) for result in cells(PLANNED, measured)]
 
 
-def spending(result: CellResult, **times_s: float | None) -> CellResult:
+def spending(result: Result, **times_s: float | None) -> Result:
     """The result, with other times of the parts that the app times; None: not timed."""
     assert result.app_metrics
     times_s = {**result.app_metrics.spent_s, **times_s}
@@ -180,7 +180,7 @@ def test_too_few_trials_are_inconclusive() -> None:
 def test_throughput_limited_by_the_load_tool_is_a_lower_bound(
     votes: tuple[bool | None, ...], *, bound: bool
 ) -> None:
-    def judged(result: CellResult) -> CellResult:
+    def judged(result: Result) -> Result:
         vote = votes[result.trial.number - 1]
         if result.trial.cell.server.name != PLANNED[0].name:
             return result
@@ -193,7 +193,7 @@ def test_throughput_limited_by_the_load_tool_is_a_lower_bound(
 
 
 def test_the_answer_is_from_the_tool_that_was_the_limit_least_often() -> None:
-    def bound(result: CellResult) -> CellResult:
+    def bound(result: Result) -> Result:
         return replace(result, generator_bound=result.trial.cell.tool == "locust-fast")
 
     assert answer(document_of(results_of(bound)), RemovalFactors).load == load(100, "fast")
@@ -261,7 +261,7 @@ def limit_of(
     return limit(step_of(results, name), cores)
 
 
-def step_of(results: Sequence[CellResult], name: str) -> ConfigurationStep:
+def step_of(results: Sequence[Result], name: str) -> ConfigurationStep:
     steps = next(iter(ladder(results, PLANNED, {}).many_users.values()))
     return next(step for step in steps if step.configuration.name == name)
 
@@ -334,7 +334,7 @@ def test_other_programs_that_delay_nothing_are_no_limit() -> None:
 def test_waiting_for_a_connection_is_the_pools_limit_unless_the_machine_is_full(
     busy: float, limited_by: type[StepLimit]
 ) -> None:
-    def waiting(result: CellResult) -> CellResult:
+    def waiting(result: Result) -> Result:
         return replace(spending(result, pool=2.0), usage=replace(result.usage, host_busy=busy))
 
     results = results_of(waiting, dict.fromkeys(MEASURED, CALM))
@@ -432,7 +432,7 @@ def test_an_undecided_change_names_the_launches_needed() -> None:
 def with_p95(p95_s: Callable[[int], float | None]) -> Document:
     """A document with this p95 of the sync step, by the number of the trial."""
 
-    def changed(result: CellResult) -> CellResult:
+    def changed(result: Result) -> Result:
         if result.trial.cell.server.name != "postgresql-sync-w1":
             return result
         response = replace(result.response, p95=p95_s(result.trial.number))
@@ -481,7 +481,7 @@ def test_configurations_left_out_are_shown_with_their_reason() -> None:
 
 def test_an_invalid_trial_is_named_and_left_out() -> None:
     good = cells(PLANNED)
-    bad = replace(good[0], verdict="invalid", reason="it died", throughput_rps=None)
+    bad = Invalid.of(good[0], "it died")
     document = document_of([bad, *good[1:]])
     assert not document.valid
     died = InvalidStepTrial(PLANNED[0].text, load(1, "fast"), 1, "it died")
@@ -491,7 +491,10 @@ def test_an_invalid_trial_is_named_and_left_out() -> None:
 
 
 def test_a_configuration_without_a_valid_trial_is_left_out_of_the_factors() -> None:
-    gone = results_with(PLANNED[1].name, cells(PLANNED), verdict="invalid", throughput_rps=None)
+    gone = [
+        Invalid.of(cell, cell.reason) if cell.server.name == PLANNED[1].name else cell
+        for cell in cells(PLANNED)
+    ]
     document = document_of(gone)
     ratios = column(table(document, "The ladder"), "factor")
     assert len(ratios) == len(PLANNED) - 1

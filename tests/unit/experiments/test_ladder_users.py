@@ -23,7 +23,7 @@ from workerlab.experiments.ladder.limits import (
 )
 from workerlab.experiments.ladder.steps import Ladder, UserLoad, ladder
 from workerlab.finding import Note
-from workerlab.model import CellResult, Counters
+from workerlab.model import Counters, Invalid, TrialResult
 
 PLANNED = all_configurations()
 USERS = 100
@@ -40,7 +40,7 @@ P95 = TermOutcome(
 )
 
 
-def level(users: int, *outcomes: str, rps: float = RPS) -> list[CellResult]:
+def level(users: int, *outcomes: str, rps: float = RPS) -> list[TrialResult]:
     """A launch for each outcome of p95, "invalid" among them."""
     results = []
     for launch, outcome in enumerate(outcomes, 1):
@@ -49,12 +49,12 @@ def level(users: int, *outcomes: str, rps: float = RPS) -> list[CellResult]:
         result = replace(result, target=(replace(P95, result=outcome),))
         if outcome == "invalid":
             reason = Note("the load was never started")
-            result = replace(result, verdict="invalid", reason=reason, target=())
+            result = Invalid.of(result, reason)
         results.append(result)
     return results
 
 
-def ladder_with(*more: Iterable[CellResult], usual_users: int | None = USERS) -> Ladder:
+def ladder_with(*more: Iterable[TrialResult], usual_users: int | None = USERS) -> Ladder:
     """A ladder with launches of a single user, and `more`."""
     single = [
         result for result in cells(PLANNED, tools=("fast",)) if result.trial.cell.concurrency == 1
@@ -67,7 +67,7 @@ MET = ("met", "met", "met")
 TARGET_MET = level(USERS, *MET)
 
 
-def users_next(*more: Iterable[CellResult]) -> int | None:
+def users_next(*more: Iterable[TrialResult]) -> int | None:
     load = next_load(ladder_with(*more))
     return load and load.users
 
@@ -110,7 +110,7 @@ def test_the_search_ends_if_the_load_tool_was_the_limit() -> None:
         ([*level(200, "met", "met"), *level(200, *MET, rps=RPS / 2)[2:]], UnstableThroughput),
     ],
 )
-def test_what_breaks_a_level(launches: list[CellResult], why: type | None) -> None:
+def test_what_breaks_a_level(launches: list[TrialResult], why: type | None) -> None:
     search = ladder_with(TARGET_MET, launches)
     first, second = levels(search)
     assert (first.load.users, first.broken, second.load.users) == (USERS, None, 200)

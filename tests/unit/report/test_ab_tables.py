@@ -12,7 +12,7 @@ from tests.builders.analysis import evidence, server
 from workerlab.analysis import analyse
 from workerlab.analysis.class_findings import identities
 from workerlab.experiments.sweep.document import sweep_document
-from workerlab.model import AbTimes, CellResult, Document, Report
+from workerlab.model import AbTimes, Document, Report, Result
 from workerlab.report import FORMATS, text
 from workerlab.report.html.page import render
 
@@ -57,7 +57,7 @@ def test_the_figures_of_ab_are_missing_for_other_tools() -> None:
     assert "ab printed" not in text.render(document("fast"), explain=True)
 
 
-def identity_results(cell: CellResult, **changes: float | None) -> list[str]:
+def identity_results(cell: Result, **changes: float | None) -> list[str]:
     """Whether each of the two identities holds with these changes of ab's figures; empty if ab
     reports too little."""
     finding = identities(replace(cell.ab, **changes), "") if cell.ab else None

@@ -52,14 +52,15 @@ from workerlab.experiments.reading import document_of
 from workerlab.experiments.sweep.document import AffectedCells, CellsNote, Overhead, sweep_document
 from workerlab.model import (
     Breakdown,
-    CellResult,
     Chart,
     ChartSeries,
     Column,
     CoreWait,
     Document,
+    Result,
     Server,
     Table,
+    TrialResult,
 )
 from workerlab.report.html.figure import Figure, spec
 from workerlab.report.html.over_time import corners
@@ -116,7 +117,7 @@ def pane_of(figure: Figure) -> dict[str, Any]:
     return spec(figure.panes[0])
 
 
-def throughput_of(document: Document, *cells: CellResult) -> tuple[Figure, dict[str, Any]]:
+def throughput_of(document: Document, *cells: Result) -> tuple[Figure, dict[str, Any]]:
     """The figure and its pane, with these cells instead of those of the document."""
     figure = figure_of(replace(document, cells=cells or document.cells), "throughput")
     return figure, pane_of(figure)
@@ -299,7 +300,7 @@ def test_a_machine_without_samplers_has_only_the_timeline(arrivals_known: bool) 
 
 
 @pytest.mark.parametrize("cells", [(), (invalid(trial("sync", 8), "it died"),)])
-def test_a_run_without_a_valid_cell(cells: Sequence[CellResult]) -> None:
+def test_a_run_without_a_valid_cell(cells: Sequence[TrialResult]) -> None:
     page = rendered(with_cells(sweep(("sync",), (8,)), cells) if cells else no_cells())
     assert page.json("charts") == {}
     assert str(NOTHING_VALID) in page.text
@@ -556,7 +557,7 @@ def test_a_long_headline_leaves_out_the_waits() -> None:
     document = sweep(("sync",))
     other = replace(document.cells[0].server, backlog=4)
 
-    def slowed(cell: CellResult) -> CellResult:
+    def slowed(cell: Result) -> Result:
         planned = replace(cell.trial.cell, server=other)
         trial = replace(cell.trial, cell=planned)
         return replace(cell, trial=trial, throughput_rps=cell.throughput_rps / 2)

@@ -21,7 +21,7 @@ from workerlab.analysis.diagnosis.cpu import CoresTaken
 from workerlab.analysis.overview import ALL_INCONCLUSIVE
 from workerlab.experiments.sweep.document import sweep_document
 from workerlab.finding import Finding
-from workerlab.model import CellResult, CoreWait, Document, Report
+from workerlab.model import CoreWait, Document, Report, Result
 from workerlab.report import FORMATS
 from workerlab.report.html.page import headline_of
 from workerlab.report.text import VERDICT_COLOURS, render
@@ -30,11 +30,11 @@ from workerlab.report.values import text
 WAITS = sentence("requests waited for an unknown reason")
 
 
-def inconclusive(connections: int, reason: Finding = WAITS) -> CellResult:
+def inconclusive(connections: int, reason: Finding = WAITS) -> Result:
     return replace(cell(trial("sync", connections)), verdict="inconclusive", reason=reason)
 
 
-def sweep(*cells: CellResult, knee: float | None = None) -> Document:
+def sweep(*cells: Result, knee: float | None = None) -> Document:
     sync = replace(group("sync", knee=knee), diagnosed_trial=cells[-1].trial.key)
     timelines = tuple(over_time(cell.trial) for cell in cells)
     report = Report("by-hand", {}, None, cells, (sync,), {})

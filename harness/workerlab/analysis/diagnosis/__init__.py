@@ -23,12 +23,12 @@ from workerlab.analysis.diagnosis.slots import no_limit
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.series import Series
 from workerlab.finding import Findings
-from workerlab.model import CellResult
+from workerlab.model import Result
 
 RANK_OF_MANY_FAILURES = 15  # after LoadToolIsLimit and IdleWhileClientsWait
 
 
-def findings(facts: Facts, cell: CellResult, series: Series) -> tuple[Diagnosis, ...]:
+def findings(facts: Facts, cell: Result, series: Series) -> tuple[Diagnosis, ...]:
     """Diagnoses of a valid closed-loop cell, the most important first; at least one."""
     diagnoses = [
         diagnosis for kind in Diagnosis.rules if (diagnosis := kind.diagnose(facts, cell, series))
@@ -49,7 +49,7 @@ def findings(facts: Facts, cell: CellResult, series: Series) -> tuple[Diagnosis,
     return tuple(sorted(diagnoses, key=order))
 
 
-def findings_at_rate(facts: Facts, cell: CellResult) -> Findings:
+def findings_at_rate(facts: Facts, cell: Result) -> Findings:
     """The reason for the verdict of a valid open-model cell, then the diagnoses that need no law of
     the closed loop, failures first. If the load tool was the limit, only failures and
     disturbance."""
@@ -67,7 +67,7 @@ def findings_at_rate(facts: Facts, cell: CellResult) -> Findings:
     return (cell.reason, *diagnoses)
 
 
-def telling_observations(cell: CellResult) -> frozenset[ObservationKind]:
+def telling_observations(cell: Result) -> frozenset[ObservationKind]:
     """The kinds of observations that show the cell's diagnoses."""
     return frozenset(
         diagnosis.seen_in

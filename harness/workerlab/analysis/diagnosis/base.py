@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Literal
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.series import Series
 from workerlab.finding import Finding
-from workerlab.model import CellResult
+from workerlab.model import Result
 
 ObservationKind = Literal["cpu", "queue", "states"]  # over time: CPU, accept queue, TCP states
 
@@ -55,7 +55,7 @@ class Diagnosis(Finding):
             Diagnosis.rules.append(cls)
 
     @classmethod
-    def diagnose(cls, facts: Facts, cell: CellResult, series: Series | None, /) -> Diagnosis | None:
+    def diagnose(cls, facts: Facts, cell: Result, series: Series | None, /) -> Diagnosis | None:
         """The diagnosis, if the evidence shows it. `series`: of a cell of the closed loop."""
         raise NotImplementedError
 

@@ -14,7 +14,7 @@ from workerlab.analysis.diagnosis.shared import BUSY_MACHINE_SHARE, Shared
 from workerlab.analysis.diagnosis.slots import UnevenDealing, WaitingForSlots
 from workerlab.analysis.facts import Facts
 from workerlab.finding import Finding
-from workerlab.model import MIN_OTHERS_CORES, CellResult, CoreWait
+from workerlab.model import MIN_OTHERS_CORES, CoreWait, Result
 from workerlab.numbers.units import FORMATS, fill
 
 COMPUTING_SHARE = 0.85  # of a core per worker: GIL handovers and accepting take the rest
@@ -141,7 +141,7 @@ class BusyMachine(Computing):
     rank = 40
 
     @classmethod
-    def diagnose(cls, facts: Facts, cell: CellResult, *_: object) -> BusyMachine | None:
+    def diagnose(cls, facts: Facts, cell: Result, *_: object) -> BusyMachine | None:
         """Diagnosed if the server, its load tool and the app's services use nearly all cores; or,
         if other programs used cores, if the requests need more CPU than the machine has. CPU that
         others use is not a limit of this server: `disturbance` reports its cost."""
@@ -178,7 +178,7 @@ class BusyWorkers(Computing):
     rank = 50
 
     @classmethod
-    def diagnose(cls, facts: Facts, cell: CellResult, *_: object) -> BusyWorkers | None:
+    def diagnose(cls, facts: Facts, cell: Result, *_: object) -> BusyWorkers | None:
         """Diagnosed if each worker, or each core that the server is bound to, computes all the
         time, and there are more requests than workers: a Python process computes on one core at a
         time. If other programs used cores, the CPU that requests need decides."""
@@ -214,7 +214,7 @@ class CpuNeed(Finding):
     lone_s: float | None
 
 
-def _cpu_need(facts: Facts, cell: CellResult) -> CpuNeed | None:
+def _cpu_need(facts: Facts, cell: Result) -> CpuNeed | None:
     """The CPU need if other programs used cores, as the cores that the workers used then show no
     limit. None unless CPU is most of a lone response, or a part of it (PARTLY_CPU_SHARE) and the
     workers computed or waited for a core all the time."""
@@ -250,7 +250,7 @@ class LoadToolIsLimit(Advised):
     limit: Finding
 
     @classmethod
-    def diagnose(cls, facts: Facts, cell: CellResult, *_: object) -> LoadToolIsLimit | None:
+    def diagnose(cls, facts: Facts, cell: Result, *_: object) -> LoadToolIsLimit | None:
         if not cell.generator_bound:
             return None
         host = facts.usage.host_busy

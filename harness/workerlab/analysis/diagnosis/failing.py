@@ -21,7 +21,7 @@ from workerlab.analysis.handshakes import handshakes
 from workerlab.analysis.samples import NS, durations_s
 from workerlab.analysis.slots import overhead_s
 from workerlab.finding import Finding, Findings
-from workerlab.model import CellResult, Summary
+from workerlab.model import Result, Summary
 from workerlab.numbers.samples import summarise
 
 REFUSING_STATUSES = frozenset({429, 503})
@@ -151,7 +151,7 @@ class Shedding(Failures):
     successes_rps: float
 
     @classmethod
-    def diagnose(cls, facts: Facts, cell: CellResult, *_: object) -> Shedding | None:
+    def diagnose(cls, facts: Facts, cell: Result, *_: object) -> Shedding | None:
         if not (count := shed_count(facts)):
             return None
         statuses = tuple(refusals_by_status(facts))

@@ -42,7 +42,7 @@ from workerlab.analysis.diagnosis.slots import WaitingForSlots, mean_service_s, 
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.samples import NS, Intervals, Window, by_worker
 from workerlab.analysis.stall import machine_paused
-from workerlab.model import Beat, CellResult
+from workerlab.model import Beat, Result
 from workerlab.numbers.units import fill
 
 LATE_BEAT_NS = 10_000_000  # a beat is late if its delay, less explained parts, exceeds this
@@ -195,7 +195,7 @@ class BlockedLoop(Advised):
     beats: int | None = None  # of all loops
 
     @classmethod
-    def diagnose(cls, facts: Facts, cell: CellResult, *_: object) -> BlockedLoop | None:
+    def diagnose(cls, facts: Facts, cell: Result, *_: object) -> BlockedLoop | None:
         """Judged by the beats, or by the spans if there are none."""
         if not _serves_many(facts):
             return None
@@ -248,7 +248,7 @@ def _by_beats(facts: Facts, use: LoopUse) -> BlockedLoop | None:
     return BlockedLoop(how, advice=(_replace_calls(facts),), late=late, **values)
 
 
-def _by_spans(facts: Facts, cell: CellResult) -> BlockedLoop | None:
+def _by_spans(facts: Facts, cell: Result) -> BlockedLoop | None:
     """Diagnosed if workers that could serve many requests serve one at a time."""
     busy_share = busy_share_one_at_a_time(facts)
     if busy_share is None or not slower_than_alone(facts, cell):

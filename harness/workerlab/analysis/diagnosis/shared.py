@@ -39,7 +39,7 @@ from workerlab.analysis.samples import by_worker, durations_s
 from workerlab.analysis.series import MIN_STEP_RATIO, Series
 from workerlab.analysis.slots import all_slots_taken, overhead_s
 from workerlab.analysis.stall import stalled
-from workerlab.model import CellResult
+from workerlab.model import Result
 from workerlab.numbers.samples import quantile
 
 MAX_ALL_FAST_CHANCE = 0.01  # of a few lone requests
@@ -105,7 +105,7 @@ class Shared(Diagnosis):
     cores: int | None
 
     @classmethod
-    def diagnose(cls, facts: Facts, cell: CellResult, series: Series | None) -> Shared | None:
+    def diagnose(cls, facts: Facts, cell: Result, series: Series | None) -> Shared | None:
         """Diagnosed if requests slow each other down, unless they are CPU-bound."""
         if series is None or facts.connections < 2 or is_cpu_bound(facts):
             return None

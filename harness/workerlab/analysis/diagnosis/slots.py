@@ -19,7 +19,7 @@ from workerlab.analysis.series import REACHED_SHARE
 from workerlab.analysis.slots import FULL_OCCUPANCY, Dealing, all_slots_taken, uneven_dealing
 from workerlab.analysis.stall import Stall, stalled, whole_rps
 from workerlab.finding import Finding
-from workerlab.model import CellResult
+from workerlab.model import Result
 from workerlab.numbers.units import fill, format_duration, listed
 
 MIN_PLACE_SHARE = 0.1  # of the waiting time: a place with less is not named
@@ -49,22 +49,22 @@ def longer_backlog(facts: Facts) -> str:
 # --- whether requests wait, and where -------------------------------------------------------------
 
 
-def slower_than_alone(facts: Facts, cell: CellResult) -> bool:
+def slower_than_alone(facts: Facts, cell: Result) -> bool:
     """Whether requests take longer than a lone one, with more than one connection."""
     n = facts.connections
     return n > 1 and facts.rps * (cell.lone_s or 0.0) / n < REACHED_SHARE
 
 
-def mean_service_s(cell: CellResult) -> float:
+def mean_service_s(cell: Result) -> float:
     return cell.breakdown.service_s or cell.service.mean or 0.0
 
 
-def _response_s(facts: Facts, cell: CellResult) -> float:
+def _response_s(facts: Facts, cell: Result) -> float:
     """From the breakdown, or else by the response time law, N/X."""
     return cell.breakdown.response_s or facts.connections / facts.rps
 
 
-def _mean_wait_s(facts: Facts, cell: CellResult) -> float:
+def _mean_wait_s(facts: Facts, cell: Result) -> float:
     return max(0.0, _response_s(facts, cell) - mean_service_s(cell))
 
 
@@ -82,7 +82,7 @@ def _sharing(facts: Facts) -> str:
     return fill(sentence, {**values, "limit": facts.limit_note})
 
 
-def _waiting(facts: Facts, cell: CellResult) -> str:
+def _waiting(facts: Facts, cell: Result) -> str:
     """How many requests wait, how long and where: the longest wait first, short ones left out."""
     mean_wait_s, shakes = _mean_wait_s(facts, cell), handshakes(facts)
     places = dict(WAITING_PLACES)
@@ -100,7 +100,7 @@ def _waiting(facts: Facts, cell: CellResult) -> str:
     return f"{subject} {listed(waits)}"
 
 
-def _overtaken(facts: Facts, cell: CellResult) -> str | None:
+def _overtaken(facts: Facts, cell: Result) -> str | None:
     """A hint if the median is far below the mean. By the median, a short queue would look faster
     than a long one, in which no request overtakes another."""
     p50_s, mean_s = facts.measurement.response.p50, cell.breakdown.response_s
@@ -131,7 +131,7 @@ class WaitingForSlots(Queueing):
     connect_s: float | None  # set if it stays short while requests wait in the accept queue
 
     @classmethod
-    def diagnose(cls, facts: Facts, cell: CellResult, *_: object) -> WaitingForSlots | None:
+    def diagnose(cls, facts: Facts, cell: Result, *_: object) -> WaitingForSlots | None:
         """Gives no advice if requests hold slots much longer than a lone one does, for lack of a
         core or an unmeasured reason: more slots might not help."""
         if not all_slots_taken(facts) or facts.slots is None or facts.connections <= facts.slots:
@@ -160,7 +160,7 @@ class QueueOverflow(Queueing):
     seen_in = "queue"
 
     @classmethod
-    def diagnose(cls, facts: Facts, cell: CellResult, *_: object) -> QueueOverflow | None:
+    def diagnose(cls, facts: Facts, cell: Result, *_: object) -> QueueOverflow | None:
         """Likely if the kernel's counters are missing. A longer queue absorbs a burst, but does not
         replace missing slots."""
         shakes, all_taken = handshakes(facts), all_slots_taken(facts)
@@ -241,7 +241,7 @@ class IdleWhileClientsWait(Advised):
     overtaken: str | None
 
     @classmethod
-    def diagnose(cls, facts: Facts, cell: CellResult, *_: object) -> IdleWhileClientsWait | None:
+    def diagnose(cls, facts: Facts, cell: Result, *_: object) -> IdleWhileClientsWait | None:
         """How long slots idled while clients waited, with evidence for the cause."""
         if (stall := stalled(facts)) is None:
             return None
@@ -257,7 +257,7 @@ class IdleWhileClientsWait(Advised):
         )
 
 
-def part_of_load(cells: Iterable[CellResult]) -> str:
+def part_of_load(cells: Iterable[Result]) -> str:
     """The part of their loads that throughput, occupancy and breakdown cover: the steady part, or
     the whole load if it stalled."""
     stalled = {
@@ -290,7 +290,7 @@ class UnevenDealing(Advised):
     predicted_rps: float | None
 
     @classmethod
-    def diagnose(cls, facts: Facts, cell: CellResult, *_: object) -> UnevenDealing | None:
+    def diagnose(cls, facts: Facts, cell: Result, *_: object) -> UnevenDealing | None:
         """The cost of an uneven distribution of connections by the kernel."""
         if (dealing := uneven_dealing(facts)) is None:
             return None
@@ -371,7 +371,7 @@ class Unexplained(Diagnosis):
     cause: str = UNKNOWN_CAUSE
 
 
-def no_limit(facts: Facts, cell: CellResult, *, slower: bool) -> Diagnosis:
+def no_limit(facts: Facts, cell: Result, *, slower: bool) -> Diagnosis:
     """`slower`: whether requests take significantly longer than a lone one."""
     if slower:
         return _unexplained(facts, cell)
@@ -382,7 +382,7 @@ def no_limit(facts: Facts, cell: CellResult, *, slower: bool) -> Diagnosis:
     return NothingWaits(**slot_use(facts))
 
 
-def _unexplained(facts: Facts, cell: CellResult) -> Unexplained:
+def _unexplained(facts: Facts, cell: Result) -> Unexplained:
     """Leaves out the time inside or outside the app if it hardly contributes."""
     response_s, inside_s = _response_s(facts, cell), mean_service_s(cell)
     lone_s = cell.lone_s or 0.0

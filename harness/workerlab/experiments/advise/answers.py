@@ -38,7 +38,7 @@ from workerlab.experiments.advise.search import BETTER_RATIO, MAX_GAP_RATIO
 from workerlab.experiments.advise.standing import MIN_LAUNCHES, TOO_UNEVEN, TermBound, passes
 from workerlab.experiments.advise.study import NOISE, CandidateLaunch, Exclusion, Study, holds
 from workerlab.finding import Answer, Finding
-from workerlab.model import Cell, CellResult, Memory, Server
+from workerlab.model import Cell, Memory, Result, Server
 from workerlab.notes import LeftOut
 from workerlab.numbers.units import amount, counted, fill, format_duration, listed
 from workerlab.server.backends import GRACE_S
@@ -201,10 +201,10 @@ def reasons(result: AdviseResult, launch: CandidateLaunch) -> Iterator[str | Fin
 def _bottleneck(result: AdviseResult, launch: CandidateLaunch) -> str | Finding:
     """The saturated resource. Queues grow before a resource is saturated, so if none is, this is
     the utilisation instead; "" if that is unknown."""
-    cell = launch.cell
-    if cell.verdict in SATURATED:
+    cell = launch.result
+    if cell is not None and cell.verdict in SATURATED:
         return cell.diagnosis or cell.reason
-    return _app_concurrency(result, launch) or _usage(cell)
+    return _app_concurrency(result, launch) or (_usage(cell) if cell else "")
 
 
 def _app_concurrency(result: AdviseResult, launch: CandidateLaunch) -> str:
@@ -216,7 +216,7 @@ def _app_concurrency(result: AdviseResult, launch: CandidateLaunch) -> str:
     return fill(APP_CONCURRENCY, {"pool": pool, "in_flight": in_flight})
 
 
-def _usage(cell: CellResult) -> str:
+def _usage(cell: Result) -> str:
     usage = cell.usage
     if usage.server_cores is None or usage.host_busy is None:
         return ""
@@ -414,7 +414,8 @@ def _evidence(result: AdviseResult) -> Iterator[Finding]:
         )
     if result.server is not None:
         for rps in result.study.rates(result.server):
-            p95s = (launch.cell.response.p95 for launch in result.study.at(result.server, rps))
+            results = (launch.result for launch in result.study.at(result.server, rps))
+            p95s = [cell.response.p95 for cell in results if cell]
             yield RateTried(rps, tuple(format_duration(p95) for p95 in p95s if p95 is not None))
 
 

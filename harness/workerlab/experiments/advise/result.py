@@ -94,7 +94,8 @@ class AdviseResult(Struct, frozen=True):
 
     @property
     def cores(self) -> float | None:
-        used = (launch.cell.usage.server_cores for launch in self.launches)
+        results = [launch.result for launch in self.launches]
+        used = (result.usage.server_cores for result in results if result)
         measured = [cores for cores in used if cores is not None]
         return fmean(measured) if measured else None
 
@@ -454,14 +455,15 @@ def _slot_shortages(result: AdviseResult, needs: Needs) -> Iterator[SlotShortage
 def _slow_under_load(result: AdviseResult, needs: Needs) -> SlowUnderLoad | None:
     """The first term on a time that the failing launch broke; None if it broke none."""
     launch, alone = result.failing_launch, requests_of(times_alone_s(needs))
-    for term in result.search.terms if launch else ():
-        assert launch is not None
+    if launch is None or launch.result is None:
+        return None
+    for term in result.search.terms:
         alone_s, loaded_s = value_of(term.metric, alone), value_of(term.metric, launch.requests)
         if term.kind != "time" or loaded_s is None or alone_s is None or term.holds(loaded_s):
             continue
         if math.isinf(loaded_s):  # that of failed requests: the errors say why
             continue
-        mean = launch.cell.breakdown
+        mean = launch.result.breakdown
         parts_s = {name: getattr(mean, name) or 0.0 for name in PARTS}
         return SlowUnderLoad(
             metric=term.metric,

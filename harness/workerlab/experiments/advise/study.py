@@ -22,7 +22,7 @@ from workerlab.analysis.target import Requests, judge, requests_of, value_of
 from workerlab.experiments.advise.candidates import Limits
 from workerlab.experiments.reading import as_argument, report_of, trial_data
 from workerlab.finding import Answer, Finding, Note
-from workerlab.model import Cell, CellResult, Needs, Plan, Route, Server
+from workerlab.model import Cell, Needs, Plan, Result, Route, Server, TrialResult
 from workerlab.run_store import Run
 from workerlab.server.worker_classes import class_named
 from workerlab.slo import Term, parse
@@ -111,13 +111,18 @@ class CandidateLaunch(Struct, dict=True, frozen=True, eq=False):
     server: Server
     rps: float
     schedule: int
-    cell: CellResult
+    cell: TrialResult
     facts: Facts | None
     void: Finding | None
 
     @property
     def key(self) -> str:
         return self.cell.trial.key
+
+    @property
+    def result(self) -> Result | None:
+        """None if it is invalid."""
+        return self.cell if isinstance(self.cell, Result) else None
 
     @cached_property
     def times_s(self) -> tuple[float, ...]:
@@ -143,8 +148,9 @@ class CandidateLaunch(Struct, dict=True, frozen=True, eq=False):
     def served_rps(self) -> float | None:
         """Throughput scaled from the rate of the schedule to the requested one: in a short load,
         chance makes them differ by a few percent. None if unknown."""
-        rps, at_rate = self.cell.throughput_rps, self.cell.at_rate
-        due_rps = at_rate.due_rps if at_rate else None
+        if (result := self.result) is None:
+            return None
+        rps, due_rps = result.throughput_rps, result.at_rate.due_rps if result.at_rate else None
         return rps * self.rps / due_rps if rps is not None and due_rps else rps
 
 
@@ -259,7 +265,7 @@ def _unavailable(request: AdviseRequest) -> dict[str, Exclusion]:
 
 
 def _launches(
-    trials: Iterable[TrialData], cells: Mapping[str, CellResult], terms: Sequence[Term]
+    trials: Iterable[TrialData], cells: Mapping[str, TrialResult], terms: Sequence[Term]
 ) -> Iterator[CandidateLaunch]:
     """The launches that ended. `cells`: by the trial's key."""
     for trial in trials:
@@ -268,7 +274,9 @@ def _launches(
             yield launch_of(cells[trial.trial.key], trial.facts, terms)
 
 
-def _is_blocked(result: CellResult) -> bool:
+def _is_blocked(result: TrialResult) -> bool:
+    if not isinstance(result, Result):
+        return False
     cell = result.trial.cell
     on_loop = cell.inside == "needs" and class_named(cell.server.worker_class).loop
     return on_loop and any(isinstance(finding, BlockedLoop) for finding in result.findings)
@@ -335,11 +343,13 @@ def with_lone_routes(needs: Needs, routes: Mapping[str, Needs]) -> Needs:
     return replace(needs, requests=requests)
 
 
-def launch_of(result: CellResult, facts: Facts | Finding, terms: Sequence[Term]) -> CandidateLaunch:
+def launch_of(
+    result: TrialResult, facts: Facts | Finding, terms: Sequence[Term]
+) -> CandidateLaunch:
     cell = result.trial.cell
     assert cell.rate is not None
     assert cell.rate.rps is not None
-    valid_facts = facts if result.verdict != "invalid" and isinstance(facts, Facts) else None
+    valid_facts = facts if isinstance(result, Result) and isinstance(facts, Facts) else None
     launch = CandidateLaunch(
         server=cell.server,
         rps=cell.rate.rps,
@@ -348,12 +358,12 @@ def launch_of(result: CellResult, facts: Facts | Finding, terms: Sequence[Term])
         facts=valid_facts,
         void=None if valid_facts else result.reason,
     )
-    if valid_facts is None or holds(launch, terms):
+    if not isinstance(result, Result) or valid_facts is None or holds(launch, terms):
         return launch
     return replace(launch, void=_noise(result, valid_facts) or _late(launch, terms))
 
 
-def _noise(cell: CellResult, facts: Facts) -> Finding | None:
+def _noise(cell: Result, facts: Facts) -> Finding | None:
     """How the machine disturbed a launch; None if it did not."""
     if cell.core_wait is not None and cell.is_disturbed:
         return LaunchDisturbed(cell.core_wait.share_lost)
@@ -364,7 +374,8 @@ def _noise(cell: CellResult, facts: Facts) -> Finding | None:
 def _late(launch: CandidateLaunch, terms: Sequence[Term]) -> ToolLate | None:
     """A finding if every broken term is a time that the launch would meet without the load tool's
     own lag (p95); else None."""
-    late_s = launch.cell.at_rate.lag.p95 if launch.cell.at_rate else None
+    at_rate = launch.result.at_rate if launch.result else None
+    late_s = at_rate.lag.p95 if at_rate else None
     broken = [term for term in terms if not holds(launch, [term])]
     if not late_s or not broken:
         return None

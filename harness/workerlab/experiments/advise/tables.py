@@ -85,7 +85,8 @@ def tables(result: AdviseResult) -> Iterator[Table]:
     if result.study.launches:
         yield _launches(result, rows)
     of_cell = replace(SCHEDULE, value=lambda cell: cell.trial.cell.schedule)
-    mixed = [launch.cell for launch in result.launches if launch.cell.routes]
+    results = [launch.result for launch in result.launches]
+    mixed = [cell for cell in results if cell and cell.routes]
     yield from route_table(mixed, [of_cell])
 
 
@@ -201,7 +202,7 @@ def _launch_columns(metric: Metric, terms: Sequence[Term]) -> tuple[Column, ...]
             "seconds",
             heading="lag",
             meaning="how late requests were sent, 95th percentile",
-            value="cell.at_rate.lag.p95",
+            value="result.at_rate.lag.p95",
         ),
         Column(
             "kept",

@@ -16,14 +16,15 @@ from workerlab.analysis.trials import (
     by_cell,
     has_throughput,
     mean_of,
+    valid_results,
 )
 from workerlab.experiments.bottleneck.findings import Comparison, Comparisons, Factor, conclusions
 from workerlab.experiments.reading import notes_of, report_of, trial_data
 from workerlab.finding import Answer, Finding
-from workerlab.model import Cell, CellResult, Chart, Column, Document, Report, Table
+from workerlab.model import Cell, Chart, Column, Document, Invalid, Report, Table, TrialResult
 from workerlab.notes import NotMeasured
 from workerlab.numbers.units import counted
-from workerlab.report.values import cores_of, curves, mean_column, table
+from workerlab.report.values import cores_of, curves, joined_table, mean_column, table
 from workerlab.run_store import Run
 
 MID_LOAD_SHARE = 0.9  # of a load: connections that close later do so because it ends
@@ -126,8 +127,8 @@ RESULT_COLUMNS = (
     mean_column("usage.server_cores"),
     mean_column("usage.host_busy", "percent"),
     Column("generator_bound", "text", heading="generator-bound"),
-    Column("verdict", "text"),
 )
+VERDICT = Column("verdict", "text")
 SIDE_COLUMNS = (
     RESPONSE_MEAN,
     mean_column("usage.connect_calls_s", "seconds", heading="in connect", meaning=IN_CALLS),
@@ -222,9 +223,9 @@ def title(cells: Iterable[Cell], generator: str) -> str:
     return f"{QUESTION}. Generator: {generator}; server: {server}."
 
 
-def invalid_trials(results: Iterable[CellResult]) -> Iterator[InvalidTrial]:
+def invalid_trials(results: Iterable[TrialResult]) -> Iterator[InvalidTrial]:
     for result in results:
-        if result.verdict == "invalid":
+        if isinstance(result, Invalid):
             cell = result.trial.cell
             yield InvalidTrial(
                 tool=cell.tool,
@@ -248,7 +249,8 @@ def tables(compared: Comparisons, cells: Sequence[Trials]) -> Iterator[Table]:
     for factor, comparison in compared.items():
         if comparison.groups:
             columns = [*factor_columns(comparison.cells, factor, Factor.USERS), *RESULT_COLUMNS]
-            yield table(factor.title, columns, map(or_left_out, comparison.cells))
+            rows = ((or_left_out(trials), trials) for trials in comparison.cells)
+            yield joined_table(factor.title, [columns, [VERDICT]], rows)
     if settings := factor_columns(cells):
         yield table("Both sides of each load", [*settings, *SIDE_COLUMNS], map(or_left_out, cells))
 
@@ -272,8 +274,8 @@ def factor_column(factor: Factor) -> Column:
 
 
 def or_left_out(trials: Trials) -> Trials:
-    """The trials; if none is valid, with the invalid ones in their place, to show what failed."""
-    return replace(trials, valid=trials.valid or trials.left_out)
+    """The trials; if none had a success, with the others that are valid, to show what failed."""
+    return replace(trials, valid=trials.valid or tuple(valid_results(trials.left_out)))
 
 
 def charts(cells: Mapping[Cell, Trials], generator: str) -> tuple[Chart, ...]:

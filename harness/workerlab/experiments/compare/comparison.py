@@ -37,7 +37,7 @@ from workerlab.analysis.verdict import was_left_out
 from workerlab.experiments.budget import used_s
 from workerlab.experiments.compare.options import METRIC_NAMES
 from workerlab.experiments.reading import report_of, trial_data
-from workerlab.model import Cell, CellResult, Plan
+from workerlab.model import Cell, Invalid, Plan, Result, TrialResult
 from workerlab.numbers.intervals import half_width, student_at
 from workerlab.numbers.units import FORMATS, amount, fill, format_bytes, format_duration
 from workerlab.report.values import Names
@@ -287,9 +287,9 @@ class GroupChanges(NamedTuple):
     `launches`: number of valid launches of A and of B, None for pairs."""
 
     group: Group
-    pairs: Sequence[tuple[CellResult, CellResult]]
+    pairs: Sequence[tuple[Result, Result]]
     changes: Sequence[Change]
-    left_out: Sequence[tuple[str, CellResult]]
+    left_out: Sequence[tuple[str, Invalid]]
     outcomes: Sequence[tuple[Limit, Outcome]] = ()  # of --fail-if
     apart: tuple[str, ...] = ()  # settings that groups of the same class and load do not share
     pairs_made: int = 0
@@ -334,7 +334,7 @@ def settings_apart(groups: Sequence[Group]) -> list[tuple[str, ...]]:
     return [tuple(names.apart(cell)) for cell in cells]
 
 
-def launch_metrics(run: Run, cell: CellResult) -> Launch:
+def launch_metrics(run: Run, cell: Result) -> Launch:
     """The metrics of one launch by name; None if unknown."""
     record = run.records[cell.trial.key]
     requests, cores = cell.requests or 0, cell.usage.server_cores
@@ -353,21 +353,21 @@ def launch_metrics(run: Run, cell: CellResult) -> Launch:
 
 
 def pairs_of(
-    cells: Iterable[CellResult], group: Group
-) -> tuple[list[tuple[CellResult, CellResult]], list[tuple[str, CellResult]]]:
+    cells: Iterable[TrialResult], group: Group
+) -> tuple[list[tuple[Result, Result]], list[tuple[str, Invalid]]]:
     """The pairs of valid launches, in order; and the invalid launches of the other pairs, each with
     its side, "A" or "B"."""
     launches = {cell.trial.cell: cell for cell in cells}
-    valid, left_out = [], []
+    valid: list[tuple[Result, Result]] = []
+    left_out: list[tuple[str, Invalid]] = []
     for number in sorted({cell.schedule for cell in launches if cell.schedule}):
         a, b = (launches.get(replace(side, schedule=number)) for side in (group.a, group.b))
         if a is None or b is None:
             continue
-        sides = zip(SIDES, (a, b), strict=True)
-        invalid = [(side, launch) for side, launch in sides if launch.verdict == "invalid"]
-        left_out += invalid
-        if not invalid:
+        if isinstance(a, Result) and isinstance(b, Result):
             valid.append((a, b))
+        sides = zip(SIDES, (a, b), strict=True)
+        left_out += [(side, launch) for side, launch in sides if isinstance(launch, Invalid)]
     return valid, left_out
 
 

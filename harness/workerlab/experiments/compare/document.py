@@ -34,7 +34,6 @@ from workerlab.experiments.compare.findings import (
 from workerlab.experiments.reading import as_argument, notes_of, trial_data
 from workerlab.finding import Finding
 from workerlab.model import (
-    CellResult,
     Chart,
     ChartSeries,
     Column,
@@ -42,6 +41,7 @@ from workerlab.model import (
     ExitCode,
     Level,
     Mark,
+    Result,
     Table,
 )
 from workerlab.numbers.samples import percents_of, quantile
@@ -62,7 +62,7 @@ def trials_by_key(trials: Iterable[TrialData]) -> TrialsByKey:
     return {data.trial.key: data for data in trials}
 
 
-def curve(data: TrialData | None, cell: CellResult) -> Curve:
+def curve(data: TrialData | None, cell: Result) -> Curve:
     """The distribution of a launch's response times, at the resolution of its load tool. Failures
     are left out; if there are some that the tool does not separate, only QUANTILES are used."""
     measurement = data.measurement if data else None
@@ -128,7 +128,7 @@ def _ratios(groups: Sequence[GroupChanges]) -> Iterable[Chart]:
         )
 
 
-def _sides(group: GroupChanges) -> list[Replicates[CellResult]]:
+def _sides(group: GroupChanges) -> list[Replicates[Result]]:
     """The launches of A and of B."""
     return [Replicates(valid=side) for side in zip(*group.pairs, strict=True)]
 

@@ -17,11 +17,9 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-from msgspec.structs import replace
-
 from workerlab import run_store
 from workerlab.analysis.stall import PauseDuringLoad
-from workerlab.analysis.trials import grouped
+from workerlab.analysis.trials import grouped, valid_results
 from workerlab.experiments import runner
 from workerlab.experiments.compare.comparison import (
     SIDES,
@@ -43,7 +41,7 @@ from workerlab.experiments.reading import (
     report_of,
     trial_data,
 )
-from workerlab.model import SWEEP, CellResult, ExitCode, Plan, Server, UsageError
+from workerlab.model import SWEEP, ExitCode, Invalid, Plan, Result, Server, TrialResult, UsageError
 from workerlab.numbers.units import format_bytes
 from workerlab.options import BadWord, levels, servers
 from workerlab.plan import SLEEP_ENV
@@ -126,11 +124,10 @@ LABELS = {
 
 
 class SavedSide(NamedTuple):
-    """A saved run, its cells and its trials; a cell is invalid, too, if the machine paused during
-    it."""
+    """A saved run, its cells and its trials."""
 
     run: Run
-    cells: Sequence[CellResult]
+    cells: Sequence[TrialResult]
     trials: TrialsByKey
 
 
@@ -227,16 +224,16 @@ def _load_side(name: str) -> SavedSide:
             f"{run.name} is a run of `{run.plan.kind}`: compare takes only runs of `sweep`"
         )
     trials = trial_data(run)
-    cells = map(_invalid_if_paused, report_of(run, trials).cells)
-    return SavedSide(run, tuple(cells), trials_by_key(trials))
+    return SavedSide(run, report_of(run, trials).cells, trials_by_key(trials))
 
 
 def groups_of(a: SavedSide, b: SavedSide, options: argparse.Namespace) -> list[GroupChanges]:
     """The common cells, compared. Raises UsageError if there are none."""
     matched, comparisons = _matched_cells(a, b), []
     groups = [Group(cells_a[0].trial.cell, cells_b[0].trial.cell) for cells_a, cells_b in matched]
-    for group, apart, sides in zip(groups, settings_apart(groups), matched, strict=True):
-        valid_a, valid_b = ([cell for cell in side if cell.verdict != "invalid"] for side in sides)
+    for group, apart, both in zip(groups, settings_apart(groups), matched, strict=True):
+        sides = [list(map(_invalid_if_paused, side)) for side in both]
+        valid_a, valid_b = map(valid_results, sides)
         changes = unpaired_changes(
             [launch_metrics(a.run, cell) for cell in valid_a],
             [launch_metrics(b.run, cell) for cell in valid_b],
@@ -252,7 +249,7 @@ def groups_of(a: SavedSide, b: SavedSide, options: argparse.Namespace) -> list[G
                     (name, cell)
                     for name, side in zip(SIDES, sides, strict=True)
                     for cell in side
-                    if cell.verdict == "invalid"
+                    if isinstance(cell, Invalid)
                 ],
                 outcomes=outcomes(options.fail_if, changes),
                 apart=apart,
@@ -262,23 +259,23 @@ def groups_of(a: SavedSide, b: SavedSide, options: argparse.Namespace) -> list[G
     return comparisons
 
 
-def _invalid_if_paused(cell: CellResult) -> CellResult:
-    """The cell, marked as invalid if the machine paused: launches of a sweep may run in parallel,
+def _invalid_if_paused(cell: TrialResult) -> TrialResult:
+    """The cell, or an invalid one if the machine paused: launches of a sweep may run in parallel,
     so one pause affects all launches of a setting, and no interval shows it."""
     pause = next((note for note in cell.notes if isinstance(note, PauseDuringLoad)), None)
-    return cell if pause is None else replace(cell, verdict="invalid", reason=pause)
+    return cell if pause is None else Invalid.of(cell, pause)
 
 
 # --- matching cells -------------------------------------------------------------------------------
 
 
-def _field_of(cell: CellResult, name: str) -> object:
-    planned = cell.trial.cell
+def _field_of(cell: TrialResult, name: str) -> object:
+    planned, asked_rps = cell.trial.cell, cell.asked_rps if isinstance(cell, Result) else None
     app = planned.server.app
     if name == "app":
         return cell.app
     if name == "rate":  # a share of the capacity is compared by the resulting rate
-        return planned.rate and (planned.rate.rps or cell.asked_rps)
+        return planned.rate and (planned.rate.rps or asked_rps)
     if name == "env":
         return tuple(variable for variable in app.env if variable[0] != SLEEP_ENV)
     if name in (*REQUEST_FIELDS, *APP_FIELDS):
@@ -296,7 +293,7 @@ def _identifies(values: Sequence[Set[object]]) -> bool:
     return values[0] == values[1] or max(map(len, values)) > 1
 
 
-def _matched_cells(a: SavedSide, b: SavedSide) -> list[tuple[list[CellResult], list[CellResult]]]:
+def _matched_cells(a: SavedSide, b: SavedSide) -> list[tuple[list[TrialResult], list[TrialResult]]]:
     """The common cells of A and B. Raises UsageError if there are none or the loads differ."""
     for name in PLAN_FIELDS:
         value_a, value_b = (getattr(side.run.plan, name) for side in (a, b))
@@ -306,7 +303,7 @@ def _matched_cells(a: SavedSide, b: SavedSide) -> list[tuple[list[CellResult], l
     settings = (name for name in SETTINGS if _identifies(_values(a, b, name)))
     names = (*LOAD_FIELDS, *REQUEST_FIELDS, *settings)
 
-    def key(cell: CellResult) -> tuple[object, ...]:
+    def key(cell: TrialResult) -> tuple[object, ...]:
         return tuple(_field_of(cell, name) for name in names)
 
     cells_a, cells_b = (grouped(side.cells, key) for side in (a, b))

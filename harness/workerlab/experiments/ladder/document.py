@@ -37,6 +37,7 @@ from workerlab.model import (
     ChartSeries,
     Column,
     Document,
+    Invalid,
     ProcessSample,
     Report,
     ServiceSample,
@@ -296,7 +297,7 @@ def study(
         tables=tuple(tables(steps)),
         charts=(*charts(steps), *charts_over_time(steps, trials)),
         notes=(*notes, *notes_of_ladder(steps)),
-        valid=bool(usual) and all(cell.verdict != "invalid" for cell in usual),
+        valid=bool(usual) and not any(isinstance(cell, Invalid) for cell in usual),
     )
 
 
@@ -342,7 +343,7 @@ def notes_of_ladder(ladder: Ladder) -> Iterator[Finding]:
     texts = {configuration.name: configuration.text for configuration in ladder.configurations}
     for result in ladder.cells:
         cell = result.trial.cell
-        if result.verdict == "invalid":
+        if isinstance(result, Invalid):
             yield InvalidStepTrial(
                 configuration=texts[cell.server.name],
                 load=UserLoad(cell.tool, cell.concurrency).text,

@@ -33,10 +33,10 @@ from workerlab.analysis.cell_targets import outcomes
 from workerlab.analysis.diagnosis.cpu import Disturbance
 from workerlab.analysis.diagnosis.slots import mean_service_s
 from workerlab.analysis.target import TermOutcome
-from workerlab.analysis.trials import by_cell
+from workerlab.analysis.trials import by_cell, valid_results
 from workerlab.experiments.ladder.steps import ConfigurationStep, Ladder, UserLoad
 from workerlab.finding import Answer, Finding
-from workerlab.model import CellResult
+from workerlab.model import Invalid, Result, TrialResult
 
 FULL_CPU_SHARE = 0.8  # of the cores that a component can use
 FULL_HOST_SHARE = 0.9  # of all cores
@@ -180,7 +180,7 @@ def cpu_limits(step: ConfigurationStep, cores: int | None) -> Iterator[CpuLimit]
             yield CpuLimit(component=component, used=used, cores=usable)
 
 
-def slots_busy(result: CellResult) -> float | None:
+def slots_busy(result: Result) -> float | None:
     """Mean share of busy slots, by Little's law; None if slots are unlimited or unknown."""
     slots, service_s = result.slots_configured, mean_service_s(result)
     if not slots or not service_s:
@@ -243,7 +243,7 @@ class UserLevel(Struct, frozen=True):
     level breaks, None if it does not."""
 
     load: UserLoad
-    cells: tuple[CellResult, ...]
+    cells: tuple[TrialResult, ...]
     step: ConfigurationStep | None
     broken: Breakage | None = None
 
@@ -266,7 +266,7 @@ def levels(ladder: Ladder) -> list[UserLevel]:
 def why_broken(levels: Sequence[UserLevel]) -> Breakage | None:
     """Why the last level breaks; None if it does not."""
     cells, step = levels[-1].cells, levels[-1].step
-    invalid = [result.reason for result in cells if result.verdict == "invalid"]
+    invalid = [result.reason for result in cells if isinstance(result, Invalid)]
     if invalid:
         return InvalidLaunches(launches=len(cells), invalid=len(invalid), reason=invalid[0])
     broken = [
@@ -326,6 +326,6 @@ def how_many_users(ladder: Ladder) -> UsersServed:
         rps=last.step.rps if last.step else None,
         outcome=last.broken or NothingBroke(TOOL_IS_LIMIT if tool_bound else NOT_TRIED),
         users_held=held_step.load.users if held_step else None,
-        dropped=sum(cell.counters.listen_drops or 0 for cell in last.cells) or None,
+        dropped=sum(cell.counters.listen_drops or 0 for cell in valid_results(last.cells)) or None,
         limit=limit(held_step, ladder.cores) if held_step else None,
     )

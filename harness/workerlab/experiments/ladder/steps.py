@@ -22,7 +22,7 @@ from msgspec.structs import asdict
 from workerlab import codec
 from workerlab.analysis.diagnosis.cpu import Disturbance, worst_disturbance
 from workerlab.analysis.trials import Trials, by_cell
-from workerlab.model import App, CellResult, Plan, Server, UsageError
+from workerlab.model import App, Plan, Server, TrialResult, UsageError
 from workerlab.numbers.intervals import Ratio
 from workerlab.numbers.units import counted
 from workerlab.paths import target_of
@@ -255,7 +255,7 @@ class Ladder(Struct, frozen=True):
     removed: Mapping[str, str]
     steps: Mapping[UserLoad, Steps]
     environment: Mapping[str, object]
-    cells: tuple[CellResult, ...] = ()
+    cells: tuple[TrialResult, ...] = ()
     usual_users: int | None = None
 
     def is_usual(self, users: int) -> bool:
@@ -294,7 +294,7 @@ class Ladder(Struct, frozen=True):
 
 
 def ladder(
-    cells: Iterable[CellResult],
+    cells: Iterable[TrialResult],
     configurations: Sequence[Configuration],
     environment: Mapping[str, object],
     usual_users: int | None = None,

@@ -18,7 +18,7 @@ from workerlab.analysis.handshakes import handshakes
 from workerlab.analysis.samples import Window
 from workerlab.analysis.stall import idle_time, requests_in_flight, whole_load
 from workerlab.experiments.lesson.steps import LessonStep
-from workerlab.model import Breakdown, CellResult
+from workerlab.model import Breakdown, Result, TrialResult
 from workerlab.numbers.units import counted, fill, format_duration
 from workerlab.report.player.places import GAVE_UP, PlacesSample
 
@@ -147,8 +147,10 @@ def queue_overflowed(facts: Facts | None) -> bool:
     return facts is not None and handshakes(facts).dropped
 
 
-def trial_figures(cell: CellResult, facts: Facts | None = None) -> Figures | None:
+def trial_figures(cell: TrialResult, facts: Facts | None = None) -> Figures | None:
     """None if the cell is invalid."""
+    if not isinstance(cell, Result):
+        return None
     settings, rps, steady = cell.trial.cell, cell.throughput_rps, facts.window if facts else None
     response_s = cell.response.mean if settings.rate else cell.breakdown.response_s
     if rps is None or response_s is None:
@@ -168,11 +170,11 @@ def trial_figures(cell: CellResult, facts: Facts | None = None) -> Figures | Non
     return Figures(rps=rps, response_s=response_s, period=period, method=method)
 
 
-def trial_outcome(step: LessonStep, cell: CellResult, facts: Facts | None = None) -> list[str]:
+def trial_outcome(step: LessonStep, cell: TrialResult, facts: Facts | None = None) -> list[str]:
     """What was measured, compared to the law; the effects of a full queue, or where the time was
     spent; and disturbances."""
     figures = trial_figures(cell, facts)
-    if figures is None:
+    if figures is None or not isinstance(cell, Result):
         return [no_result(str(cell.reason))]
     lines = [comparison(step, figures), *failures(cell.failed)]
     if facts is not None and queue_overflowed(facts):

@@ -38,7 +38,7 @@ from workerlab.experiments.planning import gunicorn_plan
 from workerlab.experiments.reading import document_of, print_location, report_of, trial_data
 from workerlab.experiments.runner import Setup, run
 from workerlab.experiments.scheduler import TrialSource
-from workerlab.model import EnvironmentProblem, Plan, Record, Trial, UsageError
+from workerlab.model import EnvironmentProblem, Plan, Record, Result, Trial, UsageError
 from workerlab.numbers.units import fill, format_wait
 from workerlab.observe.observer import Observer
 from workerlab.report.html import write_page
@@ -214,7 +214,7 @@ class Presenter:
         trials = trial_data(run, keep=True)
         (cell,) = (cell for cell in report_of(run, trials).cells if cell.trial == trial)
         (data,) = (data.facts for data in trials if data.trial == trial)
-        facts = data if isinstance(data, Facts) and cell.verdict != "invalid" else None
+        facts = data if isinstance(data, Facts) and isinstance(cell, Result) else None
         outcome = trial_outcome(self._course.step, cell, facts)
         self._course.finish(trial_figures(cell, facts), *outcome)
         self._explain(

@@ -31,7 +31,7 @@ from workerlab.experiments.ladder.steps import from_details
 from workerlab.experiments.limits.results import results_of
 from workerlab.experiments.reading import report_of, trial_data
 from workerlab.finding import Finding
-from workerlab.model import Cell, Form, UsageError
+from workerlab.model import Cell, Form, Result, UsageError
 from workerlab.numbers.intervals import TRIALS, ratio
 from workerlab.numbers.units import FORMATS, value_at
 from workerlab.run_store import Run
@@ -249,7 +249,7 @@ def _launches(run: Run) -> Iterator[tuple[dict[str, Any], object | None]]:
                 continue
             settings = _settings(result.trial.cell)
             settings |= services.get(result.trial.cell.server.name, {})
-            yield settings, None if result.verdict == "invalid" else result
+            yield settings, result if isinstance(result, Result) else None
 
 
 SETTINGS: Mapping[str, str] = {  # paths in a Cell

@@ -12,12 +12,20 @@ from workerlab.analysis.cell_targets import target_kept, targets_of_series
 from workerlab.analysis.class_findings import class_finding
 from workerlab.analysis.diagnosis.cpu import Disturbance
 from workerlab.analysis.phases import phases_of
-from workerlab.analysis.trials import grouped
+from workerlab.analysis.trials import conclusive, grouped, valid_results
 from workerlab.analysis.verdict import was_left_out
 from workerlab.experiments.reading import report_of
 from workerlab.experiments.sweep.tables import sweep_tables
 from workerlab.finding import Answer, Finding, Note, Placement
-from workerlab.model import SWEEP, CellResult, Document, Report, RouteResult
+from workerlab.model import (
+    SWEEP,
+    Document,
+    Invalid,
+    Report,
+    Result,
+    RouteResult,
+    TrialResult,
+)
 from workerlab.notes import ClientsLinger, FlagIgnored, LeftOut, ServerCoresBound, SettingIgnored
 from workerlab.numbers.units import counted, fill, format_duration, listed
 from workerlab.report.values import (
@@ -74,7 +82,7 @@ def sweep_document(report: Report) -> Document:
         title=title(report, names),
         findings=(*findings, *overhead_finding(report), *affected_cells(report, names)),
         tables=tuple(sweep_tables(replace(report, cells=measured, classes=groups), names)),
-        valid=all(cell.verdict != "invalid" for cell in report.cells),
+        valid=not any(isinstance(cell, Invalid) for cell in report.cells),
         target_kept=target_kept(targets),
         phases=phases,
     )
@@ -107,7 +115,7 @@ def title(report: Report, names: Names) -> str:
     )
 
 
-def _constant_settings(cells: Sequence[CellResult], names: Names) -> Iterator[str]:
+def _constant_settings(cells: Sequence[TrialResult], names: Names) -> Iterator[str]:
     first = cells[0].trial.cell
     threaded = [cell for cell in cells if cell.worker_class.threaded(cell.server)]
     threads = {cell.server.threads for cell in threaded}
@@ -193,30 +201,29 @@ class CellsNote(Answer):
     note: Finding
 
 
-Causes = Iterable[tuple[Finding, CellResult]]
+Causes = Iterable[tuple[Finding, TrialResult]]
 
 
 def affected_cells(report: Report, names: Names) -> Iterator[Answer]:
     """Each cause once, for invalid cells, inconclusive cells, failing routes and disturbed cells. A
     disturbed cell with an inconclusive verdict is listed only as inconclusive."""
-    reasons = {
-        verdict: [(cell.reason, cell) for cell in report.cells if cell.verdict == verdict]
-        for verdict in ("invalid", "inconclusive")
-    }
+    valid = valid_results(report.cells)
+    invalid = [(cell.reason, cell) for cell in report.cells if isinstance(cell, Invalid)]
+    inconclusive = [(cell.reason, cell) for cell in valid if not conclusive(cell)]
     disturbed = [
         (finding, cell)
-        for cell in report.cells
-        for finding in (cell.findings if cell.verdict != "inconclusive" else ())
+        for cell in filter(conclusive, valid)
+        for finding in cell.findings
         if isinstance(finding, Disturbance)
     ]
-    for reason, cells, trials in by_cause(reasons["invalid"]):
+    for reason, cells, trials in by_cause(invalid):
         if all(map(was_left_out, cells)):
             classes = dict.fromkeys(names.series(cell.trial.cell) for cell in cells)
             yield LeftOut(tuple(classes), reason, trials=trials)
         else:
             yield AffectedCells("Invalid", names.places(cells), reason, trials=trials)
-    yield from by_kind("Inconclusive", reasons["inconclusive"], names)
-    yield from failing_routes(report.cells, names)
+    yield from by_kind("Inconclusive", inconclusive, names)
+    yield from failing_routes(valid, names)
     yield from by_kind("Disturbed", disturbed, names)
 
 
@@ -235,7 +242,7 @@ def by_kind(
 
 def by_cause(
     causes: Causes, key: Callable[[Finding], str] = lambda cause: repr(_comparable(cause))
-) -> Iterator[tuple[Finding, list[CellResult], tuple[str, ...]]]:
+) -> Iterator[tuple[Finding, list[TrialResult], tuple[str, ...]]]:
     """(cause, cells, trial keys) for each distinct `key`; the cause is that of the first cell."""
     for pairs in grouped(causes, lambda pair: key(pair[0])).values():
         cells = [cell for _, cell in pairs]
@@ -264,13 +271,13 @@ class FailingRoute(Answer):
     answer: str | None  # first lines of an unexpected body
 
 
-def failing_routes(cells: Iterable[CellResult], names: Names) -> Iterator[FailingRoute]:
+def failing_routes(cells: Iterable[Result], names: Names) -> Iterator[FailingRoute]:
     """One finding per route and combination of statuses and causes."""
     failures = (
         (name, cell, route) for cell in cells for name, route in cell.routes.items() if route.failed
     )
 
-    def kind(failure: tuple[str, CellResult, RouteResult]) -> tuple[str, ...]:
+    def kind(failure: tuple[str, Result, RouteResult]) -> tuple[str, ...]:
         name, _, route = failure
         return (name, *sorted(route.statuses), "", *sorted(route.errors))
 

@@ -31,8 +31,19 @@ from workerlab.analysis.diagnosis.slots import (
     part_of_load,
 )
 from workerlab.analysis.open_closed import models_note, open_and_closed
-from workerlab.model import AbTimes, CellResult, ClassResult, Column, Report, Table, Value
-from workerlab.numbers.units import amount, value_at
+from workerlab.analysis.trials import conclusive, valid_results
+from workerlab.model import (
+    AbTimes,
+    ClassResult,
+    Column,
+    Invalid,
+    Report,
+    Result,
+    Table,
+    TrialResult,
+    Value,
+)
+from workerlab.numbers.units import amount
 from workerlab.report.keys import JsonAb, JsonClass, JsonSplit, column, keys_of
 from workerlab.report.tables import response_column, route_table, unit_of
 from workerlab.report.values import (
@@ -44,6 +55,7 @@ from workerlab.report.values import (
     joined_table,
     load_of,
     table,
+    value_of,
 )
 
 AB_TOTAL_COLUMNS = tuple(column(name, of=JsonAb) for name in JsonAb.__struct_fields__)
@@ -60,7 +72,7 @@ AB_TIME_COLUMNS = tuple(
 )
 
 
-def ab_tables(cells: Iterable[CellResult], leading: Sequence[Column]) -> Iterator[Table]:
+def ab_tables(cells: Iterable[Result], leading: Sequence[Column]) -> Iterator[Table]:
     """Totals and connection times. `leading`: the columns that identify a cell."""
     reports = [(cell, cell.ab) for cell in cells if cell.ab is not None]
     options = {"keys": len(leading), "detailed": True}
@@ -76,16 +88,17 @@ def ab_tables(cells: Iterable[CellResult], leading: Sequence[Column]) -> Iterato
 
 SHOWN_TIMES = ("response.p50", "response.p95", "response.p99", "response.max", "at_rate.lag.p95")
 
-Cells = Sequence[CellResult]
+Cells = Sequence[TrialResult]
 Columns = Sequence[Column]
 
 
 def sweep_tables(report: Report, names: Names) -> Iterator[Table]:
     """All tables that have rows."""
+    valid = valid_results(report.cells)
     closed = [cell for cell in report.cells if cell.trial.cell.rate is None]
     leading = leading_columns(names, CONCURRENCY_COLUMN)
-    targets = [TARGET_COLUMN] if any(cell.target for cell in report.cells) else []
-    mixed = [cell for cell in report.cells if cell.routes]
+    targets = [TARGET_COLUMN] if any(cell.target for cell in valid) else []
+    mixed = [cell for cell in valid if cell.routes]
     load = (
         LOAD_COLUMN
         if any(cell.trial.cell.rate is not None for cell in mixed)
@@ -104,7 +117,7 @@ def sweep_tables(report: Report, names: Names) -> Iterator[Table]:
             )
         ),
         *route_table(mixed, leading_columns(names, load)),
-        *ab_tables(closed, leading),
+        *ab_tables(valid_results(closed), leading),
         class_table(report.classes, names),
     )
     return (each for each in tables if each.rows)
@@ -113,7 +126,7 @@ def sweep_tables(report: Report, names: Names) -> Iterator[Table]:
 def time_unit(cells: Cells) -> str:
     """The unit of all times that tables show of these cells, as in `unit_of`."""
     paths = (*SHOWN_TIMES, *(f"breakdown.{part}_s" for part in PARTS))
-    shown = [[finite(value_at(cell, path)) for path in paths] for cell in cells]
+    shown = [[finite(value_of(cell, path)) for path in paths] for cell in cells]
     return unit_of([[abs(time_s) for time_s in times if time_s] for times in shown])
 
 
@@ -140,7 +153,7 @@ def leading_columns(names: Names, load: Column) -> list[Column]:
     ]
 
 
-def _setting(name: str, cell: CellResult) -> Value:
+def _setting(name: str, cell: TrialResult) -> Value:
     """The requested value, followed by the one in force if it differs."""
     requested: int | str = getattr(cell.server, name)
     if is_in_force(name, cell):
@@ -152,12 +165,12 @@ def _setting(name: str, cell: CellResult) -> Value:
 # --- results --------------------------------------------------------------------------------
 
 
-def slots(result: CellResult | ClassResult) -> Value:
+def slots(result: Result | Invalid | ClassResult) -> Value:
     """A number, "unlimited" or "not known"; None for an invalid cell."""
+    if isinstance(result, Invalid):
+        return None
     if result.slots_configured is not None:
         return result.slots_configured
-    if isinstance(result, CellResult) and result.verdict == "invalid":
-        return None
     return "unlimited" if result.worker_class.slots_known else "not known"
 
 
@@ -174,7 +187,7 @@ CLOSED_COLUMNS = (
         "seconds",
         meaning="mean response time while the load is steady, by Little's law; if the load"
         " stalled, over the whole load",
-        value=attrgetter("breakdown.response_s"),
+        value="breakdown.response_s",
     ),
     response_column("p50", "response time"),
     response_column("p95", "response time", 3),
@@ -193,21 +206,22 @@ GENERATOR_BOUND_NOTE = (
 
 def result_columns(cells: Cells) -> list[Column]:
     """CLOSED_COLUMNS without the columns that carry no information for these cells."""
+    valid = valid_results(cells)
     shown = {
-        "occupancy": any(cell.occupancy is not None for cell in cells),
-        "throughput_half_rps": any(map(is_uncertain, cells)),
-        "mean_s": any(map(has_dropped_handshakes, cells)),
+        "occupancy": any(cell.occupancy is not None for cell in valid),
+        "throughput_half_rps": any(map(is_uncertain, valid)),
+        "mean_s": any(map(has_dropped_handshakes, valid)),
     }
     return [col for col in CLOSED_COLUMNS if shown.get(col.name, True)]
 
 
-def is_uncertain(cell: CellResult) -> bool:
+def is_uncertain(cell: Result) -> bool:
     """Whether its throughput has an interval that is worth showing."""
     rate, half = cell.throughput_rps, cell.throughput_half_rps
     return rate is not None and half is not None and UNCERTAIN_SHARE * rate < half < float("inf")
 
 
-def has_dropped_handshakes(cell: CellResult) -> bool:
+def has_dropped_handshakes(cell: Result) -> bool:
     """Whether handshakes were dropped and repeated: means include that time, medians do not."""
     return any(isinstance(finding, DROP_FINDINGS) for finding in cell.findings)
 
@@ -221,7 +235,7 @@ def cells_table(cells: Cells, columns: Columns) -> Table:
 # --- where the time goes --------------------------------------------------------------------
 
 RESPONSE_MEAN = Column(
-    "response_mean_s", "seconds", 2, heading="response", value=attrgetter("breakdown.response_s")
+    "response_mean_s", "seconds", 2, heading="response", value="breakdown.response_s"
 )
 PART_COLUMNS = tuple(
     Column(
@@ -230,14 +244,14 @@ PART_COLUMNS = tuple(
         part == "transfer",
         heading=key.heading,
         meaning=key.meaning,
-        value=attrgetter(f"breakdown.{part}_s"),
+        value=f"breakdown.{part}_s",
     )
     for part, key in keys_of(JsonSplit).items()
 )
 
 
 def breakdown_table(closed: Cells, leading: Columns) -> Table:
-    cells = [cell for cell in closed if cell.breakdown.response_s is not None]
+    cells = [cell for cell in valid_results(closed) if cell.breakdown.response_s is not None]
     mixed = len({cell.breakdown.exact for cell in cells}) > 1
     columns = [*leading, RESPONSE_MEAN, *PART_COLUMNS, *([column("split_exact")] if mixed else [])]
     note, why = sources_of(cells)
@@ -252,7 +266,7 @@ def breakdown_table(closed: Cells, leading: Columns) -> Table:
     )
 
 
-def sources_of(cells: Cells) -> tuple[str, str]:
+def sources_of(cells: Sequence[Result]) -> tuple[str, str]:
     """A note (which rows are exact; the source of each part of the others, why they are not, and
     why there are rows without parts), and the reasons alone, or ""."""
     divided = [cell for cell in cells if cell.breakdown.unattributed_s is not None]
@@ -285,19 +299,19 @@ def sources_of(cells: Cells) -> tuple[str, str]:
 
 
 def keepalive_table(closed: Cells, leading: Columns) -> Table:
-    cells = [cell for cell in closed if cell.trial.cell.keepalive and cell.verdict != "invalid"]
+    cells = [cell for cell in valid_results(closed) if cell.trial.cell.keepalive]
     columns = [
         *leading,
         Column("connections_per_worker", "text", value=_connection_counts),
         column("bound_rps"),
         column("split_prediction_rps"),
-        Column("measured_rps", value=attrgetter("throughput_rps")),
+        Column("measured_rps", value="throughput_rps"),
     ]
     title = "Kept-alive connections stay with the worker that accepted them"
     return table(title, columns, cells, unit=time_unit(closed), detailed=True)
 
 
-def _connection_counts(cell: CellResult) -> str | None:
+def _connection_counts(cell: Result) -> str | None:
     """'5, 3', in descending order; None if unknown."""
     counts = (cell.connections_per_worker or {}).values()
     return ", ".join(str(count) for count in sorted(counts, reverse=True)) or None
@@ -335,12 +349,12 @@ def models_table(cells: Cells, columns: Columns) -> Table:
     return table(title, columns, side_by_side(cells), note, unit=time_unit(cells))
 
 
-def side_by_side(cells: Cells) -> list[CellResult]:
+def side_by_side(cells: Cells) -> list[Result]:
     """The open cells of each series after their closed counterparts; inconclusive ones last."""
-    rows: dict[str, CellResult] = {}
+    rows: dict[str, Result] = {}
     for series in by_series(cells).values():
         inconclusive = [
-            cell for cell in series if cell.trial.cell.rate and cell.verdict == "inconclusive"
+            cell for cell in valid_results(series) if cell.trial.cell.rate and not conclusive(cell)
         ]
         compared = [
             cell

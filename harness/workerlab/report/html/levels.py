@@ -15,7 +15,7 @@ from workerlab.analysis.diagnosis.slots import part_of_load
 from workerlab.analysis.open_closed import models_note
 from workerlab.analysis.overview import LevelTrials
 from workerlab.analysis.trials import conclusive
-from workerlab.model import CellResult, Chart, ChartSeries, Look, Mark
+from workerlab.model import Chart, ChartSeries, Look, Mark, Result
 from workerlab.numbers.units import MISSING, amount, counted, fill, format_duration, listed
 from workerlab.report.html.chart_figures import VerticalBars, chart_figure
 from workerlab.report.html.figure import (
@@ -36,7 +36,7 @@ from workerlab.report.html.figure import (
     unit,
 )
 from workerlab.report.html.series import SweepSeries
-from workerlab.report.values import PART_LOOKS, PARTS, finite, load_of
+from workerlab.report.values import PART_LOOKS, PARTS, finite, load_of, value_of
 
 MODEL_FIGURES = ("throughput_rps", "response.p50", "response.p95")
 MODEL_LOOKS = {"closed": ("sockets", "circle"), "open": ("measured", "diamond")}
@@ -45,7 +45,7 @@ MODEL_LOOKS = {"closed": ("sockets", "circle"), "open": ("measured", "diamond")}
 class ModelPoint(NamedTuple):
     """A cell of which all figures are known."""
 
-    cell: CellResult
+    cell: Result
     rate_rps: float
     p50_s: float
     p95_s: float
@@ -272,6 +272,7 @@ STEP_SHARE = 0.008  # of the axis, between points drawn side by side
 RATES = "class connections rate"  # columns of lines, bounds and knees
 TRIALS = "class connections beside rate low high bound trial verdict"  # of points and intervals
 HEADER = ("class", "connections", "requests/s", "± req/s", "bound", "verdict")
+SHOWN_RATES = ("throughput_rps", "throughput_half_rps", "bound_rps")
 CAPTION = (
     "Requests per second in {part}. Dashed: the bound set by connections and slots.[[ It"
     " continues above the chart, up to {highest_bound_rps:number}.]]"
@@ -328,8 +329,8 @@ def _figure(group: Sequence[SweepSeries], name: str, title: str) -> Figure:
         ),
         header=HEADER,
         rows=tuple(
-            (series.name, str(cell.trial.cell.concurrency), _rate_text(cell.throughput_rps),
-             _rate_text(cell.throughput_half_rps), _rate_text(cell.bound_rps), cell.verdict)
+            (series.name, str(cell.trial.cell.concurrency),
+             *(_rate_text(value_of(cell, name)) for name in SHOWN_RATES), cell.verdict)
             for series in group
             for cell in series.closed
         ),
@@ -342,7 +343,7 @@ def _mean_rates(series: SweepSeries, name: str = "throughput_rps") -> list[tuple
     return [(connections, rate) for connections, rate in rates if rate is not None]
 
 
-def _interval(cell: CellResult) -> tuple[float, float] | None:
+def _interval(cell: Result) -> tuple[float, float] | None:
     """The 95 % interval of the throughput within one trial; None if unknown or of width 0."""
     rate, half = finite(cell.throughput_rps), finite(cell.throughput_half_rps)
     return (rate - half, rate + half) if rate is not None and half else None

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from workerlab.analysis.cell_targets import load_level
 from workerlab.analysis.diagnosis import telling_observations
-from workerlab.analysis.trials import Trials, by_cell
-from workerlab.model import CellResult, ClassResult, Document, Label
+from workerlab.analysis.trials import Trials, by_cell, valid_results
+from workerlab.model import ClassResult, Document, Label, Result, TrialResult
 from workerlab.numbers.units import fill, listed
 from workerlab.report.html.figure import Figure, not_none, slug
 from workerlab.report.html.over_time import (
@@ -40,8 +40,8 @@ class SweepSeries(Struct, frozen=True):
     number: int
     name: str
     result: ClassResult
-    closed: tuple[CellResult, ...]
-    open: tuple[CellResult, ...]  # at a rate
+    closed: tuple[TrialResult, ...]
+    open: tuple[Result, ...]  # valid, at a rate
     levels: dict[int, Trials]
 
     @property
@@ -50,7 +50,7 @@ class SweepSeries(Struct, frozen=True):
         return slug(self.name)
 
     @property
-    def valid(self) -> list[CellResult]:
+    def valid(self) -> list[Result]:
         """The valid cells of the closed loop."""
         return [cell for trials in self.levels.values() for cell in trials.valid]
 
@@ -64,7 +64,7 @@ def all_series(document: Document) -> list[SweepSeries]:
         closed = tuple(cell for cell in cells if cell.trial.cell.rate is None)
         by_load = by_cell(
             sorted(closed, key=lambda cell: cell.trial.cell.concurrency),
-            valid=lambda cell: cell.verdict != "invalid",
+            counts=lambda _: True,
         )
         series.append(
             SweepSeries(
@@ -72,7 +72,9 @@ def all_series(document: Document) -> list[SweepSeries]:
                 name=names.series(group),
                 result=group,
                 closed=closed,
-                open=tuple(cell for cell in cells if cell.trial.cell.rate is not None),
+                open=tuple(
+                    cell for cell in valid_results(cells) if cell.trial.cell.rate is not None
+                ),
                 levels={at.concurrency: trials for at, trials in by_load.items() if trials.valid},
             )
         )
@@ -88,7 +90,7 @@ class CellOverTime(Struct, dict=True, frozen=True):
 
     position: tuple[int, int]
     series: SweepSeries
-    cell: CellResult
+    cell: Result
     timeline: Timeline
     most_informative: bool = False
     opened: bool = False

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import altair as alt
 
-from workerlab.model import CellResult
+from workerlab.model import Result
 from workerlab.numbers.units import fill
 from workerlab.report.html.figure import (
     Figure,
@@ -51,7 +51,7 @@ REQUESTS = (
 Row = tuple[float | None, ...]
 
 
-def request_by_request(cell: CellResult, timeline: Timeline, where: str) -> Figure | None:
+def request_by_request(cell: Result, timeline: Timeline, where: str) -> Figure | None:
     """None if no request was seen."""
     if not timeline.bars:
         return None
@@ -90,7 +90,7 @@ def request_by_request(cell: CellResult, timeline: Timeline, where: str) -> Figu
     )
 
 
-def _sentences(cell: CellResult, timeline: Timeline) -> tuple[str, ...]:
+def _sentences(cell: Result, timeline: Timeline) -> tuple[str, ...]:
     waits = not_none(*(bar.waited_s for bar in timeline.bars))
     queue = max((length for _, length in timeline.queue), default=None)
     request_values = {

@@ -34,7 +34,7 @@ def launch(
     )  # fmt: skip
     facts = SimpleNamespace(outcome=SimpleNamespace(errors={"non_2xx": failed} if failed else {}))
     return SimpleNamespace(
-        cell=cell, facts=facts, failed=failed, due=len(times_s) + failed, rps=40.0,
+        cell=cell, result=cell, facts=facts, failed=failed, due=len(times_s) + failed, rps=40.0,
         requests=requests_of(sorted(times_s), failed, 40.0),
     )  # fmt: skip
 
@@ -136,7 +136,7 @@ def test_a_blocking_call_is_what_has_to_change(target_rps: float, most: float | 
 
 def test_without_a_shortage_the_parts_of_the_broken_launch_are_named() -> None:
     broken = launch([0.02] * 90 + [0.3] * 10)
-    broken.cell.breakdown = Breakdown(
+    broken.result.breakdown = Breakdown(
         response_s=0.06, connect_s=0.001, accept_queue_s=0.035, in_worker_s=0.004, service_s=0.02
     )
     late = result(

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tests.builders.analysis import result_of
 from tests.builders.document import rows
 from workerlab.analysis.facts import TrialFault
 from workerlab.analysis.stall import MachinePause, PauseDuringLoad
@@ -35,14 +36,14 @@ from workerlab.experiments.compare.findings import (
     answer_of,
 )
 from workerlab.finding import Note
-from workerlab.model import App, Cell, CellResult, Document, Record, Server, Trial
+from workerlab.model import App, Cell, Document, Invalid, Record, Server, Trial
 from workerlab.paths import BUNDLED_GUNICORN
 from workerlab.report.values import text
 from workerlab.slo import Limit
 
 CELL = Cell(Server("sync", 1, 1, 2048, 1000), "fast", 1)
-INVALID = CellResult(Trial(CELL, 1), "", None, "invalid", Note("invalid"))
-VALID = CellResult(Trial(CELL, 1), "", None, "at capacity", Note("at capacity"))
+INVALID = Invalid(Trial(CELL, 1), "", None, Note("invalid"))
+VALID = result_of(Trial(CELL, 1))
 PART = {metric.name: metric for metric in (*PARTS, HELD)}
 THROUGHPUT, CPU = (metric for metric in METRICS if metric.name in ("throughput_rps", "cpu_s"))
 
@@ -98,7 +99,7 @@ def test_when_a_comparison_ends(
 
 
 def test_three_pairs_and_not_three_launches_must_be_invalid_to_give_up() -> None:
-    def launches(pairs: int) -> list[tuple[str, CellResult]]:
+    def launches(pairs: int) -> list[tuple[str, Invalid]]:
         cells = [replace(CELL, schedule=number) for number in range(pairs)]
         return [
             (side, replace(INVALID, trial=Trial(cell, 1))) for cell in cells for side in ("A", "B")

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tests.builders.analysis import result_of
 from tests.builders.runs import recorded
 from workerlab import run_store
 from workerlab.cli import main
 from workerlab.experiments.compare.saved import SavedSide, differences_of, groups_of
-from workerlab.finding import Note
-from workerlab.model import Cell, CellResult, Plan, Record, Server, Trial
+from workerlab.model import Cell, Plan, Record, Server, Trial
 from workerlab.run_store import Run
 
 
@@ -33,13 +33,12 @@ def test_two_saved_runs_are_written_as_a_page(
 def sweep_of(*servers: Server, requests: int | None = None) -> SavedSide:
     """Three launches of each server."""
     results = [
-        CellResult(
-            Trial(Cell(server, "fast", 8, requests=requests), number), "app", None, "saturated",
-            Note("saturated"), throughput_rps=10.0 + number,
+        result_of(
+            Trial(Cell(server, "fast", 8, requests=requests), number), throughput_rps=10.0 + number
         )
         for server in servers
         for number in (1, 2, 3)
-    ]  # fmt: skip
+    ]
     plan = Plan("sweep", (), 3, 5, 1, "python", None, {}, ())
     records = {result.trial.key: Record(result.trial.key, None) for result in results}
     return SavedSide(Run(Path("run"), plan, {}, records), results, {})

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
+from tests.builders.analysis import result_of
 from tests.builders.null import null_trial
 from workerlab.experiments.compare.document import Curve, curve, mean_curve
-from workerlab.finding import Note
 from workerlab.model import (
     Cell,
-    CellResult,
     Load,
     Measurement,
     Server,
@@ -21,14 +20,7 @@ from workerlab.model import (
 )
 
 TRIAL = Trial(Cell(Server("sync", 1, 1, 2048, 1000), "fast", 1), 1)
-CELL = CellResult(
-    TRIAL,
-    "",
-    None,
-    "at capacity",
-    Note("at capacity"),
-    response=Summary(p50=0.5, p99=2.0),
-)
+CELL = result_of(TRIAL, response=Summary(p50=0.5, p99=2.0))
 
 
 def timing(end_s: float | None, cause: str | None = None) -> Timing:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.builders.analysis import SYNC, cell_of, derived, evidence
+from tests.builders.analysis import SYNC, cell_of, derived, evidence, result_of
 from tests.builders.noise import noisy
 from tests.builders.recursion import allen_cunneen
 from tests.builders.runs import recorded
@@ -38,7 +38,7 @@ from workerlab.experiments.live.terminal import (
     requests_over_time,
 )
 from workerlab.experiments.reading import report_of, trial_data
-from workerlab.model import Breakdown, CellResult, Summary, Trial
+from workerlab.model import Breakdown, Invalid, Result, Summary, Trial
 from workerlab.numbers.units import format_duration
 from workerlab.observe.spans import Live
 from workerlab.server.inside.maps import HEADER_BYTES, SPANS, create_map
@@ -76,9 +76,7 @@ def test_each_step_changes_one_thing() -> None:
 def test_outcome_compares_figures_with_the_law_and_omits_missing_parts() -> None:
     step = STEPS[1]
     breakdown = Breakdown(response_s=2.0, connect_s=0.0, accept_queue_s=1.0, service_s=1.001)
-    cell = CellResult(
-        Trial(step.cell, 1), "app", 1.0, "saturated", "", throughput_rps=3.98, breakdown=breakdown
-    )
+    cell = result_of(Trial(step.cell, 1), throughput_rps=3.98, breakdown=breakdown)
     comparison, parts = trial_outcome(step, cell)
     assert comparison == (
         "Measured: 3.98 requests/s (the law: 4 in the long run), a mean of 2.00 s each"
@@ -88,7 +86,7 @@ def test_outcome_compares_figures_with_the_law_and_omits_missing_parts() -> None
         "Where a request spent its time: connecting under 1 ms, accept queue 1.00 s,"
         " in the app 1.00 s."
     )
-    invalid = CellResult(Trial(step.cell, 1), "app", 1.0, "invalid", "the server died")
+    invalid = Invalid(Trial(step.cell, 1), "app", 1.0, "the server died")
     assert trial_outcome(step, invalid) == ["No result: the server died."]
 
 
@@ -142,10 +140,7 @@ def test_figures_of_the_explanations() -> None:
 def test_random_arrivals_are_measured_from_their_scheduled_times() -> None:
     step = STEPS[8]
     response = Summary(0.1, 0.183, 0.15, 0.4, 0.6)
-    cell = CellResult(
-        Trial(step.cell, 1), "app", 1.0, "below capacity", "", throughput_rps=15.9,
-        response=response,
-    )  # fmt: skip
+    cell = result_of(Trial(step.cell, 1), throughput_rps=15.9, response=response)
     assert trial_outcome(step, cell)[0] == (
         "Measured: 15.9 requests/s (the law: 16 in the long run), a mean of"
         f" {format_duration(response.mean)} each (from the scheduled time of each; the law:"
@@ -170,7 +165,7 @@ def picture(**changes: Any) -> list[str]:
     return draw(**{**values, **changes})
 
 
-def overflow_run(backlog: int = 2) -> tuple[CellResult, Facts]:
+def overflow_run(backlog: int = 2) -> tuple[Result, Facts]:
     """Recorded: 16 connections, 4 slots, and an accept queue that holds 3, or many."""
     run = run_store.load(recorded("overflow"))
     cells = zip(report_of(run).cells, trial_data(run), strict=True)
