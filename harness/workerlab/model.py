@@ -965,41 +965,46 @@ class Result(TrialResult, frozen=True, kw_only=True):
     """A valid trial."""
 
     verdict: ValidVerdict
-    requests: int | None = None
-    failed: int | None = None
+    requests: int  # answered, at least 1
+    failed: int
     errors: Mapping[str, int] = {}
     slots_configured: int | None = None  # None: unlimited, or not known to its class
-    slots_measured: int | None = None
-    occupancy: float | None = None  # share of its slots that was taken, 0 to 1
-    throughput_rps: float | None = None
+    slots_measured: int
+    # Share of its slots that was taken, 0 to 1; None: at a rate, or without a number of slots
+    occupancy: float | None = None
+    throughput_rps: float
     throughput_half_rps: float | None = None  # half of its 95 % interval in a launch; None: unknown
-    tool_rps: float | None = None
-    whole_rps: float | None = None  # successes/s of the whole load, without a lone first request
-    lone_s: float | None = None  # R0 of its server
-    bound_rps: float | None = None
+    tool_rps: float | None = None  # None: not reported
+    # Successes/s of the whole load, without a lone first request; None: nothing after its ramp-up
+    whole_rps: float | None = None
+    lone_s: float | None = None  # R0 of its server; None: at a rate
+    bound_rps: float | None = None  # None: at a rate
     response: Summary = Summary()
     connect: Summary = Summary()
     service: Summary = Summary()
     waiting: Summary = Summary()
     requests_per_worker: Mapping[int, int] = {}
-    load_s: float | None = None
-    ideal_s: float | None = None
+    load_s: float
+    ideal_s: float | None = None  # None: not computable, or at a rate
     breakdown: Breakdown = Breakdown()
     counters: Counters = Counters()
-    accept_queue_max: int | None = None
-    accept_queue_limit: int | None = None
+    accept_queue_max: int | None = None  # None: not sampled
+    accept_queue_limit: int | None = None  # None: not sampled
     usage: Usage = Usage()
     core_wait: CoreWait | None = None  # cost of waiting for a core; None: not known
-    connections_per_worker: Mapping[int, int] | None = None  # kept-alive connections, by pid
-    split_prediction_rps: float | None = None
-    generator_bound: bool | None = None  # the load tool was the limit: throughput is a lower bound
+    # Kept-alive connections, by pid; None: not kept alive, or not observed
+    connections_per_worker: Mapping[int, int] | None = None
+    split_prediction_rps: float | None = None  # None: no such connections, or another distribution
+    # The load tool was the limit: throughput is a lower bound; None: not known
+    generator_bound: bool | None = None
     bound_reasons: tuple[Finding, ...] = ()  # why `generator_bound`, with numbers
-    achieved_concurrency: float | None = None  # mean of requests in flight, by the client
+    # Mean of requests in flight, by the client; None: not known
+    achieved_concurrency: float | None = None
     at_rate: RateResult | None = None  # None: a closed loop
-    app_metrics: AppMetrics | None = None  # of an app that publishes them
+    app_metrics: AppMetrics | None = None  # None: none sampled, or at a rate
     routes: Mapping[str, RouteResult] = {}  # of a mix, by label
     held_s: float | None = None  # a slot is held this long after the app; None: none waited
-    diagnosis: Finding | None = None  # what limits it, and what to change
+    diagnosis: Finding | None = None  # what limits it, and what to change; None: at a rate
     findings: tuple[Finding, ...] = ()  # the diagnosis first
     target: tuple[Finding, ...] = ()  # the outcome of each term
     ab: AbReport | None = None  # as ab printed it; None: another tool

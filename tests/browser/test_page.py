@@ -17,7 +17,7 @@ from tests.builders.html import EVIL, cell, hostile, no_cells, over_time, sweep,
 from tests.builders.ladder import whole as whole_ladder
 from tests.builders.runs import recorded
 from workerlab.experiments.reading import document_of
-from workerlab.model import Column, Document, Table
+from workerlab.model import Column, Document, Result, Table
 from workerlab.report.html.chart_figures import chart_figures
 from workerlab.report.html.over_time import has_queue, in_timeline
 from workerlab.report.html.series import all_series, cells_over_time
@@ -72,7 +72,7 @@ def assert_whole(opened: Opened) -> None:
 
 def assert_marks(opened: Opened, document: Document) -> None:
     """As many marks as there is to show."""
-    valid = [result for result in document.cells if result.throughput_rps is not None]
+    valid = [result for result in document.cells if isinstance(result, Result)]
     assert opened.marks("throughput", "trials") == (len(valid) if len(valid) > 1 else 0)
     for group in all_series(document):
         stacks = sum(

@@ -29,7 +29,8 @@ from workerlab.model import (
 )
 from workerlab.report.values import PARTS
 
-numbers = st.none() | st.floats(0, 1e9) | st.sampled_from([float("nan"), float("inf"), 1e-12])
+figures = st.floats(0, 1e9) | st.sampled_from([float("nan"), float("inf"), 1e-12])
+numbers = st.none() | figures
 counts = st.none() | st.integers(0, 10**9)
 words = st.text(st.characters(exclude_characters="nN"), max_size=30)
 summaries = st.builds(Summary, numbers, numbers, numbers, numbers, numbers)
@@ -58,12 +59,12 @@ valid_cells = st.builds(
     sleep_s=numbers,
     verdict=st.sampled_from(["below capacity", "at capacity", "saturated"]),
     reason=sentences,
-    requests=counts,
-    failed=counts,
+    requests=st.integers(1, 10**9),
+    failed=st.integers(0, 10**9),
     errors=st.dictionaries(words, st.integers(1, 99), max_size=3),
     slots_configured=counts,
-    slots_measured=counts,
-    throughput_rps=numbers,
+    slots_measured=st.integers(0, 10**9),
+    throughput_rps=figures,
     tool_rps=numbers,
     bound_rps=numbers,
     response=summaries,
@@ -71,7 +72,7 @@ valid_cells = st.builds(
     service=summaries,
     waiting=summaries,
     requests_per_worker=per_pid,
-    load_s=numbers,
+    load_s=figures,
     ideal_s=numbers,
     breakdown=breakdowns,
     counters=st.builds(Counters, counts, counts, counts, counts),

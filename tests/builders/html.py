@@ -123,6 +123,7 @@ def cell(trial: Trial) -> Result:
         slots_configured=slot_count,
         slots_measured=busy,
         throughput_rps=busy / SLEEP_S,
+        load_s=6 * response_s,
         bound_rps=busy / SLEEP_S,
         response=Summary(response_s, response_s, response_s, response_s, response_s),
         connect=Summary(0.0001, 0.0001, 0.0001, 0.0001, 0.0001),

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from tests.builders.analysis import result_of
 from tests.builders.processes import burning
 from tests.builders.trials import carried_out
 from tests.integration.conftest import ROOT
-from workerlab.analysis.cells import invalid_result
 from workerlab.analysis.diagnosis.blocking import BlockingLine, blocking_lines
 from workerlab.analysis.diagnosis.loop import BlockedLoop, loop_use
 from workerlab.analysis.facts import Facts
@@ -54,7 +54,7 @@ def look(tmp_path: Path, worker_class: str) -> Look:
 
 def alarm(facts: Facts) -> BlockedLoop | None:
     """By the beats, which such a trial has more of; they need no other trials beside it."""
-    return BlockedLoop.diagnose(facts, invalid_result(facts.data, ()))
+    return BlockedLoop.diagnose(facts, result_of(facts.data.trial))
 
 
 def line_of(what: str) -> int:

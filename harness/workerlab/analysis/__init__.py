@@ -216,7 +216,7 @@ def _predicted(series: Series) -> float | None:
 
 def _telling_rank(cell: Result) -> tuple[float, int, int]:
     """The share of the bound that is lost, connections, and trial number, negated."""
-    reached_share = (cell.throughput_rps or 0.0) / cell.bound_rps if cell.bound_rps else 1.0
+    reached_share = cell.throughput_rps / cell.bound_rps if cell.bound_rps else 1.0
     shows = not isinstance(cell.diagnosis, Diagnosis) or cell.diagnosis.shows_loss
     lost_share = round(1 - reached_share, 2) if reached_share < REACHED_SHARE and shows else 0.0
     return lost_share, cell.trial.cell.concurrency, -cell.trial.number

@@ -225,7 +225,7 @@ def _limits(group: ClassResult, closed: Cells, common: Mapping[str, Any]) -> Ser
     cells, knee = list(filter(conclusive, closed)), _finite(group.knee)
     undisturbed = [cell for cell in cells if not cell.is_disturbed]
     with_verdict = [c for c in cells if not (c.core_wait and c.core_wait.precludes_verdict)]
-    slots = max((cell.slots_measured or 0 for cell in cells), default=0)
+    slots = max((cell.slots_measured for cell in cells), default=0)
     below = None
     if knee is not None and knee < REACHED_SHARE * slots:
         below = _why_below_slots(knee, slots, undisturbed)
@@ -301,7 +301,7 @@ def _slots(group: ClassResult) -> str:
 
 def _is_limited(cell: Result) -> bool:
     """Whether it is saturated, limited by the load tool, or below its bound."""
-    below_bound = (cell.throughput_rps or 0.0) < REACHED_SHARE * (cell.bound_rps or 0.0)
+    below_bound = cell.throughput_rps < REACHED_SHARE * (cell.bound_rps or 0.0)
     return cell.verdict in ("saturated", "generator-bound") or below_bound
 
 

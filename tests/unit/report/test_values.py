@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
+from tests.builders.analysis import result_of, sentence
 from workerlab.analysis.verdict import FailedRequests
-from workerlab.model import Column
+from workerlab.model import Cell, Column, Invalid, Server, Trial
 from workerlab.notes import FlagIgnored
-from workerlab.report.values import heading
+from workerlab.report.values import heading, table, value_of
 
 
 def test_causes_of_failures_are_written_out() -> None:
@@ -26,3 +29,21 @@ def test_a_column_has_its_heading_or_its_name() -> None:
     assert heading(Column("tool", heading="load tool")) == "load tool"
     assert heading(Column("asked_rps")) == "asked req/s"
     assert heading(Column("host_memory_bytes")) == "host memory"
+
+
+TRIAL = Trial(Cell(Server("sync", 4, 1, 2048, 1000), "fast", 8), 1)
+
+
+def test_an_invalid_trial_has_empty_cells_for_figures() -> None:
+    both = (result_of(TRIAL, throughput_rps=4.0), Invalid(TRIAL, "app", None, sentence("it died")))
+    columns = [Column("verdict", "text"), Column("throughput_rps"), Column("p50", value="lone_s")]
+    rows = table("Cells", columns, both).rows
+    assert rows == (("saturated", 4.0, None), ("invalid", None, None))
+
+
+def test_a_path_that_no_result_has_is_an_error_for_an_invalid_one_too() -> None:
+    invalid = Invalid(TRIAL, "app", None, sentence("it died"))
+    assert value_of(invalid, "breakdown.response_s") is None
+    for path in ("throughput", "trial.cell.rps"):
+        with pytest.raises(AttributeError):
+            value_of(invalid, path)

@@ -160,7 +160,7 @@ class Shedding(Failures):
             share=shed_share(facts),
             statuses=statuses,
             tool=None if statuses else facts.tool,
-            successes_rps=cell.throughput_rps or 0.0,
+            successes_rps=cell.throughput_rps,
         )
 
 

@@ -147,11 +147,11 @@ class CandidateLaunch(Struct, dict=True, frozen=True, eq=False):
     @property
     def served_rps(self) -> float | None:
         """Throughput scaled from the rate of the schedule to the requested one: in a short load,
-        chance makes them differ by a few percent. None if unknown."""
+        chance makes them differ by a few percent. None if it is invalid."""
         if (result := self.result) is None:
             return None
         rps, due_rps = result.throughput_rps, result.at_rate.due_rps if result.at_rate else None
-        return rps * self.rps / due_rps if rps is not None and due_rps else rps
+        return rps * self.rps / due_rps if due_rps else rps
 
 
 def pooled(launches: Sequence[CandidateLaunch]) -> Requests:

@@ -337,16 +337,16 @@ def settings_apart(groups: Sequence[Group]) -> list[tuple[str, ...]]:
 def launch_metrics(run: Run, cell: Result) -> Launch:
     """The metrics of one launch by name; None if unknown."""
     record = run.records[cell.trial.key]
-    requests, cores = cell.requests or 0, cell.usage.server_cores
+    cores = cell.usage.server_cores
     return {
         "throughput_rps": cell.throughput_rps,
         "response_p50_s": cell.response.p50,
         "response_p95_s": cell.response.p95,
-        "cpu_s": cores * cell.load_s / requests if cores and cell.load_s and requests else None,
+        "cpu_s": cores * cell.load_s / cell.requests if cores and cell.load_s else None,
         "memory_bytes": cell.usage.server_rss_bytes,
         "start_s": record.start_s,
         "stop_s": record.stop_s,
-        "failed": (cell.failed or 0) / requests if requests else None,
+        "failed": cell.failed / cell.requests,
         **{part.name: getattr(cell.breakdown, part.name) for part in (RESPONSE, *PARTS)},
         "held_s": cell.held_s,
     }

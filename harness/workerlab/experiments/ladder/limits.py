@@ -185,7 +185,7 @@ def slots_busy(result: Result) -> float | None:
     slots, service_s = result.slots_configured, mean_service_s(result)
     if not slots or not service_s:
         return None
-    return (result.throughput_rps or 0.0) * service_s / slots
+    return result.throughput_rps * service_s / slots
 
 
 def longest_other_part_s(step: ConfigurationStep) -> float:

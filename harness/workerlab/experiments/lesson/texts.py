@@ -122,7 +122,7 @@ def comparison(step: LessonStep, figures: Figures) -> str:
     return fill(COMPARISON, {"figures": figures, "law": step.law})
 
 
-def failures(failed: int | None) -> list[str]:
+def failures(failed: int) -> list[str]:
     return [f"{counted(failed, 'request')} failed."] if failed else []
 
 
@@ -148,12 +148,12 @@ def queue_overflowed(facts: Facts | None) -> bool:
 
 
 def trial_figures(cell: TrialResult, facts: Facts | None = None) -> Figures | None:
-    """None if the cell is invalid."""
+    """None if the cell is invalid, or has no mean response."""
     if not isinstance(cell, Result):
         return None
     settings, rps, steady = cell.trial.cell, cell.throughput_rps, facts.window if facts else None
     response_s = cell.response.mean if settings.rate else cell.breakdown.response_s
-    if rps is None or response_s is None:
+    if response_s is None:
         return None
     period = ""
     if steady is not None and not settings.rate:

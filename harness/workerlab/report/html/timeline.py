@@ -101,13 +101,10 @@ def _sentences(cell: Result, timeline: Timeline) -> tuple[str, ...]:
         "longest_wait_s": max(waits, default=None),
         "longest_queue": None if waits else queue,
     }
-    slots = cell.slots_measured
-    values = {"slots": slots, "rate_rps": finite(cell.throughput_rps)}
-    return not_none(
+    values = {"slots": cell.slots_measured, "rate_rps": finite(cell.throughput_rps)}
+    return (
         fill(REQUESTS, request_values),
-        None
-        if slots is None
-        else fill("At most {slots} in the app at once[[; {rate_rps:number} requests/s]].", values),
+        fill("At most {slots} in the app at once[[; {rate_rps:number} requests/s]].", values),
     )
 
 

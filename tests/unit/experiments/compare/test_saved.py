@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,21 @@ from msgspec.structs import replace
 from tests.builders.analysis import result_of
 from tests.builders.runs import recorded
 from workerlab import run_store
+from workerlab.analysis.stall import MachinePause, PauseDuringLoad
 from workerlab.cli import main
 from workerlab.experiments.compare.saved import SavedSide, differences_of, groups_of
-from workerlab.model import Cell, Plan, Record, Server, Trial
+from workerlab.model import (
+    Cell,
+    Invalid,
+    Plan,
+    Rate,
+    RateResult,
+    Record,
+    Result,
+    Server,
+    Summary,
+    Trial,
+)
 from workerlab.run_store import Run
 
 
@@ -39,6 +52,10 @@ def sweep_of(*servers: Server, requests: int | None = None) -> SavedSide:
         for server in servers
         for number in (1, 2, 3)
     ]
+    return side_of(results)
+
+
+def side_of(results: Sequence[Result]) -> SavedSide:
     plan = Plan("sweep", (), 3, 5, 1, "python", None, {}, ())
     records = {result.trial.key: Record(result.trial.key, None) for result in results}
     return SavedSide(Run(Path("run"), plan, {}, records), results, {})
@@ -87,6 +104,19 @@ def test_launches_with_a_machine_pause_are_left_out(
     limits = ["--fail-if", "rps<-5%"]
     assert main(["compare", str(run), str(other), *limits]) == 1
     assert "this machine, or the lab, was paused" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_pause_leaves_out_a_launch_at_a_share_of_the_capacity() -> None:
+    """Its rate is that of the other launches, although it is invalid."""
+    pause = PauseDuringLoad(MachinePause(paused_s=1.0, load_s=5.0, longest_s=1.0))
+    cell, lag = Cell(SYNC, "fast", 8, rate=Rate(share=0.8)), Summary()
+    at_rate = RateResult(8.0, "even", 1, due_rps=8.0, sent_rps=8.0, unsent=0, lag=lag)
+    results = [result_of(Trial(cell, number), at_rate=at_rate) for number in (1, 2, 3)]
+    paused = side_of([replace(results[0], notes=(pause,)), *results[1:]])
+    options = argparse.Namespace(fail_if=None, at_least=None)
+    (group,) = groups_of(side_of(results), paused, options)
+    assert group.launches == (3, 2)
+    assert group.left_out == [("B", Invalid.of(paused.cells[0], pause))]
 
 
 def test_a_run_is_not_compared_with_itself(
