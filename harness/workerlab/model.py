@@ -950,12 +950,6 @@ class Invalid(TrialResult, frozen=True):
     """A trial without figures. `reason`: the contradictions between its sources, or why it was not
     measured."""
 
-    @classmethod
-    def of(cls, result: TrialResult, reason: Finding) -> Invalid:
-        """The trial of this result, invalid for this reason."""
-        of_trial = {name: getattr(result, name) for name in TrialResult.__struct_fields__}
-        return cls(**{**of_trial, "reason": reason})
-
     @property
     def verdict(self) -> Literal["invalid"]:
         return "invalid"

@@ -33,6 +33,7 @@ from workerlab.model import (
     Cell,
     ConnectionSample,
     Counters,
+    Invalid,
     Measurement,
     Observations,
     ProcessSample,
@@ -439,6 +440,11 @@ def result_of(trial: Trial, **values: Any) -> Result:
         "load_s": 1.0,
     }
     return Result(trial=trial, **{**least, **values})
+
+
+def invalid_of(result: TrialResult, reason: Finding) -> Invalid:
+    """The trial of this result, invalid for this reason."""
+    return Invalid(result.trial, result.app, result.sleep_s, reason)
 
 
 def sentence(text: str) -> Finding:

@@ -145,8 +145,11 @@ def _sort_key(cell: TrialResult) -> tuple[bool, float, int, int]:
 def overhead(cells: Iterable[TrialResult]) -> float | None:
     """Load time / ideal time, each summed over the valid cells whose load is a fixed number of
     requests and whose tool was not the limit; None if there are none."""
-    valid = valid_results(cells)
-    counted = [cell for cell in valid if cell.ideal_s is not None and not cell.generator_bound]
+    counted = [
+        cell
+        for cell in valid_results(cells)
+        if cell.ideal_s is not None and not cell.generator_bound
+    ]
     load_s, ideal_s = (Replicates(tuple(counted)).total(name) for name in ("load_s", "ideal_s"))
     return load_s / ideal_s if load_s is not None and ideal_s else None
 

@@ -180,10 +180,10 @@ class TargetOfCell(Finding):
 
 def target_of(cell: TrialResult) -> TargetOfCell | None:
     """The worst result of a cell's terms; None without a target or if the cell is invalid."""
-    if not isinstance(cell, Result) or not cell.target:
+    if not (of_terms := outcomes(cell)):
         return None
     for result in WORST_FIRST:
-        metrics = tuple(term.metric for term in outcomes(cell) if term.result == result)
+        metrics = tuple(term.metric for term in of_terms if term.result == result)
         if metrics:
             return TargetOfCell(result, metrics)
     return TargetOfCell("met", ())

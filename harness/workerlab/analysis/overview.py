@@ -2,7 +2,7 @@
 sentences."""
 
 from collections.abc import Iterable, Mapping
-from math import hypot, isfinite
+from math import hypot, inf, isfinite
 from typing import Literal
 
 from workerlab.analysis.trials import Replicates, conclusive, valid_results
@@ -76,8 +76,7 @@ def headline(
     }
     levels = [set(by_level) for by_level in conclusive_levels.values() if by_level]
     if not levels:
-        valid = valid_results(cells)
-        unreliable = any(not conclusive(cell) or cell.is_disturbed for cell in valid)
+        unreliable = any(not conclusive(cell) or cell.is_disturbed for cell in valid_results(cells))
         return ALL_INCONCLUSIVE if unreliable else NOTHING_VALID
     n = max(set.intersection(*levels) or set.union(*levels))
     rivals = {name: levels[n] for name, levels in conclusive_levels.items() if n in levels}
@@ -142,10 +141,7 @@ def _conclusive(trials: LevelTrials) -> LevelTrials:
         tuple(
             cell
             for cell in trials.valid
-            if conclusive(cell)
-            and not cell.is_disturbed
-            and cell.throughput_rps
-            and isfinite(cell.throughput_rps)
+            if conclusive(cell) and not cell.is_disturbed and 0 < cell.throughput_rps < inf
         )
     )
 

@@ -11,7 +11,7 @@ A mean is over the trials that have the value. It is None, not 0, if none has it
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from math import isfinite
 from statistics import fmean, geometric_mean, median
 from typing import Any, Generic, TypeVar
@@ -104,10 +104,10 @@ class Replicates(Struct, Generic[R], frozen=True):
 
 
 class Trials(Replicates[Result], frozen=True, kw_only=True):
-    """The trials of one cell. Statistics are over `valid`."""
+    """The trials of one cell. Statistics are over `valid`; the invalid ones are left out."""
 
     cell: Cell
-    left_out: tuple[TrialResult, ...] = ()  # the invalid ones, and those that do not count
+    left_out: tuple[TrialResult, ...] = ()
 
     @property
     def throughput_rps(self) -> float | None:
@@ -115,8 +115,9 @@ class Trials(Replicates[Result], frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> Verdict:
-        """The most frequent verdict; the first of ties."""
-        results: Sequence[TrialResult] = self.valid or self.left_out
+        """The most frequent verdict of those with a success, or else of the others; the first of
+        ties."""
+        results = tuple(filter(has_throughput, self.valid)) or self.left_out
         verdicts = Counter(result.verdict for result in results)
         return verdicts.most_common(1)[0][0]
 

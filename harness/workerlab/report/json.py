@@ -14,7 +14,7 @@ in base units (seconds, bytes, shares of 1).
 import json
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
@@ -46,12 +46,12 @@ from workerlab.report.keys import (
 from workerlab.report.values import (
     NUMERIC_SETTINGS,
     PARTS,
+    figure_of,
     finite,
     heading,
     is_in_force,
     rounded,
     significant,
-    value_of,
 )
 
 S = TypeVar("S", bound=Shape)
@@ -258,9 +258,21 @@ def _table(table: Table) -> JsonTable:
 # --- cells -------------------------------------------------------------------------------------
 
 
+# Of an invalid trial: what has no null
+EMPTY: Mapping[str, Any] = {
+    "errors": {},
+    "split_exact": False,
+    "requests_per_worker": {},
+    "bound_reasons": [],
+    "routes": {},
+    "target": [],
+    "findings": [],
+}
+
+
 def json_cell(result: TrialResult, kind: type[R], **more: Any) -> R:
     """One trial. `more`: the fields that `kind` has in addition to a row."""
-    figure = partial(value_of, result)
+    figure = partial(figure_of, result)
     return shaped(
         kind,
         result,
@@ -283,6 +295,7 @@ def json_cell(result: TrialResult, kind: type[R], **more: Any) -> R:
             f"ab_{name}_ms": shaped(keys.JsonAbTimes, figure(f"ab.times.{name}"))
             for name in AB_TIMES
         },
+        **(EMPTY if isinstance(result, Invalid) else {}),
         **more,
     )
 
@@ -301,9 +314,7 @@ def shaped(kind: type[S], source: object, **values: Any) -> S:
     converted to their types. All are null if `source` is None."""
     for name, key in keys_of(kind).items():
         if name not in values:
-            value = value_of(source, key.path)
-            if value is None and isinstance(source, Invalid):
-                value = _empty(key.hint)
+            value = figure_of(source, key.path)
             number = partial(kind.number, decimals=key.decimals)
             is_shape = isinstance(key.hint, type) and issubclass(key.hint, Shape)
             if is_shape and not isinstance(value, Finding):
@@ -317,13 +328,6 @@ def shaped(kind: type[S], source: object, **values: Any) -> S:
                     dict(sorted(value.items())) if counts else value, number, inner
                 )
     return kind(**values)
-
-
-def _empty(hint: Any) -> Any:
-    """What an invalid trial has for a key of this type: an empty list or mapping, or False; None
-    for a number."""
-    kind = get_origin(hint) or hint
-    return kind() if kind in (bool, dict, list) else None
 
 
 def _shape_in(hint: Any) -> type[Shape] | None:

@@ -111,14 +111,14 @@ def joined_table(
 
 def _value_of(column: Column, item: Any) -> Value:
     source = column.value or column.name
-    value: Value = value_of(item, source) if isinstance(source, str) else source(item)
+    value: Value = figure_of(item, source) if isinstance(source, str) else source(item)
     return value
 
 
 FIGURES = frozenset(dir(Result)) - frozenset(dir(Invalid))  # attributes of valid results alone
 
 
-def value_of(item: Any, path: str) -> Any:
+def figure_of(item: Any, path: str) -> Any:
     """As `value_at`; None for a figure of an invalid trial."""
     if isinstance(item, Invalid) and path.partition(".")[0] in FIGURES:
         return None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 from msgspec.structs import replace
 
+from tests.builders.analysis import invalid_of
 from tests.builders.document import answer, column, names, note, rows
 from tests.builders.ladder import MEASURED, Measured, all_configurations, cells, report, whole
 from workerlab.experiments.ladder.document import (
@@ -56,7 +57,7 @@ from workerlab.experiments.ladder.why import (
     SyncEffect,
 )
 from workerlab.finding import Finding, Inconclusive
-from workerlab.model import CoreWait, Document, Invalid, Result, Table, TrialResult
+from workerlab.model import CoreWait, Document, Result, Table, TrialResult
 from workerlab.report import FORMATS
 from workerlab.report import text as terminal
 from workerlab.report.html.chart_figures import chart_figures
@@ -481,7 +482,7 @@ def test_configurations_left_out_are_shown_with_their_reason() -> None:
 
 def test_an_invalid_trial_is_named_and_left_out() -> None:
     good = cells(PLANNED)
-    bad = Invalid.of(good[0], "it died")
+    bad = invalid_of(good[0], "it died")
     document = document_of([bad, *good[1:]])
     assert not document.valid
     died = InvalidStepTrial(PLANNED[0].text, load(1, "fast"), 1, "it died")
@@ -492,7 +493,7 @@ def test_an_invalid_trial_is_named_and_left_out() -> None:
 
 def test_a_configuration_without_a_valid_trial_is_left_out_of_the_factors() -> None:
     gone = [
-        Invalid.of(cell, cell.reason) if cell.server.name == PLANNED[1].name else cell
+        invalid_of(cell, cell.reason) if cell.server.name == PLANNED[1].name else cell
         for cell in cells(PLANNED)
     ]
     document = document_of(gone)

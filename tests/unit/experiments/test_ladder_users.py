@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import pytest
 from msgspec.structs import replace
 
+from tests.builders.analysis import invalid_of
 from tests.builders.document import answer, table
 from tests.builders.ladder import MEASURED, SERVICES, all_configurations, cell, cells, report
 from workerlab.analysis.target import TermOutcome
@@ -23,7 +24,7 @@ from workerlab.experiments.ladder.limits import (
 )
 from workerlab.experiments.ladder.steps import Ladder, UserLoad, ladder
 from workerlab.finding import Note
-from workerlab.model import Counters, Invalid, TrialResult
+from workerlab.model import Counters, TrialResult
 
 PLANNED = all_configurations()
 USERS = 100
@@ -49,7 +50,7 @@ def level(users: int, *outcomes: str, rps: float = RPS) -> list[TrialResult]:
         result = replace(result, target=(replace(P95, result=outcome),))
         if outcome == "invalid":
             reason = Note("the load was never started")
-            result = Invalid.of(result, reason)
+            result = invalid_of(result, reason)
         results.append(result)
     return results
 

@@ -19,13 +19,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from tests.builders.analysis import invalid_of
 from tests.builders.any_document import documents, reports
 from tests.builders.document import full_document
 from tests.builders.runs import NAMES, recorded
 from tests.builders.sweep import at_rates, common, empty, everything, targeted
 from workerlab.experiments.reading import document_of
 from workerlab.experiments.sweep.document import sweep_document
-from workerlab.model import SCHEMA, Document, Invalid
+from workerlab.model import SCHEMA, Document
 from workerlab.notes import FlagIgnored
 from workerlab.report import FORMATS, text
 from workerlab.report.tables import to_grid
@@ -180,7 +181,7 @@ def test_foreign_text_is_neither_markup_nor_control_characters() -> None:
 
 def test_a_sweep_of_invalid_cells_shows_only_reasons() -> None:
     whole = document("everything")
-    cells = tuple(Invalid.of(cell, cell.reason) for cell in whole.cells)
+    cells = tuple(invalid_of(cell, cell.reason) for cell in whole.cells)
     short, long = (text.render(replace(whole, cells=cells), explain=flag) for flag in (False, True))
     assert "Invalid: " in short
     assert "Where the time goes" not in short

@@ -8,7 +8,7 @@ from tests.builders.analysis import result_of, sentence
 from workerlab.analysis.verdict import FailedRequests
 from workerlab.model import Cell, Column, Invalid, Server, Trial
 from workerlab.notes import FlagIgnored
-from workerlab.report.values import heading, table, value_of
+from workerlab.report.values import figure_of, heading, table
 
 
 def test_causes_of_failures_are_written_out() -> None:
@@ -43,7 +43,7 @@ def test_an_invalid_trial_has_empty_cells_for_figures() -> None:
 
 def test_a_path_that_no_result_has_is_an_error_for_an_invalid_one_too() -> None:
     invalid = Invalid(TRIAL, "app", None, sentence("it died"))
-    assert value_of(invalid, "breakdown.response_s") is None
+    assert figure_of(invalid, "breakdown.response_s") is None
     for path in ("throughput", "trial.cell.rps"):
         with pytest.raises(AttributeError):
-            value_of(invalid, path)
+            figure_of(invalid, path)

@@ -202,9 +202,9 @@ def _bottleneck(result: AdviseResult, launch: CandidateLaunch) -> str | Finding:
     """The saturated resource. Queues grow before a resource is saturated, so if none is, this is
     the utilisation instead; "" if that is unknown."""
     cell = launch.result
-    if cell is not None and cell.verdict in SATURATED:
+    if cell.verdict in SATURATED:
         return cell.diagnosis or cell.reason
-    return _app_concurrency(result, launch) or (_usage(cell) if cell else "")
+    return _app_concurrency(result, launch) or _usage(cell)
 
 
 def _app_concurrency(result: AdviseResult, launch: CandidateLaunch) -> str:
@@ -414,8 +414,7 @@ def _evidence(result: AdviseResult) -> Iterator[Finding]:
         )
     if result.server is not None:
         for rps in result.study.rates(result.server):
-            results = (launch.result for launch in result.study.at(result.server, rps))
-            p95s = [cell.response.p95 for cell in results if cell]
+            p95s = (launch.result.response.p95 for launch in result.study.at(result.server, rps))
             yield RateTried(rps, tuple(format_duration(p95) for p95 in p95s if p95 is not None))
 
 

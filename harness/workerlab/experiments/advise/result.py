@@ -94,8 +94,7 @@ class AdviseResult(Struct, frozen=True):
 
     @property
     def cores(self) -> float | None:
-        results = [launch.result for launch in self.launches]
-        used = (result.usage.server_cores for result in results if result)
+        used = (launch.result.usage.server_cores for launch in self.launches)
         measured = [cores for cores in used if cores is not None]
         return fmean(measured) if measured else None
 
@@ -391,7 +390,7 @@ def limit_of(result: AdviseResult) -> Answer | None:
     if result.needs is None:
         return _cpu_shortage_of_all(result)
     launch = result.failing_launch
-    if launch is not None and launch.cell.verdict == "generator-bound":
+    if launch is not None and launch.result.verdict == "generator-bound":
         return ToolShortage(TOOL, None, SERVER_UNKNOWN, None)
     broke = result.standing.word == "broken"  # by launches, so that a small ratio is enough
     return (
@@ -455,9 +454,8 @@ def _slot_shortages(result: AdviseResult, needs: Needs) -> Iterator[SlotShortage
 def _slow_under_load(result: AdviseResult, needs: Needs) -> SlowUnderLoad | None:
     """The first term on a time that the failing launch broke; None if it broke none."""
     launch, alone = result.failing_launch, requests_of(times_alone_s(needs))
-    if launch is None or launch.result is None:
-        return None
-    for term in result.search.terms:
+    for term in result.search.terms if launch else ():
+        assert launch is not None
         alone_s, loaded_s = value_of(term.metric, alone), value_of(term.metric, launch.requests)
         if term.kind != "time" or loaded_s is None or alone_s is None or term.holds(loaded_s):
             continue

@@ -19,6 +19,7 @@ from workerlab.analysis.facts import Facts, TrialData
 from workerlab.analysis.load_tool import Ceiling, ceilings
 from workerlab.analysis.needs import CpuUnderLoad, cpu_under_load, needs_of, with_cpu
 from workerlab.analysis.target import Requests, judge, requests_of, value_of
+from workerlab.analysis.trials import valid_results
 from workerlab.experiments.advise.candidates import Limits
 from workerlab.experiments.reading import as_argument, report_of, trial_data
 from workerlab.finding import Answer, Finding, Note
@@ -120,9 +121,10 @@ class CandidateLaunch(Struct, dict=True, frozen=True, eq=False):
         return self.cell.trial.key
 
     @property
-    def result(self) -> Result | None:
-        """None if it is invalid."""
-        return self.cell if isinstance(self.cell, Result) else None
+    def result(self) -> Result:
+        """Of a launch that is not discarded: an invalid one is."""
+        assert isinstance(self.cell, Result)
+        return self.cell
 
     @cached_property
     def times_s(self) -> tuple[float, ...]:
@@ -148,9 +150,10 @@ class CandidateLaunch(Struct, dict=True, frozen=True, eq=False):
     def served_rps(self) -> float | None:
         """Throughput scaled from the rate of the schedule to the requested one: in a short load,
         chance makes them differ by a few percent. None if it is invalid."""
-        if (result := self.result) is None:
+        if not isinstance(self.cell, Result):
             return None
-        rps, due_rps = result.throughput_rps, result.at_rate.due_rps if result.at_rate else None
+        rps, at_rate = self.cell.throughput_rps, self.cell.at_rate
+        due_rps = at_rate.due_rps if at_rate else None
         return rps * self.rps / due_rps if due_rps else rps
 
 
@@ -238,7 +241,7 @@ def study_of(run: Run) -> Study:
         needs=needs,
         left_out={**_unavailable(request), **left_out},
         blocked=tuple(
-            result.trial.cell.server.variant for result in cells.values() if _is_blocked(result)
+            result.server.variant for result in valid_results(cells.values()) if _is_blocked(result)
         ),
         blocking={
             cell.server.variant: blocking_lines(facts)
@@ -274,9 +277,7 @@ def _launches(
             yield launch_of(cells[trial.trial.key], trial.facts, terms)
 
 
-def _is_blocked(result: TrialResult) -> bool:
-    if not isinstance(result, Result):
-        return False
+def _is_blocked(result: Result) -> bool:
     cell = result.trial.cell
     on_loop = cell.inside == "needs" and class_named(cell.server.worker_class).loop
     return on_loop and any(isinstance(finding, BlockedLoop) for finding in result.findings)
@@ -349,18 +350,20 @@ def launch_of(
     cell = result.trial.cell
     assert cell.rate is not None
     assert cell.rate.rps is not None
-    valid_facts = facts if isinstance(result, Result) and isinstance(facts, Facts) else None
     launch = CandidateLaunch(
         server=cell.server,
         rps=cell.rate.rps,
         schedule=cell.schedule or 0,
         cell=result,
-        facts=valid_facts,
-        void=None if valid_facts else result.reason,
+        facts=None,
+        void=result.reason,
     )
-    if not isinstance(result, Result) or valid_facts is None or holds(launch, terms):
+    if not isinstance(result, Result) or not isinstance(facts, Facts):
         return launch
-    return replace(launch, void=_noise(result, valid_facts) or _late(launch, terms))
+    launch = replace(launch, facts=facts, void=None)
+    if holds(launch, terms):
+        return launch
+    return replace(launch, void=_noise(result, facts) or _late(launch, terms))
 
 
 def _noise(cell: Result, facts: Facts) -> Finding | None:
@@ -374,8 +377,7 @@ def _noise(cell: Result, facts: Facts) -> Finding | None:
 def _late(launch: CandidateLaunch, terms: Sequence[Term]) -> ToolLate | None:
     """A finding if every broken term is a time that the launch would meet without the load tool's
     own lag (p95); else None."""
-    at_rate = launch.result.at_rate if launch.result else None
-    late_s = at_rate.lag.p95 if at_rate else None
+    late_s = launch.result.at_rate.lag.p95 if launch.result.at_rate else None
     broken = [term for term in terms if not holds(launch, [term])]
     if not late_s or not broken:
         return None

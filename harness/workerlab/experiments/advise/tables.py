@@ -24,7 +24,7 @@ from workerlab.experiments.advise.study import holds
 from workerlab.model import Chart, ChartSeries, Column, Level, Look, Mark, Server, Table
 from workerlab.numbers.units import fill
 from workerlab.report.tables import route_table
-from workerlab.report.values import table
+from workerlab.report.values import figure_of, table
 from workerlab.slo import Metric, Term
 
 MAX_ROWS = 12  # candidates in the first table
@@ -85,8 +85,7 @@ def tables(result: AdviseResult) -> Iterator[Table]:
     if result.study.launches:
         yield _launches(result, rows)
     of_cell = replace(SCHEDULE, value=lambda cell: cell.trial.cell.schedule)
-    results = [launch.result for launch in result.launches]
-    mixed = [cell for cell in results if cell and cell.routes]
+    mixed = [launch.result for launch in result.launches if launch.result.routes]
     yield from route_table(mixed, [of_cell])
 
 
@@ -202,7 +201,7 @@ def _launch_columns(metric: Metric, terms: Sequence[Term]) -> tuple[Column, ...]
             "seconds",
             heading="lag",
             meaning="how late requests were sent, 95th percentile",
-            value="result.at_rate.lag.p95",
+            value=lambda launch: figure_of(launch.cell, "at_rate.lag.p95"),
         ),
         Column(
             "kept",

@@ -24,7 +24,7 @@ from workerlab.finding import Answer, Finding
 from workerlab.model import Cell, Chart, Column, Document, Invalid, Report, Table, TrialResult
 from workerlab.notes import NotMeasured
 from workerlab.numbers.units import counted
-from workerlab.report.values import cores_of, curves, joined_table, mean_column, table
+from workerlab.report.values import cores_of, curves, mean_column, table
 from workerlab.run_store import Run
 
 MID_LOAD_SHARE = 0.9  # of a load: connections that close later do so because it ends
@@ -127,8 +127,8 @@ RESULT_COLUMNS = (
     mean_column("usage.server_cores"),
     mean_column("usage.host_busy", "percent"),
     Column("generator_bound", "text", heading="generator-bound"),
+    Column("verdict", "text"),
 )
-VERDICT = Column("verdict", "text")
 SIDE_COLUMNS = (
     RESPONSE_MEAN,
     mean_column("usage.connect_calls_s", "seconds", heading="in connect", meaning=IN_CALLS),
@@ -249,8 +249,7 @@ def tables(compared: Comparisons, cells: Sequence[Trials]) -> Iterator[Table]:
     for factor, comparison in compared.items():
         if comparison.groups:
             columns = [*factor_columns(comparison.cells, factor, Factor.USERS), *RESULT_COLUMNS]
-            rows = ((or_left_out(trials), trials) for trials in comparison.cells)
-            yield joined_table(factor.title, [columns, [VERDICT]], rows)
+            yield table(factor.title, columns, map(or_left_out, comparison.cells))
     if settings := factor_columns(cells):
         yield table("Both sides of each load", [*settings, *SIDE_COLUMNS], map(or_left_out, cells))
 

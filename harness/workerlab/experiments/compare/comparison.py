@@ -281,15 +281,19 @@ class CompareRequest(Struct, frozen=True):
         return codec.convert(plan.details, cls)
 
 
+LaunchPair = tuple[Result, Result]  # of A and of B
+InvalidOfSide = tuple[str, Invalid]  # "A" or "B"
+
+
 class GroupChanges(NamedTuple):
-    """A group and its results at the last look. `left_out`: invalid launches, each with its side,
-    "A" or "B"; `pairs_made`: number of valid pairs, including those since the last look;
+    """A group and its results at the last look. `left_out`: invalid launches, each with its side;
+    `pairs_made`: number of valid pairs, including those since the last look;
     `launches`: number of valid launches of A and of B, None for pairs."""
 
     group: Group
-    pairs: Sequence[tuple[Result, Result]]
+    pairs: Sequence[LaunchPair]
     changes: Sequence[Change]
-    left_out: Sequence[tuple[str, Invalid]]
+    left_out: Sequence[InvalidOfSide]
     outcomes: Sequence[tuple[Limit, Outcome]] = ()  # of --fail-if
     apart: tuple[str, ...] = ()  # settings that groups of the same class and load do not share
     pairs_made: int = 0
@@ -354,12 +358,11 @@ def launch_metrics(run: Run, cell: Result) -> Launch:
 
 def pairs_of(
     cells: Iterable[TrialResult], group: Group
-) -> tuple[list[tuple[Result, Result]], list[tuple[str, Invalid]]]:
+) -> tuple[list[LaunchPair], list[InvalidOfSide]]:
     """The pairs of valid launches, in order; and the invalid launches of the other pairs, each with
     its side, "A" or "B"."""
     launches = {cell.trial.cell: cell for cell in cells}
-    valid: list[tuple[Result, Result]] = []
-    left_out: list[tuple[str, Invalid]] = []
+    valid, left_out = list[LaunchPair](), list[InvalidOfSide]()
     for number in sorted({cell.schedule for cell in launches if cell.schedule}):
         a, b = (launches.get(replace(side, schedule=number)) for side in (group.a, group.b))
         if a is None or b is None:

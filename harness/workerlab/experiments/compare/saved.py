@@ -41,11 +41,12 @@ from workerlab.experiments.reading import (
     report_of,
     trial_data,
 )
-from workerlab.model import SWEEP, ExitCode, Invalid, Plan, Result, Server, TrialResult, UsageError
+from workerlab.model import SWEEP, ExitCode, Invalid, Plan, Server, TrialResult, UsageError
 from workerlab.numbers.units import format_bytes
 from workerlab.options import BadWord, levels, servers
 from workerlab.plan import SLEEP_ENV
 from workerlab.report.html import check_page, write_page
+from workerlab.report.values import figure_of
 from workerlab.run_store import Run
 from workerlab.terminal.console import tell
 
@@ -263,19 +264,19 @@ def _invalid_if_paused(cell: TrialResult) -> TrialResult:
     """The cell, or an invalid one if the machine paused: launches of a sweep may run in parallel,
     so one pause affects all launches of a setting, and no interval shows it."""
     pause = next((note for note in cell.notes if isinstance(note, PauseDuringLoad)), None)
-    return cell if pause is None else Invalid.of(cell, pause)
+    return cell if pause is None else Invalid(cell.trial, cell.app, cell.sleep_s, pause)
 
 
 # --- matching cells -------------------------------------------------------------------------------
 
 
 def _field_of(cell: TrialResult, name: str) -> object:
-    planned, asked_rps = cell.trial.cell, cell.asked_rps if isinstance(cell, Result) else None
+    planned = cell.trial.cell
     app = planned.server.app
     if name == "app":
         return cell.app
     if name == "rate":  # a share of the capacity is compared by the resulting rate
-        return planned.rate and (planned.rate.rps or asked_rps)
+        return planned.rate and (planned.rate.rps or figure_of(cell, "asked_rps"))
     if name == "env":
         return tuple(variable for variable in app.env if variable[0] != SLEEP_ENV)
     if name in (*REQUEST_FIELDS, *APP_FIELDS):

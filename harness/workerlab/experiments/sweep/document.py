@@ -207,22 +207,24 @@ Causes = Iterable[tuple[Finding, TrialResult]]
 def affected_cells(report: Report, names: Names) -> Iterator[Answer]:
     """Each cause once, for invalid cells, inconclusive cells, failing routes and disturbed cells. A
     disturbed cell with an inconclusive verdict is listed only as inconclusive."""
+    reasons = {
+        verdict: [(cell.reason, cell) for cell in report.cells if cell.verdict == verdict]
+        for verdict in ("invalid", "inconclusive")
+    }
     valid = valid_results(report.cells)
-    invalid = [(cell.reason, cell) for cell in report.cells if isinstance(cell, Invalid)]
-    inconclusive = [(cell.reason, cell) for cell in valid if not conclusive(cell)]
     disturbed = [
         (finding, cell)
         for cell in filter(conclusive, valid)
         for finding in cell.findings
         if isinstance(finding, Disturbance)
     ]
-    for reason, cells, trials in by_cause(invalid):
+    for reason, cells, trials in by_cause(reasons["invalid"]):
         if all(map(was_left_out, cells)):
             classes = dict.fromkeys(names.series(cell.trial.cell) for cell in cells)
             yield LeftOut(tuple(classes), reason, trials=trials)
         else:
             yield AffectedCells("Invalid", names.places(cells), reason, trials=trials)
-    yield from by_kind("Inconclusive", inconclusive, names)
+    yield from by_kind("Inconclusive", reasons["inconclusive"], names)
     yield from failing_routes(valid, names)
     yield from by_kind("Disturbed", disturbed, names)
 

@@ -50,12 +50,12 @@ from workerlab.report.values import (
     PARTS,
     Names,
     by_series,
+    figure_of,
     finite,
     is_in_force,
     joined_table,
     load_of,
     table,
-    value_of,
 )
 
 AB_TOTAL_COLUMNS = tuple(column(name, of=JsonAb) for name in JsonAb.__struct_fields__)
@@ -126,7 +126,7 @@ def sweep_tables(report: Report, names: Names) -> Iterator[Table]:
 def time_unit(cells: Cells) -> str:
     """The unit of all times that tables show of these cells, as in `unit_of`."""
     paths = (*SHOWN_TIMES, *(f"breakdown.{part}_s" for part in PARTS))
-    shown = [[finite(value_of(cell, path)) for path in paths] for cell in cells]
+    shown = [[finite(figure_of(cell, path)) for path in paths] for cell in cells]
     return unit_of([[abs(time_s) for time_s in times if time_s] for times in shown])
 
 

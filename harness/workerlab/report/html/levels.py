@@ -36,7 +36,7 @@ from workerlab.report.html.figure import (
     unit,
 )
 from workerlab.report.html.series import SweepSeries
-from workerlab.report.values import PART_LOOKS, PARTS, finite, load_of, value_of
+from workerlab.report.values import PART_LOOKS, PARTS, figure_of, finite, load_of
 
 MODEL_FIGURES = ("throughput_rps", "response.p50", "response.p95")
 MODEL_LOOKS = {"closed": ("sockets", "circle"), "open": ("measured", "diamond")}
@@ -330,7 +330,7 @@ def _figure(group: Sequence[SweepSeries], name: str, title: str) -> Figure:
         header=HEADER,
         rows=tuple(
             (series.name, str(cell.trial.cell.concurrency),
-             *(_rate_text(value_of(cell, name)) for name in SHOWN_RATES), cell.verdict)
+             *(_rate_text(figure_of(cell, name)) for name in SHOWN_RATES), cell.verdict)
             for series in group
             for cell in series.closed
         ),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.builders.analysis import result_of
+from tests.builders.analysis import invalid_of, result_of
 from tests.builders.runs import recorded
 from workerlab import run_store
 from workerlab.analysis.stall import MachinePause, PauseDuringLoad
@@ -20,7 +20,6 @@ from workerlab.cli import main
 from workerlab.experiments.compare.saved import SavedSide, differences_of, groups_of
 from workerlab.model import (
     Cell,
-    Invalid,
     Plan,
     Rate,
     RateResult,
@@ -116,7 +115,7 @@ def test_a_pause_leaves_out_a_launch_at_a_share_of_the_capacity() -> None:
     options = argparse.Namespace(fail_if=None, at_least=None)
     (group,) = groups_of(side_of(results), paused, options)
     assert group.launches == (3, 2)
-    assert group.left_out == [("B", Invalid.of(paused.cells[0], pause))]
+    assert group.left_out == [("B", invalid_of(paused.cells[0], pause))]
 
 
 def test_a_run_is_not_compared_with_itself(
