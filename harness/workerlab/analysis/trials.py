@@ -117,7 +117,7 @@ class Trials(Replicates[Result], frozen=True, kw_only=True):
     def verdict(self) -> Verdict:
         """The most frequent verdict of those with a success, or else of the others; the first of
         ties."""
-        results = tuple(filter(has_throughput, self.valid)) or self.left_out
+        results = tuple(filter(has_throughput, self.valid)) or self.left_out or self.valid
         verdicts = Counter(result.verdict for result in results)
         return verdicts.most_common(1)[0][0]
 

@@ -362,6 +362,16 @@ def test_invalid_cells_are_named_and_left_out() -> None:
     verdict(document, GeneratorIsBottleneck)
 
 
+def test_a_cell_without_a_success_shows_what_its_valid_trials_measured() -> None:
+    """Its verdict is that of all its trials."""
+    without = replace(cell(1.0, tool="fast"), throughput_rps=0.0, failed=7, errors={"reset": 7})
+    failed = launched([cell(None, tool="fast"), without, cell(None, tool="fast")])
+    document = document_of_trials([*thrice(MEASURED[:2]), *failed])
+    (row,) = [row for row in rows(table(document, Factor.TOOL.title)) if row["tool"] == "fast"]
+    assert (row["trials"], row["throughput_rps"], row["verdict"]) == (None, 0.0, "invalid")
+    assert (row["failed"], row["errors"]) == (7, {"reset": 7})
+
+
 def test_each_table_is_about_one_factor() -> None:
     document = document_of(*MEASURED)
     by_threads = [row[:2] for row in table(document, Factor.THREADS.title).rows]
