@@ -104,7 +104,7 @@ class Replicates(Struct, Generic[R], frozen=True):
 
 
 class Trials(Replicates[Result], frozen=True, kw_only=True):
-    """The trials of one cell. Statistics are over `valid`; the invalid ones are left out."""
+    """The trials of one cell. Statistics are over `valid`; `left_out`: the other trials."""
 
     cell: Cell
     left_out: tuple[TrialResult, ...] = ()

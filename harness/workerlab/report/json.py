@@ -258,7 +258,7 @@ def _table(table: Table) -> JsonTable:
 # --- cells -------------------------------------------------------------------------------------
 
 
-# Of an invalid trial: what has no null
+# The keys of an invalid trial that are not null
 EMPTY: Mapping[str, Any] = {
     "errors": {},
     "split_exact": False,

@@ -122,7 +122,7 @@ class CandidateLaunch(Struct, dict=True, frozen=True, eq=False):
 
     @property
     def result(self) -> Result:
-        """Of a launch that is not discarded: an invalid one is."""
+        """Of a launch that was not invalid, as none is whose `void` is None."""
         assert isinstance(self.cell, Result)
         return self.cell
 
