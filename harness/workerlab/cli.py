@@ -118,9 +118,12 @@ def command_line(complete: Collection[str]) -> argparse.ArgumentParser:
     return top
 
 
-def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The parsed command line. Raises UsageError, or SystemExit after --help."""
-    return command_line(argv).parse_args(argv)
+def parse(argv: Sequence[str]) -> Any:
+    """The options of a command. Raises UsageError, or SystemExit after --help."""
+    namespace = command_line(argv).parse_args(argv)
+    from workerlab.options import record_of  # imported late: --help does not always need it
+
+    return record_of(namespace) if "record_type" in namespace else namespace
 
 
 def _each(action: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:

@@ -1,15 +1,20 @@
-"""Options of several commands, and types of arguments: invalid input is rejected in one sentence,
-before anything starts."""
+"""The options of a command as a typed record, options of several commands, and types of arguments:
+invalid input is rejected in one sentence, before anything starts.
+
+A record is a subclass of `Options`. Each of its fields says how the command line reads it, which is
+also its type, and what --help says of it; options that commands share are base records. Neither a
+dataclass, which would make --help slower by a tenth, nor a msgspec Struct, which has a single base.
+"""
 
 import argparse
 import math
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Generic, Self, TypeVar, overload
 
 from workerlab.load.registry import ALIASES, TOOLS
 from workerlab.model import Rate, UsageError
@@ -31,6 +36,138 @@ EXIT_CODES = """\
 Exit codes: 0 fine; 1 a cell is invalid; 2 usage; 3 this machine or app cannot do it; 4 a target is
 not kept; 130 Ctrl-C, 143 SIGTERM, with everything measured so far kept and printed.
 """
+
+
+class Option(Generic[T]):
+    """A field of `Options`: read from a record, it is the value that was given, else `default`;
+    read from the class, it is this description.
+
+    `flag`: its name on the command line, by default from that of the field; of a positional
+    argument, its metavar. `before`: the inherited option before which --help lists it. `resumes`:
+    whether --resume allows it. `keywords`: of argparse's add_argument; a command that cannot be
+    given the option has none.
+    """
+
+    def __init__(
+        self,
+        default: T,
+        *,
+        flag: str = "",
+        before: str = "",
+        resumes: bool = False,
+        **keywords: Any,
+    ) -> None:
+        self.default, self.flag, self.before = default, flag, before
+        self.resumes, self.keywords = resumes, keywords
+
+    def __set_name__(self, record_type: type, name: str) -> None:
+        self.name = name
+        self.flag = self.flag or f"--{name.replace('_', '-')}"
+
+    @overload
+    def __get__(self, record: None, record_type: type) -> Self: ...
+    @overload
+    def __get__(self, record: object, record_type: type) -> T: ...
+    def __get__(self, record: object, record_type: type) -> Self | T:
+        """Only of an option that was not given: its value would stand in the record."""
+        return self if record is None else self.default
+
+    def add_to(self, parser: argparse._ActionsContainer) -> None:
+        names = [self.flag] if self.flag.startswith("-") else []
+        parser.add_argument(*names, dest=self.name, default=None, **self.keywords)
+
+
+def option(
+    read: Callable[[str], T], metavar: str | None, text: str, **more: Any
+) -> Option[T | None]:
+    """An option with a value; None: not given. `more`: as of `Option`."""
+    return Option(None, type=read, metavar=metavar, help=text, **more)
+
+
+def repeatable(
+    read: Callable[[str], T], metavar: str, text: str, **more: Any
+) -> Option[list[T] | None]:
+    return Option(None, type=read, metavar=metavar, help=text, action="append", **more)
+
+
+def positional(read: Callable[[str], T], metavar: str, text: str) -> Option[T | None]:
+    """An argument that may be left out."""
+    return option(read, metavar, text, flag=metavar, nargs="?")
+
+
+def flag(text: str, **more: Any) -> Option[bool]:
+    return Option(False, help=text, action="store_true", **more)
+
+
+class Options:
+    """What was given on the command line. `vars` of it has nothing else."""
+
+    command: str = ""
+    project: tuple[str, ...] = ()  # names of the options that the user's pyproject.toml gave
+
+    def __init__(self, **values: object) -> None:
+        """None: not given."""
+        if unknown := [name for name in values if not hasattr(type(self), name)]:
+            raise TypeError(f"{type(self).__name__} has no {', '.join(unknown)}")
+        vars(self).update({name: value for name, value in values.items() if value is not None})
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def replace(self, **changes: object) -> Self:
+        return type(self)(**{**vars(self), **changes})
+
+    def given(self, *options: Option[Any]) -> list[Option[Any]]:
+        """Those of the options that were given."""
+        return [option for option in options if option.name in vars(self)]
+
+
+def options_of(record_type: type) -> dict[str, Option[Any]]:
+    """The options of a record by name, in the order of --help: those of base records first."""
+    names: list[str] = []
+    for base in record_type.__bases__:
+        names += options_of(base)
+    for name, field in vars(record_type).items():
+        if isinstance(field, Option) and field.keywords and name not in names:
+            names.insert(names.index(field.before) if field.before else len(names), name)
+    options = {name: getattr(record_type, name) for name in names}
+    return {name: option for name, option in options.items() if option.keywords}
+
+
+def add_record(
+    to: argparse.ArgumentParser,
+    record_type: type[Options],
+    groups: Mapping[str, type[Options]] = {},
+) -> None:
+    """Add the options of a record. `groups`: by their title, the base records whose options --help
+    lists apart."""
+    places: dict[str, argparse._ActionsContainer] = {}
+    for title, base in groups.items():
+        places |= dict.fromkeys(options_of(base), to.add_argument_group(title))
+    for name, field in options_of(record_type).items():
+        field.add_to(places.get(name, to))
+    to.set_defaults(record_type=record_type)
+
+
+def record_of(namespace: argparse.Namespace) -> Options:
+    """The record of parsed arguments. `add_record` has prepared their parser."""
+    values = dict(vars(namespace))
+    record: Options = values.pop("record_type")(**values)
+    return record
+
+
+class FormatOptions(Options):
+    format = option(str, None, "output format (table)", choices=sorted(FORMATS))
+    explain = flag("also print the evidence, all notes and what the columns mean")
+
+
+class StoredOptions(Options):
+    resume = option(str, "RUN", "finish an interrupted run, as planned")
+    out = option(str, "DIR", "where runs are kept (results)")
+
+
+class RunOptions(StoredOptions, FormatOptions):
+    """The options of every command that makes runs."""
 
 
 def add_common(to: argparse.ArgumentParser) -> None:
@@ -353,9 +490,37 @@ def add_serves_in_turn(to: argparse.ArgumentParser, *, python: bool = True) -> N
     to.set_defaults(in_turn=True)
 
 
-def in_turn(options: argparse.Namespace) -> Iterator[tuple[str, argparse.Namespace]]:
+class ServedOptions(Options):
+    """What serves which app. A command that cannot be given one of these has it as None."""
+
+    app = Option[str | None](None)
+    chdir = Option[str | None](None)
+    config = Option[str | None](None)
+    python = Option[tuple[str, ...] | None](None)
+    gunicorn = Option[tuple[str, ...] | None](None)
+
+
+IN_TURN = "; of several each in turn, in a run of its own"
+
+
+class GunicornInTurn(ServedOptions):
+    """Of a command that runs once for each version of Gunicorn."""
+
+    gunicorn = option(versions, "LIST", SERVES[1][3] + IN_TURN)
+
+
+class ServesInTurn(GunicornInTurn):
+    """Of a command that runs once for each interpreter and version of Gunicorn."""
+
+    python = option(interpreters, "LIST", SERVES[0][3] + IN_TURN, before="gunicorn")
+
+
+def in_turn(options: Any) -> Iterator[tuple[str, Any]]:
     """The options of each run, with the arguments that distinguish it; these are "" if there is
     only one run. Raises UsageError."""
+    if isinstance(options, Options):
+        yield from _records_in_turn(options)
+        return
     option_names = ("python", "gunicorn") if getattr(options, "in_turn", False) else ()
     values = {name: getattr(options, name, None) or (None,) for name in option_names}
     multiple = math.prod(map(len, values.values())) > 1
@@ -369,3 +534,21 @@ def in_turn(options: argparse.Namespace) -> Iterator[tuple[str, argparse.Namespa
             f"--{name} {value[0]}" for name, value in named_options.items() if value and multiple
         ]
         yield " ".join(arguments), argparse.Namespace(**{**vars(options), **named_options})
+
+
+def _records_in_turn(options: Options) -> Iterator[tuple[str, Options]]:
+    if not isinstance(options, GunicornInTurn):
+        yield "", options
+        return
+    pairs = list(product(options.python or (None,), options.gunicorn or (None,)))
+    output_format = options.format if isinstance(options, FormatOptions) else None
+    if len(pairs) > 1 and output_format in ("json", "csv"):
+        raise UsageError(f"--format {output_format} prints a single run: name one version")
+    for python, gunicorn in pairs:
+        arguments = [
+            f"{option.flag} {value}"
+            for option, value in ((ServesInTurn.python, python), (ServesInTurn.gunicorn, gunicorn))
+            if value and len(pairs) > 1
+        ]
+        values = {"python": python and (python,), "gunicorn": gunicorn and (gunicorn,)}
+        yield " ".join(arguments), options.replace(**values)

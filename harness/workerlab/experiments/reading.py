@@ -4,7 +4,6 @@ Document of the command that made the run, and how it is printed.
 Needs nothing but the directory, so any saved run can be analysed again, on any machine.
 """
 
-import argparse
 import os
 import sys
 from collections.abc import Iterable
@@ -219,7 +218,7 @@ def document_of(directory: Path, slo: str | None = None) -> Document:
     return replace(document, title=f"{document.title} ({names} from pyproject.toml)")
 
 
-def print_document(document: Document, options: argparse.Namespace) -> None:
+def print_document(document: Document, options: Any) -> None:
     """Print on standard output in the requested format, else as text: colour only on a terminal,
     width from the terminal or COLUMNS."""
     if (options.format or "table") != "table":

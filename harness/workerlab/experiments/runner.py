@@ -5,11 +5,10 @@
 An experiment defines what to run and what to conclude; this module executes it.
 """
 
-import argparse
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -70,10 +69,10 @@ class Setup(Struct, frozen=True):
 
 # Makes a new plan from the options, or prepares the plan of a resumed run. Services (database,
 # cache) run until the context exits. Raises LabError
-MakeSetup = Callable[[argparse.Namespace, Plan | None], AbstractContextManager[Setup]]
+MakeSetup = Callable[[Any, Plan | None], AbstractContextManager[Setup]]
 
 
-def command(options: argparse.Namespace) -> int:
+def command(options: Any) -> int:
     """Make or resume a run, and show the results. Returns the exit code."""
     experiment = experiment_module(options.command, "command")
     allowed_with_resume = getattr(experiment, "RESUMES_WITH", ())
@@ -101,7 +100,7 @@ def without_resume(document: Document) -> Document:
 def run(
     kind: str,
     setup: MakeSetup,
-    options: argparse.Namespace,
+    options: Any,
     allowed_with_resume: Collection[str] = (),
 ) -> tuple[Path, int | None]:
     """Make or resume a run. Returns its directory, and the exit code if it was stopped.
@@ -165,9 +164,7 @@ def exit_code(directory: Path, document: Document, fail_on_slo: bool = True) -> 
     return ExitCode.TARGET_MISSED if missed else ExitCode.DONE
 
 
-def _load_for_resume(
-    kind: str, options: argparse.Namespace, allowed: Collection[str]
-) -> tuple[Path, Plan]:
+def _load_for_resume(kind: str, options: Any, allowed: Collection[str]) -> tuple[Path, Plan]:
     """A saved run and its plan, with availability checked again. Raises UsageError for a run of
     another command or options that would change its plan, and other LabErrors."""
     ignored = {*COMMON_OPTIONS, *allowed}

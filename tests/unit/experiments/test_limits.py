@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -37,6 +36,7 @@ from workerlab.experiments.limits.findings import (
     SessionPerRequest,
     WaysOut,
 )
+from workerlab.experiments.limits.options import LimitsOptions
 from workerlab.experiments.limits.results import FilesRanOut, PortsRanOut, results_of
 from workerlab.finding import Answer, stored
 from workerlab.model import (
@@ -469,7 +469,7 @@ def test_a_million_requests_come_last_and_their_duration_is_noted() -> None:
 
 def test_a_million_by_aiohttp_needs_aiohttp(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "why_unavailable", lambda tool: f"{tool} needs aiohttp")
-    options = argparse.Namespace(quick=False, long=True)
+    options = LimitsOptions(long=True)
     with pytest.raises(EnvironmentProblem, match="coroutines needs aiohttp"), setup(options, None):
         pytest.fail("nothing is started")
 

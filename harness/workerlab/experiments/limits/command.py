@@ -5,7 +5,6 @@ classic mistakes are shown. Each step is a cell on a null server, which answers 
 random delay (at once for the mistakes). Steps that cannot run here are left out, with the reason.
 """
 
-import argparse
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -14,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab.durations import null_s, predicted_s
+from workerlab.experiments.limits.options import LimitsOptions
 from workerlab.experiments.limits.results import SPARE_FILES
 from workerlab.experiments.planning import available_tools, check_tools, why_unavailable
 from workerlab.experiments.runner import Setup
@@ -117,11 +117,16 @@ def _why_no_network() -> str:  # "" if one can be created
         return str(error)
 
 
-def setup(options: argparse.Namespace, plan: Plan | None) -> Setup:
+def setup(options: LimitsOptions, plan: Plan | None) -> Setup:
     if plan is None:
         check_tools(["coroutines"] if options.long else ())
-        chosen = {name: bool(getattr(options, name)) for name in ("quick", "long", "synchronous")}
-        plan = plan_of(replace(this_machine(), **chosen))
+        extent = replace(
+            this_machine(),
+            quick=options.quick,
+            long=options.long,
+            synchronous=options.synchronous,
+        )
+        plan = plan_of(extent)
         preflight.check_levels(cell.concurrency for cell in plan.cells)
     return Setup(plan)
 

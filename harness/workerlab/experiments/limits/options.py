@@ -2,7 +2,7 @@
 
 import argparse
 
-from workerlab.options import add_common
+from workerlab.options import RunOptions, add_record, flag
 
 EXAMPLES = """\
 examples:
@@ -17,6 +17,12 @@ examples:
 """
 
 
+class LimitsOptions(RunOptions):
+    quick = flag("leave out the steps that take minutes")
+    synchronous = flag("with --quick: keep the synchronous client, which takes 2.5 minutes")
+    long = flag("also send a million requests by aiohttp")
+
+
 def add_options(to: argparse.ArgumentParser) -> None:
     to.description = (
         "Send a hundred, ten thousand, a million requests to a server that answers after a random"
@@ -24,11 +30,4 @@ def add_options(to: argparse.ArgumentParser) -> None:
         " avoid both; keep all tasks and bodies in memory; make two classic mistakes."
     )
     to.epilog = EXAMPLES
-    add_common(to)
-    to.add_argument("--quick", action="store_true", help="leave out the steps that take minutes")
-    to.add_argument(
-        "--synchronous",
-        action="store_true",
-        help="with --quick: keep the synchronous client, which takes 2.5 minutes",
-    )
-    to.add_argument("--long", action="store_true", help="also send a million requests by aiohttp")
+    add_record(to, LimitsOptions)

@@ -1,0 +1,63 @@
+"""Options of a command as a typed record, and the command line that is made from it."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from workerlab.options import Option, Options, add_record, flag, option, options_of, record_of
+
+
+class Base(Options):
+    size = option(int, "N", "size (3)")
+    absent = Option[str | None](None)
+
+
+class Other(Options):
+    name = option(str, "TEXT", "name")
+
+
+class Both(Base, Other):
+    first = flag("before the name", before="name")
+    last = option(str, "FILE", "after all", flag="--end")
+    size = option(int, "N", "another default (4)")
+
+
+def parse(*argv: str) -> Both:
+    parser = argparse.ArgumentParser()
+    add_record(parser, Both, {"a group": Other})
+    record = record_of(parser.parse_args(argv))
+    assert isinstance(record, Both)
+    return record
+
+
+def test_the_options_of_base_records_come_first() -> None:
+    options = options_of(Both)
+    assert list(options) == ["size", "first", "name", "last"]
+    assert options["size"].keywords["help"] == "another default (4)"
+    assert [field.flag for field in options.values()] == ["--size", "--first", "--name", "--end"]
+
+
+def test_a_record_has_what_was_given() -> None:
+    record = parse("--size", "4", "--end", "x")
+    assert vars(record) == {"size": 4, "last": "x"}
+    assert (record.first, record.name, record.absent) == (False, None, None)
+    assert record.given(Both.first, Both.size) == [Both.size]
+    assert record == Both(size=4, last="x", name=None)
+    assert record.replace(size=None, first=True) == Both(first=True, last="x")
+
+
+def test_a_record_has_no_other_options() -> None:
+    with pytest.raises(TypeError, match="Both has no colour"):
+        Both(size=1, colour="red")
+
+
+def test_groups_are_lists_of_their_own_in_the_help() -> None:
+    parser = argparse.ArgumentParser()
+    add_record(parser, Both, {"a group": Other})
+    usual, group = parser.format_help().split("a group:")
+    assert [line.split()[0] for line in usual.splitlines() if line.startswith("  --")] == [
+        "--size", "--first", "--end"
+    ]  # fmt: skip
+    assert group.split()[:2] == ["--name", "TEXT"]
