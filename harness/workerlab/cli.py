@@ -123,7 +123,7 @@ def parse(argv: Sequence[str]) -> Any:
     namespace = command_line(argv).parse_args(argv)
     from workerlab.options import record_of  # imported late: --help does not always need it
 
-    return record_of(namespace) if "record_type" in namespace else namespace
+    return record_of(namespace)
 
 
 def _each(action: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:

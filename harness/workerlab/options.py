@@ -149,11 +149,11 @@ def add_record(
     to.set_defaults(record_type=record_type)
 
 
-def record_of(namespace: argparse.Namespace) -> Options:
+def record_of(namespace: argparse.Namespace) -> Any:
     """The record of parsed arguments. `add_record` has prepared their parser."""
     values = dict(vars(namespace))
-    record: Options = values.pop("record_type")(**values)
-    return record
+    record_type = values.pop("record_type", None)
+    return record_type(**values) if record_type else namespace
 
 
 class FormatOptions(Options):

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -77,7 +78,7 @@ def _is_lab_venv(venv: str | Path) -> bool:
 
 
 def interpreters(
-    options: argparse.Namespace,
+    options: Any,
     classes: Iterable[str] = (),
     env: Mapping[str, str] = {},
     *,

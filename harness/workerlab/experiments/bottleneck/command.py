@@ -4,12 +4,12 @@ The cells are those of a sweep, on a real server with an app that does nothing. 
 differ in one factor; a cell that several comparisons share runs once.
 """
 
-import argparse
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from workerlab.experiments.bottleneck.options import BottleneckOptions
 from workerlab.experiments.environment import interpreters
 from workerlab.experiments.planning import available_tools, gunicorn_plan
 from workerlab.experiments.runner import Setup
@@ -100,7 +100,7 @@ def has_cores_for_fewer(cores: int | None) -> bool:
     return cores is not None and cores > FEWER_PROCESSES
 
 
-def setup(options: argparse.Namespace, plan: Plan | None) -> Setup:
+def setup(options: BottleneckOptions, plan: Plan | None) -> Setup:
     """The plan of a new run with the generators installed here, or that of a resumed run."""
     if plan is not None:
         return Setup(plan)

@@ -2,7 +2,7 @@
 
 import argparse
 
-from workerlab.options import add_common, add_serves_in_turn, whole
+from workerlab.options import RunOptions, ServesInTurn, add_record, flag, option, whole
 
 EXAMPLES = """\
 examples:
@@ -15,6 +15,13 @@ examples:
 """
 
 
+class BottleneckOptions(RunOptions, ServesInTurn):
+    trials = option(
+        whole, "N", "trials of each cell, over which intervals are computed (3)", before="python"
+    )
+    quick = flag("fewer users, for a shorter time")
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Change one thing at a time (users, threads of the server, servers, processes of the"
@@ -22,8 +29,4 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         " if it is installed, else the built-in generator `fast`."
     )
     parser.epilog = EXAMPLES
-    add_common(parser)
-    trials_help = "trials of each cell, over which intervals are computed (3)"
-    parser.add_argument("--trials", type=whole, metavar="N", help=trials_help)
-    add_serves_in_turn(parser)
-    parser.add_argument("--quick", action="store_true", help="fewer users, for a shorter time")
+    add_record(parser, BottleneckOptions)

@@ -26,7 +26,7 @@ from workerlab.experiments.reproduce.document import DONE, MISSING, PARTS, chose
 from workerlab.experiments.runner import Setup
 from workerlab.model import EnvironmentProblem, LabError, Plan, UsageError
 from workerlab.numbers.units import format_duration
-from workerlab.options import in_turn
+from workerlab.options import in_turn, record_of
 from workerlab.plan import null_plan
 from workerlab.terminal.console import program, tell
 
@@ -132,7 +132,7 @@ def run_part(directory: Path, command_line: str) -> None:
     name, *argv = shlex.split(command_line)
     parser = argparse.ArgumentParser()
     experiment_module(name, "options").add_options(parser)
-    _, options = next(in_turn(parser.parse_args(argv)))
+    _, options = next(in_turn(record_of(parser.parse_args(argv))))
     experiment = experiment_module(name, "command")
     plan = run_store.load(directory).plan if (directory / "run.json").is_file() else None
     with experiment.setup(options, plan) as prepared:
