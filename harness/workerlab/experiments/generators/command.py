@@ -11,7 +11,6 @@ full-speed server also delays its answers. Each connection then mostly waits, an
 most connections / delay, however fast the generator is.
 """
 
-import argparse
 import math
 import random
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +20,7 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
+from workerlab.experiments.generators.options import GeneratorsOptions
 from workerlab.experiments.planning import available_tools
 from workerlab.experiments.runner import Setup
 from workerlab.load.registry import TOOLS, tool_named
@@ -124,7 +124,7 @@ def _cell(
     return null_cell(f"{rate}-{generator.name}-c{connections}", null, generator.tool, load)
 
 
-def plan_of(options: argparse.Namespace) -> Plan:
+def plan_of(options: GeneratorsOptions) -> Plan:
     """The plan of a comparison. Inspects the machine; starts nothing. Raises UsageError,
     EnvironmentProblem."""
     levels, processes = options.levels or LEVELS, options.processes or ()
@@ -170,5 +170,5 @@ def _check(
         raise UsageError("--delay must be at most a tenth of --duration, for enough answers")
 
 
-def setup(options: argparse.Namespace, plan: Plan | None) -> Setup:
+def setup(options: GeneratorsOptions, plan: Plan | None) -> Setup:
     return Setup(plan or plan_of(options))

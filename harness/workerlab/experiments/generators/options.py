@@ -3,19 +3,9 @@
 import argparse
 import re
 
+from workerlab import options as read
 from workerlab.load.registry import TOOLS
-from workerlab.options import (
-    BadWord,
-    Row,
-    add_common,
-    add_rows,
-    duration,
-    levels,
-    seconds,
-    switch,
-    tools,
-    whole,
-)
+from workerlab.options import RunOptions, add_record, option
 
 EXAMPLES = """\
 examples:
@@ -37,30 +27,36 @@ examples:
 def _delay(text: str) -> tuple[float, float]:
     """Shortest and longest delay: 0.08, or 0-0.16."""
     span = re.fullmatch(r"(.*[\d.])-([\d.].*)", text)
-    shortest, longest = map(seconds, span.groups() if span else (text, text))
+    shortest, longest = map(read.seconds, span.groups() if span else (text, text))
     if shortest > longest:
-        raise BadWord(f"{text!r} must be LO-HI, the lower one first")
+        raise read.BadWord(f"{text!r} must be LO-HI, the lower one first")
     return shortest, longest
 
 
 def _once(text: str) -> bool:
     if "," in text:
-        raise BadWord("must be off or on, not both")
-    return switch(text)
+        raise read.BadWord("must be off or on, not both")
+    return read.switch(text)
 
 
-ROWS: tuple[Row, ...] = (
-    ("--tools", tools, "LIST", f"of {', '.join(TOOLS)} (all)"),
-    ("--levels", levels, "LIST",
-     "connections (1,10,100); with --processes, connections of each process"),
-    ("--processes", levels, "LIST",
-     "processes of each tool that sends from several, all at each level (one per core)"),
-    ("--delay", _delay, "S",
-     "seconds until the server answers at full speed; LO-HI: random between the two (0)"),
-    ("--duration", duration, "S", "seconds per load (2)"),
-    ("--trials", whole, "N", "trials of each load, over which intervals are computed (3)"),
-    ("--keepalive", _once, "WORD", "reuse connections: off or on (on)"),
-)  # fmt: skip
+class GeneratorsOptions(RunOptions):
+    tools = option(read.tools, "LIST", f"of {', '.join(TOOLS)} (all)")
+    levels = option(
+        read.levels, "LIST", "connections (1,10,100); with --processes, connections of each process"
+    )
+    processes = option(
+        read.levels,
+        "LIST",
+        "processes of each tool that sends from several, all at each level (one per core)",
+    )
+    delay = option(
+        _delay,
+        "S",
+        "seconds until the server answers at full speed; LO-HI: random between the two (0)",
+    )
+    duration = option(read.duration, "S", "seconds per load (2)")
+    trials = option(read.whole, "N", "trials of each load, over which intervals are computed (3)")
+    keepalive = option(_once, "WORD", "reuse connections: off or on (on)")
 
 
 def add_options(to: argparse.ArgumentParser) -> None:
@@ -70,5 +66,4 @@ def add_options(to: argparse.ArgumentParser) -> None:
         " far each of them gets."
     )
     to.epilog = EXAMPLES
-    add_common(to)
-    add_rows(to, ROWS)
+    add_record(to, GeneratorsOptions)
