@@ -23,6 +23,7 @@ from workerlab.experiments.reproduce.claims import (
     write_ups_of,
 )
 from workerlab.experiments.reproduce.document import DONE, MISSING, PARTS, chosen_cells
+from workerlab.experiments.reproduce.options import ReproduceOptions
 from workerlab.experiments.runner import Setup
 from workerlab.model import EnvironmentProblem, LabError, Plan, UsageError
 from workerlab.numbers.units import format_duration
@@ -31,7 +32,7 @@ from workerlab.plan import null_plan
 from workerlab.terminal.console import program, tell
 
 
-def command(options: argparse.Namespace) -> int:
+def command(options: ReproduceOptions) -> int:
     """List the write-ups if none is named, else start a run. Returns the exit code."""
     if options.writeup is None and not options.resume:
         print(overview())
@@ -60,9 +61,9 @@ def overview() -> str:
     return "\n".join([times, "", *lines, "", f"{program()} reproduce ab, or all"])
 
 
-def setup(options: argparse.Namespace, plan: Plan | None) -> Setup:
+def setup(options: ReproduceOptions, plan: Plan | None) -> Setup:
     if plan is None:
-        chosen = write_ups_of(options.writeup)
+        chosen = write_ups_of(options.writeup or "")
         details = {
             "writeups": [writeup.name for writeup in chosen],
             "quick": bool(options.quick),

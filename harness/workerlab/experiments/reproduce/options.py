@@ -2,7 +2,7 @@
 
 import argparse
 
-from workerlab.options import add_common
+from workerlab.options import RunOptions, add_record, flag, positional, repeatable
 
 EXAMPLES = """\
 examples:
@@ -19,18 +19,21 @@ examples:
 """
 
 
+class ReproduceOptions(RunOptions):
+    writeup = positional(str, "NAME", "ab, generators, locust, million, ladder or all")
+    quick = flag("fewer repetitions, the same rows")
+    earlier_runs = repeatable(
+        str,
+        "RUN",
+        "take an earlier run of the same command instead of running a part (repeatable)",
+        flag="--from",
+    )
+
+
 def add_options(to: argparse.ArgumentParser) -> None:
     to.description = (
         "Reproduce the write-ups behind this lab: the original's table with today's"
         " figures, and each of its claims held, corrected, or not shown, with the evidence."
     )
     to.epilog = EXAMPLES
-    to.add_argument(
-        "writeup", metavar="NAME", nargs="?", help="ab, generators, locust, million, ladder or all"
-    )
-    add_common(to)
-    to.add_argument("--quick", action="store_true", help="fewer repetitions, the same rows")
-    to.add_argument(
-        "--from", dest="earlier_runs", metavar="RUN", action="append",
-        help="take an earlier run of the same command instead of running a part (repeatable)",
-    )  # fmt: skip
+    add_record(to, ReproduceOptions)
