@@ -4,7 +4,7 @@ import argparse
 import json
 
 from workerlab.experiments import EXPERIMENTS
-from workerlab.options import names_of
+from workerlab.options import Options, add_record, names_of, positional
 
 EXAMPLES = """\
 examples:
@@ -17,16 +17,19 @@ network and follow JSON Schema 2020-12.
 """
 
 
+class SchemaOptions(Options):
+    kinds = positional(
+        names_of("command", EXPERIMENTS), "LIST", f"of {', '.join(EXPERIMENTS)} (all)"
+    )
+
+
 def add_options(to: argparse.ArgumentParser) -> None:
     to.description = "Print the JSON Schema of what --format json prints: keys, types and meanings."
     to.epilog = EXAMPLES
-    to.add_argument(
-        "kinds", metavar="LIST", nargs="?", type=names_of("command", EXPERIMENTS),
-        help=f"of {', '.join(EXPERIMENTS)} (all)",
-    )  # fmt: skip
+    add_record(to, SchemaOptions)
 
 
-def command(options: argparse.Namespace) -> int:
+def command(options: SchemaOptions) -> int:
     """Print the schema. Returns the exit code."""
     from workerlab.report.json import json_schema  # imported late: --help does not need it
 
