@@ -95,6 +95,11 @@ def positional(read: Callable[[str], T], metavar: str, text: str) -> Option[T | 
     return option(read, metavar, text, flag=metavar, nargs="?")
 
 
+def required(read: Callable[[str], T], metavar: str, text: str) -> Option[T]:
+    """An argument that is always given."""
+    return Option(None, type=read, metavar=metavar, help=text, flag=metavar)  # type: ignore[arg-type]
+
+
 def flag(text: str, **more: Any) -> Option[bool]:
     return Option(False, help=text, action="store_true", **more)
 
@@ -343,6 +348,11 @@ SLO: tuple[Row, ...] = (
     ("--fail-on-slo", None, "",
      "exit with 4 unless every class keeps it: at some level or, with --rate, at some rate"),
 )  # fmt: skip
+
+
+class SloOptions(Options):
+    slo = option(target_of_cells, "TARGET", SLO[0][3])
+    fail_on_slo = flag(SLO[1][3], resumes=True)
 
 
 def add_rows(to: argparse._ActionsContainer, rows: Iterable[Row]) -> None:

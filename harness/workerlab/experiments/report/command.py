@@ -1,16 +1,16 @@
 """`workerlab report`: a saved run, printed again or written as a page."""
 
-import argparse
 import gc
 from pathlib import Path
 
 from workerlab.experiments.reading import document_of, find_run, print_document
+from workerlab.experiments.report.options import ReportOptions
 from workerlab.model import ExitCode, UsageError
 from workerlab.report.html import write_page, write_pictures
 from workerlab.terminal.console import tell
 
 
-def command(options: argparse.Namespace) -> int:
+def command(options: ReportOptions) -> int:
     """Print or export a saved run. If files are written, the table is printed only with --format.
     Returns the exit code."""
     gc.disable()  # all data lives until the end, and collection would take a tenth of the time

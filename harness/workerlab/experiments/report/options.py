@@ -2,7 +2,7 @@
 
 import argparse
 
-from workerlab import options as read
+from workerlab.options import FormatOptions, SloOptions, add_record, option, required
 
 EXAMPLES = """\
 examples:
@@ -16,11 +16,13 @@ examples:
 """
 
 
+class ReportOptions(FormatOptions, SloOptions):
+    run = required(str, "RUN", "its directory, or its name below results/")
+    html = option(str, "FILE", "write it as one HTML page")
+    png = option(str, "DIR", "write each chart of that page as PNG and SVG")
+
+
 def add_options(to: argparse.ArgumentParser) -> None:
     to.description = "Analyse a saved run again and print it."
     to.epilog = EXAMPLES
-    to.add_argument("run", metavar="RUN", help="its directory, or its name below results/")
-    read.add_format(to)
-    read.add_rows(to, read.SLO)
-    to.add_argument("--html", metavar="FILE", help="write it as one HTML page")
-    to.add_argument("--png", metavar="DIR", help="write each chart of that page as PNG and SVG")
+    add_record(to, ReportOptions)
