@@ -510,6 +510,18 @@ class ServedOptions(Options):
     gunicorn = Option[tuple[str, ...] | None](None)
 
 
+class Serves(ServedOptions):
+    python = option(interpreters, "LIST", SERVES[0][3])
+    gunicorn = option(versions, "LIST", SERVES[1][3])
+
+
+class ServesOne(ServedOptions):
+    """Of a command that compares, or has a single server."""
+
+    python = option(only(interpreters), "PATH", SERVES_ONE[0][3])
+    gunicorn = option(only(versions), "VERSION", SERVES_ONE[1][3])
+
+
 IN_TURN = "; of several each in turn, in a run of its own"
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from workerlab.mix import REPLACED_OPTIONS
 from workerlab.model import UsageError
-from workerlab.options import BadWord, one_of
+from workerlab.options import BadWord, one_of, options_of
 from workerlab.terminal.console import short, tell
 
 FILE = "pyproject.toml"
@@ -57,10 +57,11 @@ def _unset_keys(options: argparse.Namespace) -> list[str]:
     compares_saved = options.command == "compare" and not (options.a or options.b)
     if compares_saved or any(getattr(options, name, None) for name in SAVED_RUN_OPTIONS):
         return []
-    serves_users_app = hasattr(options, "app") or options.command == "settings"
+    available = options_of(type(options)) or vars(options)
+    serves_users_app = "app" in available or options.command == "settings"
     if not serves_users_app or str(getattr(options, "app", None)).startswith("@"):
         return []
-    names = [name for name in KEYS if getattr(options, name, "") is None]
+    names = [name for name in KEYS if name in available and getattr(options, name) is None]
     if any(getattr(options, name, None) for name in REQUEST_OPTIONS):
         names = [name for name in names if name != "mix"]
     return names

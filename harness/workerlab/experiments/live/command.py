@@ -4,7 +4,6 @@ With --share, pupils on the network get a second page, on which they can watch a
 ends with Ctrl-C, or when no page has been open for a while, and leaves nothing behind.
 """
 
-import argparse
 import asyncio
 import contextlib
 import secrets
@@ -17,7 +16,7 @@ from workerlab.experiments.environment import interpreters
 from workerlab.experiments.lesson.steps import BUNDLED_LESSON, Lesson, read_lesson
 from workerlab.experiments.live import recording
 from workerlab.experiments.live.classroom import Classroom, lan_addresses
-from workerlab.experiments.live.options import ALL_ADDRESSES, SHARE_PORT
+from workerlab.experiments.live.options import ALL_ADDRESSES, SHARE_PORT, LiveOptions
 from workerlab.experiments.live.stage import Stage
 from workerlab.model import EnvironmentProblem, UsageError
 from workerlab.report.html import check_writable
@@ -32,7 +31,7 @@ MAX_NO_TABS_S = 600.0  # until the lab ends
 USER_TIMEOUT_MS = 20_000  # a connection that accepts no data for this long is closed
 
 
-def command(options: argparse.Namespace) -> int:
+def command(options: LiveOptions) -> int:
     """Serve the page until Ctrl-C, or record the lesson. Returns the exit code."""
     if options.share and options.record:
         raise UsageError("--share cannot be combined with --record")
@@ -43,12 +42,12 @@ def command(options: argparse.Namespace) -> int:
         tell(str(interpreter.note))
     lesson = read_lesson(options.lesson or BUNDLED_LESSON)
     if options.record:
-        return _record(options, interpreter, lesson)
+        return _record(options.record, interpreter, lesson)
     return _serve(options, interpreter, lesson)
 
 
-def _record(options: argparse.Namespace, interpreter: Interpreter, lesson: Lesson) -> int:
-    path = Path(options.record).expanduser()
+def _record(path_text: str, interpreter: Interpreter, lesson: Lesson) -> int:
+    path = Path(path_text).expanduser()
     check_writable(path.absolute().parent)
     for step in lesson.steps:
         if why := interpreter.why_unavailable(step.server.worker_class):
@@ -56,15 +55,15 @@ def _record(options: argparse.Namespace, interpreter: Interpreter, lesson: Lesso
     try:
         recording.record(path, lesson, interpreter)
     except Stopped as stop:
-        tell(f"stopped: {options.record} was not written")
+        tell(f"stopped: {path_text} was not written")
         return stop.exit_code
     except OSError as error:
-        raise EnvironmentProblem(f"{options.record} cannot be written: {error}") from None
-    tell(f"wrote {options.record}")
+        raise EnvironmentProblem(f"{path_text} cannot be written: {error}") from None
+    tell(f"wrote {path_text}")
     return 0
 
 
-def _serve(options: argparse.Namespace, interpreter: Interpreter, lesson: Lesson) -> int:
+def _serve(options: LiveOptions, interpreter: Interpreter, lesson: Lesson) -> int:
     from workerlab.experiments.live import web
 
     with contextlib.ExitStack() as stack:

@@ -5,7 +5,6 @@ page follow at the end. The command is a sweep of the lesson's cells, with the l
 progress display. Neither the law nor the run is shown before the guess.
 """
 
-import argparse
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -24,6 +23,7 @@ from workerlab.experiments.lesson.texts import (
     trial_figures,
     trial_outcome,
 )
+from workerlab.experiments.live.options import DemoOptions, LiveOptions
 from workerlab.experiments.live.recording import OnUpdate, run_step
 from workerlab.experiments.live.side import LiveServer, LiveUpdate
 from workerlab.experiments.live.terminal import (
@@ -53,7 +53,7 @@ PROGRESS_LINE = (
 )
 
 
-def setup(options: argparse.Namespace, _plan: Plan | None) -> Setup:
+def setup(options: DemoOptions, _plan: Plan | None) -> Setup:
     """The cells of the steps, in order, on the bundled apps."""
     lesson = read_lesson(options.lesson or BUNDLED_LESSON)
     prompts = not options.yes and interactive()
@@ -70,15 +70,22 @@ def setup(options: argparse.Namespace, _plan: Plan | None) -> Setup:
     return Setup(plan, interpreters_by_name, label="lesson", display=display)
 
 
-def command(options: argparse.Namespace) -> int:
+def command(options: DemoOptions) -> int:
     """Give the lesson, here or in a browser, and write the report. Returns the exit code."""
     if options.web:
         if options.yes:
             raise UsageError("--yes is for the terminal: in a browser, each step waits for you")
         from workerlab.experiments.live.command import command as live_command
 
-        defaults = {"port": None, "no_browser": None, "record": None}
-        return live_command(argparse.Namespace(**vars(options), **defaults, begin=True))
+        live_options = LiveOptions(
+            share=options.share,
+            share_port=options.share_port,
+            lesson=options.lesson,
+            python=options.python,
+            gunicorn=options.gunicorn,
+            begin=True,
+        )
+        return live_command(live_options)
     if options.share or options.share_port:
         raise UsageError("--share is for a lesson in a browser: add --web")
     directory, stop_code = run("sweep", setup, options)

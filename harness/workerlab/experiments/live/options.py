@@ -3,6 +3,16 @@
 import argparse
 
 from workerlab import options as read
+from workerlab.options import (
+    Option,
+    Options,
+    ServesInTurn,
+    ServesOne,
+    StoredOptions,
+    add_record,
+    flag,
+    option,
+)
 
 ALL_ADDRESSES, SHARE_PORT = "0.0.0.0", 8471
 EXAMPLES = """\
@@ -35,18 +45,45 @@ examples:
 ipv4_address = read.matching(r"\d{1,3}(\.\d{1,3}){3}", "an IPv4 address, such as 192.168.1.7")
 
 
-def port(text: str) -> int:
+def _port(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 65_535:
         raise read.BadWord(f"{text!r} is not a port, from 1 to 65535")
     return int(text)
 
 
-ROWS: tuple[read.Row, ...] = (
-    ("--port", port, "N", "the port of the page on 127.0.0.1 (a free one)"),
-    ("--lesson", str, "FILE", "give the lesson in this file instead of the bundled one"),
-    ("--record", str, "FILE", "run the lesson once and write a page that replays it anywhere"),
-    ("--no-browser", None, "", "do not open a browser"),
-)
+class ShareOptions(Options):
+    """Share a lesson in a browser."""
+
+    share = option(
+        ipv4_address,
+        "ADDRESS",
+        "let pupils on the local network watch and guess, with a room code; at this address of this"
+        " machine (at all that it has)",
+        nargs="?",
+        const=ALL_ADDRESSES,
+    )
+    share_port = option(_port, "N", f"port of the pupils' pages ({SHARE_PORT})")
+
+
+class LiveOptions(ShareOptions, ServesOne):
+    """`begin`: begin with the lesson."""
+
+    begin: bool = False
+    port = option(_port, "N", "the port of the page on 127.0.0.1 (a free one)", before="share")
+    lesson = option(
+        str, "FILE", "give the lesson in this file instead of the bundled one", before="share"
+    )
+    record = option(
+        str, "FILE", "run the lesson once and write a page that replays it anywhere", before="share"
+    )
+    no_browser = flag("do not open a browser", before="share")
+
+
+class DemoOptions(ShareOptions, StoredOptions, ServesInTurn):
+    web = flag("give it in a browser: see workerlab live", before="share")
+    yes = flag("ask nothing and run all steps", before="out")
+    lesson = option(read.existing_file, "FILE", "another lesson (TOML)", before="out")
+    resume = Option[str | None](None)  # its runs are sweeps: `sweep --resume` resumes them
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -55,10 +92,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         " class, the workers and the load, and see the effect at once."
     )
     parser.epilog = EXAMPLES
-    read.add_rows(parser, ROWS)
-    add_share(parser)
-    read.add_rows(parser.add_argument_group("what serves it"), read.SERVES_ONE)
-    parser.set_defaults(begin=False)  # True in `demo --web`: begin with the lesson
+    add_record(parser, LiveOptions, {"what serves it": ServesOne})
 
 
 def add_demo_options(to: argparse.ArgumentParser) -> None:
@@ -68,23 +102,4 @@ def add_demo_options(to: argparse.ArgumentParser) -> None:
         " load live, compares all three, and explains the result."
     )
     to.epilog = DEMO_EXAMPLES
-    to.add_argument("--web", action="store_true", help="give it in a browser: see workerlab live")
-    add_share(to)
-    to.add_argument("--yes", action="store_true", help="ask nothing and run all steps")
-    to.add_argument(
-        "--lesson", type=read.existing_file, metavar="FILE", help="another lesson (TOML)"
-    )
-    to.add_argument("--out", metavar="DIR", help="where runs are kept (results)")
-    read.add_serves_in_turn(to)
-    to.set_defaults(resume=None)  # its runs are sweeps: `sweep --resume` resumes them
-
-
-def add_share(to: argparse.ArgumentParser) -> None:
-    """Add the options that share a lesson in a browser."""
-    to.add_argument(
-        "--share", type=ipv4_address, nargs="?", const=ALL_ADDRESSES, metavar="ADDRESS",
-        help="let pupils on the local network watch and guess, with a room code; at this address of"
-        " this machine (at all that it has)",
-    )  # fmt: skip
-    port_help = f"port of the pupils' pages ({SHARE_PORT})"
-    to.add_argument("--share-port", type=port, metavar="N", help=port_help)
+    add_record(to, DemoOptions)

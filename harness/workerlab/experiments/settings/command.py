@@ -6,7 +6,6 @@ A cell is a launch without a load tool. The experiment itself is the client and 
 from outside: in the kernel, in /proc, and on the wire. What a launch showed is in its `seen.json`.
 """
 
-import argparse
 import contextlib
 import errno
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,6 +34,7 @@ from workerlab.experiments.settings.gunicorn_file import (
     strange,
 )
 from workerlab.experiments.settings.launches import LAUNCHES, TOUCHED
+from workerlab.experiments.settings.options import SettingsOptions
 from workerlab.experiments.settings.site import MAX_ATTEMPTS, MachineStalled, Site
 from workerlab.experiments.trial import INTERRUPTED, discard_attempt
 from workerlab.finding import stored
@@ -97,12 +97,12 @@ class SettingsRequest(Struct, frozen=True):
         return ", ".join(filter(None, (version, server.python)))
 
 
-def setup(options: argparse.Namespace, plan: Plan | None) -> Setup:
+def setup(options: SettingsOptions, plan: Plan | None) -> Setup:
     plan, serving = first_plan(options) if plan is None else (plan, {})
     return Setup(plan, serving, display=display, trials=SettingLaunches)
 
 
-def first_plan(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
+def first_plan(options: SettingsOptions) -> tuple[Plan, preflight.Interpreters]:
     """The plan and the interpreters. Raises UsageError or EnvironmentProblem."""
     if not Path("/proc/self").exists():
         raise EnvironmentProblem("settings requires Linux: it observes servers in /proc")

@@ -3,7 +3,7 @@
 import argparse
 
 from workerlab import options as read
-from workerlab.options import SERVES, Row, add_common, add_rows
+from workerlab.options import RunOptions, Serves, add_record, flag, option, positional
 
 EXAMPLES = """\
 examples:
@@ -20,11 +20,20 @@ examples:
   workerlab settings gthread --quick
       what two launches show, in about 15 seconds
 """
-OWN: tuple[Row, ...] = (
-    ("--config", read.existing_file, "FILE", "a Gunicorn file: only what it sets is examined"),
-    ("--only", str, "LIST", "examine these settings"),
-    ("--quick", None, "", "leave out what takes longer than a few seconds"),
-)
+
+
+class SettingsOptions(Serves, RunOptions):
+    classes = positional(
+        read.classes, "CLASSES", "sync,gthread,..., or all; with --config that of the file"
+    )
+    config = option(
+        read.existing_file,
+        "FILE",
+        "a Gunicorn file: only what it sets is examined",
+        before="python",
+    )
+    only = option(str, "LIST", "examine these settings", before="python")
+    quick = flag("leave out what takes longer than a few seconds", before="python")
 
 
 def add_options(to: argparse.ArgumentParser) -> None:
@@ -34,9 +43,4 @@ def add_options(to: argparse.ArgumentParser) -> None:
         " a Gunicorn file, and observed from outside."
     )
     to.epilog = EXAMPLES
-    to.add_argument(
-        "classes", type=read.classes, nargs="?", metavar="CLASSES",
-        help="sync,gthread,..., or all; with --config that of the file",
-    )  # fmt: skip
-    add_rows(to, (*OWN, *SERVES))
-    add_common(to)
+    add_record(to, SettingsOptions)
