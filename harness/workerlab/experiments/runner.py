@@ -5,7 +5,7 @@
 An experiment defines what to run and what to conclude; this module executes it.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Self
@@ -28,6 +28,7 @@ from workerlab.experiments.scheduler import Display, TrialSource, execute
 from workerlab.load.registry import tool_named
 from workerlab.model import Document, EnvironmentProblem, ExitCode, Plan, UsageError
 from workerlab.notes import Unfinished
+from workerlab.options import options_of
 from workerlab.plan import trials
 from workerlab.report.values import text
 from workerlab.server import preflight
@@ -75,8 +76,7 @@ MakeSetup = Callable[[Any, Plan | None], AbstractContextManager[Setup]]
 def command(options: Any) -> int:
     """Make or resume a run, and show the results. Returns the exit code."""
     experiment = experiment_module(options.command, "command")
-    allowed_with_resume = getattr(experiment, "RESUMES_WITH", ())
-    directory, interrupted = run(options.command, experiment.setup, options, allowed_with_resume)
+    directory, interrupted = run(options.command, experiment.setup, options)
     if finish := getattr(experiment, "finish", None):
         finish(directory)
     document = document_of(directory)
@@ -101,13 +101,11 @@ def run(
     kind: str,
     setup: MakeSetup,
     options: Any,
-    allowed_with_resume: Collection[str] = (),
 ) -> tuple[Path, int | None]:
-    """Make or resume a run. Returns its directory, and the exit code if it was stopped.
-    `allowed_with_resume`: options allowed with --resume, since they do not change the plan."""
+    """Make or resume a run. Returns its directory, and the exit code if it was stopped."""
     directory, plan = None, None
     if options.resume:
-        directory, plan = _load_for_resume(kind, options, allowed_with_resume)
+        directory, plan = _load_for_resume(kind, options)
     with setup(options, plan) as prepared:
         if directory is None:
             project = getattr(options, "project", ())
@@ -164,14 +162,18 @@ def exit_code(directory: Path, document: Document, fail_on_slo: bool = True) -> 
     return ExitCode.TARGET_MISSED if missed else ExitCode.DONE
 
 
-def _load_for_resume(kind: str, options: Any, allowed: Collection[str]) -> tuple[Path, Plan]:
+def _load_for_resume(kind: str, options: Any) -> tuple[Path, Plan]:
     """A saved run and its plan, with availability checked again. Raises UsageError for a run of
     another command or options that would change its plan, and other LabErrors."""
-    ignored = {*COMMON_OPTIONS, *allowed}
+    experiment = experiment_module(kind, "command")
+    flags = dict.fromkeys(getattr(experiment, "RESUMES_WITH", ()), "")
+    flags = {name: f"--{name.replace('_', '-')}" for name in flags} | {
+        name: option.flag for name, option in options_of(type(options)).items() if option.resumes
+    }
+    ignored = {*COMMON_OPTIONS, *flags}
     values = (value for name, value in vars(options).items() if name not in ignored)
     if any(value is not None and value is not False for value in values):
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in allowed)
-        exceptions = f" but {names}" if names else ""
+        exceptions = f" but {', '.join(sorted(flags.values()))}" if flags else ""
         raise UsageError(
             f"--resume takes a run and no other arguments{exceptions}: its plan is saved"
         )

@@ -45,6 +45,23 @@ def test_a_run_is_resumed_by_the_command_that_made_it(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.parametrize(
+    ("command", "allowed"),
+    [
+        ("sweep", " but --fail-on-slo, --jobs"),
+        ("advise", " but --budget"),
+        ("compare", " but --budget"),
+        ("ladder", " but --mongo-url, --postgres-url, --redis-url, --trials"),
+        ("limits", ""),
+    ],
+)
+def test_options_that_a_resumed_run_takes(
+    command: str, allowed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = refused([command, "--resume", str(run_of(command, tmp_path)), "--out", "x"], capsys)
+    assert f"takes a run and no other arguments{allowed}: its plan is saved" in line
+
+
 @pytest.mark.parametrize("command", EXPERIMENTS)
 def test_a_directory_that_is_no_run_is_not_resumed(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

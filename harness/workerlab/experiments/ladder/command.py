@@ -9,7 +9,6 @@ Addresses may contain passwords. They are passed to the servers and never stored
 needs them again.
 """
 
-import argparse
 import hashlib
 import os
 import subprocess
@@ -26,7 +25,7 @@ from workerlab import run_store
 from workerlab.experiments.environment import interpreters
 from workerlab.experiments.ladder import steps
 from workerlab.experiments.ladder.limits import MAX_TIMES_USERS, next_load
-from workerlab.experiments.ladder.options import STORAGES
+from workerlab.experiments.ladder.options import STORAGES, LadderOptions
 from workerlab.experiments.ladder.steps import (
     CACHE,
     ONE_USER,
@@ -44,7 +43,7 @@ from workerlab.model import Cell, EnvironmentProblem, Plan, Trial, UsageError
 from workerlab.paths import bundled_root
 from workerlab.server import preflight
 from workerlab.server.running import Launch
-from workerlab.server.service_check import KINDS, OTHER, check_url, name_of
+from workerlab.server.service_check import OTHER, check_url, name_of
 from workerlab.server.services import (
     BLOG,
     Service,
@@ -55,9 +54,6 @@ from workerlab.server.services import (
 )
 from workerlab.terminal.console import tell
 
-# Options with addresses, which may contain passwords
-URLS = {f"{kind}_url": kind for kind in KINDS if kind != "sqlite"}
-RESUMES_WITH = (*URLS, "trials")
 ONE_USER_TOOL = "fast"
 TOOLS = ("locust-fast", "fast")  # for many users, if installed
 POSTS = 1000
@@ -68,7 +64,7 @@ FULL_LOAD, QUICK_LOAD = (1000, 6.0, 3), (100, 2.0, 1)  # users, seconds, trials
 
 
 @contextmanager
-def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
+def setup(options: LadderOptions, plan: Plan | None) -> Iterator[Setup]:
     """Invalid options are rejected before a service is started. Raises LabError."""
     if why := why_packages_missing(BLOG):
         raise EnvironmentProblem(why)
@@ -100,20 +96,24 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
         )
 
 
-def urls_of(options: argparse.Namespace) -> dict[str, str]:
+def urls_of(options: LadderOptions) -> dict[str, str]:
     """Addresses of services that run already, by kind. Raises UsageError."""
-    urls = {kind: url for name, kind in URLS.items() if (url := getattr(options, name, None))}
-    for kind, url in urls.items():
+    urls = {
+        "mongodb": options.mongodb_url,
+        "postgresql": options.postgresql_url,
+        "redis": options.redis_url,
+    }
+    given = {kind: url for kind, url in urls.items() if url}
+    for kind, url in given.items():
         check_url(kind, url)
-    return urls
+    return given
 
 
-def users_of(options: argparse.Namespace) -> int:
-    users: int = options.users or (QUICK_LOAD if options.quick else FULL_LOAD)[0]
-    return users
+def users_of(options: LadderOptions) -> int:
+    return options.users or (QUICK_LOAD if options.quick else FULL_LOAD)[0]
 
 
-def tools_of(options: argparse.Namespace) -> tuple[Sequence[str], tuple[Finding, ...]]:
+def tools_of(options: LadderOptions) -> tuple[Sequence[str], tuple[Finding, ...]]:
     """Load tools for many users, with notes for the plan. Raises LabError."""
     defaults = TOOLS[:1] if options.load_hosts else TOOLS
     check_tools(options.tools or (defaults if options.load_hosts else ()))
@@ -133,7 +133,7 @@ def kinds_of(plan: Plan) -> tuple[str, ...]:
 
 
 def plan_of(
-    options: argparse.Namespace,
+    options: LadderOptions,
     planned: Sequence[Configuration],
     tools: Sequence[str],
     gunicorns: preflight.Interpreters,

@@ -3,15 +3,7 @@
 import argparse
 
 from workerlab import options as read
-from workerlab.options import (
-    Row,
-    add_common,
-    add_rows,
-    add_serves_in_turn,
-    duration,
-    names_of,
-    whole,
-)
+from workerlab.options import GunicornInTurn, Option, RunOptions, add_record, flag, option
 from workerlab.server.service_check import KINDS
 
 STORAGES = ("mongodb", "postgresql", "sqlite")  # in the order of the ladder
@@ -36,19 +28,49 @@ examples:
 """
 
 
-ROWS: tuple[Row, ...] = (
-    ("--quick", None, "", "fewer users, shorter loads, one launch per step"),
-    ("--users", whole, "N", "concurrent users (1000)"),
-    ("--trials", whole, "N", "fresh launches per step (3); --resume adds some"),
-    ("--duration", duration, "S", "seconds per load (6)"),
-    ("--workers", whole, "N", "workers, until they are removed (2)"),
-    ("--tools", names_of("load tool that verifies every page", LADDER_TOOLS), "LIST",
-     f"of {', '.join(LADDER_TOOLS)}, which verify every page (locust-fast,fast)"),
-    ("--storages", names_of("storage", STORAGES), "LIST",
-     f"of {', '.join(STORAGES)}, in this order (all that are available; sqlite if none)"),
-    ("--load-hosts", read.hosts, "LIST",
-     f"machines that send the load: a,b (this one); {' or '.join(LADDER_TOOLS[:2])} only"),
-)  # fmt: skip
+def _url(kind: str) -> Option[str | None]:
+    """The address of a service, which may contain a password: it is not stored."""
+    service = KINDS[kind]
+    text = f"use this {service.name} instead of starting one"
+    return option(str, "URL", text, flag=service.option, resumes=True)
+
+
+class LadderOptions(RunOptions, GunicornInTurn):
+    """The blog needs this interpreter's packages: another one cannot be chosen."""
+
+    quick = flag("fewer users, shorter loads, one launch per step")
+    users = option(read.whole, "N", "concurrent users (1000)")
+    trials = option(
+        read.whole, "N", "fresh launches per step (3); --resume adds some", resumes=True
+    )
+    duration = option(read.duration, "S", "seconds per load (6)")
+    workers = option(read.whole, "N", "workers, until they are removed (2)")
+    tools = option(
+        read.names_of("load tool that verifies every page", LADDER_TOOLS),
+        "LIST",
+        f"of {', '.join(LADDER_TOOLS)}, which verify every page (locust-fast,fast)",
+    )
+    storages = option(
+        read.names_of("storage", STORAGES),
+        "LIST",
+        f"of {', '.join(STORAGES)}, in this order (all that are available; sqlite if none)",
+    )
+    load_hosts = option(
+        read.hosts,
+        "LIST",
+        f"machines that send the load: a,b (this one); {' or '.join(LADDER_TOOLS[:2])} only",
+    )
+    find_limit = option(
+        read.target_of_cells,
+        "TARGET",
+        "double the users until the first step breaks TARGET or is unstable"
+        f" ({TARGET.replace('%', '%%')})",
+        nargs="?",
+        const=TARGET,
+    )
+    mongodb_url = _url("mongodb")
+    postgresql_url = _url("postgresql")
+    redis_url = _url("redis")
 
 
 def add_options(to: argparse.ArgumentParser) -> None:
@@ -58,14 +80,4 @@ def add_options(to: argparse.ArgumentParser) -> None:
         " worth, where the time goes, and whether app, storage or load tool set the limit."
     )
     to.epilog = EXAMPLES
-    add_common(to)
-    add = to.add_argument
-    add_serves_in_turn(to, python=False)  # the blog needs this interpreter's packages
-    add_rows(to, ROWS)
-    text = "double the users until the first step breaks TARGET or is unstable (%s)"
-    add("--find-limit", nargs="?", const=TARGET, type=read.target_of_cells, metavar="TARGET",
-        help=text % TARGET.replace("%", "%%"))  # fmt: skip
-    for kind, service in KINDS.items():
-        if service.option:
-            text = f"use this {service.name} instead of starting one"
-            add(service.option, dest=f"{kind}_url", metavar="URL", help=text)
+    add_record(to, LadderOptions)
