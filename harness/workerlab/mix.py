@@ -28,7 +28,6 @@ most frequent paths are sent unchanged, one of every route before a second one o
 the weight of all its requests: otherwise a page with a thousand addresses would seem rare.
 """
 
-import argparse
 import gzip
 import math
 import re
@@ -47,21 +46,36 @@ from workerlab.model import Route, UsageError
 
 T = TypeVar("T")
 
-OPTIONS: tuple[read.Row, ...] = (
-    ("--mix", read.existing_file, "FILE",
-     "requests of several kinds, one a line: weight, method, path, then header='Name: value',"
-     " body=FILE, expect=200,404, name=TEXT where needed"),
-    ("--access-log", read.existing_file, "FILE",
-     "the mix of an access log (common or combined format, also .gz): its GET and HEAD requests,"
-     " without addresses and queries"),
-    ("--keep-queries", None, "", "send the queries of --access-log, too (off)"),
-)  # fmt: skip
+
+class RequestOptions(read.Options):
+    """The requests that are sent: all the same, or a mix."""
+
+    path = read.option(read.url_path, "PATH", "path to request (/)")
+    method = read.option(read.method, "NAME", "HTTP method (GET)")
+    header = read.repeatable(read.header, "'K: V'", "request header (repeatable)")
+    body_file = read.option(read.existing_file, "FILE", "request body")
+    expect_status = read.option(read.status, "CODE", "status that counts as success (200)")
+    mix = read.option(
+        read.existing_file,
+        "FILE",
+        "requests of several kinds, one a line: weight, method, path, then header='Name: value',"
+        " body=FILE, expect=200,404, name=TEXT where needed",
+    )
+    access_log = read.option(
+        read.existing_file,
+        "FILE",
+        "the mix of an access log (common or combined format, also .gz): its GET and HEAD requests,"
+        " without addresses and queries",
+    )
+    keep_queries = read.flag("send the queries of --access-log, too (off)")
+
+
 REPLACED_OPTIONS = ("path", "method", "body_file", "expect_status")  # options that a mix replaces
 MAX_ROUTES = 1000
 WORD = re.compile(r"""\s*(?:(?P<comment>\#.*)|((?:[^\s"'\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+))""")
 
 
-def requested_mix(options: argparse.Namespace) -> tuple[tuple[Route, ...], tuple[Finding, ...]]:
+def requested_mix(options: Any) -> tuple[tuple[Route, ...], tuple[Finding, ...]]:
     """The mix given by the options, () if none, and notes on it. Raises UsageError."""
     if options.keep_queries and not options.access_log:
         raise UsageError("--keep-queries needs --access-log")

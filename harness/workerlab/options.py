@@ -25,6 +25,7 @@ from workerlab.server.worker_classes import CLASSES, SERVERS
 from workerlab.slo import TargetSyntaxError, canonical
 
 T = TypeVar("T")
+Row = tuple[str, Callable[[str], object] | None, str, str]  # option, type (None: a flag), metavar
 
 MAX_RATE_RPS = 1_000_000
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
@@ -152,6 +153,19 @@ def add_record(
     for name, field in options_of(record_type).items():
         field.add_to(places.get(name, to))
     to.set_defaults(record_type=record_type)
+
+
+def rows_of(record_type: type[Options]) -> tuple[Row, ...]:
+    """For commands that have no record yet."""
+    return tuple(
+        (
+            field.flag,
+            field.keywords.get("type"),
+            field.keywords.get("metavar", ""),
+            field.keywords["help"],
+        )
+        for field in options_of(record_type).values()
+    )
 
 
 def record_of(namespace: argparse.Namespace) -> Any:
@@ -339,7 +353,6 @@ def target_of_cells(text: str) -> str:
         raise BadWord(str(mistake)) from None
 
 
-Row = tuple[str, Callable[[str], object] | None, str, str]  # option, type (None: a flag), metavar
 REPEATABLE = ("--env", "--header")
 SLO: tuple[Row, ...] = (
     ("--slo", target_of_cells, "TARGET",

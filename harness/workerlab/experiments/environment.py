@@ -9,7 +9,6 @@ The lab's own environment does not count as activated if one of these directorie
 users activate it to run the lab, not because the app's packages are in it.
 """
 
-import argparse
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -33,7 +32,7 @@ LAB_PYTHON_NOTE = (
 )
 
 
-def serves_bundled_app(options: argparse.Namespace, settings: Mapping[str, object]) -> bool:
+def serves_bundled_app(options: Any, settings: Mapping[str, object]) -> bool:
     """Whether the app is a bundled one: named with @, or none is named, neither on the command line
     nor in the user's Gunicorn file with these `settings`."""
     app = getattr(options, "app", None)
@@ -42,7 +41,7 @@ def serves_bundled_app(options: argparse.Namespace, settings: Mapping[str, objec
     return not isinstance(settings.get("wsgi_app"), str)
 
 
-def chdir_of(options: argparse.Namespace, settings: Mapping[str, object]) -> Path:
+def chdir_of(options: Any, settings: Mapping[str, object]) -> Path:
     """The directory the user's app is imported from; absolute."""
     configured = settings.get("chdir")
     path = getattr(options, "chdir", None) or (configured if isinstance(configured, str) else ".")
@@ -54,7 +53,7 @@ def _absolute(directory: Path) -> Path:
     return directory.resolve() if ".." in directory.parts else directory
 
 
-def directories_of(options: argparse.Namespace, settings: Mapping[str, object]) -> tuple[Path, ...]:
+def directories_of(options: Any, settings: Mapping[str, object]) -> tuple[Path, ...]:
     """Where the user's app may have its `.venv`: its directory, and that of its Gunicorn file."""
     config = getattr(options, "config", None)
     beside = [_absolute(Path(config).parent)] if config else []

@@ -4,7 +4,6 @@ Each setting is taken from the first source that names it: a flag, the user's Gu
 lab's default.
 """
 
-import argparse
 import importlib.util
 import os
 import random
@@ -82,7 +81,7 @@ LOAD_HOSTS = (
 
 
 def apps_of(
-    options: argparse.Namespace, interpreter: preflight.Interpreter, mix: tuple[Route, ...]
+    options: Any, interpreter: preflight.Interpreter, mix: tuple[Route, ...]
 ) -> tuple[App, App]:
     """The app for WSGI classes and the app for ASGI classes. Raises UsageError."""
     common = App(
@@ -122,9 +121,7 @@ def _with_sleep(app: App, flag_s: float | None) -> App:
     return replace(app, sleep_s=None if app.mix else sleep_s, env=tuple(env.items()))
 
 
-def _axis_values(
-    options: argparse.Namespace, interpreter: preflight.Interpreter, name: str
-) -> tuple[int, ...]:
+def _axis_values(options: Any, interpreter: preflight.Interpreter, name: str) -> tuple[int, ...]:
     """The values of one axis: from the flag, else from the user's Gunicorn file, else the
     default."""
     flag = getattr(options, name)
@@ -133,7 +130,7 @@ def _axis_values(
 
 
 def _servers(
-    options: argparse.Namespace, serving: preflight.Interpreters, mix: tuple[Route, ...]
+    options: Any, serving: preflight.Interpreters, mix: tuple[Route, ...]
 ) -> Iterable[Server]:
     """Every server of the sweep: class x workers x threads x backlog x CPU x cores x
     interpreter."""
@@ -174,7 +171,7 @@ def _with_cpu(app: App, cpu_s: float | None) -> App:
     return replace(app, env=tuple({**dict(app.env), CPU_ENV: f"{1000 * cpu_s:g}"}.items()))
 
 
-def _check_cpu(options: argparse.Namespace, interpreter: preflight.Interpreter) -> None:
+def _check_cpu(options: Any, interpreter: preflight.Interpreter) -> None:
     """Raises UsageError for --cpu or --server-cores where they cannot work."""
     bundled = serves_bundled_app(options, interpreter.settings)
     mixed = options.mix or options.access_log or "cpu=" in (options.path or "")
@@ -191,7 +188,7 @@ def _check_cpu(options: argparse.Namespace, interpreter: preflight.Interpreter) 
         )
 
 
-def _tools(options: argparse.Namespace) -> tuple[tuple[str, ...], list[Finding]]:
+def _tools(options: Any) -> tuple[tuple[str, ...], list[Finding]]:
     """The load tools, and a note if `fast` is used without being named. Raises EnvironmentProblem
     for a named one that cannot run here."""
     mixed = options.mix or options.access_log
@@ -242,7 +239,7 @@ def available_tools(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[Findin
 
 
 def override_notes(
-    options: argparse.Namespace, interpreter: preflight.Interpreter, **more: str
+    options: Any, interpreter: preflight.Interpreter, **more: str
 ) -> Iterable[Finding]:
     """A note for each setting of the user's Gunicorn file that is overridden, or only annotated.
     `more`: further settings that are overridden, with the reason for each."""
@@ -264,9 +261,7 @@ def override_notes(
             )
 
 
-def _setting_notes(
-    options: argparse.Namespace, serving: preflight.Interpreters
-) -> Iterable[Finding]:
+def _setting_notes(options: Any, serving: preflight.Interpreters) -> Iterable[Finding]:
     """Notes on settings that are overridden or have no effect, and on classes treated as WSGI."""
     rows = [class_named(name) for name in options.classes]
     interpreter = next(iter(serving.values()))
@@ -427,7 +422,7 @@ def gunicorn_plan(
     return plan
 
 
-def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
+def plan_of(options: Any) -> tuple[Plan, preflight.Interpreters]:
     """The plan of a sweep and the interpreters that serve it. Raises UsageError or
     EnvironmentProblem."""
     if options.classes is None or options.levels is None:
@@ -476,7 +471,7 @@ def _check_classes(interpreter: preflight.Interpreter) -> None:
 
 
 def _notes(
-    options: argparse.Namespace,
+    options: Any,
     serving: preflight.Interpreters,
     tools: Iterable[str],
     servers: Iterable[Server],
@@ -493,14 +488,14 @@ def _notes(
     yield from _drop_notes(servers, max(options.levels))
 
 
-def _arrivals(options: argparse.Namespace) -> Arrivals:
+def _arrivals(options: Any) -> Arrivals:
     """How arrivals are spaced. Raises UsageError for --arrivals without --rate."""
     if options.arrivals and not options.rate:
         raise UsageError("--arrivals needs --rate: without it, clients wait for each answer")
     return options.arrivals or ("poisson" if options.rate else "even")
 
 
-def _requests(options: argparse.Namespace) -> int | None:
+def _requests(options: Any) -> int | None:
     """Requests per load, None for a number of rounds. Raises UsageError if they are fewer than two
     per connection or another option fixes the length too."""
     if options.requests is None:
@@ -515,7 +510,7 @@ def _requests(options: argparse.Namespace) -> int | None:
     return int(options.requests)
 
 
-def _max_seconds(options: argparse.Namespace) -> float | None:
+def _max_seconds(options: Any) -> float | None:
     """The most seconds that the loads of a trial may take; None if an option fixes their length.
     Raises UsageError if --max-seconds is given with such an option."""
     fixed = [name for name in LENGTH_OPTIONS if getattr(options, name)]

@@ -11,7 +11,6 @@ up.
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 import shlex
@@ -28,6 +27,7 @@ from workerlab.durations import ASSUMED_OVERHEAD_S
 from workerlab.experiments.advise.candidates import Limits, candidates, kind_of
 from workerlab.experiments.advise.document import write_file
 from workerlab.experiments.advise.growth import PlanGrowth, launch_s
+from workerlab.experiments.advise.options import AdviseOptions, MachineOptions
 from workerlab.experiments.advise.search import CLEAR_SHARES
 from workerlab.experiments.advise.standing import MIN_LAUNCHES
 from workerlab.experiments.advise.study import TOOL, AdviseRequest
@@ -57,7 +57,6 @@ from workerlab.server import preflight
 from workerlab.server.worker_classes import CLASSES, class_named
 from workerlab.terminal.console import tell
 
-RESUMES_WITH = ("budget",)
 BUDGET_S = 300.0
 SERVED_SHARE = 0.95  # of the rate: by chance a launch serves a few percent less
 NEEDS_S = 5.0  # load of a needs trial
@@ -67,7 +66,7 @@ NO_CALLS = "{} does not call a factory such as {}, as Gunicorn does: name an app
 IMPORT_SHARE = 0.5  # of the budget: an app whose import takes longer is not considered
 
 
-def setup(options: argparse.Namespace, plan: Plan | None) -> Setup:
+def setup(options: AdviseOptions, plan: Plan | None) -> Setup:
     resumed, began_s = plan is not None, time.monotonic()
     plan, pythons = plan_of(options) if plan is None else (plan, {})
     budget_s = options.budget or AdviseRequest.of(plan).budget_s
@@ -90,10 +89,10 @@ def finish(directory: Path) -> None:
         tell(f"the configuration cannot be written: {error}")
 
 
-def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
+def plan_of(options: AdviseOptions) -> tuple[Plan, preflight.Interpreters]:
     """The initial plan, with a needs cell per variant, and the interpreters. Only inspects the
     environment. Raises UsageError or EnvironmentProblem."""
-    target, write = target_of(options), check_write(options.write)
+    (target, rate_rps), write = target_of(options), check_write(options.write)
     env, classes = dict(options.env or ()), options.classes or CLASSES
     pythons = interpreters(options, classes, env)
     first = next(iter(pythons.values()))
@@ -102,8 +101,8 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
     kinds = kinds_of(options, pythons, mix, limits)
     request = AdviseRequest(
         slo=target,
-        rate_rps=options.rate,
-        budget_s=budget_of(options, kinds, target),
+        rate_rps=rate_rps,
+        budget_s=budget_of(options, kinds, target=target, rate_rps=rate_rps),
         limits=limits,
         left_out=kinds.missing,
         unfit=kinds.unfit,
@@ -132,8 +131,9 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
     return plan, pythons
 
 
-def target_of(options: argparse.Namespace) -> str:
-    """The target in canonical form. Raises UsageError if it is invalid or --rate is too low."""
+def target_of(options: AdviseOptions) -> tuple[str, float]:
+    """The target in canonical form, and the rate in requests/s. Raises UsageError if one is
+    missing, the target is invalid or the rate too low for it."""
     if options.rate is None or options.slo is None:
         raise UsageError(
             "advise needs --rate and --slo, such as: workerlab advise --app shop.wsgi:app"
@@ -150,7 +150,7 @@ def target_of(options: argparse.Namespace) -> str:
                 f"--slo: {term} cannot be shown where {options.rate:g} requests/s arrive, as no"
                 f" more are served: leave it out, or ask for at most {served_rps:g}"
             )
-    return target
+    return target, options.rate
 
 
 class Kinds(NamedTuple):
@@ -164,7 +164,7 @@ class Kinds(NamedTuple):
 
 
 def kinds_of(
-    options: argparse.Namespace,
+    options: AdviseOptions,
     pythons: preflight.Interpreters,
     mix: tuple[Route, ...],
     limits: Limits,
@@ -202,13 +202,13 @@ def kinds_of(
     return Kinds(able, missing, unfit, tuple(sorted(removed)), app_kind)
 
 
-def budget_of(options: argparse.Namespace, kinds: Kinds, target: str) -> float:
+def budget_of(options: AdviseOptions, kinds: Kinds, *, target: str, rate_rps: float) -> float:
     """The budget in seconds. Raises UsageError if it is too short to measure the needs and to show
     for a single candidate that it meets the target; an app that cannot be imported needs less."""
-    budget_s: float = options.budget or BUDGET_S
+    budget_s = options.budget or BUDGET_S
     needs_s, least_s = NEEDS_TRIAL_S * len(kinds.able), budget_s
     # With a larger budget, launches are longer
-    while least_s < (total_s := needs_s + least_launches_s(options.rate, target, least_s)):
+    while least_s < (total_s := needs_s + least_launches_s(rate_rps, target, least_s)):
         least_s = math.ceil(total_s)
     if budget_s < least_s and kinds.app_kind != "unimportable":
         raise UsageError(
@@ -267,7 +267,7 @@ def check_write(path: str | None) -> str:
     return str(target)
 
 
-def limits_of(options: argparse.Namespace) -> Limits:
+def limits_of(options: MachineOptions) -> Limits:
     """The limits of the target machine; by default those of this machine and its control group.
     Fewer cores are emulated by confining the launches; for more cores there is only a forecast."""
     here = machine.cores()

@@ -4,8 +4,8 @@ import argparse
 import re
 
 from workerlab import options as read
-from workerlab.experiments.sweep.options import APP
-from workerlab.options import Row, add_rows
+from workerlab.experiments.sweep.options import AppOptions
+from workerlab.options import Options, RunOptions, Serves, add_record, flag, option
 from workerlab.server.worker_classes import SERVERS
 
 MIN_RPS = 0.1
@@ -48,7 +48,7 @@ def size(text: str) -> int:
     return int(size_bytes)
 
 
-def cores(text: str) -> float:
+def core_count(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
@@ -60,7 +60,7 @@ def cores(text: str) -> float:
     return value
 
 
-def rate(text: str) -> float:
+def arrival_rate(text: str) -> float:
     try:
         float(text.removesuffix("%"))
     except ValueError:
@@ -74,7 +74,7 @@ def rate(text: str) -> float:
     return rate_rps
 
 
-def budget(text: str) -> float:
+def time_limit(text: str) -> float:
     """Seconds from '300', '300s', '5m' or '5 min'. Raises BadWord."""
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*(s|sec|m|min|h)?\s*", text)
     seconds = float(match[1]) * {"m": 60, "h": 3600}.get((match[2] or "s")[0], 1) if match else 0
@@ -83,33 +83,50 @@ def budget(text: str) -> float:
     return seconds
 
 
-TARGET: tuple[Row, ...] = (
-    ("--rate", rate, "N", "arrival rate in requests/s (required)"),
-    ("--slo", str, "TEXT",
-     "the target at that rate: 'p95<300ms,errors<0.1%%' (required)"),
-    ("--budget", budget, "TIME", "how long it may take, at least 30s (5m)"),
-    ("--arrivals", read.arrivals, "KIND",
-     "how requests arrive: poisson, at random as users come, or even (poisson)"),
-    ("--seed", read.seed, "N",
-     "of the arrivals; the same seed gives the same schedules (drawn)"),
-)  # fmt: skip
-MACHINE: tuple[Row, ...] = (
-    ("--classes", read.servers, "LIST",
-     "worker classes to consider (all but eventlet, which Gunicorn 26 removed), or other servers:"
-     f" {', '.join(SERVERS)}"),
-    ("--cores", cores, "N", "cores of the machine that will serve (this one's)"),
-    ("--memory", size, "SIZE", "its memory, such as 512M or 2G (this one's)"),
-    ("--max-workers", read.whole, "N",
-     "maximum number of workers (2 x cores + 1; at least 16 for sync and tornado)"),
-    ("--max-in-flight", read.whole, "N",
-     "most requests in the app at once, over all workers: the size of its database pool, say"),
-    ("--not-thread-safe", None, "", "a worker must not serve two requests at once"),
-)  # fmt: skip
+class TargetOptions(Options):
+    rate = option(arrival_rate, "N", "arrival rate in requests/s (required)")
+    slo = option(str, "TEXT", "the target at that rate: 'p95<300ms,errors<0.1%%' (required)")
+    budget = option(time_limit, "TIME", "how long it may take, at least 30s (5m)", resumes=True)
+    arrivals = option(
+        read.arrivals,
+        "KIND",
+        "how requests arrive: poisson, at random as users come, or even (poisson)",
+    )
+    seed = option(read.seed, "N", "of the arrivals; the same seed gives the same schedules (drawn)")
+
+
+class MachineOptions(Options):
+    classes = option(
+        read.servers,
+        "LIST",
+        "worker classes to consider (all but eventlet, which Gunicorn 26 removed), or other"
+        f" servers: {', '.join(SERVERS)}",
+    )
+    cores = option(core_count, "N", "cores of the machine that will serve (this one's)")
+    memory = option(size, "SIZE", "its memory, such as 512M or 2G (this one's)")
+    max_workers = option(
+        read.whole,
+        "N",
+        "maximum number of workers (2 x cores + 1; at least 16 for sync and tornado)",
+    )
+    max_in_flight = option(
+        read.whole,
+        "N",
+        "most requests in the app at once, over all workers: the size of its database pool, say",
+    )
+    not_thread_safe = flag("a worker must not serve two requests at once")
+
+
+class AdviseOptions(TargetOptions, MachineOptions, AppOptions, Serves, RunOptions):
+    sleep = option(read.seconds, "S", "sleep of the bundled app (1)", before="resume")
+    write = option(str, "FILE", "write the file there, too (it must not exist)", before="resume")
+
+
 GROUPS = {
-    "the target": TARGET,
-    "what may be used": MACHINE,
-    "your app": APP,
-    "what serves it": read.SERVES,
+    "the target": TargetOptions,
+    "what may be used": MachineOptions,
+    "your app": AppOptions,
+    "what serves it": Serves,
 }
 
 
@@ -120,8 +137,4 @@ def add_options(to: argparse.ArgumentParser) -> None:
         " server, a script that starts it."
     )
     to.epilog = f"{EXAMPLES}\n{read.PROJECT}\n{EXIT_CODES}"
-    for title, rows in GROUPS.items():
-        add_rows(to.add_argument_group(title), rows)
-    to.add_argument("--sleep", type=read.seconds, metavar="S", help="sleep of the bundled app (1)")
-    to.add_argument("--write", metavar="FILE", help="write the file there, too (it must not exist)")
-    read.add_common(to)
+    add_record(to, AdviseOptions, GROUPS)

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable
 
 from workerlab import options as read
-from workerlab.experiments.advise.options import budget
+from workerlab.experiments.advise.options import time_limit
 from workerlab.experiments.sweep.options import APP, AXES
 from workerlab.load.registry import TOOLS
 from workerlab.model import UsageError
@@ -92,7 +92,7 @@ SIDE_ROWS: tuple[Row, ...] = (
     ("--b", str, "WHAT", "settings of B; the options below apply to both"),
     ("--baseline", str, "RUN", "run the plan of this saved sweep again, and compare with it"),
     ("--at-least", difference_share, "SHARE", "the smallest difference that matters (5%%)"),
-    ("--budget", budget, "TIME", "how long it may take, 30s at least (5m)"),
+    ("--budget", time_limit, "TIME", "how long it may take, 30s at least (5m)"),
     ("--fail-if", limits_text, "LIMITS",
      f"exit with 4 if a change certainly exceeds one of these limits: 'p95>+10%%,rps<-5%%'; of"
      f" {', '.join(METRIC_NAMES)}"),

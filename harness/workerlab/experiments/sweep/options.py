@@ -2,10 +2,10 @@
 
 import argparse
 
-from workerlab import mix
 from workerlab import options as read
 from workerlab.load.registry import TOOLS
-from workerlab.options import Row
+from workerlab.mix import RequestOptions
+from workerlab.options import Option, Row, ServedOptions, option, repeatable
 from workerlab.server.worker_classes import CLASSES, SERVERS
 
 EXAMPLES = """\
@@ -79,20 +79,32 @@ AXES: tuple[Row, ...] = (
      " cores busy (auto for the bundled apps that sleep, 1 for any other)"),
     ("--trials", read.whole, "N", "repetitions, each on a fresh server, in random order (1)"),
 )  # fmt: skip
-APP: tuple[Row, ...] = (
-    ("--app", read.target, "MODULE:CALLABLE",
-     "the application, as Gunicorn spells it; or a bundled one: @sleep_wsgi, @sleep_flask, ..."),
-    ("--chdir", read.existing_directory, "DIR", "directory it is imported from (the current one)"),
-    ("--config", read.existing_file, "FILE",
-     "your own Gunicorn file; it overrides the defaults, flags override it"),
-    ("--env", read.setting, "K=V", "environment of the server (repeatable)"),
-    ("--path", read.url_path, "PATH", "path to request (/)"),
-    ("--method", read.method, "NAME", "HTTP method (GET)"),
-    ("--header", read.header, "'K: V'", "request header (repeatable)"),
-    ("--body-file", read.existing_file, "FILE", "request body"),
-    ("--expect-status", read.status, "CODE", "status that counts as success (200)"),
-    *mix.OPTIONS,
-)  # fmt: skip
+
+
+class UsersApp(ServedOptions):
+    app = option(
+        read.target,
+        "MODULE:CALLABLE",
+        "the application, as Gunicorn spells it; or a bundled one: @sleep_wsgi, @sleep_flask, ...",
+    )
+    chdir = option(
+        read.existing_directory, "DIR", "directory it is imported from (the current one)"
+    )
+    config = option(
+        read.existing_file,
+        "FILE",
+        "your own Gunicorn file; it overrides the defaults, flags override it",
+    )
+    env = repeatable(read.setting, "K=V", "environment of the server (repeatable)")
+
+
+class AppOptions(UsersApp, RequestOptions):
+    """The app and its requests. `sleep`: seconds that the bundled app sleeps."""
+
+    sleep = Option[float | None](None)
+
+
+APP = read.rows_of(AppOptions)
 GROUPS = {
     "axes and amounts (LIST: comma-separated, becomes an axis)": AXES,
     "your own app": APP,
