@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from workerlab.experiments.load_trials import launch_for
 from workerlab.experiments.planning import plan_of
 from workerlab.experiments.reading import document_of, report_of
 from workerlab.experiments.sweep.command import setup
+from workerlab.experiments.sweep.options import SweepOptions
 from workerlab.model import Document, LabError, Plan, Result, UsageError
 from workerlab.options import REPEATABLE
 from workerlab.plan import trials
@@ -91,7 +91,7 @@ class GunicornServer:
 
 
 @contextlib.contextmanager
-def _of_one_cell(options: argparse.Namespace, plan: Plan | None) -> Iterator[runner.Setup]:
+def _of_one_cell(options: SweepOptions, plan: Plan | None) -> Iterator[runner.Setup]:
     with setup(options, plan) as prepared:
         if len(trials(prepared.plan)) != 1:
             raise UsageError("a load is a single cell: give each option one value")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from workerlab import options as read
 from workerlab.experiments.advise.options import time_limit
-from workerlab.experiments.sweep.options import APP, AXES
+from workerlab.experiments.sweep.options import AppOptions, LoadOptions
 from workerlab.load.registry import TOOLS
 from workerlab.model import UsageError
 from workerlab.options import Row, add_rows
@@ -100,9 +100,6 @@ SIDE_ROWS: tuple[Row, ...] = (
     ("--html", str, "FILE", "with saved runs or --baseline: also write one HTML page"),
     ("--strict", None, "", "with --fail-if: exit with 5 if a limit is inconclusive"),
 )  # fmt: skip
-LOAD_OPTIONS = ("--workers", "--threads", "--backlog", "--worker-connections", "--tool",
-                "--tool-processes", "--keepalive", "--rate", "--arrivals", "--seed", "--duration",
-                "--sleep", "--client")  # fmt: skip
 # Help for options whose default differs from that of a sweep
 COMPARE_HELP = {
     "--tool": f"of {', '.join(TOOLS)} ({TOOL})",
@@ -111,9 +108,9 @@ COMPARE_HELP = {
 OPTION_GROUPS = {
     "the two sides": SIDE_ROWS,
     "servers and load, of both": tuple(
-        (*row[:3], COMPARE_HELP.get(row[0], row[3])) for row in AXES if row[0] in LOAD_OPTIONS
+        (*row[:3], COMPARE_HELP.get(row[0], row[3])) for row in read.rows_of(LoadOptions)
     ),
-    "your app": APP,
+    "your app": read.rows_of(AppOptions),
     "what serves it": read.SERVES_ONE,
 }
 OPTION_TYPES: dict[str, Callable[[str], object] | None] = {

@@ -1,18 +1,15 @@
 """The sweep: every worker class at every concurrency, each trial on a fresh server."""
 
-import argparse
-
 from msgspec.structs import replace
 
 from workerlab.experiments.jobs import only_sleeps
 from workerlab.experiments.planning import plan_of
 from workerlab.experiments.runner import Setup
+from workerlab.experiments.sweep.options import SweepOptions
 from workerlab.model import Plan, UsageError
 
-RESUMES_WITH = ("fail_on_slo", "jobs")
 
-
-def setup(options: argparse.Namespace, plan: Plan | None) -> Setup:
+def setup(options: SweepOptions, plan: Plan | None) -> Setup:
     if options.fail_on_slo and not (options.slo if plan is None else plan.slo):
         raise UsageError("--fail-on-slo needs a target: --slo 'p95<300ms'")
     planned, serving = plan_of(options) if plan is None else (plan, {})

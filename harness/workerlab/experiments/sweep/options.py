@@ -5,7 +5,18 @@ import argparse
 from workerlab import options as read
 from workerlab.load.registry import TOOLS
 from workerlab.mix import RequestOptions
-from workerlab.options import Option, Row, ServedOptions, option, repeatable
+from workerlab.options import (
+    Option,
+    Options,
+    RunOptions,
+    ServedOptions,
+    Serves,
+    SloOptions,
+    add_record,
+    option,
+    positional,
+    repeatable,
+)
 from workerlab.server.worker_classes import CLASSES, SERVERS
 
 EXAMPLES = """\
@@ -41,44 +52,86 @@ examples:
 """
 
 
-AXES: tuple[Row, ...] = (
-    ("--workers", read.whole_numbers, "LIST", "worker processes (4)"),
-    ("--threads", read.whole_numbers, "LIST", "threads per worker, gthread only (2)"),
-    ("--backlog", read.whole_numbers, "LIST", "length of the accept queue (2048)"),
-    ("--worker-connections", read.whole, "N", "per gevent, eventlet or gthread worker (1000)"),
-    ("--tool", read.tools, "LIST", f"of {', '.join(TOOLS)} (ab)"),
-    ("--tool-processes", read.whole_numbers, "LIST",
-     "processes of the load tool; they share the load (1)"),
-    ("--keepalive", read.keepalive, "LIST", "reuse connections: off, on or off,on (off)"),
-    ("--rate", read.rates, "LIST",
-     "after the closed levels, arrivals at a rate: 200 (requests/s) or 50%%,80%% (of the"
-     " capacity)"),
-    ("--arrivals", read.arrivals, "KIND",
-     "of requests at a rate: poisson, as users send them, or even (poisson)"),
-    ("--seed", read.seed, "N",
-     "of arrival times and the order of trials, to repeat a run (random)"),
-    ("--duration", read.duration, "S",
-     "load for S seconds, no more and no less, instead of counting requests"),
-    ("--ramp", read.duration, "S", "start the connections one after the other, over S seconds"),
-    ("--client", read.client, "KIND",
-     "closes its connection at once, or lingers: 5 s after its last answer (closes)"),
-    ("--load-hosts", read.hosts, "LIST",
-     "machines that send the load: a,b (this one); locust only"),
-    ("--sleep", read.seconds, "S", "seconds that the bundled app sleeps (1)"),
-    ("--requests", read.whole, "N", "send N requests, as `ab -n N` does"),
-    ("--cpu", read.list_of(read.seconds), "LIST",
-     "CPU seconds that the bundled app computes per request, before it sleeps (0)"),
-    ("--server-cores", read.whole_numbers, "LIST", "cores that the server may use (all)"),
-    ("--rounds", read.rounds, "N",
-     "send 1 + N x concurrency requests, no more and no less (5, then as many as it takes to know"
-     " the throughput within 5%%)"),
-    ("--max-seconds", read.duration, "S",
-     "load for about S seconds at most where the throughput varies (30)"),
-    ("--jobs", read.jobs, "N",
-     "cells at the same time, ten at most: N, or auto: as many as keep less than a third of the"
-     " cores busy (auto for the bundled apps that sleep, 1 for any other)"),
-    ("--trials", read.whole, "N", "repetitions, each on a fresh server, in random order (1)"),
-)  # fmt: skip
+class LoadOptions(Options):
+    """Servers and load, of a sweep and of a comparison. A LIST becomes an axis."""
+
+    workers = option(read.whole_numbers, "LIST", "worker processes (4)")
+    threads = option(read.whole_numbers, "LIST", "threads per worker, gthread only (2)")
+    backlog = option(read.whole_numbers, "LIST", "length of the accept queue (2048)")
+    worker_connections = option(read.whole, "N", "per gevent, eventlet or gthread worker (1000)")
+    tool = option(read.tools, "LIST", f"of {', '.join(TOOLS)} (ab)")
+    tool_processes = option(
+        read.whole_numbers, "LIST", "processes of the load tool; they share the load (1)"
+    )
+    keepalive = option(read.keepalive, "LIST", "reuse connections: off, on or off,on (off)")
+    rate = option(
+        read.rates,
+        "LIST",
+        "after the closed levels, arrivals at a rate: 200 (requests/s) or 50%%,80%% (of the"
+        " capacity)",
+    )
+    arrivals = option(
+        read.arrivals,
+        "KIND",
+        "of requests at a rate: poisson, as users send them, or even (poisson)",
+    )
+    seed = option(
+        read.seed, "N", "of arrival times and the order of trials, to repeat a run (random)"
+    )
+    duration = option(
+        read.duration,
+        "S",
+        "load for S seconds, no more and no less, instead of counting requests",
+    )
+    client = option(
+        read.client,
+        "KIND",
+        "closes its connection at once, or lingers: 5 s after its last answer (closes)",
+    )
+    sleep = option(read.seconds, "S", "seconds that the bundled app sleeps (1)")
+
+
+class Axes(LoadOptions):
+    """What only a sweep takes."""
+
+    ramp = option(
+        read.duration,
+        "S",
+        "start the connections one after the other, over S seconds",
+        before="client",
+    )
+    load_hosts = option(
+        read.hosts,
+        "LIST",
+        "machines that send the load: a,b (this one); locust only",
+        before="sleep",
+    )
+    requests = option(read.whole, "N", "send N requests, as `ab -n N` does")
+    cpu = option(
+        read.list_of(read.seconds),
+        "LIST",
+        "CPU seconds that the bundled app computes per request, before it sleeps (0)",
+    )
+    server_cores = option(read.whole_numbers, "LIST", "cores that the server may use (all)")
+    rounds = option(
+        read.rounds,
+        "N",
+        "send 1 + N x concurrency requests, no more and no less (5, then as many as it takes to"
+        " know the throughput within 5%%)",
+    )
+    max_seconds = option(
+        read.duration,
+        "S",
+        "load for about S seconds at most where the throughput varies (30)",
+    )
+    jobs = option(
+        read.jobs,
+        "N",
+        "cells at the same time, ten at most: N, or auto: as many as keep less than a third of the"
+        " cores busy (auto for the bundled apps that sleep, 1 for any other)",
+        resumes=True,
+    )
+    trials = option(read.whole, "N", "repetitions, each on a fresh server, in random order (1)")
 
 
 class UsersApp(ServedOptions):
@@ -104,12 +157,21 @@ class AppOptions(UsersApp, RequestOptions):
     sleep = Option[float | None](None)
 
 
-APP = read.rows_of(AppOptions)
+class SweepOptions(Axes, AppOptions, Serves, SloOptions, RunOptions):
+    classes = positional(
+        read.servers,
+        "CLASSES",
+        f"all, or any of {', '.join(CLASSES)}, or dotted paths of other classes; or other servers:"
+        f" {', '.join(SERVERS)}",
+    )
+    levels = positional(read.levels, "LEVELS", "concurrency: 4,8,16")
+
+
 GROUPS = {
-    "axes and amounts (LIST: comma-separated, becomes an axis)": AXES,
-    "your own app": APP,
-    "what serves it": read.SERVES,
-    "a target": read.SLO,
+    "axes and amounts (LIST: comma-separated, becomes an axis)": Axes,
+    "your own app": AppOptions,
+    "what serves it": Serves,
+    "a target": SloOptions,
 }
 
 
@@ -119,12 +181,4 @@ def add_options(to: argparse.ArgumentParser) -> None:
         " class stops serving more."
     )
     to.epilog = f"{EXAMPLES}\n{read.PROJECT}\n{read.EXIT_CODES}"
-    classes_help = f"all, or any of {', '.join(CLASSES)}, or dotted paths of other classes;"
-    classes_help += f" or other servers: {', '.join(SERVERS)}"
-    to.add_argument("classes", metavar="CLASSES", nargs="?", type=read.servers, help=classes_help)
-    to.add_argument(
-        "levels", metavar="LEVELS", nargs="?", type=read.levels, help="concurrency: 4,8,16"
-    )
-    for title, rows in GROUPS.items():
-        read.add_rows(to.add_argument_group(title), rows)
-    read.add_common(to)
+    add_record(to, SweepOptions, GROUPS)
