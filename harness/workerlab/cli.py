@@ -4,18 +4,23 @@ The module of a command is imported once the command is known, and its options o
 so `--help` is fast.
 """
 
+from __future__ import annotations
+
 import argparse
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import import_module
 from textwrap import wrap
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from workerlab import __version__
 from workerlab.experiments import EXPERIMENTS
 from workerlab.model import LabError, UsageError
 from workerlab.terminal.console import tell
+
+if TYPE_CHECKING:
+    from workerlab.options import Options
 
 
 class CliCommand(NamedTuple):
@@ -118,15 +123,15 @@ def command_line(complete: Collection[str]) -> argparse.ArgumentParser:
     return top
 
 
-def parse(argv: Sequence[str]) -> Any:
+def parse(argv: Sequence[str]) -> Options:
     """The options of a command. Raises UsageError, or SystemExit after --help."""
     namespace = command_line(argv).parse_args(argv)
-    from workerlab.options import record_of  # imported late: --help does not always need it
+    from workerlab.options import record_of  # imported late: --help needs it only for a command
 
     return record_of(namespace)
 
 
-def _each(action: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
+def _each(action: Callable[[Options], int], options: Options) -> int:
     """Runs the action for each run requested, one after the other. Returns the first exit code that
     is not 0."""
     from workerlab.options import in_turn
@@ -150,7 +155,7 @@ def main(argv: Sequence[str] | None = None, ready: Callable[[], None] = lambda: 
         from workerlab.project import with_project  # imported late: --help does not need it
 
         options = with_project(words, options, parse)
-        action: Callable[[argparse.Namespace], int] = function(COMMANDS[options.command].action)
+        action: Callable[[Options], int] = function(COMMANDS[options.command].action)
         ready()
         return _each(action, options)
     except LabError as error:

@@ -60,6 +60,7 @@ class RequestOptions(read.Options):
         "FILE",
         "requests of several kinds, one a line: weight, method, path, then header='Name: value',"
         " body=FILE, expect=200,404, name=TEXT where needed",
+        in_project=True,
     )
     access_log = read.option(
         read.existing_file,
@@ -70,28 +71,30 @@ class RequestOptions(read.Options):
     keep_queries = read.flag("send the queries of --access-log, too (off)")
 
 
-REPLACED_OPTIONS = ("path", "method", "body_file", "expect_status")  # options that a mix replaces
+# Options that a mix replaces
+REPLACED_OPTIONS = (
+    RequestOptions.path,
+    RequestOptions.method,
+    RequestOptions.body_file,
+    RequestOptions.expect_status,
+)
 MAX_ROUTES = 1000
 WORD = re.compile(r"""\s*(?:(?P<comment>\#.*)|((?:[^\s"'\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+))""")
 
 
-def requested_mix(options: Any) -> tuple[tuple[Route, ...], tuple[Finding, ...]]:
+def requested_mix(options: RequestOptions) -> tuple[tuple[Route, ...], tuple[Finding, ...]]:
     """The mix given by the options, () if none, and notes on it. Raises UsageError."""
     if options.keep_queries and not options.access_log:
         raise UsageError("--keep-queries needs --access-log")
-    flags = [flag for flag in ("mix", "access_log") if getattr(options, flag)]
-    if not flags:
-        return (), ()
-    conflicts = [
-        name for name in (*flags[1:], *REPLACED_OPTIONS) if getattr(options, name) is not None
-    ]
-    if conflicts:
-        first, other = (f"--{name.replace('_', '-')}" for name in (flags[0], conflicts[0]))
+    given = options.given(RequestOptions.mix, RequestOptions.access_log, *REPLACED_OPTIONS)
+    if (options.mix or options.access_log) and len(given) > 1:
+        first, other, *_ = (option.flag for option in given)
         raise UsageError(f"{first} and {other} both define the requests: leave one of them out")
+    routes: tuple[Route, ...] = ()
     notes: list[Finding] = []
     if options.mix:
         routes = mix_of(Path(options.mix))
-    else:
+    elif options.access_log:
         path = Path(options.access_log)
         routes, log = mix_of_log(path, queries=options.keep_queries)
         notes.append(log)

@@ -10,22 +10,21 @@ import argparse
 import math
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Any, Generic, Never, NoReturn, Self, TypeVar, get_args, overload
 
 from workerlab.load.registry import ALIASES, TOOLS
-from workerlab.model import Rate, UsageError
-from workerlab.numbers.schedule import KINDS
+from workerlab.model import Arrivals, Rate, UsageError
 from workerlab.paths import APPS, BUNDLED_GUNICORN
 from workerlab.report import FORMATS
 from workerlab.server.worker_classes import CLASSES, SERVERS
 from workerlab.slo import TargetSyntaxError, canonical
 
 T = TypeVar("T")
-Row = tuple[str, Callable[[str], object] | None, str, str]  # option, type (None: a flag), metavar
+Word = TypeVar("Word", bound=str)
 
 MAX_RATE_RPS = 1_000_000
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
@@ -45,8 +44,8 @@ class Option(Generic[T]):
 
     `flag`: its name on the command line, by default from that of the field; of a positional
     argument, its metavar. `before`: the inherited option before which --help lists it. `resumes`:
-    whether --resume allows it. `keywords`: of argparse's add_argument; a command that cannot be
-    given the option has none.
+    whether --resume allows it; `in_project`: whether [tool.workerlab] may give it. `keywords`: of
+    argparse's add_argument; a command that cannot be given the option has none.
     """
 
     def __init__(
@@ -56,10 +55,11 @@ class Option(Generic[T]):
         flag: str = "",
         before: str = "",
         resumes: bool = False,
+        in_project: bool = False,
         **keywords: Any,
     ) -> None:
         self.default, self.flag, self.before = default, flag, before
-        self.resumes, self.keywords = resumes, keywords
+        self.resumes, self.in_project, self.keywords = resumes, in_project, keywords
 
     def __set_name__(self, record_type: type, name: str) -> None:
         self.name = name
@@ -70,8 +70,14 @@ class Option(Generic[T]):
     @overload
     def __get__(self, record: object, record_type: type) -> T: ...
     def __get__(self, record: object, record_type: type) -> Self | T:
-        """Only of an option that was not given: its value would stand in the record."""
-        return self if record is None else self.default
+        return self if record is None else vars(record).get(self.name, self.default)
+
+    def __set__(self, record: object, value: Never) -> NoReturn:
+        raise AttributeError(f"{self.name} cannot be changed, only in a copy: see Options.replace")
+
+    @property
+    def repeatable(self) -> bool:
+        return self.keywords.get("action") == "append"
 
     def add_to(self, parser: argparse._ActionsContainer) -> None:
         names = [self.flag] if self.flag.startswith("-") else []
@@ -91,14 +97,11 @@ def repeatable(
     return Option(None, type=read, metavar=metavar, help=text, action="append", **more)
 
 
-def positional(read: Callable[[str], T], metavar: str, text: str) -> Option[T | None]:
-    """An argument that may be left out."""
-    return option(read, metavar, text, flag=metavar, nargs="?")
-
-
-def required(read: Callable[[str], T], metavar: str, text: str) -> Option[T]:
-    """An argument that is always given."""
-    return Option(None, type=read, metavar=metavar, help=text, flag=metavar)  # type: ignore[arg-type]
+def positional(
+    read: Callable[[str], T], metavar: str, text: str, default: Any, nargs: str | None = "?"
+) -> Option[T]:
+    """An argument without a flag. `nargs`: None if it must be given."""
+    return Option(default, type=read, metavar=metavar, help=text, flag=metavar, nargs=nargs)
 
 
 def flag(text: str, **more: Any) -> Option[bool]:
@@ -155,24 +158,11 @@ def add_record(
     to.set_defaults(record_type=record_type)
 
 
-def rows_of(record_type: type[Options]) -> tuple[Row, ...]:
-    """For commands that have no record yet."""
-    return tuple(
-        (
-            field.flag,
-            field.keywords.get("type"),
-            field.keywords.get("metavar", ""),
-            field.keywords["help"],
-        )
-        for field in options_of(record_type).values()
-    )
-
-
-def record_of(namespace: argparse.Namespace) -> Any:
-    """The record of parsed arguments. `add_record` has prepared their parser."""
+def record_of(namespace: argparse.Namespace) -> Options:
+    """The record of arguments that a parser with `add_record` has parsed."""
     values = dict(vars(namespace))
-    record_type = values.pop("record_type", None)
-    return record_type(**values) if record_type else namespace
+    record_type: type[Options] = values.pop("record_type")
+    return record_type(**values)
 
 
 class FormatOptions(Options):
@@ -187,22 +177,6 @@ class StoredOptions(Options):
 
 class RunOptions(StoredOptions, FormatOptions):
     """The options of every command that makes runs."""
-
-
-def add_common(to: argparse.ArgumentParser) -> None:
-    """Add the options of every command that makes runs."""
-    to.add_argument("--resume", metavar="RUN", help="finish an interrupted run, as planned")
-    to.add_argument("--out", metavar="DIR", help="where runs are kept (results)")
-    add_format(to)
-
-
-def add_format(to: argparse.ArgumentParser) -> None:
-    to.add_argument("--format", choices=sorted(FORMATS), help="output format (table)")
-    to.add_argument(
-        "--explain",
-        action="store_true",
-        help="also print the evidence, all notes and what the columns mean",
-    )
 
 
 # --- types of arguments -------------------------------------------------------------------------
@@ -287,13 +261,14 @@ def status(text: str) -> int:
     return code
 
 
-def either(*words: str) -> Callable[[str], str]:
+def either(*words: Word) -> Callable[[str], Word]:
     """A type for one of these words."""
 
-    def read(word: str) -> str:
-        if word not in words:
-            raise BadWord(f"{word!r} is neither {' nor '.join(words)}")
-        return word
+    def read(text: str) -> Word:
+        for word in words:
+            if word == text:
+                return word
+        raise BadWord(f"{text!r} is neither {' nor '.join(words)}")
 
     return read
 
@@ -353,31 +328,21 @@ def target_of_cells(text: str) -> str:
         raise BadWord(str(mistake)) from None
 
 
-REPEATABLE = ("--env", "--header")
-SLO: tuple[Row, ...] = (
-    ("--slo", target_of_cells, "TARGET",
-     "mark the cells that break it: limits of p50, p90, p95, p99, max, mean (response time), errors"
-     " and rps, such as 'p95<300ms,errors<0.1%%'"),
-    ("--fail-on-slo", None, "",
-     "exit with 4 unless every class keeps it: at some level or, with --rate, at some rate"),
-)  # fmt: skip
-
-
 class SloOptions(Options):
-    slo = option(target_of_cells, "TARGET", SLO[0][3])
-    fail_on_slo = flag(SLO[1][3], resumes=True)
+    slo = option(
+        target_of_cells,
+        "TARGET",
+        "mark the cells that break it: limits of p50, p90, p95, p99, max, mean (response time),"
+        " errors and rps, such as 'p95<300ms,errors<0.1%%'",
+        in_project=True,
+    )
+    fail_on_slo = flag(
+        "exit with 4 unless every class keeps it: at some level or, with --rate, at some rate",
+        resumes=True,
+    )
 
 
-def add_rows(to: argparse._ActionsContainer, rows: Iterable[Row]) -> None:
-    for name, kind, metavar, text in rows:
-        if kind is None:
-            to.add_argument(name, action="store_true", help=text)
-        else:
-            action = "append" if name in REPEATABLE else "store"
-            to.add_argument(name, type=kind, metavar=metavar, action=action, help=text)
-
-
-arrivals = either(*KINDS)
+arrivals: Callable[[str], Arrivals] = either(*get_args(Arrivals))
 
 
 seed = partial(whole, least=0)
@@ -484,35 +449,6 @@ def only(several: Callable[[str], tuple[T, ...]]) -> Callable[[str], tuple[T, ..
     return read
 
 
-SERVES: tuple[Row, ...] = (
-    ("--python", interpreters, "LIST",
-     "interpreters that run the server: paths, or names such as python3.13 (your app's: an"
-     " activated environment, else .venv beside it)"),
-    ("--gunicorn", versions, "LIST",
-     "versions of Gunicorn: 23.0.0,27.0.1 (your app's: the one that is installed there, else"
-     f" {BUNDLED_GUNICORN}); others are kept in your cache"),
-)  # fmt: skip
-SERVES_ONE: tuple[Row, ...] = (  # for commands that compare
-    ("--python", only(interpreters), "PATH",
-     "interpreter that runs the server (your app's: an activated environment, else .venv beside"
-     " it)"),
-    ("--gunicorn", only(versions), "VERSION",
-     f"version of Gunicorn (your app's: the one that is installed there, else {BUNDLED_GUNICORN});"
-     " kept in your cache"),
-)  # fmt: skip
-SERVES_IN_TURN: tuple[Row, ...] = tuple(
-    (name, read, metavar, f"{what}; of several each in turn, in a run of its own")
-    for name, read, metavar, what in SERVES
-)
-
-
-def add_serves_in_turn(to: argparse.ArgumentParser, *, python: bool = True) -> None:
-    """Add the options of a command that runs once for each interpreter and version of Gunicorn.
-    `python`: whether the interpreter can be chosen."""
-    add_rows(to, SERVES_IN_TURN if python else SERVES_IN_TURN[1:])
-    to.set_defaults(in_turn=True)
-
-
 class ServedOptions(Options):
     """What serves which app. A command that cannot be given one of these has it as None."""
 
@@ -522,56 +458,79 @@ class ServedOptions(Options):
     python = Option[tuple[str, ...] | None](None)
     gunicorn = Option[tuple[str, ...] | None](None)
 
+    def serves_project(self) -> bool:
+        """Whether it serves the user's project, whose pyproject.toml then gives options."""
+        return False
+
+
+class UsersApp(ServedOptions):
+    app = option(
+        target,
+        "MODULE:CALLABLE",
+        "the application, as Gunicorn spells it; or a bundled one: @sleep_wsgi, @sleep_flask, ...",
+        in_project=True,
+    )
+    chdir = option(existing_directory, "DIR", "directory it is imported from (the current one)")
+    config = option(
+        existing_file,
+        "FILE",
+        "your own Gunicorn file; it overrides the defaults, flags override it",
+    )
+    env = repeatable(setting, "K=V", "environment of the server (repeatable)")
+
+    def serves_project(self) -> bool:
+        return not (self.app or "").startswith("@")
+
+
+PYTHON = (
+    "interpreters that run the server: paths, or names such as python3.13 (your app's: an activated"
+    " environment, else .venv beside it)"
+)
+GUNICORN = (
+    "versions of Gunicorn: 23.0.0,27.0.1 (your app's: the one that is installed there, else"
+    f" {BUNDLED_GUNICORN}); others are kept in your cache"
+)
+IN_TURN = "; of several each in turn, in a run of its own"
+
 
 class Serves(ServedOptions):
-    python = option(interpreters, "LIST", SERVES[0][3])
-    gunicorn = option(versions, "LIST", SERVES[1][3])
+    python = option(interpreters, "LIST", PYTHON, in_project=True)
+    gunicorn = option(versions, "LIST", GUNICORN)
 
 
 class ServesOne(ServedOptions):
     """Of a command that compares, or has a single server."""
 
-    python = option(only(interpreters), "PATH", SERVES_ONE[0][3])
-    gunicorn = option(only(versions), "VERSION", SERVES_ONE[1][3])
-
-
-IN_TURN = "; of several each in turn, in a run of its own"
+    python = option(
+        only(interpreters),
+        "PATH",
+        "interpreter that runs the server (your app's: an activated environment, else .venv beside"
+        " it)",
+        in_project=True,
+    )
+    gunicorn = option(
+        only(versions),
+        "VERSION",
+        "version of Gunicorn (your app's: the one that is installed there, else"
+        f" {BUNDLED_GUNICORN}); kept in your cache",
+    )
 
 
 class GunicornInTurn(ServedOptions):
     """Of a command that runs once for each version of Gunicorn."""
 
-    gunicorn = option(versions, "LIST", SERVES[1][3] + IN_TURN)
+    gunicorn = option(versions, "LIST", GUNICORN + IN_TURN)
 
 
 class ServesInTurn(GunicornInTurn):
     """Of a command that runs once for each interpreter and version of Gunicorn."""
 
-    python = option(interpreters, "LIST", SERVES[0][3] + IN_TURN, before="gunicorn")
+    python = option(interpreters, "LIST", PYTHON + IN_TURN, before="gunicorn")
 
 
-def in_turn(options: Any) -> Iterator[tuple[str, Any]]:
+def in_turn(options: Options) -> Iterator[tuple[str, Options]]:
     """The options of each run, with the arguments that distinguish it; these are "" if there is
     only one run. Raises UsageError."""
-    if isinstance(options, Options):
-        yield from _records_in_turn(options)
-        return
-    option_names = ("python", "gunicorn") if getattr(options, "in_turn", False) else ()
-    values = {name: getattr(options, name, None) or (None,) for name in option_names}
-    multiple = math.prod(map(len, values.values())) > 1
-    if multiple and getattr(options, "format", None) in ("json", "csv"):
-        raise UsageError(f"--format {options.format} prints a single run: name one version")
-    for combination in product(*values.values()):
-        named_options = {
-            name: value and (value,) for name, value in zip(values, combination, strict=True)
-        }
-        arguments = [
-            f"--{name} {value[0]}" for name, value in named_options.items() if value and multiple
-        ]
-        yield " ".join(arguments), argparse.Namespace(**{**vars(options), **named_options})
-
-
-def _records_in_turn(options: Options) -> Iterator[tuple[str, Options]]:
     if not isinstance(options, GunicornInTurn):
         yield "", options
         return
@@ -580,10 +539,7 @@ def _records_in_turn(options: Options) -> Iterator[tuple[str, Options]]:
     if len(pairs) > 1 and output_format in ("json", "csv"):
         raise UsageError(f"--format {output_format} prints a single run: name one version")
     for python, gunicorn in pairs:
-        arguments = [
-            f"{option.flag} {value}"
-            for option, value in ((ServesInTurn.python, python), (ServesInTurn.gunicorn, gunicorn))
-            if value and len(pairs) > 1
-        ]
-        values = {"python": python and (python,), "gunicorn": gunicorn and (gunicorn,)}
-        yield " ".join(arguments), options.replace(**values)
+        values = {ServesInTurn.python: python, ServesInTurn.gunicorn: gunicorn}
+        arguments = [f"{option.flag} {value}" for option, value in values.items() if value]
+        label = " ".join(arguments) if len(pairs) > 1 else ""
+        yield label, options.replace(python=python and (python,), gunicorn=gunicorn and (gunicorn,))

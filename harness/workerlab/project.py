@@ -10,31 +10,47 @@ They are inserted before the command-line arguments and parsed like them. They d
 runs and bundled apps.
 """
 
-import argparse
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from workerlab.mix import REPLACED_OPTIONS
+from workerlab.mix import REPLACED_OPTIONS, RequestOptions
 from workerlab.model import UsageError
-from workerlab.options import BadWord, one_of, options_of
+from workerlab.options import (
+    BadWord,
+    Options,
+    ServedOptions,
+    Serves,
+    SloOptions,
+    StoredOptions,
+    UsersApp,
+    one_of,
+    options_of,
+)
 from workerlab.terminal.console import short, tell
 
 FILE = "pyproject.toml"
-KEYS = ("app", "python", "slo", "mix")
-SAVED_RUN_OPTIONS = ("resume", "baseline", "run")  # options that name a saved run
-REQUEST_OPTIONS = ("access_log", *REPLACED_OPTIONS)  # options that define requests, as a mix does
+KEYS = tuple(
+    option.name
+    for record_type in (UsersApp, Serves, SloOptions, RequestOptions)
+    for option in options_of(record_type).values()
+    if option.in_project
+)
+# Options that define requests, as a mix does
+REQUEST_OPTIONS = (RequestOptions.access_log, *REPLACED_OPTIONS)
 
 
 def with_project(
     argv: Sequence[str],
-    options: argparse.Namespace,
-    parse: Callable[[Sequence[str]], argparse.Namespace],
-) -> argparse.Namespace:
+    options: Options,
+    parse: Callable[[Sequence[str]], Options],
+) -> Options:
     """`options`, parsed from `argv` by `parse`, with the project's values for options that were not
     given. `project` of the result has their names. Raises UsageError."""
+    if not isinstance(options, ServedOptions):
+        return options
     open_keys = _unset_keys(options)
-    start = Path(getattr(options, "chdir", None) or ".").absolute()
+    start = Path(options.chdir or ".").absolute()
     path = _file_above(start) if open_keys else None
     values = {} if path is None else _read(path)
     names = tuple(name for name in values if name in open_keys)
@@ -44,25 +60,21 @@ def with_project(
     if "app" in names and options.chdir is None:
         arguments.append(f"--chdir={path.parent}")
     try:
-        options = parse([argv[0], *arguments, *argv[1:]])
+        with_values = parse([argv[0], *arguments, *argv[1:]])
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
-    options.project = names
     tell(f"{', '.join(names)} from {short(path)}")
-    return options
+    return with_values.replace(project=names)
 
 
-def _unset_keys(options: argparse.Namespace) -> list[str]:
+def _unset_keys(options: ServedOptions) -> list[str]:
     """The keys that are options of the command and were not given."""
-    compares_saved = options.command == "compare" and not (options.a or options.b)
-    if compares_saved or any(getattr(options, name, None) for name in SAVED_RUN_OPTIONS):
+    resumes = isinstance(options, StoredOptions) and options.resume
+    if resumes or not options.serves_project():
         return []
-    available = options_of(type(options)) or vars(options)
-    serves_users_app = "app" in available or options.command == "settings"
-    if not serves_users_app or str(getattr(options, "app", None)).startswith("@"):
-        return []
-    names = [name for name in KEYS if name in available and getattr(options, name) is None]
-    if any(getattr(options, name, None) for name in REQUEST_OPTIONS):
+    available = [option for option in options_of(type(options)).values() if option.in_project]
+    names = [option.name for option in available if not options.given(option)]
+    if isinstance(options, RequestOptions) and options.given(*REQUEST_OPTIONS):
         names = [name for name in names if name != "mix"]
     return names
 

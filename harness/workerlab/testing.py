@@ -16,15 +16,16 @@ from workerlab.experiments.load_trials import launch_for
 from workerlab.experiments.planning import plan_of
 from workerlab.experiments.reading import document_of, report_of
 from workerlab.experiments.sweep.command import setup
-from workerlab.experiments.sweep.options import SweepOptions
+from workerlab.experiments.sweep_options import SweepOptions
 from workerlab.model import Document, LabError, Plan, Result, UsageError
-from workerlab.options import REPEATABLE
+from workerlab.options import options_of
 from workerlab.plan import trials
 from workerlab.report import text
 from workerlab.server.serve import serve
 from workerlab.slo import canonical
 
 CONCURRENCY, SECONDS = 8, 3.0
+REPEATABLE = {option.flag for option in options_of(SweepOptions).values() if option.repeatable}
 
 
 class LoadResult:
@@ -81,13 +82,19 @@ class GunicornServer:
         """Load the app on a server that is launched for this load. `options`: further options of
         `workerlab sweep`. Raises LabError if it fails."""
         arguments = [*self._words, "--duration", f"{seconds:g}", *words_of(options)]
-        sweep_options = parse(
-            ["sweep", arguments[0], str(concurrency), *arguments[1:], "--out", str(self._place)]
+        sweep_options = _options_of_sweep(
+            [arguments[0], str(concurrency), *arguments[1:], "--out", str(self._place)]
         )
         directory, interrupted = runner.run("sweep", _of_one_cell, sweep_options)
         if interrupted is not None:
             raise LabError("the load was not finished")
         return LoadResult(directory)
+
+
+def _options_of_sweep(words: list[str]) -> SweepOptions:
+    options = parse(["sweep", *words])
+    assert isinstance(options, SweepOptions)
+    return options
 
 
 @contextlib.contextmanager
@@ -121,7 +128,7 @@ def words_of(options: Mapping[str, object]) -> list[str]:
 @contextlib.contextmanager
 def served(words: list[str], place: Path) -> Iterator[str]:
     """Runs a Gunicorn with these settings, and yields its address."""
-    plan, _ = plan_of(parse(["sweep", words[0], "1", *words[1:]]))
+    plan, _ = plan_of(_options_of_sweep([words[0], "1", *words[1:]]))
     if len(trials(plan)) != 1:
         raise UsageError("a server is a single one: give each option one value")
     run_store.copy_code(place / "code")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import asdict
 
+from workerlab.cli import COMMANDS, command_line
 from workerlab.experiments.lesson.steps import BUNDLED_LESSON, read_lesson
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,11 +56,13 @@ def test_modules_that_are_run_exist() -> None:
 
 
 def test_options_that_are_named_exist() -> None:
-    options = {
+    commands = command_line(COMMANDS)._subparsers._group_actions[0].choices
+    options = {option for parser in commands.values() for option in parser._option_string_actions}
+    options |= {
         option
         for source in (*(ROOT / "harness").rglob("*.py"), ROOT / "tests" / "disturb.py")
         for option in OPTION.findall(source.read_text())
-    }
+    }  # also of programs that are no commands
     for page in PAGES:
         unknown = set(OPTION.findall(prose(page))) - options - OTHER_OPTIONS
         assert not unknown, page.name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import shlex
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from workerlab.mix import mix_of, requested_mix
+from workerlab.mix import RequestOptions, mix_of, requested_mix
 from workerlab.model import Route, UsageError
 
 FILE = r"""
@@ -135,19 +134,14 @@ def test_quoted_values_round_trip(
 # --- the options ----------------------------------------------------------------------------
 
 
-def options(**given: Any) -> argparse.Namespace:
-    names = ("mix", "access_log", "path", "method", "body_file", "expect_status", "header")
-    return argparse.Namespace(**{**dict.fromkeys(names), "keep_queries": False, **given})
-
-
 def test_no_mix() -> None:
-    assert requested_mix(options(path="/", header=[("A", "b")])) == ((), ())
+    assert requested_mix(RequestOptions(path="/", header=[("A", "b")])) == ((), ())
 
 
 def test_headers_are_added_to_requests_without_that_header(tmp_path: Path) -> None:
     path = write_mix(tmp_path, "1 GET /\n1 GET /b header='accept: text/html'\n")
     routes, notes = requested_mix(
-        options(mix=str(path), header=[("Accept", "*/*"), ("Cookie", "a=b")])
+        RequestOptions(mix=str(path), header=[("Accept", "*/*"), ("Cookie", "a=b")])
     )
     assert notes == ()
     assert [route.headers for route in routes] == [
@@ -168,4 +162,4 @@ def test_headers_are_added_to_requests_without_that_header(tmp_path: Path) -> No
 )
 def test_options_that_exclude_each_other(given: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        requested_mix(options(**given))
+        requested_mix(RequestOptions(**given))

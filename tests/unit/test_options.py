@@ -43,6 +43,8 @@ def test_a_record_has_what_was_given() -> None:
     record = parse("--size", "4", "--end", "x")
     assert vars(record) == {"size": 4, "last": "x"}
     assert (record.first, record.name, record.absent) == (False, None, None)
+    with pytest.raises(AttributeError, match="size cannot be changed"):
+        record.size = 5
     assert record.given(Both.first, Both.size) == [Both.size]
     assert record == Both(size=4, last="x", name=None)
     assert record.replace(size=None, first=True) == Both(first=True, last="x")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,7 +33,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def options_of(*argv: str) -> argparse.Namespace:
+def options_of(*argv: str) -> Any:
     return with_project(argv, parse(argv), parse)
 
 
@@ -92,8 +92,7 @@ def test_a_flag_wins(shop: Path, flag: list[str], left: tuple[str, ...]) -> None
 @pytest.mark.usefixtures("shop")
 def test_a_bundled_app_uses_no_project_values() -> None:
     argv = ["sweep", "sync", "4"]
-    options = parse(argv)
-    options.app = "@sleep_wsgi"
+    options = parse(argv).replace(app="@sleep_wsgi")
     assert with_project(argv, options, parse) is options
 
 
@@ -118,7 +117,7 @@ def test_a_command_takes_the_keys_that_are_its_options(
     argv: list[str], keys: tuple[str, ...]
 ) -> None:
     options = options_of(*argv)
-    assert getattr(options, "project", ()) == keys
+    assert options.project == keys
     if not keys:
         assert options == parse(argv)
 

@@ -1,6 +1,6 @@
 """The experiments: one directory and one line below for each.
 
-    NAME/options.py     add_options(parser): the command line
+    NAME/options.py     add_options(parser): the command line, made from a record of options
     NAME/command.py     setup(options, plan): what to run; see `runner.Setup`
     NAME/document.py    document(run): the results
 

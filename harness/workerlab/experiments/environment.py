@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 from msgspec.structs import replace
 
 from workerlab.finding import Note
 from workerlab.model import EnvironmentProblem
 from workerlab.numbers.units import listed
+from workerlab.options import ServedOptions
 from workerlab.paths import BUNDLED_GUNICORN
 from workerlab.server import preflight, versions
 from workerlab.server.worker_classes import WORKER_CLASSES
@@ -32,19 +32,18 @@ LAB_PYTHON_NOTE = (
 )
 
 
-def serves_bundled_app(options: Any, settings: Mapping[str, object]) -> bool:
+def serves_bundled_app(options: ServedOptions, settings: Mapping[str, object]) -> bool:
     """Whether the app is a bundled one: named with @, or none is named, neither on the command line
     nor in the user's Gunicorn file with these `settings`."""
-    app = getattr(options, "app", None)
-    if app is not None:
-        return bool(app.startswith("@"))
+    if options.app is not None:
+        return options.app.startswith("@")
     return not isinstance(settings.get("wsgi_app"), str)
 
 
-def chdir_of(options: Any, settings: Mapping[str, object]) -> Path:
+def chdir_of(options: ServedOptions, settings: Mapping[str, object]) -> Path:
     """The directory the user's app is imported from; absolute."""
     configured = settings.get("chdir")
-    path = getattr(options, "chdir", None) or (configured if isinstance(configured, str) else ".")
+    path = options.chdir or (configured if isinstance(configured, str) else ".")
     return _absolute(Path(path).expanduser())
 
 
@@ -53,10 +52,9 @@ def _absolute(directory: Path) -> Path:
     return directory.resolve() if ".." in directory.parts else directory
 
 
-def directories_of(options: Any, settings: Mapping[str, object]) -> tuple[Path, ...]:
+def directories_of(options: ServedOptions, settings: Mapping[str, object]) -> tuple[Path, ...]:
     """Where the user's app may have its `.venv`: its directory, and that of its Gunicorn file."""
-    config = getattr(options, "config", None)
-    beside = [_absolute(Path(config).parent)] if config else []
+    beside = [_absolute(Path(options.config).parent)] if options.config else []
     return tuple(dict.fromkeys((chdir_of(options, settings), *beside)))
 
 
@@ -77,7 +75,7 @@ def _is_lab_venv(venv: str | Path) -> bool:
 
 
 def interpreters(
-    options: Any,
+    options: ServedOptions,
     classes: Iterable[str] = (),
     env: Mapping[str, str] = {},
     *,
@@ -86,12 +84,12 @@ def interpreters(
     """Every requested interpreter with every requested version of Gunicorn, by (python, version);
     either is "" in the keys if there is only one. `bundled`: whether the app is bundled; None:
     decided by the options and the user's Gunicorn file. Raises as `preflight.interpreter`."""
-    config, named = getattr(options, "config", None), getattr(options, "python", None)
+    config, named = options.config, options.python
     classes = tuple(classes)
 
     @cache
     def inspect(python: str, version: str, *, bundled: bool) -> preflight.Interpreter:
-        cwd = Path(getattr(options, "chdir", None) or ".")
+        cwd = Path(options.chdir or ".")
         look = partial(preflight.interpreter, python, cwd, config, classes, env)
         return _inspected(look, version, bundled=bundled)
 
@@ -107,7 +105,7 @@ def interpreters(
 
     settings: Mapping[str, object] = {}
     # The Gunicorn file may name the app and its directory
-    may_be_named = bundled is None and config and getattr(options, "app", None) is None
+    may_be_named = bundled is None and config and options.app is None
     serving = inspected(settings, bundled=not may_be_named and is_bundled(settings))
     if config:
         settings = next(iter(serving.values())).settings

@@ -8,7 +8,7 @@ import importlib.util
 import os
 import random
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from itertools import product as combinations
 from operator import attrgetter
@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from workerlab.experiments.environment import chdir_of, interpreters, serves_bundled_app
 from workerlab.experiments.jobs import CPU_ENV
+from workerlab.experiments.sweep_options import AppOptions, LoadOptions, SweepOptions
 from workerlab.finding import Finding, Note, stored
 from workerlab.load.locust import JOIN_S, PORT, host_command, worker_command
 from workerlab.load.registry import BUNDLED, DEFAULT, TOOLS, tool_named
@@ -47,7 +48,7 @@ from workerlab.notes import (
     noted,
 )
 from workerlab.numbers.units import fill, listed
-from workerlab.options import seconds
+from workerlab.options import Option, ServedOptions, seconds
 from workerlab.paths import target_of
 from workerlab.plan import SLEEP_ENV, load_for, product
 from workerlab.server import preflight
@@ -55,11 +56,23 @@ from workerlab.server.backends import FORCED, MAY_SLOW
 from workerlab.server.worker_classes import class_named, configured_slots, why_not_served
 from workerlab.terminal.console import tell
 
-DEFAULTS = {"workers": 4, "threads": 2, "backlog": 2048, "worker_connections": 1000}
+DEFAULTS: Mapping[Option[Any], int] = {
+    LoadOptions.workers: 4,
+    LoadOptions.threads: 2,
+    LoadOptions.backlog: 2048,
+    LoadOptions.worker_connections: 1000,
+}
 SLOW_IMPORT_S = 5.0  # of the app: from then on the user is told
 MAX_SECONDS = 30.0  # of the loads of a trial, unless an option fixes their length
 LINGER_S = 5.0  # longer than Gunicorn waits for a client to close
-LENGTH_OPTIONS = ("requests", "rounds", "duration", "ramp", "load_hosts")  # fix a load's length
+# Options that fix the length of a load
+LENGTH_OPTIONS = (
+    SweepOptions.requests,
+    SweepOptions.rounds,
+    SweepOptions.duration,
+    SweepOptions.ramp,
+    SweepOptions.load_hosts,
+)
 CPU_APPS = ("@sleep_wsgi", "@sleep_asgi", "@sleep_flask")  # bundled apps that support --cpu
 FAST_IS_CHOSEN = (
     "using the load tool `fast`, which supports --rate, --ramp, --duration, --mix, --access-log and"
@@ -81,7 +94,7 @@ LOAD_HOSTS = (
 
 
 def apps_of(
-    options: Any, interpreter: preflight.Interpreter, mix: tuple[Route, ...]
+    options: AppOptions, interpreter: preflight.Interpreter, mix: tuple[Route, ...]
 ) -> tuple[App, App]:
     """The app for WSGI classes and the app for ASGI classes. Raises UsageError."""
     common = App(
@@ -121,21 +134,23 @@ def _with_sleep(app: App, flag_s: float | None) -> App:
     return replace(app, sleep_s=None if app.mix else sleep_s, env=tuple(env.items()))
 
 
-def _axis_values(options: Any, interpreter: preflight.Interpreter, name: str) -> tuple[int, ...]:
+def _axis_values(
+    options: SweepOptions, interpreter: preflight.Interpreter, option: Option[Any]
+) -> tuple[int, ...]:
     """The values of one axis: from the flag, else from the user's Gunicorn file, else the
     default."""
-    flag = getattr(options, name)
-    value = interpreter.settings.get(name, DEFAULTS[name]) if flag is None else flag
-    return value if isinstance(value, tuple) else (int(value),)  # type: ignore[arg-type]
+    default = interpreter.settings.get(option.name, DEFAULTS[option])
+    value = vars(options).get(option.name, default)
+    return value if isinstance(value, tuple) else (int(value),)
 
 
 def _servers(
-    options: Any, serving: preflight.Interpreters, mix: tuple[Route, ...]
+    options: SweepOptions, serving: preflight.Interpreters, mix: tuple[Route, ...]
 ) -> Iterable[Server]:
     """Every server of the sweep: class x workers x threads x backlog x CPU x cores x
     interpreter."""
     interpreter = next(iter(serving.values()))
-    axis = {name: _axis_values(options, interpreter, name) for name in DEFAULTS}
+    axis = {option.name: _axis_values(options, interpreter, option) for option in DEFAULTS}
     wsgi_app, asgi_app = apps_of(options, interpreter, mix)
     for row in map(class_named, options.classes):
         app = asgi_app if interpreter.serves_asgi(row.name) else wsgi_app
@@ -171,7 +186,7 @@ def _with_cpu(app: App, cpu_s: float | None) -> App:
     return replace(app, env=tuple({**dict(app.env), CPU_ENV: f"{1000 * cpu_s:g}"}.items()))
 
 
-def _check_cpu(options: Any, interpreter: preflight.Interpreter) -> None:
+def _check_cpu(options: SweepOptions, interpreter: preflight.Interpreter) -> None:
     """Raises UsageError for --cpu or --server-cores where they cannot work."""
     bundled = serves_bundled_app(options, interpreter.settings)
     mixed = options.mix or options.access_log or "cpu=" in (options.path or "")
@@ -188,7 +203,7 @@ def _check_cpu(options: Any, interpreter: preflight.Interpreter) -> None:
         )
 
 
-def _tools(options: Any) -> tuple[tuple[str, ...], list[Finding]]:
+def _tools(options: SweepOptions) -> tuple[tuple[str, ...], list[Finding]]:
     """The load tools, and a note if `fast` is used without being named. Raises EnvironmentProblem
     for a named one that cannot run here."""
     mixed = options.mix or options.access_log
@@ -239,7 +254,7 @@ def available_tools(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[Findin
 
 
 def override_notes(
-    options: Any, interpreter: preflight.Interpreter, **more: str
+    options: ServedOptions, interpreter: preflight.Interpreter, **more: str
 ) -> Iterable[Finding]:
     """A note for each setting of the user's Gunicorn file that is overridden, or only annotated.
     `more`: further settings that are overridden, with the reason for each."""
@@ -261,7 +276,7 @@ def override_notes(
             )
 
 
-def _setting_notes(options: Any, serving: preflight.Interpreters) -> Iterable[Finding]:
+def _setting_notes(options: SweepOptions, serving: preflight.Interpreters) -> Iterable[Finding]:
     """Notes on settings that are overridden or have no effect, and on classes treated as WSGI."""
     rows = [class_named(name) for name in options.classes]
     interpreter = next(iter(serving.values()))
@@ -271,14 +286,13 @@ def _setting_notes(options: Any, serving: preflight.Interpreters) -> Iterable[Fi
     yield from overrides
     overridden = {note.values["setting"] for note in overrides}
     file_settings = interpreter.settings
+    flags = {option.name: option.flag for option in options.given(*DEFAULTS)}
     ignored = {row.name: _settings_ignored_by(row.name, serving) for row in rows}
     for setting in dict.fromkeys(name for names in ignored.values() for name in names):
         # A flag deserves a note only if no class uses it; the user's file was written for one class
         names = [name for name, settings in ignored.items() if setting in settings]
-        given_as_flag = setting in DEFAULTS and getattr(options, setting) is not None
-        if given_as_flag and len(names) == len(rows):
-            flag = f"--{setting.replace('_', '-')}"
-            yield FlagIgnored(flag, tuple(names))
+        if setting in flags and len(names) == len(rows):
+            yield FlagIgnored(flags[setting], tuple(names))
         value = file_settings.get(setting)
         if value is not None and (setting, value) != ("threads", 1) and setting not in overridden:
             yield SettingIgnored(
@@ -392,17 +406,18 @@ def gunicorn_plan(
     cells: Iterable[Cell],
     serving: preflight.Interpreters,
     app_kind: str = "",
+    seed: int | None = None,
     **more: Any,
 ) -> Plan:
-    """A plan of cells on Gunicorn. `app_kind`: as in `unavailable_variants`; `more`: further fields
-    of the Plan. Raises UsageError for cells that cannot be measured."""
+    """A plan of cells on Gunicorn. `app_kind`: as in `unavailable_variants`; `seed`: None: drawn;
+    `more`: further fields of the Plan. Raises UsageError for cells that cannot be measured."""
     cells = tuple(cells)
     notes = (*notes_on_gunicorn(serving), *more.pop("notes", ()))
     defaults = {
         "trials": 1,
         "rounds": 5,
         "config": None,
-        "seed": random.SystemRandom().randrange(2**32),
+        "seed": random.SystemRandom().randrange(2**32) if seed is None else seed,
     }
     plan = Plan(
         kind=kind,
@@ -422,10 +437,10 @@ def gunicorn_plan(
     return plan
 
 
-def plan_of(options: Any) -> tuple[Plan, preflight.Interpreters]:
+def plan_of(options: SweepOptions) -> tuple[Plan, preflight.Interpreters]:
     """The plan of a sweep and the interpreters that serve it. Raises UsageError or
     EnvironmentProblem."""
-    if options.classes is None or options.levels is None:
+    if not options.classes or not options.levels:
         raise UsageError("sweep needs CLASSES and LEVELS, such as: workerlab sweep sync 4,8,16")
     preflight.check_levels(options.levels)
     tools, notes = _tools(options)
@@ -458,7 +473,7 @@ def plan_of(options: Any) -> tuple[Plan, preflight.Interpreters]:
         max_seconds=_max_seconds(options),
         arrivals=_arrivals(options),
         slo=options.slo or "",
-        **({} if options.seed is None else {"seed": options.seed}),
+        seed=options.seed,
     )
     return plan, serving
 
@@ -471,7 +486,7 @@ def _check_classes(interpreter: preflight.Interpreter) -> None:
 
 
 def _notes(
-    options: Any,
+    options: SweepOptions,
     serving: preflight.Interpreters,
     tools: Iterable[str],
     servers: Iterable[Server],
@@ -488,34 +503,34 @@ def _notes(
     yield from _drop_notes(servers, max(options.levels))
 
 
-def _arrivals(options: Any) -> Arrivals:
+def _arrivals(options: SweepOptions) -> Arrivals:
     """How arrivals are spaced. Raises UsageError for --arrivals without --rate."""
     if options.arrivals and not options.rate:
         raise UsageError("--arrivals needs --rate: without it, clients wait for each answer")
     return options.arrivals or ("poisson" if options.rate else "even")
 
 
-def _requests(options: Any) -> int | None:
+def _requests(options: SweepOptions) -> int | None:
     """Requests per load, None for a number of rounds. Raises UsageError if they are fewer than two
     per connection or another option fixes the length too."""
     if options.requests is None:
         return None
-    if conflict := next((name for name in ("rounds", "duration") if getattr(options, name)), None):
+    for conflict in options.given(SweepOptions.rounds, SweepOptions.duration):
         raise UsageError(
-            f"--requests and --{conflict} cannot be combined: both set the length of a load"
+            f"--requests and {conflict.flag} cannot be combined: both set the length of a load"
         )
     if options.requests < 2 * max(options.levels):
         minimum = 2 * max(options.levels)
         raise UsageError(f"--requests must be at least {minimum}: two for each connection")
-    return int(options.requests)
+    return options.requests
 
 
-def _max_seconds(options: Any) -> float | None:
+def _max_seconds(options: SweepOptions) -> float | None:
     """The most seconds that the loads of a trial may take; None if an option fixes their length.
     Raises UsageError if --max-seconds is given with such an option."""
-    fixed = [name for name in LENGTH_OPTIONS if getattr(options, name)]
+    fixed = options.given(*LENGTH_OPTIONS)
     if fixed and options.max_seconds:
-        flag = f"--{fixed[0].replace('_', '-')}"
+        flag = fixed[0].flag
         raise UsageError(f"--max-seconds has no effect with {flag}, which fixes the load's length")
     return None if fixed else options.max_seconds or MAX_SECONDS
 

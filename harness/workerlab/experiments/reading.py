@@ -38,6 +38,7 @@ from workerlab.notes import Unfinished
 from workerlab.numbers.histogram import Histogram
 from workerlab.observe.observations import read_observations
 from workerlab.observe.spans import read_beats, read_spans, read_stacks
+from workerlab.options import FormatOptions
 from workerlab.paths import bundled_root, label_of
 from workerlab.plan import counts, grid
 from workerlab.report import FORMATS, text
@@ -218,14 +219,14 @@ def document_of(directory: Path, slo: str | None = None) -> Document:
     return replace(document, title=f"{document.title} ({names} from pyproject.toml)")
 
 
-def print_document(document: Document, options: Any) -> None:
+def print_document(document: Document, options: FormatOptions) -> None:
     """Print on standard output in the requested format, else as text: colour only on a terminal,
     width from the terminal or COLUMNS."""
-    if (options.format or "table") != "table":
+    if options.format and options.format != "table":
         sys.stdout.write(FORMATS[options.format](document))
     else:
         colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        width, explain = output_columns(), bool(options.explain)
+        width, explain = output_columns(), options.explain
         sys.stdout.write(text.render(document, colour=colour, width=width, explain=explain))
     sys.stdout.flush()
 

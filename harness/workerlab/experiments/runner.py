@@ -8,7 +8,7 @@ An experiment defines what to run and what to conclude; this module executes it.
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -28,15 +28,16 @@ from workerlab.experiments.scheduler import Display, TrialSource, execute
 from workerlab.load.registry import tool_named
 from workerlab.model import Document, EnvironmentProblem, ExitCode, Plan, UsageError
 from workerlab.notes import Unfinished
-from workerlab.options import options_of
+from workerlab.options import Option, RunOptions, SloOptions, StoredOptions, options_of
 from workerlab.plan import trials
 from workerlab.report.values import text
 from workerlab.server import preflight
 from workerlab.terminal.console import program, tell
 from workerlab.terminal.interrupt import Stopped
 
-# Options of several commands that do not change the plan
-COMMON_OPTIONS = frozenset({"command", "resume", "format", "explain", "in_turn"})
+R = TypeVar("R", bound=StoredOptions)
+
+DISPLAY_OPTIONS = (RunOptions.format, RunOptions.explain)
 
 
 class Setup(Struct, frozen=True):
@@ -70,10 +71,10 @@ class Setup(Struct, frozen=True):
 
 # Makes a new plan from the options, or prepares the plan of a resumed run. Services (database,
 # cache) run until the context exits. Raises LabError
-MakeSetup = Callable[[Any, Plan | None], AbstractContextManager[Setup]]
+MakeSetup = Callable[[R, Plan | None], AbstractContextManager[Setup]]
 
 
-def command(options: Any) -> int:
+def command(options: RunOptions) -> int:
     """Make or resume a run, and show the results. Returns the exit code."""
     experiment = experiment_module(options.command, "command")
     directory, interrupted = run(options.command, experiment.setup, options)
@@ -85,7 +86,8 @@ def command(options: Any) -> int:
     print_location(directory)
     if interrupted is not None:
         return interrupted
-    return exit_code(directory, document, getattr(options, "fail_on_slo", True))
+    fail_on_slo = options.fail_on_slo if isinstance(options, SloOptions) else True
+    return exit_code(directory, document, fail_on_slo)
 
 
 def without_resume(document: Document) -> Document:
@@ -97,19 +99,14 @@ def without_resume(document: Document) -> Document:
     return replace(document, notes=tuple(notes))
 
 
-def run(
-    kind: str,
-    setup: MakeSetup,
-    options: Any,
-) -> tuple[Path, int | None]:
+def run(kind: str, setup: MakeSetup[R], options: R) -> tuple[Path, int | None]:
     """Make or resume a run. Returns its directory, and the exit code if it was stopped."""
     directory, plan = None, None
     if options.resume:
-        directory, plan = _load_for_resume(kind, options)
+        directory, plan = _load_for_resume(kind, options, options.resume)
     with setup(options, plan) as prepared:
         if directory is None:
-            project = getattr(options, "project", ())
-            prepared = replace(prepared, plan=replace(prepared.plan, project=project))
+            prepared = replace(prepared, plan=replace(prepared.plan, project=options.project))
             directory = run_store.new_directory(options.out, prepared.label or kind)
             create_run(directory, prepared)
         resume_command = f"{program()} {kind} --resume {directory}"
@@ -162,27 +159,23 @@ def exit_code(directory: Path, document: Document, fail_on_slo: bool = True) -> 
     return ExitCode.TARGET_MISSED if missed else ExitCode.DONE
 
 
-def _load_for_resume(kind: str, options: Any) -> tuple[Path, Plan]:
+def _load_for_resume(kind: str, options: StoredOptions, name: str) -> tuple[Path, Plan]:
     """A saved run and its plan, with availability checked again. Raises UsageError for a run of
     another command or options that would change its plan, and other LabErrors."""
-    experiment = experiment_module(kind, "command")
-    flags = dict.fromkeys(getattr(experiment, "RESUMES_WITH", ()), "")
-    flags = {name: f"--{name.replace('_', '-')}" for name in flags} | {
-        name: option.flag for name, option in options_of(type(options)).items() if option.resumes
-    }
-    ignored = {*COMMON_OPTIONS, *flags}
-    values = (value for name, value in vars(options).items() if name not in ignored)
-    if any(value is not None and value is not False for value in values):
-        exceptions = f" but {', '.join(sorted(flags.values()))}" if flags else ""
+    allowed = [option for option in options_of(type(options)).values() if option.resumes]
+    unchanging: list[Option[Any]] = [StoredOptions.resume, *DISPLAY_OPTIONS, *allowed]
+    if vars(options).keys() - {"command", *(option.name for option in unchanging)}:
+        flags = sorted(option.flag for option in allowed)
+        exceptions = f" but {', '.join(flags)}" if flags else ""
         raise UsageError(
             f"--resume takes a run and no other arguments{exceptions}: its plan is saved"
         )
-    directory = find_run(options.resume)
+    directory = find_run(name)
     plan = run_store.load(directory).plan
     if plan.kind != kind:
         raise UsageError(
-            f"{options.resume} is a run of `{plan.kind}`: resume it with"
-            f" {program()} {plan.kind} --resume {options.resume}"
+            f"{name} is a run of `{plan.kind}`: resume it with"
+            f" {program()} {plan.kind} --resume {name}"
         )
     if plan.cells:
         preflight.check_levels([cell.concurrency for cell in plan.cells])

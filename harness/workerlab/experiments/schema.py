@@ -19,7 +19,7 @@ network and follow JSON Schema 2020-12.
 
 class SchemaOptions(Options):
     kinds = positional(
-        names_of("command", EXPERIMENTS), "LIST", f"of {', '.join(EXPERIMENTS)} (all)"
+        names_of("command", EXPERIMENTS), "LIST", f"of {', '.join(EXPERIMENTS)} (all)", ()
     )
 
 

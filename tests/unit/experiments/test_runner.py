@@ -62,6 +62,13 @@ def test_options_that_a_resumed_run_takes(
     assert f"takes a run and no other arguments{allowed}: its plan is saved" in line
 
 
+def test_an_option_that_is_off_changes_a_plan_as_well(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["generators", "--resume", str(run_of("generators", tmp_path)), "--keepalive", "off"]
+    assert "--resume takes a run and no other arguments" in refused(argv, capsys)
+
+
 @pytest.mark.parametrize("command", EXPERIMENTS)
 def test_a_directory_that_is_no_run_is_not_resumed(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

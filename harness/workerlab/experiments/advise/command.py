@@ -126,7 +126,7 @@ def plan_of(options: AdviseOptions) -> tuple[Plan, preflight.Interpreters]:
         arrivals=options.arrivals or "poisson",
         details=codec.plain(request),
         app_kind=kinds.app_kind,
-        **({} if options.seed is None else {"seed": options.seed}),
+        seed=options.seed,
     )
     return plan, pythons
 

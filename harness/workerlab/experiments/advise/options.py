@@ -4,7 +4,7 @@ import argparse
 import re
 
 from workerlab import options as read
-from workerlab.experiments.sweep.options import AppOptions
+from workerlab.experiments.sweep_options import AppOptions
 from workerlab.options import Options, RunOptions, Serves, add_record, flag, option
 from workerlab.server.worker_classes import SERVERS
 
@@ -85,7 +85,12 @@ def time_limit(text: str) -> float:
 
 class TargetOptions(Options):
     rate = option(arrival_rate, "N", "arrival rate in requests/s (required)")
-    slo = option(str, "TEXT", "the target at that rate: 'p95<300ms,errors<0.1%%' (required)")
+    slo = option(
+        str,
+        "TEXT",
+        "the target at that rate: 'p95<300ms,errors<0.1%%' (required)",
+        in_project=True,
+    )
     budget = option(time_limit, "TIME", "how long it may take, at least 30s (5m)", resumes=True)
     arrivals = option(
         read.arrivals,

@@ -7,7 +7,6 @@ The order within a pair is random: drift and effects of the previous launch then
 equally often.
 """
 
-import argparse
 import random
 import sys
 from collections.abc import Mapping, Sequence
@@ -27,22 +26,29 @@ from workerlab.experiments.compare.comparison import (
     compare_groups,
     next_look_s,
 )
-from workerlab.experiments.compare.options import AT_LEAST, LOAD_S, TOOL, check_limits, side
+from workerlab.experiments.compare.options import (
+    AT_LEAST,
+    LOAD_S,
+    TOOL,
+    CompareOptions,
+    check_limits,
+    side,
+)
 from workerlab.experiments.compare.saved import write_junit
 from workerlab.experiments.environment import directories_of, python_of, serves_bundled_app
 from workerlab.experiments.planning import plan_of
 from workerlab.experiments.runner import Setup
+from workerlab.experiments.sweep_options import SweepOptions
 from workerlab.model import Cell, EnvironmentProblem, Plan, UsageError
 from workerlab.notes import RequestsNotFollowed
-from workerlab.options import BadWord, levels, servers
+from workerlab.options import BadWord, levels, options_of, servers
 from workerlab.server import preflight
 
-RESUMES_WITH = ("budget",)
 BUDGET_S = 300.0
 MAX_PAIRS = 2 * LOOKS[-1]  # including invalid ones
 
 
-def setup(options: argparse.Namespace, plan: Plan | None) -> Setup:
+def setup(options: CompareOptions, plan: Plan | None) -> Setup:
     resumed = plan is not None
     plan, serving = first_plan(options) if plan is None else (plan, {})
     request = CompareRequest.of(plan)
@@ -63,7 +69,7 @@ def finish(directory: Path) -> None:
         write_junit(Path(junit), compare_groups(run), run.name)
 
 
-def first_plan(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
+def first_plan(options: CompareOptions) -> tuple[Plan, preflight.Interpreters]:
     """The first pair of each group, and the interpreters. Raises UsageError, EnvironmentProblem."""
     if not (options.classes and options.levels and (options.a or options.b)):
         raise UsageError(
@@ -122,14 +128,14 @@ def check_budget(request: CompareRequest, load_s: float | None) -> None:
         )
 
 
-def request_of(options: argparse.Namespace, groups: tuple[Group, ...]) -> CompareRequest:
+def request_of(options: CompareOptions, groups: tuple[Group, ...]) -> CompareRequest:
     return CompareRequest(
         groups=groups,
         at_least=options.at_least or AT_LEAST,
         budget_s=options.budget or BUDGET_S,
         words=(options.a or "", options.b or ""),
         limits=options.fail_if or "",
-        strict=bool(options.strict),
+        strict=options.strict,
         junit=str(Path(options.junit).expanduser().absolute()) if options.junit else "",
     )
 
@@ -151,23 +157,25 @@ def _named(side_name: str, cell: Cell) -> Cell:
     return replace(cell, server=replace(cell.server, name=name))
 
 
-def plan_side(options: argparse.Namespace, side_name: str) -> tuple[Plan, preflight.Interpreters]:
+def plan_side(options: CompareOptions, side_name: str) -> tuple[Plan, preflight.Interpreters]:
     """One side, planned as a sweep, and its interpreters. Raises UsageError, EnvironmentProblem."""
     chosen = side(options, side_name)
-    chosen.python = chosen.python or _python_for_side(options, side_name)
+    common = {name: vars(chosen)[name] for name in options_of(SweepOptions) if name in vars(chosen)}
     try:
-        chosen.classes, chosen.levels = servers(chosen.classes), levels(chosen.levels)
+        classes, concurrencies = servers(chosen.classes), levels(chosen.levels)
     except BadWord as error:
         raise UsageError(f"{error}") from None
-    chosen.tool = chosen.tool or (TOOL,)
-    chosen.duration = chosen.duration or (None if chosen.rate else LOAD_S)
-    unused = ("trials", "requests", "rounds", "ramp", "load_hosts", "max_seconds", "slo")
-    for name in (*unused, "cpu", "server_cores"):
-        setattr(chosen, name, None)
-    return plan_of(chosen)
+    changes = {
+        "classes": classes,
+        "levels": concurrencies,
+        "python": chosen.python or _python_for_side(options, side_name),
+        "tool": chosen.tool or (TOOL,),
+        "duration": chosen.duration or (None if chosen.rate else LOAD_S),
+    }
+    return plan_of(SweepOptions(**{**common, **changes}))
 
 
-def _python_for_side(options: argparse.Namespace, side_name: str) -> tuple[str, ...] | None:
+def _python_for_side(options: CompareOptions, side_name: str) -> tuple[str, ...] | None:
     """The interpreter for a side that names none: that of its checkout of the user's app, else that
     of the other side's checkout. None for the default."""
     own, other = (side(options, name) for name in (side_name, *{"a", "b"} - {side_name}))

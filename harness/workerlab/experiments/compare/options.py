@@ -5,14 +5,22 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
-from collections.abc import Callable
 
 from workerlab import options as read
 from workerlab.experiments.advise.options import time_limit
-from workerlab.experiments.sweep.options import AppOptions, LoadOptions
+from workerlab.experiments.sweep_options import AppOptions, LoadOptions
 from workerlab.load.registry import TOOLS
 from workerlab.model import UsageError
-from workerlab.options import Row, add_rows
+from workerlab.options import (
+    Options,
+    RunOptions,
+    ServesOne,
+    add_record,
+    flag,
+    option,
+    options_of,
+    positional,
+)
 from workerlab.slo import TargetSyntaxError, parse_limits
 
 METRIC_NAMES = {  # in a limit: in `comparison`
@@ -86,36 +94,45 @@ def limits_text(text: str) -> str:
     return text
 
 
-SIDE_ROWS: tuple[Row, ...] = (
-    ("--a", str, "WHAT",
-     f"settings of A, such as 'gunicorn=25.3.0 workers=4'; of {', '.join(SIDE_SETTINGS)}"),
-    ("--b", str, "WHAT", "settings of B; the options below apply to both"),
-    ("--baseline", str, "RUN", "run the plan of this saved sweep again, and compare with it"),
-    ("--at-least", difference_share, "SHARE", "the smallest difference that matters (5%%)"),
-    ("--budget", time_limit, "TIME", "how long it may take, 30s at least (5m)"),
-    ("--fail-if", limits_text, "LIMITS",
-     f"exit with 4 if a change certainly exceeds one of these limits: 'p95>+10%%,rps<-5%%'; of"
-     f" {', '.join(METRIC_NAMES)}"),
-    ("--junit", str, "FILE", "with --fail-if: write the limits as JUnit XML"),
-    ("--html", str, "FILE", "with saved runs or --baseline: also write one HTML page"),
-    ("--strict", None, "", "with --fail-if: exit with 5 if a limit is inconclusive"),
-)  # fmt: skip
-# Help for options whose default differs from that of a sweep
-COMPARE_HELP = {
-    "--tool": f"of {', '.join(TOOLS)} ({TOOL})",
-    "--duration": f"load for S seconds ({LOAD_S:g})",
+class SideOptions(Options):
+    a = option(
+        str,
+        "WHAT",
+        f"settings of A, such as 'gunicorn=25.3.0 workers=4'; of {', '.join(SIDE_SETTINGS)}",
+    )
+    b = option(str, "WHAT", "settings of B; the options below apply to both")
+    baseline = option(str, "RUN", "run the plan of this saved sweep again, and compare with it")
+    at_least = option(difference_share, "SHARE", "the smallest difference that matters (5%%)")
+    budget = option(time_limit, "TIME", "how long it may take, 30s at least (5m)", resumes=True)
+    fail_if = option(
+        limits_text,
+        "LIMITS",
+        "exit with 4 if a change certainly exceeds one of these limits: 'p95>+10%%,rps<-5%%'; of"
+        f" {', '.join(METRIC_NAMES)}",
+    )
+    junit = option(str, "FILE", "with --fail-if: write the limits as JUnit XML")
+    html = option(str, "FILE", "with saved runs or --baseline: also write one HTML page")
+    strict = flag("with --fail-if: exit with 5 if a limit is inconclusive")
+
+
+class CompareOptions(SideOptions, LoadOptions, AppOptions, ServesOne, RunOptions):
+    classes = positional(str, "CLASSES", "as for a sweep, or a run: A", "")
+    levels = positional(str, "LEVELS", "concurrency, or a run: B", "")
+    # Their defaults are not those of a sweep
+    tool = option(read.tools, "LIST", f"of {', '.join(TOOLS)} ({TOOL})")
+    duration = option(read.duration, "S", f"load for S seconds ({LOAD_S:g})")
+
+    def serves_project(self) -> bool:
+        launches = (self.a or self.b) and not self.baseline
+        return bool(launches) and super().serves_project()
+
+
+GROUPS = {
+    "the two sides": SideOptions,
+    "servers and load, of both": LoadOptions,
+    "your app": AppOptions,
+    "what serves it": ServesOne,
 }
-OPTION_GROUPS = {
-    "the two sides": SIDE_ROWS,
-    "servers and load, of both": tuple(
-        (*row[:3], COMPARE_HELP.get(row[0], row[3])) for row in read.rows_of(LoadOptions)
-    ),
-    "your app": read.rows_of(AppOptions),
-    "what serves it": read.SERVES_ONE,
-}
-OPTION_TYPES: dict[str, Callable[[str], object] | None] = {
-    name.removeprefix("--"): kind for rows in OPTION_GROUPS.values() for name, kind, _, _ in rows
-} | {"class": single_class}
 
 
 def add_options(to: argparse.ArgumentParser) -> None:
@@ -124,43 +141,39 @@ def add_options(to: argparse.ArgumentParser) -> None:
         " two saved runs."
     )
     to.epilog = f"{EXAMPLES}\n{read.PROJECT}\n{CODES}"
-    to.add_argument("classes", metavar="CLASSES", nargs="?", help="as for a sweep, or a run: A")
-    to.add_argument("levels", metavar="LEVELS", nargs="?", help="concurrency, or a run: B")
-    for title, rows in OPTION_GROUPS.items():
-        add_rows(to.add_argument_group(title), rows)
-    read.add_common(to)
+    add_record(to, CompareOptions, GROUPS)
 
 
-def side(options: argparse.Namespace, side_name: str) -> argparse.Namespace:
+def side(options: CompareOptions, side_name: str) -> CompareOptions:
     """The options of A or B. Raises UsageError for an invalid setting."""
-    chosen = argparse.Namespace(**vars(options))
+    values = dict(vars(options))
     try:
-        words = shlex.split(getattr(options, side_name) or "")
+        words = shlex.split(values.get(side_name, ""))
     except ValueError as error:  # an open quote
         raise UsageError(f"--{side_name}: {error}") from None
     for word in words:
         name, equals, text = word.partition("=")
-        kind = OPTION_TYPES.get(name)
-        if not equals or name not in SIDE_SETTINGS or kind is None:
+        if not equals or name not in SIDE_SETTINGS:
             raise UsageError(
                 f"--{side_name}: {word!r} is not NAME=VALUE, as in gunicorn=25.3.0; NAME is one"
                 f" of {', '.join(SIDE_SETTINGS)}"
             )
+        field = "classes" if name == "class" else name.replace("-", "_")
+        setting = options_of(CompareOptions)[field]
         try:
-            value = kind(text)
+            value = single_class(text) if name == "class" else setting.keywords["type"](text)
         except read.BadWord as error:
             raise UsageError(f"--{side_name}: {name}: {error}") from None
-        attribute = "classes" if name == "class" else name.replace("-", "_")
-        if f"--{name}" in read.REPEATABLE:
-            value = [*(getattr(chosen, attribute) or ()), value]
+        if setting.repeatable:
+            value = [*values.get(field, ()), value]
         elif isinstance(value, tuple) and len(value) > 1:
             raise UsageError(f"--{side_name}: {word!r}: a side takes a single value")
-        setattr(chosen, attribute, value)
-    return chosen
+        values[field] = value
+    return CompareOptions(**values)
 
 
-def check_limits(options: argparse.Namespace) -> None:
+def check_limits(options: CompareOptions) -> None:
     """Raises UsageError for an option that needs --fail-if, if that is missing."""
-    for name in ("strict", "junit"):
-        if getattr(options, name) and not options.fail_if:
-            raise UsageError(f"--{name} needs --fail-if, such as --fail-if 'p95>+10%'")
+    for needing in options.given(CompareOptions.strict, CompareOptions.junit):
+        if not options.fail_if:
+            raise UsageError(f"{needing.flag} needs --fail-if, such as --fail-if 'p95>+10%'")

@@ -10,7 +10,6 @@ Limits can also be written as JUnit XML for build servers: a test for each limit
 exceeded limit is a failure, an inconclusive one is skipped.
 """
 
-import argparse
 from collections.abc import Iterable, Iterator, Sequence, Set
 from functools import partial
 from pathlib import Path
@@ -32,7 +31,7 @@ from workerlab.experiments.compare.comparison import (
 )
 from workerlab.experiments.compare.document import TrialsByKey, comparison, trials_by_key
 from workerlab.experiments.compare.findings import MetricChange, RunDifference
-from workerlab.experiments.compare.options import AT_LEAST, check_limits
+from workerlab.experiments.compare.options import AT_LEAST, CompareOptions, check_limits
 from workerlab.experiments.planning import available_here
 from workerlab.experiments.reading import (
     find_run,
@@ -43,7 +42,7 @@ from workerlab.experiments.reading import (
 )
 from workerlab.model import SWEEP, ExitCode, Invalid, Plan, Server, TrialResult, UsageError
 from workerlab.numbers.units import format_bytes
-from workerlab.options import BadWord, levels, servers
+from workerlab.options import BadWord, levels, options_of, servers
 from workerlab.plan import SLEEP_ENV
 from workerlab.report.html import check_page, write_page
 from workerlab.report.values import figure_of
@@ -132,11 +131,11 @@ class SavedSide(NamedTuple):
     trials: TrialsByKey
 
 
-def command(options: argparse.Namespace) -> int:
+def command(options: CompareOptions) -> int:
     """Compare a saved run with a new one (--baseline), two saved runs if both arguments name one,
     or else pairs of launches. Returns the exit code."""
     if options.baseline:
-        return _compare_with_baseline(options)
+        return _compare_with_baseline(options, options.baseline)
     if not _names_runs(options):
         if options.html:
             raise UsageError(
@@ -151,23 +150,21 @@ def command(options: argparse.Namespace) -> int:
     return _compare(a, b, options)
 
 
-def _check_options(options: argparse.Namespace, allowed: Set[str], why: str) -> None:
+def _check_options(options: CompareOptions, allowed: Set[str], why: str) -> None:
     """Raises UsageError, with `why`, for an option that is not allowed; and for what else is wrong
     before anything starts."""
-    if not_allowed := {name for name, value in vars(options).items() if value} - allowed:
-        name = min(not_allowed)
-        typed = name.upper() if name in ("classes", "levels") else f"--{name.replace('_', '-')}"
-        raise UsageError(f"{why}: leave out {typed}")
+    if not_allowed := vars(options).keys() - allowed:
+        raise UsageError(f"{why}: leave out {options_of(CompareOptions)[min(not_allowed)].flag}")
     check_limits(options)
     if options.html:
         check_page(Path(options.html).expanduser())
 
 
-def _compare_with_baseline(options: argparse.Namespace) -> int:
+def _compare_with_baseline(options: CompareOptions, baseline: str) -> int:
     """Run the baseline's plan again as a sweep, and compare both. Returns the exit code."""
     why = "--baseline runs the plan of a saved sweep again"
     _check_options(options, ALLOWED_WITH_BASELINE, why)
-    a = _load_side(options.baseline)
+    a = _load_side(baseline)
     directory, interrupted = runner.run(SWEEP, partial(_baseline_setup, a.run.plan), options)
     if interrupted is not None:
         return interrupted
@@ -176,14 +173,12 @@ def _compare_with_baseline(options: argparse.Namespace) -> int:
     return code
 
 
-def _baseline_setup(
-    plan: Plan, _options: argparse.Namespace, _resumed: Plan | None
-) -> runner.Setup:
+def _baseline_setup(plan: Plan, _options: CompareOptions, _resumed: Plan | None) -> runner.Setup:
     """The baseline's plan, prepared for this machine. Its seed gives the same order of trials."""
     return runner.Setup(*available_here(plan), label="again")
 
 
-def _compare(a: SavedSide, b: SavedSide, options: argparse.Namespace) -> int:
+def _compare(a: SavedSide, b: SavedSide, options: CompareOptions) -> int:
     """Print the comparison. Returns the exit code."""
     groups = groups_of(a, b, options)
     document = comparison(
@@ -193,7 +188,7 @@ def _compare(a: SavedSide, b: SavedSide, options: argparse.Namespace) -> int:
         trials=(a.trials, b.trials),
         at_least=options.at_least or AT_LEAST,
         differences=tuple(differences_of(a, b)),
-        strict=bool(options.strict),
+        strict=options.strict,
     )
     print_document(document, options)
     if options.html:
@@ -206,7 +201,7 @@ def _compare(a: SavedSide, b: SavedSide, options: argparse.Namespace) -> int:
     return ExitCode.DONE if document.valid else ExitCode.INVALID
 
 
-def _names_runs(options: argparse.Namespace) -> bool:
+def _names_runs(options: CompareOptions) -> bool:
     if not (options.classes and options.levels):
         return False
     for kind, word in ((servers, options.classes), (levels, options.levels)):
@@ -228,7 +223,7 @@ def _load_side(name: str) -> SavedSide:
     return SavedSide(run, report_of(run, trials).cells, trials_by_key(trials))
 
 
-def groups_of(a: SavedSide, b: SavedSide, options: argparse.Namespace) -> list[GroupChanges]:
+def groups_of(a: SavedSide, b: SavedSide, options: CompareOptions) -> list[GroupChanges]:
     """The common cells, compared. Raises UsageError if there are none."""
     matched, comparisons = _matched_cells(a, b), []
     groups = [Group(cells_a[0].trial.cell, cells_b[0].trial.cell) for cells_a, cells_b in matched]

@@ -2,7 +2,7 @@
 
 import argparse
 
-from workerlab.options import FormatOptions, SloOptions, add_record, option, required
+from workerlab.options import FormatOptions, SloOptions, add_record, option, positional
 
 EXAMPLES = """\
 examples:
@@ -17,7 +17,7 @@ examples:
 
 
 class ReportOptions(FormatOptions, SloOptions):
-    run = required(str, "RUN", "its directory, or its name below results/")
+    run = positional(str, "RUN", "its directory, or its name below results/", "", nargs=None)
     html = option(str, "FILE", "write it as one HTML page")
     png = option(str, "DIR", "write each chart of that page as PNG and SVG")
 

@@ -34,7 +34,7 @@ from workerlab.terminal.console import program, tell
 
 def command(options: ReproduceOptions) -> int:
     """List the write-ups if none is named, else start a run. Returns the exit code."""
-    if options.writeup is None and not options.resume:
+    if not options.given(ReproduceOptions.writeup, ReproduceOptions.resume):
         print(overview())
         return 0
     return runner.command(options)
@@ -63,7 +63,7 @@ def overview() -> str:
 
 def setup(options: ReproduceOptions, plan: Plan | None) -> Setup:
     if plan is None:
-        chosen = write_ups_of(options.writeup or "")
+        chosen = write_ups_of(options.writeup)
         details = {
             "writeups": [writeup.name for writeup in chosen],
             "quick": bool(options.quick),

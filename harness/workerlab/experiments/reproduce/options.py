@@ -20,7 +20,7 @@ examples:
 
 
 class ReproduceOptions(RunOptions):
-    writeup = positional(str, "NAME", "ab, generators, locust, million, ladder or all")
+    writeup = positional(str, "NAME", "ab, generators, locust, million, ladder or all", "")
     quick = flag("fewer repetitions, the same rows")
     earlier_runs = repeatable(
         str,

@@ -24,7 +24,7 @@ examples:
 
 class SettingsOptions(Serves, RunOptions):
     classes = positional(
-        read.classes, "CLASSES", "sync,gthread,..., or all; with --config that of the file"
+        read.classes, "CLASSES", "sync,gthread,..., or all; with --config that of the file", ()
     )
     config = option(
         read.existing_file,
@@ -34,6 +34,9 @@ class SettingsOptions(Serves, RunOptions):
     )
     only = option(str, "LIST", "examine these settings", before="python")
     quick = flag("leave out what takes longer than a few seconds", before="python")
+
+    def serves_project(self) -> bool:
+        return True
 
 
 def add_options(to: argparse.ArgumentParser) -> None:

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from workerlab.experiments.jobs import only_sleeps
 from workerlab.experiments.planning import plan_of
 from workerlab.experiments.runner import Setup
-from workerlab.experiments.sweep.options import SweepOptions
+from workerlab.experiments.sweep_options import SweepOptions
 from workerlab.model import Plan, UsageError
 
 

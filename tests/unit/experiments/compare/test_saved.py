@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from tests.builders.runs import recorded
 from workerlab import run_store
 from workerlab.analysis.stall import MachinePause, PauseDuringLoad
 from workerlab.cli import main
+from workerlab.experiments.compare.options import CompareOptions
 from workerlab.experiments.compare.saved import SavedSide, differences_of, groups_of
 from workerlab.model import (
     Cell,
@@ -70,9 +70,9 @@ SYNC = Server("sync", 4, 1, 2048, 1000, cores=2, cpu_s=0.02)
 def test_each_setting_that_varies_within_a_run_identifies_cells(changes: dict[str, Any]) -> None:
     """Launches of two settings are not those of one cell."""
     both = sweep_of(SYNC, replace(SYNC, **changes))
-    groups = groups_of(both, both, argparse.Namespace(fail_if=None, at_least=None))
+    groups = groups_of(both, both, CompareOptions())
     assert [group.launches for group in groups] == [(3, 3), (3, 3)]
-    (group,) = groups_of(both, sweep_of(SYNC), argparse.Namespace(fail_if=None, at_least=None))
+    (group,) = groups_of(both, sweep_of(SYNC), CompareOptions())
     assert group.group.a.server == SYNC
     other = sweep_of(groups[1].group.a.server)
     differences = {difference.name for difference in differences_of(sweep_of(SYNC), other)}
@@ -125,6 +125,16 @@ def test_a_run_is_not_compared_with_itself(
     (tmp_path / "link").symlink_to(run)
     assert main(["compare", str(run), str(tmp_path / "link")]) == 2
     assert "A and B are the same run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [("--workers", "2"), ("--seed", "0"), ("--sleep", "0")])
+def test_saved_runs_are_compared_as_they_are(
+    arguments: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = str(recorded("trials"))
+    for sides in ([run, run], ["--baseline", run]):
+        assert main(["compare", *sides, *arguments]) == 2
+        assert f"leave out {arguments[0]}\n" in capsys.readouterr().err
 
 
 def test_an_unwritable_page_is_reported_before_anything_else(

@@ -1,0 +1,116 @@
+"""The options of a sweep: axes and amounts, and the app that is measured. `compare` and `advise`
+share some of them, and `planning` makes a plan of them."""
+
+from workerlab import options as read
+from workerlab.load.registry import TOOLS
+from workerlab.mix import RequestOptions
+from workerlab.options import (
+    Option,
+    Options,
+    RunOptions,
+    Serves,
+    SloOptions,
+    UsersApp,
+    option,
+    positional,
+)
+from workerlab.server.worker_classes import CLASSES, SERVERS
+
+
+class LoadOptions(Options):
+    """Servers and load, of a sweep and of a comparison. A LIST becomes an axis."""
+
+    workers = option(read.whole_numbers, "LIST", "worker processes (4)")
+    threads = option(read.whole_numbers, "LIST", "threads per worker, gthread only (2)")
+    backlog = option(read.whole_numbers, "LIST", "length of the accept queue (2048)")
+    worker_connections = option(read.whole, "N", "per gevent, eventlet or gthread worker (1000)")
+    tool = option(read.tools, "LIST", f"of {', '.join(TOOLS)} (ab)")
+    tool_processes = option(
+        read.whole_numbers, "LIST", "processes of the load tool; they share the load (1)"
+    )
+    keepalive = option(read.keepalive, "LIST", "reuse connections: off, on or off,on (off)")
+    rate = option(
+        read.rates,
+        "LIST",
+        "after the closed levels, arrivals at a rate: 200 (requests/s) or 50%%,80%% (of the"
+        " capacity)",
+    )
+    arrivals = option(
+        read.arrivals,
+        "KIND",
+        "of requests at a rate: poisson, as users send them, or even (poisson)",
+    )
+    seed = option(
+        read.seed, "N", "of arrival times and the order of trials, to repeat a run (random)"
+    )
+    duration = option(
+        read.duration,
+        "S",
+        "load for S seconds, no more and no less, instead of counting requests",
+    )
+    client = option(
+        read.client,
+        "KIND",
+        "closes its connection at once, or lingers: 5 s after its last answer (closes)",
+    )
+    sleep = option(read.seconds, "S", "seconds that the bundled app sleeps (1)")
+
+
+class Axes(LoadOptions):
+    """What only a sweep takes."""
+
+    ramp = option(
+        read.duration,
+        "S",
+        "start the connections one after the other, over S seconds",
+        before="client",
+    )
+    load_hosts = option(
+        read.hosts,
+        "LIST",
+        "machines that send the load: a,b (this one); locust only",
+        before="sleep",
+    )
+    requests = option(read.whole, "N", "send N requests, as `ab -n N` does")
+    cpu = option(
+        read.list_of(read.seconds),
+        "LIST",
+        "CPU seconds that the bundled app computes per request, before it sleeps (0)",
+    )
+    server_cores = option(read.whole_numbers, "LIST", "cores that the server may use (all)")
+    rounds = option(
+        read.rounds,
+        "N",
+        "send 1 + N x concurrency requests, no more and no less (5, then as many as it takes to"
+        " know the throughput within 5%%)",
+    )
+    max_seconds = option(
+        read.duration,
+        "S",
+        "load for about S seconds at most where the throughput varies (30)",
+    )
+    jobs = option(
+        read.jobs,
+        "N",
+        "cells at the same time, ten at most: N, or auto: as many as keep less than a third of the"
+        " cores busy (auto for the bundled apps that sleep, 1 for any other)",
+        resumes=True,
+    )
+    trials = option(read.whole, "N", "repetitions, each on a fresh server, in random order (1)")
+
+
+class AppOptions(UsersApp, RequestOptions):
+    """The app and its requests. `sleep`: seconds that the bundled app sleeps."""
+
+    sleep = Option[float | None](None)
+
+
+class SweepOptions(Axes, AppOptions, Serves, SloOptions, RunOptions):
+    classes = positional(
+        read.servers,
+        "CLASSES",
+        f"all, or any of {', '.join(CLASSES)}, or dotted paths of other classes; or other servers:"
+        f" {', '.join(SERVERS)}",
+        (),
+    )
+    levels = positional(read.levels, "LEVELS", "concurrency: 4,8,16", ())
