@@ -50,11 +50,13 @@ T = TypeVar("T")
 class RequestOptions(read.Options):
     """The requests that are sent: all the same, or a mix."""
 
-    path = read.option(read.url_path, "PATH", "path to request (/)")
-    method = read.option(read.method, "NAME", "HTTP method (GET)")
+    path = read.option(read.url_path, "PATH", "path to request (/)", default="/")
+    method = read.option(read.method, "NAME", "HTTP method (GET)", default="GET")
     header = read.repeatable(read.header, "'K: V'", "request header (repeatable)")
     body_file = read.option(read.existing_file, "FILE", "request body")
-    expect_status = read.option(read.status, "CODE", "status that counts as success (200)")
+    expect_status = read.option(
+        read.status, "CODE", "status that counts as success (200)", default=200
+    )
     mix = read.option(
         read.existing_file,
         "FILE",
@@ -98,7 +100,7 @@ def requested_mix(options: RequestOptions) -> tuple[tuple[Route, ...], tuple[Fin
         path = Path(options.access_log)
         routes, log = mix_of_log(path, queries=options.keep_queries)
         notes.append(log)
-    return tuple(_with(options.header or (), route) for route in routes), tuple(notes)
+    return tuple(_with(options.header, route) for route in routes), tuple(notes)
 
 
 def _with(headers: Iterable[tuple[str, str]], route: Route) -> Route:

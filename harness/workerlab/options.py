@@ -2,15 +2,18 @@
 invalid input is rejected in one sentence, before anything starts.
 
 A record is a subclass of `Options`. Each of its fields says how the command line reads it, which is
-also its type, and what --help says of it; options that commands share are base records. Neither a
-dataclass, which would make --help slower by a tenth, nor a msgspec Struct, which has a single base.
+also its type, its default, and what --help says of it; options that commands share are base
+records. Neither a dataclass, which would make --help slower by almost a tenth, nor a msgspec
+Struct, which can have a single base with fields.
 """
+
+from __future__ import annotations
 
 import argparse
 import math
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -84,24 +87,37 @@ class Option(Generic[T]):
         parser.add_argument(*names, dest=self.name, default=None, **self.keywords)
 
 
+@overload
+def option(
+    read: Callable[[str], T], metavar: str | None, text: str, *, default: Any, **more: Any
+) -> Option[T]: ...
+@overload
 def option(
     read: Callable[[str], T], metavar: str | None, text: str, **more: Any
-) -> Option[T | None]:
-    """An option with a value; None: not given. `more`: as of `Option`."""
-    return Option(None, type=read, metavar=metavar, help=text, **more)
+) -> Option[T | None]: ...
+def option(
+    read: Callable[[str], Any],
+    metavar: str | None,
+    text: str,
+    *,
+    default: Any = None,
+    **more: Any,
+) -> Option[Any]:
+    """An option with a value. `more`: as of `Option`."""
+    return Option(default, type=read, metavar=metavar, help=text, **more)
 
 
 def repeatable(
     read: Callable[[str], T], metavar: str, text: str, **more: Any
-) -> Option[list[T] | None]:
-    return Option(None, type=read, metavar=metavar, help=text, action="append", **more)
+) -> Option[Sequence[T]]:
+    return Option((), type=read, metavar=metavar, help=text, action="append", **more)
 
 
 def positional(
     read: Callable[[str], T], metavar: str, text: str, default: Any, nargs: str | None = "?"
 ) -> Option[T]:
     """An argument without a flag. `nargs`: None if it must be given."""
-    return Option(default, type=read, metavar=metavar, help=text, flag=metavar, nargs=nargs)
+    return option(read, metavar, text, default=default, flag=metavar, nargs=nargs)
 
 
 def flag(text: str, **more: Any) -> Option[bool]:
@@ -129,6 +145,11 @@ class Options:
     def given(self, *options: Option[Any]) -> list[Option[Any]]:
         """Those of the options that were given."""
         return [option for option in options if option.name in vars(self)]
+
+    def given_for(self, record_type: type[Options]) -> dict[str, object]:
+        """The given values of all options that the other record has, too."""
+        names = options_of(record_type)
+        return {name: value for name, value in vars(self).items() if name in names}
 
 
 def options_of(record_type: type) -> dict[str, Option[Any]]:
@@ -166,7 +187,7 @@ def record_of(namespace: argparse.Namespace) -> Options:
 
 
 class FormatOptions(Options):
-    format = option(str, None, "output format (table)", choices=sorted(FORMATS))
+    format = option(str, None, "output format (table)", default="table", choices=sorted(FORMATS))
     explain = flag("also print the evidence, all notes and what the columns mean")
 
 

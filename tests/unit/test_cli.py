@@ -238,7 +238,7 @@ def test_keep_alive_is_an_axis() -> None:
     def axis(*arguments: str) -> object:
         return parse(["sweep", *GOOD, *arguments]).keepalive
 
-    assert axis() is None
+    assert axis() == (False,)
     assert axis("--keepalive", "on") == (True,)
     assert axis("--keepalive", "off,on,off") == (False, True)
     assert axis("--keepalive", "on,off") == (True, False)

@@ -20,7 +20,7 @@ class Other(Options):
 
 class Both(Base, Other):
     first = flag("before the name", before="name")
-    last = option(str, "FILE", "after all", flag="--end")
+    last = option(str, "FILE", "after all", default="here", flag="--end")
     size = option(int, "N", "another default (4)")
 
 
@@ -43,10 +43,12 @@ def test_a_record_has_what_was_given() -> None:
     record = parse("--size", "4", "--end", "x")
     assert vars(record) == {"size": 4, "last": "x"}
     assert (record.first, record.name, record.absent) == (False, None, None)
+    assert (parse().last, vars(parse())) == ("here", {})
     with pytest.raises(AttributeError, match="size cannot be changed"):
         record.size = 5
     assert record.given(Both.first, Both.size) == [Both.size]
     assert record == Both(size=4, last="x", name=None)
+    assert record.given_for(Base) == {"size": 4}
     assert record.replace(size=None, first=True) == Both(first=True, last="x")
 
 

@@ -63,7 +63,6 @@ DEFAULTS: Mapping[Option[Any], int] = {
     LoadOptions.worker_connections: 1000,
 }
 SLOW_IMPORT_S = 5.0  # of the app: from then on the user is told
-MAX_SECONDS = 30.0  # of the loads of a trial, unless an option fixes their length
 LINGER_S = 5.0  # longer than Gunicorn waits for a client to close
 # Options that fix the length of a load
 LENGTH_OPTIONS = (
@@ -98,12 +97,12 @@ def apps_of(
 ) -> tuple[App, App]:
     """The app for WSGI classes and the app for ASGI classes. Raises UsageError."""
     common = App(
-        path=options.path or "/",
-        method=options.method or "GET",
-        headers=tuple(options.header or ()),
+        path=options.path,
+        method=options.method,
+        headers=tuple(options.header),
         body_file=options.body_file,
-        expect_status=options.expect_status or 200,
-        env=tuple(options.env or ()),
+        expect_status=options.expect_status,
+        env=tuple(options.env),
         mix=mix,
     )
     if not serves_bundled_app(options, interpreter.settings):
@@ -189,7 +188,7 @@ def _with_cpu(app: App, cpu_s: float | None) -> App:
 def _check_cpu(options: SweepOptions, interpreter: preflight.Interpreter) -> None:
     """Raises UsageError for --cpu or --server-cores where they cannot work."""
     bundled = serves_bundled_app(options, interpreter.settings)
-    mixed = options.mix or options.access_log or "cpu=" in (options.path or "")
+    mixed = options.mix or options.access_log or "cpu=" in options.path
     if options.cpu and (mixed or not (bundled and options.app in (None, *CPU_APPS))):
         supported = ", ".join(CPU_APPS)
         raise UsageError(
@@ -456,20 +455,20 @@ def plan_of(options: SweepOptions) -> tuple[Plan, preflight.Interpreters]:
             servers,
             tools,
             options.levels,
-            keepalive=options.keepalive or (False,),
-            processes=options.tool_processes or (1,),
-            rates=options.rate or (),
+            keepalive=options.keepalive,
+            processes=options.tool_processes,
+            rates=options.rate,
             requests=_requests(options),
         ),
         serving,
-        trials=options.trials or 1,
-        rounds=options.rounds or 5,
+        trials=options.trials,
+        rounds=options.rounds,
         config=options.config,
         notes=(*notes, *mix_notes, *_notes(options, serving, tools, servers)),
         duration_s=options.duration,
-        ramp_s=options.ramp or 0.0,
+        ramp_s=options.ramp,
         linger_s=LINGER_S if options.client == "lingers" else 0.0,
-        load_hosts=options.load_hosts or (),
+        load_hosts=options.load_hosts,
         max_seconds=_max_seconds(options),
         arrivals=_arrivals(options),
         slo=options.slo or "",
@@ -529,10 +528,10 @@ def _max_seconds(options: SweepOptions) -> float | None:
     """The most seconds that the loads of a trial may take; None if an option fixes their length.
     Raises UsageError if --max-seconds is given with such an option."""
     fixed = options.given(*LENGTH_OPTIONS)
-    if fixed and options.max_seconds:
+    if fixed and options.given(SweepOptions.max_seconds):
         flag = fixed[0].flag
         raise UsageError(f"--max-seconds has no effect with {flag}, which fixes the load's length")
-    return None if fixed else options.max_seconds or MAX_SECONDS
+    return None if fixed else options.max_seconds
 
 
 def _tool_advice(supports: Callable[[Tool], bool]) -> str:

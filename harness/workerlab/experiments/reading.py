@@ -222,7 +222,7 @@ def document_of(directory: Path, slo: str | None = None) -> Document:
 def print_document(document: Document, options: FormatOptions) -> None:
     """Print on standard output in the requested format, else as text: colour only on a terminal,
     width from the terminal or COLUMNS."""
-    if options.format and options.format != "table":
+    if options.format != "table":
         sys.stdout.write(FORMATS[options.format](document))
     else:
         colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ

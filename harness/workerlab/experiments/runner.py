@@ -81,7 +81,7 @@ def command(options: RunOptions) -> int:
     if finish := getattr(experiment, "finish", None):
         finish(directory)
     document = document_of(directory)
-    is_printed = interrupted is not None and (options.format or "table") == "table"
+    is_printed = interrupted is not None and options.format == "table"
     print_document(without_resume(document) if is_printed else document, options)
     print_location(directory)
     if interrupted is not None:

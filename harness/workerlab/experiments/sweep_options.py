@@ -26,14 +26,20 @@ class LoadOptions(Options):
     worker_connections = option(read.whole, "N", "per gevent, eventlet or gthread worker (1000)")
     tool = option(read.tools, "LIST", f"of {', '.join(TOOLS)} (ab)")
     tool_processes = option(
-        read.whole_numbers, "LIST", "processes of the load tool; they share the load (1)"
+        read.whole_numbers,
+        "LIST",
+        "processes of the load tool; they share the load (1)",
+        default=(1,),
     )
-    keepalive = option(read.keepalive, "LIST", "reuse connections: off, on or off,on (off)")
+    keepalive = option(
+        read.keepalive, "LIST", "reuse connections: off, on or off,on (off)", default=(False,)
+    )
     rate = option(
         read.rates,
         "LIST",
         "after the closed levels, arrivals at a rate: 200 (requests/s) or 50%%,80%% (of the"
         " capacity)",
+        default=(),
     )
     arrivals = option(
         read.arrivals,
@@ -64,12 +70,14 @@ class Axes(LoadOptions):
         "S",
         "start the connections one after the other, over S seconds",
         before="client",
+        default=0.0,
     )
     load_hosts = option(
         read.hosts,
         "LIST",
         "machines that send the load: a,b (this one); locust only",
         before="sleep",
+        default=(),
     )
     requests = option(read.whole, "N", "send N requests, as `ab -n N` does")
     cpu = option(
@@ -83,11 +91,13 @@ class Axes(LoadOptions):
         "N",
         "send 1 + N x concurrency requests, no more and no less (5, then as many as it takes to"
         " know the throughput within 5%%)",
+        default=5,
     )
     max_seconds = option(
         read.duration,
         "S",
         "load for about S seconds at most where the throughput varies (30)",
+        default=30.0,
     )
     jobs = option(
         read.jobs,
@@ -96,7 +106,9 @@ class Axes(LoadOptions):
         " cores busy (auto for the bundled apps that sleep, 1 for any other)",
         resumes=True,
     )
-    trials = option(read.whole, "N", "repetitions, each on a fresh server, in random order (1)")
+    trials = option(
+        read.whole, "N", "repetitions, each on a fresh server, in random order (1)", default=1
+    )
 
 
 class AppOptions(UsersApp, RequestOptions):

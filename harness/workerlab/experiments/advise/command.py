@@ -93,7 +93,7 @@ def plan_of(options: AdviseOptions) -> tuple[Plan, preflight.Interpreters]:
     """The initial plan, with a needs cell per variant, and the interpreters. Only inspects the
     environment. Raises UsageError or EnvironmentProblem."""
     (target, rate_rps), write = target_of(options), check_write(options.write)
-    env, classes = dict(options.env or ()), options.classes or CLASSES
+    env, classes = dict(options.env), options.classes or CLASSES
     pythons = interpreters(options, classes, env)
     first = next(iter(pythons.values()))
     mix, notes = requested_mix(options)
@@ -123,7 +123,7 @@ def plan_of(options: AdviseOptions) -> tuple[Plan, preflight.Interpreters]:
         pythons,
         config=options.config,
         notes=(*notes, *override_notes(options, first), *server_notes(classes, options.config)),
-        arrivals=options.arrivals or "poisson",
+        arrivals=options.arrivals,
         details=codec.plain(request),
         app_kind=kinds.app_kind,
         seed=options.seed,

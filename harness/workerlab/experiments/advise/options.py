@@ -96,6 +96,7 @@ class TargetOptions(Options):
         read.arrivals,
         "KIND",
         "how requests arrive: poisson, at random as users come, or even (poisson)",
+        default="poisson",
     )
     seed = option(read.seed, "N", "of the arrivals; the same seed gives the same schedules (drawn)")
 

@@ -27,7 +27,6 @@ from workerlab.experiments.compare.comparison import (
     next_look_s,
 )
 from workerlab.experiments.compare.options import (
-    AT_LEAST,
     LOAD_S,
     TOOL,
     CompareOptions,
@@ -41,7 +40,7 @@ from workerlab.experiments.runner import Setup
 from workerlab.experiments.sweep_options import SweepOptions
 from workerlab.model import Cell, EnvironmentProblem, Plan, UsageError
 from workerlab.notes import RequestsNotFollowed
-from workerlab.options import BadWord, levels, options_of, servers
+from workerlab.options import BadWord, levels, servers
 from workerlab.server import preflight
 
 BUDGET_S = 300.0
@@ -131,10 +130,10 @@ def check_budget(request: CompareRequest, load_s: float | None) -> None:
 def request_of(options: CompareOptions, groups: tuple[Group, ...]) -> CompareRequest:
     return CompareRequest(
         groups=groups,
-        at_least=options.at_least or AT_LEAST,
+        at_least=options.at_least,
         budget_s=options.budget or BUDGET_S,
-        words=(options.a or "", options.b or ""),
-        limits=options.fail_if or "",
+        words=(options.a, options.b),
+        limits=options.fail_if,
         strict=options.strict,
         junit=str(Path(options.junit).expanduser().absolute()) if options.junit else "",
     )
@@ -160,7 +159,6 @@ def _named(side_name: str, cell: Cell) -> Cell:
 def plan_side(options: CompareOptions, side_name: str) -> tuple[Plan, preflight.Interpreters]:
     """One side, planned as a sweep, and its interpreters. Raises UsageError, EnvironmentProblem."""
     chosen = side(options, side_name)
-    common = {name: vars(chosen)[name] for name in options_of(SweepOptions) if name in vars(chosen)}
     try:
         classes, concurrencies = servers(chosen.classes), levels(chosen.levels)
     except BadWord as error:
@@ -172,7 +170,7 @@ def plan_side(options: CompareOptions, side_name: str) -> tuple[Plan, preflight.
         "tool": chosen.tool or (TOOL,),
         "duration": chosen.duration or (None if chosen.rate else LOAD_S),
     }
-    return plan_of(SweepOptions(**{**common, **changes}))
+    return plan_of(SweepOptions(**{**chosen.given_for(SweepOptions), **changes}))
 
 
 def _python_for_side(options: CompareOptions, side_name: str) -> tuple[str, ...] | None:

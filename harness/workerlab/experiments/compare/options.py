@@ -99,16 +99,20 @@ class SideOptions(Options):
         str,
         "WHAT",
         f"settings of A, such as 'gunicorn=25.3.0 workers=4'; of {', '.join(SIDE_SETTINGS)}",
+        default="",
     )
-    b = option(str, "WHAT", "settings of B; the options below apply to both")
+    b = option(str, "WHAT", "settings of B; the options below apply to both", default="")
     baseline = option(str, "RUN", "run the plan of this saved sweep again, and compare with it")
-    at_least = option(difference_share, "SHARE", "the smallest difference that matters (5%%)")
+    at_least = option(
+        difference_share, "SHARE", "the smallest difference that matters (5%%)", default=AT_LEAST
+    )
     budget = option(time_limit, "TIME", "how long it may take, 30s at least (5m)", resumes=True)
     fail_if = option(
         limits_text,
         "LIMITS",
         "exit with 4 if a change certainly exceeds one of these limits: 'p95>+10%%,rps<-5%%'; of"
         f" {', '.join(METRIC_NAMES)}",
+        default="",
     )
     junit = option(str, "FILE", "with --fail-if: write the limits as JUnit XML")
     html = option(str, "FILE", "with saved runs or --baseline: also write one HTML page")

@@ -31,7 +31,7 @@ from workerlab.experiments.compare.comparison import (
 )
 from workerlab.experiments.compare.document import TrialsByKey, comparison, trials_by_key
 from workerlab.experiments.compare.findings import MetricChange, RunDifference
-from workerlab.experiments.compare.options import AT_LEAST, CompareOptions, check_limits
+from workerlab.experiments.compare.options import CompareOptions, check_limits
 from workerlab.experiments.planning import available_here
 from workerlab.experiments.reading import (
     find_run,
@@ -186,7 +186,7 @@ def _compare(a: SavedSide, b: SavedSide, options: CompareOptions) -> int:
         title=f"A: {a.run.name}; B: {b.run.name}",
         run=a.run,
         trials=(a.trials, b.trials),
-        at_least=options.at_least or AT_LEAST,
+        at_least=options.at_least,
         differences=tuple(differences_of(a, b)),
         strict=options.strict,
     )
@@ -233,7 +233,7 @@ def groups_of(a: SavedSide, b: SavedSide, options: CompareOptions) -> list[Group
         changes = unpaired_changes(
             [launch_metrics(a.run, cell) for cell in valid_a],
             [launch_metrics(b.run, cell) for cell in valid_b],
-            options.at_least or AT_LEAST,
+            options.at_least,
             comparisons=len(matched),
         )
         comparisons.append(

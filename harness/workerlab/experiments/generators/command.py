@@ -29,8 +29,6 @@ from workerlab.numbers.intervals import TRIALS
 from workerlab.plan import null_cell, null_plan
 from workerlab.server import preflight
 
-LEVELS = (1, 10, 100)
-DURATION_S = 2.0
 LOW_RATE_CONNECTIONS = 25
 LOW_RATE_DELAY_S = 0.05  # of the server
 MIN_LOW_RATE_S = 3.0  # duration of a load at the low rate
@@ -127,17 +125,16 @@ def _cell(
 def plan_of(options: GeneratorsOptions) -> Plan:
     """The plan of a comparison. Inspects the machine; starts nothing. Raises UsageError,
     EnvironmentProblem."""
-    levels, processes = options.levels or LEVELS, options.processes or ()
+    levels, processes = options.levels, options.processes
     preflight.check_levels([max(levels) * max(processes, default=1), LOW_RATE_CONNECTIONS])
-    tools, notes = available_tools(options.tools or TOOLS)
+    tools, notes = available_tools(options.tools)
     if not tools:
         raise EnvironmentProblem(" ".join(note.values["why"] for note in notes))
-    duration_s = options.duration or DURATION_S
+    duration_s, delay_s = options.duration, options.delay
     if duration_s < 1:
         raise UsageError("--duration must be at least 1: a shorter load shows no CPU time")
-    delay_s = options.delay or (0.0, 0.0)
     _check(tools, processes, delay_s, duration_s)
-    keepalive, core = options.keepalive is not False, preflight.own_core()
+    keepalive, core = options.keepalive, preflight.own_core()
     generators = tuple(generators_of(tools, preflight.cores() or 1, processes))
     planned = cells(
         generators,

@@ -40,23 +40,28 @@ def _once(text: str) -> bool:
 
 
 class GeneratorsOptions(RunOptions):
-    tools = option(read.tools, "LIST", f"of {', '.join(TOOLS)} (all)")
+    tools = option(read.tools, "LIST", f"of {', '.join(TOOLS)} (all)", default=tuple(TOOLS))
     levels = option(
-        read.levels, "LIST", "connections (1,10,100); with --processes, connections of each process"
+        read.levels,
+        "LIST",
+        "connections (1,10,100); with --processes, connections of each process",
+        default=(1, 10, 100),
     )
     processes = option(
         read.levels,
         "LIST",
         "processes of each tool that sends from several, all at each level (one per core)",
+        default=(),
     )
     delay = option(
         _delay,
         "S",
         "seconds until the server answers at full speed; LO-HI: random between the two (0)",
+        default=(0.0, 0.0),
     )
-    duration = option(read.duration, "S", "seconds per load (2)")
+    duration = option(read.duration, "S", "seconds per load (2)", default=2.0)
     trials = option(read.whole, "N", "trials of each load, over which intervals are computed (3)")
-    keepalive = option(_once, "WORD", "reuse connections: off or on (on)")
+    keepalive = option(_once, "WORD", "reuse connections: off or on (on)", default=True)
 
 
 def add_options(to: argparse.ArgumentParser) -> None:

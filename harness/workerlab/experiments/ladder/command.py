@@ -81,7 +81,7 @@ def setup(options: LadderOptions, plan: Plan | None) -> Iterator[Setup]:
         if blog.unavailable and (plan or not blog.pages):
             raise EnvironmentProblem("; ".join(blog.unavailable.values()))
         if plan is None:
-            workers = options.workers or 2
+            workers = options.workers
             planned = steps.configurations(
                 blog.unavailable, kinds[:-1], workers, blog.pages, blog.stand_ins
             )
@@ -155,7 +155,7 @@ def plan_of(
         trials=options.trials or trials,
         duration_s=options.duration or duration_s,
         notes=notes,
-        load_hosts=options.load_hosts or (),
+        load_hosts=options.load_hosts,
         slo=options.find_limit or "",
         details={**steps.to_details(planned), **search},
     )

@@ -44,7 +44,7 @@ class LadderOptions(RunOptions, GunicornInTurn):
         read.whole, "N", "fresh launches per step (3); --resume adds some", resumes=True
     )
     duration = option(read.duration, "S", "seconds per load (6)")
-    workers = option(read.whole, "N", "workers, until they are removed (2)")
+    workers = option(read.whole, "N", "workers, until they are removed (2)", default=2)
     tools = option(
         read.names_of("load tool that verifies every page", LADDER_TOOLS),
         "LIST",
@@ -59,6 +59,7 @@ class LadderOptions(RunOptions, GunicornInTurn):
         read.hosts,
         "LIST",
         f"machines that send the load: a,b (this one); {' or '.join(LADDER_TOOLS[:2])} only",
+        default=(),
     )
     find_limit = option(
         read.target_of_cells,

@@ -16,7 +16,7 @@ from workerlab.experiments.environment import interpreters
 from workerlab.experiments.lesson.steps import BUNDLED_LESSON, Lesson, read_lesson
 from workerlab.experiments.live import recording
 from workerlab.experiments.live.classroom import Classroom, lan_addresses
-from workerlab.experiments.live.options import ALL_ADDRESSES, SHARE_PORT, LiveOptions
+from workerlab.experiments.live.options import ALL_ADDRESSES, LiveOptions
 from workerlab.experiments.live.stage import Stage
 from workerlab.model import EnvironmentProblem, UsageError
 from workerlab.report.html import check_writable
@@ -35,7 +35,7 @@ def command(options: LiveOptions) -> int:
     """Serve the page until Ctrl-C, or record the lesson. Returns the exit code."""
     if options.share and options.record:
         raise UsageError("--share cannot be combined with --record")
-    if options.share_port and not options.share:
+    if options.given(LiveOptions.share_port) and not options.share:
         raise UsageError("--share-port works only with --share")
     (interpreter,) = interpreters(options).values()
     if interpreter.note is not None:
@@ -68,8 +68,8 @@ def _serve(options: LiveOptions, interpreter: Interpreter, lesson: Lesson) -> in
 
     with contextlib.ExitStack() as stack:
         token = secrets.token_urlsafe(16)
-        sock = stack.enter_context(_listen("127.0.0.1", options.port or 0, "--port"))
-        port, pupil_sock = options.share_port or SHARE_PORT, None
+        sock = stack.enter_context(_listen("127.0.0.1", options.port, "--port"))
+        port, pupil_sock = options.share_port, None
         if options.share:
             pupil_sock = stack.enter_context(_listen(options.share, port, "--share-port"))
         address = f"http://127.0.0.1:{sock.getsockname()[1]}/{token}/"

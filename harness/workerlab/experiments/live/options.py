@@ -62,14 +62,16 @@ class ShareOptions(Options):
         nargs="?",
         const=ALL_ADDRESSES,
     )
-    share_port = option(_port, "N", f"port of the pupils' pages ({SHARE_PORT})")
+    share_port = option(_port, "N", f"port of the pupils' pages ({SHARE_PORT})", default=SHARE_PORT)
 
 
 class LiveOptions(ShareOptions, ServesOne):
     """`begin`: begin with the lesson."""
 
     begin: bool = False
-    port = option(_port, "N", "the port of the page on 127.0.0.1 (a free one)", before="share")
+    port = option(
+        _port, "N", "the port of the page on 127.0.0.1 (a free one)", before="share", default=0
+    )
     lesson = option(
         str, "FILE", "give the lesson in this file instead of the bundled one", before="share"
     )

@@ -66,8 +66,8 @@ def setup(options: ReproduceOptions, plan: Plan | None) -> Setup:
         chosen = write_ups_of(options.writeup)
         details = {
             "writeups": [writeup.name for writeup in chosen],
-            "quick": bool(options.quick),
-            "from": runs_to_reuse(options.earlier_runs or (), chosen),
+            "quick": options.quick,
+            "from": runs_to_reuse(options.earlier_runs, chosen),
         }
         plan = null_plan("reproduce", (), details=details)
     label = f"reproduce-{options.writeup}" if options.writeup else ""

@@ -23,7 +23,7 @@ BASE = ("compare", "sync,gthread", "4,8")
 def test_a_side_changes_only_the_settings_it_names() -> None:
     options = parse([*BASE, "--workers", "3", "--b", "workers=5 threads=2 env=POOL=4 env=X=1"])
     a, b = side(options, "a"), side(options, "b")
-    assert (a.workers, a.threads, a.env) == ((3,), None, None)
+    assert (a.workers, a.threads, a.env) == ((3,), None, ())
     assert (b.workers, b.threads, b.env) == ((5,), (2,), [("POOL", "4"), ("X", "1")])
 
 
