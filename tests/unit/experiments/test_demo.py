@@ -27,6 +27,7 @@ from workerlab.experiments.lesson.steps import read_lesson
 from workerlab.experiments.lesson.texts import Figures, StepOutcome, law_text
 from workerlab.experiments.live import demo, terminal
 from workerlab.experiments.live.demo import Presenter
+from workerlab.experiments.live.options import LiveOptions
 from workerlab.experiments.live.terminal import MAX_WIDTH, requests_chart, table
 from workerlab.experiments.reading import trial_data
 from workerlab.experiments.scheduler import TrialSource
@@ -367,3 +368,13 @@ def test_the_plan_of_another_lesson(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     path.write_text(text[: text.index("[[step]]", text.index("[[step]]") + 1)])
     plan = planned(monkeypatch, "--lesson", str(path))
     assert plan.cells == (LESSON.steps[0].cell,)
+
+
+@pytest.mark.parametrize("share", [(), ("--share", "192.168.1.7")])
+def test_in_a_browser_the_lesson_begins_at_once(
+    share: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lesson, lives = str(demo.BUNDLED_LESSON), list[LiveOptions]()
+    monkeypatch.setattr("workerlab.experiments.live.command.command", lives.append)
+    demo.command(parse(["demo", "--web", "--lesson", lesson, *share]))
+    assert lives == [LiveOptions(begin=True, lesson=lesson, share=share[1] if share else None)]
