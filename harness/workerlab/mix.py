@@ -88,9 +88,9 @@ def requested_mix(options: RequestOptions) -> tuple[tuple[Route, ...], tuple[Fin
     """The mix given by the options, () if none, and notes on it. Raises UsageError."""
     if options.keep_queries and not options.access_log:
         raise UsageError("--keep-queries needs --access-log")
-    given = options.given(RequestOptions.mix, RequestOptions.access_log, *REPLACED_OPTIONS)
-    if (options.mix or options.access_log) and len(given) > 1:
-        first, other, *_ = (option.flag for option in given)
+    flags = options.given_options(RequestOptions.mix, RequestOptions.access_log, *REPLACED_OPTIONS)
+    if (options.mix or options.access_log) and len(flags) > 1:
+        first, other, *_ = (option.flag for option in flags)
         raise UsageError(f"{first} and {other} both define the requests: leave one of them out")
     routes: tuple[Route, ...] = ()
     notes: list[Finding] = []

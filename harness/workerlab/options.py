@@ -142,11 +142,11 @@ class Options:
     def replace(self, **changes: object) -> Self:
         return type(self)(**{**vars(self), **changes})
 
-    def given(self, *options: Option[Any]) -> list[Option[Any]]:
+    def given_options(self, *options: Option[Any]) -> list[Option[Any]]:
         """Those of the options that were given."""
         return [option for option in options if option.name in vars(self)]
 
-    def given_for(self, record_type: type[Options]) -> dict[str, object]:
+    def values_for(self, record_type: type[Options]) -> dict[str, object]:
         """The given values of all options that the other record has, too."""
         names = options_of(record_type)
         return {name: value for name, value in vars(self).items() if name in names}
@@ -503,20 +503,20 @@ class UsersApp(ServedOptions):
         return not (self.app or "").startswith("@")
 
 
-PYTHON = (
+PYTHON_HELP = (
     "interpreters that run the server: paths, or names such as python3.13 (your app's: an activated"
     " environment, else .venv beside it)"
 )
-GUNICORN = (
+GUNICORN_HELP = (
     "versions of Gunicorn: 23.0.0,27.0.1 (your app's: the one that is installed there, else"
     f" {BUNDLED_GUNICORN}); others are kept in your cache"
 )
-IN_TURN = "; of several each in turn, in a run of its own"
+IN_TURN_HELP = "; of several each in turn, in a run of its own"
 
 
 class Serves(ServedOptions):
-    python = option(interpreters, "LIST", PYTHON, in_project=True)
-    gunicorn = option(versions, "LIST", GUNICORN)
+    python = option(interpreters, "LIST", PYTHON_HELP, in_project=True)
+    gunicorn = option(versions, "LIST", GUNICORN_HELP)
 
 
 class ServesOne(ServedOptions):
@@ -540,13 +540,13 @@ class ServesOne(ServedOptions):
 class GunicornInTurn(ServedOptions):
     """Of a command that runs once for each version of Gunicorn."""
 
-    gunicorn = option(versions, "LIST", GUNICORN + IN_TURN)
+    gunicorn = option(versions, "LIST", GUNICORN_HELP + IN_TURN_HELP)
 
 
 class ServesInTurn(GunicornInTurn):
     """Of a command that runs once for each interpreter and version of Gunicorn."""
 
-    python = option(interpreters, "LIST", PYTHON + IN_TURN, before="gunicorn")
+    python = option(interpreters, "LIST", PYTHON_HELP + IN_TURN_HELP, before="gunicorn")
 
 
 def in_turn(options: Options) -> Iterator[tuple[str, Options]]:

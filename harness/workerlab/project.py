@@ -73,8 +73,8 @@ def _unset_keys(options: ServedOptions) -> list[str]:
     if resumes or not options.serves_project():
         return []
     available = [option for option in options_of(type(options)).values() if option.in_project]
-    names = [option.name for option in available if not options.given(option)]
-    if isinstance(options, RequestOptions) and options.given(*REQUEST_OPTIONS):
+    names = [option.name for option in available if not options.given_options(option)]
+    if isinstance(options, RequestOptions) and options.given_options(*REQUEST_OPTIONS):
         names = [name for name in names if name != "mix"]
     return names
 

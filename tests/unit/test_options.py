@@ -46,9 +46,9 @@ def test_a_record_has_what_was_given() -> None:
     assert (parse().last, vars(parse())) == ("here", {})
     with pytest.raises(AttributeError, match="size cannot be changed"):
         record.size = 5
-    assert record.given(Both.first, Both.size) == [Both.size]
+    assert record.given_options(Both.first, Both.size) == [Both.size]
     assert record == Both(size=4, last="x", name=None)
-    assert record.given_for(Base) == {"size": 4}
+    assert record.values_for(Base) == {"size": 4}
     assert record.replace(size=None, first=True) == Both(first=True, last="x")
 
 

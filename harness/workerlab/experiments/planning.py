@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from workerlab.experiments.environment import chdir_of, interpreters, serves_bundled_app
 from workerlab.experiments.jobs import CPU_ENV
-from workerlab.experiments.sweep_options import AppOptions, LoadOptions, SweepOptions
+from workerlab.experiments.sweep_options import AppOptions, CellOptions, SweepOptions
 from workerlab.finding import Finding, Note, stored
 from workerlab.load.locust import JOIN_S, PORT, host_command, worker_command
 from workerlab.load.registry import BUNDLED, DEFAULT, TOOLS, tool_named
@@ -57,10 +57,10 @@ from workerlab.server.worker_classes import class_named, configured_slots, why_n
 from workerlab.terminal.console import tell
 
 DEFAULTS: Mapping[Option[Any], int] = {
-    LoadOptions.workers: 4,
-    LoadOptions.threads: 2,
-    LoadOptions.backlog: 2048,
-    LoadOptions.worker_connections: 1000,
+    CellOptions.workers: 4,
+    CellOptions.threads: 2,
+    CellOptions.backlog: 2048,
+    CellOptions.worker_connections: 1000,
 }
 SLOW_IMPORT_S = 5.0  # of the app: from then on the user is told
 LINGER_S = 5.0  # longer than Gunicorn waits for a client to close
@@ -285,7 +285,7 @@ def _setting_notes(options: SweepOptions, serving: preflight.Interpreters) -> It
     yield from overrides
     overridden = {note.values["setting"] for note in overrides}
     file_settings = interpreter.settings
-    flags = {option.name: option.flag for option in options.given(*DEFAULTS)}
+    flags = {option.name: option.flag for option in options.given_options(*DEFAULTS)}
     ignored = {row.name: _settings_ignored_by(row.name, serving) for row in rows}
     for setting in dict.fromkeys(name for names in ignored.values() for name in names):
         # A flag deserves a note only if no class uses it; the user's file was written for one class
@@ -514,7 +514,7 @@ def _requests(options: SweepOptions) -> int | None:
     per connection or another option fixes the length too."""
     if options.requests is None:
         return None
-    for conflict in options.given(SweepOptions.rounds, SweepOptions.duration):
+    for conflict in options.given_options(SweepOptions.rounds, SweepOptions.duration):
         raise UsageError(
             f"--requests and {conflict.flag} cannot be combined: both set the length of a load"
         )
@@ -527,8 +527,8 @@ def _requests(options: SweepOptions) -> int | None:
 def _max_seconds(options: SweepOptions) -> float | None:
     """The most seconds that the loads of a trial may take; None if an option fixes their length.
     Raises UsageError if --max-seconds is given with such an option."""
-    fixed = options.given(*LENGTH_OPTIONS)
-    if fixed and options.given(SweepOptions.max_seconds):
+    fixed = options.given_options(*LENGTH_OPTIONS)
+    if fixed and options.given_options(SweepOptions.max_seconds):
         flag = fixed[0].flag
         raise UsageError(f"--max-seconds has no effect with {flag}, which fixes the load's length")
     return None if fixed else options.max_seconds

@@ -17,7 +17,7 @@ from workerlab.options import (
 from workerlab.server.worker_classes import CLASSES, SERVERS
 
 
-class LoadOptions(Options):
+class CellOptions(Options):
     """Servers and load, of a sweep and of a comparison. A LIST becomes an axis."""
 
     workers = option(read.whole_numbers, "LIST", "worker processes (4)")
@@ -62,7 +62,7 @@ class LoadOptions(Options):
     sleep = option(read.seconds, "S", "seconds that the bundled app sleeps (1)")
 
 
-class Axes(LoadOptions):
+class Axes(CellOptions):
     """What only a sweep takes."""
 
     ramp = option(

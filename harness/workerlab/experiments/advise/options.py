@@ -128,14 +128,6 @@ class AdviseOptions(TargetOptions, MachineOptions, AppOptions, Serves, RunOption
     write = option(str, "FILE", "write the file there, too (it must not exist)", before="resume")
 
 
-GROUPS = {
-    "the target": TargetOptions,
-    "what may be used": MachineOptions,
-    "your app": AppOptions,
-    "what serves it": Serves,
-}
-
-
 def add_options(to: argparse.ArgumentParser) -> None:
     to.description = (
         "Find the worker class, workers and threads with which an app meets a target at a rate of"
@@ -143,4 +135,10 @@ def add_options(to: argparse.ArgumentParser) -> None:
         " server, a script that starts it."
     )
     to.epilog = f"{EXAMPLES}\n{read.PROJECT}\n{EXIT_CODES}"
-    add_record(to, AdviseOptions, GROUPS)
+    groups = {
+        "the target": TargetOptions,
+        "what may be used": MachineOptions,
+        "your app": AppOptions,
+        "what serves it": Serves,
+    }
+    add_record(to, AdviseOptions, groups)

@@ -170,7 +170,7 @@ def plan_side(options: CompareOptions, side_name: str) -> tuple[Plan, preflight.
         "tool": chosen.tool or (TOOL,),
         "duration": chosen.duration or (None if chosen.rate else LOAD_S),
     }
-    return plan_of(SweepOptions(**{**chosen.given_for(SweepOptions), **changes}))
+    return plan_of(SweepOptions(**{**chosen.values_for(SweepOptions), **changes}))
 
 
 def _python_for_side(options: CompareOptions, side_name: str) -> tuple[str, ...] | None:

@@ -8,7 +8,7 @@ import shlex
 
 from workerlab import options as read
 from workerlab.experiments.advise.options import time_limit
-from workerlab.experiments.sweep_options import AppOptions, LoadOptions
+from workerlab.experiments.sweep_options import AppOptions, CellOptions
 from workerlab.load.registry import TOOLS
 from workerlab.model import UsageError
 from workerlab.options import (
@@ -119,7 +119,7 @@ class SideOptions(Options):
     strict = flag("with --fail-if: exit with 5 if a limit is inconclusive")
 
 
-class CompareOptions(SideOptions, LoadOptions, AppOptions, ServesOne, RunOptions):
+class CompareOptions(SideOptions, CellOptions, AppOptions, ServesOne, RunOptions):
     classes = positional(str, "CLASSES", "as for a sweep, or a run: A", "")
     levels = positional(str, "LEVELS", "concurrency, or a run: B", "")
     # Their defaults are not those of a sweep
@@ -131,21 +131,19 @@ class CompareOptions(SideOptions, LoadOptions, AppOptions, ServesOne, RunOptions
         return bool(launches) and super().serves_project()
 
 
-GROUPS = {
-    "the two sides": SideOptions,
-    "servers and load, of both": LoadOptions,
-    "your app": AppOptions,
-    "what serves it": ServesOne,
-}
-
-
 def add_options(to: argparse.ArgumentParser) -> None:
     to.description = (
         "Launch two servers in turn until it is known whether they differ, and in what; or compare"
         " two saved runs."
     )
     to.epilog = f"{EXAMPLES}\n{read.PROJECT}\n{CODES}"
-    add_record(to, CompareOptions, GROUPS)
+    groups = {
+        "the two sides": SideOptions,
+        "servers and load, of both": CellOptions,
+        "your app": AppOptions,
+        "what serves it": ServesOne,
+    }
+    add_record(to, CompareOptions, groups)
 
 
 def side(options: CompareOptions, side_name: str) -> CompareOptions:
@@ -178,6 +176,6 @@ def side(options: CompareOptions, side_name: str) -> CompareOptions:
 
 def check_limits(options: CompareOptions) -> None:
     """Raises UsageError for an option that needs --fail-if, if that is missing."""
-    for needing in options.given(CompareOptions.strict, CompareOptions.junit):
+    for dependent in options.given_options(CompareOptions.strict, CompareOptions.junit):
         if not options.fail_if:
-            raise UsageError(f"{needing.flag} needs --fail-if, such as --fail-if 'p95>+10%'")
+            raise UsageError(f"{dependent.flag} needs --fail-if, such as --fail-if 'p95>+10%'")

@@ -98,15 +98,15 @@ def setup(options: LadderOptions, plan: Plan | None) -> Iterator[Setup]:
 
 def urls_of(options: LadderOptions) -> dict[str, str]:
     """Addresses of services that run already, by kind. Raises UsageError."""
-    urls = {
+    options_by_kind = {
         "mongodb": options.mongodb_url,
         "postgresql": options.postgresql_url,
         "redis": options.redis_url,
     }
-    given = {kind: url for kind, url in urls.items() if url}
-    for kind, url in given.items():
+    urls = {kind: url for kind, url in options_by_kind.items() if url}
+    for kind, url in urls.items():
         check_url(kind, url)
-    return given
+    return urls
 
 
 def users_of(options: LadderOptions) -> int:

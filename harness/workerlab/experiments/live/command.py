@@ -35,7 +35,7 @@ def command(options: LiveOptions) -> int:
     """Serve the page until Ctrl-C, or record the lesson. Returns the exit code."""
     if options.share and options.record:
         raise UsageError("--share cannot be combined with --record")
-    if options.given(LiveOptions.share_port) and not options.share:
+    if options.given_options(LiveOptions.share_port) and not options.share:
         raise UsageError("--share-port works only with --share")
     (interpreter,) = interpreters(options).values()
     if interpreter.note is not None:

@@ -77,8 +77,8 @@ def command(options: DemoOptions) -> int:
             raise UsageError("--yes is for the terminal: in a browser, each step waits for you")
         from workerlab.experiments.live.command import command as live_command
 
-        return live_command(LiveOptions(**options.given_for(LiveOptions), begin=True))
-    if options.given(DemoOptions.share, DemoOptions.share_port):
+        return live_command(LiveOptions(**options.values_for(LiveOptions), begin=True))
+    if options.given_options(DemoOptions.share, DemoOptions.share_port):
         raise UsageError("--share is for a lesson in a browser: add --web")
     directory, stop_code = run("sweep", setup, options)
     if stop_code is None:

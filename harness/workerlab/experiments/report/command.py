@@ -27,7 +27,7 @@ def command(options: ReportOptions) -> int:
     if options.png:
         written = write_pictures(document, Path(options.png).expanduser())
         tell(f"wrote {len(written)} pictures to {options.png}")
-    if options.given(ReportOptions.format) or not (options.html or options.png):
+    if options.given_options(ReportOptions.format) or not (options.html or options.png):
         print_document(document, options)
     if options.fail_on_slo and document.target_kept is None:
         raise UsageError(f"--fail-on-slo needs a target: {options.run} has none; add --slo")

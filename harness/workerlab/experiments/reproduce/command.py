@@ -34,7 +34,7 @@ from workerlab.terminal.console import program, tell
 
 def command(options: ReproduceOptions) -> int:
     """List the write-ups if none is named, else start a run. Returns the exit code."""
-    if not options.given(ReproduceOptions.writeup, ReproduceOptions.resume):
+    if not options.given_options(ReproduceOptions.writeup, ReproduceOptions.resume):
         print(overview())
         return 0
     return runner.command(options)

@@ -39,18 +39,16 @@ examples:
 """
 
 
-GROUPS = {
-    "axes and amounts (LIST: comma-separated, becomes an axis)": Axes,
-    "your own app": AppOptions,
-    "what serves it": Serves,
-    "a target": SloOptions,
-}
-
-
 def add_options(to: argparse.ArgumentParser) -> None:
     to.description = (
         "Launch the app under each worker class, load it at each concurrency, and show where each"
         " class stops serving more."
     )
     to.epilog = f"{EXAMPLES}\n{read.PROJECT}\n{read.EXIT_CODES}"
-    add_record(to, SweepOptions, GROUPS)
+    groups = {
+        "axes and amounts (LIST: comma-separated, becomes an axis)": Axes,
+        "your own app": AppOptions,
+        "what serves it": Serves,
+        "a target": SloOptions,
+    }
+    add_record(to, SweepOptions, groups)
