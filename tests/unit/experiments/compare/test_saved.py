@@ -112,8 +112,7 @@ def test_a_pause_leaves_out_a_launch_at_a_share_of_the_capacity() -> None:
     at_rate = RateResult(8.0, "even", 1, due_rps=8.0, sent_rps=8.0, unsent=0, lag=lag)
     results = [result_of(Trial(cell, number), at_rate=at_rate) for number in (1, 2, 3)]
     paused = side_of([replace(results[0], notes=(pause,)), *results[1:]])
-    options = argparse.Namespace(fail_if=None, at_least=None)
-    (group,) = groups_of(side_of(results), paused, options)
+    (group,) = groups_of(side_of(results), paused, CompareOptions())
     assert group.launches == (3, 2)
     assert group.left_out == [("B", invalid_of(paused.cells[0], pause))]
 
