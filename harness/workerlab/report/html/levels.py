@@ -53,23 +53,45 @@ class ModelPoint(NamedTuple):
 
 def open_and_closed(series: SweepSeries) -> Figure | None:
     """A line per cell, p50 to p95. None for one cell, or without a conclusive cell at a rate."""
-    cells_of = {"closed": series.valid, "open": [*filter(conclusive, series.open)]}
-    points = {
-        loop: [
-            ModelPoint(cell, *figures)
-            for cell in cells
-            for figures in [not_none(*map(finite, attrgetter(*MODEL_FIGURES)(cell)))]
-            if len(figures) == len(MODEL_FIGURES)
-        ]
-        for loop, cells in cells_of.items()
-    }
-    at_rate, shown = points["open"], [*points["closed"], *points["open"]]
-    if not at_rate or len(shown) < 2:
+    points = {"closed": _points(series.valid), "open": _points(filter(conclusive, series.open))}
+    shown = [*points["closed"], *points["open"]]
+    if not points["open"] or len(shown) < 2:
         return None
+    figure = chart_figure(_models_chart(series.name, points), f"loops-{series.slug}")
+    texts = [
+        (load_of(cell), amount(rate_rps), *map(format_duration, times_s), cell.verdict)
+        for cell, rate_rps, *times_s in shown
+    ]
+    return figure and replace(
+        figure,
+        heading=series.name,
+        alternative=(
+            f"Response times of {series.name}.",
+            *(
+                f"{load}: {rate} requests/s, half within {p50}, 95 % within {p95}."
+                for load, rate, p50, p95, _ in texts
+            ),
+        ),
+        header=("load", "requests/s", "median", "95 %", "verdict"),
+        rows=tuple(texts),
+        links=(),
+    )
+
+
+def _points(cells: Iterable[Result]) -> list[ModelPoint]:
+    """Those of which all figures are known."""
+    figures = ((cell, not_none(*map(finite, attrgetter(*MODEL_FIGURES)(cell)))) for cell in cells)
+    return [
+        ModelPoint(cell, *values) for cell, values in figures if len(values) == len(MODEL_FIGURES)
+    ]
+
+
+def _models_chart(name: str, points: Mapping[str, Sequence[ModelPoint]]) -> Chart:
+    shown = [*points["closed"], *points["open"]]
     unit_name, factor = unit(max(p95_s for *_, p95_s in shown))
-    note = models_note([cell for cell, *_ in at_rate], [cell for cell, *_ in shown])
-    chart = Chart(
-        title=f"Closed loop and open model, {series.name}",
+    note = models_note([cell for cell, *_ in points["open"]], [cell for cell, *_ in shown])
+    return Chart(
+        title=f"Closed loop and open model, {name}",
         x_title="requests/s",
         y_title=f"response time, {unit_name}",
         series=tuple(
@@ -86,25 +108,6 @@ def open_and_closed(series: SweepSeries) -> Figure | None:
         ),
         form="scatter",
         note=f"Each line: from the median to the 95th percentile of response times. {note}",
-    )
-    texts = [
-        (load_of(cell), amount(rate_rps), *map(format_duration, times_s), cell.verdict)
-        for cell, rate_rps, *times_s in shown
-    ]
-    figure = chart_figure(chart, f"loops-{series.slug}")
-    return figure and replace(
-        figure,
-        heading=series.name,
-        alternative=(
-            f"Response times of {series.name}.",
-            *(
-                f"{load}: {rate} requests/s, half within {p50}, 95 % within {p95}."
-                for load, rate, p50, p95, _ in texts
-            ),
-        ),
-        header=("load", "requests/s", "median", "95 %", "verdict"),
-        rows=tuple(texts),
-        links=(),
     )
 
 
@@ -392,53 +395,19 @@ def _pane(
     offsets: Offsets,
     top_rps: float,
 ) -> Any:
-    rates, bounds = (
-        [(series.name, *rate) for series in group for rate in _mean_rates(series, name)]
-        for name in ("throughput_rps", "bound_rps")
-    )
     levels = sorted({level for series in group for level in series.levels})
     log_axis = levels[-1] / levels[0] >= LOG_AXIS_RATIO
-    trials = _trial_rows(group, offsets, levels, log_axis=log_axis)
-    intervals = [row for row in trials if row[4] is not None]
-    knee_rows = [(s.name, s.result.knee, max(rate for _, rate in _mean_rates(s))) for s in knees]
-    trial_tips = tips(
-        "class:N", "connections:d", ("rate", "requests/s"), "bound", "trial:d", "verdict:N"
-    )
-    knee_tips = tips("class:N", ("connections", "knee, connections"))
-    look: dict[str, Any] = {"opacity": 0.8, "clip": True}
     x_axis = partial(
         alt.X,
         title="connections kept busy",
         scale=alt.Scale(type="log", base=2) if log_axis else alt.Scale(domainMin=0),
         axis=alt.Axis(values=levels, format="d", labelOverlap=True),
     )
-    layers = not_none(  # the extent of a layer without rows would be infinite
-        layer("bound", RATES, bounds).mark_line(strokeWidth=1.5, strokeDash=[6, 4], **look)
-        if bounds
-        else None,
-        # Where throughput reaches the bound, its line hides the bound: add a dash at each level
-        layer("bounds", RATES, bounds).mark_tick(
-            orient="horizontal", size=26, thickness=1.5, **look
-        )
-        if bounds
-        else None,
-        layer("measured", RATES, rates).mark_line(strokeWidth=2.5),
-        layer("intervals", TRIALS, intervals)
-        .mark_rule(strokeWidth=1.5, clip=True)
-        .encode(x_axis("beside:Q"), alt.Y("low:Q", title="requests/s"), y2="high:Q")
-        if intervals
-        else None,
-        layer("trials", TRIALS, trials)
-        .mark_point(**POINT_STYLE)
-        .encode(x_axis("beside:Q"), shape_of("class", looks), tooltip=trial_tips),
-        layer("knees", RATES, knee_rows)
-        .mark_rule(strokeDash=[2, 3], strokeWidth=2)
-        .encode(y2=alt.datum(0), tooltip=knee_tips)
-        if knee_rows
-        else None,
-    )
+    beside = x_axis("beside:Q")
+    trials = _trial_rows(group, offsets, levels, log_axis=log_axis)
+    trial_layers = _trial_layers(trials, beside, shape_of("class", looks))
     return (
-        alt.layer(*layers)
+        alt.layer(*_rate_layers(group), *trial_layers, *_knee_layers(knees))
         .encode(
             x_axis("connections:Q"),
             y=alt.Y("rate:Q", title="requests/s", scale=span(0, top_rps)),
@@ -446,6 +415,51 @@ def _pane(
         )
         .properties(height=320)
     )
+
+
+# The extent of a layer without rows would be infinite
+
+
+def _rate_layers(group: Sequence[SweepSeries]) -> list[Any]:
+    """Lines of what was measured, and of the bound."""
+    rates, bounds = (
+        [(series.name, *rate) for series in group for rate in _mean_rates(series, name)]
+        for name in ("throughput_rps", "bound_rps")
+    )
+    look: dict[str, Any] = {"opacity": 0.8, "clip": True}
+    measured = layer("measured", RATES, rates).mark_line(strokeWidth=2.5)
+    if not bounds:
+        return [measured]
+    return [
+        layer("bound", RATES, bounds).mark_line(strokeWidth=1.5, strokeDash=[6, 4], **look),
+        # Where throughput reaches the bound, its line hides the bound: add a dash at each level
+        layer("bounds", RATES, bounds).mark_tick(
+            orient="horizontal", size=26, thickness=1.5, **look
+        ),
+        measured,
+    ]
+
+
+def _trial_layers(trials: Sequence[tuple[Any, ...]], beside: alt.X, shape: Any) -> list[Any]:
+    """A point per trial, over the line of its interval."""
+    fields = ("class:N", "connections:d", ("rate", "requests/s"), "bound", "trial:d", "verdict:N")
+    points = layer("trials", TRIALS, trials).mark_point(**POINT_STYLE)
+    intervals = [row for row in trials if row[4] is not None]
+    rules = layer("intervals", TRIALS, intervals).mark_rule(strokeWidth=1.5, clip=True)
+    ends = {"y": alt.Y("low:Q", title="requests/s"), "y2": "high:Q"}
+    return [
+        *([rules.encode(beside, **ends)] if intervals else []),
+        points.encode(beside, shape, tooltip=tips(*fields)),
+    ]
+
+
+def _knee_layers(knees: Sequence[SweepSeries]) -> list[Any]:
+    if not knees:
+        return []
+    rows = [(s.name, s.result.knee, max(rate for _, rate in _mean_rates(s))) for s in knees]
+    rules = layer("knees", RATES, rows).mark_rule(strokeDash=[2, 3], strokeWidth=2)
+    tooltip = tips("class:N", ("connections", "knee, connections"))
+    return [rules.encode(y2=alt.datum(0), tooltip=tooltip)]
 
 
 def _trial_rows(
