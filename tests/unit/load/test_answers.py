@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 from itertools import accumulate, pairwise
 
@@ -10,10 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.builders.responses import LENGTH, OTHER
+from workerlab.load.generators import http1
 from workerlab.load.generators.http1 import (
     MAX_CACHED,
     MAX_RECOGNISED_HEAD_BYTES,
-    AnswerBody,
     MalformedResponse,
     ParsedAnswer,
     Recogniser,
@@ -111,7 +112,7 @@ def test_truncated_responses_are_those_that_http1_parses(
         assert answer is None or (parsed is not None and answer == parsed[0])
 
 
-def state_of(reader: Response | AnswerBody) -> tuple[object, ...]:
+def state_of(reader: Response) -> tuple[object, ...]:
     outcome = reader.complete and (reader.status, reader.keeps_connection)
     return reader.complete, reader.body_bytes, outcome, reader.checksum
 
@@ -173,13 +174,23 @@ def test_responses_with_different_bodies_are_recognised_by_their_heads() -> None
         assert answer == ParsedAnswer(200, len(body), keeps_connection=True)
 
 
-def test_after_a_recognised_head_only_the_body_is_read() -> None:
+@pytest.mark.parametrize("first_bytes", range(6))
+def test_after_a_recognised_head_only_the_body_is_read(
+    first_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     head, body = LENGTH[:-5], LENGTH[-5:]
-    assert isinstance(recogniser_for().start_reader(head), AnswerBody)
-    assert isinstance(recogniser_for().start_reader(head + body[:2]), AnswerBody)
-    assert isinstance(recogniser_for().start_reader(head[:-1]), Response)
-    comparing = recogniser_for(compare_bodies=True)
-    assert isinstance(comparing.start_reader(head), Response)  # the first body is hashed
+    recogniser = recogniser_for(compare_bodies=True)
+    assert recogniser.recognise(head) is None  # remembers the head
+    monkeypatch.delattr(http1, "Head")  # parsing a head would fail
+    reader = recogniser.start_reader(head + body[:first_bytes])
+    assert reader.complete == (first_bytes == len(body))
+    assert reader.feed(body[first_bytes:])
+    assert (reader.status, reader.body_bytes, reader.keeps_connection) == (200, 5, True)
+    assert reader.checksum == zlib.crc32(body)
+    assert reader.digest is not None  # the first body is hashed
+    assert reader.digest.digest() == hashlib.sha256(body).digest()
+    recogniser.reference = (reader.body_bytes, reader.checksum)
+    assert recogniser.start_reader(head).digest is None
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,6 @@ from typing import TextIO
 from workerlab.load.generators.document import Tally
 from workerlab.load.generators.format import KEPT, NEW, RESENT, cause_of_errno
 from workerlab.load.generators.http1 import (
-    AnswerBody,
     MalformedResponse,
     ParsedAnswer,
     Recogniser,
@@ -106,7 +105,7 @@ class Slot:
     number: int = 0
     url_index: int = 0  # of its destination
     reused: int = NEW
-    response: Response | AnswerBody | None = None  # being read
+    response: Response | None = None  # being read
     busy: bool = False  # a request is in flight
     fast_path: bool = False  # busy on a kept connection, with its request completely sent
     wants_write: bool = False  # connecting, or has more to send

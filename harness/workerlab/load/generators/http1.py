@@ -1,15 +1,16 @@
 """Reads HTTP/1 responses: parses one incrementally, or recognises a typical one at a tenth of the
 cost. Does no I/O, and keeps at most the beginning of a body, if requested.
 
-A parser is a generator that yields when it needs more bytes. A body ends after Content-Length
-bytes, with the last chunk, or with the stream (RFC 9112, 6.3).
+Heads and chunked bodies are parsed by a generator that yields when it needs more bytes. A body ends
+after Content-Length bytes, with the last chunk, or with the stream (RFC 9112, 6.3); only chunks are
+buffered, other bodies are counted as they arrive.
 
 A recognised response is checked to the last byte as well: it equals the last verified one, or its
 head equals a verified head, or each line of its head is parsed; the body has the announced length,
 and equals the reference if bodies are compared. Only successes are recognised. If the head arrives
-without the whole body (application servers send them separately), `AnswerBody` reads the rest.
+without the whole body (application servers send them separately), only the body is left to read.
 Everything else (a head in pieces, bytes after the end, a chunked body or one that ends with the
-stream, an interim response, a failure) is left to the full parser.
+stream, an interim response, a failure) is parsed.
 
 If every head is different (a Date with microseconds, a request id, an ETag), most of its lines are
 cached, and only the lines that frame the body are parsed together. Rejected: one regular expression
@@ -86,66 +87,110 @@ class Head:
                 raise MalformedResponse("a bad Content-Length")
             self.length = int(value)
 
+    def body_bytes(self, method: str) -> float | None:
+        """The length of the body of a response to this method (RFC 9112, 6.3): an int, or math.inf
+        if the body ends with the stream; None if it is chunked."""
+        if method == "HEAD" or self.status in (204, 304):
+            return 0
+        if self.coding:  # overrides any length
+            return None if self.coding.endswith(b"chunked") else math.inf
+        return math.inf if self.length is None else self.length
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedAnswer:
+    """A successful response that is complete, or that its head announces."""
+
+    status: int
+    body_bytes: int
+    keeps_connection: bool  # whether the connection can carry another request
+
 
 class Response:
     """An incremental parser of one response. `kept_bytes`: how much of the body to keep in
-    `body_start`; `checksummed`: compute `checksum`; `hashed`: compute `digest` (SHA-256)."""
+    `body_start`; `checksummed`: compute `checksum`; `hashed`: compute `digest` (SHA-256);
+    `announced`: the response that its head announces, if the head is already parsed. Only the body
+    is fed then."""
+
+    __slots__ = (
+        *("body_bytes", "body_start", "checksum", "complete", "digest", "status"),
+        *("_body_bytes_left", "_buffer", "_checksummed", "_has_data", "_head_bytes_left"),
+        *("_inspects_body", "_kept_bytes", "_method", "_persistent", "_reader"),
+    )
 
     def __init__(
-        self, method: str, *, checksummed: bool = False, hashed: bool = False, kept_bytes: int = 0
+        self,
+        method: str,
+        *,
+        checksummed: bool = False,
+        hashed: bool = False,
+        kept_bytes: int = 0,
+        announced: ParsedAnswer | None = None,
     ) -> None:
         self.body_start = b""
         self._kept_bytes = kept_bytes
-        self.status: int | None = None
-        self.complete = False
+        self.complete = self._has_data = False
         self.body_bytes = 0  # so far
         self.checksum = 0  # CRC-32 of the body, if `checksummed`
         self.digest = hashlib.sha256() if hashed else None
         self._checksummed = checksummed
-        self._method = method
+        self._inspects_body = checksummed or hashed or kept_bytes > 0
+        self.status: int | None = None
+        self._body_bytes_left: float | None = None  # None: in the head or in a chunked body
+        if announced is not None:
+            self.status, self._body_bytes_left = announced.status, announced.body_bytes
+            self._persistent = announced.keeps_connection
+            return
+        self._method, self._persistent = method, False
         self._buffer = bytearray()
-        self._has_data = self._until_close = self._persistent = False
         self._head_bytes_left = MAX_HEAD_BYTES
         self._reader = self._read()
 
     def feed(self, data: bytes) -> bool:
         """Parse the next bytes; True once the response is complete. Raises MalformedResponse."""
         self._has_data = True
-        self._buffer += data
-        try:
-            next(self._reader)
-        except StopIteration:
-            self.complete = True
+        left = self._body_bytes_left
+        if left is None:
+            self._buffer += data
+            try:
+                next(self._reader)
+            except StopIteration as end:
+                left, data = end.value, bytes(self._buffer)
+            else:
+                return False
+        size = len(data)
+        if size > left:
+            data = data[: int(left)]
+        self.body_bytes += len(data)
+        if self._inspects_body:
+            self._inspect_body(data)
+        self._body_bytes_left = left - size
+        self.complete = size >= left
         return self.complete
 
     @property
     def keeps_connection(self) -> bool:
-        """Whether the connection can carry another request (RFC 9112, 9.3)."""
-        return self.complete and self._persistent and not self._until_close and not self._buffer
+        """Whether the connection can carry another request (RFC 9112, 9.3): not after a body that
+        ends with the stream, or with bytes after the end."""
+        return self._body_bytes_left == 0 and self._persistent
 
     def end(self) -> str | None:
         """Handle the end of the stream. Returns the cause of failure, None if complete."""
-        self.complete = self.complete or self._until_close
+        self.complete = self.complete or self._body_bytes_left == math.inf
         if self.complete:
             return None
         return "truncated" if self._has_data else "closed"
 
-    def _read(self) -> Reader[None]:
+    def _read(self) -> Reader[float]:
+        """Read the head, and a body in chunks. Returns the number of body bytes that follow."""
         head = yield from self._head()
         while head.status < 200:  # interim responses (100, 103) precede the real one
             head = yield from self._head()
         self.status, self._persistent = head.status, head.persistent
-        if self._method == "HEAD" or head.status in (204, 304):
-            return
-        # RFC 9112, 6.3: any transfer coding overrides the length; unless the last one is chunked
-        # the body runs to the end of the stream.
-        if head.coding.endswith(b"chunked"):
+        body_bytes = head.body_bytes(self._method)
+        if body_bytes is None:
             yield from self._chunks()
-        elif head.length is not None and not head.coding:
-            yield from self._consume_body(head.length)
-        else:
-            self._until_close = True
-            yield from self._consume_body(math.inf)
+        return body_bytes or 0
 
     def _head(self) -> Reader[Head]:
         while not self._buffer.startswith(b"HTTP/1."):
@@ -165,7 +210,7 @@ class Response:
             size = int(match[1], 16)
             if size == 0:
                 break
-            yield from self._consume_body(size)
+            yield from self._chunk(size)
             if (yield from self._line(MAX_CHUNK_LINE_BYTES)):
                 raise MalformedResponse("a chunk longer than its size")
         while (yield from self._line(self._head_bytes_left)):
@@ -185,68 +230,29 @@ class Response:
         self._head_bytes_left -= stop + 2
         return line
 
-    def _consume_body(self, count: float) -> Reader[None]:
-        """Consume the next `count` bytes of the body."""
+    def _chunk(self, size: int) -> Reader[None]:
         while True:
-            size = int(min(count, len(self._buffer)))
-            self.body_bytes += size
-            if len(self.body_start) < self._kept_bytes:
-                missing = self._kept_bytes - len(self.body_start)
-                self.body_start += bytes(self._buffer[: min(size, missing)])
-            if self._checksummed or self.digest is not None:
-                with memoryview(self._buffer) as view:
-                    self.checksum = zlib.crc32(view[:size], self.checksum)
-                    if self.digest is not None:
-                        self.digest.update(view[:size])
-            del self._buffer[:size]
-            count -= size
-            if not count:
+            available = min(size, len(self._buffer))
+            self.body_bytes += available
+            if self._inspects_body:
+                with memoryview(self._buffer)[:available] as data:
+                    self._inspect_body(data)
+            del self._buffer[:available]
+            size -= available
+            if not size:
                 return
             yield
 
+    def _inspect_body(self, data: bytes | memoryview) -> None:
+        if self._checksummed:
+            self.checksum = zlib.crc32(data, self.checksum)
+        if self.digest is not None:
+            self.digest.update(data)
+        if (missing := self._kept_bytes - len(self.body_start)) > 0:
+            self.body_start += data[:missing]
+
 
 # --- recognised responses ------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ParsedAnswer:
-    """A complete and successful response."""
-
-    status: int
-    body_bytes: int
-    keeps_connection: bool  # whether the connection can carry another request
-
-
-class AnswerBody:
-    """Reads the body of a response whose head was recognised. It has the interface of Response."""
-
-    __slots__ = ("_answer", "_checksummed", "_left", "body_bytes", "checksum", "status")
-    digest = None
-    body_start = b""
-
-    def __init__(self, answer: ParsedAnswer, *, checksummed: bool) -> None:
-        self.status, self._answer, self._left = answer.status, answer, answer.body_bytes
-        self._checksummed = checksummed
-        self.body_bytes = self.checksum = 0  # as in Response
-
-    def feed(self, data: bytes) -> bool:
-        size = min(len(data), self._left)
-        if self._checksummed:
-            self.checksum = zlib.crc32(data[:size], self.checksum)
-        self.body_bytes += size
-        self._left -= len(data)
-        return self.complete
-
-    @property
-    def complete(self) -> bool:
-        return self._left <= 0
-
-    @property
-    def keeps_connection(self) -> bool:
-        return self._left == 0 and self._answer.keeps_connection
-
-    def end(self) -> str | None:
-        return "truncated"
 
 
 class Recogniser:
@@ -272,7 +278,7 @@ class Recogniser:
         # By status line and framing lines
         self._by_framing: dict[tuple[bytes, ...], ParsedAnswer | None] = {}
 
-    def remember(self, data: bytes, response: Response | AnswerBody) -> None:
+    def remember(self, data: bytes, response: Response) -> None:
         """Remember the bytes of a successful response."""
         self.last_data = data
         self.last_answer = ParsedAnswer(
@@ -293,23 +299,18 @@ class Recogniser:
         self.last_data, self.last_answer = data, answer  # the next response may be equal
         return answer
 
-    def start_reader(self, data: bytes) -> Response | AnswerBody:
+    def start_reader(self, data: bytes) -> Response:
         """A reader that has parsed these first bytes of a response. Raises MalformedResponse."""
         stop, answer = self._split_head(data)
-        is_first_body = self._compare_bodies and self.reference is None
-        reader: Response | AnswerBody
-        if is_first_body or answer is None or len(data) >= stop + answer.body_bytes:
-            reader = Response(
-                self._method,
-                checksummed=self._compare_bodies,
-                hashed=is_first_body,
-                kept_bytes=self._kept_bytes,
-            )
-            reader.feed(data)
-        else:
-            reader = AnswerBody(answer, checksummed=self._compare_bodies)
-            reader.feed(data[stop:])
-        return reader
+        response = Response(
+            self._method,
+            checksummed=self._compare_bodies,
+            hashed=self._compare_bodies and self.reference is None,
+            kept_bytes=0 if answer is not None else self._kept_bytes,  # it is a success
+            announced=answer,
+        )
+        response.feed(data if answer is None else data[stop:])
+        return response
 
     def _split_head(self, data: bytes) -> tuple[int, ParsedAnswer | None]:
         """(length of the head, the response it announces, or None if that must be parsed)."""
@@ -342,10 +343,9 @@ class Recogniser:
         head = Head(lines[0])
         for line in lines[1:]:
             head.add_field(line)
-        bodiless = self._method == "HEAD" or head.status in (204, 304)
-        body_bytes = 0 if bodiless else head.length
-        unusual = head.status < 200 or not (bodiless or not head.coding)
-        if unusual or body_bytes is None or self._failure_cause(head.status) is not None:
+        body_bytes = head.body_bytes(self._method)
+        is_failure = self._failure_cause(head.status) is not None
+        if head.status < 200 or not isinstance(body_bytes, int) or is_failure:
             return None
         return ParsedAnswer(head.status, body_bytes, keeps_connection=head.persistent)
 
