@@ -23,8 +23,14 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from workerlab.load.generators.format import COLUMNS, KEPT, MIX_COLUMNS, RESENT
-from workerlab.load.programs import GeneratorDocument, Program, measurement_of
+from workerlab.load.generators.format import (
+    COLUMNS,
+    KEPT,
+    MIX_COLUMNS,
+    RESENT,
+    GeneratorDocument,
+)
+from workerlab.load.programs import Program, measurement_of
 from workerlab.load.tool import table_lines
 from workerlab.model import Measurement, Output, ParseError, Summary, Timing
 from workerlab.numbers.samples import summarise
@@ -52,7 +58,7 @@ class FastTool(Program):
     def parse(self, output: Output) -> Measurement:
         """Raises ParseError if document or rows are missing or incomplete, or if they disagree."""
         document = self.document_of(output)
-        if not document.requested.rows:
+        if not document.asked.rows:
             return measurement_of(document)
         rows = _read_rows(output.files.get(ROWS_FILE), MIX_COLUMNS if document.routes else COLUMNS)
         _check_agreement(document, rows)

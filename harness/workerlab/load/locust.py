@@ -35,11 +35,10 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from workerlab.load.generators.format import WRONG_ANSWER_CAUSES
+from workerlab.load.generators.format import WRONG_ANSWER_CAUSES, Account
 from workerlab.load.programs import Digest, as_notes, convert, rate_notes
 from workerlab.load.tool import (
     MIX_FILE,
-    Account,
     Count,
     Tool,
     mix_file,

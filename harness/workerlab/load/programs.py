@@ -18,13 +18,11 @@ import msgspec
 
 from workerlab import codec
 from workerlab.finding import Finding, Note
-from workerlab.load.generators.format import FORMAT
+from workerlab.load.generators.format import FORMAT, GeneratorDocument
 from workerlab.load.tool import (
     DEADLINE_SHARE,
     MIX_FILE,
     NS,
-    Account,
-    Count,
     Tool,
     mix_file,
     percentiles_of,
@@ -144,41 +142,6 @@ class Program(Tool):
         return document
 
 
-class RequestedLoad(msgspec.Struct, frozen=True):
-    """The requested load, as the generator parsed it."""
-
-    requests: int | None
-    duration_s: float | None
-    rate_rps: float | None
-    rows: bool = False
-
-
-class GeneratorDocument(msgspec.Struct, frozen=True):
-    """What a generator prints; see `generators/format.py`."""
-
-    requested: RequestedLoad = msgspec.field(name="asked")
-    sent: Count
-    unsent: Count
-    complete: Count
-    failed: Count
-    errors: dict[str, Count]
-    connections: Count
-    reconnects: Count
-    origin_ns: Count
-    duration_ns: Count
-    cpu_ns: Count
-    in_flight_ns: Count
-    deadline_struck: bool
-    response: Histogram
-    connect: Histogram
-    first_byte: Histogram
-    lag: Histogram
-    lone_ns: Count | None
-    notes: list[str]
-    body_sha256: Digest | None = None  # of the body, if all answers had the same
-    routes: dict[str, Account] = {}  # of a mix, by label
-
-
 def convert(printed: object, kind: type[T]) -> T:
     """What a generator printed, as a struct of this kind. Raises ValueError if it does not fit."""
     return codec.convert(printed, kind, lambda _, value: Histogram.from_json(value))
@@ -186,7 +149,7 @@ def convert(printed: object, kind: type[T]) -> T:
 
 def _check_consistency(name: str, document: GeneratorDocument, line: str) -> None:
     """Raises ParseError unless the document is consistent."""
-    load, sent = document.requested, document.sent
+    load, sent = document.asked, document.sent
     complete, failed = document.complete, document.failed
     pairs = [
         ("failed", failed, sum(document.errors.values())),
@@ -230,7 +193,7 @@ def measurement_of(document: GeneratorDocument) -> Measurement:
         origin_ns=document.origin_ns,
         achieved_concurrency=document.in_flight_ns / NS / duration_s if duration_s else None,
         connections=document.connections,
-        asked_rps=document.requested.rate_rps,
+        asked_rps=document.asked.rate_rps,
         sent=document.sent,
         unsent=document.unsent,
         lag=summary_of(document.lag),
@@ -281,11 +244,11 @@ def _notes(document: GeneratorDocument) -> Iterator[Finding]:
         yield RequestsSentAgain(document.reconnects)
     if document.deadline_struck:
         yield StoppedAtDeadline(document.unsent)
-    elif document.requested.rate_rps:
+    elif document.asked.rate_rps:
         yield from rate_notes(
             sent=document.sent,
             unsent=document.unsent,
-            rate_rps=document.requested.rate_rps,
+            rate_rps=document.asked.rate_rps,
             lag=document.lag,
         )
     yield from as_notes(document.notes)

@@ -19,6 +19,7 @@ from typing import Annotated
 
 import msgspec
 
+from workerlab.load.generators.format import MAX_COUNT, Account
 from workerlab.model import (
     Command,
     Load,
@@ -179,25 +180,7 @@ MIX_FIELDS = ("label", "weight", "method", "path", "headers", "body_file", "expe
 WHOLE_NUMBER = r"(\d{1,15})"  # as ab and h2load print at most
 DEADLINE_SHARE = 0.95  # of the deadline, so that a tool ends before it is killed
 NS = 1e9
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-
-
-class Account(msgspec.Struct, frozen=True):
-    """The results of a route. `response`: of successes, in nanoseconds; `body`: the beginning of
-    the first answer with an unexpected status."""
-
-    sent: Count
-    complete: Count
-    errors: dict[str, Count]
-    statuses: dict[str, Count]
-    body: str
-    response: Histogram
-
-    def __post_init__(self) -> None:
-        if max(self.complete, sum(self.errors.values())) > self.sent:
-            raise ValueError("a route has more answers or errors than requests")
-        if self.response.count > self.complete:
-            raise ValueError("a route has more successes than answers")
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 
 
 def mix_file(load: Load) -> dict[str, str]:

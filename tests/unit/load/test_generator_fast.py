@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import hashlib
-import json
 import signal
 import socket
 import struct
@@ -26,7 +25,7 @@ from tests.builders.processes import default_signals
 from tests.builders.responses import CHUNKED, INTERIM, LENGTH, NO_CONTENT, OTHER, UNTIL_CLOSE
 from workerlab.load.fast import FAST, ROWS_FILE
 from workerlab.load.generators import fast
-from workerlab.load.generators.document import Tally, document
+from workerlab.load.generators.document import Tally, document, text_of
 from workerlab.load.generators.options import OPTIONAL_FIELDS, LoadOptions, parse
 from workerlab.load.generators.request import destination
 from workerlab.load.generators.share import FORK
@@ -49,7 +48,7 @@ def output_of(*arguments: str) -> tuple[Output, Tally]:
         rows = f"{directory}/{ROWS_FILE}"
         options = parse([*arguments, "--rows", rows], "fast", supports=OPTIONAL_FIELDS)
         tally = fast.run(options)
-        stdout = json.dumps(document("fast", options, tally))
+        stdout = text_of(document("fast", options, tally))
         return Output(stdout, files={ROWS_FILE: Path(rows).read_text()}), tally
 
 

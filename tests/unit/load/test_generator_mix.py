@@ -16,7 +16,7 @@ import pytest
 from tests.builders import http
 from workerlab.load.fast import FAST, ROWS_FILE
 from workerlab.load.generators import fast
-from workerlab.load.generators.document import document
+from workerlab.load.generators.document import document, text_of
 from workerlab.load.generators.options import OPTIONAL_FIELDS, parse
 from workerlab.load.tool import MIX_FILE
 from workerlab.model import Load, Measurement, Output, ParseError, Route
@@ -77,7 +77,7 @@ def run_load(directory: Path, load: Load) -> tuple[Measurement, Site]:
             directory.joinpath(name).write_text(text.replace('"BODY"', body))
         arguments = command.argv[command.argv.index("fast") + 1 :]
         options = parse(arguments, "fast", supports=OPTIONAL_FIELDS)
-        stdout = json.dumps(document("fast", options, fast.run(options)))
+        stdout = text_of(document("fast", options, fast.run(options)))
         rows = directory / ROWS_FILE
         files = {ROWS_FILE: rows.read_text()} if rows.exists() else {}
         return FAST.parse(Output(stdout, files=files)), site
@@ -158,12 +158,24 @@ def test_a_load_without_a_mix_has_no_routes(tmp_path: Path) -> None:
 def test_routes_that_disagree_with_the_load_are_rejected(tmp_path: Path) -> None:
     arguments = ("--url", "http://127.0.0.1:9/", "--concurrency", "1", "--requests", "1")
     options = parse(arguments, "fast", supports=OPTIONAL_FIELDS)
-    printed = document("fast", options, fast.run(options))
+    printed = json.loads(text_of(document("fast", options, fast.run(options))))
     histogram = {"count": 0, "sum": 0, "least": None, "most": None, "buckets": {}}
-    account = {"sent": 2, "complete": 0, "errors": {"refused": 1}, "statuses": {}, "body": "",
+    account = {"sent": 1, "complete": 0, "errors": {"refused": 1}, "statuses": {}, "body": "",
                "response": histogram}  # fmt: skip
+
+    def parse_with_route(**changes: object) -> Measurement:
+        routes = {"GET /": {**account, **changes}}
+        return FAST.parse(Output(json.dumps({**printed, "routes": routes})))
+
+    assert parse_with_route().routes["GET /"].errors == {"refused": 1}
     with pytest.raises(ParseError, match="inconsistent on requests by route"):
-        FAST.parse(Output(json.dumps({**printed, "routes": {"GET /": account}})))
-    account["sent"] = 0
-    with pytest.raises(ParseError, match="incomplete"):
-        FAST.parse(Output(json.dumps({**printed, "routes": {"GET /": account}})))
+        parse_with_route(sent=2)
+    for changes in (
+        {"sent": 0},
+        {"sent": 1.0},
+        {"errors": {"refused": 2, "reset": -1}},
+        {"statuses": {"500": -1}},
+        {"statuses": {"500": 2**63}},
+    ):
+        with pytest.raises(ParseError, match="incomplete"):
+            parse_with_route(**changes)

@@ -5,7 +5,6 @@ Works in isolated mode (`python -I -S`), with the standard library and this chec
 
 import gc
 import importlib
-import json
 import os
 import signal
 import sys
@@ -18,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 if __name__ == "__main__":
     gc.disable()  # imported objects stay alive: collecting took a tenth of the start-up time
 
-from workerlab.load.generators.document import Tally, document
+from workerlab.load.generators.document import Tally, document, text_of
 from workerlab.load.generators.options import OPTIONAL_FIELDS, LoadOptions, parse
 
 
@@ -59,7 +58,7 @@ def main(argv: list[str]) -> int:
     except (OSError, ValueError) as error:
         print(f"{name}: {error}", file=sys.stderr)
         return 3 if isinstance(error, OSError) else 2
-    print(json.dumps(document(name, options, tally)), flush=True)
+    print(text_of(document(name, options, tally)), flush=True)
     return 0
 
 

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
-from workerlab.load.generators.format import FORMAT, WRONG_ANSWER_CAUSES
+from workerlab.load.generators.format import (
+    FORMAT,
+    WRONG_ANSWER_CAUSES,
+    Account,
+    GeneratorDocument,
+    RequestedLoad,
+)
 from workerlab.load.generators.options import LoadOptions
 from workerlab.numbers.histogram import Histogram
 
 MAX_KEPT_BODY_BYTES = 8_192  # of an unexpected answer; error pages begin with a style sheet
 HISTOGRAM_FIELDS = ("response", "connect", "first_byte", "lag")
 COUNT_FIELDS = ("sent", "complete", "connections", "reconnects", "in_flight_ns")
-LOAD_FIELDS = (
-    *("concurrency", "processes", "requests", "duration_s", "rate_rps", "arrivals", "seed"),
-    "keepalive",
-)
 
 
 @dataclass
@@ -56,16 +60,16 @@ class RouteTally:
         self.response.add(other.response)
         self.body = other.body if self.body is None else self.body
 
-    def to_json(self) -> dict[str, object]:
+    def account(self) -> Account:
         self.count_response_times()
-        return {
-            "sent": self.sent,
-            "complete": self.complete,
-            "errors": dict(sorted(self.errors.items())),
-            "statuses": {str(status): n for status, n in sorted(self.statuses.items())},
-            "body": (self.body or b"").decode(errors="replace"),
-            "response": self.response.to_json(),
-        }
+        return Account(
+            sent=self.sent,
+            complete=self.complete,
+            errors=dict(sorted(self.errors.items())),
+            statuses={str(status): n for status, n in sorted(self.statuses.items())},
+            body=(self.body or b"").decode(errors="replace"),
+            response=self.response,
+        )
 
 
 @dataclass
@@ -146,28 +150,56 @@ class Tally:
             setattr(self, name, choose(ends_ns, default=None))
 
 
-def document(name: str, options: LoadOptions, tally: Tally) -> dict[str, object]:
+def document(name: str, options: LoadOptions, tally: Tally) -> GeneratorDocument:
     usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     origin_ns = time.monotonic_ns() if tally.origin_ns is None else tally.origin_ns
     last_ns = origin_ns if tally.last_ns is None else tally.last_ns
-    routes = {label: route.to_json() for label, route in tally.routes.items()}
     planned = tally.sent + tally.unsent if options.requests is None else options.requests
-    return {
-        "generator": name,
-        "format": FORMAT,
-        "asked": {name: getattr(options, name) for name in LOAD_FIELDS}
-        | {"rows": options.rows is not None},
-        **{count: getattr(tally, count) for count in COUNT_FIELDS},
-        "unsent": planned - tally.sent,
-        "failed": tally.errors.total(),
-        "errors": dict(sorted(tally.errors.items())),
-        "body_sha256": None if tally.errors["body"] else tally.body_sha256,
-        "origin_ns": origin_ns,
-        "duration_ns": last_ns - origin_ns,
-        "cpu_ns": int(sum(usage.ru_utime + usage.ru_stime for usage in usages) * 1e9),
-        "deadline_struck": tally.deadline_struck,
-        **{histogram: getattr(tally, histogram).to_json() for histogram in HISTOGRAM_FIELDS},
-        "lone_ns": tally.lone_ns,
-        "notes": tally.notes,
-        **({"routes": routes} if routes else {}),
-    }
+    return GeneratorDocument(
+        generator=name,
+        format=FORMAT,
+        asked=_requested_load(options),
+        sent=tally.sent,
+        complete=tally.complete,
+        connections=tally.connections,
+        reconnects=tally.reconnects,
+        in_flight_ns=tally.in_flight_ns,
+        unsent=planned - tally.sent,
+        failed=tally.errors.total(),
+        errors=dict(sorted(tally.errors.items())),
+        origin_ns=origin_ns,
+        duration_ns=last_ns - origin_ns,
+        cpu_ns=int(sum(usage.ru_utime + usage.ru_stime for usage in usages) * 1e9),
+        deadline_struck=tally.deadline_struck,
+        response=tally.response,
+        connect=tally.connect,
+        first_byte=tally.first_byte,
+        lag=tally.lag,
+        lone_ns=tally.lone_ns,
+        notes=tally.notes,
+        body_sha256=None if tally.errors["body"] else tally.body_sha256,
+        routes={label: route.account() for label, route in tally.routes.items()},
+    )
+
+
+def _requested_load(options: LoadOptions) -> RequestedLoad:
+    return RequestedLoad(
+        concurrency=options.concurrency,
+        processes=options.processes,
+        requests=options.requests,
+        duration_s=options.duration_s,
+        rate_rps=options.rate_rps,
+        keepalive=options.keepalive,
+        arrivals=options.arrivals,
+        seed=options.seed,
+        rows=options.rows is not None,
+    )
+
+
+def text_of(document: GeneratorDocument) -> str:
+    """The document as one line of JSON, without a newline."""
+    return json.dumps(document, default=_fields_of)
+
+
+def _fields_of(part: GeneratorDocument | RequestedLoad | Account | Histogram) -> dict[str, Any]:
+    return part.to_json() if isinstance(part, Histogram) else vars(part)

@@ -1,30 +1,21 @@
-"""The JSON document that every generator prints.
+"""What every generator prints: a `GeneratorDocument`, as one line of JSON. Generators write these
+types and load tools read them. Standard library only, as generators run without any packages.
 
-    {"generator": NAME, "format": 3,
-     "asked": {"concurrency", "processes", "requests", "duration_s", "rate_rps", "arrivals",
-               "seed", "keepalive", "rows"},
-     "sent", "unsent", "complete", "failed", "errors": {cause: n}, "connections", "reconnects",
-     "body_sha256", "origin_ns", "duration_ns", "cpu_ns", "in_flight_ns", "deadline_struck",
-     "response", "connect", "first_byte", "lag": histograms of nanoseconds, "lone_ns", "notes"}
-
-and for a mix also "routes": {label: {"sent", "complete", "errors", "statuses": {status: n}, "body",
-"response"}}: `statuses` counts unexpected answers, `body` is the beginning of the first of them,
-`response` covers successes.
-
-`complete`: answers read to the end, whatever their status; `failed`: unsuccessful requests, by
-cause in `errors`. `unsent`: planned, or due by the rate, but never sent.
-`duration_ns`: from the first start to the end of the last request, or the deadline. `in_flight_ns`:
-the total time in flight; in_flight_ns / duration_ns is the achieved concurrency.
-`response` and `first_byte` cover complete answers and count from the request's start (with a rate:
-from its due time, which is `lag` before it was sent); `connect` covers established connections.
-`lone_ns`: the response time of the first request, if it was sent alone and succeeded.
-`body_sha256`: of the first body, with --same-body and if all are equal; others fail with "body".
+Fields with a default were added later: documents in saved runs may lack them.
 """
 
+from __future__ import annotations
+
 import errno
+import re
+from dataclasses import dataclass, field
+
+from workerlab.numbers.histogram import Histogram
 
 FORMAT = 3
 WRONG_ANSWER_CAUSES = ("non_2xx", "status", "body")  # causes for which a complete answer fails
+MAX_COUNT = 2**63 - 1
+SHA256 = re.compile("[0-9a-f]{64}")
 # Columns of the rows file, one row per request. start: since the origin; other times: since start,
 # empty if not reached; status: of a complete response; id: the request's number; reused: NEW, KEPT
 # (connect is then 0) or RESENT; route: index in the mix.
@@ -38,6 +29,85 @@ CAUSE_BY_ERRNO = {
     **dict.fromkeys((errno.EADDRNOTAVAIL, errno.EADDRINUSE), "no_address"),
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), "no_files"),
 }
+
+
+# Without comparison and repr, which nothing needs: they take a third of the import time of a class
+@dataclass(frozen=True, eq=False, repr=False)
+class RequestedLoad:
+    """The requested load, as the generator parsed it (`options.LoadOptions`)."""
+
+    concurrency: int
+    processes: int
+    requests: int | None
+    duration_s: float | None
+    rate_rps: float | None
+    keepalive: bool
+    arrivals: str = "even"
+    seed: int = 0
+    rows: bool = False  # whether there is a file with a row per request
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Account:
+    """The results of a route of a mix. Raises ValueError if they are inconsistent."""
+
+    sent: int
+    complete: int
+    errors: dict[str, int]  # by cause
+    statuses: dict[str, int]  # of unexpected answers
+    body: str  # the beginning of the first of them
+    response: Histogram  # of successes, in nanoseconds
+
+    def __post_init__(self) -> None:
+        _check_counts(self)
+        if max(self.complete, sum(self.errors.values())) > self.sent:
+            raise ValueError("a route has more answers or errors than requests")
+        if self.response.count > self.complete:
+            raise ValueError("a route has more successes than answers")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GeneratorDocument:
+    """What a generator has counted, of all its processes. Histograms are of nanoseconds: `response`
+    and `first_byte` of complete answers, from the request's start (with a rate: from its due time);
+    `connect` of established connections. Raises ValueError for impossible values."""
+
+    generator: str
+    format: int
+    asked: RequestedLoad
+    sent: int
+    complete: int  # answers read to the end, whatever their status
+    connections: int
+    reconnects: int
+    in_flight_ns: int  # of all requests; over duration_ns, it is the achieved concurrency
+    unsent: int  # planned, or due by the rate, but never sent
+    failed: int  # unsuccessful requests
+    errors: dict[str, int]  # by cause
+    origin_ns: int
+    duration_ns: int  # from the first start to the end of the last request, or the deadline
+    cpu_ns: int
+    deadline_struck: bool
+    response: Histogram
+    connect: Histogram
+    first_byte: Histogram
+    lag: Histogram  # with a rate: from a request's due time until it was sent
+    lone_ns: int | None  # response time of the first request, if it was sent alone and succeeded
+    notes: list[str]
+    body_sha256: str | None = None  # of the first body, with --same-body and if all are equal
+    routes: dict[str, Account] = field(default_factory=dict)  # of a mix, by label
+
+    def __post_init__(self) -> None:
+        _check_counts(self)
+        if self.body_sha256 is not None and SHA256.fullmatch(self.body_sha256) is None:
+            raise ValueError("body_sha256 is not a SHA-256")
+
+
+def _check_counts(results: Account | GeneratorDocument) -> None:
+    """Raises ValueError for a negative number, or one of more than 64 bits."""
+    for name, value in vars(results).items():
+        for count in value.values() if isinstance(value, dict) else (value,):
+            if isinstance(count, int) and not 0 <= count <= MAX_COUNT:
+                raise ValueError(f"{name} is not a count: {count}")
 
 
 def cause_of_errno(number: int | None) -> str:
