@@ -344,10 +344,11 @@ class Recogniser:
         for line in lines[1:]:
             head.add_field(line)
         body_bytes = head.body_bytes(self._method)
-        is_failure = self._failure_cause(head.status) is not None
-        if head.status < 200 or not isinstance(body_bytes, int) or is_failure:
+        if body_bytes is None or body_bytes == math.inf:
             return None
-        return ParsedAnswer(head.status, body_bytes, keeps_connection=head.persistent)
+        if head.status < 200 or self._failure_cause(head.status) is not None:
+            return None
+        return ParsedAnswer(head.status, int(body_bytes), keeps_connection=head.persistent)
 
     @staticmethod
     def _store(cache: dict[K, T], key: K, value: T) -> T:
