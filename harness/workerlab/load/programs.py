@@ -18,7 +18,7 @@ import msgspec
 
 from workerlab import codec
 from workerlab.finding import Finding, Note
-from workerlab.load.generators.format import FORMAT, GeneratorDocument
+from workerlab.load.generators.format import FORMAT, SHA256, GeneratorDocument
 from workerlab.load.tool import (
     DEADLINE_SHARE,
     MIX_FILE,
@@ -40,7 +40,7 @@ from workerlab.model import (
 from workerlab.numbers.histogram import Histogram
 
 T = TypeVar("T")
-Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]  # SHA-256
+Digest = Annotated[str, msgspec.Meta(pattern=f"^{SHA256}$")]
 
 ALL_CORES = 1024  # more cores than any machine has
 GENERATORS = str(Path(__file__).parent / "generators")

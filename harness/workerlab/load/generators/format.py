@@ -15,7 +15,7 @@ from workerlab.numbers.histogram import Histogram
 FORMAT = 3
 WRONG_ANSWER_CAUSES = ("non_2xx", "status", "body")  # causes for which a complete answer fails
 MAX_COUNT = 2**63 - 1
-SHA256 = re.compile("[0-9a-f]{64}")
+SHA256 = "[0-9a-f]{64}"
 # Columns of the rows file, one row per request. start: since the origin; other times: since start,
 # empty if not reached; status: of a complete response; id: the request's number; reused: NEW, KEPT
 # (connect is then 0) or RESENT; route: index in the mix.
@@ -98,7 +98,7 @@ class GeneratorDocument:
 
     def __post_init__(self) -> None:
         _check_counts(self)
-        if self.body_sha256 is not None and SHA256.fullmatch(self.body_sha256) is None:
+        if self.body_sha256 is not None and not re.fullmatch(SHA256, self.body_sha256):
             raise ValueError("body_sha256 is not a SHA-256")
 
 
