@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.builders.responses import LENGTH, OTHER
+from tests.builders.responses import CHUNKED, LENGTH, OTHER
 from workerlab.load.generators import http1
 from workerlab.load.generators.http1 import (
     MAX_CACHED,
@@ -191,6 +191,14 @@ def test_after_a_recognised_head_only_the_body_is_read(
     assert reader.digest.digest() == hashlib.sha256(body).digest()
     recogniser.reference = (reader.body_bytes, reader.checksum)
     assert recogniser.start_reader(head).digest is None
+
+
+def test_a_head_that_must_be_parsed_is_not_verified_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    recogniser = recogniser_for()
+    assert recogniser.recognise(CHUNKED) is None
+    monkeypatch.delattr(Recogniser, "_verify_head")
+    assert recogniser.recognise(CHUNKED) is None
+    assert recogniser.start_reader(CHUNKED).complete
 
 
 @pytest.mark.parametrize(

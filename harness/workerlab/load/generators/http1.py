@@ -106,6 +106,9 @@ class ParsedAnswer:
     keeps_connection: bool  # whether the connection can carry another request
 
 
+NO_ANSWER = ParsedAnswer(0, 0, keeps_connection=False)
+
+
 class Response:
     """An incremental parser of one response. `kept_bytes`: how much of the body to keep in
     `body_start`; `checksummed`: compute `checksum`; `hashed`: compute `digest` (SHA-256);
@@ -269,11 +272,11 @@ class Recogniser:
         kept_bytes: int = 0,
     ) -> None:
         self._kept_bytes = kept_bytes
-        self.last_data, self.last_answer = NO_RESPONSE, ParsedAnswer(0, 0, keeps_connection=False)
+        self.last_data, self.last_answer = NO_RESPONSE, NO_ANSWER
         self.reference: tuple[int, int] | None = None
         self._method, self._failure_cause = method, failure_cause
         self._compare_bodies = compare_bodies
-        self._heads: dict[bytes, ParsedAnswer] = {}
+        self._heads: dict[bytes, ParsedAnswer | None] = {}  # None: must be parsed
         self._frames_body: dict[bytes, bool] = {}  # by header line
         # By status line and framing lines
         self._by_framing: dict[tuple[bytes, ...], ParsedAnswer | None] = {}
@@ -316,7 +319,8 @@ class Recogniser:
         """(length of the head, the response it announces, or None if that must be parsed)."""
         stop = data.find(HEAD_END, 0, MAX_RECOGNISED_HEAD_BYTES) + len(HEAD_END)
         head = data[:stop]
-        return stop, self._heads.get(head) or self._verify_head(head)
+        answer = self._heads.get(head, NO_ANSWER)
+        return stop, self._verify_head(head) if answer is NO_ANSWER else answer
 
     def _verify_head(self, text: bytes) -> ParsedAnswer | None:
         """The response that this head announces, or None if it must be parsed."""
@@ -334,8 +338,7 @@ class Recogniser:
                 self._store(self._by_framing, key, self._parse_framing(key))
         except MalformedResponse:
             return None
-        answer = self._by_framing[key]
-        return None if answer is None else self._store(self._heads, text, answer)
+        return self._store(self._heads, text, self._by_framing[key])
 
     def _parse_framing(self, lines: Sequence[bytes]) -> ParsedAnswer | None:
         """The response that these lines announce, or None if it must be parsed. Raises
