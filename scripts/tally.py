@@ -28,9 +28,9 @@ def run_again(path: Path) -> Iterator[str]:
     at first."""
     with suppress(ElementTree.ParseError):
         for case in ElementTree.parse(path).iter("testcase"):
-            for one in case.iter("property"):
-                if one.get("name") == "run again":
-                    yield f"{case.get('classname')}::{case.get('name')} ({one.get('value')})"
+            for entry in case.iter("property"):
+                if entry.get("name") == "run again":
+                    yield f"{case.get('classname')}::{case.get('name')} ({entry.get('value')})"
 
 
 def tally(paths: Iterable[Path]) -> str:

@@ -64,8 +64,8 @@ async def posts(site: Site, request: Request) -> Response:
     return page_of("list.html", page=page, last=last)
 
 
-def post_page(one: Post) -> Response:
-    return page_of("post.html", post=one)
+def post_page(post: Post) -> Response:
+    return page_of("post.html", post=post)
 
 
 async def post(site: Site, request: Request, number: int) -> Response:

@@ -84,8 +84,8 @@ def read(environ: Mapping[str, str] = os.environ) -> Settings:
 
 def _storage_url(url: str) -> str:
     if _scheme(url) not in STORAGES:
-        known = ", ".join(f"{scheme}://" for scheme in STORAGES)
-        raise BadSetting(f"BLOG_STORAGE must begin with one of {known}{_not(url)}.")
+        schemes = ", ".join(f"{scheme}://" for scheme in STORAGES)
+        raise BadSetting(f"BLOG_STORAGE must begin with one of {schemes}{_not(url)}.")
     if STORAGES[_scheme(url)] == "sqlite" and not re.fullmatch(r"sqlite:///[^?#]+", url):
         raise BadSetting("BLOG_STORAGE must be sqlite:///FILE, or sqlite:////FILE from the root.")
     return url

@@ -95,17 +95,17 @@ def counts(facts: Facts) -> CountsDiffer | None:
     """Every answered request must have a span. An unanswered one may have one, too, unless it was
     never accepted. A tool that runs for a fixed time leaves up to one request per connection
     unanswered when it stops."""
-    seen, answered = len(facts.spans), facts.outcome.answered
+    spans, answered = len(facts.spans), facts.outcome.answered
     spare = facts.outcome.unanswered - facts.outcome.never_accepted
     spare += 0 if facts.data.fixed_count else facts.connections
-    if 0 <= seen - answered <= spare:
+    if 0 <= spans - answered <= spare:
         return None
     return CountsDiffer(
         tool=facts.tool,
         answered=answered,
-        seen=seen,
-        differ=abs(seen - answered),
-        unmatched="never reached the app" if seen < answered else "unknown to the client",
+        seen=spans,
+        differ=abs(spans - answered),
+        unmatched="never reached the app" if spans < answered else "unknown to the client",
     )
 
 
