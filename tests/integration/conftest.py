@@ -12,7 +12,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractContextManager,
     chdir,
@@ -21,9 +23,10 @@ from contextlib import (
     redirect_stdout,
 )
 from dataclasses import asdict, dataclass
+from functools import partial
 from io import StringIO
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import pytest
 from msgspec.structs import replace
@@ -34,8 +37,10 @@ from tests.builders.launch import launch
 from tests.builders.network import make_own_network
 from tests.builders.processes import running as running_processes
 from tests.builders.schema import validated
+from workerlab import __main__ as program
 from workerlab.analysis.facts import TrialData
-from workerlab.cli import main
+from workerlab.cli import COMMANDS, function, main
+from workerlab.experiments import EXPERIMENTS, experiment_module
 from workerlab.experiments.reading import read_trial
 from workerlab.experiments.trial import null_task
 from workerlab.experiments.trial import run as run_trial
@@ -48,6 +53,7 @@ from workerlab.server.running import Running
 from workerlab.server.worker_classes import ASGI_CLASSES
 
 ROOT = Path(__file__).resolve().parents[2]
+HARNESS = str(ROOT / "harness")
 
 
 # --- a network of its own ---------------------------------------------------------------------
@@ -108,6 +114,7 @@ def listening_ports() -> set[int]:
     return {int(row.split()[1].rpartition(":")[2], 16) for row in rows if row.split()[3] == "0A"}
 
 
+PROGRAM = [sys.executable, "-m", "workerlab"]
 SAID_CHARS = 20_000  # of what a failed test shows of standard output
 
 
@@ -140,27 +147,68 @@ def why_invalid(out: str) -> str:
     return "".join(f"invalid: {reason}\n" for reason in invalid)
 
 
+def import_command(name: str) -> None:
+    """What the program imports to run this command."""
+    command = COMMANDS[name]
+    for place in (command.options, command.action, "workerlab.project:with_project"):
+        function(place)
+    if name in EXPERIMENTS:
+        experiment_module(name, "command")
+        experiment_module(name, "document")
+
+
+def become_program(words: Sequence[str], env: Mapping[str, str]) -> NoReturn:
+    """In a fork of this process: run `python -m workerlab` with these words, and end."""
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # as in a new program; Popen waits for it
+    os.environ.clear()
+    os.environ.update(env)
+    tempfile.tempdir = None  # it depends on the environment
+    sys.argv = [program.__file__, *words]
+    sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)
+    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+    code: object = 1
+    try:
+        code = program.main()
+    except SystemExit as end:
+        code = end.code
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        os._exit(code if isinstance(code, int) else 0)
+
+
 class Lab:
     """The program, run in `place`; its runs are kept in `place`/results."""
 
     def __init__(self, place: Path, path: Path | None = None) -> None:
         self.place = place
         self.last: Done | None = None
-        self.program = [sys.executable, "-m", "workerlab"]
-        self.env = {**os.environ, "PYTHONPATH": str(ROOT / "harness"), "NO_COLOR": "1"}
+        self.program = PROGRAM
+        self.env = {**os.environ, "PYTHONPATH": HARNESS, "NO_COLOR": "1"}
         if path is not None:  # programs that stand before the real ones
             self.env["PATH"] = f"{path}{os.pathsep}{self.env['PATH']}"
 
     def start(self, *words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [*self.program, *words],
-            cwd=self.place,
-            env=self.env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        """Where the interpreter is the one of this process, a fork of this process, which has
+        imported the lab: to start Python and to import the lab takes a third of the CPU of a short
+        sweep."""
+        become = None
+        if self.program is PROGRAM and self.env.get("PYTHONPATH") == HARNESS:
+            import_command(words[0])
+            become = partial(become_program, words, self.env)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # other threads hold no locks of it
+            return subprocess.Popen(
+                [*self.program, *words],
+                cwd=self.place,
+                env=self.env,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+                preexec_fn=become,
+            )
 
     def __call__(self, *words: str) -> Done:
         return self.here(*words) if words[0] == "report" else self.finish(self.start(*words))
