@@ -72,6 +72,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "once: the same for every class, so tested with sync alone")
     config.addinivalue_line("markers", "classes(*names): what is so of these worker classes alone")
     own_network = make_own_network()
+    # A fifth of the CPU of a launch of eventlet is dnspython, and nothing here resolves a name; the
+    # unit tests boot it with that
+    os.environ["EVENTLET_NO_GREENDNS"] = "yes"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
