@@ -52,6 +52,14 @@ from workerlab.numbers.histogram import Histogram
 LOCUSTFILE = str(Path(__file__).parent / "generators" / "locustfile.py")
 RESULT_FILE = "locust.json"
 RESULT_FORMAT = 1
+# What `locust --version` prints. To import locust for it takes as long as a short load
+PRINT_VERSION = """\
+import platform
+from importlib.metadata import version
+from importlib.util import find_spec
+place = find_spec("locust").submodule_search_locations[0]
+print(f"locust {version('locust')} from {place} (Python {platform.python_version()})")
+"""
 PORT = 5557  # of the master, for workers on other hosts; Locust's default
 JOIN_S = 120  # for workers to connect
 GRACE_SHARE = 0.8  # of the time between the end of the load and the deadline
@@ -67,7 +75,7 @@ class Locust(Tool):
     USER: str  # the class in the locustfile
     FLOOR_RPS: float = 0.0
     NEEDS = ("locust",)
-    VERSION_ARGV = (sys.executable, "-I", "-m", "locust", "--version")
+    VERSION_ARGV = (sys.executable, "-I", "-c", PRINT_VERSION)
     COUNTED = False
     TIMED = PROCESSES = RAMPS = DISTRIBUTES = OPEN_MODEL = MIX = True
     REPEATS_HEADERS = False

@@ -16,6 +16,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -37,6 +38,7 @@ from workerlab.model import Load, Measurement, NullServer, Output, ParseError
 from workerlab.numbers.schedule import schedule
 from workerlab.server.null.server import TEXT
 from workerlab.server.null_server import COUNTS
+from workerlab.server.preflight import tool_version
 
 PACKAGES = {
     **dict.fromkeys(("threads", "processes"), "requests"),
@@ -112,6 +114,13 @@ def against(name: str, load: Load, place: Path, what: NullServer) -> tuple[Measu
         measured = run(name, load, server.url, place / "tool")
     report = json.loads((place / COUNTS).read_text())
     return measured, Served(report["requests"], report["connections"])
+
+
+@by_each("locust")
+def test_the_version_stored_is_what_locust_prints(name: str) -> None:
+    """Though it is not asked: that takes as long as a short load."""
+    printed = tool_version((sys.executable, "-I", "-m", "locust", "--version"))
+    assert tool_version(TOOLS[name].VERSION_ARGV) == printed
 
 
 # --- what it counts -----------------------------------------------------------------------
