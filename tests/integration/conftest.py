@@ -167,8 +167,8 @@ def become_program(words: Sequence[str], env: Mapping[str, str]) -> NoReturn:
     os.environ.update(env)
     tempfile.tempdir = None  # it depends on the environment
     sys.argv = [program.__file__, *words]
-    sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)
-    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+    sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
     code: object = 1
     try:
         code = program.main()
