@@ -302,6 +302,17 @@ class Lab:
         entries = (json.loads(line) for line in lines)
         return [entry["record"] for entry in entries if "record" in entry]
 
+    def forget_paused_trials(self) -> bool:
+        """Leaves the trials in whose load the machine stood still to be run again; whether there
+        are any."""
+        paused = {path.parent.name for path in self.run.glob(f"raw/*/{FILE}")
+                  if read_observations(path.parent).pauses}  # fmt: skip
+        path = self.run / "trials.jsonl"
+        lines = path.read_text().splitlines(keepends=True)
+        kept = [line for line in lines if not any(f'"{key}"' in line for key in paused)]
+        path.write_text("".join(kept))
+        return bool(paused)
+
     def workers(self) -> list[int]:
         """Pids of the workers of the trial that is running now, newest trial first."""
         trials = sorted((self.place / "results").glob("*/raw/*"), key=lambda p: p.stat().st_mtime)
@@ -358,25 +369,25 @@ def attempts() -> Iterator[int]:
 def run_once(
     factory: pytest.TempPathFactory, name: str, *words: str, **env: str
 ) -> tuple[Lab, Done]:
-    """Run by the first test process that asks for it; the others wait, and read what it left. Run
-    again, as often as `attempts` allows, where the machine stood still in a load: no test of it
-    could."""
+    """`words`: the last two are the format. Run by the first test process that asks for it; the others wait, and read what it left. A
+    trial in whose load the machine stood still is run again, as often as `attempts` allows: no test
+    could use it."""
     base = factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         base = base.parent  # of all test processes
     place, done_path = base / name, base / f"{name}.json"
     lab = Lab(place)
     lab.env |= env
-    with (base / f"{name}.lock").open("w") as lock:
+    with (base / f"{name}.lock").open("w") as lock, counting(alone=False):
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not done_path.exists():
+            place.mkdir()
+            done = lab(*words)
             for _ in attempts():
-                shutil.rmtree(place, ignore_errors=True)
-                place.mkdir()
-                with counting(alone=False):
-                    done = lab(*words)
-                if not stood_still(place):
+                if done.code or not lab.forget_paused_trials():
                     break
+                again = lab(words[0], "--resume", str(lab.run), *words[-2:])
+                done = Done(again.code, again.out, done.err + again.err)
             assert done.code == 0, done.err + done.out
             done_path.write_text(json.dumps(asdict(done)))
     return lab, Done(**json.loads(done_path.read_text()))
@@ -460,6 +471,18 @@ def right_unless_still(lab: Lab, attempt: Callable[[], T], right: Callable[[T], 
             break
         shutil.rmtree(lab.run)
     return outcome
+
+
+def advised(lab: Lab, *words: str) -> dict[str, Any]:
+    """The report of `advise` with a recommendation: a busy machine takes longer until there are
+    three launches."""
+    for budget in range(40, 241, 40):
+        done = lab("advise", *words, "--budget", str(budget), "--format", "json")
+        if done.code != 1:
+            break
+        words = ("--resume", str(lab.run))
+    assert done.code == 0, done.err + done.out
+    return done.report
 
 
 def kept(record: dict[str, Any]) -> bool:

@@ -35,7 +35,7 @@ def act(lab: Lab, *, base_s: float, head_s: float, **env: str) -> Done:
     inputs = {
         "WORKERLAB": str(program), "BASE": "base", "HEAD": "the head", "APP": "shop:app",
         "CLASSES": "sync", "LEVELS": "2", "FAIL_IF": "p50>+100%",
-        "OPTIONS": "--workers 1 --duration 0.5 --header 'X-Shop: of tests' --budget 3m",
+        "OPTIONS": "--workers 1 --duration 0.5 --header 'X-Shop: of tests' --budget 30s",
         "TITLE": 'What does "it" change?', "GITHUB_REPOSITORY": "someone/shop",
         "GITHUB_STEP_SUMMARY": str(lab.place / "summary.md"), "HERE": str(lab.place),
     }  # fmt: skip

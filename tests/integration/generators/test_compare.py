@@ -24,7 +24,8 @@ def rows(document: dict[str, Any], table: int) -> list[dict[str, Any]]:
 @pytest.fixture(scope="session")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lab, Done]:
     """A lab with a run of two generators, and what it printed. wrk is not to be found."""
-    words = ("--tools", "wrk,fast,threads", "--levels", "2", "--duration", "1", "--trials", "1")
+    words = ("--tools", "wrk,fast,threads", "--levels", "2", "--duration", "1", "--trials", "1",
+             "--format", "table")  # fmt: skip
     return run_once(tmp_path_factory, "compared", "generators", *words, PATH="")
 
 
