@@ -369,9 +369,9 @@ def attempts() -> Iterator[int]:
 def run_once(
     factory: pytest.TempPathFactory, name: str, *words: str, **env: str
 ) -> tuple[Lab, Done]:
-    """`words`: the last two are the format. Run by the first test process that asks for it; the others wait, and read what it left. A
-    trial in whose load the machine stood still is run again, as often as `attempts` allows: no test
-    could use it."""
+    """`words`: the last two are the format. Run by the first test process that asks for it; the
+    others wait, and read what it left. A trial in whose load the machine stood still is run again,
+    as often as `attempts` allows: no test could use it."""
     base = factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         base = base.parent  # of all test processes
