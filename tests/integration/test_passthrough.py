@@ -402,8 +402,8 @@ def test_the_users_own_file(configured: Lab, worker_class: str) -> None:
     assert sorted(overridden) == sorted(OVERRIDDEN)
 
 
-@each_kind
-@pytest.mark.parametrize("flag", [(), pytest.param(("--chdir", "shop"), marks=once)])
+@once
+@pytest.mark.parametrize("flag", [(), ("--chdir", "shop")])
 def test_where_an_app_of_the_users_file_is_imported_from(
     lab: Lab, worker_class: str, flag: tuple[str, ...]
 ) -> None:
@@ -438,8 +438,8 @@ def packages(place: Path, text: str = "") -> None:
         (place / name / "__init__.py").write_text(text)
 
 
-@each_kind
-@pytest.mark.parametrize("flag", [(), pytest.param(("--chdir", "project"), marks=once)])
+@once
+@pytest.mark.parametrize("flag", [(), ("--chdir", "project")])
 def test_a_project_with_packages_named_like_the_labs_own(
     lab: Lab, worker_class: str, flag: tuple[str, ...]
 ) -> None:

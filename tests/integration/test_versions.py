@@ -1,22 +1,24 @@
-"""Versions of Gunicorn as an axis: the lab's own files and its probe work with all of 23 to 27."""
+"""Versions of Gunicorn as an axis: the lab's own files and its probe work with all of 23 to 27.
+25.3, with which all other tests serve, is left out."""
 
 from __future__ import annotations
 
 from tests.builders.versions import VERSIONS
 from tests.integration.conftest import Lab
 
-MISSING = {"eventlet": VERSIONS[3:], "asgi": VERSIONS[:1]}
+OTHERS = (*VERSIONS[:2], *VERSIONS[3:])
+MISSING = {"eventlet": OTHERS[2:], "asgi": OTHERS[:1]}
 
 
-def test_every_version_serves(lab: Lab, worker_class: str) -> None:
+def test_every_other_version_serves(lab: Lab, worker_class: str) -> None:
     missing = MISSING.get(worker_class, ())
     report = lab.report_on_versions(
-        *("sweep", worker_class, "3", "--gunicorn", ",".join(VERSIONS), "--tool", "fast"),
+        *("sweep", worker_class, "3", "--gunicorn", ",".join(OTHERS), "--tool", "fast"),
         *("--workers", "1", "--sleep", "0.05", "--rounds", "3"),
         code=3 if missing else 0,
     )
     cells = {cell["gunicorn"]: cell for cell in report["cells"]}
-    assert tuple(cells) == VERSIONS
+    assert tuple(cells) == OTHERS
     for version, cell in cells.items():
         if version in missing:
             assert (cell["verdict"], cell["served_by"]["gunicorn"]) == ("invalid", None)
@@ -26,4 +28,4 @@ def test_every_version_serves(lab: Lab, worker_class: str) -> None:
         assert (cell["failed"], cell["requests"]) == (0, 10)
     proven = [record["proof"]["gunicorn"] for record in lab.records() if record["proof"]]
     # Side by side: on file as they end
-    assert sorted(proven) == [version for version in VERSIONS if version not in missing]
+    assert sorted(proven) == [version for version in OTHERS if version not in missing]

@@ -105,7 +105,7 @@ def planned(place: Path, names: tuple[str, ...]) -> Path:
     for cell in plan.cells:
         chapter, load = plan.details["steps"][cell.name]["chapter"], cell.load
         if cell.name in names:
-            load = replace(load, requests=min(load.requests, 3000), deadline_s=60)
+            load = replace(load, requests=min(load.requests, 1000), deadline_s=60)
         elif chapter == "mistakes":
             load = replace(load, requests=min(load.requests, 300))
         else:
@@ -133,9 +133,9 @@ def test_the_command_shows_what_happened_though_it_was_stopped(lab: Lab) -> None
     document = lab.report(*resume)
     assert document["kind"] == "limits"
     assert "NotMeasured" not in [note["code"] for note in document["notes"]]
-    assert answers(document)["Farthest"]["step"]["values"]["requests"] == 3000
+    assert answers(document)["Farthest"]["step"]["values"]["requests"] == 1000
     aiohttp = answers(document)["FarthestByAiohttp"]["step"]["values"]
-    assert aiohttp["requests"] == 3000
+    assert aiohttp["requests"] == 1000
     assert aiohttp["client_cores"] > 0
     assert aiohttp["server_cores"] > 0
     assert len(document["charts"]) == 2
