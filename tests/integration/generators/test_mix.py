@@ -34,7 +34,7 @@ def app(environ, start_response):
         TURNS[path] += 1
         if TURNS[path] % 2 == 0:
             status, text = "503 Service Unavailable", b"<h1>Closed</h1><p>for lunch</p>"
-    time.sleep(sleep_s)
+    time.sleep(sleep_s + float(os.environ.get("LONGER_S", 0)))
     if environ.get("HTTP_USER_AGENT") == "workerlab":
         file = os.open(os.environ["SEEN"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         os.write(file, f"{method} {path} {status[:3]}\\n".encode())
@@ -79,7 +79,9 @@ def served_requests(lab: Lab) -> Counter[tuple[str, str]]:
 # How `fast` sends a mix otherwise is looked at by tests/unit/load/test_generator_mix.py
 LOADS = {
     "fast": ("--tool", "fast", "--rounds", "20"),
-    "locust, kept": ("--tool", "locust", "--keepalive", "on", "--duration", "2"),
+    # So slow that the lab need not measure what Locust can do at most
+    "locust, kept": ("--tool", "locust", "--keepalive", "on", "--duration", "3",
+                     "--env", "LONGER_S=0.15"),
     "locust-fast, two processes, at a rate": ("--tool", "locust-fast", "--tool-processes", "2",
                                               "--rate", "60", "--duration", "2"),
 }  # fmt: skip
