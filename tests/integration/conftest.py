@@ -181,6 +181,11 @@ def become_program(words: Sequence[str], env: Mapping[str, str]) -> NoReturn:
         os._exit(code if isinstance(code, int) else 0)
 
 
+def key_of(entry: dict[str, Any]) -> object:
+    """The trial that a line of trials.jsonl is about."""
+    return entry["record"]["key"] if "record" in entry else entry.get("began")
+
+
 class Lab:
     """The program, run in `place`; its runs are kept in `place`/results."""
 
@@ -309,8 +314,7 @@ class Lab:
                   if read_observations(path.parent).pauses}  # fmt: skip
         path = self.run / "trials.jsonl"
         lines = path.read_text().splitlines(keepends=True)
-        kept = [line for line in lines if not any(f'"{key}"' in line for key in paused)]
-        path.write_text("".join(kept))
+        path.write_text("".join(line for line in lines if key_of(json.loads(line)) not in paused))
         return bool(paused)
 
     def workers(self) -> list[int]:
