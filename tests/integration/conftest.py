@@ -199,7 +199,7 @@ class Lab:
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         """Where the interpreter is the one of this process, a fork of this process, which has
-        imported the lab: to start Python and to import the lab takes a third of the CPU of a short
+        imported the lab: to start Python and to import the lab takes a sixth of the CPU of a short
         sweep."""
         become = None
         if self.program is PROGRAM and self.env.get("PYTHONPATH") == HARNESS:
