@@ -91,7 +91,7 @@ def test_each_removed_cache_costs_a_round_trip(lab: Lab, stand_in: Path) -> None
     trips("storage", straight, [1, 1, 1, 1])
     stores = report["environment"]["services"]
     assert stores.keys() == {"mongodb", "postgresql", "redis"}
-    unlike = re.compile(r"a server that reports MongoDB \S+ but is not it, .* lab")
+    unlike = re.compile(r"a server that claims to be MongoDB \S+ but is not, .* lab")
     assert unlike.fullmatch(stores["mongodb"])
     assert all(row["failed"] == 0 for row in rows(report, "throughput_rps"))
     cores = [row["storage_cores"] for row in rows(report, "storage_cores")]

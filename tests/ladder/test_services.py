@@ -206,7 +206,7 @@ def test_another_of_its_kind_is_not_taken_for_it(
 def test_one_that_does_not_come_up_says_why(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(services, "free_port", lambda: 99999999)
     with (
-        pytest.raises(EnvironmentProblem, match=r"did not come up: .*(99999999|65535)"),
+        pytest.raises(EnvironmentProblem, match=r"did not start: .*(99999999|65535)"),
         service(kind),
     ):
         pass

@@ -204,7 +204,7 @@ def test_bad_input_of_other_commands(
 def test_open_files_limit_the_concurrency(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "raise_file_limit", lambda: 1000)
     preflight.check_levels([4, 1000 - preflight.SPARE_FILES])
-    with pytest.raises(UsageError, match="open files, the limit is 1000"):
+    with pytest.raises(UsageError, match="open files, but the limit is 1000"):
         preflight.check_levels([4, 1001 - preflight.SPARE_FILES])
 
 
@@ -212,7 +212,8 @@ def test_local_ports_limit_the_concurrency(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(preflight, "raise_file_limit", lambda: None)
     monkeypatch.setattr(preflight, "port_range", lambda: (40_000, 40_099))
     preflight.check_levels([100])
-    with pytest.raises(UsageError, match=r"local ports, 40000-40099 are 100: .* level up to 100"):
+    too_few = r"101 local ports, but the range 40000-40099 has only 100: .* level up to 100"
+    with pytest.raises(UsageError, match=too_few):
         preflight.check_levels([101])
 
 

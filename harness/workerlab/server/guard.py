@@ -98,7 +98,7 @@ class Guard:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.code: int | None = None
-        self.alone = False  # no child is left
+        self.childless = False
 
     def reap(self) -> None:
         """Reap all children that have ended; report the guarded one."""
@@ -107,7 +107,7 @@ class Guard:
             try:
                 pid, status, rusage = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
-                self.alone = True
+                self.childless = True
                 return
             if pid == 0:
                 return
@@ -119,14 +119,14 @@ class Guard:
     def clear(self) -> None:
         """KILL all descendants. A killed child's own children are adopted, so killing children
         repeatedly reaches every depth."""
-        if not self.alone or sys.platform != "linux":  # else the pid may have been reused
+        if not self.childless or sys.platform != "linux":  # else the pid may have been reused
             send(self.pid, signal.SIGKILL, os.killpg)
         give_up = time.monotonic() + GIVE_UP_S
-        while not self.alone and time.monotonic() < give_up:
+        while not self.childless and time.monotonic() < give_up:
             for pid in children():
                 send(pid, signal.SIGKILL)
             self.reap()
-            if not self.alone:
+            if not self.childless:
                 time.sleep(0.002)
         say("cleared")
 
@@ -194,7 +194,7 @@ def main(argv: Sequence[str]) -> None:
     os.set_blocking(write_end, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-    if sys.platform == "linux":  # adopt orphans; elsewhere killing the group must do
+    if sys.platform == "linux":  # adopt orphans; elsewhere, killing the group has to suffice
         import ctypes
 
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -87,8 +87,8 @@ def command(
 def null_server(
     server: Server, directory: Path, client_ports: tuple[int, int] | None = None
 ) -> Iterator[RunningNull]:
-    """A null server that listens; afterwards it is gone, and its counts are in `directory`, which
-    must exist. `client_ports`: lowest and highest of the ports that it must not use. Raises
+    """A null server that listens. On exit it is stopped, and has written its counts to `directory`,
+    which must exist. `client_ports`: lowest and highest of the ports that it must not use. Raises
     TrialFailed if it does not start."""
     began, log = time.monotonic(), directory / LOG
     argv = command(server, directory, client_ports)

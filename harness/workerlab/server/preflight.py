@@ -247,14 +247,15 @@ def check_levels(levels: Iterable[int]) -> None:
     needed = highest + SPARE_FILES
     if files is not None and needed > files:
         raise UsageError(
-            f"concurrency {highest} needs {needed} open files, the limit is {files}: raise it"
+            f"concurrency {highest} needs {needed} open files, but the limit is {files}: raise it"
             f" (ulimit -n {needed}, as root where that is refused) or choose a level up to"
             f" {files - SPARE_FILES}"
         )
     if ports is not None and highest > (room := ports[1] - ports[0] + 1):
         raise UsageError(
-            f"concurrency {highest} needs as many local ports, {ports[0]}-{ports[1]} are {room}:"
-            f" widen net.ipv4.ip_local_port_range or choose a level up to {room}"
+            f"concurrency {highest} needs {highest} local ports, but the range"
+            f" {ports[0]}-{ports[1]} has only {room}: widen net.ipv4.ip_local_port_range or"
+            f" choose a level up to {room}"
         )
 
 

@@ -47,7 +47,7 @@ class Guarded:
         self.wait_s: float | None = None
         self._ended = False
         self._unread = b""
-        self._talking = threading.Lock()  # `abandon` closes the pipe that `stop` writes to
+        self._pipe_lock = threading.Lock()  # `abandon` closes the pipe that `stop` writes to
         options = {"--as": user, "--remove": remove, "--end": end and end.name.removeprefix("SIG")}
         flags = [str(value) for pair in options.items() if pair[1] is not None for value in pair]
         arguments = (str(grace_s), str(stdout), str(stderr or stdout))
@@ -92,7 +92,7 @@ class Guarded:
     def stop(self) -> None:
         """TERM, then KILL after the grace; returns once no descendant is left."""
         if not self._ended:
-            with contextlib.suppress(BrokenPipeError), self._talking:  # the guard is gone
+            with contextlib.suppress(BrokenPipeError), self._pipe_lock:  # the guard is gone
                 if not self._stdin.closed:
                     os.write(self._stdin.fileno(), b"stop\n")
             self.wait(self._grace_s + GUARD_SLACK_S)
@@ -115,7 +115,7 @@ class Guarded:
     def abandon(self) -> None:
         """KILL at once without waiting. For other threads: the one that uses the program then sees
         it end."""
-        with self._talking:
+        with self._pipe_lock:
             self._stdin.close()
 
     def _listen(self, timeout_s: float) -> None:

@@ -122,8 +122,8 @@ class Serving(Struct, kw_only=True):
 
 class WorkersKilledWaiting(Finding):
     """{workers:# worker was/workers were} killed by Gunicorn's timeout while waiting for a request
-    that never came: a client may hold connections, made late, on which it has nothing left to
-    send"""
+    that never came: a client may hold connections that it opened late and has nothing left to send
+    on"""
 
     workers: int
 
@@ -158,7 +158,7 @@ class Running(Serving, kw_only=True):
         if self._timed_out() & gone:
             why += "; it did not report for as long as Gunicorn's setting `timeout` allows"
         if self._timed_out() & gone & self._busy():
-            why += ", with a request in the app: raise it in --config to measure on"
+            why += ", with a request in the app: raise it in --config"
         return Fault("server", why, f"pid {pids}")
 
     def _timed_out(self) -> set[int]:

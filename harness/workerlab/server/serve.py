@@ -217,8 +217,8 @@ def _other_callable(app: App, *, is_defined: bool) -> str:
 
 
 def _definitions(module: ast.Module) -> Iterator[tuple[str, str]]:
-    """The names that a module defines at its top level, each with what it obviously is: 'of type
-    dict', or ""."""
+    """The names that a module defines at its top level, each with its type if the source shows
+    it: 'of type dict', else ""."""
     for statement in module.body:
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield statement.name, ""
@@ -241,7 +241,7 @@ def _check_disk_space(directory: Path) -> None:
 
 
 def _check_kind(launch: Launch, proofs: Mapping[int, Mapping[str, object]]) -> None:
-    """Raises TrialFailed for an app of the wrong kind, which Gunicorn would answer with 500."""
+    """Raises TrialFailed for an app of the wrong kind: each request to it would get a 500."""
     kind = str(next(iter(proofs.values()))["app_kind"])
     if why := why_not_served(launch.server.worker_class, launch.app.target, kind):
         raise TrialFailed("unavailable", why)

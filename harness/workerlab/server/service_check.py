@@ -52,7 +52,7 @@ def _redis(url: str) -> str:
     for name in ("valkey", "redis"):
         if f"{name}_version" in info:
             return f"{name.capitalize()} {info[f'{name}_version']}"
-    return f"{OTHER} that speaks Redis' protocol and does not give its name"
+    return f"{OTHER} that speaks the Redis protocol but does not identify itself"
 
 
 def _mongodb(url: str) -> str:
@@ -65,7 +65,7 @@ def _mongodb(url: str) -> str:
     ) as client:
         built = client.admin.command("buildInfo")
     name = f"MongoDB {built['version']}"
-    return name if "gitVersion" in built else f"{OTHER} that reports {name} but is not it"
+    return name if "gitVersion" in built else f"{OTHER} that claims to be {name} but is not"
 
 
 KINDS = {

@@ -52,8 +52,8 @@ class Service(Struct, frozen=True):
 class ServiceProgram(Struct, frozen=True):
     """How a kind is started. `argv` and `url`: templates of the programs' paths, by number, of the
     directory and the port. `users`: run as the first that exists instead of root. `end`: the signal
-    that ends it. `is_ours(url, directory, pid)`: whether that server answers. `made(url)`: creates
-    what the app needs, and returns its address."""
+    that ends it. `is_ours(url, directory, pid)`: whether that server answers. `prepare(url)`:
+    creates what the app needs, and returns its address."""
 
     programs: tuple[str, ...]
     users: tuple[str, ...]
@@ -61,7 +61,7 @@ class ServiceProgram(Struct, frozen=True):
     url: str
     is_ours: Callable[[str, Path, int | None], bool]
     end: signal.Signals | None = None
-    made: Callable[[str], str] = str
+    prepare: Callable[[str], str] = str
 
 
 def _postgresql_is_ours(url: str, directory: Path, _pid: int | None) -> bool:
@@ -112,7 +112,7 @@ PROGRAMS = {
               " -c max_connections=200",
               "sh", "{0}", "{1}", "{directory}/data"),
         url="postgresql://blog@127.0.0.1:{port}/postgres", is_ours=_postgresql_is_ours,
-        end=signal.SIGQUIT, made=_create_database,
+        end=signal.SIGQUIT, prepare=_create_database,
     ),
     "redis": ServiceProgram(
         programs=("redis-server",), users=("redis", "nobody"),
@@ -128,13 +128,13 @@ def why_unavailable(kind: str) -> str | None:
     """Why the lab cannot start a `kind` here, and what to do; None if it can."""
     if kind == "sqlite":
         return None
-    label, or_url = KINDS[kind].name, f"; {KINDS[kind].option} names one that runs"
+    label, or_url = KINDS[kind].name, f"; {KINDS[kind].option} connects to a running one"
     if missing := [name for name in PROGRAMS[kind].programs if _program(name) is None]:
         detail = f"{listed(missing)} not found"
         installs = f": {SETUP} installs it" if kind != "mongodb" else ""
         return f"{label} is not installed here ({detail}){installs}{or_url}"
     if kind == "postgresql" and os.geteuid() == 0 and _user(kind) is None:
-        return f"{label} refuses to run as root, and no other user is known{or_url}"
+        return f"{label} refuses to run as root, and this system has no suitable user{or_url}"
     return None
 
 
@@ -176,7 +176,7 @@ def _started(kind: str) -> Iterator[Service]:
             version = _wait_until_ready(kind, url, process, directory, last=not attempts_left)
             if version is not None:
                 version += ", started by the lab"
-                yield Service(kind, program.made(url), version, process.pid)
+                yield Service(kind, program.prepare(url), version, process.pid)
                 return
 
 
@@ -186,7 +186,7 @@ def folder() -> Iterator[Path]:
     directory = _new_directory(None)
     with _guarded([sys.executable, "-I", "-S", "-c", IDLE], directory, None) as process:
         if process.pid is None or not directory.is_dir():
-            raise EnvironmentProblem(f"{directory} cannot be made")
+            raise EnvironmentProblem(f"{directory} cannot be created")
         yield directory
 
 
@@ -227,8 +227,10 @@ def _wait_until_ready(
         output = (directory / "output").read_text(errors="replace")[-4096:]
     if "address already in use" in output.lower() and not last:
         return None
-    why = output.strip().splitlines()[-1:] or [str(no_answer or "another one answers at its port")]
-    raise EnvironmentProblem(f"{KINDS[kind].name} did not come up: {why[0]}")
+    why = output.strip().splitlines()[-1:] or [
+        str(no_answer or "another server answers on its port")
+    ]
+    raise EnvironmentProblem(f"{KINDS[kind].name} did not start: {why[0]}")
 
 
 def free_port() -> int:
@@ -239,7 +241,7 @@ def free_port() -> int:
 
 def _program(name: str) -> str | None:
     """The path of a program. Debian and Homebrew install PostgreSQL's outside the PATH, by version:
-    the newest is taken."""
+    the newest is used."""
     if on_path := shutil.which(name):
         return on_path
     installed = [path for place in INSTALL_DIRS for path in Path("/").glob(f"{place}/bin/{name}")]
@@ -270,4 +272,4 @@ def _new_directory(user: str | None) -> Path:
         if open_to_all and os.access(base, os.W_OK):
             return base.resolve() / f"workerlab-{secrets.token_hex(8)}"
     where = tempfile.gettempdir()
-    raise EnvironmentProblem(f"{user or 'this user'} cannot write into {where}: set TMPDIR")
+    raise EnvironmentProblem(f"{user or 'this user'} cannot write to {where}: set TMPDIR")

@@ -21,10 +21,10 @@ from tests.builders.processes import compute
 from workerlab.model import Span
 from workerlab.observe.spans import read_spans
 from workerlab.server.inside import costs, probe
-from workerlab.server.inside.maps import COSTS, FIRST, LOOKS, SCRATCH
+from workerlab.server.inside.maps import COSTS, FIRST, GIL_SAMPLES, SCRATCH
 
 CPU_S, SLEEP_S = 0.02, 0.05
-ENOUGH_LOOKS = 20
+ENOUGH_SAMPLES = 20
 ROUTES = [("GET", "/"), ("POST", "/"), ("GET", "/a%20b?x=1"), ("GET", "/%C3%A9")]
 
 
@@ -83,7 +83,7 @@ def test_samples_find_the_gil_held_or_free(spans: Any) -> None:
     def until_looked(do: Callable[[], object]) -> Any:
         def app(*_: Any) -> list[bytes]:
             cost = FIRST + COSTS.cells * (len(spans()) - 1)
-            while costs.cells[cost + LOOKS] < ENOUGH_LOOKS:
+            while costs.cells[cost + GIL_SAMPLES] < ENOUGH_SAMPLES:
                 do()
             return [b"x"]
 
@@ -91,7 +91,7 @@ def test_samples_find_the_gil_held_or_free(spans: Any) -> None:
         return spans()[-1].cost
 
     assert until_looked(lambda: compute(0.001)).held > 0
-    assert until_looked(lambda: time.sleep(0.001)).slept >= LOOKS
+    assert until_looked(lambda: time.sleep(0.001)).slept >= ENOUGH_SAMPLES
 
 
 def test_an_app_that_raises_has_a_cost(spans: Any) -> None:

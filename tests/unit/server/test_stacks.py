@@ -140,8 +140,8 @@ def test_samples_of_a_real_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_one_worker_is_chosen(tmp_path: Path) -> None:
-    assert [stacks.chosen(str(tmp_path)) for _ in range(3)] == [True, False, False]
-    assert not stacks.chosen(str(tmp_path / "missing"))
+    assert [stacks.claims_sampling(str(tmp_path)) for _ in range(3)] == [True, False, False]
+    assert not stacks.claims_sampling(str(tmp_path / "missing"))
 
 
 def sampler_into(lines: int) -> stacks.StackSampler:

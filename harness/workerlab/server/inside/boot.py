@@ -158,7 +158,7 @@ def proof_of(worker: Any, kind: str) -> dict[str, Any]:
 
 def look_at_loop(worker: Any, loop: Loop | None, thread: int) -> None:
     """Watch the event loop, which runs in this thread. Raises OSError if the disk is full."""
-    if STACK_SAMPLER is None or not STACK_SAMPLER.chosen(TRIAL):
+    if STACK_SAMPLER is None or not STACK_SAMPLER.claims_sampling(TRIAL):
         heartbeat.start(loop, TRIAL)
         return
     heart = heartbeat.start(loop, TRIAL, STACK_SAMPLER.BEAT_NS)

@@ -45,10 +45,10 @@ from . import probe
 from .maps import (
     COSTS,
     FIRST,
+    GIL_HELD,
+    GIL_SAMPLES,
     HEADER_BYTES,
-    HELD,
     HELD_UP,
-    LOOKS,
     QUEUED,
     ROUTE,
     SCRATCH,
@@ -142,8 +142,8 @@ def look(own: Thread, recorded: memoryview[int]) -> None:
         sleep(LOOK_S)
         late = now() - began - round(LOOK_S * 1e9) - (own.queued() - waited)
         for cost in list(in_app):
-            recorded[cost + LOOKS] += 1
-            recorded[cost + HELD] += late > HELD_NS
+            recorded[cost + GIL_SAMPLES] += 1
+            recorded[cost + GIL_HELD] += late > HELD_NS
 
 
 class ThreadClock:

@@ -12,8 +12,8 @@ After a late beat the next is due in 1 ms. Only the delay of a beat can be attri
 call, as the loop may have slept in its own poll until the beat was due. With 20 ms between beats,
 most of the blocking of a loop that blocks repeatedly would not be attributed.
 
-Records are a ring in a shared map, like the probe's spans: they survive the worker's death, and of
-a long load the last part is kept. Rejected: a sleeping greenlet (unlike one of gevent's
+Records are a ring in a shared map, like the probe's spans: they survive the worker's death, and
+keep the last part of a long load. Rejected: a sleeping greenlet (unlike one of gevent's
 unreferenced timers, it changes how a worker ends and how deadlocks are detected), a thread that
 samples the loop's stack (it must wait for the GIL itself), asyncio's debug mode (it times
 callbacks, but neither CPU nor waits, and slows them all).
@@ -50,7 +50,7 @@ class Heart:
         self.others = Others()
         # Forked children inherit the map, and with gevent its timers
         os.register_at_fork(after_in_child=self.stop)
-        self.unseen = 0  # CPU of others since they were read
+        self.unread_cpu = 0  # of other threads, since they were last read
         self.at, self.cpu, self.process = now(), thread_time_ns(), process_time_ns()
         self.queued = counted_ns(self.schedstat)[1]
         self.due = now() + self.every_ns
@@ -67,9 +67,9 @@ class Heart:
         queued = int(pread(self.schedstat, 64, 0).split(None, 2)[1])
         late, length, own, others_wait = at - self.due, at - self.at, cpu - self.cpu, 0
         others_cpu = process - self.process - own
-        self.unseen += others_cpu
+        self.unread_cpu += others_cpu
         if others_cpu > OTHERS_CPU_NS:
-            queued_ns, self.unseen = self.others.queued_ns(self.unseen), 0
+            queued_ns, self.unread_cpu = self.others.queued_ns(self.unread_cpu), 0
             others_wait = length if queued_ns is None else queued_ns  # None: possibly all the time
         waited = queued - self.queued
         self.ring.write(at, length, late, own, waited, others_cpu, others_wait)

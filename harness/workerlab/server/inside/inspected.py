@@ -2,7 +2,7 @@
 returns what it knows about the request and its process. Stdlib only, syntax of Python 3.10.
 
     /about          JSON: see `about`
-    /wait?s=1       waits as an app for its class should: time.sleep, or asyncio.sleep
+    /wait?s=1       waits in the way that suits its class: time.sleep, or asyncio.sleep
     /block?s=6      blocks its thread, even if time.sleep is patched
     /file           a file, by wsgi.file_wrapper if the server has one
 """

@@ -48,7 +48,7 @@ END, ACCEPTED, NAME = range(1, 4)  # offsets in cells after the start
 # them up; its route, from 1 (0: none); GIL samples, and how many of them found the GIL held; how
 # often its thread went to sleep
 COSTS = MapFormat("costs", b"WLCOSTS1", struct.Struct("<8q"))
-QUEUED, STEPS, HELD_UP, ROUTE, LOOKS, HELD, SLEPT = range(1, COSTS.cells)  # after the CPU
+QUEUED, STEPS, HELD_UP, ROUTE, GIL_SAMPLES, GIL_HELD, SLEPT = range(1, COSTS.cells)  # after the CPU
 # Nanoseconds: time, time since the last beat, delay; CPU and wait for a core of this thread, then
 # of the others of the process
 BEATS = MapFormat("beats", b"WLBEATS1", struct.Struct("<7q"))
@@ -125,7 +125,7 @@ class MapHeader(NamedTuple):
 
 
 def header(data: bytes, form: MapFormat) -> MapHeader:
-    """Raises ValueError if this is no map of this format."""
+    """Raises ValueError if this is not a map in this format."""
     if len(data) < HEADER_BYTES:
         raise ValueError("a map is shorter than its header")
     magic, pid, record_bytes, capacity, full = HEADER.unpack_from(data)
@@ -135,13 +135,13 @@ def header(data: bytes, form: MapFormat) -> MapHeader:
 
 
 def records(data: bytes, form: MapFormat) -> Iterator[tuple[Any, ...]]:
-    """The records of a map, without a last one that is cut off."""
+    """The records of a map; a truncated last record is left out."""
     cut_off = (len(data) - HEADER_BYTES) % form.record.size
     return form.record.iter_unpack(data[HEADER_BYTES : len(data) - cut_off])
 
 
 def used_bytes(data: bytes) -> int:
-    """The bytes up to the last record that was begun (a record that was taken but never begun
+    """The bytes up to the last record that was begun (a record that was reserved but never begun
     leaves a gap, not an end)."""
     record_bytes, last = HEADER.unpack_from(data)[2], len(data)
     for count in (READ_RECORDS, 1):  # in large steps: a map has up to half a million records

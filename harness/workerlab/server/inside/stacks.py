@@ -73,7 +73,7 @@ class Files:
         self.sites = [os.path.realpath(path) for path in (*sites, site.getusersitepackages())]
         self.outside = [*self.stdlib, *self.sites]
         prefix = os.path.realpath(sys.prefix)
-        if sys.prefix != sys.base_prefix and not below(self.chdir, prefix):
+        if sys.prefix != sys.base_prefix and not is_below(self.chdir, prefix):
             self.outside.append(prefix)  # a virtual environment, perhaps in the app's directory
         self.by_name: dict[str, tuple[str, str]] = {}
 
@@ -88,22 +88,22 @@ class Files:
         path = os.path.realpath(name)
         if os.path.dirname(path) == HERE or LOOPS.search(path) or HUBS.search(path):
             return "loop", path
-        if self.package and (path == self.package or below(path, self.package)):
-            home = self.chdir if below(path, self.chdir) else os.path.dirname(self.package)
+        if self.package and (path == self.package or is_below(path, self.package)):
+            home = self.chdir if is_below(path, self.chdir) else os.path.dirname(self.package)
             return "app", os.path.relpath(path, home)
         if name.startswith("<") or "/site-packages/" in path or "/dist-packages/" in path:
             inside = path.rpartition("-packages/")[2]
             return ("stdlib", name) if name.startswith("<") else ("library", inside)
         for kind, directories in (("library", self.sites), ("stdlib", self.outside)):
             for directory in directories:
-                if below(path, directory):
+                if is_below(path, directory):
                     return kind, os.path.relpath(path, directory)
-        if below(path, self.chdir):
+        if is_below(path, self.chdir):
             return "app", os.path.relpath(path, self.chdir)
         return "library", path
 
 
-def below(path: str, place: str) -> bool:
+def is_below(path: str, place: str) -> bool:
     return path.startswith(place.rstrip("/") + "/")
 
 
@@ -262,8 +262,8 @@ def state(handle: int) -> bytes:
     return pread(handle, 512, 0).rpartition(b")")[2][1:2]
 
 
-def chosen(directory: str) -> bool:
-    """Whether to sample this worker: the first that serves a request."""
+def claims_sampling(directory: str) -> bool:
+    """Whether to sample this worker: true for the first that serves a request."""
     with contextlib.suppress(OSError):
         flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
         os.close(os.open(os.path.join(directory, "stacks.pid"), flags, 0o644))
