@@ -1,20 +1,21 @@
 """How long trials take, predicted before they run: for progress bars, budgets, and the order of
-trials that run side by side. Pure. A trial takes its load and, besides, the start and stop of its
-server."""
+trials that run side by side. Pure. A trial lasts as long as its load, plus an overhead: the start
+and stop of its server."""
 
 from workerlab.load.registry import tool_named
 from workerlab.model import Cell, Load, NullServer, Plan, Trial
 from workerlab.plan import counts, ideal_s, load_for, may_go_on, varies
 from workerlab.server.worker_classes import configured_slots
 
-# Seconds of a trial besides its load. The fastest, so that no budget is refused that may be enough;
-# the mean of 300 launches, without the lone request; and an assumption for a class that was never
-# launched, with lone requests and planning
-MIN_OVERHEAD_S, MEAN_OVERHEAD_S, ASSUMED_OVERHEAD_S = 1.2, 2.2, 3.0
-DROPS_OFTEN_S = 20.0  # delay by drops from a full accept queue: from hardly any to this
-# Of a load on a null server: start and end of server and tool, a fork, and the speed of reading
-# bodies
-NULL_OVERHEAD_S, FORK_S, READ_BYTES_PER_S = 1.3, 0.02, 400e6
+MIN_OVERHEAD_S = 1.2  # of the fastest launches: no budget that may be enough is refused
+MEAN_OVERHEAD_S = 2.2  # of 300 launches, without the lone request
+ASSUMED_OVERHEAD_S = 3.0  # of a class never launched before, with lone requests and planning
+MAX_DROP_DELAY_S = (
+    20.0  # drops from a full accept queue delay a load by up to this, or hardly at all
+)
+NULL_OVERHEAD_S = 1.3  # of a load on a null server: start and end of server and tool
+FORK_S = 0.02  # per process of the tool
+READ_BYTES_PER_S = 400e6  # speed of a tool that reads bodies
 
 
 def predicted_s(plan: Plan, cell: Cell, lone_s: float, rps: float | None = None) -> float:
@@ -38,7 +39,7 @@ def predicted_s(plan: Plan, cell: Cell, lone_s: float, rps: float | None = None)
 def longer_s(plan: Plan, trial: Trial) -> float:
     """How many seconds the trial may take beyond the prediction."""
     if trial.cell.server.backlog < trial.cell.concurrency and trial.cell.load is None:
-        return DROPS_OFTEN_S
+        return MAX_DROP_DELAY_S
     may_extend = varies(plan, trial.cell) or (plan.slo and may_go_on(plan, trial.cell))
     return plan.max_seconds or 0.0 if may_extend else 0.0
 

@@ -127,7 +127,7 @@ def mix_of(path: Path) -> tuple[Route, ...]:
             f"{path} has no request: a line is weight, method and path, as in 10 GET /"
         )
     if len(routes) > MAX_ROUTES:
-        raise UsageError(f"{path} has {len(routes)} requests: at most {MAX_ROUTES} make a mix")
+        raise UsageError(f"{path} has {len(routes)} requests: a mix has at most {MAX_ROUTES}")
     return tuple(routes)
 
 

@@ -1,5 +1,5 @@
-"""Notes on a plan, made before anything starts, and on a run: those that several packages make, or
-that one makes and another reads."""
+"""Notes on a plan, made before anything starts, and on a run: those that are used by more than one
+package."""
 
 from __future__ import annotations
 
@@ -83,22 +83,22 @@ class ServerCoresBound(Finding):
 
 
 class ClientsLinger(Finding):
-    """clients close their connections {linger_s:duration} after the answer (--client lingers), the
-    oldest sooner where 1000 are open"""
+    """clients close their connections {linger_s:duration} after the answer (--client lingers);
+    while 1000 are open, the oldest are closed sooner"""
 
     linger_s: float
 
 
 class RequestsNotFollowed(Finding):
-    """with --duration, {tool} follows single requests only with --ramp: the parts of response times
-    are estimates; without --duration they are exact"""
+    """with --duration, {tool} tracks individual requests only with --ramp: the parts of response
+    times are estimates; without --duration they are exact"""
 
     tool: str
 
 
 class MoreCoresThanHere(Finding):
-    """{cores:number} cores are more than the {here:number} of this machine: the forecast is for
-    those, the launches are on these"""
+    """the forecast is for {cores:number} cores, but the launches ran on this machine, which has
+    {here:number}"""
 
     cores: float
     here: float

@@ -50,7 +50,7 @@ def _gunicorn_limit(
         return
     if not marker.kwargs.get("slo"):
         if "gunicorn_server" not in request.fixturenames:
-            pytest.fail("the marker gunicorn checks nothing: name slo=, or use the fixture"
+            pytest.fail("the marker gunicorn checks nothing: set slo=, or use the fixture"
                         " gunicorn_server", pytrace=False)  # fmt: skip
         return
     with _explained():
@@ -100,7 +100,7 @@ def _sweep_arguments(marker: pytest.Mark) -> tuple[list[str], dict[str, Any]]:
     from workerlab.slo import canonical
 
     if len(marker.args) != 1:
-        pytest.fail(f"the marker gunicorn names a worker class: {MARKER}", pytrace=False)
+        pytest.fail(f"the marker gunicorn must name one worker class: {MARKER}", pytrace=False)
     options = {name: value for name, value in marker.kwargs.items() if name != "slo"}
     if marker.kwargs.get("slo"):
         canonical(marker.kwargs["slo"])  # rejects a wrong target before any load

@@ -170,7 +170,7 @@ def _records(directory: Path, lines: Sequence[bytes]) -> dict[str, Record]:
         except ValueError as error:
             raise UsageError(
                 f"{directory}/trials.jsonl is damaged in line {number}: {error}; delete the line to"
-                " lose that trial alone"
+                " lose only that trial"
             ) from error
         records[record.key] = record
     return records
@@ -229,7 +229,7 @@ def appending(directory: Path) -> Iterator[Writer]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UsageError(f"another workerlab is writing into {directory}") from None
+            raise UsageError(f"another workerlab is writing to {directory}") from None
         data = os.pread(handle, os.fstat(handle).st_size, 0)
         os.ftruncate(handle, data.rfind(b"\n") + 1)
         yield Writer(handle)

@@ -55,7 +55,7 @@ def cost_s(sampler: Sampler, samples: int) -> float:
     costs: list[float] = []
     for _ in range(samples):
         before_s = time.thread_time()
-        sampler.ask()
+        sampler.take()
         costs.append(time.thread_time() - before_s)
         time.sleep(min(sampler.pause_s(costs[-1]), 1.0))
     return statistics.median(costs)
@@ -105,8 +105,8 @@ def show_processes(levels: list[int], samples: int) -> None:
             process.start()
         pids = [os.getpid(), *(process.pid for process in family if process.pid)]
         sample_s, queue_s = (
-            cost_s(Sampler("processes", look, 0.25, 0.4), samples)
-            for look in (Processes(os.getpid()).sample, partial(RunQueue().look, pids))
+            cost_s(Sampler("processes", sample, 0.25, 0.4), samples)
+            for sample in (Processes(os.getpid()).sample, partial(RunQueue().sample, pids))
         )
         print(f"{count:9}  {1e3 * sample_s:13.2f} {1e3 * queue_s:9.2f}", flush=True)
         for process in family:

@@ -19,7 +19,7 @@ from workerlab.model import Command, Fault, Load, Record, Trial
 from workerlab.observe.cpu import Lab
 from workerlab.observe.observations import FILE
 from workerlab.observe.observer import Observer
-from workerlab.observe.spans import Live
+from workerlab.observe.spans import LiveCounts
 from workerlab.observe.tcp import served_connections
 from workerlab.server.inside.maps import shrink
 from workerlab.server.null_server import null_server
@@ -160,8 +160,8 @@ def _wait_until_drained(server: Serving, trial_dir: Path) -> bool:
     """Wait until the server has closed every connection and its app is idle. False if that takes
     longer than DRAIN_S, or if the server has ended."""
     addresses = [(instance.host, instance.port) for instance in (server, *server.others)]
-    live, until_s = Live(trial_dir), time.monotonic() + DRAIN_S
-    while served_connections(addresses) or any(live.look()[0].values()):
+    live, until_s = LiveCounts(trial_dir), time.monotonic() + DRAIN_S
+    while served_connections(addresses) or any(live.poll()[0].values()):
         if time.monotonic() > until_s or not server.process.running:
             return False
         time.sleep(POLL_S)

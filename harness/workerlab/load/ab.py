@@ -240,16 +240,16 @@ class _Report:
             raise ParseError("ab's rate does not match its requests and time", self.line(label))
         return seconds, rps
 
-    def figures(self, requests: int, taken_s: float) -> AbReport:
+    def figures(self, requests: int, duration_s: float) -> AbReport:
         """The report as printed. ab prints no rates for a run that took no time."""
-        has_rates = taken_s > 0 or "Transfer rate" in self._values
+        has_rates = duration_s > 0 or "Transfer rate" in self._values
         mean_s, across_s, rate = (self._rate(label) if has_rates else None for label in RATES)
         concurrency, total, html = (self.count(label) for label in REPORT_COUNTS)
         times = {name.lower(): self.times(name) for name in TIME_ROWS}
         return AbReport(
             concurrency=concurrency,
             requests=requests,
-            time_taken_s=taken_s,
+            time_taken_s=duration_s,
             time_per_request_s=mean_s,
             time_per_request_across_s=across_s,
             transfer_rate_bytes_per_s=rate,
@@ -310,7 +310,7 @@ def _read_percentiles(text: str | None) -> list[int]:
     name, header = PERCENTILES_FILE, PERCENTILES_HEADER
     rows = list(table_rows(text, row, tool="ab", name=name, header=header))
     if [int(match[1]) for match in rows] != list(range(101)):
-        raise ParseError(f"{name} has {len(rows)} rows, which are not 0 to 100 percent")
+        raise ParseError(f"{name} has {len(rows)} rows, not one for each of 0 to 100 percent")
     return [int(match[2] + match[3]) for match in rows]
 
 

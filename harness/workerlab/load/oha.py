@@ -2,11 +2,12 @@
 
 Checked against oha 1.16.0 and its source. Its peculiarities:
 
-- It would use a thread per core; here it has one, so that its CPU is compared with one core.
-- After `-z` it would abort the requests in flight; with `-w` it waits for their answers, so that
-  each request has an outcome.
-- After SIGINT it prints a complete document of the part that ran, and exits with 0. Nothing in it
-  says how long the load was to be, so the lab writes that to a file, and compares.
+- By default it uses a thread per core; the lab gives it one, so that its CPU is compared with one
+  core.
+- With `-z` alone it aborts the requests in flight at the end; with `-w` it waits for their answers,
+  so that each request has an outcome.
+- After SIGINT it prints a complete document of the part that ran, and exits with 0. The document
+  does not contain the planned length of the load, so the lab writes that to a file, and compares.
 - It counts failures in its requests per second, but not in its response times.
 - By default it accepts compressed bodies, which the other tools do not, and gives up a handshake
   after 5 s, while a full accept queue delays one for longer.
@@ -21,7 +22,7 @@ The Measurement:
   connection turned out to be closed, from the next attempt. Percentiles are the values at rank
   p * n, not interpolated.
 - `connect`: of the new connections of complete answers, mean and maximum.
-- `duration_s`: the time that it ran; `rps`: answers in it.
+- `duration_s`: how long it ran; `rps`: answers per second of that time.
 - `first_byte`, `lone_s`, `received_bytes`: not available.
 """
 
@@ -167,7 +168,7 @@ class Oha(Tool):
         if not answers:
             raise ParseError("oha received no complete response", str(document.error_distribution))
         for contradiction in document.contradictions(planned):
-            raise ParseError(f"oha is in doubt: {contradiction}")
+            raise ParseError(f"oha's output is inconsistent: {contradiction}")
         errors, connect = document.errors(), document.details.connect
         resolved = [percent for percent in PERCENTS if answers * (100 - percent) >= 100]
         return Measurement(

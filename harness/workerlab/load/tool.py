@@ -64,7 +64,8 @@ class Tool(ABC):
     FLOOR_RPS = 0.0  # that it reaches on any machine: slower cells need no ceiling
     REQUEST_CPU_S: float | None = None  # its CPU per request; None: not measured
     START_S = 0.0  # until it sends, beyond the start of a small program
-    # A ceiling needs no more, if each has a process or thread: more are not faster, and take memory
+    # Enough to measure a ceiling, if each connection takes a process or a thread: more of these use
+    # memory and are no faster
     MAX_CEILING_CONNECTIONS: int | None = None
     IS_EXAMPLE = False  # a client as applications in Python write them, with a library
     CAVEAT = ""  # on its figures, for those who compare it with others
@@ -177,7 +178,7 @@ def typed_headers(load: Load) -> list[tuple[str, str]]:
 
 MIX_FILE = "mix.json"
 MIX_FIELDS = ("label", "weight", "method", "path", "headers", "body_file", "expect")
-WHOLE_NUMBER = r"(\d{1,15})"  # as ab and h2load print at most
+WHOLE_NUMBER = r"(\d{1,15})"  # ab and h2load print no longer ones
 DEADLINE_SHARE = 0.95  # of the deadline, so that a tool ends before it is killed
 NS = 1e9
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]

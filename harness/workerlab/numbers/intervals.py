@@ -83,8 +83,8 @@ def _root(below: Callable[[float], bool], high: float = 1.0) -> float:
 def half_width(
     left: Sequence[float], right: Sequence[float], quantile: Callable[[int], float] = student
 ) -> float:
-    """Half of Welch's interval of a difference of means: the 95 % interval, unless `quantile` of
-    Student's t is another. At least two values on each side."""
+    """Half of Welch's 95 % interval of a difference of means; `quantile`, of Student's t, for
+    another probability. At least two values on each side."""
     parts = [(variance(side) / len(side), len(side) - 1) for side in (left, right)]
     total = sum(part for part, _ in parts)
     if total <= 0:
@@ -142,10 +142,10 @@ class Ratio(Struct, frozen=True):
 
 
 def ratio(after: Sequence[float], before: Sequence[float], count: int | None = None) -> Ratio:
-    """`after` over `before`, at least one positive value on each side. `count` (at least 2):
-    returns instead the interval to expect of that many values on each side with the same variance,
-    widened to a power of 80 %: if it decides, the interval of those values will in four of five
-    cases."""
+    """`after` over `before`, at least one positive value on each side. With `count` (at least 2),
+    the interval is a forecast for that many values on each side, of the same variance. It is
+    widened to a power of 80 %: if the forecast decides a question, so will the interval of the
+    actual values, in four of five cases."""
     logs = [math.log(value) for value in after], [math.log(value) for value in before]
     centre = fmean(logs[0]) - fmean(logs[1])
     half = half_width(*logs) if min(map(len, logs)) > 1 else None

@@ -28,7 +28,7 @@ def quantile(ordered: Sequence[float], q: float) -> float:
     if not ordered:
         raise ValueError("an empty sample has no quantile")
     if not 0 <= q <= 1:
-        raise ValueError(f"a quantile stands between 0 and 1, not at {q!r}")
+        raise ValueError(f"a quantile lies between 0 and 1, not at {q!r}")
     rank = q * (len(ordered) - 1)
     low = math.floor(rank)
     high = min(low + 1, len(ordered) - 1)

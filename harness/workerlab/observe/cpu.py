@@ -32,14 +32,14 @@ NS = 1e9
 
 class RunQueue:
     """Sums the waiting of all threads of some processes, since they began or since the first
-    look."""
+    sample."""
 
     def __init__(self, *, from_first: bool = False) -> None:
         self._from_first = from_first
         self._last_ns: dict[int, int] = {}  # by thread
         self._sum_ns: int | None = None
 
-    def look(self, pids: Iterable[int]) -> None:
+    def sample(self, pids: Iterable[int]) -> None:
         self.add({thread: ns for pid in pids for thread, ns in waited_ns(pid).items()})
 
     def add(self, waited_ns: dict[int, int]) -> None:
@@ -85,14 +85,14 @@ def _read(path: str) -> tuple[int, ...]:
 # Idle time, and time counted twice (a guest's is in `user` too). Steal counts as busy: the core
 # was wanted, and given to another machine.
 NOT_BUSY = ("idle", "iowait", "guest", "guest_nice")
-LAB_CPU_VALID_S = 0.3  # with many processes a look takes milliseconds
-PARENTS_VALID_S = 0.01  # one look for all trees of a sample
+LAB_CPU_VALID_S = 0.3  # with many processes, a refresh takes milliseconds
+PARENTS_VALID_S = 0.01  # one refresh for all trees of a sample
 PID_REUSE_S = 5.0  # a pid is not reused sooner, as the kernel takes all others first
 
 
 class Parents:
-    """The parents of all processes, kept between looks: reading them anew for every tree took most
-    of the observer's CPU time where many processes run."""
+    """The parents of all processes, kept between refreshes: reading them anew for every tree took
+    most of the observer's CPU time if many processes run."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
@@ -104,7 +104,7 @@ class Parents:
         """The pids of all descendants of `root`."""
         with self._lock:
             if time.monotonic() - self._looked_s >= PARENTS_VALID_S:
-                self._look()
+                self._refresh()
             members = set[int]()
             level = {root}
             while level:
@@ -112,9 +112,9 @@ class Parents:
                 members |= level
         return members
 
-    def _look(self) -> None:
-        """Read the parents of new processes, and of those whose parent has ended: they have
-        another one now."""
+    def _refresh(self) -> None:
+        """Read the parents of new processes, and of those whose parent has ended, as they now
+        have another parent."""
         if time.monotonic() - self._looked_s >= PID_REUSE_S:
             self._names, self._parents = set(), {}
         before, self._names = self._names, set(os.listdir("/proc"))
@@ -134,7 +134,7 @@ def parent_of(pid: int) -> int:
     """Its pid; 0 if the parent is not visible, or the process has ended."""
     with contextlib.suppress(OSError):
         handle = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
-        try:  # the program's name may hold spaces and brackets
+        try:  # the program's name may contain spaces and brackets
             return int(os.read(handle, 1024).rpartition(b")")[2].split()[1])
         finally:
             os.close(handle)
@@ -152,8 +152,8 @@ class Tree:
         if pid is None:  # psutil would take it for this process
             raise psutil.NoSuchProcess(0)
         self._root = psutil.Process(pid)
-        self.used_s = 0.0  # CPU, as of the last look
-        self.pids: tuple[int, ...] = ()  # as of the last look
+        self.used_s = 0.0  # CPU, as of the last refresh
+        self.pids: tuple[int, ...] = ()  # as of the last refresh
         self._members: dict[int, psutil.Process] = {}
 
     def used(self) -> tuple[float, int] | None:
@@ -163,7 +163,7 @@ class Tree:
             self.pids = ()
             if self._root.status() == psutil.STATUS_ZOMBIE:  # its memory reads as 0
                 return None
-            self._members = self._look()
+            self._members = self._refresh()
             cpu_s, rss_bytes = _used(self._root)
         except psutil.NoSuchProcess:
             return None
@@ -176,7 +176,7 @@ class Tree:
         self.used_s = max(self.used_s, cpu_s)
         return self.used_s, rss_bytes
 
-    def _look(self) -> dict[int, psutil.Process]:
+    def _refresh(self) -> dict[int, psutil.Process]:
         """All descendants of the root, by pid."""
         if sys.platform != "linux":
             return {member.pid: member for member in self._root.children(recursive=True)}
@@ -239,7 +239,7 @@ class ServiceCpus:
 
     @property
     def pids(self) -> list[int]:
-        """All pids as of the last look."""
+        """All pids as of the last refresh."""
         return [pid for tree in self._trees.values() for pid in tree.pids]
 
     def sample(self) -> ServiceSample:
@@ -282,7 +282,7 @@ class Processes:
         self._zero: tuple[Host, float] | None = None
 
     def follow(self, tool_pid: int | None) -> None:
-        """The load tool was started, after sampling began: all its CPU time counts."""
+        """Called when the load tool has started, after sampling began: all its CPU time counts."""
         self._tool_pid = tool_pid
         with contextlib.suppress(psutil.Error):
             self._tool = Tree(tool_pid)
@@ -299,8 +299,8 @@ class Processes:
         alive = len(servers) == self._count  # None once one of them has ended
         server_s = sum(cpu_s for cpu_s, _ in servers)
         tool = self._tool.used() if self._tool else None
-        self._server_queue.look(self._servers.pids)
-        self._tool_queue.look(self._tool.pids if self._tool else ())
+        self._server_queue.sample(self._servers.pids)
+        self._tool_queue.sample(self._tool.pids if self._tool else ())
         host, lab_s = host_cpu(), time.process_time()
         zero, lab_zero_s = self._zero = self._zero or (host, lab_s)
         steal = None if host.steal_s is None else host.steal_s - (zero.steal_s or 0.0)

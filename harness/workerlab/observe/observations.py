@@ -29,7 +29,7 @@ from workerlab.observe.tcp import CountersSample
 FILE = "observed.jsonl"
 SAMPLERS = ("queue", "processes", "connections", "counters")
 # Not all apps have services or metrics, not all trials measure what requests need, and machines
-# seldom stand still
+# are seldom paused
 OPTIONAL_SAMPLERS = ("services", "app_metrics", "workers", "memory", "pauses")
 
 
@@ -38,7 +38,7 @@ class ObservationHeader(Struct, frozen=True):
     syn_steps_s: tuple[float, ...] = ()
 
 
-class Lost(Struct, frozen=True):
+class SamplerFailure(Struct, frozen=True):
     """A sampler that failed; it was not tried again."""
 
     sampler: str
@@ -56,7 +56,7 @@ class ObservationLine(Struct, forbid_unknown_fields=True):
     workers: WorkersSample | None = None
     memory: MemorySample | None = None
     pauses: Pause | None = None
-    lost: Lost | None = None
+    lost: SamplerFailure | None = None
     end: int | None = None
 
     def __post_init__(self) -> None:

@@ -10,7 +10,7 @@ that sleeps 50 ms, sampled every 50 ms, would always be seen in the same phase.
     {"services": a sample}                          where the lab started services of the app
     {"app_metrics": a sample}                       where the app publishes them
     {"workers" | "memory": a sample}                if requested, the memory after the load
-    {"pauses": a pause}                             the machine, or the lab, stood still
+    {"pauses": a pause}                             the machine, or the lab, was paused
     {"lost": {"sampler", "reason"}}                 that sampler failed and is not tried again
     {"end": at_ns}                                  last; without it, samples may be missing
 
@@ -77,7 +77,7 @@ def ran_s(pid: int) -> float:
     return own_s + float(times.children_user + times.children_system)
 
 
-class Held(Struct, frozen=True):
+class MappedMemory(Struct, frozen=True):
     """Memory in bytes."""
 
     pss: int
@@ -92,8 +92,8 @@ def sample_memory(
     if not Path("/proc/self/smaps").exists():
         return None
     at_ns = time.monotonic_ns()
-    of_masters = [held(_smaps(pid), directory) for pid in masters if pid is not None]
-    by_worker = {pid: held(_smaps(pid), directory) for pid in workers}
+    of_masters = [memory_of(_smaps(pid), directory) for pid in masters if pid is not None]
+    by_worker = {pid: memory_of(_smaps(pid), directory) for pid in workers}
     pss = sum(memory.pss for memory in (*of_masters, *by_worker.values()))
     return MemorySample(at_ns, pss, {pid: memory.private for pid, memory in by_worker.items()})
 
@@ -102,7 +102,7 @@ def _smaps(pid: int) -> str:
     return Path(f"/proc/{pid}/smaps").read_text(errors="replace")
 
 
-def held(smaps: str, excluded: Path) -> Held:
+def memory_of(smaps: str, excluded: Path) -> MappedMemory:
     """The memory of all mappings but those of files in the directory `excluded`."""
     sums, counts = dict.fromkeys(COUNTED, 0), True
     for line in smaps.splitlines():
@@ -110,7 +110,7 @@ def held(smaps: str, excluded: Path) -> Held:
             counts = str(excluded) not in line
         elif counts and (name := line.partition(":")[0]) in sums:
             sums[name] += int(line.split()[1]) * KB
-    return Held(sums["Pss"], sums["Private_Clean"] + sums["Private_Dirty"])
+    return MappedMemory(sums["Pss"], sums["Private_Clean"] + sums["Private_Dirty"])
 
 
 CPU_SHARE = 0.015  # of a core, per sampler
@@ -121,10 +121,10 @@ GIVE_UP_S = 10.0  # no sampler takes that long; a trial must not hang on one
 
 
 class Sampler(Struct):
-    """The cost of a sample decides when the next is due, between `least_s` and `most_s` later."""
+    """The CPU cost of a sample decides when the next is due: `least_s` to `most_s` later."""
 
     name: str
-    ask: Callable[[], object]  # takes a sample; None: there is nothing to sample, now or later
+    take: Callable[[], object]  # takes a sample; None: there is nothing to sample, now or later
     least_s: float
     most_s: float
     last: bool = True  # sample once more when the load ends: its sums cover the whole load
@@ -161,7 +161,7 @@ class Observer:
         self._queues = AcceptQueues(places)
         self._processes = Processes(*masters, lab=lab)
         connections = Connections(places, workers)
-        self.samplers = self._always(connections, directory, states_s)
+        self.samplers = self._standard_samplers(connections, directory, states_s)
         if services:
             self.samplers.append(Sampler("services", ServiceCpus(services).sample, 0.25, 0.4))
         self._after: list[Sampler] = []  # called once, when the load has ended
@@ -176,7 +176,9 @@ class Observer:
         self._started, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
 
-    def _always(self, connections: Connections, directory: Path, states_s: float) -> list[Sampler]:
+    def _standard_samplers(
+        self, connections: Connections, directory: Path, states_s: float
+    ) -> list[Sampler]:
         metrics = partial(sample_app_metrics, directory)
         return [
             # At least every 100 ms, including jitter
@@ -263,7 +265,7 @@ class Observer:
     def _take(self, handle: int, sampler: Sampler) -> None:
         before_s, sampler.due_s = time.thread_time(), None
         try:
-            sample = sampler.ask()
+            sample = sampler.take()
         except Exception as error:  # this sampler is lost; the others and the trial go on
             reason = str(error) or type(error).__name__
             _write(handle, "lost", {"sampler": sampler.name, "reason": reason})

@@ -143,7 +143,7 @@ def read_stacks(directory: Path) -> Stacks:
 # --- while they grow -----------------------------------------------------------------------
 
 
-class _Followed(Struct):
+class _MapProgress(Struct):
     """One worker's map: how many records have begun, and which of them are open."""
 
     pid: int
@@ -151,16 +151,16 @@ class _Followed(Struct):
     open: set[int] = set()
 
 
-class Following:
-    """Spans that began or ended since the last look, in no order. One that began has no end, and is
-    returned again once it has."""
+class SpanFollower:
+    """Spans that began or ended since the last poll, in no order. A span in progress has no end;
+    it is returned again once it has one."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self.workers: dict[Path, _Followed] = {}  # by the path of the map
+        self.workers: dict[Path, _MapProgress] = {}  # by the path of the map
         self.full = False  # whether a worker has run out of records
 
-    def look(self) -> list[Span]:
+    def poll(self) -> list[Span]:
         changed: list[Span] = []
         for path in sorted(self._directory.glob(PATTERN)):
             with path.open("rb") as file:
@@ -169,13 +169,13 @@ class Following:
                 except ValueError:  # the map is being created: its header is written last
                     continue
                 self.full = self.full or head.full
-                worker = self.workers.setdefault(path, _Followed(head.pid))
+                worker = self.workers.setdefault(path, _MapProgress(head.pid))
                 first = min(worker.open, default=worker.begun)
                 file.seek(HEADER_BYTES + first * RECORD.size)
                 changed += self._read(file, worker, first)
         return changed
 
-    def _read(self, file: BinaryIO, worker: _Followed, number: int) -> Iterator[Span]:
+    def _read(self, file: BinaryIO, worker: _MapProgress, number: int) -> Iterator[Span]:
         """From record `number` up to the first that has not begun."""
         while data := file.read(READ_RECORDS * RECORD.size):
             rows = RECORD.iter_unpack(data[: len(data) - len(data) % RECORD.size])
@@ -193,17 +193,17 @@ class Following:
                 number += 1
 
 
-class Live:
-    """Counts the requests in the app, for a live display; each look reads only what is new."""
+class LiveCounts:
+    """Counts the requests in the app, for a live display; each poll reads only what is new."""
 
     def __init__(self, directory: Path) -> None:
-        self._following = Following(directory)
+        self._spans = SpanFollower(directory)
         self._before: int | None = None  # requests of the warm-up
 
-    def look(self) -> tuple[dict[int, int], int]:
-        """(requests in the app now, by worker pid; requests served since the first look)."""
-        self._following.look()
-        workers = self._following.workers.values()
+    def poll(self) -> tuple[dict[int, int], int]:
+        """(requests in the app now, by worker pid; requests served since the first poll)."""
+        self._spans.poll()
+        workers = self._spans.workers.values()
         total = sum(worker.begun - len(worker.open) for worker in workers)
         self._before = total if self._before is None else self._before
         return {worker.pid: len(worker.open) for worker in workers}, total - self._before

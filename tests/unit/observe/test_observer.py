@@ -61,7 +61,7 @@ def test_all_samplers_run_during_the_load(observer: Observer, tmp_path: Path) ->
     with observer:
         assert observers()
         first = read_observations(tmp_path)
-        until(lambda: len(read_observations(tmp_path).processes) >= 2, "a second look")
+        until(lambda: len(read_observations(tmp_path).processes) >= 2, "a second sample")
     assert not observers()
     observed = read_observations(tmp_path)
     linux_only = {"queue", "connections", "counters"}
@@ -105,14 +105,14 @@ def test_a_failed_sampler_is_missing_and_the_others_go_on(
     observer: Observer, tmp_path: Path, name: str, works: int
 ) -> None:
     (broken,) = [sampler for sampler in observer.samplers if sampler.name == name]
-    ask, calls = broken.ask, itertools.count()
+    take, calls = broken.take, itertools.count()
 
     def fail() -> object:
         if next(calls) < works:
-            return ask()
+            return take()
         raise RuntimeError("it broke")
 
-    broken.ask = fail
+    broken.take = fail
     for sampler in observer.samplers:  # a large table of sockets would be read rarely
         sampler.least_s = sampler.most_s = 0.02
     with observer:
@@ -144,7 +144,7 @@ def test_the_observer_ends_when_all_samplers_fail(observer: Observer, tmp_path: 
         raise Unseen("it is dark")
 
     for sampler in observer.samplers:
-        sampler.ask = fail
+        sampler.take = fail
     names = {sampler.name for sampler in observer.samplers}
     with observer:
         until(lambda: set(read_observations(tmp_path).missing) == names, "all are lost")
@@ -245,7 +245,7 @@ def test_metrics_of_all_workers_are_added(observer: Observer, tmp_path: Path) ->
     (tmp_path / "metrics-2.bin").touch()  # of a worker that has just started
     with observer:
         assert {item.totals["requests"] for item in read_observations(tmp_path).app_metrics} == {6}
-        until(lambda: len(read_observations(tmp_path).app_metrics) >= 2, "a second look")
+        until(lambda: len(read_observations(tmp_path).app_metrics) >= 2, "a second sample")
         metrics.add("requests", 4)
         metrics.add("storage_trips")
     observed = read_observations(tmp_path)

@@ -63,7 +63,7 @@ def test_processes_that_share_a_core_wait_for_it(stack: ExitStack) -> None:
     await_both(process, "done")
     tree, queue = Tree(process.pid), RunQueue()
     tree.used()
-    queue.look(tree.pids)
+    queue.sample(tree.pids)
     assert queue.waited_s >= CPU_S * 0.9
 
 
@@ -73,19 +73,19 @@ def test_ended_threads_and_processes_stay_in_the_sum(tmp_path: Path, stack: Exit
     tree, queue = Tree(process.pid), RunQueue()
     sums: list[float] = []
 
-    def look() -> None:
+    def sample() -> None:
         tree.used()
-        queue.look(tree.pids)
+        queue.sample(tree.pids)
         sums.append(queue.waited_s or 0.0)
 
     await_both(process, "done")
-    look()
+    sample()
     (tmp_path / "go").touch()
     await_both(process, "joined")
-    look()
+    sample()
     process.stdin.close()
     process.wait()
-    look()
+    sample()
     assert tree.pids == ()
     assert sums == sorted(sums)
     assert sums[0] >= CPU_S * 0.9
@@ -103,9 +103,9 @@ def test_waiting_is_counted_from_the_first_sample() -> None:
 
 def test_an_unknown_wait_is_missing() -> None:
     queue = RunQueue()
-    queue.look([])
+    queue.sample([])
     assert queue.waited_s is None
-    queue.look([ended_pid()])
+    queue.sample([ended_pid()])
     assert queue.waited_s is None
 
 

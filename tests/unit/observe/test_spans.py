@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workerlab.model import Span, Spans
-from workerlab.observe.spans import Following, parse_map, read_spans, served
+from workerlab.observe.spans import SpanFollower, parse_map, read_spans, served
 from workerlab.server.inside.maps import (
     HEADER,
     HEADER_BYTES,
@@ -130,13 +130,13 @@ def test_the_spans_of_a_trial_come_from_all_its_maps(tmp_path: Path) -> None:
 def test_following_a_map_reports_each_start_and_end_once(
     rows: list[Row], data: st.DataObject
 ) -> None:
-    """However many spans have started and ended by each look."""
+    """However many spans have started and ended by each poll."""
     with tempfile.TemporaryDirectory() as place:
-        following = Following(Path(place))
+        follower = SpanFollower(Path(place))
         path, begun, ended = Path(place) / "spans-7-0.map", list[str](), list[str]()
         ended_rows: set[int] = set()
         path.write_bytes(bytes(HEADER_BYTES))  # a map that is being created has no pid yet
-        assert following.look() == []
+        assert follower.poll() == []
         for upto in sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=4))):
             ended_rows |= set(data.draw(st.lists(st.integers(0, max(0, upto - 1)), max_size=5)))
             now = [
@@ -144,12 +144,12 @@ def test_following_a_map_reports_each_start_and_end_once(
                 for n, row in enumerate(rows[:upto])
             ]
             path.write_bytes(map_bytes(7, now, free=2))
-            for span in following.look():
+            for span in follower.poll():
                 name = span.request_id or ""
                 begun += [name] if name not in begun else []
                 assert span.pid == 7
                 ended += [name] if span.end_ns else []
             assert begun == [str(n) for n in range(upto)]
             assert sorted(ended) == sorted(str(n) for n, row in enumerate(now) if row.end_ns)
-            assert following.look() == []
-        assert not following.full
+            assert follower.poll() == []
+        assert not follower.full

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from tests.builders.processes import ended_pid, python
-from workerlab.observe.observer import held, ran_s, sample_memory, sample_workers
+from workerlab.observe.observer import memory_of, ran_s, sample_memory, sample_workers
 
 CPU_S, CHILD_S, MB = 0.2, 0.3, 1 << 20
 SPIN = """
@@ -80,6 +80,6 @@ def test_shared_pages_count_once_and_the_labs_maps_not_at_all(tmp_path: Path) ->
 
 @LINUX
 def test_memory_of_this_process() -> None:
-    memory = held(Path("/proc/self/smaps").read_text(), Path("/nowhere"))
+    memory = memory_of(Path("/proc/self/smaps").read_text(), Path("/nowhere"))
     assert 0 < memory.private <= memory.pss
     assert sample_memory([None], [os.getpid()], Path("/nowhere")) is not None

@@ -29,7 +29,7 @@ from workerlab.experiments.lesson.texts import PART_NAMES, LiveFigures
 from workerlab.load.programs import GENERATORS
 from workerlab.model import Breakdown
 from workerlab.observe.cpu import ServiceCpus, host_cpu
-from workerlab.observe.spans import Following
+from workerlab.observe.spans import SpanFollower
 from workerlab.observe.tcp import AcceptQueues, Unseen
 from workerlab.report.player.places import (
     ClientAnswer,
@@ -103,7 +103,7 @@ class LiveServer:
         settings = server.launch.server
         accepts_first = class_named(settings.worker_class).accepts_first
         self.places = Places(accepts_first=accepts_first, slots=configured_slots(settings))
-        self._spans = Following(server.launch.trial)
+        self._spans = SpanFollower(server.launch.trial)
         self._queues = AcceptQueues(((server.host, server.port),))
         self._incomplete, self._future_events = b"", list[Event]()
         self._connections: int | None = None
@@ -127,7 +127,7 @@ class LiveServer:
 
     def poll(self) -> LiveUpdate:
         now_ns = time.monotonic_ns()
-        spans = self._spans.look()
+        spans = self._spans.poll()
         events = [*self._future_events, *self._new_events()]
         for span in spans:
             if span.request_id and span.request_id.isdecimal():

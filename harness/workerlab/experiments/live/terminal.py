@@ -29,7 +29,7 @@ from workerlab.experiments.lesson.steps import LessonStep
 from workerlab.experiments.lesson.texts import StepOutcome, score
 from workerlab.model import ConnectionSample, Plan, QueueSample, Trial
 from workerlab.observe.observer import Observer
-from workerlab.observe.spans import Live
+from workerlab.observe.spans import LiveCounts
 from workerlab.observe.tcp import CountersSample
 from workerlab.plan import load_for
 from workerlab.server.running import Running
@@ -163,7 +163,7 @@ class Picture:
     def __init__(self, plan: Plan, trial: Trial, step: LessonStep) -> None:
         self._cell, self._load = trial.cell, load_for(plan, trial.cell, step.load.delay_s)
         self._step = step
-        self._live: Live | None = None
+        self._live: LiveCounts | None = None
         self._observer: Observer | None = None
         self._began_s = self._drawn_s = 0.0
         self._retransmits_before: int | None = None  # SYNs, before this load
@@ -188,14 +188,14 @@ class Picture:
         """Called repeatedly while the load runs."""
         now_s = time.monotonic()
         if self._live is None:
-            self._live, self._began_s = Live(server.launch.trial), now_s
+            self._live, self._began_s = LiveCounts(server.launch.trial), now_s
             self._observer = observer
         if now_s - self._drawn_s >= REDRAW_INTERVAL_S:
             self._draw(self._live, observer)
 
-    def _draw(self, live: Live, observer: Observer) -> None:
+    def _draw(self, live: LiveCounts, observer: Observer) -> None:
         self._drawn_s = now_s = time.monotonic()
-        busy, answered = live.look()
+        busy, answered = live.poll()
         load, step = self._load, self._step
         no_room, syn_retransmits = self._dropped(observer) if load.drops else (None, None)
         lines = draw(

@@ -40,7 +40,7 @@ from workerlab.experiments.live.terminal import (
 from workerlab.experiments.reading import report_of, trial_data
 from workerlab.model import Breakdown, Invalid, Result, Summary, Trial
 from workerlab.numbers.units import format_duration
-from workerlab.observe.spans import Live
+from workerlab.observe.spans import LiveCounts
 from workerlab.server.inside.maps import HEADER_BYTES, SPANS, create_map
 from workerlab.server.worker_classes import configured_slots
 
@@ -362,14 +362,14 @@ def test_live_counts_open_and_served_requests_since_the_first_look(tmp_path: Pat
     struct.pack_into("<I", shared, 8, 7)
     cells = memoryview(shared).cast("q")
     write_span(cells, 0, 10, 20)  # the warm-up
-    live = Live(tmp_path)
-    assert live.look() == ({7: 0}, 0)
+    live = LiveCounts(tmp_path)
+    assert live.poll() == ({7: 0}, 0)
     for number in range(1, 500):
         write_span(cells, number, 30, 0)
-    assert live.look() == ({7: 499}, 0)
+    assert live.poll() == ({7: 499}, 0)
     write_span(cells, 300, 30, 40)  # out of order, beyond what is read at once
-    assert live.look() == ({7: 498}, 1)
+    assert live.poll() == ({7: 498}, 1)
     for number in range(1, 500):
         write_span(cells, number, 30, 40)
-    assert live.look() == ({7: 0}, 499)
-    assert live.look() == ({7: 0}, 499)
+    assert live.poll() == ({7: 0}, 499)
+    assert live.poll() == ({7: 0}, 499)
