@@ -19,7 +19,8 @@ worker_connections = 1000
 
 # A heartbeat, not a limit on requests: a worker that has not reported for this long is killed. A
 # blocked sync, gevent or async worker does not report, so it must exceed the longest request. Nor
-# does a sync worker that waits for a request: Gunicorn's default, used here, ends that wait.
+# does a sync worker report while it waits for a request on a connection that it has accepted: this
+# value, Gunicorn's default, ends that wait.
 timeout = 30
 
 # Seconds for requests to finish after TERM. The asgi class always waits the full time.
@@ -40,7 +41,7 @@ reuse_port = False
 # apps/imported_sleep.py.
 preload_app = False
 
-# The lab does not want to measure the cost of a log line per request.
+# Disabled: the cost of a log line per request would be measured, too.
 accesslog = None
 loglevel = "info"
 

@@ -23,7 +23,7 @@ LOCAL_LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)\s]+)\)")
 
 
 class Metadata(MetadataHookInterface):
-    """A package index shows the README without the files that it links to."""
+    """Makes links in the README absolute, as a package index does not have the linked files."""
 
     def update(self, metadata: dict[str, Any]) -> None:
         repository = metadata["urls"]["Repository"]
@@ -41,7 +41,7 @@ class Metadata(MetadataHookInterface):
 
 
 class SharedData(BuildHookInterface):
-    """Not for an editable install: its command line changes under the files."""
+    """Skipped for an editable install, whose command line may change after the files are made."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         self._directory = TemporaryDirectory()
@@ -59,7 +59,7 @@ class SharedData(BuildHookInterface):
 
 
 def shared_files(description: str) -> dict[str, str]:
-    """The text of each file, by where it stands below the prefix."""
+    """The text of each file, by its path below the prefix."""
     import shtab
 
     from workerlab.cli import COMMANDS, command_line

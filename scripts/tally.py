@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 
 def outcomes(path: Path) -> Iterator[str]:
-    """Of the tests of one file."""
+    """The outcome of each test in a file."""
     try:
         cases = [{child.tag for child in case} for case in ElementTree.parse(path).iter("testcase")]
     except ElementTree.ParseError:
@@ -24,8 +24,8 @@ def outcomes(path: Path) -> Iterator[str]:
 
 
 def run_again(path: Path) -> Iterator[str]:
-    """Tests that failed while the machine stood still and were run again, each with how it failed
-    at first."""
+    """Tests that failed while the machine was paused and were run again, each with its first
+    failure."""
     with suppress(ElementTree.ParseError):
         for case in ElementTree.parse(path).iter("testcase"):
             for entry in case.iter("property"):
@@ -42,5 +42,5 @@ def tally(paths: Iterable[Path]) -> str:
 if __name__ == "__main__":
     files = [path for path in map(Path, sys.argv[1:]) if path.exists()]
     for name in (name for path in files for name in run_again(path)):
-        print(f"run again, since this machine stood still: {name}")
+        print(f"run again, since this machine was paused: {name}")
     print(tally(files))

@@ -10,7 +10,7 @@ from werkzeug.wrappers import Request, Response
 
 from apps.blog.openapi import DESCRIPTION
 from apps.blog.pages import page_number
-from apps.blog.posts import REVISION_MOST, BadInput
+from apps.blog.posts import MAX_REVISION, BadInput
 from apps.blog.site import Site
 
 
@@ -40,17 +40,17 @@ async def post(site: Site, request: Request, number: int) -> Response:
 
 
 async def add(site: Site, request: Request) -> Response:
-    values = _asked(request, {"title", "body"})
+    values = _json_object(request, {"title", "body"})
     added = await site.posts.add(await site.draft(values["title"], values["body"]))
     return answer(asdict(added), HTTPStatus.CREATED, Location=f"/api/posts/{added.id}")
 
 
 async def edit(site: Site, request: Request, number: int) -> Response:
-    values = _asked(request, {"title", "body", "revision"})
+    values = _json_object(request, {"title", "body", "revision"})
     revision = values["revision"]
     if isinstance(revision, float) and revision.is_integer():  # in JSON, 3.0 is an integer too
         revision = int(revision)
-    if type(revision) is not int or not 0 < revision <= REVISION_MOST:
+    if type(revision) is not int or not 0 < revision <= MAX_REVISION:
         raise BadInput("An edit needs the revision that it is based on, a number from 1.")
     draft = await site.draft(values["title"], values["body"])
     return answer(asdict(await site.posts.edit(number, draft, revision)))
@@ -59,20 +59,20 @@ async def edit(site: Site, request: Request, number: int) -> Response:
 async def upload(site: Site, request: Request) -> Response:
     """The body is the image. Its declared type must be image/*, but is not trusted otherwise."""
     if request.mimetype and not request.mimetype.startswith("image/"):
-        raise UnsupportedMediaType("The body must be an image, as image/png or the like.")
+        raise UnsupportedMediaType("The body must be an image, with a type such as image/png.")
     stored = await site.store(request.get_data(cache=False))
     url = f"/images/{stored.name}"
     return answer({**asdict(stored), "url": url}, HTTPStatus.CREATED, Location=url)
 
 
-def _asked(request: Request, names: set[str]) -> dict[str, Any]:
+def _json_object(request: Request, names: set[str]) -> dict[str, Any]:
     """The body, an object of `names`. Raises BadRequest, UnsupportedMediaType, BadInput."""
     if request.mimetype != "application/json":
         raise UnsupportedMediaType("The body must be application/json.")
     try:
         values = json.loads(request.get_data(cache=False))
     except (ValueError, RecursionError):
-        raise BadRequest("The body is no JSON.") from None
+        raise BadRequest("The body is not valid JSON.") from None
     if not isinstance(values, dict) or set(values) != names:
         raise BadInput(f"The body must be an object with {' and '.join(sorted(names))}.")
     return values

@@ -45,7 +45,7 @@ def _form(
     error: Failure | None = None,
     theirs: Post | None = None,
 ) -> Response:
-    """`number`: of the post being edited. `theirs`: its newest revision, by somebody else."""
+    """`number`: of the post being edited. `theirs`: its newest revision, saved by someone else."""
     return page_of(
         "form.html",
         error.status if error else HTTPStatus.OK,
@@ -54,8 +54,8 @@ def _form(
         why=error.sentence if error else "",
         replaces=isinstance(error, Conflict),
         theirs=theirs,
-        title_most=posts.TITLE_MOST,
-        body_most=posts.BODY_MOST,
+        title_most=posts.MAX_TITLE,
+        body_most=posts.MAX_BODY,
     )
 
 
@@ -71,12 +71,12 @@ async def edit(site: Site, request: Request, number: int) -> Response:
 async def save(site: Site, request: Request, number: int | None = None) -> Response:
     """Save a new post, or an edit of post `number`."""
     filled = FormInput.of(request)
-    if number is not None and not 0 < filled.revision <= posts.REVISION_MOST:
+    if number is not None and not 0 < filled.revision <= posts.MAX_REVISION:
         raise BadRequest("An edit needs the revision that it is based on.")
     try:
         await site.start()
         if filled.unreadable:
-            raise BadInput("The file is no text in UTF-8.")
+            raise BadInput("The file is not UTF-8 text.")
         draft = await site.draft(filled.title, filled.body)
         if number is None:
             number = (await site.posts.add(draft)).id

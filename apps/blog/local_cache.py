@@ -31,11 +31,11 @@ class _Entry(Generic[V]):
 
 
 class LocalCache(Generic[V]):
-    """At most `most` entries. Thread-safe. `clock`: seconds, monotonic."""
+    """At most `max_entries`. Thread-safe. `clock`: seconds, monotonic."""
 
-    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, max_entries: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
-        self._most = most
+        self._max_entries = max_entries
         self._entries: OrderedDict[str, _Entry[V]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -57,17 +57,17 @@ class LocalCache(Generic[V]):
             self._entries.move_to_end(key)
             return entry.value
 
-    def put(self, key: str, value: V, revision: int, asked_s: float, expiry_s: float) -> None:
-        """`asked_s`: the clock's time before the value was requested. An entry that was put in the
-        meantime stays if its revision is newer, or the same and requested later."""
-        until_s = asked_s + expiry_s
+    def put(self, key: str, value: V, revision: int, requested_s: float, expiry_s: float) -> None:
+        """`requested_s`: the clock's time before the value was requested. An entry that was put in
+        the meantime stays if its revision is newer, or the same and requested later."""
+        until_s = requested_s + expiry_s
         with self._lock:
             entry = self._entries.get(key)
             if entry is not None and entry.until_s <= self.clock():
                 entry = None
             if entry is not None and (entry.revision, entry.until_s) > (revision, until_s):
                 return
-            self._entries[key] = _Entry(value, revision, asked_s + RENEW * expiry_s, until_s)
+            self._entries[key] = _Entry(value, revision, requested_s + RENEW * expiry_s, until_s)
             self._entries.move_to_end(key)
-            while len(self._entries) > self._most:
+            while len(self._entries) > self._max_entries:
                 self._entries.popitem(last=False)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from apps.blog.posts import BODY_MOST, ID_MOST, REVISION_MOST, TITLE_MOST
+from apps.blog.posts import MAX_BODY, MAX_ID, MAX_REVISION, MAX_TITLE
 
 Json = dict[str, Any]
 
@@ -34,15 +34,15 @@ def _body(schema: Json, kind: str = "application/json") -> Json:
     return {"required": True, "content": {kind: {"schema": schema}}}
 
 
-ID, REVISION, TIME = _whole(1, ID_MOST), _whole(1, REVISION_MOST), _whole()
+ID, REVISION, TIME = _whole(1, MAX_ID), _whole(1, MAX_REVISION), _whole()
 TEXT = {"type": "string", "minLength": 1}
 # At least one character other than white space, and no NUL
 WORDS = {"allOf": [{"pattern": r"\S"}, {"pattern": r"^[^\x00]*$"}]}
 DRAFT = {
-    "title": {**TEXT, "maxLength": TITLE_MOST, **WORDS},
-    "body": {**TEXT, "maxLength": BODY_MOST, **WORDS},
+    "title": {**TEXT, "maxLength": MAX_TITLE, **WORDS},
+    "body": {**TEXT, "maxLength": MAX_BODY, **WORDS},
 }
-NONE = _problem("There is none.")
+NONE = _problem("Not found.")
 BUSY = {"503": _problem("The storage does not answer; try again.")}
 BAD = {
     "400": _problem("The request cannot be read."),
@@ -79,7 +79,7 @@ POST = {
         "responses": {
             "200": _answer("Post", "As it is stored now."),
             "404": NONE,
-            "409": _problem("It is at another revision by now."),
+            "409": _problem("It has been edited since that revision."),
             **BAD,
             **BUSY,
         },

@@ -18,7 +18,7 @@ from apps.blog.uploads import megabytes
 HERE = Path(__file__).parent / "templates"
 FOREVER = "public, max-age=31536000, immutable"  # images are named by their content
 FOR_A_WHILE = {"Cache-Control": "max-age=300"}
-MOST_PAGE = 10**9
+MAX_PAGE = 10**9
 
 
 def _date(seconds: int) -> datetime.date:
@@ -51,7 +51,7 @@ def problem(status: HTTPStatus, why: str) -> Response:
 def page_number(request: Request) -> int:
     """The number of the requested page, from 1. Raises BadRequest."""
     text = request.args.get("page", "1")
-    if not (text.isascii() and text.isdigit() and 0 < int(text[:20]) <= MOST_PAGE):
+    if not (text.isascii() and text.isdigit() and 0 < int(text[:20]) <= MAX_PAGE):
         raise BadRequest("A page is a number from 1.")
     return int(text)
 

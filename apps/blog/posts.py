@@ -9,10 +9,10 @@ from typing import ClassVar
 import nh3
 from markdown_it import MarkdownIt
 
-TITLE_MOST = 200  # characters
-BODY_MOST = 100_000
-REVISION_MOST = 2**31 - 1
-ID_MOST = 2**63 - 1
+MAX_TITLE = 200  # characters
+MAX_BODY = 100_000
+MAX_REVISION = 2**31 - 1
+MAX_ID = 2**63 - 1
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
 
@@ -40,14 +40,14 @@ class NoSuchPost(Failure):
 
 
 class Conflict(Failure):
-    """The post was edited by someone else meanwhile: `revision` is the newest one."""
+    """Someone else has edited the post in the meantime: `revision` is the newest one."""
 
     status = HTTPStatus.CONFLICT
 
     def __init__(self, revision: int) -> None:
         self.revision = revision
-        at = f"it is at revision {revision} by now"
-        super().__init__(f"Somebody edited this post meanwhile: {at}.")
+        at = f"it is now at revision {revision}"
+        super().__init__(f"Someone else has edited this post in the meantime: {at}.")
 
 
 class Unreachable(Failure):
@@ -68,7 +68,7 @@ class Draft:
     @classmethod
     def of(cls, title: object, body: object) -> "Draft":
         """Raises BadInput."""
-        title, body = _text("title", title, TITLE_MOST), _text("body", body, BODY_MOST)
+        title, body = _text("title", title, MAX_TITLE), _text("body", body, MAX_BODY)
         return cls(" ".join(title.split()), body, rendered(body))  # collapsed into one line
 
 

@@ -66,14 +66,14 @@ class PostRepository:
         return await self._read(f"page:{number}", self._pages, lambda: self._storage.page(number))
 
     async def add(self, draft: Draft) -> Post:
-        asked_s = time.monotonic()
+        requested_s = time.monotonic()
         (post,) = await self._storage.add([draft])
-        return await self._kept(post, asked_s)
+        return await self._cached(post, requested_s)
 
     async def edit(self, number: int, draft: Draft, revision: int) -> Post:
         """Raises NoSuchPost, Conflict."""
-        asked_s = time.monotonic()  # it may be edited again before this edit is cached
-        return await self._kept(await self._storage.edit(number, draft, revision), asked_s)
+        requested_s = time.monotonic()  # it may be edited again before this edit is cached
+        return await self._cached(await self._storage.edit(number, draft, revision), requested_s)
 
     async def stop(self) -> None:
         await self._storage.stop()
@@ -88,9 +88,9 @@ class PostRepository:
         if cached is not None:
             METRICS.add("local_hits")
             return cached
-        asked_s = time.monotonic()
+        requested_s = time.monotonic()
         value = await self._read_further(key, kind, fetch)
-        self._local.put(key, value, value.revision, asked_s, kind.local_s)
+        self._local.put(key, value, value.revision, requested_s, kind.local_s)
         return value
 
     async def _read_further(self, key: str, kind: _Kind[V], fetch: Callable[[], Awaitable[V]]) -> V:
@@ -99,18 +99,18 @@ class PostRepository:
         if text:
             with METRICS.timed("serialise_ns"):
                 return kind.load(json.loads(text))
-        asked_s = time.monotonic()
+        requested_s = time.monotonic()
         value = await fetch()
         if text is not None:
-            await self._put_in_redis(key, value, kind.redis_s - (time.monotonic() - asked_s))
+            await self._put_in_redis(key, value, kind.redis_s - (time.monotonic() - requested_s))
         return value
 
-    async def _kept(self, post: Post, asked_s: float) -> Post:
+    async def _cached(self, post: Post, requested_s: float) -> Post:
         """Put a post into the caches, before its edit is answered."""
         key = f"post:{post.id}"
         await self._put_in_redis(key, post, self._posts.redis_s, sure=True)
         if self._local is not None:
-            self._local.put(key, post, post.revision, asked_s, self._posts.local_s)
+            self._local.put(key, post, post.revision, requested_s, self._posts.local_s)
         return post
 
     async def _put_in_redis(

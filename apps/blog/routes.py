@@ -24,7 +24,7 @@ from werkzeug.wrappers import Request, Response
 
 from apps.blog import api, forms, pages
 from apps.blog.metrics import METRICS
-from apps.blog.posts import BODY_MOST, ID_MOST, TITLE_MOST, Failure
+from apps.blog.posts import MAX_BODY, MAX_ID, MAX_TITLE, Failure
 from apps.blog.site import Site
 
 LOG = logging.getLogger("apps.blog")  # to standard error by default
@@ -32,8 +32,8 @@ SAFE = {"GET", "HEAD", "OPTIONS"}
 DISCARDED = 10  # times the limit of a body
 OVERHEAD_BYTES = 65_536  # of a form, in addition to its content
 # At most 12 bytes a character: four of UTF-8 as %XX in a form, two surrogates as \uXXXX in JSON
-TEXT_MOST_BYTES = 12 * (TITLE_MOST + BODY_MOST) + OVERHEAD_BYTES
-TEXT_TOO_LARGE = f"That is too much: a post has {BODY_MOST} characters at most."
+MAX_TEXT_BYTES = 12 * (MAX_TITLE + MAX_BODY) + OVERHEAD_BYTES
+TEXT_TOO_LARGE = f"The body is too large: a post has at most {MAX_BODY} characters."
 RETRY_S = 1
 HEADERS = {
     "Cache-Control": "no-cache",
@@ -92,7 +92,7 @@ _MAP = Map(
 
 def body_most_bytes(site: Site) -> int:
     """The limit of any request's body."""
-    return max(site.uploads.most_bytes + OVERHEAD_BYTES, TEXT_MOST_BYTES)
+    return max(site.uploads.most_bytes + OVERHEAD_BYTES, MAX_TEXT_BYTES)
 
 
 class Body:
@@ -141,7 +141,7 @@ async def respond(site: Site, request: Request, *, whole: bool = True) -> Respon
         response = problem(error.status, error.sentence)
     except Exception:  # a bug: details go to the log, not to the client
         LOG.exception("%s %r failed", request.method, request.path)
-        response = problem(HTTPStatus.INTERNAL_SERVER_ERROR, "Something went wrong in here.")
+        response = problem(HTTPStatus.INTERNAL_SERVER_ERROR, "Internal error.")
     if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
         response.headers["Retry-After"] = str(RETRY_S)
     for name, value in HEADERS.items():
@@ -154,10 +154,10 @@ async def _answer(site: Site, request: Request, whole: bool) -> Response:
     _refuse_other_sites(request)
     if not whole:
         raise exceptions.BadRequest("The body is shorter than its Content-Length.")
-    request.max_form_memory_size = request.max_content_length = TEXT_MOST_BYTES
+    request.max_form_memory_size = request.max_content_length = MAX_TEXT_BYTES
     if route.image:
         request.max_content_length = site.uploads.most_bytes + OVERHEAD_BYTES
-    if not 0 < arguments.get("number", 1) <= ID_MOST:
+    if not 0 < arguments.get("number", 1) <= MAX_ID:
         raise exceptions.NotFound
     if route.reads:
         await site.start()

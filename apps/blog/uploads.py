@@ -27,12 +27,12 @@ TYPES = {
     "GIF": ("gif", "image/gif"),
     "WEBP": ("webp", "image/webp"),
 }
-PIXELS_MOST = 40_000_000  # a small file may unpack to any size
+MAX_PIXELS = 40_000_000  # a small file may unpack to any size
 NAME = re.compile(r"[0-9a-f]{64}\.(png|jpg|gif|webp)", re.ASCII)
 TYPE_OF = dict(TYPES.values())
 # Takes up to 4 bytes a pixel: in one thread at a time, or a few uploads would exhaust the memory
 DECODING = threading.Lock()
-warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # PIXELS_MOST is less
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # MAX_PIXELS is less
 BROKEN = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)  # what Pillow raises
 
 
@@ -107,12 +107,12 @@ def _recognised(data: bytes) -> tuple[str, tuple[int, int]]:
     try:
         with Image.open(io.BytesIO(data), formats=tuple(TYPES)) as image:
             kind, (width, height) = str(image.format), image.size
-            if width * height > PIXELS_MOST:
+            if width * height > MAX_PIXELS:
                 raise TooLarge(f"The image has {width} x {height} pixels; that is too many.")
             image.verify()
         with DECODING, Image.open(io.BytesIO(data), formats=(kind,)) as image:
             image.load()
     except BROKEN as problem:
-        why = "The file is no PNG, JPEG, GIF or WebP image, or not all of it."
+        why = "The file is not a complete PNG, JPEG, GIF or WebP image."
         raise NotAnImage(why) from problem
     return kind, (width, height)

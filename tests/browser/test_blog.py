@@ -180,7 +180,7 @@ def test_of_two_who_edit_the_second_sees_both_and_loses_nothing(
     page.get_by_role("button", name="Save").click()
     assert "meanwhile" in other.says("[role=alert]")
     assert page.get_by_label("Body").input_value() == "what the second wrote"
-    page.get_by_text("What it is now").click()
+    page.get_by_text("The current version").click()
     assert "what the first wrote" in other.says("details")
     other.save()
     assert "what the second wrote" in other.says("article")

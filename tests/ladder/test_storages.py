@@ -246,7 +246,7 @@ def test_an_older_schema_is_brought_up_and_a_newer_one_refused(
 
         face.run(look)
 
-    with pytest.raises(Unreachable, match=r"schema is at step 2, this blog knows 1"):
+    with pytest.raises(Unreachable, match=r"schema is at step 2, this blog supports 1"):
         face.run(lambda storage: storage.prepare())
 
 

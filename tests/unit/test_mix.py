@@ -90,7 +90,7 @@ def test_an_invalid_line_is_named(tmp_path: Path, line: str, why: str) -> None:
         (b"", "has no request"),
         (b"# nothing\n\n", "has no request"),
         (b"\xff\xfe\x00", "cannot be read"),
-        (b"1 GET /\n" * 1001, "has 1001 requests: at most 1000"),
+        (b"1 GET /\n" * 1001, "has 1001 requests: a mix has at most 1000"),
     ],
     ids=["empty", "comments", "no text", "too many requests"],
 )

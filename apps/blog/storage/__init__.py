@@ -9,7 +9,7 @@ import importlib
 from collections.abc import Sequence
 from typing import Protocol, cast
 
-from apps.blog.posts import ID_MOST, Conflict, Draft, NoSuchPost, Page, Post
+from apps.blog.posts import MAX_ID, Conflict, Draft, NoSuchPost, Page, Post
 from apps.blog.settings import Settings
 
 
@@ -20,9 +20,9 @@ class Storage(Protocol):
         """Bring the schema up to date. Several workers may do so at once. Leaves no connection."""
 
     async def post(self, number: int) -> Post | None:
-        return await self._found(number) if 0 < number <= ID_MOST else None
+        return await self._find(number) if 0 < number <= MAX_ID else None
 
-    async def _found(self, number: int) -> Post | None:
+    async def _find(self, number: int) -> Post | None:
         """One trip."""
 
     async def page(self, number: int) -> Page:
@@ -33,7 +33,7 @@ class Storage(Protocol):
 
     async def edit(self, number: int, draft: Draft, revision: int) -> Post:
         """Raises posts.NoSuchPost; posts.Conflict if the post is no longer at `revision`."""
-        edited = await self._edited(number, draft, revision) if 0 < number <= ID_MOST else None
+        edited = await self._update(number, draft, revision) if 0 < number <= MAX_ID else None
         if edited is not None:
             return edited
         post = await self.post(number)
@@ -41,7 +41,7 @@ class Storage(Protocol):
             raise NoSuchPost(number)
         raise Conflict(post.revision)
 
-    async def _edited(self, number: int, draft: Draft, revision: int) -> Post | None:
+    async def _update(self, number: int, draft: Draft, revision: int) -> Post | None:
         """The edited post; None if there is no such post at that revision."""
 
     async def answers(self) -> str:

@@ -24,7 +24,7 @@ from pymongo.errors import DuplicateKeyError, PyMongoError
 from apps.blog import storage
 from apps.blog.blocking import resolve
 from apps.blog.metrics import METRICS
-from apps.blog.posts import ID_MOST, Draft, Line, Page, Post, Unreachable, now
+from apps.blog.posts import MAX_ID, Draft, Line, Page, Post, Unreachable, now
 from apps.blog.settings import POSTS_PER_PAGE, Settings
 
 STEPS = 1  # of the schema; documents need none, so the first step is the counter
@@ -51,16 +51,16 @@ class Storage(storage.Storage):
             schema = client[self._database].blog_schema
             at = (schema.find_one({"_id": "step"}) or {"step": 0})["step"]
             if at > STEPS:
-                raise Unreachable(f"its schema is at step {at}, this blog knows {STEPS}")
+                raise Unreachable(f"its schema is at step {at}, this blog supports {STEPS}")
             counters = client[self._database].blog_counters
-            _made(counters, NUMBERS, {"$setOnInsert": {"n": 0}})
-            _made(schema, "step", {"$max": {"step": STEPS}})
+            _upsert(counters, NUMBERS, {"$setOnInsert": {"n": 0}})
+            _upsert(schema, "step", {"$max": {"step": STEPS}})
         except PyMongoError as problem:
             raise Unreachable(str(problem)) from problem
         finally:
             client.close()
 
-    async def _found(self, number: int) -> Post | None:
+    async def _find(self, number: int) -> Post | None:
         document = await self._trip(lambda db: db.posts.find_one({"_id": number}))
         return _post(document) if document else None
 
@@ -93,11 +93,11 @@ class Storage(storage.Storage):
         for name in ("posts", "blog_counters", "blog_schema"):
             await self._trip(methodcaller("drop_collection", name))
 
-    async def _edited(self, number: int, draft: Draft, revision: int) -> Post | None:
+    async def _update(self, number: int, draft: Draft, revision: int) -> Post | None:
         changed = {"title": draft.title, "body": draft.body, "html": draft.html, "edited": now()}
         document = await self._trip(
             lambda db: db.posts.find_one_and_update(
-                {"_id": number, "revision": min(revision, ID_MOST)},  # the maximum of BSON
+                {"_id": number, "revision": min(revision, MAX_ID)},  # the maximum of BSON
                 {"$set": changed, "$inc": {"revision": 1}},
             )
         )
@@ -107,7 +107,7 @@ class Storage(storage.Storage):
         """MongoDB's own server reports a git version; others that speak its protocol do not."""
         built = await self._trip(lambda db: db.client.admin.command("buildInfo"))
         name = f"MongoDB {built['version']}"
-        return name if "gitVersion" in built else f"a server that calls itself {name} and is not it"
+        return name if "gitVersion" in built else f"a server that claims to be {name} but is not"
 
     async def stop(self) -> None:
         if self._client is not None and self._pid == os.getpid():
@@ -118,12 +118,12 @@ class Storage(storage.Storage):
         METRICS.add("storage_trips")
         with METRICS.timed("storage_ns"):
             try:
-                return await resolve(call(self._opened()[self._database]))
+                return await resolve(call(self._own_client()[self._database]))
             except PyMongoError as problem:
                 METRICS.add("storage_failed")
                 raise Unreachable(str(problem)) from problem
 
-    def _opened(self) -> Any:
+    def _own_client(self) -> Any:
         """This worker's client; one that was created before a fork is not used."""
         with self._lock:
             if self._client is None or self._pid != os.getpid():
@@ -133,8 +133,8 @@ class Storage(storage.Storage):
             return self._client
 
 
-def _made(collection: Any, name: str, change: dict[str, Any]) -> None:
-    """Upsert a document. Of two concurrent upserts, the server rejects one, which is retried."""
+def _upsert(collection: Any, name: str, change: dict[str, Any]) -> None:
+    """Of two concurrent upserts, the server rejects one, which is retried."""
     try:
         collection.update_one({"_id": name}, change, upsert=True)
     except DuplicateKeyError:

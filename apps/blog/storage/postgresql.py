@@ -20,7 +20,16 @@ from apps.blog.metrics import METRICS
 from apps.blog.posts import Unreachable
 from apps.blog.settings import Settings
 from apps.blog.storage.pool import Pool
-from apps.blog.storage.sql import AT, MADE, STEPPED, Row, Sql, Statement, missing_steps, trips
+from apps.blog.storage.sql import (
+    ADD_STEP,
+    AT,
+    CREATE_SCHEMA,
+    Row,
+    Sql,
+    Statement,
+    missing_steps,
+    trips,
+)
 
 CONNECT_S = 2  # libpq accepts only whole seconds, and at least 2
 PREPARE_S = 15.0  # other workers may hold the lock, and each step is written to the disk
@@ -82,11 +91,11 @@ class Storage(Sql):
         try:
             with _Preparing.connect(self._url, connect_timeout=CONNECT_S) as db:
                 db.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
-                db.execute(MADE)
+                db.execute(CREATE_SCHEMA)
                 (at,) = db.execute(AT).fetchone() or (0,)
                 for number, step in missing_steps(at, SERIAL):
                     db.execute(step)
-                    db.execute(_with_markers(STEPPED), (number,))
+                    db.execute(_with_markers(ADD_STEP), (number,))
         except psycopg.Error as problem:
             raise Unreachable(str(problem)) from problem
 
@@ -100,7 +109,7 @@ class Storage(Sql):
             self._pool = None
 
     async def _run(self, statements: Sequence[Statement]) -> list[list[Row]]:
-        pool = self._opened()
+        pool = self._own_pool()
         METRICS.add("storage_trips", trips(statements))
         try:
             with METRICS.timed("pool_ns"):
@@ -134,7 +143,7 @@ class Storage(Sql):
         db.answer_s = self._answer_s
         return db
 
-    def _opened(self) -> Pool:
+    def _own_pool(self) -> Pool:
         """This worker's pool; one that was created before a fork is not used."""
         with self._lock:
             if self._pool is None or self._pid != os.getpid():

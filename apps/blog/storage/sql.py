@@ -7,7 +7,7 @@ of the schema is a new step. Every step works in both databases.
 from collections.abc import Sequence
 from typing import Any
 
-from apps.blog.posts import ID_MOST, REVISION_MOST, Draft, Line, Page, Post, Unreachable, now
+from apps.blog.posts import MAX_ID, MAX_REVISION, Draft, Line, Page, Post, Unreachable, now
 from apps.blog.settings import POSTS_PER_PAGE
 from apps.blog.storage import Storage
 
@@ -33,9 +33,9 @@ EDIT = (
     "UPDATE posts SET title = ?, body = ?, html = ?, edited = ?, revision = revision + 1"
     f" WHERE id = ? AND revision = ? RETURNING {COLUMNS}"
 )
-MADE = "CREATE TABLE IF NOT EXISTS blog_schema (step integer NOT NULL)"
+CREATE_SCHEMA = "CREATE TABLE IF NOT EXISTS blog_schema (step integer NOT NULL)"
 AT = "SELECT coalesce(max(step), 0) FROM blog_schema"
-STEPPED = "INSERT INTO blog_schema (step) VALUES (?)"
+ADD_STEP = "INSERT INTO blog_schema (step) VALUES (?)"
 
 
 class Sql(Storage):
@@ -43,13 +43,13 @@ class Sql(Storage):
         """The rows of each statement. Runs them in one transaction. Raises Unreachable."""
         raise NotImplementedError
 
-    async def _found(self, number: int) -> Post | None:
+    async def _find(self, number: int) -> Post | None:
         (rows,) = await self._run([(POST, (number,))])
         return Post(*rows[0]) if rows else None
 
     async def page(self, number: int) -> Page:
         before = POSTS_PER_PAGE * (number - 1)
-        if before > ID_MOST:
+        if before > MAX_ID:
             return Page(number, (), await self._count())
         (rows,) = await self._run([(PAGE, (POSTS_PER_PAGE, before))])
         posts = rows[0][3] if rows else await self._count()
@@ -68,8 +68,8 @@ class Sql(Storage):
     async def drop(self) -> None:
         await self._run([(f"DROP TABLE IF EXISTS {name}", ()) for name in ("posts", "blog_schema")])
 
-    async def _edited(self, number: int, draft: Draft, revision: int) -> Post | None:
-        if not 0 < revision < REVISION_MOST:  # an edit increments it
+    async def _update(self, number: int, draft: Draft, revision: int) -> Post | None:
+        if not 0 < revision < MAX_REVISION:  # an edit increments it
             return None
         values = (draft.title, draft.body, draft.html, now(), number, revision)
         (rows,) = await self._run([(EDIT, values)])
@@ -84,5 +84,5 @@ def trips(statements: Sequence[Statement]) -> int:
 def missing_steps(at: int, serial: str) -> list[tuple[int, str]]:
     """(number, statement) of the steps after step `at`. Raises Unreachable for a newer schema."""
     if at > len(STEPS):
-        raise Unreachable(f"its schema is at step {at}, this blog knows {len(STEPS)}")
+        raise Unreachable(f"its schema is at step {at}, this blog supports {len(STEPS)}")
     return [(number, step.format(serial=serial)) for number, step in enumerate(STEPS[at:], at + 1)]

@@ -15,7 +15,16 @@ from urllib.parse import unquote, urlsplit
 from apps.blog.metrics import METRICS
 from apps.blog.posts import Unreachable
 from apps.blog.settings import Settings
-from apps.blog.storage.sql import AT, MADE, STEPPED, Row, Sql, Statement, missing_steps, trips
+from apps.blog.storage.sql import (
+    ADD_STEP,
+    AT,
+    CREATE_SCHEMA,
+    Row,
+    Sql,
+    Statement,
+    missing_steps,
+    trips,
+)
 
 BUSY_S = 5.0  # until a file that others are writing to counts as unreachable
 RETRY_S = 0.01
@@ -35,11 +44,11 @@ class Storage(Sql):
             try:
                 log_ahead(db)
                 db.execute("BEGIN IMMEDIATE")
-                db.execute(MADE)
+                db.execute(CREATE_SCHEMA)
                 ((at,),) = db.execute(AT)
                 for number, step in missing_steps(at, SERIAL):
                     db.execute(step)
-                    db.execute(STEPPED, (number,))
+                    db.execute(ADD_STEP, (number,))
                 db.execute("COMMIT")
             finally:
                 db.close()

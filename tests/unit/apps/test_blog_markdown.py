@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.blog.posts import BODY_MOST, rendered
+from apps.blog.posts import MAX_BODY, rendered
 
 HARMLESS = {
     "a", "blockquote", "br", "code", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "img", "li",
@@ -113,5 +113,5 @@ def test_a_table_is_rendered() -> None:
 @pytest.mark.parametrize("text", ["> ", "- ", "[", "![", "*a **b ", "(", "`", "<", "|a"])
 def test_deep_nesting_renders_to_bounded_html(text: str) -> None:
     """A special character becomes some five characters of HTML."""
-    whole = text * (BODY_MOST // 2 // len(text))
+    whole = text * (MAX_BODY // 2 // len(text))
     assert len(rendered(whole)) <= 10 * len(whole)

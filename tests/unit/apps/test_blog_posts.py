@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.blog.posts import BODY_MOST, TITLE_MOST, BadInput, Draft
+from apps.blog.posts import MAX_BODY, MAX_TITLE, BadInput, Draft
 
 
 @pytest.mark.parametrize("value", [None, 1, ["t"], {}, "", " ", "\n\t\u3000", "\x00", "a\x00b"])
@@ -26,12 +26,12 @@ def test_lone_surrogates_are_refused(half: str) -> None:
 
 
 def test_maximum_lengths() -> None:
-    whole = Draft.of("t" * TITLE_MOST, "b" * BODY_MOST)
-    assert (len(whole.title), len(whole.body)) == (TITLE_MOST, BODY_MOST)
-    with pytest.raises(BadInput, match=f"the maximum is {TITLE_MOST}"):
-        Draft.of("t" * (TITLE_MOST + 1), "b")
-    with pytest.raises(BadInput, match=f"the maximum is {BODY_MOST}"):
-        Draft.of("t", "b" * (BODY_MOST + 1))
+    whole = Draft.of("t" * MAX_TITLE, "b" * MAX_BODY)
+    assert (len(whole.title), len(whole.body)) == (MAX_TITLE, MAX_BODY)
+    with pytest.raises(BadInput, match=f"the maximum is {MAX_TITLE}"):
+        Draft.of("t" * (MAX_TITLE + 1), "b")
+    with pytest.raises(BadInput, match=f"the maximum is {MAX_BODY}"):
+        Draft.of("t", "b" * (MAX_BODY + 1))
 
 
 def test_a_title_is_one_line() -> None:

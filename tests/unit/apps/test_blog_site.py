@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from apps.blog import pages
-from apps.blog.posts import BODY_MOST, TITLE_MOST, Unreachable
-from apps.blog.routes import ROUTES, TEXT_MOST_BYTES, body_most_bytes
+from apps.blog.posts import MAX_BODY, MAX_TITLE, Unreachable
+from apps.blog.routes import MAX_TEXT_BYTES, ROUTES, body_most_bytes
 from tests.builders.blog import FACES, HOST, Answer, Blog, picture
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -148,8 +148,8 @@ def field(page: Answer, name: str) -> str:
         ("", "text", "needs a title"),
         (" \t ", "\n\n  <b>&amp;", "needs a title"),
         ('Q"uo<te', " \n ", "needs a body"),
-        ("t" * (TITLE_MOST + 1), "text", "the maximum is"),
-        ("Title", "b" * (BODY_MOST + 1), "the maximum is"),
+        ("t" * (MAX_TITLE + 1), "text", "the maximum is"),
+        ("Title", "b" * (MAX_BODY + 1), "the maximum is"),
         ("Ze\x00ro", "text", "NUL"),
         ("Title", "ze\x00ro", "NUL"),
     ],
@@ -343,14 +343,14 @@ def test_every_answer_has_security_headers(blog: Blog, post: str) -> None:
 
 
 def test_a_form_larger_than_any_post_is_refused(blog: Blog) -> None:
-    page = blog.form("/posts/new", title="t", body="b" * TEXT_MOST_BYTES)
+    page = blog.form("/posts/new", title="t", body="b" * MAX_TEXT_BYTES)
     assert page.status == 413
-    answer = blog.api("POST", "/api/posts", {"title": "t", "body": "b" * TEXT_MOST_BYTES})
+    answer = blog.api("POST", "/api/posts", {"title": "t", "body": "b" * MAX_TEXT_BYTES})
     assert (answer.status, answer.json["status"]) == (413, 413)
 
 
 def test_the_longest_post_is_accepted_in_any_encoding(blog: Blog) -> None:
-    title, body = "\U0001f40c" * TITLE_MOST, "\U0001f40c" * BODY_MOST
+    title, body = "\U0001f40c" * MAX_TITLE, "\U0001f40c" * MAX_BODY
     assert blog.form("/posts/new", title=title, body=body).status == 303  # %F0%9F%90%8C
     assert blog.api("POST", "/api/posts", {"title": title, "body": body}).status == 201  # \ud83d...
 
