@@ -313,7 +313,8 @@ def _scatter_pane(chart: Chart, drawn: Drawn, looks: Looks) -> Any:
 
 
 def _four_digits(value: float) -> str:
-    """As the numbers of a tooltip (`tips`): a short time beside a long one is not rounded to 0."""
+    """Like the numbers of a tooltip (`tips`): short times are not rounded to 0, as they would be in
+    the unit of a long one."""
     return f"{float(f'{value:.4g}'):.12g}"
 
 

@@ -43,7 +43,7 @@ MODEL_LOOKS = {"closed": ("sockets", "circle"), "open": ("measured", "diamond")}
 
 
 class ModelPoint(NamedTuple):
-    """A cell of which all figures are known."""
+    """A cell with all of these figures."""
 
     cell: Result
     rate_rps: float

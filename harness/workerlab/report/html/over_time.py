@@ -39,10 +39,10 @@ LINE_DASHES = {  # of the phases figure, with their dashes
 BAND_OPACITY = 0.16
 MAX_LIMIT_RATIO = 4  # the limit is drawn if it is at most this many times the longest queue
 ROW_HEIGHT = 34  # pixels per row of a state
-SLOW_CONNECT_S = 0.5  # loopback alone never takes this long, and no kernel repeats a SYN sooner
+SLOW_CONNECT_S = 0.5  # loopback alone never takes this long, and no kernel retransmits a SYN sooner
 SYN_NOTE = (
-    "Dashed: when this kernel repeats a SYN that was not answered. For a connection at one of these"
-    " lines, the SYN was dropped, as the accept queue was full, and repeated."
+    "Dashed: when this kernel retransmits an unanswered SYN. A connection at one of these lines had"
+    " its SYN dropped, because the accept queue was full, and retransmitted."
 )
 
 Period = tuple[float, float]  # from, until, in seconds
@@ -240,7 +240,7 @@ def _state_rows(timeline: Timeline, peaks: dict[str, int]) -> Any:
 
 def connects(timeline: Timeline, where: str) -> Figure | None:
     """A histogram of connect times. After dropped handshakes, some are at the times when the kernel
-    repeats a SYN. None if no connection was slow, or if the times are unknown."""
+    retransmits a SYN. None if no connection was slow, or if the times are unknown."""
     slow = sum(count for from_s, _, count in timeline.connects if from_s >= SLOW_CONNECT_S)
     if not slow:
         return None
@@ -254,7 +254,7 @@ def connects(timeline: Timeline, where: str) -> Figure | None:
         panes=(_connect_bars(timeline, steps_s, longest_s),),
         legend=not_none(
             Key("connections", "connect"),
-            Key("the kernel repeats a dropped SYN", "soft", "dashed") if steps_s else None,
+            Key("the kernel retransmits a dropped SYN", "soft", "dashed") if steps_s else None,
         ),
         caption=not_none(
             "All connections of the load by time to connect.", SYN_NOTE if steps_s else None

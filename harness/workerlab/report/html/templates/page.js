@@ -1,5 +1,6 @@
 "use strict";
-// Draws each chart once it can be seen: at once where its section is open, else when it is opened.
+// Draws each chart as soon as it is visible: immediately if its section is open, else when the
+// section is opened.
 (() => {
   const read = (id) => JSON.parse(document.getElementById(id).textContent);
   const charts = read("charts");
@@ -12,10 +13,10 @@
     if (value === null || value === undefined || value === "") { hideTip(); return; }
     tip.replaceChildren();
     const lines = typeof value === "object" ? Object.entries(value) : [["", value]];
-    for (const [name, said] of lines) {
+    for (const [name, text] of lines) {
       const line = document.createElement("div");
       const strong = document.createElement("b");
-      strong.textContent = said;
+      strong.textContent = text;
       line.append(name, strong);
       tip.append(line);
     }
@@ -31,7 +32,7 @@
     renderer: "svg", actions: false, defaultStyle: false, config, tooltip: showTip,
   };
 
-  // Nothing here waits for anything but promises, so that what begins before printing is on paper.
+  // Awaits promises only, no timers: a chart whose drawing began before printing is on paper.
   async function draw(chart) {
     if (chart.dataset.drawn !== undefined) return;
     chart.dataset.drawn = "";
@@ -50,19 +51,20 @@
     }
   }
 
-  const shown = (one) => !one.closest("details:not([open])");
-  const drawVisible = () => [...document.querySelectorAll(".chart")].filter(shown).forEach(draw);
+  const isVisible = (chart) => !chart.closest("details:not([open])");
+  const drawVisible = () => [...document.querySelectorAll(".chart")].filter(isVisible).forEach(draw);
 
-  for (const one of document.querySelectorAll("details")) one.addEventListener("toggle", drawVisible);
-  // On paper a cell that somebody opened shows all its charts
+  for (const details of document.querySelectorAll("details"))
+    details.addEventListener("toggle", drawVisible);
+  // On paper, a cell that the reader has opened shows all its charts
   addEventListener("click", (event) => {
     const summary = event.target.closest("details.cell > summary");
-    if (summary) summary.parentElement.classList.add("asked");
+    if (summary) summary.parentElement.classList.add("opened");
   });
   addEventListener("keydown", (event) => { if (event.key === "Escape") hideTip(); });
   addEventListener("scroll", hideTip, { passive: true });
 
-  // Above a long table: only rows that hold every word of what is typed there
+  // The filter above a long table: shows only rows that contain every word typed into it
   for (const region of document.querySelectorAll("[data-filter]")) {
     const label = document.createElement("label");
     const field = document.createElement("input");
@@ -73,13 +75,13 @@
     field.addEventListener("input", () => {
       const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
       for (const row of region.querySelectorAll("tbody tr")) {
-        const said = [...row.cells].map((cell) => cell.textContent.toLowerCase()).join("\n");
-        row.hidden = !words.every((word) => said.includes(word));
+        const text = [...row.cells].map((cell) => cell.textContent.toLowerCase()).join("\n");
+        row.hidden = !words.every((word) => text.includes(word));
       }
     });
   }
 
-  // What is open is printed. Charts of what was opened a moment ago may still be missing.
+  // Open sections are printed; charts of one that was opened a moment ago may still be missing
   addEventListener("beforeprint", drawVisible);
 
   drawVisible();
