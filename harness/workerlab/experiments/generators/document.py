@@ -70,7 +70,7 @@ COST = (
     Column(
         "memory_bytes",
         "bytes",
-        meaning="the highest sample; pages that processes share count in each",
+        meaning="the highest sample; a page that processes share counts in each",
         value=lambda load: load.largest("memory_bytes"),
     ),
     Column("failed", "count", value=lambda load: load.total("measured.failed")),

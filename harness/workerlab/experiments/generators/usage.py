@@ -44,7 +44,7 @@ class GeneratorUsage(Struct, frozen=True):
     """One generator at one load. Rates per second, times in seconds; None: not known.
 
     `cores`: CPU seconds per second, in the middle of the load; `cpu_s`: total CPU, start and end
-    included. `memory_bytes`: the peak; pages that processes share count in each. `core_wait`: the
+    included. `memory_bytes`: the peak; a page that processes share counts in each. `core_wait`: the
     cost of waiting for a core. `stood_still`: whether the machine was paused during the load.
     """
 

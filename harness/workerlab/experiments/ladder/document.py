@@ -53,7 +53,7 @@ RATE_POINTS = 20  # samples of the number of answers, from which their rate is c
 COUNTED_TWICE = {"lo in", "lo0 in"}  # loopback receives what it sends
 AXES = {"answers": "requests/s", "cores": "cores", "memory": "MB", "network": "MB/s"}
 OVER_TIME_NOTE = (
-    "One launch. Memory: pages that processes share count in each. Network: by interface, as the"
+    "One launch. Memory: a page that processes share counts in each. Network: by interface, as the"
     " kernel does not count by process; loopback carries the traffic of load tool, storage and"
     " cache, and of whatever else uses it."
 )

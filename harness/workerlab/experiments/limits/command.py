@@ -1,8 +1,9 @@
 """`workerlab limits`: how far one client goes, and what stops it.
 
-The limits of the machine (errno 24, errno 99) are reached on purpose, recognised and avoided. Two
-classic mistakes are shown. Each step is a cell on a null server, which answers after a seeded
-random delay (at once for the mistakes). Steps that cannot run here are left out, with the reason.
+It reaches the limits of the machine (errno 24, errno 99) on purpose, explains them, and avoids
+them. It also makes two classic mistakes. Each step is a cell on a null server, which answers after
+a seeded random delay (at once for the mistakes). Steps that cannot run here are left out, with the
+reason.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -47,8 +48,8 @@ MISTAKE_LOADS = {"missing_await": (100, 100), "session_per_request": (2000, 20)}
 
 NO_PORTS = "Left out: errno 99. This kernel cannot narrow a socket's local ports (Linux 6.3 can)."
 NO_NETWORK = (
-    "Left out: ports in TIME_WAIT that run out (errno 99). Other programs would lack ports, too,"
-    " without a network namespace, and this user cannot create one ({why})."
+    "Left out: running out of ports in TIME_WAIT (errno 99). Without a network namespace, other"
+    " programs would run out of ports, too, and this user cannot create one ({why})."
 )
 WITH_QUICK = (
     "Left out: [[{synchronous} ]]100,000 requests on new connections and the million, because of"

@@ -35,7 +35,7 @@ COLUMNS = (
         "ideal_s",
         "seconds",
         heading="ideal",
-        meaning="the server's delays, added up and shared by the connections, and at least its"
+        meaning="the sum of the server's delays, divided among the connections, and at least its"
         " longest answer",
     ),
     Column(
@@ -55,8 +55,8 @@ COLUMNS = (
     Column(
         "memory_bytes",
         "bytes",
-        meaning="the highest sample of the load tool; of clients that keep everything their own"
-        " peak",
+        meaning="the highest sample of the load tool; for clients that keep everything, the peak"
+        " that they report",
     ),
     Column(
         "cpu_s",

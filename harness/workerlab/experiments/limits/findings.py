@@ -106,7 +106,7 @@ class LimitAnswer(Answer):
         return {
             "files": "What stops a client without a bound?",
             "ports": "What happens when the local ports run out?",
-            "time_wait": "Can ports run out though few connections are open at once?",
+            "time_wait": "Can ports run out even if few connections are open at once?",
         }[self.limit]
 
 

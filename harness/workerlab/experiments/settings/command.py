@@ -31,7 +31,7 @@ from workerlab.experiments.settings.gunicorn_file import (
     UnknownName,
     check_class,
     class_of,
-    strange,
+    unknown_names,
 )
 from workerlab.experiments.settings.launches import LAUNCHES, TOUCHED
 from workerlab.experiments.settings.options import SettingsOptions
@@ -64,8 +64,9 @@ SERVER = ("bind", "worker_class", "wsgi_app", "proc_name", "pidfile", "daemon", 
 class SettingsRequest(Struct, frozen=True):
     """The user's request, stored as the Plan's details. `config`: the Gunicorn file, "" for none;
     `lines`: its assignments, `values`: their values, if plain; `unknown`: settings among them that
-    no experiment covered; `strange`: names that are no settings, with the likely setting; `absent`:
-    paths that Gunicorn needs to start, by setting; `left_out`: those that --quick cannot test."""
+    no experiment covered; `strange`: names that are not settings, each with the likely setting;
+    `absent`: paths that Gunicorn needs to start, by setting; `left_out`: those that --quick cannot
+    test."""
 
     settings: tuple[str, ...]
     config: str = ""
@@ -182,7 +183,7 @@ def _request_of_file(
 ) -> SettingsRequest:
     """Of these settings, those that the file sets. Raises UsageError if there is none."""
     request = SettingsRequest(
-        (), config, lines, strange=strange(lines, reader.names), absent=reader.absent
+        (), config, lines, strange=unknown_names(lines, reader.names), absent=reader.absent
     )
     settings = tuple(name for name in names if name in request.set_lines and name in EXAMINED)
     if not settings:
@@ -321,7 +322,7 @@ class SettingLaunches(TrialSource):
     def _made(self, site: Site, launch: SettingLaunch) -> tuple[Fault | None, bool]:
         """The fault, if any, and whether its cause is a machine that stalled."""
         try:
-            self._look(site, launch)
+            self._observe(site, launch)
         except TrialFailed as failure:
             return failure.fault, isinstance(failure, MachineStalled)
         except Cancelled:
@@ -350,8 +351,8 @@ class SettingLaunches(TrialSource):
             turn=turn,
         )
 
-    def _look(self, site: Site, launch: SettingLaunch) -> None:
+    def _observe(self, site: Site, launch: SettingLaunch) -> None:
         with site.up():
-            observed = launch.look(site)
+            observed = launch.observe(site)
             site.turn.raise_if_ended()  # what a server did that the lab has killed shows nothing
         run_store.write_synced(site.directory / SEEN, observed)

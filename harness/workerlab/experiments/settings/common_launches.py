@@ -25,17 +25,17 @@ from workerlab.experiments.settings.site import (
 from workerlab.server.preflight import sysctl
 
 # Observations, as JSON; the launch chooses the names
-Seen = dict[str, Any]
+LaunchObservations = dict[str, Any]
 
 
 class SettingLaunch(Struct, frozen=True):
-    """`settings(site)`: further settings of its file; `look(site)`: runs the experiments, returns
-    the observations; `about_s`: typical duration; `threads`: per gthread worker (other classes have
-    one); `quick`: included in --quick."""
+    """`settings(site)`: further settings of its file; `observe(site)`: runs the experiments and
+    returns the observations; `about_s`: typical duration; `threads`: per gthread worker (other
+    classes have one); `quick`: included in --quick."""
 
     name: str
     settings: Callable[[Site], Mapping[str, object]]
-    look: Callable[[Site], Seen]
+    observe: Callable[[Site], LaunchObservations]
     about_s: float
     threads: int = 2
     quick: bool = False
@@ -50,7 +50,7 @@ BACKLOG, UMASK, WORKERS = 7, 0o027, 2
 LINE, FIELDS, FIELD_SIZE = 300, 20, 400
 LINE_SENT, FIELDS_SENT, FIELD_SENT = 600, 40, 800
 FORMAT = "lab %(m)s %(s)s"
-LOGGED = "lab GET 200"  # a line in that format
+EXPECTED_LOG_LINE = "lab GET 200"  # a line in that format
 REQUEST_LIMIT = (
     1_000_000  # max_requests and its jitter: so high that two workers rarely draw the same
 )
@@ -58,7 +58,7 @@ SOCKET = "lab.sock"  # relative, since socket paths must be short
 HUGE_BACKLOG = 1_000_000
 IDLE_GRACE_S = 3  # of a stop with no request in progress
 WAITS_S = 0.4
-TURNS = 1.6  # times WAITS_S: two requests that take longer were served one after the other
+SERIAL_RATIO = 1.6  # to WAITS_S: two requests that take longer were served one after the other
 
 
 def _settings(site: Site) -> Mapping[str, object]:
@@ -88,10 +88,10 @@ def _settings(site: Site) -> Mapping[str, object]:
     }
 
 
-def _look(site: Site) -> Seen:
+def _observe_common(site: Site) -> LaunchObservations:
     site.wait_until(lambda: len(site.pids) >= WORKERS, EVENT_TIMEOUT_S)
     about = site.ask("/about").about
-    return {  # in this order: the log and the metrics are of the requests before
+    return {  # in this order: the log and the metrics cover the requests made before them
         "queue": [listener.send_queue for listener in site.listeners()],
         "workers": len(site.pids),
         "directory": Path(about["directory"]).name,
@@ -144,7 +144,7 @@ def _socket_mode(directory: Path) -> int | None:
     return None if path is None else stat.S_IMODE(path.stat().st_mode)
 
 
-def _limits(site: Site) -> Seen:
+def _limits(site: Site) -> LaunchObservations:
     """Status of requests beyond each limit, and of one with an ambiguous header."""
     headers = [f"X-Lab-{number}: 1" for number in range(FIELDS_SENT)]
     return {
@@ -155,9 +155,9 @@ def _limits(site: Site) -> Seen:
     }
 
 
-def _proxy(site: Site) -> Seen:
+def _proxy(site: Site) -> LaunchObservations:
     """Scheme and client address as the app sees them, if a trusted or another client sends them."""
-    by_source: Seen = {}
+    by_source: LaunchObservations = {}
     for client, source in (("trusted", TRUSTED), ("stranger", HOST)):
         headers = ("X-Forwarded-Proto: https", f"X-Forwarded-For: {FORWARDED_IP}")
         about = site.ask("/about", *headers, source=source).about
@@ -201,7 +201,7 @@ def _hooks(site: Site) -> list[str]:
     return sorted({line[0] for line in site.called_hooks()})
 
 
-def _preload_look(site: Site) -> Seen:
+def _observe_preload(site: Site) -> LaunchObservations:
     about = site.ask("/about").about
 
     def both() -> float:
@@ -219,15 +219,15 @@ def _preload_look(site: Site) -> Seen:
         "sendfiles": site.ask("/about").about.get("sendfiles"),
         "stop_s": site.stalls.repeat(
             site.stop,
-            # Well before its grace ended: certain even if the machine stalled
+            # Well before its grace ends: certain even if the machine stalls
             lambda stop_s: stop_s is not None and stop_s < IDLE_GRACE_S - 1,
             attempts=1,
         ),
     }
 
 
-COMMON = SettingLaunch("common", _settings, _look, 2.0, quick=True)
+COMMON = SettingLaunch("common", _settings, _observe_common, 2.0, quick=True)
 _WITH_PRELOAD = fixed(
     preload_app=True, backlog=HUGE_BACKLOG, sendfile=False, graceful_timeout=IDLE_GRACE_S
 )
-PRELOAD = SettingLaunch("preload", _WITH_PRELOAD, _preload_look, 1.5, quick=True)
+PRELOAD = SettingLaunch("preload", _WITH_PRELOAD, _observe_preload, 1.5, quick=True)

@@ -115,7 +115,7 @@ def _sighup(evidence: Evidence) -> Effect:
         sentence = "no worker was replaced within {EVENT_TIMEOUT_S:duration}"
         return Effect(None, "reload.none", sentence, shown="not seen")
     sentence = (
-        "the file asked for {BACKLOG_AFTER} then, workers were replaced, and the kernel's limit of"
+        "the file then set it to {BACKLOG_AFTER}; workers were replaced, and the kernel's limit of"
         " the accept queue"
     )
     if launch["after"] != launches.BACKLOG_AFTER:

@@ -103,7 +103,9 @@ def _access_log_format(evidence: Evidence) -> Effect:
     if not log:
         return Effect("ignored", "access_log_format.no_log", "nothing is logged")
     sentence, values = 'at "{FORMAT}", the log says: {line}', {"line": log[0]}
-    return _honoured_or_ignored("access_log_format", common.LOGGED in log, sentence, values)
+    return _honoured_or_ignored(
+        "access_log_format", common.EXPECTED_LOG_LINE in log, sentence, values
+    )
 
 
 def _statsd(evidence: Evidence) -> Effect:
@@ -122,7 +124,7 @@ def _preload(evidence: Evidence) -> Effect:
     launch = evidence["preload"]
     if not launch["imported_by_arbiter"]:
         return Effect("ignored", "preload", "each worker imported the app for itself")
-    if launch["unpatched"] and launch["both_s"] > common.TURNS * common.WAITS_S:
+    if launch["unpatched"] and launch["both_s"] > common.SERIAL_RATIO * common.WAITS_S:
         sentence = (
             "the arbiter imported the app before anything was patched: two simultaneous requests"
             " that wait {WAITS_S:duration} each took {both_s:duration}, since a name imported with"

@@ -52,7 +52,7 @@ class FileLine(Struct, frozen=True):
     """The line that gives a name its final value. `number` counts from 1; `text`: the value of a
     setting; `source`: how the file computes it, "" for a plain value; `used`: whether the file
     itself uses or imports the name; `sets`: False if it is only annotated. `annotated`: line and
-    text of an annotation that is no type (`threads: 4`) and sets nothing. `overridden`: earlier
+    text of an annotation that is not a type (`threads: 4`) and sets nothing. `overridden`: earlier
     lines whose value line `by` discards; `is_setting`: of Gunicorn."""
 
     number: int
@@ -161,7 +161,7 @@ class UnknownName(Finding):
     meant: str
 
 
-def strange(lines: Iterable[FileLine], settings: Collection[str]) -> dict[str, str]:
+def unknown_names(lines: Iterable[FileLine], settings: Collection[str]) -> dict[str, str]:
     """Names that are not Gunicorn settings and that the file does not use, each with the likely
     setting or ""."""
     return {

@@ -18,7 +18,7 @@ from itertools import groupby
 from workerlab.experiments.settings.common_launches import (
     COMMON,
     PRELOAD,
-    Seen,
+    LaunchObservations,
     SettingLaunch,
     fixed,
 )
@@ -45,7 +45,7 @@ TRIES = 4  # a class with threads is blocked only occasionally
 HELD_S = 0.5  # a lone request delayed by more than this shows that the worker was held
 
 
-def _look_at_slots(site: Site) -> Seen:
+def _observe_slots(site: Site) -> LaunchObservations:
     """Send several requests at once to one worker: how many connections does it accept, and how
     many requests are in the app at once?"""
     says_close = _says_close(site)
@@ -89,7 +89,7 @@ def _recycled(site: Site) -> Mapping[str, object]:
     }
 
 
-def _look_at_recycling(site: Site) -> Seen:
+def _observe_recycling(site: Site) -> LaunchObservations:
     """Consecutive requests served by each worker, except the first, which already answered the
     readiness check, and the last, which has not reached its limit."""
     says_close = _says_close(site)
@@ -107,7 +107,7 @@ def _served(pids: Sequence[int | None]) -> list[int]:
     return [len(list(answers)) for pid, answers in groupby(pids) if pid is not None][1:-1]
 
 
-def _look_at_lingering(site: Site) -> Seen:
+def _observe_lingering(site: Site) -> LaunchObservations:
     """One client keeps its connection open after its last answer while another sends a request.
     Repeated TRIES times."""
     site.ask("/file")
@@ -121,16 +121,16 @@ def _look_at_lingering(site: Site) -> Seen:
 
 
 def _behind_s(site: Site) -> float:
-    """The response time of the second client (see `_look_at_lingering`)."""
+    """The response time of the second client (see `_observe_lingering`)."""
     with site.connect() as connection:
         exchange(connection, "/about", "Connection: close")
         return site.ask("/about").took_s
 
 
-SLOTS = SettingLaunch("slots", fixed(worker_connections=CONNECTIONS), _look_at_slots, 2.5)
-THREADED = SettingLaunch("threads", fixed(threads=THREADS), _look_at_slots, 1.5, threads=THREADS)
-RECYCLING = SettingLaunch("recycling", _recycled, _look_at_recycling, 4.0)
-LINGERING = SettingLaunch("lingering", fixed(sendfile=True), _look_at_lingering, 1.0)
+SLOTS = SettingLaunch("slots", fixed(worker_connections=CONNECTIONS), _observe_slots, 2.5)
+THREADED = SettingLaunch("threads", fixed(threads=THREADS), _observe_slots, 1.5, threads=THREADS)
+RECYCLING = SettingLaunch("recycling", _recycled, _observe_recycling, 4.0)
+LINGERING = SettingLaunch("lingering", fixed(sendfile=True), _observe_lingering, 1.0)
 
 
 # --- what takes time ----------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def _sockets(_site: Site) -> Mapping[str, object]:
     }
 
 
-def _look_at_sockets(site: Site) -> Seen:
+def _observe_sockets(site: Site) -> LaunchObservations:
     # Workers create their sockets before they load the app
     site.require(lambda: _loaded(site) >= 2, "not every worker loaded the app")
     site.wait_until(lambda: len(site.listeners()) >= 2, 1.0)
@@ -200,24 +200,26 @@ def _binds(port: int) -> bool:
         return True
 
 
-def _with_timeout(name: str, look: Callable[[Site], Seen], about_s: float) -> SettingLaunch:
-    """A launch that looks for workers killed by `timeout`. No worker reports while the machine is
+def _with_timeout(
+    name: str, observe: Callable[[Site], LaunchObservations], about_s: float
+) -> SettingLaunch:
+    """A launch that checks for workers killed by `timeout`. No worker reports while the machine is
     stalled, so Gunicorn may kill one wrongly."""
 
-    def looks(site: Site) -> Seen:
-        return site.stalls.repeat(partial(look, site), lambda observed: not observed["killed"])
+    def observe_unstalled(site: Site) -> LaunchObservations:
+        return site.stalls.repeat(partial(observe, site), lambda observed: not observed["killed"])
 
-    return SettingLaunch(name, fixed(timeout=TIMEOUT_S, keepalive=2), looks, about_s)
+    return SettingLaunch(name, fixed(timeout=TIMEOUT_S, keepalive=2), observe_unstalled, about_s)
 
 
-def _too_long(path: str, site: Site) -> Seen:
+def _too_long(path: str, site: Site) -> LaunchObservations:
     site.wait(SETTLED_S)
     before = site.timeout_kills()
     answer = site.ask(f"/{path}?s={TOO_LONG_S:g}")
     return {"took_s": answer.took_s, "killed": site.timeout_kills() > before}
 
 
-def _silence(site: Site) -> Seen:
+def _silence(site: Site) -> LaunchObservations:
     site.wait(SETTLED_S)
     before = site.timeout_kills()
     with site.connect() as connection:
@@ -226,7 +228,7 @@ def _silence(site: Site) -> Seen:
     return {"closed_s": closed_s, "killed": killed_s is not None}
 
 
-def _look_at_stop(site: Site) -> Seen:
+def _observe_stop(site: Site) -> LaunchObservations:
     (under_way,) = site.start_requests([f"/wait?s={UNDER_WAY_S:g}"])
     site.wait_until_accepted()
     site.wait(0.5)
@@ -235,21 +237,21 @@ def _look_at_stop(site: Site) -> Seen:
     return {"stop_s": stop_s}
 
 
-SOCKETS = SettingLaunch("sockets", _sockets, _look_at_sockets, 4.0)
+SOCKETS = SettingLaunch("sockets", _sockets, _observe_sockets, 4.0)
 TIMEOUT_WAIT = _with_timeout("timeout_wait", partial(_too_long, "wait"), 6.0)
 TIMEOUT_BLOCK = _with_timeout("timeout_block", partial(_too_long, "block"), 6.0)
 SILENT = _with_timeout("silent", _silence, 7.0)
-STOP = SettingLaunch("stop", fixed(graceful_timeout=GRACE_S), _look_at_stop, 3.0)
+STOP = SettingLaunch("stop", fixed(graceful_timeout=GRACE_S), _observe_stop, 3.0)
 
 
 BACKLOG_BEFORE, BACKLOG_AFTER = 7, 9
 APP_FILE, EXTRA_FILE = "inspected.py", "extra.txt"
-CHANGED_S = 8.0  # far longer than Gunicorn takes between two looks at its files
+CHANGED_S = 8.0  # far longer than Gunicorn takes between two checks of its files
 BEGUN_S = 0.3
 CROWD, CROWD_S, PATIENCE_S = 3, 9.0, 5.0
 
 
-def _look_at_reload(site: Site) -> Seen:
+def _observe_reload(site: Site) -> LaunchObservations:
     """Change the backlog in the file and send HUP; Gunicorn then rereads the file."""
     before, pids, arbiter = _queue(site), set(site.pids), site.process.pid
     assert arbiter is not None
@@ -267,13 +269,13 @@ def _queue(site: Site) -> int:
     return next(listener.send_queue for listener in site.listeners())
 
 
-def _look_at_request_under_way(site: Site) -> Seen:
+def _observe_request_under_way(site: Site) -> LaunchObservations:
     """Other requests reach max_requests during a long one, which is cut off if the grace ends
     first. Whether it ends first is uncertain if the machine stalls."""
     return site.stalls.repeat(partial(_request_under_way, site), attempts=1)
 
 
-def _request_under_way(site: Site) -> Seen:
+def _request_under_way(site: Site) -> LaunchObservations:
     pids = set(site.pids)
     (under_way,) = site.start_requests([f"/wait?s={UNDER_WAY_S:g}"])
     site.wait_until_accepted()
@@ -289,7 +291,7 @@ def _request_under_way(site: Site) -> Seen:
     }
 
 
-def _look_at_crowd(site: Site) -> Seen:
+def _observe_crowd(site: Site) -> LaunchObservations:
     """CROWD clients connect, send nothing and leave. Then another one sends a request."""
     with contextlib.ExitStack() as stack:
         for _ in range(CROWD):
@@ -312,7 +314,7 @@ def _reloads(site: Site) -> Mapping[str, object]:
     }
 
 
-def _look_at_changes(site: Site) -> Seen:
+def _observe_changes(site: Site) -> LaunchObservations:
     """Change the app's file, then an extra file. Raises InconclusiveLaunch if workers are replaced
     without a change."""
     site.ask("/about").about  # noqa: B018 - raises if the app does not answer
@@ -331,18 +333,18 @@ def _replaced_s(site: Site, name: str) -> float | None:
     return site.replaced_s(pids, CHANGED_S)
 
 
-TOUCHED = SettingLaunch("touched", _reloads, _look_at_changes, 7.0)
+TOUCHED = SettingLaunch("touched", _reloads, _observe_changes, 7.0)
 RELOAD = SettingLaunch(
-    "reload", fixed(backlog=BACKLOG_BEFORE, graceful_timeout=GRACE_S), _look_at_reload, 1.0
+    "reload", fixed(backlog=BACKLOG_BEFORE, graceful_timeout=GRACE_S), _observe_reload, 1.0
 )
 UNDER_WAY = SettingLaunch(
     "under_way",
     fixed(max_requests=LIMIT, graceful_timeout=GRACE_S),
-    _look_at_request_under_way,
+    _observe_request_under_way,
     5.0,
 )
 CROWDED = SettingLaunch(
-    "crowded", fixed(worker_connections=CROWD, keepalive=2), _look_at_crowd, 9.0
+    "crowded", fixed(worker_connections=CROWD, keepalive=2), _observe_crowd, 9.0
 )
 
 

@@ -37,7 +37,7 @@ from workerlab.experiments.settings.gunicorn_file import (
     SourceFile,
     UnknownName,
     class_of,
-    strange,
+    unknown_names,
 )
 from workerlab.finding import Finding
 from workerlab.model import Document, Trial
@@ -255,7 +255,7 @@ def report_on(
         lines=lines,
         left_out=left_out,
         values={name: value for name, value in values.items() if name in named},
-        strange=strange(lines, KNOWN),
+        strange=unknown_names(lines, KNOWN),
         absent=absent,
     )
     run = run_store.load(recorded("settings"))

@@ -11,7 +11,7 @@ from workerlab.experiments.settings.gunicorn_file import (
     SourceFile,
     check_class,
     class_of,
-    strange,
+    unknown_names,
 )
 from workerlab.model import UsageError
 from workerlab.server.inside.introspect import execute_file
@@ -91,7 +91,7 @@ def test_imported_names_are_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert [(line.number, line.name, line.text) for line in lines] == [(2, "threads", "64")]
     lines = read(tmp_path, "from conf_base import *\n")
     assert [line.name for line in lines if line.is_setting] == ["workers", "backlog"]
-    assert strange(lines, SETTINGS) == {}
+    assert unknown_names(lines, SETTINGS) == {}
 
 
 def test_an_annotation_sets_nothing(tmp_path: Path) -> None:
@@ -117,14 +117,14 @@ def test_an_annotation_sets_nothing(tmp_path: Path) -> None:
     ],
 )
 def test_unknown_names(tmp_path: Path, text: str, names: dict[str, str]) -> None:
-    assert strange(read(tmp_path, text), SETTINGS) == names
+    assert unknown_names(read(tmp_path, text), SETTINGS) == names
 
 
 def test_names_within_functions_and_classes_are_no_settings(tmp_path: Path) -> None:
     text = "def post_fork(server, worker):\n    timeout = 3\nclass A:\n    workers = 1\n"
     lines = read(tmp_path, text)
     assert [line.name for line in lines if line.is_setting] == ["post_fork"]
-    assert strange(lines, SETTINGS) == {}
+    assert unknown_names(lines, SETTINGS) == {}
 
 
 @pytest.mark.parametrize(

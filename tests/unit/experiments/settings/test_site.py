@@ -88,12 +88,12 @@ def test_a_launch_during_a_stall_is_repeated(
 ) -> None:
     sites: list[Site] = []
 
-    def look(_: SettingLaunches, site: Site, launch: SettingLaunch) -> None:
+    def observe(_: SettingLaunches, site: Site, launch: SettingLaunch) -> None:
         sites.append(site)
         if len(sites) < 3:
             raise MachineStalled
 
-    monkeypatch.setattr(SettingLaunches, "_look", look)
+    monkeypatch.setattr(SettingLaunches, "_observe", observe)
     plan, trial = settings_plan()
     assert SettingLaunches(tmp_path, plan).make(trial, StartupTurn()).fault is None
     assert len(sites) == len(set(sites)) == 3
@@ -105,7 +105,7 @@ def test_observations_of_a_cancelled_launch_are_not_stored(
     """A server that was ended is not killed for being late, which would look like a result."""
     barrier = StartupBarrier()
 
-    def look(_: Site) -> dict[str, bool]:
+    def observe(_: Site) -> dict[str, bool]:
         barrier.end_all()
         return {"killed": False}
 
@@ -115,7 +115,7 @@ def test_observations_of_a_cancelled_launch_are_not_stored(
         yield site
 
     monkeypatch.setattr(Site, "up", up)
-    launch = SettingLaunch("stop", lambda _: {}, look, 1.0)
+    launch = SettingLaunch("stop", lambda _: {}, observe, 1.0)
     monkeypatch.setitem(LAUNCHES, "stop", launch)
     plan, trial = settings_plan()
     turn = BarrierStartupTurn(barrier, trial.key)
