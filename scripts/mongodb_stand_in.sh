@@ -18,7 +18,7 @@ cp "$source/pom.xml" "$work"
 if ! (cd "$work" && mvn -q -B dependency:copy-dependencies -DoutputDirectory=jars &&
   javac -cp "jars/*" -d jars "$source/Server.java") >"$work/output" 2>&1; then
   tail -n 5 "$work/output" >&2
-  echo "the stand-in for MongoDB cannot be made: the ladder skips the MongoDB steps" >&2
+  echo "the stand-in for MongoDB cannot be built: the ladder skips the MongoDB steps" >&2
   exit 0
 fi
 mkdir -p "$jars"

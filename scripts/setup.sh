@@ -38,7 +38,7 @@ have() {
   command -v "$@" >/dev/null 2>&1
 }
 
-# settled PROGRAM: there, or tried within the hour, because not every sweep needs to try again.
+# settled PROGRAM: installed, or tried within the last hour, so that not every sweep tries again.
 settled() { have "$1" || [ -n "$(find "$state/$1-tried" -mmin -60 2>/dev/null)" ]; }
 
 # A fingerprint of everything that determines the installation: the requirements, and the path of
@@ -57,14 +57,14 @@ apt() {
     -o Acquire::http::Timeout=20 -o DPkg::Lock::Timeout=120 "$@"
 }
 
-# hold PATH FILE MODE TEXT: makes FILE until the end of this setup, unless PATH exists.
+# hold PATH FILE MODE TEXT: creates FILE for the duration of this setup, unless PATH exists.
 hold() {
   [ ! -e "$1" ] || return 0
   held+=("$1")
   printf '%b' "$4" | as_root install -D -m "$3" /dev/stdin "$2"
 }
 # Debian starts the servers that it installs, now and at every boot, and creates a database cluster.
-# Both are switched off during this setup, unless somebody else has configured them.
+# Both are disabled during this setup, unless they have been configured already.
 hold_services() {
   local policy=$system/usr/sbin/policy-rc.d clusters=$system/etc/postgresql-common/createcluster.d
   hold "$policy" "$policy" 755 '#!/bin/sh\nexit 101\n' &&
@@ -76,7 +76,7 @@ release_services() { [ ${#held[@]} = 0 ] || as_root rm -rf "${held[@]}" || true;
 get() {
   local brew=$1; shift
   if as_root apt-get --version >/dev/null 2>&1; then
-    # Continue: the mirror that is unreachable may not be the one that is needed.
+    # Continue on errors: an unreachable mirror may not be the one that is needed.
     [ -n "$apt_updated" ] || apt update || true
     apt_updated=yes
     case $1 in postgresql | redis-server) hold_services || return 0 ;; esac
@@ -87,7 +87,7 @@ get() {
   fi
 }
 
-# ensure PROGRAM: installs one that the lab can do without, or says what its absence means.
+# ensure PROGRAM: installs an optional program, or says what its absence means.
 ensure() {
   local title=$1 consequence
   if settled "$1"; then return 0; fi
@@ -96,7 +96,7 @@ ensure() {
     wrk) get wrk wrk; consequence="'--tool wrk' is unavailable" ;;
     initdb) title=PostgreSQL consequence='the ladder uses SQLite'
       get postgresql@17 postgresql ;;
-    redis-server) title=Redis consequence='the ladder goes without the cache in it'
+    redis-server) title=Redis consequence='the ladder runs without its Redis cache'
       get redis redis-server ;;
     chromium) title=Chromium consequence='the report page is not tested in a browser'
       get '' chromium fonts-dejavu-core ;;
@@ -128,7 +128,7 @@ ensure_python() {
     python3 --version 2>/dev/null || echo missing)): install it, then try again."
   # Debian's python3-pip without python3-venv: its pip can install into a venv that has no pip.
   { "$python" -c 'import venv' && "$python" -m pip --python "$(command -v "$python")" --version
-  } >/dev/null 2>&1 || fail "$python cannot make virtual environments:" \
+  } >/dev/null 2>&1 || fail "$python cannot create virtual environments:" \
     "let root install $(venv_package), then try again."
 }
 
@@ -140,7 +140,7 @@ make_venv() {
   can_make_venv || flag=--without-pip pip=("$python" -m pip --python "$venv/bin/python")
   rm -rf "$venv"
   step "making ${venv##*/} with $("$python" --version 2>&1)" "$python" -m venv $flag "$venv" ||
-    fail "$python could not make $venv (see above)."
+    fail "$python could not create $venv (see above)."
   (cd "$root" && step "pip install $*" "${pip[@]}" install --quiet -c constraints.txt "$@") ||
     fail "pip could not install into $venv (see above)."
   wanted >"$venv/.complete"

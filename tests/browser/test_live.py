@@ -136,10 +136,11 @@ def wait_until_running(page: Any) -> None:
 
 # On a machine whose cores are all busy, with more parts than ever occur together
 LONGEST_STATUS = (
-    "16 requests under way, 12 of them left of the load before, 3 of them abandoned by their "
-    "clients: 4 in the app, 9 in the accept queue, 3 connecting; 3.98 requests/s, not settled yet; "
-    "the machine is full: of 2 cores, server 0.42, load 0.21, this lab 0.35, all else, this page "
-    "too 1.02; each is in the app too briefly for the eye: go slower; 12 failed (12 timeouts)"
+    "16 requests under way, 12 of them left over from the previous load, 3 of them abandoned by "
+    "their clients: 4 in the app, 9 in the accept queue, 3 connecting; 3.98 requests/s, not "
+    "settled yet; all 2 cores are busy: server 0.42, load 0.21, workerlab 0.35, everything else, "
+    "including this page 1.02; each is in the app too briefly to see: slow it down; 12 failed "
+    "(12 timeouts)"
 )
 LAYOUT_WITH = """(words) => {
   document.querySelector('#words').textContent = words;
@@ -228,7 +229,7 @@ def test_the_lesson_by_keyboard_and_its_recording(live: Lab, screenshots: Path) 
         assert len(answered) >= 10
 
 
-LEFTOVER_STATUS = "/left of the load before:.* requests\\/s, not settled yet/"
+LEFTOVER_STATUS = "/left over from the previous load:.* requests\\/s, not settled yet/"
 QUEUE_SENTENCE = "36 wait in the kernel's accept queue"
 BEGIN_TIMES = """() => {
   const { byId, begun } = Lab.live.sides[0].scene.crowd;
@@ -267,14 +268,14 @@ def test_the_counts_of_the_page_add_up(live: Lab) -> None:
     page = live.tab()
     press(page, "Start")
     wait_until_running(page)
-    page.get_by_label("open: they arrive at random (Poisson)").check()
-    page.get_by_label("Requests a second", exact=True).fill("60")
+    page.get_by_label("open: requests arrive at random (Poisson)").check()
+    page.get_by_label("Requests per second", exact=True).fill("60")
     wait_for(page, "Lab.live.sides[0].scene.numbers().queued > 30")
     # Charts show their numbers even if there is no room for their lines
     page.locator(".lab-chart canvas").evaluate_all(
         "all => all.forEach(canvas => { canvas.hidden = true })"
     )
-    page.get_by_label("closed: each asks again when answered").check()
+    page.get_by_label("closed: a new request after each answer").check()
     wait_for(page, f"{LEFTOVER_STATUS}.test(document.querySelector('#words').textContent)")
     (shown,) = page.evaluate(f"({SHOWN})(Lab.live.sides)")
     assert_consistent([shown])
@@ -288,15 +289,16 @@ SHOWN = """(sides) => {
         law = document.querySelector('.lab-chart-law').textContent,
         chart = [...document.querySelectorAll('.lab-chart-now')].at(-1).textContent;
     return sides.map(({ scene }, i) => {
-        const { crowd, said } = scene, part = words[i] || '',
+        const { crowd, figures } = scene, part = words[i] || '',
             of = (place) => Number((part.match(`(\\\\d+) ${place}`) || [0, 0])[1]),
             places = ['connecting', 'in the accept queue', 'accepted', 'in the app'],
             name = sides.length > 1 ? `${'AB'[i]} ` : '';
         return {
             dots: [...crowd.waiting.map((list) => list.length), crowd.served],
-            header: [said.connecting, said.queued, said.accepted, said.served],
+            header: [figures.connecting, figures.queued, figures.accepted, figures.served],
             words: places.map(of),
-            left: [of('of them left'), Number((law.match(`${name}(\\\\d+) of`) || [0, 0])[1])],
+            left: [of('of them left'),
+                Number((law.match(`${name}(\\\\d+) left over`) || [0, 0])[1])],
             chart: chart.split(', ')[i].replace(/^[AB] /, ''),
         };
     });
@@ -390,7 +392,7 @@ def test_an_invalid_value_is_reported_at_its_field_and_nothing_starts(live: Lab)
     page.wait_for_selector(".lab-error:visible")
     assert workers.get_attribute("aria-invalid") == "true"
     assert page.evaluate("Lab.live.state.sides[0].server.workers") == 4
-    page.get_by_label("The app waits, s").fill("0,5")  # a decimal comma
+    page.get_by_label("App waits, s").fill("0,5")  # a decimal comma
     wait_for(page, "Lab.live.state.load.delay_s === 0.5")
     assert live.servers == []
 

@@ -218,7 +218,7 @@ def test_servers_that_cannot_be_installed_leave_nothing_and_one_notice(equipped,
     result = equipped.run("setup.sh", "--ladder", APT_FAILS="1")
     assert result.returncode == 0
     assert "the ladder uses SQLite" in result.stderr
-    assert "the ladder goes without the cache" in result.stderr
+    assert "the ladder runs without its Redis cache" in result.stderr
     assert everything_in(system) == ["etc", "etc/postgresql-common", "usr", "usr/sbin"]
     assert equipped.run("setup.sh", "--ladder").stderr == ""
 

@@ -358,7 +358,7 @@ def test_a_lesson_whose_clients_all_give_up_needs_a_browser(
     text = demo.BUNDLED_LESSON.read_text()
     path = tmp_path / "own.toml"
     path.write_text(text[: text.index("[[step]]")] + text[text.rindex("[[step]]\n") :])
-    with pytest.raises(UsageError, match="every step has patience"):
+    with pytest.raises(UsageError, match="clients give up in every step"):
         planned(monkeypatch, "--lesson", str(path))
 
 

@@ -153,7 +153,7 @@ def test_a_full_disk_stops_the_sampler() -> None:
     """/dev/full accepts no bytes."""
     lines = os.open("/dev/full", os.O_WRONLY)
     sampler = sampler_into(lines)
-    number, stuck = sampler.look(sys._getframe(), 1, 0)
+    number, stuck = sampler.locate(sys._getframe(), 1, 0)
     os.close(lines)
     assert (number, stuck) == (stacks.OTHER + 1, 0)
     assert sampler.stopped
@@ -163,8 +163,8 @@ def test_the_number_of_lines_is_limited(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(stacks, "MAX_LINES", 1)
     lines = os.open(tmp_path / "lines", os.O_WRONLY | os.O_CREAT)
     sampler = sampler_into(lines)
-    first = sampler.look(sys._getframe(), 1, 0)[0]
-    second = sampler.look(sys._getframe(), 2, 0)[0]
+    first = sampler.locate(sys._getframe(), 1, 0)[0]
+    second = sampler.locate(sys._getframe(), 2, 0)[0]
     os.close(lines)
     assert (first, second) == (stacks.OTHER + 1, stacks.OTHER)
     assert (tmp_path / "lines").read_text().count("\n") == 1

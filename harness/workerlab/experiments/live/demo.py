@@ -62,7 +62,9 @@ def setup(options: DemoOptions, _plan: Plan | None) -> Setup:
     interpreters_by_name = interpreters(options)
     cells = tuple(step.cell for step in lesson.steps if step.is_trial)
     if not cells:
-        raise UsageError("every step has patience, so it runs only in a browser: add --web")
+        raise UsageError(
+            "clients give up in every step (patience), so it runs only in a browser: add --web"
+        )
     plan = gunicorn_plan("sweep", cells, interpreters_by_name, together=True, arrivals="poisson")
     (interpreter,) = interpreters_by_name.values()
     run_live = partial(run_step, interpreter=interpreter)

@@ -1,11 +1,11 @@
 "use strict";
-// Three charts over time: throughput, response time, queue length; with the law's prediction as a
-// dashed line. They take samples and draw when something is new.
+// Three charts over time: throughput, response time and queue length, with the law's prediction as
+// a dashed line. They are redrawn when a sample is added.
 (() => {
   const Lab = (window.Lab = window.Lab || {});
   const { make, amount } = Lab;
   const WINDOW_MS = 30000;
-  const KEPT = 2000; // samples of a side
+  const MAX_SAMPLES = 2000; // of a side
   const LEFT = 34,
     RIGHT = 8,
     TOP = 7,
@@ -37,23 +37,23 @@
       unit: "",
       lines: ["queue"],
       law: (side) => side.law.queue,
-      full: ({ law, backlog }) => law.queue >= backlog + 1, // a place that gets free may stay empty
+      full: ({ law, backlog }) => law.queue >= backlog + 1, // a freed place may stay empty
       more: () => "",
       none: ({ law }) => law.why.queue,
     },
   ];
   const NO_LAW = { rps: null, knee: null, response_s: null, queue: null, why: {} };
 
-  // 1, 2 or 5 times a power of ten that is no less
-  function round(value) {
+  // Rounds up to 1, 2 or 5 times a power of ten
+  function roundUp(value) {
     const power = 10 ** Math.floor(Math.log10(Math.max(value, 1e-3)));
-    return [1, 2, 5, 10].map((one) => one * power).find((one) => one >= value * 0.999);
+    return [1, 2, 5, 10].map((factor) => factor * power).find((top) => top >= value * 0.999);
   }
 
   const counted = (value) =>
     value === null || value === undefined ? "–" : amount(value, value % 1 ? 1 : 0);
 
-  // Of an axis: 10000 would not fit beside it
+  // A label of the axis, which has no room for 10000
   const brief = (value) =>
     value >= 10000 ? `${Number((value / 1000).toPrecision(3))}k` : String(Number(value.toPrecision(3)));
 
@@ -75,7 +75,7 @@
     // `sides`: {name, law, samples: [{t, rps, mean, p95, queue, settled}]}; `cursor`: the time now,
     // or null
     draw(sides, from, to, cursor, live) {
-      this.say(sides, cursor); // whether there is room for the lines or not
+      this.showText(sides, cursor); // even if there is no room for the lines
       const { canvas } = this,
         width = canvas.clientWidth,
         height = canvas.clientHeight;
@@ -85,7 +85,7 @@
       canvas.width = Math.round(width * ratio);
       canvas.height = Math.round(height * ratio);
       context.setTransform(ratio, 0, 0, ratio, 0, 0);
-      const most = round(1.08 * this.most(sides, from, to)),
+      const most = roundUp(1.08 * this.most(sides, from, to)),
         colour = Lab.colours(canvas);
       const at = {
         width,
@@ -169,8 +169,8 @@
       context.setLineDash([]);
     }
 
-    // The second server has dots on its line, so that colour is not needed to tell them apart.
-    // `settled`: the part that is measured of the present load alone, or the other, which is grey.
+    // The second server has dots on its line, so that the two can be told apart without colour.
+    // `settled`: true for the part measured under the present load alone, false for the rest (grey).
     line(context, at, samples, name, marked, settled) {
       let down = false;
       context.beginPath();
@@ -194,7 +194,7 @@
       context.stroke();
     }
 
-    say(sides, cursor) {
+    showText(sides, cursor) {
       const several = sides.length > 1,
         now = [],
         laws = [],
@@ -205,28 +205,28 @@
           law = this.spec.law(side);
         const name = several ? `${side.name} ` : "";
         now.push(name + this.value(sample, several));
-        if (sample && sample.left) others.push(`${name}${sample.left} of the load before still there`);
+        if (sample && sample.left) others.push(`${name}${sample.left} left over from the previous load`);
         if (law !== null && law !== undefined)
           laws.push(
             (this.spec.full?.(side) ? `${name}at most ` : name) +
-              this.one(law) +
+              this.text(law) +
               (several ? "" : this.spec.more(side)),
           );
         else if (!several && this.spec.none(side)) others.push(this.spec.none(side));
       }
       this.now.textContent = (several && this.spec.lines.length > 1 ? "mean " : "") + now.join(", ");
       if (several) this.keyOfColours(sides, now);
-      const said = laws.length ? [`law: ${laws.join(", ")}`, ...others] : others;
-      if (this.spec.lines.length > 1) said.push("mean: in flight / throughput", "p95 dotted");
-      if (this.spec.unit && sides[0]?.recent_s) said.push(`last ${sides[0].recent_s} s`);
-      this.law.textContent = said.join("; ");
+      const parts = laws.length ? [`law: ${laws.join(", ")}`, ...others] : others;
+      if (this.spec.lines.length > 1) parts.push("mean: in flight / throughput", "p95 dotted");
+      if (this.spec.unit && sides[0]?.recent_s) parts.push(`last ${sides[0].recent_s} s`);
+      this.law.textContent = parts.join("; ");
       this.canvas.setAttribute(
         "aria-label",
         `${this.spec.title} over time. Now ${now.join(", ")}. ${this.law.textContent}`,
       );
     }
 
-    // Whose line has which colour: its name has it too
+    // Each server's name has the colour of its line
     keyOfColours(sides, now) {
       const parts = sides.flatMap(({ name }, i) => [
         i ? ", " : this.spec.lines.length > 1 ? "mean " : "",
@@ -236,7 +236,7 @@
       this.now.replaceChildren(...parts);
     }
 
-    one(value) {
+    text(value) {
       return this.spec.unit
         ? amount(value, value === 0 ? 0 : value < 0.1 ? 3 : value < 1 ? 2 : 1) + this.spec.unit
         : counted(value);
@@ -245,23 +245,23 @@
     value(sample, short) {
       if (!sample) return "–";
       const [first, second] = this.spec.lines;
-      const one = (name) =>
-        sample[name] === null || sample[name] === undefined ? "–" : this.one(sample[name]);
+      const text = (name) =>
+        sample[name] === null || sample[name] === undefined ? "–" : this.text(sample[name]);
       const settles = sample.settled === false && first !== "queue" ? ", not settled yet" : "";
-      return (second && !short ? `mean ${one(first)}, p95 ${one(second)}` : one(first)) + settles;
+      return (second && !short ? `mean ${text(first)}, p95 ${text(second)}` : text(first)) + settles;
     }
   }
 
   function lastBefore(samples, t) {
     if (t === null) return samples[samples.length - 1];
-    let found;
-    for (const sample of samples) if (sample.t <= t) found = sample;
-    return found;
+    let last;
+    for (const sample of samples) if (sample.t <= t) last = sample;
+    return last;
   }
 
   // ------------------------------------------------------------------ all three
 
-  // `length`: of a trace, ms; without it the last half minute
+  // `length`: of the trace, ms; null: live, shows the last half minute
   Lab.Charts = class {
     constructor(element, { length = null } = {}) {
       this.length = length;
@@ -269,13 +269,13 @@
       this.sides = [];
       this.serial = 0;
       this.charts = CHARTS.map((spec) => new Chart(spec));
-      element.replaceChildren(...this.charts.map((one) => one.element));
+      element.replaceChildren(...this.charts.map((chart) => chart.element));
       this.draw = this.draw.bind(this);
       new ResizeObserver(() => this.refresh()).observe(element);
       matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.refresh());
     }
 
-    // `sides`: {name, law, model, recent_s, backlog}; the samples of those that stay are kept
+    // `sides`: {name, law, model, recent_s, backlog}; sides that stay keep their samples
     configure(sides) {
       this.sides = sides.map((side, i) => ({
         ...side,
@@ -289,11 +289,11 @@
       const side = this.sides[i];
       if (!side) return;
       side.samples.push({ t, serial: this.serial++, ...sample });
-      if (side.samples.length > KEPT) side.samples.splice(0, KEPT / 4);
+      if (side.samples.length > MAX_SAMPLES) side.samples.splice(0, MAX_SAMPLES / 4);
       this.refresh();
     }
 
-    // The lines of a server that is started anew begin anew
+    // A restarted server's lines begin again
     interrupt(i) {
       if (this.sides[i]) this.sides[i].samples.length = 0;
       this.refresh();
@@ -304,7 +304,7 @@
       this.refresh();
     }
 
-    // `now`: of each side what is so at that time, between two samples
+    // `now`: for each side, values at that time that are newer than the last sample
     cursor(t, now) {
       this.at = t;
       this.sides.forEach((side, i) => {
@@ -317,7 +317,7 @@
       if (!this.frame) this.frame = requestAnimationFrame(this.draw);
     }
 
-    // At once, so that it says the same as what stands beside it
+    // Immediate, so that the charts agree with the numbers next to them
     draw() {
       if (this.frame) cancelAnimationFrame(this.frame);
       this.frame = 0;

@@ -1,5 +1,5 @@
 "use strict";
-// The requests under way in front of one server: where each is, since when, and on which seat.
+// The requests in flight of one server: where each one is, since when, and in which slot.
 (() => {
   const Lab = (window.Lab = window.Lab || {});
   const CONNECTING = 0,
@@ -8,7 +8,7 @@
     SERVED = 3,
     ANSWERED = 4,
     FAILED = 5;
-  const LEAVE_MS = 700; // how long one that is answered can still be seen
+  const LEAVE_MS = 700; // how long an answered request remains visible
 
   function drop(list, value) {
     const at = list.indexOf(value);
@@ -17,7 +17,7 @@
     list.pop();
   }
 
-  // A dot is a number; what is known of it stands in arrays, so that no frame allocates anything.
+  // A dot is an index into arrays of its properties, so that drawing a frame allocates nothing.
   class Crowd {
     constructor() {
       this.each = Infinity; // slots of a worker
@@ -43,12 +43,12 @@
       this.byId = new Map();
       this.free = [];
       this.used = 0;
-      this.waiting = [[], [], []]; // dots of the places 0, 1, 2, first come first
-      this.seats = []; // of each worker: a dot, or -1
+      this.waiting = [[], [], []]; // dots at the places 0, 1, 2, in order of arrival
+      this.seats = []; // per worker: its slots, each with a dot or -1
       this.served = 0;
       this.leaving = [];
       this.answered = this.failed = 0;
-      this.stay = null; // ms that requests were in the app lately
+      this.stay = null; // recent mean time in the app, ms
     }
 
     get underWay() {
@@ -96,7 +96,7 @@
       const seats = this.seats[Math.max(0, this.worker[dot])];
       const seat = seats.indexOf(dot);
       seats[seat] = -1;
-      // The next one is often seen to begin before this one's client has its answer
+      // The next request is often reported in the app before this one's answer
       if (seats.length > this.each && seat < this.each) seats[seat] = seats.pop();
       while (seats.length && seats[seats.length - 1] < 0) seats.pop();
       this.served--;
@@ -112,7 +112,7 @@
       this.served++;
     }
 
-    // Those that were answered fade; they leave the picture after a moment
+    // Answered and failed requests fade, then leave the picture
     fade(dt) {
       let kept = 0;
       for (const dot of this.leaving) {

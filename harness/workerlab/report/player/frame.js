@@ -1,5 +1,5 @@
 "use strict";
-// The frame of the picture: boxes, slots and headings, which stand still, and the numbers there.
+// The static parts of the picture (boxes, slots, headings), and the numbers in them.
 (() => {
   const Lab = (window.Lab = window.Lab || {});
   const { gridX, gridY } = Lab.layout;
@@ -56,17 +56,17 @@
     to.fillText(title, box.left + 1, box.top + 14, scene.tall ? box.w / 2 : box.w);
   }
 
-  // The places of a short accept queue
+  // The individual places of a short accept queue
   function paintRoom(to, scene) {
-    const one = scene.grids.waiting[QUEUED],
+    const cells = scene.grids.waiting[QUEUED],
       { backlog } = scene.side.server;
     to.strokeStyle = scene.colour.soft;
-    for (let i = 0; i <= backlog && i < one.room; i++) {
+    for (let i = 0; i <= backlog && i < cells.room; i++) {
       to.strokeRect(
-        gridX(one, i) - one.cell * 0.45,
-        gridY(one, i) - one.cell * 0.45,
-        one.cell * 0.9,
-        one.cell * 0.9,
+        gridX(cells, i) - cells.cell * 0.45,
+        gridY(cells, i) - cells.cell * 0.45,
+        cells.cell * 0.9,
+        cells.cell * 0.9,
       );
     }
   }
@@ -74,10 +74,10 @@
   function paintSlots(to, scene) {
     to.strokeStyle = scene.colour.soft;
     to.beginPath();
-    for (const { grid: one } of scene.boxes) {
-      const half = one.cell * 0.46;
-      for (let i = 0; i < scene.each && i < one.room; i++) {
-        to.rect(gridX(one, i) - half, gridY(one, i) - half, 2 * half, 2 * half);
+    for (const { grid: cells } of scene.boxes) {
+      const half = cells.cell * 0.46;
+      for (let i = 0; i < scene.each && i < cells.room; i++) {
+        to.rect(gridX(cells, i) - half, gridY(cells, i) - half, 2 * half, 2 * half);
       }
     }
     to.stroke();
@@ -99,38 +99,38 @@
   }
 
   Lab.paintNumbers = (to, scene) => {
-    const { side, said, at } = scene,
+    const { side, figures, at } = scene,
       { backlog } = side.server;
     to.font = `13px ${FONT}`;
     to.fillStyle = scene.colour.ink;
-    paintNumber(to, scene, at.clients, clientsSaid(scene));
+    paintNumber(to, scene, at.clients, clientsText(scene));
     paintNumber(
       to,
       scene,
       at.connection,
       scene.repeated
-        ? `${said.connecting}, SYN again: ${scene.repeated}`
-        : `${said.connecting} connecting`,
+        ? `${figures.connecting}, SYN retries: ${scene.repeated}`
+        : `${figures.connecting} connecting`,
     );
-    const room = said.queued > backlog ? ", full" : ` of ${backlog}`; // one more than the backlog
+    const room = figures.queued > backlog ? ", full" : ` of ${backlog}`; // one more than the backlog
     paintNumber(
       to,
       scene,
       at.queue,
-      backlog ? `${said.queued}${room}` : `${said.queued}`,
+      backlog ? `${figures.queued}${room}` : `${figures.queued}`,
     );
-    paintNumber(to, scene, at.workers, servedSaid(scene));
+    paintNumber(to, scene, at.workers, servedText(scene));
     paintNumber(
       to,
       scene,
       at.done,
-      said.failed ? `${said.answered}, ${said.failed} failed` : `${said.answered} answered`,
+      figures.failed ? `${figures.answered}, ${figures.failed} failed` : `${figures.answered} answered`,
     );
     to.font = `12px ${FONT}`;
     if (at.accepted)
-      to.fillText(said.accepted, at.accepted.x + at.accepted.w - 22, at.accepted.y + 30, 20);
-    if (said.idle)
-      to.fillText(`${said.idle} kept, idle`, at.links.x, at.links.y + at.links.h, at.links.w);
+      to.fillText(figures.accepted, at.accepted.x + at.accepted.w - 22, at.accepted.y + 30, 20);
+    if (figures.idle)
+      to.fillText(`${figures.idle} kept, idle`, at.links.x, at.links.y + at.links.h, at.links.w);
     for (let i = 0; i < scene.boxes.length; i++) paintWorker(to, scene, i);
   };
 
@@ -141,15 +141,15 @@
     to.textAlign = "left";
   }
 
-  function clientsSaid(scene) {
+  function clientsText(scene) {
     const { load } = scene;
     if (load && load.model === "open")
       return `${Lab.amount(load.rate, load.rate % 1 ? 1 : 0)} a second`;
     return scene.clients ? `${scene.clients}` : "";
   }
 
-  function servedSaid(scene) {
-    const { served } = scene.said,
+  function servedText(scene) {
+    const { served } = scene.figures,
       { slots, blocked } = scene.side;
     if (blocked) return `${served} in the app, ${blocked} at once: the app blocks`;
     return slots === null || slots === undefined
@@ -168,7 +168,7 @@
       return;
     }
     const name = SLOT_NAMES[scene.side.server.worker_class];
-    const { served } = scene.said; // of so many that not all are drawn, this is the worker's part
+    const { served } = scene.figures; // if not all are drawn, estimated by share
     if (served > 1.05 * scene.crowd.served)
       busy = `about ${Math.round((busy * served) / scene.crowd.served)}`;
     const many =

@@ -1,12 +1,12 @@
 "use strict";
-// Where things stand in the picture of a server: boxes for the places, and places for dots in them.
-// Pure: numbers in, numbers out.
+// The layout of a server's picture: a box for each place, and a grid of positions for its dots.
+// Pure functions of numbers.
 (() => {
   const Lab = (window.Lab = window.Lab || {});
   const LARGEST = 17; // px from dot to dot
   const TALL = 540; // px: a narrower picture flows from top to bottom
 
-  // Places for `count` dots in a rectangle; the first stands where `from` says.
+  // A grid for `count` dots in a rectangle; `from`: the edge at which the first dot is
   function grid(area, count, from, most = LARGEST) {
     const box = { ...area, w: Math.max(6, area.w), h: Math.max(6, area.h) };
     let cell = Math.min(most, Math.sqrt((box.w * box.h) / Math.max(1, count)));
@@ -26,14 +26,16 @@
       dx: leftwards ? -cell : cell,
       dy: upwards ? -cell : cell,
       r,
-      line: Math.min(Math.max(1.2, r * 0.4), Math.max(0.3, 0.8 * (cell - 2 * r))), // between two stays paper
+      line: Math.min(Math.max(1.2, r * 0.4), Math.max(0.3, 0.8 * (cell - 2 * r))), // leaves a gap between dots
     };
   }
 
-  const gridX = (one, i) => one.x + one.dx * (one.down ? Math.floor(i / one.per) : i % one.per);
-  const gridY = (one, i) => one.y + one.dy * (one.down ? i % one.per : Math.floor(i / one.per));
+  const gridX = (cells, i) =>
+    cells.x + cells.dx * (cells.down ? Math.floor(i / cells.per) : i % cells.per);
+  const gridY = (cells, i) =>
+    cells.y + cells.dy * (cells.down ? i % cells.per : Math.floor(i / cells.per));
 
-  // The boxes, with a heading each: five columns, or five rows where it is narrow
+  // The boxes, each with a heading: five columns, or five rows on a narrow screen
   function boxes(width, height) {
     const tall = width < TALL,
       gap = tall ? 7 : 16,
@@ -67,7 +69,8 @@
     return [{ x: box.x, y: box.y, w, h }, rest];
   }
 
-  // Of the workers' box: what was accepted and waits, or null; dots there; the workers themselves
+  // The parts of the workers' box. `accepted`: for requests that wait in a worker, or null; `dots`:
+  // the area for their dots; `area`: for the workers
   function splitWorkers(box, tall, accepts) {
     const inside = inset(box, 6);
     if (!accepts) return { accepted: null, dots: { ...inside, w: 10 }, area: inside };
@@ -77,7 +80,7 @@
     return { accepted, dots, area: { ...inside, x: inside.x + w, w: inside.w - w } };
   }
 
-  // One box per worker, in as square a grid as the numbers allow
+  // One box per worker, in the grid whose boxes are closest to 3.2 times as wide as high
   function workerBoxes(area, count, seats) {
     let columns = 1;
     const aspect = (c) => Math.abs(Math.log(area.w / c / (area.h / Math.ceil(count / c)) / 3.2));
@@ -107,7 +110,7 @@
     });
   }
 
-  // Next power of two, so that the picture does not change with every request
+  // The next power of two, so that the layout does not change with every request
   function roomFor(count, before) {
     if (count <= before && count > before / 5) return before;
     return Math.max(8, 2 ** Math.ceil(Math.log2(Math.max(1, count))));

@@ -1,13 +1,13 @@
 "use strict";
-// Plays a trace: the picture of one or two servers without a server. Lab.player(element, trace)
-// makes play, pause, restart, scrub and speed; several fit on one page. What the live page shares
-// with it is here as well: the loop that draws, the moves still to come, the legend.
+// Replays a trace of one or two servers. Lab.player(element, trace) adds the picture and controls
+// for play, pause, restart, position and speed; a page may have several players. Also here, because
+// the live page uses it too: the drawing loop, the track of moves, and the legend.
 (() => {
   const Lab = (window.Lab = window.Lab || {});
-  const STEP_MS = 200; // between two pictures where motion is to be reduced
-  const BEAT_MS = 200; // between two moments that are shown, in picture, numbers, words and charts
-  const TELL_MS = 3000; // between two readings of the words, for ears
-  const FOLLOWED_MS = 300; // an eye follows what takes so long
+  const STEP_MS = 200; // between two frames if the user prefers reduced motion
+  const BEAT_MS = 200; // between two updates of picture, numbers, words and charts
+  const TELL_MS = 3000; // between two announcements to screen readers
+  const VISIBLE_MS = 300; // the eye can follow a request that takes at least this long
   const SPEEDS = [0.1, 0.25, 0.5, 1, 2, 4];
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
@@ -29,7 +29,7 @@
 
   // ------------------------------------------------------------------ shared with the live page
 
-  // Calls step(now, dt) once a frame, while the element can be seen and step says there is more
+  // Calls step(now, dt) once a frame, while the element is visible and step returns true
   Lab.Loop = class {
     constructor(element, step) {
       this.step = step;
@@ -65,7 +65,7 @@
     }
   };
 
-  // The moves of one side, in the order of their time; a scene is told those that are due
+  // The moves of one side in order of time; passes those that are due to a scene
   Lab.Track = class {
     constructor(scene, moves = []) {
       this.scene = scene;
@@ -96,7 +96,7 @@
       return this.next > before;
     }
 
-    // Where time goes back, everything is told again from the beginning
+    // Replays all moves from the beginning, as time may have gone back
     seek(t) {
       this.scene.clear();
       this.next = 0;
@@ -105,7 +105,7 @@
     }
   };
 
-  // Says something, but not too often: always the newest
+  // Sets the text of an element at most once per `each` ms, always to the newest words
   class Teller {
     constructor(element, each) {
       this.element = element;
@@ -129,7 +129,7 @@
     }
   }
 
-  // Words that change all the time, for those who look and for those who listen
+  // Words that change all the time: shown at once, announced to screen readers at intervals
   Lab.Words = class {
     constructor(element) {
       this.shown = Lab.make("span", { ariaHidden: "true" });
@@ -144,7 +144,7 @@
     }
   };
 
-  // One clock for all that is shown: `due` is true once in BEAT_MS
+  // One clock for everything on display: `due` is true once per BEAT_MS
   Lab.Beat = class {
     constructor() {
       this.next = 0;
@@ -160,7 +160,7 @@
 
   Lab.legend = () => {
     const entries = [
-      ["connect", "connecting (hollow: sends its SYN again)"],
+      ["connect", "connecting (hollow: SYN retransmitted)"],
       ["accept-queue", "in accept queue"],
       ["in-worker", "accepted, not yet in the app (hollow: inferred)"],
       ["service", "in the app"],
@@ -185,61 +185,62 @@
 
   const plural = (count, one, many = `${one}s`) => `${count} ${count === 1 ? one : many}`;
 
-  // What is known of failures, most frequent first
+  // The causes of failures, most frequent first
   const CAUSES = { unsent: "not sent, as 1000 were under way", gave_up: "given up" };
-  function causesSaid(causes) {
-    const found = Object.entries(causes).sort(([, one], [, other]) => other - one);
-    return found.length
-      ? ` (${found.map(([cause, count]) => `${count} ${CAUSES[cause] || cause}`).join(", ")})`
+  function causesText(causes) {
+    const entries = Object.entries(causes).sort(([, a], [, b]) => b - a);
+    return entries.length
+      ? ` (${entries.map(([cause, count]) => `${count} ${CAUSES[cause] || cause}`).join(", ")})`
       : "";
   }
 
-  // Where the machine has no core left, what the law says of slots does not hold
+  // If all cores are busy, the law of the slots does not hold
   const FULL = 0.95; // of the cores
-  function fullSaid({ server, load, lab, machine }, cores) {
+  function fullText({ server, load, lab, machine }, cores) {
     if (!(machine >= FULL * cores)) return "";
     const rest = Math.max(0, machine - server - load - lab),
-      parts = { server, load, "this lab": lab, "all else, this page too": rest };
+      parts = { server, load, workerlab: lab, "everything else, including this page": rest };
     const shares = Object.entries(parts).map(([name, used]) => `${name} ${amountOf(used)}`);
-    return `the machine is full: of ${amountOf(cores)} cores, ${shares.join(", ")}`;
+    return `all ${amountOf(cores)} cores are busy: ${shares.join(", ")}`;
   }
   const amountOf = (used) => Lab.amount(used, used % 1 ? 1 : 0);
 
-  // What the picture shows, in words. `sample`: the latest, or null
+  // The picture in words. `sample`: the latest, or null
   Lab.inWords = (scene, sample, cores) => {
-    const said = scene.numbers(),
+    const figures = scene.numbers(),
       { rps = null, left = 0, busy = null, settled = true } = sample || {},
       where = [];
-    if (said.served) where.push(`${said.served} in the app`);
-    if (said.queued) where.push(`${said.queued} in the accept queue`);
-    if (said.accepted) where.push(`${said.accepted} accepted, not yet in the app`);
-    if (said.connecting) where.push(`${said.connecting} connecting`);
+    if (figures.served) where.push(`${figures.served} in the app`);
+    if (figures.queued) where.push(`${figures.queued} in the accept queue`);
+    if (figures.accepted) where.push(`${figures.accepted} accepted, not yet in the app`);
+    if (figures.connecting) where.push(`${figures.connecting} connecting`);
     const { crowd } = scene,
       part = [];
-    if (left) part.push(`, ${Math.min(left, said.underWay)} of them left of the load before`);
-    if (said.abandoned) part.push(`, ${said.abandoned} of them abandoned by their clients`);
-    if (said.underWay > crowd.underWay) part.push(`, ${crowd.underWay} of them drawn`);
+    if (left) part.push(`, ${Math.min(left, figures.underWay)} of them left over from the previous load`);
+    if (figures.abandoned) part.push(`, ${figures.abandoned} of them abandoned by their clients`);
+    if (figures.underWay > crowd.underWay) part.push(`, ${crowd.underWay} of them drawn`);
     const places = where.length ? `: ${where.join(", ")}` : "";
-    const words = [`${plural(said.underWay, "request")} under way${part.join("")}${places}`];
+    const words = [`${plural(figures.underWay, "request")} under way${part.join("")}${places}`];
     if (rps !== null)
       words.push(`${Lab.amount(rps)} requests/s${settled ? "" : ", not settled yet"}`);
-    if (busy && fullSaid(busy, cores)) words.push(fullSaid(busy, cores));
-    if (crowd.stay !== null && crowd.stay * scene.pace < FOLLOWED_MS && said.underWay)
-      words.push(`each is in the app too briefly for the eye${scene.pace < 10 ? ": go slower" : ""}`);
-    if (said.idle) words.push(`${plural(said.idle, "idle connection")} kept`);
-    if (said.failed) words.push(`${said.failed} failed${causesSaid(said.causes)}`);
+    if (busy && fullText(busy, cores)) words.push(fullText(busy, cores));
+    if (crowd.stay !== null && crowd.stay * scene.pace < VISIBLE_MS && figures.underWay)
+      words.push(`each is in the app too briefly to see${scene.pace < 10 ? ": slow it down" : ""}`);
+    if (figures.idle) words.push(`${plural(figures.idle, "idle connection")} kept`);
+    if (figures.failed) words.push(`${figures.failed} failed${causesText(figures.causes)}`);
     return words.join("; ");
   };
 
-  // `backlog`: the one in force, where it is not the server's setting
-  Lab.settingsSaid = ({ server, backlog = server.backlog }) => {
+  // `backlog`: the one in force, if it differs from the server's setting
+  Lab.settingsText = ({ server, backlog = server.backlog }) => {
     const { worker_class: name, workers, threads } = server;
     const thread = name === "gthread" ? `, ${plural(threads, "thread")}` : "";
     const each = thread && workers > 1 ? " each" : "";
     return `${name}: ${plural(workers, "worker")}${thread}${each}, backlog ${backlog}`;
   };
 
-  // A figure for one side: heading, picture, and below it, so that it stays where it is, a sentence
+  // A figure for one side: heading, picture, and a sentence, which is below the picture so that its
+  // length does not move the picture
   Lab.sidePicture = (level = 3) => {
     const title = Lab.make(`h${level}`, { className: "lab-side-title" });
     const sentence = Lab.make("p", { className: "lab-side-said" });
@@ -251,7 +252,7 @@
 
   // ------------------------------------------------------------------ the player
 
-  // Most requests under way at once: as many clients are drawn where nobody says how many there are
+  // The most requests in flight at once: the number of clients to draw if it is unknown
   function mostUnderWay(moves) {
     const under = new Set();
     let most = 0;
@@ -263,7 +264,7 @@
     return most;
   }
 
-  // How many are in the accept queue at each sample, as the moves have it
+  // Sets the length of the accept queue at each sample, from the moves
   function countQueues(samples, moves) {
     const crowd = new Lab.Crowd();
     let next = 0;
@@ -290,34 +291,34 @@
 
     build(element, { charts = true, level = 3, locked = false }) {
       this.sides = this.trace.sides.map((side) => {
-        const one = Lab.sidePicture(level);
+        const picture = Lab.sidePicture(level);
         const clients = side.clients || mostUnderWay(side.moves);
-        one.scene.configure({ ...side, clients }, side.load || this.trace.load || null);
-        one.title.textContent = Lab.settingsSaid(side);
-        one.sentence.textContent = side.sentence || "";
-        one.track = new Lab.Track(one.scene, side.moves);
+        picture.scene.configure({ ...side, clients }, side.load || this.trace.load || null);
+        picture.title.textContent = Lab.settingsText(side);
+        picture.sentence.textContent = side.sentence || "";
+        picture.track = new Lab.Track(picture.scene, side.moves);
         const named = this.trace.named !== false;
-        one.samples = (side.samples || []).map(([t, rps, mean, p95, queue]) => {
+        picture.samples = (side.samples || []).map(([t, rps, mean, p95, queue]) => {
           return { t, rps, mean: 1000 * mean > t ? null : mean, p95, queue }; // as `Places.sample`
         });
-        if (named) countQueues(one.samples, side.moves);
-        one.named = named;
-        one.sample = null;
-        return one;
+        if (named) countQueues(picture.samples, side.moves);
+        picture.named = named;
+        picture.sample = null;
+        return picture;
       });
       this.element = Lab.make("div", { className: "lab-player", role: "group" });
       this.element.setAttribute("aria-label", "replay of real requests");
       const pictures = Lab.make(
         "div",
         { className: "lab-sides" },
-        ...this.sides.map((one) => one.element),
+        ...this.sides.map((side) => side.element),
       );
       this.words = Lab.make("p", { className: "lab-words" });
       this.teller = new Lab.Words(this.words);
       const transport = this.transport();
       transport.hidden = locked;
       this.element.append(pictures, transport, this.words, Lab.legend());
-      if (charts && Lab.Charts && this.sides.some((one) => one.samples.length)) this.addCharts();
+      if (charts && Lab.Charts && this.sides.some((side) => side.samples.length)) this.addCharts();
       this.element.addEventListener("keydown", (event) => this.key(event));
       element.replaceChildren(this.element);
     }
@@ -374,7 +375,7 @@
       );
     }
 
-    // Space: play or pause; arrows: half a second; Home, End; < and >: speed
+    // Space: play or pause; arrows: half a second; Home, End: start, end; < and >: speed
     key(event) {
       const { target, key } = event;
       if (event.ctrlKey || event.altKey || event.metaKey) return;
@@ -411,7 +412,7 @@
 
     seek(t) {
       this.at = Math.min(this.length, Math.max(0, t));
-      for (const one of this.sides) one.track.seek(this.at);
+      for (const side of this.sides) side.track.seek(this.at);
       this.show(true);
       this.paint(0, true);
       this.loop.wake();
@@ -430,19 +431,19 @@
       if (onend) onend();
     }
 
-    // For good: another takes its place
+    // Stops for good, as another player replaces it
     stop() {
       this.playing = false;
       this.onend = null;
     }
 
-    // All that is shown, as it is at this moment; `atOnce`: for ears, too
+    // Updates everything on display to this moment; `atOnce`: also the announced words
     show(atOnce = false) {
       const { at } = this;
-      for (const one of this.sides) {
-        one.track.upTo(at);
-        one.sample = one.samples.findLast(({ t }) => t <= at) || null;
-        if (!one.named && one.sample) one.scene.observe({ queue: one.sample.queue });
+      for (const side of this.sides) {
+        side.track.upTo(at);
+        side.sample = side.samples.findLast(({ t }) => t <= at) || null;
+        if (!side.named && side.sample) side.scene.observe({ queue: side.sample.queue });
       }
       const seconds = (ms) => (ms / 1000).toFixed(1);
       this.scrub.value = String(at);
@@ -451,7 +452,8 @@
       this.scrub.setAttribute("aria-valuetext", this.clock.textContent);
       const now = this.sides.map(({ scene }) => ({ queue: scene.numbers().queued }));
       if (this.charts) this.charts.cursor(at, now);
-      this.teller.say(this.sides.map((one) => Lab.inWords(one.scene, one.sample)).join(". "), atOnce);
+      const words = this.sides.map(({ scene, sample }) => Lab.inWords(scene, sample));
+      this.teller.say(words.join(". "), atOnce);
     }
 
     step(now, dt) {
@@ -467,7 +469,7 @@
 
   Lab.player = (element, trace, options) => new Player(element, trace, options);
 
-  // Every .lab-trace of a page that holds its trace as JSON in a script, once it comes into sight
+  // Adds a player to every .lab-trace element, which contains its trace as JSON, once it is visible
   Lab.mount = () => {
     const mounting = new IntersectionObserver((entries) => {
       for (const { target, isIntersecting } of entries) {
@@ -476,7 +478,7 @@
         Lab.player(target, JSON.parse(target.querySelector("script").textContent), { level: 4 });
       }
     });
-    for (const one of document.querySelectorAll(".lab-trace")) mounting.observe(one);
+    for (const element of document.querySelectorAll(".lab-trace")) mounting.observe(element);
   };
   document.addEventListener("DOMContentLoaded", Lab.mount);
 })();

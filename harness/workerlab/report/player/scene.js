@@ -1,18 +1,18 @@
 "use strict";
 // The picture of one server: clients, connection, accept queue, workers and their slots, done.
-// Every dot is one request. A Scene takes data (configure, move, observe) and draws on its canvas;
-// it knows neither the network nor a clock: whoever holds it says what time it is.
+// Every dot is a request. A Scene gets data (configure, move, observe) and draws on its canvas. It
+// does no I/O and reads no clock: its caller passes the time.
 (() => {
   const Lab = (window.Lab = window.Lab || {});
 
   const { CONNECTING, QUEUED, ACCEPTED, SERVED, FAILED } = Lab.places;
-  const DRAWN = 600; // of so many in the app all are drawn
-  const EASE_MS = 75; // a dot covers 63 % of its way in this time,
-  const STAY_EASED = 8; // or in such a part of the time that requests are in the app
+  const DRAWN = 600; // up to this many requests in the app, all are drawn
+  const EASE_MS = 75; // a dot covers 63 % of its way in this time, or, if that is shorter,
+  const STAY_EASED = 8; // in the time that requests are in the app, divided by this
   const [FILLED, HOLLOW, FADED] = [0, 1, 2]; // how a dot is drawn
   const FADED_ALPHA = 0.35;
-  const LASTING_MS = 300; // who is between two places for so long waits there
-  const SYN_MS = 1000; // Linux repeats a SYN that was not answered after a second
+  const LASTING_MS = 300; // an accepted request that is not in the app for this long is waiting
+  const SYN_MS = 1000; // Linux retransmits an unanswered SYN after a second
   const { grid, gridX, gridY, boxes, inset, cut, splitWorkers, workerBoxes, roomFor } = Lab.layout;
 
   const STATES = ["connect", "accept-queue", "in-worker", "service", "transfer", "connect"];
@@ -30,7 +30,7 @@
         ? value.toFixed(0)
         : value.toFixed(digits);
 
-  const spread = (id) => (id * 0.618034) % 1; // evenly over 0 to 1, whatever the numbers
+  const spread = (id) => (id * 0.618034) % 1; // evenly over 0 to 1, for any ids
 
   function circle(to, x, y, r) {
     to.moveTo(x + r, y);
@@ -41,13 +41,13 @@
     constructor(canvas) {
       this.canvas = canvas;
       this.context = canvas.getContext("2d");
-      this.still = document.createElement("canvas"); // what does not move, drawn once
+      this.still = document.createElement("canvas"); // the static parts, drawn once
       this.crowd = new Lab.Crowd();
       this.side = { server: {}, slots: null, accepts_first: false };
       this.load = null;
       this.workers = 1;
       this.each = null; // slots of a worker; null: unlimited
-      this.said = {};
+      this.figures = {};
       this.rooms = { waiting: [8, 8, 8], seats: 1, links: 8 };
       this.onstale = null;
       this.pace = 1;
@@ -68,11 +68,11 @@
       this.rooms.waiting.fill(8);
       this.rooms.seats = 1;
       this.stale = this.fresh = true;
-      this.accepts = false; // somebody waits accepted, though the class does not accept first
-      this.inferred = false; // of somebody there it is inferred, not known
+      this.accepts = false; // whether an accepted request has waited, whatever the class
+      this.inferred = false; // whether the place of an accepted request was ever inferred
     }
 
-    // `side`: as in the stream or a trace; `load`: {model, clients, rate}, or null where not known
+    // `side`: as in the stream or a trace; `load`: {model, clients, rate}, or null if unknown
     configure(side, load) {
       const { server, backlog = server.backlog } = side;
       this.side = { ...side, server: { ...server, backlog } };
@@ -93,25 +93,25 @@
       this.fresh = true;
     }
 
-    // What is known beside the moves: of all requests, where only some are drawn, or where some were
-    // under way before anybody looked; `queue`: as the kernel counts it, where no move tells of it
+    // Counts of all requests, for a load of which only some are drawn, or which began before this
+    // page was opened; `queue`: as counted by the kernel, if the moves do not show it
     observe({ queue, connections, counts, drawn, answered, failed, causes }) {
-      const news = (said, known) => said !== undefined && said !== known;
-      if (news(queue, this.queue) || news(connections, this.connections) || answered !== undefined)
-        this.fresh = true;
+      const differs = (value, old) => value !== undefined && value !== old;
+      const isNew = differs(queue, this.queue) || differs(connections, this.connections);
+      if (isNew || answered !== undefined) this.fresh = true;
       if (queue !== undefined) this.queue = queue;
       if (connections !== undefined) this.connections = connections;
       this.counts = drawn > 1 ? counts : null;
       if (answered !== undefined) this.total = { answered, failed: failed || 0, causes };
     }
 
-    // Requests at each place, and idle connections; `into`: an object that is used again
+    // Requests at each place, and idle connections; `into`: an object to reuse
     numbers(into = {}) {
       const { crowd, total } = this,
         [connecting, queued, accepted] = crowd.waiting;
       const kept = !this.load || this.load.keepalive ? (this.connections ?? 0) : 0;
       const drawn = [connecting.length, queued.length, accepted.length, crowd.served];
-      // The moves go on between two counts
+      // Moves continue between two counts
       [into.connecting, into.queued, into.accepted, into.served] = drawn.map((count, place) =>
         this.counts && (place < SERVED || count >= DRAWN) ? Math.max(count, this.counts[place]) : count,
       );
@@ -126,16 +126,16 @@
       return into;
     }
 
-    // Draws it as it is at `at` ms; `dt`: ms on the screen since the last time; `snap`: without
-    // movement; `pace`: ms on the screen for each of the load. Returns whether anything still moves.
+    // Draws the state at `at` ms. `dt`: ms on the screen since the last frame; `snap`: without
+    // movement; `pace`: ms on the screen per ms of the load. Returns whether anything still moves.
     draw(at, dt, snap, pace = 1) {
       this.now = at;
       this.pace = pace;
       const { [CONNECTING]: connecting, [ACCEPTED]: accepted } = this.crowd.waiting;
-      // Nothing is new; only who waits there, or whose client may give up, gets older
+      // Nothing is new, and no request changes its look with its age
       if (!this.fresh && !connecting.length && !accepted.length && this.patience === Infinity)
         return false;
-      this.numbers(this.said);
+      this.numbers(this.figures);
       this.fitRooms();
       if (this.stale) this.arrange();
       if (!this.width) return false;
@@ -157,9 +157,9 @@
       return this.fresh;
     }
 
-    // ---------------------------------------------------------------- what stands still
+    // ---------------------------------------------------------------- the static parts
 
-    // Makes room for what is there; where that changes, everything is arranged anew
+    // Makes room for all requests; if the room changes, the layout is made anew
     fitRooms() {
       const { rooms, crowd, side } = this,
         { waiting } = rooms,
@@ -170,7 +170,7 @@
         roomFor(crowd.waiting[CONNECTING].length, waiting[CONNECTING]),
       );
       this.room(waiting, ACCEPTED, roomFor(crowd.waiting[ACCEPTED].length, waiting[ACCEPTED]));
-      this.bounded = backlog <= 48; // then each place of the queue is drawn
+      this.bounded = backlog <= 48; // whether each place of the queue is drawn
       const queued = crowd.waiting[QUEUED].length;
       this.room(
         waiting,
@@ -181,7 +181,7 @@
       this.slotted = most > 0;
       for (const seats of crowd.seats) most = Math.max(most, seats.length);
       this.room(rooms, "seats", this.slotted ? most : roomFor(most, rooms.seats));
-      this.room(rooms, "links", roomFor(Math.min(500, this.said.idle), rooms.links));
+      this.room(rooms, "links", roomFor(Math.min(500, this.figures.idle), rooms.links));
       const [accepted] = crowd.waiting[ACCEPTED]; // the first has waited longest
       const waits = accepted !== undefined && this.now - crowd.since[accepted] > LASTING_MS;
       if (waits) this.room(this, "accepts", true);
@@ -195,13 +195,13 @@
       this.stale = true;
     }
 
-    // How many there are; 0: nobody knows, or they come at random
+    // The number of clients; 0: unknown, or random arrivals
     get clients() {
       if (!this.load) return this.side.clients || 0;
       return this.load.model === "closed" ? this.load.clients : 0;
     }
 
-    // Whether its client has given up: the server does not know that, and serves it
+    // Whether its client has given up; the server does not notice that and still serves it
     gaveUp(dot) {
       return this.now - this.crowd.begun[dot] >= this.patience;
     }
@@ -213,9 +213,9 @@
       if (!this.width || !this.height) return;
       this.stale = false;
       this.ratio = Math.min(2, window.devicePixelRatio || 1);
-      for (const one of [canvas, still]) {
-        one.width = Math.round(this.width * this.ratio);
-        one.height = Math.round(this.height * this.ratio);
+      for (const layer of [canvas, still]) {
+        layer.width = Math.round(this.width * this.ratio);
+        layer.height = Math.round(this.height * this.ratio);
       }
       this.colour = {};
       const colour = Lab.colours(canvas);
@@ -244,9 +244,9 @@
       this.boxes = workerBoxes(area, Math.min(64, this.workers), () => this.rooms.seats);
     }
 
-    // ---------------------------------------------------------------- what moves
+    // ---------------------------------------------------------------- the moving parts
 
-    // One step of a dot towards where it belongs
+    // Moves a dot one step towards its position
     step(dot, x, y, r) {
       const { crowd } = this;
       if (Number.isNaN(crowd.x[dot])) this.appear(dot);
@@ -268,20 +268,20 @@
       crowd.r[dot] = 2;
     }
 
-    // A kept connection without a request: a link, two ends and a line
+    // An idle connection: two ends and a line between them
     paintLinks() {
       const { context: to } = this,
-        one = this.grids.links,
-        count = Math.min(this.said.idle, one.room);
+        cells = this.grids.links,
+        count = Math.min(this.figures.idle, cells.room);
       if (!count) return;
-      const long = Math.min(5.5, one.cell * 0.36),
+      const long = Math.min(5.5, cells.cell * 0.36),
         end = Math.max(1, long * 0.36);
       to.strokeStyle = this.colour.sockets;
       to.lineWidth = 1.2;
       to.beginPath();
       for (let i = 0; i < count; i++) {
-        const x = gridX(one, i),
-          y = gridY(one, i);
+        const x = gridX(cells, i),
+          y = gridY(cells, i);
         to.moveTo(x - long + end, y);
         to.lineTo(x + long - end, y);
         to.moveTo(x - long + end, y);
@@ -292,21 +292,21 @@
       to.stroke();
     }
 
-    // Connecting, in the accept queue, and accepted
+    // Requests that are connecting, in the accept queue, or accepted
     paintWaiting() {
       const { context: to, crowd } = this;
       this.repeated = 0;
       for (let place = CONNECTING; place <= ACCEPTED; place++) {
-        const one = this.grids.waiting[place],
+        const cells = this.grids.waiting[place],
           list = crowd.waiting[place],
-          last = one.room - 1;
+          last = cells.room - 1;
         for (let i = 0; i < list.length; i++) {
           const seat = i < last ? i : last;
-          this.step(list[i], gridX(one, seat), gridY(one, seat), one.r);
+          this.step(list[i], gridX(cells, seat), gridY(cells, seat), cells.r);
           if (place === CONNECTING && this.repeats(list[i])) this.repeated++;
         }
         to.fillStyle = to.strokeStyle = this.colour[STATES[place]];
-        to.lineWidth = one.line;
+        to.lineWidth = cells.line;
         this.pathOf(list, place, FILLED);
         to.fill();
         this.pathOf(list, place, HOLLOW);
@@ -326,7 +326,7 @@
       return this.now - this.crowd.since[dot] >= SYN_MS;
     }
 
-    // Hollow: whose place is inferred, and who sends a SYN again
+    // Hollow: its place is inferred, or its client retransmits the SYN
     lookOf(dot, place) {
       if (this.gaveUp(dot)) return FADED;
       const inferred = place === ACCEPTED && this.crowd.worker[dot] < 0;
@@ -352,20 +352,21 @@
       const { context: to, crowd, boxes: all } = this;
       to.beginPath();
       for (let worker = 0; worker < crowd.seats.length; worker++) {
-        const one = all[worker % all.length].grid,
+        const cells = all[worker % all.length].grid,
           seats = crowd.seats[worker],
-          last = one.room - 1;
+          last = cells.room - 1;
         for (let i = 0; i < seats.length; i++) {
           const dot = seats[i],
             seat = i < last ? i : last;
           if (dot < 0 || this.lookOf(dot, SERVED) !== look) continue;
-          this.step(dot, gridX(one, seat), gridY(one, seat), one.r);
+          this.step(dot, gridX(cells, seat), gridY(cells, seat), cells.r);
           circle(to, crowd.x[dot], crowd.y[dot], crowd.r[dot]);
         }
       }
     }
 
-    // Answered: fades on the right. Failed: a cross, where it was if no worker had it.
+    // Answered requests fade in the last box. Failed ones are crosses, at their last place if no
+    // worker had accepted them.
     paintLeaving() {
       const { context: to, crowd } = this,
         box = this.at.done,

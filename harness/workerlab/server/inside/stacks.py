@@ -167,7 +167,7 @@ class StackSampler:
             ran, process = clock_gettime_ns(clock), process_time_ns()
             beat, beat_due, beat_ran, beat_process = heart.at, heart.due, heart.cpu, heart.process
             beat_starved = heart.queued
-            number, stuck = self.look(frames.pop(self.loop, None), at, beat)
+            number, stuck = self.locate(frames.pop(self.loop, None), at, beat)
             other = self.holder(frames) if at - due > LATE_NS else IDLE
             frames.clear()  # or they would keep the app's objects alive
             sleeps = state(loop) in b"SD"
@@ -183,7 +183,7 @@ class StackSampler:
             last = at
             due = max(due + EVERY_NS, now() + EVERY_NS // 10)
 
-    def look(self, frame: FrameType | None, at: int, beat: int) -> tuple[int, int]:
+    def locate(self, frame: FrameType | None, at: int, beat: int) -> tuple[int, int]:
         """(number of the line, for how long the same call of the app has been on the stack)."""
         deepest, outermost, library = self.frames_of(frame)
         if outermost is None or outermost is not self.outermost or beat != self.seen_beat:

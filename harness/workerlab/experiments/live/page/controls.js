@@ -1,6 +1,6 @@
 "use strict";
-// The fields: load (at once) and the settings of each server (a restart). What is typed is checked
-// here first; what the lab refuses is said beside the field that it names.
+// The fields: the load, which changes at once, and the settings of each server, which restart it.
+// Input is validated here first; a refusal by the lab is shown next to the field that it names.
 (() => {
   const Lab = (window.Lab = window.Lab || {});
   const { make } = Lab;
@@ -8,8 +8,8 @@
 
   const LOAD = [
     { name: "clients", label: "Clients", slider: true, model: "closed" },
-    { name: "rate", label: "Requests a second", slider: true, model: "open", fraction: true },
-    { name: "delay_s", label: "The app waits, s", least: 0, fraction: true },
+    { name: "rate", label: "Requests per second", slider: true, model: "open", fraction: true },
+    { name: "delay_s", label: "App waits, s", least: 0, fraction: true },
     { name: "cpu_ms", label: "CPU per request, ms", least: 0, fraction: true },
   ];
   const SERVER = [
@@ -19,12 +19,12 @@
     { name: "backlog", label: "Backlog" },
   ];
   const MODELS = [
-    ["closed", "closed: each asks again when answered"],
-    ["open", "open: they arrive at random (Poisson)"],
+    ["closed", "closed: a new request after each answer"],
+    ["open", "open: requests arrive at random (Poisson)"],
   ];
   let serial = 0;
 
-  // A labelled control with a hint and a sentence about what is wrong with it
+  // A labelled control with a hint and an error message
   class Field {
     constructor({ name, label, least = 1, fraction = false, slider = false }, control, changed) {
       Object.assign(this, {
@@ -70,7 +70,7 @@
       if (this.slider) this.slider.max = String(most);
     }
 
-    // The value, or null where it is none; then it says why
+    // The value; null if it is invalid, with an error message
     read() {
       if (this.control.tagName === "SELECT") return this.control.value;
       const typed = this.control.value.trim().replace(",", "."),
@@ -82,7 +82,7 @@
         return value;
       }
       const number = this.fraction ? "number" : "whole number";
-      this.complain(`${this.label}: a ${number} from ${this.least} to ${this.most}.`);
+      this.complain(`${this.label}: enter a ${number} from ${this.least} to ${this.most}.`);
       return null;
     }
 
@@ -98,7 +98,7 @@
       this.hint.hidden = !hint;
     }
 
-    // What the lab says; what somebody is typing stays
+    // Shows the lab's value, unless the user is typing
     show(value) {
       if (this.busy()) return;
       this.control.value = String(value);
@@ -128,7 +128,7 @@
     }
   }
 
-  // Numbers are text fields: then a wrong one can be read and spoken of
+  // Text fields for numbers: a browser returns no value of an invalid number field
   function numberField(spec, changed, atOnce) {
     const control = make("input", {
       type: "text",
@@ -248,7 +248,7 @@
       );
     }
 
-    // Not every class runs every app: then the first that it does run
+    // With an app that the class can serve: the selected one, else the first
     withApp(name) {
       const fits = this.apps.filter((app) => app.classes.includes(name)).map((app) => app.name);
       const app = this.fields.app.control.value;
@@ -290,7 +290,7 @@
 
   // ------------------------------------------------------------------ all of them
 
-  // `act(order)`: a promise of null, or of {why, field} where it is refused
+  // `act(order)`: a promise of null, or of {why, field} if the action is refused
   Lab.Controls = class {
     constructor(element, act) {
       this.act = async (order, form) => this.answered(form, order, await act(order));

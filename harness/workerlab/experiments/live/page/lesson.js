@@ -1,6 +1,6 @@
 "use strict";
-// The lesson's panel: question, choices, and after the guess the law, a reaction, the outcome and
-// why; at the end all guesses in a table. It is given messages and says what was chosen, so that
+// The lesson's panel: question and choices; after the guess, the law, a reaction, the outcome and
+// the explanation; at the end, all guesses in a table. It gets messages and reports choices, so that
 // the same panel serves the live lab and a recorded lesson (Lab.recordedLesson, at the bottom).
 (() => {
   const Lab = (window.Lab = window.Lab || {});
@@ -64,7 +64,7 @@
       this.mark();
     }
 
-    // Who only watches chooses nothing
+    // A page that only watches cannot choose
     enable(on) {
       this.enabled = on;
       this.mark();
@@ -93,13 +93,13 @@
         this.told.focus({ preventScroll: true });
     }
 
-    // At the end the table has the page to itself
+    // At the end, only the table is shown
     widen(on) {
       const page = this.element.closest(".lab-main, .lab-recorded");
       if (page) page.classList.toggle("lab-ended", on);
     }
 
-    // A message of kind `class`, for the teacher; guesses beside the choices only once they are shown
+    // A message of kind `class`, for the teacher; guesses next to the choices once the teacher shows them
     showClass(message) {
       this.classroom = message;
       const asks = this.message && this.message.phase === "ask",
@@ -130,7 +130,7 @@
     showStep(message) {
       const end = message.phase === "end";
       this.widen(end);
-      // What the lesson is about, until somebody has begun it
+      // The lesson's name, until its first step has begun
       this.name.hidden = end || message.step > 0 || message.phase !== "ask" || !this.name.textContent;
       this.number.textContent = end ? "The end" : `Step ${message.step + 1} of ${message.of}`;
       this.title.textContent = end ? "Guess, law and measurement" : message.title;
@@ -145,7 +145,7 @@
       this.choices.hidden = end;
     }
 
-    // Buttons until there is a guess, then what they said
+    // Buttons until there is a guess, then a list of the choices
     showChoices({ phase, choices, guess, right }) {
       if (phase === "ask") {
         const none = make("button", {
@@ -210,15 +210,15 @@
         add("lab-law", message.law);
         if (phase === "run") {
           add("lab-reaction", message.reaction);
-          add("lab-runs", "It runs now: watch the picture.");
+          add("lab-runs", "The step is running: watch the picture.");
         }
-        add("lab-spoken", message.answer); // those who look see it among the choices
+        add("lab-spoken", message.answer); // for screen readers: visible in the list of choices
         for (const line of message.outcome || []) add("lab-outcome", line);
         add("lab-why", message.why);
       }
-      const said = parts.map((part) => part.textContent).join("\n");
-      if (said === this.said) return;
-      this.said = said;
+      const text = parts.map((part) => part.textContent).join("\n");
+      if (text === this.text) return;
+      this.text = text;
       this.told.replaceChildren(...parts);
     }
 
@@ -281,7 +281,7 @@
       if (this.message && this.message.phase === "ask" && this.enabled) this.to.guess(choice);
     }
 
-    // A letter or a number chooses, wherever the focus is, unless something is typed there
+    // A letter or a digit chooses, wherever the focus is, except in an input field
     key(event) {
       if (event.ctrlKey || event.altKey || event.metaKey || event.key.length > 1 || event.repeat)
         return;
@@ -298,7 +298,7 @@
 
   // ------------------------------------------------------------------ recorded
 
-  // What a step shows before the guess: the server, and nothing of what happens
+  // A step before the guess: the server, but nothing that happens
   const covered = (trace) => ({
     ...trace,
     sides: trace.sides.map((side) => ({
@@ -390,7 +390,7 @@
       });
     }
 
-    // Of those that were guessed
+    // The score of the steps that were guessed
     score() {
       const guessed = this.lesson.steps.filter((_, i) => this.guesses[i] !== null),
         right = this.lesson.steps.filter((step, i) => this.guesses[i] === step.right).length;
@@ -402,7 +402,7 @@
 
   Lab.recordedLesson = (element, lesson) => new Recorded(element, lesson);
 
-  // A page that holds such a lesson: #lab-recorded, and its data as JSON in #lab-recorded-data
+  // A page with a recorded lesson: #lab-recorded, and its data as JSON in #lab-recorded-data
   document.addEventListener("DOMContentLoaded", () => {
     const place = document.getElementById("lab-recorded");
     const data = document.getElementById("lab-recorded-data");

@@ -1,18 +1,18 @@
 "use strict";
-// The live page: takes the lab's stream to pictures, charts, fields and lesson, and orders back.
-// Moves wait in a buffer for the clock of the picture, which can stand still or go slowly.
+// The live page: shows the lab's stream in pictures, charts, fields and lesson, and posts actions.
+// Moves wait in a buffer for the clock of the picture, which can be paused or slowed down.
 (() => {
   const Lab = (window.Lab = window.Lab || {});
   const { make } = Lab;
   const PUPIL = location.pathname === "/"; // a teacher's address has a token
-  // The picture's clock, so that ticks that come late still come in time; pupils get five at once
+  // The picture's delay, so that late ticks still arrive in time; pupils get five ticks at once
   const BEHIND_MS = PUPIL ? 450 : 150;
   const SLOW = 0.1;
-  const KEPT_MS = 60000; // a picture further behind than this goes on from here
+  const MAX_BEHIND_MS = 60000; // a picture further behind than this skips ahead
   const RETRY_MS = 2000;
   const byId = (id) => document.getElementById(id);
 
-  // ------------------------------------------------------------------ the stream and the orders
+  // ------------------------------------------------------------------ the stream and the actions
 
   class Stream {
     constructor(take, tell) {
@@ -36,8 +36,8 @@
       this.source.close();
       this.tries++;
       this.tell(
-        `The connection to the lab is lost, the picture stands still. Trying again every` +
-          ` ${RETRY_MS / 1000} s (${this.tries}).`,
+        `The connection to the lab is lost, so the picture is frozen. Reconnecting every` +
+          ` ${RETRY_MS / 1000} s (attempt ${this.tries}).`,
         true,
       );
       clearTimeout(this.timer);
@@ -45,7 +45,7 @@
     }
   }
 
-  // Resolves to null, or to {why, field} where the lab refuses or does not answer
+  // Resolves to null, or to {why, field} if the lab refuses the action or does not answer
   async function post(path, order) {
     try {
       const answer = await fetch(path, {
@@ -54,10 +54,10 @@
         body: JSON.stringify(order),
       });
       if (answer.ok) return null;
-      const said = await answer.json().catch(() => ({}));
+      const refusal = await answer.json().catch(() => ({}));
       return {
-        why: said.why || `The lab refused it (${answer.status}).`,
-        field: said.field || null,
+        why: refusal.why || `The lab refused this action (status ${answer.status}).`,
+        field: refusal.field || null,
       };
     } catch {
       return { why: "The lab does not answer.", field: null };
@@ -66,7 +66,7 @@
 
   const act = (order, tab) => post("act", { ...order, tab });
 
-  // Resolves once this page is a pupil's: by the cookie, by the code after #, or by one that is typed
+  // Resolves once this page has joined as a pupil: by its cookie, the code after #, or a typed code
   function joined() {
     const form = byId("join"),
       field = byId("join-code"),
@@ -90,7 +90,7 @@
 
   // ------------------------------------------------------------------ the clock of the picture
 
-  // Follows the lab's clock, or falls behind it: slowly, or standing still
+  // Follows the lab's clock, or falls behind it while slowed down or paused
   class Clock {
     constructor() {
       this.slow = this.paused = false;
@@ -102,8 +102,8 @@
       this.at = this.edge = this.last = 0;
     }
 
-    // A tick of that time has come now
-    heard(t, now) {
+    // Called when a tick of time `t` arrives
+    receive(t, now) {
       const offset = now - t;
       if (this.offset === null) this.at = t;
       if (this.offset === null || offset < this.offset || offset > this.offset + 2000)
@@ -118,7 +118,7 @@
       if (this.offset === null || this.paused) return;
       const live = now - this.offset - BEHIND_MS;
       this.at = this.slow ? Math.min(live, this.at + dt * SLOW) : Math.max(this.at, live);
-      this.at = Math.max(this.at, this.edge - KEPT_MS);
+      this.at = Math.max(this.at, this.edge - MAX_BEHIND_MS);
     }
 
     get behind() {
@@ -131,9 +131,9 @@
   class Live {
     constructor() {
       this.sides = [];
-      this.ticks = []; // what stands beside the moves, until the clock is there
+      this.ticks = []; // data other than the moves, until the clock reaches their time
       this.clock = new Clock();
-      this.state = this.lessonSaid = null;
+      this.state = this.lessonMessage = null;
       this.role = "control";
       this.controls = new Lab.Controls(byId("controls"), (order) => act(order, this.tab));
       this.lesson = new Lab.Lesson(
@@ -165,7 +165,7 @@
     }
 
     async guess(choice) {
-      const refusal = await post("guess", { step: this.lessonSaid.step, choice });
+      const refusal = await post("guess", { step: this.lessonMessage.step, choice });
       byId("refused").textContent = refusal ? refusal.why : "";
     }
 
@@ -185,7 +185,7 @@
       byId("refused").textContent = refusal ? refusal.why : "";
     }
 
-    // Pause and slow motion belong to this page alone: the server goes on
+    // Pause and slow motion affect only this page: the server keeps running
     pace(change) {
       Object.assign(this.clock, change);
       byId("pause").setAttribute("aria-pressed", String(this.clock.paused));
@@ -202,9 +202,9 @@
     showPace() {
       const { paused, slow, behind } = this.clock;
       const words = paused
-        ? "paused, the server goes on"
+        ? "paused; the server keeps running"
         : slow
-          ? "slow motion: a second takes ten"
+          ? "slow motion: 10 times slower"
           : "";
       const late = words && behind > 1000 ? `; ${Math.round(behind / 1000)} s behind` : "";
       if (byId("pace").textContent !== words + late) byId("pace").textContent = words + late;
@@ -244,10 +244,10 @@
     }
 
     takeHello(hello) {
-      const joined = this.tab === undefined || this.tab !== hello.tab; // else only the role is new
+      const isNew = this.tab === undefined || this.tab !== hello.tab; // else only the role changed
       this.role = hello.role;
       this.tab = hello.tab;
-      if (joined) this.forget();
+      if (isNew) this.forget();
       this.controls.hello(hello);
       this.lesson.outline(
         hello.lesson.steps.map(({ title }) => title),
@@ -257,7 +257,7 @@
       this.showRole();
     }
 
-    // What is shown is of another connection, or of another lab
+    // Clears what another connection, or another lab, has sent
     forget() {
       this.clock.reset();
       this.ticks.length = 0;
@@ -267,12 +267,12 @@
 
     showRole() {
       const drives = this.role === "control";
-      byId("role").hidden = drives || (PUPIL && this.lessonSaid !== null);
-      if (PUPIL) byId("role").textContent = "Your teacher drives this lab. Its questions appear here.";
+      byId("role").hidden = drives || (PUPIL && this.lessonMessage !== null);
+      if (PUPIL) byId("role").textContent = "Your teacher controls this lab. The questions appear here.";
       for (const id of ["show-lesson", "show-controls"]) byId(id).disabled = !drives;
       // The lesson starts and stops by itself
       for (const id of ["start", "restart", "compare"])
-        byId(id).disabled = !drives || this.lessonSaid !== null;
+        byId(id).disabled = !drives || this.lessonMessage !== null;
       this.lesson.enable(drives || PUPIL);
       this.controls.enable(drives);
     }
@@ -300,17 +300,17 @@
       this.loop.wake();
     }
 
-    // Those that stay keep their picture: what is under way is told once
+    // Sides that stay keep their picture, as the requests in flight are sent only once
     buildSides(count) {
       this.sides = Array.from({ length: count }, (_, i) => {
         if (this.sides[i]) return this.sides[i];
-        const one = Lab.sidePicture(2);
-        one.scene.onstale = () => this.loop.wake();
-        one.track = new Lab.Track(one.scene);
-        one.sample = null;
-        return one;
+        const picture = Lab.sidePicture(2);
+        picture.scene.onstale = () => this.loop.wake();
+        picture.track = new Lab.Track(picture.scene);
+        picture.sample = null;
+        return picture;
       });
-      this.charts.clear(); // or one server would go on as one of two
+      this.charts.clear(); // the lines of one server do not continue as those of two
       byId("sides").replaceChildren(...this.sides.map(({ element }) => element));
       byId("sides").classList.toggle("lab-two", count > 1);
     }
@@ -324,27 +324,27 @@
       this.charts.interrupt(i);
     }
 
-    // Before a guess nothing says what will happen: the state has no sentence and no law
+    // Before the guess, the state has no sentence and no law, as they would reveal the answer
     asking() {
-      return Boolean(this.lessonSaid) && this.lessonSaid.phase === "ask";
+      return Boolean(this.lessonMessage) && this.lessonMessage.phase === "ask";
     }
 
-    showSide(one, side, i) {
+    showSide(picture, side, i) {
       const phases = {
-        stopped: this.asking() ? "Stopped. " : "Stopped. When it runs: ",
+        stopped: this.asking() ? "Stopped. " : "Stopped. When running: ",
         starting: "Starting. ",
         failed: `Failed: ${side.why || ""}`,
       };
       const name = this.sides.length > 1 ? `${"AB"[i]}: ` : "";
-      one.title.textContent = name + Lab.settingsSaid(side);
-      one.sentence.textContent = phases[side.phase] || "";
-      if (side.phase !== "failed") one.sentence.append(side.sentence || "");
-      one.element.dataset.phase = side.phase;
-      one.scene.configure(side, this.state.load);
+      picture.title.textContent = name + Lab.settingsText(side);
+      picture.sentence.textContent = phases[side.phase] || "";
+      if (side.phase !== "failed") picture.sentence.append(side.sentence || "");
+      picture.element.dataset.phase = side.phase;
+      picture.scene.configure(side, this.state.load);
     }
 
     showLaws() {
-      byId("glossary").hidden = this.asking(); // it knows the law
+      byId("glossary").hidden = this.asking(); // it contains the law
       this.charts.configure(
         this.state.sides.map((side, i) => ({
           name: "AB"[i],
@@ -357,9 +357,9 @@
     }
 
     takeLesson(message) {
-      const before = this.lessonSaid;
+      const before = this.lessonMessage;
       const on = ["ask", "run", "told", "end"].includes(message.phase);
-      this.lessonSaid = on ? message : null;
+      this.lessonMessage = on ? message : null;
       byId("lesson").hidden = !on;
       byId("controls").hidden = on;
       if (!on) this.lesson.close();
@@ -374,13 +374,13 @@
     }
 
     takeTick(tick) {
-      this.clock.heard(tick.t, performance.now());
-      // What is heard of a server that does not run any more is stale
+      this.clock.receive(tick.t, performance.now());
+      // Data on a server that has stopped is stale
       tick.sides = tick.sides.map((side, i) => (this.runs(i) ? side : null));
       tick.sides.forEach((side, i) => side && this.sides[i].track.add(side.moves));
       this.ticks.push(tick);
       this.showPace();
-      // Nobody looks: the picture is kept up to date without drawing it
+      // The page is hidden: the picture is kept up to date without being drawn
       if (document.hidden && !this.clock.slow && !this.clock.paused)
         this.advance(performance.now());
       this.later();
@@ -388,7 +388,7 @@
 
     // ---------------------------------------------------------------- frames
 
-    // All that is shown, as it is at this moment of the clock
+    // Updates everything on display to this moment of the clock
     advance(now) {
       const { clock } = this;
       clock.advance(now);
@@ -406,16 +406,16 @@
       this.sides.forEach(({ scene, sample }, i) => {
         if (!sample || !this.runs(i)) return;
         const { queued: queue, underWay } = scene.numbers();
-        const left = Math.min(sample.left, underWay); // as the words have it
+        const left = Math.min(sample.left, underWay); // as in the words
         this.charts.add(i, this.clock.at, { ...sample, queue, left });
       });
     }
 
     observe(tick) {
-      tick.sides.forEach((news, i) => {
+      tick.sides.forEach((update, i) => {
         const side = this.sides[i];
-        if (!side || !news) return;
-        const { connections, counts, drawn, sample } = news;
+        if (!side || !update) return;
+        const { connections, counts, drawn, sample } = update;
         side.scene.observe({ connections, counts, drawn, ...sample });
         if (sample) side.sample = sample;
       });
@@ -448,7 +448,7 @@
       return moving.length > 0;
     }
 
-    // Nothing moves, so nothing is drawn until the next moment is due, if anything is to come
+    // Nothing moves: draws again when the next update is due, if ticks are waiting
     later() {
       if (this.timer || !this.ticks.length) return;
       this.timer = setTimeout(() => {
