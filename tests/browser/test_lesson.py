@@ -94,8 +94,8 @@ def test_abandoned_requests_are_drawn_and_counted_separately(page: Any, screensh
         " accept queue; 0.0 requests/s; 64 failed"
     )
     assert page.evaluate(COUNT_FADED_DOTS) == 24
-    wait_for(page, "document.querySelector('.lab-told').innerText.includes('Measured')")
-    assert "clients gave up 64 times" in page.locator(".lab-told").inner_text()
+    wait_for(page, "document.querySelector('.lab-explanation').innerText.includes('Measured')")
+    assert "clients gave up 64 times" in page.locator(".lab-explanation").inner_text()
     assert "its client has given up" in page.locator(".lab-legend").inner_text()
     before = page.evaluate(TEXTS_AT, [GIVES_UP, 2000])
     assert "abandoned" not in before["shown"]

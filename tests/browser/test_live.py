@@ -250,7 +250,7 @@ def test_more_clients_fill_the_queue_while_it_runs(live: Lab, screenshots: Path)
     wait_for(page, "Lab.live.sides[0].sample.under_way === 40")
     wait_for(page, "document.querySelector('#words').textContent.includes('36')")
     wait_for(
-        page, f"document.querySelector('.lab-side-said').innerText.includes({QUEUE_SENTENCE!r})"
+        page, f"document.querySelector('.lab-side-sentence').innerText.includes({QUEUE_SENTENCE!r})"
     )
     assert page.evaluate("Lab.live.state.sides[0].server") == before
     assert pids <= {process.pid for process in live.servers}  # nothing was restarted

@@ -243,7 +243,7 @@
   // length does not move the picture
   Lab.sidePicture = (level = 3) => {
     const title = Lab.make(`h${level}`, { className: "lab-side-title" });
-    const sentence = Lab.make("p", { className: "lab-side-said" });
+    const sentence = Lab.make("p", { className: "lab-side-sentence" });
     const canvas = Lab.make("canvas", { className: "lab-scene", role: "img" });
     canvas.setAttribute("aria-label", "picture of the requests under way");
     const element = Lab.make("section", { className: "lab-side" }, title, canvas, sentence);

@@ -25,8 +25,8 @@
       this.choices = make("div", { className: "lab-choices", role: "group" });
       this.choices.setAttribute("aria-labelledby", "lab-question");
       this.class = make("p", { className: "lab-class-guesses", hidden: true });
-      this.told = make("div", { className: "lab-told", tabIndex: -1 });
-      this.told.setAttribute("aria-live", "polite");
+      this.explanation = make("div", { className: "lab-explanation", tabIndex: -1 });
+      this.explanation.setAttribute("aria-live", "polite");
       this.onward = make("p", { className: "lab-onward" });
       const nav = make("nav", {}, this.steps);
       nav.setAttribute("aria-label", "steps of the lesson");
@@ -38,7 +38,7 @@
         this.question,
         this.choices,
         this.class,
-        this.told,
+        this.explanation,
         this.onward,
       );
       document.addEventListener("keydown", (event) => this.key(event));
@@ -90,7 +90,7 @@
       // The picture stays in sight
       if (moved || ended) this.title.focus({ preventScroll: true });
       else if (!this.element.contains(document.activeElement))
-        this.told.focus({ preventScroll: true });
+        this.explanation.focus({ preventScroll: true });
     }
 
     // At the end, only the table is shown
@@ -219,7 +219,7 @@
       const text = parts.map((part) => part.textContent).join("\n");
       if (text === this.text) return;
       this.text = text;
-      this.told.replaceChildren(...parts);
+      this.explanation.replaceChildren(...parts);
     }
 
     showOnward({ phase, step, of }) {
