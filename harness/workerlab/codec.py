@@ -47,10 +47,10 @@ def plain(value: object) -> Any:
     return msgspec.to_builtins(value)
 
 
-def convert(value: object, kind: type[T], made: Callable[[type, Any], Any] | None = None) -> T:
-    """A `kind` from built-in types; `made(cls, value)` builds types unknown to msgspec. Raises
+def convert(value: object, kind: type[T], build: Callable[[type, Any], Any] | None = None) -> T:
+    """A `kind` from built-in types; `build(cls, value)` makes types unknown to msgspec. Raises
     ValueError."""
-    return msgspec.convert(value, _described(kind), dec_hook=made)
+    return msgspec.convert(value, _described(kind), dec_hook=build)
 
 
 def schemas(kinds: Iterable[type]) -> dict[str, Any]:

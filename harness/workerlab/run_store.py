@@ -146,9 +146,9 @@ def load(directory: Path) -> Run:
             raise UsageError(f"{directory} is not a run directory: its run.json has no schema")
         if schema != SCHEMA:
             newer = schema > SCHEMA
-            made, advice = ("a newer", "update this one") if newer else ("an older", "use that")
+            writer, advice = ("a newer", "update this one") if newer else ("an older", "use that")
             raise UsageError(
-                f"{directory} was made by {made} workerlab (schema {schema}, this one reads"
+                f"{directory} was made by {writer} workerlab (schema {schema}, this one reads"
                 f" {SCHEMA}): {advice} to read it"
             )
         document = codec.decode(data, _Document)

@@ -215,7 +215,7 @@ def test_pupils_use_all_addresses_and_the_teacher_only_loopback(tmp_path: Path) 
         assert {tuple(laddr) for laddr in sockets} == {
             ("127.0.0.1", teacher.port), ("0.0.0.0", lab.port),
         }  # fmt: skip
-        assert "nobody there can control the lab" in lab.output
+        assert "no one there can control the lab" in lab.output
         assert "without encryption" in lab.output
         assert send_request(lab, "GET", "/", Host=f"localhost:{lab.port}")[0] == 200
         assert ("Only this machine" in lab.output) == lab.netloc.startswith("127.")

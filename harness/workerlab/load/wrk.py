@@ -241,7 +241,7 @@ def _read_marker(stdout: str, stderr: str) -> tuple[_Exact, str]:
 
 def _check_agreement(stdout: str, exact: _Exact) -> None:
     """Raises ParseError unless wrk's own text is complete and agrees, within its rounding."""
-    seconds, figure, anything = exact.duration_us / 1e6, r" +(\S+)", (str, None)
+    seconds, figure, any_figure = exact.duration_us / 1e6, r" +(\S+)", (str, None)
     _check_line(
         stdout,
         r" *(\d+) requests in (\S+), (\S+) read",
@@ -257,12 +257,12 @@ def _check_agreement(stdout: str, exact: _Exact) -> None:
     if exact.status:
         _check_line(stdout, r" +Non-2xx or 3xx responses: (\d+)", (int, exact.status))
     mean, most = (
-        (scan_duration, (us or 0.0) / 1e6) if exact.max_us else anything
+        (scan_duration, (us or 0.0) / 1e6) if exact.max_us else any_figure
         for us in (exact.mean_us, exact.max_us)
     )
-    _check_line(stdout, rf" +Latency{figure * 3} +(\S+)%", mean, anything, most, anything)
+    _check_line(stdout, rf" +Latency{figure * 3} +(\S+)%", mean, any_figure, most, any_figure)
     rate = (lambda text: 0.0 if text in ("nan", "-nan") else scan_count(text), None)
-    _check_line(stdout, rf" +Req/Sec{figure * 3} +(\S+)%", rate, rate, rate, anything)
+    _check_line(stdout, rf" +Req/Sec{figure * 3} +(\S+)%", rate, rate, rate, any_figure)
 
 
 def _check_line(

@@ -2,7 +2,7 @@
 of the app's services, and of the whole machine; network bytes by interface.
 
 The CPU of a tree is that of its live processes and of the children they have waited for, so that
-children that ended are included. Each sample looks up the tree anew, as not every kernel has
+children that ended are included. Each sample reads the tree again, as not every kernel has
 /proc/PID/task/TID/children.
 
 How long threads were ready to run and had no core is the second number of Linux's

@@ -137,7 +137,7 @@ def _introspect(
 ) -> dict[str, Any]:
     """The document that `introspect` prints in that interpreter. Raises EnvironmentProblem."""
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             [python, str(INTROSPECT), json.dumps(request)],
             cwd=chdir,
             env=env,
@@ -147,11 +147,13 @@ def _introspect(
             timeout=INTROSPECT_S,
             stdin=subprocess.DEVNULL,
         )
-        answer: dict[str, Any] = json.loads((done.stdout.splitlines() or [""])[-1])
+        answer: dict[str, Any] = json.loads((completed.stdout.splitlines() or [""])[-1])
     except (OSError, subprocess.TimeoutExpired, ValueError) as error:
         why = str(error)
         if isinstance(error, ValueError):  # no document
-            why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[0]
+            why = (completed.stderr.strip().splitlines() or [f"exit code {completed.returncode}"])[
+                0
+            ]
         raise EnvironmentProblem(f"{python} does not work as a Python interpreter: {why}") from None
     return answer
 

@@ -34,7 +34,7 @@ LOW_RATE_DELAY_S = 0.05  # of the server
 MIN_LOW_RATE_S = 3.0  # duration of a load at the low rate
 # Assumed requests/s, to size the request count of a tool that stops at one (ab): with one
 # connection, with several, and with a new connection per request
-ASSUMED_RPS = {"one": 30_000, "several": 50_000, "anew": 8_000}
+ASSUMED_RPS = {"one": 30_000, "several": 50_000, "new": 8_000}
 SLACK_S = 60.0  # after the planned end of the load, before the tool is killed
 MAX_DELAY_SHARE = 0.1  # of the duration: each connection gets at least ten answers
 
@@ -104,7 +104,7 @@ def _cell(
     """None if there are fewer connections than processes."""
     if generator.processes > connections:
         return None
-    kind = "anew" if not keepalive else "one" if connections == 1 else "several"
+    kind = "new" if not keepalive else "one" if connections == 1 else "several"
     mean_delay_s = sum(null.delay_s) / 2
     delay_rps = connections / mean_delay_s if mean_delay_s else math.inf
     load = Load(

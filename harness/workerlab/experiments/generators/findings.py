@@ -102,12 +102,12 @@ class LeastCpu(Answer):
 
 def least_cpu(loads: Loads) -> LeastCpu | Inconclusive:
     highest_rps = max((load.rps for load in loads), default=0.0)
-    kept = [load for load in loads if load.rps >= KEPT_RATE_SHARE * highest_rps]
-    costed = (load for load in kept if load.cpu_per_request_s is not None)
+    at_rate = [load for load in loads if load.rps >= KEPT_RATE_SHARE * highest_rps]
+    costed = (load for load in at_rate if load.cpu_per_request_s is not None)
     ranked = sorted(costed, key=lambda load: load.cpu_per_request_s or 0.0)
     if not ranked:
         return LeastCpu.unanswered(NO_CPU_AT_LOW_RATE)
-    slow = [load for load in loads if load not in kept and not load.stood_still]
+    slow = [load for load in loads if load not in at_rate and not load.stood_still]
     evidence = (
         *map(cpu_of, ranked),
         *(SlowAtLowRate(load.name, load.rps) for load in slow),

@@ -25,7 +25,7 @@ from workerlab.terminal.console import tell
 from workerlab.terminal.interrupt import Stopped
 
 SHARE_WARNING = """\
-Anyone on that network who has the code can watch and guess; nobody there can control the lab.
+Anyone on that network who has the code can watch and guess; no one there can control the lab.
 It is plain HTTP, without encryption, and ends with the lab."""
 MAX_NO_TABS_S = 600.0  # until the lab ends
 USER_TIMEOUT_MS = 20_000  # a connection that accepts no data for this long is closed

@@ -71,14 +71,14 @@ def _silent(evidence: Evidence) -> Effect:
 def _lingering(evidence: Evidence) -> Effect:
     launch = evidence["lingering"]
     waits_s = [wait_s - launch["free_s"] for wait_s in launch["behind_s"]]
-    held = sum(wait_s > launches.HELD_S for wait_s in waits_s)
-    if not held:
+    held_count = sum(wait_s > launches.HELD_S for wait_s in waits_s)
+    if not held_count:
         sentence = "the next request never waited for it"
         return Effect(None, "lingering.free", sentence, shown="worker is free")
-    values = {"held_s": max(waits_s), "held": held, "tries": len(waits_s)}
+    values = {"held_s": max(waits_s), "held": held_count, "tries": len(waits_s)}
     sentence = (
-        "the next request waited up to {held_s:duration} for the only worker, {held} times of"
-        " {tries}"
+        "the next request waited for the only worker in {held} of {tries} attempts, up to"
+        " {held_s:duration}"
     )
     return Effect(None, "lingering.held", sentence, values, "worker held {held_s:duration}")
 

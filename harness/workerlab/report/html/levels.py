@@ -54,13 +54,13 @@ class ModelPoint(NamedTuple):
 def open_and_closed(series: SweepSeries) -> Figure | None:
     """A line per cell, p50 to p95. None for one cell, or without a conclusive cell at a rate."""
     points = {"closed": _points(series.valid), "open": _points(filter(conclusive, series.open))}
-    shown = [*points["closed"], *points["open"]]
-    if not points["open"] or len(shown) < 2:
+    both = [*points["closed"], *points["open"]]
+    if not points["open"] or len(both) < 2:
         return None
     figure = chart_figure(_models_chart(series.name, points), f"loops-{series.slug}")
     texts = [
         (load_of(cell), amount(rate_rps), *map(format_duration, times_s), cell.verdict)
-        for cell, rate_rps, *times_s in shown
+        for cell, rate_rps, *times_s in both
     ]
     return figure and replace(
         figure,
@@ -79,7 +79,7 @@ def open_and_closed(series: SweepSeries) -> Figure | None:
 
 
 def _points(cells: Iterable[Result]) -> list[ModelPoint]:
-    """Those of which all figures are known."""
+    """The cells with all figures of a ModelPoint."""
     figures = ((cell, not_none(*map(finite, attrgetter(*MODEL_FIGURES)(cell)))) for cell in cells)
     return [
         ModelPoint(cell, *values) for cell, values in figures if len(values) == len(MODEL_FIGURES)
@@ -87,9 +87,9 @@ def _points(cells: Iterable[Result]) -> list[ModelPoint]:
 
 
 def _models_chart(name: str, points: Mapping[str, Sequence[ModelPoint]]) -> Chart:
-    shown = [*points["closed"], *points["open"]]
-    unit_name, factor = unit(max(p95_s for *_, p95_s in shown))
-    note = models_note([cell for cell, *_ in points["open"]], [cell for cell, *_ in shown])
+    both = [*points["closed"], *points["open"]]
+    unit_name, factor = unit(max(p95_s for *_, p95_s in both))
+    note = models_note([cell for cell, *_ in points["open"]], [cell for cell, *_ in both])
     return Chart(
         title=f"Closed loop and open model, {name}",
         x_title="requests/s",
@@ -273,7 +273,7 @@ LOG_AXIS_RATIO = 16  # highest / lowest level from which the axis is logarithmic
 NEAR_SHARE = 0.03  # of the axis: closer points hide each other
 STEP_SHARE = 0.008  # of the axis, between points drawn side by side
 RATES = "class connections rate"  # columns of lines, bounds and knees
-TRIALS = "class connections beside rate low high bound trial verdict"  # of points and intervals
+TRIALS = "class connections shifted rate low high bound trial verdict"  # of points and intervals
 HEADER = ("class", "connections", "requests/s", "± req/s", "bound", "verdict")
 SHOWN_RATES = ("throughput_rps", "throughput_half_rps", "bound_rps")
 CAPTION = (
@@ -359,8 +359,8 @@ def _offsets(group: Sequence[SweepSeries], near_rps: float) -> Offsets:
     for series in group:
         for connections, rate_rps in _mean_rates(series):
             level = levels.setdefault(connections, [])
-            taken = [offset for other_rps, offset in level if abs(other_rps - rate_rps) <= near_rps]
-            offsets[series.name, connections] = max(taken, default=-1) + 1
+            used = [offset for other_rps, offset in level if abs(other_rps - rate_rps) <= near_rps]
+            offsets[series.name, connections] = max(used, default=-1) + 1
             level.append((rate_rps, offsets[series.name, connections]))
     return offsets
 
@@ -403,9 +403,9 @@ def _pane(
         scale=alt.Scale(type="log", base=2) if log_axis else alt.Scale(domainMin=0),
         axis=alt.Axis(values=levels, format="d", labelOverlap=True),
     )
-    beside = x_axis("beside:Q")
+    shifted_axis = x_axis("shifted:Q")
     trials = _trial_rows(group, offsets, levels, log_axis=log_axis)
-    trial_layers = _trial_layers(trials, beside, shape_of("class", looks))
+    trial_layers = _trial_layers(trials, shifted_axis, shape_of("class", looks))
     return (
         alt.layer(*_rate_layers(group), *trial_layers, *_knee_layers(knees))
         .encode(
@@ -440,7 +440,7 @@ def _rate_layers(group: Sequence[SweepSeries]) -> list[Any]:
     ]
 
 
-def _trial_layers(trials: Sequence[tuple[Any, ...]], beside: alt.X, shape: Any) -> list[Any]:
+def _trial_layers(trials: Sequence[tuple[Any, ...]], shifted_axis: alt.X, shape: Any) -> list[Any]:
     """A point per trial, over the line of its interval."""
     fields = ("class:N", "connections:d", ("rate", "requests/s"), "bound", "trial:d", "verdict:N")
     points = layer("trials", TRIALS, trials).mark_point(**POINT_STYLE)
@@ -448,8 +448,8 @@ def _trial_layers(trials: Sequence[tuple[Any, ...]], beside: alt.X, shape: Any) 
     rules = layer("intervals", TRIALS, intervals).mark_rule(strokeWidth=1.5, clip=True)
     ends = {"y": alt.Y("low:Q", title="requests/s"), "y2": "high:Q"}
     return [
-        *([rules.encode(beside, **ends)] if intervals else []),
-        points.encode(beside, shape, tooltip=tips(*fields)),
+        *([rules.encode(shifted_axis, **ends)] if intervals else []),
+        points.encode(shifted_axis, shape, tooltip=tips(*fields)),
     ]
 
 

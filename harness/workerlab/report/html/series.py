@@ -119,8 +119,8 @@ class CellOverTime(Struct, dict=True, frozen=True):
     @property
     def folded(self) -> list[Figure]:
         """The figures of FOLDED_KINDS that show none of its diagnoses."""
-        shown = telling_observations(self.cell)
-        kinds = [kind for kind in FOLDED_KINDS if kind not in shown]
+        telling = telling_observations(self.cell)
+        kinds = [kind for kind in FOLDED_KINDS if kind not in telling]
         return [figure for figure in self.figures if figure.name.split("-")[0] in kinds]
 
     @property
@@ -180,13 +180,13 @@ def cells_over_time(document: Document) -> list[CellOverTime]:
     cells = list[CellOverTime]()
     for series in all_series(document):
         in_order = enumerate([*series.valid, *series.open])  # by load; those at a rate last
-        shown = [
+        with_timeline = [
             CellOverTime((series.number, position), series, cell, timeline_of[cell.trial.key])
             for position, cell in in_order
             if cell.trial.key in timeline_of
         ]
-        for cell in shown:
-            cells.append(replace(cell, most_informative=cell is most_informative(shown)))
+        for cell in with_timeline:
+            cells.append(replace(cell, most_informative=cell is most_informative(with_timeline)))
     cells.sort(key=lambda cell: (not cell.most_informative, cell.cell.verdict != "saturated"))
     return [
         replace(cell, opened=cell.most_informative and rank < MAX_OPEN_CELLS)

@@ -187,12 +187,12 @@ def _bars(
 def _states(samples: Sequence[ConnectionSample], clock: _Clock) -> Iterable[tuple[float, str, int]]:
     """Sockets by state over time; 0 for a state that a sample does not list. The last sample is
     taken after the load and shows the sockets it left behind."""
-    shown = clock.last_of_each(samples)
-    shown += [
-        sample for sample in samples[-1:] if sample not in shown and sample.at_ns > clock.ended_ns
+    thinned = clock.last_of_each(samples)
+    thinned += [
+        sample for sample in samples[-1:] if sample not in thinned and sample.at_ns > clock.ended_ns
     ]
     for side in ("client", "server"):
-        by_time = [(clock.at_s(sample.at_ns), getattr(sample, side)) for sample in shown]
+        by_time = [(clock.at_s(sample.at_ns), getattr(sample, side)) for sample in thinned]
         names = sorted({name for _, states in by_time for name in states})
         yield from (
             (at_s, f"{side} {name}", states.get(name, 0))

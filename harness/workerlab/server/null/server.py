@@ -178,7 +178,7 @@ class NullProcess:
         self._epoll = select.epoll()
         self._sockets: dict[int, socket.socket] = {}
         self._replies: dict[bytes, Reply] = {}
-        self._held: dict[int, bytearray] = {}  # bytes read and not answered yet
+        self._buffered: dict[int, bytearray] = {}  # bytes read and not answered yet
         self._busy: set[int] = set()  # connections whose reply is not completely sent
         self._unsent: dict[int, tuple[memoryview, Reply, int]] = {}
         self._due: list[tuple[int, int, int, socket.socket, Reply, int]] = []
@@ -254,18 +254,18 @@ class NullProcess:
             return
         read_ns = clock()
         reply = self._replies.get(data)
-        if reply is None or fd in self._busy or fd in self._held:
-            self._held.setdefault(fd, bytearray()).extend(data)
-            self._read_held(fd)
+        if reply is None or fd in self._busy or fd in self._buffered:
+            self._buffered.setdefault(fd, bytearray()).extend(data)
+            self._read_buffered(fd)
         else:
             self._begin(fd, connection, reply, read_ns)
 
-    def _read_held(self, fd: int) -> None:
+    def _read_buffered(self, fd: int) -> None:
         """Answer the complete requests, one after the other."""
-        held = self._held.pop(fd)
-        while held and fd in self._sockets and fd not in self._busy:
+        buffered = self._buffered.pop(fd)
+        while buffered and fd in self._sockets and fd not in self._busy:
             try:
-                request = read_request(held)
+                request = read_request(buffered)
             except MalformedRequest:
                 self._send(fd, BAD_REQUEST, clock())
                 return
@@ -275,11 +275,11 @@ class NullProcess:
                 request.keep, request.confirm, request.bodiless, self._body_bytes, self._fault
             )
             if len(self._replies) < MAX_CACHED_REQUESTS and request.length <= MAX_CACHED_BYTES:
-                self._replies[bytes(held[: request.length])] = reply
-            del held[: request.length]
+                self._replies[bytes(buffered[: request.length])] = reply
+            del buffered[: request.length]
             self._begin(fd, self._sockets[fd], reply, clock())
-        if held and fd in self._sockets:
-            self._held[fd] = held
+        if buffered and fd in self._sockets:
+            self._buffered[fd] = buffered
 
     def _begin(self, fd: int, connection: socket.socket, reply: Reply, read_ns: int) -> None:
         """Reply to a complete request. The k-th request has the same delay in every run."""
@@ -305,8 +305,8 @@ class NullProcess:
                 continue  # its client has gone
             self._busy.discard(fd)
             self._send(fd, reply, read_ns)
-            if self._held and fd in self._held:
-                self._read_held(fd)
+            if self._buffered and fd in self._buffered:
+                self._read_buffered(fd)
 
     def _send(self, fd: int, reply: Reply, read_ns: int, rest: memoryview | None = None) -> None:
         data = reply.data if rest is None else rest
@@ -335,8 +335,8 @@ class NullProcess:
     def _send_rest(self, fd: int) -> None:
         rest, reply, read_ns = self._unsent[fd]
         self._send(fd, reply, read_ns, rest)
-        if fd in self._held and fd not in self._busy:
-            self._read_held(fd)
+        if fd in self._buffered and fd not in self._busy:
+            self._read_buffered(fd)
 
     def _end(self, fd: int, reply: Reply, read_ns: int) -> None:
         """A reply is sent, and its connection is not kept."""
@@ -351,7 +351,7 @@ class NullProcess:
 
     def _drop(self, fd: int) -> None:
         self._sockets.pop(fd).close()  # which removes it from the epoll
-        self._held.pop(fd, None)
+        self._buffered.pop(fd, None)
         self._left.pop(fd, None)
         self._unsent.pop(fd, None)
         self._busy.discard(fd)
