@@ -11,7 +11,7 @@ hidden, and a line names them.
 import io
 import re
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain, groupby
 
 from msgspec.structs import replace
@@ -206,15 +206,28 @@ def _table(
 
 def _fit(grid: Grid, width: int | None) -> tuple[Grid, int, list[str]]:
     """The columns that fit, the gap between them, and the headings of those that do not fit."""
-    if width is None or natural_width(_drawing(grid, gap=2)) <= width:
+    widths = [] if width is None else _column_widths(grid)
+    if width is None or _total_width(widths, gap=2) <= width:
         return grid, 2, []
     hidden: list[str] = []
-    while natural_width(_drawing(grid, gap=1)) > width and len(grid.columns) > max(1, grid.keys):
+    while _total_width(widths, gap=1) > width and len(grid.columns) > max(1, grid.keys):
         ranks = [column.expendable for column in grid.columns]
         index = ranks.index(max(ranks)) if max(ranks) else len(ranks) - 1
         hidden.append(heading(grid.columns[index]))
+        del widths[index]
         grid = grid.without([index])
     return grid, 1, hidden
+
+
+def _column_widths(grid: Grid) -> list[int]:
+    """The width of each column alone: no column depends on another."""
+    indices = range(len(grid.columns))
+    alone = (grid.without({*indices} - {index}) for index in indices)
+    return [natural_width(_drawing(column, gap=1)) for column in alone]
+
+
+def _total_width(widths: Sequence[int], gap: int) -> int:
+    return sum(widths) + gap * (len(widths) - 1)
 
 
 def _wrapped(cell: str, column: Column) -> str:
