@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from apps.blog.openapi import DESCRIPTION
+from tests.integration.conftest import ROOT
 from tests.ladder.conftest import Blog, Blogs
 
 pytest.importorskip("schemathesis", reason="schemathesis is not installed")
@@ -23,6 +24,8 @@ EXAMPLES = 8  # of each operation
 LEAST = 50  # requests that it makes of them, at least
 LONG_S = 500.0  # a bound for hanging
 CLASSES = ("gthread", "uvicorn")
+# Hypothesis keeps its table of all characters there: computing one takes half of such a run
+ENV = {"PYTHONIOENCODING": "utf-8", "HYPOTHESIS_STORAGE_DIRECTORY": str(ROOT / ".hypothesis")}
 
 
 def hold(
@@ -39,7 +42,7 @@ def hold(
     return subprocess.run(
         command,
         cwd=place,
-        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+        env={**os.environ, **ENV},
         capture_output=True,
         text=True,
         encoding="utf-8",
