@@ -107,6 +107,8 @@ class Events:
     ) -> None:
         self.arrivals_s, self.requests, self.layout, self.rng = arrivals_s, requests, layout, rng
         slots = math.inf if layout.slots is None else layout.slots
+        if slots == 1:  # no other thread of the worker waits for the GIL
+            self.turn_s = math.inf
         room = max(slots, layout.max_accepted) if layout.hoards else slots
         odds = (layout.fairness**number for number in range(layout.workers))
         self.workers = [Worker(slots, room, weight) for weight in odds]
