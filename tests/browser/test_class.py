@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.browser.conftest import SLOW_DISPLAY, serious
+from tests.browser.conftest import serious
 from tests.browser.test_live import PHONE, ROOT, TIMEOUT_S, Lab, lesson, press, wait_for
 from tests.builders.conditions import until
 from workerlab.server.services import free_port
@@ -45,11 +45,7 @@ class Shared(Lab):
         self.netloc, self.code = urlsplit(self.link).netloc, urlsplit(self.link).fragment
 
     def pupil(self, address: str, **options: Any) -> Any:
-        context = self.browser.new_context(**{**PHONE, **options})
-        context.add_init_script(SLOW_DISPLAY)
-        page = context.new_page()
-        page.on("console", self._complain)
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page = self._page(**{**PHONE, **options})
         page.goto(address)
         return page
 

@@ -68,8 +68,8 @@ class Lab:
     """`workerlab live` as a process; `tabs` watch it."""
 
     def __init__(self, browser: Any, directory: Path, *arguments: str) -> None:
-        self.browser, self.complaints = browser, list[str]()
-        self.requested_urls = list[str]()
+        self.browser, self.contexts = browser, list[Any]()
+        self.complaints, self.requested_urls = list[str](), list[str]()
         output = directory / "output.txt"
         with output.open("w") as file:
             self.process = psutil.Popen(
@@ -83,15 +83,21 @@ class Lab:
         self.address = url[0]
 
     def tab(self, **options: Any) -> Any:
-        context = self.browser.new_context(**{**PROJECTOR, **options})
+        page = self._page(**{**PROJECTOR, **options})
+        page.on("request", lambda request: self.requested_urls.append(request.url))
+        page.goto(self.address)
+        wait_for(page, "document.querySelector('#lesson-name').textContent !== ''")
+        return page
+
+    def _page(self, **options: Any) -> Any:
+        """A page in a context of its own, until the lab has ended."""
+        context = self.browser.new_context(**options)
+        self.contexts.append(context)
         context.set_default_timeout(TIMEOUT_MS)
         context.add_init_script(SLOW_DISPLAY)
         page = context.new_page()
         page.on("console", self._complain)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("request", lambda request: self.requested_urls.append(request.url))
-        page.goto(self.address)
-        wait_for(page, "document.querySelector('#lesson-name').textContent !== ''")
         return page
 
     def _complain(self, message: Any) -> None:
@@ -104,11 +110,19 @@ class Lab:
         return list(self.process.children(recursive=True)) if self.process.is_running() else []
 
     def close(self) -> None:
-        if self.process.is_running():
-            started = self.servers
-            self.process.terminate()
-            assert self.process.wait(TIMEOUT_S) == 0
-            until(lambda: not any(process.is_running() for process in started), "all gone")
+        """End the lab while its pages are open, then close these: each would draw, and look for the
+        lab, until the last test. What they say of its end is no complaint."""
+        complaints = list(self.complaints)
+        try:
+            if self.process.is_running():
+                started = self.servers
+                self.process.terminate()
+                assert self.process.wait(TIMEOUT_S) == 0
+                until(lambda: not any(process.is_running() for process in started), "all gone")
+        finally:
+            for context in self.contexts:
+                context.close()
+            self.complaints = complaints
 
 
 @pytest.fixture
