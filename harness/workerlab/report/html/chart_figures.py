@@ -358,9 +358,9 @@ def _bars_pane(chart: Chart, drawn: Drawn, looks: Looks, vertical: VerticalBars 
     )
     ends = layer("", "series place value label", _end_labels(drawn, stacked, vertical))
     if vertical:
-        ends = ends.mark_text(baseline="bottom", dy=-3).encode(y="value:Q")
+        ends = ends.mark_text(baseline="bottom", dy=-3).encode(alt.Y("value:Q"))
     else:
-        ends = ends.mark_text(align="left", dx=4).encode(x="value:Q")
+        ends = ends.mark_text(align="left", dx=4).encode(alt.X("value:Q"))
     band_height = max(
         BAR_HEIGHTS[chart.form] * (1 if stacked else len(drawn)),
         LINE_HEIGHT * max(map(len, lines)),
@@ -373,7 +373,7 @@ def _bars_pane(chart: Chart, drawn: Drawn, looks: Looks, vertical: VerticalBars 
             order=alt.Order("order:Q"),
             tooltip=tips("series:N", ("value", chart.y_title)),
         ),
-        ends.encode(*name_axes, text="label:N"),
+        ends.encode(*name_axes, alt.Text("label:N")),
     ).properties(height=VERTICAL_HEIGHT if vertical else (band_height + GAP) * len(names))
 
 
@@ -440,7 +440,7 @@ def _lines_pane(chart: Chart, drawn: Drawn, looks: Looks, y_values: Sequence[flo
     return (
         alt.layer(
             line.mark_line(strokeWidth=2).encode(
-                order="order:Q", strokeDash=by_name(alt.StrokeDash, "series", dashes)
+                order=alt.Order("order:Q"), strokeDash=by_name(alt.StrokeDash, "series", dashes)
             ),
             dots.mark_point(**{**POINT_STYLE, "size": 70}).encode(
                 shape=shape_of("series", looks), tooltip=tooltip

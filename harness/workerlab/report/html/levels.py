@@ -446,7 +446,7 @@ def _trial_layers(trials: Sequence[tuple[Any, ...]], shifted_axis: alt.X, shape:
     points = layer("trials", TRIALS, trials).mark_point(**POINT_STYLE)
     intervals = [row for row in trials if row[4] is not None]
     rules = layer("intervals", TRIALS, intervals).mark_rule(strokeWidth=1.5, clip=True)
-    ends = {"y": alt.Y("low:Q", title="requests/s"), "y2": "high:Q"}
+    ends = {"y": alt.Y("low:Q", title="requests/s"), "y2": alt.Y2("high:Q")}
     return [
         *([rules.encode(shifted_axis, **ends)] if intervals else []),
         points.encode(shifted_axis, shape, tooltip=tips(*fields)),
@@ -459,7 +459,7 @@ def _knee_layers(knees: Sequence[SweepSeries]) -> list[Any]:
     rows = [(s.name, s.result.knee, max(rate for _, rate in _mean_rates(s))) for s in knees]
     rules = layer("knees", RATES, rows).mark_rule(strokeDash=[2, 3], strokeWidth=2)
     tooltip = tips("class:N", ("connections", "knee, connections"))
-    return [rules.encode(y2=alt.datum(0), tooltip=tooltip)]
+    return [rules.encode(y2=alt.Y2Datum(0), tooltip=tooltip)]
 
 
 def _trial_rows(

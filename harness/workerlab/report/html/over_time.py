@@ -173,7 +173,7 @@ def queue_pane(timeline: Timeline, period: Period) -> Any:
         tooltip=tips(("from", unit_name), ("length:d", "waiting")),
     )
     rule = layer("limit", "limit", [(limit,)] if limit_shown else [])
-    rule = rule.mark_rule(color=var("connect"), strokeWidth=2).encode(y="limit:Q")
+    rule = rule.mark_rule(color=var("connect"), strokeWidth=2).encode(alt.Y("limit:Q"))
     return alt.layer(area, rule).properties(height=90)
 
 
@@ -221,8 +221,8 @@ def _state_rows(timeline: Timeline, peaks: dict[str, int]) -> Any:
         .encode(
             time_axis(whole_period(timeline)),
             y=top,
-            y2="base:Q",
-            detail="row:N",
+            y2=alt.Y2("base:Q"),
+            detail=alt.Detail("row:N"),
             tooltip=tips("state:N", "sockets:d"),
         )
     )
@@ -230,7 +230,7 @@ def _state_rows(timeline: Timeline, peaks: dict[str, int]) -> Any:
     labels = (
         layer("", "label top", places)
         .mark_text(align="left", baseline="middle", color=var("soft"))
-        .encode(x=alt.value(2), y=top, text="label:N")
+        .encode(x=alt.XValue(2), y=top, text=alt.Text("label:N"))
     )
     return alt.layer(areas, labels).properties(height=ROW_HEIGHT * len(peaks))
 
@@ -289,10 +289,10 @@ def _connect_bars(timeline: Timeline, steps_s: list[float], longest_s: float) ->
         alt.layer(
             rules.mark_rule(color=var("soft"), strokeDash=[6, 4]),
             bars.mark_rect(color=var("connect")).encode(
-                x2="until:Q", y=y_axis, y2=alt.datum(0), tooltip=tooltip
+                x2=alt.X2("until:Q"), y=y_axis, y2=alt.Y2Datum(0), tooltip=tooltip
             ),
             counts.mark_text(align="left", baseline="bottom", dx=4, dy=-2).encode(
-                y=y_axis, text="connections:Q"
+                y=y_axis, text=alt.Text("connections:Q")
             ),
         )
         .encode(x_axis)
@@ -436,7 +436,7 @@ def _phases_pane(timeline: Timeline, lines: Sequence[TimeSeries], y_axis: alt.Y,
     bands = layer(f"phases-of-{mark}", "phase from to", rows)
     return (
         alt.layer(
-            bands.mark_rect(opacity=BAND_OPACITY).encode(colours, x2="to:Q"),
+            bands.mark_rect(opacity=BAND_OPACITY).encode(colours, x2=alt.X2("to:Q")),
             _lines_layer(
                 dict(zip(LINE_DASHES, lines, strict=True)), LINE_DASHES, period, mark, y_axis
             ),

@@ -276,11 +276,13 @@ def _legend(keys: Sequence[Key]) -> Any:
         base = layer("", "x end y", [(x, x + 18, row)])
         colour, dash = var(key.colour), DASHES.get(key.shape)
         if dash:
-            symbol = base.mark_rule(color=colour, strokeWidth=2, strokeDash=dash).encode(x2="end:Q")
+            symbol = base.mark_rule(color=colour, strokeWidth=2, strokeDash=dash).encode(
+                x2=alt.X2("end:Q")
+            )
         else:
             shape = "square" if key.shape == "box" else key.shape
             symbol = base.mark_point(shape=shape, size=110, xOffset=9, filled=True, opacity=1)
-            symbol = symbol.encode(color=alt.value(colour))
+            symbol = symbol.encode(color=alt.ColorValue(colour))
         label = base.mark_text(text=key.label, align="left", baseline="middle", dx=25)
         layers += [symbol, label]
         x += key_width

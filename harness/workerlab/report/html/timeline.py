@@ -175,7 +175,7 @@ def _rows_pane(timeline: Timeline, shared: bool, *, titled: bool) -> Any:
         layer(mark, columns, rows)
         .transform_calculate(bottom=f"datum.top + {height}", took="datum.to - datum.from")
         .mark_rect(color=var(colour), **look)
-        .encode(y_axis, x2="to:Q", y2="bottom:Q", tooltip=tips(*fields))
+        .encode(y_axis, x2=alt.X2("to:Q"), y2=alt.Y2("bottom:Q"), tooltip=tips(*fields))
         for mark, colour, columns, rows, height, fields in (
             ("waits", "waiting", "top from to", bars.waits, 0.86 * bars.wait_height, [
                 ("took", f"waited, {unit_name}"),
