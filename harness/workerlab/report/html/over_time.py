@@ -230,7 +230,7 @@ def _state_rows(timeline: Timeline, peaks: dict[str, int]) -> Any:
     labels = (
         layer("", "label top", places)
         .mark_text(align="left", baseline="middle", color=var("soft"))
-        .encode(x=alt.XValue(2), y=top, text=alt.Text("label:N"))
+        .encode(x=alt.XValue(2), y=top, text=alt.Text("label:N"))  # type: ignore[no-untyped-call]
     )
     return alt.layer(areas, labels).properties(height=ROW_HEIGHT * len(peaks))
 
