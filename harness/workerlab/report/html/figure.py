@@ -274,7 +274,8 @@ def config() -> dict[str, Any]:
 
 def spec(pane: Any) -> dict[str, Any]:
     """A pane for the page: as wide as its container, without the config that the page has."""
-    specification: dict[str, Any] = pane.properties(width="container").to_dict(validate=False)
+    specification: dict[str, Any] = pane.to_dict(validate=False)
     specification.pop("config", None)
     specification.pop("$schema", None)
+    specification["width"] = "container"  # by `properties`, Altair would copy all of the pane
     return specification
