@@ -39,8 +39,8 @@ BATCH_S = 1.0  # rounded to whole cycles, if the window has ENOUGH_BATCHES batch
 MIN_BATCH_S = BATCH_S / 1.5  # the shortest that this rounding gives
 ENOUGH_BATCHES = 8
 CORRELATION_Z = 1.645  # standard errors; a correlation exceeds this by chance in 5 % of cases
-MAX_CORRELATION = 0.8  # that widens an interval
-MAX_CUT_SHARE = 0.1  # of a cycle: may be missing at the end of a window of whole rounds
+MAX_CORRELATION = 0.8  # a higher one widens an interval no further
+MAX_CUT_SHARE = 0.1  # of a cycle: the last one counts as whole if no more of it is missing
 
 
 class Estimate(Struct, frozen=True):
@@ -72,8 +72,8 @@ def precision(facts: Facts) -> Precision:
     window, tail_ns = facts.window, facts.tail_ns
     if window is None:
         return Precision()
-    # How long a slot, or a connection if there are fewer, takes per request; at a rate, where slots
-    # may be idle and requests may queue inside the app, the part of each span that counts
+    # In a closed loop, how long each slot (or connection, if there are fewer) takes per request. At
+    # a rate, slots may be idle and requests may queue inside the app: the counted part of a span
     cycle_s = facts.max_parallel / window.rps if tail_ns is None else tail_ns / NS
     spans = facts.under_load
     parts = counted_parts(spans, window.closes_ns, tail_ns)
@@ -83,7 +83,7 @@ def precision(facts: Facts) -> Precision:
     half_rps, mean_rps = _half_width(rates), fmean(rates)
     assert half_rps is not None
     services = ((span.end_ns, (span.end_ns - span.start_ns) / NS) for span in spans if span.end_ns)
-    # Those of successes, if the client timed them, without a lone first request
+    # Responses of successes that the client timed, except a lone first one
     timed = islice(facts.timed_requests(), facts.data.lone_first, None)
     responses = (
         (end_ns, timing.end_s or 0.0)
@@ -104,12 +104,13 @@ def _merged_batches(
     parts: Intervals, window: Window, cycle_s: float
 ) -> tuple[list[int], list[float]]:
     """Edges (ns) of the batches and the rate in each, merged while neighbours are correlated and
-    MIN_BATCHES remain; empty if there are fewer from the start. What remains of the window after
-    batches of whole cycles is cut off at its start."""
-    cycles, each = int(window.length_s / cycle_s + MAX_CUT_SHARE) if cycle_s else MAX_BATCHES, 1
+    MIN_BATCHES remain; empty if there are fewer from the start. Batches have whole cycles and end
+    with the window; a rest at its start, too short for them, is left out."""
+    cycles = int(window.length_s / cycle_s + MAX_CUT_SHARE) if cycle_s else MAX_BATCHES
+    cycles_per_batch = 1
     if window.length_s >= ENOUGH_BATCHES * BATCH_S and cycle_s:
-        each = max(1, round(BATCH_S / cycle_s))
-    batches = min(cycles // each, MAX_BATCHES)
+        cycles_per_batch = max(1, round(BATCH_S / cycle_s))
+    batches = min(cycles // cycles_per_batch, MAX_BATCHES)
     edges, rates = list[int](), list[float]()
     while batches >= MIN_BATCHES:
         length_ns = cycles // batches * ((window.closes_ns - window.opens_ns) / cycles)

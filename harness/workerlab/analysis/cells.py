@@ -71,8 +71,8 @@ SETTINGS = ("workers", "threads", "backlog", "worker_connections")
 
 def in_force(data: TrialData, queue_limit: int | None = None) -> Mapping[str, int | None]:
     """The value of each setting in force; None if the worker class ignores it. Unknown settings are
-    missing. `queue_limit`: limit of all accept queues as sampled from the kernel; None: as the
-    workers reported that of each."""
+    missing. `queue_limit`: limit of all accept queues together, sampled from the kernel; None: use
+    the limit of each queue that the workers reported."""
     proof = data.record.proof if data.record else {}
     server = data.cell.server
     queues = server.instances * (server.workers if data.worker_class.shares_port else 1)
@@ -322,7 +322,7 @@ class SlotHeldAfterApp(Finding):
 
 class LongerLoadFollowed(Finding):
     """the throughput varied in a load of {pilot_s:duration}, so a longer one followed: the figures
-    are those of its {load_s:duration} (--rounds or --duration fix the length)"""
+    cover its {load_s:duration} (--rounds or --duration fix the length)"""
 
     pilot_s: float
     load_s: float
@@ -353,5 +353,6 @@ def _ideal_s(facts: Facts, lone_s: float) -> float | None:
     computable = facts.data.fixed_count and facts.worker_class.slots_known
     if not computable or failed_share(facts) > MAX_FAILED_SHARE:
         return None
-    alone = int(facts.data.lone_first)
-    return lone_s * (alone + -(-(facts.outcome.answered - alone) // facts.max_parallel))
+    lone_requests = int(facts.data.lone_first)
+    rounds = -(-(facts.outcome.answered - lone_requests) // facts.max_parallel)
+    return lone_s * (lone_requests + rounds)

@@ -8,13 +8,14 @@ the response times add up to the integral of the requests in flight. At most N a
 their sum is at most N*T. A closed loop keeps N in flight except while the lone first request (r1)
 is alone and while it drains, which lasts no longer than the longest response Rmax; so the sum is at
 least r1 + N*(T - r1 - Rmax). Less means that the tool did not keep its connections busy. The check
-needs a mean of real requests, and an answer to every request. The lower limit applies only to tools
-that count, since one that runs for a time leaves its slowest requests unanswered. It does not apply
-if the kernel dropped handshakes: a client that retries is busy, but no response contains that time.
+needs a mean of real requests, and an answer to every request. The lower limit applies only to loads
+of a fixed number of requests, since one of a fixed duration leaves its slowest requests unanswered.
+It does not apply if the kernel dropped handshakes: a client that retries is busy, but no response
+contains that time.
 
 A tool or a worker that waits for a core is late at both ends of the load, so `rates` adds to its
 tolerance the time that the tool and, on average, one worker waited. `little` adds the tool's wait:
-meanwhile a connection whose answer the tool has read sends no next request. Both add the time in
+meanwhile a connection whose answer the tool has read sends no further request. Both add the time in
 which the machine was paused (`stall`), as at either end only one source may contain it.
 
 A tool that sends at a rate waits for all its answers, so its own requests/s cover a longer time
@@ -92,13 +93,13 @@ class CountsDiffer(Finding):
 
 
 def counts(facts: Facts) -> CountsDiffer | None:
-    """Every answered request must have a span. An unanswered one may have one, too, unless it was
-    never accepted. A tool that runs for a fixed time leaves up to one request per connection
+    """Every answered request must have a span. An unanswered request may have a span, too, unless
+    it was never accepted. A tool that runs for a fixed time leaves up to one request per connection
     unanswered when it stops."""
     spans, answered = len(facts.spans), facts.outcome.answered
-    spare = facts.outcome.unanswered - facts.outcome.never_accepted
-    spare += 0 if facts.data.fixed_count else facts.connections
-    if 0 <= spans - answered <= spare:
+    max_unanswered_spans = facts.outcome.unanswered - facts.outcome.never_accepted
+    max_unanswered_spans += 0 if facts.data.fixed_count else facts.connections
+    if 0 <= spans - answered <= max_unanswered_spans:
         return None
     return CountsDiffer(
         tool=facts.tool,

@@ -1,7 +1,7 @@
 """What waiting for a core cost: the share of the response time in which a thread of the workers or
 of the load tool was ready to run and had no core.
 
-The number of cores that other programs use shows nothing by itself: an app that sleeps responds as
+The number of cores that other programs use says nothing by itself: an app that sleeps responds as
 fast next to them as on its own, while one that computes takes twice as long. What counts is the
 time in the run queue. With
 

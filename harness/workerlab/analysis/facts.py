@@ -1,7 +1,7 @@
 """One trial by itself: the data read from its run, and what follows from them alone.
 
-Every derived value is computed once: simple ones are cached properties of Facts, and `once` keeps
-those that other modules derive with the Facts.
+Every derived value is computed once: simple ones are cached properties of Facts, and `once` stores
+in the Facts those that other modules derive.
 
 To the client (`Outcome`), a request is answered, answered wrongly, or never answered. A cause in
 ANSWERED means that an answer came and was not the expected one. Any other cause (timeout, reset,
@@ -194,7 +194,7 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
 
     @property
     def limit_note(self) -> str | None:
-        """The text that replaces the number of slots; None if there is one."""
+        """The text shown instead of the number of slots; None if that number is known."""
         if self.slots is not None:
             return None
         return "no limit configured" if self.worker_class.slots_known else "limit not known"
@@ -400,15 +400,15 @@ def _max_open(spans: Iterable[Span]) -> int:
 
 
 def once(derive: Callable[[Facts], T]) -> Callable[[Facts], T]:
-    """Decorator: computes `derive` once for each Facts, and keeps the result with them."""
+    """Decorator: computes `derive` once for each Facts, and stores the result in them."""
 
     @functools.wraps(derive)
-    def kept(facts: Facts) -> T:
+    def cached(facts: Facts) -> T:
         if derive not in facts.derived:
             facts.derived[derive] = derive(facts)
         return cast("T", facts.derived[derive])
 
-    return kept
+    return cached
 
 
 class TrialFault(Finding):
@@ -430,10 +430,10 @@ def why_unusable(data: TrialData) -> Finding | None:
 def outcome(
     measurement: Measurement, expect_status: int, good_statuses: range | None = None
 ) -> Outcome:
-    """A tool's counts, corrected for the expected status. `good_statuses`: always good for the tool
-    (ab: 2xx; wrk: below 400); None: it knows the expected one. Such a tool counts an expected 404
-    as a failure and does not report an unexpected 200: if the expected status is not among them,
-    the answers it counts as wrong are the right ones."""
+    """A tool's counts, corrected for the expected status. `good_statuses`: those that the tool
+    always counts as good (ab: 2xx; wrk: below 400); None: it knows the expected status. Otherwise
+    it counts an expected 404 as a failure and does not report an unexpected 200: if the expected
+    status is not among the good ones, the answers that it counts as wrong are the right ones."""
     errors = {cause: count for cause, count in measurement.errors.items() if count}
     failed = measurement.failed
     if good_statuses is not None and expect_status not in good_statuses:

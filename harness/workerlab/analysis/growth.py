@@ -2,7 +2,7 @@
 
 With random arrivals, queues come and go: at 90 % of a server's capacity, one in six loads of 10 s
 ends with a longer queue than it began with (simulated: 4 slots, 0.2 s each), and one in three if
-service times vary much. If a resource is full, however, the server works at its limit, and that
+service times vary widely. If a resource is full, however, the server works at its limit, and that
 limit is either below the requested rate or not. So a backlog grows if both hold:
 
     full      over the second half of the load, 95 % of the slots, or of the cores that the workers
@@ -13,18 +13,18 @@ limit is either below the requested rate or not. So a backlog grows if both hold
 
 Of 80 simulated loads with Poisson arrivals at 98 % of the capacity of four slots, none was
 classified as growing (constant service). If the server is full and too slow, but within the
-scatter, the answer is unknown, as for most loads at 105 % if service times vary much.
+scatter, the answer is unknown, as for most loads at 105 % if service times vary widely.
 
 If nothing measured is full (a lock, a pool, unevenly loaded workers), the trend decides: requests
 in flight in GROWTH_PARTS parts of the load rise (Mann-Kendall) by at least 2 % of the arrivals, do
 not fall back to levels of the first half, and the second half is too slow, as above: whatever
 limits the server, requests were always waiting for it. (While a burst drains, throughput exceeds
-the requested rate.) Of 40 simulated loads of 10 s at 105 % of a limit of 16 at once, 34 are found
-(constant service); with a limit of 4, about half.
+the requested rate.) Of 40 simulated loads of 10 s at 105 % of a limit of 16 at once, 34 are
+detected (constant service); with a limit of 4, about half.
 
 Rejected: the trend alone (Mann-Kendall and a slope of 2 % classify 12 to 30 % of all loads at 90 %
-as growing); the trend in addition to a full resource (of loads at 105 % it finds 61 instead of 98
-%, as random arrivals hide 5 %); throughput below 97 % of the requested rate, which happens by
+as growing); the trend in addition to a full resource (it detects 61 % of the loads at 105 % instead
+of 98 %, as random arrivals hide 5 %); throughput below 97 % of the requested rate, which happens by
 chance in one load of ten.
 """
 
@@ -54,7 +54,7 @@ class Growth(Struct, frozen=True):
     done_rps: float
     full: str
     grows: bool | None
-    slope: float = 0.0  # requests per second, of each that arrives per second
+    slope: float = 0.0  # growth of the requests in flight / arrivals, both per second
 
 
 @once
@@ -89,8 +89,8 @@ def _full(facts: Facts, half: Window) -> tuple[str, float]:
 
 
 def _too_slow(facts: Facts, half: Window, use: float = 1.0) -> bool | None:
-    """Whether the requested rate exceeds the throughput at full use (`use`: the actual); None
-    if the excess is within the scatter."""
+    """Whether the requested rate exceeds the throughput at full use; None if the excess is within
+    the scatter. `use`: the actual utilisation, which the throughput is scaled by."""
     possible_rps = half.rps / min(1.0, use)
     if possible_rps > (1 - MIN_EXCESS_SHARE) * facts.asked_rps:
         return False

@@ -54,7 +54,7 @@ class Handshakes(Struct, frozen=True):
 
     steps: SynSteps | None  # None: no connection was established at a step
     counters: Mapping[str, int]  # increase of those that this kernel has, by its names
-    where: str  # these are counted
+    where: str  # the counters count: by the own socket, or in the network namespace
     queue_full: bool  # a sample is one above the limit, the most the queue can hold
     max_half_open: int  # in a sample
     dropped: bool  # measured: a queue overflowed, and this trial shows it was this server's
@@ -74,7 +74,7 @@ def handshakes(facts: Facts) -> Handshakes:
     length, limit = facts.accept_queue
     full = length is not None and limit is not None and length > limit
     slow = (facts.measurement.connect.max or 0.0) >= 1 - EARLY_TOLERANCE_S
-    counters, where = _named(facts.counters)
+    counters, where = _counters_by_name(facts.counters)
     return Handshakes(
         steps=SynSteps(tuple(by_step.items())) if by_step else None,
         counters=counters,
@@ -90,8 +90,9 @@ OWN_SOCKET = "counted by the server's own listening socket"
 WHOLE_NAMESPACE = "counted in the whole network namespace"
 
 
-def _named(counters: Counters) -> tuple[Mapping[str, int], str]:
-    """With trials side by side, there is only the counter of the server's own sockets."""
+def _counters_by_name(counters: Counters) -> tuple[Mapping[str, int], str]:
+    """The counters by the kernel's names, and where they are counted. With trials side by side,
+    there is only the counter of the server's own sockets."""
     if counters.listen_overflows is None and counters.socket_drops is not None:
         return {"sk_drops": counters.socket_drops}, OWN_SOCKET
     by_name = {

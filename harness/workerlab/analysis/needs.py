@@ -31,7 +31,7 @@ queries, would seem never to hold it, so there is no result for bursts of less t
 average. It is not used with several requests in a worker at once: any may hold the GIL.
 
 Rejected: the spans of lone requests, which are few and of one route; the formula for loops, where
-two connections that take turns never meet.
+two connections may take turns and never wait for each other.
 """
 
 from collections.abc import Mapping, Sequence
@@ -56,10 +56,12 @@ MAX_SAMPLED_REQUESTS = 5000
 MIN_SUCCESS_SHARE = 0.5  # of the answers: with fewer successes, needs are unknown
 MIN_IDLE_S = 0.3  # sampled before the load, for the CPU of idle workers
 MIN_BLOCKED_S = 0.0005  # per request, if measured: less may be clocks and interrupts
-# How long a request would have waited alone is uncertain if others delayed it for more than
-MAX_DELAY_SHARE = 0.1  # of its time in the app, or if its loop (or GIL) was busy for more than
-BUSY_LOOP_SHARE = 0.8  # of the time with more than
-MAX_ALONE_REQUESTS = 1.2  # in its worker, on average
+# It is uncertain how long a request would have waited alone if others delayed it for a larger share
+# of its time in the app, or if its loop (or GIL) was busy for a larger share of the time, with more
+# requests in its worker on average
+MAX_DELAY_SHARE = 0.1
+BUSY_LOOP_SHARE = 0.8
+MAX_ALONE_REQUESTS = 1.2
 MIN_PIECE_S = 0.001  # mean CPU per piece: below it, GIL samples are not conclusive
 MIN_EXPECTED_LOOKS = 30  # GIL samples that should have found it held
 # Of the computing time: the share with the GIL held, plus two standard errors, must be below it
@@ -372,8 +374,8 @@ def _route(span: Span, mix: Sequence[Route], by_id: Mapping[str, int | None]) ->
 
 
 def mean_in_worker(spans: Sequence[Span]) -> float:
-    """Mean number of requests in a worker as its requests see it, themselves included: the integral
-    of N squared over that of N."""
+    """Mean number of requests in a worker, weighted by requests, each included in its own count:
+    the integral of N squared over that of N."""
     changes = chain.from_iterable(Intervals.of([span]).changes(span.pid) for span in spans)
     total = squares = 0
     for length_ns, in_worker in states(changes):

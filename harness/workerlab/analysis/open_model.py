@@ -91,7 +91,7 @@ class Offered(Struct, frozen=True):
 
     @property
     def duration_s(self) -> float:
-        """In which requests arrive."""
+        """How long requests arrive."""
         return self.facts.record.planned_duration_s or self.facts.load_s
 
     @property
@@ -114,7 +114,7 @@ class Offered(Struct, frozen=True):
 
     @property
     def mean_in_use(self) -> float | None:
-        """Connections; None if unknown."""
+        """Mean number of connections in use; None if unknown."""
         measurement = self.measurement
         if measurement.response.mean is None or measurement.duration_s <= 0:
             return None
@@ -127,7 +127,7 @@ class Offered(Struct, frozen=True):
 
     @property
     def connections_free(self) -> bool:
-        """Whether so many that the load tool itself caused late or unsent requests."""
+        """Whether so many were free that any late or unsent requests are the load tool's fault."""
         busy = self.mean_in_use
         return busy is not None and busy < BUSY_CONNECTIONS_SHARE * self.facts.connections
 
@@ -405,7 +405,7 @@ def open_result(facts: Facts, highest_rps: float | None, *, is_capacity: bool) -
 
 
 class ArrivalsRefused(Reason):
-    """{due_rps:number} requests/s arrived, of which the server refused {share:percent};
+    """{due_rps:number} requests/s arrived; the server refused {share:percent} of them, and
     {rps:number} a second succeeded"""
 
     asked_rps: float

@@ -1,5 +1,5 @@
-"""A sweep at a glance: which series serve most and least, and where requests wait, in one or two
-sentences."""
+"""A sweep at a glance: the series with the highest and the lowest throughput, and where requests
+wait, in one or two sentences."""
 
 from collections.abc import Iterable, Mapping
 from math import hypot, inf, isfinite

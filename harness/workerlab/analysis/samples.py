@@ -338,9 +338,9 @@ def steady_window(
     tail_ns: int | None = None,
 ) -> Window | TooFewCompleted | SteadyPartTooShort:
     """The window of the spans `under_load`, which are ordered by start, or why there is none.
-    `stopped_ns`: when a tool that runs for a time stopped; None for a tool that counts. `begun_ns`:
-    when all connections had started; completions before that are not steady. `tail_ns`: how much of
-    each span, before its end, counts at most; None: the whole."""
+    `stopped_ns`: when a load of fixed duration stopped; None for a fixed number of requests.
+    `begun_ns`: when all connections had started; completions before that are not steady. `tail_ns`:
+    how much of each span, before its end, counts at most; None: the whole."""
     ended = Intervals.of(under_load).stretches
     ends = sorted(end for _, end in ended)
     if stopped_ns is None:

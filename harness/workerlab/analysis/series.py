@@ -123,7 +123,9 @@ def _r0_at_lowest_level(closed: Sequence[Facts]) -> R0 | None:
     return R0(spans.seconds + median(map(overhead_s, trials)), spans.half_s)
 
 
-REACHED_SHARE = 0.95  # of a bound: it counts as reached; X*R0/N at least this: nothing waits
+# A throughput of this share of a bound has reached it; a level whose served share is as high has no
+# waiting requests
+REACHED_SHARE = 0.95
 FLAT_RATIO = 1.05  # up to this ratio, throughput has stopped growing
 MIN_STEP_RATIO = 1.5  # of connections: a smaller step cannot show that throughput levels off
 HALF_SERVED = 0.5  # of a connection's time: responses then take twice as long as a lone one

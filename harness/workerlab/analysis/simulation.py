@@ -83,8 +83,8 @@ class Worker(Struct, eq=False):
     """A worker's slots, queue and GIL."""
 
     free: float  # slots
-    room: float
-    odds: float
+    room: float  # further requests that it may accept
+    odds: float  # of being the first to accept, relative to other workers
     queue: deque[int] = field(default_factory=deque)  # requests accepted, without a slot
     # (request, seconds left); the first has the GIL
     computing: deque[tuple[int, float]] = field(default_factory=deque)
@@ -451,7 +451,7 @@ def layout_of(
 
 
 def with_unevenness(layout: Layout, worker_class: WorkerClass, unevenness: float) -> Layout:
-    """The layout if workers accept evenly (0), as unevenly as at worst (1), or in between."""
+    """The layout if workers accept evenly (0), as unevenly as they ever may (1), or in between."""
     unfair = UNFAIR_LOOP_ODDS if layout.loop else UNFAIR_ODDS
     if not worker_class.accepts_first:
         return replace(layout, cpu_before_wait_s=FIRST_S)

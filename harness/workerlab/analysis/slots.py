@@ -13,8 +13,8 @@ The queued gap (`queued_gap_s`) is how much longer than in the app a request hol
 the end of a span to the start of the next one in the same slot, while requests waited for it. A
 worker needs about a millisecond to close the connection, accept the next one and parse its request.
 Rejected: the gap from lone requests, R0 - S. It includes time that holds no slot: connect, transfer
-and the load tool. For a slot that serves 100 requests/s and is busy 90 % of the time, an
-error of half a millisecond is half of the waiting time.
+and the load tool. For a slot that serves 100 requests/s and is busy 90 % of the time, an error of
+half a millisecond is half of the waiting time.
 
 A gap counts if all slots of its worker were taken before it, and the request that started next was
 already waiting: its client was connected, it had been accepted, or the accept queue was not empty
@@ -31,14 +31,14 @@ worker a request waits. The measure is observed, not derived from R0: the mean n
 idled in workers with no request to start while requests waited in workers whose slots were taken.
 The distribution is uneven if this is at least 5 % of the usable slots, at any throughput. It is
 also uneven if no slot idles, but one worker has at least twice as many kept-alive connections as
-another and they have to wait: of eight on two blocked loops, seven take turns and one is served at
-once.
+another and they have to wait: of eight on two blocked loops, seven take turns and one is served
+immediately.
 
     each request on its own connection   at each moment: accepted and not started, per worker
     kept-alive connections               on average: connections of a worker beyond its slots, and
                                          slots idle compared with the busiest worker
 
-A slot counts as taken until the overhead has passed: accepting and parsing are not idleness.
+A slot counts as taken until the overhead has passed: accepting and parsing are not idle time.
 Kept-alive connections are compared by averages, since they stay with their worker and it is unknown
 which of them has a request at a given moment; in a closed loop each has one. A loop that serves one
 request at a time has one slot. A sync worker accepts nothing before it has answered. Requests that
@@ -275,12 +275,12 @@ class Dealing(Struct, frozen=True):
 @once
 def uneven_dealing(facts: Facts) -> Dealing | None:
     """None if connections are distributed evenly, or this was not observed."""
-    window, each, pids = facts.steady_part, facts.slots_per_worker, facts.record.worker_pids
+    window, worker_slots, pids = facts.steady_part, facts.slots_per_worker, facts.record.worker_pids
     worker_class = facts.worker_class
-    if not facts.two_at_once and (each is None or worker_class.loop):
-        each = 1  # no loop was ever observed to serve two
+    if not facts.two_at_once and (worker_slots is None or worker_class.loop):
+        worker_slots = 1  # no loop was ever observed to serve two
     if (
-        each is None
+        worker_slots is None
         or len(pids) < 2
         or (worker_class.slots == "one" and not worker_class.accepts_first)
     ):
@@ -293,35 +293,41 @@ def uneven_dealing(facts: Facts) -> Dealing | None:
         pid: Intervals.of(spans, window.closes_ns, held_after_ns).inside_s(window) / window.length_s
         for pid, spans in facts.spans_by_worker.items()
     }
-    slots = min(facts.connections, each * len(pids))
+    slots = min(facts.connections, worker_slots * len(pids))
     if kept is not None:
-        idle, times = _idle_on_average(kept, held, each), _connections_ratio(kept, each)
+        idle = _idle_on_average(kept, held, worker_slots)
+        times = _connections_ratio(kept, worker_slots)
     else:
-        idle, times = _idle_by_moments(facts, each, held_after_ns), None
-    taken = {pid: min(1.0, held.get(pid, 0.0) / each) for pid in pids}
+        idle, times = _idle_by_moments(facts, worker_slots, held_after_ns), None
+    taken = {pid: min(1.0, held.get(pid, 0.0) / worker_slots) for pid in pids}
     if idle >= MIN_IDLE_SHARE * slots:
         return Dealing(taken, slots, idle=idle)
     return None if times is None else Dealing(taken, slots, times=times)
 
 
-def _idle_on_average(kept: Mapping[int, int], held: Mapping[int, float], each: int) -> float:
+def _idle_on_average(
+    kept: Mapping[int, int], held: Mapping[int, float], worker_slots: int
+) -> float:
     """The smaller of slots idle relative to the busiest worker and connections that wait."""
-    busiest = max((min(each, held.get(pid, 0.0)) for pid in kept), default=0.0)
+    busiest = max((min(worker_slots, held.get(pid, 0.0)) for pid in kept), default=0.0)
     idle = sum(max(0.0, busiest - held.get(pid, 0.0)) for pid in kept)
     full = [pid for pid in kept if held.get(pid, 0.0) >= MIN_TAKEN_SHARE * busiest]
-    waiting = sum(max(0.0, kept[pid] - max(each, held.get(pid, 0.0))) for pid in full)
+    waiting = sum(max(0.0, kept[pid] - max(worker_slots, held.get(pid, 0.0))) for pid in full)
     return min(idle, waiting)
 
 
-def _connections_ratio(kept: Mapping[int, int], each: int) -> float | None:
+def _connections_ratio(kept: Mapping[int, int], worker_slots: int) -> float | None:
     """Connections of the fullest worker / those of the emptiest; None if that is below
     MIN_CONNECTIONS_RATIO, or hardly any of them waits."""
     most, least = max(kept.values()), min(kept.values())
-    apart = most >= each + MIN_WAITING_CONNECTIONS and most >= MIN_CONNECTIONS_RATIO * max(1, least)
-    return most / max(1, least) if apart else None
+    is_uneven = (
+        most >= worker_slots + MIN_WAITING_CONNECTIONS
+        and most >= MIN_CONNECTIONS_RATIO * max(1, least)
+    )
+    return most / max(1, least) if is_uneven else None
 
 
-def _idle_by_moments(facts: Facts, each: int, held_after_ns: int) -> float:
+def _idle_by_moments(facts: Facts, worker_slots: int, held_after_ns: int) -> float:
     """The mean over time of min(idle slots, requests waiting in other workers)."""
     window = facts.steady_part
     changes = slot_changes(facts, closes_ns=window.closes_ns, held_after_ns=held_after_ns)
@@ -329,7 +335,7 @@ def _idle_by_moments(facts: Facts, each: int, held_after_ns: int) -> float:
     for length_ns, numbers in states(changes, window):
         waiting = idle = 0
         for taken, queued in workers:
-            free, requests = each - numbers[taken], numbers[queued]
+            free, requests = worker_slots - numbers[taken], numbers[queued]
             if free > 0:
                 idle += max(0, free - requests)  # its worker has no request for these
             else:

@@ -3,8 +3,8 @@
     estimate of the metric: a value and its 95 % interval
       both ends are within the limit      met
       both ends are beyond it             broken
-      the limit is on a step, from one    undecidable: if 5 % take a second, p95 is one or the other
-      value to STEP_RATIO times as much   by chance, anew in each launch
+      the limit is on a step, from one    undecidable: if 5 % take a second, chance decides in each
+      value to STEP_RATIO times as much   launch on which side of the step p95 is
       else                                not shown: too few requests, or too close to call
 
 A failed request counts as slower than any limit, as otherwise a server that immediately answers 500
@@ -18,12 +18,13 @@ without a failure show that the limit is met (rule of three: Hanley & Lippman-Ha
 and for times known only as a summary, the value alone counts.
 
 Queued requests are slow together: with four servers that are 80 % busy, an interval of 3000
-responses that treats them as independent lies below the true p95 in 45 % of loads, not 2.5. If the
-order of requests is known they therefore count for fewer, by how much more the shares of slow ones
-in BATCHES parts of the load differ than by chance (batch means: Conway 1963; Chen & Kelton 2006 for
-quantiles), and by Student's t for so few parts. This gives 12 %, and 1 % at half the load. If there
-are enough requests without this correction, the upper end is at most the largest time, so a limit
-far above all of them is shown to be met.
+responses that treats them as independent lies below the true p95 in 45 % of loads, not 2.5. So if
+the order of requests is known, they count as fewer independent ones. Their number is divided by the
+variance of the share of slow requests between BATCHES parts of the load, relative to that of
+independent requests (batch means: Conway 1963; Chen & Kelton 2006 for quantiles), and by the excess
+of Student's t for so few parts. This gives 12 %, and 1 % at half the load. If there are enough
+requests without this correction, the upper end is at most the largest time, so a limit far above
+all of them is shown to be met.
 
 The result of one launch holds for that launch only: in the next one, connections are distributed
 differently. A prediction for new launches needs several of them.
@@ -101,7 +102,7 @@ class Requests(Struct, frozen=True):
         return self.sent + self.unsent
 
     def total_for(self, term: Term) -> int:
-        """The number of requests that the term is about."""
+        """The number of requests that the term applies to."""
         return self.sent if term.kind == "errors" else self.total
 
 
@@ -120,9 +121,9 @@ class TooFewRequests(Finding):
 
 
 class StepAtLimit(Finding):
-    """{slow:# request} of {requests:count} ({share:fraction}) [[took {above_s:duration} and more]]
-    [[{failed}]], nearly all others took {below_s:duration} and less, so {metric} is one or the
-    other by chance"""
+    """{slow:# request} of {requests:count} ({share:fraction}) [[took {above_s:duration} or more]]
+    [[{failed}]], nearly all others took {below_s:duration} or less, so {metric} is one or the other
+    by chance"""
 
     metric: Metric
     slow: int
@@ -215,7 +216,8 @@ def requests_needed(term: Term) -> int:
 
 
 def too_few(term: Term, requests: Requests) -> TooFewRequests | None:
-    """A finding if they could not show the term even if all were fast and none failed."""
+    """A finding if so few requests could not show the term to be met even if all were fast and none
+    failed."""
     least = requests_needed(term)
     return TooFewRequests(least) if requests.total_for(term) < least else None
 
@@ -322,8 +324,8 @@ def _quantile(metric: Metric, requests: Requests) -> MetricEstimate | None:
 
 
 def _from_summary(metric: Metric, requests: Requests) -> MetricEstimate | None:
-    """If requests failed, a quantile of the others shows nothing about all of them; but if more
-    failed than may be slow, it is the time of a failed one."""
+    """None if requests failed, as a quantile of the others says nothing about all of them; but if
+    more failed than may be slow, the quantile is the time of a failed request: infinite."""
     if share_interval(requests.without_time, requests.total, TAIL)[0] > 1 - QUANTILES[metric]:
         return MetricEstimate(math.inf, math.inf, math.inf)
     return None if requests.without_time else _with_half(getattr(requests.summary, metric), 0.0)

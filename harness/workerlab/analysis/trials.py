@@ -79,8 +79,9 @@ class Replicates(Struct, Generic[R], frozen=True):
         return self._over(field, max)
 
     def mostly(self, field: Field) -> bool | None:
-        """Whether the field is true in half of the results that have it, or more: figures that may
-        be distorted in as many are not used as if they were not. None if none has it."""
+        """Whether the field is true in at least half of the results that have it. Exactly half
+        counts, so that figures distorted in half of the trials are not used as if they were sound.
+        None if no result has the field."""
         values = self.values(field)
         return 2 * sum(values) >= len(values) if values else None
 

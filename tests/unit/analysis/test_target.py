@@ -92,7 +92,7 @@ def test_few_requests_can_break_a_limit_but_not_meet_it() -> None:
 def test_a_quantile_on_a_step_is_undecidable() -> None:
     assert str(outcome("p95<300ms", STEPPED)) == (
         "p95<300ms is undecidable: p95 107 ms (95 % interval 59.9 ms to 1.00 s); 150 requests of"
-        " 3000 (5 %) took 1.00 s and more, nearly all others took 59.9 ms and less, so p95 is one"
+        " 3000 (5 %) took 1.00 s or more, nearly all others took 59.9 ms or less, so p95 is one"
         " or the other by chance"
     )
 

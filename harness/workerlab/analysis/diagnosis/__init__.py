@@ -10,8 +10,8 @@
 
 Each cause is a class with its rule, and all rules are applied. A class may explain others
 (`explains`): these are left out, as their advice would be wrong. The one with the lowest `rank` is
-the cell's diagnosis; in an inconclusive cell, a disturbance. If there are only failures or none,
-`no_limit` adds one, unless many requests fail: refused requests do not wait.
+the cell's diagnosis; in an inconclusive cell, a disturbance. If no diagnosis remains except
+failures, `no_limit` adds one, unless many requests fail: refused requests do not wait.
 """
 
 # Importing a module adds its rules to `Diagnosis.rules`
@@ -67,7 +67,7 @@ def findings_at_rate(facts: Facts, cell: Result) -> Findings:
     return (cell.reason, *diagnoses)
 
 
-def telling_observations(cell: Result) -> frozenset[ObservationKind]:
+def supporting_observations(cell: Result) -> frozenset[ObservationKind]:
     """The kinds of observations that show the cell's diagnoses."""
     return frozenset(
         diagnosis.seen_in

@@ -34,8 +34,8 @@ ObservationKind = Literal["cpu", "queue", "states"]  # over time: CPU, accept qu
 
 
 class Diagnosis(Finding):
-    """What limits a cell and what to change, or that nothing does. A class without `rank` or
-    `advice` raises TypeError on import, unless its sentence names no value, as in a base."""
+    """What limits a cell and what to change, or that nothing limits it. A class without `rank` or
+    `advice` raises TypeError on import, unless its sentence names no value, as in a base class."""
 
     rank: ClassVar[int]  # a cell's diagnoses are sorted by it, lowest first
     explains: ClassVar[tuple[type[Diagnosis], ...]] = ()  # left out: their advice would be wrong

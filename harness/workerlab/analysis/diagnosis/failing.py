@@ -27,7 +27,7 @@ from workerlab.numbers.samples import summarise
 REFUSING_STATUSES = frozenset({429, 503})
 MOSTLY_SUCCESSES = 0.99  # share: with more, failures hardly change a mean
 QUICK_SHARE = 0.5  # of the shortest lone request's time in the app
-MIN_COUNT_RATIO = 0.8  # ratio of quick requests to wrong answers, either way, at least
+MIN_COUNT_RATIO = 0.8  # of the smaller to the larger: quick requests and wrong answers
 SEPARATING_TOOL = "fast"  # it times each request
 MANY_FAILED_SHARE = 0.05  # of the requests: from here on, failures rank before most diagnoses
 
@@ -73,8 +73,8 @@ def mixed_notes(facts: Facts) -> Findings:
 
 @once
 def success_service(facts: Facts) -> Summary:
-    """Times in the app of successes, seconds; unknown if it is not known which they are, and there
-    are more than a few failures."""
+    """Times in the app of successes, seconds; unknown if the spans do not show which requests
+    succeeded, and more than a few failed."""
     spans = facts.success_spans
     if spans is None and facts.outcome.success_share >= MOSTLY_SUCCESSES:
         spans = facts.finished

@@ -16,11 +16,10 @@ whole machine was paused (`stall`) show nothing and are left out.
 A call that sleeps without yielding delays all requests of its worker. It is diagnosed if a loop was
 blocked for at least 1 % of the time by calls that made at least three beats more than 10 ms late,
 or for at least 10 % by calls of any length. A smaller share delays fewer than one request in a
-hundred. The machine occasionally delays one or two beats of any
-program, so the time of so few is not counted, unless the loop is blocked half of the time. There
-must be more connections than workers, or two requests in one worker: otherwise no request was
-delayed. Workers with one slot (tornado with a WSGI app) are excluded: they are diagnosed by their
-slots.
+hundred. The machine occasionally delays a beat or two of any program, so one or two late beats are
+not counted, unless the loop is blocked half of the time. There must be more connections than
+workers, or two requests in one worker: otherwise no request was delayed. Workers with one slot
+(tornado with a WSGI app) are excluded: they are diagnosed by their slots.
 
 Without beats (an older run, a kernel without schedstat), the spans only show loops that are always
 blocked: workers that could serve many requests serve one at a time.
@@ -53,8 +52,9 @@ MOSTLY_BLOCKED_SHARE = 0.5  # by one or two long calls
 MIN_LATE_BEATS = 3  # of all workers
 MIN_LATE_BEATS_OF_WORKER = 2  # of the most blocked one
 MIN_IN_APP_SHARE = 0.9  # of the time: a hello-world app stays below it
-MIN_SERVICE_S = 0.005  # or at least so long in the app,
-MIN_QUEUED_SHARE = 0.05  # and a wait of this share of it in the worker
+# An app below that share is diagnosed if its requests take at least
+MIN_SERVICE_S = 0.005  # in the app, and wait in the worker for at least
+MIN_QUEUED_SHARE = 0.05  # of the time in the app
 
 BY_BEATS = (
     "Something blocks the event loop for at least {blocked:percent} of the time, up to"
@@ -232,12 +232,12 @@ def _by_beats(facts: Facts, use: LoopUse) -> BlockedLoop | None:
     worst, late = use.worst, sum(worker.late for worker in use.workers)
     blocked = worst.blocked - use.stolen_s / worst.observed_s
     if late >= MIN_LATE_BEATS and worst.late >= MIN_LATE_BEATS_OF_WORKER:
-        alarm = blocked >= BLOCKED_BY_LATE_SHARE
+        is_blocked = blocked >= BLOCKED_BY_LATE_SHARE
     else:
-        max_by_late = worst.late * worst.longest_s / worst.observed_s
-        alarm = blocked >= MOSTLY_BLOCKED_SHARE or blocked - max_by_late >= BLOCKED_BY_ANY_SHARE
-    requests_meet = facts.connections > len(facts.record.worker_pids) or facts.two_at_once
-    if not alarm or not requests_meet:
+        by_late = worst.late * worst.longest_s / worst.observed_s
+        is_blocked = blocked >= MOSTLY_BLOCKED_SHARE or blocked - by_late >= BLOCKED_BY_ANY_SHARE
+    loop_is_shared = facts.connections > len(facts.record.worker_pids) or facts.two_at_once
+    if not is_blocked or not loop_is_shared:
         return None
     values: dict[str, Any] = {
         "blocked": blocked,

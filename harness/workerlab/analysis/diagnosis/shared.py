@@ -42,7 +42,7 @@ from workerlab.analysis.stall import stalled
 from workerlab.model import Result
 from workerlab.numbers.samples import quantile
 
-MAX_ALL_FAST_CHANCE = 0.01  # of a few lone requests
+MAX_ALL_FAST_CHANCE = 0.01  # that all of a few lone requests are fast
 MIN_QUARTILE_REQUESTS = 8  # lone ones
 LOWER_QUARTILE = 0.25
 MAX_CORE_WAIT_SHARE = 0.25  # of the response
@@ -134,7 +134,7 @@ def _evidence(
     facts: Facts, loaded_s: float, others_s: float, **level: int
 ) -> SharingEvidence | None:
     """None if the times under load, without the wait for a core, are not clearly longer. `level`:
-    `fewer` or `more`, in another launch than this."""
+    `fewer` or `more`, if times of another launch are compared."""
     low_s = loaded_s * (1 - core_wait_share(facts))
     ratio = MIN_DOUBTFUL_RATIO if level or is_disturbed(facts) else MIN_INCREASE_RATIO
     clearly_longer = low_s >= max(ratio * others_s, others_s + MIN_INCREASE_S)
@@ -142,8 +142,8 @@ def _evidence(
 
 
 def _longer_than_alone(facts: Facts) -> SharingEvidence | None:
-    """Compares all requests with lone ones, then those of the busiest worker, which share with
-    more."""
+    """Compares all requests with lone ones, then those of the busiest worker, where more requests
+    share its resources."""
     outside_s, spans = overhead_s(facts), facts.success_spans
     lone_inside_s = sorted(max(0.0, lone_s - outside_s) for lone_s in facts.record.lone_s)
     if spans is None or not lone_inside_s or facts.record.lone_weights:

@@ -372,7 +372,8 @@ class Unexplained(Diagnosis):
 
 
 def no_limit(facts: Facts, cell: Result, *, slower: bool) -> Diagnosis:
-    """`slower`: whether requests take significantly longer than a lone one."""
+    """The diagnosis of a cell whose limit no rule finds. `slower`: whether requests take
+    significantly longer than a lone one."""
     if slower:
         return _unexplained(facts, cell)
     n, slots = facts.connections, facts.slots

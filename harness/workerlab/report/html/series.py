@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab.analysis.cell_targets import load_level
-from workerlab.analysis.diagnosis import telling_observations
+from workerlab.analysis.diagnosis import supporting_observations
 from workerlab.analysis.trials import Trials, by_cell, valid_results
 from workerlab.model import ClassResult, Document, Label, Result, TrialResult
 from workerlab.numbers.units import fill, listed
@@ -119,8 +119,8 @@ class CellOverTime(Struct, dict=True, frozen=True):
     @property
     def folded(self) -> list[Figure]:
         """The figures of FOLDED_KINDS that show none of its diagnoses."""
-        telling = telling_observations(self.cell)
-        kinds = [kind for kind in FOLDED_KINDS if kind not in telling]
+        supporting = supporting_observations(self.cell)
+        kinds = [kind for kind in FOLDED_KINDS if kind not in supporting]
         return [figure for figure in self.figures if figure.name.split("-")[0] in kinds]
 
     @property
