@@ -58,7 +58,7 @@ class LoopBlocked(Answer):
     others: tuple[str, ...]
 
 
-NO_LINE = "something does, but no line accounts for 1 % of the time."
+NO_LINE = "something blocks it, but no line accounts for 1 % of the time."
 
 
 def blocked(result: AdviseResult) -> Iterator[LoopBlocked]:
@@ -232,17 +232,17 @@ def _usage(cell: Result) -> str:
 
 
 MAX_PRELOAD_SHARE = 0.9  # of the memory; preload_app is mentioned only if it takes less
-MANY_SPOILT_SHARE = 0.25  # of the launches; if fewer were discarded, a note says so
+MANY_DISTURBED_SHARE = 0.25  # of the launches; if fewer were discarded, a note says so
 CLASS_QUESTION = "Which worker class, how many workers?"
 
 
 def answers(result: AdviseResult) -> Iterator[Finding]:
     """All answers for which there is data."""
-    main_answer = recommendation if result.word == "recommended" else no_recommendation
+    main_answer = recommendation if result.outcome == "recommended" else no_recommendation
     yield replace(main_answer(result), trials=result.trials, evidence=tuple(_evidence(result)))
     yield from target_answer(result)
     yield from highest_rate(result)
-    if result.word == "recommended":
+    if result.outcome == "recommended":
         yield running_cost(result)
     elif _needs_change(result) and (limit := limit_of(result)):
         yield limit
@@ -254,9 +254,9 @@ def answers(result: AdviseResult) -> Iterator[Finding]:
 
 def _needs_change(result: AdviseResult) -> bool:
     """Whether to say what would have to change: the target is not met, or no forecast meets it."""
-    word, search = result.word, result.search
-    none_holds = word == "unfinished" and search.has_forecast and not search.any_forecast_holds
-    return none_holds or word in ("nothing", "undecidable", "unsendable")
+    outcome, search = result.outcome, result.search
+    none_holds = outcome == "unfinished" and search.has_forecast and not search.any_forecast_holds
+    return none_holds or outcome in ("nothing", "undecidable", "unsendable")
 
 
 def left_out(result: AdviseResult) -> Iterator[LeftOut]:
@@ -282,7 +282,7 @@ class Recommended(Answer):
     """{candidate}.[[ {further} reached {further_rps:number} requests/s, but had too few launches at
     the target's rate to be recommended.]][[ The rest of the budget was too short for
     {untried:list}, so only the forecast is known.]][[ Other programs, other machines or pauses of
-    this one spoilt {spoilt} of {launches:# launch/launches}, which were {consequence}.]]
+    this one disturbed {spoilt} of {launches:# launch/launches}, which were {consequence}.]]
     [[ To continue, use --resume {run} with {condition}.]]"""
 
     question = CLASS_QUESTION
@@ -307,14 +307,14 @@ def recommendation(result: AdviseResult) -> Recommended:
     untried = tuple(sorted(candidate.variant for candidate in result.untried))
     open_ended = result.reach.failing_rps is None and search.next() is not None
     noisy, launches = search.too_noisy(), len(result.study.launches)
-    many_spoilt = result.study.disturbed >= max(2, MANY_SPOILT_SHARE * launches)
+    many_disturbed = result.study.disturbed >= max(2, MANY_DISTURBED_SHARE * launches)
     incomplete = further or untried or open_ended or _has_gap(result, server)
     return Recommended(
         candidate=candidate_of(server),
         further=candidate_of(best.server) if further else None,
         further_rps=best_rps if further else None,
         untried=untried,
-        spoilt=result.study.disturbed if noisy or many_spoilt else None,
+        spoilt=result.study.disturbed if noisy or many_disturbed else None,
         launches=launches,
         consequence="discarded, and the search stopped early" if noisy else "discarded",
         run=result.study.run if incomplete or noisy else None,
@@ -340,11 +340,12 @@ REASONS: dict[AdviseOutcome, str] = {
     "nothing": "No candidate meets the target.",
     "undecidable": "Undecidable: about as many requests are slow as the target's percentile allows,"
     " so it is met or broken by chance.",
-    "noisy": "Inconclusive: other programs or machines, or pauses of this one, spoilt"
+    "noisy": "Inconclusive: other programs or machines, or pauses of this one, disturbed"
     " {launches:# launch/launches}, more than are valid. Stop other programs, or try again later.",
     "unfinished": "Inconclusive so far: no candidate has been shown to meet the target."
     "[[ {capacity}.]]"
-    "[[ Other programs or machines, or pauses of this one, spoilt {launches:# launch/launches}.]]",
+    "[[ Other programs or machines, or pauses of this one, disturbed"
+    " {launches:# launch/launches}.]]",
     "no_class": "No worker class could serve the app.",
     "unsendable": "No answer: no candidate was launched, since the load tool cannot reach this"
     " rate on this machine.",
@@ -355,7 +356,7 @@ LACKS_CAPACITY = "The rate exceeds the slots or cores of all candidates"
 
 
 def no_recommendation(result: AdviseResult) -> NoRecommendation:
-    nearest = result.server if result.word in ("nothing", "unfinished") else None
+    nearest = result.server if result.outcome in ("nothing", "unfinished") else None
     several = len({launch.server for launch in result.study.launches}) > 1
     lacks_capacity = result.search.lacks_capacity
     values = {
@@ -363,11 +364,11 @@ def no_recommendation(result: AdviseResult) -> NoRecommendation:
         "capacity": LACKS_CAPACITY if lacks_capacity else None,
     }
     return NoRecommendation(
-        outcome=result.word,
-        reason=fill(REASONS[result.word], values),
+        outcome=result.outcome,
+        reason=fill(REASONS[result.outcome], values),
         nearness="Closest of those launched" if several else "Only this candidate was launched",
         nearest=candidate_of(nearest) if nearest else None,
-        run=result.study.run if result.word == "unfinished" and not lacks_capacity else None,
+        run=result.study.run if result.outcome == "unfinished" and not lacks_capacity else None,
         condition="a longer --budget if it was used up"
         if unmeasured(result.study)
         else "a longer --budget",
@@ -520,12 +521,12 @@ def highest_rate(result: AdviseResult) -> Iterator[HighestRate]:
     server, passing_rps, failing_rps = result.server, result.reach.passing_rps, result.failing_rps
     if server is None or (passing_rps is None and failing_rps is None):
         return
-    spoilt = sum(
+    disturbed = sum(
         isinstance(launch.void, NOISE)
         for launch in result.study.launches
         if launch.server == server and launch.rps > (passing_rps or 0.0)
     )
-    remark = fill(NO_FAILING_RATE, {"launches": spoilt or None}) if failing_rps is None else ""
+    remark = fill(NO_FAILING_RATE, {"launches": disturbed or None}) if failing_rps is None else ""
     yield HighestRate(
         kept=None if passing_rps is None else _kept(result, server, passing_rps),
         broken=None if failing_rps is None else _broken(result, server, failing_rps),
@@ -604,7 +605,7 @@ def _which(broke: int, count: int) -> str:
 
 
 class SlowStop(Finding):
-    """After the load, with no request in flight, a stop took all of graceful_timeout
+    """After the load, with no request in flight, stopping took the whole graceful_timeout
     ({measured_s:count} s while measuring) in each of {launches:# launch/launches}: [[the
     recommended gunicorn.conf.py sets it to {grace_s:count} s instead of {default_s:count} s, which
     cuts off requests that take longer]][[{unchanged}]]."""

@@ -181,7 +181,9 @@ def limited_times(response: Summary, terms: Iterable[Term]) -> Iterator[tuple[Te
             yield term, value_s
 
 
-def _at(server: Server, needs: Needs, question: Question, rps: float, draws: int = 1) -> Predicted:
+def _predicted_at(
+    server: Server, needs: Needs, question: Question, rps: float, draws: int = 1
+) -> Predicted:
     """The prediction at a rate, with the cores that the load leaves to the server."""
     duration_s = max(min(MAX_LOAD_S, REQUESTS / rps), MIN_REQUESTS / rps)
     due = schedule(question.arrivals, rps, duration_s, FORECAST_SEED)
@@ -235,7 +237,7 @@ def _highest_rps(server: Server, needs: Needs, question: Question) -> float:
     low_rps = high_rps / 50
 
     def passes(rps: float) -> bool:
-        central = _at(server, needs, question, rps).central
+        central = _predicted_at(server, needs, question, rps).central
         times = limited_times(central, question.terms)
         return all(term.holds(value_s) for term, value_s in times)
 
@@ -255,7 +257,7 @@ def forecast(
     forecasts = {}
     for server in servers:
         class_needs = needs[server.variant]
-        predicted = _at(server, class_needs, question, question.rate_rps, DRAWS)
+        predicted = _predicted_at(server, class_needs, question, question.rate_rps, DRAWS)
         forecasts[server.key] = Expected(
             key=server.key,
             bound_rps=bound_rps(server, class_needs, question),

@@ -63,7 +63,7 @@ class OwnFile(Struct, dict=True, frozen=True):
         )
 
     @cached_property
-    def alone(self) -> list[ast.stmt]:
+    def on_own_lines(self) -> list[ast.stmt]:
         """The statements on lines of their own."""
         spans = {node: range(node.lineno, (node.end_lineno or node.lineno) + 1)
                  for node in self.statements}  # fmt: skip
@@ -75,7 +75,7 @@ class OwnFile(Struct, dict=True, frozen=True):
         """Those that can be replaced in place, by name: top-level, on lines of their own, of a name
         that the file assigns only once; or annotations of a name that it never assigns."""
         assignments = {}
-        for node in self.alone:
+        for node in self.on_own_lines:
             match node:
                 case (
                     ast.Assign(targets=[ast.Name(id=name)])
@@ -98,7 +98,7 @@ class OwnFile(Struct, dict=True, frozen=True):
         for node in self.statements:
             names = (child.id for child in ast.walk(node) if isinstance(child, ast.Name))
             used[node in replaced].update(names)
-        for node in self.alone:
+        for node in self.on_own_lines:
             if isinstance(node, ast.Import | ast.ImportFrom) and node.end_lineno == node.lineno:
                 imported = {alias.asname or alias.name.partition(".")[0] for alias in node.names}
                 if imported <= used[True] - used[False]:
@@ -156,9 +156,9 @@ def start_script(server: Server, evidence: Sequence[str], python: str) -> str:
 def settings(
     server: Server, own: OwnFile, grace_s: int | None, starts_in: str | None
 ) -> Iterator[tuple[str, object, str]]:
-    """The measured settings of a server, each with its name, value and reason: those that its
-    worker class uses, threads and backlog also if the app's own file sets them: sync with several
-    threads would be gthread. For the others, see `conf_file`."""
+    """(name, value, reason) of the measured settings that the server's worker class uses. Threads
+    that it ignores are included if the app's own file sets them, since sync with several threads
+    would be gthread; backlog only if that file sets it. Parameters: as for `conf_file`."""
     worker_class, app = class_named(server.worker_class), server.app
     yield "worker_class", worker_class.path or worker_class.name, "chosen for the target above"
     yield "workers", server.workers, "processes"
@@ -201,7 +201,7 @@ def conf_file(
     own_env = (own_env,) if isinstance(own_env, str) else own_env
     if env and isinstance(own_env, list | tuple):
         conf_lines.append(ConfLine("raw_env", [*own_env, *env], "environment of the app"))
-    lines = list(_to_be_read(server, own, merged(own, conf_lines), starts_in))
+    lines = list(_with_preamble(server, own, merged(own, conf_lines), starts_in))
     conf_lines = [setting for setting in conf_lines if setting.name not in own.assignments]
     overriding = [setting for setting in conf_lines if own.stores[setting.name]]
     appended = [str(setting) for setting in conf_lines if setting not in overriding]
@@ -229,12 +229,12 @@ def merged(own: OwnFile, conf_lines: Iterable[ConfLine]) -> list[str]:
                 changes[first] = [comment(own.kept[name]), lines[first]]
         elif _literal(node) != setting.value:
             replaced.append(node)
-            changes[first] = [_was(lines[first:last]), str(setting)]
+            changes[first] = [_as_comment(lines[first:last]), str(setting)]
             changes.update((number, []) for number in range(first + 1, last))
         else:
             changes[first] = [*map(comment, setting.evidence), lines[first]]
     for statement in own.imports_for(replaced):
-        changes[statement.lineno - 1] = [_was([lines[statement.lineno - 1]])]
+        changes[statement.lineno - 1] = [_as_comment([lines[statement.lineno - 1]])]
     for name, annotation in annotated(ast.Module(own.statements, [])).items():
         if not own.stores[name]:
             number = annotation.lineno - 1
@@ -246,8 +246,8 @@ def merged(own: OwnFile, conf_lines: Iterable[ConfLine]) -> list[str]:
     ]
 
 
-def _was(lines: Iterable[str]) -> str:
-    """The lines as a comment."""
+def _as_comment(lines: Iterable[str]) -> str:
+    """The replaced lines as a comment."""
     return textwrap.indent("\n".join(lines), "#      ").replace("#      ", "# Was: ", 1)
 
 
@@ -259,7 +259,7 @@ def _literal(node: Assignment | None) -> object:
         return None
 
 
-def _to_be_read(
+def _with_preamble(
     server: Server, own: OwnFile, lines: Sequence[str], starts_in: str | None
 ) -> Iterator[str]:
     """The lines of the app's file, preceded by what it may need when it is read, as in the

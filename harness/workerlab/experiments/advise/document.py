@@ -65,8 +65,8 @@ def document(run: Run) -> Document:
         findings = without_resumption
     elif findings != without_resumption:
         notes = tuple(note for note in notes if not isinstance(note, Unfinished))
-    code = EXIT_CODES.get(result.word, ExitCode.TARGET_MISSED)
-    if result.word == "recommended" and not _written(result, run):
+    code = EXIT_CODES.get(result.outcome, ExitCode.TARGET_MISSED)
+    if result.outcome == "recommended" and not _written(result, run):
         code = ExitCode.UNAVAILABLE
     return Document(
         run=run.name,
@@ -77,7 +77,7 @@ def document(run: Run) -> Document:
         tables=tuple(tables(result)),
         charts=tuple(charts(result)),
         notes=(*notes, *_notes(result)),
-        valid=result.word != "noisy",
+        valid=result.outcome != "noisy",
         exit_code=code,
     )
 
@@ -117,7 +117,7 @@ class ConfigurationFile(Answer):
 
 
 def _file(result: AdviseResult, run: Run) -> Iterator[ConfigurationFile]:
-    if result.word != "recommended" or (server := result.server) is None:
+    if result.outcome != "recommended" or (server := result.server) is None:
         return
     request, place = result.study.request, str(_paths(result, run)[-1])  # of --write, if given
     python = server.python or request.python
@@ -211,7 +211,7 @@ def write_file(run: Run) -> None:
     in_run, *others = _paths(result, run)
     earlier = [run.directory / name for name in (FILE_NAME, SCRIPT_NAME)]
     previous = next((path.read_text() for path in earlier if path.exists()), None)
-    if result.word != "recommended" or result.server is None:
+    if result.outcome != "recommended" or result.server is None:
         for path in (*others, *earlier):
             if path.exists() and path.read_text() == previous:
                 path.unlink()
@@ -234,7 +234,8 @@ def _content(result: AdviseResult, server: Server, run: Run) -> str:
     if result.is_another_server:
         return start_script(server, evidence, server.python or run.plan.python)
     request, row = result.study.request, class_named(server.worker_class)
-    versions = (server.gunicorn or str(run.environment["gunicorn"])).split(", ")  # or of any here
+    # The environment may have several versions
+    versions = (server.gunicorn or str(run.environment["gunicorn"])).split(", ")
     by_version = (set(ignored_settings(row, version)) for version in versions)
     ignored = set.intersection(*by_version) - {"threads"}
     kept = {name: f"{name} has no effect with {row.name}."
@@ -249,7 +250,7 @@ def _content(result: AdviseResult, server: Server, run: Run) -> str:
 
 
 def _evidence(result: AdviseResult, run: Run) -> Iterator[str]:
-    """What the settings were chosen for, and what was shown of them, without how."""
+    """What the settings were chosen for, and which targets and rates they were shown to meet."""
     yield f"Chosen by `workerlab advise`, run {run.name}, for {title(result, run)}"
     for answer in answers(result):
         if isinstance(answer, TargetAnswer):

@@ -59,7 +59,7 @@ RESERVED_S = 3.0  # of the budget, for startup and the final output
 
 def needs_again(study: Study) -> Iterator[Cell]:
     """Repeat the needs load once for each class whose needs are still unknown: other programs or
-    chance may have spoilt it."""
+    chance may have disturbed it."""
     for cell in study.plan.cells:
         exclusion = study.left_out.get(cell.server.variant)
         repetition = replace(cell, schedule=REPETITION)

@@ -21,7 +21,7 @@ examples:
       for a machine with 4 cores and 2 GB, and a database pool of 20 connections
   workerlab advise --app shop.wsgi:app --rate 50 --slo 'p95<300ms' --classes sync,gthread \\
       --gunicorn 25.3.0,27.0.1 --budget 10m
-      also under which version of Gunicorn; --python python3.11,python3.13 compares interpreters
+      also which version of Gunicorn; --python python3.11,python3.13 compares interpreters
   workerlab advise --rate 3 --slo 'p95<1.5s'
       the bundled app, which sleeps a second
   workerlab advise --resume results/20261120-101500-advise
@@ -98,7 +98,9 @@ class TargetOptions(Options):
         "how requests arrive: poisson, at random as users come, or even (poisson)",
         default="poisson",
     )
-    seed = option(read.seed, "N", "of the arrivals; the same seed gives the same schedules (drawn)")
+    seed = option(
+        read.seed, "N", "of the arrivals; the same seed gives the same schedules (random)"
+    )
 
 
 class MachineOptions(Options):
@@ -118,27 +120,29 @@ class MachineOptions(Options):
     max_in_flight = option(
         read.whole,
         "N",
-        "most requests in the app at once, over all workers: the size of its database pool, say",
+        "most requests in the app at once, over all workers, such as the size of a database pool",
     )
     not_thread_safe = flag("a worker must not serve two requests at once")
 
 
 class AdviseOptions(TargetOptions, MachineOptions, AppOptions, Serves, RunOptions):
     sleep = option(read.seconds, "S", "sleep of the bundled app (1)", before="resume")
-    write = option(str, "FILE", "write the file there, too (it must not exist)", before="resume")
+    write = option(
+        str, "FILE", "also write the file to FILE, which must not exist", before="resume"
+    )
 
 
-def add_options(to: argparse.ArgumentParser) -> None:
-    to.description = (
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
         "Find the worker class, workers and threads with which an app meets a target at a rate of"
         " arrivals, by prediction and measurement, and write the gunicorn.conf.py; for another"
         " server, a script that starts it."
     )
-    to.epilog = f"{EXAMPLES}\n{read.PROJECT}\n{EXIT_CODES}"
+    parser.epilog = f"{EXAMPLES}\n{read.PROJECT}\n{EXIT_CODES}"
     groups = {
         "the target": TargetOptions,
         "what may be used": MachineOptions,
         "your app": AppOptions,
         "what serves it": Serves,
     }
-    add_record(to, AdviseOptions, groups)
+    add_record(parser, AdviseOptions, groups)

@@ -61,7 +61,7 @@ class AdviseResult(Struct, frozen=True):
     `failing_launch`: a launch at that rate, one that broke it if there is any; `untried`: the best
     candidates of other classes, for which the rest of the budget was too short."""
 
-    word: AdviseOutcome
+    outcome: AdviseOutcome
     search: Search
     rows: tuple[Row, ...]
     server: Server | None = None
@@ -111,7 +111,7 @@ class AdviseResult(Struct, frozen=True):
 
     @property
     def waits_at_stop(self) -> bool:
-        """Whether each stop took all of graceful_timeout."""
+        """Whether each stop took the whole graceful_timeout."""
         return self.stop_s is not None and self.stop_s >= GRACE_S
 
     @property
@@ -128,12 +128,12 @@ class AdviseResult(Struct, frozen=True):
 
 def result_of(search: Search) -> AdviseResult:
     winner = search.winner()
-    word: AdviseOutcome = "recommended" if winner else _why_none(search)
+    outcome: AdviseOutcome = "recommended" if winner else _why_none(search)
     server = winner or search.nearest()
     untried = tuple(search.untried(winner)) if winner else ()
     rows = tuple(_row(search, candidate, winner, untried) for candidate in search.servers)
     if server is None:
-        return AdviseResult(word, search, rows)
+        return AdviseResult(outcome, search, rows)
     reach = search.reach(server)
     if (reach.passing_rps or 0.0) <= search.target_rps:  # show rates with few launches, too
         reach = search.reach(server, unpromising=True)
@@ -141,7 +141,7 @@ def result_of(search: Search) -> AdviseResult:
     launches = search.study.at(server, failing_rps) if failing_rps is not None else ()
     broken = (launch for launch in launches if not holds(launch, search.terms))
     return AdviseResult(
-        word,
+        outcome,
         search,
         rows,
         server=server,

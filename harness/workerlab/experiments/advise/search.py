@@ -14,8 +14,8 @@
        do this first. If it breaks the target, the next candidate leads
     7. launch its highest passing rate until its bound is known, or that of a lower rate; then a
        rate at most MAX_GAP_RATIO times as high until it is shown to break the target. If none
-       does, the rates that launches kept there, until one is shown to hold, or show at least that
-       WIDE_GAP_RATIO times the highest rate breaks it
+       does, launch the rates in between at which all launches met it, until one is shown to hold;
+       or show at least that WIDE_GAP_RATIO times the highest rate breaks it
     8. launch it until there are enough requests for the limit on errors
     9. while the budget lasts, try the best candidate of each class without a launch slightly above
        the leader's rate: its forecast may be far too low
@@ -265,8 +265,8 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         return max(passing_rps, self._below(server, passing_rps, ceiling_rps))
 
     def too_noisy(self, disturbed_before: int = 0) -> bool:
-        """Whether noise spoilt at least MAX_VOIDS launches, and more than are valid.
-        `disturbed_before`: the number spoilt before the run was resumed; they do not count."""
+        """Whether noise disturbed at least MAX_VOIDS launches, and more than are valid.
+        `disturbed_before`: their number before the run was resumed, which does not count."""
         disturbed = self.study.disturbed - disturbed_before
         return disturbed >= MAX_VOIDS and disturbed > len(self.study.valid)
 
@@ -289,8 +289,8 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         return next(filter(None, self._launches(left)), None)
 
     def _launches(self, left: float) -> Iterator[Next | None]:
-        """Launches worth making, the first one first, as of those below; None for one of which too
-        many were discarded."""
+        """Launches worth making, the most important first; None in place of a launch that was
+        discarded too often. The same holds for the methods below."""
         for server in self._worth_launching():
             word = self.standing(server).word
             if word == "met":
@@ -391,7 +391,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
             share = min(share, self.target_share(server))
             forecast_rps = self.forecast_rps(server)
             if 0 < forecast_rps < rps and not any(self.held(server, rps)):
-                share *= forecast_rps / rps  # what it leaves waiting is served after the load
+                share *= forecast_rps / rps  # requests still waiting then are served after the load
         return Next(server, rps, 1 + len(launches), share)
 
     def following_rps(self, server: Server) -> float:
@@ -438,8 +438,8 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         ceiling_rps, may_risk = self._ceiling_rps(server), left >= MIN_LEFT_FOR_RISK
         is_wide = ceiling_rps is not None and ceiling_rps > gap_ratio * passing_rps
         if ceiling_rps and is_wide:
-            following = 1 + len(self.study.at(server, ceiling_rps))
-            most = ENOUGH_LAUNCHES if gap_ratio == FINE_GAP_RATIO else following
+            one_more = 1 + len(self.study.at(server, ceiling_rps))
+            most = ENOUGH_LAUNCHES if gap_ratio == FINE_GAP_RATIO else one_more
             if self._more_decide(server, ceiling_rps, min(most, ENOUGH_LAUNCHES)):
                 yield self._launch(server, ceiling_rps)
         if left < MIN_LAUNCHES - 1 and passing_rps > self.target_rps:
@@ -492,10 +492,11 @@ class Search(Struct, dict=True, frozen=True, eq=False):
             yield self._launch(winner, self.target_rps)
 
     def _narrow(self, server: Server, passing_rps: float, left: float) -> Iterator[Next | None]:
-        """Unless a rate at most MAX_GAP_RATIO times the passing one is shown to break the target:
-        launch that one, or the ceiling, which may just be close to the limit. If neither breaks,
-        launch a rate that may be shown to hold, then one that surely breaks, then one in between.
-        Nothing without a ceiling within that ratio: the rate is still to be raised."""
+        """Unless a rate at most MAX_GAP_RATIO times the passing one is already shown to break the
+        target: launch the highest such rate, or the ceiling, which may just be close to the limit.
+        If neither breaks it, launch a rate that may be shown to hold, then one that surely breaks
+        the target, then one in between. Without a ceiling within that ratio there is nothing to
+        launch here: the rate is still to be raised."""
         ceiling_rps = self._ceiling_rps(server)
         shown_rps = self.shown_broken_rps(server) or math.inf
         limit_rps = MAX_GAP_RATIO * passing_rps
@@ -693,7 +694,7 @@ def rounded(rps: float) -> float:
 
 
 SLOW_ALONE_RATIO = 1.25  # value over limit; with less, launches decide
-UNDISTURBED_CPU_SHARE = 0.5  # of CPU time measured beside others: they share caches and cores
+UNDISTURBED_CPU_SHARE = 0.5  # of CPU time measured while other programs use caches and cores
 
 
 SOME_REQUESTS = "{share:percent} of the requests[[, {all_or_most} to {routes:list},]]"
@@ -719,9 +720,9 @@ def times_alone_s(needs: Needs) -> list[float]:
     """The time of each request with the server to itself. If other programs disturbed the load that
     measured it, only UNDISTURBED_CPU_SHARE of the CPU time counts."""
     cpu_share = UNDISTURBED_CPU_SHARE if needs.disturbed else 1.0
-    beside_app_s = needs.gap_s + needs.beside_s
+    outside_app_s = needs.gap_s + needs.beside_s
     return [
-        need.wait_s + need.blocked_s + cpu_share * (need.cpu_s + need.nogil_s) + beside_app_s
+        need.wait_s + need.blocked_s + cpu_share * (need.cpu_s + need.nogil_s) + outside_app_s
         for need in needs.requests
     ]
 

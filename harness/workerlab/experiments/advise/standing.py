@@ -63,7 +63,8 @@ class Standing(Struct, frozen=True):
 
 
 def prediction_half(deviation: float, count: int, beyond_share: float) -> float:
-    """From the mean of so many logarithms to the bound that this share of further ones exceeds."""
+    """The distance from the mean of `count` logarithms to the bound that `beyond_share` of further
+    ones exceed."""
     t = student_at(1 - 2 * beyond_share, count - 1)
     return t * deviation * math.sqrt(1 + 1 / count)
 
@@ -71,9 +72,9 @@ def prediction_half(deviation: float, count: int, beyond_share: float) -> float:
 def expected_to_hold(
     launches: Sequence[CandidateLaunch], terms: Sequence[Term], count: int
 ) -> bool:
-    """Whether all these launches held, and so many in all would bring the bound of every time and
-    throughput within its limit, if those to come change neither mean nor deviation. That of fewer
-    than MIN_LAUNCHES is unknown, so it is taken to be USUAL_SD; none is taken to be less."""
+    """Whether all these launches held, and `count` launches in total would bring the bound of every
+    time and throughput within its limit, if further ones change neither mean nor deviation. The
+    deviation is at least USUAL_SD, also if there are fewer than MIN_LAUNCHES to show it."""
     if not launches or not all(holds(launch, terms) for launch in launches):
         return False
     for term in (term for term in terms if term.kind != "errors"):
@@ -88,7 +89,7 @@ def expected_to_hold(
 
 
 def _logarithms(launches: Sequence[CandidateLaunch], term: Term) -> list[float]:
-    """Of the values of all launches in which they are positive and finite."""
+    """The logarithms of the positive and finite values of the metric, one per launch."""
     values = (value_of(term.metric, launch.requests) for launch in launches)
     return [math.log(value) for value in values if value is not None and 0 < value < math.inf]
 
@@ -145,10 +146,10 @@ def _bound(
         return TermBound(term, word, n, centre)
     high = mean + prediction_half(stdev(logs), n, beyond_share)
     after_many = mean + NormalDist().inv_cdf(1 - beyond_share) * stdev(logs)
-    holds_on, last = high <= limit, n >= MAX_LAUNCHES
+    bound_holds, last = high <= limit, n >= MAX_LAUNCHES
     if on_a_step:
-        word = "not shown yet" if holds_on and not last else "undecidable"
-    elif holds_on:
+        word = "not shown yet" if bound_holds and not last else "undecidable"
+    elif bound_holds:
         word = "met"
     else:
         word = "broken" if last or max(mean, after_many) > limit else "not shown yet"

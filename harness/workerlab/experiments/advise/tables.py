@@ -297,7 +297,7 @@ class Plane(Struct, frozen=True):
         result = self.result
         near = (row for row in result.rows if not self.is_far(row))
         yield self.points("expected", ("prediction", "circle"), near, self.expected)
-        recommended = result.server if result.word == "recommended" else None
+        recommended = result.server if result.outcome == "recommended" else None
         others = (row for row in result.rows if row.server != recommended)
         yield self.points("measured", ("measured", "square"), others, self.measured)
         if recommended is not None:

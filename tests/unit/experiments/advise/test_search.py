@@ -184,7 +184,7 @@ def test_the_recommended_candidate_is_close_to_the_best(seed: int) -> None:
     world = World(seed)
     assert world.run() <= 50
     result = world.result()
-    assert result.word == "recommended"
+    assert result.outcome == "recommended"
     # Each forecast may be 15 % off, so the best candidate may not be tried
     assert world.highest(result.server) >= 0.85 * world.best_rps()
     assert standing(world.search().study.at(result.server, TARGET_RPS), TERMS).word == "met"
@@ -273,7 +273,7 @@ def test_a_short_budget_shows_a_rate_above_the_targets(budget: int, seed: int) -
     world = World(seed, classes=("sync",))
     world.forecast(1.3)
     result = result_of(world.within(budget))
-    assert result.word == "recommended"
+    assert result.outcome == "recommended"
     assert result.reach.passing_rps > 1.5 * TARGET_RPS
 
 
@@ -353,7 +353,7 @@ def test_a_class_that_breaks_the_target_unexpectedly_yields_to_the_other(seed: i
             world.capacity[server.key] = 1.0
     result = result_of(world.within(12))
     assert world.launches[1].server.variant != tried_first
-    assert result.word == "recommended"
+    assert result.outcome == "recommended"
     assert result.server.variant != tried_first
 
 
@@ -388,7 +388,7 @@ def test_discarded_launches_are_made_again() -> None:
     world = World(1, noisy=0.3)
     world.run(80)
     result = world.result()
-    assert result.word == "recommended"
+    assert result.outcome == "recommended"
     assert len(result.launches) >= MIN_LAUNCHES
     schedules = [
         launch.schedule
@@ -401,7 +401,7 @@ def test_discarded_launches_are_made_again() -> None:
 def test_a_machine_on_which_all_launches_are_discarded_is_noisy() -> None:
     world = World(1, noisy=1.0)
     assert world.run() <= MAX_LAUNCHES
-    assert world.result().word == "noisy"
+    assert world.result().outcome == "noisy"
 
 
 def test_nothing_meets_a_target_that_is_out_of_reach() -> None:
@@ -410,7 +410,7 @@ def test_nothing_meets_a_target_that_is_out_of_reach() -> None:
     world.forecast(highest_rps=32.0)
     world.run()
     result = world.result()
-    assert result.word == "nothing"
+    assert result.outcome == "nothing"
     assert 25 < result.reach.passing_rps < 36  # 0.8 of 40 holds
 
 
@@ -427,7 +427,7 @@ def test_the_nearest_candidate_is_named_if_none_holds_at_any_rate() -> None:
     }
     world.run()
     result = world.result()
-    assert result.word == "nothing"
+    assert result.outcome == "nothing"
     assert result.server.workers == 5
 
 
@@ -441,7 +441,7 @@ def test_a_candidate_whose_launches_are_all_discarded_is_passed_over() -> None:
     first = world.search().order[0]
     world.run(spoil=lambda launch: NothingAnswered({}) if launch.server == first else None)
     result = world.result()
-    assert result.word == "recommended"
+    assert result.outcome == "recommended"
     assert result.server != first
 
 
@@ -530,7 +530,7 @@ def test_a_search_that_ends_before_the_next_candidate_is_unfinished() -> None:
     world = World(5, wrong=0.02)
     world.capacity[world.search().order[0].key] = 20.0
     world.launch(world.search().next())
-    assert world.result().word == "unfinished"
+    assert world.result().outcome == "unfinished"
 
 
 def test_a_target_forecast_to_be_broken_by_all_takes_few_launches() -> None:
@@ -539,18 +539,18 @@ def test_a_target_forecast_to_be_broken_by_all_takes_few_launches() -> None:
     world.capacity = {key: 0.1 * rps for key, rps in world.capacity.items()}
     world.forecast(highest_rps=40.0)
     world.launch(world.search().next())
-    assert world.result().word == "nothing"  # as forecast
+    assert world.result().outcome == "nothing"  # as forecast
     world.run()
     assert {launch.server.worker_class for launch in world.launches} == {"sync", "gthread"}
     at_target = [launch.server for launch in world.launches if launch.rps == TARGET_RPS]
     assert len(set(at_target)) == 2
-    assert world.result().word == "nothing"
+    assert world.result().outcome == "nothing"
 
 
 def test_nothing_fits_into_memory() -> None:
     """No budget would help."""
     world = World(5)
-    assert result_of(world.search(memory_bytes=1)).word == "nothing"
+    assert result_of(world.search(memory_bytes=1)).outcome == "nothing"
 
 
 def test_a_rate_that_the_load_tool_cannot_send_is_not_tried() -> None:
@@ -562,7 +562,7 @@ def test_a_rate_that_the_load_tool_cannot_send_is_not_tried() -> None:
     for ceiling, word in ((exact, "unfinished"), (server_full, "unfinished"), (less, "unsendable")):
         limited = replace(search, study=replace(search.study, ceiling=ceiling))
         assert (limited.next() is None) == (word == "unsendable")
-        assert result_of(limited).word == word
+        assert result_of(limited).outcome == word
     limit = limit_of(result_of(limited))
     assert limit == ToolShortage(tool="fast", rps=TARGET_RPS - 1, remark="", cpu=None)
     assert "reaches 49 requests/s here." in str(limit)
@@ -576,7 +576,7 @@ def test_a_rate_beyond_slots_and_cores_has_no_expected_time_and_needs_no_budget(
         world.forecast(bound_rps=bound_rps, central=times, highest_rps=40.0)
         result = world.result()
         answer = no_recommendation(result)
-        assert result.word == "unfinished"
+        assert result.outcome == "unfinished"
         assert {row.expected.central.p95 for row in result.rows} == {9.0 if hint else None}
         assert (answer.run is not None) == hint
         assert ("The rate exceeds the slots or cores of all candidates." in str(answer)) != hint
@@ -651,10 +651,10 @@ def test_launches_that_are_too_uneven_are_not_too_few() -> None:
 def test_a_machine_that_was_noisy_may_be_tried_again() -> None:
     world = World(5, noisy=1.0)
     disturbed = world.run()
-    assert world.result().word == "noisy"
+    assert world.result().outcome == "noisy"
     world.noisy = 0.0
     assert world.run(80, disturbed_before=disturbed) > disturbed
-    assert world.result().word == "recommended"
+    assert world.result().outcome == "recommended"
 
 
 def test_a_run_stopped_while_needs_were_measured_is_unfinished() -> None:
@@ -663,10 +663,10 @@ def test_a_run_stopped_while_needs_were_measured_is_unfinished() -> None:
     cells = tuple(needs_cell(kind_of(name, App())) for name in ("sync", "gthread"))
     plan = replace(search.study.plan, cells=cells)
     stopped = replace(search, study=replace(search.study, plan=plan, needs={}))
-    assert result_of(stopped).word == "unfinished"
+    assert result_of(stopped).outcome == "unfinished"
     left_out = dict.fromkeys(("sync", "gthread"), Exclusion("it does not start"))
     none = replace(stopped, study=replace(stopped.study, left_out=left_out))
-    assert result_of(none).word == "no_class"
+    assert result_of(none).outcome == "no_class"
 
 
 def test_a_search_that_noise_ended_names_noise_rather_than_the_budget() -> None:
@@ -677,7 +677,7 @@ def test_a_search_that_noise_ended_names_noise_rather_than_the_budget() -> None:
     answer = recommendation(world.result())
     assert answer.condition == "nothing else running"
     assert answer.spoilt == world.search().study.disturbed
-    assert f"pauses of this one spoilt {answer.spoilt} of {len(world.launches)} launches" in str(
+    assert f"pauses of this one disturbed {answer.spoilt} of {len(world.launches)} launches" in str(
         answer
     )
     assert "stopped early" in str(answer)
