@@ -46,7 +46,7 @@ REPEATS = 3  # loads that measure a ceiling
 DURATION_S = 1.0  # of each of them
 LONG_DURATION_S = 4.0  # of the single load of a tool that takes seconds to start
 SLACK_S = 20.0  # after the planned end of the load, before the tool is killed
-FIRST_REQUESTS = 1000  # at least; first load of a tool that only counts, to learn its rate
+FIRST_REQUESTS = 1000  # at least, in the first load of a tool without durations: shows its rate
 MIN_OTHERS_CORES = 0.25  # used by other programs in a disturbed load
 MIN_WAIT_SHARE = 0.05  # of the time, waiting for a core in a disturbed load
 SERVER_BUSY_SHARE = 0.9  # of its core: the server is the limit, not the tool
@@ -184,9 +184,9 @@ def _measure(key: CeilingKey, directory: Path) -> Ceiling | str:
     requests = FIRST_REQUESTS + key.connections
     rates, busy_shares = list[float](), list[float]()
     tool = tool_named(key.tool)
-    sized, others_cores = tool.TIMED, 0.0  # sized: a load takes about a second
+    is_size_known, others_cores = tool.TIMED, 0.0  # the size of a load that takes about a second
     repeats = 1 if tool.START_S else REPEATS
-    for number in range(1, repeats + 1 + (not sized)):
+    for number in range(1, repeats + 1 + (not is_size_known)):
         data = _measure_load(key, requests, number, directory)
         measurement, counts = data.measurement, data.null
         if measurement is None:
@@ -199,13 +199,14 @@ def _measure(key: CeilingKey, directory: Path) -> Ceiling | str:
             continue
         if (cores := disturbance(data)) is not None:
             others_cores = max(others_cores, cores)
-        elif sized:
+        elif is_size_known:
             rates.append(measurement.rps)
             # The server's CPU as a share of its core; 0 if unknown
             cpu_s = counts.cpu_s if counts and measurement.duration_s > 0 else 0.0
             busy_shares.append(cpu_s / measurement.duration_s if cpu_s else 0.0)
         else:  # the first undisturbed load shows how many requests take a second
-            sized, requests = True, max(requests, math.ceil(measurement.rps * DURATION_S))
+            is_size_known = True
+            requests = max(requests, math.ceil(measurement.rps * DURATION_S))
     if not rates and not others_cores:
         return "the machine was paused during the measurement; the next run repeats it"
     if not rates:

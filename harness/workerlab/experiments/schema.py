@@ -23,10 +23,12 @@ class SchemaOptions(Options):
     )
 
 
-def add_options(to: argparse.ArgumentParser) -> None:
-    to.description = "Print the JSON Schema of what --format json prints: keys, types and meanings."
-    to.epilog = EXAMPLES
-    add_record(to, SchemaOptions)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Print the JSON Schema of what --format json prints: keys, types and meanings."
+    )
+    parser.epilog = EXAMPLES
+    add_record(parser, SchemaOptions)
 
 
 def command(options: SchemaOptions) -> int:

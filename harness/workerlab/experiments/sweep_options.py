@@ -63,7 +63,7 @@ class CellOptions(Options):
 
 
 class Axes(CellOptions):
-    """What only a sweep takes."""
+    """Options that only a sweep takes."""
 
     ramp = option(
         read.duration,

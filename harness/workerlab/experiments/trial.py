@@ -1,6 +1,6 @@
 """One trial: a fresh server, one load tool; raw output is stored first and analysed later.
 
-`run` always makes a Record, of a cancelled trial, too. Only unexpected errors propagate.
+`run` always returns a Record, even of a cancelled trial. Only unexpected errors propagate.
 """
 
 import os
@@ -26,7 +26,7 @@ from workerlab.server.null_server import null_server
 from workerlab.server.process import Guarded
 from workerlab.server.running import Cancelled, Serving, StartupTurn, TrialFailed
 
-WATCH_INTERVAL_S = 0.02  # between looks at the load tool
+WATCH_INTERVAL_S = 0.02  # between checks of the load tool
 PARALLEL_WATCH_INTERVAL_S = 0.1  # in parallel trials, which draw no progress
 MAX_OUTPUT_BYTES = 96 << 20  # more than any working tool prints
 KEPT_OUTPUT_BYTES = 1 << 20  # of output that is longer
@@ -34,20 +34,20 @@ RAMP_SAMPLES = 12  # of TCP states during a ramp
 STATES_INTERVAL_S = 60.0  # longest time between such samples without a ramp
 IDLE_BEFORE_LOAD_S = 1.0  # before a load whose CPU per request is measured
 DRAIN_S = 30.0
-POLL_S = 0.01  # between looks at a server that drains
+POLL_S = 0.01  # between checks of a server that drains
 PILOT = "pilot"  # name of the directories
 TOOL_SLACK_S = 5.0  # lets a tool with its own deadline report before it is killed
 
 INTERRUPTED = Fault("interrupted", "stopped before it was finished")
 
 Watch = Callable[[Any, Observer], None]
-# The first load, for None, or the one that follows; None if there is none. Record: so far
+# (previous load, Record so far) -> the next load; None: no previous load, or no next one
 NextLoad = Callable[[Load | None, Record], Load | None]
 
 
 class Task(Struct, frozen=True):
     """Everything a trial needs. `start_server()`: context manager of the ready server; raises
-    TrialFailed if it does not start. `next_load(load, record)` is asked before each load;
+    TrialFailed if it does not start. `next_load(load, record)` is called before each load;
     `command(load, url, workdir)` is pure; `watch(server, observer)` is called repeatedly while the
     load runs. `services`: pids of databases and caches to observe, by name. `needs`: measure the
     CPU of each request. `lab`: set if other trials run in parallel."""

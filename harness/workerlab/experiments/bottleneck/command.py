@@ -67,7 +67,7 @@ QUICK_SCALE = Scale(
     users=(50, 200),
     threads=(1, 6),
     duration_s=2.0,
-    requests_per_connection=40,  # at 0.1 s each, so that connections close in mid-load
+    requests_per_connection=40,  # at 0.1 s each, so that connections close during the load
     phases=replace(PHASES, concurrency=20, duration_s=8.0, ramp_s=2.0),
 )
 

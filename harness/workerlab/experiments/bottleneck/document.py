@@ -27,7 +27,7 @@ from workerlab.numbers.units import counted
 from workerlab.report.values import cores_of, curves, mean_column, table
 from workerlab.run_store import Run
 
-MID_LOAD_SHARE = 0.9  # of a load: connections that close later do so because it ends
+MID_LOAD_SHARE = 0.9  # of a load: connections that close after it do so because the load ends
 
 
 class PhasesAnswer(Answer):
@@ -39,7 +39,7 @@ class PhasesAnswer(Answer):
 
 
 class ClosedInMidLoad(PhasesAnswer):
-    """{phases: } The server closes a connection after {requests} requests, in mid-load from
+    """{phases: } The server closes a connection after {requests} requests, during the load from
     {at_s:duration} on[[: {users:# user} opened {opened:# connection}]]."""
 
     requests: int | None
@@ -49,12 +49,12 @@ class ClosedInMidLoad(PhasesAnswer):
 
 
 class NotClosedInMidLoad(PhasesAnswer):
-    """Inconclusive: no connections were seen to close in mid-load.[[ {phases: }]]"""
+    """Inconclusive: no connections were seen to close during the load.[[ {phases: }]]"""
 
 
 def phases_answers(loads: Iterable[Facts]) -> list[PhasesAnswer]:
-    """The phases of the first load whose connections closed in mid-load, else of the first load;
-    empty without loads."""
+    """The phases of the first load during which connections closed, else of the first load; empty
+    without loads."""
     answers = [_answer(facts) for facts in loads]
     return sorted(answers, key=lambda answer: isinstance(answer, NotClosedInMidLoad))[:1]
 
@@ -249,9 +249,11 @@ def tables(compared: Comparisons, cells: Sequence[Trials]) -> Iterator[Table]:
     for factor, comparison in compared.items():
         if comparison.groups:
             columns = [*factor_columns(comparison.cells, factor, Factor.USERS), *RESULT_COLUMNS]
-            yield table(factor.title, columns, map(or_left_out, comparison.cells))
+            yield table(factor.title, columns, map(with_failed_trials, comparison.cells))
     if settings := factor_columns(cells):
-        yield table("Both sides of each load", [*settings, *SIDE_COLUMNS], map(or_left_out, cells))
+        yield table(
+            "Both sides of each load", [*settings, *SIDE_COLUMNS], map(with_failed_trials, cells)
+        )
 
 
 def factor_columns(cells: Sequence[Trials], *always: Factor) -> list[Column]:
@@ -272,15 +274,15 @@ def factor_column(factor: Factor) -> Column:
     )
 
 
-def or_left_out(trials: Trials) -> Trials:
-    """The trials; if none had a success, with the others that are valid, to show what failed."""
+def with_failed_trials(trials: Trials) -> Trials:
+    """The trials; if none had a success, the valid ones without success, to show what failed."""
     return replace(trials, valid=trials.valid or tuple(valid_results(trials.left_out)))
 
 
 def charts(cells: Mapping[Cell, Trials], generator: str) -> tuple[Chart, ...]:
     """Throughput against users: a line for the generator, points for every other load."""
     usual = next(iter(cells), None)
-    rates = {cell: throughput_of(or_left_out(trials)) for cell, trials in cells.items()}
+    rates = {cell: throughput_of(with_failed_trials(trials)) for cell, trials in cells.items()}
     series = curves(
         (load_name(cell, usual or cell), float(cell.concurrency), rps)
         for cell, rps in rates.items()

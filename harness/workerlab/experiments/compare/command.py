@@ -90,20 +90,20 @@ def first_plan(options: CompareOptions) -> tuple[Plan, preflight.Interpreters]:
             serving[server.python, server.gunicorn] = interpreter
             if why := interpreter.why_unavailable(server.worker_class):
                 unavailable[server.variant] = why
-    groups = tuple(Group(*map(_named, SIDES, pair)) for pair in zip(*sides, strict=True))
-    unavailable = with_other_side(groups, unavailable)
+    groups = tuple(Group(*map(_with_side_name, SIDES, pair)) for pair in zip(*sides, strict=True))
+    unavailable = with_counterparts(groups, unavailable)
     if all(group.a.server.variant in unavailable for group in groups):
         raise EnvironmentProblem("; ".join(dict.fromkeys(unavailable.values())))
     request = request_of(options, groups)
     if options.budget is not None:
         check_budget(request, base.duration_s)
-    # That parts are estimates is said below the table: its advice is on options of a sweep
+    # The note below the table says that parts are estimates; this one advises options of a sweep
     notes = tuple(note for note in base.notes if note.code != RequestsNotFollowed.__name__)
     plan = replace(base, unavailable=unavailable, details=codec.plain(request), notes=notes)
     return replace(plan, cells=next_pairs(plan, groups, 1)), serving
 
 
-def with_other_side(groups: Sequence[Group], unavailable: Mapping[str, str]) -> dict[str, str]:
+def with_counterparts(groups: Sequence[Group], unavailable: Mapping[str, str]) -> dict[str, str]:
     """Variants not to launch, with the reason: those that cannot run, and their counterparts on the
     other side."""
     reasons = dict(unavailable)
@@ -151,7 +151,7 @@ def _common_plan(a: Plan, b: Plan) -> Plan:
     )
 
 
-def _named(side_name: str, cell: Cell) -> Cell:
+def _with_side_name(side_name: str, cell: Cell) -> Cell:
     name = f"{side_name}-{cell.server.worker_class}"
     return replace(cell, server=replace(cell.server, name=name))
 

@@ -288,8 +288,8 @@ def how_to_continue(groups: Sequence[GroupChanges], run: Run) -> str:
     needed_s = next_look_s(run, groups)
     if needed_s is None:
         return ""
-    whole_s = needed_s + sum(map(used_s, run.records.values()))
-    minutes = math.ceil(1.1 * whole_s / 60)
+    total_s = needed_s + sum(map(used_s, run.records.values()))
+    minutes = math.ceil(1.1 * total_s / 60)
     return (
         f"The next check needs more launches, for about {format_wait(needed_s)}: continue with"
         f" --resume {as_argument(run)} --budget {minutes}m."

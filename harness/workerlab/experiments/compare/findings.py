@@ -267,9 +267,9 @@ YesOrNo = Literal["No.", "Inconclusive.", "Yes."]
 
 class LimitsAnswer(Answer):
     """{answer}[[ Exceeded: {exceeded:; }.]][[ Inconclusive: {inconclusive:; }.]]
-    [[ Kept: {kept:; }.]]"""
+    [[ Met: {kept:; }.]]"""
 
-    question = "Are the limits kept?"
+    question = "Are the limits met?"
 
     answer: YesOrNo
     exceeded: tuple[str, ...]

@@ -23,7 +23,7 @@ from workerlab.options import (
 )
 from workerlab.slo import TargetSyntaxError, parse_limits
 
-METRIC_NAMES = {  # in a limit: in `comparison`
+METRIC_NAMES = {  # of `comparison`, by the name in a limit
     "rps": "throughput_rps",
     "p50": "response_p50_s",
     "p95": "response_p95_s",
@@ -50,7 +50,7 @@ examples:
   workerlab compare sync 8 --client lingers --a gunicorn=25.3.0 --b gunicorn=27.0.1
       ... for clients that close their connections late
   workerlab compare --baseline results/main --fail-if 'p95>+10%'
-      the sweep in results/main once more, as things are now, and what has changed
+      run the sweep in results/main again now, and show what has changed
   workerlab compare results/20261120-101500-sync results/20261121-101500-sync
       two saved runs
 """
@@ -106,7 +106,7 @@ class SideOptions(Options):
     at_least = option(
         difference_share, "SHARE", "the smallest difference that matters (5%%)", default=AT_LEAST
     )
-    budget = option(time_limit, "TIME", "how long it may take, 30s at least (5m)", resumes=True)
+    budget = option(time_limit, "TIME", "how long it may take, at least 30s (5m)", resumes=True)
     fail_if = option(
         limits_text,
         "LIMITS",
@@ -131,34 +131,34 @@ class CompareOptions(SideOptions, CellOptions, AppOptions, ServesOne, RunOptions
         return bool(launches) and super().serves_project()
 
 
-def add_options(to: argparse.ArgumentParser) -> None:
-    to.description = (
-        "Launch two servers in turn until it is known whether they differ, and in what; or compare"
-        " two saved runs."
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Launch two servers in turn until it is known whether and how they differ; or compare two"
+        " saved runs."
     )
-    to.epilog = f"{EXAMPLES}\n{read.PROJECT}\n{CODES}"
+    parser.epilog = f"{EXAMPLES}\n{read.PROJECT}\n{CODES}"
     groups = {
         "the two sides": SideOptions,
-        "servers and load, of both": CellOptions,
+        "servers and load of both sides": CellOptions,
         "your app": AppOptions,
         "what serves it": ServesOne,
     }
-    add_record(to, CompareOptions, groups)
+    add_record(parser, CompareOptions, groups)
 
 
 def side(options: CompareOptions, side_name: str) -> CompareOptions:
     """The options of A or B. Raises UsageError for an invalid setting."""
     values = dict(vars(options))
     try:
-        words = shlex.split(values.get(side_name, ""))
+        assignments = shlex.split(values.get(side_name, ""))
     except ValueError as error:  # an open quote
         raise UsageError(f"--{side_name}: {error}") from None
-    for word in words:
-        name, equals, text = word.partition("=")
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
         if not equals or name not in SIDE_SETTINGS:
             raise UsageError(
-                f"--{side_name}: {word!r} is not NAME=VALUE, as in gunicorn=25.3.0; NAME is one"
-                f" of {', '.join(SIDE_SETTINGS)}"
+                f"--{side_name}: {assignment!r} is not NAME=VALUE, as in gunicorn=25.3.0; NAME is"
+                f" one of {', '.join(SIDE_SETTINGS)}"
             )
         field = "classes" if name == "class" else name.replace("-", "_")
         setting = options_of(CompareOptions)[field]
@@ -169,7 +169,7 @@ def side(options: CompareOptions, side_name: str) -> CompareOptions:
         if setting.repeatable:
             value = [*values.get(field, ()), value]
         elif isinstance(value, tuple) and len(value) > 1:
-            raise UsageError(f"--{side_name}: {word!r}: a side takes a single value")
+            raise UsageError(f"--{side_name}: {assignment!r}: a side takes a single value")
         values[field] = value
     return CompareOptions(**values)
 

@@ -151,8 +151,8 @@ def command(options: CompareOptions) -> int:
 
 
 def _check_options(options: CompareOptions, allowed: Set[str], why: str) -> None:
-    """Raises UsageError, with `why`, for an option that is not allowed; and for what else is wrong
-    before anything starts."""
+    """Raises UsageError, with `why`, for an option that is not allowed; and for other invalid
+    options, before anything starts."""
     if not_allowed := vars(options).keys() - allowed:
         raise UsageError(f"{why}: leave out {options_of(CompareOptions)[min(not_allowed)].flag}")
     check_limits(options)
@@ -204,9 +204,9 @@ def _compare(a: SavedSide, b: SavedSide, options: CompareOptions) -> int:
 def _names_runs(options: CompareOptions) -> bool:
     if not (options.classes and options.levels):
         return False
-    for kind, word in ((servers, options.classes), (levels, options.levels)):
+    for read, argument in ((servers, options.classes), (levels, options.levels)):
         try:
-            kind(word)
+            read(argument)
         except BadWord:
             continue
         return False
@@ -326,12 +326,14 @@ def differences_of(a: SavedSide, b: SavedSide) -> Iterator[RunDifference]:
     for name in ("duration_s", "rounds", "config", "load_hosts"):
         pairs[name] = [getattr(side.run.plan, name) for side in (a, b)]
     for name, (value_a, value_b) in pairs.items():
-        if value_a != value_b and not (name == LOAD_AVERAGE and _alike(value_a, value_b)):
+        if value_a != value_b and not (
+            name == LOAD_AVERAGE and _similar_load_averages(value_a, value_b)
+        ):
             texts = (_value_text(name, value) for value in (value_a, value_b))
             yield RunDifference(name, LABELS.get(name, name), *texts)
 
 
-def _alike(a: object, b: object) -> bool:
+def _similar_load_averages(a: object, b: object) -> bool:
     """Whether two load averages hardly differ; False if one is unknown."""
     return None not in (a, b) and abs(float(str(a)) - float(str(b))) < MIN_LOAD_DIFFERENCE
 

@@ -163,7 +163,7 @@ def plan_of(
 
 def grow(trials: int, directory: Path, plan: Plan) -> Plan | None:
     """The plan with more launches (`trials`), else with the next number of users of a search; None
-    for no more."""
+    if neither is needed."""
     if trials > plan.trials:
         return replace(plan, trials=trials)
     if (users := plan.details.get(USUAL_USERS)) is None:

@@ -127,7 +127,7 @@ def points_over_time(samples: Samples, facts: Facts, kind: str) -> tuple[tuple[f
 
 QUESTION = "What makes a real web app fast?"
 ONE_THING_MORE = "Each step lacks what those above it lack, and one thing more."
-DRAWN_IN_MS_FROM_S = 0.001  # shorter times are drawn in microseconds
+MIN_MS_AXIS_S = 0.001  # if all times are shorter, the axis is in microseconds
 
 Getter = Callable[[ConfigurationStep], float | None]
 
@@ -240,7 +240,7 @@ MEANINGS = {
     "redis": ROUND_TRIPS,
     "other": "in the app and none of these",
     "unattributed": "seen by no source; on kept connections mostly requests that a busy worker has"
-    " read and not begun, and answers that the load tool has not read",
+    " read but not begun, and answers that the load tool has not read",
 }
 TIMES_NOTE = (
     "Means of the steady part. In asynchronous code a part includes what the worker did for other"
@@ -393,15 +393,15 @@ def under_load(subject: str, steps: Steps) -> str:
 def table_of_settings(ladder: Ladder) -> Table:
     """Every configuration, including those that could not run."""
     columns = [
-        Column("removed", "text", value=lambda each: ladder.removed.get(each.name, "")),
+        Column("removed", "text", value=lambda step: ladder.removed.get(step.name, "")),
         Column("settings", "text", value="text"),
     ]
-    if any(each.why_not for each in ladder.configurations):
+    if any(configuration.why_not for configuration in ladder.configurations):
         why_not = Column(
             "why_not",
             "text",
             heading="left out because",
-            value=lambda each: each.why_not or None,
+            value=lambda configuration: configuration.why_not or None,
         )
         columns.append(why_not)
     return table("The steps", columns, ladder.configurations, ONE_THING_MORE)
@@ -446,7 +446,7 @@ def charts(ladder: Ladder) -> Iterator[Chart]:
 
 def chart_of_times(steps: Steps) -> Chart:
     longest_s = max(step.load.users / step.rps for step in steps)  # Little's law
-    unit, per_s = ("ms", 1e3) if longest_s >= DRAWN_IN_MS_FROM_S else ("us", 1e6)
+    unit, per_s = ("ms", 1e3) if longest_s >= MIN_MS_AXIS_S else ("us", 1e6)
     # Negative values cannot be stacked
     parts = {
         name: [(index, y) for index, y in points_of(steps, value, per_s) if y > 0]

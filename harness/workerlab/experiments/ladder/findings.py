@@ -274,7 +274,7 @@ def services_used(ladder: Ladder) -> ServicesUsed | Inconclusive:
     """MongoDB first: another server may have answered in its place."""
     versions = ladder.environment.get("services")
     if not isinstance(versions, dict) or not versions:
-        return ServicesUsed.unanswered("the run does not say")
+        return ServicesUsed.unanswered("they are not recorded in the run")
     kinds = sorted(versions, key=lambda kind: kind != "mongodb")
     services = [f"{name_of(kind)}: {versions[kind]}" for kind in kinds]
     if "mongodb" not in versions:

@@ -20,7 +20,7 @@ examples:
   workerlab ladder --storages sqlite --users 200
       with no database server installed
   workerlab ladder --find-limit 'p95<2s'
-      then also: how many users does the first step serve within this target?
+      and how many users does the first step serve within this target?
   workerlab ladder --resume results/20261120-101500-ladder --trials 12
       the same run with more launches per step
   workerlab report results --html ladder.html
@@ -41,7 +41,7 @@ class LadderOptions(RunOptions, GunicornInTurn):
     quick = flag("fewer users, shorter loads, one launch per step")
     users = option(read.whole, "N", "concurrent users (1000)")
     trials = option(
-        read.whole, "N", "fresh launches per step (3); --resume adds some", resumes=True
+        read.whole, "N", "fresh launches per step (3); --resume can add more", resumes=True
     )
     duration = option(read.duration, "S", "seconds per load (6)")
     workers = option(read.whole, "N", "workers, until they are removed (2)", default=2)
@@ -74,11 +74,11 @@ class LadderOptions(RunOptions, GunicornInTurn):
     redis_url = _url("redis")
 
 
-def add_options(to: argparse.ArgumentParser) -> None:
-    to.description = (
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
         "Load a small blog under Gunicorn and remove one thing at a time: the cache inside the"
         " workers, Redis, MongoDB (for PostgreSQL), the second worker, async. Reports what each was"
         " worth, where the time goes, and whether app, storage or load tool set the limit."
     )
-    to.epilog = EXAMPLES
-    add_record(to, LadderOptions)
+    parser.epilog = EXAMPLES
+    add_record(parser, LadderOptions)

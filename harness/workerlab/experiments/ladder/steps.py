@@ -139,7 +139,7 @@ def configurations(
             {"worker_class": SYNC},
         ]
         planned += accumulate(changes, lambda last, change: last._replace(**change), initial=first)
-    # Without changes that changed nothing
+    # Leaves out changes without effect
     return tuple(
         configuration(settings, unavailable, pages, stand_ins)
         for settings in dict.fromkeys(planned)

@@ -27,7 +27,7 @@ HIT_PARTS = ("redis", "serialise")
 MISS_PARTS = ("pool", "storage")
 
 
-NO_REDIS_STEP = "no step lost Redis and nothing else"
+NO_REDIS_STEP = "no step differs from the one before in Redis alone"
 NO_PERCENTILES = "the load tool reports no percentiles"
 NO_INTERVALS = f"too few trials of each step for an interval (--trials {TRIALS})"
 
@@ -133,10 +133,10 @@ NO_SINGLE_USER = "What a hit saves is not known: a single user was not measured 
 NO_METRICS = "What a hit saves is not known: the app published no metrics."
 COSTS = {
     "few trials": f"Too few trials to say what it costs (--trials {TRIALS}).",
-    "none": "It costs nothing here that is statistically significant.",
+    "none": "The cost is not statistically significant here.",
     "gain": "It costs nothing here: throughput rose by {share:percent}.",
     "little": "Here it costs {share:percent} of the throughput.",
-    "much": "Here it costs much: {share:percent} of the throughput.",
+    "much": "Here it costs a lot: {share:percent} of the throughput.",
 }  # by size
 
 
@@ -256,8 +256,8 @@ class SyncEffect(Answer):
 
 
 ORDER_SHOWS = (
-    "sync serves one request at a time, in order of arrival, so all wait alike; async begins them"
-    " all, and some are overtaken."
+    "sync serves one request at a time, in order of arrival, so all wait about equally long; async"
+    " begins them all, and some are overtaken."
 )
 ORDER_HIDDEN = (
     "That sync serves in order of arrival does not show here: something else spreads the response"
@@ -268,7 +268,7 @@ ORDER_HIDDEN = (
 def why_sync(ladder: Ladder) -> SyncEffect | Inconclusive:
     pair = pair_around(ladder.conclusive, "worker_class")
     if pair is None:
-        return SyncEffect.unanswered("no step lost async and nothing else")
+        return SyncEffect.unanswered("no step differs from the one before in async alone")
     responses = tuple(response for step in pair if (response := response_of(step)))
     if len(responses) < 2:
         return SyncEffect.unanswered(NO_PERCENTILES)

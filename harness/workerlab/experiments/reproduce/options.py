@@ -30,10 +30,10 @@ class ReproduceOptions(RunOptions):
     )
 
 
-def add_options(to: argparse.ArgumentParser) -> None:
-    to.description = (
-        "Reproduce the write-ups behind this lab: the original's table with today's"
-        " figures, and each of its claims held, corrected, or not shown, with the evidence."
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Reproduce the write-ups behind this lab: the original's table with today's figures, and"
+        " whether each of its claims held, was corrected, or is not shown, with the evidence."
     )
-    to.epilog = EXAMPLES
-    add_record(to, ReproduceOptions)
+    parser.epilog = EXAMPLES
+    add_record(parser, ReproduceOptions)

@@ -41,12 +41,14 @@ from workerlab.report.values import (
 from workerlab.run_store import Run
 
 # Notes of the plan that also matter to readers of the results
-KEPT = {kind.__name__ for kind in (SettingIgnored, FlagIgnored, ClientsLinger, ServerCoresBound)}
+RESULT_NOTES = {
+    kind.__name__ for kind in (SettingIgnored, FlagIgnored, ClientsLinger, ServerCoresBound)
+}
 
 
 def document(run: Run) -> Document:
     sweep = sweep_document(report_of(run))
-    notes = (note for note in run.plan.notes if note.code in KEPT)
+    notes = (note for note in run.plan.notes if note.code in RESULT_NOTES)
     return replace(sweep, notes=(*sweep.notes, *notes))
 
 

@@ -13,7 +13,7 @@ examples:
   workerlab sweep gthread 4,8,16,32 --threads 1,2,4
       threads as an axis
   workerlab sweep gthread 8,16,32 --workers 2 --threads 4 --tool wrk --keepalive off,on
-      what does it cost that a kept-alive connection stays with its worker?
+      what does it cost when kept-alive connections stay with their workers?
   workerlab sweep gevent,eventlet,uvicorn 2,4,8,16,32 --workers 2 --sleep 0.1 \\
       --cpu 0.02,0.05 --server-cores 1,2 --rounds 5 --explain
       how many connections per worker does each class use, by CPU per request and cores?
@@ -29,7 +29,7 @@ examples:
       --config ~/shop/gunicorn.conf.py --path /cart
       your own app, served by its own environment (~/shop/.venv), with your own Gunicorn file
   workerlab sweep sync,gthread 8,16 --gunicorn 23.0.0,25.3.0,27.0.1
-      versions of Gunicorn as an axis; so are interpreters: --python python3.11,python3.13
+      versions of Gunicorn as an axis; or interpreters: --python python3.11,python3.13
   workerlab sweep gthread 8,32 --app shop.wsgi:app --access-log /var/log/nginx/access.log.1.gz
       ... under the requests that its users send (or those of a file: --mix)
   workerlab sweep gthread 8,16,32 --rate 100 --slo 'p95<300ms,errors<0.1%' --fail-on-slo
@@ -39,16 +39,16 @@ examples:
 """
 
 
-def add_options(to: argparse.ArgumentParser) -> None:
-    to.description = (
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
         "Launch the app under each worker class, load it at each concurrency, and show where each"
         " class stops serving more."
     )
-    to.epilog = f"{EXAMPLES}\n{read.PROJECT}\n{read.EXIT_CODES}"
+    parser.epilog = f"{EXAMPLES}\n{read.PROJECT}\n{read.EXIT_CODES}"
     groups = {
         "axes and amounts (LIST: comma-separated, becomes an axis)": Axes,
         "your own app": AppOptions,
         "what serves it": Serves,
         "a target": SloOptions,
     }
-    add_record(to, SweepOptions, groups)
+    add_record(parser, SweepOptions, groups)

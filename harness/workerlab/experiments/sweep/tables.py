@@ -120,7 +120,7 @@ def sweep_tables(report: Report, names: Names) -> Iterator[Table]:
         *ab_tables(valid_results(closed), leading),
         class_table(report.classes, names),
     )
-    return (each for each in tables if each.rows)
+    return (sweep_table for sweep_table in tables if sweep_table.rows)
 
 
 def time_unit(cells: Cells) -> str:

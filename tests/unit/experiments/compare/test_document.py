@@ -190,7 +190,7 @@ def test_limits_have_one_answer() -> None:
     document = document_of([changed(THROUGHPUT, 0.5)], ["exceeded", "kept", "inconclusive"])
     (answer,) = limits_answers(document)
     limit = "rps<-5% (sync at 1 connection)"
-    assert str(answer) == f"No. Exceeded: {limit}. Inconclusive: {limit}. Kept: {limit}."
+    assert str(answer) == f"No. Exceeded: {limit}. Inconclusive: {limit}. Met: {limit}."
     (answer,) = limits_answers(document_of([changed(THROUGHPUT, 1.5)], ["kept"]))
     assert answer.answer == "Yes."
 

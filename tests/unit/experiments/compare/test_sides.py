@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from workerlab.cli import parse
-from workerlab.experiments.compare.command import first_plan, next_pairs, with_other_side
+from workerlab.experiments.compare.command import first_plan, next_pairs, with_counterparts
 from workerlab.experiments.compare.comparison import (
     CompareRequest,
     Group,
@@ -85,8 +85,8 @@ def test_a_server_whose_other_side_is_unavailable_is_not_launched() -> None:
     groups = [Group(*(Cell(server, "fast", 1) for server in servers)) for servers in sides]
     ((a, b), _) = sides
     why = "no such class"
-    assert with_other_side(groups, {b.variant: why}) == {a.variant: why, b.variant: why}
-    assert with_other_side(groups, {}) == {}
+    assert with_counterparts(groups, {b.variant: why}) == {a.variant: why, b.variant: why}
+    assert with_counterparts(groups, {}) == {}
 
 
 def test_the_order_within_a_pair_is_random() -> None:
