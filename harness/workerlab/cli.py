@@ -32,7 +32,7 @@ class CliCommand(NamedTuple):
     action: str
 
 
-# Experiments that do not always make a run
+# Experiments that do not always create a run
 OWN_ACTIONS = {
     "compare": "workerlab.experiments.compare.saved:command",
     "reproduce": "workerlab.experiments.reproduce.command:command",
@@ -99,9 +99,9 @@ class HelpLayout(argparse.RawDescriptionHelpFormatter):
         return wrap(" ".join(text.split()), width, break_on_hyphens=False, break_long_words=False)
 
 
-def function(place: str) -> Any:
+def load_function(path: str) -> Any:
     """The function at "module:function"."""
-    module, _, name = place.partition(":")
+    module, _, name = path.partition(":")
     return getattr(import_module(module), name)
 
 
@@ -119,7 +119,7 @@ def command_line(complete: Collection[str]) -> argparse.ArgumentParser:
     for name, command in COMMANDS.items():
         parser = parsers.add_parser(name, help=command.summary, formatter_class=HelpLayout)
         if name in complete:
-            function(command.options)(parser)
+            load_function(command.options)(parser)
     return top
 
 
@@ -131,7 +131,7 @@ def parse(argv: Sequence[str]) -> Options:
     return record_of(namespace)
 
 
-def _each(action: Callable[[Options], int], options: Options) -> int:
+def _run_in_turn(action: Callable[[Options], int], options: Options) -> int:
     """Runs the action for each run requested, one after the other. Returns the first exit code that
     is not 0."""
     from workerlab.options import in_turn
@@ -150,14 +150,14 @@ def main(argv: Sequence[str] | None = None, ready: Callable[[], None] = lambda: 
     """Runs a command and returns its exit code. `ready` is called when everything is imported and
     nothing has started."""
     try:
-        words = sys.argv[1:] if argv is None else argv
-        options = parse(words)
+        arguments = sys.argv[1:] if argv is None else argv
+        options = parse(arguments)
         from workerlab.project import with_project  # imported late: --help does not need it
 
-        options = with_project(words, options, parse)
-        action: Callable[[Options], int] = function(COMMANDS[options.command].action)
+        options = with_project(arguments, options, parse)
+        action: Callable[[Options], int] = load_function(COMMANDS[options.command].action)
         ready()
-        return _each(action, options)
+        return _run_in_turn(action, options)
     except LabError as error:
         tell(f"workerlab: {error}")
         return error.exit_code

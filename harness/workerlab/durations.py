@@ -4,15 +4,13 @@ and stop of its server."""
 
 from workerlab.load.registry import tool_named
 from workerlab.model import Cell, Load, NullServer, Plan, Trial
-from workerlab.plan import counts, ideal_s, load_for, may_go_on, varies
+from workerlab.plan import counts, ideal_s, load_for, may_have_follow_up, varies
 from workerlab.server.worker_classes import configured_slots
 
 MIN_OVERHEAD_S = 1.2  # of the fastest launches: no budget that may be enough is refused
 MEAN_OVERHEAD_S = 2.2  # of 300 launches, without the lone request
 ASSUMED_OVERHEAD_S = 3.0  # of a class never launched before, with lone requests and planning
-MAX_DROP_DELAY_S = (
-    20.0  # drops from a full accept queue delay a load by up to this, or hardly at all
-)
+MAX_DROP_DELAY_S = 20.0  # by drops from a full accept queue, which may hardly delay it at all
 NULL_OVERHEAD_S = 1.3  # of a load on a null server: start and end of server and tool
 FORK_S = 0.02  # per process of the tool
 READ_BYTES_PER_S = 400e6  # speed of a tool that reads bodies
@@ -40,7 +38,7 @@ def longer_s(plan: Plan, trial: Trial) -> float:
     """How many seconds the trial may take beyond the prediction."""
     if trial.cell.server.backlog < trial.cell.concurrency and trial.cell.load is None:
         return MAX_DROP_DELAY_S
-    may_extend = varies(plan, trial.cell) or (plan.slo and may_go_on(plan, trial.cell))
+    may_extend = varies(plan, trial.cell) or (plan.slo and may_have_follow_up(plan, trial.cell))
     return plan.max_seconds or 0.0 if may_extend else 0.0
 
 

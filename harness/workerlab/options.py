@@ -1,10 +1,10 @@
 """The options of a command as a typed record, options of several commands, and types of arguments:
 invalid input is rejected in one sentence, before anything starts.
 
-A record is a subclass of `Options`. Each of its fields says how the command line reads it, which is
-also its type, its default, and what --help says of it; options that commands share are base
-records. Neither a dataclass, which would make --help slower by almost a tenth, nor a msgspec
-Struct, which can have a single base with fields.
+A record is a subclass of `Options`. Each of its fields has a function that reads it from the
+command line and determines its type, a default, and its text in --help; options that commands share
+are in base records. Rejected: a dataclass, which makes --help slower by almost a tenth, and a
+msgspec Struct, which can have only one base with fields.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Word = TypeVar("Word", bound=str)
 MAX_RATE_RPS = 1_000_000
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 PROJECT = """\
-Defaults of --app, --python, --slo and --mix can stand in the pyproject.toml of your project, in
+Defaults of --app, --python, --slo and --mix can be set in the pyproject.toml of your project, in
 [tool.workerlab].
 """
 EXIT_CODES = """\
 Exit codes: 0 fine; 1 a cell is invalid; 2 usage; 3 this machine or app cannot do it; 4 a target is
-not kept; 130 Ctrl-C, 143 SIGTERM, with everything measured so far kept and printed.
+not met; 130 Ctrl-C, 143 SIGTERM, with everything measured so far kept and printed.
 """
 
 
@@ -45,10 +45,10 @@ class Option(Generic[T]):
     """A field of `Options`: read from a record, it is the value that was given, else `default`;
     read from the class, it is this description.
 
-    `flag`: its name on the command line, by default from that of the field; of a positional
-    argument, its metavar. `before`: the inherited option before which --help lists it. `resumes`:
-    whether --resume allows it; `in_project`: whether [tool.workerlab] may give it. `keywords`: of
-    argparse's add_argument; a command that cannot be given the option has none.
+    `flag`: its name on the command line, by default made from that of the field; the metavar of a
+    positional argument. `before`: the inherited option before which --help lists it. `resumes`:
+    whether --resume allows it; `in_project`: whether [tool.workerlab] may give it. `keywords`: for
+    argparse's add_argument; empty if the command does not accept the option.
     """
 
     def __init__(
@@ -165,18 +165,18 @@ def options_of(record_type: type) -> dict[str, Option[Any]]:
 
 
 def add_record(
-    to: argparse.ArgumentParser,
+    parser: argparse.ArgumentParser,
     record_type: type[Options],
     groups: Mapping[str, type[Options]] = {},
 ) -> None:
-    """Add the options of a record. `groups`: by their title, the base records whose options --help
-    lists apart."""
-    places: dict[str, argparse._ActionsContainer] = {}
+    """Add the options of a record. `groups`: by title, the base records whose options --help lists
+    in a group of their own."""
+    group_of: dict[str, argparse._ActionsContainer] = {}
     for title, base in groups.items():
-        places |= dict.fromkeys(options_of(base), to.add_argument_group(title))
+        group_of |= dict.fromkeys(options_of(base), parser.add_argument_group(title))
     for name, field in options_of(record_type).items():
-        field.add_to(places.get(name, to))
-    to.set_defaults(record_type=record_type)
+        field.add_to(group_of.get(name, parser))
+    parser.set_defaults(record_type=record_type)
 
 
 def record_of(namespace: argparse.Namespace) -> Options:
@@ -207,16 +207,16 @@ class BadWord(argparse.ArgumentTypeError, ValueError):
     """An invalid argument, with a message that argparse prints."""
 
 
-def _words(text: str) -> list[str]:
-    words = [word.strip() for word in text.split(",")]
-    if not all(words):
+def _entries(text: str) -> list[str]:
+    entries = [entry.strip() for entry in text.split(",")]
+    if not all(entries):
         raise BadWord(f"{text!r} has an empty entry: write a list such as 4,8,16")
-    return list(dict.fromkeys(words))
+    return list(dict.fromkeys(entries))
 
 
 def list_of(kind: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
     """A type for comma-separated values, without duplicates."""
-    return lambda text: tuple(dict.fromkeys(map(kind, _words(text))))
+    return lambda text: tuple(dict.fromkeys(map(kind, _entries(text))))
 
 
 def one_of(kind: str, word: str, choices: Collection[str]) -> str:
@@ -224,7 +224,7 @@ def one_of(kind: str, word: str, choices: Collection[str]) -> str:
         import difflib
 
         near = difflib.get_close_matches(word, choices, n=1, cutoff=0.6)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(choices)}"
+        hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(choices)}"
         raise BadWord(f"unknown {kind} {word!r}: {hint}")
     return word
 
@@ -246,7 +246,7 @@ def servers(text: str) -> tuple[str, ...]:
 def _classes(text: str, names: tuple[str, ...]) -> tuple[str, ...]:
     if text == "all":
         return CLASSES
-    paths = [word for word in _words(text) if DOTTED.fullmatch(word)]
+    paths = [entry for entry in _entries(text) if DOTTED.fullmatch(entry)]
     if file := next((path for path in paths if path.endswith(".py")), None):
         raise BadWord(f"{file} is a file name, not a worker class: pass it with --config")
     return names_of("worker class", (*names, *paths))(text)
@@ -345,8 +345,8 @@ def target_of_cells(text: str) -> str:
     """The target in its canonical spelling."""
     try:
         return canonical(text)
-    except TargetSyntaxError as mistake:
-        raise BadWord(str(mistake)) from None
+    except TargetSyntaxError as error:
+        raise BadWord(str(error)) from None
 
 
 class SloOptions(Options):
@@ -358,7 +358,7 @@ class SloOptions(Options):
         in_project=True,
     )
     fail_on_slo = flag(
-        "exit with 4 unless every class keeps it: at some level or, with --rate, at some rate",
+        "exit with 4 unless every class meets it: at some level or, with --rate, at some rate",
         resumes=True,
     )
 
@@ -410,7 +410,7 @@ def target(text: str) -> str:
     if not text.startswith("@"):
         return _module(text)
     if text[1:] not in APPS:
-        raise BadWord(f"unknown bundled app {text!r}: there are @{', @'.join(APPS)}")
+        raise BadWord(f"unknown bundled app {text!r}: choose from @{', @'.join(APPS)}")
     return text
 
 
@@ -471,7 +471,7 @@ def only(several: Callable[[str], tuple[T, ...]]) -> Callable[[str], tuple[T, ..
 
 
 class ServedOptions(Options):
-    """What serves which app. A command that cannot be given one of these has it as None."""
+    """What serves which app. An option is None if the command does not accept it."""
 
     app = Option[str | None](None)
     chdir = Option[str | None](None)
@@ -505,13 +505,13 @@ class UsersApp(ServedOptions):
 
 PYTHON_HELP = (
     "interpreters that run the server: paths, or names such as python3.13 (your app's: an activated"
-    " environment, else .venv beside it)"
+    " environment, else .venv next to it)"
 )
 GUNICORN_HELP = (
     "versions of Gunicorn: 23.0.0,27.0.1 (your app's: the one that is installed there, else"
     f" {BUNDLED_GUNICORN}); others are kept in your cache"
 )
-IN_TURN_HELP = "; of several each in turn, in a run of its own"
+IN_TURN_HELP = "; if there are several, each has a run of its own"
 
 
 class Serves(ServedOptions):
@@ -525,7 +525,7 @@ class ServesOne(ServedOptions):
     python = option(
         only(interpreters),
         "PATH",
-        "interpreter that runs the server (your app's: an activated environment, else .venv beside"
+        "interpreter that runs the server (your app's: an activated environment, else .venv next to"
         " it)",
         in_project=True,
     )

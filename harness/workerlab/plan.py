@@ -1,6 +1,6 @@
 """Expands axes to trials, and decides how long their loads are. Pure.
 
-    n      = 1 + rounds * c                                     requests of a tool that counts
+    n      = 1 + rounds * c                                     requests of a counted load
                                                                 (without the 1: Plan.together)
     ideal  = R0 * (1 + ceil((n - 1) / min(c, slots)))           seconds, R0 = a lone response
     open   = max(10 s, 100 / rate), at most 120 s               duration of arrivals at a rate
@@ -42,7 +42,7 @@ MIN_ARRIVALS = 100  # of an open cell, for a percentile
 ARRIVALS_MARGIN = 1.1  # times the arrivals needed, as their number is random
 MIN_OPEN_S, MAX_OPEN_S = 10.0, 120.0  # duration of an open cell
 MIN_LONE_S = 1e-4
-MIN_TELLING_SLEEP_S = 0.01  # shorter sleeps do not determine the time of a request
+MIN_DOMINANT_SLEEP_S = 0.01  # shorter sleeps do not determine the time of a request
 NULL_BACKLOG = 4096
 SCHEDULES = 10_000  # per plan, so that plans with other seeds share none
 
@@ -275,7 +275,7 @@ def target_requests(plan: Plan, most: float) -> int:
     return max((need for need in needs if need <= most), default=0)
 
 
-def may_go_on(plan: Plan, cell: Cell) -> bool:
+def may_have_follow_up(plan: Plan, cell: Cell) -> bool:
     """Whether a longer load may follow the first."""
     return plan.max_seconds is not None and cell.rate is None and cell.load is None
 
@@ -284,7 +284,7 @@ def varies(plan: Plan, cell: Cell) -> bool:
     """Whether the throughput is likely to vary: yes for any app but bundled ones that only sleep,
     and for a worker class that distributes requests by chance."""
     steady = cell.server.app.sleep_s is not None and not cell.server.cpu_s
-    return may_go_on(plan, cell) and not (steady and not accepts_first(cell))
+    return may_have_follow_up(plan, cell) and not (steady and not accepts_first(cell))
 
 
 def accepts_first(cell: Cell) -> bool:
@@ -294,13 +294,13 @@ def accepts_first(cell: Cell) -> bool:
 def records_for(plan: Plan, cell: Cell, rps: float | None = None) -> int:
     """Spans that a worker's map must hold. The kernel may give all requests to one worker."""
     counted, sleep_s = counts(plan, cell), cell.server.app.sleep_s or 0.0
-    lone_s = max(sleep_s, MIN_TELLING_SLEEP_S)
+    lone_s = max(sleep_s, MIN_DOMINANT_SLEEP_S)
     requests = requests_of(plan, cell, cell.concurrency) if counted else 0
     timed_s = 0.0 if counted else load_for(plan, cell, lone_s, rps).duration_s
-    timed_s += plan.max_seconds or 0.0 if may_go_on(plan, cell) else 0.0
+    timed_s += plan.max_seconds or 0.0 if may_have_follow_up(plan, cell) else 0.0
     if rps is not None:
         expected = 1.5 * rps * timed_s
-    elif sleep_s >= MIN_TELLING_SLEEP_S:
+    elif sleep_s >= MIN_DOMINANT_SLEEP_S:
         expected = requests + 4 * cell.concurrency * timed_s / sleep_s
     elif counted:
         expected = requests + (MAX_FOLLOW_UP_REQUESTS if timed_s else 0)

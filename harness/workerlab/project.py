@@ -98,8 +98,8 @@ def _read(path: Path) -> Mapping[str, str]:
     for name, value in table.items():
         try:
             one_of("key in [tool.workerlab]", name, KEYS)
-        except BadWord as refused:
-            raise UsageError(f"{path}: {refused}") from None
+        except BadWord as error:
+            raise UsageError(f"{path}: {error}") from None
         if not isinstance(value, str):
             raise UsageError(f"{path}: {name} in [tool.workerlab] must be a string")
     return {name: table[name] for name in KEYS if name in table}

@@ -1,7 +1,7 @@
 """Chooses the interpreter and the Gunicorn version if the command line names none.
 
     interpreter   --python; for the user's app an activated virtual environment, else `.venv` in
-                  the app's directory or beside its Gunicorn file; else the lab's own
+                  the app's directory or next to its Gunicorn file; else the lab's own
     Gunicorn      --gunicorn; for the user's app the one installed in that interpreter; else
                   25.3.0, the last release with every worker class, or whichever is installed
 

@@ -58,7 +58,7 @@ from workerlab.observe.tcp import counts_socket_drops
 from workerlab.plan import (
     MAX_FOLLOW_UP_REQUESTS,
     load_for,
-    may_go_on,
+    may_have_follow_up,
     records_for,
     target_requests,
     trials,
@@ -285,7 +285,7 @@ def next_load(
     if load is None:
         lone_s = fmean(record.alone_s) if record.alone_s else 0.0
         return load_for(plan, trial.cell, lone_s, rps, number=trial.number)
-    if plan.max_seconds is None or not may_go_on(plan, trial.cell) or load.drops:
+    if plan.max_seconds is None or not may_have_follow_up(plan, trial.cell) or load.drops:
         return None  # a full accept queue delays clients for minutes, whatever the length
     facts = read_trial(trial, record, plan, run_dir).facts
     if not isinstance(facts, Facts) or any(check(facts) for check in CHECKS):

@@ -6,14 +6,14 @@ from importlib import import_module
 from workerlab.model import Document
 
 
-def _of(module: str) -> Callable[[Document], str]:
+def _renderer(module: str) -> Callable[[Document], str]:
     """The `render` function of `module`, which is imported when a document is rendered."""
     return lambda document: import_module(f"{__name__}.{module}").render(document)
 
 
 FORMATS: Mapping[str, Callable[[Document], str]] = {
-    "table": _of("text"),
-    "json": _of("json"),
-    "csv": _of("csv"),
-    "markdown": _of("markdown"),
+    "table": _renderer("text"),
+    "json": _renderer("json"),
+    "csv": _renderer("csv"),
+    "markdown": _renderer("markdown"),
 }  # each returns the whole document, ending with a newline

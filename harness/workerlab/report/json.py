@@ -87,7 +87,7 @@ class TableShape(Shape, frozen=True):
 
 
 class JsonPhase(Shape, frozen=True):
-    """A stretch of the load, in seconds since it began."""
+    """A part of the load, in seconds since it began."""
 
     name: PhaseName
     start_s: float
@@ -162,7 +162,7 @@ class JsonChart(TableShape, frozen=True):
 
 
 class JsonFinding(Shape, frozen=True):
-    """`question` is empty where it answers none; `trials`: keys of those it rests on."""
+    """`question` is empty if the finding answers none; `trials`: keys of those it is based on."""
 
     question: str
     answer: JsonText
@@ -171,7 +171,7 @@ class JsonFinding(Shape, frozen=True):
 
 
 class JsonDocument(Shape, frozen=True):
-    """What every command prints of a run. `valid`: everything required was measured."""
+    """What every command prints about a run. `valid`: everything required was measured."""
 
     schema: int
     kind: str
@@ -332,8 +332,8 @@ def shaped(kind: type[S], source: object, **values: Any) -> S:
 
 def _shape_in(hint: Any) -> type[Shape] | None:
     """The shape of the items of a list or mapping, or of an optional value."""
-    shapes = [each for each in get_args(hint) if isinstance(each, type)]
-    return next((each for each in shapes if issubclass(each, Shape)), None)
+    types = [argument for argument in get_args(hint) if isinstance(argument, type)]
+    return next((inner for inner in types if issubclass(inner, Shape)), None)
 
 
 def jsonable(

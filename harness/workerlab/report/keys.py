@@ -209,19 +209,19 @@ class JsonSettings(Shape, frozen=True):
     cpu_s: Annotated[
         Number,
         JsonKey("CPU s", form="text"),
-        "that --cpu makes each request compute",
+        "CPU seconds that --cpu makes each request compute",
     ]
     cores: Annotated[
         Count,
         JsonKey(form="text"),
-        "that --server-cores leaves the server; null: all",
+        "cores that --server-cores lets the server use; null: all",
     ]
     gunicorn: str | None
     python: str | None
 
 
 class JsonCellRow(JsonSettings, frozen=True):
-    """One trial, as a row of CSV has it."""
+    """One trial, as in a row of CSV."""
 
     served_by: JsonServedBy
     in_force: JsonInForce
@@ -364,7 +364,7 @@ def keys_of(shape: type[Struct]) -> Mapping[str, JsonKey]:
 
 def annotation(hint: object, kind: type[T]) -> T | None:
     annotations = getattr(hint, "__metadata__", ())
-    return next((each for each in annotations if isinstance(each, kind)), None)
+    return next((item for item in annotations if isinstance(item, kind)), None)
 
 
 def column(

@@ -23,7 +23,7 @@ def render(document: Document) -> str:
             for finding in others
             for line in (
                 bullets([finding]),
-                *(f"  {bullets([each])}" for each in finding.evidence),
+                *(f"  {bullets([evidence])}" for evidence in finding.evidence),
             )
         )
     )

@@ -168,7 +168,10 @@ def route_table(cells: Sequence[Result], leading: Sequence[Column]) -> Iterator[
     if not shown:
         return
     responses = [route.response for _, _, route in shown]
-    times = [[time for time in (each.p50, each.p95, each.max) if time] for each in responses]
+    times = [
+        [time for time in (response.p50, response.p95, response.max) if time]
+        for response in responses
+    ]
     left_out = any(len(cell.routes) > MAX_SHOWN_ROUTES for cell in cells)
     note = (
         f"Only {MAX_SHOWN_ROUTES} routes per cell: the most failures first, then the most requests."

@@ -140,7 +140,7 @@ def _finding(finding: Finding, colour: bool, width: int | None, explain: bool) -
     lines = [f"\x1b[1m{question}\x1b[0m" if colour and question else question]
     lines.append(wrap([str(finding)], width, "  " if question else ""))
     if explain:
-        lines.append(wrap([f"- {each}" for each in finding.evidence], width, "    "))
+        lines.append(wrap([f"- {evidence}" for evidence in finding.evidence], width, "    "))
     return "\n".join(filter(None, lines))
 
 

@@ -200,5 +200,5 @@ def test_names_of_bundled_apps_are_read_and_shown() -> None:
     assert label_of(App(target_of("@blog.wsgi"))) == "@blog.wsgi"
     assert label_of(App(target_of("@blog.wsgi"), "/srv/shop")) == "apps.blog.wsgi:app"
     assert label_of(App("apps.shop:app")) == "apps.shop:app"
-    with pytest.raises(BadWord, match=r"unknown bundled app '@shop': there are @sleep_wsgi, @"):
+    with pytest.raises(BadWord, match=r"unknown bundled app '@shop': choose from @sleep_wsgi, @"):
         read_target("@shop")

@@ -27,7 +27,7 @@ CURRENT = threading.local()  # `unit`: the unit that the current thread runs
 
 
 class TimedConnection(HTTPConnection):
-    """Tells the unit of its thread how long it took to connect."""
+    """Reports the connect time to the unit that its thread runs."""
 
     def connect(self) -> None:
         start_ns = time.monotonic_ns()

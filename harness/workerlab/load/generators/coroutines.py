@@ -43,7 +43,7 @@ async def _load(shared: SharedState, units: Sequence[int]) -> Tally:
 
 
 class Connector(aiohttp.TCPConnector):
-    """Tells the unit that waits for it about each new connection. aiohttp's tracing could do the
+    """Reports each new connection to the unit that waits for it. aiohttp's tracing could do the
     same, but would take a fifth of the CPU of each request."""
 
     async def _create_connection(self, *args: Any, **kwargs: Any) -> ResponseHandler:

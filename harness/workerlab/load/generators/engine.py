@@ -2,8 +2,8 @@
 
 A request costs its system calls (poll, recv, send) and as little Python as possible. A response
 that arrives whole is compared with verified ones (http1.py). Any other is parsed, and a success
-becomes a verified one. Rows are written in batches of a few hundred responses, and
-response times are counted in larger batches, while the next requests are in flight.
+becomes a verified one. Rows are written in batches of a few hundred responses, and response times
+are counted in larger batches, while the next requests are in flight.
 
 A slot is a client, with one connection and one request at a time. In the closed model it sends its
 next request as soon as one is answered. In the open model requests have due times and go to any
@@ -213,7 +213,8 @@ class Engine:
         finally:
             self._count_times()
             self.tally.sent = self._claimed - self._remaining
-            self.tally.in_flight_ns -= self.tally.lag.sum  # waiting is not in flight
+            # Requests that wait for a free slot are not in flight
+            self.tally.in_flight_ns -= self.tally.lag.sum
             for slot in list(self._open_slots.values()):
                 self._close(slot)
             self._close_lingering(NEVER_NS)

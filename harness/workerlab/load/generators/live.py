@@ -89,7 +89,7 @@ class LiveEngine(Engine):
                 self.apply(json.loads(lines[-1]))
 
     def apply(self, command: Mapping[str, Any]) -> None:
-        """Change the load as a command says."""
+        """Change the load to that of a command."""
         url, now = command["url"], time.monotonic_ns()
         self._options = LoadOptions(
             urls=(url,),
@@ -216,7 +216,7 @@ class LiveEngine(Engine):
 def main(argv: list[str]) -> int:
     """Run until COMMANDS is closed, or EVENTS has no reader. Returns the exit code."""
     commands_path, events_path = argv
-    while not os.path.exists(events_path):  # the parent creates both pipes after starting us
+    while not os.path.exists(events_path):  # the parent creates both pipes after this process
         time.sleep(0.001)
     commands = os.open(commands_path, os.O_RDONLY)  # waits for the other end
     events = os.open(events_path, os.O_WRONLY)

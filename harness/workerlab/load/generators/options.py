@@ -210,7 +210,9 @@ def parse(argv: Sequence[str] | None, name: str, supports: Collection[str] = ())
             action="append" if field in ("urls", "headers") else "store")  # fmt: skip
     parser.add_argument("--keepalive", action="store_true", help="reuse connections")
     parser.add_argument("--same-body", action="store_true", help="bodies must equal the first")
-    parser.add_argument("--together", action="store_true", help="send no request alone first")
+    parser.add_argument(
+        "--together", action="store_true", help="do not send the first request alone"
+    )
     values: dict[str, Any] = vars(parser.parse_args(argv))
     if "duration_s" in values:
         values.setdefault("deadline_s", values["duration_s"] + 60.0)

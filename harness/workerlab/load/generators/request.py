@@ -22,7 +22,8 @@ LIBRARY_HEADERS = {**DEFAULT_HEADERS, "Accept-Encoding": "identity"}  # librarie
 
 @dataclass(frozen=True)
 class Destination:
-    """Where a request goes, and its bytes: whole without a number, and in two parts around one."""
+    """Where a request goes, and its bytes. `request`: all of them, for a request without a number;
+    `parts`: those before and after the number of a request that has one."""
 
     family: socket.AddressFamily
     address: tuple[str | int | bytes, ...]
