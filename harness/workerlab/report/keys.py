@@ -107,7 +107,7 @@ class JsonSplit(Milliseconds, frozen=True):
     service: Annotated[Number, JsonKey(meaning="in the app")]
     transfer: Annotated[Number, JsonKey(meaning="until the client had the last byte")]
     unattributed: Annotated[
-        Number, JsonKey("rest", "what the parts leave unexplained, never spread over them")
+        Number, JsonKey("rest", "time that no part explains, not distributed over the parts")
     ]
 
 

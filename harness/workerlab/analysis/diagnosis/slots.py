@@ -76,7 +76,7 @@ def _sharing(facts: Facts) -> str:
     elif facts.connections <= slots:
         sentence = "{n:# connection} have {slots:# slot}"
     else:
-        sentence = "{n:# connection} share {slots:# slot}[[, of which at most {few} were used]]"
+        sentence = "{n:# connection} share {slots:# slot}[[, with at most {few} in use]]"
     few = used if used < REACHED_SHARE * facts.max_parallel else None
     values = {"n": facts.connections, "used": used, "slots": slots, "few": few}
     return fill(sentence, {**values, "limit": facts.limit_note})

@@ -158,8 +158,8 @@ class Expected(Struct, frozen=True):
         return self.bound_rps if self.highest_rps is None else self.highest_rps
 
 
-class Question(Struct, frozen=True):
-    """The target, and what the machine allows: the same for all candidates."""
+class ForecastInputs(Struct, frozen=True):
+    """What all forecasts share: the target, and what the machine allows."""
 
     terms: Sequence[Term]
     rate_rps: float
@@ -182,33 +182,33 @@ def limited_times(response: Summary, terms: Iterable[Term]) -> Iterator[tuple[Te
 
 
 def _predicted_at(
-    server: Server, needs: Needs, question: Question, rps: float, draws: int = 1
+    server: Server, needs: Needs, inputs: ForecastInputs, rps: float, draws: int = 1
 ) -> Predicted:
     """The prediction at a rate, with the cores that the load leaves to the server."""
     duration_s = max(min(MAX_LOAD_S, REQUESTS / rps), MIN_REQUESTS / rps)
-    due = schedule(question.arrivals, rps, duration_s, FORECAST_SEED)
+    due = schedule(inputs.arrivals, rps, duration_s, FORECAST_SEED)
     return predict(
         server,
         class_named(server.worker_class),
         needs,
         [ns / NS for ns in due],
-        cores=max(MIN_CORES, question.cores - rps * question.load_s(needs)),
-        max_in_flight=question.max_in_flight,
+        cores=max(MIN_CORES, inputs.cores - rps * inputs.load_s(needs)),
+        max_in_flight=inputs.max_in_flight,
         draws=draws,
         seed=FORECAST_SEED,
     )
 
 
-def bound_rps(server: Server, needs: Needs, question: Question) -> float:
+def bound_rps(server: Server, needs: Needs, inputs: ForecastInputs) -> float:
     """The upper bound of the rate: all slots held, every worker computing or blocked, all cores
     busy (asymptotic bounds, Denning & Buzen 1978); at most MAX_RATE_RPS."""
     mean = mean_need(needs)
     hold_s = time_in_app_s(mean) + mean.nogil_s + needs.gap_s
-    cpu_s = mean.cpu_s + mean.nogil_s + question.load_s(needs)
+    cpu_s = mean.cpu_s + mean.nogil_s + inputs.load_s(needs)
     capacities = (
         (configured_slots(server), hold_s),
         (server.workers, mean.cpu_s + mean.blocked_s),
-        (question.cores, cpu_s),
+        (inputs.cores, cpu_s),
     )
     bounds = (most / used_s for most, used_s in capacities if most is not None and used_s > 0)
     return min(MAX_RATE_RPS, *bounds)
@@ -229,16 +229,16 @@ def time_in_app_s(mean: RequestNeed) -> float:
     return mean.wait_s + mean.cpu_s + mean.blocked_s
 
 
-def _highest_rps(server: Server, needs: Needs, question: Question) -> float:
+def _highest_rps(server: Server, needs: Needs, inputs: ForecastInputs) -> float:
     """The highest rate at which the times of the target are expected to hold, by bisection between
     1/50 of the bound and the bound; 0 if they do not even hold at 1/50. A server that meets its
     times at a rate also serves that rate, so other terms are skipped."""
-    high_rps = bound_rps(server, needs, question)
+    high_rps = bound_rps(server, needs, inputs)
     low_rps = high_rps / 50
 
     def passes(rps: float) -> bool:
-        central = _predicted_at(server, needs, question, rps).central
-        times = limited_times(central, question.terms)
+        central = _predicted_at(server, needs, inputs, rps).central
+        times = limited_times(central, inputs.terms)
         return all(term.holds(value_s) for term, value_s in times)
 
     if not passes(low_rps):
@@ -251,29 +251,29 @@ def _highest_rps(server: Server, needs: Needs, question: Question) -> float:
 
 
 def forecast(
-    servers: Sequence[Server], needs: Mapping[str, Needs], question: Question
+    servers: Sequence[Server], needs: Mapping[str, Needs], inputs: ForecastInputs
 ) -> tuple[Expected, ...]:
     """The forecasts of candidates, in the order given. `needs`: by variant."""
     forecasts = {}
     for server in servers:
         class_needs = needs[server.variant]
-        predicted = _predicted_at(server, class_needs, question, question.rate_rps, DRAWS)
+        predicted = _predicted_at(server, class_needs, inputs, inputs.rate_rps, DRAWS)
         forecasts[server.key] = Expected(
             key=server.key,
-            bound_rps=bound_rps(server, class_needs, question),
+            bound_rps=bound_rps(server, class_needs, inputs),
             central=predicted.central,
             low=predicted.low,
             high=predicted.high,
             memory_bytes=class_needs.memory.of(server.workers) if class_needs.memory else None,
         )
-    best_rps, limit_bytes = 0.0, question.memory_bytes or math.inf
+    best_rps, limit_bytes = 0.0, inputs.memory_bytes or math.inf
     for server in sorted(servers, key=lambda server: -forecasts[server.key].bound_rps):
         expected = forecasts[server.key]
         if (expected.memory_bytes or 0) > limit_bytes:
             continue
         if expected.bound_rps < MIN_BOUND_SHARE * best_rps:
             break
-        highest_rps = _highest_rps(server, needs[server.variant], question)
+        highest_rps = _highest_rps(server, needs[server.variant], inputs)
         forecasts[server.key] = replace(expected, highest_rps=highest_rps)
         best_rps = max(best_rps, highest_rps)
     return tuple(forecasts.values())

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from workerlab import codec, run_store, slo
 from workerlab.analysis.target import QUANTILES
 from workerlab.durations import ASSUMED_OVERHEAD_S
-from workerlab.experiments.advise.candidates import Question, candidates, forecast, mean_need
+from workerlab.experiments.advise.candidates import ForecastInputs, candidates, forecast, mean_need
 from workerlab.experiments.advise.search import (
     CLEAR_SHARES,
     SHORT_SHARE,
@@ -290,7 +290,7 @@ def with_forecast(plan: Plan, study: Study) -> Plan:
     loaded = {cell.server.variant: cell.server for cell in plan.cells if not lone_route(cell, plan)}
     servers = candidates((loaded[name] for name in study.needs), request.limits)
     tell(f"simulating {len(servers)} candidates")
-    question = Question(
+    inputs = ForecastInputs(
         terms=slo.parse(request.slo),
         rate_rps=request.rate_rps,
         arrivals=plan.arrivals,
@@ -301,7 +301,7 @@ def with_forecast(plan: Plan, study: Study) -> Plan:
         memory_bytes=request.limits.memory_bytes,
     )
     details = {
-        "expected": codec.plain(forecast(servers, study.needs, question)),
+        "expected": codec.plain(forecast(servers, study.needs, inputs)),
         "servers": codec.plain(servers),
         "foreseen": sorted(study.needs),
     }

@@ -184,7 +184,7 @@ def overhead_finding(report: Report) -> Iterator[Overhead]:
 
 
 class AffectedCells(Answer):
-    """{state}: {cells}: {reason:sentence}[[ (These figures are of {example}.)]]"""
+    """{state}: {cells}: {reason:sentence}[[ (These figures are for {example}.)]]"""
 
     state: Literal["Invalid", "Inconclusive", "Disturbed"]
     cells: str

@@ -7,8 +7,8 @@ import pytest
 from workerlab import slo
 from workerlab.experiments.advise.candidates import (
     Expected,
+    ForecastInputs,
     Limits,
-    Question,
     candidates,
     forecast,
     kind_of,
@@ -24,8 +24,8 @@ NEEDS = Needs("", (RequestNeed(0.05, 0.001),), 0.0, 0.0, memory=Memory(10, 10, 2
 def best(
     target: str, rate_rps: float = 50.0, memory_bytes: int | None = None, needs: Needs = NEEDS
 ) -> Expected:
-    question = Question(slo.parse(target), rate_rps, "poisson", 2.0, memory_bytes=memory_bytes)
-    forecasts = forecast(SERVERS, {"sync": needs}, question)
+    inputs = ForecastInputs(slo.parse(target), rate_rps, "poisson", 2.0, memory_bytes=memory_bytes)
+    forecasts = forecast(SERVERS, {"sync": needs}, inputs)
     return max(forecasts, key=lambda expected: expected.highest_rps or 0.0)
 
 
