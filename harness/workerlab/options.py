@@ -131,7 +131,7 @@ class Options:
     project: tuple[str, ...] = ()  # names of the options that the user's pyproject.toml gave
 
     def __init__(self, **values: object) -> None:
-        """None: not given."""
+        """`values`: those given, by name; None counts as not given."""
         if unknown := [name for name in values if not hasattr(type(self), name)]:
             raise TypeError(f"{type(self).__name__} has no {', '.join(unknown)}")
         vars(self).update({name: value for name, value in values.items() if value is not None})
@@ -520,7 +520,7 @@ class Serves(ServedOptions):
 
 
 class ServesOne(ServedOptions):
-    """Of a command that compares, or has a single server."""
+    """What serves the app, for a command that compares or has a single server."""
 
     python = option(
         only(interpreters),
@@ -538,13 +538,14 @@ class ServesOne(ServedOptions):
 
 
 class GunicornInTurn(ServedOptions):
-    """Of a command that runs once for each version of Gunicorn."""
+    """What serves the app, for a command that runs once for each version of Gunicorn."""
 
     gunicorn = option(versions, "LIST", GUNICORN_HELP + IN_TURN_HELP)
 
 
 class ServesInTurn(GunicornInTurn):
-    """Of a command that runs once for each interpreter and version of Gunicorn."""
+    """What serves the app, for a command that runs once for each interpreter and version of
+    Gunicorn."""
 
     python = option(interpreters, "LIST", PYTHON_HELP + IN_TURN_HELP, before="gunicorn")
 

@@ -104,7 +104,7 @@ def null_plan(
     notes: Iterable[Finding] = (),
     details: Mapping[str, Any] | None = None,
 ) -> Plan:
-    """Loads on null servers, in this order."""
+    """A plan of loads on null servers, in this order."""
     return Plan(
         kind=kind,
         cells=tuple(cells),

@@ -51,7 +51,8 @@ class Estimate(Struct, frozen=True):
 
 
 class Precision(Struct, frozen=True):
-    """Over the steady window. A field is None if there are too few batches for it."""
+    """The precision of a load over its steady window. A field is None if there are too few batches
+    for it."""
 
     batches: int = 0
     batch_s: float | None = None

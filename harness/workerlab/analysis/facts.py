@@ -118,7 +118,7 @@ class TrialData(Struct, dict=True, frozen=True):
 
     @property
     def slots_configured(self) -> int | None:
-        """None: unlimited, or unknown for its worker class."""
+        """The slots that the settings allow; None: unlimited, or unknown for its worker class."""
         return self.worker_class.slots_of(self.cell.server)
 
     @cached_property
@@ -285,7 +285,7 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
 
     @cached_property
     def outcome(self) -> Outcome:
-        """Corrected for dropped handshakes."""
+        """The client's counts, corrected for dropped handshakes."""
         by_client = outcome(self.measurement, self.data.expect_status, self.data.good_statuses)
         if self.data.fixed_count and self.overflowed:
             return outcome_with_drops(self, by_client)

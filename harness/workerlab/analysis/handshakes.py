@@ -119,7 +119,7 @@ class DropsSuspected(Finding):
 
 
 def drops_finding(facts: Facts) -> HandshakesDropped | DropsSuspected | None:
-    """None if no drop was measured or suspected."""
+    """The drops that were measured, or else suspected; None if there are none."""
     shakes = handshakes(facts)
     if shakes.dropped:
         return HandshakesDropped(shakes.counters, shakes.where, shakes.steps)

@@ -2,7 +2,7 @@
 its slot; how much memory the server needs; how long it takes to boot.
 
     hold = wait + CPU + blocked + gap           how long the slot is taken
-    R    = hold + waiting for a slot + beside   beside: holds no slot (connect, transfer)
+    R    = hold + waiting for a slot + outside  outside: no slot is held (connect, transfer)
 
 The trial has `Cell.inside` "needs". The recommended load is a closed loop of 4 connections on 2
 workers of one thread. With one slot per worker, a request then always waits, so the gap is

@@ -86,7 +86,8 @@ def headline(
 
 
 def headline_at(connections: int, rivals: Mapping[str, LevelTrials], *, waits: bool) -> Headline:
-    """`rivals`: by name; `waits`: whether to say where requests wait."""
+    """The headline for one number of connections. `rivals`: the series with that level, by name;
+    `waits`: whether to say where requests wait."""
     names = sorted(rivals, key=lambda name: -_rps(rivals[name]))
     most, least = rivals[names[0]], rivals[names[-1]]
     best = tuple(name for name in names if rivals[name] is most or is_tie(most, rivals[name]))

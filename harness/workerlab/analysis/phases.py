@@ -20,7 +20,7 @@ The steady level is the median of the later half of those parts; its scatter is 
 absolute deviation. Closing sockets are compared with their minimum because the warm-up leaves
 sockets in TIME_WAIT, whose number only falls.
 
-Rejected: fitting change points to the series, which finds as many as it is told to find.
+Rejected: fitting change points to the series, which finds as many as are requested.
 """
 
 from __future__ import annotations

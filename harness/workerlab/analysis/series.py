@@ -51,7 +51,7 @@ class R0(Struct, frozen=True):
 
     @property
     def relative_half(self) -> float:
-        """0.0 if unknown."""
+        """Half of the interval / R0; 0.0 if unknown."""
         return self.half_s / self.seconds if self.half_s else 0.0
 
 
@@ -255,7 +255,7 @@ class Series(Struct, dict=True, frozen=True, eq=False):
 
 
 def _relative_half(trials: Sequence[Facts]) -> float:
-    """As in `Series`, for one level."""
+    """`Series.relative_halves` for the trials of one level."""
     rates_rps = [facts.rps for facts in trials]
     if len(rates_rps) >= TRIALS:
         return (half_of_mean(rates_rps) or 0.0) / fmean(rates_rps)

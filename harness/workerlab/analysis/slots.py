@@ -274,7 +274,7 @@ class Dealing(Struct, frozen=True):
 
 @once
 def uneven_dealing(facts: Facts) -> Dealing | None:
-    """None if connections are distributed evenly, or this was not observed."""
+    """How unevenly connections are distributed; None if evenly, or if it was not observed."""
     window, worker_slots, pids = facts.steady_part, facts.slots_per_worker, facts.record.worker_pids
     worker_class = facts.worker_class
     if not facts.two_at_once and (worker_slots is None or worker_class.loop):

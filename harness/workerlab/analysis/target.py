@@ -252,7 +252,8 @@ def step_at_limit(term: Term, requests: Requests) -> StepAtLimit | None:
 
 
 class MetricEstimate(Struct, frozen=True):
-    """In seconds (infinite for a failed request), as a share of 1, or in requests per second."""
+    """A metric and its 95 % interval: in seconds (infinite for a failed request), as a share of 1,
+    or in requests per second."""
 
     value: float
     low: float

@@ -61,7 +61,7 @@ class Replicates(Struct, Generic[R], frozen=True):
         return self._over(field, fmean)
 
     def difference(self, base: Replicates[Any], field: Field) -> float | None:
-        """Between the means; None if a side has no value."""
+        """The difference between the means; None if a side has no value."""
         mean, base_mean = self.mean(field), base.mean(field)
         return None if mean is None or base_mean is None else mean - base_mean
 

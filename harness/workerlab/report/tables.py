@@ -39,7 +39,7 @@ class Grid(Struct, frozen=True):
         return self.unit if column.form == "seconds" else ""
 
     def without(self, omitted: Collection[int]) -> Grid:
-        """Without the columns at these indices."""
+        """The grid without the columns at these indices."""
         kept = [index for index in range(len(self.columns)) if index not in omitted]
         return replace(
             self,
@@ -163,7 +163,8 @@ ROUTE_COLUMNS = (
 
 
 def route_table(cells: Sequence[Result], leading: Sequence[Column]) -> Iterator[Table]:
-    """Nothing if no cell has routes. `leading`: the columns that identify a cell."""
+    """The table of all routes; nothing if no cell has any. `leading`: the columns that identify a
+    cell."""
     shown = [(cell, name, route) for cell in cells for name, route in _shown_routes(cell)]
     if not shown:
         return
@@ -196,7 +197,8 @@ def _shown_routes(cell: Result) -> Iterator[tuple[str, RouteResult]]:
 
 
 def unit_of(rows: list[list[float]]) -> str:
-    """For all rows: "s" if a time reaches 1 s and none that matters loses digits, else "ms"."""
+    """The unit for all rows: "s" if a time reaches 1 s and none that matters loses digits, else
+    "ms"."""
     longest_s = max((time_s for times in rows for time_s in times), default=0.0)
     lost = any(NEGLIGIBLE * max(times) <= time_s < EXACT_S for times in rows for time_s in times)
     return "s" if longest_s >= 1 and not lost else "ms"

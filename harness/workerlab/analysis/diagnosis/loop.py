@@ -100,7 +100,7 @@ class WorkerLoop(Struct, frozen=True):
 
 
 class LoopUse(Struct, frozen=True):
-    """Over the steady window."""
+    """The workers' loops over the steady window."""
 
     workers: tuple[WorkerLoop, ...]  # those whose loop was observed, the most blocked first
     stolen_s: float  # CPU time that the host gave to other machines, over all cores

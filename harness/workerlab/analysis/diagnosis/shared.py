@@ -133,8 +133,8 @@ class Shared(Diagnosis):
 def _evidence(
     facts: Facts, loaded_s: float, others_s: float, **level: int
 ) -> SharingEvidence | None:
-    """None if the times under load, without the wait for a core, are not clearly longer. `level`:
-    `fewer` or `more`, if times of another launch are compared."""
+    """The evidence; None if the times under load, without the wait for a core, are not clearly
+    longer. `level`: `fewer` or `more`, if times of another launch are compared."""
     low_s = loaded_s * (1 - core_wait_share(facts))
     ratio = MIN_DOUBTFUL_RATIO if level or is_disturbed(facts) else MIN_INCREASE_RATIO
     clearly_longer = low_s >= max(ratio * others_s, others_s + MIN_INCREASE_S)

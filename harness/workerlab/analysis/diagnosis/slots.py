@@ -60,7 +60,7 @@ def mean_service_s(cell: Result) -> float:
 
 
 def _response_s(facts: Facts, cell: Result) -> float:
-    """From the breakdown, or else by the response time law, N/X."""
+    """The mean response time from the breakdown, or else by the response time law, N/X."""
     return cell.breakdown.response_s or facts.connections / facts.rps
 
 

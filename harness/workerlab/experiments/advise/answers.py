@@ -122,7 +122,7 @@ class MemoryGrowth(Finding):
 class Cautions(Answer):
     """{cautions: }"""
 
-    question = "What else was seen?"
+    question = "What else was observed?"
 
     cautions: tuple[Finding, ...]
 

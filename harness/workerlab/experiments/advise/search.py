@@ -730,10 +730,10 @@ def times_alone_s(needs: Needs) -> list[float]:
 def slow_alone(
     needs: Needs, terms: Sequence[Term], min_ratio: float = SLOW_ALONE_RATIO
 ) -> SlowAlone | None:
-    """For the first term on a time that requests break even alone on the server; None if there is
-    none. The difference must be significant and over `min_ratio`, since the needs come from a short
-    load: otherwise launches decide. Terms on `max` are skipped: the needs may not include the
-    slowest kind of request."""
+    """The answer for the first term on a time that requests break even alone on the server; None if
+    there is none. The difference must be significant and over `min_ratio`, since the needs come
+    from a short load: otherwise launches decide. Terms on `max` are skipped: the needs may not
+    include the slowest kind of request."""
     times_s = times_alone_s(needs)
     alone = requests_of(times_s)
     for term in terms:

@@ -33,7 +33,7 @@ CLEARLY_BROKEN_RATIO = 1.5  # mean over limit: with more, a single launch breaks
 TARGET_BEYOND_SHARE = 0.025  # of further launches that exceed the bound, at the target's rate
 RATE_BEYOND_SHARE = 0.05  # the same, at the highest rate
 USUAL_SD = 0.07  # of the logarithms of launches at a rate; three then have a bound of 1.27 means
-SHOWING_LAUNCHES = 6  # at a rate and slightly above, all of which met the target: it passes
+SHOWING_LAUNCHES = 6  # at a rate and slightly above: if all met the target, the rate passes
 
 TOO_UNEVEN = "the launches differ too much to promise it"
 

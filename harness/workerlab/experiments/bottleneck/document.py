@@ -31,7 +31,7 @@ MID_LOAD_SHARE = 0.9  # of a load: connections that close after it do so because
 
 
 class PhasesAnswer(Answer):
-    """Of the load whose connections are closed."""
+    """The phases of the load whose connections the server closes."""
 
     question = "Which phases does a load go through, if the server closes connections?"
 

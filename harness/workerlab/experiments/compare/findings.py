@@ -98,7 +98,7 @@ def signed_percent(share: float) -> str:
 
 
 class GroupAnswer(Answer):
-    """Of one class and load."""
+    """An answer about one class and load."""
 
     group: str
 
@@ -121,7 +121,7 @@ class NoValidLaunches(GroupAnswer):
 
 
 class MetricsAnswer(GroupAnswer):
-    """About the metrics: `same`, `inconclusive`: labels of those that are."""
+    """An answer about the metrics. `same`, `inconclusive`: labels of the metrics that are."""
 
     launches: str  # how many, in words
     at_least: float
@@ -234,7 +234,7 @@ def where_changed(compared: GroupChanges) -> str:
 
 
 def _add_up(changes: Sequence[Change], response: Change) -> bool:
-    """Whether the parts of A's response are at most that response, and B's likewise."""
+    """Whether the parts of a response add up to no more than the response, for A and for B."""
     parts = [change for change in changes if change.metric in PARTS]
     return all(
         sum(getattr(part, side) for part in parts) <= MAX_PARTS_RATIO * getattr(response, side)

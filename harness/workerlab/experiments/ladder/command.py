@@ -197,7 +197,7 @@ class Services(Struct, frozen=True):
 
     @property
     def versions(self) -> dict[str, str]:
-        """Of the running services, by kind."""
+        """The versions of the running services, by kind."""
         return {kind: service.version for kind, service in self.running.items()}
 
     @property

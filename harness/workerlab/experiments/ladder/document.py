@@ -157,7 +157,7 @@ FACTORS = (
 )
 LAUNCHES = Column("launches", "count", value=lambda step: len(step.valid))
 PER_REQUEST = "round trips per request, counted in the app's workers during the steady part"
-OF_LOOKUPS = "share of the lookups in the cache, counted likewise"
+OF_LOOKUPS = "share of the lookups in the cache, counted in the same way"
 TRIPS = (
     REMOVED,
     mean_column("app_metrics.per_request.redis_trips", heading="Redis trips", meaning=PER_REQUEST),
@@ -363,7 +363,8 @@ def notes_of_ladder(ladder: Ladder) -> Iterator[Finding]:
 
 
 def tables(ladder: Ladder) -> Iterator[Table]:
-    """In the order of the questions: throughput, round trips, cores, where the time goes."""
+    """The tables, in the order of the questions: throughput, round trips, cores, where the time
+    goes."""
     many, single = list(ladder.many_users.values()), ladder.one_user
     limits = Column("limit", "text", value=lambda step: limit(step, ladder.cores).name)
     yield table_of_settings(ladder)
@@ -489,7 +490,7 @@ def points_of(steps: Steps, value: Getter, scale: float = 1.0) -> Points:
 
 
 def charts_over_time(ladder: Ladder, trials: Mapping[str, TrialData]) -> Iterable[Chart]:
-    """For the first launch of each step, and of the level that breaks."""
+    """The charts of the first launch of each step, and of the level that breaks."""
     broken = [level.step for level in levels(ladder) if level.broken and level.step]
     for step in (*ladder.conclusive, *broken):
         data = trials.get(step.valid[0].trial.key)

@@ -181,7 +181,7 @@ def cost_of_trips(ladder: Ladder) -> CacheTrips | Inconclusive:
 
 
 def trips_of(step: ConfigurationStep, ladder: Ladder) -> TripsOfStep | None:
-    """None if round trips were not counted."""
+    """The round trips of a step; None if they were not counted."""
     redis, storage = (
         step.mean(f"app_metrics.per_request.{to}_trips") for to in ("redis", "storage")
     )

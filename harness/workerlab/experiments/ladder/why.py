@@ -77,7 +77,7 @@ def cpu_of_request(pair: StepPair, before: str, after: str) -> CpuOfRequest | No
 
 
 def cores_of_app(step: ConfigurationStep) -> CoresOfApp:
-    """For a step whose CPU is known."""
+    """The cores that the app used in a step whose CPU is known."""
     return CoresOfApp(
         load=step.load.text,
         configuration=step.configuration.text,
@@ -294,7 +294,7 @@ def why_sync(ladder: Ladder) -> SyncEffect | Inconclusive:
 
 
 def response_of(step: ConfigurationStep) -> ResponseOfStep | None:
-    """None if the load tool reports no percentiles."""
+    """The response times of a step; None if the load tool reports no percentiles."""
     p50_s, p95_s = step.mean("response.p50"), step.mean("response.p95")
     if not p50_s or not p95_s:
         return None

@@ -149,12 +149,12 @@ class WriteUp(FileStruct, frozen=True):
 
     @property
     def parts(self) -> dict[str, PartRun]:
-        """By their names among the parts of all write-ups."""
+        """The parts by the names that distinguish them from parts of other write-ups."""
         return {f"{self.name}-{part.name}": part for part in self.part}
 
     @property
     def entries(self) -> dict[str, Mapping[str, Any]]:
-        """For each cell by name, its part and all settings that identify it."""
+        """The cells by name, each with its part and all settings that identify it."""
         settings = {part.name: part.settings for part in self.part}
         return {name: {**settings[cell["part"]], **cell} for name, cell in self.cells.items()}
 

@@ -415,7 +415,7 @@ def _start_timer(**_: object) -> None:
 
 
 def _start_schedule(runner: Any, origin_ns: int) -> None:
-    """With a rate: start the schedule at `origin_ns`."""
+    """If the load has a rate, start its schedule at `origin_ns`."""
     if not REQUESTED["rate_rps"]:
         return
     if not isinstance(runner, MasterRunner):
