@@ -19,7 +19,7 @@ import pytest
 from tests.builders.conditions import LONG_S
 from tests.builders.processes import default_signals
 from workerlab import __version__
-from workerlab.cli import COMMANDS, function, main, parse
+from workerlab.cli import COMMANDS, load_function, main, parse
 from workerlab.model import UsageError
 from workerlab.options import in_turn
 from workerlab.server import preflight
@@ -390,7 +390,7 @@ def test_each_of_several_versions_has_a_run_of_its_own(
 
 
 def _with_action(action: Callable[[argparse.Namespace], int], place: str) -> object:
-    return action if place.endswith(":command") else function(place)
+    return action if place.endswith(":command") else load_function(place)
 
 
 def test_every_version_under_every_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:

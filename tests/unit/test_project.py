@@ -136,7 +136,7 @@ BAD = {
     "a key that is nearly one": ("[tool.workerlab]\npyhton = 'x'\n", "did you mean python?"),
     "a key of another kind": (
         "[tool.workerlab]\nlevels = '4'\n",
-        "there are app, python, slo, mix",
+        "choose from app, python, slo, mix",
     ),
     "not a string": ("[tool.workerlab]\napp = 1\n", "app in [tool.workerlab] must be a string"),
     "no target": ("[tool.workerlab]\nslo = 'p95'\n", "--slo"),
