@@ -62,7 +62,7 @@ GOOD = ["sync", "4"]
 BAD = {
     "unknown class": (["snyc", "4"], "unknown worker class 'snyc': did you mean sync?"),
     "unknown class in a list": (["sync,evenlet", "4"], "did you mean eventlet?"),
-    "class like none": (["zzzzzz", "4"], "there are sync, gthread"),
+    "class like none": (["zzzzzz", "4"], "choose from sync, gthread"),
     "class in capitals": (["Gevent", "4"], "did you mean gevent?"),
     "file as a class": (["sync,gunicorn.conf.py", "4"], "pass it with --config"),
     "empty classes": (["", "4"], "CLASSES"),
