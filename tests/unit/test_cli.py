@@ -379,7 +379,7 @@ def test_each_of_several_versions_has_a_run_of_its_own(
         requested.append(options.gunicorn)
         return len(requested) + 1
 
-    monkeypatch.setattr("workerlab.cli.function", partial(_with_action, action))
+    monkeypatch.setattr("workerlab.cli.load_function", partial(_with_action, action))
     assert main([command]) == 2
     assert main([command, "--gunicorn", "25.3.0"]) == 3
     assert "now with" not in capsys.readouterr().err
@@ -413,7 +413,7 @@ def test_stopping_one_run_stops_those_after_it(monkeypatch: pytest.MonkeyPatch) 
         requested.append(options.gunicorn)
         return 130
 
-    monkeypatch.setattr("workerlab.cli.function", partial(_with_action, action))
+    monkeypatch.setattr("workerlab.cli.load_function", partial(_with_action, action))
     assert main(["demo", "--gunicorn", "25.3.0,27.0.1"]) == 130
     assert requested == [("25.3.0",)]
 
