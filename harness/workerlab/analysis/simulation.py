@@ -5,7 +5,7 @@ If requests only wait, the result equals that of the Kiefer-Wolfowitz recursion 
 Three properties of workers are added that plain slots do not have:
 
 - **Accepting.** Either any free slot takes a request from the kernel's queue; or a worker accepts
-  it at once, and it waits there for a slot even while another worker idles (`hoards`).
+  it immediately, and it waits there for a slot even while another worker idles (`hoards`).
 - **The GIL.** Threads of a worker compute in turns of 5 ms, as Python switches threads. An event
   loop runs one piece after the other, and accepts only between two rounds: one connection or, if it
   hoards, all in the queue.
@@ -62,9 +62,9 @@ class Layout(Struct, frozen=True):
     """A simulated server; None: unlimited. `slots`: per worker. `hoards`: a worker accepts more
     requests than it has slots, up to `max_accepted` if it has threads. `gap_s`: how much longer a
     request holds its slot than it waits, computes and blocks. `outside_s`: time of each response
-    outside any slot. `max_in_flight`: requests that proceed at once in all workers (a pool).
-    `fairness`: odds of a worker to be the first to accept, relative to the worker before it; 1: all
-    equally likely. `cpu_before_wait_s`: of a request in a loop, at most half of its CPU."""
+    outside any slot. `max_in_flight`: requests that may proceed at the same time, in all workers (a
+    pool). `fairness`: odds of a worker to be the first to accept, relative to the worker before it;
+    1: all equally likely. `cpu_before_wait_s`: of a request in a loop, at most half of its CPU."""
 
     workers: int
     slots: int | None = 1

@@ -57,7 +57,7 @@ class CellOptions(Options):
     client = option(
         read.client,
         "KIND",
-        "closes its connection at once, or lingers: 5 s after its last answer (closes)",
+        "closes its connection immediately, or lingers: 5 s after its last answer (closes)",
     )
     sleep = option(read.seconds, "S", "seconds that the bundled app sleeps (1)")
 

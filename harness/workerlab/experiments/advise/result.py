@@ -392,7 +392,7 @@ def limit_of(result: AdviseResult) -> Answer | None:
     launch = result.failing_launch
     if launch is not None and launch.result.verdict == "generator-bound":
         return ToolShortage(TOOL, None, SERVER_UNKNOWN, None)
-    broke = result.standing.word == "broken"  # by launches, so that a small ratio is enough
+    broke = result.standing.word == "broken"  # by launches, so a small ratio is enough
     return (
         (slow_alone(result.needs, search.terms, min_ratio=1.0) if broke else None)
         or _cpu_shortage(result, result.needs)

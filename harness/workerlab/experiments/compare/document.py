@@ -181,13 +181,13 @@ CHANGE_NOTE = (
 )
 PAIRS_NOTE = (
     f"{CHANGE_NOTE} Low, high: its interval over the pairs of launches. In 95 of 100 comparisons,"
-    " all intervals of a class and load are correct at once, whenever the comparison stops."
+    " all intervals of a class and load are simultaneously correct, whenever the comparison stops."
     " Intervals that span more than a factor of 100 are not shown."
 )
 SAVED_RUNS_NOTE = (
     f"{CHANGE_NOTE} Low, high: its interval over the launches of both runs. In 95 of 100"
-    " comparisons, all intervals are correct at once. Intervals that span more than a factor of 100"
-    " are not shown."
+    " comparisons, all intervals are simultaneously correct. Intervals that span more than a factor"
+    " of 100 are not shown."
 )
 MORE_TRIALS = "For narrower intervals, sweep with more --trials."
 

@@ -133,8 +133,8 @@ class CompareOptions(SideOptions, CellOptions, AppOptions, ServesOne, RunOptions
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Launch two servers in turn until it is known whether and how they differ; or compare two"
-        " saved runs."
+        "Launch two servers alternately until it is known whether and how they differ; or compare"
+        " two saved runs."
     )
     parser.epilog = f"{EXAMPLES}\n{read.PROJECT}\n{CODES}"
     groups = {

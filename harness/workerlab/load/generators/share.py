@@ -103,7 +103,7 @@ def shared_by_processes(options: LoadOptions) -> SharedState:
 
 
 def always(_shared: SharedState) -> bool:
-    """Begin the load at once."""
+    """Begin the load immediately."""
     return True
 
 
