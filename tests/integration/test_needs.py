@@ -36,11 +36,13 @@ def measure(tmp_path_factory: pytest.TempPathFactory, worker_class: str) -> Meas
     """`measure(app, ...)`: what its requests need, and the facts that is from. Where the machine
     stood still there may be too few of them: then it is loaded again, up to five times."""
 
-    def measured(app: App, *, preload: bool = False, **cell: Any) -> tuple[Needs, Any]:
+    def measured(
+        app: App, *, connections: int = 4, preload: bool = False, **cell: Any
+    ) -> tuple[Needs, Any]:
         server = Server(worker_class, 2, 1, 2048, 1000, app=app, preload=preload)
         for _ in range(5):
             place = tmp_path_factory.mktemp("needs")
-            facts = carried_out(place, Cell(server, "fast", 4, inside="needs", **cell))
+            facts = carried_out(place, Cell(server, "fast", connections, inside="needs", **cell))
             if len(facts.finished) >= FEWEST or not facts.observations.pauses:
                 break
         needs = needs_of(facts)
@@ -62,8 +64,10 @@ def mean(needs: Needs, value: Callable[[RequestNeed], float], route: str = "") -
 
 @pytest.fixture(scope="module")
 def of_sleep_and_cpu(measure: Measure, worker_class: str) -> tuple[Needs, Any]:
-    """4 connections on 2 slots, where the class has slots: two always wait."""
-    return measure(sleeping(worker_class, f"/?sleep={SLEEP_S}&cpu={1e3 * CPU_S:.0f}"))
+    """Where the class has slots, six connections wait for two: also on a busy machine, where each
+    answer is followed by the next request with a delay, some are always waiting."""
+    app = sleeping(worker_class, f"/?sleep={SLEEP_S}&cpu={1e3 * CPU_S:.0f}")
+    return measure(app, connections=8 if worker_class in SLOTS else 4)
 
 
 def test_sleep_and_cpu(of_sleep_and_cpu: tuple[Needs, Any], worker_class: str) -> None:
