@@ -15,8 +15,8 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from workerlab import __version__
+from workerlab.errors import LabError, UsageError
 from workerlab.experiments import EXPERIMENTS
-from workerlab.model import LabError, UsageError
 from workerlab.terminal.console import tell
 
 if TYPE_CHECKING:

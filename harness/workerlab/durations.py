@@ -3,7 +3,7 @@ trials that run side by side. Pure. A trial lasts as long as its load, plus an o
 and stop of its server."""
 
 from workerlab.load.registry import tool_named
-from workerlab.model import Cell, Load, NullServer, Plan, Trial
+from workerlab.model.plan import Cell, Load, NullServer, Plan, Trial
 from workerlab.plan import counts, ideal_s, load_for, may_have_follow_up, varies
 from workerlab.server.worker_classes import configured_slots
 

@@ -41,8 +41,9 @@ from typing import Any, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from workerlab import options as read
+from workerlab.errors import UsageError
 from workerlab.finding import Finding
-from workerlab.model import Route, UsageError
+from workerlab.model.plan import Route
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from workerlab.finding import Answer, Finding, stored
-from workerlab.model import Plan
+from workerlab.model.plan import Plan
 
 
 def noted(plan: Plan, findings: Iterable[Finding]) -> Plan:

@@ -19,8 +19,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Generic, Never, NoReturn, Self, TypeVar, get_args, overload
 
+from workerlab.errors import UsageError
 from workerlab.load.registry import ALIASES, TOOLS
-from workerlab.model import Arrivals, Rate, UsageError
+from workerlab.model.plan import Arrivals, Rate
 from workerlab.paths import APPS, BUNDLED_GUNICORN
 from workerlab.report import FORMATS
 from workerlab.server.worker_classes import CLASSES, SERVERS

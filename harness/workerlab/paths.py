@@ -9,7 +9,7 @@ A wheel has the checkout's top-level directories `apps` and `configs` as data, i
 import os
 from pathlib import Path
 
-from workerlab.model import App
+from workerlab.model.plan import App
 
 _PACKAGE = Path(__file__).resolve().parent
 _INSTALLED = _PACKAGE / "bundled"

@@ -23,7 +23,7 @@ from workerlab.analysis.target import requests_needed
 from workerlab.finding import Finding, stored
 from workerlab.load.locust import JOIN_S
 from workerlab.load.registry import tool_named
-from workerlab.model import Cell, Load, NullServer, Plan, Rate, Server, Trial
+from workerlab.model.plan import Cell, Load, NullServer, Plan, Rate, Server, Trial
 from workerlab.server.worker_classes import class_named, configured_slots
 from workerlab.slo import parse
 

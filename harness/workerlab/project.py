@@ -14,8 +14,8 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from workerlab.errors import UsageError
 from workerlab.mix import REPLACED_OPTIONS, RequestOptions
-from workerlab.model import UsageError
 from workerlab.options import (
     BadWord,
     Options,

@@ -112,7 +112,7 @@ def _sweep_arguments(marker: pytest.Mark) -> tuple[list[str], dict[str, Any]]:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    from workerlab.model import LabError
+    from workerlab.errors import LabError
     from workerlab.server.running import TrialFailed
     from workerlab.slo import TargetSyntaxError
 

@@ -25,7 +25,9 @@ from typing import Any
 from msgspec import Struct
 
 from workerlab import codec
-from workerlab.model import EnvironmentProblem, Fault, Output, Plan, Record, UsageError
+from workerlab.errors import EnvironmentProblem, UsageError
+from workerlab.model.evidence import Fault, Output, Record
+from workerlab.model.plan import Plan
 from workerlab.paths import bundled_root, write_atomically
 
 SCHEMA = 2  # of the files of a run

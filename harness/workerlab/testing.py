@@ -11,13 +11,15 @@ from msgspec.structs import replace
 from workerlab import run_store
 from workerlab.analysis.cell_targets import outcomes
 from workerlab.cli import parse
+from workerlab.errors import LabError, UsageError
 from workerlab.experiments import runner
 from workerlab.experiments.load_trials import launch_for
 from workerlab.experiments.planning import plan_of
 from workerlab.experiments.reading import document_of, report_of
 from workerlab.experiments.sweep.command import setup
 from workerlab.experiments.sweep_options import SweepOptions
-from workerlab.model import Document, LabError, Plan, Result, UsageError
+from workerlab.model.plan import Plan
+from workerlab.model.result import Document, Result
 from workerlab.options import options_of
 from workerlab.plan import trials
 from workerlab.report import text

@@ -36,7 +36,8 @@ from tests.benchmarks.machine import busy_s, used_s
 from workerlab import slo
 from workerlab.analysis.target import requests_of, value_of
 from workerlab.load.registry import tool_named
-from workerlab.model import Load, Output
+from workerlab.model.evidence import Output
+from workerlab.model.plan import Load
 from workerlab.server.services import free_port
 
 APPS = Path(__file__).parent / "advised_apps"

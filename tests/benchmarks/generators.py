@@ -33,7 +33,8 @@ from pathlib import Path
 from tests.benchmarks.machine import busy_s
 from tests.benchmarks.nginx import nginx
 from workerlab.load.registry import tool_named
-from workerlab.model import Command, Load, NullServer, Output, Route, Server
+from workerlab.model.evidence import Command, Output
+from workerlab.model.plan import Load, NullServer, Route, Server
 from workerlab.server.null_server import null_server
 
 SLACK_S = 60.0

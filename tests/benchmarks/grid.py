@@ -28,7 +28,7 @@ from workerlab import run_store
 from workerlab.experiments.advise.conf_file import OwnFile, conf_file
 from workerlab.experiments.advise.search import BETTER_RATIO, Search, rounded, search_of
 from workerlab.experiments.advise.study import holds, study_of
-from workerlab.model import Server
+from workerlab.model.plan import Server
 from workerlab.server.worker_classes import configured_slots
 
 LOOK_S, SECONDS, LAUNCHES, MAX_VOIDS = 5.0, 10.0, 3, 5

@@ -34,7 +34,7 @@ from pathlib import Path
 
 from tests.benchmarks.machine import wrk_rps
 from tests.builders.launch import launch
-from workerlab.model import App, Server
+from workerlab.model.plan import App, Server
 from workerlab.observe.cpu import Processes, RunQueue
 from workerlab.observe.observer import Observer, Sampler
 from workerlab.server.preflight import raise_file_limit

@@ -34,7 +34,8 @@ from workerlab.experiments.advise.growth import MANY_S, filling_connections
 from workerlab.experiments.load_trials import task_for
 from workerlab.experiments.reading import read_trial
 from workerlab.load.programs import MAX_ROW_ARRIVALS
-from workerlab.model import App, Cell, Needs, Plan, Rate, RequestNeed, Server, Trial
+from workerlab.model.plan import App, Cell, Plan, Rate, Server, Trial
+from workerlab.model.result import Needs, RequestNeed
 from workerlab.numbers.samples import quantile
 from workerlab.server.preflight import cores
 from workerlab.server.worker_classes import ASGI_CLASSES, class_named

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from tests.benchmarks.machine import wrk_rps
 from tests.builders.launch import launch
-from workerlab.model import App, Server
+from workerlab.model.plan import App, Server
 from workerlab.server.running import Launch
 from workerlab.server.serve import serve
 from workerlab.server.worker_classes import ASGI_CLASSES, CLASSES

@@ -26,7 +26,7 @@ from statistics import fmean, median
 
 from tests.builders.open_load import Request, Served, serve
 from tests.builders.recursion import allen_cunneen, waits
-from workerlab.model import Server
+from workerlab.model.plan import Server
 from workerlab.numbers.samples import quantile
 
 MEAN_S = 0.05

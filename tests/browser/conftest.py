@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from workerlab.experiments.reading import document_of
-from workerlab.model import Document
+from workerlab.model.result import Document
 from workerlab.report.html.page import render
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,7 +14,7 @@ import pytest
 from apps.blog.posts import rendered
 from tests.browser.conftest import LONG_MS, listen
 from tests.builders.launch import launch
-from workerlab.model import App, Server
+from workerlab.model.plan import App, Server
 from workerlab.server.serve import serve
 
 Image = pytest.importorskip("PIL.Image", reason="pillow is not installed")

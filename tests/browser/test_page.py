@@ -17,7 +17,7 @@ from tests.builders.html import EVIL, cell, hostile, no_cells, over_time, sweep,
 from tests.builders.ladder import whole as whole_ladder
 from tests.builders.runs import recorded
 from workerlab.experiments.reading import document_of
-from workerlab.model import Column, Document, Result, Table
+from workerlab.model.result import Column, Document, Result, Table
 from workerlab.report.html.chart_figures import chart_figures
 from workerlab.report.html.over_time import has_queue, in_timeline
 from workerlab.report.html.series import all_series, cells_over_time

@@ -27,27 +27,23 @@ from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.facts import Facts
 from workerlab.finding import Finding, Note
 from workerlab.load.registry import faster_tools
-from workerlab.model import (
+from workerlab.model.evidence import (
     AbReport,
     AbTimes,
-    Cell,
     ConnectionSample,
     Counters,
-    Invalid,
     Measurement,
     Observations,
     ProcessSample,
     QueueSample,
     Record,
-    Result,
-    Server,
     Span,
     Spans,
     Summary,
     Timing,
-    Trial,
-    TrialResult,
 )
+from workerlab.model.plan import Cell, Server, Trial
+from workerlab.model.result import Invalid, Result, TrialResult
 from workerlab.numbers.samples import summarise
 from workerlab.report.json import AB_TIMES
 from workerlab.server.worker_classes import class_named

@@ -8,22 +8,19 @@ from hypothesis import strategies as st
 
 from tests.builders.analysis import sentence
 from workerlab.finding import Inconclusive, Note
-from workerlab.model import (
+from workerlab.model.evidence import Counters, Summary
+from workerlab.model.plan import Cell, Server, Trial
+from workerlab.model.result import (
     Breakdown,
-    Cell,
     Chart,
     ChartSeries,
     ClassResult,
     Column,
-    Counters,
     Document,
     Invalid,
     Report,
     Result,
-    Server,
-    Summary,
     Table,
-    Trial,
     Usage,
     Value,
 )

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from tests.builders.analysis import sentence
 from workerlab.finding import Answer, Inconclusive
-from workerlab.model import Chart, ChartSeries, Column, Document, Table
+from workerlab.model.result import Chart, ChartSeries, Column, Document, Table
 from workerlab.report.values import text
 
 COLUMNS = (

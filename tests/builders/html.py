@@ -9,17 +9,15 @@ from msgspec.structs import replace
 from tests.builders.analysis import ServedRequest, open_at, sentence, serve
 from workerlab.experiments.sweep.document import sweep_document
 from workerlab.finding import Finding
-from workerlab.model import (
+from workerlab.model.evidence import Summary
+from workerlab.model.plan import Cell, Server, Trial
+from workerlab.model.result import (
     Breakdown,
-    Cell,
     ClassResult,
     Document,
     Invalid,
     Report,
     Result,
-    Server,
-    Summary,
-    Trial,
     TrialResult,
 )
 from workerlab.report.html.timeline_data import Bar, Moment, Rows, Timeline

@@ -10,15 +10,14 @@ from msgspec.structs import replace
 from tests.builders.analysis import result_of
 from workerlab.experiments.ladder.document import study
 from workerlab.experiments.ladder.steps import Configuration, configurations
-from workerlab.model import (
+from workerlab.model.evidence import Summary
+from workerlab.model.plan import Cell, Trial
+from workerlab.model.result import (
     AppMetrics,
     Breakdown,
-    Cell,
     Document,
     Report,
     Result,
-    Summary,
-    Trial,
     TrialResult,
     Usage,
 )

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from workerlab.model import App, Server
+from workerlab.model.plan import App, Server
 from workerlab.run_store import copy_code
 from workerlab.server.running import Launch
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.builders.analysis import ns, with_observations, with_record
 from workerlab.analysis import TrialData
-from workerlab.model import ProcessSample
+from workerlab.model.evidence import ProcessSample
 
 STEPS = 40
 MIN_LONE_SHARE = 0.1  # of a lone response that remains

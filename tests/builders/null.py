@@ -6,18 +6,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from workerlab.analysis.facts import TrialData
-from workerlab.model import (
-    Load,
-    Measurement,
-    NullCounts,
-    NullServer,
-    Observations,
-    Record,
-    Server,
-    Spans,
-    Summary,
-    Trial,
-)
+from workerlab.model.evidence import Measurement, NullCounts, Observations, Record, Spans, Summary
+from workerlab.model.plan import Load, NullServer, Server, Trial
 from workerlab.plan import NULL_BACKLOG, null_cell
 from workerlab.server.null_server import RunningNull, null_server
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from tests.builders.launch import launch
 from workerlab.load.generators.format import COLUMNS
-from workerlab.model import App, Arrivals, Server
+from workerlab.model.plan import App, Arrivals, Server
 from workerlab.observe.spans import read_spans
 from workerlab.server import serve as serving
 

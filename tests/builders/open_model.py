@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from tests.builders.analysis import ORIGIN_NS, SYNC, evidence, ns
 from workerlab.analysis import TrialData
-from workerlab.model import Cell, Measurement, Rate, Server, Span, Spans, Summary, Timing, Trial
+from workerlab.model.evidence import Measurement, Span, Spans, Summary, Timing
+from workerlab.model.plan import Cell, Rate, Server, Trial
 from workerlab.numbers.samples import summarise
 
 

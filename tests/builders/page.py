@@ -6,7 +6,7 @@ import json
 from html.parser import HTMLParser
 from typing import Any
 
-from workerlab.model import Document
+from workerlab.model.result import Document
 from workerlab.report.html.page import render
 
 

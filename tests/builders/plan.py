@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.builders.analysis import sentence
 from workerlab.finding import stored
-from workerlab.model import App, Cell, Plan, Rate, Server
+from workerlab.model.plan import App, Cell, Plan, Rate, Server
 from workerlab.plan import product
 from workerlab.server import preflight
 from workerlab.server.worker_classes import CLASSES

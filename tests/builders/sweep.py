@@ -19,7 +19,9 @@ from tests.builders.open_model import closed_loop, open_trial, share
 from workerlab.analysis import analyse
 from workerlab.experiments.sweep.document import AffectedCells, sweep_document
 from workerlab.finding import stored
-from workerlab.model import Document, Fault, Rate
+from workerlab.model.evidence import Fault
+from workerlab.model.plan import Rate
+from workerlab.model.result import Document
 from workerlab.slo import parse
 
 

@@ -9,7 +9,7 @@ from workerlab.analysis.facts import Facts
 from workerlab.experiments import trial
 from workerlab.experiments.load_trials import task_for
 from workerlab.experiments.reading import read_trial
-from workerlab.model import Cell, Plan, Trial
+from workerlab.model.plan import Cell, Plan, Trial
 from workerlab.run_store import copy_code
 
 

@@ -26,7 +26,7 @@ from tests.diagnosis.truth import BESIDE_NOISE, CODES, Scenario, Truth
 from workerlab.analysis.facts import TrialData
 from workerlab.analysis.stall import PauseDuringLoad
 from workerlab.finding import Finding
-from workerlab.model import Report, Result, TrialResult
+from workerlab.model.result import Report, Result, TrialResult
 from workerlab.report.values import text
 
 DISTURBED = 0.25  # cores that others used

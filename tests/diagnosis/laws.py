@@ -15,7 +15,8 @@ from workerlab.analysis.samples import NS
 from workerlab.analysis.trials import valid_results
 from workerlab.experiments.sweep.document import sweep_document
 from workerlab.finding import Finding
-from workerlab.model import Cell, Report, Result, TrialResult
+from workerlab.model.plan import Cell
+from workerlab.model.result import Report, Result, TrialResult
 from workerlab.report.values import text
 
 LITTLE = 0.05

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from workerlab.model import TrialResult
+from workerlab.model.result import TrialResult
 
 FALSE, MISSING, RIGHT, EXCUSED, ALLOWED = "false", "missing", "right", "excused", "allowed"
 

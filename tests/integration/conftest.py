@@ -44,7 +44,8 @@ from workerlab.experiments import EXPERIMENTS, experiment_module
 from workerlab.experiments.reading import read_trial
 from workerlab.experiments.trial import null_task
 from workerlab.experiments.trial import run as run_trial
-from workerlab.model import App, Cell, Server, Span, Trial
+from workerlab.model.evidence import Span
+from workerlab.model.plan import App, Cell, Server, Trial
 from workerlab.observe.observations import FILE, read_observations
 from workerlab.observe.spans import read_spans
 from workerlab.plan import null_plan

@@ -25,7 +25,7 @@ from tests.integration.conftest import (
     settled,
 )
 from workerlab.load.registry import TOOLS
-from workerlab.model import Measurement, Span
+from workerlab.model.evidence import Measurement, Span
 from workerlab.observe.spans import read_spans
 from workerlab.run_store import tool_output
 from workerlab.server.running import Running

@@ -17,7 +17,7 @@ from tests.integration.conftest import ROOT
 from workerlab.analysis.diagnosis.blocking import BlockingLine, blocking_lines
 from workerlab.analysis.diagnosis.loop import BlockedLoop, loop_use
 from workerlab.analysis.facts import Facts
-from workerlab.model import App, Cell, Server
+from workerlab.model.plan import App, Cell, Server
 from workerlab.report.values import text
 
 APPS = ROOT / "tests" / "diagnosis" / "apps"

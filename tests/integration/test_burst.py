@@ -16,7 +16,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from tests.builders.launch import launch
 from tests.integration.conftest import LONG_S
-from workerlab.model import App, Server
+from workerlab.model.plan import App, Server
 from workerlab.server.running import Running
 from workerlab.server.serve import serve
 from workerlab.server.worker_classes import ASGI_CLASSES, configured_slots

@@ -26,7 +26,8 @@ from tests.integration.conftest import LONG_S, Lab, fake_program, processes, unt
 from workerlab.experiments import trial
 from workerlab.experiments.load_trials import task_for
 from workerlab.experiments.reading import report_of
-from workerlab.model import Command, Load
+from workerlab.model.evidence import Command
+from workerlab.model.plan import Load
 from workerlab.notes import Unfinished
 from workerlab.plan import trials as trials_of
 from workerlab.run_store import load as load_run

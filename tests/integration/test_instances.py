@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders.launch import launch
 from tests.integration.conftest import app_text, until
-from workerlab.model import App, Route, Server
+from workerlab.model.plan import App, Route, Server
 from workerlab.observe.spans import read_spans
 from workerlab.server.serve import serve
 from workerlab.server.warmup import ask

@@ -12,7 +12,7 @@ from itertools import combinations
 import pytest
 
 from tests.integration.conftest import Lab, app_text, processes, until
-from workerlab.model import Record
+from workerlab.model.evidence import Record
 from workerlab.observe.observations import read_observations
 from workerlab.run_store import load as load_run
 

@@ -15,7 +15,8 @@ from tests.builders.trials import carried_out
 from tests.integration.conftest import app_text
 from workerlab.analysis.needs import NO_CPU, needs_of
 from workerlab.analysis.slots import queued_gap_s
-from workerlab.model import App, Cell, Needs, Rate, RequestNeed, Route, Server
+from workerlab.model.plan import App, Cell, Rate, Route, Server
+from workerlab.model.result import Needs, RequestNeed
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="CPU, run queue and memory are counted on Linux"

@@ -24,7 +24,7 @@ from tests.integration.conftest import (
 )
 from workerlab.experiments import trial
 from workerlab.experiments.load_trials import task_for
-from workerlab.model import Record, Span
+from workerlab.model.evidence import Record, Span
 from workerlab.observe.observations import FILE, read_observations
 from workerlab.observe.observer import Observer
 from workerlab.observe.spans import read_spans

@@ -6,7 +6,7 @@ import pytest
 from gunicorn.workers import SUPPORTED_WORKERS
 
 from tests.integration.conftest import Done, Lab, right_unless_still
-from workerlab.model import Server
+from workerlab.model.plan import Server
 from workerlab.server.worker_classes import class_named
 
 CONNECTIONS, N = 3, 9

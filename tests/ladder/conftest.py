@@ -30,7 +30,7 @@ from apps.blog.storage import Storage, storage_of
 from tests.builders.launch import launch
 from tests.builders.processes import send, stop
 from tests.integration.conftest import until
-from workerlab.model import App, Server
+from workerlab.model.plan import App, Server
 from workerlab.observe.app_metrics import sample_app_metrics
 from workerlab.server import services
 from workerlab.server.process import Guarded

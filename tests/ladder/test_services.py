@@ -20,7 +20,7 @@ import redis
 from msgspec.structs import replace
 
 from tests.integration.conftest import until
-from workerlab.model import EnvironmentProblem, UsageError
+from workerlab.errors import EnvironmentProblem, UsageError
 from workerlab.server import services
 from workerlab.server.service_check import check_url, place, without_secrets
 from workerlab.server.services import Service, service

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workerlab.errors import UsageError
 from workerlab.mix import MAX_PATHS, counted, mix_of_log, route_of
-from workerlab.model import Route, UsageError
+from workerlab.model.plan import Route
 from workerlab.report.values import text
 
 DATE = "[10/Oct/2025:13:55:36 +0200]"

@@ -20,7 +20,7 @@ from tests.builders.conditions import LONG_S
 from tests.builders.processes import default_signals
 from workerlab import __version__
 from workerlab.cli import COMMANDS, load_function, main, parse
-from workerlab.model import UsageError
+from workerlab.errors import UsageError
 from workerlab.options import in_turn
 from workerlab.server import preflight
 

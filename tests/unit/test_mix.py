@@ -10,8 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from workerlab.errors import UsageError
 from workerlab.mix import RequestOptions, mix_of, requested_mix
-from workerlab.model import Route, UsageError
+from workerlab.model.plan import Route
 
 FILE = r"""
 # what the shop's users ask for

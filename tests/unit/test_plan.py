@@ -17,13 +17,14 @@ from tests.builders.plan import AXES, CELLS, SERVER, plan, plans
 from workerlab import codec
 from workerlab.cli import parse
 from workerlab.durations import predicted_s
+from workerlab.errors import UsageError
 from workerlab.experiments.load_trials import launch_for
 from workerlab.experiments.planning import plan_of
 from workerlab.finding import stored
 from workerlab.load import ab
 from workerlab.load.fast import FAST
 from workerlab.load.registry import TOOLS
-from workerlab.model import App, Cell, Plan, Rate, Server, UsageError
+from workerlab.model.plan import App, Cell, Plan, Rate, Server
 from workerlab.notes import ServerCoresBound
 from workerlab.plan import (
     ideal_s,

@@ -19,8 +19,9 @@ from tests.builders.analysis import sentence
 from tests.builders.plan import plan
 from tests.builders.processes import python
 from workerlab import run_store as store
+from workerlab.errors import EnvironmentProblem, UsageError
 from workerlab.finding import stored
-from workerlab.model import EnvironmentProblem, Fault, Record, UsageError
+from workerlab.model.evidence import Fault, Record
 from workerlab.paths import write_atomically
 from workerlab.run_store import SCHEMA
 from workerlab.server.warmup import WorkersNotWarmedUp
@@ -290,7 +291,7 @@ LIMITED = """
 import resource, signal, sys
 from pathlib import Path
 from workerlab import run_store as store
-from workerlab.model import Record
+from workerlab.model.evidence import Record
 run = Path(sys.argv[1])
 size = (run / "trials.jsonl").stat().st_size
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -51,7 +51,8 @@ from workerlab.analysis.trials import (
 )
 from workerlab.analysis.verdict import Judgements, at_knee, verdict_of_closed
 from workerlab.finding import Finding, Note
-from workerlab.model import Cell, ClassResult, Invalid, Report, Result, TrialResult
+from workerlab.model.plan import Cell
+from workerlab.model.result import ClassResult, Invalid, Report, Result, TrialResult
 from workerlab.notes import Unfinished
 from workerlab.numbers.intervals import TRIALS
 from workerlab.slo import Term

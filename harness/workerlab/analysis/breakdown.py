@@ -42,7 +42,8 @@ from workerlab.analysis.handshakes import half_open
 from workerlab.analysis.samples import NS, Intervals, Window
 from workerlab.analysis.stall import reported_part, requests_in_flight
 from workerlab.finding import Finding, Findings, Note
-from workerlab.model import Breakdown, Span, Timing
+from workerlab.model.evidence import Span, Timing
+from workerlab.model.result import Breakdown
 
 CLOCK_TOLERANCE_NS = 1_000_000  # tolerance for client and worker times that are out of order
 MAX_FAILED_SHARE = 0.05  # of the answers: more failures would distort the means

@@ -37,7 +37,8 @@ from workerlab.analysis.load_tool import Certainty, tool_certainty
 from workerlab.analysis.target import Requests, TermOutcome, TermResult, judge
 from workerlab.analysis.trials import Trials, by_cell
 from workerlab.finding import Answer, Finding, Note
-from workerlab.model import Cell, Label, Result, TrialResult
+from workerlab.model.plan import Cell
+from workerlab.model.result import Label, Result, TrialResult
 from workerlab.slo import Term
 
 WORST_FIRST: tuple[TermResult, ...] = ("broken", "undecidable", "not shown")

@@ -55,15 +55,8 @@ from workerlab.analysis.stall import (
 )
 from workerlab.analysis.verdict import FailedRequests, Reason, TrialInvalid
 from workerlab.finding import Finding, Findings, Note
-from workerlab.model import (
-    AppMetrics,
-    AppMetricsSample,
-    Invalid,
-    Result,
-    ServiceSample,
-    Summary,
-    ValidVerdict,
-)
+from workerlab.model.evidence import AppMetricsSample, ServiceSample, Summary
+from workerlab.model.result import AppMetrics, Invalid, Result, ValidVerdict
 from workerlab.numbers.samples import summarise
 
 SETTINGS = ("workers", "threads", "backlog", "worker_connections")

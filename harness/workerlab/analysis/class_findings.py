@@ -28,7 +28,8 @@ from workerlab.analysis.phases import PhaseOfLoad, changing, phase_finding
 from workerlab.analysis.series import REACHED_SHARE
 from workerlab.analysis.trials import by_level, conclusive, grouped, valid_results
 from workerlab.finding import Answer, Finding, Findings
-from workerlab.model import AbReport, ClassResult, Label, Phase, Result, TrialResult
+from workerlab.model.evidence import AbReport
+from workerlab.model.result import ClassResult, Label, Phase, Result, TrialResult
 from workerlab.numbers.units import counted
 
 TIME_ROUNDING_S = 0.0006

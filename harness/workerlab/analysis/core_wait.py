@@ -40,7 +40,8 @@ from msgspec.structs import replace
 
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.samples import NS, per_second
-from workerlab.model import CoreWait, ProcessSample
+from workerlab.model.evidence import ProcessSample
+from workerlab.model.result import CoreWait
 
 MIN_SAMPLED_S = 0.5  # of the steady part; if less was sampled, the whole load counts
 MAX_ITERATIONS = 100  # far more than needed

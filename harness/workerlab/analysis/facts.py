@@ -35,10 +35,8 @@ from workerlab.analysis.samples import (
     usage,
 )
 from workerlab.finding import Finding, Note
-from workerlab.model import (
-    UNKNOWN_CLASS,
+from workerlab.model.evidence import (
     Beats,
-    Cell,
     Counters,
     FaultKind,
     Measurement,
@@ -50,10 +48,9 @@ from workerlab.model import (
     Stacks,
     Summary,
     Timing,
-    Trial,
-    Usage,
-    WorkerClass,
 )
+from workerlab.model.plan import UNKNOWN_CLASS, Cell, Trial, WorkerClass
+from workerlab.model.result import Usage
 from workerlab.numbers.samples import summarise
 
 T = TypeVar("T")

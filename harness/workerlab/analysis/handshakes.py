@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from workerlab.analysis.facts import Facts, once
 from workerlab.finding import Finding, Findings
-from workerlab.model import ConnectionSample, Counters
+from workerlab.model.evidence import ConnectionSample, Counters
 from workerlab.numbers import units
 
 EARLY_TOLERANCE_S = 0.002  # of a connect time below its step

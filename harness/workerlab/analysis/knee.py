@@ -42,7 +42,7 @@ from workerlab.analysis.load_tool import Certainty, tool_certainty
 from workerlab.analysis.series import FLAT_RATIO, REACHED_SHARE, Series
 from workerlab.analysis.verdict import Judgements, knee_decides
 from workerlab.finding import Finding
-from workerlab.model import Label
+from workerlab.model.result import Label
 from workerlab.numbers.intervals import TRIALS, half_width
 from workerlab.numbers.units import fill
 

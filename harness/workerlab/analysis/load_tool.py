@@ -50,7 +50,7 @@ from workerlab.analysis.series import (
 )
 from workerlab.analysis.trials import grouped
 from workerlab.finding import Finding
-from workerlab.model import Measurement
+from workerlab.model.evidence import Measurement
 from workerlab.numbers.intervals import ratio
 
 BUSY_UNIT_SHARE = 0.8  # of a core, per thread or process of the tool

@@ -50,7 +50,9 @@ from workerlab.analysis.samples import NS, Intervals, Period, per_second, states
 from workerlab.analysis.slots import overhead_s, queued_gap_s
 from workerlab.analysis.trials import grouped
 from workerlab.finding import Finding, Findings, Note
-from workerlab.model import Memory, Needs, RequestNeed, Route, Span, SpanCost, WorkersSample
+from workerlab.model.evidence import Span, SpanCost, WorkersSample
+from workerlab.model.plan import Route
+from workerlab.model.result import Memory, Needs, RequestNeed
 
 MAX_SAMPLED_REQUESTS = 5000
 MIN_SUCCESS_SHARE = 0.5  # of the answers: with fewer successes, needs are unknown

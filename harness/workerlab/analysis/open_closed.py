@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from workerlab.analysis.open_model import ArrivalsRefused
 from workerlab.analysis.trials import Trials, by_cell, conclusive, valid_results
 from workerlab.finding import Answer, Finding
-from workerlab.model import Result, TrialResult
+from workerlab.model.result import Result, TrialResult
 from workerlab.numbers.intervals import TRIALS, Ratio
 from workerlab.numbers.units import fill
 

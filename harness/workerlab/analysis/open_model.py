@@ -57,15 +57,9 @@ from workerlab.analysis.stall import MachinePause
 from workerlab.analysis.trials import valid_results
 from workerlab.analysis.verdict import REFUSED_SHARE, Judgement, Reason
 from workerlab.finding import Finding, Findings
-from workerlab.model import (
-    Breakdown,
-    Cell,
-    Measurement,
-    RateResult,
-    Report,
-    Result,
-    TrialResult,
-)
+from workerlab.model.evidence import Measurement
+from workerlab.model.plan import Cell
+from workerlab.model.result import Breakdown, RateResult, Report, Result, TrialResult
 from workerlab.numbers.units import fill
 
 MIN_GROWTH_LOAD_S = 10.0  # of load: growth over less may be chance

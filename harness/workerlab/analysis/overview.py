@@ -7,7 +7,7 @@ from typing import Literal
 
 from workerlab.analysis.trials import Replicates, conclusive, valid_results
 from workerlab.finding import Finding, Note
-from workerlab.model import Result, TrialResult
+from workerlab.model.result import Result, TrialResult
 
 SIMILAR_RATIO = 1.05  # single launches whose throughputs differ by less are a tie
 NOTABLE_SHARE = 0.05  # of a response time: a shorter wait is not mentioned

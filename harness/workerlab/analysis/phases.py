@@ -35,7 +35,7 @@ from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.handshakes import ESTABLISHED
 from workerlab.analysis.samples import NS
 from workerlab.finding import Finding
-from workerlab.model import Phase
+from workerlab.model.result import Phase
 from workerlab.numbers.samples import quantile
 
 CLOSING = ("TIME_WAIT", "FIN_WAIT1", "FIN_WAIT2", "CLOSE_WAIT", "LAST_ACK", "CLOSING")

@@ -48,7 +48,8 @@ from msgspec import Struct
 
 from workerlab.analysis.trials import grouped
 from workerlab.finding import Finding, Findings
-from workerlab.model import Beat, Observations, ProcessSample, Record, Span, Usage
+from workerlab.model.evidence import Beat, Observations, ProcessSample, Record, Span
+from workerlab.model.result import Usage
 
 NS = 1e9
 

@@ -32,7 +32,8 @@ from workerlab.analysis.slots import all_slots_taken, overhead_s
 from workerlab.analysis.stall import paused_share
 from workerlab.analysis.trials import Replicates, grouped
 from workerlab.finding import Finding, Findings
-from workerlab.model import Cell, Invalid, Server
+from workerlab.model.plan import Cell, Server
+from workerlab.model.result import Invalid
 from workerlab.numbers.intervals import TRIALS, half_of_mean
 
 CONTRADICTED_RATIO = 1.05  # lone R0 / the load's limit, above which the limit replaces it

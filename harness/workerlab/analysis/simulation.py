@@ -50,7 +50,9 @@ from statistics import median
 from msgspec import Struct, field
 from msgspec.structs import astuple, replace
 
-from workerlab.model import Needs, RequestNeed, Server, Summary, WorkerClass
+from workerlab.model.evidence import Summary
+from workerlab.model.plan import Server, WorkerClass
+from workerlab.model.result import Needs, RequestNeed
 from workerlab.numbers.samples import quantile, summarise
 
 FIRST_S = 0.0006  # CPU of gevent and uvicorn before the app is called

@@ -57,7 +57,7 @@ from msgspec import Struct
 from workerlab.analysis.batches import precision
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.samples import NS, Change, Intervals, Window, states
-from workerlab.model import Span
+from workerlab.model.evidence import Span
 
 FULL_OCCUPANCY = 0.95  # occupancy from which on all slots count as taken
 

@@ -42,7 +42,7 @@ from workerlab.analysis.handshakes import handshakes
 from workerlab.analysis.samples import NS, Change, Intervals, Period, Window, states
 from workerlab.analysis.slots import SlotKey, slot_changes, slot_keys
 from workerlab.finding import Finding, Findings
-from workerlab.model import Observations
+from workerlab.model.evidence import Observations
 
 UNSEEN_PAUSE_S = 0.1  # added to each: it may have begun this long before the observer was due
 # By chance, up to this multiple of the mean number of requests is due in a pause, or queues

@@ -43,7 +43,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab.finding import Finding, Note
-from workerlab.model import Summary
+from workerlab.model.evidence import Summary
 from workerlab.numbers.intervals import (
     clean_needed,
     half_of_mean,

@@ -18,7 +18,8 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from workerlab.model import Cell, CoreWait, Result, TrialResult, Verdict
+from workerlab.model.plan import Cell
+from workerlab.model.result import CoreWait, Result, TrialResult, Verdict
 from workerlab.numbers.intervals import Ratio, ratio
 from workerlab.numbers.units import value_at
 

@@ -73,7 +73,7 @@ from workerlab.analysis.series import HALF_SERVED, OVER_SLOTS_RATIO, REACHED_SHA
 from workerlab.analysis.slots import all_slots_taken, occupancy, uneven_dealing
 from workerlab.analysis.stall import MachinePause, paused_share, stalled
 from workerlab.finding import Finding, Findings
-from workerlab.model import TrialResult, ValidVerdict
+from workerlab.model.result import TrialResult, ValidVerdict
 
 REFUSED_SHARE = 0.05  # of the requests
 MOSTLY_SHARE = 0.5  # of the response, or of the slots

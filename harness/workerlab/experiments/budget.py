@@ -7,7 +7,8 @@ from workerlab import run_store
 from workerlab.experiments.load_trials import default_display
 from workerlab.experiments.scheduler import TrialSource
 from workerlab.experiments.trial import load_s
-from workerlab.model import Record, Trial
+from workerlab.model.evidence import Record
+from workerlab.model.plan import Trial
 from workerlab.numbers.units import format_wait
 from workerlab.terminal.progress import Progress
 

@@ -31,7 +31,7 @@ from workerlab.experiments.reading import read_trial, trial_data
 from workerlab.experiments.trial import discard_attempt, null_task
 from workerlab.experiments.trial import run as run_trial
 from workerlab.load.registry import tool_named
-from workerlab.model import Cell, Load, NullServer, Plan, Trial
+from workerlab.model.plan import Cell, Load, NullServer, Plan, Trial
 from workerlab.paths import user_cache
 from workerlab.plan import null_cell, null_plan
 from workerlab.report.values import text

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from workerlab.errors import EnvironmentProblem
 from workerlab.finding import Note
-from workerlab.model import EnvironmentProblem
 from workerlab.numbers.units import listed
 from workerlab.options import ServedOptions
 from workerlab.paths import BUNDLED_GUNICORN

@@ -27,7 +27,8 @@ from msgspec import Struct
 
 from workerlab.durations import predicted_s
 from workerlab.load.registry import tool_named
-from workerlab.model import App, Cell, Observations, Plan, Record, Trial
+from workerlab.model.evidence import Observations, Record
+from workerlab.model.plan import App, Cell, Plan, Trial
 from workerlab.plan import MIN_LONE_S, load_for
 from workerlab.server.worker_classes import class_named, configured_slots
 

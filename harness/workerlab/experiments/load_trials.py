@@ -41,6 +41,7 @@ from workerlab.analysis.facts import Facts, why_unusable
 from workerlab.analysis.open_model import capacity_of
 from workerlab.analysis.samples import Window, lab_cores
 from workerlab.durations import longer_s
+from workerlab.errors import EnvironmentProblem
 from workerlab.experiments import trial as trial_module
 from workerlab.experiments.jobs import JobPlanner
 from workerlab.experiments.planning import why_unavailable
@@ -49,7 +50,9 @@ from workerlab.experiments.scheduler import TrialSource
 from workerlab.experiments.trial import Task, discard_attempt, null_task
 from workerlab.load.locust import missing_hosts
 from workerlab.load.registry import tool_named
-from workerlab.model import App, EnvironmentProblem, Fault, Load, Plan, Record, Result, Trial
+from workerlab.model.evidence import Fault, Record
+from workerlab.model.plan import App, Load, Plan, Trial
+from workerlab.model.result import Result
 from workerlab.numbers.intervals import student
 from workerlab.numbers.units import fill
 from workerlab.observe.cpu import Lab

@@ -18,6 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from msgspec.structs import replace
 
+from workerlab.errors import EnvironmentProblem, UsageError
 from workerlab.experiments.environment import chdir_of, interpreters, serves_bundled_app
 from workerlab.experiments.jobs import CPU_ENV
 from workerlab.experiments.sweep_options import AppOptions, CellOptions, SweepOptions
@@ -26,16 +27,7 @@ from workerlab.load.locust import JOIN_S, PORT, host_command, worker_command
 from workerlab.load.registry import BUNDLED, DEFAULT, TOOLS, tool_named
 from workerlab.load.tool import Tool
 from workerlab.mix import requested_mix
-from workerlab.model import (
-    App,
-    Arrivals,
-    Cell,
-    EnvironmentProblem,
-    Plan,
-    Route,
-    Server,
-    UsageError,
-)
+from workerlab.model.plan import App, Arrivals, Cell, Plan, Route, Server
 from workerlab.notes import (
     ClientsLinger,
     FlagIgnored,

@@ -15,25 +15,14 @@ from msgspec.structs import replace
 from workerlab import codec
 from workerlab import run_store as store
 from workerlab.analysis import TrialData, analyse
+from workerlab.errors import ParseError, UsageError
 from workerlab.experiments import EXPERIMENTS, experiment_module
 from workerlab.finding import Finding
 from workerlab.load.registry import faster_tools, tool_named
 from workerlab.load.tool import summary_of
-from workerlab.model import (
-    SWEEP,
-    Beats,
-    Document,
-    NullCounts,
-    ParseError,
-    Plan,
-    Record,
-    Report,
-    Spans,
-    Stacks,
-    Trial,
-    UsageError,
-    WorkerClass,
-)
+from workerlab.model.evidence import Beats, NullCounts, Record, Spans, Stacks
+from workerlab.model.plan import Plan, Trial, WorkerClass
+from workerlab.model.result import SWEEP, Document, Report
 from workerlab.notes import Unfinished
 from workerlab.numbers.histogram import Histogram
 from workerlab.observe.observations import read_observations

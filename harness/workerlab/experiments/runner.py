@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab import run_store
+from workerlab.errors import EnvironmentProblem, ExitCode, UsageError
 from workerlab.experiments import experiment_module
 from workerlab.experiments.calibration import calibrate
 from workerlab.experiments.load_trials import (
@@ -26,7 +27,8 @@ from workerlab.experiments.planning import available_here
 from workerlab.experiments.reading import document_of, find_run, print_document, print_location
 from workerlab.experiments.scheduler import Display, TrialSource, execute
 from workerlab.load.registry import tool_named
-from workerlab.model import Document, EnvironmentProblem, ExitCode, Plan, UsageError
+from workerlab.model.plan import Plan
+from workerlab.model.result import Document
 from workerlab.notes import Unfinished
 from workerlab.options import Option, RunOptions, SloOptions, StoredOptions, options_of
 from workerlab.plan import trials

@@ -31,9 +31,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab import run_store
+from workerlab.errors import EnvironmentProblem
 from workerlab.experiments.jobs import MAX_JOBS, JobPlanner
 from workerlab.experiments.trial import INTERRUPTED
-from workerlab.model import EnvironmentProblem, Fault, Plan, Record, Trial
+from workerlab.model.evidence import Fault, Record
+from workerlab.model.plan import Plan, Trial
 from workerlab.observe.cpu import Lab
 from workerlab.server.process import Guarded
 from workerlab.server.running import Cancelled, StartupTurn

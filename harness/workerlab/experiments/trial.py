@@ -15,7 +15,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab.load.registry import tool_named
-from workerlab.model import Command, Fault, Load, Record, Trial
+from workerlab.model.evidence import Command, Fault, Record
+from workerlab.model.plan import Load, Trial
 from workerlab.observe.cpu import Lab
 from workerlab.observe.observations import FILE
 from workerlab.observe.observer import Observer

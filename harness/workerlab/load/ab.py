@@ -40,18 +40,11 @@ import re
 from itertools import pairwise
 from typing import NamedTuple
 
+from workerlab.errors import ParseError
 from workerlab.finding import Finding
 from workerlab.load.tool import WHOLE_NUMBER, Tool, table_rows, typed_headers
-from workerlab.model import (
-    AbReport,
-    AbTimes,
-    Command,
-    Load,
-    Measurement,
-    Output,
-    ParseError,
-    Summary,
-)
+from workerlab.model.evidence import AbReport, AbTimes, Command, Measurement, Output, Summary
+from workerlab.model.plan import Load
 from workerlab.numbers.samples import summarise
 
 ROWS_FILE, PERCENTILES_FILE = "gnuplot.tsv", "percentiles.csv"

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from workerlab.errors import ParseError
 from workerlab.load.generators.format import (
     COLUMNS,
     KEPT,
@@ -32,7 +33,7 @@ from workerlab.load.generators.format import (
 )
 from workerlab.load.programs import Program, measurement_of
 from workerlab.load.tool import table_lines
-from workerlab.model import Measurement, Output, ParseError, Summary, Timing
+from workerlab.model.evidence import Measurement, Output, Summary, Timing
 from workerlab.numbers.samples import summarise
 
 ROWS_FILE = "requests.csv"

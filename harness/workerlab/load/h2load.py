@@ -32,6 +32,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from workerlab.errors import ParseError, UsageError
 from workerlab.finding import Finding
 from workerlab.load.tool import (
     DEADLINE_SHARE,
@@ -41,7 +42,8 @@ from workerlab.load.tool import (
     sent_headers,
     table_rows,
 )
-from workerlab.model import Command, Load, Measurement, Output, ParseError, Summary, UsageError
+from workerlab.model.evidence import Command, Measurement, Output, Summary
+from workerlab.model.plan import Load
 from workerlab.numbers.samples import summarise
 from workerlab.numbers.units import scan_duration
 

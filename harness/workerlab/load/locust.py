@@ -35,6 +35,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
+from workerlab.errors import ParseError
 from workerlab.load.generators.format import WRONG_ANSWER_CAUSES, Account
 from workerlab.load.programs import Digest, as_notes, convert, rate_notes
 from workerlab.load.tool import (
@@ -46,7 +47,8 @@ from workerlab.load.tool import (
     route_results,
     summary_of,
 )
-from workerlab.model import Command, Load, Measurement, Output, ParseError
+from workerlab.model.evidence import Command, Measurement, Output
+from workerlab.model.plan import Load
 from workerlab.numbers.histogram import Histogram
 
 LOCUSTFILE = str(Path(__file__).parent / "generators" / "locustfile.py")

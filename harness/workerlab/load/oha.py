@@ -35,9 +35,11 @@ from typing import Annotated
 import msgspec
 
 from workerlab import codec
+from workerlab.errors import ParseError
 from workerlab.load.generators.format import cause_of_errno
 from workerlab.load.tool import DEADLINE_SHARE, Count, Tool, sent_headers
-from workerlab.model import Command, Load, Measurement, Output, ParseError, Summary
+from workerlab.model.evidence import Command, Measurement, Output, Summary
+from workerlab.model.plan import Load
 
 PLANNED_FILE = "planned.json"
 PERCENTS = (10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9)

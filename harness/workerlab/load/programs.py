@@ -17,6 +17,7 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 
 from workerlab import codec
+from workerlab.errors import ParseError, UsageError
 from workerlab.finding import Finding, Note
 from workerlab.load.generators.format import FORMAT, SHA256, GeneratorDocument
 from workerlab.load.tool import (
@@ -29,14 +30,8 @@ from workerlab.load.tool import (
     route_results,
     summary_of,
 )
-from workerlab.model import (
-    Command,
-    Load,
-    Measurement,
-    Output,
-    ParseError,
-    UsageError,
-)
+from workerlab.model.evidence import Command, Measurement, Output
+from workerlab.model.plan import Load
 from workerlab.numbers.histogram import Histogram
 
 T = TypeVar("T")

@@ -19,17 +19,10 @@ from typing import Annotated
 
 import msgspec
 
+from workerlab.errors import ParseError, UsageError
 from workerlab.load.generators.format import MAX_COUNT, Account
-from workerlab.model import (
-    Command,
-    Load,
-    Measurement,
-    Output,
-    ParseError,
-    RouteResult,
-    Summary,
-    UsageError,
-)
+from workerlab.model.evidence import Command, Measurement, Output, RouteResult, Summary
+from workerlab.model.plan import Load
 from workerlab.numbers.histogram import Histogram
 from workerlab.numbers.samples import percents_of
 from workerlab.numbers.units import first_lines

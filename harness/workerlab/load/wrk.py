@@ -28,16 +28,11 @@ from typing import Annotated
 import msgspec
 
 from workerlab import codec
+from workerlab.errors import ParseError
 from workerlab.finding import Finding
 from workerlab.load.tool import Count, Tool, only_match, sent_headers
-from workerlab.model import (
-    Command,
-    Load,
-    Measurement,
-    Output,
-    ParseError,
-    Summary,
-)
+from workerlab.model.evidence import Command, Measurement, Output, Summary
+from workerlab.model.plan import Load
 from workerlab.numbers.units import scan_bytes, scan_count, scan_duration
 
 SCRIPT = "report.lua"

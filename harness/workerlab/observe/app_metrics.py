@@ -34,7 +34,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from workerlab.model import AppMetricsSample
+from workerlab.model.evidence import AppMetricsSample
 
 FILES = "metrics-*.bin"
 HEADER = struct.Struct("=8sQ")

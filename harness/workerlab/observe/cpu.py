@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping
 import psutil
 from msgspec import Struct
 
-from workerlab.model import ProcessSample, ServiceSample
+from workerlab.model.evidence import ProcessSample, ServiceSample
 
 NS = 1e9
 

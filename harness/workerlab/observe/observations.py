@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from workerlab import codec
-from workerlab.model import (
+from workerlab.model.evidence import (
     AppMetricsSample,
     ConnectionSample,
     Counters,

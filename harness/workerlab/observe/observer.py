@@ -43,7 +43,7 @@ import psutil
 from msgspec import Struct
 
 from workerlab import codec
-from workerlab.model import MemorySample, QueueSample, WorkersSample
+from workerlab.model.evidence import MemorySample, QueueSample, WorkersSample
 from workerlab.observe.app_metrics import sample_app_metrics
 from workerlab.observe.cpu import Lab, Processes, ServiceCpus
 from workerlab.observe.observations import FILE

@@ -16,7 +16,7 @@ from time import monotonic_ns, process_time_ns, sleep, thread_time_ns
 
 from msgspec import Struct
 
-from workerlab.model import Pause
+from workerlab.model.evidence import Pause
 from workerlab.server.inside.waits import SCHEDSTAT, Others, counted_ns
 
 MIN_PAUSE_NS = 50_000_000  # far more than timers are late on a busy machine

@@ -9,7 +9,7 @@ from typing import BinaryIO
 from msgspec import Struct
 
 from workerlab import codec
-from workerlab.model import (
+from workerlab.model.evidence import (
     Beat,
     Beats,
     CodeLine,

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from workerlab.model import ConnectionSample, QueueSample
+from workerlab.model.evidence import ConnectionSample, QueueSample
 from workerlab.observe import inet_diag
 from workerlab.server.preflight import sysctl
 

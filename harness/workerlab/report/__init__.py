@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from importlib import import_module
 
-from workerlab.model import Document
+from workerlab.model.result import Document
 
 
 def _renderer(module: str) -> Callable[[Document], str]:

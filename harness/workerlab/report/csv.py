@@ -17,16 +17,8 @@ from msgspec.structs import asdict
 from workerlab import codec
 from workerlab.analysis.verdict import TrialInvalid
 from workerlab.finding import Finding
-from workerlab.model import (
-    SWEEP,
-    Cell,
-    Document,
-    Invalid,
-    Server,
-    Trial,
-    TrialResult,
-    Value,
-)
+from workerlab.model.plan import Cell, Server, Trial
+from workerlab.model.result import SWEEP, Document, Invalid, TrialResult, Value
 from workerlab.report.json import json_cell, jsonable
 from workerlab.report.keys import JsonCellRow, JsonText, Shape
 from workerlab.report.values import counts_text, printable

@@ -21,7 +21,8 @@ from msgspec.structs import asdict
 
 from workerlab import codec
 from workerlab.finding import Finding
-from workerlab.model import (
+from workerlab.model.plan import Server
+from workerlab.model.result import (
     SCHEMA,
     SWEEP,
     ChartForm,
@@ -29,7 +30,6 @@ from workerlab.model import (
     Form,
     Invalid,
     PhaseName,
-    Server,
     Table,
     TrialResult,
 )

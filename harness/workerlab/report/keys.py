@@ -12,7 +12,8 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 from msgspec import Struct
 from msgspec.structs import replace
 
-from workerlab.model import Arrivals, Column, Form, Value, Verdict
+from workerlab.model.plan import Arrivals
+from workerlab.model.result import Column, Form, Value, Verdict
 from workerlab.report.values import rounded
 
 

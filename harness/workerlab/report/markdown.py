@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from workerlab.finding import Finding
-from workerlab.model import Document, Table
+from workerlab.model.result import Document, Table
 from workerlab.report.tables import table_notes, to_grid
 from workerlab.report.values import printable
 

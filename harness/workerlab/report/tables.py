@@ -10,7 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab.finding import Finding
-from workerlab.model import Column, Result, RouteResult, Table, Value
+from workerlab.model.evidence import RouteResult
+from workerlab.model.result import Column, Result, Table, Value
 from workerlab.numbers.units import DURATION, FORMATS, MISSING, count_text, three_digits
 from workerlab.report.values import counts_text, finite, heading, joined_table
 

@@ -23,7 +23,7 @@ from rich.text import Text as Styled
 
 from workerlab.analysis.class_findings import NoValidCell
 from workerlab.finding import Finding
-from workerlab.model import Column, Document, Invalid, Table
+from workerlab.model.result import Column, Document, Invalid, Table
 from workerlab.numbers.units import MISSING, counted, listed
 from workerlab.report.tables import Grid, blank_columns_note, join_tables, legend, to_grid
 from workerlab.report.values import heading, printable

@@ -8,8 +8,8 @@ from itertools import chain
 from typing import Any, overload
 
 from workerlab.analysis.trials import mean_of
-from workerlab.model import (
-    Cell,
+from workerlab.model.plan import Cell, Rate, Server
+from workerlab.model.result import (
     ChartSeries,
     ClassResult,
     Column,
@@ -17,9 +17,7 @@ from workerlab.model import (
     Invalid,
     Label,
     Look,
-    Rate,
     Result,
-    Server,
     Table,
     TrialResult,
     Value,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct
 
-from workerlab.model import Server
+from workerlab.model.plan import Server
 from workerlab.server.worker_classes import WORKER_CLASSES, class_named
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from workerlab.model import Fault, Server
+from workerlab.model.evidence import Fault
+from workerlab.model.plan import Server
 from workerlab.server.process import Guarded
 from workerlab.server.running import Serving, TrialFailed, explained
 

@@ -16,8 +16,9 @@ from msgspec import Struct
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from workerlab.errors import EnvironmentProblem, UsageError
 from workerlab.finding import Finding
-from workerlab.model import App, EnvironmentProblem, Plan, UsageError
+from workerlab.model.plan import App, Plan
 from workerlab.numbers.units import listed
 from workerlab.server.inside.families import FAMILIES
 from workerlab.server.running import DUMP, importing_at

@@ -13,7 +13,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from workerlab.finding import Finding, StoredFinding, stored
-from workerlab.model import App, Fault, FaultKind, Inside, Server
+from workerlab.model.evidence import Fault, FaultKind
+from workerlab.model.plan import App, Inside, Server
 from workerlab.observe.spans import read_spans
 from workerlab.server.process import Guarded
 

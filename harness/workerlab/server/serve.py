@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from workerlab.model import App
+from workerlab.model.plan import App
 from workerlab.paths import bundled_name
 from workerlab.server.backends import ACCESS_LOG, BACKENDS, GRACE_S, Backend, Gunicorn
 from workerlab.server.process import Guarded

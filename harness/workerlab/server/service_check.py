@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
 
-from workerlab.model import EnvironmentProblem, UsageError
+from workerlab.errors import EnvironmentProblem, UsageError
 
 ANSWER_S = 5
 OTHER = "a server"  # prefix of the version of a stand-in

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from workerlab.model import EnvironmentProblem
+from workerlab.errors import EnvironmentProblem
 from workerlab.numbers.units import listed
 from workerlab.server.process import Guarded
 from workerlab.server.service_check import ANSWER_S, EXTRA, KINDS, NoAnswer, ask

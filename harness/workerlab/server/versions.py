@@ -24,7 +24,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from workerlab.model import EnvironmentProblem
+from workerlab.errors import EnvironmentProblem
 from workerlab.paths import user_cache
 
 INSTALL_S = 120.0

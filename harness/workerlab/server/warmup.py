@@ -22,7 +22,8 @@ from urllib.parse import urlsplit, urlunsplit
 from msgspec.structs import replace
 
 from workerlab.finding import Finding, stored
-from workerlab.model import App, Fault, Route
+from workerlab.model.evidence import Fault
+from workerlab.model.plan import App, Route
 from workerlab.numbers.units import first_lines
 from workerlab.observe.pauses import PauseWatch
 from workerlab.observe.spans import served

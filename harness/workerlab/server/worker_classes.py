@@ -12,7 +12,7 @@ any class.
 
 from collections.abc import Mapping
 
-from workerlab.model import Server, WorkerClass
+from workerlab.model.plan import Server, WorkerClass
 
 ASGI = ("asgi", "asgi2")
 CLOSES = "then closes each connection"  # as h11 does, to an HTTP/1.0 client

@@ -13,7 +13,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from workerlab.model import Fault, Record, Trial
+from workerlab.model.evidence import Fault, Record
+from workerlab.model.plan import Trial
 from workerlab.numbers.intervals import Usual, interval_of_sum
 from workerlab.numbers.units import counted, format_wait
 from workerlab.terminal.console import tell

@@ -32,7 +32,7 @@ from workerlab.experiments.bottleneck.findings import BottleneckVerdict, Factor,
 from workerlab.experiments.calibration import CeilingKey
 from workerlab.experiments.planning import why_unavailable
 from workerlab.finding import Answer
-from workerlab.model import Load, NullServer
+from workerlab.model.plan import Load, NullServer
 from workerlab.plan import SLEEP_ENV, null_cell
 
 # --- ceilings -------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import Done, Lab, run_once
-from workerlab.model import SCHEMA
+from workerlab.model.result import SCHEMA
 
 FULL, TIMES, LOW, LOW_TIMES = range(4)  # the tables
 

@@ -33,8 +33,10 @@ from tests.builders import http
 from tests.builders.null import serving as serving_null
 from tests.builders.processes import default_signals, running
 from tests.integration.conftest import LONG_S, until
+from workerlab.errors import ParseError
 from workerlab.load.registry import TOOLS
-from workerlab.model import Load, Measurement, NullServer, Output, ParseError
+from workerlab.model.evidence import Measurement, Output
+from workerlab.model.plan import Load, NullServer
 from workerlab.numbers.schedule import schedule
 from workerlab.server.null.server import TEXT
 from workerlab.server.null_server import COUNTS

@@ -18,7 +18,7 @@ from workerlab import run_store as store
 from workerlab.analysis.facts import TrialData, why_unusable
 from workerlab.experiments.limits import command as limits
 from workerlab.load.mistakes import PROGRAMS
-from workerlab.model import Cell
+from workerlab.model.plan import Cell
 from workerlab.server import preflight
 
 

@@ -23,7 +23,8 @@ import pytest
 from tests.builders.processes import default_signals
 from tests.integration.conftest import LONG_S, ROOT, until
 from workerlab.load.locust import FAST, RESULT_FILE, worker_command
-from workerlab.model import Load, Measurement, Output
+from workerlab.model.evidence import Measurement, Output
+from workerlab.model.plan import Load
 from workerlab.numbers.schedule import schedule
 from workerlab.server.null_server import PROGRAM
 

@@ -25,7 +25,7 @@ from tests.integration.conftest import loaded, until
 from workerlab.analysis.facts import why_unusable
 from workerlab.experiments.reading import null_counts
 from workerlab.experiments.trial import null_task, run
-from workerlab.model import Cell, Load, NullServer, Trial
+from workerlab.model.plan import Cell, Load, NullServer, Trial
 from workerlab.numbers.histogram import Histogram
 from workerlab.plan import null_cell
 from workerlab.server.null_server import COUNTS, PROGRAM, RunningNull
@@ -191,7 +191,7 @@ def test_it_ends_with_its_harness(tmp_path: Path) -> None:
     """A harness that is killed leaves no server behind."""
     program = (
         "import sys, time; from pathlib import Path\n"
-        "from workerlab.model import NullServer, Server\n"
+        "from workerlab.model.plan import NullServer, Server\n"
         "from workerlab.server.null_server import null_server\n"
         "server = Server('null', 1, 1, 4096, 0, null=NullServer())\n"
         "with null_server(server, Path(sys.argv[1])): time.sleep(1000)"

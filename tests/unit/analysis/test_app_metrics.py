@@ -26,7 +26,7 @@ from workerlab.analysis.cells import app_metrics
 from workerlab.analysis.checks import BodyMismatch, contradictions
 from workerlab.analysis.facts import Facts
 from workerlab.finding import Finding
-from workerlab.model import AppMetricsSample, ServiceSample
+from workerlab.model.evidence import AppMetricsSample, ServiceSample
 
 PAGE, OTHER = "a" * 64, "b" * 64
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tests.builders.analysis import derived, evidence, server, with_spans
 from workerlab.analysis.diagnosis.blocking import BlockingLine, blocking_lines
-from workerlab.model import CodeLine, Stacks, StackSample
+from workerlab.model.evidence import CodeLine, Stacks, StackSample
 from workerlab.report.values import text
 
 MS = 1_000_000

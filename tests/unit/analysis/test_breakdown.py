@@ -26,7 +26,9 @@ from tests.builders.noise import noisy
 from workerlab.analysis import TrialData
 from workerlab.analysis.breakdown import MAX_EXCESS_SHARE
 from workerlab.analysis.samples import SAMPLERS, Window
-from workerlab.model import Breakdown, QueueSample, Server, Span, Timing
+from workerlab.model.evidence import QueueSample, Span, Timing
+from workerlab.model.plan import Server
+from workerlab.model.result import Breakdown
 
 PARTS = ("connect_s", "accept_queue_s", "in_worker_s", "service_s", "transfer_s")
 

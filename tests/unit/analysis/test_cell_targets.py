@@ -37,7 +37,9 @@ from workerlab.analysis.cell_targets import (
 from workerlab.analysis.stall import MachinePause
 from workerlab.analysis.target import TermOutcome
 from workerlab.experiments.sweep.document import sweep_document
-from workerlab.model import CoreWait, Document, Pause, Rate, Result, Summary, TrialResult
+from workerlab.model.evidence import Pause, Summary
+from workerlab.model.plan import Rate
+from workerlab.model.result import CoreWait, Document, Result, TrialResult
 from workerlab.slo import parse
 
 TARGET = "p95<150ms,errors<5%"

@@ -23,7 +23,8 @@ from workerlab.analysis.facts import outcome
 from workerlab.analysis.verdict import TrialInvalid
 from workerlab.load.ab import AB
 from workerlab.load.wrk import WRK
-from workerlab.model import Fault, Invalid, Result, Span, Spans, Summary
+from workerlab.model.evidence import Fault, Span, Spans, Summary
+from workerlab.model.result import Invalid, Result
 
 BASE = evidence(SYNC, 8)  # 41 requests in 11 s
 TIMED = evidence(SYNC, 8, timed=True)

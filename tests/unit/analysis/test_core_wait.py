@@ -15,7 +15,8 @@ from workerlab.analysis import TrialData
 from workerlab.analysis.core_wait import core_wait, lost_share
 from workerlab.analysis.diagnosis.cpu import CoresStolen, CoresTaken, Disturbance, disturbance
 from workerlab.analysis.samples import lab_cores
-from workerlab.model import CoreWait, ServiceSample
+from workerlab.model.evidence import ServiceSample
+from workerlab.model.result import CoreWait
 from workerlab.report.html.timeline_data import timeline
 from workerlab.report.values import text
 

@@ -58,7 +58,9 @@ from workerlab.analysis.diagnosis.slots import (
     no_limit,
 )
 from workerlab.finding import Finding
-from workerlab.model import Invalid, ProcessSample, Report, Server
+from workerlab.model.evidence import ProcessSample
+from workerlab.model.plan import Server
+from workerlab.model.result import Invalid, Report
 from workerlab.report.values import text
 from workerlab.server.worker_classes import class_named
 

@@ -29,7 +29,7 @@ from workerlab.analysis.diagnosis.drift import (
     drift_of,
 )
 from workerlab.analysis.diagnosis.shared import Shared
-from workerlab.model import Pause
+from workerlab.model.evidence import Pause
 
 SEEDS = 200
 STEADY: dict[str, Callable[[random.Random], float]] = {

@@ -30,7 +30,7 @@ from workerlab.analysis.diagnosis.loop import (
     unexplained_ns,
     worth_sampling,
 )
-from workerlab.model import Beat, Beats, Pause
+from workerlab.model.evidence import Beat, Beats, Pause
 from workerlab.report.values import text
 
 MS = 1_000_000

@@ -23,7 +23,8 @@ from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.diagnosis.failing import Failing, Shedding, success_response
 from workerlab.analysis.open_closed import OpenVerdict, comparisons
 from workerlab.analysis.open_model import ArrivalsRefused
-from workerlab.model import Rate, Summary
+from workerlab.model.evidence import Summary
+from workerlab.model.plan import Rate
 
 SUCCESS_INTERVAL = 4  # one request of four succeeds
 QUICK_S = 0.001

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from workerlab.analysis.needs import nogil_share_by_route
-from workerlab.model import Span, SpanCost
+from workerlab.model.evidence import Span, SpanCost
 
 MS = 1_000_000
 

@@ -32,7 +32,8 @@ from workerlab.analysis.diagnosis.slots import (
     LikelyFullAcceptQueue,
 )
 from workerlab.analysis.handshakes import OWN_SOCKET, DropsSuspected, SynSteps, at_steps
-from workerlab.model import Counters, Result
+from workerlab.model.evidence import Counters
+from workerlab.model.result import Result
 from workerlab.report.values import text
 from workerlab.server.worker_classes import class_named
 

@@ -11,7 +11,7 @@ from tests.builders import analysis as make
 from workerlab.analysis import TrialData
 from workerlab.analysis.needs import mean_in_worker
 from workerlab.analysis.slots import queued_gap_s
-from workerlab.model import QueueSample, Span
+from workerlab.model.evidence import QueueSample, Span
 
 GAP_S, SPAN_S = 0.002, 0.05
 

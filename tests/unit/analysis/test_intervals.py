@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workerlab.analysis.samples import NS, Intervals, Period, states
-from workerlab.model import Span
+from workerlab.model.evidence import Span
 
 Stretches = list[tuple[int, int]]
 STRETCHES = st.lists(

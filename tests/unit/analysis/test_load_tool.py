@@ -41,7 +41,9 @@ from workerlab.analysis.series import Reasons
 from workerlab.analysis.trials import by_cell
 from workerlab.analysis.verdict import GeneratorBound
 from workerlab.load.registry import faster_tools
-from workerlab.model import ConnectionSample, ProcessSample, Rate, Report
+from workerlab.model.evidence import ConnectionSample, ProcessSample
+from workerlab.model.plan import Rate
+from workerlab.model.result import Report
 
 FAST = server("gthread", 1, 8)
 SHORT_S = 0.002

@@ -19,17 +19,9 @@ from workerlab.analysis.needs import (
     with_cpu,
 )
 from workerlab.finding import Finding
-from workerlab.model import (
-    Memory,
-    MemorySample,
-    Needs,
-    ProcessSample,
-    RequestNeed,
-    Route,
-    Span,
-    SpanCost,
-    WorkersSample,
-)
+from workerlab.model.evidence import MemorySample, ProcessSample, Span, SpanCost, WorkersSample
+from workerlab.model.plan import Route
+from workerlab.model.result import Memory, Needs, RequestNeed
 from workerlab.report.values import text
 
 REQUESTS, LENGTH_S, CPU_S, QUEUED_S = 40, 0.08, 0.02, 0.01

@@ -21,7 +21,7 @@ from workerlab.analysis.verdict import SlotsFilled
 from workerlab.experiments.reading import report_of
 from workerlab.experiments.sweep.document import sweep_document
 from workerlab.finding import Finding
-from workerlab.model import Report, Result
+from workerlab.model.result import Report, Result
 from workerlab.report.values import text
 
 MAX_WAIT_SHARE = 0.02  # of the response

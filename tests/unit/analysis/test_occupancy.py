@@ -6,7 +6,7 @@ import pytest
 
 from tests.builders.analysis import derived, evidence, ns, with_record, with_spans
 from workerlab.analysis.slots import overhead_s
-from workerlab.model import Span
+from workerlab.model.evidence import Span
 
 OVERHEAD_S = 0.002
 

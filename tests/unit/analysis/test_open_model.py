@@ -43,17 +43,9 @@ from workerlab.analysis.open_model import (
 from workerlab.analysis.samples import Window
 from workerlab.analysis.stall import PauseDuringLoad
 from workerlab.experiments.sweep.document import sweep_document
-from workerlab.model import (
-    Arrivals,
-    Invalid,
-    Measurement,
-    Pause,
-    Rate,
-    Report,
-    Summary,
-    TrialResult,
-    ValidVerdict,
-)
+from workerlab.model.evidence import Measurement, Pause, Summary
+from workerlab.model.plan import Arrivals, Rate
+from workerlab.model.result import Invalid, Report, TrialResult, ValidVerdict
 from workerlab.report.html.figure import spec
 from workerlab.report.html.page import figures, picture
 from workerlab.report.values import text

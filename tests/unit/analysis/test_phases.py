@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from tests.builders.analysis import derived, evidence, ns, with_cell, with_observations
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.phases import Response, Sockets, over_time, phases, phases_of
-from workerlab.model import ConnectionSample, Phase
+from workerlab.model.evidence import ConnectionSample
+from workerlab.model.result import Phase
 
 
 class Load(Struct, frozen=True):

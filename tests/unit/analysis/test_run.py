@@ -18,7 +18,9 @@ from tests.builders.analysis import (
 )
 from workerlab.analysis import CapacityNeedsTrials, NoCapacity, TrialData, analyse
 from workerlab.analysis.verdict import BelowPossible, DealtUnevenly, MostInApp, SlotsShared
-from workerlab.model import Fault, Report, Server, Summary
+from workerlab.model.evidence import Fault, Summary
+from workerlab.model.plan import Server
+from workerlab.model.result import Report
 from workerlab.notes import Unfinished
 
 LEVELS = (4, 8, 16)

@@ -28,17 +28,17 @@ from workerlab.analysis.samples import (
     usage,
 )
 from workerlab.analysis.slots import kept_connections
-from workerlab.model import (
+from workerlab.model.evidence import (
     ConnectionSample,
     Counters,
     Observations,
     ProcessSample,
     Record,
-    Server,
     Span,
     Spans,
-    Usage,
 )
+from workerlab.model.plan import Server
+from workerlab.model.result import Usage
 from workerlab.observe import observations
 from workerlab.server.worker_classes import class_named, configured_slots
 

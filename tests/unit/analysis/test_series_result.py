@@ -34,7 +34,8 @@ from workerlab.analysis.series import R0, Series
 from workerlab.analysis.verdict import Judgements
 from workerlab.experiments.sweep.document import sweep_document
 from workerlab.finding import Finding, Note
-from workerlab.model import Rate, Verdict
+from workerlab.model.plan import Rate
+from workerlab.model.result import Verdict
 from workerlab.report.values import text
 
 

@@ -22,7 +22,8 @@ from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.diagnosis.cpu import BusyMachine
 from workerlab.analysis.diagnosis.shared import Shared, SharingEvidence
 from workerlab.analysis.diagnosis.slots import WaitingForSlots
-from workerlab.model import ProcessSample, Result
+from workerlab.model.evidence import ProcessSample
+from workerlab.model.result import Result
 
 ASYNC = server("gevent", 2)
 FAST_SHARE = 0.55

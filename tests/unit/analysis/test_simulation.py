@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from tests.builders.recursion import allen_cunneen, waits
 from workerlab.analysis.simulation import Layout, predict, simulate
-from workerlab.model import Needs, RequestNeed, Server, WorkerClass
+from workerlab.model.plan import Server, WorkerClass
+from workerlab.model.result import Needs, RequestNeed
 
 WAIT = st.floats(0, 5)
 FEW = st.integers(1, 3)

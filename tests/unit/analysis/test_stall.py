@@ -34,7 +34,8 @@ from workerlab.analysis.stall import requests_in_flight, stalled, whole_load
 from workerlab.analysis.verdict import SlotsIdled
 from workerlab.experiments.reading import trial_data
 from workerlab.experiments.sweep.document import sweep_document
-from workerlab.model import Pause, Result
+from workerlab.model.evidence import Pause
+from workerlab.model.result import Result
 from workerlab.report.values import text
 from workerlab.run_store import load
 

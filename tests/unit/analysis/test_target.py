@@ -23,7 +23,7 @@ from workerlab.analysis.target import (
     too_few,
     value_of,
 )
-from workerlab.model import Summary
+from workerlab.model.evidence import Summary
 from workerlab.slo import Term, parse
 
 EXPONENTIAL_P95 = math.log(20)  # times the mean

@@ -21,7 +21,9 @@ from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.diagnosis.slots import NothingWaits
 from workerlab.analysis.slots import occupancy, overhead_s
 from workerlab.analysis.verdict import ONE_LEVEL, WITHIN_CHANCE, GrowthUnknown, WaitsHiddenByPause
-from workerlab.model import Pause, Report, Server, Span
+from workerlab.model.evidence import Pause, Span
+from workerlab.model.plan import Server
+from workerlab.model.result import Report
 
 UVICORN = Server("uvicorn", 4, 1, 2048, 1000)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.builders.analysis import ns, serve, spans_of
 from workerlab.analysis.samples import TooFewCompleted, Window, steady_window
 from workerlab.finding import Finding
-from workerlab.model import Span
+from workerlab.model.evidence import Span
 
 
 def spans(*times: tuple[float, float | None]) -> list[Span]:

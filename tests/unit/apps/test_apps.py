@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from apps.knobs import MAX_SLEEP_S, BadValue, burn, work_for
 from tests.builders.blog import Sent, asgi, wsgi
-from workerlab.model import App
+from workerlab.model.plan import App
 from workerlab.options import BadWord
 from workerlab.options import target as read_target
 from workerlab.paths import APPS, bundled_root, label_of, target_of

@@ -38,24 +38,22 @@ from workerlab.experiments.bottleneck.findings import (
     TooFewTrials,
 )
 from workerlab.finding import Answer, Finding, Note
-from workerlab.model import (
-    Breakdown,
-    Cell,
+from workerlab.model.evidence import (
     ConnectionSample,
+    Fault,
+    Measurement,
+    Observations,
+    Record,
+    Summary,
+)
+from workerlab.model.plan import Cell, Load, NullServer, Plan, Trial
+from workerlab.model.result import (
+    Breakdown,
     CoreWait,
     Document,
-    Fault,
     Invalid,
-    Load,
-    Measurement,
-    NullServer,
-    Observations,
-    Plan,
-    Record,
     Report,
     Result,
-    Summary,
-    Trial,
     TrialResult,
     Usage,
 )

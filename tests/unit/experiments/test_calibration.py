@@ -24,7 +24,8 @@ from workerlab.experiments.calibration import (
     write_cache,
 )
 from workerlab.experiments.reading import read_trial, report_of
-from workerlab.model import App, Observations, Pause, Plan, Server, Trial
+from workerlab.model.evidence import Observations, Pause
+from workerlab.model.plan import App, Plan, Server, Trial
 from workerlab.plan import product
 
 SLEEPS = App("apps.sleep_wsgi:app", "", sleep_s=1.0)

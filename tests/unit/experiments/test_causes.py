@@ -21,7 +21,8 @@ from workerlab.experiments.calibration import disturbance
 from workerlab.experiments.jobs import JobPlanner
 from workerlab.experiments.load_trials import Unavailable
 from workerlab.experiments.reading import find_run
-from workerlab.model import App, Cell, Fault, Observations, ProcessSample, Record, Server, Trial
+from workerlab.model.evidence import Fault, Observations, ProcessSample, Record
+from workerlab.model.plan import App, Cell, Server, Trial
 from workerlab.terminal import progress
 from workerlab.terminal.progress import Progress, describe
 

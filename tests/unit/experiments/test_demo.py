@@ -23,6 +23,7 @@ from tests.builders.runs import recorded
 from workerlab import run_store
 from workerlab.cli import parse
 from workerlab.durations import predicted_s
+from workerlab.errors import UsageError
 from workerlab.experiments.lesson.steps import read_lesson
 from workerlab.experiments.lesson.texts import Figures, StepOutcome, law_text
 from workerlab.experiments.live import demo, terminal
@@ -31,7 +32,8 @@ from workerlab.experiments.live.options import LiveOptions
 from workerlab.experiments.live.terminal import MAX_WIDTH, requests_chart, table
 from workerlab.experiments.reading import trial_data
 from workerlab.experiments.scheduler import TrialSource
-from workerlab.model import Fault, Plan, Record, Trial, UsageError
+from workerlab.model.evidence import Fault, Record
+from workerlab.model.plan import Plan, Trial
 from workerlab.plan import grid, load_for, trials
 from workerlab.terminal import console
 

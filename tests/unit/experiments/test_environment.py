@@ -12,11 +12,12 @@ import pytest
 
 from tests.builders.gunicorns import KNOWN, install
 from workerlab.cli import parse
+from workerlab.errors import EnvironmentProblem
 from workerlab.experiments import environment
 from workerlab.experiments.compare.command import first_plan
 from workerlab.experiments.environment import interpreters, python_of
 from workerlab.experiments.planning import plan_of
-from workerlab.model import EnvironmentProblem, Plan
+from workerlab.model.plan import Plan
 from workerlab.paths import BUNDLED_GUNICORN
 from workerlab.report.values import text
 from workerlab.server import versions

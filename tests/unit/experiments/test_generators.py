@@ -45,19 +45,18 @@ from workerlab.experiments.generators.usage import (
     usage_of,
 )
 from workerlab.finding import Answer, Finding, Inconclusive, stored
-from workerlab.model import (
-    Document,
+from workerlab.model.evidence import (
     Fault,
-    Load,
     Measurement,
     NullCounts,
-    NullServer,
     Observations,
     Pause,
     ProcessSample,
     Record,
     Summary,
 )
+from workerlab.model.plan import Load, NullServer
+from workerlab.model.result import Document
 from workerlab.notes import NotMeasured, ToolLeftOut
 from workerlab.plan import null_plan
 from workerlab.report import text

@@ -20,7 +20,8 @@ from workerlab.experiments.jobs import (
     only_sleeps,
 )
 from workerlab.experiments.sweep.command import jobs_of
-from workerlab.model import App, Cell, Observations, Plan, ProcessSample, Rate, Record, Trial
+from workerlab.model.evidence import Observations, ProcessSample, Record
+from workerlab.model.plan import App, Cell, Plan, Rate, Trial
 from workerlab.plan import product, trials
 
 CORES = 2

@@ -10,9 +10,10 @@ import pytest
 
 from tests.builders.plan import plan
 from workerlab import run_store as store
+from workerlab.errors import UsageError
 from workerlab.experiments import EXPERIMENTS, experiment_module
 from workerlab.experiments.reading import document_of, find_run
-from workerlab.model import Load, NullServer, Plan, UsageError
+from workerlab.model.plan import Load, NullServer, Plan
 from workerlab.plan import null_cell, null_plan
 
 LOAD = Load(concurrency=10, requests=100, duration_s=1.0, deadline_s=9.0, timed=True)

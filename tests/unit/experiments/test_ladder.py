@@ -57,7 +57,7 @@ from workerlab.experiments.ladder.why import (
     SyncEffect,
 )
 from workerlab.finding import Finding, Inconclusive
-from workerlab.model import CoreWait, Document, Result, Table, TrialResult
+from workerlab.model.result import CoreWait, Document, Result, Table, TrialResult
 from workerlab.report import FORMATS
 from workerlab.report import text as terminal
 from workerlab.report.html.chart_figures import chart_figures

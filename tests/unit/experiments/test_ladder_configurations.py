@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from workerlab import codec
+from workerlab.errors import UsageError
 from workerlab.experiments.ladder.options import STORAGES
 from workerlab.experiments.ladder.steps import (
     Configuration,
@@ -16,7 +17,7 @@ from workerlab.experiments.ladder.steps import (
     removals,
     to_details,
 )
-from workerlab.model import Cell, Plan, UsageError
+from workerlab.model.plan import Cell, Plan
 from workerlab.plan import grid
 from workerlab.server.service_check import KINDS
 

@@ -10,7 +10,8 @@ from tests.builders.ladder import all_configurations, cells
 from workerlab.analysis import TrialData
 from workerlab.experiments.ladder.document import launch_charts
 from workerlab.experiments.ladder.steps import ConfigurationStep, ladder
-from workerlab.model import Chart, ProcessSample, ServiceSample
+from workerlab.model.evidence import ProcessSample, ServiceSample
+from workerlab.model.result import Chart
 
 NS = 1_000_000_000
 MB = 1_000_000

@@ -24,7 +24,8 @@ from workerlab.experiments.ladder.limits import (
 )
 from workerlab.experiments.ladder.steps import Ladder, UserLoad, ladder
 from workerlab.finding import Note
-from workerlab.model import Counters, TrialResult
+from workerlab.model.evidence import Counters
+from workerlab.model.result import TrialResult
 
 PLANNED = all_configurations()
 USERS = 100

@@ -15,6 +15,7 @@ from tests.builders.plan import SERVER, plan
 from workerlab.analysis.batches import Estimate, Precision
 from workerlab.cli import parse
 from workerlab.durations import longer_s
+from workerlab.errors import UsageError
 from workerlab.experiments.load_trials import (
     MIN_GROWTH,
     TARGET_PRECISION,
@@ -27,7 +28,8 @@ from workerlab.experiments.load_trials import (
 )
 from workerlab.experiments.planning import plan_of
 from workerlab.experiments.trial import PILOT, keep_pilot
-from workerlab.model import App, Cell, Plan, Rate, Record, Trial, UsageError
+from workerlab.model.evidence import Record
+from workerlab.model.plan import App, Cell, Plan, Rate, Trial
 from workerlab.observe.observations import FILE
 from workerlab.plan import (
     MAX_FOLLOW_UP_REQUESTS,

@@ -16,6 +16,7 @@ from tests.builders.null import null_trial
 from workerlab import codec
 from workerlab.analysis.facts import TrialData
 from workerlab.durations import predicted_s
+from workerlab.errors import EnvironmentProblem, UsageError
 from workerlab.experiments import planning
 from workerlab.experiments.limits.command import Extent, left_out, plan_of, setup, steps
 from workerlab.experiments.limits.document import study
@@ -39,22 +40,18 @@ from workerlab.experiments.limits.findings import (
 from workerlab.experiments.limits.options import LimitsOptions
 from workerlab.experiments.limits.results import FilesRanOut, PortsRanOut, results_of
 from workerlab.finding import Answer, stored
-from workerlab.model import (
+from workerlab.model.evidence import (
     ConnectionSample,
-    Document,
-    EnvironmentProblem,
     Fault,
-    Load,
     Measurement,
     NullCounts,
-    NullServer,
     Observations,
-    Plan,
     ProcessSample,
     Record,
     Summary,
-    UsageError,
 )
+from workerlab.model.plan import Load, NullServer, Plan
+from workerlab.model.result import Document
 from workerlab.notes import NotMeasured, ToolLeftOut
 from workerlab.plan import null_cell, null_plan
 from workerlab.report import text

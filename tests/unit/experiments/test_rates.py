@@ -14,9 +14,11 @@ from tests.builders.plan import APP, AXES, RATES, SERVER, plan, plans, with_clas
 from workerlab import codec
 from workerlab.cli import parse
 from workerlab.durations import predicted_s
+from workerlab.errors import UsageError
 from workerlab.experiments.load_trials import Rates
 from workerlab.experiments.planning import plan_of
-from workerlab.model import Cell, Fault, Plan, Rate, Server, Trial, UsageError
+from workerlab.model.evidence import Fault
+from workerlab.model.plan import Cell, Plan, Rate, Server, Trial
 from workerlab.plan import (
     counts,
     load_for,

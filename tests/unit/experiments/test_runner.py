@@ -12,7 +12,8 @@ from workerlab import run_store
 from workerlab.cli import main
 from workerlab.experiments import EXPERIMENTS
 from workerlab.experiments.runner import exit_code
-from workerlab.model import Document, Fault, Record
+from workerlab.model.evidence import Fault, Record
+from workerlab.model.result import Document
 
 
 def run_of(command: str, parent: Path) -> Path:

@@ -14,6 +14,7 @@ import pytest
 
 from tests.builders.conditions import until
 from tests.builders.plan import SERVER, plan
+from workerlab.errors import EnvironmentProblem
 from workerlab.experiments.jobs import JobPlanner
 from workerlab.experiments.scheduler import (
     INTERRUPTED,
@@ -22,7 +23,8 @@ from workerlab.experiments.scheduler import (
     TrialSource,
     execute,
 )
-from workerlab.model import EnvironmentProblem, Fault, Plan, Record, Trial
+from workerlab.model.evidence import Fault, Record
+from workerlab.model.plan import Plan, Trial
 from workerlab.observe.cpu import Lab
 from workerlab.plan import product, trials
 from workerlab.run_store import Writer, create, load

@@ -38,7 +38,8 @@ from workerlab.analysis.open_closed import (
 from workerlab.analysis.trials import by_cell
 from workerlab.experiments.sweep.document import sweep_document
 from workerlab.experiments.sweep.tables import side_by_side
-from workerlab.model import Document, Rate
+from workerlab.model.plan import Rate
+from workerlab.model.result import Document
 from workerlab.report.text import render
 from workerlab.report.values import text
 

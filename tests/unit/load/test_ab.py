@@ -5,8 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from workerlab.errors import ParseError, UsageError
 from workerlab.load import ab
-from workerlab.model import AbReport, AbTimes, Load, Output, ParseError, UsageError
+from workerlab.model.evidence import AbReport, AbTimes, Output
+from workerlab.model.plan import Load
 
 URL = "http://127.0.0.1:8000/"
 

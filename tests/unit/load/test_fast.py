@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from workerlab.errors import ParseError, UsageError
 from workerlab.load import programs
 from workerlab.load.fast import FAST, ROWS_FILE
 from workerlab.load.generators.__main__ import GENERATORS
@@ -18,7 +19,8 @@ from workerlab.load.generators.options import OPTIONAL_FIELDS, LoadOptions
 from workerlab.load.generators.options import parse as parse_options
 from workerlab.load.programs import RequestsSentAgain, StoppedAtDeadline
 from workerlab.load.registry import ALIASES, TOOLS, tool_named
-from workerlab.model import Load, Output, ParseError, Timing, UsageError
+from workerlab.model.evidence import Output, Timing
+from workerlab.model.plan import Load
 from workerlab.numbers.histogram import Histogram
 from workerlab.numbers.schedule import schedule
 

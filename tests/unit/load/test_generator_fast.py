@@ -30,7 +30,8 @@ from workerlab.load.generators.options import OPTIONAL_FIELDS, LoadOptions, pars
 from workerlab.load.generators.request import destination
 from workerlab.load.generators.share import FORK
 from workerlab.load.programs import RequestsSentAgain
-from workerlab.model import Load, Measurement, Output
+from workerlab.model.evidence import Measurement, Output
+from workerlab.model.plan import Load
 from workerlab.numbers.schedule import schedule
 
 T = TypeVar("T")

@@ -14,12 +14,14 @@ from typing import Any
 import pytest
 
 from tests.builders import http
+from workerlab.errors import ParseError
 from workerlab.load.fast import FAST, ROWS_FILE
 from workerlab.load.generators import fast
 from workerlab.load.generators.document import document, text_of
 from workerlab.load.generators.options import OPTIONAL_FIELDS, parse
 from workerlab.load.tool import MIX_FILE
-from workerlab.model import Load, Measurement, Output, ParseError, Route
+from workerlab.model.evidence import Measurement, Output
+from workerlab.model.plan import Load, Route
 from workerlab.numbers.schedule import sequence
 
 DEADLINE_S = 60.0  # only a hang takes as long

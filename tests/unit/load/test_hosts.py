@@ -16,8 +16,9 @@ from msgspec.structs import replace
 from tests.builders.conditions import until
 from tests.builders.plan import SERVER, plan
 from tests.builders.processes import default_signals
+from workerlab.errors import UsageError
 from workerlab.load.locust import JOIN_S, host_command
-from workerlab.model import Cell, UsageError
+from workerlab.model.plan import Cell
 from workerlab.options import hosts as parse_hosts
 from workerlab.plan import load_for
 from workerlab.server import preflight

@@ -17,11 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from workerlab.errors import ParseError, UsageError
 from workerlab.finding import Note
 from workerlab.load import locust
 from workerlab.load.registry import TOOLS
 from workerlab.load.tool import MIX_FILE
-from workerlab.model import Load, Output, ParseError, Route, UsageError
+from workerlab.model.evidence import Output
+from workerlab.model.plan import Load, Route
 from workerlab.numbers.histogram import Histogram
 from workerlab.numbers.schedule import NS, schedule, sequence
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from workerlab.cli import parse
+from workerlab.errors import UsageError
 from workerlab.experiments.planning import plan_of
 from workerlab.load.programs import ALL_CORES
 from workerlab.load.registry import tool_named
-from workerlab.model import UsageError
 from workerlab.plan import grid, load_for
 
 

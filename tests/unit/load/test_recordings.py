@@ -20,9 +20,10 @@ from hypothesis import strategies as st
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from workerlab.errors import ParseError
 from workerlab.load import ab
 from workerlab.load.registry import TOOLS
-from workerlab.model import Measurement, Output, ParseError, Summary
+from workerlab.model.evidence import Measurement, Output, Summary
 
 DATA = Path(__file__).parents[2] / "data"
 PAIRS = sorted(

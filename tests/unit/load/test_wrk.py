@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from workerlab.errors import ParseError, UsageError
 from workerlab.load import wrk
-from workerlab.model import Load, Output, ParseError, UsageError
+from workerlab.model.evidence import Output
+from workerlab.model.plan import Load
 
 URL = "http://127.0.0.1:8000/"
 

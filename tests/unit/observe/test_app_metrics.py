@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders.analysis import cell_of, evidence, ns, with_observations
-from workerlab.model import AppMetricsSample
+from workerlab.model.evidence import AppMetricsSample
 from workerlab.observe import app_metrics
 from workerlab.observe.app_metrics import read_metrics, sample_app_metrics
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workerlab import codec
-from workerlab.model import Beat, Beats, CodeLine, Stacks, StackSample
+from workerlab.model.evidence import Beat, Beats, CodeLine, Stacks, StackSample
 from workerlab.observe.spans import (
     parse_beats,
     parse_lines,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from workerlab.model import (
+from workerlab.model.evidence import (
     AppMetricsSample,
     ConnectionSample,
     Counters,

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from apps.blog.metrics import NAMES, Metrics
 from tests.builders.conditions import LONG_S, until
 from tests.builders.processes import ended_pid, python
-from workerlab.model import ProcessSample, QueueSample
+from workerlab.model.evidence import ProcessSample, QueueSample
 from workerlab.observe import observer as observe
 from workerlab.observe.observations import FILE, SAMPLERS, read_observations
 from workerlab.observe.observer import CPU_SHARE, Observer, Sampler

@@ -19,7 +19,7 @@ import pytest
 
 from tests.builders.conditions import LONG_S, until
 from tests.builders.processes import compute, python, stand_still, stop
-from workerlab.model import Pause
+from workerlab.model.evidence import Pause
 from workerlab.observe import pauses as pauses_module
 from workerlab.observe.observations import FILE, read_observations
 from workerlab.observe.pauses import Pauses

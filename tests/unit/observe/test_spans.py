@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workerlab.model import Span, Spans
+from workerlab.model.evidence import Span, Spans
 from workerlab.observe.spans import SpanFollower, parse_map, read_spans, served
 from workerlab.server.inside.maps import (
     HEADER,

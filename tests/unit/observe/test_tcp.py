@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from tests.builders.conditions import LONG_S, until
 from tests.builders.processes import ended_pid, python
-from workerlab.model import ConnectionSample
+from workerlab.model.evidence import ConnectionSample
 from workerlab.observe import tcp
 from workerlab.observe.inet_diag import sockets
 from workerlab.observe.tcp import (

@@ -12,7 +12,8 @@ from tests.builders.analysis import evidence, server
 from workerlab.analysis import analyse
 from workerlab.analysis.class_findings import identities
 from workerlab.experiments.sweep.document import sweep_document
-from workerlab.model import AbTimes, Document, Report, Result
+from workerlab.model.evidence import AbTimes
+from workerlab.model.result import Document, Report, Result
 from workerlab.report import FORMATS, text
 from workerlab.report.html.page import render
 

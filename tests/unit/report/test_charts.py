@@ -10,7 +10,16 @@ from msgspec.structs import replace
 
 from tests.builders.document import full_document
 from tests.builders.page import rendered
-from workerlab.model import Chart, ChartForm, ChartSeries, Column, Document, Level, Mark, Table
+from workerlab.model.result import (
+    Chart,
+    ChartForm,
+    ChartSeries,
+    Column,
+    Document,
+    Level,
+    Mark,
+    Table,
+)
 from workerlab.report.html.chart_figures import chart_figures
 from workerlab.report.html.figure import MAX_SERIES, OWN_AXIS_NOTE, grouped, spec
 from workerlab.report.html.page import pictures, render

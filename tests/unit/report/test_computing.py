@@ -11,7 +11,8 @@ from tests.builders.analysis import evidence, server
 from workerlab.analysis import analyse
 from workerlab.analysis.knee import max_closed_rps
 from workerlab.experiments.sweep.document import sweep_document
-from workerlab.model import App, Document
+from workerlab.model.plan import App
+from workerlab.model.result import Document
 from workerlab.report import FORMATS, text
 
 SLEEP_S, CPU_S, WORKERS = 0.08, 0.02, 2

@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from tests.builders.analysis import sentence
 from tests.builders.html import sweep
 from workerlab import cli
+from workerlab.errors import UsageError
 from workerlab.experiments.report import command
-from workerlab.model import Document, UsageError
+from workerlab.model.result import Document
 from workerlab.report.html import write_page, write_pictures
 
 DOCUMENT = sweep(("sync",), (8,), observed=False)

@@ -26,7 +26,7 @@ from tests.builders.runs import NAMES, recorded
 from tests.builders.sweep import at_rates, common, empty, everything, targeted
 from workerlab.experiments.reading import document_of
 from workerlab.experiments.sweep.document import sweep_document
-from workerlab.model import SCHEMA, Document
+from workerlab.model.result import SCHEMA, Document
 from workerlab.notes import FlagIgnored
 from workerlab.report import FORMATS, text
 from workerlab.report.tables import to_grid

@@ -50,7 +50,8 @@ from workerlab.analysis.overview import (
 from workerlab.analysis.trials import Replicates
 from workerlab.experiments.reading import document_of
 from workerlab.experiments.sweep.document import AffectedCells, CellsNote, Overhead, sweep_document
-from workerlab.model import (
+from workerlab.model.plan import Server
+from workerlab.model.result import (
     Breakdown,
     Chart,
     ChartSeries,
@@ -58,7 +59,6 @@ from workerlab.model import (
     CoreWait,
     Document,
     Result,
-    Server,
     Table,
     TrialResult,
 )

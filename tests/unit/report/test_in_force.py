@@ -14,7 +14,8 @@ from tests.builders.page import rendered
 from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.facts import TrialFault
 from workerlab.experiments.sweep.document import sweep_document
-from workerlab.model import Document, QueueSample
+from workerlab.model.evidence import QueueSample
+from workerlab.model.result import Document
 from workerlab.report import FORMATS
 from workerlab.report.values import text
 

@@ -21,7 +21,7 @@ from workerlab.analysis.diagnosis.cpu import CoresTaken
 from workerlab.analysis.overview import ALL_INCONCLUSIVE
 from workerlab.experiments.sweep.document import sweep_document
 from workerlab.finding import Finding
-from workerlab.model import CoreWait, Document, Report, Result
+from workerlab.model.result import CoreWait, Document, Report, Result
 from workerlab.report import FORMATS
 from workerlab.report.html.page import headline_of
 from workerlab.report.text import VERDICT_COLOURS, render

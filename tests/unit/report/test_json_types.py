@@ -20,7 +20,7 @@ from workerlab.cli import main
 from workerlab.experiments import EXPERIMENTS
 from workerlab.experiments.reading import document_of
 from workerlab.experiments.sweep.document import sweep_document
-from workerlab.model import Document
+from workerlab.model.result import Document
 from workerlab.report import FORMATS
 from workerlab.report.keys import JsonSettings
 from workerlab.report.values import SETTINGS

@@ -12,7 +12,8 @@ from tests.builders.analysis import evidence
 from tests.builders.document import answer, rows, table
 from workerlab.analysis import TrialData, analyse
 from workerlab.experiments.sweep.document import FailingRoute, sweep_document
-from workerlab.model import Document, RouteResult, Summary
+from workerlab.model.evidence import RouteResult, Summary
+from workerlab.model.result import Document
 from workerlab.report import FORMATS
 from workerlab.report.tables import MAX_SHOWN_ROUTES
 from workerlab.report.text import render

@@ -25,7 +25,7 @@ from tests.builders.analysis import (
 )
 from workerlab.analysis import TrialData, analyse
 from workerlab.finding import Note
-from workerlab.model import ConnectionSample, QueueSample
+from workerlab.model.evidence import ConnectionSample, QueueSample
 from workerlab.report.html.timeline_data import (
     MAX_BARS,
     MAX_BARS_PER_PAGE,

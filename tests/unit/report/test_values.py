@@ -6,7 +6,8 @@ import pytest
 
 from tests.builders.analysis import result_of, sentence
 from workerlab.analysis.verdict import FailedRequests
-from workerlab.model import Cell, Column, Invalid, Server, Trial
+from workerlab.model.plan import Cell, Server, Trial
+from workerlab.model.result import Column, Invalid
 from workerlab.notes import FlagIgnored
 from workerlab.report.values import figure_of, heading, table
 

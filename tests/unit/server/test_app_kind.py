@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from workerlab.errors import EnvironmentProblem
 from workerlab.finding import Note
-from workerlab.model import App, EnvironmentProblem
+from workerlab.model.plan import App
 from workerlab.server.preflight import app_kind, interpreter
 
 WSGI = "def app(environ, start_response): ...\n"

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.builders.processes import compute
-from workerlab.model import Span
+from workerlab.model.evidence import Span
 from workerlab.observe.spans import read_spans
 from workerlab.server.inside import costs, probe
 from workerlab.server.inside.maps import COSTS, FIRST, GIL_SAMPLES, SCRATCH

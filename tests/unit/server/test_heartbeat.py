@@ -20,7 +20,7 @@ import pytest
 from tests.builders.conditions import LONG_S, until
 from tests.builders.processes import compute, python, stand_still
 from workerlab.analysis.diagnosis.loop import unexplained_ns
-from workerlab.model import Beat
+from workerlab.model.evidence import Beat
 from workerlab.observe.spans import read_beats
 from workerlab.server.inside import families, heartbeat, waits
 from workerlab.server.inside.maps import BEATS, HEADER_BYTES, Ring, shrink

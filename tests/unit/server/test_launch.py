@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.builders.launch import launch
-from workerlab.model import App, Server
+from workerlab.model.plan import App, Server
 from workerlab.server import serve
 from workerlab.server.running import TrialFailed
 from workerlab.server.worker_classes import SERVERS, class_named

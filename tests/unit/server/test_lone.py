@@ -18,7 +18,8 @@ from msgspec.structs import replace
 
 from tests.builders import http
 from tests.builders.launch import launch
-from workerlab.model import App, Record, Route, Server
+from workerlab.model.evidence import Record
+from workerlab.model.plan import App, Route, Server
 from workerlab.observe.pauses import PauseWatch
 from workerlab.server import warmup
 from workerlab.server.running import Running, TrialFailed

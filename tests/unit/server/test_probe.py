@@ -23,7 +23,7 @@ import pytest
 
 from tests.builders.conditions import LONG_S
 from tests.builders.processes import python
-from workerlab.model import Span, Spans
+from workerlab.model.evidence import Span, Spans
 from workerlab.observe.spans import read_spans
 from workerlab.server.inside import probe
 from workerlab.server.inside.maps import HEADER_BYTES, SPANS, create_map

@@ -12,7 +12,7 @@ import pytest
 
 from tests.builders.processes import ended_pid
 from workerlab.finding import stored
-from workerlab.model import App, Server
+from workerlab.model.plan import App, Server
 from workerlab.server.inside.maps import HEADER, HEADER_BYTES, SPANS, create_map
 from workerlab.server.running import Launch, Running, WorkersKilledWaiting, explained, read_proofs
 

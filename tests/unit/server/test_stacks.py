@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.builders.conditions import LONG_S
-from workerlab.model import CodeLine, Stacks
+from workerlab.model.evidence import CodeLine, Stacks
 from workerlab.observe.spans import read_stacks
 from workerlab.server.inside import families, heartbeat, stacks, waits
 

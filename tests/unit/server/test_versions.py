@@ -21,7 +21,7 @@ import pytest
 from tests.builders.conditions import LONG_S, until
 from tests.builders.gunicorns import WORKERS, files_of
 from tests.builders.processes import started
-from workerlab.model import EnvironmentProblem
+from workerlab.errors import EnvironmentProblem
 from workerlab.server import preflight, versions
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -180,7 +180,7 @@ def test_a_cache_that_is_read_only_or_full(
     wheel("99.1", size=1_000_000)
     (tmp_path / "cache").mkdir()
     code = (
-        "from workerlab.model import EnvironmentProblem as Problem\n"
+        "from workerlab.errors import EnvironmentProblem as Problem\n"
         "from workerlab.server.versions import provide\n"
         "try:\n    provide('99.1')\nexcept Problem as problem:\n    print(problem)\n"
     )

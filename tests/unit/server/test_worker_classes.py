@@ -17,10 +17,11 @@ from tests.builders.analysis import evidence
 from tests.builders.launch import launch
 from workerlab.analysis import TrialData, analyse
 from workerlab.cli import parse
+from workerlab.errors import EnvironmentProblem, UsageError
 from workerlab.experiments.planning import plan_of, unavailable_variants
 from workerlab.experiments.sweep.document import sweep_document
 from workerlab.finding import stored
-from workerlab.model import App, EnvironmentProblem, Plan, Server, UsageError, WorkerClass
+from workerlab.model.plan import App, Plan, Server, WorkerClass
 from workerlab.notes import FlagIgnored, SettingIgnored
 from workerlab.options import classes, servers
 from workerlab.report import FORMATS

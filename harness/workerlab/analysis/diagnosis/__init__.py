@@ -23,7 +23,7 @@ from workerlab.analysis.diagnosis.slots import no_limit
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.series import Series
 from workerlab.finding import Findings
-from workerlab.model import Result
+from workerlab.model.result import Result
 
 RANK_OF_MANY_FAILURES = 15  # after LoadToolIsLimit and IdleWhileClientsWait
 

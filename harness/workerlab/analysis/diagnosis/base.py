@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Literal
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.series import Series
 from workerlab.finding import Finding
-from workerlab.model import Result
+from workerlab.model.result import Result
 
 ObservationKind = Literal["cpu", "queue", "states"]  # over time: CPU, accept queue, TCP states
 

@@ -31,7 +31,7 @@ from workerlab.analysis.facts import Facts
 from workerlab.analysis.samples import NS, Intervals, Period
 from workerlab.analysis.trials import grouped
 from workerlab.finding import Finding
-from workerlab.model import StackSample
+from workerlab.model.evidence import StackSample
 from workerlab.numbers.units import format_duration
 
 MIN_OVERDUE_NS = 3_000_000  # of a beat, for the loop to count as delayed

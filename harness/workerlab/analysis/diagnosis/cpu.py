@@ -14,7 +14,7 @@ from workerlab.analysis.diagnosis.shared import BUSY_MACHINE_SHARE, Shared
 from workerlab.analysis.diagnosis.slots import UnevenDealing, WaitingForSlots
 from workerlab.analysis.facts import Facts
 from workerlab.finding import Finding
-from workerlab.model import MIN_OTHERS_CORES, CoreWait, Result
+from workerlab.model.result import MIN_OTHERS_CORES, CoreWait, Result
 from workerlab.numbers.units import FORMATS, fill
 
 COMPUTING_SHARE = 0.85  # of a core per worker: GIL handovers and accepting take the rest

@@ -36,7 +36,7 @@ from workerlab.analysis.diagnosis.shared import MIN_INCREASE_RATIO, Shared, is_c
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.samples import NS, durations_s
 from workerlab.analysis.stall import machine_paused
-from workerlab.model import Span
+from workerlab.model.evidence import Span
 from workerlab.numbers.samples import mann_kendall, quantile, slope
 
 BATCHES = 8

@@ -21,7 +21,8 @@ from workerlab.analysis.handshakes import handshakes
 from workerlab.analysis.samples import NS, durations_s
 from workerlab.analysis.slots import overhead_s
 from workerlab.finding import Finding, Findings
-from workerlab.model import Result, Summary
+from workerlab.model.evidence import Summary
+from workerlab.model.result import Result
 from workerlab.numbers.samples import summarise
 
 REFUSING_STATUSES = frozenset({429, 503})

@@ -41,7 +41,8 @@ from workerlab.analysis.diagnosis.slots import WaitingForSlots, mean_service_s, 
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.samples import NS, Intervals, Window, by_worker
 from workerlab.analysis.stall import machine_paused
-from workerlab.model import Beat, Result
+from workerlab.model.evidence import Beat
+from workerlab.model.result import Result
 from workerlab.numbers.units import fill
 
 LATE_BEAT_NS = 10_000_000  # a beat is late if its delay, less explained parts, exceeds this

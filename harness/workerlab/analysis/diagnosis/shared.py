@@ -39,7 +39,7 @@ from workerlab.analysis.samples import by_worker, durations_s
 from workerlab.analysis.series import MIN_STEP_RATIO, Series
 from workerlab.analysis.slots import all_slots_taken, overhead_s
 from workerlab.analysis.stall import stalled
-from workerlab.model import Result
+from workerlab.model.result import Result
 from workerlab.numbers.samples import quantile
 
 MAX_ALL_FAST_CHANCE = 0.01  # that all of a few lone requests are fast

@@ -19,7 +19,7 @@ from workerlab.analysis.series import REACHED_SHARE
 from workerlab.analysis.slots import FULL_OCCUPANCY, Dealing, all_slots_taken, uneven_dealing
 from workerlab.analysis.stall import Stall, stalled, whole_rps
 from workerlab.finding import Finding
-from workerlab.model import Result
+from workerlab.model.result import Result
 from workerlab.numbers.units import fill, format_duration, listed
 
 MIN_PLACE_SHARE = 0.1  # of the waiting time: a place with less is not named

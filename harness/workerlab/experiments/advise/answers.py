@@ -38,7 +38,8 @@ from workerlab.experiments.advise.search import BETTER_RATIO, MAX_GAP_RATIO
 from workerlab.experiments.advise.standing import MIN_LAUNCHES, TOO_UNEVEN, TermBound, passes
 from workerlab.experiments.advise.study import NOISE, CandidateLaunch, Exclusion, Study, holds
 from workerlab.finding import Answer, Finding
-from workerlab.model import Cell, Memory, Result, Server
+from workerlab.model.plan import Cell, Server
+from workerlab.model.result import Memory, Result
 from workerlab.notes import LeftOut
 from workerlab.numbers.units import amount, counted, fill, format_duration, listed
 from workerlab.server.backends import GRACE_S

@@ -25,7 +25,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab.analysis.simulation import Predicted, predict
-from workerlab.model import App, Arrivals, Needs, RequestNeed, Server, Summary
+from workerlab.model.evidence import Summary
+from workerlab.model.plan import App, Arrivals, Server
+from workerlab.model.result import Needs, RequestNeed
 from workerlab.numbers.schedule import schedule
 from workerlab.server.worker_classes import class_named, configured_slots
 from workerlab.slo import Term

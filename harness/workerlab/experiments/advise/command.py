@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 from workerlab import codec, run_store, slo
 from workerlab.durations import ASSUMED_OVERHEAD_S
+from workerlab.errors import EnvironmentProblem, UsageError
 from workerlab.experiments.advise.candidates import Limits, candidates, kind_of
 from workerlab.experiments.advise.document import write_file
 from workerlab.experiments.advise.growth import PlanGrowth, launch_s
@@ -42,14 +43,7 @@ from workerlab.experiments.planning import (
 )
 from workerlab.experiments.runner import Setup
 from workerlab.mix import requested_mix
-from workerlab.model import (
-    Cell,
-    EnvironmentProblem,
-    Plan,
-    Route,
-    Server,
-    UsageError,
-)
+from workerlab.model.plan import Cell, Plan, Route, Server
 from workerlab.notes import MoreCoresThanHere
 from workerlab.numbers.units import counted, listed
 from workerlab.server import limits as machine

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from workerlab.model import Server
+from workerlab.model.plan import Server
 from workerlab.server.backends import BACKENDS
 from workerlab.server.inside.introspect import annotated
 from workerlab.server.worker_classes import class_named

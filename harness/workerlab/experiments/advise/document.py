@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from workerlab.analysis.needs import ForecastUncertain
 from workerlab.analysis.open_closed import ARRIVALS
+from workerlab.errors import ExitCode
 from workerlab.experiments.advise.answers import (
     HighestRate,
     NoRecommendation,
@@ -27,7 +28,8 @@ from workerlab.experiments.advise.study import LaunchDisturbed, LaunchPaused, To
 from workerlab.experiments.advise.tables import charts, tables
 from workerlab.experiments.reading import notes_of
 from workerlab.finding import Answer, Finding, Note
-from workerlab.model import Document, ExitCode, Server
+from workerlab.model.plan import Server
+from workerlab.model.result import Document
 from workerlab.notes import MoreCoresThanHere, SettingOverridden, Unfinished
 from workerlab.numbers.units import counted, fill
 from workerlab.paths import label_of, write_atomically

@@ -34,7 +34,8 @@ from workerlab.experiments.budget import Budget, used_s
 from workerlab.experiments.scheduler import TrialSource
 from workerlab.experiments.trial import load_s
 from workerlab.load.programs import MAX_ROW_ARRIVALS
-from workerlab.model import Cell, Needs, Plan, Rate, Trial
+from workerlab.model.plan import Cell, Plan, Rate, Trial
+from workerlab.model.result import Needs
 from workerlab.plan import trials
 from workerlab.run_store import Run
 from workerlab.server import limits as machine

@@ -23,7 +23,9 @@ from workerlab.experiments.advise.search import (
 from workerlab.experiments.advise.standing import TOO_UNEVEN, Standing
 from workerlab.experiments.advise.study import TOOL, CandidateLaunch, Study, holds
 from workerlab.finding import Answer, Finding
-from workerlab.model import Needs, Server, Summary
+from workerlab.model.evidence import Summary
+from workerlab.model.plan import Server
+from workerlab.model.result import Needs
 from workerlab.numbers.units import counted, fill
 from workerlab.server.backends import GRACE_S
 from workerlab.server.worker_classes import class_named, configured_slots

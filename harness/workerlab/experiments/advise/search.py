@@ -60,7 +60,8 @@ from workerlab.experiments.advise.standing import (
 )
 from workerlab.experiments.advise.study import NOISE, CandidateLaunch, Study, holds
 from workerlab.finding import Answer
-from workerlab.model import Needs, Plan, Server
+from workerlab.model.plan import Plan, Server
+from workerlab.model.result import Needs
 from workerlab.numbers.units import fill
 from workerlab.slo import Metric, Term, parse
 

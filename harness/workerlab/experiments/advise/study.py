@@ -23,7 +23,8 @@ from workerlab.analysis.trials import valid_results
 from workerlab.experiments.advise.candidates import Limits
 from workerlab.experiments.reading import as_argument, report_of, trial_data
 from workerlab.finding import Answer, Finding, Note
-from workerlab.model import Cell, Needs, Plan, Result, Route, Server, TrialResult
+from workerlab.model.plan import Cell, Plan, Route, Server
+from workerlab.model.result import Needs, Result, TrialResult
 from workerlab.run_store import Run
 from workerlab.server.worker_classes import class_named
 from workerlab.slo import Term, parse

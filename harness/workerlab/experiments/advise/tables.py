@@ -21,7 +21,8 @@ from workerlab.analysis.target import value_of
 from workerlab.experiments.advise.result import AdviseResult, Row, candidate_of
 from workerlab.experiments.advise.standing import Standing, TermBound
 from workerlab.experiments.advise.study import holds
-from workerlab.model import Chart, ChartSeries, Column, Level, Look, Mark, Server, Table
+from workerlab.model.plan import Server
+from workerlab.model.result import Chart, ChartSeries, Column, Level, Look, Mark, Table
 from workerlab.numbers.units import fill
 from workerlab.report.tables import route_table
 from workerlab.report.values import figure_of, table

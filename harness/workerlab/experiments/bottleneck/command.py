@@ -15,7 +15,7 @@ from workerlab.experiments.planning import available_tools, gunicorn_plan
 from workerlab.experiments.runner import Setup
 from workerlab.finding import Note
 from workerlab.load.registry import tool_named
-from workerlab.model import App, Cell, Load, NullServer, Plan, Server
+from workerlab.model.plan import App, Cell, Load, NullServer, Plan, Server
 from workerlab.numbers.intervals import TRIALS
 from workerlab.numbers.units import fill
 from workerlab.paths import target_of

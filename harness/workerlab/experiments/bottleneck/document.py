@@ -21,7 +21,8 @@ from workerlab.analysis.trials import (
 from workerlab.experiments.bottleneck.findings import Comparison, Comparisons, Factor, conclusions
 from workerlab.experiments.reading import notes_of, report_of, trial_data
 from workerlab.finding import Answer, Finding
-from workerlab.model import Cell, Chart, Column, Document, Invalid, Report, Table, TrialResult
+from workerlab.model.plan import Cell
+from workerlab.model.result import Chart, Column, Document, Invalid, Report, Table, TrialResult
 from workerlab.notes import NotMeasured
 from workerlab.numbers.units import counted
 from workerlab.report.values import cores_of, curves, mean_column, table

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from workerlab.analysis.diagnosis.cpu import Disturbance, worst_disturbance
 from workerlab.analysis.trials import Trials, grouped
 from workerlab.finding import Answer, Finding
-from workerlab.model import Cell
+from workerlab.model.plan import Cell
 from workerlab.numbers.intervals import TRIALS, Effect, Ratio
 from workerlab.numbers.units import amount, counted
 

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from workerlab import codec, run_store
 from workerlab.durations import MIN_OVERHEAD_S
+from workerlab.errors import EnvironmentProblem, UsageError
 from workerlab.experiments.budget import Budget
 from workerlab.experiments.compare.comparison import (
     LOOKS,
@@ -38,7 +39,7 @@ from workerlab.experiments.environment import directories_of, python_of, serves_
 from workerlab.experiments.planning import plan_of
 from workerlab.experiments.runner import Setup
 from workerlab.experiments.sweep_options import SweepOptions
-from workerlab.model import Cell, EnvironmentProblem, Plan, UsageError
+from workerlab.model.plan import Cell, Plan
 from workerlab.notes import RequestsNotFollowed
 from workerlab.options import BadWord, levels, servers
 from workerlab.server import preflight

@@ -37,7 +37,8 @@ from workerlab.analysis.verdict import was_left_out
 from workerlab.experiments.budget import used_s
 from workerlab.experiments.compare.options import METRIC_NAMES
 from workerlab.experiments.reading import report_of, trial_data
-from workerlab.model import Cell, Invalid, Plan, Result, TrialResult
+from workerlab.model.plan import Cell, Plan
+from workerlab.model.result import Invalid, Result, TrialResult
 from workerlab.numbers.intervals import half_width, student_at
 from workerlab.numbers.units import FORMATS, amount, fill, format_bytes, format_duration
 from workerlab.report.values import Names

@@ -13,6 +13,7 @@ from functools import partial
 
 from workerlab.analysis.facts import TrialData
 from workerlab.analysis.trials import Replicates
+from workerlab.errors import ExitCode
 from workerlab.experiments.budget import used_s
 from workerlab.experiments.compare.comparison import (
     METRICS,
@@ -33,17 +34,7 @@ from workerlab.experiments.compare.findings import (
 )
 from workerlab.experiments.reading import as_argument, notes_of, trial_data
 from workerlab.finding import Finding
-from workerlab.model import (
-    Chart,
-    ChartSeries,
-    Column,
-    Document,
-    ExitCode,
-    Level,
-    Mark,
-    Result,
-    Table,
-)
+from workerlab.model.result import Chart, ChartSeries, Column, Document, Level, Mark, Result, Table
 from workerlab.numbers.samples import percents_of, quantile
 from workerlab.numbers.units import counted, fill, format_wait, listed
 from workerlab.paths import label_of

@@ -7,10 +7,10 @@ import re
 import shlex
 
 from workerlab import options as read
+from workerlab.errors import UsageError
 from workerlab.experiments.advise.options import time_limit
 from workerlab.experiments.sweep_options import AppOptions, CellOptions
 from workerlab.load.registry import TOOLS
-from workerlab.model import UsageError
 from workerlab.options import (
     Options,
     RunOptions,

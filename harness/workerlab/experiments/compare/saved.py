@@ -19,6 +19,7 @@ from xml.etree import ElementTree
 from workerlab import run_store
 from workerlab.analysis.stall import PauseDuringLoad
 from workerlab.analysis.trials import grouped, valid_results
+from workerlab.errors import ExitCode, UsageError
 from workerlab.experiments import runner
 from workerlab.experiments.compare.comparison import (
     SIDES,
@@ -40,7 +41,8 @@ from workerlab.experiments.reading import (
     report_of,
     trial_data,
 )
-from workerlab.model import SWEEP, ExitCode, Invalid, Plan, Server, TrialResult, UsageError
+from workerlab.model.plan import Plan, Server
+from workerlab.model.result import SWEEP, Invalid, TrialResult
 from workerlab.numbers.units import format_bytes
 from workerlab.options import BadWord, levels, options_of, servers
 from workerlab.plan import SLEEP_ENV

@@ -20,11 +20,12 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
+from workerlab.errors import EnvironmentProblem, UsageError
 from workerlab.experiments.generators.options import GeneratorsOptions
 from workerlab.experiments.planning import available_tools
 from workerlab.experiments.runner import Setup
 from workerlab.load.registry import TOOLS, tool_named
-from workerlab.model import Cell, EnvironmentProblem, Load, NullServer, Plan, UsageError
+from workerlab.model.plan import Cell, Load, NullServer, Plan
 from workerlab.numbers.intervals import TRIALS
 from workerlab.plan import null_cell, null_plan
 from workerlab.server import preflight

@@ -22,7 +22,7 @@ from workerlab.experiments.generators.usage import (
 from workerlab.experiments.reading import notes_of, trial_data
 from workerlab.finding import Finding, Note
 from workerlab.load.registry import tool_named
-from workerlab.model import Chart, Column, Document, Table
+from workerlab.model.result import Chart, Column, Document, Table
 from workerlab.notes import NotMeasured
 from workerlab.numbers.units import counted, fill, format_duration
 from workerlab.report.values import cores_of, curves, mean_column, table

@@ -28,7 +28,9 @@ from workerlab.analysis.samples import NS
 from workerlab.analysis.samples import usage as sampled_usage
 from workerlab.analysis.stall import machine_paused
 from workerlab.analysis.trials import Replicates, grouped
-from workerlab.model import Cell, CoreWait, Measurement, ProcessSample, Summary
+from workerlab.model.evidence import Measurement, ProcessSample, Summary
+from workerlab.model.plan import Cell
+from workerlab.model.result import CoreWait
 from workerlab.numbers.units import fill
 
 EDGE_SHARE = 0.1  # of the load, excluded at its start and again at its end

@@ -22,6 +22,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab import run_store
+from workerlab.errors import EnvironmentProblem, UsageError
 from workerlab.experiments.environment import interpreters
 from workerlab.experiments.ladder import steps
 from workerlab.experiments.ladder.limits import MAX_TIMES_USERS, next_load
@@ -39,7 +40,7 @@ from workerlab.experiments.reading import report_of, trial_data
 from workerlab.experiments.runner import Setup
 from workerlab.finding import Finding, Note
 from workerlab.load.locust import PORT
-from workerlab.model import Cell, EnvironmentProblem, Plan, Trial, UsageError
+from workerlab.model.plan import Cell, Plan, Trial
 from workerlab.paths import bundled_root
 from workerlab.server import preflight
 from workerlab.server.running import Launch

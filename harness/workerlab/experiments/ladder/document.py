@@ -32,17 +32,8 @@ from workerlab.experiments.ladder.steps import (
 )
 from workerlab.experiments.reading import notes_of, report_of, trial_data
 from workerlab.finding import Finding, Note
-from workerlab.model import (
-    Chart,
-    ChartSeries,
-    Column,
-    Document,
-    Invalid,
-    ProcessSample,
-    Report,
-    ServiceSample,
-    Table,
-)
+from workerlab.model.evidence import ProcessSample, ServiceSample
+from workerlab.model.result import Chart, ChartSeries, Column, Document, Invalid, Report, Table
 from workerlab.numbers.intervals import TRIALS
 from workerlab.numbers.units import value_at
 from workerlab.report.values import PART_LOOKS, curves, mean_column, table

@@ -36,7 +36,7 @@ from workerlab.analysis.target import TermOutcome
 from workerlab.analysis.trials import by_cell, valid_results
 from workerlab.experiments.ladder.steps import ConfigurationStep, Ladder, UserLoad
 from workerlab.finding import Answer, Finding
-from workerlab.model import Invalid, Result, TrialResult
+from workerlab.model.result import Invalid, Result, TrialResult
 
 FULL_CPU_SHARE = 0.8  # of the cores that a component can use
 FULL_HOST_SHARE = 0.9  # of all cores

@@ -22,7 +22,9 @@ from msgspec.structs import asdict
 from workerlab import codec
 from workerlab.analysis.diagnosis.cpu import Disturbance, worst_disturbance
 from workerlab.analysis.trials import Trials, by_cell
-from workerlab.model import App, Plan, Server, TrialResult, UsageError
+from workerlab.errors import UsageError
+from workerlab.model.plan import App, Plan, Server
+from workerlab.model.result import TrialResult
 from workerlab.numbers.intervals import Ratio
 from workerlab.numbers.units import counted
 from workerlab.paths import target_of

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab.experiments.jobs import CPU_ENV
-from workerlab.model import App, Server, WorkerClass
+from workerlab.model.plan import App, Server, WorkerClass
 from workerlab.numbers.units import listed
 from workerlab.paths import target_of
 from workerlab.plan import SLEEP_ENV

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from workerlab.errors import UsageError
 from workerlab.experiments.lesson.law import Law
 from workerlab.experiments.lesson.settings import (
     BUNDLED_APPS,
@@ -22,7 +23,7 @@ from workerlab.experiments.lesson.settings import (
     ServerSettings,
     number_field,
 )
-from workerlab.model import Cell, Rate, UsageError
+from workerlab.model.plan import Cell, Rate
 from workerlab.options import BadWord, one_of
 from workerlab.server.limits import cores
 

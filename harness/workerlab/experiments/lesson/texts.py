@@ -18,7 +18,7 @@ from workerlab.analysis.handshakes import handshakes
 from workerlab.analysis.samples import Window
 from workerlab.analysis.stall import idle_time, requests_in_flight, whole_load
 from workerlab.experiments.lesson.steps import LessonStep
-from workerlab.model import Breakdown, Result, TrialResult
+from workerlab.model.result import Breakdown, Result, TrialResult
 from workerlab.numbers.units import counted, fill, format_duration
 from workerlab.report.player.places import GAVE_UP, PlacesSample
 

@@ -14,13 +14,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab.durations import null_s, predicted_s
+from workerlab.errors import UsageError
 from workerlab.experiments.limits.options import LimitsOptions
 from workerlab.experiments.limits.results import SPARE_FILES
 from workerlab.experiments.planning import available_tools, check_tools, why_unavailable
 from workerlab.experiments.runner import Setup
 from workerlab.finding import Note
 from workerlab.load.mistakes import MISTAKES
-from workerlab.model import Cell, Load, NullServer, Plan, UsageError
+from workerlab.model.plan import Cell, Load, NullServer, Plan
 from workerlab.notes import noted
 from workerlab.numbers.units import fill
 from workerlab.plan import null_cell, null_plan

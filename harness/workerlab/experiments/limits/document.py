@@ -9,7 +9,7 @@ from workerlab.analysis.samples import NS
 from workerlab.experiments.limits.findings import Steps, findings
 from workerlab.experiments.limits.results import results_of
 from workerlab.experiments.reading import notes_of, trial_data
-from workerlab.model import Chart, ChartSeries, Column, Document, Table
+from workerlab.model.result import Chart, ChartSeries, Column, Document, Table
 from workerlab.notes import NotMeasured
 from workerlab.numbers.units import counted
 from workerlab.report.values import curves, table

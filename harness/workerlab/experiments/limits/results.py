@@ -15,7 +15,9 @@ from msgspec import Struct
 
 from workerlab.analysis.facts import Facts, TrialData
 from workerlab.finding import Finding
-from workerlab.model import Load, Measurement, NullServer, Usage
+from workerlab.model.evidence import Measurement
+from workerlab.model.plan import Load, NullServer
+from workerlab.model.result import Usage
 from workerlab.numbers.units import fill
 
 SPARE_FILES = 64  # files that a process opens besides its connections

@@ -12,13 +12,13 @@ import sys
 import webbrowser
 from pathlib import Path
 
+from workerlab.errors import EnvironmentProblem, UsageError
 from workerlab.experiments.environment import interpreters
 from workerlab.experiments.lesson.steps import BUNDLED_LESSON, Lesson, read_lesson
 from workerlab.experiments.live import recording
 from workerlab.experiments.live.classroom import Classroom, lan_addresses
 from workerlab.experiments.live.options import ALL_ADDRESSES, LiveOptions
 from workerlab.experiments.live.stage import Stage
-from workerlab.model import EnvironmentProblem, UsageError
 from workerlab.report.html import check_writable
 from workerlab.server.preflight import Interpreter
 from workerlab.terminal.console import tell

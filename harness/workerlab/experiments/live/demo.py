@@ -13,6 +13,7 @@ from typing import Self
 
 from workerlab import run_store
 from workerlab.analysis.facts import Facts
+from workerlab.errors import EnvironmentProblem, UsageError
 from workerlab.experiments.environment import interpreters
 from workerlab.experiments.lesson.course import Course
 from workerlab.experiments.lesson.steps import BUNDLED_LESSON, Lesson, read_lesson
@@ -38,7 +39,9 @@ from workerlab.experiments.planning import gunicorn_plan
 from workerlab.experiments.reading import document_of, print_location, report_of, trial_data
 from workerlab.experiments.runner import Setup, run
 from workerlab.experiments.scheduler import TrialSource
-from workerlab.model import EnvironmentProblem, Plan, Record, Result, Trial, UsageError
+from workerlab.model.evidence import Record
+from workerlab.model.plan import Plan, Trial
+from workerlab.model.result import Result
 from workerlab.numbers.units import fill, format_wait
 from workerlab.observe.observer import Observer
 from workerlab.report.html import write_page

@@ -12,13 +12,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from workerlab import codec
+from workerlab.errors import EnvironmentProblem
 from workerlab.experiments.lesson.course import Course
 from workerlab.experiments.lesson.law import side_view
 from workerlab.experiments.lesson.settings import Message
 from workerlab.experiments.lesson.steps import Lesson, LessonStep
 from workerlab.experiments.lesson.texts import LiveFigures
 from workerlab.experiments.live.side import LiveServer, LiveUpdate, Side
-from workerlab.model import EnvironmentProblem
 from workerlab.report import player
 from workerlab.report.player.places import Move, as_ms, as_rows
 from workerlab.server.limits import cores

@@ -27,7 +27,7 @@ from workerlab.analysis.samples import NS
 from workerlab.experiments.lesson.settings import LoadSettings, Message, ServerSettings
 from workerlab.experiments.lesson.texts import PART_NAMES, LiveFigures
 from workerlab.load.programs import GENERATORS
-from workerlab.model import Breakdown
+from workerlab.model.result import Breakdown
 from workerlab.observe.cpu import ServiceCpus, host_cpu
 from workerlab.observe.spans import SpanFollower
 from workerlab.observe.tcp import AcceptQueues, Unseen

@@ -27,7 +27,8 @@ from workerlab.analysis.handshakes import half_open
 from workerlab.analysis.samples import NS, Intervals
 from workerlab.experiments.lesson.steps import LessonStep
 from workerlab.experiments.lesson.texts import StepOutcome, score
-from workerlab.model import ConnectionSample, Plan, QueueSample, Trial
+from workerlab.model.evidence import ConnectionSample, QueueSample
+from workerlab.model.plan import Plan, Trial
 from workerlab.observe.observer import Observer
 from workerlab.observe.spans import LiveCounts
 from workerlab.observe.tcp import CountersSample

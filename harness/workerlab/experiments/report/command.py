@@ -3,9 +3,9 @@
 import gc
 from pathlib import Path
 
+from workerlab.errors import ExitCode, UsageError
 from workerlab.experiments.reading import document_of, find_run, print_document
 from workerlab.experiments.report.options import ReportOptions
-from workerlab.model import ExitCode, UsageError
 from workerlab.report.html import write_page, write_pictures
 from workerlab.terminal.console import tell
 

@@ -26,12 +26,14 @@ from msgspec.structs import replace
 
 from workerlab import codec
 from workerlab.analysis.trials import grouped
+from workerlab.errors import UsageError
 from workerlab.experiments.generators.usage import at_low_rate, usage_of
 from workerlab.experiments.ladder.steps import from_details
 from workerlab.experiments.limits.results import results_of
 from workerlab.experiments.reading import report_of, trial_data
 from workerlab.finding import Finding
-from workerlab.model import Cell, Form, Result, UsageError
+from workerlab.model.plan import Cell
+from workerlab.model.result import Form, Result
 from workerlab.numbers.intervals import TRIALS, ratio
 from workerlab.numbers.units import FORMATS, value_at
 from workerlab.run_store import Run

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from workerlab import run_store
+from workerlab.errors import EnvironmentProblem, LabError, UsageError
 from workerlab.experiments import experiment_module, runner
 from workerlab.experiments.reading import find_run
 from workerlab.experiments.reproduce.claims import (
@@ -25,7 +26,7 @@ from workerlab.experiments.reproduce.claims import (
 from workerlab.experiments.reproduce.document import DONE, MISSING, PARTS, chosen_cells
 from workerlab.experiments.reproduce.options import ReproduceOptions
 from workerlab.experiments.runner import Setup
-from workerlab.model import EnvironmentProblem, LabError, Plan, UsageError
+from workerlab.model.plan import Plan
 from workerlab.numbers.units import format_duration
 from workerlab.options import in_turn, record_of
 from workerlab.plan import null_plan

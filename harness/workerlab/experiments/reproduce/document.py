@@ -21,7 +21,7 @@ from workerlab.experiments.reproduce.claims import (
     write_ups,
 )
 from workerlab.finding import Finding
-from workerlab.model import Chart, Column, Document, Table
+from workerlab.model.result import Chart, Column, Document, Table
 from workerlab.report.values import cores_of, curves
 from workerlab.run_store import Run
 

@@ -18,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab import codec, run_store
+from workerlab.errors import EnvironmentProblem, UsageError
 from workerlab.experiments.environment import interpreters
 from workerlab.experiments.jobs import JobPlanner
 from workerlab.experiments.planning import common_version, notes_on_gunicorn, unavailable_variants
@@ -38,17 +39,8 @@ from workerlab.experiments.settings.options import SettingsOptions
 from workerlab.experiments.settings.site import MAX_ATTEMPTS, MachineStalled, Site
 from workerlab.experiments.trial import INTERRUPTED, discard_attempt
 from workerlab.finding import stored
-from workerlab.model import (
-    App,
-    Cell,
-    EnvironmentProblem,
-    Fault,
-    Plan,
-    Record,
-    Server,
-    Trial,
-    UsageError,
-)
+from workerlab.model.evidence import Fault, Record
+from workerlab.model.plan import App, Cell, Plan, Server, Trial
 from workerlab.notes import annotated_only
 from workerlab.options import BadWord, names_of
 from workerlab.plan import trials

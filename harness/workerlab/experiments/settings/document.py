@@ -28,7 +28,7 @@ from workerlab.experiments.settings.gunicorn_file import (
     class_of,
 )
 from workerlab.finding import Answer, Finding
-from workerlab.model import Column, Document, Table
+from workerlab.model.result import Column, Document, Table
 from workerlab.notes import NotMeasured, Unfinished, annotated_only
 from workerlab.numbers.units import fill
 from workerlab.plan import grid

@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from workerlab.errors import UsageError
 from workerlab.finding import Finding
-from workerlab.model import UsageError
 from workerlab.notes import is_literal
 from workerlab.server.worker_classes import WORKER_CLASSES
 

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from workerlab.model import Server
+from workerlab.model.plan import Server
 from workerlab.observe import inet_diag
 from workerlab.observe.tcp import LISTEN, SERVED
 from workerlab.server.backends import SCRUBBED

@@ -2,11 +2,12 @@
 
 from msgspec.structs import replace
 
+from workerlab.errors import UsageError
 from workerlab.experiments.jobs import only_sleeps
 from workerlab.experiments.planning import plan_of
 from workerlab.experiments.runner import Setup
 from workerlab.experiments.sweep_options import SweepOptions
-from workerlab.model import Plan, UsageError
+from workerlab.model.plan import Plan
 
 
 def setup(options: SweepOptions, plan: Plan | None) -> Setup:

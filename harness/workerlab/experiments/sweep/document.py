@@ -17,15 +17,8 @@ from workerlab.analysis.verdict import was_left_out
 from workerlab.experiments.reading import report_of
 from workerlab.experiments.sweep.tables import sweep_tables
 from workerlab.finding import Answer, Finding, Note, Placement
-from workerlab.model import (
-    SWEEP,
-    Document,
-    Invalid,
-    Report,
-    Result,
-    RouteResult,
-    TrialResult,
-)
+from workerlab.model.evidence import RouteResult
+from workerlab.model.result import SWEEP, Document, Invalid, Report, Result, TrialResult
 from workerlab.notes import ClientsLinger, FlagIgnored, LeftOut, ServerCoresBound, SettingIgnored
 from workerlab.numbers.units import counted, fill, format_duration, listed
 from workerlab.report.values import (

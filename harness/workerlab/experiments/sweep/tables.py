@@ -32,8 +32,8 @@ from workerlab.analysis.diagnosis.slots import (
 )
 from workerlab.analysis.open_closed import models_note, open_and_closed
 from workerlab.analysis.trials import conclusive, valid_results
-from workerlab.model import (
-    AbTimes,
+from workerlab.model.evidence import AbTimes
+from workerlab.model.result import (
     ClassResult,
     Column,
     Invalid,

@@ -6,8 +6,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from workerlab.errors import ParseError
 from workerlab.load.tool import Tool
-from workerlab.model import Command, Load, Measurement, Output, ParseError, Summary
+from workerlab.model.evidence import Command, Measurement, Output, Summary
+from workerlab.model.plan import Load
 
 PROGRAMS = str(Path(__file__).parent)
 DETAIL_FIELDS = ("mistake", "form", "code", "returned", "complaints", "time_wait")

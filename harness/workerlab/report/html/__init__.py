@@ -6,7 +6,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from workerlab.model import Document, EnvironmentProblem, UsageError
+from workerlab.errors import EnvironmentProblem, UsageError
+from workerlab.model.result import Document
 from workerlab.paths import write_atomically
 
 MISSING_PACKAGES = (

@@ -25,7 +25,7 @@ import altair as alt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from workerlab.model import Chart, ChartSeries, Document, Mark
+from workerlab.model.result import Chart, ChartSeries, Document, Mark
 from workerlab.numbers.units import MISSING, amount, counted, three_digits
 from workerlab.report.html.figure import (
     CLASSES,

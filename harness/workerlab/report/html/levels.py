@@ -15,7 +15,7 @@ from workerlab.analysis.diagnosis.slots import part_of_load
 from workerlab.analysis.open_closed import models_note
 from workerlab.analysis.overview import LevelTrials
 from workerlab.analysis.trials import conclusive
-from workerlab.model import Chart, ChartSeries, Look, Mark, Result
+from workerlab.model.result import Chart, ChartSeries, Look, Mark, Result
 from workerlab.numbers.units import MISSING, amount, counted, fill, format_duration, listed
 from workerlab.report.html.chart_figures import VerticalBars, chart_figure
 from workerlab.report.html.figure import (

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from workerlab.analysis.class_findings import conclusions_of
 from workerlab.analysis.overview import headline
 from workerlab.finding import Finding
-from workerlab.model import SWEEP, Column, Document, Table, Verdict
+from workerlab.model.result import SWEEP, Column, Document, Table, Verdict
 from workerlab.numbers.units import MISSING, counted, fill, format_duration
 from workerlab.report import player
 from workerlab.report.html.chart_figures import chart_figures

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from workerlab.analysis.cell_targets import load_level
 from workerlab.analysis.diagnosis import supporting_observations
 from workerlab.analysis.trials import Trials, by_cell, valid_results
-from workerlab.model import ClassResult, Document, Label, Result, TrialResult
+from workerlab.model.result import ClassResult, Document, Label, Result, TrialResult
 from workerlab.numbers.units import fill, listed
 from workerlab.report.html.figure import Figure, not_none, slug
 from workerlab.report.html.over_time import (

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import altair as alt
 
-from workerlab.model import Result
+from workerlab.model.result import Result
 from workerlab.numbers.units import fill
 from workerlab.report.html.figure import (
     Figure,

@@ -22,7 +22,8 @@ from workerlab.analysis.facts import Facts
 from workerlab.analysis.phases import client_timed, over_time, phases_of, responses_of
 from workerlab.analysis.samples import NS, busy_without_others_s
 from workerlab.finding import Finding, Note
-from workerlab.model import ConnectionSample, Phase, ProcessSample, QueueSample, Span, Usage
+from workerlab.model.evidence import ConnectionSample, ProcessSample, QueueSample, Span
+from workerlab.model.result import Phase, Usage
 from workerlab.numbers.units import counted, format_duration
 from workerlab.report.player.places import Trace, trace
 

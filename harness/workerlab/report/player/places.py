@@ -31,7 +31,7 @@ from msgspec import Struct
 
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.samples import NS, Intervals, Period
-from workerlab.model import Span, Timing
+from workerlab.model.evidence import Span, Timing
 from workerlab.numbers.samples import quantile
 
 CONNECTING, QUEUED, IN_WORKER, IN_APP, ANSWERED, FAILED = range(6)

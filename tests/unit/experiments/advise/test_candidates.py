@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from workerlab.experiments.advise.candidates import Limits, candidates, kind_of, worker_counts
-from workerlab.model import App
+from workerlab.model.plan import App
 from workerlab.server.worker_classes import CLASSES, configured_slots
 
 ALL = [kind_of(name, App()) for name in CLASSES]

@@ -9,9 +9,10 @@ import pytest
 
 from tests.builders.plan import with_classes
 from workerlab.cli import parse
+from workerlab.errors import UsageError
 from workerlab.experiments.advise.command import plan_of, starts_in
 from workerlab.experiments.advise.study import AdviseRequest
-from workerlab.model import Plan, UsageError
+from workerlab.model.plan import Plan
 from workerlab.server.worker_classes import CLASSES
 
 

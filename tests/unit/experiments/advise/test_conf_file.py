@@ -29,7 +29,7 @@ from workerlab.experiments.advise.conf_file import (
     conf_file,
     start_script,
 )
-from workerlab.model import App, Server
+from workerlab.model.plan import App, Server
 from workerlab.server.worker_classes import CLASSES, SERVERS, class_named
 
 WSGI_APP = """

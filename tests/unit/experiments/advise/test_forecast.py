@@ -15,7 +15,8 @@ from workerlab.experiments.advise.candidates import (
 )
 from workerlab.experiments.advise.growth import launch_s
 from workerlab.load.programs import MAX_ROW_ARRIVALS
-from workerlab.model import App, Memory, Needs, RequestNeed
+from workerlab.model.plan import App
+from workerlab.model.result import Memory, Needs, RequestNeed
 
 SERVERS = candidates([kind_of("sync", App())], Limits(cores=2))
 NEEDS = Needs("", (RequestNeed(0.05, 0.001),), 0.0, 0.0, memory=Memory(10, 10, 2))

@@ -36,7 +36,8 @@ from workerlab.experiments.advise.study import (
     measures_cpu_under_load,
     with_lone_routes,
 )
-from workerlab.model import App, Cell, Memory, Needs, Plan, RequestNeed, Route, Trial
+from workerlab.model.plan import App, Cell, Plan, Route, Trial
+from workerlab.model.result import Memory, Needs, RequestNeed
 
 
 def study(

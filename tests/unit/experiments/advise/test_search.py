@@ -45,7 +45,9 @@ from workerlab.experiments.advise.study import (
     LaunchDisturbed,
     Study,
 )
-from workerlab.model import App, Needs, Plan, RequestNeed, Server, Summary
+from workerlab.model.evidence import Summary
+from workerlab.model.plan import App, Plan, Server
+from workerlab.model.result import Needs, RequestNeed
 from workerlab.server.worker_classes import configured_slots
 
 TARGET_RPS = 50.0

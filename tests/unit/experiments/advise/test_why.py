@@ -19,7 +19,9 @@ from workerlab.experiments.advise.result import BlockingCall, limit_of
 from workerlab.experiments.advise.search import SLOW_ALONE_RATIO, SlowAlone, slow_alone
 from workerlab.experiments.advise.study import LaunchPaused, ToolLate, _late, launch_of
 from workerlab.finding import Note
-from workerlab.model import Breakdown, Needs, Pause, Rate, RequestNeed, Server, Summary, Usage
+from workerlab.model.evidence import Pause, Summary
+from workerlab.model.plan import Rate, Server
+from workerlab.model.result import Breakdown, Needs, RequestNeed, Usage
 
 BOTH = slo.parse("p95<100ms,errors<0.1%")
 BUSY = Usage(server_cores=0.4, generator_cores=0.2, host_busy=0.33)

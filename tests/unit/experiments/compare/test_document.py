@@ -36,7 +36,9 @@ from workerlab.experiments.compare.findings import (
     answer_of,
 )
 from workerlab.finding import Note
-from workerlab.model import App, Cell, Document, Invalid, Record, Server, Trial
+from workerlab.model.evidence import Record
+from workerlab.model.plan import App, Cell, Server, Trial
+from workerlab.model.result import Document, Invalid
 from workerlab.paths import BUNDLED_GUNICORN
 from workerlab.report.values import text
 from workerlab.slo import Limit

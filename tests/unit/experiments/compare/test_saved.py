@@ -18,17 +18,9 @@ from workerlab.analysis.stall import MachinePause, PauseDuringLoad
 from workerlab.cli import main
 from workerlab.experiments.compare.options import CompareOptions
 from workerlab.experiments.compare.saved import SavedSide, differences_of, groups_of
-from workerlab.model import (
-    Cell,
-    Plan,
-    Rate,
-    RateResult,
-    Record,
-    Result,
-    Server,
-    Summary,
-    Trial,
-)
+from workerlab.model.evidence import Record, Summary
+from workerlab.model.plan import Cell, Plan, Rate, Server, Trial
+from workerlab.model.result import RateResult, Result
 from workerlab.run_store import Run
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from workerlab.cli import parse
+from workerlab.errors import UsageError
 from workerlab.experiments.compare.command import first_plan, next_pairs, with_counterparts
 from workerlab.experiments.compare.comparison import (
     CompareRequest,
@@ -13,7 +14,7 @@ from workerlab.experiments.compare.comparison import (
     settings_apart,
 )
 from workerlab.experiments.compare.options import side
-from workerlab.model import Cell, Server, UsageError
+from workerlab.model.plan import Cell, Server
 from workerlab.report.values import text
 from workerlab.server.worker_classes import SERVERS, class_named
 

@@ -9,15 +9,8 @@ import pytest
 from tests.builders.analysis import result_of
 from tests.builders.null import null_trial
 from workerlab.experiments.compare.document import Curve, curve, mean_curve
-from workerlab.model import (
-    Cell,
-    Load,
-    Measurement,
-    Server,
-    Summary,
-    Timing,
-    Trial,
-)
+from workerlab.model.evidence import Measurement, Summary, Timing
+from workerlab.model.plan import Cell, Load, Server, Trial
 
 TRIAL = Trial(Cell(Server("sync", 1, 1, 2048, 1000), "fast", 1), 1)
 CELL = result_of(TRIAL, response=Summary(p50=0.5, p99=2.0))

@@ -11,7 +11,7 @@ from workerlab.experiments.lesson.course import Course
 from workerlab.experiments.lesson.settings import LoadSettings, Refused, ServerSettings
 from workerlab.experiments.lesson.steps import read_lesson
 from workerlab.experiments.lesson.texts import LiveFigures, no_result
-from workerlab.model import Breakdown
+from workerlab.model.result import Breakdown
 from workerlab.report.player.places import PlacesSample
 
 LESSON = read_lesson()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from workerlab.cli import main
+from workerlab.errors import UsageError
 from workerlab.experiments.lesson.settings import BUNDLED_APPS
 from workerlab.experiments.lesson.steps import (
     BUNDLED_LESSON,
@@ -20,7 +21,6 @@ from workerlab.experiments.lesson.steps import (
     read_lesson,
 )
 from workerlab.experiments.lesson.texts import law_text
-from workerlab.model import UsageError
 from workerlab.server.worker_classes import CLASSES
 
 STEP = """

@@ -38,7 +38,9 @@ from workerlab.experiments.live.terminal import (
     requests_over_time,
 )
 from workerlab.experiments.reading import report_of, trial_data
-from workerlab.model import Breakdown, Invalid, Result, Summary, Trial
+from workerlab.model.evidence import Summary
+from workerlab.model.plan import Trial
+from workerlab.model.result import Breakdown, Invalid, Result
 from workerlab.numbers.units import format_duration
 from workerlab.observe.spans import LiveCounts
 from workerlab.server.inside.maps import HEADER_BYTES, SPANS, create_map

@@ -40,7 +40,8 @@ from workerlab.experiments.settings.gunicorn_file import (
     unknown_names,
 )
 from workerlab.finding import Finding
-from workerlab.model import Document, Trial
+from workerlab.model.plan import Trial
+from workerlab.model.result import Document
 from workerlab.plan import trials
 from workerlab.report.text import render
 from workerlab.report.values import text

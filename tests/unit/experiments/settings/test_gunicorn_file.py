@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from workerlab.errors import UsageError
 from workerlab.experiments.settings.gunicorn_file import (
     FileLine,
     SourceFile,
@@ -13,7 +14,6 @@ from workerlab.experiments.settings.gunicorn_file import (
     class_of,
     unknown_names,
 )
-from workerlab.model import UsageError
 from workerlab.server.inside.introspect import execute_file
 
 SETTINGS = (

@@ -22,7 +22,7 @@ from workerlab.experiments.settings.site import (
     Site,
     StallDetector,
 )
-from workerlab.model import App, Cell, Plan, Server, Trial
+from workerlab.model.plan import App, Cell, Plan, Server, Trial
 from workerlab.plan import trials
 from workerlab.server.running import StartupTurn
 

@@ -1,0 +1,1 @@
+"""The types that all components share: `plan`, then `evidence`, then `result`."""
