@@ -134,7 +134,7 @@ def test_what_is_no_image_is_refused_in_words(reader: Reader) -> None:
     file = {"name": "x.png", "mimeType": "image/png", "buffer": SCRIPT.encode()}
     reader.page.locator("input[type=file]").set_input_files(file)
     reader.page.get_by_role("button", name="Add").click()
-    assert "no PNG" in reader.says("[role=alert]")
+    assert "not a complete PNG" in reader.says("[role=alert]")
 
 
 def test_a_stored_script_does_not_run(reader: Reader) -> None:
@@ -178,7 +178,7 @@ def test_of_two_who_edit_the_second_sees_both_and_loses_nothing(
     page = other.page
     page.get_by_label("Body").fill("what the second wrote")
     page.get_by_role("button", name="Save").click()
-    assert "meanwhile" in other.says("[role=alert]")
+    assert "in the meantime" in other.says("[role=alert]")
     assert page.get_by_label("Body").input_value() == "what the second wrote"
     page.get_by_text("The current version").click()
     assert "what the first wrote" in other.says("details")

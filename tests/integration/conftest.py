@@ -39,7 +39,7 @@ from tests.builders.processes import running as running_processes
 from tests.builders.schema import validated
 from workerlab import __main__ as program
 from workerlab.analysis.facts import TrialData
-from workerlab.cli import COMMANDS, function, main
+from workerlab.cli import COMMANDS, load_function, main
 from workerlab.experiments import EXPERIMENTS, experiment_module
 from workerlab.experiments.reading import read_trial
 from workerlab.experiments.trial import null_task
@@ -155,7 +155,7 @@ def import_command(name: str) -> None:
     """What the program imports to run this command."""
     command = COMMANDS[name]
     for place in (command.options, command.action, "workerlab.project:with_project"):
-        function(place)
+        load_function(place)
     if name in EXPERIMENTS:
         experiment_module(name, "command")
         experiment_module(name, "document")
