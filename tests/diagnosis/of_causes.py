@@ -19,7 +19,8 @@ def computing() -> Iterable[Scenario]:
         for name in ("gthread", "asgi", "uvicorn"):
             line = f"{name} 8 --workers 1 --threads 4 --tool fast"
             cells = {"8": also(saturated, may="Shared BlockedLoop")}
-            yield sweep(f"{name}-computes-on-1", f"{why}, whatever its threads or loop", line,
+            yield sweep(f"{name}-computes-on-1",
+                        f"{why}, even with several threads or an event loop", line,
                         cells, sleep_ms=0, cpu_ms=20)  # fmt: skip
     workers, many = 2 * CORES, 8 * CORES
     more = truth("saturated|at capacity", "BusyMachine",
@@ -36,7 +37,7 @@ def sharing() -> Iterable[Scenario]:
     alone = BELOW
     kinds = {
         "lock": "a lock that each request holds for 30 of its 50 ms: 33 requests/s per worker,"
-        " whatever its slots",
+        " however many slots it has",
         "pool": "a pool of 2 that each request needs for its 50 ms: 40 requests/s per worker",
         "gil": "20 of 50 ms in C code that holds the GIL: 50 requests/s per worker",
     }
@@ -45,7 +46,7 @@ def sharing() -> Iterable[Scenario]:
         yield sweep(f"gthread-{case}", why, line, {"1": alone, "8": shared}, case=case,
                     short=case == "lock")  # fmt: skip
     yield sweep("sync-machine-lock", "a lock shared by all workers that each request holds for 30"
-                " of its 50 ms: 33 requests/s, whatever the slots",
+                " of its 50 ms: 33 requests/s, however many slots there are",
                 f"sync 1,8 {FOUR['sync']} --tool fast",
                 {"1": alone, "8": shared}, case="machine-lock")  # fmt: skip
     for name, case in (("asgi", "pool"), ("uvicorn", "lock"), ("gevent", "pool")):
@@ -90,7 +91,7 @@ def troubles() -> Iterable[Scenario]:
     first = truth("at capacity|below capacity|saturated", "SlowFirst",
                   "AllSlotsBusy NothingWaits")  # fmt: skip
     yield sweep("gthread-slow-first",
-                "a pool opens connections on demand, each in 1 s; then requests take 50 ms",
+                "a pool opens connections on demand, each taking 1 s; then requests take 50 ms",
                 "gthread 8 --workers 1 --threads 8 --tool fast --rounds 30", {"8": first},
                 case="slow-first")  # fmt: skip
     yield sweep("gevent-slow-first", "the same, with more slots than needed",

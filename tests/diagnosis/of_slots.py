@@ -103,7 +103,8 @@ def dealing() -> Iterable[Scenario]:
                         f"a blocked loop serves one request at a time; distributed {quotas}",
                         line, {"8": blocked}, case="blocks", quotas=quotas)  # fmt: skip
         yield sweep(f"{name}-awaits-dealt-7-1",
-                    "distributed 7,1, but a loop whose requests await serves all of them at once",
+                    "distributed 7,1, but a loop whose requests use `await` serves all of them at"
+                    " once",
                     line, {"8": BELOW}, sleep_ms=100, quotas="7,1")  # fmt: skip
 
 

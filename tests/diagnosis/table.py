@@ -25,12 +25,12 @@ LEGEND = """\
 - **reported**: number of reports; **false**: number of false reports.
 - **required**: number of cells that require it; **found**: number of these that report it.
   `A or B`: either suffices; what is reported counts in its own row.
-- **quiet**: without noise, other programs used less than 0.25 cores, and the machine did not pause.
-  All other runs count as **noise**, including most scenarios that only sleep, which run three at a
-  time.
+- **quiet**: a run without noise in which other programs used less than 0.25 cores and the machine
+  did not pause. All other runs count as **noise**, including most scenarios that only sleep, which
+  run three at a time.
 - **inconclusive**: required, but the cell is rightly inconclusive: the machine paused, or, with
   noise, an app that does more than sleep waited for a core for 5 % or more of its response time.
-  These count as found in the recall.
+  The recall counts these as found.
 
 Checks:
 
@@ -39,7 +39,7 @@ Checks:
 - **contradiction**: no level above a saturated one is below capacity; no verdict contradicts the
   knee.
 - **comparison**: identical servers show no difference.
-- **exit**: the exit code is correct and no trial is missing; only failures are counted."""
+- **exit**: the exit code is correct and no trial is missing; listed only if one fails."""
 MISSES = """\
 ## Misses
 
@@ -69,9 +69,14 @@ def summary(statements: Sequence[Statement]) -> str:
         reported_due = [statement for statement in due if statement.outcome != MISSING]
         recall.append(f"{label} {_share(len(reported_due), len(due))}")
     kinds = ("premise", "law", "contradiction", "comparison", "exit")
-    checks = [f"{kind} {others[kind]} of {_checked(statements, kind)}" for kind in kinds]
+    checks = [
+        f"{kind} {others[kind]} of {checked}"
+        for kind in kinds
+        if (checked := _checked(statements, kind))
+    ]
     parts.append(f"recall of findings: {', '.join(recall)}")
-    parts.append(f"failed checks: {', '.join(checks)}")
+    if checks:
+        parts.append(f"failed checks: {', '.join(checks)}")
     return "; ".join(parts) + "."
 
 
