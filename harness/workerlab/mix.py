@@ -15,8 +15,8 @@ A mix can also be read from an access log in the common or combined format:
 
     203.0.113.9 - - [10/Oct/2025:13:55:36 +0000] "GET /post/17?from=feed HTTP/1.1" 200 2326 ...
 
-Only the request and the status of a line are read: addresses, users and agents are never stored,
-and the parts before the date and after the size may have any form (a virtual host, IPv6, a
+Only the request and the status of a line are read: addresses, users and user agents are never
+stored, and the parts before the date and after the size may have any form (a virtual host, IPv6, a
 duration). Queries are dropped by default.
 
 Only GET and HEAD are safe to repeat. A path is left out if most of its answers were 4xx or 5xx: it
@@ -24,8 +24,8 @@ would fail here too, or cause work that the log's server did not have. For the o
 requests count: an occasional error is no reason to send fewer.
 
 Paths that differ only in numbers, UUIDs or hexadecimal ids are one route, such as /post/{id}. The
-most frequent paths are sent unchanged, one of every route before a second one of any. A route has
-the weight of all its requests: otherwise a page with a thousand addresses would seem rare.
+most frequent paths are sent unchanged: first one path of each route, then further paths. A route
+has the weight of all its requests: otherwise a page with a thousand addresses would seem rare.
 """
 
 import gzip
@@ -146,7 +146,7 @@ def _words(line: str) -> list[str]:
 
 
 def _route(words: list[str], directory: Path) -> Route:
-    """Raises ValueError, with a message for the user."""
+    """The route that the words of a line give. Raises ValueError, with a message for the user."""
     if len(words) < 3:
         raise ValueError(f"{' '.join(words)!r} is not weight, method and path, as in 10 GET /")
     weight, method, path, *arguments = words

@@ -1,14 +1,14 @@
 """The language of targets, `p95<300ms, errors<0.1%, rps>=50`, and of limits on changes,
-`p95>+10%, rps<-5%`. Pure.
+`p95>+10%, rps<-5%`. No I/O.
 
     target = term, term, ...        a target is kept if all of its terms are
     term   = METRIC OP LIMIT        p50 p90 p95 p99 max mean (response time), errors, rps
     limits = limit, limit, ...      METRIC > +SHARE% or METRIC < -SHARE%, of changes to detect
 
 A target limits response times and errors from above, and throughput from below, each metric once.
-So terms cannot contradict each other, and a slower server cannot keep a target that it missed
-before. A time needs a unit, as 300 could be seconds or milliseconds. `errors<=0` is rejected, as no
-number of requests can show it.
+So terms cannot contradict each other, and a server cannot come to meet a target by getting slower.
+A time needs a unit, as 300 could be seconds or milliseconds. `errors<=0` is rejected, as no number
+of requests can show it.
 
 Error messages give the column, from 1.
 """
@@ -155,7 +155,7 @@ def _either(names: Sequence[str]) -> str:
 
 
 def _pieces(text: str) -> Iterator[_Piece]:
-    """Raises TargetSyntaxError for a decimal comma."""
+    """The parts of the text between commas. Raises TargetSyntaxError for a decimal comma."""
     if comma := DECIMAL_COMMA.search(text):
         why = "a comma ends a term: write decimals with a point, as in 0.3s"
         raise TargetSyntaxError(f"column {comma.start() + 2}: {why}")

@@ -5,11 +5,11 @@ Exact, if requests carry ids and their accepts are timed:
     sent ── connect ── connected ── accept queue ── accepted ── in worker ── app called ── service
         ── app done ── transfer ── last byte
 
-A request on a reused connection has neither connect nor accept queue: it waits in the worker from
-the moment it is sent. Each moment is clamped between the one before it and the last byte: a worker
-may accept before the client notices that it is connected, and close its span after the client has
-the answer. With dropped handshakes, `accept queue` begins when the connection is established on the
-client's side, so the kernel's retransmissions are part of it.
+A request on a reused connection spends no time in connect or in the accept queue: it waits in the
+worker from the moment it is sent. Each moment is clamped between the one before it and the last
+byte: a worker may accept before the client notices that it is connected, and close its span after
+the client has the answer. With dropped handshakes, `accept queue` begins when the connection is
+established on the client's side, so the kernel's retransmissions are part of it.
 
 Otherwise estimated; each part has its own source, or is missing:
 
@@ -48,7 +48,7 @@ from workerlab.model.result import Breakdown
 CLOCK_TOLERANCE_NS = 1_000_000  # tolerance for client and worker times that are out of order
 MAX_FAILED_SHARE = 0.05  # of the answers: more failures would distort the means
 MIN_WAIT_SHARE = 0.02  # of the response time: less waiting counts as none
-# Of the response time: parts that exceed it by more are withheld. Connect times are of the whole
+# Of the response time: parts that exceed it by more are withheld. Connect times cover the whole
 # load, which differs from the steady part once the accept queue overflows
 MAX_EXCESS_SHARE, MAX_OVERFLOWED_EXCESS_SHARE = 0.1, 0.25
 MIN_QUEUE_SAMPLES = 5  # required for a mean
@@ -142,8 +142,9 @@ def _within(facts: Facts, window: Window) -> Noted:
 @once
 def in_server(facts: Facts) -> float | None:
     """Mean number of requests in the accept queue, in the workers and in the app over the steady
-    window (Little 1961). None if one of these is unknown. Parts that exceed the response count: too
-    many requests in the server are still not in the load tool."""
+    window (Little 1961). None if one of these is unknown. Parts that add up to more than the
+    response are used here all the same: even if overestimated, those requests are not in the load
+    tool."""
     steady, _ = _steady(facts)
     parts_s = (steady.accept_queue_s, steady.in_worker_s, steady.service_s)
     return None if None in parts_s else facts.rps * sum(part_s or 0.0 for part_s in parts_s)
@@ -289,7 +290,8 @@ def _in_worker(facts: Facts, window: Window) -> Part | None:
         if part is not None:
             waits = Intervals([(span.accept_ns or 0, span.start_ns) for span in facts.spans])
             return waits.inside_s(part) / part.completed, ACCEPT_SOURCE
-    if facts.worker_class.unmeasured:  # it reads requests early: none unread does not mean none
+    # If it reads requests early, they may wait although no bytes are unread
+    if facts.worker_class.unmeasured:
         return None
     connections = facts.observations.connections
     unread = window.mean_level(connections, "unread", MIN_CONNECTION_SAMPLES)
@@ -297,10 +299,10 @@ def _in_worker(facts: Facts, window: Window) -> Part | None:
 
 
 def _until_last_begun(facts: Facts, window: Window) -> Window | None:
-    """The window up to the earliest of the workers' last accepts of a started request. A tool that
-    runs for a fixed time leaves requests that were accepted but never started, whose wait is
-    unknown; every request accepted before that moment was started. None if it precedes the
-    window."""
+    """The window, cut off at the time up to which every worker started all requests that it
+    accepted: the earliest of their last accepts of a started request. A tool that runs for a fixed
+    time leaves requests that were accepted but never started, whose wait is unknown. None if that
+    time precedes the window."""
     by_worker = facts.spans_by_worker.values()
     last_ns = (max(span.accept_ns or 0 for span in spans) for spans in by_worker)
     closes_ns = min(window.closes_ns, *last_ns)

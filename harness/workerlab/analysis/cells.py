@@ -85,7 +85,8 @@ def served_by(data: TrialData) -> Mapping[str, str]:
 
 
 RESOLUTION_S = 0.001  # ab rounds to whole milliseconds
-MAX_DEVIATION_SHARE = 0.05  # of a service time from their mean, relative to the mean response
+# Deviation of a service time from the mean, relative to the mean response
+MAX_DEVIATION_SHARE = 0.05
 
 UNANSWERED = "no waiting time: some requests reached a worker and were never answered"
 
@@ -253,7 +254,7 @@ def closed_result(facts: Facts, series: Series, verdict: ValidVerdict, reason: F
 
 
 def with_failures(reason: Finding, outcome: Outcome) -> Finding:
-    """The reason of a verdict, followed by the failed requests, if any."""
+    """The reason for a verdict, followed by the failed requests, if any."""
     if not outcome.failed or not isinstance(reason, Reason):
         return reason
     failures = FailedRequests(outcome.failed, dict(sorted(outcome.errors.items())))

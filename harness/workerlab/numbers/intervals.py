@@ -38,7 +38,7 @@ T975 = (
     2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
     2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
 )  # fmt: skip
-BISECTIONS = 60  # more than the digits of a float between 0 and 1
+BISECTIONS = 60  # more than the bits of a float's significand
 
 
 def student(degrees: int) -> float:
@@ -64,7 +64,7 @@ def within(t: float, degrees: int) -> float:
 
 @cache
 def student_at(confidence: float, degrees: int) -> float:
-    """Half of the two-sided interval of Student's t with this probability."""
+    """Half-width of the two-sided interval of Student's t with this probability."""
     high = 1.0
     while within(high, degrees) < confidence:
         high *= 2
@@ -83,8 +83,8 @@ def _root(below: Callable[[float], bool], high: float = 1.0) -> float:
 def half_width(
     left: Sequence[float], right: Sequence[float], quantile: Callable[[int], float] = student
 ) -> float:
-    """Half of Welch's 95 % interval of a difference of means; `quantile`, of Student's t, for
-    another probability. At least two values on each side."""
+    """Half-width of Welch's 95 % interval of a difference of means. `quantile`: of Student's t, by
+    degrees of freedom; pass another for another probability. At least two values on each side."""
     parts = [(variance(side) / len(side), len(side) - 1) for side in (left, right)]
     total = sum(part for part, _ in parts)
     if total <= 0:
@@ -94,7 +94,7 @@ def half_width(
 
 
 def half_of_mean(values: Sequence[float]) -> float | None:
-    """Half of Student's 95 % interval of a mean; None for fewer than two values."""
+    """Half-width of Student's 95 % interval of a mean; None for fewer than two values."""
     degrees = len(values) - 1
     if degrees < 1:
         return None
@@ -102,7 +102,7 @@ def half_of_mean(values: Sequence[float]) -> float | None:
 
 
 class Ratio(Struct, frozen=True):
-    """Of two geometric means. `low`, `high`: its 95 % interval, None where there is none."""
+    """The ratio of two geometric means. `low`, `high`: its 95 % interval; None: there is none."""
 
     value: float
     low: float | None = None
@@ -110,7 +110,7 @@ class Ratio(Struct, frozen=True):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Of its interval; without one, twice its value."""
+        """The ends of the interval; without one, the value for both."""
         return self.low or self.value, self.high or self.value
 
     @property
@@ -144,8 +144,8 @@ class Ratio(Struct, frozen=True):
 def ratio(after: Sequence[float], before: Sequence[float], count: int | None = None) -> Ratio:
     """`after` over `before`, at least one positive value on each side. With `count` (at least 2),
     the interval is a forecast for that many values on each side, of the same variance. It is
-    widened to a power of 80 %: if the forecast decides a question, so will the interval of the
-    actual values, in four of five cases."""
+    widened so that the power is 80 %: if the forecast decides a question, so will the interval of
+    the actual values, in four of five cases."""
     logs = [math.log(value) for value in after], [math.log(value) for value in before]
     centre = fmean(logs[0]) - fmean(logs[1])
     half = half_width(*logs) if min(map(len, logs)) > 1 else None
@@ -158,8 +158,8 @@ def ratio(after: Sequence[float], before: Sequence[float], count: int | None = N
 
 
 class Usual(NamedTuple):
-    """What is expected before anything was observed: a mean, which counts for `weight`
-    observations, and a standard deviation, which counts for USUAL_DEGREES."""
+    """What is expected before anything was observed: a mean, which counts as `weight`
+    observations, and a standard deviation, which counts as USUAL_DEGREES."""
 
     mean: float
     deviation: float

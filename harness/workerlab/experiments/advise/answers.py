@@ -3,8 +3,8 @@ rate, at what cost, and the evidence.
 
 Cautions are about changes that the target does not cover: service times that drift during a load,
 and memory that grows with the requests. Memory is the resident size of all processes of the server,
-from a third of the load to its end: what the first requests load and cache is not a leak. It must
-grow in every launch; otherwise it may be a single allocation.
+from a third of the load to its end: what the first requests load and cache is not a leak. Growth
+is reported only if it occurs in every launch; in one, it may be a single allocation.
 
 Lines that block the event loop are shown for the recommended class if they are known for it. Of
 several classes with an alarm for the same app, only one was examined, since the lines are the same
@@ -86,7 +86,8 @@ def blocked(result: AdviseResult) -> Iterator[LoopBlocked]:
 
 
 def _relevance_rank(result: AdviseResult, cell: Cell) -> int:
-    """0: the recommended class; 1: one with its app, if it has an alarm, too; 2: another class."""
+    """0: the recommended class; 1: another class with the same app, if the recommended class also
+    has an alarm; 2: any other."""
     own = result.server.variant if result.server else ""
     return 0 if cell.server.variant == own else 1 if own in _alarmed_too(result.study, cell) else 2
 
@@ -185,8 +186,9 @@ VALUE = "{term.metric} was {value:{term.kind}}"
 
 
 def reasons(result: AdviseResult, launch: CandidateLaunch) -> Iterator[str | Finding]:
-    """Why a launch broke the target: the number of errors; for a time or throughput the value, and
-    the bottleneck. If it broke no term, it was close to the limit: only the bottleneck."""
+    """Why a launch broke the target. For errors, their number; for a time or the throughput, its
+    value and the bottleneck. For a launch that broke no term, but was close to a limit, only the
+    bottleneck."""
     broken = [term for term in result.search.terms if not holds(launch, [term])]
     for term in broken:
         if term.kind == "errors":
@@ -261,8 +263,8 @@ def _needs_change(result: AdviseResult) -> bool:
 
 
 def left_out(result: AdviseResult) -> Iterator[LeftOut]:
-    """The classes by reason; those that were tried and failed come first. If all of these failed,
-    only they: installing other classes would not help."""
+    """The classes by reason; those that were tried and failed come first. If every class that was
+    tried failed, only those are listed: installing other classes would not help."""
     limits = Exclusion(f"no settings satisfy {listed(result.limits.flags)}")
     unfit = (*result.study.request.unfit, *without_candidates(result.search))
     reasons = {**result.study.left_out, **dict.fromkeys(unfit, limits)}
@@ -537,7 +539,7 @@ def highest_rate(result: AdviseResult) -> Iterator[HighestRate]:
 
 
 def kept_between(result: AdviseResult, server: Server) -> KeptBetween | None:
-    """The launches between the two rates, if all at their rates met the target."""
+    """The launches at the rates between the two at which every launch met the target."""
     low_rps, high_rps = result.reach.passing_rps or math.inf, result.failing_rps or 0.0
     by_rate = {
         rps: len(held)

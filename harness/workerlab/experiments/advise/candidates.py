@@ -3,11 +3,11 @@ for each, simulated from the needs of requests.
 
 Workers, for n cores: 1, n, n + 1, 2n, and the rule of thumb 2n + 1, unless a limit excludes it. A
 class that serves one request per worker at a time gets more (4n, 8n, ...): its workers replace the
-threads of other classes, but each takes the memory of a process. They end at 16 (Gunicorn's
-documentation recommends 4 to 12), or at 64 if the app is not thread-safe and has no alternative.
-With --max-workers every class gets up to that many. The number of threads doubles, too. A limit on
-simultaneous requests bounds the slots; for classes with unlimited slots, only the app can enforce
-it.
+threads of other classes, but each takes the memory of a process. The worker counts end at 16
+(Gunicorn's documentation recommends 4 to 12), or at 64 if the app is not thread-safe and has no
+alternative. With --max-workers every class gets up to that many. Thread counts are powers of two,
+from 2 to 64. A limit on simultaneous requests bounds the slots; for classes with unlimited slots,
+only the app can enforce it.
 
 A forecast has response times at the target's rate, and the highest rate at which the target holds.
 It is computed once the needs are known, and stored in the plan, so that a report does not repeat
@@ -43,9 +43,9 @@ NS = 1e9
 REQUESTS = 1500  # simulated: gives a p95 within a few percent
 MIN_REQUESTS = 100  # simulated, even if they take longer than MAX_LOAD_S to arrive
 MAX_LOAD_S = 60.0
-BISECTION_STEPS = 6  # the true rate is at most 4 to 10 % higher
+BISECTION_STEPS = 6  # the true rate is at most about 10 % higher
 DRAWS = 3
-FORECAST_SEED = 0  # no launch has these arrivals: the schedules of launches start at 1
+FORECAST_SEED = 0  # no launch has these arrivals: their seeds start at 1
 MIN_CORES = 0.1
 MIN_BOUND_SHARE = 0.8  # of the best rate: candidates with a lower bound get no bisection
 MAX_RATE_RPS = 20_000.0  # more than a load tool can send
@@ -233,8 +233,8 @@ def time_in_app_s(mean: RequestNeed) -> float:
 
 def _highest_rps(server: Server, needs: Needs, inputs: ForecastInputs) -> float:
     """The highest rate at which the times of the target are expected to hold, by bisection between
-    1/50 of the bound and the bound; 0 if they do not even hold at 1/50. A server that meets its
-    times at a rate also serves that rate, so other terms are skipped."""
+    1/50 of the bound and the bound; 0 if they do not even hold at 1/50. A server that meets the
+    response-time terms at a rate also serves that rate, so other terms are skipped."""
     high_rps = bound_rps(server, needs, inputs)
     low_rps = high_rps / 50
 

@@ -37,7 +37,8 @@ from workerlab.report.values import serving_software
 from workerlab.run_store import Run
 from workerlab.server.worker_classes import class_named, ignored_settings
 
-FILE_NAME, SCRIPT_NAME = "gunicorn.conf.py", "start-server.sh"  # the second: of another server
+# SCRIPT_NAME: for servers other than Gunicorn
+FILE_NAME, SCRIPT_NAME = "gunicorn.conf.py", "start-server.sh"
 MORE_CORES, OVERRIDDEN = MoreCoresThanHere.__name__, SettingOverridden.__name__  # codes of notes
 EXIT_CODES = {
     "recommended": ExitCode.DONE,
@@ -89,7 +90,7 @@ def _result(run: Run) -> AdviseResult:
 
 
 def _without_resumption(answer: Finding) -> Finding:
-    """The answer without how to continue the run."""
+    """The answer without the instructions for continuing the run."""
     resumable = isinstance(answer, NoRecommendation | Recommended)
     return replace(answer, run=None) if resumable else answer
 
@@ -149,7 +150,7 @@ def _kept(result: AdviseResult, server: Server, run: Run) -> KeptOverridden | No
 
 
 def _overridden(run: Run) -> Mapping[str, Mapping[str, Any]]:
-    """The values of the note on each setting of the app's own file that was overridden."""
+    """For each overridden setting of the app's configuration file, the values of its note."""
     notes = (note.values for note in run.plan.notes if note.code == OVERRIDDEN)
     return {values["setting"]: values for values in notes}
 

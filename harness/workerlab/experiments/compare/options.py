@@ -23,7 +23,7 @@ from workerlab.options import (
 )
 from workerlab.slo import TargetSyntaxError, parse_limits
 
-METRIC_NAMES = {  # of `comparison`, by the name in a limit
+METRIC_NAMES = {  # metric in `comparison` for each name used in a limit
     "rps": "throughput_rps",
     "p50": "response_p50_s",
     "p95": "response_p95_s",

@@ -1,4 +1,4 @@
-"""The document of `workerlab limits`. Pure."""
+"""The document of `workerlab limits`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`workerlab live`: a page on loopback that shows and controls a real Gunicorn.
 
-With --share, pupils on the network get a second page, on which they can watch and guess. The lab
-ends with Ctrl-C, or when no page has been open for a while, and leaves nothing behind.
+With --share, pupils on the network get a second page, on which they can watch and guess. Ctrl-C
+stops the lab; it also stops when no page has been open for a while. It leaves nothing behind.
 """
 
 import asyncio

@@ -1,15 +1,16 @@
-"""Judges each claim of a write-up: held, corrected, or not shown. Pure.
+"""Judges each claim of a write-up: held, corrected, or not shown.
 
-A test is inside its range, outside, or open. A ratio is inside (or outside) if its whole confidence
-interval over fresh launches is, a value if it is in every launch. A claim holds if all its tests
-are inside. It is corrected if one is outside, every test of the correction is inside, and the
-machine has the cores that the claim needs. Otherwise it is not shown, with the reason.
+A test is inside its range, outside, or open. A ratio is inside if its whole confidence interval
+over fresh launches is; a value, if it is inside in every launch. Likewise for outside. A claim
+holds if all its tests are inside. It is corrected if one is outside, every test of the correction
+is inside, and the machine has the cores that the claim needs. Otherwise it is not shown, with the
+reason.
 
 `writeups.toml` contains the five write-ups behind the lab: their tables, their claims, and the
-tests of each claim (`ClaimTest`). Claims are judged by cells from runs of other commands, the parts
-of a reproduction. A figure is `CELL.PATH`: the name of a cell in the file and the path of a value
-in its results, such as "sync4.response.mean". `users = "all"` selects the results of a worker class
-over all levels.
+tests of each claim (`ClaimTest`). Claims are judged from the cells of runs of other commands, which
+are the parts of a reproduction. A figure is `CELL.PATH`: the name of a cell in the file and the
+path of a value in its results, such as "sync4.response.mean". `users = "all"` selects the results
+of a worker class over all levels.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ Range = tuple[float, float]  # both ends included
 
 
 class FileStruct(Struct, frozen=True, forbid_unknown_fields=True):
-    """A part of the file."""
+    """Base of the records read from writeups.toml; rejects unknown fields."""
 
 
 class PartRun(FileStruct, frozen=True):
     """A run of another command. `takes_s`: its duration on two cores, in full and with --quick.
-    `settings`: those of all its cells that another run of the command may not share."""
+    `settings`: those of all its cells that another run of the command need not have."""
 
     name: str
     command: str
@@ -61,8 +62,8 @@ class ClaimTest(FileStruct, frozen=True):
     """A falsifiable statement; `says` is its text. Exactly one of
 
         ratio      two figures: the first over the second, with its interval over fresh launches
-        value      a figure, of every launch; with `over`, relative to a second one
-        equals     a figure, of every launch, that equals this text
+        value      a figure that is checked in every launch; with `over`, relative to a second one
+        equals     a figure that must equal this text in every launch
         shows      a part whose conclusions include one of these codes, and none of `lacks`
 
     `between`: the range of the ratio or value. `original`: the write-up's figure.
@@ -345,7 +346,7 @@ class MeasuredParts(Struct, frozen=True):
         return fmean(values) if values else None
 
     def why_missing(self, figures: Iterable[str]) -> str:
-        """Why the first missing one has no value; "" if all have one."""
+        """Why the first figure without a value has none; "" if all have values."""
         for figure in figures:
             name, _, path = figure.partition(".")
             if why := self.missing.get(self.parts[name]):

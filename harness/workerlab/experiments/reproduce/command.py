@@ -1,8 +1,8 @@
 """`workerlab reproduce`: reproduces the write-ups behind the lab, claim by claim.
 
 Each part is a run of another command. It is stored below the run's directory, resumed with it, and
-skipped if `--from` names an earlier run. A part that cannot run here is left out with the reason,
-and the claims that depend on it are not shown.
+skipped if `--from` names an earlier run. A part that cannot run here is left out, and the reason is
+reported; the claims that depend on it are not shown.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ def perform(directory: Path, plan: Plan) -> None:
 
 
 def run_part(directory: Path, command_line: str) -> None:
-    """Run another command in its own directory, or resume its run. Raises as `runner.carry_out`,
-    and EnvironmentProblem if it cannot run here."""
+    """Run another command in its own directory, or resume its run. Raises what `runner.carry_out`
+    raises, and EnvironmentProblem if it cannot run here."""
     name, *argv = shlex.split(command_line)
     parser = argparse.ArgumentParser()
     experiment_module(name, "options").add_options(parser)

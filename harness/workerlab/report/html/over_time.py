@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 class UsagePane(Struct, frozen=True):
     """A pane of usage. `fields`: of a Moment, by name of the line; `peak`: formats a value;
-    `factor`: to the unit of the axis; `min_top`: its lowest top."""
+    `factor`: to the unit of the axis; `min_top`: the least upper end of the axis."""
 
     mark: str
     title: str
@@ -116,7 +116,8 @@ def _lines_layer(
 
 
 def queue(timeline: Timeline, where: str) -> Figure | None:
-    """None if it was always empty or not observed, or if the timeline shows all of it."""
+    """The length of the accept queue over time. None if it was always empty or not observed, or if
+    the timeline shows all of it."""
     from_s, until_s = timeline.shown
     outside = any(length for at_s, length in timeline.queue if not from_s <= at_s <= until_s)
     drawn_alone = has_queue(timeline) and not in_timeline(timeline)
@@ -342,7 +343,7 @@ USAGE_FIGURES = {
 
 
 def usage(timeline: Timeline, where: str, *, heading: str) -> Figure | None:
-    """None if no pane has two values."""
+    """The figure with this heading. None if no pane has two values."""
     panes, caption = USAGE_FIGURES[heading]
     drawn = not_none(*(_usage_pane(timeline, pane) for pane in panes))
     if not drawn:
@@ -366,7 +367,7 @@ def usage(timeline: Timeline, where: str, *, heading: str) -> Figure | None:
 
 
 def _usage_pane(timeline: Timeline, pane: UsagePane) -> Any:
-    """None for fewer than two values."""
+    """The lines of one pane. None for fewer than two values."""
     lines = {
         name: [
             (moment.at_s, None if (used := getattr(moment, field)) is None else used * pane.factor)

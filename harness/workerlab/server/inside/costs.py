@@ -1,5 +1,5 @@
-"""Measures what each request computes, inside the worker: an extended probe for "needs" trials
-(`Cell.inside`). Stdlib only, syntax of Python 3.10, loaded like the probe.
+"""Measures, inside the worker, how much CPU time each request uses: an extended probe for "needs"
+trials (`Cell.inside`). Stdlib only, syntax of Python 3.10, loaded like the probe.
 
     sync, gthread        each request has a thread: its CPU clock and run-queue time, from the call
                          of the app to the close of the body
@@ -9,11 +9,12 @@
     gevent, eventlet     likewise from one switch of greenlets to the next, traced by greenlet
     tornado (WSGI)       the loop's thread, while it calls the app
 
-Beyond its CPU and its wait for a core, a step was blocked or waited for the GIL. A step that begins
-just after another request's step was held up by it. When it became ready is unknown: after its own
-last step, and after the loop was last idle. So half of that time is counted, or all of it if the
-request yielded without waiting for anything. Work that a request hands to other threads, tasks or
-greenlets is not counted here, but in the CPU of the whole worker.
+The rest of a step's time, beyond its CPU time and its wait for a core, was spent blocked or waiting
+for the GIL. A step that begins just after another request's step was held up by it. It became ready
+at an unknown moment between the end of its request's previous step (or when the loop was last idle,
+if that was later) and its start; half of that period is counted, or all of it if the request
+yielded without waiting for anything. Work that a request hands to other threads, tasks or greenlets
+is not counted here, but in the CPU of the whole worker.
 
 Work without the GIL (compression, hashes, arithmetic on arrays) runs in parallel with other
 threads. To estimate it, a thread samples whether the GIL is held. It misses holds of less than 0.3
@@ -23,8 +24,8 @@ Each worker owns a second map, `costs-PID-K.map`: the n-th record belongs to the
 costs about 20 microseconds per request, and as much per step. That would distort other
 measurements, so other trials use the plain probe alone.
 
-Rejected: wider spans (each trial would pay for them), sys.setprofile (ten times the cost), the time
-between the awaits by wrapping the loop's call_soon (uvloop has none in Python).
+Rejected: wider spans (each trial would pay for them), sys.setprofile (ten times the cost), wrapping
+the loop's call_soon to measure the time between awaits (uvloop does not call it from Python).
 """
 
 from __future__ import annotations
@@ -61,18 +62,19 @@ from .maps import (
 from .waits import SCHEDSTAT, queued_ns
 
 RUSAGE_THREAD: int | None = getattr(resource, "RUSAGE_THREAD", None)  # not on macOS
-# Rare, as a sampling thread that loses its core keeps the GIL. With core and GIL free, it wakes up
-# 0.1 ms late
+# Samples are rare, because a sampling thread that loses its core keeps the GIL. With core and GIL
+# free, it wakes up 0.1 ms late
 LOOK_S, HELD_NS = 0.025, 300_000
 NEAR_NS = 1_000_000  # server and loop, between two steps; longer: the loop was idle
 
 Key = tuple[str, str, str]  # method, path, query
 
-cells: memoryview[int] = scratch(HEADER_BYTES + COSTS.record.size)  # of this worker's map
+# This worker's map of costs, as 64-bit integers; scratch memory while nothing is recorded
+cells: memoryview[int] = scratch(HEADER_BYTES + COSTS.record.size)
 routes: Mapping[Key, int] = {}
 thread: Any = None
 turns: Any = None
-in_app: set[int] = set()  # places of the costs of requests in threads
+in_app: set[int] = set()  # offsets of the cost records of requests that run in threads
 
 
 def start(directory: str, capacity: int, pairs: Sequence[Sequence[str]]) -> None:
@@ -185,7 +187,8 @@ class Turns:
             cells[clock.cost + HELD_UP] += between if clock.ready else between // 2
 
     def end(self, clock: Any) -> None:
-        # `now` last, or a wait for a core after it would be in the queue time but not in the step
+        # Read `now` last: otherwise a wait for a core after it would count in the queue time but
+        # not in the step
         cpu, waited, wall = computed(), thread.queued(), now()
         cells[clock.cost] += cpu - self.cpu
         cells[clock.cost + QUEUED] += waited - self.waited
@@ -294,7 +297,7 @@ def clock_for(*, greenlets: bool) -> Any:
 
 
 def wrap_wsgi(app: Any, handled: tuple[object, ...], clock_kind: Any) -> Any:
-    """Like the probe's. What the server sends by itself is not timed."""
+    """Like `probe.wrap_wsgi`, but the app is timed, too; what the server sends by itself is not."""
     if clock_kind is ThreadClock:
         start_new_thread(look, (thread, cells))
 
@@ -319,7 +322,7 @@ def wrap_wsgi(app: Any, handled: tuple[object, ...], clock_kind: Any) -> Any:
 
 
 def probe_container(container: Any) -> Any:
-    """Like the probe's, for tornado's WSGI container without threads, with a timed app."""
+    """Like `probe.probe_container`, but the app is timed, too."""
     app = container.wsgi_application
 
     def timed(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
@@ -336,7 +339,7 @@ def probe_container(container: Any) -> Any:
 
 
 def wrap_asgi(app: Any) -> Any:
-    """Like the probe's, with each step timed."""
+    """Like `probe.wrap_asgi`, but each step is timed, too."""
 
     async def timed(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":

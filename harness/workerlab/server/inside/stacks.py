@@ -7,15 +7,15 @@ since its last beat. A loop that beats in time is not held up, whatever it runs;
 records how long the beat is overdue, and for how long without a beat the same call of the app has
 been on the stack (`stuck`).
 
-Sampling needs the GIL. A computing loop releases it at the end of a switch interval, or in a call
-that releases it. With the default of 5 ms, short bursts would be attributed to the next such call,
-so the interval is shortened. During a call that holds the GIL no sample is possible: the next one
-is late, by more than its wait for a core, and finds the loop on the line of that call, as the
-interpreter hands over the GIL as soon as it returns.
+Sampling needs the GIL. A computing loop releases it at the end of a switch interval, or when it
+makes a call that gives it up. With the default of 5 ms, short bursts would be attributed to the
+next such call, so the interval is shortened. During a call that holds the GIL no sample is
+possible: the next one is late, by more than its wait for a core, and finds the loop on the line of
+that call, as the interpreter hands over the GIL as soon as the call returns.
 
 It costs a few per cent of a core, and a short interval makes threads switch more often, so it has a
-trial of its own, in one worker. Samples are a ring in a shared map, like beats; lines are written
-to a file when first seen, at most MAX_LINES of them.
+trial of its own, in one worker. Samples are stored in a ring buffer in a shared memory map, like
+beats; lines are written to a file when first seen, at most MAX_LINES of them.
 
 Rejected: a signal (its handler runs in the thread that sleeps in a call, and ends that call early),
 py-spy (needs ptrace), `sys.setprofile` (slows every call), whole stacks (too many different ones).
@@ -53,9 +53,9 @@ BEAT_NS = 5_000_000  # between beats, while stacks are sampled
 SWITCH_S = 0.0005
 LATE_NS = 3_000_000  # of a sample; if later, some thread may have held the GIL
 MAX_LINES = 1000
-IDLE, OTHER = 0, 1  # numbers without a line: in the loop itself; beyond MAX_LINES
+IDLE, OTHER = 0, 1  # reserved numbers: IDLE, no line (the loop itself); OTHER, beyond MAX_LINES
 HERE = os.path.dirname(os.path.realpath(__file__))
-# The loop itself: its callers are no part of a request, and a loop in these files is idle
+# The loop itself: its callers are not part of a request, and a loop in these files is idle
 LOOPS = re.compile(r"/(asyncio/(base_events|events|runners|unix_events)|selectors)\.py$")
 HUBS = re.compile(rf"/({'|'.join(LOOP_DIRECTORIES)})/[^/]+\.py$")
 CALL = re.compile(rb"([A-Za-z_][\w.]*)\s*\(")
