@@ -101,10 +101,10 @@ def requested_mix(options: RequestOptions) -> tuple[tuple[Route, ...], tuple[Fin
         path = Path(options.access_log)
         routes, log = mix_of_log(path, queries=options.keep_queries)
         notes.append(log)
-    return tuple(_with(options.header, route) for route in routes), tuple(notes)
+    return tuple(_with_common_headers(options.header, route) for route in routes), tuple(notes)
 
 
-def _with(headers: Iterable[tuple[str, str]], route: Route) -> Route:
+def _with_common_headers(headers: Iterable[tuple[str, str]], route: Route) -> Route:
     route_names = {name.lower() for name, _ in route.headers}
     common = tuple(header for header in headers if header[0].lower() not in route_names)
     return replace(route, headers=(*common, *route.headers))

@@ -54,7 +54,7 @@ EXPECTED: dict[Kind, str] = {
     "errors": "% or nothing",
     "rps": "/s, rps, k or nothing",
 }
-FROM: dict[Kind, str] = {
+DIRECTION_ERRORS: dict[Kind, str] = {
     "time": "a response time is limited from above, such as {}<300ms",
     "errors": "errors are limited from above, such as {}<0.1%",
     "rps": "throughput is limited from below, such as {}>=50",
@@ -200,15 +200,15 @@ def _term(piece: _Piece) -> Term:
     metric, op = cast("Metric", piece.metric(METRICS)), cast("Op", piece.op(tuple(COMPARISONS)))
     kind = Term(metric, op, 0.0).kind
     if (op[0] == ">") != (kind == "rps"):
-        piece.fail("op", FROM[kind].format(metric))
+        piece.fail("op", DIRECTION_ERRORS[kind].format(metric))
     limit = piece.number(UNITS[kind], EXPECTED[kind])
-    if why := _why_no_limit(kind, limit):
+    if why := _why_invalid_limit(kind, limit):
         piece.fail("number", why)
     piece.end()
     return Term(metric, op, limit)
 
 
-def _why_no_limit(kind: Kind, limit: float) -> str:
+def _why_invalid_limit(kind: Kind, limit: float) -> str:
     """Why a target cannot have this limit; "" if it can."""
     if limit <= 0 and kind == "errors":
         return "no number of requests shows that none ever fails: allow a few, as in 0.1%"

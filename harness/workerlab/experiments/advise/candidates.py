@@ -77,16 +77,16 @@ class Limits(Struct, frozen=True):
         return 2 * max(1, math.floor(self.cores)) + 1
 
 
-def worker_counts(limits: Limits, *, one_each: bool) -> list[int]:
-    """The worker counts, ascending. `one_each`: a worker serves one request at a time."""
+def worker_counts(limits: Limits, *, one_request_per_worker: bool) -> list[int]:
+    """The worker counts, ascending. `one_request_per_worker`: each serves one at a time."""
     n = max(1, math.floor(limits.cores))
     counts = {1, n, n + 1, 2 * n, limits.rule_of_thumb}
     default = MAX_WORKERS if limits.thread_safe else MAX_WORKERS_NOT_THREAD_SAFE
     max_workers = limits.max_workers or max(default, limits.rule_of_thumb)
-    if one_each and limits.max_in_flight:
+    if one_request_per_worker and limits.max_in_flight:
         max_workers = min(max_workers, limits.max_in_flight)
     workers = 4 * n
-    while (one_each or limits.max_workers) and workers <= max_workers:
+    while (one_request_per_worker or limits.max_workers) and workers <= max_workers:
         counts.add(workers)
         workers *= 2
     counts.add(limits.max_workers or 1)
@@ -101,8 +101,10 @@ def servers_of(kind: Server, limits: Limits) -> Iterator[Server]:
     if not limits.thread_safe and slots != "one":
         return
     base = replace(kind, workers=1, threads=1, preload=False, cores=limits.confined)
-    one_process = "workers" in row.ignores
-    for workers in [1] if one_process else worker_counts(limits, one_each=slots == "one"):
+    counts = [1]
+    if "workers" not in row.ignores:
+        counts = worker_counts(limits, one_request_per_worker=slots == "one")
+    for workers in counts:
         if slots == "threads":
             for threads in THREADS:
                 if not pool or workers * threads <= pool:

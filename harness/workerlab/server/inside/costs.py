@@ -64,8 +64,8 @@ from .waits import SCHEDSTAT, queued_ns
 RUSAGE_THREAD: int | None = getattr(resource, "RUSAGE_THREAD", None)  # not on macOS
 # Samples are rare, because a sampling thread that loses its core keeps the GIL. With core and GIL
 # free, it wakes up 0.1 ms late
-LOOK_S, HELD_NS = 0.025, 300_000
-NEAR_NS = 1_000_000  # server and loop, between two steps; longer: the loop was idle
+SAMPLE_INTERVAL_S, HELD_NS = 0.025, 300_000
+MAX_BUSY_GAP_NS = 1_000_000  # server and loop, between two steps; longer: the loop was idle
 
 Key = tuple[str, str, str]  # method, path, query
 
@@ -136,13 +136,13 @@ class Thread(_local):
         return 0 if RUSAGE_THREAD is None else resource.getrusage(RUSAGE_THREAD).ru_nvcsw
 
 
-def look(own: Thread, recorded: memoryview[int]) -> None:
+def sample_gil(own: Thread, recorded: memoryview[int]) -> None:
     """Sample, in a thread of its own, whether another thread holds the GIL: a thread that wakes up
     must take it, so delays beyond waiting for a core mean that it was held."""
     while cells is recorded:
         waited, began = own.queued(), now()
-        sleep(LOOK_S)
-        late = now() - began - round(LOOK_S * 1e9) - (own.queued() - waited)
+        sleep(SAMPLE_INTERVAL_S)
+        late = now() - began - round(SAMPLE_INTERVAL_S * 1e9) - (own.queued() - waited)
         for cost in list(in_app):
             recorded[cost + GIL_SAMPLES] += 1
             recorded[cost + GIL_HELD] += late > HELD_NS
@@ -180,7 +180,7 @@ class Turns:
         """A step of `clock` begins. It became ready when its last one ended, or at an unknown time
         while the loop was busy with others."""
         self.cpu, self.wall, self.waited = computed(), now(), thread.queued()
-        if self.wall - self.ended - (self.waited - self.queued) > NEAR_NS:
+        if self.wall - self.ended - (self.waited - self.queued) > MAX_BUSY_GAP_NS:
             self.since = self.wall
         elif clock is not self.last and clock.ended:
             between = self.wall - max(clock.ended, self.since)
@@ -299,7 +299,7 @@ def clock_for(*, greenlets: bool) -> Any:
 def wrap_wsgi(app: Any, handled: tuple[object, ...], clock_kind: Any) -> Any:
     """Like `probe.wrap_wsgi`, but the app is timed, too; what the server sends by itself is not."""
     if clock_kind is ThreadClock:
-        start_new_thread(look, (thread, cells))
+        start_new_thread(sample_gil, (thread, cells))
 
     def probed(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
         place, cost = begin_wsgi(environ)

@@ -48,7 +48,7 @@ from .maps import STACKS, Ring
 from .waits import SCHEDSTAT, queued_ns
 
 RECORDS = 1 << 15  # five minutes
-EVERY_NS = 10_000_000
+SAMPLE_INTERVAL_NS = 10_000_000
 BEAT_NS = 5_000_000  # between beats, while stacks are sampled
 SWITCH_S = 0.0005
 LATE_NS = 3_000_000  # of a sample; if later, some thread may have held the GIL
@@ -152,13 +152,13 @@ class StackSampler:
 
     def run(self) -> None:
         while not self.heart.due:
-            sleep(EVERY_NS / 1e9)
+            sleep(SAMPLE_INTERVAL_NS / 1e9)
         handle = os.open(SCHEDSTAT, os.O_RDONLY)
         clock = time.pthread_getcpuclockid(self.loop)  # like the beats, not on every system
         loop = os.open(f"/proc/self/task/{os.getpid()}/stat", os.O_RDONLY)  # of the main thread
         waits, starved = queued_ns(handle), queued_ns(self.heart.schedstat)
         ran, process = clock_gettime_ns(clock), process_time_ns()
-        last, due = now(), now() + EVERY_NS
+        last, due = now(), now() + SAMPLE_INTERVAL_NS
         while not self.stopped:
             sleep(max(0, due - now()) / 1e9)
             # Nothing may release the GIL until all of this is read
@@ -181,7 +181,7 @@ class StackSampler:
             sample = (at, *of_sample, others, at - due, overdue, *of_beat, *lines)
             self.ring.write(*sample)
             last = at
-            due = max(due + EVERY_NS, now() + EVERY_NS // 10)
+            due = max(due + SAMPLE_INTERVAL_NS, now() + SAMPLE_INTERVAL_NS // 10)
 
     def locate(self, frame: FrameType | None, at: int, beat: int) -> tuple[int, int]:
         """(number of the line, for how long the same call of the app has been on the stack)."""

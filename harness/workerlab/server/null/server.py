@@ -171,9 +171,9 @@ class NullProcess:
     def __init__(self, listener: socket.socket, options: Namespace) -> None:
         self._listener, self._tally = listener, ServerTally(options.report)
         self._body_bytes, self._fault = options.body_bytes, options.fault
-        self._least_ns, self._most_ns = (round(limit * 1e9) for limit in options.delay)
+        self._min_delay_ns, self._max_delay_ns = (round(limit * 1e9) for limit in options.delay)
         self._requests_per_connection: int = options.requests_per_connection
-        self._left: dict[int, int] = {}  # requests that a connection may still send
+        self._requests_left: dict[int, int] = {}  # requests that a connection may still send
         self._random = random.Random(options.seed)
         self._epoll = select.epoll()
         self._sockets: dict[int, socket.socket] = {}
@@ -285,13 +285,13 @@ class NullProcess:
         """Reply to a complete request. The k-th request has the same delay in every run."""
         self._tally.requests += 1
         if self._requests_per_connection:
-            remaining = self._left.get(fd, self._requests_per_connection) - 1
-            self._left[fd] = remaining
+            remaining = self._requests_left.get(fd, self._requests_per_connection) - 1
+            self._requests_left[fd] = remaining
             reply = reply if remaining > 0 else last_reply(reply)
-        if not self._most_ns:
+        if not self._max_delay_ns:
             self._send(fd, reply, read_ns)
             return
-        wait_ns = round(self._random.uniform(self._least_ns, self._most_ns))
+        wait_ns = round(self._random.uniform(self._min_delay_ns, self._max_delay_ns))
         self._tally.delays_ns += wait_ns
         self._busy.add(fd)
         due = (read_ns + wait_ns, self._tally.requests, fd, connection, reply, read_ns)
@@ -352,7 +352,7 @@ class NullProcess:
     def _drop(self, fd: int) -> None:
         self._sockets.pop(fd).close()  # which removes it from the epoll
         self._buffered.pop(fd, None)
-        self._left.pop(fd, None)
+        self._requests_left.pop(fd, None)
         self._unsent.pop(fd, None)
         self._busy.discard(fd)
         if self._full:

@@ -26,7 +26,7 @@ def test_candidates_of_every_class_have_these_workers(limits: Limits, workers: s
 
 
 def test_half_a_core_has_a_worker() -> None:
-    assert min(worker_counts(Limits(cores=0.5), one_each=True)) == 1
+    assert min(worker_counts(Limits(cores=0.5), one_request_per_worker=True)) == 1
 
 
 def test_a_pool_bounds_the_slots() -> None:
