@@ -59,7 +59,7 @@ def test_what_varies_is_loaded_longer_and_only_the_last_load_counts(
     assert "LongerLoadFollowed" in [note["code"] for note in cell["notes"]]
 
     (first,) = raw.glob("pilot/tool/stdout")
-    assert json.loads(first.read_text())["asked"]["requests"] == 1 + ROUNDS * N
+    assert json.loads(first.read_text())["load"]["requests"] == 1 + ROUNDS * N
     spans = read_spans(raw).spans
     before = [entry for entry in spans if entry.start_ns < record["load_start_ns"]]
     assert len(before) > 1 + ROUNDS * N  # the pilot's, and those of the warm-up

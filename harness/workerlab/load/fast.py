@@ -59,7 +59,7 @@ class FastTool(Program):
     def parse(self, output: Output) -> Measurement:
         """Raises ParseError if document or rows are missing or incomplete, or if they disagree."""
         document = self.document_of(output)
-        if not document.asked.rows:
+        if not document.load.rows:
             return measurement_of(document)
         rows = _read_rows(output.files.get(ROWS_FILE), MIX_COLUMNS if document.routes else COLUMNS)
         _check_agreement(document, rows)

@@ -129,6 +129,8 @@ class Program(Tool):
             raise ParseError(
                 f"a document from another version of {name}, not of format {FORMAT}", line
             )
+        if "asked" in printed:  # in runs of earlier versions
+            printed["load"] = printed.pop("asked")
         try:
             document = convert(printed, GeneratorDocument)
         except ValueError as error:
@@ -144,7 +146,7 @@ def convert(printed: object, kind: type[T]) -> T:
 
 def _check_consistency(name: str, document: GeneratorDocument, line: str) -> None:
     """Raises ParseError unless the document is consistent."""
-    load, sent = document.asked, document.sent
+    load, sent = document.load, document.sent
     complete, failed = document.complete, document.failed
     pairs = [
         ("failed", failed, sum(document.errors.values())),
@@ -188,7 +190,7 @@ def measurement_of(document: GeneratorDocument) -> Measurement:
         origin_ns=document.origin_ns,
         achieved_concurrency=document.in_flight_ns / NS / duration_s if duration_s else None,
         connections=document.connections,
-        asked_rps=document.asked.rate_rps,
+        asked_rps=document.load.rate_rps,
         sent=document.sent,
         unsent=document.unsent,
         lag=summary_of(document.lag),
@@ -239,11 +241,11 @@ def _notes(document: GeneratorDocument) -> Iterator[Finding]:
         yield RequestsSentAgain(document.reconnects)
     if document.deadline_struck:
         yield StoppedAtDeadline(document.unsent)
-    elif document.asked.rate_rps:
+    elif document.load.rate_rps:
         yield from rate_notes(
             sent=document.sent,
             unsent=document.unsent,
-            rate_rps=document.asked.rate_rps,
+            rate_rps=document.load.rate_rps,
             lag=document.lag,
         )
     yield from as_notes(document.notes)

@@ -39,7 +39,7 @@ REQUESTED = {
     "keepalive": False, "rows": True,
 }  # fmt: skip
 DOCUMENT: dict[str, object] = {
-    "generator": "fast", "format": 3, "asked": REQUESTED, "sent": 3, "unsent": 1, "complete": 2,
+    "generator": "fast", "format": 3, "load": REQUESTED, "sent": 3, "unsent": 1, "complete": 2,
     "failed": 2, "errors": {"non_2xx": 1, "timeout": 1}, "connections": 3, "reconnects": 0,
     "body_bytes": 10, "origin_ns": 5, "duration_ns": 2 * SECOND, "cpu_ns": 1,
     "in_flight_ns": 3 * SECOND, "deadline_struck": True, "notes": [],
@@ -163,7 +163,7 @@ def test_a_load_without_a_due_request_is_rejected() -> None:
     requested = {**REQUESTED, "rows": False, "requests": None, "duration_s": 5.0, "rate_rps": 0.1}
     counts = {"sent": 0, "unsent": 0, "complete": 0, "failed": 0, "errors": {}, "lone_ns": None}
     with pytest.raises(ParseError, match=r"no request was due in 5 s at 0\.1 requests/s"):
-        FAST.parse(output(asked=requested, **counts, response=histogram(), first_byte=histogram()))
+        FAST.parse(output(load=requested, **counts, response=histogram(), first_byte=histogram()))
 
 
 def test_no_lone_time_if_the_first_request_failed() -> None:
@@ -184,7 +184,7 @@ def test_no_lone_time_if_the_first_request_failed() -> None:
         {"sent": 4, "unsent": 0},
         {"response": histogram(1)},
         {"connect": {}},
-        {"asked": None},
+        {"load": None},
         {"in_flight_ns": 0.5},
         {"unsent": 2},
         {"complete": 3},

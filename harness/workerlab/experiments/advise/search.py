@@ -439,8 +439,8 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         ceiling_rps, may_risk = self._ceiling_rps(server), left >= MIN_LEFT_FOR_RISK
         is_wide = ceiling_rps is not None and ceiling_rps > gap_ratio * passing_rps
         if ceiling_rps and is_wide:
-            one_more = 1 + len(self.study.at(server, ceiling_rps))
-            most = ENOUGH_LAUNCHES if gap_ratio == FINE_GAP_RATIO else one_more
+            launches = 1 + len(self.study.at(server, ceiling_rps))
+            most = ENOUGH_LAUNCHES if gap_ratio == FINE_GAP_RATIO else launches
             if self._more_decide(server, ceiling_rps, min(most, ENOUGH_LAUNCHES)):
                 yield self._launch(server, ceiling_rps)
         if left < MIN_LAUNCHES - 1 and passing_rps > self.target_rps:

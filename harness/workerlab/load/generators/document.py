@@ -158,7 +158,7 @@ def document(name: str, options: LoadOptions, tally: Tally) -> GeneratorDocument
     return GeneratorDocument(
         generator=name,
         format=FORMAT,
-        asked=_requested_load(options),
+        load=_requested_load(options),
         sent=tally.sent,
         complete=tally.complete,
         connections=tally.connections,

@@ -74,7 +74,7 @@ class GeneratorDocument:
 
     generator: str
     format: int
-    asked: RequestedLoad
+    load: RequestedLoad
     sent: int
     complete: int  # answers read to the end, whatever their status
     connections: int
