@@ -12,7 +12,7 @@ from tests.diagnosis.store import Ran
 INTRODUCTION = """\
 # How often the diagnosis is right
 
-The lab is tested against servers with known behaviour: apps that wait, hold locks, block event
+workerlab is tested against servers of known behaviour: apps that wait, hold locks, block event
 loops or crash by design. For each load, a scenario (`tests/diagnosis/scenarios.py`) lists the
 correct verdicts and the required and optional findings; any other finding in the table is false.
 `CoresStolen` is always optional; with noise, so are `CoresTaken` and, if the app computes,
@@ -24,7 +24,7 @@ and with noise (a CPU-bound program that runs at random times), and writes this 
 LEGEND = """\
 - **reported**: number of reports; **false**: number of false reports.
 - **required**: number of cells that require it; **found**: number of these that report it.
-  `A or B`: either suffices; what is reported counts in its own row.
+  `A or B`: either is enough; a reported finding counts in its own row.
 - **quiet**: a run without noise in which other programs used less than 0.25 cores and the machine
   did not pause. All other runs count as **noise**, including most scenarios that only sleep, which
   run three at a time.
