@@ -36,7 +36,7 @@ from typing import Any, Literal
 from msgspec import Struct, field
 
 from workerlab.errors import ParseError
-from workerlab.load.generators.format import WRONG_ANSWER_CAUSES, Account
+from workerlab.load.generators.format import WRONG_RESPONSE_CAUSES, Account
 from workerlab.load.programs import Digest, as_notes, convert, rate_notes
 from workerlab.load.tool import (
     MIX_FILE,
@@ -198,7 +198,7 @@ class ProcessPart(Struct, frozen=True):
     @property
     def successes(self) -> int:
         """Answers with an expected status, and a body equal to the process's first one."""
-        return self.complete - sum(self.errors.get(cause, 0) for cause in WRONG_ANSWER_CAUSES)
+        return self.complete - sum(self.errors.get(cause, 0) for cause in WRONG_RESPONSE_CAUSES)
 
     @property
     def seconds(self) -> float:

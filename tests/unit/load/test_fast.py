@@ -304,7 +304,7 @@ def tally(digest: str | None, successes: int, failures: int = 0) -> Tally:
     total = Tally(body_sha256=digest)
     for at_ns in range(successes + failures):
         total.begin_request(at_ns)
-        total.add_answer(
+        total.add_response(
             start_ns=at_ns,
             first_byte_ns=at_ns,
             end_ns=at_ns + 1,

@@ -11,22 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders.responses import CHUNKED, INTERIM, LENGTH, NO_CONTENT, UNTIL_CLOSE
-from workerlab.load.generators.http1 import MalformedResponse, Response
+from workerlab.load.generators.http1 import MalformedResponse, ResponseParser
 
 
-def outcome_in(response: Response, data: bytes, piece_bytes: int) -> str:
+def outcome_in(parser: ResponseParser, data: bytes, piece_bytes: int) -> str:
     """The outcome of a response in pieces of this size, at the end of the stream."""
     try:
         for start in range(0, len(data), piece_bytes):
-            if response.feed(data[start : start + piece_bytes]):
-                return response.end() or "complete"
+            if parser.feed(data[start : start + piece_bytes]):
+                return parser.end() or "complete"
     except MalformedResponse:
         return "garbage"
-    return response.end() or "complete at the end"
+    return parser.end() or "complete at the end"
 
 
 def outcome_of(data: bytes, piece_bytes: int = 1) -> str:
-    return outcome_in(Response("GET"), data, piece_bytes)
+    return outcome_in(ResponseParser("GET"), data, piece_bytes)
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 2, 3, 7, 10_000])
@@ -47,11 +47,11 @@ def outcome_of(data: bytes, piece_bytes: int = 1) -> str:
 def test_complete_responses(
     data: bytes, piece_bytes: int, outcome: str, status: int, body: bytes
 ) -> None:
-    response = Response("GET", checksummed=True, hashed=True)
-    assert outcome_in(response, data, piece_bytes) == outcome
-    assert (response.status, response.body_bytes) == (status, len(body))
-    assert response.checksum == zlib.crc32(body)
-    assert response.digest.digest() == hashlib.sha256(body).digest()
+    parser = ResponseParser("GET", checksummed=True, hashed=True)
+    assert outcome_in(parser, data, piece_bytes) == outcome
+    assert (parser.status, parser.body_bytes) == (status, len(body))
+    assert parser.checksum == zlib.crc32(body)
+    assert parser.digest.digest() == hashlib.sha256(body).digest()
 
 
 @pytest.mark.parametrize("data", [LENGTH, CHUNKED, NO_CONTENT, INTERIM])
@@ -62,7 +62,7 @@ def test_a_response_is_complete_at_its_last_byte_and_not_before(data: bytes) -> 
 
 
 def test_a_response_to_head_has_no_body() -> None:
-    assert outcome_in(Response("HEAD"), LENGTH.removesuffix(b"hello"), 1) == "complete"
+    assert outcome_in(ResponseParser("HEAD"), LENGTH.removesuffix(b"hello"), 1) == "complete"
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 10_000])
@@ -115,12 +115,12 @@ def test_any_chunks_in_any_pieces(chunks: list[bytes], piece_bytes: int) -> None
     ],
 )
 def test_bodies_are_not_kept_in_memory(head: bytes) -> None:
-    response, block = Response("GET"), bytes(100_000)
+    parser, block = ResponseParser("GET"), bytes(100_000)
     tracemalloc.start()
     try:
-        response.feed(head)
+        parser.feed(head)
         for _ in range(200):
-            assert not response.feed(block)
+            assert not parser.feed(block)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -22,7 +22,7 @@ from workerlab.load.generators.options import LoadOptions
 from workerlab.load.generators.request import header_lines
 from workerlab.load.generators.share import SharedState
 
-BODILESS = (204, 304)
+BODILESS_STATUSES = (204, 304)
 CURRENT = threading.local()  # `unit`: the unit that the current thread runs
 
 
@@ -40,7 +40,7 @@ urllib3.HTTPConnectionPool.ConnectionCls = TimedConnection  # process-wide
 
 def load(shared: SharedState, units: Sequence[int]) -> Tally:
     """Run these units until no request is left, or until the deadline."""
-    ready = threading.Event()  # otherwise busy threads would delay the start of the others
+    ready = threading.Event()  # without it, the first threads would delay the start of the others
     own_units = [ThreadUnit(shared, number, ready) for number in units]
     threads = [threading.Thread(target=unit.run, daemon=True) for unit in own_units]
     for thread in threads:
@@ -69,7 +69,7 @@ class ThreadUnit:
         self._session = requests.Session()
         self._session.trust_env = False
         urls = shared.options.urls
-        # Keeps one connection per server
+        # Keep one connection per server
         self._session.mount("http://", HTTPAdapter(pool_connections=len(urls), pool_maxsize=1))
         self._requests = [_prepared(shared.options, url) for url in urls]
 
@@ -91,7 +91,7 @@ class ThreadUnit:
         self._session.close()
 
     def close(self) -> Tally:
-        """Return the tally of the unit and ignore later results."""
+        """Return the tally of the unit, and ignore later results."""
         with self._lock:
             tally, self._tally, self._closed = self._tally, Tally(), True
             if self._start_ns is not None:
@@ -113,7 +113,7 @@ class ThreadUnit:
             return self._start_ns
 
     def _send(self, start_ns: int) -> str | None:
-        """Send a request. Returns None if its complete answer was counted, else the cause."""
+        """Send a request. Returns None if its complete response was counted, else the cause."""
         try:
             response = self._session.send(
                 random.choice(self._requests), stream=True, allow_redirects=False
@@ -132,7 +132,7 @@ class ThreadUnit:
             return "truncated"
         failure = self._shared.failure_cause(response.status_code, body)
         with self._lock:
-            self._tally.add_answer(
+            self._tally.add_response(
                 start_ns=start_ns,
                 first_byte_ns=first_byte_ns,
                 end_ns=end_ns,
@@ -157,10 +157,10 @@ def _prepared(options: LoadOptions, url: str) -> requests.PreparedRequest:
 
 
 def _is_cut_in_head(response: requests.Response, body: bytes) -> bool:
-    """Whether the connection closed within the head. The library returns an empty answer then,
-    without a length; genuine answers like that are rare."""
+    """Whether the connection closed within the head. The library then returns an empty response
+    without a length; genuine responses like that are rare."""
     raw, head = response.raw, response.headers
-    if body or response.request.method == "HEAD" or response.status_code in BODILESS:
+    if body or response.request.method == "HEAD" or response.status_code in BODILESS_STATUSES:
         return False
     return raw.length_remaining is None and "Transfer-Encoding" not in head
 

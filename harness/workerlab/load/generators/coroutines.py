@@ -1,4 +1,4 @@
-"""Load from coroutines of one process, with aiohttp: one session, one connection per coroutine."""
+"""Load from coroutines in one process, with aiohttp: one session, one connection per coroutine."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _session(options: LoadOptions, connections: int) -> aiohttp.ClientSession:
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,
     )
-    # aiohttp silently retries requests closed without an answer, even on new connections
+    # aiohttp silently retries requests that got no response, even on new connections
     session._retry_connection = False
     return session
 
@@ -101,7 +101,7 @@ class CoroutineUnit:
             self._tally.end_request(cause, start_ns, time.monotonic_ns())
 
     async def _send(self, start_ns: int) -> str | None:
-        """Send a request. Returns None if its complete answer was counted, else the cause."""
+        """Send a request. Returns None if its complete response was counted, else the cause."""
         options = self._shared.options
         try:
             async with self._session.request(
@@ -115,7 +115,7 @@ class CoroutineUnit:
                 self._tally.note_exception(error)
             return cause
         failure = self._shared.failure_cause(response.status, body)
-        self._tally.add_answer(
+        self._tally.add_response(
             start_ns=start_ns,
             first_byte_ns=first_byte_ns,
             end_ns=end_ns,

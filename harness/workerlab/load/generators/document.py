@@ -1,4 +1,4 @@
-"""What a generator has counted, and the document (`format.py`) that it prints at the end."""
+"""The counts and times of a generator, and the document (`format.py`) that it prints at the end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from workerlab.load.generators.format import (
     FORMAT,
-    WRONG_ANSWER_CAUSES,
+    WRONG_RESPONSE_CAUSES,
     Account,
     GeneratorDocument,
     RequestedLoad,
@@ -19,7 +19,7 @@ from workerlab.load.generators.format import (
 from workerlab.load.generators.options import LoadOptions
 from workerlab.numbers.histogram import Histogram
 
-MAX_KEPT_BODY_BYTES = 8_192  # of an unexpected answer; error pages begin with a style sheet
+MAX_KEPT_BODY_BYTES = 8_192  # of an unexpected response; error pages begin with a style sheet
 HISTOGRAM_FIELDS = ("response", "connect", "first_byte", "lag")
 COUNT_FIELDS = ("sent", "complete", "connections", "reconnects", "in_flight_ns")
 
@@ -32,14 +32,14 @@ class RouteTally:
     complete: int = 0
     errors: Counter[str] = field(default_factory=Counter)
     statuses: Counter[int] = field(default_factory=Counter)
-    body: bytes | None = None  # the beginning of the first answer with an unexpected status
+    body: bytes | None = None  # the beginning of the first response with an unexpected status
     response: Histogram = field(default_factory=Histogram)
     uncounted_ns: list[int] = field(default_factory=list)  # response times not yet in `response`
 
-    def add_answer(
+    def add_response(
         self, took_ns: int, cause: str | None = None, status: int | None = None, body: bytes = b""
     ) -> None:
-        """Count an answer that was read to the end; `cause`: of its failure."""
+        """Count a response that was read to the end. `cause`: None for a success."""
         self.complete += 1
         if cause is None:
             self.uncounted_ns.append(took_ns)
@@ -74,7 +74,7 @@ class RouteTally:
 
 @dataclass
 class Tally:
-    """The results of a generator so far, of all its processes."""
+    """The results of a generator so far, from all its processes."""
 
     sent: int = 0
     unsent: int = 0
@@ -105,25 +105,25 @@ class Tally:
         self.connections += 1
         self.connect.record(took_ns)
 
-    def add_answer(
+    def add_response(
         self, *, start_ns: int, first_byte_ns: int, end_ns: int, cause: str | None
     ) -> None:
-        """Count an answer that was read to the end. Times are absolute. `cause`: one of
-        WRONG_ANSWER_CAUSES, or None for a success."""
+        """Count a response that was read to the end. Times are absolute. `cause`: one of
+        WRONG_RESPONSE_CAUSES, or None for a success."""
         self.complete += 1
         self.response.record(end_ns - start_ns)
         self.first_byte.record(first_byte_ns - start_ns)
         self.end_request(cause, start_ns, end_ns)
 
     def end_request(self, cause: str | None, start_ns: int, end_ns: int) -> None:
-        """Record the end of a request, also for `add_answer`. `cause`: None for a success."""
+        """Record the end of a request; `add_response` does this. `cause`: None for a success."""
         self.in_flight_ns += end_ns - start_ns
         self.last_ns = end_ns if self.last_ns is None else max(self.last_ns, end_ns)
         if cause is not None:
             self.errors[cause] += 1
 
     def note_exception(self, error: BaseException) -> None:
-        """Note a library's exception that has no named cause; only the first is kept."""
+        """Note a library's exception that has no named cause. Only the first is kept."""
         self.notes = self.notes or [f"an exception: {error!r}"[:300]]
 
     def add(self, other: Tally) -> None:
@@ -132,7 +132,7 @@ class Tally:
         if self.body_sha256 is None:
             self.body_sha256 = other.body_sha256
         elif other.body_sha256 not in (None, self.body_sha256):
-            failed = sum(other.errors[cause] for cause in WRONG_ANSWER_CAUSES)
+            failed = sum(other.errors[cause] for cause in WRONG_RESPONSE_CAUSES)
             self.errors["body"] += other.complete - failed
         for name in (*COUNT_FIELDS, "unsent"):
             setattr(self, name, getattr(self, name) + getattr(other, name))

@@ -6,9 +6,9 @@ becomes a verified one. Rows are written in batches of a few hundred responses, 
 are counted in larger batches, while the next requests are in flight.
 
 A slot is a client, with one connection and one request at a time. In the closed model it sends its
-next request as soon as one is answered. In the open model requests have due times and go to any
-free slot; if no slot is free, a request waits, and is timed from its due time. Requests not sent by
-the end are `unsent`.
+next request as soon as the previous one ends. In the open model requests have due times and go to
+any free slot; if no slot is free, a request waits, and is timed from its due time. Requests not
+sent by the end are `unsent`.
 
 Rejected: asyncio and uvloop with a protocol per connection (0.5 to 0.9 of this throughput); polling
 for writability before the first byte of a request is sent (on loopback a connection is established
@@ -34,9 +34,9 @@ from workerlab.load.generators.document import Tally
 from workerlab.load.generators.format import KEPT, NEW, RESENT, cause_of_errno
 from workerlab.load.generators.http1 import (
     MalformedResponse,
-    ParsedAnswer,
+    ParsedResponse,
     Recogniser,
-    Response,
+    ResponseParser,
 )
 from workerlab.load.generators.options import LoadOptions
 from workerlab.load.generators.request import (
@@ -48,14 +48,14 @@ from workerlab.load.generators.request import (
 )
 from workerlab.numbers.histogram import Histogram
 
-READ, WRITE = select.POLLIN, select.POLLOUT  # epoll has the same numbers for them
+READ, WRITE = select.POLLIN, select.POLLOUT  # epoll uses the same values
 RECV_BYTES = 65_536  # per recv(); above 128 KiB, malloc maps and unmaps memory for each call
 MAX_BUFFERED_VALUES = 2_000  # values of rows; writing them takes 0.1 ms
 MAX_UNCOUNTED_TIMES = 20_000  # response times buffered before they are counted
 MAX_LINGERING_CONNECTIONS = 1_000  # beyond that, the oldest is closed
 SMALL_SEND_BYTES = 4_096  # bytes that an idle connection always accepts in one send
 DEADLINE_CHECK_NS = 250_000_000  # between checks of the deadline
-FAILURE_PAUSE_NS = 10_000_000  # of a slot after a failed request, in a timed run
+FAILURE_PAUSE_NS = 10_000_000  # how long a slot pauses after a failed request, in a timed run
 NEVER_NS = UNLIMITED = 1 << 62
 NS = 1_000_000_000
 # A row of format.COLUMNS: a success on a kept connection
@@ -69,7 +69,7 @@ IP_LOCAL_PORT_RANGE = 51  # linux/in.h, 6.3
 class LoadShare:
     """The part of a load that one process sends: requests `first`, `first + step`, ... With a rate,
     they are due at `due_offsets_ns` after the origin. `claim` returns further request numbers for
-    this process, an empty range once all are claimed."""
+    this process, or an empty range once all are claimed."""
 
     options: LoadOptions
     destinations: tuple[Destination, ...]
@@ -82,7 +82,7 @@ class LoadShare:
     offset: int = 0  # index of the process, for the ramp
     due_offsets_ns: Sequence[int] = ()  # ascending
     mix: tuple[tuple[Destination, ...], ...] = ()  # `destinations` for each of options.mix
-    reference: tuple[int, int] | None = None  # (bytes, checksum) that every body must have
+    reference: tuple[int, int] | None = None  # (bytes, checksum) that every body must match
     claim: Callable[[], range] | None = None
 
 
@@ -90,26 +90,26 @@ class LoadShare:
 class Slot:
     """A client. Times are absolute nanoseconds."""
 
-    kind: RequestKind  # of its request
+    kind: RequestKind  # of the current request
     destination: Destination
-    recogniser: Recogniser  # of its kind
+    recogniser: Recogniser  # for its kind
     source: str | None
     sock: socket.socket | None = None
     fd: int = -1
     recv: Callable[[int], bytes] = field(init=False)
     send: Callable[[bytes | memoryview], int] = field(init=False)
-    start_ns: int = 0  # of its request; with a rate, when it was due
-    attempt_ns: int = 0  # when it was last sent, or connect() was called
+    start_ns: int = 0  # start of the request; with a rate, its due time
+    attempt_ns: int = 0  # when the request was last sent, or connect() was called
     connect_ns: int | None = None  # when its connection was established
-    first_byte_ns: int = 0  # first byte of its answer; 0: not yet
+    first_byte_ns: int = 0  # when the response began; 0: not yet
     number: int = 0
-    url_index: int = 0  # of its destination
+    url_index: int = 0  # index of its destination
     reused: int = NEW
-    response: Response | None = None  # being read
+    parser: ResponseParser | None = None  # of the response being read
     busy: bool = False  # a request is in flight
     fast_path: bool = False  # busy on a kept connection, with its request completely sent
     wants_write: bool = False  # connecting, or has more to send
-    unsent: bytes | memoryview = b""  # of the request
+    unsent: bytes | memoryview = b""  # the rest of the request
 
 
 class Poller:
@@ -122,7 +122,7 @@ class Poller:
         self.unregister = self._poll.unregister
 
     def wait(self, timeout_s: float, *, precise: bool) -> list[tuple[int, int]]:
-        """(fd, events) of ready sockets, after at most `timeout_s`. `precise`: to microseconds."""
+        """(fd, events) of ready sockets, after at most `timeout_s`. `precise`: in microseconds."""
         if self._epoll is None:
             return self._poll.poll(timeout_s * 1000)
         if precise:  # unlike epoll, select() does not round up to milliseconds
@@ -131,7 +131,7 @@ class Poller:
         return self._epoll.poll(timeout_s)
 
     def unregister_closed(self, fd: int) -> None:
-        """Only poll() needs this: epoll drops closed files by itself."""
+        """Unregister a closed file. Only poll() needs this: epoll drops closed files by itself."""
         if self._epoll is None:
             with contextlib.suppress(KeyError):
                 self._poll.unregister(fd)
@@ -162,19 +162,19 @@ class Engine:
         self._fast_path = options.keepalive and all(
             len(destination.request) <= SMALL_SEND_BYTES for destination in share.destinations
         )
-        # Times not yet counted: of answers received whole; (first byte, response) of others; lags
+        # Times not yet counted; _parsed_ns: (first byte, response)
         self._recognised_ns: list[int] = []
         self._parsed_ns: list[tuple[int, int]] = []
         self._lags_ns: list[int] = []
         self._row_values: list[int] = []  # values for ROW_FORMAT, row after row, not yet written
-        self._scheduled: list[tuple[int, int, Slot]] = []  # heap of (start, tie-breaker, slot)
+        self._start_heap: list[tuple[int, int, Slot]] = []  # heap of (start, tie-breaker, slot)
         self._tie_breakers = itertools.count()
-        self._idle: list[Slot] = []
-        self._lingering: deque[tuple[int, socket.socket]] = deque()  # (closing time, socket)
+        self._idle_slots: list[Slot] = []
+        self._linger_queue: deque[tuple[int, socket.socket]] = deque()  # (closing time, socket)
         self._due_ns: deque[int] = deque()  # due times of requests that wait for a free slot
         self._next_arrival = 0
         self._in_flight = 0
-        self._is_alone = False
+        self._sending_first = False
         duration_s = options.duration_s
         self._end_ns = NEVER_NS if duration_s is None else share.origin_ns + int(duration_s * NS)
         self._deadline_ns = share.origin_ns + int(options.deadline_s * NS)
@@ -184,9 +184,9 @@ class Engine:
         """(bytes, checksum) of the first body, if the others are compared with it."""
         return self._kind.recogniser.reference
 
-    def run(self, *, lone: bool = False) -> None:
-        """Run until the last request has ended, or until the deadline. `lone`: send the first
-        request alone, before the others."""
+    def run(self, *, first_alone: bool = False) -> None:
+        """Run until the last request has ended, or until the deadline. `first_alone`: send the
+        first request alone, before the others."""
         share, destinations = self._share, self._share.destinations
         sources = self._options.sources or (None,)
         slots = [
@@ -200,10 +200,10 @@ class Engine:
             for i in range(share.concurrency)
         ]
         try:
-            if lone and not self._send_first_alone(slots[0]):
+            if first_alone and not self._send_first_alone(slots[0]):
                 return
             if self._rate_rps:
-                self._idle = slots[::-1]
+                self._idle_slots = slots[::-1]
             else:
                 interval_ns = self._options.ramp_s * NS / self._options.concurrency
                 for index, slot in enumerate(slots):
@@ -223,14 +223,14 @@ class Engine:
 
     def _send_first_alone(self, slot: Slot) -> bool:
         """Send one request. Returns False if the deadline passed. Its connection may be reused."""
-        remaining, self._remaining, self._is_alone = self._remaining - 1, 1, True
+        remaining, self._remaining, self._sending_first = self._remaining - 1, 1, True
         self._start_at(0, slot)
         in_time = self._loop()
-        self._remaining, self._is_alone = remaining, False
+        self._remaining, self._sending_first = remaining, False
         self._count_times()
         if self.tally.complete and not self.tally.errors:
             self.tally.lone_ns = self.tally.response.most
-        self._scheduled.clear()
+        self._start_heap.clear()
         return in_time
 
     def _loop(self) -> bool:
@@ -253,7 +253,7 @@ class Engine:
             self._handle_events(self._poller.wait(timeout_s, precise=self._rate_rps is not None))
 
     def _start_at(self, when_ns: int, slot: Slot) -> None:
-        heapq.heappush(self._scheduled, (when_ns, next(self._tie_breakers), slot))
+        heapq.heappush(self._start_heap, (when_ns, next(self._tie_breakers), slot))
 
     def _start_due(self, now: int) -> int:
         """Send the requests that are due. Returns when the next one is due, if known."""
@@ -261,14 +261,14 @@ class Engine:
             return NEVER_NS
         if self._rate_rps:
             return self._start_arrivals(now)
-        scheduled = self._scheduled
-        while scheduled and scheduled[0][0] <= now and self._has_more():
-            self._start(heapq.heappop(scheduled)[2], time.monotonic_ns())
-        return scheduled[0][0] if scheduled else NEVER_NS
+        heap = self._start_heap
+        while heap and heap[0][0] <= now and self._has_more():
+            self._start(heapq.heappop(heap)[2], time.monotonic_ns())
+        return heap[0][0] if heap else NEVER_NS
 
     def _has_more(self) -> bool:
         """Whether there is another request to send. Requests are not divided in advance: a process
-        that is served more slowly would still be sending when the others are done."""
+        that is served more slowly would still be sending after the others are done."""
         if self._remaining or self._claim is None:
             return self._remaining > 0
         numbers = self._claim()
@@ -288,13 +288,13 @@ class Engine:
                 break
             self._next_arrival += 1
             self._due_ns.append(due_ns)
-        while self._due_ns and self._idle:
-            self._start(self._idle.pop(), self._due_ns.popleft())
+        while self._due_ns and self._idle_slots:
+            self._start(self._idle_slots.pop(), self._due_ns.popleft())
         return due_ns
 
     def _continue(self, slot: Slot, now: int) -> None:
         """Continue with a slot whose request has ended."""
-        if self._is_alone:
+        if self._sending_first:
             return
         if not self._has_more():
             self._close(slot)
@@ -303,7 +303,7 @@ class Engine:
         elif self._due_ns:
             self._start(slot, self._due_ns.popleft())
         else:
-            self._idle.append(slot)
+            self._idle_slots.append(slot)
 
     def _stop_sending(self, now: int) -> None:
         """Stop at the end of the duration. Requests that are due but not sent become `unsent`."""
@@ -313,7 +313,7 @@ class Engine:
         self._claim = None
         self.tally.unsent += len(self._due_ns)
         self._due_ns.clear()
-        for slot in self._idle:
+        for slot in self._idle_slots:
             self._close(slot)
 
     def _start(self, slot: Slot, start_ns: int) -> None:
@@ -391,7 +391,7 @@ class Engine:
             if slot.connect_ns is None:
                 self._fail(slot, cause_of_errno(error.errno), now)
             else:
-                self._handle_lost(slot, "reset", now)
+                self._handle_disconnect(slot, "reset", now)
             return
         if slot.connect_ns is None:
             slot.connect_ns = now
@@ -415,7 +415,7 @@ class Engine:
         except BlockingIOError:
             sent = 0
         except OSError:
-            self._handle_lost(slot, "reset", time.monotonic_ns())
+            self._handle_disconnect(slot, "reset", time.monotonic_ns())
             return
         if sent < len(request):
             slot.unsent, slot.wants_write = memoryview(request)[sent:], True
@@ -423,8 +423,8 @@ class Engine:
         slot.fast_path = self._fast_path and not slot.wants_write
 
     def _handle_events(self, events: list[tuple[int, int]]) -> None:
-        """The hot loop, limited to what most answers need. A slot on the fast path waits for an
-        answer on a kept connection and has nothing to send."""
+        """The hot loop, limited to what most responses need. A slot on the fast path waits for a
+        response on a kept connection and has nothing to send."""
         slots, recognised_ns, clock = self._open_slots, self._recognised_ns, time.monotonic_ns
         uniform, rows = not (self._rate_rps or self._mix_kinds), self._rows is not None
         last_ns = 0
@@ -440,54 +440,54 @@ class Engine:
             except BlockingIOError:
                 continue
             except OSError:
-                self._handle_lost(slot, "reset", clock())
+                self._handle_disconnect(slot, "reset", clock())
                 continue
             now, recogniser = clock(), slot.recogniser
             same = data == recogniser.last_data
-            answer = recogniser.last_answer if same else recogniser.recognise(data)
-            if answer is None or not answer.keeps_connection or not self._remaining:
+            response = recogniser.last_response if same else recogniser.recognise(data)
+            if response is None or not response.keeps_connection or not self._remaining:
                 self._handle_data(slot, data, now)
                 continue
             recognised_ns.append(now - slot.start_ns)
             last_ns = now
             if uniform:
                 self._remaining -= 1
-                request = self._record_row(slot, answer, now) if rows else slot.destination.request
+                request = self._add_row(slot, response, now) if rows else slot.destination.request
                 slot.start_ns = now
                 try:
                     slot.send(request)
                 except OSError:
-                    self._handle_lost(slot, "reset", clock())
+                    self._handle_disconnect(slot, "reset", clock())
             else:
-                self._finish_recognised(slot, answer, now)
+                self._finish_recognised(slot, response, now)
         if last_ns:
-            self._note_answer(last_ns)
+            self._note_response(last_ns)
 
-    def _record_row(self, slot: Slot, answer: ParsedAnswer, now: int) -> bytes:
-        """Record a recognised answer. Returns the bytes of the next request, which starts `now`."""
+    def _add_row(self, slot: Slot, response: ParsedResponse, now: int) -> bytes:
+        """Record a recognised response. Returns the next request, which starts at `now`."""
         start_ns, number = slot.start_ns, self._next_number
         took_ns = now - start_ns
         offset_ns = start_ns - self._origin_ns
-        self._row_values += (offset_ns, took_ns, took_ns, answer.status, slot.number)
+        self._row_values += (offset_ns, took_ns, took_ns, response.status, slot.number)
         slot.number, slot.connect_ns, self._next_number = number, now, number + self._step
         before, after = slot.destination.parts
         return b"%b%d%b" % (before, number, after)
 
-    def _finish_recognised(self, slot: Slot, answer: ParsedAnswer, now: int) -> None:
-        """Handle a recognised answer of a load with a rate or a mix."""
+    def _finish_recognised(self, slot: Slot, response: ParsedResponse, now: int) -> None:
+        """Handle a recognised response in a load with a rate or a mix."""
         took_ns, route = now - slot.start_ns, slot.kind.tally
         if route is not None:
-            route.add_answer(took_ns)
+            route.add_response(took_ns)
         if self._rows is not None:
             start_ns = slot.start_ns - self._share.origin_ns
             index = () if route is None else (slot.kind.index,)
-            self._row_values += (start_ns, took_ns, took_ns, answer.status, slot.number, *index)
+            self._row_values += (start_ns, took_ns, took_ns, response.status, slot.number, *index)
         slot.fast_path = slot.busy = False
         self._in_flight -= 1
         self._continue(slot, now)
 
-    def _note_answer(self, now: int) -> None:
-        """Note that an answer arrived `now`. Flushes full buffers."""
+    def _note_response(self, now: int) -> None:
+        """Note that a response arrived at `now`. Flushes full buffers."""
         self.tally.last_ns = max(now, self.tally.last_ns or 0)
         if len(self._recognised_ns) + len(self._parsed_ns) >= MAX_UNCOUNTED_TIMES:
             self._count_times()
@@ -505,69 +505,69 @@ class Engine:
         except BlockingIOError:
             return
         except OSError:
-            self._handle_lost(slot, "reset", time.monotonic_ns())
+            self._handle_disconnect(slot, "reset", time.monotonic_ns())
         else:
             self._handle_data(slot, data, time.monotonic_ns())
 
     def _handle_data(self, slot: Slot, data: bytes, now: int) -> None:
-        """Handle bytes that the hot loop does not, or the end of the stream."""
+        """Handle data that the hot loop does not, or the end of the stream."""
         if not slot.busy:  # the server closed an idle connection, or sent unrequested bytes
             self._close(slot)
             return
-        response, begins = slot.response, slot.response is None
+        parser, is_start = slot.parser, slot.parser is None
         slot.fast_path = False
-        if begins and (answer := slot.recogniser.recognise(data)) is not None:
+        if is_start and (response := slot.recogniser.recognise(data)) is not None:
             slot.first_byte_ns = now
             self._recognised_ns.append(now - slot.start_ns)
             if slot.kind.tally is not None:
-                slot.kind.tally.add_answer(now - slot.start_ns)
-            self._note_answer(now)
-            keeps_connection = answer.keeps_connection and not slot.wants_write
-            self._finish(slot, now, answer.status, keeps_connection=keeps_connection)
+                slot.kind.tally.add_response(now - slot.start_ns)
+            self._note_response(now)
+            keeps_connection = response.keeps_connection and not slot.wants_write
+            self._finish(slot, now, response.status, keeps_connection=keeps_connection)
             return
         if not data:
-            if cause := "closed" if response is None else response.end():
-                self._handle_lost(slot, cause, now)
+            if cause := "closed" if parser is None else parser.end():
+                self._handle_disconnect(slot, cause, now)
             else:
-                self._add_response(slot, now)
+                self._count_parsed(slot, now)
             return
         try:
-            if response is None:
+            if parser is None:
                 slot.first_byte_ns = now
-                response = slot.response = slot.recogniser.start_reader(data)
+                parser = slot.parser = slot.recogniser.start_parser(data)
             else:
-                response.feed(data)
+                parser.feed(data)
         except MalformedResponse:
             self._fail(slot, "protocol", now)
             return
-        if response.complete and self._add_response(slot, now) and begins:
-            slot.recogniser.remember(data, response)
+        if parser.complete and self._count_parsed(slot, now) and is_start:
+            slot.recogniser.remember(data, parser)
 
-    def _add_response(self, slot: Slot, now: int) -> bool:
-        """Count a complete response. Returns whether it is a success."""
-        response = slot.response
-        assert response is not None
-        cause = slot.kind.options.failure_cause(response.status)
+    def _count_parsed(self, slot: Slot, now: int) -> bool:
+        """Count a completely parsed response. Returns whether it is a success."""
+        parser = slot.parser
+        assert parser is not None
+        cause = slot.kind.options.failure_cause(parser.status)
         if cause is None and self._options.same_body:
-            body, recogniser = (response.body_bytes, response.checksum), slot.recogniser
+            body, recogniser = (parser.body_bytes, parser.checksum), slot.recogniser
             if recogniser.reference is None:
                 recogniser.reference = body
-                digest = response.digest
+                digest = parser.digest
                 self.tally.body_sha256 = digest.hexdigest() if digest is not None else None
             cause = None if body == recogniser.reference else "body"
         self._parsed_ns.append((slot.first_byte_ns - slot.start_ns, now - slot.start_ns))
-        self._note_answer(now)
+        self._note_response(now)
         if cause is not None:
             self.tally.errors[cause] += 1
         if (route := slot.kind.tally) is not None:
-            route.add_answer(
+            route.add_response(
                 took_ns=now - slot.start_ns,
                 cause=cause,
-                status=response.status,
-                body=response.body_start,
+                status=parser.status,
+                body=parser.body_start,
             )
-        keeps_connection = response.keeps_connection and not slot.wants_write
-        self._finish(slot, now, response.status, cause, keeps_connection=keeps_connection)
+        keeps_connection = parser.keeps_connection and not slot.wants_write
+        self._finish(slot, now, parser.status, cause, keeps_connection=keeps_connection)
         return cause is None
 
     def _finish(
@@ -579,18 +579,18 @@ class Engine:
         *,
         keeps_connection: bool,
     ) -> None:
-        """Finish a request whose answer is counted."""
+        """Finish a request whose response is counted."""
         self._end_request(slot, end_ns=now, status=status, cause=cause)
         if not (keeps_connection and self._options.keepalive):
             self._release(slot, now)
         self._continue(slot, now)
 
-    def _handle_lost(self, slot: Slot, cause: str, now: int) -> None:
+    def _handle_disconnect(self, slot: Slot, cause: str, now: int) -> None:
         """Handle a closed connection. The server may close a kept connection just as a request is
         sent: that is not a failure, and the request is sent again."""
         if not slot.busy:
             self._close(slot)
-        elif slot.reused == KEPT and slot.response is None:
+        elif slot.reused == KEPT and slot.parser is None:
             self._close(slot)
             self.tally.reconnects += 1
             slot.reused, slot.attempt_ns = RESENT, now
@@ -607,7 +607,7 @@ class Engine:
         self._end_request(slot, end_ns=None, status=None, cause=cause)
         self._close(slot)
         if self._rate_rps:
-            self._idle.append(slot)
+            self._idle_slots.append(slot)
         else:
             self._start_at(now + (FAILURE_PAUSE_NS if self._share.requests is None else 0), slot)
 
@@ -623,26 +623,26 @@ class Engine:
             route = (slot.kind.index,) if self._mix_kinds else ()
             values = (start_ns - self._share.origin_ns, *times, *outcome, *route)
             self._rows.write(",".join(map(str, values)) + "\n")
-        slot.busy, slot.response = False, None
+        slot.busy, slot.parser = False, None
         self._in_flight -= 1
 
     def _release(self, slot: Slot, now: int) -> None:
-        """Close the connection after an answer. If clients linger, it is closed later, and the
+        """Close the connection after a response. If clients linger, it is closed later, and the
         slot continues on a new one."""
         if not self._options.linger_s or slot.sock is None:
             self._close(slot)
             return
         self._open_slots.pop(slot.fd, None)
         self._poller.unregister(slot.fd)
-        self._lingering.append((now + int(self._options.linger_s * NS), slot.sock))
+        self._linger_queue.append((now + int(self._options.linger_s * NS), slot.sock))
         slot.sock, slot.wants_write, slot.unsent, slot.fast_path = None, False, b"", False
-        if len(self._lingering) > MAX_LINGERING_CONNECTIONS:
-            self._lingering.popleft()[1].close()
+        if len(self._linger_queue) > MAX_LINGERING_CONNECTIONS:
+            self._linger_queue.popleft()[1].close()
 
     def _close_lingering(self, now: int) -> None:
         """Close connections that have lingered long enough."""
-        while self._lingering and self._lingering[0][0] <= now:
-            self._lingering.popleft()[1].close()
+        while self._linger_queue and self._linger_queue[0][0] <= now:
+            self._linger_queue.popleft()[1].close()
 
     def _close(self, slot: Slot) -> None:
         if slot.sock is not None:
@@ -652,7 +652,7 @@ class Engine:
             slot.sock, slot.wants_write, slot.unsent, slot.fast_path = None, False, b"", False
 
     def _write_rows(self) -> None:
-        """Write the rows of recognised answers, all on kept connections."""
+        """Write the rows of recognised responses, all on kept connections."""
         values, self._row_values = tuple(self._row_values), []
         if self._rows is not None:
             row_format = MIX_ROW_FORMAT if self._mix_kinds else ROW_FORMAT

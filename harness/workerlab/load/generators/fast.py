@@ -1,12 +1,12 @@
-"""`fast`: the lab's own generator, in one or several processes. Standard library only.
+"""`fast`: the lab's own generator, in one or more processes. Standard library only.
 
     python -I -S harness/workerlab/load/generators fast --url http://127.0.0.1:8000/ \
         --concurrency 8 --requests 41
 
-With `--requests` the first request is sent alone, the others once it has ended, unless `--ramp` or
-`--together` is given. With `--rate` the parent computes the schedule in advance for all processes.
-Processes begin once the last one is forked. With `--rows` each request carries its number in the
-header X-Workerlab-Request and gets a row of its own; otherwise timings are kept in histograms.
+With `--requests` the first request is sent alone, and the others once it has ended, unless `--ramp`
+or `--together` is given. With `--rate` the parent computes the schedule in advance, for all
+processes. They begin once the last one is forked. With `--rows` each request carries its number in
+the header X-Workerlab-Request and gets a row of its own; otherwise timings go into histograms.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_CLAIMED_REQUESTS, CLAIM_DIVISOR = 64, 16
 
 
 def _whole_load(options: LoadOptions) -> LoadShare:
-    """The whole load as one share."""
+    """The whole load, as one share."""
     return LoadShare(
         options=options,
         destinations=tuple(destination(options, url) for url in options.urls),
@@ -56,9 +56,9 @@ def run(options: LoadOptions) -> Tally:
     """Run the whole load. Raises ValueError for requests that cannot be sent, and OSError for an
     unknown host or a file that cannot be written."""
     whole = _whole_load(options)
-    lone = options.requests is not None and not (options.ramp_s or options.together)
+    first_alone = options.requests is not None and not (options.ramp_s or options.together)
     if options.processes == 1:
-        return _send(whole, lone=lone, now=True).tally
+        return _send(whole, first_alone=first_alone, reset_origin=True).tally
     from workerlab.load.generators.share import fork
 
     tally = Tally()
@@ -68,28 +68,29 @@ def run(options: LoadOptions) -> Tally:
         the load does not include the time to fork them."""
         nonlocal tally
         shared.origin.value = time.monotonic_ns()
-        share = replace(whole, concurrency=1, requests=int(lone), due_offsets_ns=())
-        engine = _send(replace(share, origin_ns=shared.origin.value), lone=lone)
+        share = replace(whole, concurrency=1, requests=int(first_alone), due_offsets_ns=())
+        engine = _send(replace(share, origin_ns=shared.origin.value), first_alone=first_alone)
         shared.set_reference(engine.reference)
         tally = engine.tally
-        return left != 0 and not tally.deadline_struck
+        return remaining != 0 and not tally.deadline_struck
 
     def send_rest(shared: SharedState, units: Sequence[int]) -> Tally:
-        share = replace(parts[units[0]], reference=shared.reference, origin_ns=shared.origin.value)
-        if left is not None and not whole.due_offsets_ns:
-            claim = partial(claim_numbers, shared, rest, len(parts))
+        share = replace(shares[units[0]], reference=shared.reference, origin_ns=shared.origin.value)
+        if remaining is not None and not whole.due_offsets_ns:
+            claim = partial(claim_numbers, shared, rest, len(shares))
             share = replace(share, requests=0, step=1, first=rest.first, claim=claim)
         return _send(share).tally
 
-    left = None if options.requests is None else options.requests - lone
-    rest = whole if left is None else replace(whole, requests=left, first=1 + lone)
-    parts = divide(rest)
-    others = fork(replace(options, processes=len(parts)), send_rest, before_start=send_first)
-    if left == 0 or tally.deadline_struck:
+    remaining = None if options.requests is None else options.requests - first_alone
+    rest = replace(whole, requests=remaining, first=1 + first_alone)
+    shares = divide(rest)
+    others = replace(options, processes=len(shares))
+    rest_tally = fork(others, send_rest, before_start=send_first)
+    if remaining == 0 or tally.deadline_struck:
         return tally
-    tally.add(others)
+    tally.add(rest_tally)
     if options.rows is not None:
-        _append_files(options.rows, [part.rows for part in parts if part.rows is not None])
+        _append_files(options.rows, [share.rows for share in shares if share.rows is not None])
     return tally
 
 
@@ -109,14 +110,14 @@ def divide(whole: LoadShare) -> list[LoadShare]:
     """Divide `whole` among as many of its processes as it has requests for."""
     count = min(whole.options.processes, whole.requests or whole.options.processes)
 
-    def part(total: int, i: int) -> int:
+    def portion(total: int, i: int) -> int:
         return total // count + (i < total % count)
 
     return [
         replace(
             whole,
-            concurrency=part(whole.concurrency, i),
-            requests=None if whole.requests is None else part(whole.requests, i),
+            concurrency=portion(whole.concurrency, i),
+            requests=None if whole.requests is None else portion(whole.requests, i),
             rows=None if whole.rows is None else f"{whole.rows}.{i}",
             first=whole.first + i,
             step=count,
@@ -127,18 +128,18 @@ def divide(whole: LoadShare) -> list[LoadShare]:
     ]
 
 
-def _send(share: LoadShare, *, lone: bool = False, now: bool = False) -> Engine:
-    """Send a share of the load. `now`: set its origin to now, after opening the rows file."""
+def _send(share: LoadShare, *, first_alone: bool = False, reset_origin: bool = False) -> Engine:
+    """Send a share of the load. `reset_origin`: it begins once the rows file is open."""
     with contextlib.ExitStack() as stack:
         rows = None
         if share.rows is not None:
             rows = stack.enter_context(open(share.rows, "w", ROWS_BUFFER_BYTES, "ascii"))
             columns = MIX_COLUMNS if share.options.mix else COLUMNS
             rows.write(columns + "\n" if share.rows == share.options.rows else "")
-        if now:
+        if reset_origin:
             share = replace(share, origin_ns=time.monotonic_ns())
         engine = Engine(share, rows)
-        engine.run(lone=lone)
+        engine.run(first_alone=first_alone)
     return engine
 
 

@@ -1,4 +1,4 @@
-"""What every generator prints: a `GeneratorDocument`, as one line of JSON. Generators write these
+"""The output of every generator: a `GeneratorDocument`, as one line of JSON. Generators write these
 types and load tools read them. Standard library only, as generators run without any packages.
 
 Fields with a default were added later: documents in saved runs may lack them.
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from workerlab.numbers.histogram import Histogram
 
 FORMAT = 3
-WRONG_ANSWER_CAUSES = ("non_2xx", "status", "body")  # causes for which a complete answer fails
+WRONG_RESPONSE_CAUSES = ("non_2xx", "status", "body")  # why a complete response is a failure
 MAX_COUNT = 2**63 - 1
 SHA256 = "[0-9a-f]{64}"
 # Columns of the rows file, one row per request. start: since the origin; other times: since start,
@@ -31,7 +31,7 @@ CAUSE_BY_ERRNO = {
 }
 
 
-# Without comparison and repr, which nothing needs: they take a third of the import time of a class
+# Without comparison and repr, which nothing needs: they take a third of a class's import time
 @dataclass(frozen=True, eq=False, repr=False)
 class RequestedLoad:
     """The requested load, as the generator parsed it (`options.LoadOptions`)."""
@@ -54,32 +54,32 @@ class Account:
     sent: int
     complete: int
     errors: dict[str, int]  # by cause
-    statuses: dict[str, int]  # of unexpected answers
+    statuses: dict[str, int]  # of unexpected responses
     body: str  # the beginning of the first of them
     response: Histogram  # of successes, in nanoseconds
 
     def __post_init__(self) -> None:
         _check_counts(self)
         if max(self.complete, sum(self.errors.values())) > self.sent:
-            raise ValueError("a route has more answers or errors than requests")
+            raise ValueError("a route has more responses or errors than requests")
         if self.response.count > self.complete:
-            raise ValueError("a route has more successes than answers")
+            raise ValueError("a route has more successes than responses")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GeneratorDocument:
-    """What a generator has counted, of all its processes. Histograms are of nanoseconds: `response`
-    and `first_byte` of complete answers, from the request's start (with a rate: from its due time);
-    `connect` of established connections. Raises ValueError for impossible values."""
+    """The counts and times of a generator, from all its processes. Histograms are in nanoseconds:
+    `response` and `first_byte` of complete responses, from the request's start (with a rate: from
+    its due time); `connect` of established connections. Raises ValueError for impossible values."""
 
     generator: str
     format: int
     load: RequestedLoad
     sent: int
-    complete: int  # answers read to the end, whatever their status
+    complete: int  # responses read to the end, whatever their status
     connections: int
     reconnects: int
-    in_flight_ns: int  # of all requests; over duration_ns, it is the achieved concurrency
+    in_flight_ns: int  # of all requests; divided by duration_ns, the achieved concurrency
     unsent: int  # planned, or due by the rate, but never sent
     failed: int  # unsuccessful requests
     errors: dict[str, int]  # by cause
@@ -103,7 +103,7 @@ class GeneratorDocument:
 
 
 def _check_counts(results: Account | GeneratorDocument) -> None:
-    """Raises ValueError for a negative number, or one of more than 64 bits."""
+    """Raises ValueError for a negative number, or one of more than 63 bits."""
     for name, value in vars(results).items():
         for count in value.values() if isinstance(value, dict) else (value,):
             if isinstance(count, int) and not 0 <= count <= MAX_COUNT:

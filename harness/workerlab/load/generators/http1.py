@@ -5,7 +5,7 @@ Heads and chunked bodies are parsed by a generator that yields when it needs mor
 after Content-Length bytes, with the last chunk, or with the stream (RFC 9112, 6.3); only chunks are
 buffered, other bodies are counted as they arrive.
 
-A recognised response is checked to the last byte as well: it equals the last verified one, or its
+A recognised response is still checked to the last byte: it equals the last verified one, or its
 head equals a verified head, or each line of its head is parsed; the body has the announced length,
 and equals the reference if bodies are compared. Only successes are recognised. If the head arrives
 without the whole body (application servers send them separately), only the body is left to read.
@@ -14,7 +14,7 @@ stream, an interim response, a failure) is parsed.
 
 If every head is different (a Date with microseconds, a request id, an ETag), most of its lines are
 cached, and only the lines that frame the body are parsed together. Rejected: one regular expression
-for a whole head, which takes longer than its lines one by one.
+for a whole head, which is slower than parsing its lines one by one.
 """
 
 import hashlib
@@ -98,22 +98,21 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class ParsedAnswer:
-    """A successful response that is complete, or that its head announces."""
+class ParsedResponse:
+    """A successful response: complete, or as its head announces it."""
 
     status: int
     body_bytes: int
     keeps_connection: bool  # whether the connection can carry another request
 
 
-NO_ANSWER = ParsedAnswer(0, 0, keeps_connection=False)
+UNKNOWN_RESPONSE = ParsedResponse(0, 0, keeps_connection=False)
 
 
-class Response:
+class ResponseParser:
     """An incremental parser of one response. `kept_bytes`: how much of the body to keep in
     `body_start`; `checksummed`: compute `checksum`; `hashed`: compute `digest` (SHA-256);
-    `announced`: the response that its head announces, if the head is already parsed. Only the body
-    is fed then."""
+    `announced`: the response that a previously parsed head announces; only the body is then fed."""
 
     __slots__ = (
         *("body_bytes", "body_start", "checksum", "complete", "digest", "status"),
@@ -128,7 +127,7 @@ class Response:
         checksummed: bool = False,
         hashed: bool = False,
         kept_bytes: int = 0,
-        announced: ParsedAnswer | None = None,
+        announced: ParsedResponse | None = None,
     ) -> None:
         self.body_start = b""
         self._kept_bytes = kept_bytes
@@ -150,7 +149,8 @@ class Response:
         self._reader = self._read()
 
     def feed(self, data: bytes) -> bool:
-        """Parse the next bytes; True once the response is complete. Raises MalformedResponse."""
+        """Parse the next bytes. Returns whether that completes the response. Raises
+        MalformedResponse."""
         self._has_data = True
         left = self._body_bytes_left
         if left is None:
@@ -173,12 +173,12 @@ class Response:
 
     @property
     def keeps_connection(self) -> bool:
-        """Whether the connection can carry another request (RFC 9112, 9.3): not after a body that
-        ends with the stream, or with bytes after the end."""
+        """Whether the connection can carry another request (RFC 9112, 9.3): not if the body
+        ends with the stream, or if bytes follow the end."""
         return self._body_bytes_left == 0 and self._persistent
 
     def end(self) -> str | None:
-        """Handle the end of the stream. Returns the cause of failure, None if complete."""
+        """Handle the end of the stream. Returns the cause of failure, or None if complete."""
         self.complete = self.complete or self._body_bytes_left == math.inf
         if self.complete:
             return None
@@ -260,8 +260,8 @@ class Response:
 
 class Recogniser:
     """Recognises successful responses to one kind of request. `failure_cause(status)` is None for a
-    success. If bodies are compared, each must have the `reference`, (bytes, checksum), which is
-    None until it is known. `kept_bytes`: as in Response."""
+    success. If bodies are compared, each must match `reference` (bytes, checksum), which is None
+    until it is set. `kept_bytes`: as in ResponseParser."""
 
     def __init__(
         self,
@@ -272,57 +272,59 @@ class Recogniser:
         kept_bytes: int = 0,
     ) -> None:
         self._kept_bytes = kept_bytes
-        self.last_data, self.last_answer = NO_RESPONSE, NO_ANSWER
+        self.last_data, self.last_response = NO_RESPONSE, UNKNOWN_RESPONSE
         self.reference: tuple[int, int] | None = None
         self._method, self._failure_cause = method, failure_cause
         self._compare_bodies = compare_bodies
-        self._heads: dict[bytes, ParsedAnswer | None] = {}  # None: must be parsed
+        self._heads: dict[bytes, ParsedResponse | None] = {}  # None: must be parsed
         self._frames_body: dict[bytes, bool] = {}  # by header line
         # By status line and framing lines
-        self._by_framing: dict[tuple[bytes, ...], ParsedAnswer | None] = {}
+        self._by_framing: dict[tuple[bytes, ...], ParsedResponse | None] = {}
 
-    def remember(self, data: bytes, response: Response) -> None:
+    def remember(self, data: bytes, parser: ResponseParser) -> None:
         """Remember the bytes of a successful response."""
         self.last_data = data
-        self.last_answer = ParsedAnswer(
-            status=response.status or 0,
-            body_bytes=response.body_bytes,
-            keeps_connection=response.keeps_connection,
+        self.last_response = ParsedResponse(
+            status=parser.status or 0,
+            body_bytes=parser.body_bytes,
+            keeps_connection=parser.keeps_connection,
         )
 
-    def recognise(self, data: bytes) -> ParsedAnswer | None:
+    def recognise(self, data: bytes) -> ParsedResponse | None:
         """The response in these bytes, or None if they must be parsed."""
         if data == self.last_data:
-            return self.last_answer
-        stop, answer = self._split_head(data)
-        if answer is None or len(data) != stop + answer.body_bytes:
+            return self.last_response
+        stop, response = self._split_head(data)
+        if response is None or len(data) != stop + response.body_bytes:
             return None
-        if self._compare_bodies and (answer.body_bytes, zlib.crc32(data[stop:])) != self.reference:
+        if self._compare_bodies and (
+            (response.body_bytes, zlib.crc32(data[stop:])) != self.reference
+        ):
             return None
-        self.last_data, self.last_answer = data, answer  # the next response may be equal
-        return answer
+        self.last_data, self.last_response = data, response  # the next response may be equal
+        return response
 
-    def start_reader(self, data: bytes) -> Response:
-        """A reader that has parsed these first bytes of a response. Raises MalformedResponse."""
-        stop, answer = self._split_head(data)
-        response = Response(
+    def start_parser(self, data: bytes) -> ResponseParser:
+        """A parser that was fed the first bytes of a response. Raises MalformedResponse."""
+        stop, announced = self._split_head(data)
+        parser = ResponseParser(
             self._method,
             checksummed=self._compare_bodies,
             hashed=self._compare_bodies and self.reference is None,
-            kept_bytes=0 if answer is not None else self._kept_bytes,  # it is a success
-            announced=answer,
+            kept_bytes=0 if announced is not None else self._kept_bytes,  # it is a success
+            announced=announced,
         )
-        response.feed(data if answer is None else data[stop:])
-        return response
+        parser.feed(data if announced is None else data[stop:])
+        return parser
 
-    def _split_head(self, data: bytes) -> tuple[int, ParsedAnswer | None]:
-        """(length of the head, the response it announces, or None if that must be parsed)."""
+    def _split_head(self, data: bytes) -> tuple[int, ParsedResponse | None]:
+        """(length of the head, the response it announces or None if that must be parsed)."""
         stop = data.find(HEAD_END, 0, MAX_RECOGNISED_HEAD_BYTES) + len(HEAD_END)
         head = data[:stop]
-        answer = self._heads.get(head, NO_ANSWER)
-        return stop, self._verify_head(head) if answer is NO_ANSWER else answer
+        response = self._heads.get(head, UNKNOWN_RESPONSE)
+        return stop, self._verify_head(head) if response is UNKNOWN_RESPONSE else response
 
-    def _verify_head(self, text: bytes) -> ParsedAnswer | None:
+    def _verify_head(self, text: bytes) -> ParsedResponse | None:
         """The response that this head announces, or None if it must be parsed."""
         status_line, *fields = text.removesuffix(HEAD_END).split(b"\r\n")
         framing_lines, cache = [status_line], self._frames_body
@@ -340,7 +342,7 @@ class Recogniser:
             return None
         return self._store(self._heads, text, self._by_framing[key])
 
-    def _parse_framing(self, lines: Sequence[bytes]) -> ParsedAnswer | None:
+    def _parse_framing(self, lines: Sequence[bytes]) -> ParsedResponse | None:
         """The response that these lines announce, or None if it must be parsed. Raises
         MalformedResponse."""
         head = Head(lines[0])
@@ -351,7 +353,7 @@ class Recogniser:
             return None
         if head.status < 200 or self._failure_cause(head.status) is not None:
             return None
-        return ParsedAnswer(head.status, int(body_bytes), keeps_connection=head.persistent)
+        return ParsedResponse(head.status, int(body_bytes), keeps_connection=head.persistent)
 
     @staticmethod
     def _store(cache: dict[K, T], key: K, value: T) -> T:

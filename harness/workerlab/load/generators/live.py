@@ -108,11 +108,11 @@ class LiveEngine(Engine):
         if self._rate_rps:
             self._random = random.Random(command.get("seed"))
             self._next_due_ns = now + self._gap_ns()
-            self._idle += [slot for _, _, slot in self._scheduled]
-            self._scheduled.clear()
+            self._idle_slots += [slot for _, _, slot in self._start_heap]
+            self._start_heap.clear()
             return
         self._due_ns.clear()
-        idle, self._idle = self._idle, []
+        idle, self._idle_slots = self._idle_slots, []
         for slot in idle:
             self._start_at(now, slot)
         while self._clients < self._target_clients:
@@ -159,8 +159,8 @@ class LiveEngine(Engine):
                 self._emit("f", self._next_number, self._next_due_ns, UNSENT)
                 self._next_number += 1
             self._next_due_ns += self._gap_ns()
-        while self._due_ns and (self._idle or self._clients < MAX_IN_FLIGHT):
-            slot = self._idle.pop() if self._idle else self._new_client()
+        while self._due_ns and (self._idle_slots or self._clients < MAX_IN_FLIGHT):
+            slot = self._idle_slots.pop() if self._idle_slots else self._new_client()
             self._start(slot, self._due_ns.popleft())
         return self._next_due_ns
 

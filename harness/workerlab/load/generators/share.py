@@ -3,7 +3,7 @@ A unit is a task or thread that sends one request at a time. Units may be in sev
 processes.
 
 Requests are not divided in advance: a connection that is served slowly would still be sending its
-share when all others are done.
+share after all other connections are done.
 
 Forked processes begin together, and their tallies are added up. All read from two pipes: a byte on
 the first starts each process; end-of-file on the second means that the parent has exited.
@@ -26,9 +26,9 @@ from typing import Any
 from workerlab.load.generators.document import Tally
 from workerlab.load.generators.options import LoadOptions
 
-FORK = multiprocessing.get_context("fork")  # so that packages are imported only once
-BODY_SET = 1 << 63  # a bit that distinguishes an empty body from none
-REPORT_SLACK_S = 2.0  # for a process to report after its deadline
+FORK = multiprocessing.get_context("fork")  # so packages are imported only once
+BODY_SET = 1 << 63  # a bit that distinguishes an empty body from no body
+REPORT_SLACK_S = 2.0  # time for a process to report after its deadline
 
 
 @dataclass
@@ -57,7 +57,7 @@ class SharedState:
         return max(0.0, (self._deadline_ns - time.monotonic_ns()) / 1e9)
 
     def wait_s(self, unit: int) -> float:
-        """Seconds from the beginning until a unit sends its first request, because of the ramp."""
+        """Seconds from the beginning until the ramp lets a unit send its first request."""
         return self.options.ramp_s * unit / self.options.concurrency
 
     def claim(self) -> bool:
@@ -72,17 +72,17 @@ class SharedState:
 
     @property
     def reference(self) -> tuple[int, int] | None:
-        """(bytes, checksum) of the body that all must equal; None if not set."""
+        """(bytes, checksum) that all bodies must match; None if not set."""
         body = self.body.value
         return ((body >> 32) % (1 << 31), body % (1 << 32)) if body else None
 
     def set_reference(self, reference: tuple[int, int] | None) -> None:
-        """Set the body that all must equal, in all processes."""
+        """Set what the bodies in all processes must match."""
         if reference is not None:
             self.body.value = BODY_SET | (reference[0] % (1 << 31)) << 32 | reference[1]
 
     def failure_cause(self, status: int | None, body: bytes) -> str | None:
-        """Why a complete answer is a failure; None for a success."""
+        """Why a complete response is a failure; None for a success."""
         cause = self.options.failure_cause(status)
         if cause is None and self.options.same_body:
             fingerprint = BODY_SET | (len(body) % (1 << 31)) << 32 | zlib.crc32(body)
@@ -163,7 +163,7 @@ def _child(
 def _collect(shared: SharedState, results: list[Connection]) -> Tally:
     tally, waiting = Tally(), list(results)
     while waiting:
-        # Wait again after a timeout: all processes may have been suspended until then
+        # Wait again after a timeout, as all processes may have been suspended
         timeout_s = shared.remaining_s() + REPORT_SLACK_S
         ready = wait(waiting, timeout_s) or wait(waiting, REPORT_SLACK_S)
         if not ready:

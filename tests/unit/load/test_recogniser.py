@@ -16,9 +16,9 @@ from workerlab.load.generators.http1 import (
     MAX_CACHED,
     MAX_RECOGNISED_HEAD_BYTES,
     MalformedResponse,
-    ParsedAnswer,
+    ParsedResponse,
     Recogniser,
-    Response,
+    ResponseParser,
 )
 
 
@@ -32,23 +32,23 @@ def recogniser_for(method: str = "GET", *, compare_bodies: bool = False) -> Reco
 
 def parse(
     recogniser: Recogniser, data: bytes, method: str = "GET"
-) -> tuple[ParsedAnswer, int] | None:
+) -> tuple[ParsedResponse, int] | None:
     """(the complete success that http1 parses, the checksum of its body), which `recogniser` then
     remembers. None for other bytes."""
-    response = Response(method, checksummed=True)
+    parser = ResponseParser(method, checksummed=True)
     try:
-        complete = response.feed(data)
+        complete = parser.feed(data)
     except MalformedResponse:
         return None
-    if not complete or response.status is None or failure_cause(response.status):
+    if not complete or parser.status is None or failure_cause(parser.status):
         return None
-    recogniser.remember(data, response)
-    answer = ParsedAnswer(
-        status=response.status,
-        body_bytes=response.body_bytes,
-        keeps_connection=response.keeps_connection,
+    recogniser.remember(data, parser)
+    response = ParsedResponse(
+        status=parser.status,
+        body_bytes=parser.body_bytes,
+        keeps_connection=parser.keeps_connection,
     )
-    return answer, response.checksum
+    return response, parser.checksum
 
 
 # --- valid and invalid responses ----------------------------------------------------------
@@ -95,9 +95,9 @@ def test_recognised_responses_are_those_that_http1_parses(texts: list[bytes], me
     """In any order: a recognised head must not affect how other bytes are recognised."""
     recogniser = recogniser_for(method)
     for data in [*texts, *texts]:
-        answer = recogniser.recognise(data)
+        response = recogniser.recognise(data)
         parsed = parse(recogniser, data, method)
-        assert answer is None or (parsed is not None and answer == parsed[0])
+        assert response is None or (parsed is not None and response == parsed[0])
 
 
 @given(st.lists(responses(), min_size=1, max_size=4), st.data())
@@ -108,13 +108,13 @@ def test_truncated_responses_are_those_that_http1_parses(
     for data in texts:
         parse(recogniser, data)
         part = data[: draw.draw(st.integers(0, len(data)))]
-        answer, parsed = recogniser.recognise(part), parse(recogniser_for(), part)
-        assert answer is None or (parsed is not None and answer == parsed[0])
+        response, parsed = recogniser.recognise(part), parse(recogniser_for(), part)
+        assert response is None or (parsed is not None and response == parsed[0])
 
 
-def state_of(reader: Response) -> tuple[object, ...]:
-    outcome = reader.complete and (reader.status, reader.keeps_connection)
-    return reader.complete, reader.body_bytes, outcome, reader.checksum
+def state_of(parser: ResponseParser) -> tuple[object, ...]:
+    outcome = parser.complete and (parser.status, parser.keeps_connection)
+    return parser.complete, parser.body_bytes, outcome, parser.checksum
 
 
 @given(responses(), st.lists(st.integers(1, 40)), st.booleans(), st.booleans())
@@ -123,30 +123,30 @@ def state_of(reader: Response) -> tuple[object, ...]:
 def test_responses_in_pieces_are_read_as_by_http1(
     data: bytes, sizes: list[int], is_known: bool, compared: bool
 ) -> None:
-    """Compares both readers after each piece, and at the end of the stream."""
+    """Compares both parsers after each piece, and at the end of the stream."""
     recogniser = recogniser_for(compare_bodies=compared)
-    response = Response("GET", checksummed=compared)
+    reference = ResponseParser("GET", checksummed=compared)
     recogniser.reference = (0, 0)
     if is_known:
         recogniser.recognise(data)
     stops = [*accumulate(sizes), len(data)]
-    reader = None
+    parser = None
     for start, stop in pairwise([0, *stops]):
-        if not (piece := data[start:stop]) or response.complete:
+        if not (piece := data[start:stop]) or reference.complete:
             break
         try:
-            response.feed(piece)
+            reference.feed(piece)
         except MalformedResponse:
             with pytest.raises(MalformedResponse):
-                reader.feed(piece) if reader is not None else recogniser.start_reader(piece)
+                parser.feed(piece) if parser is not None else recogniser.start_parser(piece)
             return
-        if reader is None:
-            reader = recogniser.start_reader(piece)
+        if parser is None:
+            parser = recogniser.start_parser(piece)
         else:
-            reader.feed(piece)
-        assert state_of(reader) == state_of(response)
-    if reader is not None and not reader.complete:
-        assert reader.end() == response.end()
+            parser.feed(piece)
+        assert state_of(parser) == state_of(reference)
+    if parser is not None and not parser.complete:
+        assert parser.end() == reference.end()
 
 
 @given(st.binary(max_size=20), st.binary(max_size=20), st.binary(max_size=4))
@@ -159,8 +159,8 @@ def test_only_the_reference_is_recognised_if_bodies_are_compared(
     recogniser.reference = len(first), zlib.crc32(first)
     if b"\r" in date or b"\n" in date:
         return
-    answer = recogniser.recognise(head % (date, len(other)) + other)
-    assert (answer is not None) == (first == other)
+    response = recogniser.recognise(head % (date, len(other)) + other)
+    assert (response is not None) == (first == other)
 
 
 # --- usual responses ----------------------------------------------------------------------
@@ -170,8 +170,8 @@ def test_responses_with_different_bodies_are_recognised_by_their_heads() -> None
     recogniser = recogniser_for()
     for body in (b"a", b"b", b"hello", b""):
         head = b"HTTP/1.1 200 OK\r\nServer: x\r\nContent-Length: %d\r\n\r\n" % len(body)
-        answer = recogniser.recognise(head + body)
-        assert answer == ParsedAnswer(200, len(body), keeps_connection=True)
+        response = recogniser.recognise(head + body)
+        assert response == ParsedResponse(200, len(body), keeps_connection=True)
 
 
 @pytest.mark.parametrize("first_bytes", range(6))
@@ -182,7 +182,7 @@ def test_after_a_recognised_head_only_the_body_is_read(
     recogniser = recogniser_for(compare_bodies=True)
     assert recogniser.recognise(head) is None  # remembers the head
     monkeypatch.delattr(http1, "Head")  # parsing a head would fail
-    reader = recogniser.start_reader(head + body[:first_bytes])
+    reader = recogniser.start_parser(head + body[:first_bytes])
     assert reader.complete == (first_bytes == len(body))
     assert reader.feed(body[first_bytes:])
     assert (reader.status, reader.body_bytes, reader.keeps_connection) == (200, 5, True)
@@ -190,7 +190,7 @@ def test_after_a_recognised_head_only_the_body_is_read(
     assert reader.digest is not None  # the first body is hashed
     assert reader.digest.digest() == hashlib.sha256(body).digest()
     recogniser.reference = (reader.body_bytes, reader.checksum)
-    assert recogniser.start_reader(head).digest is None
+    assert recogniser.start_parser(head).digest is None
 
 
 def test_a_head_that_must_be_parsed_is_not_verified_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,22 +198,22 @@ def test_a_head_that_must_be_parsed_is_not_verified_again(monkeypatch: pytest.Mo
     assert recogniser.recognise(CHUNKED) is None
     monkeypatch.delattr(Recogniser, "_verify_head")
     assert recogniser.recognise(CHUNKED) is None
-    assert recogniser.start_reader(CHUNKED).complete
+    assert recogniser.start_parser(CHUNKED).complete
 
 
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (LENGTH, ParsedAnswer(200, 5, keeps_connection=True)),
-        (LENGTH.replace(b"1.1", b"1.0"), ParsedAnswer(200, 5, keeps_connection=False)),
+        (LENGTH, ParsedResponse(200, 5, keeps_connection=True)),
+        (LENGTH.replace(b"1.1", b"1.0"), ParsedResponse(200, 5, keeps_connection=False)),
         (
             LENGTH.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"),
-            ParsedAnswer(200, 5, keeps_connection=False),
+            ParsedResponse(200, 5, keeps_connection=False),
         ),
-        (LENGTH.replace(b"200 OK", b"302 Found"), ParsedAnswer(302, 5, keeps_connection=True)),
+        (LENGTH.replace(b"200 OK", b"302 Found"), ParsedResponse(302, 5, keeps_connection=True)),
         (
             b"HTTP/1.1 304 Not Modified\r\nETag: x\r\n\r\n",
-            ParsedAnswer(304, 0, keeps_connection=True),
+            ParsedResponse(304, 0, keeps_connection=True),
         ),
         (LENGTH.replace(b"200 OK", b"404 Not Found"), None),
         (LENGTH + b"x", None),
@@ -223,7 +223,7 @@ def test_a_head_that_must_be_parsed_is_not_verified_again(monkeypatch: pytest.Mo
         (b"HTTP/1.1 103 Early Hints\r\nContent-Length: 0\r\n\r\n", None),
     ],
 )
-def test_recognised_and_other_responses(data: bytes, expected: ParsedAnswer | None) -> None:
+def test_recognised_and_other_responses(data: bytes, expected: ParsedResponse | None) -> None:
     assert recogniser_for().recognise(data) == expected
 
 
@@ -231,7 +231,7 @@ def test_caches_are_bounded_if_all_heads_differ() -> None:
     recogniser = recogniser_for()
     for number in range(3 * MAX_CACHED):
         data = LENGTH.replace(b"\r\n\r\n", b"\r\nETag: %d\r\n\r\n" % number)
-        assert recogniser.recognise(data) == ParsedAnswer(200, 5, keeps_connection=True)
+        assert recogniser.recognise(data) == ParsedResponse(200, 5, keeps_connection=True)
         assert max(len(recogniser._heads), len(recogniser._frames_body)) <= MAX_CACHED
 
 
