@@ -1,6 +1,6 @@
 """Runs a generator by its name: `python harness/workerlab/load/generators NAME OPTIONS...`.
 
-Works in isolated mode (`python -I -S`), with the standard library and this checkout alone.
+Works in isolated mode (`python -I -S`), with only the standard library and this checkout.
 """
 
 import gc
@@ -15,16 +15,16 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 if __name__ == "__main__":
-    gc.disable()  # imported objects stay alive: collecting took a tenth of the start-up time
+    gc.disable()  # imported objects stay alive, and collection took a tenth of the start-up time
 
 from workerlab.load.generators.document import Tally, document, text_of
 from workerlab.load.generators.options import OPTIONAL_FIELDS, LoadOptions, parse
 
 
 class Generator(NamedTuple):
-    module: str  # imported by name, as most need packages that may be missing
+    module: str  # imported only when used, as its packages may be missing
     optional_fields: Collection[str] = ()  # those of OPTIONAL_FIELDS that it supports
-    process_per: str = ""  # by default a process per "connection" or "core"; "": only one
+    process_per: str = ""  # default: one process per "connection" or "core"; "": only one
 
 
 GENERATORS = {
@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
     """Returns 0 whatever the server did, 2 for invalid options, 3 for a missing package or file."""
     name, names = (*argv, "")[0], ", ".join(GENERATORS)
     if name in ("-h", "--help"):
-        print(f"usage: generators NAME OPTIONS...; NAME --help lists them; names: {names}")
+        print(f"usage: generators NAME OPTIONS...; NAME --help lists the options; names: {names}")
         return 0
     if name == "live":  # not a load tool: it prints no document
         from workerlab.load.generators.live import main as run_live
@@ -83,9 +83,9 @@ def _run(name: str, argv: list[str]) -> tuple[LoadOptions, Tally]:
     from workerlab.load.generators.share import SharedState, fork
 
     if process_per:
-        # The kernel ends the process: Python would lose an interrupt that arrives during a fork
+        # Let the kernel end the process: Python would lose an interrupt that arrives during a fork
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        gc.freeze()  # keeps these pages shared: no collection in a child writes to them
+        gc.freeze()  # keeps pages shared: collections in a child do not write to them
         return options, fork(options, generator.load)
     return options, generator.load(SharedState(options), range(options.concurrency))
 

@@ -7,11 +7,11 @@ Each line on COMMANDS is a JSON object that sets the load from then on; end-of-f
 
     url        target of new requests
     keepalive  whether connections are reused
-    clients    closed model: the number of clients, each of which sends a request when its last one
-               has ended; surplus clients leave at that point
+    clients    closed model: the number of clients; each sends its next request when the last one
+               has ended, and surplus clients leave at that point
     rate       instead of clients: requests per second, Poisson arrivals; `seed`: of the arrivals
-    patience   seconds after which a client abandons an unanswered request (GAVE_UP) and closes its
-               connection; without it, clients wait indefinitely
+    patience   seconds after which a client gives up on a request (GAVE_UP) and closes its
+               connection; if missing, clients wait indefinitely
 
 Each line on EVENTS has a letter, a request's number, the time (nanoseconds of CLOCK_MONOTONIC), and
 for a failure its cause.
@@ -20,7 +20,7 @@ for a failure its cause.
 
     b  begins: connects, or is sent on a kept connection
     c  its connection is established     k  was sent on a kept connection
-    e  was answered as expected          f  failed
+    e  succeeded                         f  failed
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class LiveEngine(Engine):
         self._random = random.Random()
         self._next_due_ns = NEVER_NS  # of the next request, with a rate
         self._patience_ns: int | None = None
-        self._unanswered: deque[tuple[int, int, Slot]] = deque()  # (start, number, slot), by start
+        self._pending: deque[tuple[int, int, Slot]] = deque()  # (start, number, slot), by start
         self._poller.register(commands, READ)
 
     # --- commands --------------------------------------------------------------------------------
@@ -103,8 +103,8 @@ class LiveEngine(Engine):
         patience_s = command.get("patience")
         self._patience_ns = int(patience_s * NS) if patience_s else None
         busy = [slot for slot in self._open_slots.values() if slot.busy]
-        unanswered = sorted((slot.start_ns, slot.number, slot) for slot in busy)
-        self._unanswered = deque(unanswered if patience_s else ())
+        pending = sorted((slot.start_ns, slot.number, slot) for slot in busy)
+        self._pending = deque(pending if patience_s else ())
         if self._rate_rps:
             self._random = random.Random(command.get("seed"))
             self._next_due_ns = now + self._gap_ns()
@@ -119,7 +119,7 @@ class LiveEngine(Engine):
             self._start_at(now, self._new_client())
 
     def _gap_ns(self) -> int:
-        """The random time until the next arrival."""
+        """A random time until the next arrival."""
         return int(self._random.expovariate(self._rate_rps or 1.0) * NS)
 
     def _new_client(self) -> Slot:
@@ -140,12 +140,12 @@ class LiveEngine(Engine):
         return min(due_ns, next_give_up_ns)
 
     def _give_up(self, now: int) -> int:
-        """Fail requests that exceed the patience. Returns when the next one will do so."""
-        while self._patience_ns is not None and self._unanswered:
-            start_ns, number, slot = self._unanswered[0]
+        """Fail requests that exceed the patience. Returns when the next one will exceed it."""
+        while self._patience_ns is not None and self._pending:
+            start_ns, number, slot = self._pending[0]
             if (give_up_ns := start_ns + self._patience_ns) > now:
                 return give_up_ns
-            self._unanswered.popleft()
+            self._pending.popleft()
             if slot.busy and slot.number == number:
                 self._fail(slot, GAVE_UP, now)
         return NEVER_NS
@@ -174,7 +174,7 @@ class LiveEngine(Engine):
         self._emit("b", self._next_number, start_ns)
         super()._start(slot, start_ns)
         if slot.busy and self._patience_ns is not None:
-            self._unanswered.append((start_ns, slot.number, slot))
+            self._pending.append((start_ns, slot.number, slot))
         if slot.busy and slot.reused == KEPT:
             self._emit("k", slot.number, start_ns)
 
@@ -182,9 +182,9 @@ class LiveEngine(Engine):
         return slot.destination.numbered(slot.number)
 
     def _send_unsent(self, slot: Slot) -> None:
-        before = slot.connect_ns
+        previous_ns = slot.connect_ns
         super()._send_unsent(slot)
-        if before is None and slot.connect_ns is not None:
+        if previous_ns is None and slot.connect_ns is not None:
             self._emit("c", slot.number, slot.connect_ns)
 
     def _end_request(
@@ -204,7 +204,7 @@ class LiveEngine(Engine):
             self._outgoing += f"{kind} {number} {at_ns} {cause}\n".encode("ascii")
 
     def _flush(self) -> None:
-        """Write as many events as the pipe accepts; the others stay buffered."""
+        """Write as many events as the pipe accepts; the rest stay buffered."""
         if len(self._open_slots) != self._reported_open:
             self._reported_open = len(self._open_slots)
             self._emit("o", self._reported_open, time.monotonic_ns())

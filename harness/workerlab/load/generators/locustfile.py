@@ -1,17 +1,17 @@
-"""The lab's locustfile. Locust sends it to workers, also on other hosts, so it must not import the
-lab. The option --workerlab is a JSON object that says what to send:
+"""The lab's locustfile. Locust sends it to workers, including those on other hosts, so it must not
+import the lab. The option --workerlab is a JSON object that says what to send:
 
     urls, method, headers, body_file, keepalive, expect_status, same_body
-    duration_s   from the first user on
+    duration_s   counted from the start of the first user
     rate_rps, arrivals, schedule   with a rate, requests are due by a schedule that begins once all
                  users have started. The user that became free last sends the next request; while
                  no user is free, requests wait, and are timed from their due times. Each process
-                 has its share of the schedule; processes of one machine (`together`) begin at the
-                 same time, those of other machines when the message arrives
+                 has its share of the schedule; processes on one machine (`together`) begin at the
+                 same time, those on other machines when the message arrives
     mix, schedule, shares   the file of a mix, the seed of its order, and the number of processes
                  that share its requests
-    ramp_s       until all users have started, roughly: Locust spawns once a second
-    grace_s      for requests in flight at the end
+    ramp_s       approximate time until all users have started: Locust spawns once a second
+    grace_s      time for requests in flight at the end
     timeout_s    of one request
     result       the file to write
 
@@ -22,19 +22,19 @@ its users have stopped; the master (or the only process) writes all of them to `
         "sent", "complete", "errors": {cause: n}, "first_ns", "last_ns",
         "in_flight_ns", "cpu_ns", "note", "response": histogram, "unsent", "lag": histogram,
         "socket_ns": {"connect", "send", "receive"}, "received_bytes", "answers_ns": with a ramp on
-        one machine, when each answer ended and how long it took,
+        one machine, when each response ended and how long it took,
         "body_sha256": of the first body, if the others are compared with it,
         "routes": {label: an Account of format.py}}}}
 
 Times of socket calls (connect, send, receive) include the wait until gevent resumes the user. Each
 timing costs some 0.5 microseconds of CPU; a request makes two or three calls and costs 200 or more.
 
-IP addresses are not resolved: gevent does that in ten threads, which starve in a busy process:
+IP addresses are not resolved. gevent would do that in ten threads, which starve in a busy process:
 after several seconds, fewer than half of its users were connected.
 
 This file ends the run itself. Locust's --run-time leaves the workers half a second to report, which
 would lose the last requests to a slow server. Locust's own statistics are not used: they round to
-two digits and mix answers with failures.
+two digits and mix responses with failures.
 """
 
 import base64
@@ -62,13 +62,13 @@ from locust import FastHttpUser, HttpUser, events, runners
 from locust.exception import StopUser
 from locust.runners import MasterRunner, WorkerRunner
 
-# Locust drops a worker after 3 s without a heartbeat; on a busy machine it may not run for as long
+# Locust drops a worker after 3 s without a heartbeat, which a busy machine can delay for longer
 runners.HEARTBEAT_LIVENESS = 15
 
 HISTOGRAM_BITS = 7  # a bucket is 1/128 of its value wide, as in the lab's own histograms
 OWN_HEADERS = {"connection", "content-length", "transfer-encoding", "expect", "keep-alive"}
-FRAMING = {"content-length", "transfer-encoding"}
-GO, STOP, PART = "workerlab-go", "workerlab-stop", "workerlab-part"
+FRAMING_HEADERS = {"content-length", "transfer-encoding"}
+GO, STOP, PART = "workerlab-go", "workerlab-stop", "workerlab-part"  # messages
 POLL_S = 0.1
 START_LEAD_S = 0.3  # before the schedule starts, for a message to reach the workers
 NS = 1_000_000_000
@@ -114,20 +114,20 @@ ACCOUNT: dict[str, Any] = {
     "received_bytes": 0,
     "answers_ns": [],
 }
-MAX_ANSWERS = 100_000  # in answers_ns
+MAX_RECORDED_RESPONSES = 100_000  # in answers_ns
 SOCKET_CALLS = {"connect": "connect", "sendall": "send", "recv": "receive", "recv_into": "receive"}
 PARTS: dict[str, object] = {}  # accounts of all processes, in the one that writes the result
 STATE: dict[str, Any] = {"stopping": False, "whole": False, "environment": None, "checksum": None}
-REQUESTED: dict[str, Any] = {}
-KINDS: list[dict[str, Any]] = []  # of requests: only one, or those of the mix
-MAX_KEPT_BODY_BYTES = 8_192  # of an unexpected answer
-DUE_OFFSETS_NS: list[int] = []  # from the start of the schedule; later, of this process only
+LOAD: dict[str, Any] = {}
+KINDS: list[dict[str, Any]] = []  # of requests: one, or those of the mix
+MAX_KEPT_BODY_BYTES = 8_192  # of an unexpected response
+DUE_OFFSETS_NS: list[int] = []  # from the start of the schedule; later, only this process's
 QUEUED_DUE_NS: deque[int] = deque()  # due times of requests that wait for a user
 FREE_USERS: list[AsyncResult] = []  # users that wait for a request
 
 
 class AddressResolver(Resolver):
-    """A resolver that does not look up IP addresses."""
+    """A resolver that returns IP addresses without a lookup."""
 
     def getaddrinfo(self, host: Any, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -162,7 +162,7 @@ for method_name in SOCKET_CALLS:
 
 
 def schedule(kind: str, rate_rps: float, duration_s: float, seed: int) -> list[int]:
-    """As in the lab's numbers/schedule.py, which other hosts lack."""
+    """The due times, as in the lab's numbers/schedule.py, which other hosts lack."""
     uniform, due_ns, due_times_ns = random.Random(seed).random, 0.0, list[int]()
     while True:
         random_ns = due_ns - math.log(1 - uniform()) / rate_rps * NS
@@ -182,15 +182,15 @@ def _record(histogram: dict[str, Any], took_ns: int) -> None:
     histogram["most"] = took_ns if first else max(histogram["most"], took_ns)
 
 
-def _record_answer(took_ns: int) -> None:
+def _record_response(took_ns: int) -> None:
     ACCOUNT["complete"] += 1
     _record(RESPONSE, took_ns)
-    if REQUESTED["ramp_s"] and REQUESTED["together"] and len(ACCOUNT["answers_ns"]) < MAX_ANSWERS:
+    if LOAD["ramp_s"] and LOAD["together"] and len(ACCOUNT["answers_ns"]) < MAX_RECORDED_RESPONSES:
         ACCOUNT["answers_ns"].append((time.monotonic_ns(), took_ns))
 
 
 def sequence(weights: list[float], seed: int) -> Iterator[int]:
-    """As in the lab's numbers/schedule.py, which other hosts lack."""
+    """The order of a mix, as in the lab's numbers/schedule.py, which other hosts lack."""
     bounds = list(accumulate(weights))
     draw = random.Random(f"mix {seed}").random
     while True:
@@ -218,19 +218,19 @@ def cause_of(error: BaseException | None) -> str:
     return next((cause for text, cause in CAUSE_BY_TEXT.items() if text in texts), "exception")
 
 
-def count_answer(response: Any, lag_ns: int, kind: dict[str, Any]) -> str | None:
-    """Count an answer if it is complete. Returns the cause of failure, None for a success.
+def count_response(response: Any, lag_ns: int, kind: dict[str, Any]) -> str | None:
+    """Count a response if it is complete. Returns the cause of failure, or None for a success.
     `lag_ns`: how long after its due time the request was sent."""
     error = response.request_meta["exception"] or getattr(response, "error", None)
     if not response.status_code or (error is not None and getattr(error, "code", None) is None):
         return cause_of(error)
     body = response.content or b""
-    # If the connection closes within the head, requests takes that for an answer without a length
+    # If the connection closes within the head, requests returns a response without a length
     plausible = body or kind["method"] == "HEAD" or response.status_code in (204, 304)
-    if not (plausible or FRAMING & {name.lower() for name in response.headers}):
+    if not (plausible or FRAMING_HEADERS & {name.lower() for name in response.headers}):
         return "truncated"
     took_ns = max(0, int(response.request_meta["response_time"] * 1e6))
-    _record_answer(lag_ns + took_ns)
+    _record_response(lag_ns + took_ns)
     cause = _failure_cause(response.status_code, body, kind["expect"])
     if (route := kind["route"]) is not None:
         route["complete"] += 1
@@ -243,15 +243,15 @@ def count_answer(response: Any, lag_ns: int, kind: dict[str, Any]) -> str | None
 
 
 def _failure_cause(status: int, body: bytes, expect: list[int] | None) -> str | None:
-    """Why a complete answer is a failure; None for a success. `expect`: of a mix."""
+    """Why a complete response is a failure; None for a success. `expect`: only in a mix."""
     if expect is not None:
         return None if (status in expect if expect else 200 <= status < 400) else "status"
-    expected = REQUESTED["expect_status"]
+    expected = LOAD["expect_status"]
     if expected == 200 and not 200 <= status < 300:
         return "non_2xx"
     if expected not in (200, status):
         return "status"
-    if REQUESTED["same_body"]:
+    if LOAD["same_body"]:
         checksum = zlib.crc32(body)
         if STATE["checksum"] is None:  # the first one
             STATE["checksum"], ACCOUNT["body_sha256"] = checksum, hashlib.sha256(body).hexdigest()
@@ -269,8 +269,8 @@ def _wait_for_due_ns() -> int | None:
 
 
 def send_request(user: Any) -> None:
-    """The task of all users."""
-    due_ns = _wait_for_due_ns() if REQUESTED["rate_rps"] and not STATE["stopping"] else None
+    """Send one request, which is the task of every user."""
+    due_ns = _wait_for_due_ns() if LOAD["rate_rps"] and not STATE["stopping"] else None
     if STATE["stopping"]:  # otherwise Locust would stop the user in the middle of its next request
         raise StopUser
     start_ns, lag_ns = time.monotonic_ns(), 0
@@ -286,10 +286,10 @@ def send_request(user: Any) -> None:
         with user.client.request(
             kind["method"], random.choice(kind["urls"]), **kind["arguments"]
         ) as response:
-            cause = count_answer(response, lag_ns, kind)
+            cause = count_response(response, lag_ns, kind)
             response.failure(cause) if cause else response.success()
             connection = response.headers.get("Connection", "") if response.headers else ""
-            if not (REQUESTED["keepalive"] or connection.lower() == "close"):  # it stays open
+            if not (LOAD["keepalive"] or connection.lower() == "close"):  # still open
                 user.close_connections()
     except gevent.GreenletExit:  # the grace period has passed
         _end_request(start_ns, "timeout", route)
@@ -351,28 +351,28 @@ def _prepare(environment: Any, runner: Any, **_: object) -> None:
 
 @events.test_start.add_listener
 def _begin(environment: Any, **_: object) -> None:
-    """Read what to send; a worker has just received that from its master."""
+    """Read the load to send, which a worker has just received from its master."""
     STATE["start_s"] = time.monotonic()
-    REQUESTED.update(json.loads(environment.parsed_options.workerlab))
-    kinds = REQUESTED.get("kinds", ())
-    KINDS[:] = [_kind(kind, kind["path"]) for kind in kinds] or [_kind(REQUESTED, None)]
-    _select_requests(max(0, getattr(environment.runner, "worker_index", 0)), REQUESTED["shares"])
-    Fast.network_timeout = Fast.connection_timeout = REQUESTED["timeout_s"]
-    if REQUESTED["rate_rps"] and not isinstance(environment.runner, MasterRunner):
-        kind, rate_rps, seed = REQUESTED["arrivals"], REQUESTED["rate_rps"], REQUESTED["schedule"]
-        DUE_OFFSETS_NS.extend(schedule(kind, rate_rps, REQUESTED["duration_s"], seed))
+    LOAD.update(json.loads(environment.parsed_options.workerlab))
+    kinds = LOAD.get("kinds", ())
+    KINDS[:] = [_kind(kind, kind["path"]) for kind in kinds] or [_kind(LOAD, None)]
+    _select_requests(max(0, getattr(environment.runner, "worker_index", 0)), LOAD["shares"])
+    Fast.network_timeout = Fast.connection_timeout = LOAD["timeout_s"]
+    if LOAD["rate_rps"] and not isinstance(environment.runner, MasterRunner):
+        kind, rate_rps, seed = LOAD["arrivals"], LOAD["rate_rps"], LOAD["schedule"]
+        DUE_OFFSETS_NS.extend(schedule(kind, rate_rps, LOAD["duration_s"], seed))
 
 
 def _select_requests(number: int, processes: int) -> None:
     """Select this process's requests of a mix."""
-    weights = [kind["weight"] for kind in REQUESTED.get("kinds", ())]
-    order = sequence(weights, REQUESTED["schedule"])
+    weights = [kind["weight"] for kind in LOAD.get("kinds", ())]
+    order = sequence(weights, LOAD["schedule"])
     STATE["mix_order"] = islice(order, number, None, processes) if weights else repeat(0)
 
 
 def _kind(request: dict[str, Any], path: str | None) -> dict[str, Any]:
-    """What users need to send a request. `path`: only of a mix, whose routes have accounts."""
-    urls, route = REQUESTED["urls"], None
+    """The arguments for a kind of request. `path`: only in a mix, whose routes have accounts."""
+    urls, route = LOAD["urls"], None
     if path is not None:
         urls = ["/".join(url.split("/", 3)[:3]) + path for url in urls]
         counts = {"sent": 0, "complete": 0, "errors": Counter(), "statuses": Counter(), "body": ""}
@@ -396,7 +396,7 @@ def _arguments(request: dict[str, Any]) -> dict[str, Any]:
     custom = {name: value for name, value in request["headers"] if name.lower() not in OWN_HEADERS}
     names = {name.lower() for name in custom}
     headers = {name: value for name, value in headers.items() if name.lower() not in names} | custom
-    if not REQUESTED["keepalive"]:
+    if not LOAD["keepalive"]:
         headers["Connection"] = "close"
     arguments = {"headers": headers, "data": body, "allow_redirects": False}
     return arguments | {"catch_response": True, "name": "load"}
@@ -407,16 +407,16 @@ def _start_timer(**_: object) -> None:
     """Start the timer of the run once all users have started. During a ramp they already send."""
     runner = STATE["environment"].runner
     if not isinstance(runner, WorkerRunner):
-        ramp_s = time.monotonic() - STATE["start_s"] if REQUESTED["ramp_s"] else 0.0
-        lead_s = START_LEAD_S if REQUESTED["rate_rps"] else 0.0
+        ramp_s = time.monotonic() - STATE["start_s"] if LOAD["ramp_s"] else 0.0
+        lead_s = START_LEAD_S if LOAD["rate_rps"] else 0.0
         _start_schedule(runner, time.monotonic_ns() + int(lead_s * NS))
         gevent.get_hub().loop.update_now()  # otherwise the timer counts from its last update
-        gevent.spawn_later(max(0.0, lead_s + REQUESTED["duration_s"] - ramp_s), _end, runner)
+        gevent.spawn_later(max(0.0, lead_s + LOAD["duration_s"] - ramp_s), _end, runner)
 
 
 def _start_schedule(runner: Any, origin_ns: int) -> None:
     """If the load has a rate, start its schedule at `origin_ns`."""
-    if not REQUESTED["rate_rps"]:
+    if not LOAD["rate_rps"]:
         return
     if not isinstance(runner, MasterRunner):
         gevent.spawn(_dispatch_due, origin_ns)
@@ -424,7 +424,7 @@ def _start_schedule(runner: Any, origin_ns: int) -> None:
     workers = [client.id for client in runner.clients.all]
     for number, worker in enumerate(workers):
         share = {"number": number, "of": len(workers)}
-        when = {"origin_ns": origin_ns} if REQUESTED["together"] else {}
+        when = {"origin_ns": origin_ns} if LOAD["together"] else {}
         runner.send_message(GO, share | when, client_id=worker)
 
 
@@ -455,8 +455,8 @@ def _end(runner: Any) -> None:
     """Stop the users, and wait for the accounts of the other processes."""
     if isinstance(runner, MasterRunner):
         runner.send_message(STOP)
-        give_up_s = time.monotonic() + REQUESTED["grace_s"] + MESSAGE_SLACK_S
-        while time.monotonic() < give_up_s and _has_missing_parts(runner):
+        deadline_s = time.monotonic() + LOAD["grace_s"] + MESSAGE_SLACK_S
+        while time.monotonic() < deadline_s and _has_missing_parts(runner):
             gevent.sleep(POLL_S)
     else:
         PARTS["local"] = _stop(runner)
@@ -469,7 +469,7 @@ def _stop(runner: Any) -> dict[str, object]:
     for next_due in FREE_USERS:
         next_due.set(None)
     runner.stop()
-    if REQUESTED["rate_rps"]:
+    if LOAD["rate_rps"]:
         ACCOUNT["unsent"] = len(DUE_OFFSETS_NS) - ACCOUNT["sent"]
     ACCOUNT["cpu_ns"] = time.process_time_ns()
     return ACCOUNT
@@ -477,8 +477,8 @@ def _stop(runner: Any) -> dict[str, object]:
 
 def _has_missing_parts(runner: Any) -> bool:
     """Whether a worker that is still running has not sent its account."""
-    lost = {client.id for client in runner.clients.missing}
-    return any(client.id not in lost | PARTS.keys() for client in runner.clients.all)
+    lost_ids = {client.id for client in runner.clients.missing}
+    return any(client.id not in lost_ids | PARTS.keys() for client in runner.clients.all)
 
 
 def _stop_worker(environment: Any, msg: Any, **_: object) -> None:

@@ -56,13 +56,13 @@ class LoadOptions:
     expect: tuple[int, ...] | None = None  # replaces expect_status in a mix; (): any 2xx or 3xx
 
     def due_times_ns(self) -> Sequence[int]:
-        """Due times of the requests, counted from the start; () without a rate."""
+        """Due times of the requests, since the start of the load; () without a rate."""
         if self.rate_rps is None or self.duration_s is None:
             return ()
         return schedule(self.arrivals, self.rate_rps, self.duration_s, self.seed)
 
     def failure_cause(self, status: int | None) -> str | None:
-        """Why a complete answer with this status is a failure; None for a success."""
+        """Why a complete response with this status is a failure; None for a success."""
         if self.expect is not None:
             expected = status in self.expect if self.expect else 200 <= (status or 0) < 400
             return None if expected else "status"
@@ -73,9 +73,9 @@ class LoadOptions:
 
 @dataclass(frozen=True)
 class MixEntry:
-    """One kind of request in a mix. `options`: those of the load, but with this request."""
+    """One kind of request in a mix. `options`: those of the load, with this request."""
 
-    label: str  # of its route, which several entries may share
+    label: str  # of its route, which multiple entries may share
     weight: float
     options: LoadOptions
 
@@ -157,13 +157,13 @@ def port_range(text: str) -> tuple[int, int]:
 OPTIONS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
     ("--url", "urls", url, "repeatable; targets are chosen at random"),
     ("--concurrency", "concurrency", positive_int, "connections kept busy"),
-    ("--requests", "requests", positive_int, ""),
-    ("--duration", "duration_s", positive_number, "seconds"),
-    ("--processes", "processes", positive_int, ""),
-    ("--method", "method", str, ""),
+    ("--requests", "requests", positive_int, "number of requests"),
+    ("--duration", "duration_s", positive_number, "seconds to send requests"),
+    ("--processes", "processes", positive_int, "processes that share the connections"),
+    ("--method", "method", str, "HTTP method (default: GET)"),
     ("--header", "headers", header, "'Name: value', repeatable"),
-    ("--body-file", "body", lambda path: Path(path).read_bytes(), ""),
-    ("--expect-status", "expect_status", positive_int, ""),
+    ("--body-file", "body", lambda path: Path(path).read_bytes(), "file to send as body"),
+    ("--expect-status", "expect_status", positive_int, "status of success (default: any 2xx)"),
     (
         "--deadline",
         "deadline_s",
@@ -171,8 +171,8 @@ OPTIONS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
         "seconds for the whole run (default: 3600, or 60 more than --duration)",
     ),
     ("--rate", "rate_rps", positive_number, "open model: arrivals per second"),
-    ("--arrivals", "arrivals", arrivals_kind, f"spacing at that rate: {' or '.join(KINDS)} (even)"),
-    ("--seed", "seed", int, "of the schedule and of the mix (0)"),
+    ("--arrivals", "arrivals", arrivals_kind, f"spacing: {' or '.join(KINDS)} (default: even)"),
+    ("--seed", "seed", int, "seed of the schedule and of the mix (default: 0)"),
     ("--ramp", "ramp_s", float, "seconds over which connections are opened"),
     ("--linger", "linger_s", positive_number, "seconds before clients close their connections"),
     (
@@ -194,8 +194,8 @@ OPTIONS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
 
 
 def parse(argv: Sequence[str] | None, name: str, supports: Collection[str] = ()) -> LoadOptions:
-    """Raises SystemExit(2) with one sentence for invalid options, including those of
-    OPTIONAL_FIELDS that are not in `supports`; OSError if a file cannot be read."""
+    """Parse the command line. Raises SystemExit(2) with one sentence for invalid options, including
+    those of OPTIONAL_FIELDS that are not in `supports`, and OSError if a file cannot be read."""
     parser = OneLineErrorParser(
         prog=name,
         description=f"The load generator {name}. It prints one JSON document.",
@@ -209,7 +209,7 @@ def parse(argv: Sequence[str] | None, name: str, supports: Collection[str] = ())
         add(option, dest=field, metavar=metavar, type=kind, required=required, help=text,
             action="append" if field in ("urls", "headers") else "store")  # fmt: skip
     parser.add_argument("--keepalive", action="store_true", help="reuse connections")
-    parser.add_argument("--same-body", action="store_true", help="bodies must equal the first")
+    parser.add_argument("--same-body", action="store_true", help="require the same body each time")
     parser.add_argument(
         "--together", action="store_true", help="do not send the first request alone"
     )
@@ -217,17 +217,17 @@ def parse(argv: Sequence[str] | None, name: str, supports: Collection[str] = ())
     if "duration_s" in values:
         values.setdefault("deadline_s", values["duration_s"] + 60.0)
     values["ramp_s"] = max(0.0, values.get("ramp_s", 0.0))
-    for repeatable in values.keys() & {"urls", "headers"}:
-        values[repeatable] = tuple(values[repeatable])
+    for field in values.keys() & {"urls", "headers"}:
+        values[field] = tuple(values[field])
     mix = values.pop("mix", ())
     options = LoadOptions(**values)
     options = replace(options, mix=mix_entries(options, mix))
     for option, field, *_ in OPTIONS:
-        unsupported = field in OPTIONAL_FIELDS and field not in supports
-        if unsupported and getattr(options, field) != getattr(LoadOptions, field):
+        is_unsupported = field in OPTIONAL_FIELDS and field not in supports
+        if is_unsupported and getattr(options, field) != getattr(LoadOptions, field):
             parser.error(f"{option} is not supported by this generator")
     if options.rate_rps and options.duration_s is None:
         parser.error("--rate needs --duration")
     if options.processes > options.concurrency:
-        parser.error("more processes than connections")
+        parser.error("--processes must not exceed --concurrency")
     return options

@@ -13,7 +13,7 @@ from workerlab.load.generators.options import LoadOptions
 from workerlab.numbers.schedule import sequence
 
 NAME_HEADER = "X-Workerlab-Request"
-# Set by the generator: framing, connection and request name
+# Headers that only the generator sets: framing, connection and request number
 OWN_HEADERS = {"connection", "content-length", "transfer-encoding", "expect", "keep-alive",
                NAME_HEADER.lower()}  # fmt: skip
 DEFAULT_HEADERS = {"User-Agent": "workerlab", "Accept": "*/*"}
@@ -22,8 +22,8 @@ LIBRARY_HEADERS = {**DEFAULT_HEADERS, "Accept-Encoding": "identity"}  # librarie
 
 @dataclass(frozen=True)
 class Destination:
-    """Where a request goes, and its bytes. `request`: all of them, for a request without a number;
-    `parts`: those before and after the number of a request that has one."""
+    """The address and the bytes of a request. `request`: all bytes, without a request number;
+    `parts`: the bytes before and after the number of a numbered request."""
 
     family: socket.AddressFamily
     address: tuple[str | int | bytes, ...]
@@ -48,7 +48,8 @@ def header_lines(
 
 
 def destination(options: LoadOptions, url: str) -> Destination:
-    """Raises ValueError if HTTP/1 cannot express the request, OSError for an unknown host."""
+    """The destination of requests to `url`. Raises ValueError if HTTP/1 cannot express the request,
+    and OSError for an unknown host."""
     parts = urlsplit(url)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     addresses = socket.getaddrinfo(parts.hostname, parts.port or 80, type=socket.SOCK_STREAM)
@@ -68,7 +69,7 @@ def destination(options: LoadOptions, url: str) -> Destination:
 @dataclass(slots=True, eq=False)
 class RequestKind:
     """A kind of request. `index`: in the mix; `destinations`: one per URL; `tally`: of the route,
-    which several kinds may share, or None if all requests are the same."""
+    which multiple kinds may share, or None if all requests are the same."""
 
     index: int
     options: LoadOptions
