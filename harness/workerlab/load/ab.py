@@ -3,13 +3,13 @@
 Checked against ab 2.4.71 and its source. Its peculiarities:
 
 - ab sends its **first request alone**; the others start when its headers arrive. All its figures
-  include that request, and no record says which one it was, so it cannot be removed.
+  include that request, which its records do not always identify, so it is not removed.
 - Its report has whole milliseconds. The `-e` file has microseconds, but its row i is
   `stats[floor(0.5 + n*i/100)]`, which for n <= 50 reads past the end of the array from some row on:
   rows are order statistics of known rank, and those out of range are dropped (`_exact_totals`).
-- If the server closes without answering, ab reports "Complete requests: n, Failed: 0" and exits
-  with 0; the same for truncated bodies and bytes that are not HTTP. Only a report without a single
-  byte received is certain to be a failure.
+- If the server closes without a response, ab reports "Complete requests: n, Failed: 0" and exits
+  with 0; likewise for truncated bodies and bytes that are not HTTP. Only a report without a single
+  byte received is certainly a failure.
 - After SIGINT, ab prints a complete report on part of the run and exits with 1. Only exit code 0 is
   accepted.
 - `-r` (continue after a reset) is used only if the accept queue is shorter than the number of
@@ -19,7 +19,7 @@ Checked against ab 2.4.71 and its source. Its peculiarities:
 
 The Measurement:
 
-- `requests`: ab's "Complete requests", whatever their status.
+- `requests`: ab's "Complete requests", with any status.
 - `errors`: connect, read (ab's Receive), length, exception, write, non_2xx; other if ab's total
   exceeds its causes. ab counts *events*, and does not include non-2xx in its "Failed requests".
   `failed` is the sum of all events, counting a reset (one Receive and one Exception) once, but at
@@ -27,11 +27,11 @@ The Measurement:
 - `response`: from the start of connect() to the server's close, over all complete requests.
 - `connect`, `connects_s`: from the start of connect() to the request's first write, in whole ms,
   without waiting for accept(). Unknown with -k: ab prints 0 for a reused connection.
-- `first_byte`: ab's ctime + wait, that is since the start of connect(), without the time to write
-  the request; within 1 ms, as it is the sum of two rounded values.
+- `first_byte`: ab's ctime + wait, that is, since the start of connect(), without the time to write
+  the request; accurate to 1 ms, because it is the sum of two rounded values.
 - `duration_s`, `rps`: ab's "Time taken" and "Requests per second", including the lone first
   request.
-- `lone_s`: the response time of the first request, if the `-g` file shows which one it was.
+- `lone_s`: the response time of the first request, if the `-g` file identifies it.
 - `ab`: the report as printed. ab counts 0 ms to connect for a reused connection.
 """
 
@@ -48,13 +48,13 @@ from workerlab.model.plan import Load
 from workerlab.numbers.samples import summarise
 
 ROWS_FILE, PERCENTILES_FILE = "gnuplot.tsv", "percentiles.csv"
-MIN_ROUNDED_LONE_MS = 100  # from here on, rounding to whole ms is an error of at most 0.5 %
+MIN_ROUNDED_LONE_MS = 100  # above it, rounding to whole ms is an error of at most 0.5 %
 
 ROWS_HEADER = "starttime\tseconds\tctime\tdtime\tttime\twait"
 PERCENTILES_HEADER = "Percentage served,Time in ms"
 
 _N = WHOLE_NUMBER
-# Exit code and errno in ab's message, on Linux and on macOS. 70007 is APR_TIMEUP.
+# By exit code or errno in ab's message, on Linux and on macOS. 70007 is APR_TIMEUP.
 ABORT_REASONS = {
     **dict.fromkeys((104, 54), "the server reset a connection"),
     **dict.fromkeys((111, 61), "the server refused a connection"),
@@ -66,7 +66,7 @@ ABORT_REASONS = {
 
 REPORT_COUNTS = ("Concurrency Level", "Total transferred", "HTML transferred")
 TIME_ROWS = ("Connect", "Processing", "Waiting", "Total")  # of the table of connection times
-# Rates in ab's report by label: the unit, and how many units are a second or a byte per second
+# Rates in ab's report by label: (unit, units per second or per byte per second)
 RATES = {
     "Time per request": ("[ms] (mean)", 1000),
     "Time per request, across": ("[ms] (mean, across all concurrent requests)", 1000),
@@ -77,7 +77,7 @@ RATES = {
 class Ab(Tool):
     NAME = PROGRAM = "ab"
     VERSION_ARGV = ("ab", "-V")
-    MAX_CONNECTIONS = 20_000  # compiled into it
+    MAX_CONNECTIONS = 20_000  # compiled into ab
     FLOOR_RPS, REQUEST_CPU_S = 2000.0, 0.0002
     SENDS_FIRST_ALONE = NEEDS_REQUEST_EACH = HTTP_1_0 = True
     SUCCESS_STATUSES = range(200, 300)
@@ -89,7 +89,7 @@ class Ab(Tool):
 
     def command(self, load: Load, url: str, workdir: str) -> Command:
         """-l: bodies may differ in length; -q: no progress. `-s` is the cell's deadline, not a
-        timeout per request: ab gives up only if no connection had an event for that long."""
+        timeout per request: ab gives up only if no connection has an event for that long."""
         argv = ["ab", "-l", "-q", "-n", str(load.requests), "-c", str(load.concurrency)]
         argv += ["-s", str(max(1, math.ceil(load.deadline_s)))]
         argv += ["-k"] * load.keepalive + ["-r"] * load.drops
@@ -135,7 +135,7 @@ class Ab(Tool):
             response=_summary_of(totals),
             connect=_summary_of(connects_ms),
             first_byte=_summary_of([row.connect_ms + row.wait_ms for row in rows]),
-            lone_s=None if failed else _lone(rows, totals),
+            lone_s=None if failed else _lone_s(rows, totals),
             responses_s=tuple(ms / 1000 for ms in totals),
             connects_s=tuple(ms / 1000 for ms in connects_ms),
             received_bytes=report.count("Total transferred"),
@@ -148,7 +148,7 @@ AB = Ab()
 
 
 def _abort_error(output: Output) -> ParseError:
-    """Why ab did not exit with 0. On an error it prints "func: message (errno)" to stderr."""
+    """The error for an exit code other than 0. ab prints "func: message (errno)" to stderr."""
     code = output.exit_code
     for line in output.stderr.splitlines():
         if match := re.fullmatch(rf"[\w():]+: .* \({_N}\)", line.strip()):
@@ -201,7 +201,7 @@ class _Report:
         return match
 
     def count(self, label: str, *, optional: bool = False) -> int:
-        """A whole number; "bytes" may follow. `optional`: 0 if it is missing."""
+        """A whole number, which "bytes" may follow. `optional`: 0 if it is missing."""
         if optional and label not in self._values:
             return 0
         return int(self._match(label, rf"{_N}(?: bytes)?")[1])
@@ -221,7 +221,7 @@ class _Report:
         return {cause: count for cause, count in events.items() if count}
 
     def rate(self, requests: int) -> tuple[float, float | None]:
-        """(seconds, requests per second); the latter is None if ab measured no time at all."""
+        """(seconds, requests per second); the rate is None if ab measured no time."""
         seconds = float(self._match("Time taken for tests", r"(\d{1,9}\.\d{3}) seconds")[1])
         label = "Requests per second"
         if seconds == 0 and label not in self._values:
@@ -259,20 +259,20 @@ class _Report:
     def times(self, label: str) -> AbTimes:
         """A row of the table of connection times, which lacks sd and median with ab's -S."""
         match = self._match(label, rf"{_N}\s+{_N}(?:\s+(\d{{1,15}}\.\d)\s+{_N})?\s+{_N}")
-        low, mean, sd, median, high = (
+        least, mean, sd, median, most = (
             None if ms is None else float(ms) / 1000 for ms in match.groups()
         )
-        return AbTimes(min=low, mean=mean, sd=sd, median=median, max=high)
+        return AbTimes(min=least, mean=mean, sd=sd, median=median, max=most)
 
     def check_totals(self, totals: list[float]) -> None:
         """Raises ParseError unless the last line of the table agrees with the files: minimum and
         maximum to the millisecond, the mean within the rounding of both."""
         line, row = self.line("Total"), self.times("Total")
-        least, mean, greatest = (
+        least, mean, most = (
             round(1000 * (value_s or 0.0)) for value_s in (row.min, row.mean, row.max)
         )
         gap = abs(mean - math.fsum(totals) / len(totals))
-        if (least, greatest) != (_round_ms(totals[0]), _round_ms(totals[-1])) or gap > 1.01:
+        if (least, most) != (_round_ms(totals[0]), _round_ms(totals[-1])) or gap > 1.01:
             raise ParseError("ab's table of connection times and its files disagree", line)
 
 
@@ -336,9 +336,9 @@ def _summary_of(ms: list[float] | list[int]) -> Summary:
     return Summary(*summarise(value / 1000 for value in ms))
 
 
-def _lone(rows: list[_Row], totals: list[float]) -> float | None:
-    """Seconds that the first request took, if it alone started in its second: start times are whole
-    seconds. Times rounded to milliseconds are accepted from MIN_ROUNDED_LONE_MS on."""
+def _lone_s(rows: list[_Row], totals: list[float]) -> float | None:
+    """The response time of the first request, if no other started in the same second: start times
+    are whole seconds. Times rounded to milliseconds must be at least MIN_ROUNDED_LONE_MS."""
     first = min(row.started_s for row in rows)
     rank, *others = (rank for rank, row in enumerate(rows) if row.started_s == first)
     too_coarse = len(rows) > 100 and totals[rank] < MIN_ROUNDED_LONE_MS

@@ -7,10 +7,10 @@ The Measurement:
 
 - `timings`: every request sent, in order of start, with its number, which the server also receives.
   All figures include the first request, even if it is sent alone.
-- `response`, `connect`, `first_byte`: from the request's start, before its connect(); with a rate
-  from its due time. Response and first byte over complete responses, whatever their status;
-  connect over every established connection, as `connects_s`. Exact with rows; without them from
-  histograms, at most 0.4 % off.
+- `response`, `connect`, `first_byte`: from the request's start, before its connect(); with a rate,
+  from its due time. Response and first byte are of complete responses with any status; connect
+  and `connects_s` are of every established connection. Exact with rows; without rows, taken from
+  histograms and at most 0.4 % off.
 - `origin_ns`: the zero of the timings on CLOCK_MONOTONIC, the clock of the spans.
 - `duration_s`: from the first start to the end of the last request, or the deadline; `rps`:
   successes per second of that time.
@@ -37,7 +37,7 @@ from workerlab.model.evidence import Measurement, Output, Summary, Timing
 from workerlab.numbers.samples import summarise
 
 ROWS_FILE = "requests.csv"
-# As in COLUMNS; request numbers have up to 16 digits, as the probe stores 16 bytes of them
+# As in COLUMNS. A request number has at most 16 digits, because the probe stores 16 bytes
 ROW = re.compile(
     r"(\d{1,18})" + r",(\d{0,18})" * 4 + r",([^,]*),(\d{1,16}),([0-2])(?:,(\d{1,9}))?", re.ASCII
 )
@@ -74,7 +74,7 @@ def _with_exact_times(measurement: Measurement, rows: Sequence[Row]) -> Measurem
     timings = tuple(timing for timing, _ in rows)
     response = _summary(t.end_s for t in timings)
     exact = replace(measurement, timings=timings, response=response, percentiles_s={})
-    if exact.asked_rps is not None:  # rows then begin when a request was due, not with connect()
+    if exact.asked_rps is not None:  # rows then begin at the due time, not with connect()
         return exact
     # The row of a resent request has only the time to connect of its last attempt
     connects = [timing.connect_s for timing, resent in rows if not (timing.reused or resent)]

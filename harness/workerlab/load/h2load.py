@@ -2,27 +2,29 @@
 
 Checked against h2load 1.52.0 and its source. Its peculiarities:
 
-- It divides the requests among its connections in advance: where the server answers some faster
-  than others, as on kept connections to gthread, those are done first and the others finish alone.
+- It divides the requests among its connections in advance: if the server serves some connections
+  faster, as gthread does with kept ones, these finish early and the others continue alone.
 - A connection that breaks is not opened again, and the rest of its share is never sent. h2load
-  counts all of that as "errored" when it sends a number of requests, but not at all with
-  --duration: there it reports 0 failures for 4 connections that all broke. So it runs only for a
-  number of requests.
-- It decides from the answer alone whether a connection is kept. If the request has "Connection:
-  close" but the answer does not (asgi of Gunicorn 25.3), it sends its next request on a connection
-  that the server closes, and which then counts as broken. Its output does not distinguish this from
-  a server that breaks requests, so a load without keep-alive is rejected if requests broke.
-- It never regards an answer as complete if it is to HEAD, which has no body, or ends with the
+  counts all of these as "errored" when it sends a number of requests, but not at all with
+  --duration: then it reports 0 failures for 4 connections that all broke. So the lab always gives
+  it a number of requests.
+- It decides from the response alone whether a connection is kept. If the request has "Connection:
+  close" but the response does not (asgi of Gunicorn 25.3), it sends its next request on a
+  connection that the server closes and that then counts as broken. Its output does not distinguish
+  this from a server that breaks requests, so a load without keep-alive is invalid if any broke.
+- It never regards a response to HEAD, which has no body, as complete, nor one that ends with the
   connection.
-- The log has each answer with its status. The table has no percentiles, "time for connect"
-  covers only the last connection of each client, "time to 1st byte" only the first answer, and the
-  traffic omits data that arrived together with the end of a connection: these are not used.
+- The log has each response with its status. The table has no percentiles, its "time for connect"
+  covers only the last connection of each client, its "time to 1st byte" only the first response,
+  and the traffic omits data that arrived together with the end of a connection: the lab does not
+  use these.
 
 The Measurement:
 
-- `requests`: answers that it read to the end, whatever their status.
+- `requests`: responses that it read to the end, with any status.
 - `errors`: non_2xx; timeout, for a connection without any data for that long; broken, for other
-  requests that were sent and not answered. `unsent`: the rest of the shares of these connections.
+  requests that were sent and got no response. `unsent`: the rest of these connections'
+  shares.
 - `response`, `responses_s`: from the log, in microseconds; without the time to connect.
 - `duration_s`: "finished in", from before the first connection to the end of the last one.
 - `connect`, `first_byte`, `lone_s`: not available.
@@ -47,8 +49,8 @@ from workerlab.model.plan import Load
 from workerlab.numbers.samples import summarise
 from workerlab.numbers.units import scan_duration
 
-LOG_FILE, KEPT_LOG_FILE = "requests.log", "kept.log"  # the second with keep-alive
-NOT_ANNOUNCED = (
+LOG_FILE, KEPT_LOG_FILE = "requests.log", "kept.log"  # without and with keep-alive
+UNANNOUNCED_CLOSE = (
     "without keep-alive, h2load does not distinguish a server that closes connections without"
     " announcing it, as asgi does, from one that breaks requests: use --keepalive on or another"
     " tool"
@@ -94,7 +96,7 @@ class H2load(Tool):
         argv += [] if load.body_file is None else ["-d", load.body_file]
         headers = [(":method", load.method)]
         headers += [] if load.keepalive else [("connection", "close")]
-        # Only a pseudo-header replaces the Host that it sends by itself
+        # Only a pseudo-header replaces the default Host header
         headers += sent_headers(load, ":authority")
         argv += [argument for name, value in headers for argument in ("-H", f"{name}: {value}")]
         return Command(argv=(*argv, url))
@@ -111,7 +113,7 @@ class H2load(Tool):
         duration_s, rps = report.rate()
         lost = report.started - report.done
         if lost > report.timeout and kept_log is None:
-            raise ParseError(NOT_ANNOUNCED, report.line("requests"))
+            raise ParseError(UNANNOUNCED_CLOSE, report.line("requests"))
         non_2xx = sum(not 200 <= row.status < 300 for row in rows)
         causes = {"non_2xx": non_2xx, "timeout": report.timeout, "broken": lost - report.timeout}
         responses_s = tuple(row.response_us / 1e6 for row in rows)
@@ -141,14 +143,14 @@ class NotReopened(Finding):
 
 
 class _Row(NamedTuple):
-    """A line of the log: a complete answer. Its start, in wall-clock time, is not used."""
+    """A line of the log: a complete response. Its start, in wall-clock time, is not used."""
 
     status: int
     response_us: int
 
 
 class _Report:
-    """h2load's text. Raises ParseError for a line that is missing, ambiguous, or not unique."""
+    """h2load's text. Raises ParseError if a line is missing or not unique, or counts disagree."""
 
     def __init__(self, text: str) -> None:
         self._matches = {
@@ -157,7 +159,7 @@ class _Report:
         counts = [int(count) for count in self._matches["requests"].groups()]
         self.total, self.started, self.done, self._succeeded, *others = counts
         self._failed, self._errored, self.timeout = others
-        unsuccessful = self.done - self._succeeded  # complete answers
+        unsuccessful = self.done - self._succeeded  # complete responses
         sums = (
             (self.total, self.done + self._errored),
             (self._failed, self._errored + unsuccessful),
@@ -170,7 +172,7 @@ class _Report:
         return self._matches[name][0]
 
     def rate(self) -> tuple[float, float]:
-        """(seconds, answers per second). Both are printed with two decimals, and the larger figure
+        """(seconds, responses per second). Both are printed with two decimals, so the larger figure
         is the more precise one."""
         figure, unit, rps_text = self._matches["finished"].groups()
         seconds, rps = scan_duration(figure + unit), float(rps_text)
@@ -185,14 +187,15 @@ class _Report:
         return seconds, self.done / seconds
 
     def check_rows(self, rows: Sequence[_Row]) -> None:
-        """Raises ParseError unless log and text agree. A status also counts if its body broke."""
+        """Raises ParseError unless log and text agree. The text also counts a response whose body
+        broke."""
         by_class = Counter(row.status // 100 for row in rows)
         printed = [int(count) for count in self._matches["statuses"].groups()]
         excess = [count - by_class[first] for first, count in enumerate(printed, 2)]
         succeeded = by_class[2] + by_class[3]
         lost = self.started - self.done
         if (len(rows), succeeded) != (self.done, self._succeeded):
-            raise ParseError(f"{LOG_FILE} has {len(rows)} answers", self.line("requests"))
+            raise ParseError(f"{LOG_FILE} has {len(rows)} responses", self.line("requests"))
         if min(excess) < 0 or sum(excess) > lost:
             raise ParseError(f"{LOG_FILE} and the text disagree on statuses", self.line("statuses"))
         times_us = [row.response_us for row in rows]
@@ -207,7 +210,7 @@ class _Report:
 
 
 def _read_log(text: str | None) -> list[_Row]:
-    """The complete answers, in order of completion."""
+    """The complete responses, in order of completion."""
     row = rf"\d{{1,19}}\t([1-5]\d\d)\t{_N}"
     matches = table_rows(text, row, tool="h2load", name=LOG_FILE)
     return [_Row(status=int(match[1]), response_us=int(match[2])) for match in matches]

@@ -1,9 +1,9 @@
 """Locust with either of its clients: `locust` uses HttpUser, `locust-fast` uses FastHttpUser.
 
 Checked against Locust 2.47. It is run as `python -m locust` with the lab's own locustfile
-(generators/locustfile.py): every user sends one request after the other, or, with a rate, the next
-request that is due, and each process reports its results. The lab itself never imports Locust, as
-that patches the standard library.
+(generators/locustfile.py): every user sends one request after another, or, with a rate, the next
+request that is due, and each process reports its results. The lab itself never imports Locust,
+because that patches the standard library.
 
 Several processes (`load.processes`) communicate on loopback. With several hosts (`load.hosts`),
 this machine is the master, and each host runs `worker_command`, which fetches the locustfile from
@@ -11,8 +11,8 @@ here: hosts need only Locust, and start a new worker for each trial.
 
 The Measurement:
 
-- `requests`: complete answers, whatever their status; `errors`: failures by cause.
-- `response`: of complete answers, as timed by Locust (from before connect to the whole body);
+- `requests`: complete responses with any status; `errors`: failures by cause.
+- `response`: of complete responses, as timed by Locust (from before connect to the whole body);
   percentiles from a histogram, at most 0.4 % off.
 - `duration_s`: from the first request to the end of the last one, the longest of all processes;
   the clocks of different hosts are never compared.
@@ -54,7 +54,7 @@ from workerlab.numbers.histogram import Histogram
 LOCUSTFILE = str(Path(__file__).parent / "generators" / "locustfile.py")
 RESULT_FILE = "locust.json"
 RESULT_FORMAT = 1
-# What `locust --version` prints. To import locust for it takes as long as a short load
+# Prints what `locust --version` prints: importing locust would take as long as a short load
 PRINT_VERSION = """\
 import platform
 from importlib.metadata import version
@@ -63,9 +63,9 @@ place = find_spec("locust").submodule_search_locations[0]
 print(f"locust {version('locust')} from {place} (Python {platform.python_version()})")
 """
 PORT = 5557  # of the master, for workers on other hosts; Locust's default
-JOIN_S = 120  # for workers to connect
-GRACE_SHARE = 0.8  # of the time between the end of the load and the deadline
-PASSED_ON_FIELDS = (
+JOIN_S = 120  # time for workers to connect
+GRACE_SHARE = 0.8  # of the time from the end of the load to the deadline
+FORWARDED_FIELDS = (
     *("method", "headers", "body_file", "keepalive", "expect_status", "same_body"),
     *("duration_s", "ramp_s", "rate_rps", "arrivals", "schedule"),
 )
@@ -93,7 +93,7 @@ class Locust(Tool):
         argv += ["--headless", "--only-summary", "--exit-code-on-error", "0"]
         argv += ["--users", str(load.concurrency), "--spawn-rate", f"{spawn_rate:g}"]
         argv += ["--stop-timeout", str(math.ceil(_grace_s(load)))]
-        request = {name: getattr(load, name) for name in PASSED_ON_FIELDS} | {
+        request = {name: getattr(load, name) for name in FORWARDED_FIELDS} | {
             "user": self.USER,
             "urls": [url, *load.urls],
             "together": not load.hosts,
@@ -134,7 +134,7 @@ def worker_command(load: Load, master_host: str) -> tuple[str, ...]:
 def host_command(worker: Sequence[str]) -> str:
     """A line for a host's shell that runs `worker` in a loop until Ctrl-C.
 
-    Locust leaves the locustfile it received in the temporary directory, so it gets one of its own.
+    Locust leaves the locustfile it received in the temporary directory, so it gets its own.
     It runs in the background: a signal that arrives just as a shell starts a foreground program may
     not reach the program, and the shell would handle it only after the program ends. For the same
     reason Locust is killed if it does not end.
@@ -148,7 +148,7 @@ def host_command(worker: Sequence[str]) -> str:
 
 
 def missing_hosts(stderr: str) -> str | None:
-    """Why the master gave up waiting for its workers; None if it did not."""
+    """Why the master stopped waiting for its workers; None if all of them connected."""
     if "Gave up waiting for workers to connect" not in stderr:
         return None
     counts = re.findall(r"Waiting for workers to be ready, (\d+ of \d+) connected", stderr)
@@ -164,9 +164,9 @@ def _processes(load: Load) -> int:
 
 
 def _grace_s(load: Load) -> float:
-    """Locust must end before the harness kills it, which would lose its results."""
-    other_s = load.duration_s + (JOIN_S if load.hosts else 0.0)
-    return max(1.0, GRACE_SHARE * (load.deadline_s - other_s))
+    """Seconds for Locust to end before the harness kills it, which would lose its results."""
+    end_s = load.duration_s + (JOIN_S if load.hosts else 0.0)
+    return max(1.0, GRACE_SHARE * (load.deadline_s - end_s))
 
 
 class ProcessPart(Struct, frozen=True):
@@ -191,13 +191,13 @@ class ProcessPart(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if self.complete != self.response.count or self.complete > self.sent:
-            raise ValueError("answers and response times disagree")
+            raise ValueError("responses and response times disagree")
         if sum(self.errors.values()) > self.sent or self.seconds < 0:
             raise ValueError("more failures than requests")
 
     @property
     def successes(self) -> int:
-        """Answers with an expected status, and a body equal to the process's first one."""
+        """Responses with an expected status and a body equal to the first one of the process."""
         return self.complete - sum(self.errors.get(cause, 0) for cause in WRONG_RESPONSE_CAUSES)
 
     @property
@@ -209,7 +209,7 @@ class ProcessPart(Struct, frozen=True):
 
 
 class LocustResult(Struct, frozen=True):
-    """What the locustfile writes."""
+    """The document that the locustfile writes."""
 
     tool: str
     format: int

@@ -2,27 +2,27 @@
 
 Checked against oha 1.16.0 and its source. Its peculiarities:
 
-- By default it uses a thread per core; the lab gives it one, so that its CPU is compared with one
-  core.
-- With `-z` alone it aborts the requests in flight at the end; with `-w` it waits for their answers,
-  so that each request has an outcome.
+- By default it uses a thread per core; the lab gives it one thread, so its CPU usage is compared
+  with one core.
+- With `-z` alone it aborts the requests in flight at the end; with `-w` it waits for their
+  responses, so each request has an outcome.
 - After SIGINT it prints a complete document of the part that ran, and exits with 0. The document
-  does not contain the planned length of the load, so the lab writes that to a file, and compares.
+  does not contain the planned length of the load, so the lab writes that to a file and compares.
 - It counts failures in its requests per second, but not in its response times.
-- By default it accepts compressed bodies, which the other tools do not, and gives up a handshake
-  after 5 s, while a full accept queue delays one for longer.
-- It counts "first byte" from the body, not from the head, and only of answers with a body.
+- By default it accepts compressed bodies, which the other tools do not, and gives up on a handshake
+  after 5 s, although a full accept queue can delay one for longer.
+- Its "first byte" is that of the body, not of the head, and only of responses with a body.
 
 The Measurement:
 
-- `requests`: answers that it read to the end, whatever their status.
-- `errors`: non_2xx; else by what oha prints: the number of the failed system call, timeout,
-  broken, closed, truncated, protocol; other for the rest.
-- `response`: from before connect() to the whole body, over complete answers; after a kept
-  connection turned out to be closed, from the next attempt. Percentiles are the values at rank
-  p * n, not interpolated.
-- `connect`: of the new connections of complete answers, mean and maximum.
-- `duration_s`: how long it ran; `rps`: answers per second of that time.
+- `requests`: responses that it read to the end, with any status.
+- `errors`: non_2xx; otherwise by the error that oha prints: the errno of a failed system call,
+  timeout, broken, closed, truncated, protocol, or other.
+- `response`: of complete responses, from before connect() to the whole body; if a kept connection
+  turned out to be closed, from the next attempt. Percentiles are the values at rank p * n, not
+  interpolated.
+- `connect`: of the new connections of complete responses, mean and maximum.
+- `duration_s`: how long it ran; `rps`: responses per second of that time.
 - `first_byte`, `lone_s`, `received_bytes`: not available.
 """
 
@@ -43,7 +43,7 @@ from workerlab.model.plan import Load
 
 PLANNED_FILE = "planned.json"
 PERCENTS = (10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9)
-CAUSES = {  # by the beginning of what oha prints
+CAUSES = {  # by the beginning of the error that oha prints
     "timeout": "timeout",
     "connection error": "broken",
     "connection closed": "closed",
@@ -67,7 +67,7 @@ class _Times(msgspec.Struct, frozen=True):
 
 
 class _Rate(_Times, frozen=True, rename="camel"):
-    """The part of the document about all requests; times over complete answers."""
+    """The part of the document about all requests. Times are of complete responses."""
 
     total: Seconds
     requests_per_sec: Seconds
@@ -78,7 +78,7 @@ class _Details(msgspec.Struct, frozen=True):
 
 
 class _Document(msgspec.Struct, frozen=True, rename="camel"):
-    """What oha prints, as far as it is used."""
+    """The fields in use of the document that oha prints."""
 
     summary: _Rate
     details: _Details
@@ -87,12 +87,12 @@ class _Document(msgspec.Struct, frozen=True, rename="camel"):
     error_distribution: dict[str, Count]
 
     @property
-    def answers(self) -> int:
+    def responses(self) -> int:
         return sum(self.status_code_distribution.values())
 
     @property
     def requests(self) -> int:
-        return self.answers + sum(self.error_distribution.values())
+        return self.responses + sum(self.error_distribution.values())
 
     def response_s(self, percent: float) -> float | None:
         return self.latency_percentiles.get(f"p{percent:g}")
@@ -109,8 +109,8 @@ class _Document(msgspec.Struct, frozen=True, rename="camel"):
 
     def contradictions(self, planned: _Planned) -> Iterator[str]:
         summary, times = self.summary, [self.response_s(percent) for percent in PERCENTS]
-        counted = summary.requests_per_sec * summary.total
-        if abs(counted - self.requests) > 0.5:
+        expected_requests = summary.requests_per_sec * summary.total
+        if abs(expected_requests - self.requests) > 0.5:
             yield "its rate does not match its requests and time"
         if planned.requests not in (None, self.requests):
             yield f"its report covers {self.requests} of {planned.requests} requests"
@@ -159,26 +159,26 @@ class Oha(Tool):
         return Command(argv=(*argv, url), files={PLANNED_FILE: json.dumps(planned)})
 
     def parse(self, output: Output) -> Measurement:
-        """Raises ParseError unless it is the complete document of a complete load."""
+        """Raises ParseError unless the output is the complete document of a complete load."""
         self.check_exit_code(output)
         try:
             planned = codec.decode(output.files.get(PLANNED_FILE, ""), _Planned)
             document = codec.decode(output.stdout, _Document)
         except (ValueError, RecursionError) as error:
-            raise ParseError(f"oha did not print its document ({error})", output.stdout) from None
-        answers, summary = document.answers, document.summary
-        if not answers:
+            raise ParseError(f"oha printed no valid document ({error})", output.stdout) from None
+        responses, summary = document.responses, document.summary
+        if not responses:
             raise ParseError("oha received no complete response", str(document.error_distribution))
         for contradiction in document.contradictions(planned):
             raise ParseError(f"oha's output is inconsistent: {contradiction}")
         errors, connect = document.errors(), document.details.connect
-        resolved = [percent for percent in PERCENTS if answers * (100 - percent) >= 100]
+        resolved = [percent for percent in PERCENTS if responses * (100 - percent) >= 100]
         return Measurement(
-            requests=answers,
+            requests=responses,
             failed=sum(errors.values()),
             errors=errors,
             duration_s=summary.total,
-            rps=answers / summary.total,
+            rps=responses / summary.total,
             response=Summary(
                 mean=summary.average,
                 p50=document.response_s(50.0),

@@ -1,8 +1,8 @@
 """The lab's own generators as load tools: programs in `generators/` that print a document each.
 
-The Measurement: `response` and `first_byte` of complete answers, whatever their status; `connect`
-of every established connection; percentiles from histograms, at most 0.4 % off; `rps`: successes
-over `duration_s`, which is from the first start to the last end.
+The Measurement: `response` and `first_byte` of complete responses with any status; `connect` of
+every established connection; percentiles from histograms, at most 0.4 % off; `rps`: successes
+divided by `duration_s`, from the start of the first request to the end of the last.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ Digest = Annotated[str, msgspec.Meta(pattern=f"^{SHA256}$")]
 ALL_CORES = 1024  # more cores than any machine has
 GENERATORS = str(Path(__file__).parent / "generators")
 LATE_LAG_NS = 10e6  # more than the delay of a timer
-MAX_ROW_ARRIVALS = 50_000  # of an open load with a row per request, which is then cheap
+MAX_ROW_ARRIVALS = 50_000  # of an open load with rows, which are cheap up to here
 
 
 def writes_rows(load: Load) -> bool:
-    """Whether to write a row per request: if their number is set or small, for a ramp (to show
-    response times over time), and for a mix (to match workers' spans with routes)."""
+    """Whether to write a row per request: if the number of requests is set or small, for a ramp (to
+    show response times over time), and for a mix (to match workers' spans with routes)."""
     if load.summed:
         return False
     if load.rate_rps:
@@ -55,7 +55,7 @@ def writes_rows(load: Load) -> bool:
 
 @dataclass(frozen=True)
 class Program(Tool):
-    """A generator of the lab as a Tool. `PROCESS_PER`: what it starts a process for by default."""
+    """A generator of the lab as a Tool. `PROCESS_PER`: its default unit per process."""
 
     NAME: str
     NEEDS: tuple[str, ...] = ()
@@ -140,7 +140,7 @@ class Program(Tool):
 
 
 def convert(printed: object, kind: type[T]) -> T:
-    """What a generator printed, as a struct of this kind. Raises ValueError if it does not fit."""
+    """The output of a generator as a struct of this kind. Raises ValueError if it does not fit."""
     return codec.convert(printed, kind, lambda _, value: Histogram.from_json(value))
 
 
@@ -158,19 +158,19 @@ def _check_consistency(name: str, document: GeneratorDocument, line: str) -> Non
         errors = sum(sum(route.errors.values()) for route in routes)
         pairs += [
             ("requests by route", sent, sum(route.sent for route in routes)),
-            ("answers by route", complete, sum(route.complete for route in routes)),
+            ("responses by route", complete, sum(route.complete for route in routes)),
             ("failures by route", failed, errors),
         ]
     for figure, count, total in pairs:
         if count != total:
-            raise ParseError(f"{name} is inconsistent on {figure}: {count}, {total}", line)
+            raise ParseError(f"{name}'s counts of {figure} disagree: {count}, {total}", line)
     if load.rate_rps and not sent + document.unsent:
         due = f"in {load.duration_s:g} s at {load.rate_rps:g} requests/s"
         raise ParseError(f"no request was due {due}: make the load longer")
     if not sent:
         raise ParseError(f"{name} sent nothing", line)
     if max(complete, failed) > sent:
-        raise ParseError(f"{name} counts more answers or failures than requests", line)
+        raise ParseError(f"{name} counts more responses or failures than requests", line)
 
 
 def measurement_of(document: GeneratorDocument) -> Measurement:
@@ -231,7 +231,7 @@ class RequestsNeverSent(Finding):
 
 class RequestsSentLate(Finding):
     """half of the requests were sent more than {lag_s:milliseconds} after they were due; either all
-    connections waited for answers, or the generator could not keep up"""
+    connections waited for responses, or the generator could not keep up"""
 
     lag_s: float
 

@@ -1,4 +1,4 @@
-"""The load tools, by name. To add one, write a module with its `Tool` and add that to TOOLS."""
+"""The load tools, by name. To add one, write a module with its `Tool`, and add it to TOOLS."""
 
 from operator import attrgetter
 
@@ -41,19 +41,19 @@ TOOLS: dict[str, Tool] = {
     )
 }
 
-DEFAULT, BUNDLED = AB, FAST  # the second if the first is not installed, or cannot send the load
+DEFAULT, BUNDLED = AB, FAST  # BUNDLED if DEFAULT is not installed or cannot send the load
 ALIASES = {"python": "fast", "processes\u00d7coroutines": "processes-coroutines"}
 
 
 def tool_named(name: str) -> Tool:
     """The tool with that name or alias, or one of the deliberate mistakes, which no option offers.
-    Raises KeyError for other names."""
+    Raises KeyError for any other name."""
     key = ALIASES.get(name, name)
     return TOOLS[key] if key in TOOLS else MISTAKES[key]
 
 
 def faster_tools(name: str) -> tuple[str, ...]:
-    """The tools that send clearly more requests/s than that one, the fastest last."""
+    """The tools that send clearly more requests/s than the named one, fastest last."""
     exceeded_rps = max(tool_named(name).FLOOR_RPS, DEFAULT.FLOOR_RPS)
     faster = [tool for tool in TOOLS.values() if exceeded_rps < tool.FLOOR_RPS]
     return tuple(tool.NAME for tool in sorted(faster, key=attrgetter("FLOOR_RPS")))

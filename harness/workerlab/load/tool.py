@@ -4,8 +4,8 @@ The lab's generators and locust read the mix of a load from a file:
 
     [{"label", "weight", "method", "path", "headers": [[name, value]], "body_file", "expect": []}]
 
-in the order of Load.mix. Requests with the same label are one route, and for each route they print
-an `Account`.
+in the order of Load.mix. Requests with the same label form one route, and the tools print an
+`Account` for each route.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Tool(ABC):
     VERSION_ARGV: tuple[str, ...] | None = None  # prints the version first, with any exit code
     COUNTED = True  # sends `load.requests`; False: runs for `load.duration_s`
     TIMED = False  # can run for `load.duration_s`
-    SENDS_FIRST_ALONE = False  # sends the others once the first request is answered
+    SENDS_FIRST_ALONE = False  # sends the others once the first request has its response
     SUCCESS_STATUSES: range | None = None  # statuses that count as success; None: the expected one
     NAMES_REQUESTS = False  # sends the name of each request in the header X-Workerlab-Request
     OPEN_MODEL = False  # can send at `load.rate_rps`
@@ -50,18 +50,18 @@ class Tool(ABC):
     CHOOSES_SOURCE = False  # can send from `load.sources`
     REPEATS_HEADERS = True  # can send a header of the same name more than once
     MAX_CONNECTIONS: int | None = None
-    NEEDS_REQUEST_EACH = False  # refuses fewer requests than connections
-    CLIENTS = "connections"  # what it calls them
+    NEEDS_REQUEST_EACH = False  # rejects fewer requests than connections
+    CLIENTS = "connections"  # its term for them
     HTTP_1_0 = False  # sends HTTP/1.0: some worker classes close such connections
     OUTPUT_FILES: tuple[str, ...] = ()  # in its directory, read by `parse`
-    FLOOR_RPS = 0.0  # that it reaches on any machine: slower cells need no ceiling
+    FLOOR_RPS = 0.0  # rate that it reaches on any machine: slower cells need no ceiling
     REQUEST_CPU_S: float | None = None  # its CPU per request; None: not measured
-    START_S = 0.0  # until it sends, beyond the start of a small program
-    # Enough to measure a ceiling, if each connection takes a process or a thread: more of these use
-    # memory and are no faster
+    START_S = 0.0  # until it sends, in addition to the start of a small program
+    # Connections that suffice to measure a ceiling, if each takes a process or a thread: more would
+    # use memory and be no faster
     MAX_CEILING_CONNECTIONS: int | None = None
-    IS_EXAMPLE = False  # a client as applications in Python write them, with a library
-    CAVEAT = ""  # on its figures, for those who compare it with others
+    IS_EXAMPLE = False  # a client like those of Python applications, built on a library
+    CAVEAT = ""  # on comparing its figures with those of other tools
 
     @property
     def INSTALL_HINT(self) -> str:
@@ -69,11 +69,11 @@ class Tool(ABC):
         return "Install it with: pip install 'workerlab[generators]'."
 
     def cores_used(self, concurrency: int, processes: int) -> int:
-        """The number of cores it can keep busy, with which its CPU usage is compared."""
+        """The number of cores it can keep busy, to compare its CPU usage with."""
         return processes
 
     def compared_processes(self, cores: int) -> tuple[int, ...]:
-        """The numbers of processes with which a comparison of load tools runs it."""
+        """The numbers of processes to run it with in a comparison of load tools."""
         return (1,)
 
     def check(self, load: Load) -> None:
@@ -100,8 +100,8 @@ class Tool(ABC):
 
     @abstractmethod
     def parse(self, output: Output) -> Measurement:
-        """The measurement. Raises only ParseError, for output that is in any doubt: an aborted or
-        partial run, a truncated or empty file, unknown text."""
+        """The measurement. Raises only ParseError, for any doubtful output: an aborted or partial
+        run, a truncated or empty file, unknown text."""
 
     def check_exit_code(self, output: Output) -> None:
         """Raises ParseError, with the last line of stderr, unless the tool exited with 0."""
@@ -111,7 +111,7 @@ class Tool(ABC):
 
 
 def only_match(text: str, pattern: str, *, tool: str) -> re.Match[str]:
-    """The only line of this form. Raises ParseError."""
+    """The match of the only line of this form. Raises ParseError unless there is exactly one."""
     matches = [m for line in text.splitlines() if (m := re.fullmatch(pattern, line, re.ASCII))]
     if len(matches) != 1:
         count, form = len(matches), pattern.strip()
@@ -154,7 +154,7 @@ def _repeated_header(load: Load) -> str | None:
 
 
 def sent_headers(load: Load, host: str) -> list[tuple[str, str]]:
-    """`typed_headers` without Connection, which the load decides; `host`: how to spell Host."""
+    """`typed_headers` without Connection, which the load sets; `host`: the name of Host."""
     return [
         (host if name.lower() == "host" else name, value)
         for name, value in typed_headers(load)
@@ -163,7 +163,7 @@ def sent_headers(load: Load, host: str) -> list[tuple[str, str]]:
 
 
 def typed_headers(load: Load) -> list[tuple[str, str]]:
-    """The headers of a request; if it has a body, also its content type."""
+    """The headers of a request, including a content type if it has a body."""
     has_type = any(name.lower() == "content-type" for name, _ in load.headers)
     needs_type = load.body_file is not None and not has_type
     return [*[("Content-Type", "application/octet-stream")] * needs_type, *load.headers]
@@ -171,8 +171,8 @@ def typed_headers(load: Load) -> list[tuple[str, str]]:
 
 MIX_FILE = "mix.json"
 MIX_FIELDS = ("label", "weight", "method", "path", "headers", "body_file", "expect")
-WHOLE_NUMBER = r"(\d{1,15})"  # ab and h2load print no longer ones
-DEADLINE_SHARE = 0.95  # of the deadline, so that a tool ends before it is killed
+WHOLE_NUMBER = r"(\d{1,15})"  # ab and h2load print at most 15 digits
+DEADLINE_SHARE = 0.95  # of the deadline: the tool must end before it is killed
 NS = 1e9
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 
@@ -186,7 +186,7 @@ def mix_file(load: Load) -> dict[str, str]:
 
 
 def route_results(parts: Iterable[Mapping[str, Account]]) -> dict[str, RouteResult]:
-    """The results by route label, of all processes."""
+    """The results of all processes, by route label."""
     by_label: dict[str, list[Account]] = {}
     for part in parts:
         for label, account in part.items():
@@ -220,7 +220,7 @@ def percentiles_of(histogram: Histogram) -> dict[float, float]:
 
 
 def summary_of(histogram: Histogram) -> Summary:
-    """In seconds, from a histogram of nanoseconds."""
+    """A summary in seconds, from a histogram of nanoseconds."""
     return Summary(
         mean=_seconds(histogram.mean),
         p50=_seconds(histogram.quantile(0.50)),

@@ -5,13 +5,13 @@ units), so a small Lua script prints a line of exact ones at the end. The text m
 it, within its rounding. The script defines neither `request` nor `response`: wrk would call both
 for each request, which costs CPU that the load needs.
 
-Each request has a new connection (`Connection: close`), as with ab: wrk reconnects when the server
-has closed. Without that header it keeps its connections.
+Without keep-alive, each request has a new connection (`Connection: close`), as with ab: wrk
+reconnects when the server has closed. Without that header it keeps its connections.
 
 The Measurement:
 
-- `requests`: responses that wrk read to the end, whatever their status; not those in flight at the
-  end of the run, which the server is still processing.
+- `requests`: responses that wrk read to the end, with any status; not those in flight at the end
+  of the run, which the server is still processing.
 - `errors`: connect, read, write, timeout, and non_2xx, which for wrk means a status of 400 and
   above. A response later than --timeout is a timeout *and* a request. wrk does not retry a failed
   connection, so it then keeps fewer connections busy than requested.
@@ -37,7 +37,7 @@ from workerlab.numbers.units import scan_bytes, scan_count, scan_duration
 
 SCRIPT = "report.lua"
 MARKER = "workerlab-wrk "
-MAX_CONNECTIONS_PER_THREAD = 64  # that one thread drives without being the bottleneck
+MAX_CONNECTIONS_PER_THREAD = 64  # one thread drives these without being the bottleneck
 
 # Relative error of wrk's text, which has two decimals of a figure that is at least 0.85 of its unit
 ROUNDING_ERROR = 0.01
@@ -68,7 +68,7 @@ end
 
 
 def threads_for(concurrency: int) -> int:
-    """wrk gives each thread floor(c / t) connections, so t must divide c."""
+    """The number of threads. wrk gives each floor(c / t) connections, so t must divide c."""
     return 2 if concurrency > MAX_CONNECTIONS_PER_THREAD and concurrency % 2 == 0 else 1
 
 
@@ -102,7 +102,7 @@ Figure = Annotated[float, msgspec.Meta(gt=-1e21, lt=1e21)]
 
 
 class _Exact(msgspec.Struct, frozen=True):
-    """The script's line, in microseconds as in wrk; None if wrk had no sample."""
+    """The figures in the script's line, in microseconds as in wrk; None if wrk had no sample."""
 
     asked_s: Count
     duration_us: Count
@@ -126,8 +126,8 @@ class _Exact(msgspec.Struct, frozen=True):
 
     @property
     def response(self) -> Summary:
-        """Empty if wrk had no sample and printed zeros. The maximum is max_us, as percentile(100)
-        is always 0."""
+        """Empty if wrk had no sample and printed zeros. The maximum is max_us, because
+        percentile(100) is always 0."""
         if not self.max_us:
             return Summary()
         return Summary(
@@ -164,7 +164,7 @@ class Wrk(Tool):
         return threads_for(concurrency)
 
     def command(self, load: Load, url: str, workdir: str) -> Command:
-        """Rounds times up to whole seconds, as wrk accepts no others."""
+        """Rounds times up to whole seconds: wrk accepts no fractions."""
         argv = ["wrk", "-t", str(threads_for(load.concurrency)), "-c", str(load.concurrency)]
         argv += ["-d", f"{_run_s(load)}s", "--timeout", f"{max(1, math.ceil(load.deadline_s))}s"]
         argv += ["-s", f"{workdir}/{SCRIPT}", url]
@@ -222,13 +222,13 @@ def _notes(exact: _Exact) -> Iterator[Finding]:
 
 
 def _read_marker(stdout: str, stderr: str) -> tuple[_Exact, str]:
-    """The script's line, which must be unique and last. If the script fails, wrk reports that on
-    stderr and continues without it."""
+    """(figures, text) of the script's line, which must be unique and last. If the script fails, wrk
+    reports that on stderr and continues without it."""
     *_, last = ["", *stdout.splitlines()]
     if not last.startswith(MARKER) or stdout.count(MARKER) != 1 or not stdout.endswith("\n"):
         why = "wrk's report is incomplete: its last line is not the script's"
         raise ParseError(why, stderr.strip().partition("\n")[0] or last)
-    try:  # not strict, as Lua prints whole numbers with decimals
+    try:  # not strict, because Lua prints whole numbers with decimals
         return codec.decode(last.removeprefix(MARKER), _Exact, strict=False), last
     except (ValueError, RecursionError) as error:
         raise ParseError(f"the script's line cannot be read ({error})", last) from None
@@ -264,7 +264,7 @@ def _check_line(
     stdout: str, pattern: str, *expected: tuple[Callable[[str], float | str], float | None]
 ) -> None:
     """Raises ParseError unless the only line of this form has these figures: whole numbers exactly,
-    others within wrk's rounding. None accepts any figure that can be scanned."""
+    others within wrk's rounding. With None, any figure that can be scanned is accepted."""
     match = only_match(stdout, pattern, tool="wrk")
     for text, (scan, exact) in zip(match.groups(), expected, strict=True):
         try:

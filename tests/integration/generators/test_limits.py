@@ -155,14 +155,14 @@ def test_the_command_shows_what_happened_though_it_was_stopped(lab: Lab) -> None
 @pytest.mark.parametrize(
     ("name", "symptoms"),
     [
-        ("missing_await", ["10 x coroutine returned: 0 answers, 0 connections opened",
+        ("missing_await", ["10 x coroutine returned: 0 responses, 0 connections opened",
                            "reported 10 times: coroutine 'fetch' was never awaited",
-                           "10 x Task returned: 0 answers",
+                           "10 x Task returned: 0 responses",
                            "reported 10 times: Task was destroyed but it is pending!",
-                           "10 x int returned: 10 answers"]),
-        ("session_per_request", ["10 answers, 10 connections opened"]),
-        ("everything_at_once", ["10 x int returned: 10 answers",
-                                "10 x bytes returned: 10 answers", "MB of memory so far"]),
+                           "10 x int returned: 10 responses"]),
+        ("session_per_request", ["10 responses, 10 connections opened"]),
+        ("everything_at_once", ["10 x int returned: 10 responses",
+                                "10 x bytes returned: 10 responses", "MB of peak memory so far"]),
     ],
 )  # fmt: skip
 def test_a_mistake_by_itself(tmp_path: Path, name: str, symptoms: list[str]) -> None:

@@ -170,7 +170,7 @@ def test_routes_that_disagree_with_the_load_are_rejected(tmp_path: Path) -> None
         return FAST.parse(Output(json.dumps({**printed, "routes": routes})))
 
     assert parse_with_route().routes["GET /"].errors == {"refused": 1}
-    with pytest.raises(ParseError, match="inconsistent on requests by route"):
+    with pytest.raises(ParseError, match="counts of requests by route disagree"):
         parse_with_route(sent=2)
     for changes in (
         {"sent": 0},

@@ -33,18 +33,18 @@ class Mistake(Tool):
             document = json.loads(output.stdout)
             details = {name: document[name] for name in DETAIL_FIELDS}
             details["peak_bytes"] = document.get("peak_bytes")  # older runs lack it
-            answers, seconds = int(document["answers"]), float(document["seconds"])
+            responses, seconds = int(document["answers"]), float(document["seconds"])
             connections = int(document["connections"])
         except (ValueError, KeyError, TypeError):
             raise ParseError(f"{self.NAME} did not print its document", output.stdout) from None
         if (details["mistake"], details["form"]) != (self.mistake, self.form):
             raise ParseError(f"not a document of {self.NAME}", output.stdout)
         return Measurement(
-            requests=answers,
+            requests=responses,
             failed=0,
             errors={},
             duration_s=seconds,
-            rps=answers / seconds if seconds else None,
+            rps=responses / seconds if seconds else None,
             response=Summary(),
             connections=connections,
             details=details,

@@ -7,7 +7,7 @@
 Each runs both the mistake and its correction, and prints the results as text or as JSON.
 
 missing_await: calling an `async def` creates a coroutine object; only awaiting it runs it. Nothing
-fails: the caller quickly gets as many objects as it expected answers, and no request is sent.
+fails: the caller quickly gets as many objects as it expected responses, but no request is sent.
 Python warns when the objects are destroyed. A Task that is not awaited starts only when the loop
 runs again; if the loop ends first, asyncio reports it as pending.
 
@@ -66,7 +66,9 @@ async def await_all(session: aiohttp.ClientSession, url: str, requests: int) -> 
     return list(await asyncio.gather(*(fetch(session, url) for _ in range(requests))))
 
 
-async def with_many_sessions(session: aiohttp.ClientSession, url: str, requests: int) -> list[Any]:
+async def fetch_with_many_sessions(
+    session: aiohttp.ClientSession, url: str, requests: int
+) -> list[Any]:
     async def fetch_alone() -> int:
         async with aiohttp.ClientSession(trace_configs=session.trace_configs) as own_session:
             return await fetch(own_session, url)
@@ -74,11 +76,13 @@ async def with_many_sessions(session: aiohttp.ClientSession, url: str, requests:
     return await fetch_all(fetch_alone, requests)
 
 
-async def with_one_session(session: aiohttp.ClientSession, url: str, requests: int) -> list[Any]:
+async def fetch_with_one_session(
+    session: aiohttp.ClientSession, url: str, requests: int
+) -> list[Any]:
     return await fetch_all(lambda: fetch(session, url), requests)
 
 
-async def with_all_tasks(
+async def fetch_with_all_tasks(
     session: aiohttp.ClientSession, url: str, requests: int, *, keep_bodies: bool = False
 ) -> list[Any]:
     semaphore = asyncio.Semaphore(SEMAPHORE_LIMIT)
@@ -92,7 +96,7 @@ async def with_all_tasks(
 
 
 async def fetch_all(fetch_one: Callable[[], Awaitable[int]], requests: int) -> list[int]:
-    """Make all requests, CONNECTIONS at a time. Returns the status codes."""
+    """Send all requests, CONNECTIONS at a time. Returns the status codes."""
     pending, statuses = iter(range(requests)), []
 
     async def client() -> None:
@@ -113,14 +117,17 @@ MISTAKES: dict[str, dict[str, tuple[str, Form]]] = {
     "session_per_request": {
         "mistake": (
             "async with ClientSession() as session: ...  for each request",
-            with_many_sessions,
+            fetch_with_many_sessions,
         ),
-        "cure": ("one ClientSession for all requests", with_one_session),
+        "cure": ("one ClientSession for all requests", fetch_with_one_session),
     },
-    "everything_at_once": {  # the cure first, as the peak memory of a process never falls
-        "cure": ("a coroutine for each connection, which drops the bodies", with_one_session),
-        "tasks": ("a task for each request, and a semaphore", with_all_tasks),
-        "bodies": ("the same, each body kept", partial(with_all_tasks, keep_bodies=True)),
+    "everything_at_once": {  # the cure first, because the peak memory of a process never falls
+        "cure": (
+            "a coroutine for each connection, which discards the bodies",
+            fetch_with_one_session,
+        ),
+        "tasks": ("a task for each request, and a semaphore", fetch_with_all_tasks),
+        "bodies": ("the same, keeping every body", partial(fetch_with_all_tasks, keep_bodies=True)),
     },
 }
 
@@ -147,8 +154,8 @@ async def _run(form: Form, url: str, requests: int) -> tuple[list[Any], int]:
 def run_form(mistake: str, name: str, url: str, requests: int) -> dict[str, Any]:
     """Run one form in its own event loop, and collect warnings until its last object is destroyed.
 
-    `returned`: number of objects of each type that the form returned; `complaints`: warnings of
-    Python and asyncio, with counts; `time_wait`: sockets to the server left in TIME_WAIT, None if
+    `returned`: number of objects that the form returned, by type; `complaints`: warnings of Python
+    and asyncio, with counts; `time_wait`: sockets to the server left in TIME_WAIT, or None if
     unknown; `peak_bytes`: peak memory of this process so far.
     """
     code, form = MISTAKES[mistake][name]
@@ -168,7 +175,7 @@ def run_form(mistake: str, name: str, url: str, requests: int) -> dict[str, Any]
         seconds = time.monotonic() - start_s
         after = None if before is None else time_wait_sockets(port)
         types = dict(Counter(type(value).__name__ for value in returned))
-        answers = sum(value == 200 or isinstance(value, bytes) for value in returned)
+        responses = sum(value == 200 or isinstance(value, bytes) for value in returned)
         del returned
         gc.collect()
     messages.update(str(warning.message) for warning in caught)
@@ -178,7 +185,7 @@ def run_form(mistake: str, name: str, url: str, requests: int) -> dict[str, Any]
         "code": code,
         "requests": requests,
         "returned": types,
-        "answers": answers,
+        "answers": responses,
         "connections": connections,
         "seconds": seconds,
         "complaints": _complaints(messages),
@@ -208,23 +215,23 @@ def text_of(outcome: dict[str, Any]) -> str:
     lines = [
         "{form}: {code}".format(**outcome),
         f"  {outcome['requests']} requests intended, {returned} returned: {outcome['answers']}"
-        " answers, {connections} connections opened, {seconds:.2f} s".format(**outcome),
+        " responses, {connections} connections opened, {seconds:.2f} s".format(**outcome),
     ]
     if outcome["time_wait"] is not None:
         lines.append(f"  {outcome['time_wait']} of its sockets remain in TIME_WAIT")
-    lines.append(f"  at most {outcome['peak_bytes'] >> 20} MB of memory so far")
+    lines.append(f"  {outcome['peak_bytes'] >> 20} MB of peak memory so far")
     lines += [f"  reported {count} times: {text}" for text, count in outcome["complaints"].items()]
     return "\n".join(lines)
 
 
 def main() -> int:
-    """Run all forms in order, or only one. Returns 1 if the server failed."""
+    """Run all forms in order, or only one. Returns 1 if a request fails."""
     parser = argparse.ArgumentParser(prog="mistakes")
     parser.add_argument("mistake", choices=tuple(MISTAKES))
     parser.add_argument("url")
     parser.add_argument("--requests", type=int)
     parser.add_argument("--only", metavar="FORM", help="run only this form")
-    parser.add_argument("--json", action="store_true", help="a JSON document per form")
+    parser.add_argument("--json", action="store_true", help="print a JSON document per form")
     options = parser.parse_args()
     forms = MISTAKES[options.mistake]
     if options.only not in (None, *forms):
