@@ -1,4 +1,4 @@
-"""The pure parts of the null server: requests, replies and its report."""
+"""The pure parts of the null server: requests, responses and its report."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from workerlab.server.null.server import (
     MalformedRequest,
     NullRequest,
     ServerTally,
-    last_reply,
+    final_response,
     read_request,
-    reply_to,
+    response_to,
 )
 
 GET = b"GET /?a=1 HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -92,36 +92,36 @@ def test_any_bytes_are_a_request_or_malformed_or_incomplete(data: bytes) -> None
 
 
 @given(st.integers(0, 5000))
-def test_a_reply_has_the_length_of_its_body(body_bytes: int) -> None:
-    reply = reply_to(*read(GET)[1:], body_bytes, "")
-    head, _, body = reply.data.partition(b"\r\n\r\n")
+def test_a_response_has_the_length_of_its_body(body_bytes: int) -> None:
+    response = response_to(*read(GET)[1:], body_bytes, "")
+    head, _, body = response.data.partition(b"\r\n\r\n")
     assert len(body) == body_bytes
     assert b"Content-Length: %d" % body_bytes in head.split(b"\r\n")
-    assert reply.then == "keep"
+    assert response.then == "keep"
 
 
-def test_a_reply_follows_the_request() -> None:
+def test_a_response_follows_the_request() -> None:
     """Unless it leaves closing to the client."""
-    closing = reply_to(*read(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")[1:], 12, "")
+    closing = response_to(*read(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")[1:], 12, "")
     assert closing.then == "close"
     assert b"\r\nConnection: close\r\n" in closing.data
-    kept = reply_to(*read(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")[1:], 12, "")
+    kept = response_to(*read(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")[1:], 12, "")
     assert b"\r\nConnection: keep-alive\r\n" in kept.data
-    assert reply_to(*read(b"HEAD / HTTP/1.1\r\n\r\n")[1:], 12, "").data.endswith(b"\r\n\r\n")
-    assert reply_to(*read(GET)[1:], 12, "") is reply_to(*read(GET)[1:], 12, "")
-    left_open = reply_to(*read(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")[1:], 12, "kept")
+    assert response_to(*read(b"HEAD / HTTP/1.1\r\n\r\n")[1:], 12, "").data.endswith(b"\r\n\r\n")
+    assert response_to(*read(GET)[1:], 12, "") is response_to(*read(GET)[1:], 12, "")
+    left_open = response_to(*read(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")[1:], 12, "kept")
     assert left_open.then == "keep"
     assert b"Connection" not in left_open.data
 
 
 @pytest.mark.parametrize("body_bytes", [0, 1, 12, 1000])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_faulty_reply_is_no_success(fault: str, body_bytes: int) -> None:
-    reply = reply_to(*read(GET)[1:], body_bytes, fault)
-    _, end, body = reply.data.partition(b"\r\n\r\n")
-    whole = reply.data.startswith(b"HTTP/1.1 200 ") and bool(end) and len(body) == body_bytes
+def test_a_faulty_response_is_no_success(fault: str, body_bytes: int) -> None:
+    response = response_to(*read(GET)[1:], body_bytes, fault)
+    _, end, body = response.data.partition(b"\r\n\r\n")
+    whole = response.data.startswith(b"HTTP/1.1 200 ") and bool(end) and len(body) == body_bytes
     assert whole is (fault in ("", "kept"))
-    assert (reply.then == "keep") is (fault in ("", "kept", "status500"))
+    assert (response.then == "keep") is (fault in ("", "kept", "status500"))
 
 
 def test_options() -> None:
@@ -157,9 +157,9 @@ def test_the_report(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("confirm", [False, True])
 @pytest.mark.parametrize("fault", ["", "reset", "half", "stall"])
-def test_the_last_reply_of_a_connection_closes_it_unless_it_is_faulty(
+def test_the_last_response_of_a_connection_closes_it_unless_it_is_faulty(
     confirm: bool, fault: str
 ) -> None:
-    reply = reply_to(keep=True, confirm=confirm, bodiless=False, body_bytes=12, fault=fault)
-    closing = reply_to(keep=False, confirm=False, bodiless=False, body_bytes=12, fault="")
-    assert last_reply(reply) == (reply if fault else closing)
+    response = response_to(keep=True, confirm=confirm, bodiless=False, body_bytes=12, fault=fault)
+    closing = response_to(keep=False, confirm=False, bodiless=False, body_bytes=12, fault="")
+    assert final_response(response) == (response if fault else closing)

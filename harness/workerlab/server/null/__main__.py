@@ -1,9 +1,9 @@
-"""Starts the null server, by the standard library alone:
+"""Starts the null server, with the standard library alone:
 
     python -I -S harness/workerlab/server/null OPTIONS
 
-Parses the options, listens, writes the address, and answers at once or after a seeded random delay,
-until a signal ends it.
+Parses the options, listens, writes the address, and responds at once or after a seeded random
+delay, until a signal ends it.
 """
 
 import argparse
@@ -29,14 +29,14 @@ def _whole(text: str) -> int:
 
 
 def _delay(text: str) -> tuple[float, float]:
-    """(least, most) seconds from "LO,HI"."""
+    """(shortest, longest) seconds from "LO,HI"."""
     try:
-        least, most = (float(word) for word in text.split(","))
+        shortest, longest = (float(word) for word in text.split(","))
     except ValueError:
-        least, most = 1.0, 0.0
-    if not 0 <= least <= most < 3600:
-        raise argparse.ArgumentTypeError(f"{text} is not LO,HI: the least and most seconds")
-    return least, most
+        shortest, longest = 1.0, 0.0
+    if not 0 <= shortest <= longest < 3600:
+        raise argparse.ArgumentTypeError(f"{text} is not LO,HI: the shortest and longest seconds")
+    return shortest, longest
 
 
 def _ports(text: str) -> tuple[int, int]:
@@ -45,22 +45,27 @@ def _ports(text: str) -> tuple[int, int]:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Exits with code 2 and a sentence for an invalid option."""
+    """Parse the options. Exits with code 2 and a sentence for an invalid one."""
     parser = argparse.ArgumentParser(
-        prog="null", description="A fast HTTP server that answers every request alike."
+        prog="null", description="A fast HTTP server with the same response to every request."
     )
     add = parser.add_argument
     add("--host", default="127.0.0.1")
     add("--port", type=_whole, default=0, help="0: chosen by the kernel")
-    add("--client-ports", type=_ports, metavar="LO,HI", help="with --port 0: ports not to choose")
+    add(
+        "--client-ports",
+        type=_ports,
+        metavar="LO,HI",
+        help="with --port 0: range of ports to avoid",
+    )
     add("--ready", metavar="FILE", help="file for host, port and pid, written once it listens")
     add("--core", type=_whole, help="the CPU to run on")
     add("--body-bytes", type=_whole, default=12)
-    add("--delay", type=_delay, default=(0.0, 0.0), metavar="LO,HI", help="seconds, uniform")
-    add("--seed", type=int, default=1, help="of the delays")
+    add("--delay", type=_delay, default=(0.0, 0.0), metavar="LO,HI", help="in seconds, uniform")
+    add("--seed", type=int, default=1, help="seed of the delays")
     add("--backlog", type=_whole, default=4096)
-    add("--fault", choices=FAULTS, default="", help="a fault injected into every answer")
-    add("--requests-per-connection", type=_whole, default=0, help="then it is closed; 0: never")
+    add("--fault", choices=FAULTS, default="", help="a fault injected into every response")
+    add("--requests-per-connection", type=_whole, default=0, help="0: no limit")
     add("--report", metavar="FILE", help="file for its counts of requests and connections")
     return parser.parse_args(argv)
 
@@ -89,9 +94,9 @@ def listen(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The exit code: 0 once a signal ended it, 3 if it cannot listen or write."""
+    """Returns 0 once a signal has ended it, 3 if it cannot listen or write."""
     options = parse(argv)
-    gc.disable()  # there are no cycles, and traversing 10,000 connections takes long
+    gc.disable()  # there are no cycles, and traversing 10,000 connections takes too long
     try:
         if options.core is not None:
             os.sched_setaffinity(0, {options.core})

@@ -1,9 +1,10 @@
-"""The null server: it parses requests, builds its replies once, and runs one thread with one epoll.
+"""The null server: it parses requests, builds each response once, and runs one thread with one
+epoll.
 
-What makes it fast: the bytes of a request are looked up in a cache, so that only the first of each
-kind is parsed; replies are prebuilt bytes; exceptional states (incomplete requests or replies,
-several requests at once) are kept in tables of their own. Delayed replies wait in a heap of due
-times. Rejected: asyncio (more Python per request), a process per core (the generator needs one), an
+What makes it fast: the bytes of a request are looked up in a cache, so only the first of each kind
+is parsed; responses are prebuilt bytes; exceptional states (incomplete requests or responses,
+pipelined requests) are kept in separate tables. Delayed responses wait in a heap of due times.
+Rejected: asyncio (more Python per request), a process per core (the generator needs one), an
 object per connection.
 """
 
@@ -37,7 +38,7 @@ clock = time.monotonic_ns
 
 
 class ServerTally:
-    """The report. `spans`: nanoseconds from request read to reply sent, not yet counted."""
+    """The counts for the report. `spans`: uncounted nanoseconds from a request to its response."""
 
     def __init__(self, path: str | None) -> None:
         self.requests = 0
@@ -70,7 +71,7 @@ def publish(path: str, document: Mapping[str, Any]) -> None:
     os.replace(f"{path}.part", path)
 
 
-# --- requests and replies, without I/O ------------------------------------------------------------
+# --- requests and responses, without I/O ---------------------------------------------------------
 
 FAULTS = ("", "reset", "stall", "garbage", "half", "status500", "close", "kept")
 TEXT = b"Hello World\n"
@@ -83,31 +84,31 @@ class MalformedRequest(Exception):
 
 class NullRequest(NamedTuple):
     """`length`: bytes of head and body. `keep`: the client wants to keep its connection; `confirm`:
-    the reply must confirm that (HTTP/1.0)."""
+    the response must confirm that (HTTP/1.0)."""
 
     length: int
     keep: bool
     confirm: bool
-    bodiless: bool  # HEAD: the answer has no body
+    bodiless: bool  # HEAD: the response has no body
 
 
-class Reply(NamedTuple):
+class Response(NamedTuple):
     """`then`: what happens to the connection afterwards; "never": nothing is sent at all."""
 
     data: bytes
     then: Literal["keep", "close", "reset", "never"]
 
 
-def last_reply(reply: Reply) -> Reply:
-    """The same reply, but closing the connection, with the header that says so."""
-    if reply.then != "keep":
-        return reply
-    head, blank, body = reply.data.partition(b"\r\n\r\n")
+def final_response(response: Response) -> Response:
+    """The same response, but closing the connection, with the header that announces it."""
+    if response.then != "keep":
+        return response
+    head, blank, body = response.data.partition(b"\r\n\r\n")
     head = head.replace(b"\r\nConnection: keep-alive", b"")
-    return Reply(head + b"\r\nConnection: close" + blank + body, "close")
+    return Response(head + b"\r\nConnection: close" + blank + body, "close")
 
 
-BAD_REQUEST = Reply(
+BAD_REQUEST = Response(
     b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", "close"
 )
 
@@ -116,7 +117,7 @@ def read_request(data: bytes | bytearray) -> NullRequest | None:
     """The first request in `data`; None while it is incomplete. Raises MalformedRequest."""
     end = data.find(b"\r\n\r\n", 0, MAX_HEAD)
     if end < 0:
-        # A stray client must not wait for ever
+        # A stray client must not wait forever
         if len(data) > MAX_HEAD or (data and not bytes(data[:16]).split(b" ")[0].isalpha()):
             raise MalformedRequest
         return None
@@ -142,8 +143,8 @@ def read_request(data: bytes | bytearray) -> NullRequest | None:
 
 
 @cache
-def reply_to(keep: bool, confirm: bool, bodiless: bool, body_bytes: int, fault: str) -> Reply:
-    """The reply to a request; see NullRequest. With the fault "kept" the server closes no
+def response_to(keep: bool, confirm: bool, bodiless: bool, body_bytes: int, fault: str) -> Response:
+    """The response to a request; see NullRequest. With the fault "kept" the server closes no
     connection, even if the request says so."""
     keep = keep or fault == "kept"
     status = b"500 Internal Server Error" if fault == "status500" else b"200 OK"
@@ -152,14 +153,14 @@ def reply_to(keep: bool, confirm: bool, bodiless: bool, body_bytes: int, fault: 
     head = b"HTTP/1.1 %b\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n%b\r\n"
     head %= (status, body_bytes, connection)
     body = b"" if bodiless else (TEXT * (body_bytes // len(TEXT) + 1))[:body_bytes]
-    faulty: dict[str, Reply] = {
-        "reset": Reply(b"", "reset"),
-        "stall": Reply(b"", "never"),
-        "garbage": Reply(b"\x00\x01 nothing like HTTP \xff\r\n" * 4, "close"),
-        "half": Reply(head + body[: len(body) // 2] if body else head[:-4], "close"),
-        "close": Reply(b"", "close"),
+    faulty: dict[str, Response] = {
+        "reset": Response(b"", "reset"),
+        "stall": Response(b"", "never"),
+        "garbage": Response(b"\x00\x01 nothing like HTTP \xff\r\n" * 4, "close"),
+        "half": Response(head + body[: len(body) // 2] if body else head[:-4], "close"),
+        "close": Response(b"", "close"),
     }
-    return faulty.get(fault) or Reply(head + body, "keep" if keep else "close")
+    return faulty.get(fault) or Response(head + body, "keep" if keep else "close")
 
 
 # --- the loop -------------------------------------------------------------------------------------
@@ -177,12 +178,12 @@ class NullProcess:
         self._random = random.Random(options.seed)
         self._epoll = select.epoll()
         self._sockets: dict[int, socket.socket] = {}
-        self._replies: dict[bytes, Reply] = {}
-        self._buffered: dict[int, bytearray] = {}  # bytes read and not answered yet
-        self._busy: set[int] = set()  # connections whose reply is not completely sent
-        self._unsent: dict[int, tuple[memoryview, Reply, int]] = {}
-        self._due: list[tuple[int, int, int, socket.socket, Reply, int]] = []
-        self._full = False  # whether all file descriptors are used
+        self._responses: dict[bytes, Response] = {}
+        self._read_buffers: dict[int, bytearray] = {}  # bytes read, without a response yet
+        self._busy: set[int] = set()  # connections whose response is not completely sent
+        self._unsent: dict[int, tuple[memoryview, Response, int]] = {}
+        self._due_heap: list[tuple[int, int, int, socket.socket, Response, int]] = []
+        self._out_of_files = False  # whether all file descriptors are used
         self._tally.write()  # the report exists before the server is ready
 
     def run(self) -> None:
@@ -196,26 +197,26 @@ class NullProcess:
         self._loop(wakeup)
         self._tally.write()
 
-    def _loop(self, woken: int) -> None:
-        listening, poll, read = self._listener.fileno(), self._epoll.poll, self._read
+    def _loop(self, wakeup_fd: int) -> None:
+        listener_fd, poll, read = self._listener.fileno(), self._epoll.poll, self._read
         report_ns = clock()
         while True:
             now_ns = clock()
             if now_ns >= report_ns:
                 self._tally.write()
                 report_ns = now_ns + REPORT_NS
-            until_ns = min(report_ns, self._due[0][0]) if self._due else report_ns
+            until_ns = min(report_ns, self._due_heap[0][0]) if self._due_heap else report_ns
             for fd, events in poll(max(0, until_ns - now_ns) / 1e9):
-                if fd == listening:
+                if fd == listener_fd:
                     self._accept()
-                elif fd == woken:
+                elif fd == wakeup_fd:
                     return
                 elif events & select.EPOLLOUT and fd in self._unsent:
                     self._send_rest(fd)
                 else:
                     read(fd)
-            if self._due:
-                self._answer_due()
+            if self._due_heap:
+                self._send_due()
             if len(self._tally.spans) >= MAX_UNCOUNTED_SPANS:
                 self._tally.count_spans()
 
@@ -229,10 +230,10 @@ class NullProcess:
                 return
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE):
-                    self._full = True
+                    self._out_of_files = True
                     self._epoll.modify(self._listener, 0)
                     return
-                continue  # the client has gone
+                continue  # the client is gone
             connection.setblocking(False)
             fd = connection.fileno()
             sockets[fd] = connection
@@ -253,16 +254,16 @@ class NullProcess:
             self._drop(fd)
             return
         read_ns = clock()
-        reply = self._replies.get(data)
-        if reply is None or fd in self._busy or fd in self._buffered:
-            self._buffered.setdefault(fd, bytearray()).extend(data)
+        response = self._responses.get(data)
+        if response is None or fd in self._busy or fd in self._read_buffers:
+            self._read_buffers.setdefault(fd, bytearray()).extend(data)
             self._read_buffered(fd)
         else:
-            self._begin(fd, connection, reply, read_ns)
+            self._begin(fd, connection, response, read_ns)
 
     def _read_buffered(self, fd: int) -> None:
-        """Answer the complete requests, one after the other."""
-        buffered = self._buffered.pop(fd)
+        """Respond to the complete requests, in order."""
+        buffered = self._read_buffers.pop(fd)
         while buffered and fd in self._sockets and fd not in self._busy:
             try:
                 request = read_request(buffered)
@@ -271,45 +272,47 @@ class NullProcess:
                 return
             if request is None:
                 break
-            reply = reply_to(
+            response = response_to(
                 request.keep, request.confirm, request.bodiless, self._body_bytes, self._fault
             )
-            if len(self._replies) < MAX_CACHED_REQUESTS and request.length <= MAX_CACHED_BYTES:
-                self._replies[bytes(buffered[: request.length])] = reply
+            if len(self._responses) < MAX_CACHED_REQUESTS and request.length <= MAX_CACHED_BYTES:
+                self._responses[bytes(buffered[: request.length])] = response
             del buffered[: request.length]
-            self._begin(fd, self._sockets[fd], reply, clock())
+            self._begin(fd, self._sockets[fd], response, clock())
         if buffered and fd in self._sockets:
-            self._buffered[fd] = buffered
+            self._read_buffers[fd] = buffered
 
-    def _begin(self, fd: int, connection: socket.socket, reply: Reply, read_ns: int) -> None:
-        """Reply to a complete request. The k-th request has the same delay in every run."""
+    def _begin(self, fd: int, connection: socket.socket, response: Response, read_ns: int) -> None:
+        """Respond to a complete request. The k-th request has the same delay in every run."""
         self._tally.requests += 1
         if self._requests_per_connection:
             remaining = self._requests_left.get(fd, self._requests_per_connection) - 1
             self._requests_left[fd] = remaining
-            reply = reply if remaining > 0 else last_reply(reply)
+            response = response if remaining > 0 else final_response(response)
         if not self._max_delay_ns:
-            self._send(fd, reply, read_ns)
+            self._send(fd, response, read_ns)
             return
         wait_ns = round(self._random.uniform(self._min_delay_ns, self._max_delay_ns))
         self._tally.delays_ns += wait_ns
         self._busy.add(fd)
-        due = (read_ns + wait_ns, self._tally.requests, fd, connection, reply, read_ns)
-        heapq.heappush(self._due, due)
+        due = (read_ns + wait_ns, self._tally.requests, fd, connection, response, read_ns)
+        heapq.heappush(self._due_heap, due)
 
-    def _answer_due(self) -> None:
-        now_ns, due, sockets = clock(), self._due, self._sockets
+    def _send_due(self) -> None:
+        now_ns, due, sockets = clock(), self._due_heap, self._sockets
         while due and due[0][0] <= now_ns:
-            _, _, fd, connection, reply, read_ns = heapq.heappop(due)
+            _, _, fd, connection, response, read_ns = heapq.heappop(due)
             if sockets.get(fd) is not connection:
-                continue  # its client has gone
+                continue  # its client is gone
             self._busy.discard(fd)
-            self._send(fd, reply, read_ns)
-            if self._buffered and fd in self._buffered:
+            self._send(fd, response, read_ns)
+            if self._read_buffers and fd in self._read_buffers:
                 self._read_buffered(fd)
 
-    def _send(self, fd: int, reply: Reply, read_ns: int, rest: memoryview | None = None) -> None:
-        data = reply.data if rest is None else rest
+    def _send(
+        self, fd: int, response: Response, read_ns: int, rest: memoryview | None = None
+    ) -> None:
+        data = response.data if rest is None else rest
         try:
             sent = self._sockets[fd].send(data) if data else 0
         except BlockingIOError:
@@ -318,7 +321,7 @@ class NullProcess:
             self._drop(fd)
             return
         if sent < len(data):
-            self._unsent[fd] = memoryview(data)[sent:], reply, read_ns
+            self._unsent[fd] = memoryview(data)[sent:], response, read_ns
             if rest is None:
                 self._busy.add(fd)
                 self._epoll.modify(fd, select.EPOLLIN | select.EPOLLOUT)
@@ -327,34 +330,34 @@ class NullProcess:
             del self._unsent[fd]
             self._busy.discard(fd)
             self._epoll.modify(fd, select.EPOLLIN)
-        if reply.then == "keep":
+        if response.then == "keep":
             self._tally.spans.append(clock() - read_ns)
         else:
-            self._end(fd, reply, read_ns)
+            self._end(fd, response, read_ns)
 
     def _send_rest(self, fd: int) -> None:
-        rest, reply, read_ns = self._unsent[fd]
-        self._send(fd, reply, read_ns, rest)
-        if fd in self._buffered and fd not in self._busy:
+        rest, response, read_ns = self._unsent[fd]
+        self._send(fd, response, read_ns, rest)
+        if fd in self._read_buffers and fd not in self._busy:
             self._read_buffered(fd)
 
-    def _end(self, fd: int, reply: Reply, read_ns: int) -> None:
-        """A reply is sent, and its connection is not kept."""
-        if reply.then == "never":
+    def _end(self, fd: int, response: Response, read_ns: int) -> None:
+        """Handle a response that was sent and whose connection is not kept."""
+        if response.then == "never":
             self._busy.add(fd)
             return
         self._tally.spans.append(clock() - read_ns)
-        if reply.then == "reset":
+        if response.then == "reset":
             with contextlib.suppress(OSError):
                 self._sockets[fd].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         self._drop(fd)
 
     def _drop(self, fd: int) -> None:
         self._sockets.pop(fd).close()  # which removes it from the epoll
-        self._buffered.pop(fd, None)
+        self._read_buffers.pop(fd, None)
         self._requests_left.pop(fd, None)
         self._unsent.pop(fd, None)
         self._busy.discard(fd)
-        if self._full:
-            self._full = False
+        if self._out_of_files:
+            self._out_of_files = False
             self._epoll.modify(self._listener, select.EPOLLIN)
