@@ -1,6 +1,5 @@
-"""What happened: the record of a trial, what was sampled while it ran, and what the output of its
-load tool says. Facts only, nothing derived; immutable, in seconds and bytes, as in
-`workerlab.model.plan`.
+"""The evidence of a trial: its record, the samples taken while it ran, and the output of its load
+tool. Facts only, nothing derived; immutable, in seconds and bytes, as in `workerlab.model.plan`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ FaultKind = Literal[
     "unavailable",  # a package or program is missing, or the app cannot be imported: exit 3
     "server",  # the server, or one of its workers, failed or died under the load
     "tool",  # the load tool failed, hung, died or printed too much
-    "answer",  # the app did not answer as expected
+    "answer",  # the app did not respond as expected
     "storage",  # the disk is full or a file could not be written
     "unmeasured",  # it depends on other cells, which were not measured
 ]
@@ -51,23 +50,23 @@ class Record(Struct, frozen=True):
     worker_pids: tuple[int, ...] = ()
     proof: Mapping[str, object] = {}  # effective configuration
     warnings: tuple[StoredFinding, ...] = ()
-    tool_cpu_s: float | None = None  # user and system, of the load tool and children it awaited
-    asked_rps: float | None = None  # open model: arrivals per second, also if planned as a share
+    tool_cpu_s: float | None = None  # user and system, of the load tool and children it reaped
+    asked_rps: float | None = None  # open model: arrivals per second, even if planned as a share
     planned_connections: int | None = None  # maximum at once
     pilot_s: float | None = None  # of the earlier loads that determined the length of this one
     lone_end_ns: int | None = None  # after the lone requests
     lone_begun_ns: tuple[int, ...] = ()  # start of each of lone_s; failed requests are left out
-    # Mix only (lone_s has its routes in rounds): weights of the requests of a round, sum 1
+    # Mix only (lone_s has its routes in rounds): weights of the requests in a round, with sum 1
     lone_weights: tuple[float, ...] = ()
     beside: tuple[str, ...] = ()  # keys of the trials that ran at the same time
     # Cores that the lab used when the trial ran in parallel; None: it was not repeated alone
     again_cores: float | None = None
-    arrivals: Arrivals = "even"  # open model. With asked_rps, planned_duration_s and this seed,
-    schedule: int = 0  # `workerlab.numbers.schedule.schedule` computes it again
+    arrivals: Arrivals = "even"  # open model
+    schedule: int = 0  # seed; `workerlab.numbers.schedule` computes the due times from it again
 
     @property
     def interrupted(self) -> bool:
-        """Whether the lab was stopped during the trial, so it is repeated."""
+        """Whether the lab was stopped during the trial, which is then repeated."""
         return self.fault is not None and self.fault.kind == "interrupted"
 
     @property
@@ -84,9 +83,9 @@ class Record(Struct, frozen=True):
 
 
 class SpanCost(Struct, frozen=True, gc=False):
-    """What the thread of a request did while the request was in the app, in nanoseconds.
-    `queued_ns`: ready to run, without a core. On a shared loop, `steps_ns`: wall-clock time of its
-    steps, including the two before; `held_up_ns`: estimated delay by the steps of other requests.
+    """The time of a request's thread while the request was in the app, in nanoseconds. `queued_ns`:
+    ready to run, without a core. On a shared loop, `steps_ns`: wall-clock time of its steps, with
+    `cpu_ns` and `queued_ns`; `held_up_ns`: estimated delay by the steps of other requests.
     `route`: index in the mix. If the request has a thread of its own, `looks`: samples of the GIL;
     `held`: how many found it held; `slept`: how often the thread gave up its core."""
 
@@ -106,7 +105,7 @@ class Span(Struct, frozen=True, gc=False):
     pid: int
     start_ns: int
     end_ns: int | None  # None: it never ended
-    accept_ns: int | None = None  # of its connection, for all requests on it; None: not timed
+    accept_ns: int | None = None  # of its connection, which later requests share; None: not timed
     request_id: str | None = None  # given by the client, if its load tool numbers requests
     cost: SpanCost | None = None  # in a trial that measures it (`Cell.inside` "needs")
 
@@ -159,18 +158,18 @@ class StackSample(Struct, frozen=True, gc=False):
     """One sample of what an event loop runs. Nanoseconds; `at_ns` is CLOCK_MONOTONIC."""
 
     at_ns: int
-    length_ns: int  # since the previous sample, like all up to `others_ran_ns`
+    length_ns: int  # since the previous sample, as the next fields up to `others_ran_ns`
     waited_ns: int  # the sampler had no core
     ran_ns: int  # CPU of the loop's thread
     starved_ns: int  # the loop's thread was ready to run and had no core
     others_ran_ns: int  # CPU of all other threads
     late_ns: int  # after it was due: the sampler got no core, or no GIL
     overdue_ns: int  # of the loop's next beat
-    since_ns: int  # the loop's last beat, like all up to `others_cpu_ns`
+    since_ns: int  # since the loop's last beat, as the next fields up to `others_cpu_ns`
     cpu_ns: int  # of the loop's thread
     queued_ns: int  # the loop's thread was ready to run and had no core
     others_cpu_ns: int  # of all other threads
-    stuck_ns: int  # how long the same call of the app has been seen, without a beat
+    stuck_ns: int  # how long samples have shown the same call of the app, without a beat
     sleeps: int  # 1: the loop's thread sleeps, 0: it runs or waits for a core
     number: int  # of the line; 0: none, the loop waits or runs only itself; 1: not stored
     other: int  # of the line of another thread that may hold the GIL; 0: none
@@ -179,7 +178,7 @@ class StackSample(Struct, frozen=True, gc=False):
 class Stacks(Struct, frozen=True):
     """Stack samples of one worker's event loop, in order of time."""
 
-    pid: int | None = None  # None: none was sampled
+    pid: int | None = None  # None: no loop was sampled
     samples: tuple[StackSample, ...] = ()
     lines: Mapping[int, CodeLine] = {}  # by number
 
@@ -189,7 +188,7 @@ class QueueSample(Struct, frozen=True):
 
     at_ns: int
     length: int  # connections waiting to be accepted
-    limit: int | None  # the queue holds limit + 1 at most; None: not known
+    limit: int | None  # the queue holds at most limit + 1; None: unknown
 
 
 class ProcessSample(Struct, frozen=True):
@@ -208,7 +207,7 @@ class ProcessSample(Struct, frozen=True):
     tool_wait_s: float | None = None
     host_steal_s: float | None = None  # part of host_busy_s: cores given to other machines
     lab_cpu_s: float | None = None  # of this process, which takes the samples
-    beside_cpu_s: float | None = None  # of other trials of the lab; None: there were none
+    beside_cpu_s: float | None = None  # of the lab's parallel trials; None: there were none
     network_bytes: Mapping[str, int] = {}  # "eth0 in", "eth0 out": all traffic since it came up
 
 
@@ -225,7 +224,7 @@ class ConnectionSample(Struct, frozen=True):
 class Counters(Struct, frozen=True):
     """Growth of the kernel's counters (TcpExt) during the load, in the whole network namespace;
     `socket_drops` covers this server's listening sockets alone. None: this kernel lacks the
-    counter, or parallel trials are counted in it, too."""
+    counter, or it also counts parallel trials."""
 
     listen_overflows: int | None = None
     listen_drops: int | None = None
@@ -294,7 +293,7 @@ class Observations(Struct, frozen=True):
     memory: tuple[MemorySample, ...] = ()
     pauses: tuple[Pause, ...] = ()
     cores: int | None = None
-    syn_steps_s: tuple[float, ...] = ()  # times after a SYN at which this kernel repeats it
+    syn_steps_s: tuple[float, ...] = ()  # times after a SYN when this kernel repeats it
     missing: Mapping[str, str] = {}
 
 
@@ -306,7 +305,7 @@ class Command(Struct, frozen=True):
 
 
 class Output(Struct, frozen=True):
-    """All a load tool produced: output, exit code (negative: ended by that signal), files."""
+    """Everything that a load tool produced. A negative exit code: ended by that signal."""
 
     stdout: str
     stderr: str = ""
@@ -343,11 +342,11 @@ class Timing(Struct, frozen=True, gc=False):
 class RouteResult(Struct, frozen=True):
     """Results of the requests of one route of a mix."""
 
-    requests: int  # complete answers with any status
+    requests: int  # complete responses with any status
     failed: int
     errors: Mapping[str, int] = {}  # by cause
     response: Summary = Summary()  # of successes
-    statuses: Mapping[str, int] = {}  # of answers with an unexpected status
+    statuses: Mapping[str, int] = {}  # of responses with an unexpected status
     answer: str = ""  # beginning of the visible text of the first of these
 
 
@@ -377,11 +376,11 @@ class AbReport(Struct, frozen=True):
 
 
 class Measurement(Struct, frozen=True):
-    """What the output of one load tool says, with nothing derived. Causes of `errors`: non_2xx,
+    """The figures in the output of a load tool, with nothing derived. Causes of `errors`: non_2xx,
     timeout, reset, refused, connect, read, write, length, exception, ..."""
 
     requests: int  # complete responses with any status
-    failed: int  # requests that were not a success
+    failed: int  # requests without a success
     errors: Mapping[str, int]  # by cause
     duration_s: float
     rps: float | None
@@ -391,9 +390,9 @@ class Measurement(Struct, frozen=True):
     lone_s: float | None = None  # response time of the tool's own lone first request
     timings: tuple[Timing, ...] = ()  # of every request, if the tool reports each (fast)
     origin_ns: int | None = None  # zero of the timings in CLOCK_MONOTONIC, if the tool reports it
-    responses_s: tuple[float, ...] = ()  # every response time, unordered, without `timings`
+    responses_s: tuple[float, ...] = ()  # every response time, unordered, if there are no `timings`
     connects_s: tuple[float, ...] = ()  # every connection's time to connect, unordered
-    # Percentiles of the response time by per cent, without `timings` and `responses_s`
+    # Percentiles of the response time (0 to 100), if there are no `timings` and `responses_s`
     percentiles_s: Mapping[float, float] = {}
     achieved_concurrency: float | None = None  # mean of requests in flight, as the tool reports it
     connections: int | None = None  # opened by the tool
@@ -405,9 +404,9 @@ class Measurement(Struct, frozen=True):
     exact_mean: bool = True  # False: synthetic samples (wrk), useless for Little's law
     body_sha256: str | None = None  # of the body of all complete answers, if the tool compares them
     received_bytes: int | None = None  # headers and bodies
-    # Per request, in socket calls (connect, send, receive), until gevent resumes the user
+    # Time per request in socket calls (connect, send, receive), until gevent resumes the user
     calls_s: Mapping[str, float] = {}
-    # End (CLOCK_MONOTONIC) and response time of each answer, without `timings`
+    # End (CLOCK_MONOTONIC) and duration of each response, if there are no `timings`
     answers_ns: tuple[tuple[int, int], ...] = ()
     notes: tuple[Finding, ...] = ()
     details: Mapping[str, Any] = {}  # specific to the tool
@@ -416,7 +415,7 @@ class Measurement(Struct, frozen=True):
 
 
 class NullCounts(Struct, frozen=True):
-    """What a null server counted."""
+    """The counts of a null server."""
 
     requests: int
     answers: int
@@ -424,4 +423,4 @@ class NullCounts(Struct, frozen=True):
     most_connections: int  # at once
     cpu_s: float  # of the whole process
     delays_s: float  # sum of its delays
-    service: Summary  # of `answers`: from reading a request to its answer, delay included
+    service: Summary  # of `answers`: from reading a request to sending its response, with the delay

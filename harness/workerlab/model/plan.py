@@ -1,8 +1,8 @@
-"""What is to be measured: cells of servers and loads, and the plan of a run.
+"""The types of a plan: cells of servers and loads, and the plan of a run.
 
-As all types of `workerlab.model`, these are immutable msgspec Structs, several times as fast to
-define and create as dataclasses: a trial has hundreds of thousands of spans. Seconds and bytes
-inside; other units only in output. `None` means "not known" or "unlimited", never 0.
+Like all types of `workerlab.model`, these are immutable msgspec Structs, several times as fast to
+define and create as dataclasses: a trial has hundreds of thousands of spans. Values are in seconds
+and bytes; only output has other units. `None` means "unknown" or "unlimited", never 0.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from msgspec.structs import replace
 
 from workerlab.finding import StoredFinding
 
-LONG_NAME = 40  # characters of a path in a file name
+LONG_NAME = 40  # characters that a file name may have of a path
 
 
 class Route(Struct, frozen=True):
-    """One kind of request in a mix, and its expected answer."""
+    """One kind of request in a mix, and its expected response."""
 
     path: str = "/"
     method: str = "GET"
@@ -37,7 +37,7 @@ class Route(Struct, frozen=True):
 
 
 class App(Struct, frozen=True):
-    """The application under test, its request and the expected answer."""
+    """The application under test, its request and the expected response."""
 
     target: str = ""  # Gunicorn's spelling: "module:callable" or "module:create_app()"
     chdir: str = ""  # absolute; "" = the run's own copy of apps/
@@ -47,20 +47,20 @@ class App(Struct, frozen=True):
     body_file: str | None = None
     expect_status: int = 200
     env: tuple[tuple[str, str], ...] = ()
-    sleep_s: float | None = None  # known for the bundled apps only
+    sleep_s: float | None = None  # known only for the bundled apps
     body_sha256: str | None = None  # of the only correct body, if known in advance
-    mix: tuple[Route, ...] = ()  # (): every request is as above
+    mix: tuple[Route, ...] = ()  # (): every request is the one above
 
 
 class NullServer(Struct, frozen=True):
-    """A server that does nothing: it answers at once, or after a seeded random delay."""
+    """A server that does no work: it responds at once, or after a seeded random delay."""
 
     body_bytes: int = 12
     delay_s: tuple[float, float] = (0.0, 0.0)  # uniform between these
     seed: int = 1
     core: int | None = None  # the core it is pinned to; None: any
-    fault: str = ""  # in every answer: reset, stall, garbage, half, status500, close, kept
-    requests_per_connection: int = 0  # after which it closes the connection; 0: never
+    fault: str = ""  # in every response: reset, stall, garbage, half, status500, close, kept
+    requests_per_connection: int = 0  # then it closes the connection; 0: never
     tw_reuse: int | None = None  # net.ipv4.tcp_tw_reuse in a network namespace of its own
 
 
@@ -72,20 +72,20 @@ class Server(Struct, frozen=True):
     threads: int
     backlog: int
     worker_connections: int
-    instances: int = 1  # servers like this, a port each; every request picks one at random
+    instances: int = 1  # servers like this, each on its own port; every request picks one at random
     app: App = App()  # what Gunicorn serves
     name: str = ""  # of the configuration, if the experiment sets one; prefix of trial keys
-    null: NullServer | None = None  # if set, a server that does nothing replaces Gunicorn
+    null: NullServer | None = None  # if set, it replaces Gunicorn
     preload: bool = False  # the app is loaded once, before the workers are forked
     cores: int | None = None  # number of cores it may use; None: all
     cpu_s: float | None = None  # CPU that each request uses, if the experiment sets it
-    gunicorn: str = ""  # its version, if there are several; "": the plan's
-    python: str = ""  # its interpreter, if there are several; "": the plan's
-    config: str | None = None  # its Gunicorn file, if there are several; None: the plan's
+    gunicorn: str = ""  # its version, if the plan has more than one; "": the plan's
+    python: str = ""  # its interpreter, if the plan has more than one; "": the plan's
+    config: str | None = None  # its Gunicorn file, if the plan has more than one; None: the plan's
 
     @property
     def key(self) -> str:
-        """Unique for the settings, and valid in a file name."""
+        """A name that is unique for the settings, and valid in a file name."""
         key = f"{self.worker_class}-w{self.workers}-t{self.threads}-b{self.backlog}"
         key = f"{self.name}-{key}" if self.name else key
         copies = f"-x{self.instances}" if self.instances > 1 else ""
@@ -98,7 +98,7 @@ class Server(Struct, frozen=True):
 
     @property
     def variant(self) -> str:
-        """The worker class, with the version and interpreter that serve it if they were chosen."""
+        """The worker class, with the version and interpreter that serve it, if they are set."""
         version = f"Gunicorn {self.gunicorn}" if self.gunicorn else ""
         return ", ".join(filter(None, (self.worker_class, version, self.python)))
 
@@ -113,25 +113,25 @@ Slots = Literal["one", "threads", "worker_connections", "unlimited", "unknown"]
 
 
 class WorkerClass(Struct, frozen=True):
-    """Facts about one of Gunicorn's worker classes; `configs/` has its Gunicorn file. Or about
-    another server, see `alone`."""
+    """Facts about one of Gunicorn's worker classes, whose Gunicorn file is in `configs/`, or about
+    another server (see `alone`)."""
 
     name: str
-    slots: Slots  # requests that one worker serves at once, or the setting that says how many
-    serves: tuple[str, ...] = ("wsgi",)  # wsgi, asgi, asgi2, tornado; (): not known
+    slots: Slots  # requests that one worker serves at once, or the setting that limits them
+    serves: tuple[str, ...] = ("wsgi",)  # wsgi, asgi, asgi2, tornado; (): unknown
     accepts_first: bool = False  # accepts more than it serves: chance decides which requests wait
     loop: bool = False  # one event loop per worker: a blocking call delays all its requests
     ignores: tuple[str, ...] = ()  # settings without effect
     effective_from: Mapping[str, str] = {}  # ignored settings that take effect from this version on
     packages: tuple[str, ...] = ()  # required in addition to Gunicorn, by import name
-    path: str = ""  # for Gunicorn's -k, if Gunicorn has no name for it
-    alias: str = ""  # another dotted path that a Gunicorn file may have for it
+    path: str = ""  # value of Gunicorn's -k, if Gunicorn has no name for it
+    alias: str = ""  # another dotted path for it in a Gunicorn file
     advice: str = "more workers serve more at once"  # how to get more slots
     removed_in: str = ""  # the first version of Gunicorn without it
     alone: bool = False  # a server of its own (`workerlab.server.backends`), without Gunicorn
     shares_port: bool = False  # each worker listens on a socket of its own (SO_REUSEPORT, Linux)
-    unmeasured: str = ""  # a sentence on what the lab cannot measure of it
-    closes_http_1_0: str = ""  # why it keeps no such connection alive: a predicate; "": it does
+    unmeasured: str = ""  # a sentence about what the lab cannot measure in it
+    closes_http_1_0: str = ""  # why it closes HTTP/1.0 connections: a predicate; "": it does not
 
     @property
     def asgi(self) -> bool:
@@ -143,18 +143,16 @@ class WorkerClass(Struct, frozen=True):
         return self.slots != "unknown"
 
     def threaded(self, server: Server) -> bool:
-        """Whether its number of threads matters, and is shown."""
+        """Whether its number of threads matters and is shown."""
         return self.slots == "threads" or (server.threads > 1 and "threads" not in self.ignores)
 
     def slots_per_worker(self, server: Server) -> int | None:
-        """Requests that one worker serves at once by its settings; None: unlimited, or not
-        known."""
+        """Requests that one worker serves at once by its settings; None: unlimited or unknown."""
         settings = {"threads": server.threads, "worker_connections": server.worker_connections}
         return {"one": 1, **settings}.get(self.slots)
 
     def slots_of(self, server: Server) -> int | None:
-        """Requests that the server serves at once by its settings; None: unlimited, or not
-        known."""
+        """Requests that the server serves at once by its settings; None: unlimited or unknown."""
         per_worker = self.slots_per_worker(server)
         return None if per_worker is None else server.workers * server.instances * per_worker
 
@@ -190,10 +188,10 @@ class Load(Struct, frozen=True):
     processes: int = 1  # of the load tool; they share the connections
     rate_rps: float | None = None  # open model: arrivals per second; None: closed loop
     ramp_s: float = 0.0  # connections start one after the other over this time
-    linger_s: float = 0.0  # clients close this long after their last answer
+    linger_s: float = 0.0  # clients close this long after their last response
     timed: bool = False  # lasts duration_s, even if the tool can count requests
-    same_body: bool = False  # all bodies must equal the first: the app's answer is constant
-    hosts: tuple[str, ...] = ()  # that send the load; (): this machine
+    same_body: bool = False  # all bodies must equal the first: the app's response is constant
+    hosts: tuple[str, ...] = ()  # hosts that send the load; (): this machine
     urls: tuple[str, ...] = ()  # further servers; each request picks one at random
     sources: tuple[str, ...] = ()  # local addresses to connect from; (): the kernel's choice
     ports: tuple[int, int] | None = None  # local ports to connect from, lowest and highest
@@ -222,7 +220,7 @@ class Cell(Struct, frozen=True):
     processes: int = 1  # of the load tool
     rate: Rate | None = None  # open model; `concurrency` then limits the connections
     load: Load | None = None  # set if it does not depend on the lone response time
-    name: str = ""  # begins the keys of its trials, if the experiment names its cells
+    name: str = ""  # prefix of the keys of its trials, if the experiment names its cells
     schedule: int | None = None  # which of the plan's schedules; None: by the number of the trial
     duration_s: float | None = None  # of its load, instead of the plan's
     # Measured in the workers in addition to spans and beats: "needs", the CPU of each request;
@@ -259,16 +257,16 @@ class Trial(Struct, frozen=True):
 
 
 class Plan(Struct, frozen=True):
-    """Everything a run needs, including to resume it."""
+    """Everything that a run needs to start or resume."""
 
-    kind: str  # the command that made it, and can resume it
-    cells: tuple[Cell, ...]  # in display order, those at a rate last
+    kind: str  # the command that made it and can resume it
+    cells: tuple[Cell, ...]  # in display order, those with a rate last
     trials: int
     rounds: int
     seed: int  # of the order of trials
     python: str
     config: str | None
-    unavailable: Mapping[str, str]  # variant of a server -> why
+    unavailable: Mapping[str, str]  # the reason, by variant of a server
     notes: tuple[StoredFinding, ...]
     duration_s: float | None = None  # of each load, instead of a number of requests
     ramp_s: float = 0.0
@@ -276,11 +274,11 @@ class Plan(Struct, frozen=True):
     load_hosts: tuple[str, ...] = ()
     details: Mapping[str, Any] = {}  # specific to the experiment, as in JSON
     max_seconds: float | None = None  # of a load without a fixed length; None: it is fixed
-    arrivals: Arrivals = "even"  # of its cells at a rate
+    arrivals: Arrivals = "even"  # of its cells with a rate
     slo: str = ""  # the target of its cells (`workerlab.slo`); "": none
     gunicorn: str = ""  # the version that serves; "": that of the interpreter's environment
     together: bool = False  # no load tool sends its first request alone
-    jobs: int | None = 1  # maximum of parallel trials; None: as many as leave cores idle
+    jobs: int | None = 1  # maximum number of parallel trials; None: as many as leave cores idle
     project: tuple[str, ...] = ()  # options given by the user's pyproject.toml
 
     @property

@@ -1,5 +1,5 @@
-"""What it means: the result of a trial, that of a series, and the document that a run becomes,
-whatever its format. Immutable, in seconds and bytes, as in `workerlab.model.plan`.
+"""The result of a trial, the result of a series, and the document of a run, independent of its
+format. Immutable, in seconds and bytes, as in `workerlab.model.plan`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Label = str | Finding  # a name, or a finding whose sentence is the name
 
 
 class RequestNeed(Struct, frozen=True, gc=False):
-    """What one request needs from a worker. `wait_s`: in the app without computing or blocking
-    others (database, sleep). `cpu_s`: of a core, and of the worker's GIL. `blocked_s`: in a call
+    """The needs of one request. `wait_s`: time in the app without computing or blocking other
+    requests (database, sleep). `cpu_s`: CPU time with the GIL. `blocked_s`: in a call
     that holds up the worker's event loop without computing. `nogil_s`: CPU in addition to `cpu_s`
     that needs no GIL. None of them includes waiting for a core or for other requests."""
 
@@ -44,16 +44,16 @@ class Memory(Struct, frozen=True):
     """Memory of a server after a load: shared + workers x private bytes."""
 
     shared_bytes: int  # master included
-    private_bytes: int  # of each worker, mean
-    workers: int  # measured
+    private_bytes: int  # mean of the workers
+    workers: int  # number of measured workers
 
     def of(self, workers: int) -> int:
         return self.shared_bytes + workers * self.private_bytes
 
 
 class Needs(Struct, frozen=True):
-    """What the requests of a trial needed. `requests`: a sample of them in order of arrival; its
-    mean CPU is the workers' CPU per request, including Gunicorn's own. `gap_s`: how long a request
+    """The needs of a trial's requests. `requests`: a sample in order of arrival, whose mean CPU is
+    the workers' CPU per request, including Gunicorn's own. `gap_s`: how long a request
     holds its slot beyond its waiting, computing and blocking. `beside_s`: the rest of a response
     time, without holding a slot or waiting for one (connect, transfer, the load tool).
     `cpu_by_request`: whether the CPU of each request is known; if not, it is the mean. `load_s`:
@@ -81,7 +81,7 @@ class Breakdown(Struct, frozen=True):
     in_worker_s: float | None = None  # until the app was called
     service_s: float | None = None  # in the app
     transfer_s: float | None = None  # until the client had the last byte
-    unattributed_s: float | None = None  # response - known parts; may be negative, stays as it is
+    unattributed_s: float | None = None  # response - known parts; may be negative
     exact: bool = False  # every request was traced by its id; if not, the parts are estimates
     sources: Mapping[str, str] = {}  # by part
 
@@ -106,18 +106,18 @@ class Usage(Struct, frozen=True):
 MIN_CORE_WAIT_SHARE = 0.05  # of the response time: a shorter wait for a core is negligible
 
 
-MIN_OTHERS_CORES = 0.25  # cores: other programs that use fewer are not the cause
+MIN_OTHERS_CORES = 0.25  # used by other programs: below it, they are not the cause
 
 
 MAX_LOST_SHARE = 0.1  # of the response time: above it, the load says nothing about the server
 
 
 class CoreWait(Struct, frozen=True):
-    """What waiting for a core cost, in the workers and the load tool: its `share` of the response
-    time, the part of that which other programs can have caused (`others_share`; threads also wait
+    """The cost of waiting for a core, in the workers and the load tool: its `share` of the response
+    time, the part of it that other programs may have caused (`others_share`; threads also wait
     for each other), and run-queue seconds per request. Cores used by other programs
     (`others_cores`), or given to other machines on the host (`steal_cores`), which took
-    `stolen_share` of the response time in addition to `share`. None: not known."""
+    `stolen_share` of the response time in addition to `share`. None: unknown."""
 
     share: float
     worker_s: float
@@ -126,12 +126,12 @@ class CoreWait(Struct, frozen=True):
     steal_cores: float | None = None
     stolen_share: float = 0.0
     cores: int | None = None  # of the machine
-    others_share: float | None = None  # None: not known how long others ran
+    others_share: float | None = None  # None: unknown how long other programs ran
 
     @property
     def share_lost_to_programs(self) -> float:
         """The share of the response time lost to other programs: all of the wait for a core that
-        they can have caused."""
+        they may have caused."""
         return self.share if self.others_share is None else self.others_share
 
     @property
@@ -141,8 +141,7 @@ class CoreWait(Struct, frozen=True):
 
     @property
     def disturbed_by_programs(self) -> bool:
-        """Whether other programs kept the load from a core for long enough to change its
-        figures."""
+        """Whether other programs delayed the load for long enough to change its figures."""
         enough = self.share_lost_to_programs >= MIN_CORE_WAIT_SHARE
         return enough and (self.others_cores or 0.0) >= MIN_OTHERS_CORES
 
@@ -155,12 +154,12 @@ class CoreWait(Struct, frozen=True):
 
     @property
     def disturbed(self) -> bool:
-        """Whether the figures are unreliable, as others used the cores."""
+        """Whether the figures are unreliable because other programs or machines used the cores."""
         return self.disturbed_by_programs or self.disturbed_by_machines
 
     @property
     def precludes_verdict(self) -> bool:
-        """Whether others took so much that the load allows no verdict."""
+        """Whether other programs and machines took so much that no verdict is possible."""
         return self.disturbed and self.share_lost > MAX_LOST_SHARE
 
 
@@ -195,7 +194,7 @@ class TrialResult(Struct, frozen=True):
     app: str
     sleep_s: float | None
     reason: Finding  # of the verdict
-    in_force: Mapping[str, int | None] = {}  # settings in force; None: ignored
+    in_force: Mapping[str, int | None] = {}  # effective settings; None: ignored
     served_by: Mapping[str, str] = {}  # versions of "gunicorn" and "python", from its workers
     notes: tuple[Finding, ...] = ()
     worker_class: WorkerClass = UNKNOWN_CLASS
@@ -222,12 +221,12 @@ class Result(TrialResult, frozen=True, kw_only=True):
     """A valid trial."""
 
     verdict: ValidVerdict
-    requests: int  # answered, at least 1
+    requests: int  # with a response, at least 1
     failed: int
     errors: Mapping[str, int] = {}
-    slots_configured: int | None = None  # None: unlimited, or not known to its class
+    slots_configured: int | None = None  # None: unlimited, or unknown for its class
     slots_measured: int
-    # Share of its slots that was taken, 0 to 1; None: at a rate, or without a number of slots
+    # Share of its slots in use, 0 to 1; None: at a rate, or without a number of slots
     occupancy: float | None = None
     throughput_rps: float
     throughput_half_rps: float | None = None  # half of its 95 % interval in a launch; None: unknown
@@ -248,19 +247,19 @@ class Result(TrialResult, frozen=True, kw_only=True):
     accept_queue_max: int | None = None  # None: not sampled
     accept_queue_limit: int | None = None  # None: not sampled
     usage: Usage = Usage()
-    core_wait: CoreWait | None = None  # cost of waiting for a core; None: not known
+    core_wait: CoreWait | None = None  # cost of waiting for a core; None: unknown
     # Kept-alive connections, by pid; None: not kept alive, or not observed
     connections_per_worker: Mapping[int, int] | None = None
     split_prediction_rps: float | None = None  # None: no such connections, or another distribution
-    # The load tool was the limit: throughput is a lower bound; None: not known
+    # Whether the load tool was the limit, so throughput is a lower bound; None: unknown
     generator_bound: bool | None = None
     bound_reasons: tuple[Finding, ...] = ()  # why `generator_bound`, with numbers
-    # Mean of requests in flight, by the client; None: not known
+    # Mean number of requests in flight, by the client; None: unknown
     achieved_concurrency: float | None = None
     at_rate: RateResult | None = None  # None: a closed loop
     app_metrics: AppMetrics | None = None  # None: none sampled, or at a rate
     routes: Mapping[str, RouteResult] = {}  # of a mix, by label
-    held_s: float | None = None  # a slot is held this long after the app; None: none waited
+    held_s: float | None = None  # a slot is held this long after the app; None: no request waited
     diagnosis: Finding | None = None  # what limits it, and what to change; None: at a rate
     findings: tuple[Finding, ...] = ()  # the diagnosis first
     target: tuple[Finding, ...] = ()  # the outcome of each term
@@ -273,7 +272,7 @@ class Result(TrialResult, frozen=True, kw_only=True):
 
     @property
     def is_disturbed(self) -> bool:
-        """Whether others used the cores, so that its figures say little about the server."""
+        """Whether other programs or machines used the cores, so its figures are unreliable."""
         return self.core_wait is not None and self.core_wait.disturbed
 
 
@@ -281,7 +280,7 @@ PhaseName = Literal["ramp-up", "drain", "steady", "churn"]
 
 
 class Phase(Struct, frozen=True):
-    """A stretch of the load that the analysis found: ramp-up (connections only rise), drain (no
+    """A part of the load that the analysis found: ramp-up (connections only rise), drain (no
     new ones, response times still fall), steady, churn (connections close). Seconds since the load
     began."""
 
@@ -304,11 +303,11 @@ class ClassResult(Struct, frozen=True):
     knee_note: Finding
     keepalive: bool = False
     diagnosis: Finding | None = None
-    diagnosed_trial: str | None = None  # key of the trial that the diagnosis is from
+    diagnosed_trial: str | None = None  # key of the trial with the diagnosis
     processes: int = 1  # of the load tool
     worker_class: WorkerClass = UNKNOWN_CLASS
     level_rps: float | None = None  # throughput where it levels off; None: no cell shows it
-    knee_predicted: float | None = None  # from the times a request is set to wait and compute
+    knee_predicted: float | None = None  # from the configured wait and CPU time of a request
 
     @property
     def series(self) -> Cell:
@@ -317,7 +316,7 @@ class ClassResult(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """What a run showed. `overhead`: load time / ideal time over the valid cells."""
+    """The results of a run. `overhead`: load time / ideal time over the valid cells."""
 
     run: str
     environment: Mapping[str, object]
@@ -340,12 +339,13 @@ class Column(Struct, frozen=True):
 
     name: str
     form: Form = "number"  # of values: number has three digits, percent is a share of 1
-    expendable: int = 0  # in a narrow terminal, the highest are hidden first; 0: last
+    expendable: int = 0  # order of hiding in a narrow terminal, highest first; 0: last
     heading: str = ""  # "": its name
-    meaning: str = ""  # what it holds, if the heading does not say it; "": not explained
-    # From a row's item; text: the path of an attribute, any of which may be None; None: `name`
+    meaning: str = ""  # an explanation, if the heading needs one
+    # A function of a row's item, or an attribute path in it, any part of which may be None;
+    # None: `name`
     value: Callable[[Any], Value] | str | None = None
-    width: int = 0  # in a terminal, longer texts are wrapped; 0: any
+    width: int = 0  # in a terminal, longer texts are wrapped; 0: no limit
 
 
 class Table(Struct, frozen=True):
@@ -361,7 +361,7 @@ class Table(Struct, frozen=True):
     links: tuple[str, ...] = ()  # in a page: the anchor that each row links to; "": none
     detailed: bool = False  # in a terminal, shown with --explain only
     short_note: str = ""  # in a terminal, without --explain
-    # In a terminal: without its title; or beside the table before, if the columns fit
+    # In a terminal: without its title, or next to the previous table if the columns fit
     terminal: Literal["", "untitled", "beside"] = ""
 
 
@@ -415,7 +415,7 @@ SWEEP = "sweep"  # the kind of documents that have cells and classes
 
 
 class Document(Report, frozen=True, kw_only=True):
-    """The report of a run with what it concludes and shows, independent of the output format.
+    """The report of a run with its conclusions, tables and charts, independent of the format.
     `kind`: the command that made it. Only SWEEP has cells, classes, facts and phases."""
 
     kind: str
@@ -424,7 +424,7 @@ class Document(Report, frozen=True, kw_only=True):
     tables: tuple[Table, ...]
     charts: tuple[Chart, ...] = ()
     valid: bool = True  # False: a required measurement failed
-    target_kept: bool | None = None  # False: a target is not kept; None: no target
+    target_kept: bool | None = None  # False: a target is missed; None: no target
     exit_code: int | None = None  # of the command; None: by `valid` and the records
     phases: Mapping[str, tuple[Phase, ...]] = {}  # of loads, by key of the trial
     timelines: tuple[Any, ...] = ()  # on a page; (): made from `facts` when it is drawn
