@@ -10,7 +10,7 @@ Checked against ab 2.4.71 and its source. Its peculiarities:
 - If the server closes without a response, ab reports "Complete requests: n, Failed: 0" and exits
   with 0; likewise for truncated bodies and bytes that are not HTTP. Only a report without a single
   byte received is certainly a failure.
-- After SIGINT, ab prints a complete report on part of the run and exits with 1. Only exit code 0 is
+- After SIGINT, ab prints a complete report of part of the run and exits with 1. Only exit code 0 is
   accepted.
 - `-r` (continue after a reset) is used only if the accept queue is shorter than the number of
   connections: the kernel then drops connections that the client considers open, and the first
@@ -123,8 +123,8 @@ class Ab(Tool):
         totals = _exact_totals([row.total_ms for row in rows], percentiles_us)
         report.check_totals(totals)
         resets = min(errors.get("read", 0), errors.get("exception", 0))  # counted as both
-        reused = report.count("Keep-Alive requests", optional=True)
-        connects_ms = [] if reused else [row.connect_ms for row in rows]
+        reused_connections = report.count("Keep-Alive requests", optional=True)
+        connects_ms = [] if reused_connections else [row.connect_ms for row in rows]
         failed = min(sum(errors.values()) - resets, requests + errors.get("connect", 0))
         return Measurement(
             requests=requests,
@@ -271,8 +271,8 @@ class _Report:
         least, mean, most = (
             round(1000 * (value_s or 0.0)) for value_s in (row.min, row.mean, row.max)
         )
-        gap = abs(mean - math.fsum(totals) / len(totals))
-        if (least, most) != (_round_ms(totals[0]), _round_ms(totals[-1])) or gap > 1.01:
+        mean_gap_ms = abs(mean - math.fsum(totals) / len(totals))
+        if (least, most) != (_round_ms(totals[0]), _round_ms(totals[-1])) or mean_gap_ms > 1.01:
             raise ParseError("ab's table of connection times and its files disagree", line)
 
 
@@ -313,21 +313,21 @@ def _exact_totals(rounded_ms: list[int], percentiles_us: list[int]) -> list[floa
 
     Row i of the -e file has rank floor(0.5 + n*i/100), the last one n - 1; ab.c, output_results.
     """
-    n, exact = len(rounded_ms), dict[int, int]()
+    n, exact_us = len(rounded_ms), dict[int, int]()
     for percent, us in enumerate(percentiles_us):
         rank = n - 1 if percent == 100 else int(0.5 + n * percent / 100.0)
         if rank >= n:
             continue
-        if (us + 500) // 1000 != rounded_ms[rank] or exact.setdefault(rank, us) != us:
+        if (us + 500) // 1000 != rounded_ms[rank] or exact_us.setdefault(rank, us) != us:
             row = f"{percent},{us / 1000:.3f} and {rounded_ms[rank]}"
             raise ParseError(f"{PERCENTILES_FILE} and {ROWS_FILE} disagree", row)
     totals_ms = [float(ms) for ms in rounded_ms]
-    for low, high in pairwise(sorted(exact)):
+    for low, high in pairwise(sorted(exact_us)):
         for rank in range(low + 1, high):
             share = (rank - low) / (high - low)
-            estimate = (exact[low] + share * (exact[high] - exact[low])) / 1000
+            estimate = (exact_us[low] + share * (exact_us[high] - exact_us[low])) / 1000
             totals_ms[rank] = min(max(estimate, rounded_ms[rank] - 0.5), rounded_ms[rank] + 0.499)
-    for rank, us in exact.items():
+    for rank, us in exact_us.items():
         totals_ms[rank] = us / 1000
     return totals_ms
 
@@ -340,9 +340,9 @@ def _lone_s(rows: list[_Row], totals: list[float]) -> float | None:
     """The response time of the first request, if no other started in the same second: start times
     are whole seconds. Times rounded to milliseconds must be at least MIN_ROUNDED_LONE_MS."""
     first = min(row.started_s for row in rows)
-    rank, *others = (rank for rank, row in enumerate(rows) if row.started_s == first)
-    too_coarse = len(rows) > 100 and totals[rank] < MIN_ROUNDED_LONE_MS
-    return None if others or too_coarse else totals[rank] / 1000
+    rank, *other_ranks = (rank for rank, row in enumerate(rows) if row.started_s == first)
+    is_too_coarse = len(rows) > 100 and totals[rank] < MIN_ROUNDED_LONE_MS
+    return None if other_ranks or is_too_coarse else totals[rank] / 1000
 
 
 class FirstByteAfterEnd(Finding):
@@ -353,5 +353,5 @@ class FirstByteAfterEnd(Finding):
 
 def _notes(rows: list[_Row]) -> tuple[Finding, ...]:
     """Notes on implausible rows; the other figures remain reliable."""
-    early = sum(row.wait_ms > row.total_ms for row in rows)
-    return (FirstByteAfterEnd(early),) if early else ()
+    early_responses = sum(row.wait_ms > row.total_ms for row in rows)
+    return (FirstByteAfterEnd(early_responses),) if early_responses else ()

@@ -128,7 +128,7 @@ def _check_agreement(document: GeneratorDocument, rows: Sequence[Row]) -> None:
     """Raises ParseError unless document and rows agree."""
     timings = [timing for timing, _ in rows]
     causes = Counter(timing.cause for timing in timings if timing.cause is not None)
-    unexplained = sum(timing.end_s is None and timing.cause is None for timing in timings)
+    unexplained_rows = sum(timing.end_s is None and timing.cause is None for timing in timings)
     lone_s = next((t.end_s for t in timings[:1] if t.cause is None), None)
     lone_ns = None if document.lone_ns is None or lone_s is None else round(lone_s * 1e9)
     pairs = (
@@ -136,7 +136,7 @@ def _check_agreement(document: GeneratorDocument, rows: Sequence[Row]) -> None:
         ("complete", document.complete, sum(t.end_s is not None for t in timings)),
         ("errors", document.errors, dict(causes)),
         ("reconnects", document.reconnects, sum(resent for _, resent in rows)),
-        ("rows without an end or a cause", 0, unexplained),
+        ("rows without an end or a cause", 0, unexplained_rows),
         ("distinct request numbers", len(timings), len({timing.request_id for timing in timings})),
         ("lone_ns", document.lone_ns, lone_ns),
     )

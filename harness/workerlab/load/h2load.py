@@ -157,8 +157,8 @@ class _Report:
             name: only_match(text, form, tool="h2load") for name, form in LINES.items()
         }
         counts = [int(count) for count in self._matches["requests"].groups()]
-        self.total, self.started, self.done, self._succeeded, *others = counts
-        self._failed, self._errored, self.timeout = others
+        self.total, self.started, self.done, self._succeeded, *rest = counts
+        self._failed, self._errored, self.timeout = rest
         unsuccessful = self.done - self._succeeded  # complete responses
         sums = (
             (self.total, self.done + self._errored),
@@ -190,17 +190,17 @@ class _Report:
         """Raises ParseError unless log and text agree. The text also counts a response whose body
         broke."""
         by_class = Counter(row.status // 100 for row in rows)
-        printed = [int(count) for count in self._matches["statuses"].groups()]
-        excess = [count - by_class[first] for first, count in enumerate(printed, 2)]
+        printed_counts = [int(count) for count in self._matches["statuses"].groups()]
+        excess_counts = [count - by_class[first] for first, count in enumerate(printed_counts, 2)]
         succeeded = by_class[2] + by_class[3]
-        lost = self.started - self.done
+        lost_requests = self.started - self.done
         if (len(rows), succeeded) != (self.done, self._succeeded):
             raise ParseError(f"{LOG_FILE} has {len(rows)} responses", self.line("requests"))
-        if min(excess) < 0 or sum(excess) > lost:
+        if min(excess_counts) < 0 or sum(excess_counts) > lost_requests:
             raise ParseError(f"{LOG_FILE} and the text disagree on statuses", self.line("statuses"))
         times_us = [row.response_us for row in rows]
-        ends = zip(self._matches["times"].groups(), (min(times_us), max(times_us)), strict=True)
-        for text, logged_us in ends if self.done <= MAX_SAMPLED else ():
+        extremes = zip(self._matches["times"].groups(), (min(times_us), max(times_us)), strict=True)
+        for text, logged_us in extremes if self.done <= MAX_SAMPLED else ():
             try:
                 printed_s = scan_duration(text)
             except ValueError as error:

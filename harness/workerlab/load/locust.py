@@ -5,7 +5,7 @@ Checked against Locust 2.47. It is run as `python -m locust` with the lab's own 
 request that is due, and each process reports its results. The lab itself never imports Locust,
 because that patches the standard library.
 
-Several processes (`load.processes`) communicate on loopback. With several hosts (`load.hosts`),
+Multiple processes (`load.processes`) communicate on loopback. With load hosts (`load.hosts`),
 this machine is the master, and each host runs `worker_command`, which fetches the locustfile from
 here: hosts need only Locust, and start a new worker for each trial.
 
@@ -234,8 +234,8 @@ def _read_result(tool: Locust, text: str) -> LocustResult:
         raise ParseError(f"not a result of {tool.NAME}, format {RESULT_FORMAT}", text)
     if not result.whole:
         raise ParseError(f"{tool.NAME} was interrupted: its result covers only part of the run")
-    if lost := result.expected - len(result.parts):
-        processes = f"{lost} of {result.expected} processes of {tool.NAME}"
+    if lost_count := result.expected - len(result.parts):
+        processes = f"{lost_count} of {result.expected} processes of {tool.NAME}"
         raise ParseError(f"{processes} were lost during the load")
     return result
 
@@ -260,7 +260,7 @@ def _socket_fields(parts: Collection[ProcessPart], sent: int) -> dict[str, Any]:
     return {"received_bytes": sum(received) if received else None, "calls_s": calls_s}
 
 
-def _merged(histograms: Iterable[Histogram]) -> Histogram:
+def _merge(histograms: Iterable[Histogram]) -> Histogram:
     total = Histogram()
     for histogram in histograms:
         total.add(histogram)
@@ -269,8 +269,8 @@ def _merged(histograms: Iterable[Histogram]) -> Histogram:
 
 def _measurement(name: str, result: LocustResult) -> Measurement:
     parts = result.parts.values()
-    response = _merged(part.response for part in parts)
-    lag = _merged(part.lag for part in parts)
+    response = _merge(part.response for part in parts)
+    lag = _merge(part.lag for part in parts)
     bodies = list(dict.fromkeys(part.body_sha256 for part in parts if part.body_sha256 is not None))
     errors = _errors(parts, bodies)
     sent, unsent = sum(part.sent for part in parts), sum(part.unsent for part in parts)
@@ -280,7 +280,7 @@ def _measurement(name: str, result: LocustResult) -> Measurement:
     duration_s = max((part.seconds for part in parts), default=0.0)
     if not sent or not duration_s:
         raise ParseError(f"{name} sent nothing")
-    timing = rate_notes(sent=sent, unsent=unsent, rate_rps=rate_rps, lag=lag) if rate_rps else ()
+    lag_notes = rate_notes(sent=sent, unsent=unsent, rate_rps=rate_rps, lag=lag) if rate_rps else ()
     is_local = "local" in result.parts  # otherwise a master, without a part, wrote it
     starts_ns = [part.first_ns for part in parts if part.first_ns is not None]
     return Measurement(
@@ -300,9 +300,9 @@ def _measurement(name: str, result: LocustResult) -> Measurement:
         cpu_s=(sum(part.cpu_ns for part in parts) + (0 if is_local else result.cpu_ns)) / 1e9,
         body_sha256=bodies[0] if bodies and not errors["body"] else None,
         routes=route_results(part.routes for part in parts),
-        answers_ns=tuple(answer for part in parts for answer in part.answers_ns),
+        answers_ns=tuple(response for part in parts for response in part.answers_ns),
         **_socket_fields(parts, sent),
-        notes=(*timing, *as_notes(part.note for part in parts if part.note)),
+        notes=(*lag_notes, *as_notes(part.note for part in parts if part.note)),
     )
 
 

@@ -54,7 +54,7 @@ CAUSES = {  # by the beginning of the error that oha prints
 Seconds = Annotated[float, msgspec.Meta(ge=0, lt=1e9)]
 
 
-class _Planned(msgspec.Struct, frozen=True):
+class _PlannedLength(msgspec.Struct, frozen=True):
     """The length of the load: a number of requests, or seconds."""
 
     requests: Count | None
@@ -107,7 +107,7 @@ class _Document(msgspec.Struct, frozen=True, rename="camel"):
         by_cause["non_2xx"] = sum(n for status, n in by_status if not status.startswith("2"))
         return {cause: count for cause, count in sorted(by_cause.items()) if count}
 
-    def contradictions(self, planned: _Planned) -> Iterator[str]:
+    def contradictions(self, planned: _PlannedLength) -> Iterator[str]:
         summary, times = self.summary, [self.response_s(percent) for percent in PERCENTS]
         expected_requests = summary.requests_per_sec * summary.total
         if abs(expected_requests - self.requests) > 0.5:
@@ -162,7 +162,7 @@ class Oha(Tool):
         """Raises ParseError unless the output is the complete document of a complete load."""
         self.check_exit_code(output)
         try:
-            planned = codec.decode(output.files.get(PLANNED_FILE, ""), _Planned)
+            planned = codec.decode(output.files.get(PLANNED_FILE, ""), _PlannedLength)
             document = codec.decode(output.stdout, _Document)
         except (ValueError, RecursionError) as error:
             raise ParseError(f"oha printed no valid document ({error})", output.stdout) from None
@@ -172,7 +172,7 @@ class Oha(Tool):
         for contradiction in document.contradictions(planned):
             raise ParseError(f"oha's output is inconsistent: {contradiction}")
         errors, connect = document.errors(), document.details.connect
-        resolved = [percent for percent in PERCENTS if responses * (100 - percent) >= 100]
+        percents = [percent for percent in PERCENTS if responses * (100 - percent) >= 100]
         return Measurement(
             requests=responses,
             failed=sum(errors.values()),
@@ -187,7 +187,7 @@ class Oha(Tool):
                 p99=document.response_s(99.0),
                 max=summary.slowest,
             ),
-            percentiles_s={p: s for p in resolved if (s := document.response_s(p)) is not None},
+            percentiles_s={p: s for p in percents if (s := document.response_s(p)) is not None},
             connect=Summary(mean=connect.average, max=connect.slowest),
             sent=document.requests,
         )

@@ -120,28 +120,28 @@ class Program(Tool):
         self.check_exit_code(output)
         name, line = self.NAME, output.stdout.strip()
         try:
-            printed = json.loads(line)
+            fields = json.loads(line)
         except (ValueError, RecursionError):
             raise ParseError(f"{name} did not print its document", line) from None
-        if not isinstance(printed, dict) or printed.get("generator") != name:
+        if not isinstance(fields, dict) or fields.get("generator") != name:
             raise ParseError(f"not a document of {name}", line)
-        if printed.get("format") != FORMAT:
+        if fields.get("format") != FORMAT:
             raise ParseError(
                 f"a document from another version of {name}, not of format {FORMAT}", line
             )
-        if "asked" in printed:  # in runs of earlier versions
-            printed["load"] = printed.pop("asked")
+        if "asked" in fields:  # in runs of earlier versions
+            fields["load"] = fields.pop("asked")
         try:
-            document = convert(printed, GeneratorDocument)
+            document = convert(fields, GeneratorDocument)
         except ValueError as error:
             raise ParseError(f"the document of {name} is incomplete ({error})", line) from None
         _check_consistency(name, document, line)
         return document
 
 
-def convert(printed: object, kind: type[T]) -> T:
+def convert(fields: object, kind: type[T]) -> T:
     """The output of a generator as a struct of this kind. Raises ValueError if it does not fit."""
-    return codec.convert(printed, kind, lambda _, value: Histogram.from_json(value))
+    return codec.convert(fields, kind, lambda _, value: Histogram.from_json(value))
 
 
 def _check_consistency(name: str, document: GeneratorDocument, line: str) -> None:

@@ -45,7 +45,7 @@ class Tool(ABC):
     PROCESSES = False  # can send from `load.processes`
     RAMPS = False  # can spread the start of its connections over `load.ramp_s`
     LINGERS = False  # its clients can close connections `load.linger_s` late
-    MIX = False  # can send requests of several kinds, `load.mix`
+    MIX = False  # can send requests of multiple kinds, `load.mix`
     DISTRIBUTES = False  # can send from `load.hosts`
     CHOOSES_SOURCE = False  # can send from `load.sources`
     REPEATS_HEADERS = True  # can send a header of the same name more than once

@@ -101,7 +101,7 @@ def _lua(text: str) -> str:
 Figure = Annotated[float, msgspec.Meta(gt=-1e21, lt=1e21)]
 
 
-class _Exact(msgspec.Struct, frozen=True):
+class _ExactFigures(msgspec.Struct, frozen=True):
     """The figures in the script's line, in microseconds as in wrk; None if wrk had no sample."""
 
     asked_s: Count
@@ -184,10 +184,10 @@ class Wrk(Tool):
             raise ParseError("wrk received no complete response", line)
         _check_agreement(output.stdout, exact)
         causes = {"non_2xx": exact.status, **exact.socket_errors}
-        broken = exact.connect + exact.read + exact.write
+        broken_connections = exact.connect + exact.read + exact.write
         return Measurement(
             requests=requests,
-            failed=min(sum(causes.values()), requests + broken),
+            failed=min(sum(causes.values()), requests + broken_connections),
             errors={cause: count for cause, count in causes.items() if count},
             duration_s=duration_s,
             rps=requests / duration_s,
@@ -214,27 +214,27 @@ class ResponsesAfterTimeout(Finding):
     responses: int
 
 
-def _notes(exact: _Exact) -> Iterator[Finding]:
+def _notes(exact: _ExactFigures) -> Iterator[Finding]:
     if exact.connect:
         yield ConnectionsLost(exact.connect)
     if exact.timeout:
         yield ResponsesAfterTimeout(exact.timeout)
 
 
-def _read_marker(stdout: str, stderr: str) -> tuple[_Exact, str]:
+def _read_marker(stdout: str, stderr: str) -> tuple[_ExactFigures, str]:
     """(figures, text) of the script's line, which must be unique and last. If the script fails, wrk
     reports that on stderr and continues without it."""
-    *_, last = ["", *stdout.splitlines()]
-    if not last.startswith(MARKER) or stdout.count(MARKER) != 1 or not stdout.endswith("\n"):
+    *_, last_line = ["", *stdout.splitlines()]
+    if not last_line.startswith(MARKER) or stdout.count(MARKER) != 1 or not stdout.endswith("\n"):
         why = "wrk's report is incomplete: its last line is not the script's"
-        raise ParseError(why, stderr.strip().partition("\n")[0] or last)
+        raise ParseError(why, stderr.strip().partition("\n")[0] or last_line)
     try:  # not strict, because Lua prints whole numbers with decimals
-        return codec.decode(last.removeprefix(MARKER), _Exact, strict=False), last
+        return codec.decode(last_line.removeprefix(MARKER), _ExactFigures, strict=False), last_line
     except (ValueError, RecursionError) as error:
-        raise ParseError(f"the script's line cannot be read ({error})", last) from None
+        raise ParseError(f"the script's line cannot be read ({error})", last_line) from None
 
 
-def _check_agreement(stdout: str, exact: _Exact) -> None:
+def _check_agreement(stdout: str, exact: _ExactFigures) -> None:
     """Raises ParseError unless wrk's own text is complete and agrees, within its rounding."""
     seconds, figure, any_figure = exact.duration_us / 1e6, r" +(\S+)", (str, None)
     _check_line(

@@ -402,7 +402,7 @@ class Measurement(Struct, frozen=True):
     lag: Summary = Summary()  # open model: how late requests were sent; part of `response`
     cpu_s: float | None = None  # of the tool, as it reports it
     exact_mean: bool = True  # False: synthetic samples (wrk), useless for Little's law
-    body_sha256: str | None = None  # of the body of all complete answers, if the tool compares them
+    body_sha256: str | None = None  # of the body of all complete responses, if they are compared
     received_bytes: int | None = None  # headers and bodies
     # Time per request in socket calls (connect, send, receive), until gevent resumes the user
     calls_s: Mapping[str, float] = {}

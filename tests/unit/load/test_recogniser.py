@@ -232,7 +232,7 @@ def test_caches_are_bounded_if_all_heads_differ() -> None:
     for number in range(3 * MAX_CACHED):
         data = LENGTH.replace(b"\r\n\r\n", b"\r\nETag: %d\r\n\r\n" % number)
         assert recogniser.recognise(data) == ParsedResponse(200, 5, keeps_connection=True)
-        assert max(len(recogniser._heads), len(recogniser._frames_body)) <= MAX_CACHED
+        assert max(len(recogniser._heads), len(recogniser._framing_by_line)) <= MAX_CACHED
 
 
 def test_an_interim_response_is_not_recognised_even_if_expected() -> None:

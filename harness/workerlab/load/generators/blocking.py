@@ -182,16 +182,16 @@ def cause_of(error: BaseException) -> str:
     timeouts = (urllib3.exceptions.ReadTimeoutError, TimeoutError)
     if any(isinstance(inner, timeouts) for inner in errors):
         return "timeout"
-    if numbers := [inner.errno for inner in errors if isinstance(inner, OSError) and inner.errno]:
-        return cause_of_errno(numbers[-1])
-    malformed = (http.client.HTTPException, urllib3.exceptions.HTTPError, ValueError)
-    return "protocol" if any(isinstance(inner, malformed) for inner in errors) else "exception"
+    if errnos := [inner.errno for inner in errors if isinstance(inner, OSError) and inner.errno]:
+        return cause_of_errno(errnos[-1])
+    parse_errors = (http.client.HTTPException, urllib3.exceptions.HTTPError, ValueError)
+    return "protocol" if any(isinstance(inner, parse_errors) for inner in errors) else "exception"
 
 
 def _with_causes(error: BaseException, depth: int = 6) -> Iterator[BaseException]:
     """The error and all errors it wraps: as an argument, reason, cause or context."""
     yield error
-    wrapped = (*error.args, getattr(error, "reason", None), error.__cause__, error.__context__)
-    for inner in wrapped if depth else ():
+    candidates = (*error.args, getattr(error, "reason", None), error.__cause__, error.__context__)
+    for inner in candidates if depth else ():
         if isinstance(inner, BaseException):
             yield from _with_causes(inner, depth - 1)

@@ -133,9 +133,9 @@ def cause_of(error: BaseException) -> str:
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return "closed" if isinstance(error.message, str) else "truncated"
     if isinstance(error, aiohttp.ClientPayloadError):
-        source = error.__cause__
-        malformed = isinstance(source, http_exceptions.TransferEncodingError)
-        return "protocol" if malformed and "Not enough data" not in str(source) else "truncated"
+        inner = error.__cause__
+        is_malformed = isinstance(inner, http_exceptions.TransferEncodingError)
+        return "protocol" if is_malformed and "Not enough data" not in str(inner) else "truncated"
     if isinstance(error, OSError):
         return cause_of_errno(error.errno)
     if isinstance(error, aiohttp.ClientResponseError | http_exceptions.HttpProcessingError):

@@ -132,8 +132,8 @@ class Tally:
         if self.body_sha256 is None:
             self.body_sha256 = other.body_sha256
         elif other.body_sha256 not in (None, self.body_sha256):
-            failed = sum(other.errors[cause] for cause in WRONG_RESPONSE_CAUSES)
-            self.errors["body"] += other.complete - failed
+            failures = sum(other.errors[cause] for cause in WRONG_RESPONSE_CAUSES)
+            self.errors["body"] += other.complete - failures
         for name in (*COUNT_FIELDS, "unsent"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in HISTOGRAM_FIELDS:
@@ -154,7 +154,7 @@ def document(name: str, options: LoadOptions, tally: Tally) -> GeneratorDocument
     usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     origin_ns = time.monotonic_ns() if tally.origin_ns is None else tally.origin_ns
     last_ns = origin_ns if tally.last_ns is None else tally.last_ns
-    planned = tally.sent + tally.unsent if options.requests is None else options.requests
+    planned_requests = tally.sent + tally.unsent if options.requests is None else options.requests
     return GeneratorDocument(
         generator=name,
         format=FORMAT,
@@ -164,7 +164,7 @@ def document(name: str, options: LoadOptions, tally: Tally) -> GeneratorDocument
         connections=tally.connections,
         reconnects=tally.reconnects,
         in_flight_ns=tally.in_flight_ns,
-        unsent=planned - tally.sent,
+        unsent=planned_requests - tally.sent,
         failed=tally.errors.total(),
         errors=dict(sorted(tally.errors.items())),
         origin_ns=origin_ns,

@@ -75,8 +75,8 @@ class LoadShare:
     destinations: tuple[Destination, ...]
     concurrency: int
     requests: int | None
-    origin_ns: int  # of the whole run, CLOCK_MONOTONIC
-    rows: str | None  # file to write a row per request to
+    origin_ns: int  # start of the run, CLOCK_MONOTONIC
+    rows: str | None  # path of the file for a row per request
     first: int = 1
     step: int = 1
     offset: int = 0  # index of the process, for the ramp
@@ -150,7 +150,7 @@ class Engine:
         self._rate_rps = share.options.rate_rps
         self._poller = Poller()
         self._open_slots: dict[int, Slot] = {}
-        self._claimed = self._remaining = UNLIMITED if share.requests is None else share.requests
+        self._total = self._remaining = UNLIMITED if share.requests is None else share.requests
         self._next_number, self._step, self._origin_ns = share.first, share.step, share.origin_ns
         self._claim, self._order_number = share.claim, share.first
         options = share.options
@@ -212,7 +212,7 @@ class Engine:
             self._loop()
         finally:
             self._count_times()
-            self.tally.sent = self._claimed - self._remaining
+            self.tally.sent = self._total - self._remaining
             # Requests that wait for a free slot are not in flight
             self.tally.in_flight_ns -= self.tally.lag.sum
             for slot in list(self._open_slots.values()):
@@ -225,13 +225,13 @@ class Engine:
         """Send one request. Returns False if the deadline passed. Its connection may be reused."""
         remaining, self._remaining, self._sending_first = self._remaining - 1, 1, True
         self._start_at(0, slot)
-        in_time = self._loop()
+        is_in_time = self._loop()
         self._remaining, self._sending_first = remaining, False
         self._count_times()
         if self.tally.complete and not self.tally.errors:
             self.tally.lone_ns = self.tally.response.most
         self._start_heap.clear()
-        return in_time
+        return is_in_time
 
     def _loop(self) -> bool:
         """Run until nothing is left to do. Returns False if the deadline passed."""
@@ -276,7 +276,7 @@ class Engine:
             self._claim = None
             return False
         self._remaining = len(numbers)
-        self._claimed += self._remaining
+        self._total += self._remaining
         self._next_number = numbers.start
         return True
 
@@ -309,7 +309,7 @@ class Engine:
         """Stop at the end of the duration. Requests that are due but not sent become `unsent`."""
         if self._rate_rps:
             self._start_arrivals(now)
-        self._claimed, self._remaining, self._end_ns = self._claimed - self._remaining, 0, NEVER_NS
+        self._total, self._remaining, self._end_ns = self._total - self._remaining, 0, NEVER_NS
         self._claim = None
         self.tally.unsent += len(self._due_ns)
         self._due_ns.clear()
@@ -426,7 +426,7 @@ class Engine:
         """The hot loop, limited to what most responses need. A slot on the fast path waits for a
         response on a kept connection and has nothing to send."""
         slots, recognised_ns, clock = self._open_slots, self._recognised_ns, time.monotonic_ns
-        uniform, rows = not (self._rate_rps or self._mix_kinds), self._rows is not None
+        is_uniform, rows = not (self._rate_rps or self._mix_kinds), self._rows is not None
         last_ns = 0
         for fd, _ in events:
             slot = slots.get(fd)
@@ -443,14 +443,14 @@ class Engine:
                 self._handle_disconnect(slot, "reset", clock())
                 continue
             now, recogniser = clock(), slot.recogniser
-            same = data == recogniser.last_data
-            response = recogniser.last_response if same else recogniser.recognise(data)
+            is_same = data == recogniser.last_data
+            response = recogniser.last_response if is_same else recogniser.recognise(data)
             if response is None or not response.keeps_connection or not self._remaining:
                 self._handle_data(slot, data, now)
                 continue
             recognised_ns.append(now - slot.start_ns)
             last_ns = now
-            if uniform:
+            if is_uniform:
                 self._remaining -= 1
                 request = self._add_row(slot, response, now) if rows else slot.destination.request
                 slot.start_ns = now

@@ -76,7 +76,7 @@ class GeneratorDocument:
     format: int
     load: RequestedLoad
     sent: int
-    complete: int  # responses read to the end, whatever their status
+    complete: int  # responses read to the end, with any status
     connections: int
     reconnects: int
     in_flight_ns: int  # of all requests; divided by duration_ns, the achieved concurrency

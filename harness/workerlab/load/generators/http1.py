@@ -112,7 +112,7 @@ UNKNOWN_RESPONSE = ParsedResponse(0, 0, keeps_connection=False)
 class ResponseParser:
     """An incremental parser of one response. `kept_bytes`: how much of the body to keep in
     `body_start`; `checksummed`: compute `checksum`; `hashed`: compute `digest` (SHA-256);
-    `announced`: the response that a previously parsed head announces; only the body is then fed."""
+    `announced_response`: what a previously parsed head announces; then only the body is fed."""
 
     __slots__ = (
         *("body_bytes", "body_start", "checksum", "complete", "digest", "status"),
@@ -127,7 +127,7 @@ class ResponseParser:
         checksummed: bool = False,
         hashed: bool = False,
         kept_bytes: int = 0,
-        announced: ParsedResponse | None = None,
+        announced_response: ParsedResponse | None = None,
     ) -> None:
         self.body_start = b""
         self._kept_bytes = kept_bytes
@@ -139,9 +139,10 @@ class ResponseParser:
         self._inspects_body = checksummed or hashed or kept_bytes > 0
         self.status: int | None = None
         self._body_bytes_left: float | None = None  # None: in the head or in a chunked body
-        if announced is not None:
-            self.status, self._body_bytes_left = announced.status, announced.body_bytes
-            self._persistent = announced.keeps_connection
+        if announced_response is not None:
+            self.status = announced_response.status
+            self._body_bytes_left = announced_response.body_bytes
+            self._persistent = announced_response.keeps_connection
             return
         self._method, self._persistent = method, False
         self._buffer = bytearray()
@@ -220,11 +221,11 @@ class ResponseParser:
             pass  # trailers
 
     def _line(self, limit: int) -> Reader[bytes]:
-        searched = 0
-        while (stop := self._buffer.find(b"\r\n", searched)) < 0:
+        search_start = 0
+        while (stop := self._buffer.find(b"\r\n", search_start)) < 0:
             if len(self._buffer) > limit:
                 break
-            searched = max(0, len(self._buffer) - 1)  # \r\n may be split after the \r
+            search_start = max(0, len(self._buffer) - 1)  # \r\n may be split after the \r
             yield
         if not 0 <= stop <= limit:
             raise MalformedResponse("a line that is too long")
@@ -251,8 +252,8 @@ class ResponseParser:
             self.checksum = zlib.crc32(data, self.checksum)
         if self.digest is not None:
             self.digest.update(data)
-        if (missing := self._kept_bytes - len(self.body_start)) > 0:
-            self.body_start += data[:missing]
+        if (missing_bytes := self._kept_bytes - len(self.body_start)) > 0:
+            self.body_start += data[:missing_bytes]
 
 
 # --- recognised responses ------------------------------------------------------------------------
@@ -277,7 +278,7 @@ class Recogniser:
         self._method, self._failure_cause = method, failure_cause
         self._compare_bodies = compare_bodies
         self._heads: dict[bytes, ParsedResponse | None] = {}  # None: must be parsed
-        self._frames_body: dict[bytes, bool] = {}  # by header line
+        self._framing_by_line: dict[bytes, bool] = {}  # by header line
         # By status line and framing lines
         self._by_framing: dict[tuple[bytes, ...], ParsedResponse | None] = {}
 
@@ -306,15 +307,15 @@ class Recogniser:
 
     def start_parser(self, data: bytes) -> ResponseParser:
         """A parser that was fed the first bytes of a response. Raises MalformedResponse."""
-        stop, announced = self._split_head(data)
+        stop, announced_response = self._split_head(data)
         parser = ResponseParser(
             self._method,
             checksummed=self._compare_bodies,
             hashed=self._compare_bodies and self.reference is None,
-            kept_bytes=0 if announced is not None else self._kept_bytes,  # it is a success
-            announced=announced,
+            kept_bytes=0 if announced_response is not None else self._kept_bytes,  # it is a success
+            announced_response=announced_response,
         )
-        parser.feed(data if announced is None else data[stop:])
+        parser.feed(data if announced_response is None else data[stop:])
         return parser
 
     def _split_head(self, data: bytes) -> tuple[int, ParsedResponse | None]:
@@ -327,13 +328,13 @@ class Recogniser:
     def _verify_head(self, text: bytes) -> ParsedResponse | None:
         """The response that this head announces, or None if it must be parsed."""
         status_line, *fields = text.removesuffix(HEAD_END).split(b"\r\n")
-        framing_lines, cache = [status_line], self._frames_body
+        framing_lines, cache = [status_line], self._framing_by_line
         try:
             for line in fields:
-                frames = cache.get(line)
-                if frames is None:
-                    frames = self._store(cache, line, framing_field(line) is not None)
-                if frames:
+                is_framing = cache.get(line)
+                if is_framing is None:
+                    is_framing = self._store(cache, line, framing_field(line) is not None)
+                if is_framing:
                     framing_lines.append(line)
             key = tuple(framing_lines)
             if key not in self._by_framing:

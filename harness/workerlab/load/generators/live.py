@@ -64,7 +64,7 @@ class LiveEngine(Engine):
         super().__init__(share)
         self._fast_path = False  # the engine's hot loop reports no events
         self._commands, self._events = commands, events
-        self._partial_line, self._outgoing, self._reported_open = b"", bytearray(), 0
+        self._partial_line, self._outgoing_bytes, self._reported_connections = b"", bytearray(), 0
         self._clients = self._target_clients = 0
         self._random = random.Random()
         self._next_due_ns = NEVER_NS  # of the next request, with a rate
@@ -200,17 +200,17 @@ class LiveEngine(Engine):
     # --- events ----------------------------------------------------------------------------------
 
     def _emit(self, kind: str, number: int, at_ns: int, cause: str = "") -> None:
-        if len(self._outgoing) < MAX_BUFFERED_BYTES:
-            self._outgoing += f"{kind} {number} {at_ns} {cause}\n".encode("ascii")
+        if len(self._outgoing_bytes) < MAX_BUFFERED_BYTES:
+            self._outgoing_bytes += f"{kind} {number} {at_ns} {cause}\n".encode("ascii")
 
     def _flush(self) -> None:
         """Write as many events as the pipe accepts; the rest stay buffered."""
-        if len(self._open_slots) != self._reported_open:
-            self._reported_open = len(self._open_slots)
-            self._emit("o", self._reported_open, time.monotonic_ns())
+        if len(self._open_slots) != self._reported_connections:
+            self._reported_connections = len(self._open_slots)
+            self._emit("o", self._reported_connections, time.monotonic_ns())
         with contextlib.suppress(BlockingIOError):
-            while self._outgoing:
-                del self._outgoing[: os.write(self._events, self._outgoing)]
+            while self._outgoing_bytes:
+                del self._outgoing_bytes[: os.write(self._events, self._outgoing_bytes)]
 
 
 def main(argv: list[str]) -> int:

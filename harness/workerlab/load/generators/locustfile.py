@@ -175,11 +175,11 @@ def schedule(kind: str, rate_rps: float, duration_s: float, seed: int) -> list[i
 def _record(histogram: dict[str, Any], took_ns: int) -> None:
     shift = max(0, took_ns.bit_length() - HISTOGRAM_BITS - 1)
     histogram["buckets"][(shift << HISTOGRAM_BITS) + (took_ns >> shift)] += 1
-    first = not histogram["count"]
+    is_first = not histogram["count"]
     histogram["count"] += 1
     histogram["sum"] += took_ns
-    histogram["least"] = took_ns if first else min(histogram["least"], took_ns)
-    histogram["most"] = took_ns if first else max(histogram["most"], took_ns)
+    histogram["least"] = took_ns if is_first else min(histogram["least"], took_ns)
+    histogram["most"] = took_ns if is_first else max(histogram["most"], took_ns)
 
 
 def _record_response(took_ns: int) -> None:
@@ -226,8 +226,8 @@ def count_response(response: Any, lag_ns: int, kind: dict[str, Any]) -> str | No
         return cause_of(error)
     body = response.content or b""
     # If the connection closes within the head, requests returns a response without a length
-    plausible = body or kind["method"] == "HEAD" or response.status_code in (204, 304)
-    if not (plausible or FRAMING_HEADERS & {name.lower() for name in response.headers}):
+    is_plausible = body or kind["method"] == "HEAD" or response.status_code in (204, 304)
+    if not (is_plausible or FRAMING_HEADERS & {name.lower() for name in response.headers}):
         return "truncated"
     took_ns = max(0, int(response.request_meta["response_time"] * 1e6))
     _record_response(lag_ns + took_ns)

@@ -1,5 +1,5 @@
 """State that the units of a load share: the requests left, when to stop, and the first body.
-A unit is a task or thread that sends one request at a time. Units may be in several forked
+A unit is a task or thread that sends one request at a time. Units may be in multiple forked
 processes.
 
 Requests are not divided in advance: a connection that is served slowly would still be sending its
@@ -115,21 +115,21 @@ def fork(
     OSError if a process dies or misses the deadline."""
     shared, units = shared_by_processes(options), range(options.concurrency)
     pipes = os.pipe(), os.pipe()
-    children, results = [], []
+    children, receivers = [], []
     try:
         for number in range(options.processes):
-            result, sender = FORK.Pipe(duplex=False)
+            receiver, sender = FORK.Pipe(duplex=False)
             own_units = units[number :: options.processes]
             args = (shared, work, own_units, sender, pipes)
             child = FORK.Process(target=_child, args=args, daemon=True)
             child.start()
             sender.close()
             children.append(child)
-            results.append(result)
+            receivers.append(receiver)
         tally = Tally()
         if before_start(shared):
             os.write(pipes[0][1], bytes(options.processes))
-            tally = _collect(shared, results)
+            tally = _collect(shared, receivers)
         return tally
     finally:
         for child in children:
@@ -160,19 +160,19 @@ def _child(
     sender.send(work(shared, units))
 
 
-def _collect(shared: SharedState, results: list[Connection]) -> Tally:
-    tally, waiting = Tally(), list(results)
-    while waiting:
+def _collect(shared: SharedState, receivers: list[Connection]) -> Tally:
+    tally, pending = Tally(), list(receivers)
+    while pending:
         # Wait again after a timeout, as all processes may have been suspended
         timeout_s = shared.remaining_s() + REPORT_SLACK_S
-        ready = wait(waiting, timeout_s) or wait(waiting, REPORT_SLACK_S)
+        ready = wait(pending, timeout_s) or wait(pending, REPORT_SLACK_S)
         if not ready:
-            raise OSError(f"{len(waiting)} of {len(results)} processes missed the deadline")
-        for result in ready:
-            assert isinstance(result, Connection)
+            raise OSError(f"{len(pending)} of {len(receivers)} processes missed the deadline")
+        for receiver in ready:
+            assert isinstance(receiver, Connection)
             try:
-                tally.add(result.recv())
+                tally.add(receiver.recv())
             except EOFError:
                 raise OSError("a load process exited without reporting its results") from None
-            waiting.remove(result)
+            pending.remove(receiver)
     return tally

@@ -144,11 +144,11 @@ async def _run(form: Form, url: str, requests: int) -> tuple[list[Any], int]:
     tracing.on_connection_create_end.append(count)
     connector = aiohttp.TCPConnector(limit=0)  # no limit: each form sets its own
     session = aiohttp.ClientSession(connector=connector, trace_configs=[tracing])
-    returned = await form(session, url, requests)
+    results = await form(session, url, requests)
     if form is not create_tasks:  # closing the session would run the pending tasks
         await session.close()
         await asyncio.sleep(0)  # its sockets are closed in the next iteration of the loop
-    return returned, connections
+    return results, connections
 
 
 def run_form(mistake: str, name: str, url: str, requests: int) -> dict[str, Any]:
@@ -165,26 +165,26 @@ def run_form(mistake: str, name: str, url: str, requests: int) -> dict[str, Any]
     loop = asyncio.new_event_loop()
     loop.set_exception_handler(lambda _, context: messages.update([str(context["message"])]))
     start_s = time.monotonic()
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings(record=True) as caught_warnings:
         warnings.simplefilter("ignore", ResourceWarning)
         warnings.simplefilter("always", RuntimeWarning)
         try:
-            returned, connections = loop.run_until_complete(_run(form, url, requests))
+            results, connections = loop.run_until_complete(_run(form, url, requests))
         finally:
             loop.close()
         seconds = time.monotonic() - start_s
         after = None if before is None else time_wait_sockets(port)
-        types = dict(Counter(type(value).__name__ for value in returned))
-        responses = sum(value == 200 or isinstance(value, bytes) for value in returned)
-        del returned
+        type_counts = dict(Counter(type(value).__name__ for value in results))
+        responses = sum(value == 200 or isinstance(value, bytes) for value in results)
+        del results
         gc.collect()
-    messages.update(str(warning.message) for warning in caught)
+    messages.update(str(warning.message) for warning in caught_warnings)
     return {
         "mistake": mistake,
         "form": name,
         "code": code,
         "requests": requests,
-        "returned": types,
+        "returned": type_counts,
         "answers": responses,
         "connections": connections,
         "seconds": seconds,

@@ -22,7 +22,7 @@ if __name__ == "__main__":
 from workerlab.server.null.server import FAULTS, NullProcess, publish
 
 
-def _whole(text: str) -> int:
+def _whole_number(text: str) -> int:
     if not text.isascii() or not text.isdigit():
         raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 0")
     return int(text)
@@ -41,7 +41,7 @@ def _delay(text: str) -> tuple[float, float]:
 
 def _ports(text: str) -> tuple[int, int]:
     low, _, high = text.partition(",")
-    return _whole(low), _whole(high)
+    return _whole_number(low), _whole_number(high)
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -51,7 +51,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--host", default="127.0.0.1")
-    add("--port", type=_whole, default=0, help="0: chosen by the kernel")
+    add("--port", type=_whole_number, default=0, help="0: chosen by the kernel")
     add(
         "--client-ports",
         type=_ports,
@@ -59,13 +59,13 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="with --port 0: range of ports to avoid",
     )
     add("--ready", metavar="FILE", help="file for host, port and pid, written once it listens")
-    add("--core", type=_whole, help="the CPU to run on")
-    add("--body-bytes", type=_whole, default=12)
+    add("--core", type=_whole_number, help="the CPU to run on")
+    add("--body-bytes", type=_whole_number, default=12)
     add("--delay", type=_delay, default=(0.0, 0.0), metavar="LO,HI", help="in seconds, uniform")
     add("--seed", type=int, default=1, help="seed of the delays")
-    add("--backlog", type=_whole, default=4096)
+    add("--backlog", type=_whole_number, default=4096)
     add("--fault", choices=FAULTS, default="", help="a fault injected into every response")
-    add("--requests-per-connection", type=_whole, default=0, help="0: no limit")
+    add("--requests-per-connection", type=_whole_number, default=0, help="0: no limit")
     add("--report", metavar="FILE", help="file for its counts of requests and connections")
     return parser.parse_args(argv)
 
@@ -77,7 +77,7 @@ def listen(
     uses: no client can connect from the port that it connects to."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     low, high = client_ports or (0, -1)
-    with contextlib.ExitStack() as rejected:  # kept open, so that the kernel chooses another
+    with contextlib.ExitStack() as rejects:  # kept open, so the kernel chooses another port
         while True:
             listener = socket.socket(family, socket.SOCK_STREAM)
             if port:  # else the kernel could choose a rejected port again
@@ -87,7 +87,7 @@ def listen(
             listener.bind((host, port))
             if port or not low <= listener.getsockname()[1] <= high:
                 break
-            rejected.enter_context(listener)
+            rejects.enter_context(listener)
     listener.listen(backlog)
     listener.setblocking(False)
     return listener

@@ -153,14 +153,14 @@ def response_to(keep: bool, confirm: bool, bodiless: bool, body_bytes: int, faul
     head = b"HTTP/1.1 %b\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n%b\r\n"
     head %= (status, body_bytes, connection)
     body = b"" if bodiless else (TEXT * (body_bytes // len(TEXT) + 1))[:body_bytes]
-    faulty: dict[str, Response] = {
+    faulty_responses: dict[str, Response] = {
         "reset": Response(b"", "reset"),
         "stall": Response(b"", "never"),
         "garbage": Response(b"\x00\x01 nothing like HTTP \xff\r\n" * 4, "close"),
         "half": Response(head + body[: len(body) // 2] if body else head[:-4], "close"),
         "close": Response(b"", "close"),
     }
-    return faulty.get(fault) or Response(head + body, "keep" if keep else "close")
+    return faulty_responses.get(fault) or Response(head + body, "keep" if keep else "close")
 
 
 # --- the loop -------------------------------------------------------------------------------------
