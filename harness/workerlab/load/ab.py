@@ -48,7 +48,7 @@ from workerlab.model.plan import Load
 from workerlab.numbers.samples import summarise
 
 ROWS_FILE, PERCENTILES_FILE = "gnuplot.tsv", "percentiles.csv"
-MIN_ROUNDED_LONE_MS = 100  # above it, rounding to whole ms is an error of at most 0.5 %
+MIN_ROUNDED_LONE_MS = 100  # from here on, rounding to whole ms is an error of at most 0.5 %
 
 ROWS_HEADER = "starttime\tseconds\tctime\tdtime\tttime\twait"
 PERCENTILES_HEADER = "Percentage served,Time in ms"
@@ -88,7 +88,7 @@ class Ab(Tool):
     )
 
     def command(self, load: Load, url: str, workdir: str) -> Command:
-        """-l: bodies may differ in length; -q: no progress. `-s` is the cell's deadline, not a
+        """`-l`: bodies may differ in length; `-q`: no progress. `-s` is the cell's deadline, not a
         timeout per request: ab gives up only if no connection has an event for that long."""
         argv = ["ab", "-l", "-q", "-n", str(load.requests), "-c", str(load.concurrency)]
         argv += ["-s", str(max(1, math.ceil(load.deadline_s)))]
@@ -110,7 +110,7 @@ class Ab(Tool):
         return Command(argv=(*argv, url))
 
     def parse(self, output: Output) -> Measurement:
-        """Raises ParseError unless it is the complete report of a complete run, with its files."""
+        """Raises ParseError unless the output is the complete report of a complete run."""
         if output.exit_code != 0:
             raise _abort_error(output)
         report = _Report(output.stdout)
@@ -207,7 +207,7 @@ class _Report:
         return int(self._match(label, rf"{_N}(?: bytes)?")[1])
 
     def errors(self) -> dict[str, int]:
-        """Events by cause, without zeros."""
+        """Events by cause, without zero counts."""
         events: dict[str, int] = {}
         if failed := self.count("Failed requests"):
             pattern = rf"{_N}, (?:Receive: {_N}, )?Length: {_N}, Exceptions: {_N}\)"
@@ -277,7 +277,7 @@ class _Report:
 
 
 def _round_ms(ms: float) -> int:
-    """Rounded as ab does: (microseconds + 500) / 1000."""
+    """Round as ab does: (microseconds + 500) / 1000."""
     return (round(ms * 1000) + 500) // 1000
 
 
@@ -303,7 +303,7 @@ def _read_percentiles(text: str | None) -> list[int]:
     name, header = PERCENTILES_FILE, PERCENTILES_HEADER
     rows = list(table_rows(text, row, tool="ab", name=name, header=header))
     if [int(match[1]) for match in rows] != list(range(101)):
-        raise ParseError(f"{name} has {len(rows)} rows, not one for each of 0 to 100 percent")
+        raise ParseError(f"{name} has {len(rows)} rows, not one for each percent from 0 to 100")
     return [int(match[2] + match[3]) for match in rows]
 
 

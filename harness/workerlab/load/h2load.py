@@ -23,8 +23,7 @@ The Measurement:
 
 - `requests`: responses that it read to the end, with any status.
 - `errors`: non_2xx; timeout, for a connection without any data for that long; broken, for other
-  requests that were sent and got no response. `unsent`: the rest of these connections'
-  shares.
+  requests that were sent and got no response. `unsent`: the rest of these connections' shares.
 - `response`, `responses_s`: from the log, in microseconds; without the time to connect.
 - `duration_s`: "finished in", from before the first connection to the end of the last one.
 - `connect`, `first_byte`, `lone_s`: not available.
@@ -102,7 +101,7 @@ class H2load(Tool):
         return Command(argv=(*argv, url))
 
     def parse(self, output: Output) -> Measurement:
-        """Raises ParseError unless it is the complete report of a complete run, with its log."""
+        """Raises ParseError unless the output is the complete report of a complete run."""
         self.check_exit_code(output)
         report = _Report(output.stdout)
         if not report.done:

@@ -78,7 +78,7 @@ class _Details(msgspec.Struct, frozen=True):
 
 
 class _Document(msgspec.Struct, frozen=True, rename="camel"):
-    """The fields in use of the document that oha prints."""
+    """The fields of oha's document that are used."""
 
     summary: _Rate
     details: _Details

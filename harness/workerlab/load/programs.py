@@ -40,7 +40,7 @@ Digest = Annotated[str, msgspec.Meta(pattern=f"^{SHA256}$")]
 ALL_CORES = 1024  # more cores than any machine has
 GENERATORS = str(Path(__file__).parent / "generators")
 LATE_LAG_NS = 10e6  # more than the delay of a timer
-MAX_ROW_ARRIVALS = 50_000  # of an open load with rows, which are cheap up to here
+MAX_ROW_ARRIVALS = 50_000  # of an open load with rows, which are cheap up to this number
 
 
 def writes_rows(load: Load) -> bool:
@@ -55,7 +55,7 @@ def writes_rows(load: Load) -> bool:
 
 @dataclass(frozen=True)
 class Program(Tool):
-    """A generator of the lab as a Tool. `PROCESS_PER`: its default unit per process."""
+    """A generator of the lab as a Tool. `PROCESS_PER`: what has its own process by default."""
 
     NAME: str
     NEEDS: tuple[str, ...] = ()

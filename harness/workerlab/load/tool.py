@@ -40,7 +40,7 @@ class Tool(ABC):
     TIMED = False  # can run for `load.duration_s`
     SENDS_FIRST_ALONE = False  # sends the others once the first request has its response
     SUCCESS_STATUSES: range | None = None  # statuses that count as success; None: the expected one
-    NAMES_REQUESTS = False  # sends the name of each request in the header X-Workerlab-Request
+    NAMES_REQUESTS = False  # sends the number of each request in the header X-Workerlab-Request
     OPEN_MODEL = False  # can send at `load.rate_rps`
     PROCESSES = False  # can send from `load.processes`
     RAMPS = False  # can spread the start of its connections over `load.ramp_s`
@@ -51,12 +51,12 @@ class Tool(ABC):
     REPEATS_HEADERS = True  # can send a header of the same name more than once
     MAX_CONNECTIONS: int | None = None
     NEEDS_REQUEST_EACH = False  # rejects fewer requests than connections
-    CLIENTS = "connections"  # its term for them
+    CLIENTS = "connections"  # its term for connections
     HTTP_1_0 = False  # sends HTTP/1.0: some worker classes close such connections
     OUTPUT_FILES: tuple[str, ...] = ()  # in its directory, read by `parse`
     FLOOR_RPS = 0.0  # rate that it reaches on any machine: slower cells need no ceiling
     REQUEST_CPU_S: float | None = None  # its CPU per request; None: not measured
-    START_S = 0.0  # until it sends, in addition to the start of a small program
+    START_S = 0.0  # time until it sends, beyond the start of a small program
     # Connections that suffice to measure a ceiling, if each takes a process or a thread: more would
     # use memory and be no faster
     MAX_CEILING_CONNECTIONS: int | None = None
@@ -154,7 +154,7 @@ def _repeated_header(load: Load) -> str | None:
 
 
 def sent_headers(load: Load, host: str) -> list[tuple[str, str]]:
-    """`typed_headers` without Connection, which the load sets; `host`: the name of Host."""
+    """`typed_headers` without Connection, which the load sets; `host`: the spelling of Host."""
     return [
         (host if name.lower() == "host" else name, value)
         for name, value in typed_headers(load)

@@ -116,7 +116,7 @@ class Tally:
         self.end_request(cause, start_ns, end_ns)
 
     def end_request(self, cause: str | None, start_ns: int, end_ns: int) -> None:
-        """Record the end of a request; `add_response` does this. `cause`: None for a success."""
+        """Record the end of a request (`add_response` calls this). `cause`: None for a success."""
         self.in_flight_ns += end_ns - start_ns
         self.last_ns = end_ns if self.last_ns is None else max(self.last_ns, end_ns)
         if cause is not None:

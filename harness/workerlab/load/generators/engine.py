@@ -122,7 +122,7 @@ class Poller:
         self.unregister = self._poll.unregister
 
     def wait(self, timeout_s: float, *, precise: bool) -> list[tuple[int, int]]:
-        """(fd, events) of ready sockets, after at most `timeout_s`. `precise`: in microseconds."""
+        """(fd, events) of ready sockets, after at most `timeout_s`. `precise`: accurate to 1 us."""
         if self._epoll is None:
             return self._poll.poll(timeout_s * 1000)
         if precise:  # unlike epoll, select() does not round up to milliseconds
@@ -510,7 +510,7 @@ class Engine:
             self._handle_data(slot, data, time.monotonic_ns())
 
     def _handle_data(self, slot: Slot, data: bytes, now: int) -> None:
-        """Handle data that the hot loop does not, or the end of the stream."""
+        """Handle data that the hot loop left, or the end of the stream."""
         if not slot.busy:  # the server closed an idle connection, or sent unrequested bytes
             self._close(slot)
             return

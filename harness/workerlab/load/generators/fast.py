@@ -107,7 +107,7 @@ def claim_numbers(shared: SharedState, whole: LoadShare, processes: int) -> rang
 
 
 def divide(whole: LoadShare) -> list[LoadShare]:
-    """Divide `whole` among as many of its processes as it has requests for."""
+    """Divide `whole` among its processes, or among fewer if it has fewer requests."""
     count = min(whole.options.processes, whole.requests or whole.options.processes)
 
     def portion(total: int, i: int) -> int:

@@ -1,5 +1,5 @@
 """The output of every generator: a `GeneratorDocument`, as one line of JSON. Generators write these
-types and load tools read them. Standard library only, as generators run without any packages.
+types and load tools read them. Standard library only: `fast` runs without any packages.
 
 Fields with a default were added later: documents in saved runs may lack them.
 """
@@ -55,7 +55,7 @@ class Account:
     complete: int
     errors: dict[str, int]  # by cause
     statuses: dict[str, int]  # of unexpected responses
-    body: str  # the beginning of the first of them
+    body: str  # the beginning of the first of these responses
     response: Histogram  # of successes, in nanoseconds
 
     def __post_init__(self) -> None:

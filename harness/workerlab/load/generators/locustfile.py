@@ -302,7 +302,7 @@ def send_request(user: Any) -> None:
 
 
 class Http(HttpUser):
-    """Locust's HttpUser: requests."""
+    """Locust's HttpUser, based on requests."""
 
     host = "http://named.in.each.request"
     tasks = [send_request]  # noqa: RUF012
@@ -315,7 +315,7 @@ class Http(HttpUser):
 
 
 class Fast(FastHttpUser):
-    """Locust's FastHttpUser: geventhttpclient."""
+    """Locust's FastHttpUser, based on geventhttpclient."""
 
     host = Http.host
     tasks = Http.tasks
@@ -326,7 +326,7 @@ class Fast(FastHttpUser):
 
 @events.init_command_line_parser.add_listener
 def _add_option(parser: Any) -> None:
-    parser.add_argument("--workerlab", default="", help="what to send, a JSON object")
+    parser.add_argument("--workerlab", default="", help="JSON object that says what to send")
 
 
 @events.init.add_listener

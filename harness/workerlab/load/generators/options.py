@@ -155,15 +155,15 @@ def port_range(text: str) -> tuple[int, int]:
 
 # (option, field of LoadOptions, type, help)
 OPTIONS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
-    ("--url", "urls", url, "repeatable; targets are chosen at random"),
+    ("--url", "urls", url, "target, repeatable; one is chosen at random"),
     ("--concurrency", "concurrency", positive_int, "connections kept busy"),
     ("--requests", "requests", positive_int, "number of requests"),
     ("--duration", "duration_s", positive_number, "seconds to send requests"),
     ("--processes", "processes", positive_int, "processes that share the connections"),
     ("--method", "method", str, "HTTP method (default: GET)"),
     ("--header", "headers", header, "'Name: value', repeatable"),
-    ("--body-file", "body", lambda path: Path(path).read_bytes(), "file to send as body"),
-    ("--expect-status", "expect_status", positive_int, "status of success (default: any 2xx)"),
+    ("--body-file", "body", lambda path: Path(path).read_bytes(), "file with the body"),
+    ("--expect-status", "expect_status", positive_int, "status of a success (default: any 2xx)"),
     (
         "--deadline",
         "deadline_s",
@@ -209,7 +209,7 @@ def parse(argv: Sequence[str] | None, name: str, supports: Collection[str] = ())
         add(option, dest=field, metavar=metavar, type=kind, required=required, help=text,
             action="append" if field in ("urls", "headers") else "store")  # fmt: skip
     parser.add_argument("--keepalive", action="store_true", help="reuse connections")
-    parser.add_argument("--same-body", action="store_true", help="require the same body each time")
+    parser.add_argument("--same-body", action="store_true", help="all bodies must be equal")
     parser.add_argument(
         "--together", action="store_true", help="do not send the first request alone"
     )

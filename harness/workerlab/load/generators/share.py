@@ -77,7 +77,7 @@ class SharedState:
         return ((body >> 32) % (1 << 31), body % (1 << 32)) if body else None
 
     def set_reference(self, reference: tuple[int, int] | None) -> None:
-        """Set what the bodies in all processes must match."""
+        """Set the reference for the bodies in all processes."""
         if reference is not None:
             self.body.value = BODY_SET | (reference[0] % (1 << 31)) << 32 | reference[1]
 

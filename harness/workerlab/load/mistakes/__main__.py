@@ -11,9 +11,9 @@ fails: the caller quickly gets as many objects as it expected responses, but no 
 Python warns when the objects are destroyed. A Task that is not awaited starts only when the loop
 runs again; if the loop ends first, asyncio reports it as pending.
 
-session_per_request: every request opens and closes a connection. That costs time, and as the client
-closes first, each of its sockets stays in TIME_WAIT for a minute and occupies a port (errno 99 once
-none is left).
+session_per_request: every request opens and closes a connection. That costs time, and because the
+client closes first, each of its sockets stays in TIME_WAIT for a minute and occupies a port (errno
+99 once none is left).
 
 everything_at_once: a semaphore limits how many requests are in flight, not how many tasks wait for
 it; `gather` keeps all results until the last task is done.

@@ -35,7 +35,7 @@ def _delay(text: str) -> tuple[float, float]:
     except ValueError:
         shortest, longest = 1.0, 0.0
     if not 0 <= shortest <= longest < 3600:
-        raise argparse.ArgumentTypeError(f"{text} is not LO,HI: the shortest and longest seconds")
+        raise argparse.ArgumentTypeError(f"{text} is not a range of seconds, LO,HI")
     return shortest, longest
 
 
@@ -47,7 +47,7 @@ def _ports(text: str) -> tuple[int, int]:
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the options. Exits with code 2 and a sentence for an invalid one."""
     parser = argparse.ArgumentParser(
-        prog="null", description="A fast HTTP server with the same response to every request."
+        prog="null", description="A fast HTTP server that sends the same response every time."
     )
     add = parser.add_argument
     add("--host", default="127.0.0.1")
@@ -60,10 +60,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     add("--ready", metavar="FILE", help="file for host, port and pid, written once it listens")
     add("--core", type=_whole_number, help="the CPU to run on")
-    add("--body-bytes", type=_whole_number, default=12)
-    add("--delay", type=_delay, default=(0.0, 0.0), metavar="LO,HI", help="in seconds, uniform")
+    add("--body-bytes", type=_whole_number, default=12, help="length of a response body")
+    add("--delay", type=_delay, default=(0.0, 0.0), metavar="LO,HI", help="range of delays, in s")
     add("--seed", type=int, default=1, help="seed of the delays")
-    add("--backlog", type=_whole_number, default=4096)
+    add("--backlog", type=_whole_number, default=4096, help="limit of the accept queue")
     add("--fault", choices=FAULTS, default="", help="a fault injected into every response")
     add("--requests-per-connection", type=_whole_number, default=0, help="0: no limit")
     add("--report", metavar="FILE", help="file for its counts of requests and connections")

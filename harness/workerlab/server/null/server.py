@@ -38,7 +38,7 @@ clock = time.monotonic_ns
 
 
 class ServerTally:
-    """The counts for the report. `spans`: uncounted nanoseconds from a request to its response."""
+    """The counts for the report. `spans`: nanoseconds per request, not yet counted."""
 
     def __init__(self, path: str | None) -> None:
         self.requests = 0
