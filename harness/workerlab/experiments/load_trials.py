@@ -48,7 +48,7 @@ from workerlab.experiments.planning import why_unavailable
 from workerlab.experiments.reading import read_trial, report_of, trial_data
 from workerlab.experiments.scheduler import TrialSource
 from workerlab.experiments.trial import Task, discard_attempt, null_task
-from workerlab.load.locust import missing_hosts
+from workerlab.load.locust import missing_hosts_reason
 from workerlab.load.registry import tool_named
 from workerlab.model.evidence import Fault, Record
 from workerlab.model.plan import App, Load, Plan, Trial
@@ -145,7 +145,7 @@ class LoadTrials(TrialSource):
     def on_result(self, trial: Trial, record: Record) -> None:
         directory = self._directory_of(trial)
         stderr = run_store.read_text(directory / "tool" / "stderr")
-        if self.plan.load_hosts and (missing := missing_hosts(stderr)):
+        if self.plan.load_hosts and (missing := missing_hosts_reason(stderr)):
             raise EnvironmentProblem(missing)  # the next trial would wait for them too
         self._unavailable.store_fault(trial, record)
         self.jobs.on_result(trial, record, partial(read_observations, directory))
@@ -230,7 +230,7 @@ def launch_for(plan: Plan, trial: Trial, directory: Path, rps: float | None = No
         config=cell.server.config or plan.config,
         records=records_for(plan, cell, rps),
         warmup_path=f"/?sleep={WARMUP_SLEEP_S}" if has_cheaper_request else None,
-        named=tool.NAMES_REQUESTS,
+        named=tool.NUMBERS_REQUESTS,
         kept=cell.keepalive,
         inside=cell.inside,
         host=preflight.address_facing(plan.load_hosts),

@@ -485,7 +485,7 @@ def _notes(
     yield from _setting_notes(options, serving)
     if options.duration and not (options.ramp or options.mix or options.access_log):
         # Tools that trace single requests, but not in this timed load
-        named = [name for name in tools if tool_named(name).NAMES_REQUESTS]
+        named = [name for name in tools if tool_named(name).NUMBERS_REQUESTS]
         yield from map(RequestsNotFollowed, named)
     if options.server_cores:
         yield ServerCoresBound(preflight.cores())

@@ -47,7 +47,7 @@ Row = tuple[Timing, bool]  # a request, and whether it was resent on a new conne
 
 @dataclass(frozen=True)
 class FastTool(Program):
-    SENDS_FIRST_ALONE = NAMES_REQUESTS = OPEN_MODEL = MIX = LINGERS = True
+    SENDS_FIRST_ALONE = NUMBERS_REQUESTS = OPEN_MODEL = MIX = LINGERS = True
     IS_EXAMPLE = False
     OUTPUT_FILES = (ROWS_FILE,)
     REQUEST_CPU_S = 0.0006

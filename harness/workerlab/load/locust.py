@@ -117,7 +117,7 @@ class Locust(Tool):
     def parse(self, output: Output) -> Measurement:
         """Raises ParseError if the result is missing, incomplete or inconsistent, or if hosts did
         not connect."""
-        if reason := missing_hosts(output.stderr):
+        if reason := missing_hosts_reason(output.stderr):
             raise ParseError(reason)
         self.check_exit_code(output)
         return _measurement(self.NAME, _read_result(self, output.files.get(RESULT_FILE, "")))
@@ -147,7 +147,7 @@ def host_command(worker: Sequence[str]) -> str:
     )
 
 
-def missing_hosts(stderr: str) -> str | None:
+def missing_hosts_reason(stderr: str) -> str | None:
     """Why the master stopped waiting for its workers; None if all of them connected."""
     if "Gave up waiting for workers to connect" not in stderr:
         return None

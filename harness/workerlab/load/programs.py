@@ -108,7 +108,7 @@ class Program(Tool):
         argv += ["--keepalive"] * load.keepalive + ["--same-body"] * load.same_body
         argv += ["--together"] * (load.together and self.SENDS_FIRST_ALONE)
         argv += [f"--header={name}: {value}" for name, value in load.headers]
-        if self.NAMES_REQUESTS and writes_rows(load):
+        if self.NUMBERS_REQUESTS and writes_rows(load):
             argv += ["--rows", f"{workdir}/{self.OUTPUT_FILES[0]}"]
         return Command(argv=tuple(argv), files=mix_file(load))
 

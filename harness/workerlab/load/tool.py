@@ -40,7 +40,7 @@ class Tool(ABC):
     TIMED = False  # can run for `load.duration_s`
     SENDS_FIRST_ALONE = False  # sends the others once the first request has its response
     SUCCESS_STATUSES: range | None = None  # statuses that count as success; None: the expected one
-    NAMES_REQUESTS = False  # sends the number of each request in the header X-Workerlab-Request
+    NUMBERS_REQUESTS = False  # sends the number of each request in the header X-Workerlab-Request
     OPEN_MODEL = False  # can send at `load.rate_rps`
     PROCESSES = False  # can send from `load.processes`
     RAMPS = False  # can spread the start of its connections over `load.ramp_s`

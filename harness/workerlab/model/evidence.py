@@ -52,7 +52,7 @@ class Record(Struct, frozen=True):
     warnings: tuple[StoredFinding, ...] = ()
     tool_cpu_s: float | None = None  # user and system, of the load tool and children it reaped
     asked_rps: float | None = None  # open model: arrivals per second, even if planned as a share
-    planned_connections: int | None = None  # maximum at once
+    planned_connections: int | None = None  # maximum at the same time
     pilot_s: float | None = None  # of the earlier loads that determined the length of this one
     lone_end_ns: int | None = None  # after the lone requests
     lone_begun_ns: tuple[int, ...] = ()  # start of each of lone_s; failed requests are left out
@@ -158,20 +158,20 @@ class StackSample(Struct, frozen=True, gc=False):
     """One sample of what an event loop runs. Nanoseconds; `at_ns` is CLOCK_MONOTONIC."""
 
     at_ns: int
-    length_ns: int  # since the previous sample, as the next fields up to `others_ran_ns`
+    length_ns: int  # since the previous sample, like the next fields up to `others_ran_ns`
     waited_ns: int  # the sampler had no core
     ran_ns: int  # CPU of the loop's thread
     starved_ns: int  # the loop's thread was ready to run and had no core
     others_ran_ns: int  # CPU of all other threads
     late_ns: int  # after it was due: the sampler got no core, or no GIL
     overdue_ns: int  # of the loop's next beat
-    since_ns: int  # since the loop's last beat, as the next fields up to `others_cpu_ns`
+    since_ns: int  # since the loop's last beat, like the next fields up to `others_cpu_ns`
     cpu_ns: int  # of the loop's thread
     queued_ns: int  # the loop's thread was ready to run and had no core
     others_cpu_ns: int  # of all other threads
     stuck_ns: int  # how long samples have shown the same call of the app, without a beat
     sleeps: int  # 1: the loop's thread sleeps, 0: it runs or waits for a core
-    number: int  # of the line; 0: none, the loop waits or runs only itself; 1: not stored
+    number: int  # of the line; 0: none, the loop waits or runs its own code; 1: not stored
     other: int  # of the line of another thread that may hold the GIL; 0: none
 
 
@@ -420,7 +420,7 @@ class NullCounts(Struct, frozen=True):
     requests: int
     answers: int
     connections: int
-    most_connections: int  # at once
+    most_connections: int  # at the same time
     cpu_s: float  # of the whole process
     delays_s: float  # sum of its delays
     service: Summary  # of `answers`: from reading a request to sending its response, with the delay

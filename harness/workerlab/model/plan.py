@@ -181,7 +181,7 @@ class Load(Struct, frozen=True):
 
     concurrency: int  # connections kept busy
     requests: int  # for tools that count: 1 + rounds * concurrency
-    duration_s: float  # for tools that run for a time
+    duration_s: float  # for tools that run for a duration
     deadline_s: float  # after which the harness stops the tool
     keepalive: bool = False  # reuse connections if the server allows it
     drops: bool = False  # more connections than the accept queue holds: some will be dropped

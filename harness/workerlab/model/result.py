@@ -126,7 +126,7 @@ class CoreWait(Struct, frozen=True):
     steal_cores: float | None = None
     stolen_share: float = 0.0
     cores: int | None = None  # of the machine
-    others_share: float | None = None  # None: unknown how long other programs ran
+    others_share: float | None = None  # None: run time of other programs unknown
 
     @property
     def share_lost_to_programs(self) -> float:
@@ -257,7 +257,7 @@ class Result(TrialResult, frozen=True, kw_only=True):
     # Mean number of requests in flight, by the client; None: unknown
     achieved_concurrency: float | None = None
     at_rate: RateResult | None = None  # None: a closed loop
-    app_metrics: AppMetrics | None = None  # None: none sampled, or at a rate
+    app_metrics: AppMetrics | None = None  # None: not sampled, or at a rate
     routes: Mapping[str, RouteResult] = {}  # of a mix, by label
     held_s: float | None = None  # a slot is held this long after the app; None: no request waited
     diagnosis: Finding | None = None  # what limits it, and what to change; None: at a rate

@@ -290,10 +290,10 @@ def test_missing_hosts_are_counted() -> None:
         "INFO/root: Waiting for workers to be ready, 1 of 2 connected\n"
         "ERROR/locust.main: Gave up waiting for workers to connect\n"
     )
-    assert str(locust.missing_hosts(stderr)).startswith(
+    assert str(locust.missing_hosts_reason(stderr)).startswith(
         "only 1 of 2 workers connected within 120 s"
     )
-    assert locust.missing_hosts("INFO/root: Waiting for workers to be ready, 1 of 2") is None
+    assert locust.missing_hosts_reason("INFO/root: Waiting for workers to be ready, 1 of 2") is None
     with pytest.raises(ParseError, match="only 1 of 2 workers"):
         locust.FAST.parse(Output("", stderr, 1))
 
