@@ -109,7 +109,7 @@ def _parse_row(line: str) -> Row:
     connect_s, first_byte_s, end_s = (None if ns is None else ns / 1e9 for ns in times_ns)
     reused = int(reuse_text)
     if reused == KEPT and connect_s != 0:
-        raise ParseError("a row on a kept connection has a connect time", line)
+        raise ParseError("a row on a kept-alive connection has a connect time", line)
     timing = Timing(
         start_s=int(start) / 1e9,
         connect_s=connect_s,

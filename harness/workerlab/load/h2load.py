@@ -3,7 +3,7 @@
 Checked against h2load 1.52.0 and its source. Its peculiarities:
 
 - It divides the requests among its connections in advance: if the server serves some connections
-  faster, as gthread does with kept ones, these finish early and the others continue alone.
+  faster, as gthread does with kept-alive ones, these finish early and the others continue alone.
 - A connection that breaks is not opened again, and the rest of its share is never sent. h2load
   counts all of these as "errored" when it sends a number of requests, but not at all with
   --duration: then it reports 0 failures for 4 connections that all broke. So the lab always gives

@@ -18,9 +18,9 @@ The Measurement:
 - `requests`: responses that it read to the end, with any status.
 - `errors`: non_2xx; otherwise by the error that oha prints: the errno of a failed system call,
   timeout, broken, closed, truncated, protocol, or other.
-- `response`: of complete responses, from before connect() to the whole body; if a kept connection
-  turned out to be closed, from the next attempt. Percentiles are the values at rank p * n, not
-  interpolated.
+- `response`: of complete responses, from before connect() to the whole body; if a kept-alive
+  connection turned out to be closed, from the next attempt. Percentiles are the values at rank
+  p * n, not interpolated.
 - `connect`: of the new connections of complete responses, mean and maximum.
 - `duration_s`: how long it ran; `rps`: responses per second of that time.
 - `first_byte`, `lone_s`, `received_bytes`: not available.

@@ -207,8 +207,8 @@ def as_notes(texts: Iterable[str]) -> tuple[Finding, ...]:
 
 
 class RequestsSentAgain(Finding):
-    """the server closed {requests:# kept connection} as a request was sent on {requests:it/each};
-    {requests:that request was/those requests were} resent on
+    """the server closed {requests:# kept-alive connection} as a request was sent on
+    {requests:it/each}; {requests:that request was/those requests were} resent on
     {requests:a new connection/new connections}"""
 
     requests: int

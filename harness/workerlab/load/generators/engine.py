@@ -58,7 +58,7 @@ DEADLINE_CHECK_NS = 250_000_000  # between checks of the deadline
 FAILURE_PAUSE_NS = 10_000_000  # how long a slot pauses after a failed request, in a timed run
 NEVER_NS = UNLIMITED = 1 << 62
 NS = 1_000_000_000
-# A row of format.COLUMNS: a success on a kept connection
+# A row of format.COLUMNS: a success on a kept-alive connection
 ROW_FORMAT = f"%d,0,%d,%d,%d,,%d,{KEPT}\n"
 MIX_ROW_FORMAT = f"{ROW_FORMAT.rstrip()},%d\n"
 IP_BIND_ADDRESS_NO_PORT = 24  # linux/in.h: choose the port at connect()
@@ -107,7 +107,7 @@ class Slot:
     reused: int = NEW
     parser: ResponseParser | None = None  # of the response being read
     busy: bool = False  # a request is in flight
-    fast_path: bool = False  # busy on a kept connection, with its request completely sent
+    fast_path: bool = False  # busy on a kept-alive connection, with its request completely sent
     wants_write: bool = False  # connecting, or has more to send
     unsent: bytes | memoryview = b""  # the rest of the request
 
@@ -158,7 +158,7 @@ class Engine:
         self._kind.recogniser.reference = share.reference
         self._mix_kinds = kinds_of_mix(options, share.mix, self.tally)
         self._mix_order = mix_order(options, share.first, share.step)
-        # Whether slots can use the fast path: kept connections, and requests that fit into one send
+        # Whether slots can use the fast path: with keep-alive, if each request fits into one send
         self._fast_path = options.keepalive and all(
             len(destination.request) <= SMALL_SEND_BYTES for destination in share.destinations
         )
@@ -408,7 +408,7 @@ class Engine:
         return destination.request if self._rows is None else destination.numbered(slot.number)
 
     def _send(self, slot: Slot) -> None:
-        """Send a request on a kept connection."""
+        """Send a request on a kept-alive connection."""
         request = self._request_bytes(slot)
         try:
             sent = slot.send(request)
@@ -424,7 +424,7 @@ class Engine:
 
     def _handle_events(self, events: list[tuple[int, int]]) -> None:
         """The hot loop, limited to what most responses need. A slot on the fast path waits for a
-        response on a kept connection and has nothing to send."""
+        response on a kept-alive connection and has nothing to send."""
         slots, recognised_ns, clock = self._open_slots, self._recognised_ns, time.monotonic_ns
         is_uniform, rows = not (self._rate_rps or self._mix_kinds), self._rows is not None
         last_ns = 0
@@ -586,8 +586,8 @@ class Engine:
         self._continue(slot, now)
 
     def _handle_disconnect(self, slot: Slot, cause: str, now: int) -> None:
-        """Handle a closed connection. The server may close a kept connection just as a request is
-        sent: that is not a failure, and the request is sent again."""
+        """Handle a closed connection. The server may close a kept-alive connection just as a
+        request is sent: that is not a failure, and the request is sent again."""
         if not slot.busy:
             self._close(slot)
         elif slot.reused == KEPT and slot.parser is None:
@@ -652,7 +652,7 @@ class Engine:
             slot.sock, slot.wants_write, slot.unsent, slot.fast_path = None, False, b"", False
 
     def _write_rows(self) -> None:
-        """Write the rows of recognised responses, all on kept connections."""
+        """Write the rows of recognised responses, all on kept-alive connections."""
         values, self._row_values = tuple(self._row_values), []
         if self._rows is not None:
             row_format = MIX_ROW_FORMAT if self._mix_kinds else ROW_FORMAT

@@ -84,8 +84,7 @@ def run(options: LoadOptions) -> Tally:
     remaining = None if options.requests is None else options.requests - first_alone
     rest = replace(whole, requests=remaining, first=1 + first_alone)
     shares = divide(rest)
-    others = replace(options, processes=len(shares))
-    rest_tally = fork(others, send_rest, before_start=send_first)
+    rest_tally = fork(replace(options, processes=len(shares)), send_rest, before_start=send_first)
     if remaining == 0 or tally.deadline_struck:
         return tally
     tally.add(rest_tally)

@@ -21,7 +21,7 @@ SHA256 = "[0-9a-f]{64}"
 # (connect is then 0) or RESENT; route: index in the mix.
 COLUMNS = "start_ns,connect_ns,first_byte_ns,end_ns,status,cause,id,reused"
 MIX_COLUMNS = f"{COLUMNS},route"
-NEW, KEPT, RESENT = 0, 1, 2  # RESENT: on a new connection, after a kept one was closed
+NEW, KEPT, RESENT = 0, 1, 2  # RESENT: on a new connection, after the old one was closed
 CAUSE_BY_ERRNO = {
     errno.ECONNREFUSED: "refused",
     **dict.fromkeys((errno.ECONNRESET, errno.EPIPE), "reset"),

@@ -18,8 +18,8 @@ for a failure its cause.
 
     o  the number of open connections, instead of a request's number
 
-    b  begins: connects, or is sent on a kept connection
-    c  its connection is established     k  was sent on a kept connection
+    b  begins: connects, or is sent on a kept-alive connection
+    c  its connection is established     k  was sent on a kept-alive connection
     e  succeeded                         f  failed
 """
 
