@@ -254,7 +254,7 @@ class Lab:
     def report_on_versions(self, *words: str, code: int = 0) -> dict[str, Any]:
         """Skips the test where no package index has the versions of Gunicorn."""
         done = self(*words, "--format", "json")
-        if "does not answer" in done.err:
+        if "does not respond" in done.err:
             pytest.skip("no package index, and not in the cache")
         assert done.code == code, done.err + done.out
         return done.report

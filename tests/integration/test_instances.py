@@ -30,7 +30,7 @@ def test_the_death_of_either_of_two_servers_is_a_fault(tmp_path: Path, worker_cl
         until(lambda: not other.process.running, "the second server ends")
         fault = server.lost()
         assert fault.kind == "server"
-        assert "the server ended under the load" in fault.reason
+        assert "the server exited under load" in fault.reason
     assert not server.process.running
     # They leave their spans together
     serving_pids = {span.pid for span in read_spans(tmp_path / "trial").spans}

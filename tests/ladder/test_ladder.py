@@ -210,7 +210,7 @@ def test_a_page_that_is_not_what_was_stored_makes_a_cell_invalid(lab: Lab) -> No
 def test_an_address_where_nobody_answers_starts_nothing(lab: Lab) -> None:
     done = lab("ladder", *SMALL, "--redis-url", "redis://:secret@127.0.0.1:1")
     assert done.code == 3
-    assert "Redis at 127.0.0.1:1 does not answer" in done.err
+    assert "Redis at 127.0.0.1:1 does not respond" in done.err
     assert "secret" not in done.err
     assert not (lab.place / "results").exists()
 
@@ -227,5 +227,5 @@ def test_a_malformed_address_is_refused_before_anything_is_started(
     lab: Lab, option: str, url: str
 ) -> None:
     line = lab.refusal("ladder", *SMALL, option, url)
-    assert f"{option} is not an address of" in line
+    assert f"{option} must be an address of" in line
     assert "secret" not in line

@@ -243,7 +243,7 @@ def test_one_that_does_not_answer_is_told_in_a_line_without_its_password(
     with pytest.raises(EnvironmentProblem) as failure, service(kind, url):
         pass
     text = str(failure.value)
-    assert "does not answer: " in text
+    assert "does not respond: " in text
     assert "\n" not in text
     assert len(text) < 400
     assert not any(secret in text for secret in ("pa%40ss", "pa@ss"))
@@ -276,7 +276,7 @@ def test_an_address_is_checked_without_asking_anybody(kind: str, url: str) -> No
     ],
 )
 def test_a_malformed_address_is_refused_without_its_password(kind: str, url: str) -> None:
-    with pytest.raises(UsageError, match="is not an address of") as failure:
+    with pytest.raises(UsageError, match="must be an address of") as failure:
         check_url(kind, url)
     assert "secret" not in str(failure.value)
     assert "\n" not in str(failure.value)

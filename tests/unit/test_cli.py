@@ -81,7 +81,7 @@ BAD = {
     "concurrency with a fraction": (["sync", "4.5"], "whole number"),
     "concurrency with an exponent": (["sync", "1e3"], "whole number"),
     "concurrency underscored": (["sync", "1_000"], "whole number"),
-    "concurrency above the limits": (["sync", "1000000000"], "choose a level up to"),
+    "concurrency above the limits": (["sync", "1000000000"], "choose a level of at most"),
     "workers 0": ([*GOOD, "--workers", "0"], "--workers"),
     "workers negative": ([*GOOD, "--workers", "-2"], "--workers"),
     "workers not a number": ([*GOOD, "--workers", "2,two"], "'two'"),
@@ -212,7 +212,7 @@ def test_local_ports_limit_the_concurrency(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(preflight, "raise_file_limit", lambda: None)
     monkeypatch.setattr(preflight, "port_range", lambda: (40_000, 40_099))
     preflight.check_levels([100])
-    too_few = r"101 local ports, but the range 40000-40099 has only 100: .* level up to 100"
+    too_few = r"101 local ports, but the range 40000-40099 has only 100: .* level of at most 100"
     with pytest.raises(UsageError, match=too_few):
         preflight.check_levels([101])
 

@@ -225,7 +225,7 @@ def available_here(plan: Plan) -> tuple[Plan, preflight.Interpreters]:
     """A saved plan with what is unavailable on this machine now, and the interpreters that serve
     it. Raises EnvironmentProblem for a load tool that cannot run here, and as `of_plan`."""
     check_tools(plan.tools)
-    serving = preflight.of_plan(plan, Path(plan.servers[0].app.chdir or "."))
+    serving = preflight.interpreters_of(plan, Path(plan.servers[0].app.chdir or "."))
     unavailable = unavailable_variants(plan.servers, serving, plan.config)
     return replace(plan, unavailable=unavailable), serving
 

@@ -17,7 +17,7 @@ from time import monotonic_ns, process_time_ns, sleep, thread_time_ns
 from msgspec import Struct
 
 from workerlab.model.evidence import Pause
-from workerlab.server.inside.waits import SCHEDSTAT, Others, counted_ns
+from workerlab.server.inside.waits import SCHEDSTAT, OtherThreads, counted_ns
 
 MIN_PAUSE_NS = 50_000_000  # far more than timers are late on a busy machine
 MIN_AWAKE_PAUSE_NS = 200_000_000  # between two sleeps
@@ -44,7 +44,7 @@ class Pauses:
         except OSError:  # another system
             self._schedstat = None
         else:
-            self._others = Others()
+            self._others = OtherThreads()
             self._woke = self._moment(counted_ns(self._schedstat)[1])
         self._others_computed_ns = process_time_ns() - thread_time_ns()
 

@@ -78,7 +78,7 @@ def read_spans(directory: Path) -> Spans:
     return Spans(tuple(spans), tuple(full))
 
 
-def served(directory: Path) -> set[int]:
+def serving_pids(directory: Path) -> set[int]:
     """Pids of the workers that have begun a request."""
     pids = set()
     for path in directory.glob(PATTERN):

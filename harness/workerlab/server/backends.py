@@ -1,5 +1,5 @@
-"""How servers are started and watched: Gunicorn, and others by a command line each. To add one: its
-row in `worker_classes`, and its command line in BACKENDS.
+"""Starts Gunicorn, and other servers by a command line each, and finds where they listen. To add a
+server, add its row to `worker_classes` and its command line to BACKENDS.
 
 Rejected: choosing a free port in advance, because another program may take it first.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from workerlab.server.running import Launch
 
 PROBED_APP = "workerlab_app:app"  # wraps the app in the probe, in `inside/alone`
-GRACE_S = 1  # between TERM and KILL, as the load is over
+GRACE_S = 1  # between TERM and KILL; the load is over by then
 TIMEOUT_S = 30  # as in configs/
 BLOCKED_TIMEOUT_S = 600  # for an event loop that a bundled app blocks
 # Environment variables that would change Gunicorn's settings
@@ -48,19 +48,19 @@ FORCED: Mapping[str, tuple[object, str]] = {
     "keyfile": (None, "the lab measures plain HTTP"),
     "errorlog": ("-", "the lab reads it"),
 }
-# Settings of the user that may lower the rates: without them, measured rates may be too high
+# User settings that may lower the throughput: without them, measured rates may be too high
 MAY_SLOW = ("reload", "reuse_port", "max_requests", "certfile")
 
 
 class Backend(Struct, frozen=True):
-    """A server with a command line of its own, that imports the app in each of its workers. `argv`:
-    a template of its arguments after the interpreter, also shown to users. `stops_soon`: options
-    added only for measured servers, which are stopped when no request is left. `prefix`: of
-    environment variables that would change its settings. `min_backlog`: the smallest backlog that
-    it accepts."""
+    """A server with its own command line, which imports the app in each of its workers. `argv`: a
+    template of its arguments after the interpreter, also shown to users. `stop_options`: added only
+    for measured servers, which are stopped when no request is left. `prefix`: of environment
+    variables that would change its settings. `min_backlog`: the smallest backlog that it
+    accepts."""
 
     argv: str = ""
-    stops_soon: str = ""
+    stop_options: str = ""
     prefix: str = ""
     min_backlog: int = 0
     SCRUBBED: ClassVar[tuple[str, ...]] = ("WEB_CONCURRENCY", "PORT")
@@ -84,8 +84,8 @@ class Backend(Struct, frozen=True):
 
     def command(self, launch: Launch, port: int) -> list[str]:
         """Its command line after the interpreter."""
-        words = self.command_line(launch.server, PROBED_APP, launch.host, port)
-        return [*words, *self.stops_soon.split()]
+        arguments = self.command_line(launch.server, PROBED_APP, launch.host, port)
+        return [*arguments, *self.stop_options.split()]
 
     def command_line(self, server: Server, app: str, host: str, port: int) -> list[str]:
         """Its command line after the interpreter, as shown to users. `app`: module:name."""
@@ -93,22 +93,23 @@ class Backend(Struct, frozen=True):
         return [word.format(**values) for word in self.argv.split()]
 
     def settings(self, server: Server) -> dict[str, int]:
-        """The settings that all servers have, adjusted to what this one accepts."""
+        """The settings that all servers have, within the limits of this one."""
         return {**settings_of(server), "backlog": max(self.min_backlog, server.backlog)}
 
     def launch_file(self, launch: Launch) -> dict[str, Any]:
-        """What the code in the workers needs to know about this kind of server."""
+        """The entries of `launch.json` for this kind of server."""
         settings = self.settings(launch.server)
         asgi = class_named(launch.server.worker_class).asgi
         return {"app": launch.app.target, "asgi": asgi, "settings": settings}
 
     def env(self, launch: Launch, env: Mapping[str, str]) -> dict[str, str]:
-        """The environment that it is started in, made from `env`."""
+        """Its environment variables, based on `env`."""
         paths = (str(launch.code / "alone"), env.get("PYTHONPATH", ""))
         return {**env, "PYTHONPATH": ":".join(filter(None, paths))}
 
     def address(self, pid: int | None, listening: Path) -> tuple[str, int] | None:
-        """Where the server with this pid listens; None: not yet. `listening`: the file for it."""
+        """The address of the server with this pid; None if it does not listen yet. `listening`: the
+        file that tells it."""
         import psutil  # the import takes 20 ms
 
         with suppress(psutil.Error):  # it has ended
@@ -127,7 +128,7 @@ def settings_of(server: Server) -> dict[str, int]:
 
 
 class Gunicorn(Backend, frozen=True):
-    """Serves all worker classes. Its configuration file writes where it listens, and installs the
+    """Gunicorn with any worker class. Its configuration file writes its address, and installs the
     probe."""
 
     SCRUBBED: ClassVar[tuple[str, ...]] = SCRUBBED
@@ -157,8 +158,8 @@ class Gunicorn(Backend, frozen=True):
         if server.preload:  # else the user's file decides
             settings["preload_app"] = True
         if (sleep_s := launch.app.sleep_s) and not launch.config:  # or the arbiter would kill it
-            usual_s = BLOCKED_TIMEOUT_S if class_named(server.worker_class).loop else TIMEOUT_S
-            settings["timeout"] = max(usual_s, math.ceil(3 * sleep_s))
+            min_s = BLOCKED_TIMEOUT_S if class_named(server.worker_class).loop else TIMEOUT_S
+            settings["timeout"] = max(min_s, math.ceil(3 * sleep_s))
         bundled = server.worker_class in WORKER_CLASSES
         name = server.worker_class if bundled else "common"
         configs = (str(launch.code / "configs" / f"{name}.py"), launch.config)
@@ -172,7 +173,7 @@ class Gunicorn(Backend, frozen=True):
 
 
 # Loop and parser of uvicorn are fixed: "auto" would select others where uvloop is installed.
-# Its --limit-concurrency answers 503 instead of letting requests wait
+# Its --limit-concurrency returns 503 instead of letting requests wait
 # (https://www.uvicorn.org/settings/#resource-limits). Granian's --backpressure limits how many
 # connections a worker accepts, including those whose requests wait for a thread
 # (https://github.com/emmett-framework/granian#backpressure). Hypercorn has no limit
@@ -184,20 +185,20 @@ BACKENDS: Mapping[str, Backend] = {
     "uvicorn-alone": Backend(
         "-m uvicorn {app} --host {host} --port {port} --workers {workers} --backlog {backlog}"
         " --loop asyncio --http h11 --no-access-log",
-        stops_soon="--timeout-graceful-shutdown 1",
+        stop_options="--timeout-graceful-shutdown 1",
         prefix="UVICORN_",
     ),
     "granian": Backend(
         "-m granian {app} --interface wsgi --host {host} --port {port} --workers {workers}"
         " --blocking-threads {threads} --backpressure {worker_connections} --backlog {backlog}",
-        stops_soon="--workers-kill-timeout 1",
+        stop_options="--workers-kill-timeout 1",
         prefix="GRANIAN_",
         min_backlog=128,
     ),
     "hypercorn": Backend(
         "-m hypercorn {app} --bind {host}:{port} -k asyncio --workers {workers}"
         " --backlog {backlog}",
-        stops_soon="--graceful-timeout 1",
+        stop_options="--graceful-timeout 1",
     ),
     "waitress": Backend(
         "-m waitress --listen={host}:{port} --threads={threads} --backlog={backlog}"

@@ -9,7 +9,7 @@ grandchildren become its children. Rejected: PR_SET_PDEATHSIG (reaches only the 
 workers lived on for seconds).
 
 A separate program (`python -I -S guard.py [OPTIONS] GRACE_S OUT ERR PROGRAM ARGS…`) that imports
-little, as every trial starts two. It prints lines to stdout: `started PID`, `exited CODE CPU_S
+little, since every trial starts two. It prints lines to stdout: `started PID`, `exited CODE CPU_S
 WAIT_S` (a negative code is the signal; CPU seconds of the program and the children it waited for;
 seconds that its main thread waited for a core, `-` if unknown), and `cleared` once it has no
 descendants. On stdin it reads `stop` (TERM, then KILL after the grace) and end-of-file (KILL).
@@ -80,7 +80,7 @@ def children() -> list[int]:
 
 
 def waited_s(pid: int) -> float | None:
-    """Seconds that the main thread waited for a core; a zombie still has them. As in
+    """Seconds that the main thread waited for a core, even of a zombie. Like
     `observe.cpu.waited_ns`, which this program cannot import."""
     with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/schedstat", "rb") as file:
         ran, waited, slices = map(int, file.read().split())
@@ -101,7 +101,7 @@ class Guard:
         self.childless = False
 
     def reap(self) -> None:
-        """Reap all children that have ended; report the guarded one."""
+        """Reap all children that have ended; report the end of the guarded one."""
         while True:
             wait_s = waited_s(self.pid) if self.code is None else None
             try:
@@ -132,7 +132,7 @@ class Guard:
 
 
 def say(line: str) -> None:
-    """Report to the harness, which may be gone."""
+    """Report to the harness, which may have ended."""
     with contextlib.suppress(OSError):
         os.write(1, f"{line}\n".encode())
 
@@ -161,7 +161,7 @@ def watch(guard: Guard, wakeup: int, grace_s: float, end: int | None = None) -> 
         guard.reap()
 
 
-def make(directory: str, user: str | None) -> None:
+def make_directory(directory: str, user: str | None) -> None:
     with contextlib.suppress(FileExistsError):
         os.mkdir(directory, 0o700)
     if user is not None and os.geteuid() == 0:
@@ -169,8 +169,8 @@ def make(directory: str, user: str | None) -> None:
         os.chown(directory, account.pw_uid, account.pw_gid)
 
 
-def remove(directory: str) -> None:
-    """Retried until it is gone, as processes that are about to end may still write to it."""
+def remove_directory(directory: str) -> None:
+    """Retries until it is gone: processes that are about to end may still write to it."""
     import shutil
 
     give_up = time.monotonic() + GIVE_UP_S
@@ -188,7 +188,7 @@ def main(argv: Sequence[str]) -> None:
     grace_s, out, err = float(argv[0]), argv[1], argv[2]
     for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE):
         signal.signal(ignored, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # inherited; SIGCHLD may be blocked
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the inherited mask may block SIGCHLD
     wakeup, write_end = os.pipe()
     os.set_blocking(wakeup, False)
     os.set_blocking(write_end, False)
@@ -200,7 +200,7 @@ def main(argv: Sequence[str]) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
         if directory is not None:
-            make(directory, user)
+            make_directory(directory, user)
         guard = Guard(launch(out, err, argv[3:], user))
         say(f"started {guard.pid}")
         watch(guard, wakeup, grace_s, end)
@@ -209,7 +209,7 @@ def main(argv: Sequence[str]) -> None:
             pass  # the harness may still read the directory
     finally:
         if directory is not None:
-            remove(directory)
+            remove_directory(directory)
 
 
 if __name__ == "__main__":

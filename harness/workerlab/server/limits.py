@@ -1,7 +1,7 @@
 """Cores and memory that a server can use: those of the machine, or the limits of its control
 groups. A container sees all cores of its host in /proc, but may have a quota.
 
-All control groups from this process's own up to the root count, as each limits all below it:
+All control groups from this process's own up to the root count, since each limits those below it:
 version 2 (`cpu.max`, `memory.max`), version 1 (`cpu.cfs_quota_us` and `cpu.cfs_period_us`,
 `memory.limit_in_bytes`), or both at once. In a container with its own namespace, the path may not
 exist in the mount; then the root of the mount is the container's own group.
@@ -17,7 +17,7 @@ UNIFIED = "unified"  # the mount of version 2 if version 1 is mounted, too
 
 
 def cores(root: Path = ROOT) -> float:
-    """Cores, possibly fractional: a quota of 150 % is 1.5."""
+    """The number of cores, possibly fractional: 1.5 for a quota of 150 %."""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     quotas = [quota for group in _groups(root, "cpu") if (quota := _quota(group)) is not None]
     return min([float(affinity or 1), *quotas])
@@ -32,7 +32,7 @@ def memory_bytes(root: Path = ROOT) -> int:
 
 
 def _groups(root: Path, controller: str) -> Iterator[Path]:
-    """Directories of this process's control groups, and of their ancestors."""
+    """The directories of this process's control groups, and of their ancestors."""
     for line in _text(root / "proc/self/cgroup").splitlines():
         number, names, path = line.split(":", 2)
         if number == "0" and not names:
@@ -47,7 +47,7 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
 
 
 def _quota(group: Path) -> float | None:
-    """Cores; None: this group has no limit."""
+    """The quota in cores; None if this group has no limit."""
     fields = _text(group / "cpu.max").split()
     if not fields:
         fields = [_text(group / f"cpu.cfs_{name}_us") for name in ("quota", "period")]

@@ -27,8 +27,8 @@ SIOCSIFFLAGS, IFF_UP = 0x8914, 1  # linux/sockios.h, linux/if.h
 
 @contextmanager
 def own_network(tw_reuse: int) -> Iterator[None]:
-    """A network namespace for this thread and all it starts in it, with loopback, the kernel's
-    default settings and this net.ipv4.tcp_tw_reuse. Raises OSError if the user may not create
+    """A network namespace for this thread and its children, with loopback, the kernel's default
+    settings and this net.ipv4.tcp_tw_reuse. Raises OSError if the user may not create
     one."""
     before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     libc = ctypes.CDLL(None, use_errno=True)
@@ -55,12 +55,12 @@ GRACE_S = 5.0  # to write its counts
 
 
 class RunningNull(Serving, kw_only=True):
-    """A null server that listens. It has no workers, and so no proofs."""
+    """A null server that listens. Without workers, it has no proofs."""
 
     def lost(self) -> Fault | None:
         if self.process.running:
             return None
-        return Fault("server", explained("the null server ended under the load", self.log))
+        return Fault("server", explained("the null server exited under load", self.log))
 
 
 def command(
@@ -89,7 +89,7 @@ def null_server(
     server: Server, directory: Path, client_ports: tuple[int, int] | None = None
 ) -> Iterator[RunningNull]:
     """A null server that listens. On exit it is stopped, and has written its counts to `directory`,
-    which must exist. `client_ports`: lowest and highest of the ports that it must not use. Raises
+    which must exist. `client_ports`: the lowest and highest port reserved for clients. Raises
     TrialFailed if it does not start."""
     began, log = time.monotonic(), directory / LOG
     argv = command(server, directory, client_ports)

@@ -21,7 +21,7 @@ from workerlab.finding import Finding
 from workerlab.model.plan import App, Plan
 from workerlab.numbers.units import listed
 from workerlab.server.inside.families import FAMILIES
-from workerlab.server.running import DUMP, importing_at
+from workerlab.server.running import DUMP_PREFIX, importing_at
 from workerlab.server.versions import with_version
 from workerlab.server.worker_classes import CLASSES, SERVERS, class_named, ignored_settings
 
@@ -29,8 +29,8 @@ INTROSPECT = Path(__file__).parent / "inside" / "introspect.py"
 APP_KIND = INTROSPECT.with_name("app_kind.py")
 INTROSPECT_S = 60.0
 VERSION_S = 10.0
-SPARE_FILES = 64  # open in a process besides its connections
-PYTHON = ">=3.10"  # of what runs inside the server
+SPARE_FILES = 64  # files that a process has open besides its connections
+PYTHON = ">=3.10"  # required by the code that runs inside the server
 IP_LOCAL_PORT_RANGE = 51  # linux/in.h
 SYSCTLS = (
     "net.core.somaxconn",
@@ -58,16 +58,16 @@ class Interpreter(Struct, frozen=True):
     missing: Sequence[str]
     classes: Mapping[str, Mapping[str, Any]]
     settings: Mapping[str, object]
-    names: Sequence[str] = ()
+    names: Sequence[str] = ()  # of Gunicorn's settings
     assignments: Mapping[str, Mapping[str, Any]] = {}
     absent: Mapping[str, str] = {}
     requested: str = ""  # the requested version of Gunicorn; "": its own
-    why_unfit: str = ""  # why no class can run there
+    why_unfit: str = ""  # the reason why no class can run there, if any
     pip: bool = True
-    note: Finding | None = None  # why it, or this Gunicorn, was chosen, if the user named none
+    note: Finding | None = None  # why it or its Gunicorn was chosen, if the user named none
 
     def why_unavailable(self, name: str) -> str | None:
-        """Why this class cannot run there, with the next step; None if it can."""
+        """The reason why this class cannot run there, with advice; None if it can."""
         if self.why_unfit:
             return self.why_unfit
         row = class_named(name)
@@ -80,8 +80,8 @@ class Interpreter(Struct, frozen=True):
             pip = f"{self.python} -m pip install"
             install = pip if self.pip else f"uv pip install --python {self.python}"
             kind = "server" if row.alone else "worker class"
-            needed = f"{kind} {name} needs {listed(names)}"
-            return f"{needed}; install with: {install} {' '.join(names)}"
+            problem = f"{kind} {name} needs {listed(names)}"
+            return f"{problem}; install with: {install} {' '.join(names)}"
         return None
 
     def ignores(self, name: str) -> tuple[str, ...]:
@@ -89,7 +89,7 @@ class Interpreter(Struct, frozen=True):
         return ignored_settings(class_named(name), self.gunicorn)
 
     def serves_asgi(self, name: str) -> bool | None:
-        """Whether applications for this class are ASGI; None if not known."""
+        """Whether this class serves ASGI applications; None if unknown."""
         row = class_named(name)
         return row.asgi if row.slots_known else self.classes.get(name, {}).get("asgi")
 
@@ -102,7 +102,7 @@ def interpreter(
     env: Mapping[str, str] = {},
     gunicorn: str = "",
 ) -> Interpreter:
-    """What an interpreter can serve. `classes`: the worker classes to run; `env`: of the apps;
+    """Inspect an interpreter. `classes`: the worker classes to run; `env`: the apps' variables;
     `gunicorn`: the version to run, "" for the interpreter's own. Raises EnvironmentProblem if the
     interpreter does not run or that version is not available, NoGunicorn if it has none, UsageError
     if the user's Gunicorn file cannot be read."""
@@ -117,20 +117,20 @@ def interpreter(
     }
     merged_env = {**os.environ, **env}
     merged_env |= with_version(gunicorn, merged_env)
-    answer = _introspect(python, request, chdir, merged_env)
-    version, requires = answer.pop("python"), answer.pop("requires")
-    if answer["gunicorn"] is None:
+    facts = _introspect(python, request, chdir, merged_env)
+    version, requires = facts.pop("python"), facts.pop("requires")
+    if facts["gunicorn"] is None:
         advice = f"{python} -m pip install gunicorn, or use --gunicorn 25.3.0"
         raise NoGunicorn(f"{python} has no Gunicorn: {advice}")
-    if gunicorn and Version(answer["gunicorn"]) != Version(gunicorn):
+    if gunicorn and Version(facts["gunicorn"]) != Version(gunicorn):
         raise EnvironmentProblem(
-            f"{python} imports Gunicorn {answer['gunicorn']} and not {gunicorn}: there is another"
-            f" one in {chdir.absolute()} or on its PYTHONPATH"
+            f"{python} imports Gunicorn {facts['gunicorn']} instead of {gunicorn}: there is another"
+            f" copy in {chdir.absolute()} or on its PYTHONPATH"
         )
-    if why := answer.pop("error"):
+    if why := facts.pop("error"):
         raise UsageError(f"{config} cannot be read as a Gunicorn file: {why}")
-    why_unfit = _why_unfit(python, version, answer["gunicorn"], requires)
-    return Interpreter(python, **answer, requested=gunicorn, why_unfit=why_unfit)
+    why_unfit = _why_unfit(python, version, facts["gunicorn"], requires)
+    return Interpreter(python, **facts, requested=gunicorn, why_unfit=why_unfit)
 
 
 def _introspect(
@@ -148,7 +148,7 @@ def _introspect(
             timeout=INTROSPECT_S,
             stdin=subprocess.DEVNULL,
         )
-        answer: dict[str, Any] = json.loads((completed.stdout.splitlines() or [""])[-1])
+        facts: dict[str, Any] = json.loads((completed.stdout.splitlines() or [""])[-1])
     except (OSError, subprocess.TimeoutExpired, ValueError) as error:
         why = str(error)
         if isinstance(error, ValueError):  # no document
@@ -156,28 +156,28 @@ def _introspect(
                 0
             ]
         raise EnvironmentProblem(f"{python} does not work as a Python interpreter: {why}") from None
-    return answer
+    return facts
 
 
 def _why_unfit(python: str, version: str, gunicorn: str, requires: str | None) -> str:
-    """Why an interpreter of that version cannot run the server; "" if it can."""
+    """The reason why this version of Python cannot run the server; "" if it can."""
     for component, required in ((f"Gunicorn {gunicorn}", requires or ""), ("workerlab", PYTHON)):
         if not SpecifierSet(required).contains(version, prereleases=True):
-            return f"{component} needs Python {required}, and {python} is {version}"
+            return f"{component} needs Python {required}, but {python} is {version}"
     return ""
 
 
 def app_kind(
     interpreter: Interpreter, app: App, config: str | None, limit_s: float = INTROSPECT_S
 ) -> str:
-    """The app's interface, found by an import in the interpreter that will serve it: "wsgi",
+    """The app's interface, found by importing it in the interpreter that will serve it: "wsgi",
     "asgi", "asgi2" or "tornado"; "unimportable" if the import fails, else "unknown". Raises
     EnvironmentProblem if the import takes longer than `limit_s`."""
     env = {**os.environ, **dict(app.env)}
     config = os.path.abspath(config) if config else None
     request = {"app": app.target, "config": config, "limit_s": limit_s}
     try:
-        answer = subprocess.run(
+        completed = subprocess.run(
             [interpreter.python, str(APP_KIND), json.dumps(request)],
             cwd=app.chdir or None,
             env={**env, **with_version(interpreter.requested, env)},
@@ -189,16 +189,17 @@ def app_kind(
         )
     except (OSError, subprocess.SubprocessError):
         return "unknown"
-    if answer.stdout.startswith(DUMP):
-        why = f"{app.target} was not imported within {limit_s:.0f} s{importing_at(answer.stdout)}"
+    if completed.stdout.startswith(DUMP_PREFIX):
+        where = importing_at(completed.stdout)
+        why = f"{app.target} was not imported within {limit_s:.0f} s{where}"
         raise EnvironmentProblem(f"{why}. {interpreter.note}" if interpreter.note else why)
-    return answer.stdout or "unimportable"  # nothing: the import has ended the process
+    return completed.stdout or "unimportable"  # no output: the import ended the process
 
 
 Interpreters = Mapping[tuple[str, str], Interpreter]  # by `python` and `gunicorn` of a Server
 
 
-def of_plan(plan: Plan, chdir: Path) -> Interpreters:
+def interpreters_of(plan: Plan, chdir: Path) -> Interpreters:
     """The interpreters that the servers of a plan need. Raises as `interpreter`."""
     classes = [server.worker_class for server in plan.servers if server.null is None]
     env = dict(pair for server in plan.servers for pair in server.app.env)
@@ -218,7 +219,7 @@ def of_plan(plan: Plan, chdir: Path) -> Interpreters:
 
 
 def raise_file_limit() -> int | None:
-    """Raise the soft limit of open files to the hard one, for this process and all it starts.
+    """Raise the soft limit of open files to the hard one, for this process and its children.
     Returns the limit; None: unlimited."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
@@ -247,18 +248,18 @@ def narrows_ports() -> bool:
 def check_levels(levels: Iterable[int]) -> None:
     """Raises UsageError for a concurrency beyond this machine's limits."""
     files, ports, highest = raise_file_limit(), port_range(), max(levels)
-    needed = highest + SPARE_FILES
-    if files is not None and needed > files:
+    required_files = highest + SPARE_FILES
+    if files is not None and required_files > files:
         raise UsageError(
-            f"concurrency {highest} needs {needed} open files, but the limit is {files}: raise it"
-            f" (ulimit -n {needed}, as root where that is refused) or choose a level up to"
-            f" {files - SPARE_FILES}"
+            f"concurrency {highest} needs {required_files} open files, but the limit is {files}:"
+            f" raise it (ulimit -n {required_files}, as root if refused) or choose a level of at"
+            f" most {files - SPARE_FILES}"
         )
-    if ports is not None and highest > (room := ports[1] - ports[0] + 1):
+    if ports is not None and highest > (count := ports[1] - ports[0] + 1):
         raise UsageError(
             f"concurrency {highest} needs {highest} local ports, but the range"
-            f" {ports[0]}-{ports[1]} has only {room}: widen net.ipv4.ip_local_port_range or"
-            f" choose a level up to {room}"
+            f" {ports[0]}-{ports[1]} has only {count}: widen net.ipv4.ip_local_port_range or"
+            f" choose a level of at most {count}"
         )
 
 
@@ -267,8 +268,8 @@ def find_tool(program: str | None) -> bool:
 
 
 def tool_version(argv: tuple[str, ...]) -> str | None:
-    """The first line that a load tool prints. No more is read: a program called ab may be anything,
-    and may never end."""
+    """The first line that a load tool prints. Reads no more: any program may be called ab, and it
+    may never exit."""
     try:
         tool = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -315,7 +316,7 @@ def address_facing(hosts: tuple[str, ...]) -> str:
 
 
 def check_load_hosts(hosts: Iterable[str], port: int) -> None:
-    """Raises UsageError for an unknown host, or if `port` is taken here."""
+    """Raises UsageError for an unknown host, or if `port` is in use on this machine."""
     for host in hosts:
         _address_of(host)
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
@@ -324,7 +325,7 @@ def check_load_hosts(hosts: Iterable[str], port: int) -> None:
             probe.bind(("", port))
         except OSError as error:
             raise UsageError(
-                f"--load-hosts: port {port}, where the load hosts join, is taken: {error}"
+                f"--load-hosts: port {port}, to which the load hosts connect, is in use: {error}"
             ) from None
 
 
@@ -340,23 +341,23 @@ def sysctl(name: str) -> str | None:
     return _text(f"/proc/sys/{name.replace('.', '/')}")
 
 
-def _usable() -> list[int]:
+def _usable_cores() -> list[int]:
     """Cores that this process may run on; [] if the system has no CPU affinity."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 def cores() -> int | None:
-    return len(_usable()) or os.cpu_count()
+    return len(_usable_cores()) or os.cpu_count()
 
 
 def own_core() -> int | None:
-    """The core reserved for a server that is not under test: the last one of several."""
-    usable = _usable()
+    """The last core, reserved for a server that is not under test; None if there is only one."""
+    usable = _usable_cores()
     return usable[-1] if len(usable) > 1 else None
 
 
 def machine(tools: Mapping[str, str | None]) -> dict[str, object]:
-    """Facts needed to judge or repeat the measurements. None: unknown."""
+    """Facts about this machine that help to judge or repeat measurements. None: unknown."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return {
         "cpu": _cpu_model(),
@@ -376,11 +377,11 @@ def fingerprint(
     tools: Mapping[str, str | None],
     classes: Iterable[str],
 ) -> dict[str, object]:
-    """`machine`, with the interpreters, and versions of the Gunicorn under test if any of the
-    classes is served by it."""
-    used = tuple(interpreters)
-    pythons = dict.fromkeys(interpreter.python for interpreter in used)
+    """The facts of `machine`, with the interpreters and, if Gunicorn serves any of the classes, its
+    versions."""
+    servers = tuple(interpreters)
+    pythons = dict.fromkeys(server.python for server in servers)
     facts = {**machine(tools), "server_python": ", ".join(pythons)}
     if not all(class_named(name).alone for name in classes):
-        facts["gunicorn"] = ", ".join(dict.fromkeys(interpreter.gunicorn for interpreter in used))
+        facts["gunicorn"] = ", ".join(dict.fromkeys(server.gunicorn for server in servers))
     return facts

@@ -1,4 +1,4 @@
-"""Starts, watches and stops a guarded process, from the harness's side; `guard` is the other."""
+"""Starts, watches and stops a guarded process: the harness's side of `guard`."""
 
 from __future__ import annotations
 
@@ -81,9 +81,9 @@ class Guarded:
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until the program has ended; False if it has not within `timeout_s`."""
-        until = time.monotonic() + timeout_s
+        deadline_s = time.monotonic() + timeout_s
         while not self._ended:
-            remaining_s = until - time.monotonic()
+            remaining_s = deadline_s - time.monotonic()
             if remaining_s < 0:
                 return False
             self._listen(remaining_s)
@@ -101,20 +101,20 @@ class Guarded:
     def kill(self) -> None:
         """KILL at once; returns once no descendant is left and the guard has exited."""
         self.abandon()
-        until = time.monotonic() + GUARD_SLACK_S
+        deadline_s = time.monotonic() + GUARD_SLACK_S
         with contextlib.suppress(subprocess.TimeoutExpired):
-            while self._guard.poll() is None and time.monotonic() < until:
+            while self._guard.poll() is None and time.monotonic() < deadline_s:
                 self._listen(0.05)
                 if self._ended and not self._unread:
-                    self._guard.wait(max(0.01, until - time.monotonic()))
+                    self._guard.wait(max(0.01, deadline_s - time.monotonic()))
         if self.exit_code is None and not self._stdout.closed:
-            self._listen(0.0)  # its last report, if it ended right after that
+            self._listen(0.0)  # the last report, if the guard exited right after it
         self._ended = True
         self._stdout.close()
 
     def abandon(self) -> None:
-        """KILL at once without waiting. For other threads: the one that uses the program then sees
-        it end."""
+        """KILL at once without waiting. For other threads: the thread that uses the program then
+        sees it end."""
         with self._pipe_lock:
             self._stdin.close()
 

@@ -24,10 +24,10 @@ EXCEPTION = re.compile(
 )
 TRACEBACK = "Traceback (most recent call last):"
 FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+)')
-DUMP = "Timeout ("  # begins each dump of faulthandler
+DUMP_PREFIX = "Timeout ("  # of each dump of faulthandler
 # Lines of a server's log, and files that are not the app's
-LOGGED = re.compile(r"\[\d{4}-\d\d-\d\d |\[(INFO|WARNING|ERROR|CRITICAL)\] |(INFO|ERROR): ")
-NOT_THE_APPS = re.compile(
+LOG_LINE = re.compile(r"\[\d{4}-\d\d-\d\d |\[(INFO|WARNING|ERROR|CRITICAL)\] |(INFO|ERROR): ")
+OUTSIDE_APP = re.compile(
     r"site-packages|dist-packages|/lib/python3|/server/inside/|/alone/workerlab_app|^<|/gunicorn/"
 )
 MAX_PRINTED_LINES = 3
@@ -45,7 +45,7 @@ class TrialFailed(Exception):
 
 
 class Launch(Struct, frozen=True):
-    """What a server is started with. Paths are absolute."""
+    """The parameters for starting a server. Paths are absolute."""
 
     server: Server
     app: App
@@ -58,15 +58,15 @@ class Launch(Struct, frozen=True):
     named: bool = False  # whether the load names its requests
     kept: bool = False  # whether it keeps its connections
     beats: bool = True  # whether the workers' event loops are watched
-    inside: Inside = ""  # what else is measured in the workers, as in Cell
+    inside: Inside = ""  # other measurements in the workers, as in Cell
     host: str = "127.0.0.1"  # the address it listens on
-    env: tuple[tuple[str, str], ...] = ()  # besides the app's; contains passwords: never written
-    services: Mapping[str, int] = {}  # that the app uses: pids by name
+    env: tuple[tuple[str, str], ...] = ()  # added to the app's; contains passwords: never written
+    services: Mapping[str, int] = {}  # pids of the app's services, by name
     gunicorn: str = ""  # the version to run; "": that of the interpreter's environment
 
 
 class Cancelled(BaseException):
-    """The lab is ending. Not an Exception, which a handler might swallow."""
+    """The lab is ending. Not an Exception, since a handler might swallow that."""
 
 
 class StartupTurn:
@@ -94,7 +94,7 @@ class StartupTurn:
 
 
 class Serving(Struct, kw_only=True):
-    """A server that answers, of any kind: what a trial needs to know about it."""
+    """A ready server of any kind, as a trial sees it."""
 
     process: Guarded
     host: str
@@ -105,8 +105,8 @@ class Serving(Struct, kw_only=True):
     proofs: dict[int, dict[str, object]] = {}  # of its workers, by pid
     start_s: float = 0.0
     warmup_s: float = 0.0
-    lone_s: list[float] = []  # response times of requests on their own
-    lone_begun_ns: list[int] = []  # when each of them began, CLOCK_MONOTONIC
+    lone_s: list[float] = []  # response times of lone requests
+    lone_begun_ns: list[int] = []  # their starts, CLOCK_MONOTONIC
     lone_weights: tuple[float, ...] = ()  # as in Record
     warnings: list[StoredFinding] = []
     drops: bool = False  # whether the load has more connections than the accept queue holds
@@ -123,14 +123,13 @@ class Serving(Struct, kw_only=True):
 
 class WorkersKilledWaiting(Finding):
     """{workers:# worker was/workers were} killed by Gunicorn's timeout while waiting for a request
-    that never came: a client may hold connections that it opened late and has nothing left to send
-    on"""
+    that never came: a client may hold connections that it opened late and never uses"""
 
     workers: int
 
 
 class Running(Serving, kw_only=True):
-    """A server under test that answers."""
+    """A server under test that is ready."""
 
     launch: Launch
     earlier_pids: frozenset[int] = frozenset()  # pids of the workers of earlier instances
@@ -138,12 +137,12 @@ class Running(Serving, kw_only=True):
     def lost(self) -> Fault | None:
         for server in (self, *self.others):
             if not server.process.running:
-                why = f"the server ended under the load ({_ending(server.process.exit_code)})"
+                why = f"the server exited under load ({_ending(server.process.exit_code)})"
                 return Fault("server", explained(why, server.log))
         import psutil  # the import takes 20 ms, and reading a saved run does not need it
 
         current = read_proofs(self.launch.trial)
-        gone = {pid for pid in self.proofs if not psutil.pid_exists(pid)}  # a zombie does exist
+        gone = {pid for pid in self.proofs if not psutil.pid_exists(pid)}  # zombies still exist
         new = current.keys() - self.proofs.keys()
         if not gone and not new:
             return None
@@ -154,12 +153,12 @@ class Running(Serving, kw_only=True):
             # request stays open and unused, and blocks a sync worker that accepts it
             self.warnings.append(stored(WorkersKilledWaiting(len(idle))))
             return None
-        pids = ", ".join(map(str, gone)) or "one"
-        why = explained("a worker died under the load", self.log)
+        pids = ", ".join(map(str, gone)) or "unknown"
+        why = explained("a worker died under load", self.log)
         if self._timed_out() & gone:
-            why += "; it did not report for as long as Gunicorn's setting `timeout` allows"
+            why += "; it sent no heartbeat within Gunicorn's `timeout`"
         if self._timed_out() & gone & self._busy():
-            why += ", with a request in the app: raise it in --config"
+            why += ", with a request in the app: raise `timeout` in --config"
         return Fault("server", why, f"pid {pids}")
 
     def _timed_out(self) -> set[int]:
@@ -206,43 +205,43 @@ def explained(why: str, log: Path, *, printed: bool = False) -> str:
     was raised; else with an exception outside tracebacks; else, if `printed`, the last lines that
     the app printed (`sys.exit` prints its reason); else the last error; else the last warning."""
     lines = log_lines(log)
-    if raised := last_exception(lines):
+    if exception := last_exception(lines):
         if any("WORKER TIMEOUT" in line for line in lines):
-            raised = raised.replace("SystemExit: 1", "Gunicorn's timeout ended its worker")
-        return f"{why}: {raised}"
+            exception = exception.replace("SystemExit: 1", "Gunicorn's timeout killed the worker")
+        return f"{why}: {exception}"
     lines = list(outside_tracebacks(lines))
-    by_app = [
+    printed_by_app = [
         list(dict.fromkeys(line.strip() for line in group))
-        for logged, group in groupby(
-            filter(str.strip, lines), lambda line: bool(LOGGED.match(line))
+        for is_log_line, group in groupby(
+            filter(str.strip, lines), lambda line: bool(LOG_LINE.match(line))
         )
-        if not logged
+        if not is_log_line
     ]
     for pattern in (EXCEPTION, ERROR, WARNING):
-        if pattern is ERROR and printed and by_app:
-            return f"{why}: {' '.join(by_app[-1][-MAX_PRINTED_LINES:]).rstrip('.')[:300]}"
+        if pattern is ERROR and printed and printed_by_app:
+            return f"{why}: {' '.join(printed_by_app[-1][-MAX_PRINTED_LINES:]).rstrip('.')[:300]}"
         for line in reversed(lines):
             if match := pattern.match(line):
-                what = PID.sub("", match["what"])  # or the same reason differs with each launch
+                what = PID.sub("", match["what"])  # differs in each launch
                 return f"{why}: {what.strip().rstrip('.')[:300]}"
     return why
 
 
 def importing_at(dumps: str) -> str:
-    """Where the app's import was in the last of faulthandler's dumps, as the end of a sentence; ""
-    if no frame in it is the app's."""
-    threads = dumps.rpartition(DUMP)[2].split("\nThread ")
+    """The line of the app that faulthandler's last dump shows in the import, as the end of a
+    sentence; "" if no frame is the app's."""
+    threads = dumps.rpartition(DUMP_PREFIX)[2].split("\nThread ")
     importing = next((thread for thread in threads if "in import_app" in thread), "")
     for frame in FRAME.finditer(importing):  # the most recent call first
         path, line = frame["file"], int(frame["line"])
-        if not NOT_THE_APPS.search(path):
+        if not OUTSIDE_APP.search(path):
             source = linecache.getline(path, line).strip()
             return f"; it was at {Path(path).name} line {line}" + (f": {source}" if source else "")
     return ""
 
 
 def outside_tracebacks(lines: Iterable[str]) -> Iterator[str]:
-    """The lines outside tracebacks; the exception at the end of a traceback is left out, too."""
+    """The lines outside tracebacks, without the exception that ends a traceback."""
     inside = False
     for line in lines:
         if line.endswith(TRACEBACK):
@@ -260,10 +259,10 @@ def last_exception(lines: Iterable[str]) -> str | None:
         if line.endswith(TRACEBACK):
             inside, location = True, ""
         elif inside and (frame := FRAME.match(line)):
-            if not NOT_THE_APPS.search(frame["file"]):
+            if not OUTSIDE_APP.search(frame["file"]):
                 location = f" ({Path(frame['file']).name} line {frame['line']})"
         elif inside and not line.startswith(" "):
             inside = False
-            if not line.startswith("gunicorn.errors."):  # Gunicorn halts because of another one
+            if not line.startswith("gunicorn.errors."):  # it reports another one
                 exception = f"{line.strip().rstrip('.')[:300]}{location}"
     return exception

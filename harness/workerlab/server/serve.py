@@ -1,7 +1,7 @@
 """A server under test on a free loopback port, as a context manager, whatever its backend.
 
 It is ready once all workers have loaded the app (each writes a proof from inside) and a request got
-the expected answer. A listening socket proves neither: it exists before any worker.
+the expected response. A listening socket proves neither: it exists before any worker.
 """
 
 import ast
@@ -36,21 +36,21 @@ from workerlab.server.worker_classes import why_not_served
 BOOT_S = 60.0  # some apps take long to load
 POLL_S = 0.01
 MAX_RESPAWNS = 3  # of workers that end before they have loaded the app
-MIN_FREE_BYTES = 1 << 20  # on disk; less is hardly enough for span maps
+MIN_FREE_BYTES = 1 << 20  # on disk; less may not hold the span maps
 NO_MODULE = re.compile(r"No module named '(?P<name>[\w.]+)'")
 NO_ATTRIBUTE = re.compile(r"Failed to find (attribute|application object:) '\w+'")
 NOT_CALLABLE = "Application object must be callable"
-USUAL_NAMES = ("app", "application", "asgi", "wsgi", "asgi_app", "wsgi_app")  # of an app
+USUAL_NAMES = ("app", "application", "asgi", "wsgi", "asgi_app", "wsgi_app")  # of an app's callable
 NO_VARIABLE = re.compile(r"environment variable '?(?P<name>[A-Z][A-Z0-9_]+)")
 
 
 def backend_of(launch: Launch) -> Backend:
-    """What starts the server: Gunicorn for all of its worker classes, and those of the user."""
+    """The backend that starts the server: Gunicorn also for the user's own worker classes."""
     return BACKENDS.get(launch.server.worker_class) or Gunicorn()
 
 
 def _write_launch(launch: Launch, backend: Backend) -> None:
-    """Write what the code in the workers needs to know."""
+    """Write `launch.json`, which the code in the workers reads."""
     values = {
         **backend.launch_file(launch),
         "cores": launch.server.cores,
@@ -61,7 +61,7 @@ def _write_launch(launch: Launch, backend: Backend) -> None:
 
 
 def _environment(launch: Launch, backend: Backend, listening: Path) -> dict[str, str]:
-    """The environment that the server is started in."""
+    """The environment variables of the server."""
     env = {name: value for name, value in os.environ.items()
            if not backend.is_configured_by(name)}  # fmt: skip
     env |= {**dict(launch.app.env), **dict(launch.env), "WORKERLAB_TRIAL": str(launch.trial)}
@@ -73,9 +73,9 @@ def _environment(launch: Launch, backend: Backend, listening: Path) -> dict[str,
 @contextmanager
 def serve(launch: Launch, turn: StartupTurn | None = None) -> Iterator[Running]:
     """A server that is ready and warmed up, with its other instances; all their processes are gone
-    afterwards. `turn`: given if servers of other trials start at the same time. Raises TrialFailed:
+    afterwards. `turn`: set if servers of other trials start at the same time. Raises TrialFailed:
     "unavailable" if the server does not boot or the app is of the wrong kind, "answer" if it boots
-    but does not answer as expected."""
+    but does not respond as expected."""
     turn = turn or StartupTurn()
     with ExitStack() as stack:
         stack.callback((launch.trial / ACCESS_LOG).unlink, missing_ok=True)
@@ -136,21 +136,21 @@ def _ready(
     earlier_pids: frozenset[int],
     turn: StartupTurn,
 ) -> tuple[dict[int, dict[str, object]], tuple[str, int]]:
-    """The proofs by pid, and where the server listens, once each worker has loaded the app. Raises
-    TrialFailed."""
-    until, workers = time.monotonic() + BOOT_S, launch.server.workers
+    """Wait until each worker has loaded the app. Returns the proofs by pid, and the server's
+    address. Raises TrialFailed."""
+    deadline_s, workers = time.monotonic() + BOOT_S, launch.server.workers
     while True:
         turn.raise_if_ended()
         proofs = read_proofs(launch.trial, excluded=earlier_pids)
-        if len(proofs) >= workers and (listens_at := address(process.pid)):
-            return proofs, listens_at
+        if len(proofs) >= workers and (host_and_port := address(process.pid)):
+            return proofs, host_and_port
         if process.wait(POLL_S):
             _check_disk_space(launch.trial)
             why = explained("the server did not boot", log, printed=True)
-        elif not proofs and imports_begun(launch.trial) > MAX_RESPAWNS * workers:
-            ended = f"the workers exited {MAX_RESPAWNS} times before loading the app"
-            why = explained(ended, log, printed=True)
-        elif time.monotonic() > until:
+        elif not proofs and unfinished_imports(launch.trial) > MAX_RESPAWNS * workers:
+            why = f"the workers exited {MAX_RESPAWNS} times before loading the app"
+            why = explained(why, log, printed=True)
+        elif time.monotonic() > deadline_s:
             raise TrialFailed(
                 "unavailable", _not_ready(launch, len(proofs), log), f"its log: {log}"
             )
@@ -160,7 +160,7 @@ def _ready(
 
 
 def _not_ready(launch: Launch, ready: int, log: Path) -> str:
-    """Why fewer workers than planned are ready after BOOT_S."""
+    """The reason why fewer workers than planned are ready after BOOT_S."""
     paths = sorted(launch.trial.glob("import-*.txt"), key=lambda path: path.stat().st_mtime)
     places = filter(None, (importing_at(path.read_text()) for path in reversed(paths)))
     if not ready and (place := next(places, "")):
@@ -169,13 +169,13 @@ def _not_ready(launch: Launch, ready: int, log: Path) -> str:
     return explained(f"only {ready} of {workers} workers were ready after {BOOT_S:.0f} s", log)
 
 
-def imports_begun(trial: Path) -> int:
-    """How many processes began to import the app without finishing: each leaves its dumps."""
+def unfinished_imports(trial: Path) -> int:
+    """The number of processes that have not finished importing the app: each has its dumps."""
     return len(list(trial.glob("import-*.txt")))
 
 
 def _next_step(launch: Launch, why: str) -> str:
-    """What to do if a module, a callable or an environment variable is missing; else ""."""
+    """Advice if a module, a callable or an environment variable is missing; else ""."""
     if NOT_CALLABLE in why or NO_ATTRIBUTE.search(why):
         return _other_callable(launch.app, is_defined=NOT_CALLABLE in why)
     missing, variable = NO_MODULE.search(why), NO_VARIABLE.search(why)
@@ -200,8 +200,8 @@ def _next_step(launch: Launch, why: str) -> str:
 
 
 def _other_callable(app: App, *, is_defined: bool) -> str:
-    """What the app's module defines instead of a callable of the requested name. `is_defined`:
-    whether it defines that name. Only its source is read: importing an app may do anything."""
+    """Advice on what the app's module defines instead of the requested callable. `is_defined`:
+    whether it defines that name. Reads only its source: importing an app may do anything."""
     module, _, name = app.target.partition(":")
     name = name or "application"
     path = Path(app.chdir or ".", *module.split("."))
@@ -213,7 +213,7 @@ def _other_callable(app: App, *, is_defined: bool) -> str:
         defined = {}
     is_a = f"; {module}:{name} is {defined.get(name) or 'not callable'}" if is_defined else ""
     other = next((usual for usual in USUAL_NAMES if usual in defined and usual != name), None)
-    return is_a + (f"; {source.name} defines {other}: name it as {module}:{other}" if other else "")
+    return is_a + (f"; {source.name} defines {other}: use {module}:{other}" if other else "")
 
 
 def _definitions(module: ast.Module) -> Iterator[tuple[str, str]]:
@@ -236,7 +236,7 @@ def _check_disk_space(directory: Path) -> None:
     """Raises TrialFailed if there is no space for a worker's span map, allocated when it boots."""
     free = shutil.disk_usage(directory).free
     if free < MIN_FREE_BYTES:
-        why = f"only {free >> 10} KB are free in {directory.parents[1]}, where the run is kept"
+        why = f"only {free >> 10} KB are free in {directory.parents[1]}, where the run is stored"
         raise TrialFailed("storage", why)
 
 

@@ -1,7 +1,7 @@
-"""Which server answers at the address of a storage or a cache, queried by its own client.
+"""Identifies the server at the address of a storage or a cache, through its own client library.
 
-Addresses contain passwords: messages show only host and port, even those of the clients. Clients
-are optional dependencies, imported on use.
+Addresses contain passwords: all messages, including those of the clients, show only host and port.
+Clients are optional dependencies, imported on use.
 """
 
 import sqlite3
@@ -19,13 +19,13 @@ EXTRA = "pip install 'workerlab[ladder]'"
 
 
 class NoAnswer(EnvironmentProblem):
-    """The service does not answer; the message names it and the reason, without a full stop."""
+    """The service does not respond; the message names it and the reason, without a full stop."""
 
 
 class ServiceKind(Struct, frozen=True):
     """A kind of service. `option`: the option for its address; `example`: of an address; `schemes`:
     of URLs. `parse`: MODULE:NAME of its client's function that raises for a malformed address;
-    `version`: returns which server answers."""
+    `version`: returns the server's name and version."""
 
     name: str
     option: str
@@ -99,13 +99,13 @@ def ask(kind: str, url: str) -> str:
     except ModuleNotFoundError as error:
         raise NoAnswer(f"{name} needs {error.name}, which is not installed: {EXTRA}") from None
     except Exception as error:  # clients raise their own types, and ValueError for an address
-        raise NoAnswer(f"{name} at {place(url)} does not answer: {_why(error, url)}") from None
+        raise NoAnswer(f"{name} at {place(url)} does not respond: {_why(error, url)}") from None
 
 
 def check_url(kind: str, url: str) -> None:
     """Raises UsageError for an address that cannot be of this kind, without connecting."""
     service = KINDS[kind]
-    problem = f"{service.option} is not an address of {service.name}, such as {service.example}"
+    problem = f"{service.option} must be an address of {service.name}, such as {service.example}"
     scheme, separator, _ = url.partition("://")
     if not separator or scheme not in service.schemes:
         raise UsageError(problem)
@@ -125,7 +125,7 @@ def _why(error: Exception, url: str) -> str:
 
 
 def place(url: str) -> str:
-    """Host and port (or the path) of an address, which messages may show."""
+    """Host and port (or the path) of an address: the part that messages may show."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port

@@ -1,11 +1,11 @@
-"""The services of an app, storages and a cache: started here if installed, or given by address.
+"""The services of an app (storages and a cache), started here if installed or given by address.
 
 Services that the lab starts listen on loopback only, keep their data in a temporary directory that
 the guard creates and removes, and are gone after the `with`, even if the harness is killed.
 
-PostgreSQL keeps its default settings, including durability, as the cost of a commit is measured. It
-is ended by SIGQUIT: a smart shutdown (TERM) waits for clients, a fast one writes data that is
-deleted a moment later, and a killed one leaves a shared memory segment behind.
+PostgreSQL keeps its default settings, including durability, since the cost of a commit is measured.
+It is stopped by SIGQUIT: a smart shutdown (TERM) waits for clients, a fast one writes data that is
+deleted a moment later, and SIGKILL leaves a shared memory segment behind.
 """
 
 import contextlib
@@ -34,14 +34,14 @@ START_S = 60.0  # initdb writes 40 MB, which takes long on a busy disk
 POLL_S = 0.05
 IDLE = "import signal; signal.pause()"
 PORT_ATTEMPTS = 5  # another program may take the free port first
-GRACE_S = 8.0  # PostgreSQL itself kills what does not end within 5 s
+GRACE_S = 8.0  # PostgreSQL itself kills its processes after 5 s
 SETUP = "./scripts/setup.sh --ladder"
 INSTALL_DIRS = ("usr/lib/postgresql/*", "opt/homebrew/opt/postgresql*", "usr/local/opt/postgresql*")
-BLOG = ("werkzeug", "jinja2", "markdown_it", "nh3", "PIL")  # packages of the blog app
+BLOG_PACKAGES = ("werkzeug", "jinja2", "markdown_it", "nh3", "PIL")
 
 
 class Service(Struct, frozen=True):
-    """A service that answers."""
+    """A service that is ready."""
 
     kind: str  # of KINDS
     url: str
@@ -50,10 +50,11 @@ class Service(Struct, frozen=True):
 
 
 class ServiceProgram(Struct, frozen=True):
-    """How a kind is started. `argv` and `url`: templates of the programs' paths, by number, of the
-    directory and the port. `users`: run as the first that exists instead of root. `end`: the signal
-    that ends it. `is_ours(url, directory, pid)`: whether that server answers. `prepare(url)`:
-    creates what the app needs, and returns its address."""
+    """How to start a kind of service. `argv` and `url`: templates with the programs' paths (by
+    number), the directory and the port. `users`: candidates to run it instead of root; the first
+    that exists is used. `end`: the signal that stops it. `is_ours(url, directory, pid)`: whether
+    the server at `url` is the one started. `prepare(url)`: creates what the app needs, and returns
+    its address."""
 
     programs: tuple[str, ...]
     users: tuple[str, ...]
@@ -125,7 +126,7 @@ PROGRAMS = {
 
 
 def why_unavailable(kind: str) -> str | None:
-    """Why the lab cannot start a `kind` here, and what to do; None if it can."""
+    """The reason why the lab cannot start a `kind` here, with advice; None if it can."""
     if kind == "sqlite":
         return None
     label, or_url = KINDS[kind].name, f"; {KINDS[kind].option} connects to a running one"
@@ -150,7 +151,7 @@ def why_packages_missing(names: Sequence[str]) -> str | None:
 @contextmanager
 def service(kind: str, url: str | None = None) -> Iterator[Service]:
     """The service at `url`, or else a new and empty one that is gone afterwards. Raises
-    EnvironmentProblem, with what to do, if it is not available."""
+    EnvironmentProblem, with advice, if it is unavailable."""
     if why := why_no_driver(kind) or (None if url else why_unavailable(kind)):
         raise EnvironmentProblem(why)
     if url:
@@ -193,7 +194,7 @@ def folder() -> Iterator[Path]:
 def _guarded(
     argv: Sequence[str], directory: Path, user: str | None, end: signal.Signals | None = None
 ) -> Guarded:
-    """`directory`: for all files it writes, including its output."""
+    """A guarded program. `directory`: for all files it writes, including its output."""
     return Guarded(
         argv,
         cwd=Path("/"),
@@ -209,14 +210,14 @@ def _guarded(
 def _wait_until_ready(
     kind: str, url: str, process: Guarded, directory: Path, *, last: bool
 ) -> str | None:
-    """Which server answers; None if its port was taken, unless this is the `last` attempt. Raises
-    EnvironmentProblem with the service's own message if it does not start."""
-    give_up = time.monotonic() + START_S
+    """The version of the server; None if its port was taken, unless this is the `last` attempt.
+    Raises EnvironmentProblem with the service's own message if it does not start."""
+    deadline_s = time.monotonic() + START_S
     no_answer: NoAnswer | None = None
-    while process.running and time.monotonic() < give_up:
+    while process.running and time.monotonic() < deadline_s:
         try:
             version = ask(kind, url)
-            # Another server that has taken the port may answer until ours gives up
+            # Until ours gives up, a server that has taken its port may respond
             if PROGRAMS[kind].is_ours(url, directory, process.pid):
                 return version
         except Exception as error:  # clients raise their own types
@@ -227,9 +228,7 @@ def _wait_until_ready(
         output = (directory / "output").read_text(errors="replace")[-4096:]
     if "address already in use" in output.lower() and not last:
         return None
-    why = output.strip().splitlines()[-1:] or [
-        str(no_answer or "another server answers on its port")
-    ]
+    why = output.strip().splitlines()[-1:] or [str(no_answer or "another server uses its port")]
     raise EnvironmentProblem(f"{KINDS[kind].name} did not start: {why[0]}")
 
 
@@ -240,11 +239,12 @@ def free_port() -> int:
 
 
 def _program(name: str) -> str | None:
-    """The path of a program. Debian and Homebrew install PostgreSQL's outside the PATH, by version:
-    the newest is used."""
+    """The path of a program. Debian and Homebrew install PostgreSQL's programs outside the PATH, by
+    version; the newest is used."""
     if on_path := shutil.which(name):
         return on_path
-    installed = [path for place in INSTALL_DIRS for path in Path("/").glob(f"{place}/bin/{name}")]
+    patterns = [f"{directory}/bin/{name}" for directory in INSTALL_DIRS]
+    installed = [path for pattern in patterns for path in Path("/").glob(pattern)]
 
     def major(program: Path) -> int:
         version = program.parent.parent.name.removeprefix("postgresql@")
@@ -265,7 +265,7 @@ def _user(kind: str) -> str | None:
 
 
 def _new_directory(user: str | None) -> Path:
-    """The path of a new directory, which `user` can reach."""
+    """A path for a new directory that `user` can reach."""
     for base in (Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")):
         parents = [base.resolve(), *base.resolve().parents]
         open_to_all = user is None or all(parent.stat().st_mode & 0o001 for parent in parents)

@@ -45,7 +45,7 @@ def directory_of(version: str) -> Path:
 
 
 def lab_version() -> str:
-    """The version in the lab's own environment; "" without one."""
+    """The version in the lab's own environment; "" if it has none."""
     from importlib import metadata  # slow to import, and few commands need it
 
     try:
@@ -57,20 +57,20 @@ def lab_version() -> str:
 def provide(version: str) -> Path:
     """The directory of that version of Gunicorn, installed if needed. Raises EnvironmentProblem if
     that fails."""
-    place = directory_of(version)
-    if place.is_dir():
-        return place
+    directory = directory_of(version)
+    if directory.is_dir():
+        return directory
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(place.parent):
-            if not place.is_dir():  # another process may have installed it meanwhile
-                _make(version, place)
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(directory.parent):
+            if not directory.is_dir():  # another process may have installed it meanwhile
+                _make(version, directory)
     except OSError as error:
         raise EnvironmentProblem(
-            f"Gunicorn {version} cannot be stored in {place.parent}: {error.strerror or error};"
+            f"Gunicorn {version} cannot be stored in {directory.parent}: {error.strerror or error};"
             " set XDG_CACHE_HOME to another directory"
         ) from error
-    return place
+    return directory
 
 
 def with_version(version: str, env: Mapping[str, str]) -> dict[str, str]:
@@ -92,19 +92,19 @@ def _locked(directory: Path) -> Iterator[None]:
         yield
 
 
-def _make(version: str, place: Path) -> None:
-    """Install to a temporary directory next to `place`, check by an import, and rename."""
-    incomplete = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{version}-"))
+def _make(version: str, directory: Path) -> None:
+    """Install to a temporary directory next to `directory`, test an import, and rename."""
+    incomplete = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{version}-"))
     try:
         if version != lab_version() or not _copy(incomplete):
             _install(version, incomplete)
         env = {**os.environ, "PYTHONPATH": str(incomplete), "PYTHONDONTWRITEBYTECODE": "1"}
-        done = _run([sys.executable, "-c", CHECK], env)
-        if done.returncode != 0:
-            why = (done.stderr.strip().splitlines() or ["nothing"])[-1]
+        result = _run([sys.executable, "-c", CHECK], env)
+        if result.returncode != 0:
+            why = (result.stderr.strip().splitlines() or ["no error message"])[-1]
             raise EnvironmentProblem(f"Gunicorn {version} cannot be imported: {why}")
         incomplete.chmod(0o755)
-        incomplete.rename(place)
+        incomplete.rename(directory)
     finally:
         shutil.rmtree(incomplete, ignore_errors=True)
 
@@ -118,8 +118,8 @@ def _copy(directory: Path) -> bool:
     for file in metadata.files("gunicorn") or ():
         if not file.parts[0].startswith("gunicorn") or file.hash is None:
             continue
-        place = Path(file.locate())
-        content = place.read_bytes() if place.is_file() else b""
+        source = Path(file.locate())
+        content = source.read_bytes() if source.is_file() else b""
         digest = base64.urlsafe_b64encode(hashlib.new(file.hash.mode, content).digest())
         if digest.decode().rstrip("=") != file.hash.value:
             return False
@@ -138,10 +138,10 @@ def _install(version: str, directory: Path) -> None:
     for argv in _installers():
         shutil.rmtree(directory)  # pip would accept an incomplete installation
         directory.mkdir()
-        done = _run([*argv, "--no-deps", "--target", str(directory), f"gunicorn=={version}"], env)
-        if done.returncode == 0 and (directory / "gunicorn").is_dir():
+        result = _run([*argv, "--no-deps", "--target", str(directory), f"gunicorn=={version}"], env)
+        if result.returncode == 0 and (directory / "gunicorn").is_dir():
             return
-        output = output or done.stdout + done.stderr  # of the first, which may use the network
+        output = output or result.stdout + result.stderr  # the first installer may use the network
     raise EnvironmentProblem(f"Gunicorn {version} cannot be installed: {_why(output, directory)}")
 
 
@@ -177,11 +177,11 @@ def _why(output: str, directory: Path) -> str:
     if not output:
         return "neither uv nor pip is available; install pip with: python -m ensurepip"
     if any(words in output for words in NO_INDEX):
-        return "the package index does not answer (is there a network?)"
+        return "the package index does not respond (is there a network connection?)"
     if any(words in output for words in NO_VERSION):
         return "there is no such version"
     free = shutil.disk_usage(directory).free
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     return lines[-1].removeprefix("ERROR: ").removeprefix("error: ") + (
-        "" if free > 10_000_000 else f"; {free / 1e6:.0f} MB are left in {directory.parent}"
+        "" if free > 10_000_000 else f"; only {free / 1e6:.0f} MB are left in {directory.parent}"
     )

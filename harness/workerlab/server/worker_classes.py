@@ -1,7 +1,7 @@
-"""The worker classes as of Gunicorn 25.3, a row each. How to add one: `docs/extending.md`.
+"""The worker classes as of Gunicorn 25.3, one row each. How to add one: `docs/extending.md`.
 
 All commands and reports use these rows. Any other class can be given by its dotted path: its slots
-are then "not known", and the rest is measured.
+are then "not known", and everything else is measured.
 
 Settings do not always determine how many requests are served at once, so that is measured as well:
 gthread's `worker_connections` limits what it accepts, not what it serves; native asgi stores the
@@ -83,7 +83,7 @@ _OTHER_ROWS = (
 WORKER_CLASSES: Mapping[str, WorkerClass] = {row.name: row for row in _ROWS}
 _SERVERS: Mapping[str, WorkerClass] = {row.name: row for row in _OTHER_ROWS}
 CLASSES = tuple(WORKER_CLASSES)
-SERVERS = tuple(_SERVERS)  # what can be given in place of a class, and needs no Gunicorn
+SERVERS = tuple(_SERVERS)  # can be given in place of a class, and need no Gunicorn
 ASGI_CLASSES = frozenset(row.name for row in _ROWS if row.asgi)
 
 
@@ -108,8 +108,8 @@ KINDS = {"wsgi": "a WSGI", "asgi": "an ASGI", "asgi2": "an ASGI 2", "tornado": "
 
 
 def why_not_served(worker_class: str, target: str, kind: str) -> str | None:
-    """Why the class cannot serve an app of this kind (see `inside.app_kind`): Gunicorn would answer
-    with 500. None if it can, or if that is not known."""
+    """The reason why the class cannot serve an app of this kind (see `inside.app_kind`): Gunicorn
+    would respond with 500. None if it can, or if that is unknown."""
     row = class_named(worker_class)
     if not row.serves or kind in (*row.serves, "unknown", "unimportable"):
         return None

@@ -153,8 +153,8 @@ def test_routes_that_never_answer_as_expected_are_told_at_once(lab: Lab) -> None
     assert done.code == 1
     (cell,) = done.report["cells"]
     why = cell["reason"]["text"]
-    assert "GET /broken answered 500, expected 2xx or 3xx: KeyError / no cart" in why
-    assert "lost (POST /missing) answered 404, expected 2xx or 3xx" in why
+    assert "GET /broken returned 500, expected 2xx or 3xx: KeyError / no cart" in why
+    assert "lost (POST /missing) returned 404, expected 2xx or 3xx" in why
     assert not (lab.place / "seen").exists()  # no load was sent
 
 

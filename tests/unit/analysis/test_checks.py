@@ -36,9 +36,9 @@ def mean(seconds: float) -> Summary:
 
 CASES: dict[str, tuple[TrialData, str, dict[str, Any]]] = {
     "a fault": (
-        with_record(BASE, fault=Fault("server", "worker 101 died under the load")),
+        with_record(BASE, fault=Fault("server", "worker 101 died under load")),
         "TrialFault",
-        {"reason": "worker 101 died under the load"},
+        {"reason": "worker 101 died under load"},
     ),
     "no load": (
         with_record(BASE, load_start_ns=None),

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workerlab.model.evidence import Span, Spans
-from workerlab.observe.spans import SpanFollower, parse_map, read_spans, served
+from workerlab.observe.spans import SpanFollower, parse_map, read_spans, serving_pids
 from workerlab.server.inside.maps import (
     HEADER,
     HEADER_BYTES,
@@ -123,7 +123,7 @@ def test_the_spans_of_a_trial_come_from_all_its_maps(tmp_path: Path) -> None:
     (tmp_path / "spans-3-0.map").write_bytes(map_bytes(3, [], free=3))
     (tmp_path / "worker-1.json").write_text("{}")
     assert read_spans(tmp_path) == Spans((first.span(1), second.span(2)), full=(2,))
-    assert served(tmp_path) == {1, 2}
+    assert serving_pids(tmp_path) == {1, 2}
 
 
 @given(ROWS, st.data())

@@ -109,7 +109,10 @@ def test_the_beat_after_a_late_one_comes_soon(tmp_path: Path) -> None:
     heart, timers = heart_in(tmp_path)
     time.sleep(0.05)
     heart.beat()
-    assert [after_s for after_s, _ in timers] == [heartbeat.EVERY_NS / 1e9, heartbeat.SOON_NS / 1e9]
+    assert [after_s for after_s, _ in timers] == [
+        heartbeat.INTERVAL_NS / 1e9,
+        heartbeat.LATE_INTERVAL_NS / 1e9,
+    ]
 
 
 @pytest.fixture
@@ -196,7 +199,7 @@ def test_cpu_in_small_parts_does_not_hide_an_ended_thread(
 
 
 def test_other_threads_are_tracked_while_they_live() -> None:
-    others, ends = waits.Others(), threading.Event()
+    others, ends = waits.OtherThreads(), threading.Event()
     thread = threading.Thread(target=ends.wait)
     thread.start()
     others.queued_ns(0)

@@ -33,14 +33,14 @@ def test_the_default_timeout_lets_bundled_apps_block_their_loop(
     ("target", "source", "why", "advice"),
     [
         ("shop:app", "application = make()", "Failed to find attribute 'app' in 'shop'",
-         "; shop.py defines application: name it as shop:application"),
+         "; shop.py defines application: use shop:application"),
         ("shop:app", "def main(): ...", "Failed to find attribute 'app' in 'shop'", ""),
         ("shop:app", "not Python", "Failed to find attribute 'app' in 'shop'", ""),
         ("gone:app", "", "Failed to find application object: 'app'", ""),
         ("shop", "application = {}", "Application object must be callable",
          "; shop:application is of type dict"),
         ("shop:app", "from web import app, wsgi", "Application object must be callable",
-         "; shop:app is not callable; shop.py defines wsgi: name it as shop:wsgi"),
+         "; shop:app is not callable; shop.py defines wsgi: use shop:wsgi"),
     ],
 )  # fmt: skip
 def test_another_callable_is_suggested(

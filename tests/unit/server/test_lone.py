@@ -24,13 +24,13 @@ from workerlab.observe.pauses import PauseWatch
 from workerlab.server import warmup
 from workerlab.server.running import Running, TrialFailed
 from workerlab.server.warmup import (
+    MAX_FAILURES,
     MAX_PAUSE_RETRIES,
     MIN_LONE,
-    TRIES,
-    Lone,
-    ask_alone,
-    first_answers_s,
+    LoneSender,
+    first_responses_s,
     routes_of,
+    send_lone_requests,
 )
 
 RESET = 0
@@ -74,36 +74,37 @@ def in_turn(*statuses: int) -> Callable[[str, str], int]:
 def test_an_app_that_fails_sometimes_is_measured(tmp_path: Path, wrong: int, share: float) -> None:
     chance = random.Random(7)
     with serving(tmp_path, lambda *_: wrong if chance.random() < share else 200) as server:
-        lone = Lone(server, *routes_of(server.launch.app))
+        lone = LoneSender(server, *routes_of(server.launch.app))
         for _ in range(60):
-            assert lone.ask() > 0
-    assert lone.answered == 60
-    assert 0 < lone.failed < lone.answered
+            assert lone.time_request() > 0
+    assert lone.succeeded == 60
+    assert 0 < lone.failed < lone.succeeded
 
 
 def test_the_first_answer_may_fail(tmp_path: Path) -> None:
     with serving(tmp_path, in_turn(500, 200, 200, 200)) as server:
         (lone,) = lones(server)
-        lone.ask()
-        assert (lone.answered, lone.failed) == (1, 1)
+        lone.time_request()
+        assert (lone.succeeded, lone.failed) == (1, 1)
 
 
 @pytest.mark.parametrize(
     ("status", "log", "sentence"),
     [
         (404, "OSError: reset",
-         "GET / answered 404, expected 200: text (use --expect-status 404 if that is right)"),
+         "GET / returned 404, expected 200: text (use --expect-status 404 if that is intended)"),
         (500, "[x] [ERROR] no memory",
-         "GET / answered 500, expected 200: no memory (use --expect-status 500 if that is right)"),
+         "GET / returned 500, expected 200: no memory (use --expect-status 500 if that is"
+         " intended)"),
         (500, "Traceback (most recent call last):\nZeroDivisionError: division by zero",
-         "GET / answered 500, expected 200: ZeroDivisionError: division by zero"),
+         "GET / returned 500, expected 200: ZeroDivisionError: division by zero"),
         (
             302,
             "",
-            f"GET / answered 302, expected 200, with Location: {LOGIN} (use --expect-status 302"
-            " if that is right, or --path '/login?to=/' to measure that page)",
+            f"GET / returned 302, expected 200, with Location: {LOGIN} (use --expect-status 302"
+            " if that is intended, or --path '/login?to=/' to measure that page)",
         ),
-        (RESET, "", "no answer to a first request ("),
+        (RESET, "", "no response to a first request ("),
     ],
 )  # fmt: skip
 def test_an_app_that_always_fails_is_refused(
@@ -117,12 +118,12 @@ def test_an_app_that_always_fails_is_refused(
         return status
 
     with serving(tmp_path, always) as server, pytest.raises(TrialFailed) as failure:
-        Lone(server, *routes_of(server.launch.app)).ask()
+        LoneSender(server, *routes_of(server.launch.app)).time_request()
     fault = failure.value.fault
-    assert len(requests) == TRIES
+    assert len(requests) == MAX_FAILURES
     assert (fault.kind, fault.detail) == ("answer", f"its log: {tmp_path / 'server.log'}")
     assert fault.reason.startswith(sentence)
-    assert ("if that is right" in fault.reason) == ("if that is right" in sentence)
+    assert ("if that is intended" in fault.reason) == ("if that is intended" in sentence)
 
 
 def test_an_app_that_never_answers_is_refused(
@@ -135,16 +136,16 @@ def test_an_app_that_never_answers_is_refused(
         return 200
 
     with serving(tmp_path, late) as server, pytest.raises(TrialFailed) as failure:
-        Lone(server, *routes_of(server.launch.app)).ask()
-    assert failure.value.fault.reason == "no answer to a first request within 1 s"
+        LoneSender(server, *routes_of(server.launch.app)).time_request()
+    assert failure.value.fault.reason == "no response to a first request within 1 s"
 
 
 def test_an_app_that_mostly_fails_is_refused(tmp_path: Path) -> None:
     """After one good answer, as with a rate limit or a lost cache."""
     with serving(tmp_path, in_turn(200, 500, 500, 500)) as server:
-        lone = Lone(server, *routes_of(server.launch.app))
+        lone = LoneSender(server, *routes_of(server.launch.app))
         with pytest.raises(TrialFailed):
-            all(lone.ask() for _ in range(60))
+            all(lone.time_request() for _ in range(60))
 
 
 # --- of a mix ----------------------------------------------------------------------------------
@@ -170,8 +171,8 @@ def serving_mix(
     return serving(trial, status_of, b"<h1>KeyError</h1> 'cart'", replace(OWN, mix=mix))
 
 
-def lones(server: Running) -> list[Lone]:
-    return [Lone(server, route) for route in routes_of(server.launch.app)]
+def lones(server: Running) -> list[LoneSender]:
+    return [LoneSender(server, route) for route in routes_of(server.launch.app)]
 
 
 def test_a_route_is_its_most_frequent_request_with_the_weight_of_all() -> None:
@@ -186,7 +187,7 @@ def test_a_route_is_its_most_frequent_request_with_the_weight_of_all() -> None:
 def test_lone_requests_go_round_the_routes(tmp_path: Path) -> None:
     requests = Counter[str]()
     with serving_mix(tmp_path, MIX, requests) as server:
-        ask_alone(server, lones(server))
+        send_lone_requests(server, lones(server))
         weights, lone_s, begun_ns = server.lone_weights, server.lone_s, server.lone_begun_ns
     assert weights == pytest.approx((0.6, 0.3, 0.1))
     assert len(lone_s) == len(begun_ns) == sum(requests.values())
@@ -206,7 +207,7 @@ def test_a_lone_request_during_a_pause_is_repeated(
 
     monkeypatch.setattr(PauseWatch, "paused_since", paused)
     with serving(tmp_path, lambda *_: 200) as server:
-        ask_alone(server, lones(server))
+        send_lone_requests(server, lones(server))
     assert server.lone_begun_ns == [starts_ns[2], *starts_ns[4:]]
 
 
@@ -216,21 +217,21 @@ def test_repeated_pauses_do_not_repeat_requests_forever(
     monkeypatch.setattr(PauseWatch, "paused_since", lambda *_: True)
     requests = Counter[str]()
     with serving_mix(tmp_path, MIX, requests) as server:
-        ask_alone(server, lones(server))
+        send_lone_requests(server, lones(server))
     assert sum(requests.values()) == len(server.lone_s) * (1 + MAX_PAUSE_RETRIES)
 
 
 def test_routes_that_never_answer_as_expected_are_reported_together(tmp_path: Path) -> None:
     mix = (*MIX, Route("/broken"), Route("/missing", name="lost"), Route("/moved"))
     with serving_mix(tmp_path, mix, Counter()) as server, pytest.raises(TrialFailed) as failure:
-        first_answers_s(lones(server), None)
+        first_responses_s(lones(server), None)
     fault = failure.value.fault
     assert fault.kind == "answer"
     assert fault.reason == (
-        "GET /broken answered 500, expected 2xx or 3xx: KeyError / 'cart'"
-        " (use expect=500 in a --mix file if that is right);"
-        " lost (GET /missing) answered 404, expected 2xx or 3xx: KeyError / 'cart'"
-        " (use expect=404 in a --mix file if that is right)"
+        "GET /broken returned 500, expected 2xx or 3xx: KeyError / 'cart'"
+        " (use expect=500 in a --mix file if that is intended);"
+        " lost (GET /missing) returned 404, expected 2xx or 3xx: KeyError / 'cart'"
+        " (use expect=404 in a --mix file if that is intended)"
     )
 
 

@@ -117,7 +117,7 @@ def test_a_version_needs_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         monkeypatch.setenv(name, "http://127.0.0.1:9/simple")  # nobody listens there
     assert refusal("27.0.1", tmp_path) == (
         "Gunicorn 27.0.1 cannot be installed: "
-        "the package index does not answer (is there a network?)"
+        "the package index does not respond (is there a network connection?)"
     )
 
 
@@ -171,7 +171,7 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path, wheel: Wheel) -> None:
     ("mount", "expected"),
     [
         ("ro", "cannot be stored in {}: Read-only file system; set XDG_CACHE_HOME to another"),
-        ("size=200k", "0 MB are left in {}"),
+        ("size=200k", "only 0 MB are left in {}"),
     ],
 )
 def test_a_cache_that_is_read_only_or_full(
@@ -236,7 +236,7 @@ def test_a_version_that_the_interpreter_is_too_old_for(tmp_path: Path, wheel: Wh
     metadata = versions.provide("99.1") / "gunicorn-99.1.dist-info/METADATA"
     metadata.write_text(metadata.read_text().replace(">=3.10", ">=3.99"))
     interpreter = preflight.interpreter(sys.executable, tmp_path, None, gunicorn="99.1")
-    why = f"Gunicorn 99.1 needs Python >=3.99, and {sys.executable} is 3."
+    why = f"Gunicorn 99.1 needs Python >=3.99, but {sys.executable} is 3."
     assert interpreter.why_unavailable("sync").startswith(why)
 
 
@@ -245,5 +245,5 @@ def test_another_gunicorn_beside_the_app(tmp_path: Path, wheel: Wheel) -> None:
     (tmp_path / "gunicorn").mkdir()
     (tmp_path / "gunicorn/__init__.py").write_text("__version__ = '1.0'\n")
     (tmp_path / "gunicorn/workers.py").write_text(WORKERS)
-    with pytest.raises(EnvironmentProblem, match=r"imports Gunicorn 1\.0 and not 99\.1"):
+    with pytest.raises(EnvironmentProblem, match=r"imports Gunicorn 1\.0 instead of 99\.1"):
         preflight.interpreter(sys.executable, tmp_path, None, gunicorn="99.1")

@@ -9,12 +9,18 @@ from statistics import fmean, stdev
 
 import pytest
 
-from workerlab.server.warmup import LONE_ERROR, LONE_S, MAX_LONE, MIN_LONE, enough
+from workerlab.server.warmup import (
+    MAX_LONE,
+    MAX_LONE_ERROR,
+    MAX_TOTAL_LONE_S,
+    MIN_LONE,
+    are_sufficient,
+)
 
 
 def lone_times(take_s: Callable[[], float], *, bundled: bool = False) -> list[float]:
     lone_s: list[float] = []
-    while not enough(lone_s, bundled=bundled):
+    while not are_sufficient(lone_s, bundled=bundled):
         lone_s.append(take_s())
     return lone_s
 
@@ -41,6 +47,6 @@ def test_varying_times_are_repeated_until_the_mean_is_precise_or_time_is_up(
     chance = random.Random(seed)
     lone_s = lone_times(lambda: chance.expovariate(1 / mean_s))
     error = stdev(lone_s) / len(lone_s) ** 0.5 / fmean(lone_s)
-    assert len(lone_s) == MAX_LONE or sum(lone_s) >= LONE_S or error <= LONE_ERROR
+    assert len(lone_s) == MAX_LONE or sum(lone_s) >= MAX_TOTAL_LONE_S or error <= MAX_LONE_ERROR
     assert MIN_LONE <= len(lone_s) <= MAX_LONE
-    assert len(lone_s) == MIN_LONE or sum(lone_s[:-1]) < LONE_S
+    assert len(lone_s) == MIN_LONE or sum(lone_s[:-1]) < MAX_TOTAL_LONE_S

@@ -46,7 +46,7 @@ from workerlab.server import preflight
 from workerlab.server.running import Launch
 from workerlab.server.service_check import OTHER, check_url, name_of
 from workerlab.server.services import (
-    BLOG,
+    BLOG_PACKAGES,
     Service,
     folder,
     service,
@@ -67,7 +67,7 @@ FULL_LOAD, QUICK_LOAD = (1000, 6.0, 3), (100, 2.0, 1)  # users, seconds, trials
 @contextmanager
 def setup(options: LadderOptions, plan: Plan | None) -> Iterator[Setup]:
     """Invalid options are rejected before a service is started. Raises LabError."""
-    if why := why_packages_missing(BLOG):
+    if why := why_packages_missing(BLOG_PACKAGES):
         raise EnvironmentProblem(why)
     urls = urls_of(options)
     if plan is None:  # on resume, the saved levels were checked

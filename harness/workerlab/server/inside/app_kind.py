@@ -1,12 +1,12 @@
-"""Which interface an app has. Run in the interpreter that will serve it, as a program, by path:
+"""Determines an app's interface. Run in the interpreter that will serve it, as a program, by path:
 
     /path/to/venv/bin/python app_kind.py REQUEST          (working directory: the app's)
 
 REQUEST is a JSON object: `app` (module:name), `config` (the user's Gunicorn file, which may set
 `pythonpath` and `raw_env`, or null) and `limit_s`. Imports the app as Gunicorn does and prints its
 kind, as returned by `app_kind`; "unimportable" if the import fails. If it takes longer than the
-limit, prints where each thread is, and exits with 1.
-Stdlib only, syntax of Python 3.10: the harness is not installed there.
+limit, prints the stack of each thread, and exits with 1. Stdlib only, syntax of Python 3.10: the
+harness is not installed there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 
 def app_kind(app: Any) -> str:
-    """wsgi, asgi, asgi2, tornado; unknown if the callable is ambiguous."""
+    """The kind: wsgi, asgi, asgi2 or tornado; unknown if the callable is ambiguous."""
     if app is None:
         return "unknown"
     names = {f"{cls.__module__}.{cls.__name__}" for cls in type(app).__mro__}
@@ -38,7 +38,7 @@ def app_kind(app: Any) -> str:
 
 
 def takes(app: Any, count: int) -> bool:
-    """Whether it can be called with `count` arguments; False also if that is unknown."""
+    """Whether the app can be called with `count` arguments; False also if that is unknown."""
     try:
         inspect.signature(app).bind(*range(count))
     except (TypeError, ValueError):
@@ -61,14 +61,14 @@ def import_app_as_gunicorn(request: dict[str, Any]) -> Any:
 
 def main(request: dict[str, Any]) -> None:
     del sys.path[0]  # this file's directory is not the app's
-    answer_fd = os.dup(1)
+    output_fd = os.dup(1)
     os.dup2(2, 1)  # an app may print during import
-    faulthandler.dump_traceback_later(request["limit_s"], exit=True, file=answer_fd)
+    faulthandler.dump_traceback_later(request["limit_s"], exit=True, file=output_fd)
     try:
         kind = app_kind(import_app_as_gunicorn(request))
     except BaseException:  # it may do anything, sys.exit included
         kind = "unimportable"
-    os.write(answer_fd, kind.encode())
+    os.write(output_fd, kind.encode())
     os._exit(0)  # even if the app has started threads
 
 

@@ -36,10 +36,9 @@ TRIAL = os.environ["WORKERLAB_TRIAL"]
 LISTENING = os.environ.get("WORKERLAB_LISTENING", "listening.json")
 PACKAGES = ("gunicorn", *(package for family in FAMILIES for package in family.packages))
 SETTINGS = ("workers", "threads", "worker_connections", "backlog", "preload_app")
-IMPORT_DUMP_S = 2.0  # between dumps of where the import of the app is
+IMPORT_DUMP_S = 2.0  # between dumps of the stacks while the app is imported
 
-
-_dumps: TextIO | None = None  # of where the import of the app is
+_dumps: TextIO | None = None  # the file of these dumps
 
 
 def write_json(name: str, value: object) -> None:
@@ -51,7 +50,7 @@ def write_json(name: str, value: object) -> None:
 
 
 def confine(cores: int | None) -> None:
-    """Restrict this process and its future children to so many cores, if the system can."""
+    """Restrict this process and its future children to this many cores, if the system can."""
     if cores is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
 
@@ -68,33 +67,33 @@ def compose(launch: Mapping[str, Any]) -> dict[str, Any]:
     merged.update(launch["settings"])
     merged["worker_class"] = worker_class
     if merged.get("accesslog"):
-        # Still written, as that is work of the server, but neither into the user's file nor into a
-        # pipe, which without a reader stalls the server
+        # Still written, since that is work of the server, but neither to the user's file nor to a
+        # pipe: without a reader, it would stall the server
         merged["accesslog"] = launch["access_log"]
     raw_env = merged.get("raw_env") or []  # Gunicorn accepts a single string, too
     merged["raw_env"] = [*([raw_env] if isinstance(raw_env, str) else raw_env), *launch["env"]]
     return merged
 
 
-def wrap(worker: Any, family: Family, kind: str, by: ModuleType, *more: Any) -> None:
-    """Wrap the worker's app in the probe. `by`: the probe, or `costs`; `more`: further arguments of
-    its `wrap_wsgi`."""
-    app, interface = getattr(worker, family.keeps), family.interface(kind)
+def wrap(worker: Any, family: Family, kind: str, module: ModuleType, *more: Any) -> None:
+    """Wrap the worker's app in the probe. `module`: `probe` or `costs`; `more`: arguments of its
+    `wrap_wsgi`."""
+    app, interface = getattr(worker, family.app_attribute), family.interface(kind)
     if kind == "tornado":
         wrapped = probe.probe_tornado(app)
     elif hasattr(app, "wsgi_application"):  # tornado's own WSGI container
         wrapped = app
         if "Dummy" in type(app.executor).__name__:
-            by.probe_container(app)
+            module.probe_container(app)
         else:
-            app.wsgi_application = by.wrap_wsgi(app.wsgi_application, (), *more)
+            app.wsgi_application = module.wrap_wsgi(app.wsgi_application, (), *more)
     elif family.contain is not None:
-        wrapped = by.probe_container(family.contain(app))
+        wrapped = module.probe_container(family.contain(app))
     elif interface in ("asgi", "asgi2"):
-        wrapped = by.wrap_asgi(app if interface == "asgi" else probe.asgi3_app(app))
+        wrapped = module.wrap_asgi(app if interface == "asgi" else probe.asgi3_app(app))
     else:
-        wrapped = by.wrap_wsgi(app, handled_markers(), *more)
-    setattr(worker, family.keeps, wrapped)
+        wrapped = module.wrap_wsgi(app, handled_markers(), *more)
+    setattr(worker, family.app_attribute, wrapped)
 
 
 def class_of(value: object) -> str:
@@ -138,7 +137,7 @@ def versions() -> dict[str, str]:
 def proof_of(worker: Any, kind: str) -> dict[str, Any]:
     """The effective settings of this worker, read from its own objects."""
     cfg, library = worker.cfg, patching()
-    is_gunicorn = hasattr(worker, "alive")  # and not another server, see `alone`
+    is_gunicorn = hasattr(worker, "alive")  # otherwise another server, see `alone`
     return {
         "pid": os.getpid(),
         "worker_class": class_of(worker),
@@ -156,7 +155,7 @@ def proof_of(worker: Any, kind: str) -> dict[str, Any]:
     }
 
 
-def look_at_loop(worker: Any, loop: Loop | None, thread: int) -> None:
+def watch_loop(worker: Any, loop: Loop | None, thread: int) -> None:
     """Watch the event loop, which runs in this thread. Raises OSError if the disk is full."""
     if STACK_SAMPLER is None or not STACK_SAMPLER.claims_sampling(TRIAL):
         heartbeat.start(loop, TRIAL)
@@ -167,8 +166,8 @@ def look_at_loop(worker: Any, loop: Loop | None, thread: int) -> None:
 
 
 def watch_import() -> None:
-    """Write where each thread of this process is, again and again until `end_import_watch`: if it
-    never ends, the import of the app hangs there."""
+    """Write the stack of each thread repeatedly, until `end_import_watch`: if the import of the app
+    hangs, the last dump shows where."""
     global _dumps
     end_import_watch()
     with contextlib.suppress(OSError):  # the disk is full: no dumps
@@ -192,7 +191,7 @@ def install(worker: Any, launch: Mapping[str, Any]) -> None:
     """The lab's post_worker_init: the app is loaded, and no request has arrived."""
     end_import_watch()
     family = family_of(worker)
-    kind = app_kind.app_kind(getattr(worker, family.keeps))
+    kind = app_kind.app_kind(getattr(worker, family.app_attribute))
     proof = proof_of(worker, kind)
     name = f"worker-{os.getpid()}.json"
     thread = get_ident()  # Gunicorn calls its hooks in the loop's thread
@@ -208,7 +207,7 @@ def install(worker: Any, launch: Mapping[str, Any]) -> None:
         write_json(name, proof)
         if launch["beats"]:
             with contextlib.suppress(OSError):  # the disk is full: no beats
-                look_at_loop(worker, family.loop(worker), thread)
+                watch_loop(worker, family.loop(worker), thread)
 
     if launch["records"]:  # 0 when the cost of the probe is benchmarked
         probe.time_accepts(worker)
@@ -228,9 +227,9 @@ with open(os.path.join(TRIAL, "launch.json"), encoding="utf-8") as _file:
     LAUNCH = json.load(_file)
 
 
-def _load_if(needed: bool, name: str) -> Any:
+def _load_if(condition: bool, name: str) -> Any:
     """Import the module now: gevent and eventlet later patch what it needs."""
-    return import_module(f"{__package__}.{name}") if needed else None
+    return import_module(f"{__package__}.{name}") if condition else None
 
 
 STACK_SAMPLER = _load_if(LAUNCH["inside"] == "stacks", "stacks")

@@ -64,8 +64,8 @@ from .waits import SCHEDSTAT, queued_ns
 RUSAGE_THREAD: int | None = getattr(resource, "RUSAGE_THREAD", None)  # not on macOS
 # Samples are rare, because a sampling thread that loses its core keeps the GIL. With core and GIL
 # free, it wakes up 0.1 ms late
-SAMPLE_INTERVAL_S, HELD_NS = 0.025, 300_000
-MAX_BUSY_GAP_NS = 1_000_000  # server and loop, between two steps; longer: the loop was idle
+SAMPLE_INTERVAL_S, MIN_GIL_DELAY_NS = 0.025, 300_000
+MAX_BUSY_GAP_NS = 1_000_000  # between two steps of a busy loop; after a longer gap, it was idle
 
 Key = tuple[str, str, str]  # method, path, query
 
@@ -95,7 +95,7 @@ def stop() -> None:
 
 
 def cost_of(place: int, key: Key) -> int:
-    """The place of a request's costs, by that of its span. Writes its route there."""
+    """The place of a request's costs, given that of its span. Writes the route there."""
     if place == SCRATCH:
         return SCRATCH  # SCRATCH + ROUTE is in the first record
     cost = FIRST + COSTS.cells * ((place - FIRST) // SPANS.cells)
@@ -104,7 +104,7 @@ def cost_of(place: int, key: Key) -> int:
 
 
 def begin_wsgi(environ: Mapping[str, Any]) -> tuple[int, int]:
-    """(place of the request's span, place of its costs)."""
+    """Record the start. Returns (place of the request's span, place of its costs)."""
     try:
         port = int(environ["REMOTE_PORT"])
     except (KeyError, ValueError):
@@ -128,11 +128,11 @@ class Thread(_local):
             self.handle = -1
 
     def queued(self) -> int:
-        """Nanoseconds that it waited for a core."""
+        """Nanoseconds that the thread has waited for a core."""
         return queued_ns(self.handle) if self.handle >= 0 else 0
 
     def slept(self) -> int:
-        """How often it gave up its core."""
+        """The number of times that the thread has given up its core."""
         return 0 if RUSAGE_THREAD is None else resource.getrusage(RUSAGE_THREAD).ru_nvcsw
 
 
@@ -145,7 +145,7 @@ def sample_gil(own: Thread, recorded: memoryview[int]) -> None:
         late = now() - began - round(SAMPLE_INTERVAL_S * 1e9) - (own.queued() - waited)
         for cost in list(in_app):
             recorded[cost + GIL_SAMPLES] += 1
-            recorded[cost + GIL_HELD] += late > HELD_NS
+            recorded[cost + GIL_HELD] += late > MIN_GIL_DELAY_NS
 
 
 class ThreadClock:
@@ -171,14 +171,14 @@ class Turns:
     """Times requests whose steps take turns on the loop of this worker."""
 
     def __init__(self) -> None:
-        self.last: Any = None  # whose step was last
-        self.since = 0  # since when the loop has been busy
+        self.last: Any = None  # the clock of the last step
+        self.since = 0  # when the loop last became busy
         self.ended = self.queued = 0  # of the last step: its end, and the run-queue time then
         self.cpu = self.wall = self.waited = 0  # at the start of the current step
 
     def begin(self, clock: Any) -> None:
-        """A step of `clock` begins. It became ready when its last one ended, or at an unknown time
-        while the loop was busy with others."""
+        """Begin a step of `clock`. It became ready when its previous step ended, or at an unknown
+        time while the loop was busy with other steps."""
         self.cpu, self.wall, self.waited = computed(), now(), thread.queued()
         if self.wall - self.ended - (self.waited - self.queued) > MAX_BUSY_GAP_NS:
             self.since = self.wall
@@ -201,7 +201,7 @@ class GreenletClock:
     """Times a request that has a greenlet of its own, in a shared thread."""
 
     __slots__ = ("cost", "ended", "greenlet")
-    ready = False  # it is not known whether it can continue at once
+    ready = False  # whether it can continue at once is unknown
     current: Callable[[], Any]
     clocks: ClassVar[dict[Any, GreenletClock]] = {}  # by greenlet, while it serves a request
 
@@ -346,7 +346,7 @@ def wrap_asgi(app: Any) -> Any:
             await app(scope, receive, send)
             return
         path, query = scope.get("path", ""), scope.get("query_string", b"").decode("latin-1")
-        # the path is UTF-8 in ASGI, Latin-1 in WSGI
+        # The path is UTF-8 in ASGI, Latin-1 in WSGI
         key = scope.get("method", ""), path.encode().decode("latin-1"), query
         await Steps(app(scope, receive, send), cost_of(probe.latest, key))
 

@@ -1,10 +1,10 @@
-"""What differs between workers, seen from inside: a row for each family of worker classes.
+"""The differences between workers, seen from inside: one row for each family of worker classes.
 
-`server/worker_classes.py` has a row for each class that the lab offers by name. A class of the
-user's own has none, but one of its ancestors decides where it keeps the app, how it calls it, and
-on which event loop. So a family is found by an ancestor's name, or by an attribute that only its
-workers have, as a class may copy the code of another. Stdlib only, syntax of Python 3.10, as all
-files here.
+`server/worker_classes.py` has a row for each class that the lab offers by name. A user's own class
+has none, but one of its ancestors decides where it keeps the app, how it calls it, and on which
+event loop. So a family is found by an ancestor's name, or by an attribute that only its workers
+have, as a class may copy the code of another. Stdlib only, syntax of Python 3.10, as all files
+here.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def patching() -> Greenlets | None:
 
 
 def handled_markers() -> tuple[object, ...]:
-    """What apps return if they have answered by themselves."""
+    """The values that apps return if they have sent the response themselves."""
     modules = import_module("gunicorn.workers.base_async"), sys.modules.get("eventlet.wsgi")
     markers = (getattr(module, "ALREADY_HANDLED", None) for module in modules)
     return tuple(marker for marker in markers if marker is not None)
@@ -137,16 +137,16 @@ def tornado_container(app: Any) -> Any:
 class Family(NamedTuple):
     base: str  # the ancestor's name
     asgi: bool | None = False  # whether it serves ASGI; None: not known
-    attribute: str = ""  # that only its workers have
-    keeps: str = "wsgi"  # the worker's attribute for the app; "asgi": it calls all apps as ASGI
+    attribute: str = ""  # an attribute that only its workers have
+    app_attribute: str = "wsgi"  # of the worker; "asgi": it calls all apps as ASGI
     contain: Callable[[Any], Any] | None = None  # puts a WSGI app into tornado's container
-    greenlets: Greenlets | None = None  # each request has one
-    http_parser: Callable[[Any], Any] | None = None  # selected by this class or setting
-    packages: tuple[str, ...] = ()  # whose versions matter
+    greenlets: Greenlets | None = None  # if each request has a greenlet
+    http_parser: Callable[[Any], Any] | None = None  # the name of the worker's parser
+    packages: tuple[str, ...] = ()  # the proof contains their versions
 
     def interface(self, kind: str) -> str:
-        """How it calls an app of this kind (see `app_kind`)."""
-        if self.keeps == "asgi":
+        """The interface by which it calls an app of this kind (see `app_kind`)."""
+        if self.app_attribute == "asgi":
             return "asgi"
         return kind if kind != "unknown" else "asgi" if self.asgi else "wsgi"
 
@@ -162,7 +162,7 @@ class Family(NamedTuple):
 
 # Families without hooks are listed for the interface that they serve
 FAMILIES = (
-    Family("ASGIWorker", asgi=True, attribute="asgi", keeps="asgi",
+    Family("ASGIWorker", asgi=True, attribute="asgi", app_attribute="asgi",
            http_parser=lambda worker: getattr(worker.cfg, "http_parser", None)),
     Family("EventletWorker", greenlets=EVENTLET, packages=("eventlet",)),
     Family("GeventWorker", greenlets=GEVENT, packages=("gevent",)),

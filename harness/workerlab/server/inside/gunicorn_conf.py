@@ -3,14 +3,14 @@
 It reads `launch.json` in the directory WORKERLAB_TRIAL:
 
     configs   paths: the worker class's file, then the user's; later values win
-    worker_class  the dotted path of a class without a file; else null
+    worker_class  the dotted path of a class without such a file; else null
     settings  from the plan, override those of the files
     env       NAME=VALUE, added to the files' raw_env
     cores     number of cores the server may run on; null: all
     records   how many spans each worker's map can hold
     named     whether the load names its requests
-    kept      whether it keeps connections
-    beats     whether the event loop is watched
+    kept      whether the load keeps its connections
+    beats     whether the event loop's beats are recorded
     inside    other measurements in the workers: "" (none), "needs" or "stacks"
     routes    method and path of each kind of request, for "needs"
 

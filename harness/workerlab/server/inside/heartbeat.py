@@ -1,16 +1,16 @@
-"""Heartbeat of the worker's event loop: a timer every 20 ms, how late it fires, and why. Stdlib
-only, syntax of Python 3.10, loaded like the probe.
+"""The heartbeat of the worker's event loop: records how late a timer fires, and why. Stdlib only,
+syntax of Python 3.10, loaded like the probe.
 
-A beat is a timer of the loop that serves the requests: that of asyncio, uvloop, or the hub of
-gevent or eventlet. A loop that is held up runs its timers late. The app is not always the cause:
-the loop's thread may have computed, waited for a core that another program used, or for the GIL
-that another thread held. So each beat records what the kernel counted since the last one, for this
-thread (CPU, and waiting for a core) and for all others of the process. Time that these do not
-explain was spent asleep in a call: the loop was blocked.
+A beat is a timer, every 20 ms, of the loop that serves the requests: that of asyncio, uvloop, or
+the hub of gevent or eventlet. A loop that is held up runs its timers late. The app is not always
+the cause: the loop's thread may have computed, waited for a core that another program used, or for
+the GIL that another thread held. So each beat records what the kernel counted since the last one,
+for this thread (CPU, and waiting for a core) and for all other threads of the process. Time that
+these do not explain was spent asleep in a call: the loop was blocked.
 
 After a late beat the next is due in 1 ms. Only the delay of a beat can be attributed to a blocking
-call, as the loop may have slept in its own poll until the beat was due. With 20 ms between beats,
-most of the blocking of a loop that blocks repeatedly would not be attributed.
+call: the loop may have slept in its own poll until the beat was due. With 20 ms between beats, most
+of the blocking of a loop that blocks repeatedly would not be attributed.
 
 Records are a ring in a shared map, like the probe's spans: they survive the worker's death, and
 keep the last part of a long load. Rejected: a sleeping greenlet (unlike one of gevent's
@@ -28,10 +28,10 @@ from time import process_time_ns, thread_time_ns
 
 from .families import After, Loop
 from .maps import BEATS, Ring
-from .waits import SCHEDSTAT, Others, available, counted_ns
+from .waits import SCHEDSTAT, OtherThreads, available, counted_ns
 
 RECORDS = 1 << 15  # ten minutes of a free loop, at least two of a blocked one
-EVERY_NS, SOON_NS = 20_000_000, 1_000_000
+INTERVAL_NS, LATE_INTERVAL_NS = 20_000_000, 1_000_000
 LATE_NS = 3_000_000
 OTHERS_CPU_NS = 50_000  # CPU of other threads, above which each of them is read
 
@@ -41,20 +41,20 @@ class Heart:
 
     due = 0  # the next beat; 0: it has not begun
 
-    def __init__(self, ring: Ring, after: After, every_ns: int = EVERY_NS) -> None:
-        self.ring, self.after, self.every_ns = ring, after, every_ns
+    def __init__(self, ring: Ring, after: After, interval_ns: int = INTERVAL_NS) -> None:
+        self.ring, self.after, self.interval_ns = ring, after, interval_ns
         self.stopped = False
 
     def begin(self) -> None:
         self.schedstat = os.open(SCHEDSTAT, os.O_RDONLY)
-        self.others = Others()
+        self.others = OtherThreads()
         # Forked children inherit the map, and with gevent its timers
         os.register_at_fork(after_in_child=self.stop)
         self.unread_cpu = 0  # of other threads, since they were last read
         self.at, self.cpu, self.process = now(), thread_time_ns(), process_time_ns()
         self.queued = counted_ns(self.schedstat)[1]
-        self.due = now() + self.every_ns
-        self.after(self.every_ns / 1e9, self.beat)
+        self.due = now() + self.interval_ns
+        self.after(self.interval_ns / 1e9, self.beat)
 
     def stop(self) -> None:
         self.stopped = True
@@ -74,16 +74,16 @@ class Heart:
         waited = queued - self.queued
         self.ring.write(at, length, late, own, waited, others_cpu, others_wait)
         self.at, self.cpu, self.process, self.queued = at, cpu, process, queued
-        delay_ns = SOON_NS if late > LATE_NS else self.every_ns
+        delay_ns = LATE_INTERVAL_NS if late > LATE_NS else self.interval_ns
         self.due = now() + delay_ns
         self.after(delay_ns / 1e9, self.beat)
 
 
-def start(loop: Loop | None, directory: str, every_ns: int = EVERY_NS) -> Heart | None:
+def start(loop: Loop | None, directory: str, interval_ns: int = INTERVAL_NS) -> Heart | None:
     """Start beating on this loop. None without one, or if the kernel does not count waits. Raises
     OSError if the disk is full."""
     if loop is None or not available():
         return None
-    heart = Heart(Ring(directory, BEATS, RECORDS), loop.after, every_ns)
+    heart = Heart(Ring(directory, BEATS, RECORDS), loop.after, interval_ns)
     loop.begin(heart.begin)
     return heart

@@ -1,8 +1,8 @@
 """The app with which `workerlab settings` finds the effects of a worker class's settings: it
-returns what it knows about the request and its process. Stdlib only, syntax of Python 3.10.
+describes the request and its own process. Stdlib only, syntax of Python 3.10.
 
     /about          JSON: see `about`
-    /wait?s=1       waits in the way that suits its class: time.sleep, or asyncio.sleep
+    /wait?s=1       waits as its interface should: time.sleep, or asyncio.sleep
     /block?s=6      blocks its thread, even if time.sleep is patched
     /file           a file, by wsgi.file_wrapper if the server has one
 """
@@ -47,7 +47,7 @@ def _unpatched(name: str) -> Any:
 
 
 # In the kernel, with the GIL released; signal handlers run, as in any blocking call
-_really_sleep = _unpatched("time").sleep
+_blocking_sleep = _unpatched("time").sleep
 
 
 @contextlib.contextmanager
@@ -93,7 +93,7 @@ def wsgi(
     path, body = environ["PATH_INFO"], b"done"
     if path in ("/wait", "/block"):
         with _inside():
-            (sleep if path == "/wait" else _really_sleep)(_seconds(environ["QUERY_STRING"]))
+            (sleep if path == "/wait" else _blocking_sleep)(_seconds(environ["QUERY_STRING"]))
     elif path == "/file":
         size = str(os.path.getsize(FILE))
         start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", size)])
@@ -125,7 +125,7 @@ async def asgi(
             if path == "/wait":
                 await asyncio.sleep(seconds)
             else:
-                _really_sleep(seconds)
+                _blocking_sleep(seconds)
     elif path == "/file":
         with open(FILE, "rb") as file:
             body = file.read()

@@ -8,11 +8,10 @@ such a class serves ASGI). Prints one JSON object: `gunicorn` (its version, null
 `worker_classes` (names of Gunicorn's own), `names` (of its settings), `missing` (packages),
 `classes` (by path: `asgi`, whether it serves ASGI, null if not known; `error`, why it cannot be
 imported), `settings` (of the user's file, if JSON can express them), `assignments` (what the file
-assigned when executed, see `Assignments`), `absent` (paths and accounts that it names and that
-Gunicorn needs to start, by setting), `error` (why the file cannot be read), `python` (its version),
-`pip` (whether it is installed) and `requires` (Python versions supported by Gunicorn, null if not
-known).
-Stdlib only, syntax of Python 3.10: the harness is not installed there.
+assigned when executed, see `Assignments`), `absent` (paths and accounts that Gunicorn needs to
+start and that do not exist, by setting), `error` (why the file cannot be read), `python` (its
+version), `pip` (whether it is installed) and `requires` (Python versions supported by Gunicorn,
+null if not known). Stdlib only, syntax of Python 3.10: the harness is not installed there.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from typing import Any
 
 # Settings whose validators depend on where, and as which user, Gunicorn is started
 ENVIRONMENT_DEPENDENT = {"chdir", "user", "group", "reload_extra_files"}
-READ_LATER = {"bind": "address", "raw_env": "env"}  # and by what
+PARSED_LATER = {"bind": "address", "raw_env": "env"}  # settings: the property that parses them
 
 
 def is_missing(package: str) -> bool:
@@ -68,9 +67,9 @@ def rejection(names: dict[str, Any]) -> str | None:
                 config.set(name, value)
             except Exception as error:  # of its validators
                 return f"Gunicorn rejects {name} = {value!r}: {error}"
-    for name in filter(names.__contains__, READ_LATER):  # else $PORT is checked as if it were bind
+    for name in filter(names.__contains__, PARSED_LATER):  # or $PORT would be checked as bind
         try:
-            getattr(config, READ_LATER[name])
+            getattr(config, PARSED_LATER[name])
         except Exception as error:
             return f"Gunicorn rejects {name} = {value_text(name, names[name])}: {error}"
     return None
@@ -80,20 +79,21 @@ SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 class Assignments:
-    """Which lines of a file assigned its names when it was executed. A call of `executed` is
+    """The lines of a file that assigned its names when it was executed. A call of `record` is
     inserted after each statement, so branches, loops, `globals()` and star imports count as they
     ran. Tracing would slow down everything that the file imports."""
 
-    CALLED = "__workerlab_executed__"
+    RECORDER = "__workerlab_record__"
 
     def __init__(self, namespace: dict[str, Any], annotations: dict[str, ast.AnnAssign]) -> None:
         self._namespace, self._annotations = namespace, annotations
         self._before: dict[str, Any] = dict(namespace)
-        # By name: sequences of lines; each begins with a line that does not use the value before
+        # By name: sequences of lines; each begins with a line that does not use the earlier value
         self._lines: dict[str, list[list[int]]] = {}
 
-    def executed(self, line: int, stored: dict[str, int], used: list[str]) -> None:
-        """`stored`: the names that a statement stores, with their lines; `used`: names it reads."""
+    def record(self, line: int, stored: dict[str, int], used: list[str]) -> None:
+        """Called after a statement. `stored`: names that it stores, with their lines; `used`: names
+        that it reads."""
         now = dict(self._namespace)
         changed = [name for name in now if now[name] is not self._before.get(name, self)]
         for name in {**dict.fromkeys(changed), **stored}:
@@ -129,7 +129,7 @@ class Assignments:
         return assignments
 
 
-def annotated(node: ast.AST) -> dict[str, ast.AnnAssign]:
+def bare_annotations(node: ast.AST) -> dict[str, ast.AnnAssign]:
     """The annotations without a value (`threads: 4`), which set nothing, outside of functions and
     classes, by name."""
     annotations: dict[str, ast.AnnAssign] = {}
@@ -137,13 +137,13 @@ def annotated(node: ast.AST) -> dict[str, ast.AnnAssign]:
         if isinstance(child, ast.AnnAssign) and isinstance(child.target, ast.Name):
             annotations |= {child.target.id: child} if child.value is None else {}
         elif not isinstance(child, SCOPES):
-            annotations |= annotated(child)
+            annotations |= bare_annotations(child)
     return annotations
 
 
 def value_text(name: str, value: Any) -> str:
-    """The value as source text, "" for a function. Variables of `raw_env` may be secrets: only
-    their names."""
+    """The value as source text, "" for a function. Only the names of `raw_env`: its values may be
+    secrets."""
     if callable(value):
         return ""
     if name == "raw_env" and isinstance(value, (list, tuple)):
@@ -152,18 +152,18 @@ def value_text(name: str, value: Any) -> str:
 
 
 def with_recording(body: list[ast.stmt]) -> list[ast.stmt]:
-    """The statements, with a call of `Assignments.executed` after each."""
+    """The statements, with a call of `Assignments.record` after each."""
     statements: list[ast.stmt] = []
     for statement in body:
         statements.append(statement)
         inner = [] if isinstance(statement, SCOPES) else [*filter(None, blocks(statement))]
-        recorded = call(statement.lineno, *stored_and_used(statement, inner))
+        recording = recording_call(statement.lineno, *stored_and_used(statement, inner))
         for block in inner:  # a loop or `with` assigns its names before its block
-            block[:] = [recorded, *with_recording(block)]
+            block[:] = [recording, *with_recording(block)]
         is_first = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
         is_first |= isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
         if not inner and not is_first:  # a docstring and imports from __future__ stay together
-            statements.append(recorded)
+            statements.append(recording)
     return statements
 
 
@@ -178,9 +178,9 @@ def stored_and_used(
         aliases = [alias for alias in statement.names if alias.name != "*"]
         return {alias.asname or alias.name.partition(".")[0]: alias.lineno
                 for alias in aliases}, []  # fmt: skip
-    others: list[ast.AST] = [each for block in inner for each in block]
-    others += [node.target for node in ast.walk(statement) if isinstance(node, ast.comprehension)]
-    excluded = {node for each in others for node in ast.walk(each)}
+    roots: list[ast.AST] = [nested for block in inner for nested in block]
+    roots += [node.target for node in ast.walk(statement) if isinstance(node, ast.comprehension)]
+    excluded = {node for root in roots for node in ast.walk(root)}
     names = [node for node in ast.walk(statement)
              if isinstance(node, ast.Name) and node not in excluded]  # fmt: skip
     stored = {node.id: node.lineno for node in names if isinstance(node.ctx, ast.Store)}
@@ -194,13 +194,13 @@ def stored_and_used(
 def blocks(statement: ast.AST) -> list[list[ast.stmt]]:
     """The blocks of a compound statement."""
     names = ("body", "orelse", "finalbody")
-    nested = [*getattr(statement, "handlers", []), *getattr(statement, "cases", [])]
+    branches = [*getattr(statement, "handlers", []), *getattr(statement, "cases", [])]
     own = [getattr(statement, name, []) for name in names]
-    return own + [block for each in nested for block in blocks(each)]
+    return own + [block for branch in branches for block in blocks(branch)]
 
 
-def call(line: int, stored: dict[str, int], used: list[str]) -> ast.stmt:
-    source = f"{Assignments.CALLED}({line}, {stored!r}, {used!r})"
+def recording_call(line: int, stored: dict[str, int], used: list[str]) -> ast.stmt:
+    source = f"{Assignments.RECORDER}({line}, {stored!r}, {used!r})"
     (statement,) = ast.parse(source).body
     for node in ast.walk(statement):
         if isinstance(node, (ast.stmt, ast.expr)):
@@ -209,15 +209,15 @@ def call(line: int, stored: dict[str, int], used: list[str]) -> ast.stmt:
 
 
 def execute_file(path: str) -> tuple[dict[str, Any], Assignments]:
-    """What a Gunicorn file sets, as Gunicorn reads it, and by which lines."""
+    """The names that a Gunicorn file sets, read as Gunicorn does, and the lines that set them."""
     with open(path, "rb") as file:
         tree = ast.parse(file.read(), path)
-    annotations = annotated(tree)
+    annotations = bare_annotations(tree)
     tree.body = with_recording(tree.body)
     module = sys.modules["__config__"] = types.ModuleType("__config__")  # as Gunicorn does
     names, module.__file__ = module.__dict__, path
     assignments = Assignments(names, annotations)
-    names[Assignments.CALLED] = assignments.executed
+    names[Assignments.RECORDER] = assignments.record
     exec(compile(tree, path, "exec"), names)
     return names, assignments
 
@@ -231,7 +231,7 @@ ACCOUNTS = {"user": pwd.getpwnam, "group": grp.getgrnam}
 
 def absent(settings: dict[str, Any]) -> dict[str, str]:
     """The paths and accounts that do not exist, by setting."""
-    paths = {}
+    missing = {}
     for name in (*DIRECTORIES, *READ_FILES, *WRITTEN_FILES):
         value = settings.get(name)
         if not isinstance(value, str) or value in ("", "-"):
@@ -239,15 +239,15 @@ def absent(settings: dict[str, Any]) -> dict[str, str]:
         path = os.path.dirname(value) or "." if name in WRITTEN_FILES else value
         exists = os.path.isfile if name in READ_FILES else os.path.isdir
         if not exists(os.path.join(settings.get("chdir") or "", path)):
-            paths[name] = path
+            missing[name] = path
     for name, entry_of in ACCOUNTS.items():
         value = settings.get(name)
         if isinstance(value, str) and value and not value.isdigit():
             try:
                 entry_of(value)
             except KeyError:
-                paths[name] = value
-    return paths
+                missing[name] = value
+    return missing
 
 
 def settings_of(names: dict[str, Any]) -> dict[str, Any]:
@@ -263,26 +263,26 @@ def settings_of(names: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(request: dict[str, Any]) -> None:
-    gc.disable()  # short-lived
-    answer: dict[str, Any] = {"gunicorn": None, "worker_classes": [], "names": [], "missing": []}
-    answer.update(classes={}, settings={}, error=None, python=sys.version.split()[0], requires=None)
-    answer.update(assignments={}, absent={})
-    answer["pip"] = not is_missing("pip")
+    gc.disable()  # this process is short-lived
+    facts: dict[str, Any] = {"gunicorn": None, "worker_classes": [], "names": [], "missing": []}
+    facts.update(classes={}, settings={}, error=None, python=sys.version.split()[0], requires=None)
+    facts.update(assignments={}, absent={})
+    facts["pip"] = not is_missing("pip")
     # As Gunicorn does: the user's file and classes may be in the app's directory
     sys.path.insert(0, "")
     if not is_missing("gunicorn"):
         import gunicorn
         from gunicorn.workers import SUPPORTED_WORKERS
 
-        answer.update(gunicorn=gunicorn.__version__, worker_classes=list(SUPPORTED_WORKERS))
+        facts.update(gunicorn=gunicorn.__version__, worker_classes=list(SUPPORTED_WORKERS))
         with contextlib.suppress(ImportError):  # another package of that name
             from gunicorn.config import make_settings
 
-            answer["names"] = sorted(make_settings())
+            facts["names"] = sorted(make_settings())
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # a checkout
-            answer["requires"] = importlib.metadata.metadata("gunicorn")["Requires-Python"]
-        answer["missing"] = [name for name in request["packages"] if is_missing(name)]
-        answer["classes"] = {
+            facts["requires"] = importlib.metadata.metadata("gunicorn")["Requires-Python"]
+        facts["missing"] = [name for name in request["packages"] if is_missing(name)]
+        facts["classes"] = {
             name: worker_class(SUPPORTED_WORKERS.get(name, name), request["bases"])
             for name in request["classes"]
         }
@@ -290,11 +290,11 @@ def main(request: dict[str, Any]) -> None:
         try:
             names, assignments = execute_file(request["config"])
             settings = settings_of(names)
-            answer.update(settings=settings, error=rejection(names), absent=absent(settings))
-            answer["assignments"] = assignments.of(answer["names"])
+            facts.update(settings=settings, error=rejection(names), absent=absent(settings))
+            facts["assignments"] = assignments.of(facts["names"])
         except BaseException as error:  # a config file may do anything, sys.exit included
-            answer["error"] = f"{type(error).__name__}: {error}"
-    print(json.dumps(answer))
+            facts["error"] = f"{type(error).__name__}: {error}"
+    print(json.dumps(facts))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The maps in which each worker leaves its records: a header and fixed-size records in shared
+"""The maps in which each worker stores its records: a header and fixed-size records in shared
 memory, so that they survive its death. The workers write and the lab reads them with this module;
 `observe` gives the records their meaning. Stdlib only, syntax of Python 3.10, as all files here.
 
@@ -28,7 +28,7 @@ FIRST = HEADER_BYTES // CELL  # the cell of the first record
 
 
 class MapFormat(NamedTuple):
-    """`kind`: prefix of the names of its files. `magic`: their first bytes; changes with
+    """`kind`: prefix of its file names. `magic`: the first bytes of its files; changes with
     `record`."""
 
     kind: str
@@ -44,13 +44,13 @@ class MapFormat(NamedTuple):
 # Start, end, accepted (0: not known), request id (empty: none)
 SPANS = MapFormat("spans", b"WLSPANS1", struct.Struct("<qqq16s"))
 END, ACCEPTED, NAME = range(1, 4)  # offsets in cells after the start
-# CPU; wait for a core; total time of its steps (0: it has none), and how long others' steps held
+# CPU; wait for a core; total time of its steps (0: it has none), and how long other requests held
 # them up; its route, from 1 (0: none); GIL samples, and how many of them found the GIL held; how
 # often its thread went to sleep
 COSTS = MapFormat("costs", b"WLCOSTS1", struct.Struct("<8q"))
 QUEUED, STEPS, HELD_UP, ROUTE, GIL_SAMPLES, GIL_HELD, SLEPT = range(1, COSTS.cells)  # after the CPU
 # Nanoseconds: time, time since the last beat, delay; CPU and wait for a core of this thread, then
-# of the others of the process
+# of the other threads of the process
 BEATS = MapFormat("beats", b"WLBEATS1", struct.Struct("<7q"))
 # The fields of StackSample in nanoseconds: time; since the last sample: time, this thread's wait
 # for a core, CPU and wait for a core of the loop's thread, CPU of all others; delay of this sample;
@@ -121,7 +121,7 @@ class Ring:
 class MapHeader(NamedTuple):
     pid: int
     capacity: int  # records
-    full: bool  # of spans: whether some are missing
+    full: bool  # whether spans are missing
 
 
 def header(data: bytes, form: MapFormat) -> MapHeader:

@@ -9,9 +9,9 @@ from `itertools.count`, whose `next` is atomic under the GIL, so threads need no
 written when the request starts, so a killed worker leaves its open requests behind.
 
 The wrappers are inlined, and share globals that a forked child replaces: a call, a closure or a
-check per request costs a percent of hello world in the fastest class.
-Rejected: a line per request by `os.write` (4 to 20 % of hello-world throughput), a lock (a forked
-child may inherit it taken).
+check per request costs 1 % of hello-world throughput in the fastest class. Rejected: a line per
+request by `os.write` (4 to 20 % of hello-world throughput), a lock (a forked child may inherit it
+locked).
 
 Times are nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share.
 """
@@ -45,7 +45,7 @@ from .maps import (
 MAX_TRACEBACKS = 3  # in a worker's log
 BODY = "http.response.body"
 PATHSEND = "http.response.pathsend"  # a whole file as the last message
-NAMED = struct.Struct("<16s")  # cut or padded to this
+NAME_FIELD = struct.Struct("<16s")  # longer names are cut, shorter ones padded
 NAME_HEADER = b"x-workerlab-request"
 NAME_KEY = "HTTP_X_WORKERLAB_REQUEST"
 WRAPPERS = ("sock", "fd", "_sock")  # where Gunicorn, eventlet and gevent keep the socket they wrap
@@ -80,12 +80,12 @@ def time_accepts(worker: Any) -> None:
     descriptor stay the same for all their users. uvloop accepts in C: then nothing is recorded, and
     the proof says so.
 
-    A connection is identified by its client's port, as all clients of the lab have one address. A
+    A connection is identified by its client's port: all clients of the lab share one address. A
     port is reused only after its earlier connection is closed, so the latest record counts. If a
     proxy's header changes the client address, the port is not found, and the accept is unknown.
 
     Rejected: an attribute `accept` on Gunicorn's socket objects (asgi and gevent bypass them), a
-    new socket on the same descriptor (others would go on using the old one).
+    new socket on the same descriptor (other code would go on using the old one).
     """
     for listener in worker.sockets:
         sock = innermost(listener)
@@ -144,7 +144,7 @@ def start(
 ) -> None:
     """Record this process's requests from now on. `first` is called once, in the first of them;
     `names`: clients name their requests, in the header X-Workerlab-Request; `kept`: they send
-    several on a connection (else accepts are removed once read, which keeps the dict small)."""
+    several on a connection (otherwise accepts are removed once read, to keep the dict small)."""
     global cells, take, first_request, named, look_up
     cells = create_cells(directory, SPANS, capacity)
     take = itertools.count(FIRST, SPANS.cells).__next__
@@ -154,8 +154,8 @@ def start(
 
 
 def stop() -> None:
-    """Stop recording in children that the app forks, as they inherit the map. The scratch memory is
-    equally large, because a child that ends the request it was forked in writes its end."""
+    """Stop recording in children that the app forks, since they inherit the map. The scratch memory
+    has its size, because a child that ends the request it was forked in writes its end."""
     global cells, take
     cells = scratch(cells.nbytes)
     take = itertools.repeat(SCRATCH).__next__
@@ -163,7 +163,7 @@ def stop() -> None:
 
 def begin(port: int, name: str) -> int:
     """Write a request's start, when its connection was accepted, and its name; returns its place.
-    For wrappers in which a function call does not matter."""
+    For wrappers in which the cost of a function call does not matter."""
     place = take()
     if place == FIRST:
         first_request()
@@ -185,8 +185,8 @@ def overflow() -> int:
 
 def identify(place: int, name: bytes) -> None:
     """Write the client's name for the request."""
-    if place != SCRATCH:  # too small for it
-        NAMED.pack_into(cells, (place + NAME) * CELL, name)
+    if place != SCRATCH:  # the scratch cells do not hold a name
+        NAME_FIELD.pack_into(cells, (place + NAME) * CELL, name)
 
 
 def end(place: int) -> None:
@@ -231,8 +231,8 @@ class ClosingList(Closing):
 
 
 def wrap_wsgi(app: WsgiApp, handled: tuple[object, ...] = ()) -> WsgiApp:
-    """`app`, recorded from its call until the server closes the body. `handled`: markers that
-    an app may return if it has answered by itself, compared by identity."""
+    """`app`, recorded from its call until the server closes the body. `handled`: markers, compared
+    by identity, that an app may return if it has sent its response itself."""
 
     def probed(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
         place = take()
@@ -262,15 +262,15 @@ def wrap_wsgi(app: WsgiApp, handled: tuple[object, ...] = ()) -> WsgiApp:
 def closing(body: Any, place: int, environ: dict[str, Any], handled: tuple[object, ...]) -> Any:
     """A body of any kind that records when it is closed. A file wrapper must remain one, or the
     server cannot use sendfile."""
-    for marker in handled:  # any() with a generator would cost more than all else
+    for marker in handled:  # any() with a generator would cost more than the rest
         if body is marker:
             end(place)
             return body
-    closes, wrapper, file = Closing(body, place), environ.get("wsgi.file_wrapper"), body
+    recording, wrapper, file = Closing(body, place), environ.get("wsgi.file_wrapper"), body
     if not (isinstance(wrapper, type) and isinstance(body, wrapper)):
-        return closes
-    closes.body = SimpleNamespace(close=getattr(body, "close", no_op))
-    file.close = closes.close
+        return recording
+    recording.body = SimpleNamespace(close=getattr(body, "close", no_op))
+    file.close = recording.close
     return file
 
 
@@ -300,8 +300,8 @@ class InTurn(Closing):
 
 
 def probe_container(container: Any) -> Any:
-    """Record the app of tornado's WSGI container without threads, see InTurn. The environ has no
-    client port, but is made in the same turn as the call of the app."""
+    """Record the app of tornado's WSGI container without threads (see InTurn). The environ has no
+    client port, but is made in the same turn in which the app is called."""
     make_environ, app = container.environ, container.wsgi_application
 
     def environ(request: Any) -> Any:
@@ -339,13 +339,13 @@ failures = itertools.count()
 
 def report_failure() -> None:
     """Print the exception to the server's log: Gunicorn's asgi class drops one that is raised
-    after a complete answer, as frameworks do."""
+    after a complete response, as frameworks do."""
     if next(failures) < MAX_TRACEBACKS:
         traceback.print_exc()
 
 
 def wrap_asgi(app: AsgiApp) -> AsgiApp:
-    """`app`, recorded from its call until the last body message has been sent, or it ends.
+    """`app`, recorded from its call until the last body message has been sent, or the app ends.
     Websockets and lifespan pass through."""
 
     async def probed(scope: Message, receive: Receive, send: Send) -> None:
@@ -366,7 +366,7 @@ def wrap_asgi(app: AsgiApp) -> AsgiApp:
             identify(place, dict(scope["headers"]).get(NAME_HEADER, b""))
         latest, ended = place, place + END
 
-        # A type comment: annotations would be attached again in each request
+        # A type comment: annotations would be attached anew in each request
         def sending(message):  # type: (Message) -> Awaitable[None]
             # An extra coroutine for the last message only
             kind = message["type"]

@@ -1,9 +1,9 @@
-"""Which line of the app runs while the worker's event loop is held up: a thread samples the loop's
+"""Finds the line of the app that holds up the worker's event loop: a thread samples the loop's
 stack a hundred times a second. Stdlib only, syntax of Python 3.10, loaded like the probe.
 
 Beats show whether the loop is held up, and whether by a call that sleeps (`heartbeat`). This thread
 only finds the line: the deepest frame of the app, what it calls there, and what the loop has done
-since its last beat. A loop that beats in time is not held up, whatever it runs; so each sample
+since its last beat. A loop that beats on time is not held up, whatever it runs; so each sample
 records how long the beat is overdue, and for how long without a beat the same call of the app has
 been on the stack (`stuck`).
 
@@ -13,9 +13,9 @@ next such call, so the interval is shortened. During a call that holds the GIL n
 possible: the next one is late, by more than its wait for a core, and finds the loop on the line of
 that call, as the interpreter hands over the GIL as soon as the call returns.
 
-It costs a few per cent of a core, and a short interval makes threads switch more often, so it has a
-trial of its own, in one worker. Samples are stored in a ring buffer in a shared memory map, like
-beats; lines are written to a file when first seen, at most MAX_LINES of them.
+Sampling costs a few per cent of a core, and a short interval makes threads switch more often, so it
+has a trial of its own, in one worker. Samples are stored in a ring buffer in a shared memory map,
+like beats; lines are written to a file when first seen, at most MAX_LINES of them.
 
 Rejected: a signal (its handler runs in the thread that sleeps in a call, and ends that call early),
 py-spy (needs ptrace), `sys.setprofile` (slows every call), whole stacks (too many different ones).
@@ -50,7 +50,7 @@ from .waits import SCHEDSTAT, queued_ns
 RECORDS = 1 << 15  # five minutes
 SAMPLE_INTERVAL_NS = 10_000_000
 BEAT_NS = 5_000_000  # between beats, while stacks are sampled
-SWITCH_S = 0.0005
+SWITCH_INTERVAL_S = 0.0005
 LATE_NS = 3_000_000  # of a sample; if later, some thread may have held the GIL
 MAX_LINES = 1000
 IDLE, OTHER = 0, 1  # reserved numbers: IDLE, no line (the loop itself); OTHER, beyond MAX_LINES
@@ -121,8 +121,8 @@ def name_of(code: CodeType) -> str:
 
 
 def called_by(frame: FrameType) -> str:
-    """The name of the function that this frame is calling, as in its source; "" if that is unknown.
-    Without arguments, which may be secrets."""
+    """The name of the function that this frame is calling, as in its source; "" if it is unknown.
+    Omits the arguments, which may be secrets."""
     code, number = frame.f_code, frame.f_lineno or 0
     lines = [line.encode() for line in linecache.getlines(code.co_filename)]
     if not 0 < number <= len(lines):
@@ -184,7 +184,7 @@ class StackSampler:
             due = max(due + SAMPLE_INTERVAL_NS, now() + SAMPLE_INTERVAL_NS // 10)
 
     def locate(self, frame: FrameType | None, at: int, beat: int) -> tuple[int, int]:
-        """(number of the line, for how long the same call of the app has been on the stack)."""
+        """(number of the line, time for which the same call of the app has been on the stack)."""
         deepest, outermost, library = self.frames_of(frame)
         if outermost is None or outermost is not self.outermost or beat != self.seen_beat:
             self.outermost, self.seen_at, self.seen_beat = outermost, at, beat
@@ -209,8 +209,8 @@ class StackSampler:
         return deepest, outermost, library
 
     def holder(self, frames: dict[int, FrameType]) -> int:
-        """The line of the other thread with the most CPU since the last call: it may have held the
-        GIL, and just released it."""
+        """The line of the other thread that used the most CPU since the last call: it may have held
+        the GIL, and just released it."""
         threads: Any = getattr(sys.modules.get("threading"), "_active", {})
         max_cpu, number, before = 0, IDLE, self.computed
         self.computed = {}
@@ -278,5 +278,5 @@ def start(worker: Any, heart: Any, loop: int, directory: str) -> None:
     lines = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
     sampler = StackSampler(heart, loop, files, Ring(directory, STACKS, RECORDS), lines)
     os.register_at_fork(after_in_child=lambda: setattr(sampler, "stopped", True))
-    sys.setswitchinterval(SWITCH_S)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     start_new_thread(sampler.run, ())

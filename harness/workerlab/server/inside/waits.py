@@ -1,5 +1,6 @@
-"""How long threads of this process waited for a core, as the kernel counts it. Used in the workers,
-and by the lab for its own threads. Stdlib only, syntax of Python 3.10, as all files here.
+"""Reads how long threads of this process have waited for a core, as counted by the kernel. Used in
+the workers, and by the lab for its own threads. Stdlib only, syntax of Python 3.10, as all files
+here.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def available() -> bool:
         return False
 
 
-class Others:
+class OtherThreads:
     """How long the other threads of this process waited for a core: a thread that holds the GIL and
     has no core holds up the loop without using CPU."""
 
@@ -49,9 +50,9 @@ class Others:
             os.close(handle)
 
     def queued_ns(self, computed_ns: int) -> int | None:
-        """The wait since the last call; of a new thread all of it, to err on the high side.
-        `computed_ns`: the CPU of all other threads since then. None if threads that have ended
-        used a part of it, as their wait is lost."""
+        """The wait since the last call; for a new thread its whole wait, to err on the high side.
+        `computed_ns`: the CPU of all other threads since then. None if threads that have ended used
+        a part of it, since their wait is lost."""
         before, self.threads, total = self.threads, {}, 0
         for name in os.listdir(TASKS):
             if name == self.own:

@@ -21,7 +21,7 @@ class AsgiServer(SimpleNamespace):
 
 
 class WsgiServer(SimpleNamespace):
-    """As AsgiServer."""
+    """Like AsgiServer."""
 
 
 package = ModuleType("_workerlab")
@@ -36,7 +36,7 @@ if os.getcwd() not in sys.path:  # as Gunicorn does
 boot.watch_import()
 try:
     wsgi = import_app(boot.LAUNCH["app"])
-except ImportError:  # waitress prints its text alone
+except ImportError:  # waitress prints only its message
     traceback.print_exc()
     raise
 worker = (AsgiServer if boot.LAUNCH["asgi"] else WsgiServer)(
