@@ -1,6 +1,6 @@
-"""Metrics that an app publishes while it is loaded, added up over its processes.
+"""Reads metrics that an app publishes while it is under load, added up over its processes.
 
-Any app may publish app metrics. If the environment variable WORKERLAB_METRICS names a directory,
+Any app can publish them. If the environment variable WORKERLAB_METRICS names a directory,
 each process of the app creates a file in it, `metrics-PID.bin`, writes it in one call, and adds to
 the sums while it serves (in mapped memory, which needs no system call):
 
@@ -9,7 +9,7 @@ the sums while it serves (in mapped memory, which needs no system call):
     L bytes       the names, ASCII, separated by and padded with blanks
     8 bytes each  the sums, in the order of the names
 
-Numbers are unsigned 64-bit integers in native byte order. Sums only ever grow; those of a process
+Numbers are unsigned 64-bit integers in native byte order. Sums never decrease; those of a process
 that has ended still count. Their names define their meaning:
 
     requests           served; required, as all others are divided by it
@@ -26,7 +26,8 @@ An app in Python:
         sums = memoryview(mmap.mmap(file.fileno(), 0))[16 + len(names) :].cast("Q")
     sums[0] += 1  # in each request; with threads, under a lock
 
-Each worker makes its own, after the fork (`os.register_at_fork`), as `apps/blog/metrics.py` does.
+Each worker creates its own file after the fork (`os.register_at_fork`), like
+`apps/blog/metrics.py`.
 """
 
 import struct

@@ -1,15 +1,15 @@
-"""CPU, waiting for a core, and memory of the server's processes and the load tool's; CPU and memory
-of the app's services, and of the whole machine; network bytes by interface.
+"""Samples CPU, waiting for a core, and memory of the server's and the load tool's processes; CPU
+and memory of the app's services and of the whole machine; network bytes by interface.
 
-The CPU of a tree is that of its live processes and of the children they have waited for, so that
-children that ended are included. Each sample reads the tree again, as not every kernel has
+The CPU of a tree is that of its live processes and of the children they have waited for, so it
+includes children that have ended. Each sample reads the tree again, since not every kernel has
 /proc/PID/task/TID/children.
 
-How long threads were ready to run and had no core is the second number of Linux's
+The time for which threads were ready to run but had no core is the second number of Linux's
 /proc/PID/task/TID/schedstat (Documentation/scheduler/sched-stats.rst).
 
-Each thread is read separately, as /proc/PID/schedstat covers the main thread alone. The sum adds
-what each thread gained since its last read, so it does not fall when threads or processes end; what
+Each thread is read separately, since /proc/PID/schedstat covers the main thread alone. The sum adds
+each thread's increase since its last read, so it does not fall when threads or processes end; what
 they waited after their last read is lost. Rejected: pressure stall information (time in which any
 thread of a control group waited; the group would have to be ours), taskstats (complete, but only
 for root)."""
@@ -31,7 +31,7 @@ NS = 1e9
 
 
 class RunQueue:
-    """Sums the waiting of all threads of some processes, since they began or since the first
+    """Sums how long the threads of some processes waited, since they began or since the first
     sample."""
 
     def __init__(self, *, from_first: bool = False) -> None:
@@ -56,12 +56,12 @@ class RunQueue:
 
     @property
     def waited_s(self) -> float | None:
-        """None if the kernel does not count it, or before there was a thread."""
+        """The sum; None if the kernel does not count it, or before there was a thread."""
         return None if self._sum_ns is None else self._sum_ns / NS
 
 
 def waited_ns(pid: int) -> dict[int, int]:
-    """Nanoseconds by thread id, without threads that the kernel does not count."""
+    """The wait of each thread in nanoseconds, without threads that the kernel does not count."""
     directory, by_thread = f"/proc/{pid}/task", dict[int, int]()
     try:
         for thread in os.listdir(directory):
@@ -82,8 +82,8 @@ def _read(path: str) -> tuple[int, ...]:
         os.close(handle)
 
 
-# Idle time, and time counted twice (a guest's is in `user` too). Steal counts as busy: the core
-# was wanted, and given to another machine.
+# Idle time, and time counted twice (a guest's is in `user`, too). Steal counts as busy: the core
+# was needed, but given to another virtual machine.
 NOT_BUSY = ("idle", "iowait", "guest", "guest_nice")
 LAB_CPU_VALID_S = 0.3  # with many processes, a refresh takes milliseconds
 PARENTS_VALID_S = 0.01  # one refresh for all trees of a sample
@@ -91,19 +91,19 @@ PID_REUSE_S = 5.0  # a pid is not reused sooner, as the kernel takes all others 
 
 
 class Parents:
-    """The parents of all processes, kept between refreshes: reading them anew for every tree took
-    most of the observer's CPU time if many processes run."""
+    """The parents of all processes, kept between refreshes: with many processes, reading them anew
+    for every tree took most of the observer's CPU time."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
         self._parents: dict[int, int] = {}
         self._lock = threading.Lock()
-        self._looked_s = -math.inf
+        self._refreshed_s = -math.inf
 
-    def below(self, root: int) -> set[int]:
+    def descendants(self, root: int) -> set[int]:
         """The pids of all descendants of `root`."""
         with self._lock:
-            if time.monotonic() - self._looked_s >= PARENTS_VALID_S:
+            if time.monotonic() - self._refreshed_s >= PARENTS_VALID_S:
                 self._refresh()
             members = set[int]()
             level = {root}
@@ -115,7 +115,7 @@ class Parents:
     def _refresh(self) -> None:
         """Read the parents of new processes, and of those whose parent has ended, as they now
         have another parent."""
-        if time.monotonic() - self._looked_s >= PID_REUSE_S:
+        if time.monotonic() - self._refreshed_s >= PID_REUSE_S:
             self._names, self._parents = set(), {}
         before, self._names = self._names, set(os.listdir("/proc"))
         for pid in _pids(before - self._names):
@@ -123,7 +123,7 @@ class Parents:
         orphans = [pid for pid, parent in self._parents.items() if parent not in self._parents]
         for pid in (*_pids(self._names - before), *orphans):
             self._parents[pid] = parent_of(pid)
-        self._looked_s = time.monotonic()
+        self._refreshed_s = time.monotonic()
 
 
 def _pids(names: Iterable[str]) -> list[int]:
@@ -131,7 +131,7 @@ def _pids(names: Iterable[str]) -> list[int]:
 
 
 def parent_of(pid: int) -> int:
-    """Its pid; 0 if the parent is not visible, or the process has ended."""
+    """The parent's pid; 0 if it is not visible, or if the process has ended."""
     with contextlib.suppress(OSError):
         handle = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
         try:  # the program's name may contain spaces and brackets
@@ -152,11 +152,11 @@ class Tree:
         if pid is None:  # psutil would take it for this process
             raise psutil.NoSuchProcess(0)
         self._root = psutil.Process(pid)
-        self.used_s = 0.0  # CPU, as of the last refresh
+        self.cpu_s = 0.0  # as of the last refresh
         self.pids: tuple[int, ...] = ()  # as of the last refresh
         self._members: dict[int, psutil.Process] = {}
 
-    def used(self) -> tuple[float, int] | None:
+    def usage(self) -> tuple[float, int] | None:
         """(CPU seconds so far, resident bytes now); None once its root has ended. Shared
         pages count for each process."""
         try:
@@ -164,30 +164,30 @@ class Tree:
             if self._root.status() == psutil.STATUS_ZOMBIE:  # its memory reads as 0
                 return None
             self._members = self._refresh()
-            cpu_s, rss_bytes = _used(self._root)
+            cpu_s, rss_bytes = _usage(self._root)
         except psutil.NoSuchProcess:
             return None
         self.pids = (self._root.pid, *self._members)
         for member in self._members.values():
             with contextlib.suppress(psutil.NoSuchProcess):
-                member_s, member_bytes = _used(member)
+                member_s, member_bytes = _usage(member)
                 cpu_s, rss_bytes = cpu_s + member_s, rss_bytes + member_bytes
         # A process that ends between the reads of its parent and itself is missing from this sum
-        self.used_s = max(self.used_s, cpu_s)
-        return self.used_s, rss_bytes
+        self.cpu_s = max(self.cpu_s, cpu_s)
+        return self.cpu_s, rss_bytes
 
     def _refresh(self) -> dict[int, psutil.Process]:
         """All descendants of the root, by pid."""
         if sys.platform != "linux":
             return {member.pid: member for member in self._root.children(recursive=True)}
         members = dict[int, psutil.Process]()
-        for pid in PARENTS.below(self._root.pid):
+        for pid in PARENTS.descendants(self._root.pid):
             with contextlib.suppress(psutil.NoSuchProcess):
                 members[pid] = self._members.get(pid) or psutil.Process(pid)
         return members
 
 
-def _used(process: psutil.Process) -> tuple[float, int]:
+def _usage(process: psutil.Process) -> tuple[float, int]:
     with process.oneshot():
         times, memory = process.cpu_times(), process.memory_info()
     own_s = times.user + times.system
@@ -220,18 +220,19 @@ def network_bytes() -> dict[str, int]:
 
 
 class ServiceCpus:
-    """Samples what each of `pids` and its descendants used since the first sample, by name."""
+    """Samples each of `pids` with its descendants, by name: CPU since the first sample, and
+    memory."""
 
     def __init__(self, pids: Mapping[str, int | None]) -> None:
         self._pids = pids
         self._trees: Mapping[str, Tree] = {}
         self._zero_s: dict[str, float] = {}
 
-    def used(self) -> dict[str, tuple[float, int]]:
-        """(CPU seconds, resident bytes) of those still running. Raises psutil.Error if one
-        never ran or is hidden."""
+    def usage(self) -> dict[str, tuple[float, int]]:
+        """(CPU seconds, resident bytes) of those still running. Raises psutil.Error if one never
+        ran or is hidden."""
         self._trees = self._trees or {name: Tree(pid) for name, pid in self._pids.items()}
-        by_name = {name: used for name, tree in self._trees.items() if (used := tree.used())}
+        by_name = {name: usage for name, tree in self._trees.items() if (usage := tree.usage())}
         return {
             name: (cpu_s - self._zero_s.setdefault(name, cpu_s), rss_bytes)
             for name, (cpu_s, rss_bytes) in by_name.items()
@@ -243,7 +244,7 @@ class ServiceCpus:
         return [pid for tree in self._trees.values() for pid in tree.pids]
 
     def sample(self) -> ServiceSample:
-        usage = self.used()
+        usage = self.usage()
         return ServiceSample(
             at_ns=time.monotonic_ns(),
             cpu_s={name: cpu_s for name, (cpu_s, _) in usage.items()},
@@ -252,28 +253,28 @@ class ServiceCpus:
 
 
 class Lab:
-    """CPU seconds of this process and of all it has started, including what has ended. Thread-safe:
-    the observers of all running trials share it."""
+    """The CPU seconds of this process and all its descendants, including those that have ended.
+    Thread-safe: the observers of all running trials share it."""
 
     def __init__(self) -> None:
         self._tree, self._lock = Tree(os.getpid()), threading.Lock()
-        self._looked_s = -math.inf
+        self._refreshed_s = -math.inf
 
     def cpu_s(self) -> float:
         with self._lock:
-            if time.monotonic() - self._looked_s >= LAB_CPU_VALID_S:
-                self._tree.used()
-                self._looked_s = time.monotonic()
-            return self._tree.used_s
+            if time.monotonic() - self._refreshed_s >= LAB_CPU_VALID_S:
+                self._tree.usage()
+                self._refreshed_s = time.monotonic()
+            return self._tree.cpu_s
 
 
 class Processes:
-    """Samples what the servers and a load tool have used since the first sample. `lab`: given where
-    other trials run at the same time."""
+    """Samples the servers and a load tool; CPU counts from the first sample. `lab`: set if other
+    trials run at the same time."""
 
     def __init__(self, *server_pids: int | None, lab: Lab | None = None) -> None:
         self._lab = lab
-        self._beside_zero_s: float | None = None
+        self._other_trials_zero_s: float | None = None
         self._count = len(server_pids)
         self._servers = ServiceCpus({str(number): pid for number, pid in enumerate(server_pids)})
         self._tool: Tree | None = None
@@ -288,17 +289,17 @@ class Processes:
             self._tool = Tree(tool_pid)
 
     def tool_ended(self, wait_s: float | None) -> None:
-        """`wait_s`: how long its main thread waited for a core, up to its end, which no sample
-        sees."""
+        """`wait_s`: how long its main thread waited for a core until it ended, which no sample
+        covers."""
         if self._tool_pid is not None and wait_s is not None:
             self._tool_queue.add({self._tool_pid: round(wait_s * NS)})
 
     def sample(self) -> ProcessSample:
         """Raises psutil.Error if the server has ended or is hidden."""
-        servers = self._servers.used().values()
+        servers = self._servers.usage().values()
         alive = len(servers) == self._count  # None once one of them has ended
         server_s = sum(cpu_s for cpu_s, _ in servers)
-        tool = self._tool.used() if self._tool else None
+        tool = self._tool.usage() if self._tool else None
         self._server_queue.sample(self._servers.pids)
         self._tool_queue.sample(self._tool.pids if self._tool else ())
         host, lab_s = host_cpu(), time.process_time()
@@ -317,17 +318,17 @@ class Processes:
             tool_wait_s=self._tool_queue.waited_s,
             host_steal_s=steal,
             lab_cpu_s=lab_s - lab_zero_s,
-            beside_cpu_s=self._beside_s(server_s + lab_s) if alive else None,
+            beside_cpu_s=self._other_trials_s(server_s + lab_s) if alive else None,
             network_bytes=network_bytes(),
         )
 
-    def _beside_s(self, own_s: float) -> float | None:
+    def _other_trials_s(self, own_s: float) -> float | None:
         """CPU of the lab since the first sample, without `own_s` (the server and this process) and
         the load tool, which may have ended."""
         if self._lab is None:
             return None
-        tool_s = self._tool.used_s if self._tool else 0.0
-        beside_s = self._lab.cpu_s() - own_s - tool_s
-        if self._beside_zero_s is None:
-            self._beside_zero_s = beside_s
-        return beside_s - self._beside_zero_s
+        tool_s = self._tool.cpu_s if self._tool else 0.0
+        other_trials_s = self._lab.cpu_s() - own_s - tool_s
+        if self._other_trials_zero_s is None:
+            self._other_trials_zero_s = other_trials_s
+        return other_trials_s - self._other_trials_zero_s

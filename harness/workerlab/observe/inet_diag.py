@@ -27,15 +27,15 @@ REQUEST = struct.Struct("=BBBBL48x")  # family, protocol, extensions, -, states;
 ATTRIBUTE = struct.Struct("=HH")  # length, type
 PROGRAM = struct.Struct("=" + 5 * "BBH")  # per instruction: operation, jump if true, jump if false
 # family, state, -, -, ports, addresses, -, -, -, queues, -, inode
-ANSWER = struct.Struct("=BBxx2s2s16s16s12x4xLLLL")
-ANSWER_S = 2.0
+MESSAGE = struct.Struct("=BBxx2s2s16s16s12x4xLLLL")
+RESPONSE_TIMEOUT_S = 2.0
 BUFFER_BYTES = 1 << 17
 
 
 class Socket(Struct, frozen=True):
     """`state` as in include/net/tcp_states.h, addresses packed; `inode` 0: no process has it open.
     Queues in bytes; of a listener: connections not yet accepted, and their limit. `drops`: packets
-    dropped since it was opened (of a listener: handshakes); None: not requested, or not known."""
+    dropped since it was opened (of a listener: handshakes); None: not requested, or unknown."""
 
     state: int
     local: tuple[bytes, int]
@@ -50,9 +50,9 @@ def sockets(
     family: socket.AddressFamily, states: int, port: int, *, drops: bool = False
 ) -> list[Socket]:
     """The sockets in one of `states` (a bit each) with `port` at either end. Raises OSError if the
-    kernel does not answer, AttributeError without netlink."""
+    kernel does not respond, AttributeError without netlink."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, SOCK_DIAG) as kernel:
-        kernel.settimeout(ANSWER_S)
+        kernel.settimeout(RESPONSE_TIMEOUT_S)
         kernel.send(_request(family, states, port, 1 << (MEMORY - 1) if drops else 0))
         matches: list[Socket] = []
         while _read(kernel.recv(BUFFER_BYTES), matches):
@@ -86,7 +86,7 @@ def _read(data: bytes, matches: list[Socket]) -> bool:
 
 def _socket(data: bytes, at: int, end: int) -> Socket:
     family, state, local_port, remote_port, local, remote, unread, unsent, _, inode = (
-        ANSWER.unpack_from(data, at)
+        MESSAGE.unpack_from(data, at)
     )
     size = 16 if family == socket.AF_INET6 else 4
     return Socket(
@@ -96,7 +96,7 @@ def _socket(data: bytes, at: int, end: int) -> Socket:
         receive_queue=unread,
         send_queue=unsent,
         inode=inode,
-        drops=_drops(data, at + ANSWER.size, end),
+        drops=_drops(data, at + MESSAGE.size, end),
     )
 
 

@@ -28,8 +28,8 @@ from workerlab.observe.tcp import CountersSample
 
 FILE = "observed.jsonl"
 SAMPLERS = ("queue", "processes", "connections", "counters")
-# Not all apps have services or metrics, not all trials measure what requests need, and machines
-# are seldom paused
+# Not all apps have services or metrics, not all trials measure the needs of requests, and machines
+# are rarely paused
 OPTIONAL_SAMPLERS = ("services", "app_metrics", "workers", "memory", "pauses")
 
 
@@ -65,7 +65,7 @@ class ObservationLine(Struct, forbid_unknown_fields=True):
 
 
 def read_observations(directory: Path) -> Observations:
-    """All samples; what could not be sampled is named in `missing`, and never counts as 0."""
+    """All samples; `missing` names the samplers that failed, which never count as 0."""
     try:
         data = (directory / FILE).read_bytes()
     except FileNotFoundError:
@@ -77,19 +77,19 @@ def read_observations(directory: Path) -> Observations:
 
 
 def parse_observations(lines: Sequence[bytes | str]) -> Observations:
-    entries, unread = list[ObservationLine](), ""
+    entries, why_incomplete = list[ObservationLine](), ""
     for number, line in enumerate(lines, 1):
         try:
             entries.append(codec.decode(line, ObservationLine))
         except ValueError:
-            unread = unread or f"line {number} of {FILE} cannot be read"
+            why_incomplete = why_incomplete or f"line {number} of {FILE} cannot be read"
     by_kind: dict[str, tuple[Any, ...]] = {
         name: tuple(value for line in entries if (value := getattr(line, name)) is not None)
         for name in ObservationLine.__struct_fields__
     }
-    if not unread and not by_kind["end"]:
-        unread = "the observation was cut short"
-    missing = _missing(by_kind, unread)
+    if not why_incomplete and not by_kind["end"]:
+        why_incomplete = "the observation was cut short"
+    missing = _missing(by_kind, why_incomplete)
     header = by_kind["header"][0] if by_kind["header"] else ObservationHeader()
     samples = {name: by_kind[name] for name in (*SAMPLERS, *OPTIONAL_SAMPLERS)}
     counters = samples.pop("counters")
@@ -102,12 +102,12 @@ def parse_observations(lines: Sequence[bytes | str]) -> Observations:
     )
 
 
-def _missing(by_kind: Mapping[str, Sequence[Any]], unread: str) -> dict[str, str]:
-    """Samplers without samples, or not with all of them, and why. `unread`: a reason for all."""
+def _missing(by_kind: Mapping[str, Sequence[Any]], why_incomplete: str) -> dict[str, str]:
+    """The samplers that lack samples, with the reason. `why_incomplete`: one for all, or ""."""
     missing = {lost.sampler: lost.reason for lost in by_kind["lost"]}
     for name in (*SAMPLERS, *(name for name in OPTIONAL_SAMPLERS if by_kind[name])):
-        if unread or not by_kind[name]:
-            missing.setdefault(name, unread or "never sampled")
+        if why_incomplete or not by_kind[name]:
+            missing.setdefault(name, why_incomplete or "never sampled")
     if len(by_kind["counters"]) < 2:  # only their growth matters
         missing.setdefault("counters", "not read both before and after the load")
     return missing
@@ -115,5 +115,5 @@ def _missing(by_kind: Mapping[str, Sequence[Any]], unread: str) -> dict[str, str
 
 def _growth(samples: Sequence[CountersSample]) -> Counters:
     first, last = samples[0].counts, samples[-1].counts
-    grown = {name: last[name] - first[name] for name in first if name in last}
-    return codec.convert(grown, Counters)
+    growth = {name: last[name] - first[name] for name in first if name in last}
+    return codec.convert(growth, Counters)

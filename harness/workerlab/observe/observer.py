@@ -7,11 +7,11 @@ that sleeps 50 ms, sampled every 50 ms, would always be seen in the same phase.
 
     {"header": {"cores", "syn_steps_s"}}            first
     {"queue" | "processes" | "connections" | "counters": a sample}
-    {"services": a sample}                          where the lab started services of the app
-    {"app_metrics": a sample}                       where the app publishes them
+    {"services": a sample}                          if the lab started services of the app
+    {"app_metrics": a sample}                       if the app publishes them
     {"workers" | "memory": a sample}                if requested, the memory after the load
     {"pauses": a pause}                             the machine, or the lab, was paused
-    {"lost": {"sampler", "reason"}}                 that sampler failed and is not tried again
+    {"lost": {"sampler", "reason"}}                 the sampler failed and is not tried again
     {"end": at_ns}                                  last; without it, samples may be missing
 
 Lines are written at once and not synced: waiting for a disk would delay the next sample. Rejected:
@@ -19,7 +19,7 @@ a separate process (one start per trial), asyncio (reading /proc blocks anyway).
 
 CPU and memory of the workers are read to compute what a request needs. CPU is read from the clock
 of each process (`clock_getcpuclockid`), which the kernel sums up to this moment, including threads
-that have ended; a sum over /proc/PID/task would lose these. On other systems than Linux, and for
+that have ended; a sum over /proc/PID/task would lose these. On systems other than Linux, and for
 the child processes of a worker, psutil is used.
 
 Memory is the proportional set size (Pss) of /proc/PID/smaps: shared pages are divided between the
@@ -58,12 +58,12 @@ from workerlab.observe.tcp import (
 
 CPUCLOCK_SCHED = 2  # of a process's clock, in its lowest three bits (linux/posix-timers.h)
 KB = 1024
-MAPPING = re.compile(r"[0-9a-f]+-[0-9a-f]+ ")  # how the lines of a mapping begin
-COUNTED = ("Pss", "Private_Clean", "Private_Dirty")
+MAPPING = re.compile(r"[0-9a-f]+-[0-9a-f]+ ")  # begins the lines of a mapping
+SMAPS_FIELDS = ("Pss", "Private_Clean", "Private_Dirty")
 
 
 def sample_workers(pids: Collection[int]) -> WorkersSample:
-    """Raises psutil.Error if one has ended or is hidden."""
+    """The CPU of each worker. Raises psutil.Error if one has ended or is hidden."""
     at_ns = time.monotonic_ns()
     return WorkersSample(at_ns, {pid: ran_s(pid) for pid in pids})
 
@@ -92,9 +92,9 @@ def sample_memory(
     if not Path("/proc/self/smaps").exists():
         return None
     at_ns = time.monotonic_ns()
-    of_masters = [memory_of(_smaps(pid), directory) for pid in masters if pid is not None]
+    masters_memory = [memory_of(_smaps(pid), directory) for pid in masters if pid is not None]
     by_worker = {pid: memory_of(_smaps(pid), directory) for pid in workers}
-    pss = sum(memory.pss for memory in (*of_masters, *by_worker.values()))
+    pss = sum(memory.pss for memory in (*masters_memory, *by_worker.values()))
     return MemorySample(at_ns, pss, {pid: memory.private for pid, memory in by_worker.items()})
 
 
@@ -103,8 +103,8 @@ def _smaps(pid: int) -> str:
 
 
 def memory_of(smaps: str, excluded: Path) -> MappedMemory:
-    """The memory of all mappings but those of files in the directory `excluded`."""
-    sums, counts = dict.fromkeys(COUNTED, 0), True
+    """The memory of all mappings, except those of files in the directory `excluded`."""
+    sums, counts = dict.fromkeys(SMAPS_FIELDS, 0), True
     for line in smaps.splitlines():
         if MAPPING.match(line):
             counts = str(excluded) not in line
@@ -114,30 +114,31 @@ def memory_of(smaps: str, excluded: Path) -> MappedMemory:
 
 
 CPU_SHARE = 0.015  # of a core, per sampler
-SIDE_BY_SIDE_CPU_SHARE = 0.005  # while other trials are observed, too
+PARALLEL_CPU_SHARE = 0.005  # while other trials are observed, too
 JITTER = 0.25
 SETUP_S = 5.0  # the load waits no longer than this for the first samples
 GIVE_UP_S = 10.0  # no sampler takes that long; a trial must not hang on one
 
 
 class Sampler(Struct):
-    """The CPU cost of a sample decides when the next is due: `least_s` to `most_s` later."""
+    """The CPU cost of a sample determines when the next is due: `min_pause_s` to `max_pause_s`
+    later."""
 
     name: str
     take: Callable[[], object]  # takes a sample; None: there is nothing to sample, now or later
-    least_s: float
-    most_s: float
+    min_pause_s: float
+    max_pause_s: float
     last: bool = True  # sample once more when the load ends: its sums cover the whole load
     due_s: float | None = 0.0  # CLOCK_MONOTONIC; None once it has failed
     share: float = CPU_SHARE
 
     def pause_s(self, cost_s: float) -> float:
-        pause_s = min(max(cost_s / self.share, self.least_s), self.most_s)
+        pause_s = min(max(cost_s / self.share, self.min_pause_s), self.max_pause_s)
         return pause_s * random.uniform(1.0, 1.0 + JITTER)
 
 
 class Observer:
-    """Samples while its `with` lasts, or until `stop`. Never raises, whatever fails."""
+    """Samples until its `with` block ends, or until `stop`. Never raises, whatever fails."""
 
     def __init__(
         self,
@@ -152,15 +153,15 @@ class Observer:
     ) -> None:
         """`servers`: host, port and the arbiter's pid of each instance; all are added up.
         `states_s`: the longest time between samples of the connections, whatever they cost.
-        `services`: those of the app, pids by name. `needs`: sample the CPU of each worker, and its
-        memory after the load. `lab`: given where other trials run at the same time."""
-        places = [(host, port) for host, port, _ in servers]
+        `services`: pids of the app's services, by name. `needs`: sample the CPU of each worker, and
+        its memory after the load. `lab`: set if other trials run at the same time."""
+        addresses = [(host, port) for host, port, _ in servers]
         masters = [pid for _, _, pid in servers]
         self.latest: dict[str, object] = {}  # the newest sample, by sampler
         self._path = directory / FILE
-        self._queues = AcceptQueues(places)
+        self._queues = AcceptQueues(addresses)
         self._processes = Processes(*masters, lab=lab)
-        connections = Connections(places, workers)
+        connections = Connections(addresses, workers)
         self.samplers = self._standard_samplers(connections, directory, states_s)
         if services:
             self.samplers.append(Sampler("services", ServiceCpus(services).sample, 0.25, 0.4))
@@ -171,7 +172,7 @@ class Observer:
             self._after.append(Sampler("memory", memory, 0.0, 0.0))
         if lab is not None:
             for sampler in self.samplers:
-                sampler.share = SIDE_BY_SIDE_CPU_SHARE
+                sampler.share = PARALLEL_CPU_SHARE
         self._tool_wait_s: float | None = None
         self._started, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
@@ -266,7 +267,7 @@ class Observer:
         before_s, sampler.due_s = time.thread_time(), None
         try:
             sample = sampler.take()
-        except Exception as error:  # this sampler is lost; the others and the trial go on
+        except Exception as error:  # other samplers and the trial go on
             reason = str(error) or type(error).__name__
             _write(handle, "lost", {"sampler": sampler.name, "reason": reason})
             return

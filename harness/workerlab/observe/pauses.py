@@ -1,11 +1,11 @@
-"""Whether the whole machine stood still: a sleeping thread of the lab woke up much too late,
+"""Detects pauses of the whole machine: a sleeping thread of the lab wakes up much too late,
 although it waited for no core and its process hardly ran.
 
 Hosts stop their guests for a snapshot or a migration, laptops are closed, containers are frozen. No
-counter of a thread includes that time, and steal only does on some hosts; other measurements would
-take it for a call that sleeps in the server, or for a load tool that is late. Time in which other
+counter of a thread includes that time, and steal includes it only on some hosts; undetected, it
+would look like a call that sleeps in the server, or like a late load tool. Time in which other
 threads of this process computed, or waited for a core, is no pause: they may have held the GIL.
-Stopping this process alone (Ctrl-Z) looks the same from inside. Between two sleeps the thread reads
+Stopping only this process (Ctrl-Z) looks the same from inside. Between two sleeps the thread reads
 the kernel's tables, which takes long on a busy machine: time in which it neither computed nor
 waited for a core is a pause as well, if it is longer than such a read may block.
 """
@@ -19,14 +19,15 @@ from msgspec import Struct
 from workerlab.model.evidence import Pause
 from workerlab.server.inside.waits import SCHEDSTAT, OtherThreads, counted_ns
 
-MIN_PAUSE_NS = 50_000_000  # far more than timers are late on a busy machine
+MIN_PAUSE_NS = 50_000_000  # far above the delay of timers on a busy machine
 MIN_AWAKE_PAUSE_NS = 200_000_000  # between two sleeps
 MAX_OTHERS_SHARE = 0.1  # of a pause that other threads of this process may have computed
 TICK_S = 0.02  # of the thread that watches while another is blocked
 
 
 class PauseMoment(Struct, frozen=True):
-    """CLOCK_MONOTONIC, the thread's wait for a core, its CPU, and that of all threads."""
+    """Readings of CLOCK_MONOTONIC, the thread's wait for a core, its CPU, and that of all
+    threads."""
 
     at_ns: int
     queued_ns: int
@@ -35,7 +36,7 @@ class PauseMoment(Struct, frozen=True):
 
 
 class Pauses:
-    """Used by the thread that creates it. Finds no pauses if the kernel does not say how long
+    """Finds pauses of the thread that creates it; none if the kernel does not count how long
     threads wait for a core."""
 
     def __init__(self) -> None:
@@ -67,8 +68,8 @@ class Pauses:
         if not ran_ns or others_ns is None:  # the kernel does not count, or not yet
             return None
         planned_ns = round(seconds * 1e9)
-        due_ns, late_ns = begun.at_ns + planned_ns, _still_ns(begun, self._woke, planned_ns)
-        awake_ns, late = _still_ns(woke, begun), late_ns - others_ns >= MIN_PAUSE_NS
+        due_ns, late_ns = begun.at_ns + planned_ns, _paused_ns(begun, self._woke, planned_ns)
+        awake_ns, late = _paused_ns(woke, begun), late_ns - others_ns >= MIN_PAUSE_NS
         if awake_ns - others_ns >= MIN_AWAKE_PAUSE_NS:
             return Pause(begun.at_ns - awake_ns, due_ns + late_ns if late else begun.at_ns)
         return Pause(due_ns, due_ns + late_ns) if late else None
@@ -85,14 +86,14 @@ class Pauses:
         return self._others.queued_ns(since_ns)
 
 
-def _still_ns(begun: PauseMoment, ended: PauseMoment, planned_ns: int = 0) -> int:
+def _paused_ns(begun: PauseMoment, ended: PauseMoment, planned_ns: int = 0) -> int:
     """Time beyond `planned_ns` in which the thread neither ran nor waited for a core; 0 if other
     threads computed so much that they may have held the GIL."""
     own_ns = ended.computed_ns - begun.computed_ns
     waited_ns = ended.queued_ns - begun.queued_ns + own_ns
-    still_ns = ended.at_ns - begun.at_ns - planned_ns - waited_ns
+    paused_ns = ended.at_ns - begun.at_ns - planned_ns - waited_ns
     others_ns = ended.all_computed_ns - begun.all_computed_ns - own_ns
-    return still_ns if others_ns <= MAX_OTHERS_SHARE * still_ns else 0
+    return paused_ns if others_ns <= MAX_OTHERS_SHARE * paused_ns else 0
 
 
 class PauseWatch:
@@ -102,7 +103,7 @@ class PauseWatch:
         self._tick_s = tick_s
         self._stop, self._watching = Event(), Event()
         self._pauses: list[Pause] = []
-        self._looked_ns = monotonic_ns()
+        self._checked_ns = monotonic_ns()
         self._thread = Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> "PauseWatch":
@@ -117,7 +118,7 @@ class PauseWatch:
     def paused_since(self, since_ns: int) -> bool:
         """Whether the machine was paused after this time of CLOCK_MONOTONIC."""
         now_ns = monotonic_ns()
-        while self._looked_ns < now_ns - MIN_PAUSE_NS and self._thread.is_alive():
+        while self._checked_ns < now_ns - MIN_PAUSE_NS and self._thread.is_alive():
             sleep(TICK_S)  # the pause may have stopped the watching thread, too
         return any(pause.to_ns > since_ns for pause in tuple(self._pauses))
 
@@ -131,6 +132,6 @@ class PauseWatch:
                 pause = pauses.sleep(self._stop, self._tick_s)
                 if pause is not None:
                     self._pauses.append(pause)
-                self._looked_ns = monotonic_ns()
+                self._checked_ns = monotonic_ns()
         finally:
             pauses.close()

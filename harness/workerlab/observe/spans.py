@@ -1,5 +1,5 @@
-"""Reads the maps that workers leave in a trial's directory (spans and their costs, beats, stack
-samples); and spans while their maps grow, for the requests that each worker is serving."""
+"""Reads the maps that workers write to a trial's directory: spans and their costs, beats, stack
+samples. Also follows the spans while their maps grow, to count the requests in each worker."""
 
 from collections.abc import Iterator
 from itertools import chain, repeat
@@ -72,9 +72,9 @@ def read_spans(directory: Path) -> Spans:
     for path in sorted(directory.glob(PATTERN)):
         costs_path = path.with_name(path.name.replace(SPANS.kind, COSTS.kind, 1))
         costs_data = costs_path.read_bytes() if costs_path.exists() else None
-        pid, was_full, worker_spans = parse_map(path.read_bytes(), costs_data)
+        pid, is_full, worker_spans = parse_map(path.read_bytes(), costs_data)
         spans += worker_spans
-        full += [pid] * was_full
+        full += [pid] * is_full
     return Spans(tuple(spans), tuple(full))
 
 
@@ -93,7 +93,7 @@ def serving_pids(directory: Path) -> set[int]:
 
 
 def parse_beats(data: bytes) -> tuple[int, bool, list[Beat]]:
-    """(pid, whether the ring was full and may have lost some, beats by time) of one map's bytes.
+    """(pid, whether the ring is full and may have lost beats, beats by time) from one map's bytes.
     Raises ValueError if they are not a whole map of beats."""
     head = header(data, BEATS)
     beats = [
@@ -107,12 +107,12 @@ def parse_beats(data: bytes) -> tuple[int, bool, list[Beat]]:
 def read_beats(directory: Path) -> Beats:
     """The beats of all workers of a trial. Raises ValueError or OSError if a map cannot be read."""
     beats: list[Beat] = []
-    cut: list[int] = []
+    incomplete: list[int] = []
     for path in sorted(directory.glob(f"{BEATS.kind}-*.map")):
-        pid, was_cut, worker_beats = parse_beats(path.read_bytes())
+        pid, is_incomplete, worker_beats = parse_beats(path.read_bytes())
         beats += worker_beats
-        cut += [pid] * was_cut
-    return Beats(tuple(beats), tuple(cut))
+        incomplete += [pid] * is_incomplete
+    return Beats(tuple(beats), tuple(incomplete))
 
 
 def parse_stack_samples(data: bytes) -> tuple[int, tuple[StackSample, ...]]:
@@ -122,7 +122,7 @@ def parse_stack_samples(data: bytes) -> tuple[int, tuple[StackSample, ...]]:
 
 
 def parse_lines(text: bytes) -> dict[int, CodeLine]:
-    """By number; a last line cut off by the death of its worker is ignored. Raises ValueError."""
+    """The lines by number, without a last one cut off by its worker's death. Raises ValueError."""
     lines: dict[int, CodeLine] = {}
     rows = text.split(b"\n")
     for row in rows[:-1]:
@@ -132,7 +132,7 @@ def parse_lines(text: bytes) -> dict[int, CodeLine]:
 
 
 def read_stacks(directory: Path) -> Stacks:
-    """Stacks of the sampled worker. Raises ValueError or OSError if its files cannot be read."""
+    """Stack samples of one worker. Raises ValueError or OSError if its files cannot be read."""
     for path in directory.glob(f"{STACKS.kind}-*.map"):
         pid, samples = parse_stack_samples(path.read_bytes())
         lines = parse_lines((directory / f"stacks-{pid}.jsonl").read_bytes())
@@ -140,7 +140,7 @@ def read_stacks(directory: Path) -> Stacks:
     return Stacks()
 
 
-# --- while they grow -----------------------------------------------------------------------
+# --- while maps grow -----------------------------------------------------------------------
 
 
 class _MapProgress(Struct):
@@ -176,7 +176,7 @@ class SpanFollower:
         return changed
 
     def _read(self, file: BinaryIO, worker: _MapProgress, number: int) -> Iterator[Span]:
-        """From record `number` up to the first that has not begun."""
+        """The spans from record `number` up to the first that has not begun, if they changed."""
         while data := file.read(READ_RECORDS * RECORD.size):
             rows = RECORD.iter_unpack(data[: len(data) - len(data) % RECORD.size])
             for start, end, accepted, request_id in rows:
@@ -194,7 +194,7 @@ class SpanFollower:
 
 
 class LiveCounts:
-    """Counts the requests in the app, for a live display; each poll reads only what is new."""
+    """Counts the requests in the app, for a live display; each poll reads only new records."""
 
     def __init__(self, directory: Path) -> None:
         self._spans = SpanFollower(directory)

@@ -1,5 +1,5 @@
-"""The server's sockets in the kernel: accept queues, connections, TCP counters, and
-when it retransmits an unanswered SYN."""
+"""Samples the server's sockets in the kernel: accept queues, connections and TCP counters. Also
+reads when the kernel resends an unanswered SYN."""
 
 import contextlib
 import os
@@ -28,20 +28,20 @@ STATES = {
 }  # fmt: skip
 LISTEN = 10
 CONNECTED = sum(1 << state for state in STATES)
-SERVED = sum(1 << state for state in (1, 3, 8))  # the server has not closed them
+NOT_CLOSED = sum(1 << state for state in (1, 3, 8))  # by the server
 
 TABLES = {socket.AF_INET: Path("/proc/net/tcp"), socket.AF_INET6: Path("/proc/net/tcp6")}
-TABLE_S = 1.0  # until a connection is in the table
+TABLE_TIMEOUT_S = 1.0  # until a connection is in the table
 
-Places = Collection[tuple[str, int]]  # (host, port) of each server instance
+Addresses = Collection[tuple[str, int]]  # (host, port) of each server instance
 T = TypeVar("T")
 
 
-class Unseen(Exception):
+class SocketsUnreadable(Exception):
     """The sockets cannot be read here; the message says why."""
 
 
-class NetlinkRefused(Unseen):
+class NetlinkRefused(SocketsUnreadable):
     """The kernel does not answer over netlink."""
 
 
@@ -51,23 +51,23 @@ def _in_kernel(host: str, port: int) -> tuple[socket.AddressFamily, tuple[bytes,
     return family, (socket.inet_pton(family, host), port)
 
 
-def _listeners(places: Places, *, drops: bool = False) -> list[inet_diag.Socket]:
-    """Several of a place with SO_REUSEPORT, as of granian: one for each worker. Raises
-    NetlinkRefused, or Unseen if nothing listens at a place."""
+def _listeners(addresses: Addresses, *, drops: bool = False) -> list[inet_diag.Socket]:
+    """The listening sockets at all addresses; with SO_REUSEPORT, as in granian, one for each
+    worker. Raises NetlinkRefused, or SocketsUnreadable if nothing listens at an address."""
     return [
         listener
-        for place in places
-        for listener in _look_twice(partial(_by_netlink, *place, drops=drops), *place)
+        for address in addresses
+        for listener in _look_twice(partial(_by_netlink, *address, drops=drops), *address)
     ]
 
 
 def _look_twice(look: Callable[[], list[T]], host: str, port: int) -> list[T]:
-    """A socket that a server creates anew is missing for a moment."""
+    """Look again if nothing listens: a socket that is created anew is missing for a moment."""
     for missing_s in (MISSING_S, 0.0):
         if listeners := look():
             return listeners
         time.sleep(missing_s)
-    raise Unseen(f"nothing listens on {host} port {port}")
+    raise SocketsUnreadable(f"nothing listens on {host} port {port}")
 
 
 def _by_netlink(host: str, port: int, *, drops: bool) -> list[inet_diag.Socket]:
@@ -91,7 +91,7 @@ def _lengths_in_table(host: str, port: int) -> list[int]:
         next(table, "")
         for line in table:
             _, address, _, state, queues, *_ = line.split()
-            if int(state, 16) != LISTEN:  # they come first (proc_net_tcp.rst); others are many
+            if int(state, 16) != LISTEN:  # listeners come first (proc_net_tcp.rst)
                 break
             if address == local:
                 lengths.append(int(queues.partition(":")[2], 16))
@@ -104,25 +104,25 @@ def _table_has_lengths() -> bool:
     ValueError."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         host, port = listener.getsockname()
-        with socket.create_connection((host, port), TABLE_S):
+        with socket.create_connection((host, port), TABLE_TIMEOUT_S):
             waiting = select.poll()
             waiting.register(listener, select.POLLIN)
-            waiting.poll(TABLE_S * 1e3)
+            waiting.poll(TABLE_TIMEOUT_S * 1e3)
             return _lengths_in_table(host, port) == [1]
 
 
-def _length_in_tables(places: Places, refusal: NetlinkRefused) -> int:
-    """The lengths of all queues, added up. Raises Unseen."""
+def _length_in_tables(addresses: Addresses, refusal: NetlinkRefused) -> int:
+    """The total length of all queues. Raises SocketsUnreadable."""
     try:
         lengths = [
             length
-            for place in places
-            for length in _look_twice(partial(_lengths_in_table, *place), *place)
+            for address in addresses
+            for length in _look_twice(partial(_lengths_in_table, *address), *address)
         ]
         if not _table_has_lengths():
             raise refusal
     except (OSError, ValueError) as error:
-        raise Unseen(f"{refusal}; {error}") from error
+        raise SocketsUnreadable(f"{refusal}; {error}") from error
     return sum(lengths)
 
 
@@ -130,29 +130,30 @@ def _length_in_tables(places: Places, refusal: NetlinkRefused) -> int:
 
 
 class AcceptQueues:
-    """The accept queues of the sockets that listen on `places`, added up. Raises Unseen.
+    """The accept queues of all sockets that listen on `addresses`, added up. Raises
+    SocketsUnreadable.
 
-    Where netlink is refused, their lengths are read from /proc, which does not have their limits.
-    Rejected: ss, which reads the same there and prints 0 for the limits."""
+    If netlink is refused, their lengths are read from /proc, which does not have their limits.
+    Rejected: ss, which then reads the same file and prints 0 for the limits."""
 
-    def __init__(self, places: Places) -> None:
-        self._places = places
+    def __init__(self, addresses: Addresses) -> None:
+        self._addresses = addresses
 
     def sample(self) -> QueueSample:
         at_ns = time.monotonic_ns()
         try:
-            listeners = _listeners(self._places)
+            listeners = _listeners(self._addresses)
         except NetlinkRefused as refusal:
-            return QueueSample(at_ns, _length_in_tables(self._places, refusal), None)
+            return QueueSample(at_ns, _length_in_tables(self._addresses, refusal), None)
         length = sum(listener.receive_queue for listener in listeners)
         return QueueSample(at_ns, length, sum(listener.send_queue for listener in listeners))
 
     def drops(self) -> int | None:
         """Handshakes that these sockets alone have dropped since they were opened; None if the
-        kernel does not say."""
+        kernel does not count them."""
         try:
-            counts = [listener.drops for listener in _listeners(self._places, drops=True)]
-        except Unseen:
+            counts = [listener.drops for listener in _listeners(self._addresses, drops=True)]
+        except SocketsUnreadable:
             return None
         present = [count for count in counts if count is not None]
         return sum(present) if len(present) == len(counts) else None
@@ -164,28 +165,28 @@ def counts_socket_drops() -> bool:
         return AcceptQueues([listener.getsockname()[:2]]).drops() is not None
 
 
-def served_connections(places: Places) -> int | None:
-    """How many connections the servers have not closed, including those not yet accepted; None if
-    the kernel does not say."""
+def served_connections(addresses: Addresses) -> int | None:
+    """The number of connections that the servers have not closed, including those not yet accepted;
+    None if the kernel does not report it."""
     count = 0
     try:
-        for family, address in (_in_kernel(host, port) for host, port in places):
-            served = inet_diag.sockets(family, SERVED, address[1])
-            count += sum(connection.local == address for connection in served)
+        for family, address in (_in_kernel(host, port) for host, port in addresses):
+            connections = inet_diag.sockets(family, NOT_CLOSED, address[1])
+            count += sum(connection.local == address for connection in connections)
     except (OSError, AttributeError):
         return None
     return count
 
 
 class Connections:
-    """The TCP connections of the servers on `places`, by state and by worker."""
+    """The TCP connections of the servers on `addresses`, by state and by worker."""
 
-    def __init__(self, places: Places, workers: Collection[int]) -> None:
+    def __init__(self, addresses: Addresses, workers: Collection[int]) -> None:
         self._workers = tuple(workers)
-        self._servers = [_in_kernel(host, port) for host, port in places]
+        self._servers = [_in_kernel(host, port) for host, port in addresses]
 
     def sample(self) -> ConnectionSample:
-        """Raises OSError if the kernel does not answer."""
+        """The connections now. Raises OSError if the kernel does not respond."""
         at_ns = time.monotonic_ns()
         server, client = list[inet_diag.Socket](), Counter[str]()
         for family, address in self._servers:
@@ -250,8 +251,8 @@ def parse_netstat(text: str) -> dict[str, int]:
 
 
 def sample_counters(socket_drops: int | None = None) -> CountersSample:
-    """`socket_drops`: what the server's own sockets have dropped, if known. Raises OSError or
-    ValueError if the kernel has no such counters."""
+    """The counters now. `socket_drops`: drops of the server's own sockets, if known. Raises OSError
+    or ValueError if the kernel has no such counters."""
     values = parse_netstat(NETSTAT.read_text())
     counts = {field: values[name] for field, name in NAMES.items() if name in values}
     counts |= {} if socket_drops is None else {"socket_drops": socket_drops}
@@ -259,14 +260,15 @@ def sample_counters(socket_drops: int | None = None) -> CountersSample:
 
 
 def steps_s(linear: int, retries: int) -> tuple[float, ...]:
-    """When an unanswered SYN is sent again, in seconds after the first. The first `linear` timeouts
-    are 1 s each, the `retries` after them double from 1 s on (Linux, networking/ip-sysctl.rst)."""
+    """The times at which an unanswered SYN is sent again, in seconds after the first. The first
+    `linear` timeouts are 1 s each, the `retries` after them double from 1 s on (Linux,
+    networking/ip-sysctl.rst)."""
     timeouts = [1.0] * linear + [float(min(2**n, RTO_MAX_S)) for n in range(retries)]
     return tuple(accumulate(timeouts))
 
 
 def syn_steps_s() -> tuple[float, ...]:
-    """`steps_s` with this kernel's settings; empty if they are not known."""
+    """`steps_s` with this kernel's settings; empty if they are unknown."""
     retries = sysctl("net.ipv4.tcp_syn_retries")
     if retries is None:
         return ()

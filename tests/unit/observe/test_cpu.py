@@ -51,19 +51,19 @@ def test_a_tree_counts_cpu_and_memory_until_its_end(
 ) -> None:
     process = busy(stack, *args)
     tree = Tree(process.pid)
-    cpu_s, rss_bytes = tree.used() or (0.0, 0)
+    cpu_s, rss_bytes = tree.usage() or (0.0, 0)
     assert cpu_s >= min_cpu_s - 4 * TICK_S
     assert rss_bytes > 1 << 20
     process.stdin.close()
     until_status(process, psutil.STATUS_ZOMBIE)
-    assert tree.used() is None  # not 0 bytes
+    assert tree.usage() is None  # not 0 bytes
     process.wait()
-    assert tree.used() is None
+    assert tree.usage() is None
 
 
 def test_a_tree_includes_its_children(stack: ExitStack) -> None:
     child = busy(stack)
-    cpu_s, rss_bytes = Tree(os.getpid()).used() or (0.0, 0)
+    cpu_s, rss_bytes = Tree(os.getpid()).usage() or (0.0, 0)
     child_rss = psutil.Process(child.pid).memory_info().rss
     assert cpu_s >= 0.2 - 4 * TICK_S
     assert rss_bytes >= psutil.Process().memory_info().rss * 0.5 + child_rss * 0.5
@@ -96,7 +96,7 @@ def test_an_orphan_moves_to_another_parent(stack: ExitStack) -> None:
 def below(pid: int) -> set[int]:
     """Read again, not from the cache."""
     time.sleep(cpu.PARENTS_VALID_S)
-    return cpu.PARENTS.below(pid)
+    return cpu.PARENTS.descendants(pid)
 
 
 def test_usage_is_counted_from_the_first_sample(stack: ExitStack) -> None:

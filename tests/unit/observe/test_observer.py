@@ -23,7 +23,7 @@ from workerlab.model.evidence import ProcessSample, QueueSample
 from workerlab.observe import observer as observe
 from workerlab.observe.observations import FILE, SAMPLERS, read_observations
 from workerlab.observe.observer import CPU_SHARE, Observer, Sampler
-from workerlab.observe.tcp import Unseen
+from workerlab.observe.tcp import SocketsUnreadable
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's tables are Linux's")
 
@@ -141,7 +141,7 @@ def test_a_failed_sampler_is_missing_and_the_others_go_on(
 @linux
 def test_the_observer_ends_when_all_samplers_fail(observer: Observer, tmp_path: Path) -> None:
     def fail() -> object:
-        raise Unseen("it is dark")
+        raise SocketsUnreadable("it is dark")
 
     for sampler in observer.samplers:
         sampler.take = fail

@@ -62,7 +62,7 @@ def test_processes_that_share_a_core_wait_for_it(stack: ExitStack) -> None:
     process = pair(stack)
     await_both(process, "done")
     tree, queue = Tree(process.pid), RunQueue()
-    tree.used()
+    tree.usage()
     queue.sample(tree.pids)
     assert queue.waited_s >= CPU_S * 0.9
 
@@ -74,7 +74,7 @@ def test_ended_threads_and_processes_stay_in_the_sum(tmp_path: Path, stack: Exit
     sums: list[float] = []
 
     def sample() -> None:
-        tree.used()
+        tree.usage()
         queue.sample(tree.pids)
         sums.append(queue.waited_s or 0.0)
 

@@ -20,7 +20,7 @@ from workerlab.observe.inet_diag import sockets
 from workerlab.observe.tcp import (
     AcceptQueues,
     Connections,
-    Unseen,
+    SocketsUnreadable,
     counts_socket_drops,
     parse_netstat,
     sample_counters,
@@ -97,12 +97,14 @@ def test_a_missing_listener_is_looked_up_again(
     listener = stack.enter_context(socket.socket())
     listener.bind(("127.0.0.1", 0))
     queues = AcceptQueues([address(listener)])
-    with pytest.raises(Unseen, match=r"nothing listens on 127\.0\.0\.1"):
+    with pytest.raises(SocketsUnreadable, match=r"nothing listens on 127\.0\.0\.1"):
         queues.sample()
     with monkeypatch.context() as patched:
         patched.setattr(tcp.time, "sleep", lambda _: listener.listen(7))
         assert queues.sample().limit == 7
-    with pytest.raises(Unseen, match=r"nothing listens on 127\.0\.0\.9"):  # at the same port
+    with pytest.raises(
+        SocketsUnreadable, match=r"nothing listens on 127\.0\.0\.9"
+    ):  # at the same port
         AcceptQueues([("127.0.0.9", address(listener)[1])]).sample()
 
 
@@ -145,7 +147,7 @@ def test_without_netlink_limit_and_drops_are_unknown(
     until(lambda: queues.sample().length == 4, "four connections wait to be accepted")
     stack.enter_context(listeners[0].accept()[0])
     until(lambda: queues.sample().length == 3, "one connection is accepted")
-    with pytest.raises(Unseen, match="nothing listens on"):
+    with pytest.raises(SocketsUnreadable, match="nothing listens on"):
         AcceptQueues([(host, 1)]).sample()
 
 
@@ -171,7 +173,7 @@ def test_without_a_usable_table_the_queue_is_unknown(
     monkeypatch.setitem(tcp.TABLES, socket.AF_INET, table)
     tcp._table_has_lengths.cache_clear()
     stack.callback(tcp._table_has_lengths.cache_clear)
-    with pytest.raises(Unseen, match=why):
+    with pytest.raises(SocketsUnreadable, match=why):
         queues.sample()
 
 

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from workerlab.model.plan import Server
 from workerlab.server.backends import BACKENDS
-from workerlab.server.inside.introspect import annotated
+from workerlab.server.inside.introspect import bare_annotations
 from workerlab.server.worker_classes import class_named
 
 COMMENT_WIDTH = 92  # characters
@@ -235,7 +235,7 @@ def merged(own: OwnFile, conf_lines: Iterable[ConfLine]) -> list[str]:
             changes[first] = [*map(comment, setting.evidence), lines[first]]
     for statement in own.imports_for(replaced):
         changes[statement.lineno - 1] = [_as_comment([lines[statement.lineno - 1]])]
-    for name, annotation in annotated(ast.Module(own.statements, [])).items():
+    for name, annotation in bare_annotations(ast.Module(own.statements, [])).items():
         if not own.stores[name]:
             number = annotation.lineno - 1
             remark = textwrap.indent(comment(ANNOTATED), " " * annotation.col_offset)

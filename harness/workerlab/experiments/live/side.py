@@ -30,7 +30,7 @@ from workerlab.load.programs import GENERATORS
 from workerlab.model.result import Breakdown
 from workerlab.observe.cpu import ServiceCpus, host_cpu
 from workerlab.observe.spans import SpanFollower
-from workerlab.observe.tcp import AcceptQueues, Unseen
+from workerlab.observe.tcp import AcceptQueues, SocketsUnreadable
 from workerlab.report.player.places import (
     ClientAnswer,
     Event,
@@ -136,7 +136,7 @@ class LiveServer:
         self._future_events = [event for event in events if event.at_ns > now_ns]
         self.places.process(event for event in events if event.at_ns <= now_ns)
         queue = limit = None
-        with contextlib.suppress(Unseen):
+        with contextlib.suppress(SocketsUnreadable):
             sample = self._queues.sample()
             queue, limit = sample.length, sample.limit
         self.places.infer_queue(now_ns, queue, limit)
