@@ -1,8 +1,8 @@
-"""The responses of the plain apps: they spend the request's cost, then answer with a line of text
-and its Content-Length (no body for HEAD). They differ only in how they sleep.
+"""The responses of the plain apps: they spend the request's cost, then send a line of text with its
+Content-Length (no body for HEAD). The apps differ only in how they sleep.
 
-A request's body is read before the answer. Otherwise the kernel would reset the connection when the
-server closes it, and the client would lose the answer.
+A request's body is read before the response is sent. Otherwise the kernel would reset the
+connection when the server closes it, and the client would lose the response.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def asgi_app(sleep: Callable[[float], Awaitable[None]]) -> AsgiApp:
         if scope["type"] == "lifespan":
             return await lifespan(receive, send)
         if scope["type"] != "http":
-            raise ValueError(f"this app speaks http, not {scope['type']}")
+            raise ValueError(f"this app supports http, not {scope['type']}")
         try:
             work = work_for(scope["query_string"].decode("latin-1"))
         except BadValue as problem:
@@ -89,7 +89,7 @@ async def asgi_answer(
 
 
 async def lifespan(receive: Receive, send: Send, **steps: Callable[[], Awaitable[None]]) -> None:
-    """Complete startup and shutdown, after awaiting the step of that name, if there is one."""
+    """Complete startup and shutdown, each after awaiting the step of its name, if there is one."""
     while True:
         event = (await receive())["type"]
         if step := steps.get(event.removeprefix("lifespan.")):

@@ -39,14 +39,16 @@ class Work(NamedTuple):
         return f"slept {self.sleep_s:g} s{burned}"
 
 
-def _number(name: str, text: str, unit: str, most: float) -> float:
-    if not _NUMBER.fullmatch(text) or float(text) > most:
-        raise BadValue(f"{name} must be a number of {unit} from 0 to {most:g}, not {text[:40]!a}.")
+def _number(name: str, text: str, unit: str, maximum: float) -> float:
+    if not _NUMBER.fullmatch(text) or float(text) > maximum:
+        raise BadValue(
+            f"{name} must be a number of {unit} from 0 to {maximum:g}, not {text[:40]!a}."
+        )
     return float(text)
 
 
-_sleep_s = partial(_number, unit="seconds", most=MAX_SLEEP_S)
-_cpu_ms = partial(_number, unit="milliseconds", most=MAX_CPU_MS)
+_sleep_s = partial(_number, unit="seconds", maximum=MAX_SLEEP_S)
+_cpu_ms = partial(_number, unit="milliseconds", maximum=MAX_CPU_MS)
 
 # Read at import, so that a bad value stops the server at boot instead of failing every request.
 DEFAULT = Work(
@@ -80,6 +82,6 @@ def burn(cpu_ms: float) -> None:
     """
     if not cpu_ms:
         return
-    until = time.thread_time() + cpu_ms / 1000
-    while time.thread_time() < until:
+    end_s = time.thread_time() + cpu_ms / 1000
+    while time.thread_time() < end_s:
         sum(range(100))  # a few microseconds between two clock readings

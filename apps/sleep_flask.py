@@ -12,7 +12,7 @@ app = Flask(__name__)
 @app.route("/", defaults={"path": ""}, methods=["GET", "POST", "PUT", "PATCH", "DELETE"])
 @app.route("/<path:path>", methods=["GET", "POST", "PUT", "PATCH", "DELETE"])
 def sleep(path: str) -> Response:
-    """Answers any path, as the plain apps do."""
+    """Serve any path, like the plain apps."""
     request.get_data()  # a body left unread resets the connection
     work = work_for(request.query_string.decode("latin-1"))
     burn(work.cpu_ms)

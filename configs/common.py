@@ -45,5 +45,5 @@ preload_app = False
 accesslog = None
 loglevel = "info"
 
-# Otherwise Gunicorn 25.1 and later creates a socket in the user's home. Older versions ignore this.
+# Otherwise Gunicorn 25.1 or later creates a socket in the user's home. Older versions ignore this.
 control_socket_disable = True

@@ -1,7 +1,8 @@
-"""eventlet: a green thread per connection; one that waits (sleep, sockets) lets the others run.
+"""eventlet: a green thread per connection; one that waits (sleep, sockets) lets other threads run.
 
 Slots: workers x worker_connections. Each worker accepts one more connection, which waits inside;
-others wait in the kernel. Patches in the arbiter, before any app is loaded. Removed in Gunicorn 26.
+further ones wait in the kernel. Patches in the arbiter, before any app is loaded. Removed in
+Gunicorn 26.
 """
 
 from pathlib import Path

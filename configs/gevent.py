@@ -1,4 +1,4 @@
-"""gevent: a greenlet per connection; one that waits (sleep, sockets) lets the others run.
+"""gevent: a greenlet per connection; one that waits (sleep, sockets) lets other greenlets run.
 
 Slots: workers x worker_connections; other connections wait in the kernel. Patches in each worker,
 after the fork: with `preload_app`, names imported before that stay unpatched and block, see

@@ -1,7 +1,7 @@
-"""sync: one request per worker at a time; the others wait in the kernel's accept queue.
+"""sync: one request per worker at a time; further requests wait in the kernel's accept queue.
 
-Slots: workers. It closes every connection after its answer, whatever `keepalive` says, and it
-becomes gthread when `threads` exceeds 1.
+Slots: workers. It closes every connection after its response, whatever `keepalive` says, and it
+becomes gthread if `threads` exceeds 1.
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
 """uvicorn: ASGI apps on uvicorn's server, in a Gunicorn worker of the package uvicorn-worker.
 
 Slots: no limit. Every connection is accepted at once: `threads` and `worker_connections` are not
-passed on to uvicorn. A subclass that sets `limit_concurrency` answers 503 above that limit.
+passed on to uvicorn. A subclass that sets `limit_concurrency` returns 503 above that limit.
 
     gunicorn -c configs/uvicorn.py apps.sleep_asgi:app
     ASGI_LOOP=uvloop UVICORN_HTTP=httptools gunicorn -c configs/uvicorn.py apps.sleep_asgi:app

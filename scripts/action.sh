@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Run by action.yml: compares two checkouts of an app. Exits as `workerlab compare` does: with 4 if
-# a limit is exceeded. Writes Markdown to $GITHUB_STEP_SUMMARY and, if PULL_REQUEST has a number, to
+# Run by action.yml: compares two checkouts of an app. Exits like `workerlab compare`: with 4 if a
+# limit is exceeded. Writes Markdown to $GITHUB_STEP_SUMMARY and, if PULL_REQUEST has a number, to
 # a comment on that pull request, which the next run replaces. Other environment variables:
 #
 #   WORKERLAB                       the command
@@ -36,14 +36,14 @@ comment() {
 
 export MARKER="<!-- $TITLE -->"
 printf '%s\n### %s\n\n' "$MARKER" "$TITLE" >"$markdown"
-more=()
+options=()
 words=$(xargs printf '%s\n' <<<"$OPTIONS")
-while IFS= read -r word; do [ -z "$word" ] || more+=("$word"); done <<<"$words"
-if [ -n "$FAIL_IF" ]; then more+=(--fail-if "$FAIL_IF"); fi
+while IFS= read -r word; do [ -z "$word" ] || options+=("$word"); done <<<"$words"
+if [ -n "$FAIL_IF" ]; then options+=(--fail-if "$FAIL_IF"); fi
 
 code=0
 "$WORKERLAB" compare "$CLASSES" "$LEVELS" --app "$APP" --a "$(side "$BASE")" --b "$(side "$HEAD")" \
-  --format markdown ${more[@]+"${more[@]}"} >>"$markdown" || code=$?
+  --format markdown ${options[@]+"${options[@]}"} >>"$markdown" || code=$?
 [ "$code" = 0 ] || printf '\nExit code %s\n' "$code" >>"$markdown"
 cat "$markdown" >>"$GITHUB_STEP_SUMMARY"
 if [ -n "${PULL_REQUEST:-}" ]; then

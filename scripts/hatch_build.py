@@ -1,6 +1,6 @@
-"""What hatchling makes for a wheel: shell completions, the man page, and the README for an index.
+"""Makes the generated parts of a wheel: shell completions, the man page, and a README for an index.
 
-Completions and man page are made from the parser of the command line, which imports msgspec alone.
+Completions and man page are made from the parser of the command line, which imports only msgspec.
 """
 
 import argparse
@@ -68,12 +68,12 @@ def shared_files(description: str) -> dict[str, str]:
     files = {MAN_PAGE: man_page(parser, description)}
     kinds = {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY, "RUN": shtab.DIRECTORY}
     for name, command in subcommands(parser).items():
-        command.description = COMMANDS[name].summary  # which is what a shell shows
+        command.description = COMMANDS[name].summary  # which a shell shows
         for action in command._actions:
             if action.metavar in kinds:
                 action.complete = kinds[action.metavar]
-    for shell, place in COMPLETIONS.items():
-        files[place] = shtab.complete(parser, shell=shell)
+    for shell, path in COMPLETIONS.items():
+        files[path] = shtab.complete(parser, shell=shell)
     return files
 
 
@@ -86,7 +86,7 @@ def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
 
 
 def man_page(parser: argparse.ArgumentParser, description: str) -> str:
-    """Without a date, so that the same sources make the same wheel."""
+    """The man page, without a date, so that the same sources make the same wheel."""
     from argparse_manpage.manpage import Manpage
 
     from workerlab import __version__

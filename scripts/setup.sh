@@ -4,7 +4,7 @@
 #   scripts/setup.sh            .venv with .venv/bin/workerlab, and the load tools ab and wrk
 #   scripts/setup.sh --ladder   the same, plus PostgreSQL and Redis for the ladder
 #   scripts/setup.sh --tox      .venv-tox with tox instead of .venv, the load tools, PostgreSQL and
-#                               Redis, and a browser for the tests of the report page
+#                               Redis, and a browser to test the report page
 #
 # System packages come from apt-get (as root, or with passwordless sudo) or brew. Without them the
 # lab still works, with its own load generator instead of ab, and SQLite instead of PostgreSQL.
@@ -28,7 +28,7 @@ step() {
   if ! "${@:2}" >"$state/output" 2>&1 </dev/null; then tail -n 30 "$state/output"; return 1; fi
 }
 
-# have PROGRAM: by any of its names. Debian and brew keep PostgreSQL's programs outside the PATH.
+# have PROGRAM: is it installed under any of its names? Debian and brew keep PostgreSQL's programs outside the PATH.
 have() {
   case $1 in
     chromium) set -- chromium chromium-browser google-chrome ;;
@@ -38,14 +38,14 @@ have() {
   command -v "$@" >/dev/null 2>&1
 }
 
-# settled PROGRAM: installed, or tried within the last hour, so that not every sweep tries again.
+# settled PROGRAM: installed, or attempted within the last hour: not every sweep tries again.
 settled() { have "$1" || [ -n "$(find "$state/$1-tried" -mmin -60 2>/dev/null)" ]; }
 
 # A fingerprint of everything that determines the installation: the requirements, and the path of
 # the checkout, because a venv cannot be moved.
 wanted() { { cat "$root/pyproject.toml" "$root/constraints.txt"; echo "$root"; } | cksum; }
 
-# complete VENV PROGRAM: is it complete and up to date, and does its interpreter still run?
+# complete VENV PROGRAM: is VENV complete and up to date, and does its interpreter still run?
 complete() {
   [ -x "$1/bin/$2" ] && [ "$(cat "$1/.complete" 2>/dev/null)" = "$(wanted)" ] &&
     "$1/bin/python" -c '' >/dev/null 2>&1
@@ -72,11 +72,11 @@ hold_services() {
 }
 release_services() { [ ${#held[@]} = 0 ] || as_root rm -rf "${held[@]}" || true; }
 
-# get BREW-PACKAGE APT-PACKAGE...: with the package manager that this user may use, if any.
+# get BREW-PACKAGE APT-PACKAGE...: installs with the package manager that this user may use, if any.
 get() {
   local brew=$1; shift
   if as_root apt-get --version >/dev/null 2>&1; then
-    # Continue on errors: an unreachable mirror may not be the one that is needed.
+    # Continue on errors: the packages may not come from the mirror that is unreachable.
     [ -n "$apt_updated" ] || apt update || true
     apt_updated=yes
     case $1 in postgresql | redis-server) hold_services || return 0 ;; esac
@@ -160,7 +160,7 @@ main() {
   case "$*" in
     "") ;;
     --ladder) optional+=(initdb redis-server) ;;
-    --tox)  # uv fills an environment in seconds; pip takes a minute
+    --tox)  # uv fills an environment in seconds, pip in a minute
       venv=$root/.venv-tox program=tox packages=(tox tox-uv)
       optional+=(initdb redis-server chromium) ;;
     *) say "unknown argument: $*"; exit 2 ;;

@@ -24,7 +24,7 @@ def outcomes(path: Path) -> Iterator[str]:
 
 
 def run_again(path: Path) -> Iterator[str]:
-    """Tests that failed while the machine was paused and were run again, each with its first
+    """The tests that failed while the machine was paused and were run again, each with its first
     failure."""
     with suppress(ElementTree.ParseError):
         for case in ElementTree.parse(path).iter("testcase"):
@@ -34,7 +34,7 @@ def run_again(path: Path) -> Iterator[str]:
 
 
 def tally(paths: Iterable[Path]) -> str:
-    """The line for all files. Paths that do not exist are left out: no environment ran tests."""
+    """The line for all files. Ignores missing files: their environments ran no tests."""
     count = Counter(outcome for path in paths if path.exists() for outcome in outcomes(path))
     return ", ".join(f"{count[outcome]} {outcome}" for outcome in ("passed", "failed", "skipped"))
 

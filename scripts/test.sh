@@ -6,7 +6,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 "$root/scripts/setup.sh" --tox
 
-# uv fills the environments, but does not read pip's configuration, which may name a mirror.
+# uv installs the packages, but does not read pip's configuration, which may name a mirror.
 index=$("$root/.venv-tox/bin/python" -m pip config get global.index-url 2>/dev/null) || index=
 if [ -n "$index" ]; then export UV_DEFAULT_INDEX="${UV_DEFAULT_INDEX:-$index}"; fi
 
@@ -14,9 +14,9 @@ if [ -n "$index" ]; then export UV_DEFAULT_INDEX="${UV_DEFAULT_INDEX:-$index}"; 
 rm -f "$root"/.tox/junit-*.xml
 status=0
 how=run
-# Without arguments, runs all environments, several at once, because tests mostly wait. The output
-# of each is shown when it has ended. Seven: the unit tests, one of the first, take what the others
-# leave of two cores.
+# Without arguments, runs all environments, seven in parallel, because tests mostly wait. The unit
+# tests, one of the first, use the CPU that the rest leave of two cores. The output of each is shown
+# when it has ended.
 if [ $# = 0 ]; then how=run-parallel; set -- --parallel 7 --parallel-no-spinner; fi
 "$root/.venv-tox/bin/tox" $how -c "$root/tox.ini" "$@" || status=$?
 "$root/.venv-tox/bin/python" "$root/scripts/tally.py" "$root"/.tox/junit-*.xml

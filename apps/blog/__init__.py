@@ -9,8 +9,8 @@ everything else stays the same:
     python -m apps.blog seed --posts 1000                       sample posts
 
 The core is written once, as coroutines. Under ASGI they are awaited. Under WSGI they get blocking
-drivers, never suspend, and therefore end at their first step (`blocking.finish`). A comparison of
-the two interfaces thus involves neither a second framework nor a copy of the code.
+drivers, so they never suspend and end at their first step (`blocking.finish`). A comparison of the
+two interfaces thus involves neither a second framework nor a copy of the code.
 
     asgi, wsgi     the interfaces: a request in, a response out
     routes         limits of bodies, routing to handlers, and error responses

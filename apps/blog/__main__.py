@@ -3,7 +3,7 @@
 python -m apps.blog seed --posts 1000     add the sample posts that are missing
 python -m apps.blog count                 print the number of posts
 python -m apps.blog page 1                print a post's page, straight from the storage
-python -m apps.blog answers               print the name and version of the database server
+python -m apps.blog answers               print the database server's name and version
 python -m apps.blog drop                  remove its tables, posts included
 """
 
@@ -39,7 +39,7 @@ async def carry_out(storage: Storage, options: argparse.Namespace) -> None:
                 raise SystemExit(f"there is no post {options.number}")
             sys.stdout.buffer.write(pages.post_page(post).get_data())
         case "answers":
-            print(await storage.answers())
+            print(await storage.server_version())
         case "drop":
             await storage.drop()
 

@@ -14,7 +14,7 @@ from apps.blog.posts import MAX_REVISION, BadInput
 from apps.blog.site import Site
 
 
-def answer(values: Any, status: HTTPStatus = HTTPStatus.OK, **headers: str) -> Response:
+def json_response(values: Any, status: HTTPStatus = HTTPStatus.OK, **headers: str) -> Response:
     text = json.dumps(values, ensure_ascii=False) + "\n"
     return Response(text, status, headers, content_type="application/json")
 
@@ -26,23 +26,23 @@ def problem(status: HTTPStatus, why: str) -> Response:
 
 
 async def description(site: Site, request: Request) -> Response:
-    return answer(DESCRIPTION)
+    return json_response(DESCRIPTION)
 
 
 async def posts(site: Site, request: Request) -> Response:
     page = await site.posts.page(page_number(request))
     items = [asdict(line) for line in page.lines]
-    return answer({"page": page.number, "posts": page.posts, "items": items})
+    return json_response({"page": page.number, "posts": page.posts, "items": items})
 
 
 async def post(site: Site, request: Request, number: int) -> Response:
-    return answer(asdict(await site.posts.post(number)))
+    return json_response(asdict(await site.posts.post(number)))
 
 
 async def add(site: Site, request: Request) -> Response:
     values = _json_object(request, {"title", "body"})
     added = await site.posts.add(await site.draft(values["title"], values["body"]))
-    return answer(asdict(added), HTTPStatus.CREATED, Location=f"/api/posts/{added.id}")
+    return json_response(asdict(added), HTTPStatus.CREATED, Location=f"/api/posts/{added.id}")
 
 
 async def edit(site: Site, request: Request, number: int) -> Response:
@@ -53,7 +53,7 @@ async def edit(site: Site, request: Request, number: int) -> Response:
     if type(revision) is not int or not 0 < revision <= MAX_REVISION:
         raise BadInput("An edit needs the revision that it is based on, a number from 1.")
     draft = await site.draft(values["title"], values["body"])
-    return answer(asdict(await site.posts.edit(number, draft, revision)))
+    return json_response(asdict(await site.posts.edit(number, draft, revision)))
 
 
 async def upload(site: Site, request: Request) -> Response:
@@ -62,7 +62,7 @@ async def upload(site: Site, request: Request) -> Response:
         raise UnsupportedMediaType("The body must be an image, with a type such as image/png.")
     stored = await site.store(request.get_data(cache=False))
     url = f"/images/{stored.name}"
-    return answer({**asdict(stored), "url": url}, HTTPStatus.CREATED, Location=url)
+    return json_response({**asdict(stored), "url": url}, HTTPStatus.CREATED, Location=url)
 
 
 def _json_object(request: Request, names: set[str]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ async def app(scope: Message, receive: Receive, send: Send) -> None:
     if scope["type"] == "lifespan":
         return await lifespan(receive, send, startup=_start, shutdown=SITE.posts.stop)
     if scope["type"] != "http":
-        raise ValueError(f"this app speaks http, not {scope['type']}")
+        raise ValueError(f"this app supports http, not {scope['type']}")
     body = Body(SITE)
     reading = True
     while reading:

@@ -2,8 +2,8 @@
 
 Everything between the interface and the driver is `async def`. Blocking drivers (psycopg's
 Connection, MongoClient, sqlite3) return values, asynchronous ones (AsyncConnection,
-AsyncMongoClient) awaitables; `resolve` accepts both. A coroutine that never suspends ends at its
-first step, so `finish` runs it without an event loop, at the cost of a function call.
+AsyncMongoClient) return awaitables; `resolve` accepts both. A coroutine that never suspends ends at
+its first step, so `finish` runs it without an event loop, at the cost of a function call.
 """
 
 import inspect
@@ -25,4 +25,4 @@ def finish(coroutine: Coroutine[object, None, T]) -> T:
     except StopIteration as end:
         return cast("T", end.value)
     coroutine.close()
-    raise RuntimeError("a driver that waits was given to blocking code")
+    raise RuntimeError("blocking code was given an asynchronous driver")

@@ -16,8 +16,8 @@ from apps.blog.site import Site
 @dataclass(frozen=True)
 class FormInput:
     """The input of a form, which is shown again if it cannot be saved. `body`: from a Markdown
-    file, if one was chosen. `unreadable`: that file is not UTF-8. `revision`: 0 if it is missing or
-    not a number."""
+    file, if one was chosen. `unreadable`: that file is not UTF-8. `revision`: 0 if missing or not a
+    number."""
 
     title: str = ""
     body: str = ""
@@ -54,8 +54,8 @@ def _form(
         why=error.sentence if error else "",
         replaces=isinstance(error, Conflict),
         theirs=theirs,
-        title_most=posts.MAX_TITLE,
-        body_most=posts.MAX_BODY,
+        title_max=posts.MAX_TITLE,
+        body_max=posts.MAX_BODY,
     )
 
 

@@ -4,7 +4,7 @@ Other workers cannot invalidate its entries, so the expiry alone bounds how long
 served after an edit elsewhere. It counts from before the value was requested, because the value may
 be edited while it is in transit.
 
-Halfway to the expiry, one reader gets a miss and fetches the value again, while the others are
+Halfway to the expiry, one reader gets a miss and fetches the value again, while other readers are
 served from the cache. Otherwise all concurrent readers would query the storage at each expiry.
 """
 
@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 
 V = TypeVar("V")
 
-RENEW = 0.5  # share of the expiry: a busy event loop may need the other half to fetch the value
+RENEWAL_SHARE = 0.5  # of the expiry: a busy event loop may need the other half to fetch the value
 
 
 @dataclass
@@ -67,7 +67,8 @@ class LocalCache(Generic[V]):
                 entry = None
             if entry is not None and (entry.revision, entry.until_s) > (revision, until_s):
                 return
-            self._entries[key] = _Entry(value, revision, requested_s + RENEW * expiry_s, until_s)
+            renew_s = requested_s + RENEWAL_SHARE * expiry_s
+            self._entries[key] = _Entry(value, revision, renew_s, until_s)
             self._entries.move_to_end(key)
             while len(self._entries) > self._max_entries:
                 self._entries.popitem(last=False)

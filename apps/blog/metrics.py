@@ -1,10 +1,10 @@
-"""Costs of requests, counted in the app and published for outside observers.
+"""The costs of requests, counted in the app and published for outside observers.
 
 Each worker adds to sums in its own memory-mapped file: adding costs well under a microsecond and
 needs no system call, and the sums survive the worker. The file's format is described in
 `harness/workerlab/observe/app_metrics.py`; without WORKERLAB_METRICS there is no file.
 
-The timed parts do not overlap: the wait for a pooled connection ends before the storage is queried.
+Timed parts do not overlap: the wait for a pooled connection ends before the storage is queried.
 """
 
 import mmap

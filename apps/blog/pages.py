@@ -22,7 +22,7 @@ MAX_PAGE = 10**9
 
 
 def _date(seconds: int) -> datetime.date:
-    """The date in UTC; `_day` formats it for people."""
+    """The date in UTC, for machines; `_day` is for people."""
     return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).date()
 
 
@@ -52,7 +52,7 @@ def page_number(request: Request) -> int:
     """The number of the requested page, from 1. Raises BadRequest."""
     text = request.args.get("page", "1")
     if not (text.isascii() and text.isdigit() and 0 < int(text[:20]) <= MAX_PAGE):
-        raise BadRequest("A page is a number from 1.")
+        raise BadRequest("The page must be a number from 1.")
     return int(text)
 
 
@@ -73,12 +73,12 @@ async def post(site: Site, request: Request, number: int) -> Response:
 
 
 async def choose(site: Site, request: Request) -> Response:
-    return page_of("upload.html", most=megabytes(site.uploads.most_bytes))
+    return page_of("upload.html", max_size=megabytes(site.uploads.max_bytes))
 
 
 async def upload(site: Site, request: Request) -> Response:
     file = request.files.get("image")
-    values: dict[str, Any] = {"most": megabytes(site.uploads.most_bytes)}
+    values: dict[str, Any] = {"max_size": megabytes(site.uploads.max_bytes)}
     try:
         values["stored"] = await site.store(file.read() if file else b"")
     except Failure as error:

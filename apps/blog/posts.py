@@ -51,7 +51,7 @@ class Conflict(Failure):
 
 
 class Unreachable(Failure):
-    """The database does not answer, or cannot be used."""
+    """The database does not respond, or cannot be used."""
 
     status = HTTPStatus.SERVICE_UNAVAILABLE
     sentence = "The posts cannot be reached at the moment; please try again."
@@ -72,20 +72,20 @@ class Draft:
         return cls(" ".join(title.split()), body, rendered(body))  # collapsed into one line
 
 
-def _text(name: str, value: object, most: int) -> str:
+def _text(name: str, value: object, max_length: int) -> str:
     if not isinstance(value, str) or not value.strip():
         raise BadInput(f"A post needs a {name}.")
-    if len(value) > most:
-        raise BadInput(f"The {name} has {len(value)} characters; the maximum is {most}.")
+    if len(value) > max_length:
+        raise BadInput(f"The {name} has {len(value)} characters; the maximum is {max_length}.")
     if "\x00" in value:  # PostgreSQL rejects it, so all storages do
         raise BadInput(f"The {name} contains a NUL character.")
     if _SURROGATE.search(value):
-        raise BadInput(f"The {name} holds half a character (a lone surrogate).")
+        raise BadInput(f"The {name} contains half a character (an unpaired surrogate).")
     return value
 
 
 def rendered(text: str) -> str:
-    """HTML without scripts, whatever `text` holds: markdown-it escapes raw HTML, and nh3 drops
+    """HTML without scripts, whatever `text` contains: markdown-it escapes raw HTML, and nh3 drops
     everything that is not on its allowlist."""
     return nh3.clean(_MARKDOWN.render(text))
 
@@ -119,7 +119,7 @@ class Page:
     number: int  # from 1
     lines: tuple[Line, ...]
     posts: int
-    revision: ClassVar[int] = 0  # lists have none: the last one read is cached
+    revision: ClassVar[int] = 0  # lists have none: the list read last is cached
 
 
 def now() -> int:

@@ -4,10 +4,10 @@
     value    REVISION SPACE JSON
 
 Two workers may write the same key in any order: a slow reader must not overwrite an edited post
-with the value that it read before the edit. So a value is only replaced by one of the same or a
-newer revision. Redis checks that in a script, which is atomic.
+with the value that it read before the edit. So a value is replaced only by one of the same or a
+newer revision. A Redis script, which is atomic, checks that.
 
-If Redis does not answer, the blog is slower but still correct: reads go to the storage, and skip
+If Redis does not respond, the blog is slower but still correct: reads go to the storage, and skip
 Redis for PAUSE_S. Edits are always written to Redis, with up to TRIES attempts, since a value that
 they cannot replace stays until it expires. A value that was read is put only after a miss in Redis:
 otherwise a value read during an outage could be put into an empty Redis after an edit.
@@ -29,7 +29,7 @@ from apps.blog.settings import Settings
 T = TypeVar("T")
 
 PAUSE_S = 1.0
-ANSWERS = 0.25  # share of the database's time limit: a slower cache would be of no use
+TIMEOUT_SHARE = 0.25  # of the database's time limit: a slower cache would be useless
 TRIES = 4
 FAILURES = (redis.RedisError, OSError)
 REPLACE = """
@@ -49,24 +49,24 @@ class RedisCache:
             settings.redis_url,
             max_connections=settings.pool,
             timeout=None,  # for a free connection: requests on the others have time limits
-            socket_timeout=ANSWERS * settings.answer_s,
-            socket_connect_timeout=ANSWERS * settings.answer_s,
+            socket_timeout=TIMEOUT_SHARE * settings.answer_s,
+            socket_connect_timeout=TIMEOUT_SHARE * settings.answer_s,
             retry=kind.retry.Retry(redis.backoff.NoBackoff(), 0),
         )
         self._client: Any = kind.Redis(connection_pool=pool)
         self._replace = self._client.register_script(REPLACE)
-        self._silent_until_s = 0.0
+        self._paused_until_s = 0.0
 
     async def get(self, key: str) -> bytes | None:
-        """The JSON of a value; b"" if Redis has none, None if it does not answer."""
-        if time.monotonic() < self._silent_until_s:
+        """The JSON of a value; b"" if Redis has none, None if it does not respond."""
+        if time.monotonic() < self._paused_until_s:
             return None
         try:
             stored = await self._trip(lambda: self._client.get(f"blog:{key}"))
         except FAILURES:
             return None
         finally:
-            METRICS.add("redis_asked")  # at the end: a lookup in progress counts as neither
+            METRICS.add("redis_asked")  # at the end: a lookup in progress is neither hit nor miss
         if stored is None:
             return b""
         METRICS.add("redis_hits")
@@ -93,7 +93,7 @@ class RedisCache:
                 return await resolve(call())
             except FAILURES:
                 METRICS.add("redis_failed")
-                self._silent_until_s = time.monotonic() + PAUSE_S
+                self._paused_until_s = time.monotonic() + PAUSE_S
                 raise
 
     async def stop(self) -> None:

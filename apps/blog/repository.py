@@ -1,15 +1,15 @@
 """Posts through the caches: this worker's own, then Redis, then the storage.
 
     read    local -> Redis -> storage; the value is put into the caches that did not have it
-    write   storage, then Redis, then local, and only then the answer
+    write   storage, then Redis, then local, and only then the response
 
-So once an edit is answered, reads from Redis or the storage get the new post. Only other workers'
-local caches may still hold the old one, for at most BLOG_LOCAL_EXPIRY: this bounds how stale a page
-can be. The bound becomes BLOG_REDIS_EXPIRY if Redis does not answer during an edit, and comes back
-with its old content.
+So once the response to an edit is sent, reads from Redis or the storage get the new post. Only
+other workers' local caches may still hold the old one, for at most BLOG_LOCAL_EXPIRY: this bounds
+how stale a page can be. The bound becomes BLOG_REDIS_EXPIRY if Redis does not respond during an
+edit, and returns with its old content.
 
-Every new post changes the lists, and cached lists are not invalidated. A list lives half the bound
-in Redis and half in a worker: the same bound in total, give or take the round trip to Redis.
+Every new post changes the lists, and cached lists are not invalidated. A list lives for half the
+bound in Redis and half in a worker: the same in total, plus or minus the round trip to Redis.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class PostRepository:
 
     def __init__(self, settings: Settings, storage: Storage, redis: RedisCache | None) -> None:
         self._storage, self._redis = storage, redis
-        self._local = LocalCache[Any](settings.local_most) if settings.local else None
+        self._local = LocalCache[Any](settings.local_max_entries) if settings.local else None
         bound_s = settings.local_expiry_s
         self._posts = _Kind(bound_s, settings.redis_expiry_s, lambda values: Post(**values))
         self._pages = _Kind(bound_s / 2, bound_s / 2, _page)
@@ -94,7 +94,7 @@ class PostRepository:
         return value
 
     async def _read_further(self, key: str, kind: _Kind[V], fetch: Callable[[], Awaitable[V]]) -> V:
-        """From Redis, else from the storage."""
+        """The value from Redis, else from the storage."""
         text = await self._redis.get(key) if self._redis is not None else None
         if text:
             with METRICS.timed("serialise_ns"):
@@ -106,7 +106,7 @@ class PostRepository:
         return value
 
     async def _cached(self, post: Post, requested_s: float) -> Post:
-        """Put a post into the caches, before its edit is answered."""
+        """Put a post into the caches, before the response to its edit."""
         key = f"post:{post.id}"
         await self._put_in_redis(key, post, self._posts.redis_s, sure=True)
         if self._local is not None:

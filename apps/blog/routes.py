@@ -1,14 +1,14 @@
 """The path of a request through the blog, the same for both interfaces.
 
-    body -> route -> (an unsafe method must come from this site) -> pages, forms or api -> an answer
+    body -> route -> (an unsafe method must come from this site) -> pages, forms or api -> response
 
 Errors become responses here, or in a form that keeps its input: HTML for people, JSON (RFC 9457)
 below /api.
 
 A body is read before the request is handled, and kept only up to the limit. If it were left unread,
 the kernel would reset the connection when the server closes it, and the client would lose the error
-response. So the excess is read and discarded. Beyond DISCARDED times the limit, reading stops, and
-the client may lose the response.
+response. So the excess is read and discarded. Beyond MAX_READ_RATIO times the limit, reading stops,
+and the client may lose the response.
 """
 
 import io
@@ -29,10 +29,10 @@ from apps.blog.site import Site
 
 LOG = logging.getLogger("apps.blog")  # to standard error by default
 SAFE = {"GET", "HEAD", "OPTIONS"}
-DISCARDED = 10  # times the limit of a body
-OVERHEAD_BYTES = 65_536  # of a form, in addition to its content
-# At most 12 bytes a character: four of UTF-8 as %XX in a form, two surrogates as \uXXXX in JSON
-MAX_TEXT_BYTES = 12 * (MAX_TITLE + MAX_BODY) + OVERHEAD_BYTES
+MAX_READ_RATIO = 10  # bytes read, including discarded ones, to the limit of a body
+FORM_OVERHEAD_BYTES = 65_536  # of a form, in addition to its content
+# At most 12 bytes per character: four of UTF-8 as %XX in a form, two surrogates as \uXXXX in JSON
+MAX_TEXT_BYTES = 12 * (MAX_TITLE + MAX_BODY) + FORM_OVERHEAD_BYTES
 TEXT_TOO_LARGE = f"The body is too large: a post has at most {MAX_BODY} characters."
 RETRY_S = 1
 HEADERS = {
@@ -46,7 +46,7 @@ HEADERS = {
 
 class Id(IntegerConverter):
     """Digits only. The range is checked later: otherwise an out-of-range number would match for
-    other methods, and be answered with 405."""
+    other methods, and get a 405."""
 
     regex = "[0-9]{1,19}"
 
@@ -90,9 +90,9 @@ _MAP = Map(
 )
 
 
-def body_most_bytes(site: Site) -> int:
+def max_body_bytes(site: Site) -> int:
     """The limit of any request's body."""
-    return max(site.uploads.most_bytes + OVERHEAD_BYTES, MAX_TEXT_BYTES)
+    return max(site.uploads.max_bytes + FORM_OVERHEAD_BYTES, MAX_TEXT_BYTES)
 
 
 class Body:
@@ -101,8 +101,8 @@ class Body:
     def __init__(self, site: Site) -> None:
         self.size = 0  # bytes received
         self._parts: list[bytes] = []
-        self._most_bytes = body_most_bytes(site)
-        self._room = self._most_bytes + 1
+        self._max_bytes = max_body_bytes(site)
+        self._room = self._max_bytes + 1
 
     def take(self, part: bytes) -> bool:
         """Add a part. Returns whether to continue reading."""
@@ -110,7 +110,7 @@ class Body:
         if self._room:
             self._parts.append(part[: self._room])
             self._room -= len(self._parts[-1])
-        return self.size <= DISCARDED * self._most_bytes
+        return self.size <= MAX_READ_RATIO * self._max_bytes
 
     def into(self, environ: Mapping[str, Any]) -> dict[str, Any]:
         """A copy of a WSGI environ with this body and its length. Without them, a chunked request
@@ -122,11 +122,11 @@ class Body:
 
 
 async def respond(site: Site, request: Request, *, whole: bool = True) -> Response:
-    """Handle a request; never raises. `whole`: the body has the announced length."""
+    """The response to a request; never raises. `whole`: the body has the announced length."""
     METRICS.add("requests")
     problem = api.problem if request.path.startswith("/api/") else pages.problem
     try:
-        response = await _answer(site, request, whole)
+        response = await _handle(site, request, whole)
     except exceptions.MethodNotAllowed as error:
         methods = ", ".join(sorted({*(error.valid_methods or ()), "OPTIONS"}))
         if request.method == "OPTIONS":
@@ -149,14 +149,14 @@ async def respond(site: Site, request: Request, *, whole: bool = True) -> Respon
     return response
 
 
-async def _answer(site: Site, request: Request, whole: bool) -> Response:
+async def _handle(site: Site, request: Request, whole: bool) -> Response:
     route, arguments = _MAP.bind_to_environ(request.environ).match()
     _refuse_other_sites(request)
     if not whole:
         raise exceptions.BadRequest("The body is shorter than its Content-Length.")
     request.max_form_memory_size = request.max_content_length = MAX_TEXT_BYTES
     if route.image:
-        request.max_content_length = site.uploads.most_bytes + OVERHEAD_BYTES
+        request.max_content_length = site.uploads.max_bytes + FORM_OVERHEAD_BYTES
     if not 0 < arguments.get("number", 1) <= MAX_ID:
         raise exceptions.NotFound
     if route.reads:
@@ -177,4 +177,4 @@ def _refuse_other_sites(request: Request) -> None:
     site = request.headers.get("Sec-Fetch-Site", "same-origin")
     same = site in ("same-origin", "none") and origin.partition("://")[2] == host
     if request.method not in SAFE and not same:
-        raise exceptions.Forbidden("This must come from a page of this blog.")
+        raise exceptions.Forbidden("The request must come from a page of this blog.")

@@ -3,7 +3,7 @@
 BLOG_STORAGE         sqlite:///blog.sqlite | postgresql://... | mongodb://...
 BLOG_REDIS           redis://...; empty: no shared cache
 BLOG_LOCAL           1: each worker also has a cache of its own
-BLOG_LOCAL_EXPIRY    seconds (1): every reader sees an edit by then, counted from its answer
+BLOG_LOCAL_EXPIRY    seconds (1) from the response to an edit until every reader sees it
 BLOG_LOCAL_MOST      entries in a worker's cache (1000)
 BLOG_REDIS_EXPIRY    seconds (30)
 BLOG_POOL            connections to the database per worker (10)
@@ -29,11 +29,11 @@ STORAGES = {
 # (field of Settings, variable, minimum, maximum)
 NUMBERS: tuple[tuple[str, str, float, float], ...] = (
     ("local_expiry_s", "BLOG_LOCAL_EXPIRY", 0.0, 3600.0),
-    ("local_most", "BLOG_LOCAL_MOST", 1, 1_000_000),
+    ("local_max_entries", "BLOG_LOCAL_MOST", 1, 1_000_000),
     ("redis_expiry_s", "BLOG_REDIS_EXPIRY", 0.1, 86400.0),
     ("pool", "BLOG_POOL", 1, 1000),
     ("answer_s", "BLOG_ANSWER", 0.1, 3600.0),
-    ("upload_most_bytes", "BLOG_UPLOAD_MOST", 1, 100_000_000),
+    ("upload_max_bytes", "BLOG_UPLOAD_MOST", 1, 100_000_000),
 )
 POSTS_PER_PAGE = 20
 
@@ -46,16 +46,16 @@ class BadSetting(ValueError):
 class Settings:
     """Times in seconds. `redis_url`: "" for none."""
 
-    storage_url: str = field(default="sqlite:///blog.sqlite", repr=False)  # may hold a password
+    storage_url: str = field(default="sqlite:///blog.sqlite", repr=False)  # may contain a password
     redis_url: str = field(default="", repr=False)
     local: bool = False
     local_expiry_s: float = 1.0
-    local_most: int = 1000
+    local_max_entries: int = 1000
     redis_expiry_s: float = 30.0
     pool: int = 10
     answer_s: float = 2.0
     uploads: Path = Path("blog-uploads")
-    upload_most_bytes: int = 5_000_000
+    upload_max_bytes: int = 5_000_000
 
     @property
     def storage(self) -> str:
@@ -64,7 +64,7 @@ class Settings:
 
 
 def read(environ: Mapping[str, str] = os.environ) -> Settings:
-    """Raises BadSetting."""
+    """The settings in the environment. Raises BadSetting."""
     local = environ.get("BLOG_LOCAL", "0")
     if local not in ("0", "1"):
         raise BadSetting(f"BLOG_LOCAL must be 0 or 1, not {local[:40]!r}.")
@@ -104,18 +104,19 @@ def _scheme(url: str) -> str:
 
 
 def _not(url: str) -> str:
-    """Names the scheme that was given, without the rest, which may hold a password."""
+    """Names the scheme that was given, without the rest, which may contain a password."""
     return f", not {_scheme(url)}://" if _scheme(url) else ""
 
 
-def _number(variable: str, text: str, least: float, most: float) -> Any:
-    """An int if `least` is one, else a float. Raises BadSetting."""
-    kind = type(least)
+def _number(variable: str, text: str, minimum: float, maximum: float) -> Any:
+    """The number: an int if `minimum` is one, else a float. Raises BadSetting."""
+    kind = type(minimum)
     try:
         value = float(text)
     except ValueError:
         value = float("nan")
-    if not least <= value <= most or kind(value) != value:
-        allowed = f"{'a whole number' if kind is int else 'a number'} from {least:g} to {most:g}"
+    if not minimum <= value <= maximum or kind(value) != value:
+        noun = "a whole number" if kind is int else "a number"
+        allowed = f"{noun} from {minimum:g} to {maximum:g}"
         raise BadSetting(f"{variable} must be {allowed}, not {text[:40]!r}.")
     return kind(value)

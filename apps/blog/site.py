@@ -25,12 +25,12 @@ class Site:
 
             redis = RedisCache(settings, async_mode=async_mode)
         self.posts = PostRepository(settings, self.storage, redis)
-        self.uploads = Uploads(settings.uploads, settings.upload_most_bytes)
+        self.uploads = Uploads(settings.uploads, settings.upload_max_bytes)
         self._async_mode = async_mode
         self._prepared = False
 
     async def start(self) -> None:
-        """Bring the schema up to date, until that has succeeded once. Raises Unreachable."""
+        """Bring the schema up to date, unless an earlier call has. Raises Unreachable."""
         if not self._prepared:
             await self.storage.prepare()
             self._prepared = True
@@ -40,7 +40,7 @@ class Site:
         return await self._off_the_loop(lambda: Draft.of(title, body))
 
     async def store(self, data: bytes) -> Stored:
-        """Raises what `Uploads.store` does."""
+        """Store an image. Raises as `Uploads.store`."""
         return await self._off_the_loop(lambda: self.uploads.store(data))
 
     async def _off_the_loop(self, work: Callable[[], T]) -> T:

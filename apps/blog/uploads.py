@@ -1,8 +1,8 @@
 """Uploaded images: files named by their content.
 
 The name and type that a client declares are not trusted. Pillow determines the type. The name is
-the SHA-256 of the bytes, so that equal images share a file, no name can lead out of the folder, and
-a file never changes once it is written.
+the SHA-256 of the bytes, so equal images share a file, no name can lead out of the folder, and a
+file never changes once it is written.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ BROKEN = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)  # wha
 
 
 def megabytes(count: int) -> str:
-    """Exactly, in millions of bytes: '5 MB', '0.1 MB'."""
+    """The exact size in millions of bytes: '5 MB', '0.1 MB'."""
     return f"{count / 1e6:.6f}".rstrip("0").rstrip(".") + " MB"
 
 
@@ -62,15 +62,15 @@ class Stored:
 class Uploads:
     """`folder` is created when it is first needed. Sizes in bytes."""
 
-    def __init__(self, folder: Path, most_bytes: int) -> None:
-        self._folder, self.most_bytes = folder.absolute(), most_bytes
-        self.too_large = f"The image is too large: the maximum is {megabytes(most_bytes)}."
+    def __init__(self, folder: Path, max_bytes: int) -> None:
+        self._folder, self.max_bytes = folder.absolute(), max_bytes
+        self.too_large = f"The image is too large: the maximum is {megabytes(max_bytes)}."
 
     def store(self, data: bytes) -> Stored:
         """Raises BadInput (empty), TooLarge, NotAnImage; OSError if it cannot be written."""
         if not data:
             raise BadInput("The file is empty.")
-        if len(data) > self.most_bytes:
+        if len(data) > self.max_bytes:
             raise TooLarge(self.too_large)
         kind, size = _recognised(data)
         ending, mime = TYPES[kind]

@@ -1,8 +1,8 @@
 """Storage of posts: one file per database, each with the same schema and the same migrations.
 
 A storage has `async_mode` True for ASGI (an asynchronous driver) or False for WSGI (a blocking
-one). Creating it opens no connection: each worker opens its own when it first needs them, so that
-the app may be loaded before Gunicorn forks. Every call to the database is one trip in the metrics.
+one). Creating it opens no connection: each worker opens its own when it first needs them, so the
+app may be loaded before Gunicorn forks. Every call to the database is one trip in the metrics.
 """
 
 import importlib
@@ -14,16 +14,16 @@ from apps.blog.settings import Settings
 
 
 class Storage(Protocol):
-    """Every method raises posts.Unreachable if the database does not answer."""
+    """Every method raises posts.Unreachable if the database does not respond."""
 
     async def prepare(self) -> None:
-        """Bring the schema up to date. Several workers may do so at once. Leaves no connection."""
+        """Bring the schema up to date. Multiple workers may do so at once. Leaves no connection."""
 
     async def post(self, number: int) -> Post | None:
         return await self._find(number) if 0 < number <= MAX_ID else None
 
     async def _find(self, number: int) -> Post | None:
-        """One trip."""
+        """The post, in one trip."""
 
     async def page(self, number: int) -> Page:
         """A page of posts, newest first; `number` counts from 1. Empty after the last page."""
@@ -44,7 +44,7 @@ class Storage(Protocol):
     async def _update(self, number: int, draft: Draft, revision: int) -> Post | None:
         """The edited post; None if there is no such post at that revision."""
 
-    async def answers(self) -> str:
+    async def server_version(self) -> str:
         """The name and version of the server, as it reports them."""
 
     async def drop(self) -> None:
@@ -55,6 +55,6 @@ class Storage(Protocol):
 
 
 def storage_of(settings: Settings, *, async_mode: bool) -> Storage:
-    """Imports the driver; raises ImportError if it is not installed."""
+    """The storage in these settings. Imports its driver; raises ImportError if that is missing."""
     module = importlib.import_module(f"apps.blog.storage.{settings.storage}")
     return cast("Storage", module.Storage(settings, async_mode=async_mode))

@@ -4,10 +4,10 @@ Ids come from a counter document and rise in the order of adding, as in the SQL 
 match the revision they were made from, so that one of two concurrent edits wins. The driver's
 blocking and asynchronous clients have the same methods; `resolve` accepts both.
 
-A standalone server has no transactions: if it stops while several posts are added, only the first
+A standalone server has no transactions: if it stops while it adds multiple posts, only the first
 ones may be stored. Nothing is written twice: MongoDB recognises a retried write, or there is no
 retry. Updates return the document from before the change: a server that only speaks MongoDB's
-protocol may not copy the changed one, and others could change it again before it is sent.
+protocol may not copy the changed one, and another client could change it again before it is sent.
 """
 
 import os
@@ -33,10 +33,11 @@ NUMBERS = "posts"
 
 class Storage(storage.Storage):
     def __init__(self, settings: Settings, *, async_mode: bool) -> None:
-        self._url, self._most, self._async_mode = settings.storage_url, settings.pool, async_mode
+        self._url, self._pool_size = settings.storage_url, settings.pool
+        self._async_mode = async_mode
         self._database = urlsplit(settings.storage_url).path.strip("/") or "blog"
         limit_ms = int(1000 * settings.answer_s)
-        self._within: dict[str, Any] = {
+        self._timeouts: dict[str, Any] = {
             "timeoutMS": limit_ms,  # of a call, with its retries and the wait for a connection
             "serverSelectionTimeoutMS": limit_ms,
             "connectTimeoutMS": limit_ms,
@@ -46,7 +47,7 @@ class Storage(storage.Storage):
         self._lock = threading.Lock()
 
     async def prepare(self) -> None:
-        client: Any = pymongo.MongoClient(self._url, **self._within)
+        client: Any = pymongo.MongoClient(self._url, **self._timeouts)
         try:
             schema = client[self._database].blog_schema
             at = (schema.find_one({"_id": "step"}) or {"step": 0})["step"]
@@ -103,8 +104,8 @@ class Storage(storage.Storage):
         )
         return _post({**document, **changed, "revision": revision + 1}) if document else None
 
-    async def answers(self) -> str:
-        """MongoDB's own server reports a git version; others that speak its protocol do not."""
+    async def server_version(self) -> str:
+        """Only MongoDB's own server reports a git version; servers that imitate it do not."""
         built = await self._trip(lambda db: db.client.admin.command("buildInfo"))
         name = f"MongoDB {built['version']}"
         return name if "gitVersion" in built else f"a server that claims to be {name} but is not"
@@ -128,7 +129,7 @@ class Storage(storage.Storage):
         with self._lock:
             if self._client is None or self._pid != os.getpid():
                 kind: Any = pymongo.AsyncMongoClient if self._async_mode else pymongo.MongoClient
-                self._client = kind(self._url, maxPoolSize=self._most, **self._within)
+                self._client = kind(self._url, maxPoolSize=self._pool_size, **self._timeouts)
                 self._pid = os.getpid()
             return self._client
 

@@ -4,10 +4,10 @@ The driver's own pool connects in the background, and lets callers wait for as l
 is down. Here a caller that finds no free connection opens one, up to a limit, and gets the error at
 once if that fails: a page is then answered from a cache, or refused, while the client still waits.
 
-A semaphore admits callers; tasks in the order in which they asked. (With a queue of connections,
-new callers could overtake waiting ones, some of them for ever.) Idle connections are kept on a
-stack, so that few are in use and the others are never opened. Releasing the semaphore does not
-await, so cancellation cannot lose a permit.
+A semaphore admits callers, tasks in the order of their calls. (With a queue of connections, new
+callers could overtake waiting ones again and again.) Idle connections are kept on a stack, so that
+few are in use and the rest are never opened. Releasing the semaphore does not await, so
+cancellation cannot lose a permit.
 """
 
 import asyncio
@@ -20,24 +20,24 @@ from apps.blog.blocking import resolve
 
 
 class Pool:
-    """At most `most` connections. Threads, or the tasks of one event loop, may share it.
+    """At most `size` connections. Threads, or the tasks of one event loop, may share it.
 
     A connection must have `usable` (it is open, as far as known without a round trip, and not in a
     transaction) and `drop()`; neither may block."""
 
     def __init__(
-        self, connect: Callable[[], Any], most: int, timeout_s: float, *, async_mode: bool
+        self, connect: Callable[[], Any], size: int, timeout_s: float, *, async_mode: bool
     ) -> None:
         """`connect`: returns a connection, or an awaitable of one."""
         self._connect, self._timeout_s = connect, timeout_s
         self._idle: list[Any] = []
-        self._turns: asyncio.Semaphore | threading.Semaphore = (
-            asyncio.Semaphore(most) if async_mode else threading.Semaphore(most)
+        self._permits: asyncio.Semaphore | threading.Semaphore = (
+            asyncio.Semaphore(size) if async_mode else threading.Semaphore(size)
         )
 
     async def take(self) -> Any:
         """A usable connection. Raises TimeoutError if none becomes free, and as `connect`."""
-        await self._turn()
+        await self._acquire()
         try:
             while (connection := self._pop()) is not None:
                 if connection.usable:
@@ -45,7 +45,7 @@ class Pool:
                 connection.drop()
             return await resolve(self._connect())
         except BaseException:
-            self._turns.release()
+            self._permits.release()
             raise
 
     def give(self, connection: Any) -> None:
@@ -54,7 +54,7 @@ class Pool:
             self._idle.append(connection)
         else:
             connection.drop()
-        self._turns.release()
+        self._permits.release()
 
     def close(self) -> None:
         """Close the idle connections."""
@@ -65,10 +65,10 @@ class Pool:
         with contextlib.suppress(IndexError):
             return self._idle.pop()
 
-    async def _turn(self) -> None:
-        if isinstance(self._turns, threading.Semaphore):
-            if not self._turns.acquire(timeout=self._timeout_s):
+    async def _acquire(self) -> None:
+        if isinstance(self._permits, threading.Semaphore):
+            if not self._permits.acquire(timeout=self._timeout_s):
                 raise TimeoutError("no connection became free")
             return
         async with asyncio.timeout(self._timeout_s):
-            await self._turns.acquire()
+            await self._permits.acquire()

@@ -1,7 +1,7 @@
 """Posts in PostgreSQL, through psycopg.
 
 Connections come from a pool per worker; waiting for a free one is measured separately from waiting
-for the answer. A restarted server has closed them: the socket shows that without a round trip,
+for the response. A restarted server has closed them: the socket shows that without a round trip,
 before a connection is used. A server that hangs is detected only by a timeout.
 """
 
@@ -44,7 +44,7 @@ FAILURES = (
 
 
 class _Bounded:
-    """Adds to psycopg's two kinds of connection a timeout for answers, and the methods that Pool
+    """Adds to psycopg's two kinds of connection a timeout for responses, and the methods that Pool
     needs. A connection is unusable after a timeout."""
 
     pgconn: Any
@@ -81,7 +81,8 @@ class _Async(_Bounded, psycopg.AsyncConnection[Any]):  # type: ignore[misc]
 
 class Storage(Sql):
     def __init__(self, settings: Settings, *, async_mode: bool) -> None:
-        self._url, self._most, self._async_mode = settings.storage_url, settings.pool, async_mode
+        self._url, self._pool_size = settings.storage_url, settings.pool
+        self._async_mode = async_mode
         self._answer_s = settings.answer_s
         self._pool: Pool | None = None
         self._pid = 0
@@ -99,7 +100,7 @@ class Storage(Sql):
         except psycopg.Error as problem:
             raise Unreachable(str(problem)) from problem
 
-    async def answers(self) -> str:
+    async def server_version(self) -> str:
         (rows,) = await self._run([("SHOW server_version", ())])
         return f"PostgreSQL {rows[0][0]}"
 
@@ -124,8 +125,8 @@ class Storage(Sql):
             raise Unreachable(str(problem)) from problem
 
     async def _carry_out(self, db: Any, statements: Sequence[Statement]) -> list[list[Row]]:
-        """A single statement is its own transaction; several share one. If one of them fails, the
-        connection is dropped within the transaction, which rolls it back."""
+        """A single statement is its own transaction; multiple ones share one. If one of them fails,
+        the connection is dropped within the transaction, which rolls it back."""
         if len(statements) > 1:
             await resolve(db.execute("BEGIN"))
         results = []
@@ -148,7 +149,7 @@ class Storage(Sql):
         with self._lock:
             if self._pool is None or self._pid != os.getpid():
                 self._pool = Pool(
-                    self._connect, self._most, self._answer_s, async_mode=self._async_mode
+                    self._connect, self._pool_size, self._answer_s, async_mode=self._async_mode
                 )
                 self._pid = os.getpid()
             return self._pool

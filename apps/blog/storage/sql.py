@@ -77,7 +77,7 @@ class Sql(Storage):
 
 
 def trips(statements: Sequence[Statement]) -> int:
-    """Round trips to the database; several statements also need BEGIN and COMMIT."""
+    """The round trips to the database; two or more statements also need BEGIN and COMMIT."""
     return len(statements) + 2 if len(statements) > 1 else len(statements)
 
 

@@ -26,7 +26,7 @@ from apps.blog.storage.sql import (
     trips,
 )
 
-BUSY_S = 5.0  # until a file that others are writing to counts as unreachable
+BUSY_S = 5.0  # until a file that other processes write to counts as unreachable
 RETRY_S = 0.01
 SERIAL = "integer PRIMARY KEY AUTOINCREMENT"
 
@@ -36,7 +36,7 @@ class Storage(Sql):
         # As usual: sqlite:///relative.db, sqlite:////absolute.db
         self._path = unquote(urlsplit(settings.storage_url).path)[1:]
         self._async_mode = async_mode
-        self._mine = threading.local()
+        self._local = threading.local()
 
     async def prepare(self) -> None:
         try:
@@ -55,7 +55,7 @@ class Storage(Sql):
         except sqlite3.Error as problem:
             raise Unreachable(f"{self._path}: {problem}") from problem
 
-    async def answers(self) -> str:
+    async def server_version(self) -> str:
         return f"SQLite {sqlite3.sqlite_version}"
 
     async def stop(self) -> None:
@@ -82,9 +82,9 @@ class Storage(Sql):
 
     def _own(self) -> sqlite3.Connection:
         """This thread's connection; one that was created before a fork is not used."""
-        if getattr(self._mine, "pid", None) != os.getpid():
-            self._mine.db, self._mine.pid = self._connected(), os.getpid()
-        db: sqlite3.Connection = self._mine.db
+        if getattr(self._local, "pid", None) != os.getpid():
+            self._local.db, self._local.pid = self._connected(), os.getpid()
+        db: sqlite3.Connection = self._local.db
         return db
 
     def _connected(self) -> sqlite3.Connection:
@@ -96,13 +96,13 @@ class Storage(Sql):
 def log_ahead(db: sqlite3.Connection) -> None:
     """Switch the file to write-ahead logging. While another process writes, SQLite ignores the
     connection's timeout for this, so workers that boot together would fail."""
-    give_up = time.monotonic() + BUSY_S
+    deadline_s = time.monotonic() + BUSY_S
     while True:
         try:
             db.execute("PRAGMA journal_mode = WAL")
             return
         except sqlite3.OperationalError as problem:
             busy = problem.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
-            if not busy or time.monotonic() > give_up:
+            if not busy or time.monotonic() > deadline_s:
                 raise
         time.sleep(RETRY_S)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from apps.blog.local_cache import RENEW, LocalCache
+from apps.blog.local_cache import RENEWAL_SHARE, LocalCache
 
 EXPIRY_S = 10.0
 KEYS = "abcde"
@@ -60,7 +60,7 @@ def test_expiry_counts_from_the_request_of_the_value(local: LocalCache[str], clo
     requested_s = clock()
     clock.now_s += 6  # the request takes a while
     local.put("a", "one", 1, requested_s, EXPIRY_S)
-    clock.now_s = requested_s + EXPIRY_S * RENEW - 0.1
+    clock.now_s = requested_s + EXPIRY_S * RENEWAL_SHARE - 0.1
     assert local.get("a") == "one"
     clock.now_s = requested_s + EXPIRY_S
     assert local.get("a") is None
@@ -77,10 +77,10 @@ def test_a_value_that_arrives_expired_is_not_stored(
 
 def test_one_reader_renews_others_get_the_old_value(local: LocalCache[str], clock: Clock) -> None:
     put(local, "a", "old")
-    clock.now_s += EXPIRY_S * RENEW
+    clock.now_s += EXPIRY_S * RENEWAL_SHARE
     assert [local.get("a") for _ in range(4)] == [None, "old", "old", "old"]
     put(local, "a", "new")
-    clock.now_s += EXPIRY_S * RENEW - 0.1
+    clock.now_s += EXPIRY_S * RENEWAL_SHARE - 0.1
     assert local.get("a") == "new"
 
 
@@ -88,9 +88,9 @@ def test_a_failed_renewal_leaves_the_value_until_its_expiry(
     local: LocalCache[str], clock: Clock
 ) -> None:
     put(local, "a", "old")
-    clock.now_s += EXPIRY_S * RENEW
+    clock.now_s += EXPIRY_S * RENEWAL_SHARE
     assert local.get("a") is None
-    clock.now_s += EXPIRY_S * (1 - RENEW) - 0.1
+    clock.now_s += EXPIRY_S * (1 - RENEWAL_SHARE) - 0.1
     assert local.get("a") == "old"
     clock.now_s += 0.1
     assert local.get("a") is None
@@ -107,7 +107,7 @@ def test_only_one_of_many_threads_renews(clock: Clock) -> None:
     with ThreadPoolExecutor(8) as threads:
         for _ in range(50):
             put(local, "a", "old")
-            clock.now_s += EXPIRY_S * RENEW
+            clock.now_s += EXPIRY_S * RENEWAL_SHARE
             values = list(threads.map(look, range(8)))
             assert sorted(values, key=str) == [None, *["old"] * 7]
 

@@ -13,7 +13,7 @@ import pytest
 
 from apps.blog import pages
 from apps.blog.posts import MAX_BODY, MAX_TITLE, Unreachable
-from apps.blog.routes import MAX_TEXT_BYTES, ROUTES, body_most_bytes
+from apps.blog.routes import MAX_TEXT_BYTES, ROUTES, max_body_bytes
 from tests.builders.blog import FACES, HOST, Answer, Blog, picture
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -357,7 +357,7 @@ def test_the_longest_post_is_accepted_in_any_encoding(blog: Blog) -> None:
 
 def test_an_oversized_body_is_read_up_to_ten_times_the_maximum(blog: Blog) -> None:
     """It is read so that the answer arrives, but not without limit."""
-    most, kind = body_most_bytes(blog.site), {"Content-Type": "image/png"}
+    most, kind = max_body_bytes(blog.site), {"Content-Type": "image/png"}
     piece = b"x" * 65_536
     assert blog.ask("POST", "/api/images", [piece] * (5 * most // len(piece)), kind).status == 413
     assert blog.unread == 0

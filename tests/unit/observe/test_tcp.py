@@ -102,9 +102,7 @@ def test_a_missing_listener_is_looked_up_again(
     with monkeypatch.context() as patched:
         patched.setattr(tcp.time, "sleep", lambda _: listener.listen(7))
         assert queues.sample().limit == 7
-    with pytest.raises(
-        SocketsUnreadable, match=r"nothing listens on 127\.0\.0\.9"
-    ):  # at the same port
+    with pytest.raises(SocketsUnreadable, match=r"nothing listens on 127\.0\.0\.9"):
         AcceptQueues([("127.0.0.9", address(listener)[1])]).sample()
 
 

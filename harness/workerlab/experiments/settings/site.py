@@ -28,7 +28,7 @@ from msgspec import Struct
 
 from workerlab.model.plan import Server
 from workerlab.observe import inet_diag
-from workerlab.observe.tcp import LISTEN, SERVED
+from workerlab.observe.tcp import LISTEN, NOT_CLOSED
 from workerlab.server.backends import SCRUBBED
 from workerlab.server.process import Guarded
 from workerlab.server.running import StartupTurn, TrialFailed, explained, log_lines
@@ -318,7 +318,7 @@ class Site:
 
     def accepted_count(self) -> int:
         """Open connections that a server process has accepted."""
-        sockets = inet_diag.sockets(socket.AF_INET, SERVED, self.port)
+        sockets = inet_diag.sockets(socket.AF_INET, NOT_CLOSED, self.port)
         return sum(bool(entry.inode) and entry.local[1] == self.port for entry in sockets)
 
     def called_hooks(self) -> list[list[str]]:
