@@ -23,7 +23,7 @@ LOCAL_LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)\s]+)\)")
 
 
 class Metadata(MetadataHookInterface):
-    """Makes links in the README absolute, as a package index does not have the linked files."""
+    """Makes links in the README absolute: a package index does not have the linked files."""
 
     def update(self, metadata: dict[str, Any]) -> None:
         repository = metadata["urls"]["Repository"]

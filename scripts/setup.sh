@@ -28,7 +28,8 @@ step() {
   if ! "${@:2}" >"$state/output" 2>&1 </dev/null; then tail -n 30 "$state/output"; return 1; fi
 }
 
-# have PROGRAM: is it installed under any of its names? Debian and brew keep PostgreSQL's programs outside the PATH.
+# have PROGRAM: is it installed, under any of its names? Debian and brew keep PostgreSQL's programs
+# outside the PATH.
 have() {
   case $1 in
     chromium) set -- chromium chromium-browser google-chrome ;;

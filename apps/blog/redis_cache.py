@@ -48,7 +48,7 @@ class RedisCache:
         pool = kind.BlockingConnectionPool.from_url(
             settings.redis_url,
             max_connections=settings.pool,
-            timeout=None,  # for a free connection: requests on the others have time limits
+            timeout=None,  # for a free connection: those in use have time limits
             socket_timeout=TIMEOUT_SHARE * settings.answer_s,
             socket_connect_timeout=TIMEOUT_SHARE * settings.answer_s,
             retry=kind.retry.Retry(redis.backoff.NoBackoff(), 0),

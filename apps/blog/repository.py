@@ -34,7 +34,7 @@ V = TypeVar("V", Post, Page)
 
 @dataclass(frozen=True)
 class _Kind(Generic[V]):
-    """How values of a kind are cached: seconds in each cache, and how to load them from JSON."""
+    """A kind of cached values: its lifetime in each cache, and how to load it from JSON."""
 
     local_s: float
     redis_s: float

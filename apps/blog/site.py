@@ -1,4 +1,4 @@
-"""What all pages, forms and API calls share: access to posts and images."""
+"""The access to posts and images that pages, forms and API calls share."""
 
 import asyncio
 from collections.abc import Callable

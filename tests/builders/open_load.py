@@ -119,7 +119,7 @@ def serve(
             env=tuple((name, str(value)) for name, value in env.items()),
         )
         room = round(rate_rps * duration_s * 2) + 1000
-        with serving.serve(launch(place, server, app, records=room, named=True)) as up:
+        with serving.serve(launch(place, server, app, records=room, names_requests=True)) as up:
             rows = place / "rows.csv"
             argv = [sys.executable, "-I", "-S", str(GENERATORS), "fast", "--url", up.url]
             argv += ["--concurrency", str(connections), "--rows", str(rows)]

@@ -568,7 +568,7 @@ def serve_in(root: Path, worker_class: str) -> Serve:
         server = Server(worker_class, 2, 2 if worker_class == "gthread" else 1, 64, 100)
         own = App("own:app", str(root), **app)
         place = Path(tempfile.mkdtemp(dir=root))
-        return serving.serve(launch(place, server, own, records=records, named=named))
+        return serving.serve(launch(place, server, own, records=records, names_requests=named))
 
     return start
 

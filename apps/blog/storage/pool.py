@@ -1,8 +1,8 @@
 """A connection pool for blocking and for asynchronous code.
 
-The driver's own pool connects in the background, and lets callers wait for as long as the database
-is down. Here a caller that finds no free connection opens one, up to a limit, and gets the error at
-once if that fails: a page is then answered from a cache, or refused, while the client still waits.
+The driver's own pool connects in the background, and lets callers wait while the database is down.
+Here a caller that finds no free connection opens one, up to a limit, and gets the error at once if
+that fails: a page then comes from a cache, or is refused, while the client still waits.
 
 A semaphore admits callers, tasks in the order of their calls. (With a queue of connections, new
 callers could overtake waiting ones again and again.) Idle connections are kept on a stack, so that
@@ -49,7 +49,7 @@ class Pool:
             raise
 
     def give(self, connection: Any) -> None:
-        """Return a connection to the pool, in whatever state it is."""
+        """Return a connection to the pool, in any state."""
         if connection.usable:
             self._idle.append(connection)
         else:

@@ -230,8 +230,8 @@ def launch_for(plan: Plan, trial: Trial, directory: Path, rps: float | None = No
         config=cell.server.config or plan.config,
         records=records_for(plan, cell, rps),
         warmup_path=f"/?sleep={WARMUP_SLEEP_S}" if has_cheaper_request else None,
-        named=tool.NUMBERS_REQUESTS,
-        kept=cell.keepalive,
+        names_requests=tool.NUMBERS_REQUESTS,
+        keepalive=cell.keepalive,
         inside=cell.inside,
         host=preflight.address_facing(plan.load_hosts),
     )

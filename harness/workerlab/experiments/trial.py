@@ -146,7 +146,7 @@ def _run_loads(task: Task, server: Serving, fields: dict[str, Any]) -> Fault | N
             break
         if load is None:
             server.drops = follow_up.drops
-            urls = (*follow_up.urls, *(other.url for other in server.others))
+            urls = (*follow_up.urls, *(other.url for other in server.other_instances))
             follow_up = replace(follow_up, urls=urls)
         elif _wait_until_drained(server, task.directory):
             fields["pilot_s"] = (record.pilot_s or 0.0) + load_s(record)
@@ -160,7 +160,7 @@ def _run_loads(task: Task, server: Serving, fields: dict[str, Any]) -> Fault | N
 def _wait_until_drained(server: Serving, trial_dir: Path) -> bool:
     """Wait until the server has closed every connection and its app is idle. False if that takes
     longer than DRAIN_S, or if the server has ended."""
-    addresses = [(instance.host, instance.port) for instance in (server, *server.others)]
+    addresses = [(instance.host, instance.port) for instance in (server, *server.other_instances)]
     live, until_s = LiveCounts(trial_dir), time.monotonic() + DRAIN_S
     while served_connections(addresses) or any(live.poll()[0].values()):
         if time.monotonic() > until_s or not server.process.running:
@@ -224,7 +224,7 @@ def _run_load(task: Task, server: Serving, load: Load, fields: dict[str, Any]) -
 
 
 def _observer(task: Task, server: Serving, load: Load) -> Observer:
-    instances = (server, *server.others)
+    instances = (server, *server.other_instances)
     return Observer(
         directory=task.directory,
         servers=[(each.host, each.port, each.process.pid) for each in instances],

@@ -12,7 +12,7 @@ the sums while it serves (in mapped memory, which needs no system call):
 Numbers are unsigned 64-bit integers in native byte order. Sums never decrease; those of a process
 that has ended still count. Their names define their meaning:
 
-    requests           served; required, as all others are divided by it
+    requests           served; required, since every other metric is divided by it
     X_ns               nanoseconds of wall-clock time spent in X; parts should not overlap
     X_asked, X_hits    lookups of a cache, and hits: both, or neither
     any other name     a count, such as round trips to a database

@@ -87,7 +87,7 @@ def _read(path: str) -> tuple[int, ...]:
 NOT_BUSY = ("idle", "iowait", "guest", "guest_nice")
 LAB_CPU_VALID_S = 0.3  # with many processes, a refresh takes milliseconds
 PARENTS_VALID_S = 0.01  # one refresh for all trees of a sample
-PID_REUSE_S = 5.0  # a pid is not reused sooner, as the kernel takes all others first
+PID_REUSE_S = 5.0  # a pid is not reused sooner: the kernel first takes all other pids
 
 
 class Parents:
@@ -113,8 +113,8 @@ class Parents:
         return members
 
     def _refresh(self) -> None:
-        """Read the parents of new processes, and of those whose parent has ended, as they now
-        have another parent."""
+        """Read the parents of new processes, and of those whose parent has ended: they now have
+        another parent."""
         if time.monotonic() - self._refreshed_s >= PID_REUSE_S:
             self._names, self._parents = set(), {}
         before, self._names = self._names, set(os.listdir("/proc"))

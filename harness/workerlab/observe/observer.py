@@ -138,7 +138,7 @@ class Sampler(Struct):
 
 
 class Observer:
-    """Samples until its `with` block ends, or until `stop`. Never raises, whatever fails."""
+    """Samples until its `with` block ends, or until `stop`. Never raises."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class Observer:
         lab: Lab | None = None,
     ) -> None:
         """`servers`: host, port and the arbiter's pid of each instance; all are added up.
-        `states_s`: the longest time between samples of the connections, whatever they cost.
+        `states_s`: the longest time between samples of the connections, however costly.
         `services`: pids of the app's services, by name. `needs`: sample the CPU of each worker, and
         its memory after the load. `lab`: set if other trials run at the same time."""
         addresses = [(host, port) for host, port, _ in servers]
@@ -235,7 +235,7 @@ class Observer:
                 stack.callback(pauses.close)
                 self._observe(handle, pauses)
         except OSError:
-            pass  # nothing more can be written; the reader notices the missing end
+            pass  # nothing more can be written; the reader reports the missing end
         finally:
             self._started.set()
 

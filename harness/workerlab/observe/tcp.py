@@ -42,7 +42,7 @@ class SocketsUnreadable(Exception):
 
 
 class NetlinkRefused(SocketsUnreadable):
-    """The kernel does not answer over netlink."""
+    """The kernel does not respond over netlink."""
 
 
 def _in_kernel(host: str, port: int) -> tuple[socket.AddressFamily, tuple[bytes, int]]:

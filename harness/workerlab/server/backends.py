@@ -172,15 +172,15 @@ class Gunicorn(Backend, frozen=True):
         }
 
 
-# Loop and parser of uvicorn are fixed: "auto" would select others where uvloop is installed.
-# Its --limit-concurrency returns 503 instead of letting requests wait
+# Loop and parser of uvicorn are fixed: "auto" would use uvloop and httptools if installed. Its
+# --limit-concurrency returns 503 instead of letting requests wait
 # (https://www.uvicorn.org/settings/#resource-limits). Granian's --backpressure limits how many
 # connections a worker accepts, including those whose requests wait for a thread
 # (https://github.com/emmett-framework/granian#backpressure). Hypercorn has no limit
 # (https://hypercorn.readthedocs.io/en/latest/how_to_guides/configuring.html). waitress is one
 # process; its --connection-limit limits the connections it accepts
-# (https://docs.pylonsproject.org/projects/waitress/en/stable/arguments.html). The others spawn
-# their workers, which share one listening socket; Granian's have one each on Linux.
+# (https://docs.pylonsproject.org/projects/waitress/en/stable/arguments.html). The other servers
+# spawn their workers, which share one listening socket; Granian's have one each on Linux.
 BACKENDS: Mapping[str, Backend] = {
     "uvicorn-alone": Backend(
         "-m uvicorn {app} --host {host} --port {port} --workers {workers} --backlog {backlog}"

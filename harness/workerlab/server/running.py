@@ -55,9 +55,9 @@ class Launch(Struct, frozen=True):
     config: str | None  # the user's own Gunicorn file
     records: int  # capacity for spans, per worker
     warmup_path: str | None = None  # a cheaper request, for bundled apps
-    named: bool = False  # whether the load names its requests
-    kept: bool = False  # whether it keeps its connections
-    beats: bool = True  # whether the workers' event loops are watched
+    names_requests: bool = False  # whether the load names its requests
+    keepalive: bool = False  # whether the load reuses connections
+    beats: bool = True  # whether the beats of the workers' event loops are recorded
     inside: Inside = ""  # other measurements in the workers, as in Cell
     host: str = "127.0.0.1"  # the address it listens on
     env: tuple[tuple[str, str], ...] = ()  # added to the app's; contains passwords: never written
@@ -110,7 +110,7 @@ class Serving(Struct, kw_only=True):
     lone_weights: tuple[float, ...] = ()  # as in Record
     warnings: list[StoredFinding] = []
     drops: bool = False  # whether the load has more connections than the accept queue holds
-    others: list[Serving] = []  # the other instances
+    other_instances: list[Serving] = []
 
     @property
     def url(self) -> str:
@@ -135,7 +135,7 @@ class Running(Serving, kw_only=True):
     earlier_pids: frozenset[int] = frozenset()  # pids of the workers of earlier instances
 
     def lost(self) -> Fault | None:
-        for server in (self, *self.others):
+        for server in (self, *self.other_instances):
             if not server.process.running:
                 why = f"the server exited under load ({_ending(server.process.exit_code)})"
                 return Fault("server", explained(why, server.log))
@@ -149,8 +149,8 @@ class Running(Serving, kw_only=True):
         idle = self._killed_idle() if self.drops else set[int]()
         if gone <= idle and len(new) <= len(idle):
             self.proofs = current
-            # ab opens new connections while others still connect. One established after its last
-            # request stays open and unused, and blocks a sync worker that accepts it
+            # ab opens new connections while earlier ones still connect. One established after its
+            # last request stays open and unused, and blocks a sync worker that accepts it
             self.warnings.append(stored(WorkersKilledWaiting(len(idle))))
             return None
         pids = ", ".join(map(str, gone)) or "unknown"
@@ -228,7 +228,7 @@ def explained(why: str, log: Path, *, printed: bool = False) -> str:
 
 
 def importing_at(dumps: str) -> str:
-    """The line of the app that faulthandler's last dump shows in the import, as the end of a
+    """The line of the app at which faulthandler's last dump shows the import, as the end of a
     sentence; "" if no frame is the app's."""
     threads = dumps.rpartition(DUMP_PREFIX)[2].split("\nThread ")
     importing = next((thread for thread in threads if "in import_app" in thread), "")

@@ -1,4 +1,4 @@
-"""A server under test on a free loopback port, as a context manager, whatever its backend.
+"""A server under test on a free loopback port, as a context manager, for any backend.
 
 It is ready once all workers have loaded the app (each writes a proof from inside) and a request got
 the expected response. A listening socket proves neither: it exists before any worker.
@@ -54,7 +54,9 @@ def _write_launch(launch: Launch, backend: Backend) -> None:
     values = {
         **backend.launch_file(launch),
         "cores": launch.server.cores,
-        **{name: getattr(launch, name) for name in ("records", "named", "kept", "beats", "inside")},
+        **{name: getattr(launch, name) for name in ("records", "beats", "inside")},
+        "named": launch.names_requests,
+        "kept": launch.keepalive,
         "routes": [(route.method, route.path) for route in launch.app.mix or (launch.app,)],
     }
     (launch.trial / "launch.json").write_text(json.dumps(values, indent=1))
@@ -84,7 +86,7 @@ def serve(launch: Launch, turn: StartupTurn | None = None) -> Iterator[Running]:
         server = stack.enter_context(_instance(launch, 1, frozenset(), turn))
         for number in range(2, launch.server.instances + 1):
             other = stack.enter_context(_instance(launch, number, frozenset(server.proofs), turn))
-            server.others.append(other)
+            server.other_instances.append(other)
             server.proofs |= other.proofs
         yield server
 

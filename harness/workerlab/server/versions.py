@@ -8,8 +8,8 @@ dependencies (`packaging`, for gevent and eventlet) are those of the interpreter
                                   .lock       held while a version is installed
                                   .25.3.0-*   incomplete; removed by the next holder of the lock
 
-The lab's own version is copied from its environment. Others are installed by uv if available, else
-by pip; uv also works without a network, if its cache has the version.
+The lab's own version is copied from its environment. Other versions are installed by uv if
+available, else by pip; uv also works without a network, if its cache has the version.
 """
 
 import base64

@@ -30,7 +30,7 @@ ROUTES = [("GET", "/"), ("POST", "/"), ("GET", "/a%20b?x=1"), ("GET", "/%C3%A9")
 
 @pytest.fixture(autouse=True)
 def _recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("cells", "take", "first_request", "named", "look_up"):
+    for name in ("cells", "take", "first_request", "has_names", "look_up"):
         monkeypatch.setattr(probe, name, getattr(probe, name))
     for name in ("probe", "cells", "routes", "thread", "turns"):
         monkeypatch.setattr(costs, name, getattr(costs, name))

@@ -43,8 +43,8 @@ class Recording:
         self.directory = directory
         self.first_requests = 0
 
-    def begin(self, capacity: int = 64, *, names: bool = False, kept: bool = False) -> None:
-        probe.start(str(self.directory), capacity, self._first, names=names, kept=kept)
+    def begin(self, capacity: int = 64, *, names: bool = False, keepalive: bool = False) -> None:
+        probe.start(str(self.directory), capacity, self._first, names=names, keepalive=keepalive)
 
     def _first(self) -> None:
         self.first_requests += 1
@@ -69,7 +69,7 @@ class Recording:
 
 @pytest.fixture
 def recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recording:
-    for name in ("cells", "take", "first_request", "named", "look_up"):
+    for name in ("cells", "take", "first_request", "has_names", "look_up"):
         monkeypatch.setattr(probe, name, getattr(probe, name))
     monkeypatch.setattr(probe, "accepted", {})
     # Fork hooks cannot be unregistered and would run in every later child
@@ -405,7 +405,7 @@ def ask_asgi(**changes: Any) -> None:
 
 
 def test_every_request_of_a_kept_connection_has_its_accept(recording: Recording) -> None:
-    recording.begin(kept=True)
+    recording.begin(keepalive=True)
     probe.accepted[PORT] = 7
     for _ in range(2):
         ask_wsgi()

@@ -281,7 +281,8 @@ class Side:
                 server=server_settings, app=server_settings.app, python=self._interpreter.python,
                 code=directory / "code", trial=directory / "trial", config=None,
                 records=MAX_SPANS_PER_WORKER,
-                named=True, kept=True, beats=False, gunicorn=self._interpreter.requested,
+                names_requests=True, keepalive=True, beats=False,
+                gunicorn=self._interpreter.requested,
             )  # fmt: skip
             server = stack.enter_context(serve(launch))
             try:

@@ -42,7 +42,7 @@ _dumps: TextIO | None = None  # the file of these dumps
 
 
 def write_json(name: str, value: object) -> None:
-    """Write atomically, as the harness polls for these files."""
+    """Write atomically, since the harness polls for these files."""
     path = os.path.join(TRIAL, name)
     with open(path + ".part", "w", encoding="utf-8") as file:
         json.dump(value, file)
@@ -211,8 +211,8 @@ def install(worker: Any, launch: Mapping[str, Any]) -> None:
 
     if launch["records"]:  # 0 when the cost of the probe is benchmarked
         probe.time_accepts(worker)
-        names, kept = launch["named"], launch["kept"]
-        probe.start(TRIAL, launch["records"], first_request, names=names, kept=kept)
+        names, keepalive = launch["named"], launch["kept"]
+        probe.start(TRIAL, launch["records"], first_request, names=names, keepalive=keepalive)
         if COSTS is not None:
             COSTS.start(TRIAL, launch["records"], launch["routes"])
             wrap(

@@ -6,15 +6,15 @@ trials (`Cell.inside`). Stdlib only, syntax of Python 3.10, loaded like the prob
     asgi, uvicorn        a coroutine runs in steps, from one await to the next, and nothing else
                          runs on the loop's thread meanwhile: the same clocks at both ends of each
                          step, and the wall clock
-    gevent, eventlet     likewise from one switch of greenlets to the next, traced by greenlet
+    gevent, eventlet     the same from one switch of greenlets to the next, traced by greenlet
     tornado (WSGI)       the loop's thread, while it calls the app
 
 The rest of a step's time, beyond its CPU time and its wait for a core, was spent blocked or waiting
-for the GIL. A step that begins just after another request's step was held up by it. It became ready
-at an unknown moment between the end of its request's previous step (or when the loop was last idle,
-if that was later) and its start; half of that period is counted, or all of it if the request
-yielded without waiting for anything. Work that a request hands to other threads, tasks or greenlets
-is not counted here, but in the CPU of the whole worker.
+for the GIL. A step that begins just after another request's step was held up by that step. It
+became ready at an unknown moment between the end of its request's previous step (or when the loop
+was last idle, if that was later) and its start; half of that period is counted, or all of it if the
+request yielded without waiting for anything. Work that a request hands to other threads, tasks or
+greenlets is not counted here, but in the CPU of the whole worker.
 
 Work without the GIL (compression, hashes, arithmetic on arrays) runs in parallel with other
 threads. To estimate it, a thread samples whether the GIL is held. It misses holds of less than 0.3

@@ -3,7 +3,7 @@
 `server/worker_classes.py` has a row for each class that the lab offers by name. A user's own class
 has none, but one of its ancestors decides where it keeps the app, how it calls it, and on which
 event loop. So a family is found by an ancestor's name, or by an attribute that only its workers
-have, as a class may copy the code of another. Stdlib only, syntax of Python 3.10, as all files
+have, since a class may copy the code of another. Stdlib only, syntax of Python 3.10, like all files
 here.
 """
 
@@ -23,7 +23,7 @@ After = Callable[[float, Callable[[], None]], object]  # (seconds, callback), on
 
 
 class Loop(NamedTuple):
-    """How to use an event loop. `begin`: calls a function on it."""
+    """Access to an event loop. `begin`: calls a function on it."""
 
     after: After
     begin: Callable[[Callable[[], None]], object]

@@ -14,8 +14,8 @@ It reads `launch.json` in the directory WORKERLAB_TRIAL:
     inside    other measurements in the workers: "" (none), "needs" or "stacks"
     routes    method and path of each kind of request, for "needs"
 
-and chains the user's hooks with the lab's (`boot.py`). Names start with an underscore, as Gunicorn
-takes all others for settings.
+and chains the user's hooks with the lab's (`boot.py`). Names start with an underscore: Gunicorn
+takes all other names for settings.
 """
 
 from __future__ import annotations as _annotations
@@ -57,7 +57,7 @@ def post_fork(server: _Any, worker: _Any) -> None:
 
 
 def post_worker_init(worker: _Any) -> None:
-    """The user's hook comes first, as it may replace the app."""
+    """The user's hook comes first, since it may replace the app."""
     _users["post_worker_init"](worker)
     _inside.install(worker, _inside.LAUNCH)
 

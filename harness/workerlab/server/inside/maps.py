@@ -1,6 +1,6 @@
 """The maps in which each worker stores its records: a header and fixed-size records in shared
 memory, so that they survive its death. The workers write and the lab reads them with this module;
-`observe` gives the records their meaning. Stdlib only, syntax of Python 3.10, as all files here.
+`observe` gives the records their meaning. Stdlib only, syntax of Python 3.10, like all files here.
 
 A map is fully allocated when it is created: a sparse file would end the worker with SIGBUS on a
 full disk.
@@ -53,15 +53,15 @@ QUEUED, STEPS, HELD_UP, ROUTE, GIL_SAMPLES, GIL_HELD, SLEPT = range(1, COSTS.cel
 # of the other threads of the process
 BEATS = MapFormat("beats", b"WLBEATS1", struct.Struct("<7q"))
 # The fields of StackSample in nanoseconds: time; since the last sample: time, this thread's wait
-# for a core, CPU and wait for a core of the loop's thread, CPU of all others; delay of this sample;
-# how long the beat is overdue; since the last beat: time, CPU and wait for a core of the loop's
-# thread, CPU of others; for how long the same call was on the stack. Then whether the loop's thread
-# sleeps, and the numbers of two lines: the loop's, another thread's
+# for a core, CPU and wait for a core of the loop's thread, CPU of all other threads; delay of this
+# sample; how long the beat is overdue; since the last beat: time, CPU and wait for a core of the
+# loop's thread, CPU of other threads; for how long the same call was on the stack. Then whether the
+# loop's thread sleeps, and the numbers of two lines: the loop's, another thread's
 STACKS = MapFormat("stacks", b"WLSTACK1", struct.Struct("<16q"))
 
 
 def free_path(directory: str, form: MapFormat) -> str:
-    """An unused path. Maps of one pid are numbered, as pids are reused after a worker's death."""
+    """An unused path. Maps of one pid are numbered: pids are reused after a worker's death."""
     name = f"{form.kind}-{os.getpid()}"
     paths = (os.path.join(directory, f"{name}-{n}.map") for n in itertools.count())
     return next(path for path in paths if not os.path.exists(path))

@@ -1,6 +1,6 @@
 """Records when each request enters and leaves the app, inside the worker. Stdlib only.
 
-It is copied into the run directory with the files beside it and loaded from there, in the
+It is copied into the run directory with the files next to it and loaded from there, in the
 interpreter that serves the app (syntax of Python 3.10). It works for every worker class because it
 wraps only the app: uvicorn, tornado and gevent's pywsgi do not call Gunicorn's request hooks.
 
@@ -67,7 +67,7 @@ take: Callable[[], int] = itertools.repeat(SCRATCH).__next__  # the cell of the 
 first_request: Callable[[], None] = no_op  # called once, inside the first request
 accepted: dict[int, int] = {}  # by the client's port: when its connection was accepted
 look_up: Callable[[int, int], int] = accepted.pop
-named = False  # whether clients name their requests
+has_names = False  # whether clients name their requests
 latest = SCRATCH  # on an event loop, the place of the request that began last
 
 
@@ -140,16 +140,16 @@ def start(
     first: Callable[[], None],
     *,
     names: bool = False,
-    kept: bool = False,
+    keepalive: bool = False,
 ) -> None:
     """Record this process's requests from now on. `first` is called once, in the first of them;
-    `names`: clients name their requests, in the header X-Workerlab-Request; `kept`: they send
-    several on a connection (otherwise accepts are removed once read, to keep the dict small)."""
-    global cells, take, first_request, named, look_up
+    `names`: clients name their requests, in the header X-Workerlab-Request; `keepalive`: they send
+    several per connection (otherwise accepts are removed once read, to keep the dict small)."""
+    global cells, take, first_request, has_names, look_up
     cells = create_cells(directory, SPANS, capacity)
     take = itertools.count(FIRST, SPANS.cells).__next__
-    first_request, named = first, names
-    look_up = accepted.get if kept else accepted.pop
+    first_request, has_names = first, names
+    look_up = accepted.get if keepalive else accepted.pop
     os.register_at_fork(after_in_child=stop)
 
 
@@ -172,7 +172,7 @@ def begin(port: int, name: str) -> int:
         cells[place + ACCEPTED] = look_up(port, 0)
     except IndexError:
         place = overflow()
-    if named:
+    if has_names:
         identify(place, name.encode("latin-1"))
     return place
 
@@ -245,7 +245,7 @@ def wrap_wsgi(app: WsgiApp, handled: tuple[object, ...] = ()) -> WsgiApp:
             place = overflow()
         except (KeyError, ValueError):  # the server does not pass the port
             pass
-        if named:
+        if has_names:
             identify(place, environ.get(NAME_KEY, "").encode("latin-1"))
         try:
             body = app(environ, start_response)
@@ -362,7 +362,7 @@ def wrap_asgi(app: AsgiApp) -> AsgiApp:
             place = overflow()
         except (KeyError, TypeError):  # the server does not pass the port
             pass
-        if named:
+        if has_names:
             identify(place, dict(scope["headers"]).get(NAME_HEADER, b""))
         latest, ended = place, place + END
 
@@ -400,7 +400,7 @@ def probe_tornado(application: Any) -> Any:
     find_handler, log_request = application.find_handler, application.log_request
 
     def finding(request: Any, **names: Any) -> Any:
-        name = request.headers.get("X-Workerlab-Request", "") if named else ""
+        name = request.headers.get("X-Workerlab-Request", "") if has_names else ""
         request.workerlab_place = begin(tornado_port(request), name)
         return find_handler(request, **names)
 

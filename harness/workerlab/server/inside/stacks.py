@@ -11,7 +11,7 @@ Sampling needs the GIL. A computing loop releases it at the end of a switch inte
 makes a call that gives it up. With the default of 5 ms, short bursts would be attributed to the
 next such call, so the interval is shortened. During a call that holds the GIL no sample is
 possible: the next one is late, by more than its wait for a core, and finds the loop on the line of
-that call, as the interpreter hands over the GIL as soon as the call returns.
+that call, since the interpreter hands over the GIL as soon as the call returns.
 
 Sampling costs a few per cent of a core, and a short interval makes threads switch more often, so it
 has a trial of its own, in one worker. Samples are stored in a ring buffer in a shared memory map,

@@ -1,5 +1,5 @@
 """Reads how long threads of this process have waited for a core, as counted by the kernel. Used in
-the workers, and by the lab for its own threads. Stdlib only, syntax of Python 3.10, as all files
+the workers, and by the lab for its own threads. Stdlib only, syntax of Python 3.10, like all files
 here.
 """
 
@@ -37,8 +37,8 @@ def available() -> bool:
 
 
 class OtherThreads:
-    """How long the other threads of this process waited for a core: a thread that holds the GIL and
-    has no core holds up the loop without using CPU."""
+    """Measures how long the other threads of this process waited for a core: a thread that holds
+    the GIL and has no core holds up the loop without using CPU."""
 
     def __init__(self) -> None:
         self.own = os.path.basename(os.readlink("/proc/thread-self"))
