@@ -13,7 +13,7 @@ that cannot be awaited.
 
 import time
 
-from apps.answers import asgi_app
+from apps.responses import asgi_app
 
 
 async def sleep(seconds: float) -> None:

@@ -15,6 +15,6 @@ patches in the arbiter, before any app is loaded.
 
 from time import sleep  # the trap
 
-from apps.answers import wsgi_app
+from apps.responses import wsgi_app
 
 app = wsgi_app(sleep)

@@ -2,6 +2,6 @@
 
 import asyncio
 
-from apps.answers import asgi_app
+from apps.responses import asgi_app
 
 app = asgi_app(asyncio.sleep)

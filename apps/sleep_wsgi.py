@@ -2,7 +2,7 @@
 
 import time
 
-from apps.answers import wsgi_app
+from apps.responses import wsgi_app
 
 # Looked up at each call: under gevent and eventlet this is the patched function
 app = wsgi_app(lambda seconds: time.sleep(seconds))

@@ -8,11 +8,11 @@ from typing import Any
 
 from werkzeug.wrappers import Request
 
-from apps.answers import Message, Receive, Send, lifespan
 from apps.blog.posts import Unreachable
 from apps.blog.routes import Body, respond
 from apps.blog.settings import read
 from apps.blog.site import Site
+from apps.responses import Message, Receive, Send, lifespan
 
 SITE = Site(read(), async_mode=True)
 

@@ -74,7 +74,7 @@ def test_files_are_sent_whole(serve: Serve, tmp_path: Path) -> None:
 WSGI_ANSWERS = """
 import time
 from http import HTTPStatus
-from apps.answers import wsgi_answer
+from apps.responses import respond_wsgi
 
 def stream(environ, start_response):
     start_response("200 OK", [("Content-Type", "text/plain")])
@@ -85,19 +85,19 @@ def stream(environ, start_response):
 def app(environ, start_response):
     if environ["PATH_INFO"] == "/stream":
         return stream(environ, start_response)
-    return wsgi_answer(environ, start_response, HTTPStatus.OK, "hello")
+    return respond_wsgi(environ, start_response, HTTPStatus.OK, "hello")
 """
 
 ASGI_ANSWERS = """
 import asyncio
 from http import HTTPStatus
-from apps.answers import asgi_answer
+from apps.responses import respond_asgi
 
 async def app(scope, receive, send):
     if scope["type"] != "http":
         raise ValueError(scope["type"])
     if scope["path"] != "/stream":
-        await asgi_answer(scope, receive, send, HTTPStatus.OK, "hello")
+        await respond_asgi(scope, receive, send, HTTPStatus.OK, "hello")
         return
     await send({"type": "http.response.start", "status": 200, "headers": []})
     for number in range(3):

@@ -44,7 +44,7 @@ from workerlab.options import Option, ServedOptions, seconds
 from workerlab.paths import target_of
 from workerlab.plan import SLEEP_ENV, load_for, product
 from workerlab.server import preflight
-from workerlab.server.backends import FORCED, MAY_SLOW
+from workerlab.server.backends import FORCED_SETTINGS, SLOWING_SETTINGS
 from workerlab.server.worker_classes import class_named, configured_slots, why_not_served
 from workerlab.terminal.console import tell
 
@@ -254,16 +254,16 @@ def override_notes(
         if assignment["annotated"] and name in interpreter.names:
             line, text = assignment["annotated"]
             yield annotated_only(line, name, text, options.config)
-    forced = {name: why for name, (_, why) in FORCED.items()}
+    forced = {name: why for name, (_, why) in FORCED_SETTINGS.items()}
     forced["accesslog"] = "measured requests are logged to a file of their own"
     for name, why in {**forced, **more}.items():
-        if settings.get(name) not in (None, False, 0, "", FORCED.get(name, ("",))[0]):
+        if settings.get(name) not in (None, False, 0, "", FORCED_SETTINGS.get(name, ("",))[0]):
             yield SettingOverridden(
                 config=options.config,
                 setting=name,
                 value=repr(settings[name]),
                 why=why,
-                may_slow=name in MAY_SLOW,
+                may_slow=name in SLOWING_SETTINGS,
             )
 
 
@@ -367,7 +367,7 @@ def imported_kind(
     interpreter: preflight.Interpreter,
     app: App,
     config: str | None,
-    limit_s: float = preflight.INTROSPECT_S,
+    limit_s: float = preflight.INTROSPECT_TIMEOUT_S,
 ) -> str:
     """`preflight.app_kind`; the user is told if it takes long."""
     note = f"still importing {app.target}, for up to {limit_s:.0f} s"

@@ -20,7 +20,7 @@ from workerlab.model.evidence import ConnectionSample, QueueSample
 from workerlab.observe import inet_diag
 from workerlab.server.preflight import sysctl
 
-MISSING_S = 0.005
+RELISTEN_WAIT_S = 0.005
 # include/net/tcp_states.h
 STATES = {
     1: "ESTABLISHED", 2: "SYN_SENT", 3: "SYN_RECV", 4: "FIN_WAIT1", 5: "FIN_WAIT2", 6: "TIME_WAIT",
@@ -63,10 +63,10 @@ def _listeners(addresses: Addresses, *, drops: bool = False) -> list[inet_diag.S
 
 def _look_twice(look: Callable[[], list[T]], host: str, port: int) -> list[T]:
     """Look again if nothing listens: a socket that is created anew is missing for a moment."""
-    for missing_s in (MISSING_S, 0.0):
+    for wait_s in (RELISTEN_WAIT_S, 0.0):
         if listeners := look():
             return listeners
-        time.sleep(missing_s)
+        time.sleep(wait_s)
     raise SocketsUnreadable(f"nothing listens on {host} port {port}")
 
 

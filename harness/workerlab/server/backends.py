@@ -28,14 +28,16 @@ GRACE_S = 1  # between TERM and KILL; the load is over by then
 TIMEOUT_S = 30  # as in configs/
 BLOCKED_TIMEOUT_S = 600  # for an event loop that a bundled app blocks
 # Environment variables that would change Gunicorn's settings
-SCRUBBED = ("WEB_CONCURRENCY", "PORT", "GUNICORN_CMD_ARGS", "SENDFILE", "LISTEN_FDS", "LISTEN_PID")
+GUNICORN_VARIABLES = (
+    "WEB_CONCURRENCY", "PORT", "GUNICORN_CMD_ARGS", "SENDFILE", "LISTEN_FDS", "LISTEN_PID"
+)  # fmt: skip
 
 ACCESS_LOG = "access.log"  # in the trial's directory, instead of the user's file
 
 
 # Settings that would invalidate a benchmark, or leave something behind: (the value that overrides
 # the user's, the reason shown to the user).
-FORCED: Mapping[str, tuple[object, str]] = {
+FORCED_SETTINGS: Mapping[str, tuple[object, str]] = {
     "bind": ("127.0.0.1:0", "the lab takes a free port on loopback"),
     "daemon": (False, "the lab must be able to end the server"),
     "reload": (False, "watching files would distort the measurement"),
@@ -49,7 +51,7 @@ FORCED: Mapping[str, tuple[object, str]] = {
     "errorlog": ("-", "the lab reads it"),
 }
 # User settings that may lower the throughput: without them, measured rates may be too high
-MAY_SLOW = ("reload", "reuse_port", "max_requests", "certfile")
+SLOWING_SETTINGS = ("reload", "reuse_port", "max_requests", "certfile")
 
 
 class Backend(Struct, frozen=True):
@@ -63,11 +65,11 @@ class Backend(Struct, frozen=True):
     stop_options: str = ""
     prefix: str = ""
     min_backlog: int = 0
-    SCRUBBED: ClassVar[tuple[str, ...]] = ("WEB_CONCURRENCY", "PORT")
+    VARIABLES: ClassVar[tuple[str, ...]] = ("WEB_CONCURRENCY", "PORT")
 
     def is_configured_by(self, variable: str) -> bool:
         """Whether an environment variable would change its settings."""
-        return variable in self.SCRUBBED or bool(self.prefix and variable.startswith(self.prefix))
+        return variable in self.VARIABLES or bool(self.prefix and variable.startswith(self.prefix))
 
     @contextmanager
     def port(self, launch: Launch) -> Iterator[int]:
@@ -109,7 +111,7 @@ class Backend(Struct, frozen=True):
 
     def address(self, pid: int | None, listening: Path) -> tuple[str, int] | None:
         """The address of the server with this pid; None if it does not listen yet. `listening`: the
-        file that tells it."""
+        file that contains it."""
         import psutil  # the import takes 20 ms
 
         with suppress(psutil.Error):  # it has ended
@@ -131,7 +133,7 @@ class Gunicorn(Backend, frozen=True):
     """Gunicorn with any worker class. Its configuration file writes its address, and installs the
     probe."""
 
-    SCRUBBED: ClassVar[tuple[str, ...]] = SCRUBBED
+    VARIABLES: ClassVar[tuple[str, ...]] = GUNICORN_VARIABLES
 
     def command(self, launch: Launch, port: int) -> list[str]:
         conf = str(launch.code / "gunicorn_conf.py")
@@ -149,7 +151,7 @@ class Gunicorn(Backend, frozen=True):
     def launch_file(self, launch: Launch) -> dict[str, Any]:
         server = launch.server
         settings: dict[str, object] = {
-            **{name: value for name, (value, _) in FORCED.items()},
+            **{name: value for name, (value, _) in FORCED_SETTINGS.items()},
             "bind": f"{launch.host}:0",
             "control_socket_disable": True,  # or Gunicorn writes under the user's home
             "chdir": str(launch.app.chdir or launch.code),  # already includes the user's file

@@ -27,8 +27,8 @@ from workerlab.server.worker_classes import CLASSES, SERVERS, class_named, ignor
 
 INTROSPECT = Path(__file__).parent / "inside" / "introspect.py"
 APP_KIND = INTROSPECT.with_name("app_kind.py")
-INTROSPECT_S = 60.0
-VERSION_S = 10.0
+INTROSPECT_TIMEOUT_S = 60.0
+VERSION_TIMEOUT_S = 10.0
 SPARE_FILES = 64  # files that a process has open besides its connections
 PYTHON = ">=3.10"  # required by the code that runs inside the server
 IP_LOCAL_PORT_RANGE = 51  # linux/in.h
@@ -106,9 +106,9 @@ def interpreter(
     `gunicorn`: the version to run, "" for the interpreter's own. Raises EnvironmentProblem if the
     interpreter does not run or that version is not available, NoGunicorn if it has none, UsageError
     if the user's Gunicorn file cannot be read."""
-    named = (*CLASSES, *SERVERS)
-    packages = {package for row in map(class_named, named) for package in row.packages}
-    custom = [name for name in classes if name not in named]
+    names = (*CLASSES, *SERVERS)
+    packages = {package for row in map(class_named, names) for package in row.packages}
+    custom = [name for name in classes if name not in names]
     request = {
         "config": config,
         "packages": sorted(packages),
@@ -145,7 +145,7 @@ def _introspect(
             capture_output=True,
             text=True,
             errors="replace",  # it may be any program
-            timeout=INTROSPECT_S,
+            timeout=INTROSPECT_TIMEOUT_S,
             stdin=subprocess.DEVNULL,
         )
         facts: dict[str, Any] = json.loads((completed.stdout.splitlines() or [""])[-1])
@@ -168,7 +168,7 @@ def _why_unfit(python: str, version: str, gunicorn: str, requires: str | None) -
 
 
 def app_kind(
-    interpreter: Interpreter, app: App, config: str | None, limit_s: float = INTROSPECT_S
+    interpreter: Interpreter, app: App, config: str | None, limit_s: float = INTROSPECT_TIMEOUT_S
 ) -> str:
     """The app's interface, found by importing it in the interpreter that will serve it: "wsgi",
     "asgi", "asgi2" or "tornado"; "unimportable" if the import fails, else "unknown". Raises
@@ -185,7 +185,7 @@ def app_kind(
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            timeout=limit_s + INTROSPECT_S,
+            timeout=limit_s + INTROSPECT_TIMEOUT_S,
         )
     except (OSError, subprocess.SubprocessError):
         return "unknown"
@@ -278,7 +278,7 @@ def tool_version(argv: tuple[str, ...]) -> str | None:
         return None
     with tool:
         assert tool.stdout is not None
-        readable, _, _ = select.select([tool.stdout], [], [], VERSION_S)
+        readable, _, _ = select.select([tool.stdout], [], [], VERSION_TIMEOUT_S)
         text = os.read(tool.stdout.fileno(), 1000).decode(errors="replace") if readable else ""
         tool.kill()
     lines = text.strip().splitlines()

@@ -157,7 +157,7 @@ class Running(Serving, kw_only=True):
         why = explained("a worker died under load", self.log)
         if self._timed_out() & gone:
             why += "; it sent no heartbeat within Gunicorn's `timeout`"
-        if self._timed_out() & gone & self._busy():
+        if self._timed_out() & gone & self._workers_in_app():
             why += ", with a request in the app: raise `timeout` in --config"
         return Fault("server", why, f"pid {pids}")
 
@@ -165,13 +165,13 @@ class Running(Serving, kw_only=True):
         log = self.log.read_text(errors="replace")
         return {int(pid) for pid in re.findall(r"WORKER TIMEOUT \(pid:(\d+)\)", log)}
 
-    def _busy(self) -> set[int]:
+    def _workers_in_app(self) -> set[int]:
         """Workers with a request in the app, including those that died with one."""
         return {span.pid for span in read_spans(self.launch.trial).spans if span.end_ns is None}
 
     def _killed_idle(self) -> set[int]:
         """Workers that Gunicorn's timeout killed while no request was in their app."""
-        return self._timed_out() - self._busy()
+        return self._timed_out() - self._workers_in_app()
 
 
 def _ending(code: int | None) -> str:
@@ -180,7 +180,7 @@ def _ending(code: int | None) -> str:
     return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
-def numbered(trial: Path, name: str, number: int) -> Path:
+def instance_path(trial: Path, name: str, number: int) -> Path:
     """The file `name` of the instance `number`: all instances share the trial's directory."""
     path = trial / name
     return path if number == 1 else path.with_stem(f"{path.stem}-{number}")
@@ -231,8 +231,8 @@ def importing_at(dumps: str) -> str:
     """The line of the app at which faulthandler's last dump shows the import, as the end of a
     sentence; "" if no frame is the app's."""
     threads = dumps.rpartition(DUMP_PREFIX)[2].split("\nThread ")
-    importing = next((thread for thread in threads if "in import_app" in thread), "")
-    for frame in FRAME.finditer(importing):  # the most recent call first
+    import_thread = next((thread for thread in threads if "in import_app" in thread), "")
+    for frame in FRAME.finditer(import_thread):  # the most recent call first
         path, line = frame["file"], int(frame["line"])
         if not OUTSIDE_APP.search(path):
             source = linecache.getline(path, line).strip()

@@ -26,7 +26,7 @@ from workerlab.server.running import (
     TrialFailed,
     explained,
     importing_at,
-    numbered,
+    instance_path,
     read_proofs,
 )
 from workerlab.server.versions import with_version
@@ -85,9 +85,10 @@ def serve(launch: Launch, turn: StartupTurn | None = None) -> Iterator[Running]:
         _write_launch(launch, backend_of(launch))
         server = stack.enter_context(_instance(launch, 1, frozenset(), turn))
         for number in range(2, launch.server.instances + 1):
-            other = stack.enter_context(_instance(launch, number, frozenset(server.proofs), turn))
-            server.other_instances.append(other)
-            server.proofs |= other.proofs
+            pids = frozenset(server.proofs)
+            instance = stack.enter_context(_instance(launch, number, pids, turn))
+            server.other_instances.append(instance)
+            server.proofs |= instance.proofs
         yield server
 
 
@@ -97,8 +98,8 @@ def _instance(
 ) -> Iterator[Running]:
     """One instance of the server; `earlier_pids`: pids of the workers of earlier instances."""
     began = time.monotonic()
-    listening = numbered(launch.trial, "listening.json", number)
-    log = numbered(launch.trial, "server.log", number)
+    listening = instance_path(launch.trial, "listening.json", number)
+    log = instance_path(launch.trial, "server.log", number)
     backend = backend_of(launch)
     with (
         backend.port(launch) as planned_port,

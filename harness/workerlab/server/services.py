@@ -161,12 +161,12 @@ def service(kind: str, url: str | None = None) -> Iterator[Service]:
             url = f"sqlite:///{directory / 'blog.sqlite'}"
             yield Service(kind, url, ask(kind, url))
     else:
-        with _started(kind) as started:
-            yield started
+        with _new_service(kind) as new_service:
+            yield new_service
 
 
 @contextmanager
-def _started(kind: str) -> Iterator[Service]:
+def _new_service(kind: str) -> Iterator[Service]:
     program, user = PROGRAMS[kind], _user(kind)
     programs = [str(_program(name)) for name in program.programs]
     for attempts_left in reversed(range(PORT_ATTEMPTS)):

@@ -177,7 +177,7 @@ def kinds_of(
         for python, version in pythons
     ]
     if wsgi == asgi:  # the user's app
-        limit_s = min(preflight.INTROSPECT_S, IMPORT_SHARE * (options.budget or BUDGET_S))
+        limit_s = min(preflight.INTROSPECT_TIMEOUT_S, IMPORT_SHARE * (options.budget or BUDGET_S))
         app_kind = imported_kind(first, wsgi, options.config, limit_s)
     missing = unavailable_variants(kinds, pythons, app_kind=app_kind)
     for kind in kinds:

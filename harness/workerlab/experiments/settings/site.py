@@ -29,7 +29,7 @@ from msgspec import Struct
 from workerlab.model.plan import Server
 from workerlab.observe import inet_diag
 from workerlab.observe.tcp import LISTEN, NOT_CLOSED
-from workerlab.server.backends import SCRUBBED
+from workerlab.server.backends import GUNICORN_VARIABLES
 from workerlab.server.process import Guarded
 from workerlab.server.running import StartupTurn, TrialFailed, explained, log_lines
 from workerlab.server.versions import with_version
@@ -188,7 +188,7 @@ class Site:
         self.directory.mkdir(parents=True)
         self.statsd.bind((HOST, 0))
         self._write_file()
-        env = {name: value for name, value in os.environ.items() if name not in SCRUBBED}
+        env = {name: value for name, value in os.environ.items() if name not in GUNICORN_VARIABLES}
         env |= with_version(self._gunicorn, env)
         paths = (env.get("PYTHONPATH"), str(self.code))
         env["PYTHONPATH"] = os.pathsep.join(filter(None, paths))

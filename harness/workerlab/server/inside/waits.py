@@ -11,7 +11,7 @@ from os import pread
 
 SCHEDSTAT = "/proc/thread-self/schedstat"
 TASKS = "/proc/self/task"
-ENDED_CPU_NS = 1_000_000  # CPU of ended threads above which their lost wait matters
+MAX_ENDED_CPU_NS = 1_000_000  # CPU of ended threads above which their lost wait matters
 
 
 def counted_ns(handle: int) -> tuple[int, int]:
@@ -68,4 +68,4 @@ class OtherThreads:
                 del before[name]
         for handle, _, _ in before.values():
             os.close(handle)
-        return total if computed_ns <= ENDED_CPU_NS else None
+        return total if computed_ns <= MAX_ENDED_CPU_NS else None

@@ -29,10 +29,10 @@ def wsgi_app(sleep: Callable[[float], None]) -> WSGIApplication:
         try:
             work = work_for(environ.get("QUERY_STRING", ""))
         except BadValue as problem:
-            return wsgi_answer(environ, start_response, HTTPStatus.BAD_REQUEST, str(problem))
+            return respond_wsgi(environ, start_response, HTTPStatus.BAD_REQUEST, str(problem))
         burn(work.cpu_ms)
         sleep(work.sleep_s)
-        return wsgi_answer(environ, start_response, HTTPStatus.OK, work.done)
+        return respond_wsgi(environ, start_response, HTTPStatus.OK, work.done)
 
     return app
 
@@ -48,15 +48,15 @@ def asgi_app(sleep: Callable[[float], Awaitable[None]]) -> AsgiApp:
         try:
             work = work_for(scope["query_string"].decode("latin-1"))
         except BadValue as problem:
-            return await asgi_answer(scope, receive, send, HTTPStatus.BAD_REQUEST, str(problem))
+            return await respond_asgi(scope, receive, send, HTTPStatus.BAD_REQUEST, str(problem))
         burn(work.cpu_ms)
         await sleep(work.sleep_s)
-        return await asgi_answer(scope, receive, send, HTTPStatus.OK, work.done)
+        return await respond_asgi(scope, receive, send, HTTPStatus.OK, work.done)
 
     return app
 
 
-def wsgi_answer(
+def respond_wsgi(
     environ: WSGIEnvironment, start_response: StartResponse, status: HTTPStatus, text: str
 ) -> Iterable[bytes]:
     """Answer a WSGI request with one line of text."""
@@ -71,7 +71,7 @@ def wsgi_answer(
     return [] if method == "HEAD" else [body]
 
 
-async def asgi_answer(
+async def respond_asgi(
     scope: Message, receive: Receive, send: Send, status: HTTPStatus, text: str
 ) -> None:
     """Answer an ASGI request with one line of text."""
