@@ -89,7 +89,7 @@ class CoreUsage:
         return {name: round(used_s / elapsed_s, 2) for name, used_s in used.items()}
 
     def _used_s(self) -> dict[str, float]:
-        used = {name: cpu_s for name, (cpu_s, _) in self._services.used().items()}
+        used = {name: cpu_s for name, (cpu_s, _) in self._services.usage().items()}
         machine_s = host_cpu().busy_s
         return {**used, "lab": process_time(), "machine": machine_s, "clock": monotonic()}
 
