@@ -30,10 +30,10 @@ NAMES = (
     "serialise_ns",  # values to bytes for Redis, and back
     "template_ns",
 )
-PLACES = {name: index for index, name in enumerate(NAMES)}
-WORDS = " ".join(NAMES).encode()
-WORDS += b" " * (-len(WORDS) % 8)
-HEADER = b"METRICS1" + struct.pack("=Q", len(WORDS)) + WORDS
+INDICES = {name: index for index, name in enumerate(NAMES)}
+NAME_BYTES = " ".join(NAMES).encode()
+NAME_BYTES += b" " * (-len(NAME_BYTES) % 8)
+HEADER = b"METRICS1" + struct.pack("=Q", len(NAME_BYTES)) + NAME_BYTES
 
 
 class Metrics:
@@ -56,14 +56,14 @@ class Metrics:
 
     def add(self, name: str, number: int = 1) -> None:
         with self._lock:
-            self._sums[PLACES[name]] += number
+            self._sums[INDICES[name]] += number
 
     def timed(self, name: str) -> "Timed":
         """`with METRICS.timed("storage_ns"): ...`"""
         return Timed(self, name)
 
     def total(self, name: str) -> int:
-        return self._sums[PLACES[name]]
+        return self._sums[INDICES[name]]
 
 
 class Timed:

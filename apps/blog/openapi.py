@@ -37,10 +37,10 @@ def _body(schema: Json, kind: str = "application/json") -> Json:
 ID, REVISION, TIME = _integer(1, MAX_ID), _integer(1, MAX_REVISION), _integer()
 TEXT = {"type": "string", "minLength": 1}
 # At least one character other than white space, and no NUL
-WORDS = {"allOf": [{"pattern": r"\S"}, {"pattern": r"^[^\x00]*$"}]}
+VISIBLE = {"allOf": [{"pattern": r"\S"}, {"pattern": r"^[^\x00]*$"}]}
 DRAFT = {
-    "title": {**TEXT, "maxLength": MAX_TITLE, **WORDS},
-    "body": {**TEXT, "maxLength": MAX_BODY, **WORDS},
+    "title": {**TEXT, "maxLength": MAX_TITLE, **VISIBLE},
+    "body": {**TEXT, "maxLength": MAX_BODY, **VISIBLE},
 }
 NONE = _problem("Not found.")
 BUSY = {"503": _problem("The storage does not respond; try again.")}

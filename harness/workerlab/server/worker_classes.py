@@ -71,8 +71,8 @@ _OTHER_ROWS = (
     WorkerClass("granian", "threads", accepts_first=True, packages=("granian",), alone=True,
                 shares_port=True,
                 advice="more threads or workers serve more at once",
-                unmeasured="granian accepts and reads requests outside Python: how long they"
-                " wait inside a worker is missing, and contained in the rest"),
+                unmeasured="granian accepts and reads requests outside Python: their wait inside a"
+                " worker is not measured, and the rest of the response time includes it"),
     WorkerClass("hypercorn", "unlimited", serves=("asgi",), accepts_first=True, loop=True,
                 ignores=("threads", "worker_connections"), packages=("hypercorn",), alone=True,
                 closes_http_1_0=CLOSES),

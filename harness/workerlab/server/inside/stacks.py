@@ -156,29 +156,30 @@ class StackSampler:
         handle = os.open(SCHEDSTAT, os.O_RDONLY)
         clock = time.pthread_getcpuclockid(self.loop)  # like the beats, not on every system
         loop = os.open(f"/proc/self/task/{os.getpid()}/stat", os.O_RDONLY)  # of the main thread
-        waits, starved = queued_ns(handle), queued_ns(self.heart.schedstat)
-        ran, process = clock_gettime_ns(clock), process_time_ns()
+        own_wait, loop_wait = queued_ns(handle), queued_ns(self.heart.schedstat)
+        loop_cpu, cpu = clock_gettime_ns(clock), process_time_ns()
         last, due = now(), now() + SAMPLE_INTERVAL_NS
         while not self.stopped:
             sleep(max(0, due - now()) / 1e9)
             # Nothing may release the GIL until all of this is read
             at, heart, frames = now(), self.heart, sys._current_frames()
-            before = ran, process, waits, starved
-            ran, process = clock_gettime_ns(clock), process_time_ns()
-            beat, beat_due, beat_ran, beat_process = heart.at, heart.due, heart.cpu, heart.process
-            beat_starved = heart.queued
+            before = loop_cpu, cpu, own_wait, loop_wait
+            loop_cpu, cpu = clock_gettime_ns(clock), process_time_ns()
+            beat, beat_due, beat_loop_cpu, beat_cpu = heart.at, heart.due, heart.cpu, heart.process
+            beat_loop_wait = heart.queued
             number, stuck = self.locate(frames.pop(self.loop, None), at, beat)
             other = self.holder(frames) if at - due > LATE_NS else IDLE
             frames.clear()  # or they would keep the app's objects alive
             sleeps = state(loop) in b"SD"
-            waits, starved = queued_ns(handle), queued_ns(heart.schedstat)
-            own, since = ran - before[0], ran - beat_ran
+            own_wait, loop_wait = queued_ns(handle), queued_ns(heart.schedstat)
+            ran, ran_since_beat = loop_cpu - before[0], loop_cpu - beat_loop_cpu
             overdue = at - beat_due if beat_due > beat else 0  # else a beat is in progress
-            of_sample = at - last, waits - before[2], own, starved - before[3]
-            others = process - before[1] - own
-            of_beat = at - beat, since, starved - beat_starved, process - beat_process - since
+            of_sample = at - last, own_wait - before[2], ran, loop_wait - before[3]
+            others_cpu = cpu - before[1] - ran
+            beat_others_cpu = cpu - beat_cpu - ran_since_beat
+            of_beat = at - beat, ran_since_beat, loop_wait - beat_loop_wait, beat_others_cpu
             lines = stuck, sleeps, number, other
-            sample = (at, *of_sample, others, at - due, overdue, *of_beat, *lines)
+            sample = (at, *of_sample, others_cpu, at - due, overdue, *of_beat, *lines)
             self.ring.write(*sample)
             last = at
             due = max(due + SAMPLE_INTERVAL_NS, now() + SAMPLE_INTERVAL_NS // 10)
