@@ -189,7 +189,7 @@ def test_a_port_that_another_took_first_is_not_the_end(
         taken = other.getsockname()[1]
         ports = ports_after(taken, monkeypatch)
         # The one that has the port accepts, and says nothing: it must not be taken for the server
-        monkeypatch.setattr("workerlab.server.services.ANSWER_S", 1)
+        monkeypatch.setattr("workerlab.server.services.TIMEOUT_S", 1)
         with service(kind) as running_service:
             assert ports[0] == taken != ports[-1] == urlsplit(running_service.url).port
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from workerlab.errors import EnvironmentProblem, UsageError
 
-ANSWER_S = 5
+TIMEOUT_S = 5
 OTHER = "a server"  # prefix of the version of a stand-in
 EXTRA = "pip install 'workerlab[ladder]'"
 
@@ -39,7 +39,7 @@ class ServiceKind(Struct, frozen=True):
 def _postgresql(url: str) -> str:
     import psycopg
 
-    with psycopg.connect(url, connect_timeout=ANSWER_S) as db:
+    with psycopg.connect(url, connect_timeout=TIMEOUT_S) as db:
         ((version,),) = db.execute("SHOW server_version").fetchall()
     return f"PostgreSQL {version}"
 
@@ -47,7 +47,9 @@ def _postgresql(url: str) -> str:
 def _redis(url: str) -> str:
     import redis
 
-    with redis.Redis.from_url(url, socket_timeout=ANSWER_S, socket_connect_timeout=ANSWER_S) as db:
+    with redis.Redis.from_url(
+        url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S
+    ) as db:
         info = db.info("server")
     for name in ("valkey", "redis"):
         if f"{name}_version" in info:
@@ -59,7 +61,7 @@ def _mongodb(url: str) -> str:
     """Only MongoDB's own server reports the commit it was built from."""
     import pymongo
 
-    limit_ms = ANSWER_S * 1000
+    limit_ms = TIMEOUT_S * 1000
     with pymongo.MongoClient[dict[str, object]](
         url, serverSelectionTimeoutMS=limit_ms, connectTimeoutMS=limit_ms, socketTimeoutMS=limit_ms
     ) as client:

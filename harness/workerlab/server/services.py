@@ -28,7 +28,7 @@ from msgspec import Struct
 from workerlab.errors import EnvironmentProblem
 from workerlab.numbers.units import listed
 from workerlab.server.process import Guarded
-from workerlab.server.service_check import ANSWER_S, EXTRA, KINDS, NoAnswer, ask
+from workerlab.server.service_check import EXTRA, KINDS, TIMEOUT_S, NoAnswer, ask
 
 START_S = 60.0  # initdb writes 40 MB, which takes long on a busy disk
 POLL_S = 0.05
@@ -68,7 +68,7 @@ class ServiceProgram(Struct, frozen=True):
 def _postgresql_is_ours(url: str, directory: Path, _pid: int | None) -> bool:
     import psycopg
 
-    with psycopg.connect(url, connect_timeout=ANSWER_S) as db:
+    with psycopg.connect(url, connect_timeout=TIMEOUT_S) as db:
         return db.execute("SHOW data_directory").fetchone() == (str(directory / "data"),)
 
 
@@ -83,14 +83,14 @@ def _create_database(url: str) -> str:
 def _redis_is_ours(url: str, _directory: Path, pid: int | None) -> bool:
     import redis
 
-    with redis.Redis.from_url(url, socket_timeout=ANSWER_S) as client:
+    with redis.Redis.from_url(url, socket_timeout=TIMEOUT_S) as client:
         return bool(client.info("server")["process_id"] == pid)
 
 
 def _mongodb_is_ours(url: str, _directory: Path, pid: int | None) -> bool:
     import pymongo
 
-    with pymongo.MongoClient[dict[str, object]](url, timeoutMS=ANSWER_S * 1000) as client:
+    with pymongo.MongoClient[dict[str, object]](url, timeoutMS=TIMEOUT_S * 1000) as client:
         return client.admin.command("serverStatus").get("pid") == pid
 
 
