@@ -47,9 +47,8 @@ def _postgresql(url: str) -> str:
 def _redis(url: str) -> str:
     import redis
 
-    with redis.Redis.from_url(
-        url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S
-    ) as db:
+    limits_s = {"socket_timeout": TIMEOUT_S, "socket_connect_timeout": TIMEOUT_S}
+    with redis.Redis.from_url(url, **limits_s) as db:
         info = db.info("server")
     for name in ("valkey", "redis"):
         if f"{name}_version" in info:
