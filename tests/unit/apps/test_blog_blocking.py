@@ -36,7 +36,7 @@ def test_a_coroutine_that_waits_is_refused_and_cleaned_up() -> None:
         finally:
             cleanups.append(True)
 
-    with pytest.raises(RuntimeError, match="driver that waits"):
+    with pytest.raises(RuntimeError, match="given an asynchronous driver"):
         finish(waits())
     assert cleanups == [True]
 

@@ -148,7 +148,7 @@ def test_other_processes_of_the_lab_count_as_other_trials(
 
 def test_the_cpu_of_the_lab_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    monkeypatch.setattr(Tree, "used", lambda self: calls.append(self))
+    monkeypatch.setattr(Tree, "usage", lambda self: calls.append(self))
     monkeypatch.setattr(cpu, "LAB_CPU_VALID_S", 1000.0)
     lab = Lab()
     assert lab.cpu_s() == lab.cpu_s()

@@ -114,7 +114,7 @@ def test_a_failed_sampler_is_missing_and_the_others_go_on(
 
     broken.take = fail
     for sampler in observer.samplers:  # a large table of sockets would be read rarely
-        sampler.least_s = sampler.most_s = 0.02
+        sampler.min_pause_s = sampler.max_pause_s = 0.02
     with observer:
         until(
             lambda: read_observations(tmp_path).missing.get(name) == "it broke",
