@@ -39,16 +39,14 @@ class Work(NamedTuple):
         return f"slept {self.sleep_s:g} s{burned}"
 
 
-def _number(name: str, text: str, unit: str, maximum: float) -> float:
-    if not _NUMBER.fullmatch(text) or float(text) > maximum:
-        raise BadValue(
-            f"{name} must be a number of {unit} from 0 to {maximum:g}, not {text[:40]!a}."
-        )
+def _number(name: str, text: str, unit: str, limit: float) -> float:
+    if not _NUMBER.fullmatch(text) or float(text) > limit:
+        raise BadValue(f"{name} must be a number of {unit} from 0 to {limit:g}, not {text[:40]!a}.")
     return float(text)
 
 
-_sleep_s = partial(_number, unit="seconds", maximum=MAX_SLEEP_S)
-_cpu_ms = partial(_number, unit="milliseconds", maximum=MAX_CPU_MS)
+_sleep_s = partial(_number, unit="seconds", limit=MAX_SLEEP_S)
+_cpu_ms = partial(_number, unit="milliseconds", limit=MAX_CPU_MS)
 
 # Read at import, so that a bad value stops the server at boot instead of failing every request.
 DEFAULT = Work(

@@ -17,7 +17,7 @@ export DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 state=$root/.setup  # the lock, the output of the last command, times of failed installations
 system=${WORKERLAB_SYSTEM:-}  # root of the system's own files; tests use another one
-python='' apt_updated='' held=()
+python='' apt_updated='' hold_files=()
 
 say() { echo "setup: $*"; }
 fail() { say "$*"; exit 3; }
@@ -44,11 +44,11 @@ settled() { have "$1" || [ -n "$(find "$state/$1-tried" -mmin -60 2>/dev/null)" 
 
 # A fingerprint of everything that determines the installation: the requirements, and the path of
 # the checkout, because a venv cannot be moved.
-wanted() { { cat "$root/pyproject.toml" "$root/constraints.txt"; echo "$root"; } | cksum; }
+fingerprint() { { cat "$root/pyproject.toml" "$root/constraints.txt"; echo "$root"; } | cksum; }
 
 # complete VENV PROGRAM: is VENV complete and up to date, and does its interpreter still run?
 complete() {
-  [ -x "$1/bin/$2" ] && [ "$(cat "$1/.complete" 2>/dev/null)" = "$(wanted)" ] &&
+  [ -x "$1/bin/$2" ] && [ "$(cat "$1/.complete" 2>/dev/null)" = "$(fingerprint)" ] &&
     "$1/bin/python" -c '' >/dev/null 2>&1
 }
 
@@ -61,7 +61,7 @@ apt() {
 # hold PATH FILE MODE TEXT: creates FILE for the duration of this setup, unless PATH exists.
 hold() {
   [ ! -e "$1" ] || return 0
-  held+=("$1")
+  hold_files+=("$1")
   printf '%b' "$4" | as_root install -D -m "$3" /dev/stdin "$2"
 }
 # Debian starts the servers that it installs, now and at every boot, and creates a database cluster.
@@ -71,7 +71,7 @@ hold_services() {
   hold "$policy" "$policy" 755 '#!/bin/sh\nexit 101\n' &&
     hold "$clusters" "$clusters/workerlab.conf" 644 'create_main_cluster = off\n'
 }
-release_services() { [ ${#held[@]} = 0 ] || as_root rm -rf "${held[@]}" || true; }
+release_services() { [ ${#hold_files[@]} = 0 ] || as_root rm -rf "${hold_files[@]}" || true; }
 
 # get BREW-PACKAGE APT-PACKAGE...: installs with the package manager that this user may use, if any.
 get() {
@@ -144,7 +144,7 @@ make_venv() {
     fail "$python could not create $venv (see above)."
   (cd "$root" && step "pip install $*" "${pip[@]}" install --quiet -c constraints.txt "$@") ||
     fail "pip could not install into $venv (see above)."
-  wanted >"$venv/.complete"
+  fingerprint >"$venv/.complete"
 }
 
 # lock_within SECONDS: one setup at a time. The open descriptor 9 holds the lock, so the kernel
