@@ -36,14 +36,14 @@ comment() {
 
 export MARKER="<!-- $TITLE -->"
 printf '%s\n### %s\n\n' "$MARKER" "$TITLE" >"$markdown"
-options=()
+arguments=()
 words=$(xargs printf '%s\n' <<<"$OPTIONS")
-while IFS= read -r word; do [ -z "$word" ] || options+=("$word"); done <<<"$words"
-if [ -n "$FAIL_IF" ]; then options+=(--fail-if "$FAIL_IF"); fi
+while IFS= read -r word; do [ -z "$word" ] || arguments+=("$word"); done <<<"$words"
+if [ -n "$FAIL_IF" ]; then arguments+=(--fail-if "$FAIL_IF"); fi
 
 code=0
 "$WORKERLAB" compare "$CLASSES" "$LEVELS" --app "$APP" --a "$(side "$BASE")" --b "$(side "$HEAD")" \
-  --format markdown ${options[@]+"${options[@]}"} >>"$markdown" || code=$?
+  --format markdown ${arguments[@]+"${arguments[@]}"} >>"$markdown" || code=$?
 [ "$code" = 0 ] || printf '\nExit code %s\n' "$code" >>"$markdown"
 cat "$markdown" >>"$GITHUB_STEP_SUMMARY"
 if [ -n "${PULL_REQUEST:-}" ]; then
