@@ -69,7 +69,7 @@ class Draft:
     def of(cls, title: object, body: object) -> "Draft":
         """Raises BadInput."""
         title, body = _text("title", title, MAX_TITLE), _text("body", body, MAX_BODY)
-        return cls(" ".join(title.split()), body, rendered(body))  # collapsed into one line
+        return cls(" ".join(title.split()), body, render(body))  # collapsed into one line
 
 
 def _text(name: str, value: object, max_length: int) -> str:
@@ -84,7 +84,7 @@ def _text(name: str, value: object, max_length: int) -> str:
     return value
 
 
-def rendered(text: str) -> str:
+def render(text: str) -> str:
     """HTML without scripts, whatever `text` contains: markdown-it escapes raw HTML, and nh3 drops
     everything that is not on its allowlist."""
     return nh3.clean(_MARKDOWN.render(text))

@@ -45,7 +45,7 @@ class NetlinkRefused(SocketsUnreadable):
     """The kernel does not respond over netlink."""
 
 
-def _in_kernel(host: str, port: int) -> tuple[socket.AddressFamily, tuple[bytes, int]]:
+def _kernel_address(host: str, port: int) -> tuple[socket.AddressFamily, tuple[bytes, int]]:
     """The family and the address of a server, as `inet_diag` has them."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return family, (socket.inet_pton(family, host), port)
@@ -71,7 +71,7 @@ def _look_twice(look: Callable[[], list[T]], host: str, port: int) -> list[T]:
 
 
 def _by_netlink(host: str, port: int, *, drops: bool) -> list[inet_diag.Socket]:
-    family, address = _in_kernel(host, port)
+    family, address = _kernel_address(host, port)
     try:
         sockets = inet_diag.sockets(family, 1 << LISTEN, port, drops=drops)
     except (OSError, AttributeError) as error:  # no netlink, no permission, ...
@@ -84,7 +84,7 @@ def _by_netlink(host: str, port: int, *, drops: bool) -> list[inet_diag.Socket]:
 
 def _lengths_in_table(host: str, port: int) -> list[int]:
     """The lengths of the accept queues, from the table in /proc. Raises OSError or ValueError."""
-    family, (packed, _) = _in_kernel(host, port)
+    family, (packed, _) = _kernel_address(host, port)
     words = struct.unpack(f"={len(packed) // 4}I", packed)
     local, lengths = "".join(f"{word:08X}" for word in words) + f":{port:04X}", list[int]()
     with TABLES[family].open() as table:
@@ -170,7 +170,7 @@ def served_connections(addresses: Addresses) -> int | None:
     None if the kernel does not report it."""
     count = 0
     try:
-        for family, address in (_in_kernel(host, port) for host, port in addresses):
+        for family, address in (_kernel_address(host, port) for host, port in addresses):
             connections = inet_diag.sockets(family, NOT_CLOSED, address[1])
             count += sum(connection.local == address for connection in connections)
     except (OSError, AttributeError):
@@ -183,7 +183,7 @@ class Connections:
 
     def __init__(self, addresses: Addresses, workers: Collection[int]) -> None:
         self._workers = tuple(workers)
-        self._servers = [_in_kernel(host, port) for host, port in addresses]
+        self._servers = [_kernel_address(host, port) for host, port in addresses]
 
     def sample(self) -> ConnectionSample:
         """The connections now. Raises OSError if the kernel does not respond."""

@@ -66,7 +66,7 @@ class Launch(Struct, frozen=True):
 
 
 class Cancelled(BaseException):
-    """The lab is ending. Not an Exception, since a handler might swallow that."""
+    """The lab is ending. Not an Exception: a handler might swallow it."""
 
 
 class StartupTurn:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.blog.posts import MAX_BODY, rendered
+from apps.blog.posts import MAX_BODY, render
 
 HARMLESS = {
     "a", "blockquote", "br", "code", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "img", "li",
@@ -68,7 +68,7 @@ class ParsedHtml(HTMLParser):
 
 
 def assert_harmless(text: str) -> None:
-    parsed = ParsedHtml(rendered(text))
+    parsed = ParsedHtml(render(text))
     assert parsed.elements <= HARMLESS
     assert parsed.attributes <= ATTRIBUTES
     for address in parsed.addresses:
@@ -103,15 +103,15 @@ def test_any_text_is_harmless(text: str) -> None:
     ],
 )
 def test_markdown_is_rendered(text: str, html: str) -> None:
-    assert rendered(text) == html
+    assert render(text) == html
 
 
 def test_a_table_is_rendered() -> None:
-    assert {"table", "th", "td"} <= ParsedHtml(rendered("|a|b|\n|-|-|\n|1|2|")).elements
+    assert {"table", "th", "td"} <= ParsedHtml(render("|a|b|\n|-|-|\n|1|2|")).elements
 
 
 @pytest.mark.parametrize("text", ["> ", "- ", "[", "![", "*a **b ", "(", "`", "<", "|a"])
 def test_deep_nesting_renders_to_bounded_html(text: str) -> None:
     """A special character becomes some five characters of HTML."""
     whole = text * (MAX_BODY // 2 // len(text))
-    assert len(rendered(whole)) <= 10 * len(whole)
+    assert len(render(whole)) <= 10 * len(whole)

@@ -26,7 +26,7 @@ from workerlab.observe.pauses import Pauses
 from workerlab.server.inside import waits
 
 pytestmark = pytest.mark.skipif(
-    not waits.available(), reason="this kernel does not say how long a thread waits for a core"
+    not waits.counts_waits(), reason="this kernel does not say how long a thread waits for a core"
 )
 
 HOUR_NS = 3_600_000_000_000

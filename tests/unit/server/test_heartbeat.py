@@ -27,7 +27,7 @@ from workerlab.server.inside.maps import BEATS, HEADER_BYTES, Ring, shrink
 
 MS = 1_000_000
 pytestmark = pytest.mark.skipif(
-    not waits.available(), reason="this kernel does not say how long a thread waits for a core"
+    not waits.counts_waits(), reason="this kernel does not say how long a thread waits for a core"
 )
 
 
@@ -273,7 +273,7 @@ def test_unavailable_without_kernel_statistics(
         if text is not None:
             path.write_text(text)
         monkeypatch.setattr(waits, "SCHEDSTAT", str(path))
-        assert not waits.available()
+        assert not waits.counts_waits()
 
 
 # --- processes --------------------------------------------------------------------------------

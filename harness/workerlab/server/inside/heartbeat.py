@@ -28,7 +28,7 @@ from time import process_time_ns, thread_time_ns
 
 from .families import After, Loop
 from .maps import BEATS, Ring
-from .waits import SCHEDSTAT, OtherThreads, available, counted_ns
+from .waits import SCHEDSTAT, OtherThreads, counted_ns, counts_waits
 
 RECORDS = 1 << 15  # ten minutes of a free loop, at least two of a blocked one
 INTERVAL_NS, LATE_INTERVAL_NS = 20_000_000, 1_000_000
@@ -82,7 +82,7 @@ class Heart:
 def start(loop: Loop | None, directory: str, interval_ns: int = INTERVAL_NS) -> Heart | None:
     """Start beating on this loop. None without one, or if the kernel does not count waits. Raises
     OSError if the disk is full."""
-    if loop is None or not available():
+    if loop is None or not counts_waits():
         return None
     heart = Heart(Ring(directory, BEATS, RECORDS), loop.after, interval_ns)
     loop.begin(heart.begin)

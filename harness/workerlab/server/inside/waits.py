@@ -26,7 +26,7 @@ def queued_ns(handle: int) -> int:
     return int(pread(handle, 64, 0).split(None, 2)[1])
 
 
-def available() -> bool:
+def counts_waits() -> bool:
     """Whether this kernel counts how long threads wait for a core; without that, a busy machine
     would look like a blocking call."""
     try:
