@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from apps.blog.posts import rendered
+from apps.blog.posts import render
 from tests.browser.conftest import LONG_MS, listen
 from tests.builders.launch import launch
 from workerlab.model.plan import App, Server
@@ -153,7 +153,7 @@ def test_nor_does_one_that_came_past_the_sanitiser(reader: Reader) -> None:
     """The second lock: a page that holds a script is shown without it being run."""
     path = reader.write("Second lock", "words")
     hostile = f"{SCRIPT}<img src=/nothing onerror=\"document.title='it ran'\">"
-    assert hostile not in rendered(hostile)
+    assert hostile not in render(hostile)
 
     def smuggle(route: Any) -> None:
         answer = route.fetch()

@@ -19,7 +19,7 @@ def test_the_death_of_either_of_two_servers_is_a_fault(tmp_path: Path, worker_cl
     (tmp_path / "own.py").write_text(app_text(worker_class))
     two = launch(tmp_path, Server(worker_class, 2, 1, 64, 100, 2), App("own:app", str(tmp_path)))
     with serve(two) as server:
-        (other,) = server.others
+        (other,) = server.other_instances
         assert server.port != other.port
         assert len(server.proofs) == 4
         assert len(other.proofs) == 2
