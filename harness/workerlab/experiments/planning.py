@@ -223,7 +223,7 @@ def why_unavailable(name: str) -> str | None:
 
 def available_here(plan: Plan) -> tuple[Plan, preflight.Interpreters]:
     """A saved plan with what is unavailable on this machine now, and the interpreters that serve
-    it. Raises EnvironmentProblem for a load tool that cannot run here, and as `of_plan`."""
+    it. Raises EnvironmentProblem for a load tool that cannot run here, and as `interpreters_of`."""
     check_tools(plan.tools)
     serving = preflight.interpreters_of(plan, Path(plan.servers[0].app.chdir or "."))
     unavailable = unavailable_variants(plan.servers, serving, plan.config)
