@@ -27,7 +27,7 @@ from tests.benchmarks.advised import CASES, Case, advise, is_disturbed, launch, 
 from workerlab import run_store
 from workerlab.experiments.advise.conf_file import OwnFile, conf_file
 from workerlab.experiments.advise.search import BETTER_RATIO, Search, rounded, search_of
-from workerlab.experiments.advise.study import holds, study_of
+from workerlab.experiments.advise.study import meets_target, study_of
 from workerlab.model.plan import Server
 from workerlab.server.worker_classes import configured_slots
 
@@ -109,7 +109,7 @@ def kept_by(search: Search, server: Server) -> float | None:
     broke it: by the same rule as here, and not by what the next launch is promised."""
     tried: dict[float, list[bool]] = {}
     for attempt in search.study.of(server):
-        tried.setdefault(attempt.rps, []).append(holds(attempt, search.terms))
+        tried.setdefault(attempt.rps, []).append(meets_target(attempt, search.terms))
     broken = min((rps for rps, kept in tried.items() if not all(kept)), default=math.inf)
     return max((rps for rps in tried if rps < broken), default=None)
 

@@ -30,7 +30,7 @@ from workerlab.analysis.facts import Facts
 from workerlab.analysis.needs import cpu_under_load, needs_of, with_cpu
 from workerlab.analysis.simulation import Predicted, layout_of, predict, simulate
 from workerlab.experiments import trial
-from workerlab.experiments.advise.growth import MANY_S, filling_connections
+from workerlab.experiments.advise.growth import CPU_UNDER_LOAD_S, filling_connections
 from workerlab.experiments.load_trials import task_for
 from workerlab.experiments.reading import read_trial
 from workerlab.load.programs import MAX_ROW_ARRIVALS
@@ -105,7 +105,9 @@ def needs_for(run: Run, server: Server) -> tuple[Needs, float]:
         raise SystemExit(f"{server.key}: {needs}")
     at_once = filling_connections(needs, cores() or 1)
     if at_once is not None and class_named(server.worker_class).slots not in ("one", "threads"):
-        facts = run.facts(replace(cell, inside="", concurrency=at_once, duration_s=MANY_S))
+        facts = run.facts(
+            replace(cell, inside="", concurrency=at_once, duration_s=CPU_UNDER_LOAD_S)
+        )
         needs = with_cpu(needs, cpu_under_load(facts))
     if needs.load_s is not None:
         return needs, needs.load_s

@@ -1,14 +1,14 @@
-"""The answers of `workerlab advise`: what is recommended, whether it meets the target, up to which
-rate, at what cost, and the evidence.
+"""The answers of `workerlab advise`: the recommendation, whether it meets the target, its highest
+rate, its cost, and the evidence.
 
 Cautions are about changes that the target does not cover: service times that drift during a load,
 and memory that grows with the requests. Memory is the resident size of all processes of the server,
 from a third of the load to its end: what the first requests load and cache is not a leak. Growth
 is reported only if it occurs in every launch; in one, it may be a single allocation.
 
-Lines that block the event loop are shown for the recommended class if they are known for it. Of
-several classes with an alarm for the same app, only one was examined, since the lines are the same
-under the others. Their times are those of the examined trial.
+Lines that block the event loop are shown for the recommended class if they are known for it. If
+multiple classes with the same app have an alarm, only one was examined, since the lines are the
+same under the others. The times are those of the examined trial.
 """
 
 from __future__ import annotations
@@ -36,7 +36,13 @@ from workerlab.experiments.advise.result import (
 )
 from workerlab.experiments.advise.search import BETTER_RATIO, MAX_GAP_RATIO
 from workerlab.experiments.advise.standing import MIN_LAUNCHES, TOO_UNEVEN, TermBound, passes
-from workerlab.experiments.advise.study import NOISE, CandidateLaunch, Exclusion, Study, holds
+from workerlab.experiments.advise.study import (
+    NOISE,
+    CandidateLaunch,
+    Exclusion,
+    Study,
+    meets_target,
+)
 from workerlab.finding import Answer, Finding
 from workerlab.model.plan import Cell, Server
 from workerlab.model.result import Memory, Result
@@ -49,20 +55,20 @@ class LoopBlocked(Answer):
     """With {connections:# connection} to {workers:# worker} of {worker_class}[[: {lines: }]]
     [[ {unnamed}]][[ The same app may block the event loop of {others:list}, too.]]"""
 
-    question = "What holds up the event loop?"
+    question = "What blocks the event loop?"
 
     worker_class: str
     connections: int
     workers: int
     lines: tuple[Finding, ...]
-    unnamed: str  # the text if there are no lines
+    unnamed: str  # text if there are no lines
     others: tuple[str, ...]
 
 
-NO_LINE = "something blocks it, but no line accounts for 1 % of the time."
+NO_LINE = "the event loop is blocked, but no line accounts for 1 % of the time."
 
 
-def blocked(result: AdviseResult) -> Iterator[LoopBlocked]:
+def loop_blocked(result: AdviseResult) -> Iterator[LoopBlocked]:
     study = result.study
     examined = {name for name, lines in study.blocking.items() if lines or name in study.blocked}
     cells = [
@@ -80,7 +86,7 @@ def blocked(result: AdviseResult) -> Iterator[LoopBlocked]:
         workers=server.workers,
         lines=lines,
         unnamed="" if lines else NO_LINE,
-        others=_alarmed_too(study, cell),
+        others=_also_alarmed(study, cell),
         trials=tuple(trial for line in lines for trial in line.trials),
     )
 
@@ -88,11 +94,13 @@ def blocked(result: AdviseResult) -> Iterator[LoopBlocked]:
 def _relevance_rank(result: AdviseResult, cell: Cell) -> int:
     """0: the recommended class; 1: another class with the same app, if the recommended class also
     has an alarm; 2: any other."""
-    own = result.server.variant if result.server else ""
-    return 0 if cell.server.variant == own else 1 if own in _alarmed_too(result.study, cell) else 2
+    variant = result.server.variant if result.server else ""
+    if cell.server.variant == variant:
+        return 0
+    return 1 if variant in _also_alarmed(result.study, cell) else 2
 
 
-def _alarmed_too(study: Study, cell: Cell) -> tuple[str, ...]:
+def _also_alarmed(study: Study, cell: Cell) -> tuple[str, ...]:
     """Other variants with an event loop alarm, or a blocked event loop, and the same app."""
     others = {*study.blocked, *study.alarmed} - {cell.server.variant}
     apps = {cell.server.variant: cell.server.app for cell in study.plan.cells}
@@ -101,7 +109,7 @@ def _alarmed_too(study: Study, cell: Cell) -> tuple[str, ...]:
 
 WARM_UP_SHARE = 1 / 3  # of the load
 MIN_GROWTH_BYTES = 1 << 20  # in each launch; less is normal heap growth
-MIN_PER_REQUEST_BYTES = 512
+MIN_GROWTH_PER_REQUEST_BYTES = 512
 HOUR_S = 3600.0
 
 
@@ -146,17 +154,17 @@ def _changes(launches: Sequence[CandidateLaunch]) -> Iterator[RepeatedChange]:
 
 
 def _memory_growth(launches: Sequence[CandidateLaunch], rate_rps: float) -> Iterator[MemoryGrowth]:
-    grown_bytes = [_grown_bytes(launch) for launch in launches]
-    if min(grown_bytes, default=0) >= MIN_GROWTH_BYTES:
-        least_bytes = min(
-            grown / max(1.0, (1 - WARM_UP_SHARE) * launch.due)
-            for grown, launch in zip(grown_bytes, launches, strict=True)
+    growth_bytes = [_growth_bytes(launch) for launch in launches]
+    if min(growth_bytes, default=0) >= MIN_GROWTH_BYTES:
+        per_request_bytes = min(
+            growth / max(1.0, (1 - WARM_UP_SHARE) * launch.due)
+            for growth, launch in zip(growth_bytes, launches, strict=True)
         )
-        if least_bytes >= MIN_PER_REQUEST_BYTES:
-            yield MemoryGrowth(least_bytes, per_hour_bytes=least_bytes * rate_rps * HOUR_S)
+        if per_request_bytes >= MIN_GROWTH_PER_REQUEST_BYTES:
+            yield MemoryGrowth(per_request_bytes, per_request_bytes * rate_rps * HOUR_S)
 
 
-def _grown_bytes(launch: CandidateLaunch) -> int:
+def _growth_bytes(launch: CandidateLaunch) -> int:
     """Growth of the server's memory after the warm-up; 0 if it was not sampled."""
     if launch.facts is None:
         return 0
@@ -170,7 +178,7 @@ def _grown_bytes(launch: CandidateLaunch) -> int:
     return sizes[-1] - sizes[0] if sizes else 0
 
 
-MIN_OTHERS_CORES = 0.05  # used by other programs; less is not mentioned
+MIN_OTHERS_CORES = 0.05  # used by other programs: fewer are not mentioned
 SATURATED = ("saturated", "at capacity", "generator-bound")
 FAILED = "{failed:count} of {due:count} requests failed[[ ({causes:counts})]]"
 APP_CONCURRENCY = (
@@ -186,24 +194,24 @@ VALUE = "{term.metric} was {value:{term.kind}}"
 
 
 def reasons(result: AdviseResult, launch: CandidateLaunch) -> Iterator[str | Finding]:
-    """Why a launch broke the target. For errors, their number; for a time or the throughput, its
-    value and the bottleneck. For a launch that broke no term, but was close to a limit, only the
+    """Why a launch missed the target: the number of errors; for a time or the throughput, its value
+    and the bottleneck. For a launch that missed no term, but was close to a limit, only the
     bottleneck."""
-    broken = [term for term in result.search.terms if not holds(launch, [term])]
-    for term in broken:
+    missed = [term for term in result.search.terms if not meets_target(launch, [term])]
+    for term in missed:
         if term.kind == "errors":
             causes = launch.facts.outcome.errors if launch.facts else None
             yield fill(FAILED, {"failed": launch.failed, "due": launch.due, "causes": causes})
         elif math.isfinite(value := value_of(term.metric, launch.requests) or math.inf):
             yield fill(VALUE, {"term": term, "value": value})
-    only_errors = broken and all(term.kind == "errors" for term in broken)
+    only_errors = missed and all(term.kind == "errors" for term in missed)
     if not only_errors and (bottleneck := _bottleneck(result, launch)):
         yield bottleneck
 
 
 def _bottleneck(result: AdviseResult, launch: CandidateLaunch) -> str | Finding:
-    """The saturated resource. Queues grow before a resource is saturated, so if none is, this is
-    the utilisation instead; "" if that is unknown."""
+    """The saturated resource. If none is saturated, the utilisation, since queues grow before
+    saturation; "" if that is unknown."""
     cell = launch.result
     if cell.verdict in SATURATED:
         return cell.diagnosis or cell.reason
@@ -211,7 +219,7 @@ def _bottleneck(result: AdviseResult, launch: CandidateLaunch) -> str | Finding:
 
 
 def _app_concurrency(result: AdviseResult, launch: CandidateLaunch) -> str:
-    """The text if the rate needs over MAX_UTILISATION of the pool (Little's law); else ""."""
+    """The sentence if the rate needs over MAX_UTILISATION of the pool (Little's law); else ""."""
     pool, needs = result.limits.max_in_flight, result.needs
     in_flight = launch.rps * time_in_app_s(mean_need(needs)) if needs else 0.0
     if pool is None or in_flight <= MAX_UTILISATION * pool:
@@ -235,7 +243,7 @@ def _usage(cell: Result) -> str:
 
 
 MAX_PRELOAD_SHARE = 0.9  # of the memory; preload_app is mentioned only if it takes less
-MANY_DISTURBED_SHARE = 0.25  # of the launches; if fewer were discarded, a note says so
+MANY_DISTURBED_SHARE = 0.25  # of the launches; fewer discarded ones appear only in a note
 CLASS_QUESTION = "Which worker class, how many workers?"
 
 
@@ -249,32 +257,33 @@ def answers(result: AdviseResult) -> Iterator[Finding]:
         yield running_cost(result)
     elif _needs_change(result) and (limit := limit_of(result)):
         yield limit
-    kept = [launch for launch in result.launches if holds(launch, result.search.terms)]
-    if len(kept) > 1:  # one launch may be an exception; in an overload everything grows
-        yield from cautions(kept, result.search.target_rps)
-    yield from blocked(result)
+    met = [launch for launch in result.launches if meets_target(launch, result.search.terms)]
+    if len(met) > 1:  # one launch may be an exception; in an overload everything grows
+        yield from cautions(met, result.search.target_rps)
+    yield from loop_blocked(result)
 
 
 def _needs_change(result: AdviseResult) -> bool:
-    """Whether to say what would have to change: the target is not met, or no forecast meets it."""
+    """Whether the target is missed, or forecast to be missed by all candidates."""
     outcome, search = result.outcome, result.search
-    none_holds = outcome == "unfinished" and search.has_forecast and not search.any_forecast_holds
-    return none_holds or outcome in ("nothing", "undecidable", "unsendable")
+    if outcome == "unfinished":
+        return search.has_forecast and not search.any_forecast_meets
+    return outcome in ("nothing", "undecidable", "unsendable")
 
 
-def left_out(result: AdviseResult) -> Iterator[LeftOut]:
-    """The classes by reason; those that were tried and failed come first. If every class that was
-    tried failed, only those are listed: installing other classes would not help."""
+def exclusions(result: AdviseResult) -> Iterator[LeftOut]:
+    """The excluded classes by reason, those that were tried and failed first. If every class that
+    was tried failed, only those are listed: installing other classes would not help."""
     limits = Exclusion(f"no settings satisfy {listed(result.limits.flags)}")
     unfit = (*result.study.request.unfit, *without_candidates(result.search))
     reasons = {**result.study.left_out, **dict.fromkeys(unfit, limits)}
     by_text = grouped(reasons, lambda name: str(replace(reasons[name], detail=None)))
-    exclusions = [
+    left_out = [
         LeftOut(tuple(names), reasons[names[0]], trials=reasons[names[0]].trials)
         for names in by_text.values()
     ]
-    failed = [exclusion for exclusion in exclusions if exclusion.trials]
-    others = [exclusion for exclusion in exclusions if not exclusion.trials]
+    failed = [exclusion for exclusion in left_out if exclusion.trials]
+    others = [exclusion for exclusion in left_out if not exclusion.trials]
     yield from failed if failed and not result.study.needs else (*failed, *others)
 
 
@@ -285,7 +294,7 @@ class Recommended(Answer):
     """{candidate}.[[ {further} reached {further_rps:number} requests/s, but had too few launches at
     the target's rate to be recommended.]][[ The rest of the budget was too short for
     {untried:list}, so only the forecast is known.]][[ Other programs, other machines or pauses of
-    this one disturbed {spoilt} of {launches:# launch/launches}, which were {consequence}.]]
+    this machine disturbed {spoilt} of {launches:# launch/launches}, which were {consequence}.]]
     [[ To continue, use --resume {run} with {condition}.]]"""
 
     question = CLASS_QUESTION
@@ -294,7 +303,7 @@ class Recommended(Answer):
     further: Candidate | None
     further_rps: float | None
     untried: tuple[str, ...]  # worker classes worth a launch
-    spoilt: int | None  # launches, if they are many
+    spoilt: int | None  # disturbed launches; None if few
     launches: int
     consequence: Literal["discarded", "discarded, and the search stopped early"]
     run: str | None  # if further launches may find a better candidate
@@ -305,8 +314,9 @@ def recommendation(result: AdviseResult) -> Recommended:
     search, server = result.search, result.server
     assert server is not None
     best = max(result.rows, key=lambda row: row.reach.passing_rps or 0.0)
-    best_rps, own_rps = best.reach.passing_rps or 0.0, result.reach.passing_rps or search.target_rps
-    further = best_rps > BETTER_RATIO * own_rps and best.standing.word == "not shown yet"
+    passing_rps = result.reach.passing_rps or search.target_rps
+    best_rps = best.reach.passing_rps or 0.0
+    further = best_rps > BETTER_RATIO * passing_rps and best.standing.word == "not shown yet"
     untried = tuple(sorted(candidate.variant for candidate in result.untried))
     open_ended = result.reach.failing_rps is None and search.next() is not None
     noisy, launches = search.too_noisy(), len(result.study.launches)
@@ -342,25 +352,23 @@ class NoRecommendation(Answer):
 REASONS: dict[AdviseOutcome, str] = {
     "nothing": "No candidate meets the target.",
     "undecidable": "Undecidable: about as many requests are slow as the target's percentile allows,"
-    " so it is met or broken by chance.",
-    "noisy": "Inconclusive: other programs or machines, or pauses of this one, disturbed"
+    " so it is met or missed by chance.",
+    "noisy": "Inconclusive: other programs or machines, or pauses of this machine, disturbed"
     " {launches:# launch/launches}, more than are valid. Stop other programs, or try again later.",
     "unfinished": "Inconclusive so far: no candidate has been shown to meet the target."
     "[[ {capacity}.]]"
-    "[[ Other programs or machines, or pauses of this one, disturbed"
+    "[[ Other programs or machines, or pauses of this machine, disturbed"
     " {launches:# launch/launches}.]]",
     "no_class": "No worker class could serve the app.",
-    "unsendable": "No answer: no candidate was launched, since the load tool cannot reach this"
-    " rate on this machine.",
+    "unsendable": "No candidate was launched, because the load tool cannot reach this rate on this"
+    " machine.",
 }
-
-
 LACKS_CAPACITY = "The rate exceeds the slots or cores of all candidates"
 
 
 def no_recommendation(result: AdviseResult) -> NoRecommendation:
     nearest = result.server if result.outcome in ("nothing", "unfinished") else None
-    several = len({launch.server for launch in result.study.launches}) > 1
+    is_closest = len({launch.server for launch in result.study.launches}) > 1
     lacks_capacity = result.search.lacks_capacity
     values = {
         "launches": result.study.disturbed or None,
@@ -369,7 +377,7 @@ def no_recommendation(result: AdviseResult) -> NoRecommendation:
     return NoRecommendation(
         outcome=result.outcome,
         reason=fill(REASONS[result.outcome], values),
-        nearness="Closest of those launched" if several else "Only this candidate was launched",
+        nearness="Closest of those launched" if is_closest else "Only this candidate was launched",
         nearest=candidate_of(nearest) if nearest else None,
         run=result.study.run if result.outcome == "unfinished" and not lacks_capacity else None,
         condition="a longer --budget if it was used up"
@@ -403,7 +411,7 @@ class RateTried(Finding):
 
 
 def _evidence(result: AdviseResult) -> Iterator[Finding]:
-    """The mean needs of requests under each class, and the rates tried with the server shown."""
+    """The mean needs of requests under each class, and the rates tried with the server named."""
     for name, needs in result.study.needs.items():
         mean = mean_need(needs)
         yield ClassNeeds(
@@ -438,12 +446,12 @@ class TargetAnswer(Answer):
 
 def target_answer(result: AdviseResult) -> Iterator[TargetAnswer]:
     target_rps, standing = result.search.target_rps, result.standing
-    if standing.bounds or standing.unshown or standing.shown:
+    if standing.bounds or standing.inconclusive or standing.met:
         rates = dict.fromkeys((target_rps, max(target_rps, result.reach.passing_rps or 0.0)))
         yield TargetAnswer(
             terms=standing.bounds,
-            unshown=standing.unshown,
-            shown=standing.shown,
+            unshown=standing.inconclusive,
+            shown=standing.met,
             rates=" to ".join(map(amount, rates)),
             trials=result.trials,
         )
@@ -452,10 +460,10 @@ def target_answer(result: AdviseResult) -> Iterator[TargetAnswer]:
 # --- the highest rate -----------------------------------------------------------------------------
 
 
-KeptOutcome = Literal[
-    "holds up to",
-    "was met, but in too few launches to promise it, at",
-    "was met, but in launches that differ too much to promise it, at",
+MetOutcome = Literal[
+    "is met up to",
+    "was met, but in too few launches to confirm it, at",
+    "was met, but in launches that differ too much to confirm it, at",
 ]
 
 
@@ -464,20 +472,20 @@ class RateKept(Finding):
     ({launches:# launch/launches}[[, and {above} slightly above]]
     [[; {discarded} more discarded]])."""
 
-    outcome: KeptOutcome
+    outcome: MetOutcome
     rps: float
     unshown: tuple[str, ...]
     launches: int
-    above: int | None  # launches, if they are needed to show it
+    above: int | None  # launches, if they are needed to confirm it
     discarded: int | None
 
     @property
-    def is_promised(self) -> bool:
-        return self.outcome == "holds up to"
+    def is_confirmed(self) -> bool:
+        return self.outcome == "is met up to"
 
 
 class RateBroken(Finding):
-    """At {rps:number} requests/s {which} broke it[[, {caveat}]][[: {reasons:; }]]
+    """At {rps:number} requests/s {which} missed it[[, {caveat}]][[: {reasons:; }]]
     [[. There, {usage:; }]]"""
 
     rps: float
@@ -485,12 +493,12 @@ class RateBroken(Finding):
     broke: int
     which: str  # of the launches
     caveat: str
-    reasons: tuple[str | Finding, ...]  # why it broke
-    usage: tuple[str | Finding, ...] = ()  # if none did
+    reasons: tuple[str | Finding, ...]  # why the target was missed
+    usage: tuple[str | Finding, ...] = ()  # instead, if no launch missed it
 
 
 class KeptBetween(Finding):
-    """In between, {launches:# launch/launches} at {rates:list} requests/s met it, too, but
+    """In between, {launches:# launch/launches} at {rates:list} requests/s also met it, but
     {caveat}."""
 
     launches: int
@@ -501,7 +509,7 @@ class KeptBetween(Finding):
 class HighestRate(Answer):
     """[[{kept}]][[ {broken:sentence}]][[ {between}]][[ {remark}]]"""
 
-    question = "Up to which rate?"
+    question = "What is its highest rate?"
 
     kept: RateKept | None
     broken: RateBroken | None
@@ -509,14 +517,14 @@ class HighestRate(Answer):
     remark: str
 
 
-TOO_FEW_KEPT = "there were too few launches at each rate to promise it"
-UNEVENLY_KEPT = "their times vary too much to promise the same for the next launch"
-TOO_FEW_BROKE = "though others may meet it"
-NONE_BROKE = "but their margin is too small to promise the same for the next launch"
+TOO_FEW_MET = "there were too few launches at each rate to confirm it"
+UNEVENLY_MET = "their times vary too much to predict the same for the next launch"
+TOO_FEW_MISSED = "though further launches may meet it"
+NONE_MISSED = "but their margin is too small to predict the same for the next launch"
 RATE_GAP = "No launch at a rate between the two was valid."
 NO_FAILING_RATE = (
-    "It may hold at higher rates[[: {launches:# launch/launches} there had to be discarded, since"
-    " others used the cores or this machine was paused]]."
+    "It may be met at higher rates[[: {launches:# launch/launches} there had to be discarded,"
+    " because other programs used the cores or this machine was paused]]."
 )
 
 
@@ -525,83 +533,85 @@ def highest_rate(result: AdviseResult) -> Iterator[HighestRate]:
     if server is None or (passing_rps is None and failing_rps is None):
         return
     disturbed = sum(
-        isinstance(launch.void, NOISE)
+        isinstance(launch.discard_reason, NOISE)
         for launch in result.study.launches
         if launch.server == server and launch.rps > (passing_rps or 0.0)
     )
     remark = fill(NO_FAILING_RATE, {"launches": disturbed or None}) if failing_rps is None else ""
     yield HighestRate(
-        kept=None if passing_rps is None else _kept(result, server, passing_rps),
-        broken=None if failing_rps is None else _broken(result, server, failing_rps),
-        between=kept_between(result, server),
+        kept=None if passing_rps is None else _highest_met(result, server, passing_rps),
+        broken=None if failing_rps is None else _lowest_missed(result, server, failing_rps),
+        between=met_between(result, server),
         remark=RATE_GAP if _has_gap(result, server) else remark,
     )
 
 
-def kept_between(result: AdviseResult, server: Server) -> KeptBetween | None:
-    """The launches at the rates between the two at which every launch met the target."""
+def met_between(result: AdviseResult, server: Server) -> KeptBetween | None:
+    """The launches at rates between the passing and the failing one at which every launch met the
+    target."""
     low_rps, high_rps = result.reach.passing_rps or math.inf, result.failing_rps or 0.0
     by_rate = {
-        rps: len(held)
+        rps: len(outcomes)
         for rps in result.study.rates(server)
-        if low_rps < rps < high_rps and all(held := result.search.held(server, rps))
+        if low_rps < rps < high_rps and all(outcomes := result.search.launch_outcomes(server, rps))
     }
     if not by_rate:
         return None
-    caveat = UNEVENLY_KEPT if max(by_rate.values()) >= MIN_LAUNCHES else TOO_FEW_KEPT
+    caveat = UNEVENLY_MET if max(by_rate.values()) >= MIN_LAUNCHES else TOO_FEW_MET
     return KeptBetween(sum(by_rate.values()), tuple(map(amount, by_rate)), caveat)
 
 
 def _has_gap(result: AdviseResult, server: Server) -> bool:
-    """Whether the two rates are over MAX_GAP_RATIO apart, with no valid launch in between."""
+    """Whether the passing and the failing rate are over a factor of MAX_GAP_RATIO apart, with no
+    valid launch in between."""
     low_rps, high_rps = result.reach.passing_rps or math.inf, result.failing_rps or 0.0
     between = any(low_rps < rps < high_rps for rps in result.study.rates(server))
     return high_rps > MAX_GAP_RATIO * low_rps and not between
 
 
-def _kept(result: AdviseResult, server: Server, rps: float) -> RateKept:
+def _highest_met(result: AdviseResult, server: Server, rps: float) -> RateKept:
     """The finding for the highest passing rate."""
     valid = len(result.study.at(server, rps))
-    unmet = rps == result.search.target_rps and result.standing.word != "met"
-    outcome: KeptOutcome = "holds up to"
-    if unmet and any(bound.why == TOO_UNEVEN for bound in result.standing.bounds):
-        outcome = "was met, but in launches that differ too much to promise it, at"
-    elif unmet or valid < MIN_LAUNCHES:
-        outcome = "was met, but in too few launches to promise it, at"
-    above = result.search.kept_nearby(server, rps) - valid
+    is_open = rps == result.search.target_rps and result.standing.word != "met"
+    outcome: MetOutcome = "is met up to"
+    if is_open and any(bound.why == TOO_UNEVEN for bound in result.standing.bounds):
+        outcome = "was met, but in launches that differ too much to confirm it, at"
+    elif is_open or valid < MIN_LAUNCHES:
+        outcome = "was met, but in too few launches to confirm it, at"
+    above = result.search.count_met_nearby(server, rps) - valid
     is_bounded = passes(result.study.at(server, rps), result.search.terms)
     return RateKept(
         outcome=outcome,
         rps=rps,
-        unshown=tuple(unshown.term for unshown in result.standing.unshown),
+        unshown=tuple(errors.term for errors in result.standing.inconclusive),
         launches=valid,
-        above=None if outcome != "holds up to" or is_bounded else above or None,
+        above=None if outcome != "is met up to" or is_bounded else above or None,
         discarded=len(result.study.all_at(server, rps)) - valid or None,
     )
 
 
-def _broken(result: AdviseResult, server: Server, rps: float) -> RateBroken:
+def _lowest_missed(result: AdviseResult, server: Server, rps: float) -> RateBroken:
     """The finding for the failing rate, with the reasons of its failing launch."""
-    held = result.search.held(server, rps)
-    broke = held.count(False)
+    outcomes = result.search.launch_outcomes(server, rps)
+    missed = outcomes.count(False)
     is_shown = result.search.shown_broken_rps(server) == rps
     why = tuple(reasons(result, launch)) if (launch := result.failing_launch) else ()
     return RateBroken(
         rps=rps,
-        launches=len(held),
-        broke=broke,
-        which=_which(broke, len(held)),
-        caveat=NONE_BROKE if not broke else "" if is_shown else TOO_FEW_BROKE,
-        reasons=why if broke else (),
-        usage=() if broke else why,
+        launches=len(outcomes),
+        broke=missed,
+        which=_which_launches(missed, len(outcomes)),
+        caveat=NONE_MISSED if not missed else "" if is_shown else TOO_FEW_MISSED,
+        reasons=why if missed else (),
+        usage=() if missed else why,
     )
 
 
-def _which(broke: int, count: int) -> str:
-    """Which of the launches broke the target."""
-    if 0 < broke == count:
+def _which_launches(missed: int, count: int) -> str:
+    """The launches that missed the target, as the subject of a sentence."""
+    if 0 < missed == count:
         return "the only launch" if count == 1 else f"all {count} launches"
-    return f"{broke or 'none'} of {counted(count, 'launch/launches')}"
+    return f"{missed or 'none'} of {counted(count, 'launch/launches')}"
 
 
 # --- the running cost -----------------------------------------------------------------------------
@@ -614,7 +624,7 @@ class SlowStop(Finding):
     cuts off requests that take longer]][[{unchanged}]]."""
 
     launches: int
-    grace_s: int | None  # set by the file; None: not set
+    grace_s: int | None  # in the file; None: not set
     default_s: int
     measured_s: int
     unchanged: str
@@ -647,7 +657,7 @@ def running_cost(result: AdviseResult) -> RunningCost:
         memory_bytes=result.memory_bytes,
         start_s=needs.start_s if needs else None,
         stop_s=None if result.waits_at_stop else result.stop_s,
-        # Another server waits for as long as its own option says
+        # Another server's graceful stop lasts as long as its own option says
         slow_stop=_slow_stop(result)
         if result.waits_at_stop and not result.is_another_server
         else None,

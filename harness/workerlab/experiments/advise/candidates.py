@@ -9,11 +9,10 @@ alternative. With --max-workers every class gets up to that many. Thread counts 
 from 2 to 64. A limit on simultaneous requests bounds the slots; for classes with unlimited slots,
 only the app can enforce it.
 
-A forecast has response times at the target's rate, and the highest rate at which the target holds.
-It is computed once the needs are known, and stored in the plan, so that a report does not repeat
-it. The highest rate takes a bisection, so it is only computed for candidates that may be among the
-best: in descending order of the bound that cores and slots set, down to MIN_BOUND_SHARE of the best
-rate.
+A forecast has response times at the target's rate, and the highest rate at which the target is met.
+It is computed once the needs are known, and stored in the plan, so reports need not repeat it. The
+highest rate takes a bisection, so it is computed only for candidates that may be among the best: in
+descending order of the bound that cores and slots set, down to MIN_BOUND_SHARE of the best rate.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ MAX_WORKERS_NOT_THREAD_SAFE = 64
 CONNECTIONS = 1000  # Gunicorn's default, per worker
 BACKLOG = 2048  # Gunicorn's default
 
-# Of the forecast
+# The forecast
 NS = 1e9
 REQUESTS = 1500  # simulated: gives a p95 within a few percent
 MIN_REQUESTS = 100  # simulated, even if they take longer than MAX_LOAD_S to arrive
@@ -52,7 +51,7 @@ MAX_RATE_RPS = 20_000.0  # more than a load tool can send
 
 
 class Limits(Struct, frozen=True):
-    """The limits of the target machine and of the app. None: no limit."""
+    """The limits of the target machine and of the app; None if there is none."""
 
     cores: float
     memory_bytes: int | None = None
@@ -64,21 +63,21 @@ class Limits(Struct, frozen=True):
     @property
     def flags(self) -> tuple[str, ...]:
         """The given options that exclude candidates."""
-        given = {
+        flags = {
             "--max-in-flight": self.max_in_flight is not None,
             "--max-workers": self.max_workers is not None,
             "--not-thread-safe": not self.thread_safe,
         }
-        return tuple(name for name, is_given in given.items() if is_given)
+        return tuple(name for name, is_given in flags.items() if is_given)
 
     @property
     def rule_of_thumb(self) -> int:
-        """The rule of thumb for workers: twice the cores plus one."""
+        """The number of workers by the rule of thumb: twice the cores plus one."""
         return 2 * max(1, math.floor(self.cores)) + 1
 
 
 def worker_counts(limits: Limits, *, one_request_per_worker: bool) -> list[int]:
-    """The worker counts, ascending. `one_request_per_worker`: each serves one at a time."""
+    """The worker counts, ascending. `one_request_per_worker`: each serves one request at a time."""
     n = max(1, math.floor(limits.cores))
     counts = {1, n, n + 1, 2 * n, limits.rule_of_thumb}
     default = MAX_WORKERS if limits.thread_safe else MAX_WORKERS_NOT_THREAD_SAFE
@@ -121,7 +120,7 @@ def kind_of(
     name: str, app: App, python: str = "", gunicorn: str = "", own: Mapping[str, object] = {}
 ) -> Server:
     """A server of a worker class with an app, on which candidates are based. `python`, `gunicorn`:
-    only if several are compared; `own`: settings of the app's own Gunicorn file."""
+    only if multiple are compared; `own`: settings of the app's own Gunicorn file."""
     backlog, connections = own.get("backlog"), own.get("worker_connections")
     return Server(
         worker_class=name,
@@ -143,9 +142,9 @@ def candidates(kinds: Iterable[Server], limits: Limits) -> tuple[Server, ...]:
 
 
 class Expected(Struct, frozen=True):
-    """The forecast for a candidate. `key`: of its server; `bound_rps`: the most that cores and
-    slots allow; `central`, `low`, `high`: response times at the target's rate; `highest_rps`: the
-    highest rate at which the target is expected to hold, 0 if none, None if not computed;
+    """The forecast for a candidate. `key`: of its server; `bound_rps`: the highest rate that cores
+    and slots allow; `central`, `low`, `high`: response times at the target's rate; `highest_rps`:
+    the highest rate at which the target is expected to be met, 0 if none, None if not computed;
     `memory_bytes`: None if not measured."""
 
     key: str
@@ -163,7 +162,7 @@ class Expected(Struct, frozen=True):
 
 
 class ForecastInputs(Struct, frozen=True):
-    """What all forecasts share: the target, and what the machine allows."""
+    """The inputs common to all forecasts: the target, and the limits of the machine."""
 
     terms: Sequence[Term]
     rate_rps: float
@@ -179,7 +178,7 @@ class ForecastInputs(Struct, frozen=True):
 
 
 def limited_times(response: Summary, terms: Iterable[Term]) -> Iterator[tuple[Term, float]]:
-    """Each term on a response time, with its value, if that is known."""
+    """Each term on a response time whose value is known, with the value."""
     for term in terms:
         if term.kind == "time" and (value_s := getattr(response, term.metric)) is not None:
             yield term, value_s
@@ -214,7 +213,7 @@ def bound_rps(server: Server, needs: Needs, inputs: ForecastInputs) -> float:
         (server.workers, mean.cpu_s + mean.blocked_s),
         (inputs.cores, cpu_s),
     )
-    bounds = (most / used_s for most, used_s in capacities if most is not None and used_s > 0)
+    bounds = (count / used_s for count, used_s in capacities if count is not None and used_s > 0)
     return min(MAX_RATE_RPS, *bounds)
 
 
@@ -229,14 +228,14 @@ def mean_need(needs: Needs) -> RequestNeed:
 
 
 def time_in_app_s(mean: RequestNeed) -> float:
-    """How long a request is in the app, if it does not wait for others."""
+    """The time that a request is in the app if it does not wait for other requests."""
     return mean.wait_s + mean.cpu_s + mean.blocked_s
 
 
 def _highest_rps(server: Server, needs: Needs, inputs: ForecastInputs) -> float:
-    """The highest rate at which the times of the target are expected to hold, by bisection between
-    1/50 of the bound and the bound; 0 if they do not even hold at 1/50. A server that meets the
-    response-time terms at a rate also serves that rate, so other terms are skipped."""
+    """The highest rate at which the target's response-time terms are expected to be met, by
+    bisection between 1/50 of the bound and the bound; 0 if they are missed even at 1/50. A server
+    that meets them at a rate also serves that rate, so other terms are skipped."""
     high_rps = bound_rps(server, needs, inputs)
     low_rps = high_rps / 50
 
@@ -257,7 +256,7 @@ def _highest_rps(server: Server, needs: Needs, inputs: ForecastInputs) -> float:
 def forecast(
     servers: Sequence[Server], needs: Mapping[str, Needs], inputs: ForecastInputs
 ) -> tuple[Expected, ...]:
-    """The forecasts of candidates, in the order given. `needs`: by variant."""
+    """The forecasts of the candidates, in the same order. `needs`: by variant."""
     forecasts = {}
     for server in servers:
         class_needs = needs[server.variant]

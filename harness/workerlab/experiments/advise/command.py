@@ -1,12 +1,11 @@
 """`workerlab advise`: from an app and a target to a file that starts the server, with evidence.
 
-    needs      a short closed load per worker class measures what requests need
+    needs      a short closed load per worker class measures the needs of requests
     stacks     a second one, if the event loop was blocked, finds the line
     forecast   every candidate is simulated: at the target's rate, and for its highest rate
     search     the best candidates are launched one by one, with the same schedules of arrivals
 
-The search adds one cell at a time to the plan until it has found its answer or the budget is used
-up.
+The search adds one cell at a time to the plan until it has found the answer or used up the budget.
 """
 
 from __future__ import annotations
@@ -52,10 +51,10 @@ from workerlab.server.worker_classes import CLASSES, class_named
 from workerlab.terminal.console import tell
 
 BUDGET_S = 300.0
-SERVED_SHARE = 0.95  # of the rate: by chance a launch serves a few percent less
+SERVED_SHARE = 0.95  # of the rate: by chance, a launch may serve a few percent less
 NEEDS_S = 5.0  # load of a needs trial
 NEEDS_WORKERS, NEEDS_CONNECTIONS = 2, 4
-NEEDS_TRIAL_S = 8.0  # with start and stop, if the app starts immediately
+NEEDS_TRIAL_S = 8.0  # including start and stop, if the app starts immediately
 NO_CALLS = "{} does not call a factory such as {}, as Gunicorn does: name an app object in a module"
 IMPORT_SHARE = 0.5  # of the budget: an app whose import takes longer is not considered
 
@@ -76,7 +75,7 @@ def setup(options: AdviseOptions, plan: Plan | None) -> Setup:
 
 
 def finish(directory: Path) -> None:
-    """Write the file, if there is a recommendation. The document reports failures."""
+    """Write the file if there is a recommendation. The document reports failures."""
     try:
         write_file(run_store.load(directory))
     except OSError as error:
@@ -84,8 +83,8 @@ def finish(directory: Path) -> None:
 
 
 def plan_of(options: AdviseOptions) -> tuple[Plan, preflight.Interpreters]:
-    """The initial plan, with a needs cell per variant, and the interpreters. Only inspects the
-    environment. Raises UsageError or EnvironmentProblem."""
+    """The initial plan, with a needs cell per variant, and the interpreters. Starts no server.
+    Raises UsageError or EnvironmentProblem."""
     (target, rate_rps), write = target_of(options), check_write(options.write)
     env, classes = dict(options.env), options.classes or CLASSES
     pythons = interpreters(options, classes, env)
@@ -141,8 +140,8 @@ def target_of(options: AdviseOptions) -> tuple[str, float]:
     for term in slo.parse(target):
         if term.kind == "rps" and term.limit > served_rps:
             raise UsageError(
-                f"--slo: {term} cannot be shown where {options.rate:g} requests/s arrive, as no"
-                f" more are served: leave it out, or ask for at most {served_rps:g}"
+                f"--slo: {term} cannot be met when {options.rate:g} requests/s arrive, because no"
+                f" more are served: omit it, or require at most {served_rps:g}"
             )
     return target, options.rate
 
@@ -198,31 +197,31 @@ def kinds_of(
 
 def budget_of(options: AdviseOptions, kinds: Kinds, *, target: str, rate_rps: float) -> float:
     """The budget in seconds. Raises UsageError if it is too short to measure the needs and to show
-    for a single candidate that it meets the target; an app that cannot be imported needs less."""
+    that a single candidate meets the target, unless the app cannot be imported."""
     budget_s = options.budget or BUDGET_S
-    needs_s, least_s = NEEDS_TRIAL_S * len(kinds.able), budget_s
+    needs_s, min_s = NEEDS_TRIAL_S * len(kinds.able), budget_s
     # With a larger budget, launches are longer
-    while least_s < (total_s := needs_s + least_launches_s(rate_rps, target, least_s)):
-        least_s = math.ceil(total_s)
-    if budget_s < least_s and kinds.app_kind != "unimportable":
+    while min_s < (total_s := needs_s + shortest_launches_s(rate_rps, target, min_s)):
+        min_s = math.ceil(total_s)
+    if budget_s < min_s and kinds.app_kind != "unimportable":
         raise UsageError(
-            f"--budget: measuring what requests need takes about {needs_s:.0f} s for"
+            f"--budget: measuring the needs of requests takes about {needs_s:.0f} s for"
             f" {counted(len(kinds.able), 'worker class/worker classes')}, and the"
             f" {MIN_LAUNCHES} launches that verify the target take"
-            f" {total_s - needs_s:.0f} s: allow {least_s:.0f} s"
+            f" {total_s - needs_s:.0f} s: allow {min_s:.0f} s"
             + (", or name fewer --classes" if len(kinds.able) > 1 else "")
         )
     return budget_s
 
 
-def least_launches_s(rate_rps: float, target: str, budget_s: float) -> float:
-    """Seconds that the shortest launches take that show whether a candidate meets the target."""
+def shortest_launches_s(rate_rps: float, target: str, budget_s: float) -> float:
+    """The seconds that the shortest launches take that can show a candidate to meet the target."""
     load_s = launch_s(rate_rps, target, budget_s, share=min(CLEAR_SHARES))
     return MIN_LAUNCHES * (load_s + ASSUMED_OVERHEAD_S)
 
 
 def start_of(python: str) -> str:
-    """The shell command for this interpreter's Gunicorn: `gunicorn` if it is first on PATH."""
+    """The shell command for this interpreter's Gunicorn: `gunicorn` if that is first on PATH."""
     command = shutil.which("gunicorn")
     is_own = command and Path(command).parent.absolute() == Path(python).parent.absolute()
     return "gunicorn" if is_own else f"{shlex.quote(python)} -m gunicorn"
@@ -231,8 +230,9 @@ def start_of(python: str) -> str:
 def starts_in(
     chdir: str | None, write: str, settings: Mapping[str, object], app_chdir: str
 ) -> str | None:
-    """As in AdviseRequest. `chdir`, `write`: the options; `settings`: of the app's own Gunicorn
-    file; `app_chdir`: where the app is imported from; "" for a bundled one."""
+    """The value of `AdviseRequest.starts_in`. `chdir`, `write`: the options; `settings`: of the
+    app's own Gunicorn file; `app_chdir`: the directory from which the app is imported, "" for a
+    bundled one."""
     if app_chdir and not chdir and (own := settings.get("chdir")):
         return "" if Path(str(own)).is_absolute() else os.getcwd()
     directories = [Path(), *([Path(write).parent] if write else [])]
@@ -257,7 +257,7 @@ def check_write(path: str | None) -> str:
     if target.exists():
         raise UsageError(f"--write: {path} exists: name another file, or move it away")
     if not target.parent.is_dir():
-        raise UsageError(f"--write: there is no directory {target.parent}")
+        raise UsageError(f"--write: no such directory: {target.parent}")
     return str(target)
 
 

@@ -1,10 +1,10 @@
-"""The file that `advise` writes: for another server a script with its command line; for Gunicorn
-a gunicorn.conf.py: settings, each with the reason for it as a comment.
+"""The file that `advise` writes: for Gunicorn a gunicorn.conf.py with the settings, each with a
+comment that gives the reason; for another server a script with its command line.
 
 It works as is: `gunicorn -c FILE`, from the app's directory if Gunicorn is likely to be started
-there, else from any. If the app has a Gunicorn file of its own, the new file is a copy of it with
-as few changes as possible: settings with another value are replaced in place, and the old line is
-kept as a comment; other settings are appended.
+there, else from any. If the app has its own Gunicorn file, the new file is a copy of it with as few
+changes as possible: settings with another value are replaced in place, and the old line is kept as
+a comment; other settings are appended.
 """
 
 import ast
@@ -25,18 +25,18 @@ from workerlab.server.worker_classes import class_named
 COMMENT_WIDTH = 92  # characters
 HOST, PORT = "127.0.0.1", 8000  # Gunicorn's default
 Assignment = ast.Assign | ast.AnnAssign
-OVERRIDING = "These override what is assigned above:"
-ANNOTATED = "Without effect, since an annotation sets nothing:"
+OVERRIDING = "These override the assignments above:"
+ANNOTATED = "No effect, since an annotation sets nothing:"
 
 
 class OwnFile(Struct, dict=True, frozen=True):
-    """The app's own Gunicorn file; an empty text: none. `sets`: the settings in it; `kept`: those
-    that stay unchanged but need a remark, each with the remark."""
+    """The app's own Gunicorn file; the text is empty if there is none. `setting_names`: the
+    settings in it; `remarks`: by the name of a setting that stays unchanged but needs one."""
 
     text: str = ""
     path: str = ""
-    sets: Sequence[str] = ()
-    kept: Mapping[str, str] = {}
+    setting_names: Sequence[str] = ()
+    remarks: Mapping[str, str] = {}
 
     @cached_property
     def statements(self) -> list[ast.stmt]:
@@ -51,8 +51,8 @@ class OwnFile(Struct, dict=True, frozen=True):
         return [node for statement in self.statements for node in ast.walk(statement)]
 
     @cached_property
-    def stores(self) -> Counter[str]:
-        """How often the text assigns each name; an annotation without a value does not."""
+    def assignment_counts(self) -> Counter[str]:
+        """The number of assignments to each name; an annotation without a value is not one."""
         annotations = [node.target for node in self.nodes
                        if isinstance(node, ast.AnnAssign) and node.value is None]  # fmt: skip
         return Counter(
@@ -64,7 +64,7 @@ class OwnFile(Struct, dict=True, frozen=True):
 
     @cached_property
     def on_own_lines(self) -> list[ast.stmt]:
-        """The statements on lines of their own."""
+        """The statements that share no line with another."""
         spans = {node: range(node.lineno, (node.end_lineno or node.lineno) + 1)
                  for node in self.statements}  # fmt: skip
         count = Counter(line for span in spans.values() for line in span)
@@ -72,29 +72,29 @@ class OwnFile(Struct, dict=True, frozen=True):
 
     @cached_property
     def assignments(self) -> dict[str, Assignment]:
-        """Those that can be replaced in place, by name: top-level, on lines of their own, of a name
-        that the file assigns only once; or annotations of a name that it never assigns."""
+        """The assignments that can be replaced in place, by name: top-level, on lines of their own,
+        to a name that is assigned only once; or annotations of a name that is never assigned."""
         assignments = {}
         for node in self.on_own_lines:
             match node:
                 case (
                     ast.Assign(targets=[ast.Name(id=name)])
                     | ast.AnnAssign(target=ast.Name(id=name))
-                ) if self.stores[name] == (node.value is not None):
+                ) if self.assignment_counts[name] == (node.value is not None):
                     assignments[name] = node
         return assignments
 
     def imports_from(self, directory: Path) -> bool:
-        """Whether the text imports a module or a package of this directory."""
+        """Whether the text imports a module or a package from this directory."""
         names = [alias.name for node in self.nodes if isinstance(node, ast.Import)
                  for alias in node.names]  # fmt: skip
         names += [node.module or "" for node in self.nodes if isinstance(node, ast.ImportFrom)]
-        places = (directory / name.partition(".")[0] for name in names if name)
-        return any(place.is_dir() or place.with_suffix(".py").is_file() for place in places)
+        paths = (directory / name.partition(".")[0] for name in names if name)
+        return any(path.is_dir() or path.with_suffix(".py").is_file() for path in paths)
 
     def imports_for(self, replaced: Collection[ast.stmt]) -> Iterator[ast.stmt]:
         """The imports, on lines of their own, that only the replaced statements use."""
-        used: dict[bool, set[str]] = {True: set(), False: set(self.sets)}
+        used: dict[bool, set[str]] = {True: set(), False: set(self.setting_names)}
         for node in self.statements:
             names = (child.id for child in ast.walk(node) if isinstance(child, ast.Name))
             used[node in replaced].update(names)
@@ -120,7 +120,7 @@ NO_FILE = OwnFile()
 
 
 class ConfLine(Struct, frozen=True):
-    """A setting in the file, with its reason as a comment. `evidence`: sentences above it."""
+    """A setting in the file, with the reason as a comment. `evidence`: sentences above it."""
 
     name: str
     value: object
@@ -138,8 +138,8 @@ def comment(text: str) -> str:
 
 
 def start_script(server: Server, evidence: Sequence[str], python: str) -> str:
-    """A shell script that starts another server than Gunicorn as it was measured, on Gunicorn's
-    default address. `python`: its interpreter."""
+    """A shell script that starts a server other than Gunicorn as it was measured, on Gunicorn's
+    default address. `python`: the server's interpreter."""
     app, backend = server.app, BACKENDS[server.worker_class]
     target = app.target if ":" in app.target else f"{app.target}:application"  # as for Gunicorn
     command = [python, *backend.command_line(server, target, HOST, PORT)]
@@ -156,30 +156,31 @@ def start_script(server: Server, evidence: Sequence[str], python: str) -> str:
 def settings(
     server: Server, own: OwnFile, grace_s: int | None, starts_in: str | None
 ) -> Iterator[tuple[str, object, str]]:
-    """(name, value, reason) of the measured settings that the server's worker class uses. Threads
-    that it ignores are included if the app's own file sets them, since sync with several threads
-    would be gthread; backlog only if that file sets it. Parameters: as for `conf_file`."""
+    """(name, value, reason) of the measured settings that the server's worker class uses. `threads`
+    is also included if the class ignores it but the app's own file sets it, since sync with more
+    than one thread would be gthread; `backlog` only if that file sets it. Parameters: as for
+    `conf_file`."""
     worker_class, app = class_named(server.worker_class), server.app
     yield "worker_class", worker_class.path or worker_class.name, "chosen for the target above"
     yield "workers", server.workers, "processes"
     if "threads" not in worker_class.ignores:
         slots = server.workers * server.threads
         yield "threads", server.threads, f"of each worker: {slots} requests at once"
-    elif "threads" in own.sets:
-        why = f"{worker_class.name} uses none, and sync with several would be gthread"
+    elif "threads" in own.setting_names:
+        why = f"{worker_class.name} uses none, and sync with more than one would be gthread"
         yield "threads", server.threads, why
     if "worker_connections" not in worker_class.ignores:
         yield "worker_connections", server.worker_connections, "at most, per worker"
-    if "backlog" in own.sets and "backlog" not in worker_class.ignores:
-        yield "backlog", server.backlog, "connections that wait, at most"
+    if "backlog" in own.setting_names and "backlog" not in worker_class.ignores:
+        yield "backlog", server.backlog, "maximum number of waiting connections"
     if grace_s is not None:
-        why = "seconds: a stop after a load takes this long, and cuts off longer requests"
+        why = "seconds: stopping after a load takes this long, and cuts off longer requests"
         yield "graceful_timeout", grace_s, why
     if app.chdir and starts_in is None:
         yield "chdir", app.chdir, "the app's directory, so Gunicorn can be started from anywhere"
     if app.target:
-        place = ", found if Gunicorn is started in its directory" if starts_in == app.chdir else ""
-        yield "wsgi_app", app.target, f"the app{place}"
+        condition = ", if Gunicorn is started in its directory" if starts_in == app.chdir else ""
+        yield "wsgi_app", app.target, f"the app{condition}"
 
 
 def conf_file(
@@ -190,31 +191,31 @@ def conf_file(
     grace_s: int | None = None,
     starts_in: str | None = None,
 ) -> str:
-    """The text of the file. `evidence`: sentences; `grace_s`: graceful_timeout; None: not set;
-    `starts_in`: as in AdviseRequest."""
+    """The text of the file. `evidence`: sentences; `grace_s`: graceful_timeout, None to leave it
+    unset; `starts_in`: as in AdviseRequest."""
     env = [f"{name}={value}" for name, value in server.app.env]
     conf_lines = [
         ConfLine(name, value, why, evidence if name == "worker_class" else ())
         for name, value, why in settings(server, own, grace_s, starts_in)
     ]
-    own_env = _literal(own.assignments.get("raw_env")) if "raw_env" in own.sets else ()
+    own_env = _literal(own.assignments.get("raw_env")) if "raw_env" in own.setting_names else ()
     own_env = (own_env,) if isinstance(own_env, str) else own_env
     if env and isinstance(own_env, list | tuple):
         conf_lines.append(ConfLine("raw_env", [*own_env, *env], "environment of the app"))
     lines = list(_with_preamble(server, own, merged(own, conf_lines), starts_in))
     conf_lines = [setting for setting in conf_lines if setting.name not in own.assignments]
-    overriding = [setting for setting in conf_lines if own.stores[setting.name]]
+    overriding = [setting for setting in conf_lines if own.assignment_counts[setting.name]]
     appended = [str(setting) for setting in conf_lines if setting not in overriding]
     lines += ["", *appended] if lines and appended else appended
     if overriding:
         lines += ["", comment(OVERRIDING), *map(str, overriding)]
-    if env and not isinstance(own_env, list | tuple):  # computed by the app's file; may be a string
+    if env and not isinstance(own_env, list | tuple):  # the app's file computes it; may be a string
         lines.append("_env = [raw_env] if isinstance(raw_env, str) else raw_env")
         lines.append(f"raw_env = [*_env, *{env!r}]  # environment of the app")
     return "\n".join(lines) + "\n"
 
 
-# --- a file of the app's own ----------------------------------------------------------------------
+# --- the app's own file ---------------------------------------------------------------------------
 
 
 def merged(own: OwnFile, conf_lines: Iterable[ConfLine]) -> list[str]:
@@ -225,8 +226,8 @@ def merged(own: OwnFile, conf_lines: Iterable[ConfLine]) -> list[str]:
     for name, node in own.assignments.items():
         first, last = node.lineno - 1, node.end_lineno or node.lineno
         if (setting := measured.get(name)) is None:
-            if name in own.kept:
-                changes[first] = [comment(own.kept[name]), lines[first]]
+            if name in own.remarks:
+                changes[first] = [comment(own.remarks[name]), lines[first]]
         elif _literal(node) != setting.value:
             replaced.append(node)
             changes[first] = [_as_comment(lines[first:last]), str(setting)]
@@ -236,13 +237,13 @@ def merged(own: OwnFile, conf_lines: Iterable[ConfLine]) -> list[str]:
     for statement in own.imports_for(replaced):
         changes[statement.lineno - 1] = [_as_comment([lines[statement.lineno - 1]])]
     for name, annotation in bare_annotations(ast.Module(own.statements, [])).items():
-        if not own.stores[name]:
+        if not own.assignment_counts[name]:
             number = annotation.lineno - 1
             remark = textwrap.indent(comment(ANNOTATED), " " * annotation.col_offset)
             changes.setdefault(number, [remark, lines[number]])
     return [
         *(line for number, old in enumerate(lines) for line in changes.get(number, [old])),
-        *(comment(why) for name, why in own.kept.items() if name not in own.assignments),
+        *(comment(why) for name, why in own.remarks.items() if name not in own.assignments),
     ]
 
 
@@ -262,17 +263,17 @@ def _literal(node: Assignment | None) -> object:
 def _with_preamble(
     server: Server, own: OwnFile, lines: Sequence[str], starts_in: str | None
 ) -> Iterator[str]:
-    """The lines of the app's file, preceded by what it may need when it is read, as in the
+    """The lines of the app's file, preceded by the context that it may need and had in the
     measurement: the app's directory on the import path, `__file__`, environment variables."""
-    needed, chdir = [], server.app.chdir
+    preamble, chdir = [], server.app.chdir
     if chdir != (starts_in or "") and own.imports_from(Path(chdir)):
-        needed.append(f"__import__('sys').path.insert(0, {server.app.chdir!r})")
+        preamble.append(f"__import__('sys').path.insert(0, {server.app.chdir!r})")
     if "__file__" in own.text and own.path:
-        needed.append(f"__file__ = {own.path!r}")
+        preamble.append(f"__file__ = {own.path!r}")
     if "environ" in own.text or "getenv" in own.text:
-        needed += [f"__import__('os').environ.setdefault({name!r}, {value!r})"
+        preamble += [f"__import__('os').environ.setdefault({name!r}, {value!r})"
                    for name, value in server.app.env]  # fmt: skip
-    if needed:
-        needed.insert(0, "# Needed to read this file:")
+    if preamble:
+        preamble.insert(0, "# Needed to read this file:")
     count = own.opening_lines()
-    yield from [*lines[:count], *needed, *lines[count:]]
+    yield from [*lines[:count], *preamble, *lines[count:]]

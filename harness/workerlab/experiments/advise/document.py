@@ -19,7 +19,7 @@ from workerlab.experiments.advise.answers import (
     Recommended,
     TargetAnswer,
     answers,
-    left_out,
+    exclusions,
 )
 from workerlab.experiments.advise.conf_file import OwnFile, conf_file, start_script
 from workerlab.experiments.advise.result import AdviseResult, result_of
@@ -51,12 +51,12 @@ TITLE = (
     "[[, served by {served}]]; {cores:number} {cores:core/cores}[[ (launched on {here:number})]]"
     "[[; Gunicorn {versions:list}]]."
 )
-KEPT_SETTING = "{setting} was overridden while measuring: {remark}."
-# Why launches are discarded, as a phrase that follows their number
+OVERRIDDEN_SETTING = "{setting} was overridden while measuring: {remark}."
+# Why launches are discarded, as a phrase that follows "3 launches"
 DISCARD_REASONS: Mapping[type[Finding], str] = {
     LaunchDisturbed: "delayed by other programs or machines",
-    LaunchPaused: "during which this machine or the lab was paused",
-    ToolLate: "in which the load tool was late",
+    LaunchPaused: "interrupted by a pause of this machine or the lab",
+    ToolLate: "sent late by the load tool",
 }
 
 
@@ -64,7 +64,7 @@ def document(run: Run) -> Document:
     result = _result(run)
     findings, notes = tuple(answers(result)), notes_of(run)
     without_resumption = tuple(map(_without_resumption, findings))
-    if any(record.interrupted for record in run.records.values()):  # notes say how to finish it
+    if any(record.interrupted for record in run.records.values()):  # a note says how to resume
         findings = without_resumption
     elif findings != without_resumption:
         notes = tuple(note for note in notes if not isinstance(note, Unfinished))
@@ -76,7 +76,7 @@ def document(run: Run) -> Document:
         kind="advise",
         title=title(result, run),
         environment=run.environment,
-        findings=(*findings, *_file(result, run), *left_out(result)),
+        findings=(*findings, *_file(result, run), *exclusions(result)),
         tables=tuple(tables(result)),
         charts=tuple(charts(result)),
         notes=(*notes, *_notes(result)),
@@ -96,14 +96,14 @@ def _without_resumption(answer: Finding) -> Finding:
 
 
 class KeptOverridden(Finding):
-    """{settings:list} {count:stays/stay} in the file, but {count:was/were} overridden while
+    """{settings:list} {count:remains/remain} in the file, but {count:was/were} overridden while
     measuring: {count:it/each} may lower the rates[[; at {rps:number} requests/s, max_requests
     restarts each worker every {restart_s:duration}]]"""
 
     settings: tuple[str, ...]
     count: int
     rps: float
-    restart_s: float | None  # None: max_requests is not among them
+    restart_s: float | None  # None if max_requests is not among them
 
 
 class ConfigurationFile(Answer):
@@ -133,14 +133,14 @@ def _file(result: AdviseResult, run: Run) -> Iterator[ConfigurationFile]:
     if _written(result, run):
         answer = ConfigurationFile(
             place=place,
-            kept=_kept(result, server, run),
+            kept=_kept_overridden(result, server, run),
             start=f"{start} {shlex.quote(place)}",
             gunicorn=version,
         )
     yield answer
 
 
-def _kept(result: AdviseResult, server: Server, run: Run) -> KeptOverridden | None:
+def _kept_overridden(result: AdviseResult, server: Server, run: Run) -> KeptOverridden | None:
     overridden = {} if result.is_another_server else _overridden(run)
     values = {name: note["value"] for name, note in overridden.items() if note.get("may_slow")}
     rps = result.reach.passing_rps or result.search.target_rps
@@ -173,7 +173,7 @@ def title(result: AdviseResult, run: Run) -> str:
 
 
 def _notes(result: AdviseResult) -> Iterator[Finding]:
-    """Each note once; an uncertain forecast of several classes is one note."""
+    """Each note once; uncertain forecasts of multiple classes are one note."""
     all_notes = [note for needs in result.study.needs.values() for note in needs.notes]
     uncertain = [note for note in all_notes if isinstance(note, ForecastUncertain)]
     classes = tuple(name for note in uncertain for name in note.classes)
@@ -181,11 +181,11 @@ def _notes(result: AdviseResult) -> Iterator[Finding]:
         type(note) if note in uncertain else str(note): note for note in all_notes
     }.values():
         yield ForecastUncertain(classes) if note in uncertain else note
-    voids = (launch.void for launch in result.study.launches if launch.void is not None)
-    counts = Counter(DISCARD_REASONS.get(type(void), "found invalid") for void in voids)
-    reasons = [f"{counted(count, 'launch/launches')} {why}" for why, count in counts.items()]
-    if reasons:
-        yield Note(f"Discarded: {', '.join(reasons)}")
+    reasons = filter(None, (launch.discard_reason for launch in result.study.launches))
+    counts = Counter(DISCARD_REASONS.get(type(reason), "found invalid") for reason in reasons)
+    if counts:
+        launches = (f"{counted(count, 'launch/launches')} {why}" for why, count in counts.items())
+        yield Note(f"Discarded: {', '.join(launches)}")
 
 
 # --- the file -------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ def _paths(result: AdviseResult, run: Run) -> list[Path]:
 
 
 def _written(result: AdviseResult, run: Run) -> bool:
-    """Whether the file exists at all its paths, with the same content."""
+    """Whether the file exists at all its paths with the same content."""
     try:
         content, *others = (path.read_text() for path in _paths(result, run))
     except OSError:
@@ -208,8 +208,8 @@ def _written(result: AdviseResult, run: Run) -> bool:
 
 
 def write_file(run: Run) -> None:
-    """Writes the file of the recommendation into the run's directory and to the path of --write.
-    Without a recommendation it removes the files of an earlier answer. Raises OSError."""
+    """Write the file of the recommendation into the run's directory and to the path of --write.
+    Without a recommendation, remove the files of an earlier answer. Raises OSError."""
     result = _result(run)
     in_run, *others = _paths(result, run)
     earlier = [run.directory / name for name in (FILE_NAME, SCRIPT_NAME)]
@@ -220,7 +220,7 @@ def write_file(run: Run) -> None:
                 path.unlink()
         return
     content = _content(result, result.server, run)
-    for path in earlier:  # if writing fails, no file of an earlier answer must remain
+    for path in earlier:  # none must remain if writing fails
         path.unlink(missing_ok=True)
     write_atomically(in_run, content.encode())
     for path in others:
@@ -241,22 +241,22 @@ def _content(result: AdviseResult, server: Server, run: Run) -> str:
     versions = (server.gunicorn or str(run.environment["gunicorn"])).split(", ")
     by_version = (set(ignored_settings(row, version)) for version in versions)
     ignored = set.intersection(*by_version) - {"threads"}
-    kept = {name: f"{name} has no effect with {row.name}."
-            for name in request.config_sets if name in ignored}  # fmt: skip
+    remarks = {name: f"{name} has no effect with {row.name}."
+               for name in request.config_sets if name in ignored}  # fmt: skip
     for name, values in _overridden(run).items():
         remark = "it may lower the rates" if values.get("may_slow") else values["why"]
-        kept[name] = fill(KEPT_SETTING, {"setting": name, "remark": remark})
-    own_file = OwnFile(request.config_text, request.config_path, request.config_sets, kept)
+        remarks[name] = fill(OVERRIDDEN_SETTING, {"setting": name, "remark": remark})
+    own_file = OwnFile(request.config_text, request.config_path, request.config_sets, remarks)
     return conf_file(
         server, evidence, own_file, grace_s=result.grace_s, starts_in=request.starts_in
     )
 
 
 def _evidence(result: AdviseResult, run: Run) -> Iterator[str]:
-    """What the settings were chosen for, and which targets and rates they were shown to meet."""
+    """The purpose of the settings, and the targets and rates that they were shown to meet."""
     yield f"Chosen by `workerlab advise`, run {run.name}, for {title(result, run)}"
     for answer in answers(result):
         if isinstance(answer, TargetAnswer):
             yield str(answer)
-        elif isinstance(answer, HighestRate) and answer.kept and answer.kept.is_promised:
+        elif isinstance(answer, HighestRate) and answer.kept and answer.kept.is_confirmed:
             yield str(replace(answer.kept, discarded=None))

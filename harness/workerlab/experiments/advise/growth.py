@@ -16,7 +16,7 @@ from workerlab.experiments.advise.candidates import ForecastInputs, candidates, 
 from workerlab.experiments.advise.search import (
     CLEAR_SHARES,
     SHORT_SHARE,
-    Next,
+    NextLaunch,
     Search,
     search_of,
 )
@@ -47,20 +47,20 @@ MIN_CONNECTIONS = 64  # of an open load; up to twice as many if the server has m
 MIN_LAUNCH_S = 10.0  # the load of a launch
 MAX_LAUNCH_S = 60.0
 REQUESTS_BEYOND_QUANTILE = 20  # in a launch, beyond the target's quantile
-# A budget too small for MANY_LAUNCHES of MIN_LAUNCH_S gets shorter ones
-MANY_LAUNCHES, TIGHT_LAUNCH_S = 30, 5.0  # the second: their minimum
+LAUNCHES_PER_BUDGET = 30  # if the budget is too small for so many of MIN_LAUNCH_S, they are shorter
+MIN_SHORT_LAUNCH_S = 5.0  # even then
 REPETITION, FIRST_ROUTE = 2, 10  # schedule numbers of repeated needs loads, and of lone routes
-MIN_PRIVATE_BYTES = 50 << 20  # of a worker: from there on preload_app is measured
-BUDGET_MULTIPLE = 3  # loads per route, or of many requests, are planned if this many fit the budget
-MANY_S = 4.0  # load of many requests at once
+MIN_PRIVATE_BYTES = 50 << 20  # of a worker: with at least this much, preload_app is measured
+BUDGET_MULTIPLE = 3  # loads that only improve the forecast must fit the budget so many times
+CPU_UNDER_LOAD_S = 4.0  # duration of the load with many requests at once
 MIN_WAIT_RATIO = 5  # waiting over CPU of a request, for such a load
-MAX_CONNECTIONS = 500
+MAX_CONNECTIONS = 500  # of such a load
 RESERVED_S = 3.0  # of the budget, for startup and the final output
 
 
-def needs_again(study: Study) -> Iterator[Cell]:
-    """Repeat the needs load once for each class whose needs are still unknown: other programs or
-    chance may have disturbed it."""
+def repeated_needs_cells(study: Study) -> Iterator[Cell]:
+    """Repeat the needs load once for each class whose needs are still unknown, since other programs
+    or chance may have disturbed it."""
     for cell in study.plan.cells:
         exclusion = study.left_out.get(cell.server.variant)
         repetition = replace(cell, schedule=REPETITION)
@@ -70,9 +70,9 @@ def needs_again(study: Study) -> Iterator[Cell]:
 
 
 def preload_cells(study: Study) -> Iterator[Cell]:
-    """Measure memory with preload_app if workers hold much private memory: once, for the first such
-    class. Not for gevent and eventlet, where an app loaded before the monkey patching would block
-    the loop, nor for other servers than Gunicorn, nor if the app's own file sets preload_app."""
+    """Measure memory with preload_app once, for the first class whose workers have much private
+    memory. Exclude gevent and eventlet, where an app loaded before the monkey patching would block
+    the loop, and servers other than Gunicorn. Do nothing if the app's own file sets preload_app."""
     is_set = "preload_app" in study.request.config_sets
     if is_set or any(cell.server.preload for cell in study.plan.cells):
         return
@@ -87,7 +87,7 @@ def preload_cells(study: Study) -> Iterator[Cell]:
 
 
 def route_cells(study: Study) -> Iterator[Cell]:
-    """Measure each route of a mix alone, for classes without a CPU clock per request. Once."""
+    """Measure each route of a mix alone, once, for classes without a CPU clock per request."""
     for cell in study.plan.cells:
         needs, mix = study.needs.get(cell.server.variant), cell.server.app.mix
         if needs is None or needs.cpu_by_request or len(mix) < 2:
@@ -96,44 +96,45 @@ def route_cells(study: Study) -> Iterator[Cell]:
             continue
         for number, route in enumerate(mix, FIRST_ROUTE):
             server = replace(cell.server, app=replace(cell.server.app, mix=(route,)))
-            of_route = replace(cell, server=server, schedule=number)
-            if cell.inside == "needs" and of_route not in study.plan.cells:
-                yield of_route
+            route_cell = replace(cell, server=server, schedule=number)
+            if cell.inside == "needs" and route_cell not in study.plan.cells:
+                yield route_cell
 
 
-def many_cells(study: Study) -> Iterator[Cell]:
-    """Measure the CPU per request with many requests at once, once for each class with a pool of
-    connections or unlimited slots."""
-    limits, here = study.request.limits, machine.cores()
+def cpu_under_load_cells(study: Study) -> Iterator[Cell]:
+    """Measure the CPU per request with many requests at once, once for each class with
+    worker_connections or unlimited slots."""
+    limits, machine_cores = study.request.limits, machine.cores()
     measured = {cell.server.variant for cell in study.plan.cells if measures_cpu_under_load(cell)}
     for cell in study.plan.cells:
         variant = cell.server.variant
         needs, slots = study.needs.get(variant), class_named(cell.server.worker_class).slots
         if needs is None or slots in ("one", "threads") or variant in measured:
             continue
-        connections = filling_connections(needs, min(limits.cores, here), limits.max_in_flight)
+        cores = min(limits.cores, machine_cores)
+        connections = filling_connections(needs, cores, limits.max_in_flight)
         if connections is not None:
             measured.add(variant)
-            yield replace(cell, inside="", concurrency=connections, duration_s=MANY_S)
+            yield replace(cell, inside="", concurrency=connections, duration_s=CPU_UNDER_LOAD_S)
 
 
 def filling_connections(needs: Needs, cores: float, max_in_flight: int | None = None) -> int | None:
-    """The number of connections that would fill the cores at the CPU per request of a light load.
-    With more, a closed loop takes less CPU per request than random arrivals ever do. None if
-    requests use no CPU, wait for less than MIN_WAIT_RATIO times their CPU, so that the app's own
-    computing fills the cores, or block the event loop for longer than they compute, which limits
-    the rate before the cores are full."""
+    """The number of connections that would saturate the cores at the CPU per request of a light
+    load. With more, a closed loop takes less CPU per request than random arrivals ever do. None if
+    requests use no CPU; if they wait for less than MIN_WAIT_RATIO times their CPU, so the app's own
+    computing saturates the cores; or if they block the event loop for longer than they compute,
+    which limits the rate before the cores are saturated."""
     mean = mean_need(needs)
     cpu_s = mean.cpu_s + mean.nogil_s
     if mean.wait_s < MIN_WAIT_RATIO * cpu_s or not cpu_s or mean.blocked_s > cpu_s:
         return None
-    most = min(MAX_CONNECTIONS, max_in_flight or MAX_CONNECTIONS)
-    return min(most, round(cores * mean.wait_s / cpu_s))
+    limit = min(MAX_CONNECTIONS, max_in_flight or MAX_CONNECTIONS)
+    return min(limit, round(cores * mean.wait_s / cpu_s))
 
 
 def stacks_cells(study: Study) -> Iterator[Cell]:
-    """Repeat the needs load to find the lines that block the event loop: for each app under one
-    class with an alarm, preferably a blocked one. The lines are the same under the others."""
+    """Repeat the needs load to find the lines that block the event loop, for each app under one
+    class with an alarm, preferably a blocked one. The lines are the same under other classes."""
     alarmed, cells = {*study.blocked, *study.alarmed}, study.plan.cells
     apps = {
         cell.server.app: replace(cell, inside="stacks")
@@ -145,15 +146,15 @@ def stacks_cells(study: Study) -> Iterator[Cell]:
 
 
 def launch_s(rps: float, target: str, budget_s: float, *, share: float = 1.0) -> float:
-    """Duration of a launch's load: long enough for REQUESTS_BEYOND_QUANTILE by the strictest
-    quantile of the target, between MIN_LAUNCH_S (less with a small budget) and MAX_LAUNCH_S. Of
-    that, `share`; a share below SHORT_SHARE only as far as TIGHT_LAUNCH_S remain. Limited by the
-    number of requests that the load tool records one by one."""
+    """The duration of a launch's load: long enough for REQUESTS_BEYOND_QUANTILE by the strictest
+    quantile of the target, between MIN_LAUNCH_S (less with a small budget) and MAX_LAUNCH_S. The
+    result is `share` of that, but not below the smaller of MIN_SHORT_LAUNCH_S and SHORT_SHARE of
+    it, and not beyond the requests that the load tool can record one by one."""
     tails = [1 - QUANTILES[term.metric] for term in slo.parse(target) if term.metric in QUANTILES]
     requests = REQUESTS_BEYOND_QUANTILE / min(tails, default=0.05)
-    min_s = min(MIN_LAUNCH_S, max(TIGHT_LAUNCH_S, budget_s / MANY_LAUNCHES))
+    min_s = min(MIN_LAUNCH_S, max(MIN_SHORT_LAUNCH_S, budget_s / LAUNCHES_PER_BUDGET))
     full_s = min(max(min_s, round(requests / rps)), MAX_LAUNCH_S)
-    duration_s = max(share * full_s, min(TIGHT_LAUNCH_S, SHORT_SHARE * full_s))
+    duration_s = max(share * full_s, min(MIN_SHORT_LAUNCH_S, SHORT_SHARE * full_s))
     return float(min(duration_s, max(1, math.floor(MAX_ROW_ARRIVALS / rps))))
 
 
@@ -164,19 +165,19 @@ class PlanGrowth:
         self._budget_s = budget_s
         self._budget = Budget(budget_s, resumed=resumed, began_s=began_s)
         self._idle = resumed  # no launch since the run was resumed
-        self._disturbed: int | None = None if resumed else 0  # launches, before this resume
+        self._disturbed: int | None = None if resumed else 0  # launches before the run was resumed
         self._overheads_s: Mapping[str, float] = {}
         self._planning_s = 0.0
-        self._is_shown = False  # the display of the cells planned at the start
+        self._has_displayed = False  # the cells planned at the start
 
     def display(self, source: TrialSource, todo: Sequence[Trial]) -> Progress:
-        first, self._is_shown = not self._is_shown, True
-        show = self._budget.first_display if first else self._budget.display
-        return show(source, todo)
+        is_first, self._has_displayed = not self._has_displayed, True
+        display = self._budget.first_display if is_first else self._budget.display
+        return display(source, todo)
 
     def grow(self, directory: Path, plan: Plan) -> Plan | None:
         """The plan with the next cells; None if there are none, or no budget for them. `plan`: the
-        stored one, but --resume has checked anew what is unavailable."""
+        stored plan, in which --resume has updated the unavailable variants."""
         began_s, run = time.monotonic(), run_store.load(directory)
         study = study_of(run)
         self._overheads_s = overheads_s(run)
@@ -197,7 +198,7 @@ class PlanGrowth:
         if list(plan.details.get("foreseen", ())) != sorted(study.needs):  # once, or after --resume
             new_plan = with_forecast(plan, study)
             stacks = tuple(stacks_cells(study))
-            if stacks and self._allows(study, *stacks, *self._least_launches(study)):
+            if stacks and self._allows(study, *stacks, *self._shortest_launches(study)):
                 return replace(new_plan, cells=(*new_plan.cells, *stacks))
         search = search_of(study, new_plan)
         next_launch = search.next(self._launches_left(study, search), self._disturbed)
@@ -208,33 +209,36 @@ class PlanGrowth:
                 return replace(new_plan, cells=(*new_plan.cells, cell))
             if self._idle:
                 tell(f"the budget of {self._budget_s:g} s leaves no time for another launch:"
-                     " allow more with --budget")  # fmt: skip
+                     " raise it with --budget")  # fmt: skip
         return None if new_plan is plan else new_plan
 
     def _more_needs(self, study: Study) -> tuple[Cell, ...]:
         """Further needs loads, as far as the budget allows. Those that only improve the forecast
-        leave enough of it to show that a candidate meets the target."""
-        needs_cells, least = tuple(needs_again(study)), self._least_launches(study)
+        must leave enough of it to show that a candidate meets the target."""
+        needs_cells, launches = tuple(repeated_needs_cells(study)), self._shortest_launches(study)
         for cells_of, multiple in (
             (preload_cells, 1),
             (route_cells, BUDGET_MULTIPLE),
-            (many_cells, BUDGET_MULTIPLE),
+            (cpu_under_load_cells, BUDGET_MULTIPLE),
         ):
             cells = tuple(cells_of(study))
-            if cells and self._allows(study, *needs_cells, *multiple * cells, *least):
+            if cells and self._allows(study, *needs_cells, *multiple * cells, *launches):
                 needs_cells += cells
         return needs_cells if needs_cells and self._allows(study, *needs_cells) else ()
 
-    def _least_launches(self, study: Study) -> tuple[Cell, ...]:
-        """The shortest launches that show that a candidate of the first class with known needs
+    def _shortest_launches(self, study: Study) -> tuple[Cell, ...]:
+        """The shortest launches that can show that a candidate of the first class with known needs
         meets the target; () if there is no such class."""
         request = study.request
-        least_s = launch_s(request.rate_rps, request.slo, request.budget_s, share=min(CLEAR_SHARES))
+        duration_s = launch_s(
+            request.rate_rps, request.slo, request.budget_s, share=min(CLEAR_SHARES)
+        )
         measured = [cell for cell in study.plan.cells if cell.server.variant in study.needs]
-        return tuple(MIN_LAUNCHES * [replace(cell, duration_s=least_s) for cell in measured[:1]])
+        return tuple(MIN_LAUNCHES * [replace(cell, duration_s=duration_s) for cell in measured[:1]])
 
-    def _shortened(self, next_launch: Next, search: Search) -> Next:
-        """The launch, at the target's rate only as long as all those that show its bound fit."""
+    def _shortened(self, next_launch: NextLaunch, search: Search) -> NextLaunch:
+        """The launch; at the target's rate, shortened until all launches that the bound there still
+        requires fit the budget."""
         study, share = search.study, next_launch.share
         missing = MIN_LAUNCHES - len(study.at(next_launch.server, search.target_rps))
         if next_launch.rps != search.target_rps or missing <= 0:
@@ -246,8 +250,8 @@ class PlanGrowth:
         return next_launch
 
     def _launches_left(self, study: Study, search: Search) -> float:
-        """The number of launches that the budget allows: at the target's rate, where they last
-        longest, or if the leader meets the target, its own at the rates that follow."""
+        """The number of launches that the budget allows: at the target's rate, where they take
+        longest, or, if the leader meets the target, at the leader's next rates."""
         request, leader = study.request, search.leader()
         rps, share, variants = request.rate_rps, 1.0, list(study.needs)
         if leader and search.meets(leader):
@@ -260,23 +264,23 @@ class PlanGrowth:
         )
 
     def _allows(self, study: Study, *cells: Cell) -> bool:
-        """Whether the budget left is enough for the loads, starts and stops of these cells."""
-        needed_s = sum(
+        """Whether the remaining budget is enough for the loads, starts and stops of these cells."""
+        total_s = sum(
             (cell.duration_s or 0.0) + self._overhead_s(study, cell.server.variant)
             for cell in cells
         )
-        return needed_s <= self._budget.left_s() - RESERVED_S
+        return total_s <= self._budget.left_s() - RESERVED_S
 
     def _overhead_s(self, study: Study, variant: str) -> float:
-        """Seconds of a trial of this class besides its load: the longest so far, since some take
-        half a minute to stop, plus the longest planning."""
+        """The seconds that a trial of this class takes in addition to its load: the longest so far,
+        since some take half a minute to stop, plus the longest planning."""
         needs = study.needs.get(variant)
         unknown_s = ASSUMED_OVERHEAD_S + ((needs.start_s or 0.0) if needs else 1.0)
         return self._overheads_s.get(variant, unknown_s) + self._planning_s
 
 
 def overheads_s(run: Run) -> dict[str, float]:
-    """The longest time that a trial of each variant took besides its load, in seconds."""
+    """The longest time that a trial of each variant took in addition to its load, in seconds."""
     longest_s: dict[str, float] = {}
     for trial in trials(run.plan):
         name, record = trial.cell.server.variant, run.records.get(trial.key)
@@ -297,7 +301,7 @@ def with_forecast(plan: Plan, study: Study) -> Plan:
         arrivals=plan.arrivals,
         cores=request.limits.cores,
         max_in_flight=request.limits.max_in_flight,
-        # At its ceiling the load tool uses one core
+        # At its ceiling, the load tool uses one core
         tool_s=1 / study.ceiling.rps if study.ceiling else 0.0,
         memory_bytes=request.limits.memory_bytes,
     )
@@ -309,7 +313,7 @@ def with_forecast(plan: Plan, study: Study) -> Plan:
     return replace(plan, details={**plan.details, **details})
 
 
-def launch_cell(next_launch: Next, request: AdviseRequest) -> Cell:
+def launch_cell(next_launch: NextLaunch, request: AdviseRequest) -> Cell:
     server, rps = next_launch.server, next_launch.rps
     slots = configured_slots(server) or MIN_CONNECTIONS
     connections = max(MIN_CONNECTIONS, min(slots, 2 * MIN_CONNECTIONS))

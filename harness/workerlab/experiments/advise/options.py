@@ -21,7 +21,7 @@ examples:
       for a machine with 4 cores and 2 GB, and a database pool of 20 connections
   workerlab advise --app shop.wsgi:app --rate 50 --slo 'p95<300ms' --classes sync,gthread \\
       --gunicorn 25.3.0,27.0.1 --budget 10m
-      also which version of Gunicorn; --python python3.11,python3.13 compares interpreters
+      also compares versions of Gunicorn; --python python3.11,python3.13 compares interpreters
   workerlab advise --rate 3 --slo 'p95<1.5s'
       the bundled app, which sleeps a second
   workerlab advise --resume results/20261120-101500-advise
@@ -30,8 +30,8 @@ examples:
 
 EXIT_CODES = """\
 Exit codes: 0 a file was written; 1 the budget or the machine did not allow an answer; 2 usage;
-3 this machine or app cannot do it, or the file cannot be written; 4 nothing meets the target; 130
-Ctrl-C, 143 SIGTERM, after printing the results so far.
+3 this machine or app cannot do it, or the file cannot be written; 4 no candidate meets the target;
+130 Ctrl-C, 143 SIGTERM, after printing the results so far.
 """
 
 MIN_BYTES = 1 << 20  # smaller values probably lack a unit
@@ -55,7 +55,7 @@ def core_count(text: str) -> float:
         raise read.BadWord(f"{text!r} is not a number of cores") from None
     if not 1 <= value <= 1024:
         raise read.BadWord(
-            f"{text} cores: must be 1 to 1024, as servers cannot be confined to less than one"
+            f"{text} cores: must be 1 to 1024, since servers cannot be confined to less than one"
         )
     return value
 
@@ -68,7 +68,7 @@ def arrival_rate(text: str) -> float:
         raise read.BadWord(message) from None
     rate_rps = read.rate(text).rps
     if rate_rps is None:
-        raise read.BadWord(f"{text} is a share of an unknown capacity: give requests/s")
+        raise read.BadWord(f"{text} is a share of unknown capacity: give requests/s")
     if rate_rps < MIN_RPS:
         raise read.BadWord(f"{text} requests/s is too few: must be at least {MIN_RPS}")
     return rate_rps
@@ -95,11 +95,11 @@ class TargetOptions(Options):
     arrivals = option(
         read.arrivals,
         "KIND",
-        "how requests arrive: poisson, at random as users come, or even (poisson)",
+        "how requests arrive: poisson, at random like independent users, or even (poisson)",
         default="poisson",
     )
     seed = option(
-        read.seed, "N", "of the arrivals; the same seed gives the same schedules (random)"
+        read.seed, "N", "seed of the arrivals; the same one gives the same schedules (random)"
     )
 
 
@@ -110,7 +110,7 @@ class MachineOptions(Options):
         "worker classes to consider (all but eventlet, which Gunicorn 26 removed), or other"
         f" servers: {', '.join(SERVERS)}",
     )
-    cores = option(core_count, "N", "cores of the machine that will serve (this one's)")
+    cores = option(core_count, "N", "cores of the machine that will serve the app (this one's)")
     memory = option(size, "SIZE", "its memory, such as 512M or 2G (this one's)")
     max_workers = option(
         read.whole,
@@ -120,7 +120,7 @@ class MachineOptions(Options):
     max_in_flight = option(
         read.whole,
         "N",
-        "most requests in the app at once, over all workers, such as the size of a database pool",
+        "maximum requests in the app at once, over all workers, such as a database pool's size",
     )
     not_thread_safe = flag("a worker must not serve two requests at once")
 
@@ -134,14 +134,14 @@ class AdviseOptions(TargetOptions, MachineOptions, AppOptions, Serves, RunOption
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Find the worker class, workers and threads with which an app meets a target at a rate of"
-        " arrivals, by prediction and measurement, and write the gunicorn.conf.py; for another"
-        " server, a script that starts it."
+        "Find the worker class, workers and threads with which an app meets a target at an arrival"
+        " rate, by prediction and measurement, and write the gunicorn.conf.py; for another server,"
+        " a script that starts it."
     )
     parser.epilog = f"{EXAMPLES}\n{read.PROJECT}\n{EXIT_CODES}"
     groups = {
         "the target": TargetOptions,
-        "what may be used": MachineOptions,
+        "limits": MachineOptions,
         "your app": AppOptions,
         "what serves it": Serves,
     }

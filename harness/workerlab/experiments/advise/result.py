@@ -1,5 +1,5 @@
-"""The result of the search: the recommended candidate, or why there is none, and the status of the
-others."""
+"""The result of the search: the recommended candidate, or why there is none, and the status of each
+candidate."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from workerlab.experiments.advise.search import (
     times_alone_s,
 )
 from workerlab.experiments.advise.standing import TOO_UNEVEN, Standing
-from workerlab.experiments.advise.study import TOOL, CandidateLaunch, Study, holds
+from workerlab.experiments.advise.study import TOOL, CandidateLaunch, Study, meets_target
 from workerlab.finding import Answer, Finding
 from workerlab.model.evidence import Summary
 from workerlab.model.plan import Server
@@ -35,7 +35,7 @@ AdviseOutcome = Literal[
     "recommended", "nothing", "noisy", "undecidable", "unfinished", "no_class", "unsendable"
 ]
 
-LOWER_FORECAST_SHARE = 0.9  # of the recommended candidate's forecast: less is "lower"
+LOWER_FORECAST_SHARE = 0.9  # of the recommended candidate's forecast: below it, one is "lower"
 LOWER_RATE_RATIO = 1.05  # the recommended candidate's rate over one that counts as lower
 GRACE_PER_RESPONSE = 3.0  # graceful_timeout over the longest response
 MIN_GRACE_S = 2
@@ -45,7 +45,7 @@ MAX_UTILISATION = 0.7  # of cores or a pool: above it queues become long
 
 class Row(Struct, frozen=True):
     """A candidate: its forecast, its standing and valid launches at the target's rate, its passing
-    and failing rates, the lowest rate at which it broke the target, and its status."""
+    and failing rates, the lowest rate at which it missed the target, and its status."""
 
     server: Server
     expected: Expected
@@ -59,8 +59,8 @@ class Row(Struct, frozen=True):
 class AdviseResult(Struct, frozen=True):
     """`server`: the recommended candidate, else the nearest one; `launches`: its valid launches at
     the target's rate; `cores`: mean cores used in them; `failing_rps`: the lowest rate shown to
-    break the target, else at which a launch broke it, else at which too little margin was left;
-    `failing_launch`: a launch at that rate, one that broke it if there is any; `untried`: the best
+    miss the target, else at which a launch missed it, else at which the margin was too small;
+    `failing_launch`: a launch at that rate, one that missed it if there is any; `untried`: the best
     candidates of other classes, for which the rest of the budget was too short."""
 
     outcome: AdviseOutcome
@@ -96,9 +96,9 @@ class AdviseResult(Struct, frozen=True):
 
     @property
     def cores(self) -> float | None:
-        used = (launch.result.usage.server_cores for launch in self.launches)
-        measured = [cores for cores in used if cores is not None]
-        return fmean(measured) if measured else None
+        by_launch = (launch.result.usage.server_cores for launch in self.launches)
+        measured_cores = [cores for cores in by_launch if cores is not None]
+        return fmean(measured_cores) if measured_cores else None
 
     @property
     def is_another_server(self) -> bool:
@@ -107,7 +107,8 @@ class AdviseResult(Struct, frozen=True):
 
     @property
     def stop_s(self) -> float | None:
-        """The shortest stop after a load, with no requests in flight; None if unknown."""
+        """The duration of the shortest stop after a load, with no requests in flight; None if
+        unknown."""
         stops_s = [launch.facts.record.stop_s for launch in self.launches if launch.facts]
         return min((stop_s for stop_s in stops_s if stop_s is not None), default=None)
 
@@ -137,11 +138,11 @@ def result_of(search: Search) -> AdviseResult:
     if server is None:
         return AdviseResult(outcome, search, rows)
     reach = search.reach(server)
-    if (reach.passing_rps or 0.0) <= search.target_rps:  # show rates with few launches, too
+    if (reach.passing_rps or 0.0) <= search.target_rps:  # also show rates with few launches
         reach = search.reach(server, unpromising=True)
     failing_rps = search.broken_rps(server) or reach.failing_rps
     launches = search.study.at(server, failing_rps) if failing_rps is not None else ()
-    broken = (launch for launch in launches if not holds(launch, search.terms))
+    failures = (launch for launch in launches if not meets_target(launch, search.terms))
     return AdviseResult(
         outcome,
         search,
@@ -150,7 +151,7 @@ def result_of(search: Search) -> AdviseResult:
         standing=search.standing(server),
         reach=reach,
         launches=search.study.at(server, search.target_rps),
-        failing_launch=next(broken, next(iter(launches), None)),
+        failing_launch=next(failures, next(iter(launches), None)),
         failing_rps=failing_rps,
         untried=untried,
     )
@@ -163,7 +164,7 @@ def _why_none(search: Search) -> AdviseOutcome:
         return "unfinished"
     if not study.needs:
         return "no_class"
-    if search.hopeless() or (search.has_forecast and not search.order):
+    if search.slow_in_all_classes() or (search.has_forecast and not search.order):
         return "nothing"
     if search.unsendable():
         return "unsendable"
@@ -171,7 +172,7 @@ def _why_none(search: Search) -> AdviseOutcome:
         return "noisy"
     next_launch = search.next()
     words = {search.standing(server).word for server in search.servers}
-    if "broken" in words and not search.any_forecast_holds and not words & {"met", "undecidable"}:
+    if "broken" in words and not search.any_forecast_meets and not words & {"met", "undecidable"}:
         return "nothing"  # as forecast for all candidates
     if next_launch is not None and next_launch.rps == search.target_rps:
         return "unfinished"
@@ -187,13 +188,13 @@ def _why_none(search: Search) -> AdviseOutcome:
 
 
 def unmeasured(study: Study) -> set[str]:
-    """Variants whose needs were not measured before the run was stopped."""
+    """Variants whose needs had not been measured when the run was stopped."""
     planned = {cell.server.variant for cell in study.plan.cells if cell.inside == "needs"}
     return planned - {*study.needs, *study.left_out}
 
 
 def without_candidates(search: Search) -> list[str]:
-    """Variants without candidates, as no settings are within the limits."""
+    """Variants without candidates, because no settings are within the limits."""
     variants = {server.variant for server in search.servers}
     return [name for name in search.study.needs if name not in variants and search.has_forecast]
 
@@ -203,21 +204,22 @@ def without_candidates(search: Search) -> list[str]:
 
 def _row(search: Search, server: Server, winner: Server | None, untried: Collection[Server]) -> Row:
     expected = search.expected[server.key]
-    if expected.bound_rps < search.target_rps:  # there, times grow as long as the load lasts
+    if expected.bound_rps < search.target_rps:  # times would grow for as long as the load lasts
         expected = replace(expected, central=Summary(), low=Summary(), high=Summary())
     return Row(
         server=server,
         expected=expected,
         standing=search.standing(server),
         launches=len(search.study.at(server, search.target_rps)),
-        reach=_promised(search, server),
+        reach=_confirmed_reach(search, server),
         broken_rps=search.broken_rps(server),
         status=_status(search, server, winner, untried),
     )
 
 
-def _promised(search: Search, server: Server) -> Reach:
-    """Its reach; at the target's rate, where the bound is stricter, only if it meets the target."""
+def _confirmed_reach(search: Search, server: Server) -> Reach:
+    """The server's reach. A passing rate equal to the target's, where the bound is stricter, counts
+    only if the server meets the target."""
     reach = search.reach(server)
     if reach.passing_rps == search.target_rps and not search.meets(server):
         return replace(reach, passing_rps=None)
@@ -225,8 +227,8 @@ def _promised(search: Search, server: Server) -> Reach:
 
 
 STATUS_OF_BOUND = {
-    "broken": "breaks {}",
-    TOO_UNEVEN: "too uneven to promise {}",
+    "broken": "misses {}",
+    TOO_UNEVEN: "too uneven to confirm {}",
     "undecidable": "{} undecidable",
 }
 
@@ -251,11 +253,11 @@ def _status(
         key = TOO_UNEVEN if bound.why == TOO_UNEVEN else bound.word
         return STATUS_OF_BOUND[key].format(bound.term)
     if broken_rps is not None and passing_rps <= best_rps:
-        return fill("breaks at {rps:number} req/s", {"rps": broken_rps})
+        return fill("misses it at {rps:number} req/s", {"rps": broken_rps})
     if search.study.of(server):
         return "too few launches"
-    if voids := sum(launch.server == server for launch in search.study.launches):
-        return f"{counted(voids, 'launch/launches')}, {'all ' if voids > 1 else ''}discarded"
+    if count := sum(launch.server == server for launch in search.study.launches):
+        return f"{counted(count, 'launch/launches')}, {'all ' if count > 1 else ''}discarded"
     if server in untried:
         return "not launched: budget too short"
     return f"not launched{_low_forecast(search, server, winner)}"
@@ -265,7 +267,7 @@ def _low_forecast(search: Search, server: Server, winner: Server | None) -> str:
     """Why the forecast did not justify a launch; "" if it did."""
     expected = search.expected[server.key]
     if expected.most_rps < search.target_rps:
-        return ": forecast to break it"
+        return ": forecast to miss it"
     if expected.most_rps >= LOWER_FORECAST_SHARE * (search.forecast_rps(winner) if winner else 0.0):
         costs_more = _costs_more(search, server, winner)
         return costs_more and f": similar forecast{costs_more}"
@@ -307,7 +309,7 @@ class CpuShortage(Answer):
 class BlockingCall(Answer):
     """{place} blocks the event loop: for {per_request_s:duration} per request on average, up to
     {longest_s:duration} at a stretch[[, so {workers:# worker} can serve at most {most_rps:number}
-    requests/s]]. Replace the call by one that does not block, or run it in a thread."""
+    requests/s]]. Replace the call with one that does not block, or run it in a thread."""
 
     question = LIMIT_QUESTION
 
@@ -315,7 +317,7 @@ class BlockingCall(Answer):
     per_request_s: float
     longest_s: float
     workers: int
-    most_rps: float | None  # if that is too close to the target's rate
+    most_rps: float | None  # if this is too close to the target's rate
 
 
 class SlotShortage(Answer):
@@ -343,14 +345,14 @@ class ToolShortage(Answer):
     tool: str
     rps: float | None
     remark: str
-    cpu: CpuShortage | None  # the smallest of all classes; None unless every class has one
+    cpu: CpuShortage | None  # see `_cpu_shortage_of_all`
 
 
 class SlowUnderLoad(Answer):
-    """The wait under load: with the server to itself {metric} would be {alone_s:duration}; at
-    {rps:number} requests/s it was {loaded_s:duration}.[[ Of the mean of {response_s:duration},
-    {parts:list}.]] None of the limits that advise knows (CPU, slots, a blocked event loop, the load
-    tool) explains it."""
+    """The waiting time under load: with the server to itself, {metric} would be {alone_s:duration};
+    at {rps:number} requests/s it was {loaded_s:duration}.[[ The mean of {response_s:duration}
+    includes {parts:list}.]] None of the limits that advise checks (CPU, slots, a blocked event
+    loop, the load tool) explains this."""
 
     question = LIMIT_QUESTION
 
@@ -372,13 +374,13 @@ MIN_PART_SHARE = 0.02  # of the response time: a shorter part is not named
 
 
 SERVER_UNKNOWN = "This says nothing about the server."
-SERVER_TOO = "The server would be the limit, too."
+SERVER_ALSO_LIMIT = "The server would also be a limit."
 
 
 def limit_of(result: AdviseResult) -> Answer | None:
-    """What would have to change for the target to be met; None if unknown."""
+    """The limit that would have to change for the target to be met; None if unknown."""
     search, study = result.search, result.study
-    if search.hopeless():
+    if search.slow_in_all_classes():
         slow = (slow_alone(needs, search.terms) for needs in study.needs.values())
         return min(filter(None, slow), key=lambda limit: limit.value_s, default=None)
     limit_bytes, forecasts = result.limits.memory_bytes, search.expected.values()
@@ -388,15 +390,15 @@ def limit_of(result: AdviseResult) -> Answer | None:
         return MemoryShortage(min(sizes), limit_bytes)
     if study.ceiling and search.unsendable():
         cpu = _cpu_shortage_of_all(result)
-        return ToolShortage(TOOL, study.ceiling.rps, SERVER_TOO if cpu else "", cpu)
+        return ToolShortage(TOOL, study.ceiling.rps, SERVER_ALSO_LIMIT if cpu else "", cpu)
     if result.needs is None:
         return _cpu_shortage_of_all(result)
     launch = result.failing_launch
     if launch is not None and launch.result.verdict == "generator-bound":
         return ToolShortage(TOOL, None, SERVER_UNKNOWN, None)
-    broke = result.standing.word == "broken"  # by launches, so a small ratio is enough
+    is_missed = result.standing.word == "broken"  # by launches, so a small ratio is enough
     return (
-        (slow_alone(result.needs, search.terms, min_ratio=1.0) if broke else None)
+        (slow_alone(result.needs, search.terms, min_ratio=1.0) if is_missed else None)
         or _cpu_shortage(result, result.needs)
         or _blocking_call(result, result.needs)
         or next(_slot_shortages(result, result.needs), None)
@@ -407,23 +409,23 @@ def limit_of(result: AdviseResult) -> Answer | None:
 def _cpu_shortage_of_all(result: AdviseResult) -> CpuShortage | None:
     """The smallest shortage of all classes; None unless every class has one."""
     all_needs = result.study.needs.values()
-    short = list(filter(None, (_cpu_shortage(result, needs) for needs in all_needs)))
-    least = min(short, key=lambda shortage: shortage.cpu_s, default=None)
-    return least if len(short) == len(all_needs) else None
+    shortages = list(filter(None, (_cpu_shortage(result, needs) for needs in all_needs)))
+    smallest = min(shortages, key=lambda shortage: shortage.cpu_s, default=None)
+    return smallest if len(shortages) == len(all_needs) else None
 
 
 def _cpu_shortage(result: AdviseResult, needs: Needs) -> CpuShortage | None:
     """The shortage if the target's rate needs more cores than there are, else None."""
     mean = mean_need(needs)
     cpu_s = mean.cpu_s + mean.nogil_s
-    needed = cpu_s * result.search.target_rps / MAX_UTILISATION
-    if needed <= result.limits.cores:
+    cores = cpu_s * result.search.target_rps / MAX_UTILISATION
+    if cores <= result.limits.cores:
         return None
-    return CpuShortage(cpu_s=cpu_s, needed=needed, busy=MAX_UTILISATION, cores=result.limits.cores)
+    return CpuShortage(cpu_s=cpu_s, needed=cores, busy=MAX_UTILISATION, cores=result.limits.cores)
 
 
 def _blocking_call(result: AdviseResult, needs: Needs) -> BlockingCall | None:
-    """The call that blocks the server's event loop for most of the time; None if none was seen."""
+    """The call that blocks the server's event loop longest; None if none was seen."""
     if result.server is None:
         return None
     for line in result.study.blocking.get(result.server.variant, ()):
@@ -448,20 +450,22 @@ def _slot_shortages(result: AdviseResult, needs: Needs) -> Iterator[SlotShortage
     if pool is not None and in_flight > MAX_UTILISATION * pool:
         yield SlotShortage(APP_CONCURRENCY, hold_s=hold_s, in_flight=in_flight, available=pool)
     slots = [configured_slots(server) for server in result.search.servers]
-    most = max((count or 0 for count in slots), default=0)
-    if None not in slots and in_flight > MAX_UTILISATION * most:
-        yield SlotShortage(SERVER_SLOTS, hold_s=hold_s, in_flight=in_flight, available=most)
+    max_slots = max((count or 0 for count in slots), default=0)
+    if None not in slots and in_flight > MAX_UTILISATION * max_slots:
+        yield SlotShortage(SERVER_SLOTS, hold_s=hold_s, in_flight=in_flight, available=max_slots)
 
 
 def _slow_under_load(result: AdviseResult, needs: Needs) -> SlowUnderLoad | None:
-    """The first term on a time that the failing launch broke; None if it broke none."""
-    launch, alone = result.failing_launch, requests_of(times_alone_s(needs))
+    """The answer for the first term on a time that the failing launch missed; None if it missed
+    none."""
+    launch, lone_requests = result.failing_launch, requests_of(times_alone_s(needs))
     for term in result.search.terms if launch else ():
         assert launch is not None
-        alone_s, loaded_s = value_of(term.metric, alone), value_of(term.metric, launch.requests)
+        alone_s = value_of(term.metric, lone_requests)
+        loaded_s = value_of(term.metric, launch.requests)
         if term.kind != "time" or loaded_s is None or alone_s is None or term.holds(loaded_s):
             continue
-        if math.isinf(loaded_s):  # that of failed requests: the errors say why
+        if math.isinf(loaded_s):  # failed requests: their errors say why
             continue
         mean = launch.result.breakdown
         parts_s = {name: getattr(mean, name) or 0.0 for name in PARTS}

@@ -6,10 +6,10 @@ of the logarithms of n launches' values, a share p of further launches exceeds
 
     exp(m + t(1 - p, n - 1) * s * sqrt(1 + 1/n))            (Hahn & Meeker, Statistical Intervals)
 
-At the target's rate p is 1 in 40; at the highest rate 1 in 20, as no server should run there. A
-target is broken if the mean exceeds it, if the bound still does after MAX_LAUNCHES, or if it
-would even after many more. Errors are pooled over the launches: it takes 3000 requests without one
-to show a share below 0.1 % (rule of three).
+At the target's rate p is 1 in 40; at the highest rate 1 in 20, since no server should run there. A
+target is missed ("broken") if the mean exceeds it, if the bound still does after MAX_LAUNCHES, or
+if it would even after many more. Errors are pooled over the launches: it takes 3000 requests
+without a failure to show a share below 0.1 % (rule of three).
 """
 
 from __future__ import annotations
@@ -22,20 +22,22 @@ from typing import Literal, get_args
 from msgspec import Struct
 
 from workerlab.analysis.target import Requests, TermOutcome, judge, value_of
-from workerlab.experiments.advise.study import CandidateLaunch, holds, pooled
+from workerlab.experiments.advise.study import CandidateLaunch, meets_target, pooled
 from workerlab.finding import Finding
 from workerlab.numbers.intervals import student_at
 from workerlab.slo import Term
 
 MIN_LAUNCHES = 3  # for a bound
 MAX_LAUNCHES = 8  # of a candidate at a rate
-CLEARLY_BROKEN_RATIO = 1.5  # mean over limit: with more, a single launch breaks the target
+CLEARLY_BROKEN_RATIO = (
+    1.5  # mean over limit: above it, a single launch shows the target to be missed
+)
 TARGET_BEYOND_SHARE = 0.025  # of further launches that exceed the bound, at the target's rate
 RATE_BEYOND_SHARE = 0.05  # the same, at the highest rate
 USUAL_SD = 0.07  # of the logarithms of launches at a rate; three then have a bound of 1.27 means
-SHOWING_LAUNCHES = 6  # at a rate and slightly above: if all met the target, the rate passes
+SUFFICIENT_MET_LAUNCHES = 6  # at a rate and slightly above: if all met the target, the rate passes
 
-TOO_UNEVEN = "the launches differ too much to promise it"
+TOO_UNEVEN = "the launches differ too much to confirm it"
 
 TargetWord = Literal["broken", "undecidable", "not shown yet", "met"]
 WORST_FIRST: tuple[TargetWord, ...] = get_args(TargetWord)
@@ -58,24 +60,25 @@ class Standing(Struct, frozen=True):
 
     word: TargetWord
     bounds: tuple[TermBound, ...] = ()
-    unshown: tuple[TermOutcome, ...] = ()  # errors: too few requests for a verdict, not broken
-    shown: tuple[TermOutcome, ...] = ()  # errors: met
+    inconclusive: tuple[TermOutcome, ...] = ()  # terms on errors: too few requests for a verdict
+    met: tuple[TermOutcome, ...] = ()  # terms on errors
 
 
 def prediction_half(deviation: float, count: int, beyond_share: float) -> float:
-    """The distance from the mean of `count` logarithms to the bound that `beyond_share` of further
-    ones exceed."""
+    """The distance from the mean of `count` logarithms to the bound that a share `beyond_share` of
+    further ones exceeds."""
     t = student_at(1 - 2 * beyond_share, count - 1)
     return t * deviation * math.sqrt(1 + 1 / count)
 
 
-def expected_to_hold(
+def expected_to_pass(
     launches: Sequence[CandidateLaunch], terms: Sequence[Term], count: int
 ) -> bool:
-    """Whether all these launches held, and `count` launches in total would bring the bound of every
-    time and throughput within its limit, if further ones change neither mean nor deviation. The
-    deviation is at least USUAL_SD, also if there are fewer than MIN_LAUNCHES to show it."""
-    if not launches or not all(holds(launch, terms) for launch in launches):
+    """Whether all these launches met the target, and the bound of every time and throughput would
+    be within its limit after `count` launches in total, if further ones change neither the mean nor
+    the standard deviation. The latter counts as at least USUAL_SD, and as USUAL_SD with fewer than
+    MIN_LAUNCHES."""
+    if not launches or not all(meets_target(launch, terms) for launch in launches):
         return False
     for term in (term for term in terms if term.kind != "errors"):
         logs = _logarithms(launches, term)
@@ -113,7 +116,7 @@ def standing(
         if term.kind == "errors":
             outcome = judge(term, pooled([*launches, *at_other_rates]))
             if outcome.result == "broken":
-                outcome = judge(term, requests)  # errors at other rates do not break this one
+                outcome = judge(term, requests)  # errors at other rates do not count against it
             if outcome.result == "broken":
                 share = requests.failed / requests.total if requests.total else None
                 bounds.append(TermBound(term, "broken", len(launches), share, why=outcome.measured))
@@ -122,8 +125,8 @@ def standing(
     return Standing(
         min((bound.word for bound in bounds), key=WORST_FIRST.index, default="met"),
         bounds=tuple(bounds),
-        unshown=tuple(outcome for outcome in outcomes if not outcome.met),
-        shown=tuple(outcome for outcome in outcomes if outcome.met),
+        inconclusive=tuple(outcome for outcome in outcomes if not outcome.met),
+        met=tuple(outcome for outcome in outcomes if outcome.met),
     )
 
 
@@ -138,7 +141,7 @@ def _bound(
     limit, mean = sign * math.log(term.limit), fmean(logs)
     centre = math.exp(sign * mean)
     outcome = judge(term, requests)
-    on_a_step = outcome.result == "undecidable"  # a launch meets or breaks the limit by chance
+    on_a_step = outcome.result == "undecidable"  # chance decides if a launch meets the limit
     word: TargetWord
     if n < MIN_LAUNCHES:
         beyond = mean > limit + math.log(CLEARLY_BROKEN_RATIO) or (n > 1 and min(logs) > limit)
@@ -162,17 +165,18 @@ def passes(
     launches: Sequence[CandidateLaunch], terms: Sequence[Term], nearby: int = 0
 ) -> bool | None:
     """Whether a rate tried on the way up or down passes. With fewer than MIN_LAUNCHES: False if one
-    breaks a term, else True if the bound of MIN_LAUNCHES like them would hold; None if not, or
-    without launches. With more: whether their bound holds; otherwise trying the next rate is worth
-    more than another launch. `nearby`: how many launches at the rate and slightly above all kept
-    the target. SHOWING_LAUNCHES replace the bound, unless chance decides on which side a quantile
-    lies: close to its limit, a server's times vary too much for the bound of a few launches."""
+    misses a term, else True if the bound of MIN_LAUNCHES like them would be within the limit, else
+    None. With more: whether their bound is; if not, the rate fails, since trying the next rate is
+    worth more than another launch. `nearby`: the number of launches at the rate and slightly above
+    that all met the target. SUFFICIENT_MET_LAUNCHES of them replace the bound, unless chance
+    decides on which side of the limit a quantile lies: close to a server's limit, times vary too
+    much for the bound of a few launches."""
     if not launches:
         return None
     if len(launches) >= MIN_LAUNCHES:
         result = standing(launches, terms, beyond_share=RATE_BEYOND_SHARE)
         by_chance = any(bound.why not in (None, TOO_UNEVEN) for bound in result.bounds)
-        return result.word == "met" or (nearby >= SHOWING_LAUNCHES and not by_chance)
-    if not all(holds(launch, terms) for launch in launches):
+        return result.word == "met" or (nearby >= SUFFICIENT_MET_LAUNCHES and not by_chance)
+    if not all(meets_target(launch, terms) for launch in launches):
         return False
-    return expected_to_hold(launches, terms, MIN_LAUNCHES) or None
+    return expected_to_pass(launches, terms, MIN_LAUNCHES) or None

@@ -42,7 +42,7 @@ class AdviseRequest(Struct, frozen=True):
     budget_s: float
     limits: Limits
     left_out: Mapping[str, str] = {}  # variants that cannot run here -> reason
-    unfit: tuple[str, ...] = ()  # variants with no settings within the limits
+    unfit: tuple[str, ...] = ()  # variants without settings within the limits
     removed: tuple[str, ...] = ()  # worker classes that later versions of Gunicorn removed
     config_text: str = ""  # of the app's own Gunicorn file
     config_path: str = ""
@@ -50,8 +50,8 @@ class AdviseRequest(Struct, frozen=True):
     python: str = ""  # first interpreter named by the user
     start: str = "gunicorn"  # shell command that starts the measured Gunicorn
     write: str = ""  # additional path for the generated file
-    # The directory where Gunicorn finds the app if it is started there; "": it finds it from any,
-    # since the app's own file sets chdir; None: the generated file has to set it
+    # The directory from which Gunicorn finds the app; "": any, since the app's own file sets chdir;
+    # None: the generated file has to set it
     starts_in: str | None = None
 
     @classmethod
@@ -70,15 +70,15 @@ class LaunchDisturbed(Finding):
 
 class LaunchPaused(Finding):
     """this machine, or the lab, was paused for up to {paused_s:duration} of {load_s:duration}: the
-    lab did not run, yet was not waiting for a core"""
+    lab did not run, although it was not waiting for a core"""
 
     paused_s: float
     load_s: float
 
 
 class ToolLate(Finding):
-    """the load tool sent requests {late_s:duration} late (p95), without which {terms:list} would
-    hold"""
+    """the load tool sent requests {late_s:duration} late (p95); without this delay {terms:list}
+    would be met"""
 
     late_s: float
     terms: tuple[str, ...]
@@ -105,17 +105,17 @@ REMOVED = "Gunicorn {version} removed it; to consider it anyway, name it in --cl
 
 
 class CandidateLaunch(Struct, dict=True, frozen=True, eq=False):
-    """A launch of a candidate at a rate, on a fresh server. `void`: why it is discarded, or None.
+    """A launch of a candidate at a rate, on a fresh server. `discard_reason`: None if it is valid.
 
-    Disturbances void a launch only if it broke the target: one that met the target despite them
-    would have met it without them."""
+    A disturbed launch is discarded only if it missed the target: one that met the target despite
+    the disturbance would also have met it without."""
 
     server: Server
     rps: float
     schedule: int
     cell: TrialResult
     facts: Facts | None
-    void: Finding | None
+    discard_reason: Finding | None
 
     @property
     def key(self) -> str:
@@ -123,7 +123,7 @@ class CandidateLaunch(Struct, dict=True, frozen=True, eq=False):
 
     @property
     def result(self) -> Result:
-        """Of a launch that was not invalid, as none is whose `void` is None."""
+        """The result of a launch that is not invalid; none is whose `discard_reason` is None."""
         assert isinstance(self.cell, Result)
         return self.cell
 
@@ -149,8 +149,8 @@ class CandidateLaunch(Struct, dict=True, frozen=True, eq=False):
 
     @property
     def served_rps(self) -> float | None:
-        """Throughput scaled from the rate of the schedule to the requested one: in a short load,
-        chance makes them differ by a few percent. None if it is invalid."""
+        """Throughput scaled from the rate of the schedule to the requested one, since in a short
+        load they differ by a few percent by chance; None if the launch is invalid."""
         if not isinstance(self.cell, Result):
             return None
         rps, at_rate = self.cell.throughput_rps, self.cell.at_rate
@@ -159,16 +159,16 @@ class CandidateLaunch(Struct, dict=True, frozen=True, eq=False):
 
 
 def pooled(launches: Sequence[CandidateLaunch]) -> Requests:
-    """The requests of several launches as one set; the throughput is their mean."""
+    """The requests of all launches as one set; the throughput is the mean."""
     times_s = [time_s for launch in launches for time_s in launch.times_s]
     rates = [rps for launch in launches if (rps := launch.served_rps) is not None]
     failed = sum(launch.failed for launch in launches)
     return requests_of(times_s, failed, fmean(rates) if rates else None)
 
 
-def holds(launch: CandidateLaunch, terms: Sequence[Term]) -> bool:
-    """Whether a launch meets every term: times and throughput by value, errors unless they exceed
-    the limit significantly."""
+def meets_target(launch: CandidateLaunch, terms: Sequence[Term]) -> bool:
+    """Whether a launch meets every term. Times and throughput are judged by value; errors miss the
+    target only if they exceed the limit significantly."""
     for term in terms:
         if term.kind == "errors":
             if judge(term, launch.requests).result == "broken":
@@ -197,28 +197,29 @@ class Study(Struct, dict=True, frozen=True, eq=False):
 
     @cached_property
     def valid(self) -> tuple[CandidateLaunch, ...]:
-        return tuple(launch for launch in self.launches if launch.void is None)
+        return tuple(launch for launch in self.launches if launch.discard_reason is None)
 
     @property
     def disturbed(self) -> int:
-        """Number of launches discarded because others used the cores or the machine was paused."""
-        return sum(isinstance(launch.void, NOISE) for launch in self.launches)
+        """Number of launches discarded because other programs used the cores or the machine was
+        paused."""
+        return sum(isinstance(launch.discard_reason, NOISE) for launch in self.launches)
 
     def at(self, server: Server, rps: float) -> tuple[CandidateLaunch, ...]:
         """The server's valid launches at that rate."""
-        return tuple(launch for launch in self.all_at(server, rps) if launch.void is None)
+        return tuple(launch for launch in self.all_at(server, rps) if launch.discard_reason is None)
 
     def all_at(self, server: Server, rps: float) -> tuple[CandidateLaunch, ...]:
-        """All its launches at that rate, discarded ones included."""
+        """All the server's launches at that rate, discarded ones included."""
         launches = (launch for launch in self.launches if launch.rps == rps)
         return tuple(launch for launch in launches if launch.server == server)
 
     def of(self, server: Server) -> tuple[CandidateLaunch, ...]:
-        """Its valid launches at any rate."""
+        """The server's valid launches at any rate."""
         return tuple(launch for launch in self.valid if launch.server == server)
 
     def rates(self, server: Server) -> list[float]:
-        """The rates of its valid launches, ascending."""
+        """The rates of the server's valid launches, ascending."""
         return sorted({launch.rps for launch in self.of(server)})
 
 
@@ -261,7 +262,7 @@ def study_of(run: Run) -> Study:
 
 
 def _unavailable(request: AdviseRequest) -> dict[str, Exclusion]:
-    """The variants that were left out before anything started, with the reason."""
+    """The variants excluded before anything started, with the reason."""
     removed = {
         name: REMOVED.format(version=class_named(name).removed_in) for name in request.removed
     }
@@ -271,7 +272,7 @@ def _unavailable(request: AdviseRequest) -> dict[str, Exclusion]:
 def _launches(
     trials: Iterable[TrialData], cells: Mapping[str, TrialResult], terms: Sequence[Term]
 ) -> Iterator[CandidateLaunch]:
-    """The launches that ended. `cells`: by the trial's key."""
+    """The launches that have ended. `cells`: by the trial's key."""
     for trial in trials:
         is_interrupted = trial.record is not None and trial.record.interrupted
         if trial.trial.key in cells and trial.cell.rate is not None and not is_interrupted:
@@ -285,7 +286,7 @@ def _is_blocked(result: Result) -> bool:
 
 
 def _needs(run: Run, trials: Sequence[TrialData]) -> tuple[dict[str, Needs], dict[str, Exclusion]]:
-    """The needs by variant, and the variants left out, with the reason."""
+    """The needs by variant, and the excluded variants with the reason."""
     needs: dict[str, Needs] = {}
     left_out: dict[str, Exclusion] = {}
     routes: dict[str, dict[str, Needs]] = {}
@@ -329,9 +330,9 @@ def measures_cpu_under_load(cell: Cell) -> bool:
 
 
 def with_lone_routes(needs: Needs, routes: Mapping[str, Needs]) -> Needs:
-    """The needs with each request replaced by one of its route measured alone, if the class has no
-    CPU clock per request. If a route was not measured alone, all keep the mean CPU, and a note is
-    added."""
+    """The needs with each request replaced by one to the same route, measured alone, if the class
+    has no CPU clock per request. If any route was not measured alone, all requests keep the mean
+    CPU, and a note is added."""
     names = {need.route for need in needs.requests if need.route}
     if needs.cpu_by_request or len(names) < 2:
         return needs
@@ -357,14 +358,14 @@ def launch_of(
         schedule=cell.schedule or 0,
         cell=result,
         facts=None,
-        void=result.reason,
+        discard_reason=result.reason,
     )
     if not isinstance(result, Result) or not isinstance(facts, Facts):
         return launch
-    launch = replace(launch, facts=facts, void=None)
-    if holds(launch, terms):
+    launch = replace(launch, facts=facts, discard_reason=None)
+    if meets_target(launch, terms):
         return launch
-    return replace(launch, void=_noise(result, facts) or _late(launch, terms))
+    return replace(launch, discard_reason=_noise(result, facts) or _late(launch, terms))
 
 
 def _noise(cell: Result, facts: Facts) -> Finding | None:
@@ -376,14 +377,14 @@ def _noise(cell: Result, facts: Facts) -> Finding | None:
 
 
 def _late(launch: CandidateLaunch, terms: Sequence[Term]) -> ToolLate | None:
-    """A finding if every broken term is a time that the launch would meet without the load tool's
-    own lag (p95); else None."""
+    """A finding if every missed term is a time that the launch would meet without the load tool's
+    lag (p95); else None."""
     late_s = launch.result.at_rate.lag.p95 if launch.result.at_rate else None
-    broken = [term for term in terms if not holds(launch, [term])]
-    if not late_s or not broken:
+    missed_terms = [term for term in terms if not meets_target(launch, [term])]
+    if not late_s or not missed_terms:
         return None
-    for term in broken:
+    for term in missed_terms:
         value = value_of(term.metric, launch.requests) if term.kind == "time" else None
         if value is None or not term.holds(value - late_s):
             return None
-    return ToolLate(late_s, tuple(map(str, broken)))
+    return ToolLate(late_s, tuple(map(str, missed_terms)))

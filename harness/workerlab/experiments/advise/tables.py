@@ -2,7 +2,7 @@
 
 Tables: the candidates and their launches; on the page each candidate links to its launches.
 
-Charts: the cost of candidates against the response time of the target, expected and measured; then
+Charts: the response time of the target against the cost of candidates, expected and measured; then
 the highest rate of each. Candidates with an expected time of more than MAX_LIMIT_RATIO times the
 limit are counted, not drawn: they cannot keep up, and their times depend on the length of the load.
 """
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from workerlab.analysis.target import value_of
 from workerlab.experiments.advise.result import AdviseResult, Row, candidate_of
 from workerlab.experiments.advise.standing import Standing, TermBound
-from workerlab.experiments.advise.study import holds
+from workerlab.experiments.advise.study import meets_target
 from workerlab.model.plan import Server
 from workerlab.model.result import Chart, ChartSeries, Column, Level, Look, Mark, Table
 from workerlab.numbers.units import fill
@@ -32,9 +32,9 @@ MAX_ROWS = 12  # candidates in the first table
 LAUNCHES_ANCHOR, CANDIDATE_ANCHOR = "launches-{}", "candidate-{}"  # with the key of a server
 SHORT_NOTE = "[[{more:# more candidate} with --explain.]]"
 NOTE = (
-    "Expected: simulated from what a request needs, with a schedule of arrivals of its own; missing"
-    " where slots or cores cannot serve the rate, as waiting then grows as long as the load lasts."
-    " Bound: what the next launch is predicted to stay within (97.5 %)."
+    "Expected: simulated from the needs of a request, with a separate schedule of arrivals; missing"
+    " if slots or cores cannot serve the rate, since waiting then grows for as long as the load"
+    " lasts. Bound: the next launch is predicted to stay within it (97.5 %)."
 )
 CANDIDATE = Column("candidate", "text", value=lambda item: candidate_of(item.server))
 SCHEDULE = Column(
@@ -46,42 +46,42 @@ RATES = (
     Column(
         "expected_highest_rps",
         heading="forecast up to req/s",
-        meaning="the highest rate at which the target is expected to hold",
+        meaning="the highest rate at which the target is expected to be met",
         value=attrgetter("expected.highest_rps"),
     ),
     Column(
         "highest_rps",
-        heading="holds up to req/s",
-        meaning="the highest measured rate at which it held, below any that failed",
+        heading="met up to req/s",
+        meaning="the highest measured rate at which it was met, below any that failed",
         value=attrgetter("reach.passing_rps"),
     ),
     Column(
         "failing_rps",
-        heading="breaks at req/s",
-        meaning="the lowest rate that was shown to break it, else at which a launch broke it",
+        heading="missed at req/s",
+        meaning="the lowest rate that was shown to miss it, else at which a launch missed it",
         value=attrgetter("broken_rps"),
     ),
 )
 
 
 def tables(result: AdviseResult) -> Iterator[Table]:
-    """The most relevant candidates, all candidates, all launches, and for a mix its routes at the
-    target's rate."""
+    """The most relevant candidates, all candidates, all launches, and for a mix of routes each
+    route at the target's rate."""
     if not result.rows:
         return
-    rows, first = ordered(result), notable_rows(result)[:MAX_ROWS]
-    own_row = [CANDIDATE_ANCHOR.format(row.server.key) for row in rows]
+    rows, first_rows = sorted_rows(result), notable_rows(result)[:MAX_ROWS]
+    anchors = [CANDIDATE_ANCHOR.format(row.server.key) for row in rows]
     links = [anchor(result, row.server) for row in rows]
     yield replace(
-        table("Candidates", _columns(result), first, NOTE),
-        short_note=fill(SHORT_NOTE, {"more": len(rows) - len(first) or None}),
-        links=tuple(anchor(result, row.server) for row in first),
+        table("Candidates", _columns(result), first_rows, NOTE),
+        short_note=fill(SHORT_NOTE, {"more": len(rows) - len(first_rows) or None}),
+        links=tuple(anchor(result, row.server) for row in first_rows),
     )
     yield replace(
         table("All candidates", _columns(result, ranges=True), rows),
         detailed=True,
-        anchors=tuple(own_row),
-        links=tuple("" if link in own_row else link for link in links),
+        anchors=tuple(anchors),
+        links=tuple("" if link in anchors else link for link in links),
     )
     if result.study.launches:
         yield _launches(result, rows)
@@ -94,7 +94,7 @@ def tables(result: AdviseResult) -> Iterator[Table]:
 
 
 def time_term(result: AdviseResult) -> Term | None:
-    """The term whose values are shown: the first one on a time."""
+    """The term whose values are shown: the first one on a time; None if there is none."""
     return next((term for term in result.search.terms if term.kind == "time"), None)
 
 
@@ -108,7 +108,7 @@ def bound_of(standing: Standing, term: Term | None) -> TermBound | None:
     return next((bound for bound in standing.bounds if bound.term == term), None)
 
 
-def ordered(result: AdviseResult) -> list[Row]:
+def sorted_rows(result: AdviseResult) -> list[Row]:
     """The rows in the order of the search."""
     order = {server.key: position for position, server in enumerate(result.search.order)}
     return sorted(result.rows, key=lambda row: order.get(row.server.key, len(order)))
@@ -117,7 +117,7 @@ def ordered(result: AdviseResult) -> list[Row]:
 def notable_rows(result: AdviseResult) -> list[Row]:
     """The candidates with a valid launch, the best of each class, and the rule of thumb for classes
     that serve one request per worker."""
-    rows, rule_of_thumb = ordered(result), result.limits.rule_of_thumb
+    rows, rule_of_thumb = sorted_rows(result), result.limits.rule_of_thumb
     best = {row.server.variant: row for row in reversed(rows)}
     return [
         row
@@ -134,23 +134,23 @@ def notable_rows(result: AdviseResult) -> list[Row]:
 
 def anchor(result: AdviseResult, server: Server) -> str:
     """The link to a candidate's launches, or to its row among all candidates if it has none."""
-    launched = any(launch.server == server for launch in result.study.launches)
-    return LAUNCHES_ANCHOR.format(server.key) if launched else CANDIDATE_ANCHOR.format(server.key)
+    has_launches = any(launch.server == server for launch in result.study.launches)
+    return (LAUNCHES_ANCHOR if has_launches else CANDIDATE_ANCHOR).format(server.key)
 
 
 # --- candidates -----------------------------------------------------------------------------------
 
 
 def _columns(result: AdviseResult, *, ranges: bool = False) -> Iterator[Column]:
-    """`ranges`: include the range of the expected time, which depends on how unevenly workers
-    accept and on which requests arrive."""
+    """The columns of candidates. `ranges`: include the range of the expected time, which depends on
+    how unevenly workers accept connections and on which requests arrive."""
     term, metric = time_term(result), metric_of(result)
 
     def time_column(name: str, value: Callable[[Row], float | None]) -> Column:
         return Column(f"{name}_{metric}_s", "seconds", value=value)
 
-    def measured(name: str, value: str) -> Column:
-        return time_column(name, lambda row: getattr(bound_of(row.standing, term), value, None))
+    def measured_column(name: str, field: str) -> Column:
+        return time_column(name, lambda row: getattr(bound_of(row.standing, term), field, None))
 
     yield CANDIDATE
     yield Column(
@@ -162,7 +162,7 @@ def _columns(result: AdviseResult, *, ranges: bool = False) -> Iterator[Column]:
     summaries = {"expected": "central", **({"least": "low", "most": "high"} if ranges else {})}
     for name, summary in summaries.items():
         yield time_column(name, attrgetter(f"expected.{summary}.{metric}"))
-    yield from (measured("measured", "mean"), measured("bound", "bound"))
+    yield from (measured_column("measured", "mean"), measured_column("bound", "bound"))
     yield Column("launches", "count", value=lambda row: row.launches or None)
     yield from RATES
     yield Column("status", "text")
@@ -185,7 +185,7 @@ def _launches(result: AdviseResult, rows: Sequence[Row]) -> Table:
 
 
 def _launch_columns(metric: Metric, terms: Sequence[Term]) -> tuple[Column, ...]:
-    outcome = {True: "kept", False: "broken"}
+    outcome = {True: "met", False: "broken"}
     return (
         CANDIDATE,
         Column("rate_rps", heading="at req/s", value=attrgetter("rps")),
@@ -209,10 +209,16 @@ def _launch_columns(metric: Metric, terms: Sequence[Term]) -> tuple[Column, ...]
             "text",
             heading="target",
             meaning="whether this launch met the target",
-            value=lambda launch: outcome[holds(launch, terms)] if launch.facts else None,
+            value=lambda launch: outcome[meets_target(launch, terms)] if launch.facts else None,
         ),
         Column("verdict", "text", value=attrgetter("cell.verdict")),
-        Column("void", "text", heading="discarded", meaning="why it does not count"),
+        Column(
+            "void",
+            "text",
+            heading="discarded",
+            meaning="why it does not count",
+            value=attrgetter("discard_reason"),
+        ),
     )
 
 
@@ -224,14 +230,14 @@ MIN_BAR_SHARE = 0.1  # of the highest rate: shorter bars are only in the table
 CHART_NOTE = (
     "At the target's rate. Each point is a candidate and links to its launches or, without any, to"
     " its row among all candidates. Whiskers: the expected range; for measured points, up to the"
-    " bound that the next launch is predicted to stay within (97.5 %).[[ Not shown, as more than"
-    " {times} times the limit is expected: {far:# candidate}.]][[ Not shown, as their slots or"
-    " cores cannot serve this rate: {beyond:# candidate}.]][[ Not shown, as their memory is"
+    " bound that the next launch is predicted to stay within (97.5 %).[[ Not shown, because over"
+    " {times} times the limit is expected: {far:# candidate}.]][[ Not shown, because their slots or"
+    " cores cannot serve this rate: {beyond:# candidate}.]][[ Not shown, because their memory is"
     " unknown: {unknown:# candidate}.]]"
 )
 RATES_NOTE = (
-    "A rate at which the target held says nothing about higher ones, unless a rate at which it"
-    " breaks is shown next to it."
+    "A rate at which the target was met says nothing about higher ones, unless a rate at which it"
+    " was missed is shown next to it."
 )
 
 
@@ -240,15 +246,15 @@ def charts(result: AdviseResult) -> Iterator[Chart]:
     yield from _rates(result)
 
 
-# --- cost against response time -------------------------------------------------------------------
+# --- response time against cost -------------------------------------------------------------------
 
 
 Range = tuple[float | None, float | None, float | None]  # a time and the ends of its whisker, s
 
 
 class Plane(Struct, frozen=True):
-    """The chart of cost against response time. `is_memory`: whether the cost is memory in MB, else
-    the number of workers; `factor`: from seconds to the unit of the response times."""
+    """The chart of response time against cost. `is_memory`: the cost is memory in MB instead of the
+    number of workers; `factor`: from seconds to the unit of the response times."""
 
     result: AdviseResult
     term: Term | None
@@ -308,7 +314,7 @@ class Plane(Struct, frozen=True):
 
 
 def _plane(result: AdviseResult) -> Iterator[Chart]:
-    """The chart of cost against response time, if it has any points."""
+    """The chart of response time against cost, if it has any points."""
     term, rows, metric = time_term(result), result.rows, metric_of(result)
     is_memory = any(row.expected.memory_bytes is not None for row in rows)
     unit, factor = ("s", 1.0) if term and term.limit >= 1 else ("ms", 1e3)
@@ -344,9 +350,9 @@ def _rates(result: AdviseResult) -> Iterator[Chart]:
     class; no chart if no measured bar would be visible."""
     rows = [row for row in notable_rows(result) if row.expected.highest_rps][:MAX_RATE_ROWS]
     rates = {
-        ("expected: holds up to", "prediction"): [row.expected.highest_rps or 0.0 for row in rows],
-        ("measured: holds at", "measured"): [row.reach.passing_rps or 0.0 for row in rows],
-        ("measured: breaks at", "connect"): [row.broken_rps or 0.0 for row in rows],
+        ("expected: met up to", "prediction"): [row.expected.highest_rps or 0.0 for row in rows],
+        ("measured: met at", "measured"): [row.reach.passing_rps or 0.0 for row in rows],
+        ("measured: missed at", "connect"): [row.broken_rps or 0.0 for row in rows],
     }
     min_rps = MIN_BAR_SHARE * max(chain(*rates.values()), default=0.0)
     series = [

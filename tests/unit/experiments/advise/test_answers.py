@@ -19,7 +19,7 @@ from workerlab.experiments.advise.answers import (
     RateKept,
     RunningCost,
     cautions,
-    left_out,
+    exclusions,
 )
 from workerlab.experiments.advise.candidates import Limits
 from workerlab.experiments.advise.document import ConfigurationFile, document, write_file
@@ -56,7 +56,7 @@ def test_a_cost_that_was_not_measured_is_left_out() -> None:
         assert str(replace(cost, **{name: None})) == " ".join(others)
 
 
-KEPT = RateKept(outcome="holds up to", rps=100.0, unshown=(), launches=3, above=None, discarded=1)
+KEPT = RateKept(outcome="is met up to", rps=100.0, unshown=(), launches=3, above=None, discarded=1)
 BROKEN = RateBroken(
     rps=120.0,
     launches=2,
@@ -75,13 +75,13 @@ CLOSE = RateBroken(
 @pytest.mark.parametrize(
     ("kept", "broken", "remark", "answer"),
     [
-        (KEPT, None, "It may hold at higher rates.", "The target holds up to 100 requests/s"
-         " (3 launches; 1 more discarded). It may hold at higher rates."),
-        (None, BROKEN, "", "At 120 requests/s 1 of 2 launches broke it: p95 was 2 s; why."),
-        (None, CLOSE, "", "At 120 requests/s none of 3 launches broke it, but the margin is small."
+        (KEPT, None, "It may be met at higher rates.", "The target is met up to 100 requests/s"
+         " (3 launches; 1 more discarded). It may be met at higher rates."),
+        (None, BROKEN, "", "At 120 requests/s 1 of 2 launches missed it: p95 was 2 s; why."),
+        (None, CLOSE, "", "At 120 requests/s none of 3 launches missed it, but the margin is small."
          " There, the server used 1 core."),
-        (KEPT, BROKEN, "", "The target holds up to 100 requests/s (3 launches; 1 more discarded)."
-         " At 120 requests/s 1 of 2 launches broke it: p95 was 2 s; why."),
+        (KEPT, BROKEN, "", "The target is met up to 100 requests/s (3 launches; 1 more discarded)."
+         " At 120 requests/s 1 of 2 launches missed it: p95 was 2 s; why."),
     ],
 )  # fmt: skip
 def test_the_highest_rate_names_what_held_and_what_broke(
@@ -126,14 +126,14 @@ def test_classes_are_left_out_together_where_the_reason_is_the_same() -> None:
     result: Any = SimpleNamespace(
         study=study, search=search, limits=Limits(cores=2, thread_safe=False)
     )
-    assert list(map(str, left_out(result))) == [
+    assert list(map(str, exclusions(result))) == [
         "Left out sync and gthread: it does not start; see a.",
         "Left out gevent: the needs of requests are unknown: too few requests.",
         "Left out uvicorn: uvicorn is not installed.",
         "Left out asgi: no settings satisfy --not-thread-safe.",
     ]
     study.needs = {}  # no class could serve the app, and installing uvicorn would not help
-    assert [answer.classes for answer in left_out(result)] == [("sync", "gthread"), ("gevent",)]
+    assert [answer.classes for answer in exclusions(result)] == [("sync", "gthread"), ("gevent",)]
 
 
 def test_settings_that_were_overridden_are_named(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_settings_that_were_overridden_are_named(tmp_path: Path) -> None:
     (answer,) = (entry for entry in document(run).findings if isinstance(entry, ConfigurationFile))
     assert answer.start == f"cd '/srv/my shop' && gunicorn -c {run_directory}/gunicorn.conf.py"
     assert (
-        "max_requests stays in the file, but was overridden while measuring: it may lower the"
+        "max_requests remains in the file, but was overridden while measuring: it may lower the"
         " rates; at 30 requests/s, max_requests restarts each worker every 4m 00s. Start it with: "
     ) in str(answer)
 

@@ -83,7 +83,7 @@ def test_settings_that_a_class_ignores_are_not_written() -> None:
 
 
 def test_measured_settings_override_those_of_the_apps_own_file(tmp_path: Path) -> None:
-    text = conf_file(server("gthread"), [], OwnFile(OWN, sets=("workers", "raw_env")))
+    text = conf_file(server("gthread"), [], OwnFile(OWN, setting_names=("workers", "raw_env")))
     assert text.startswith("# ours\n# Was: workers = 9\nworkers = 3  # processes\n")
     assert "\n\ndef post_fork(server, worker):\n    pass\n" in text
     config = settings_of(text, tmp_path)
@@ -94,21 +94,27 @@ def test_measured_settings_override_those_of_the_apps_own_file(tmp_path: Path) -
 
 def test_an_import_goes_with_the_only_line_that_used_it(tmp_path: Path) -> None:
     own = "import multiprocessing\nimport os\nworkers = multiprocessing.cpu_count() * 2\n"
-    text = conf_file(server("sync"), [], OwnFile(own + "pidfile = os.devnull\n", sets=("workers",)))
+    text = conf_file(
+        server("sync"), [], OwnFile(own + "pidfile = os.devnull\n", setting_names=("workers",))
+    )
     assert text.startswith("# Was: import multiprocessing\nimport os\n# Was: workers = ")
     assert settings_of(text, tmp_path).workers == 3
     on_a_shared_line = "timeout = (\n    9); import os\nworkers = os.cpu_count()\n"
-    text = conf_file(server("sync"), [], OwnFile(on_a_shared_line, sets=("workers",)))
+    text = conf_file(server("sync"), [], OwnFile(on_a_shared_line, setting_names=("workers",)))
     assert settings_of(text, tmp_path).settings["timeout"].get() == 9
 
 
 def test_a_setting_that_the_class_ignores_stays_with_a_remark() -> None:
     own = "worker_connections = 500\n"
     kept = {"worker_connections": "worker_connections has no effect with sync."}
-    text = conf_file(server("sync"), [], OwnFile(own, sets=("worker_connections",), kept=kept))
+    text = conf_file(
+        server("sync"), [], OwnFile(own, setting_names=("worker_connections",), remarks=kept)
+    )
     assert text.startswith(f"# {kept['worker_connections']}\n{own}")
     own, kept = "backlog = 64\nthreads = 4\n", {"backlog": "backlog has no effect with asgi."}
-    text = conf_file(server("asgi"), [], OwnFile(own, sets=("backlog", "threads"), kept=kept))
+    text = conf_file(
+        server("asgi"), [], OwnFile(own, setting_names=("backlog", "threads"), remarks=kept)
+    )
     assert text.startswith("# backlog has no effect with asgi.\nbacklog = 64\nthreads = 4\n")
     assert "requests at once" not in text
 
@@ -127,7 +133,9 @@ def test_a_setting_that_the_class_ignores_stays_with_a_remark() -> None:
 def test_an_annotation_that_sets_nothing_is_replaced_or_has_a_remark(
     own: str, expected: str, tmp_path: Path
 ) -> None:
-    text = conf_file(server("gthread", threads=2), [], OwnFile(own, sets=("workers", "timeout")))
+    text = conf_file(
+        server("gthread", threads=2), [], OwnFile(own, setting_names=("workers", "timeout"))
+    )
     assert text.startswith(expected)
     assert OVERRIDING not in text  # an annotation assigns nothing
     config = settings_of(text, tmp_path)
@@ -136,7 +144,7 @@ def test_an_annotation_that_sets_nothing_is_replaced_or_has_a_remark(
 
 @pytest.mark.parametrize("own", ["", "workers = 2\n", "worker_class = 'sync'\n"])
 def test_the_evidence_stands_above_the_worker_class(own: str) -> None:
-    text = conf_file(server("sync"), ["p95<300ms: met."], OwnFile(own, sets=("workers",)))
+    text = conf_file(server("sync"), ["p95<300ms: met."], OwnFile(own, setting_names=("workers",)))
     assert "# p95<300ms: met.\nworker_class = 'sync'" in text
     assert text.count("met.") == 1
 
@@ -246,7 +254,9 @@ KEPT = {"max_requests": "Kept, but measured without.", "reload": "Kept, too."}
 )
 def test_nothing_is_set_twice_and_each_line_is_explained(own: str, tmp_path: Path) -> None:
     """Except for what the own file itself sets more than once or within a statement."""
-    text = conf_file(server("gthread"), [], OwnFile(own, sets=("workers",), kept=KEPT), grace_s=2)
+    text = conf_file(
+        server("gthread"), [], OwnFile(own, setting_names=("workers",), remarks=KEPT), grace_s=2
+    )
     assert settings_of(text, tmp_path).workers == 3
     stores = Counter(
         node.id
@@ -278,4 +288,4 @@ def test_the_import_path_is_set_for_modules_of_the_app_only(
 
 def test_a_line_with_the_measured_value_stays_as_it_is() -> None:
     own = "workers = 3  # ours\n"
-    assert conf_file(server("sync"), [], OwnFile(own, sets=("workers",))).startswith(own)
+    assert conf_file(server("sync"), [], OwnFile(own, setting_names=("workers",))).startswith(own)

@@ -19,10 +19,10 @@ from workerlab.experiments.advise.growth import (
     MAX_CONNECTIONS,
     MIN_PRIVATE_BYTES,
     PlanGrowth,
+    cpu_under_load_cells,
     filling_connections,
-    many_cells,
-    needs_again,
     preload_cells,
+    repeated_needs_cells,
     route_cells,
     stacks_cells,
 )
@@ -61,11 +61,11 @@ def test_unknown_needs_are_measured_once_more() -> None:
     unmeasured = replace(
         study("sync"), needs={}, left_out={"sync": NeedsUnknown("too few requests")}
     )
-    (cell,) = needs_again(unmeasured)
+    (cell,) = repeated_needs_cells(unmeasured)
     assert cell.server.worker_class == "sync"
-    assert not list(needs_again(grown(unmeasured, cell)))
+    assert not list(repeated_needs_cells(grown(unmeasured, cell)))
     failed = replace(unmeasured, left_out={"sync": Exclusion("it does not start")})
-    assert not list(needs_again(failed))
+    assert not list(repeated_needs_cells(failed))
 
 
 def test_preloading_is_measured_once() -> None:
@@ -127,11 +127,11 @@ def test_a_request_of_a_mix_has_the_cpu_of_its_route() -> None:
 
 def test_many_connections_are_sent_once_to_classes_that_serve_many() -> None:
     measured = study("gevent", "sync", "gthread", "tornado")
-    (cell,) = many_cells(measured)
+    (cell,) = cpu_under_load_cells(measured)
     assert (cell.server.worker_class, cell.inside, cell.rate) == ("gevent", "", None)
     assert measures_cpu_under_load(cell)
     assert not any(map(measures_cpu_under_load, measured.plan.cells))
-    assert not list(many_cells(grown(measured, cell)))
+    assert not list(cpu_under_load_cells(grown(measured, cell)))
 
 
 def test_connections_that_keep_the_cores_busy() -> None:

@@ -19,7 +19,7 @@ from workerlab.analysis.checks import NothingAnswered
 from workerlab.analysis.load_tool import Ceiling
 from workerlab.experiments.advise.answers import (
     highest_rate,
-    kept_between,
+    met_between,
     no_recommendation,
     recommendation,
 )
@@ -34,7 +34,7 @@ from workerlab.experiments.advise.result import (
 from workerlab.experiments.advise.search import (
     CLEAR_SHARES,
     MAX_GAP_RATIO,
-    Next,
+    NextLaunch,
     Search,
     between,
 )
@@ -95,13 +95,18 @@ class World:
     def highest(self, server: Server) -> float:
         return 0.8 * self.capacity[server.key]  # 0.06 / (1 - 0.8) = 0.3
 
-    def launch(self, launch: Next) -> None:
+    def launch(self, launch: NextLaunch) -> None:
         factor = math.exp(self.rng.gauss(0, self.uneven)) if self.uneven else 1.0
         p95_s = self.p95_s(launch.server, launch.rps / factor)
         p95_s *= math.exp(self.rng.gauss(0, SCATTER))
-        void = DISTURBED if self.rng.random() < self.noisy else None
+        discard_reason = DISTURBED if self.rng.random() < self.noisy else None
         requests = SimpleNamespace(p95_s=p95_s)
-        result = {"requests": requests, "p95_s": p95_s, "cell": None, "void": void}
+        result = {
+            "requests": requests,
+            "p95_s": p95_s,
+            "cell": None,
+            "discard_reason": discard_reason,
+        }
         settings = {"server": launch.server, "rps": launch.rps, "schedule": launch.schedule}
         self.launches.append(SimpleNamespace(**settings, **result, share=launch.share))
 
@@ -109,10 +114,10 @@ class World:
         """Launches of one server with these values, by rate."""
         for rps, values in p95_s.items():
             for schedule, value in enumerate(values, 1):
-                self.launch(Next(server, rps, schedule))
+                self.launch(NextLaunch(server, rps, schedule))
                 launch = self.launches[-1]
                 launch.p95_s = launch.requests.p95_s = value
-                launch.void = None
+                launch.discard_reason = None
 
     def result(self) -> AdviseResult:
         return result_of(self.search())
@@ -138,8 +143,8 @@ class World:
         self,
         max_launches: int = 60,
         disturbed_before: int = 0,
-        until: Callable[[Next], bool] = lambda _: False,
-        spoil: Callable[[Next], object] = lambda _: None,
+        until: Callable[[NextLaunch], bool] = lambda _: False,
+        spoil: Callable[[NextLaunch], object] = lambda _: None,
     ) -> int:
         """Runs the search to its end, or until the next launch is this one, and returns the number
         of launches. `spoil`: why a launch is discarded."""
@@ -148,7 +153,7 @@ class World:
             assert len(self.launches) < max_launches, "the search does not end"
             self.launch(launch)
             if why := spoil(launch):
-                self.launches[-1].void = why
+                self.launches[-1].discard_reason = why
         return len(self.launches)
 
     def within(self, budget: float) -> Search:
@@ -174,7 +179,7 @@ def known_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standing, "pooled", lambda launches: None)
     monkeypatch.setattr(standing, "judge", lambda *_: SimpleNamespace(result="not shown"))
     for module in (answers, standing, result, search):
-        monkeypatch.setattr(module, "holds", fits)
+        monkeypatch.setattr(module, "meets_target", fits)
 
 
 def fits(launch: Any, _: object) -> bool:
@@ -338,7 +343,7 @@ def test_all_classes_are_tried_before_a_rate_is_repeated(seed: int) -> None:
     """Near its highest rate, a candidate would take all the time that is left."""
     world = World(seed, wrong=0.02, classes=("gthread", "gevent"))
 
-    def is_third(launch: Next) -> bool:
+    def is_third(launch: NextLaunch) -> bool:
         return launch.rps > TARGET_RPS and world.launches_of(launch.server, launch.rps) > 1
 
     world.run(until=is_third)
@@ -453,7 +458,7 @@ def test_a_lower_rate_is_shown_if_most_launches_are_discarded(seed: int) -> None
     world = World(seed, wrong=0.02)
     full_rps = 0.7 * world.best_rps()
 
-    def late(launch: Next) -> object:
+    def late(launch: NextLaunch) -> object:
         return DISTURBED if launch.rps > full_rps and launch.schedule > 1 else None
 
     world.run(spoil=late)
@@ -509,7 +514,7 @@ def test_the_winner_is_raised_if_the_leader_cannot_be_shown_in_time() -> None:
     world.expected |= {s.key: forecast for s in world.servers if s.worker_class == "gthread"}
     launches = [(sync, rps) for rps in (TARGET_RPS, 150.0) for _ in range(MIN_LAUNCHES)]
     for server, rps in (*launches, (gthread, 250.0)):
-        world.launch(Next(server, rps, 1 + world.launches_of(server, rps)))
+        world.launch(NextLaunch(server, rps, 1 + world.launches_of(server, rps)))
     search = world.search()
     assert search.winner() == sync  # premises
     assert search.leader() == gthread
@@ -597,9 +602,9 @@ def test_later_candidates_are_launched_above_the_targets_rate() -> None:
     world = World(3)
     (server, *_) = world.search().order
     forecast_rps = world.search().forecast_rps(server)
-    world.launch(Next(server, TARGET_RPS, 1))
+    world.launch(NextLaunch(server, TARGET_RPS, 1))
     assert world.search().following_rps(server) == 0.5 * forecast_rps
-    world.launch(Next(server, 1.2 * TARGET_RPS, 1))
+    world.launch(NextLaunch(server, 1.2 * TARGET_RPS, 1))
     assert world.search().following_rps(server) == 1.2 * TARGET_RPS
 
 
@@ -613,11 +618,11 @@ def test_only_its_own_discarded_launches_leave_a_highest_rate_open() -> None:
     world = World(3)
     server, other, *_ = world.search().order
     for schedule in range(1, MIN_LAUNCHES + 1):
-        world.launch(Next(server, TARGET_RPS, schedule))
+        world.launch(NextLaunch(server, TARGET_RPS, schedule))
     remarks = []
     for candidate in (other, server):
-        world.launch(Next(candidate, 1.2 * TARGET_RPS, 1))
-        world.launches[-1].void = DISTURBED
+        world.launch(NextLaunch(candidate, 1.2 * TARGET_RPS, 1))
+        world.launches[-1].discard_reason = DISTURBED
         (rate,) = highest_rate(world.result())
         remarks.append(str(rate.remark))
     assert "discarded" not in remarks[0]
@@ -634,10 +639,10 @@ def test_the_targets_rate_holds_only_where_the_target_is_met() -> None:
     assert result.server == server
     assert result.standing.word == "not shown yet"
     (rate,) = highest_rate(result)
-    assert not rate.kept.is_promised
+    assert not rate.kept.is_confirmed
     rows = {row.server.key: row for row in result.rows}
     assert [rows[each.key].reach.passing_rps for each in (server, uneven)] == [None, None]
-    assert rows[uneven.key].status == "too uneven to promise p95<300ms"
+    assert rows[uneven.key].status == "too uneven to confirm p95<300ms"
 
 
 def test_launches_that_are_too_uneven_are_not_too_few() -> None:
@@ -647,7 +652,7 @@ def test_launches_that_are_too_uneven_are_not_too_few() -> None:
     world.measured(server, {TARGET_RPS: MAX_LAUNCHES // 2 * (0.218, 0.263)})
     result = world.result()
     assert (result.server, result.reach.passing_rps) == (server, TARGET_RPS)
-    assert "in launches that differ too much to promise it, at 50 req" in str(*highest_rate(result))
+    assert "in launches that differ too much to confirm it, at 50 req" in str(*highest_rate(result))
 
 
 def test_a_machine_that_was_noisy_may_be_tried_again() -> None:
@@ -679,9 +684,8 @@ def test_a_search_that_noise_ended_names_noise_rather_than_the_budget() -> None:
     answer = recommendation(world.result())
     assert answer.condition == "nothing else running"
     assert answer.spoilt == world.search().study.disturbed
-    assert f"pauses of this one disturbed {answer.spoilt} of {len(world.launches)} launches" in str(
-        answer
-    )
+    launches = f"{answer.spoilt} of {len(world.launches)} launches"
+    assert f"pauses of this machine disturbed {launches}" in str(answer)
     assert "stopped early" in str(answer)
 
 
@@ -693,8 +697,10 @@ def test_the_rest_of_the_budget_shows_rates_that_were_kept_unevenly() -> None:
     world.servers = [server]
     p95_s = {50: (0.05, 0.05, 0.05), 400: (0.1, 0.1, 0.1), 460: (0.1, 0.14, 0.19), 498: (0.1, 0.14)}
     world.measured(server, {**p95_s, 650: (0.9, 0.9, 0.9)})
-    between_them = kept_between(world.result(), server)
-    assert str(between_them).startswith("In between, 5 launches at 460 and 498 requests/s met it")
+    between_them = met_between(world.result(), server)
+    assert str(between_them).startswith(
+        "In between, 5 launches at 460 and 498 requests/s also met it"
+    )
     launch = world.search().next(2)
     assert (launch.rps, launch.schedule) == (498, 3)
     world.rng = SimpleNamespace(gauss=lambda *_: 0.0, random=lambda: 1.0)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from workerlab.analysis.target import requests_of
-from workerlab.experiments.advise.standing import SHOWING_LAUNCHES, passes, standing
+from workerlab.experiments.advise.standing import SUFFICIENT_MET_LAUNCHES, passes, standing
 from workerlab.slo import parse
 
 
@@ -19,14 +19,14 @@ def launch(requests: int, failed: int, slow: int = 0) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("requests", "failed", "word", "shown", "unshown"),
+    ("requests", "failed", "word", "met", "inconclusive"),
     [(1500, 0, "met", 1, 0), (100, 0, "met", 0, 1), (1500, 100, "broken", 0, 0)],
 )
 def test_errors_are_counted_over_all_launches(
-    requests: int, failed: int, word: str, shown: int, unshown: int
+    requests: int, failed: int, word: str, met: int, inconclusive: int
 ) -> None:
     result = standing([launch(requests, failed)] * 2, parse("errors<0.1%"))
-    assert (result.word, len(result.shown), len(result.unshown)) == (word, shown, unshown)
+    assert (result.word, len(result.met), len(result.inconclusive)) == (word, met, inconclusive)
 
 
 FIVE_PERCENT = [22, 23, 21, 27, 24, 26, 25, 30]  # of 500 requests that take a second
@@ -62,6 +62,6 @@ def test_enough_launches_that_kept_the_target_replace_a_bound() -> None:
         values = {"times_s": times_s, "failed": 0, "served_rps": 50.0, "requests": measured}
         uneven.append(SimpleNamespace(**values))
     on_a_step = [launch(500, 0, slow) for slow in (24, 23, 22)]
-    for nearby, expected in ((SHOWING_LAUNCHES - 1, False), (SHOWING_LAUNCHES, True)):
+    for nearby, expected in ((SUFFICIENT_MET_LAUNCHES - 1, False), (SUFFICIENT_MET_LAUNCHES, True)):
         assert passes(uneven, terms, nearby) is expected
         assert passes(on_a_step, terms, nearby) is False
