@@ -1,9 +1,9 @@
-"""`workerlab compare`: launches A and B alternately on fresh servers until it is known whether they
-differ, or the budget ends.
+"""`workerlab compare`: launches A and B alternately on fresh servers until the comparison is
+conclusive or the budget ends.
 
     options ─► two sides ─► pairs of cells, the k-th with schedule k ─► changes ─► the next pair
 
-The order within a pair is random: drift and effects of the previous launch then affect both sides
+The order within a pair is random, so drift and effects of the previous launch affect both sides
 equally often.
 """
 
@@ -73,17 +73,17 @@ def first_plan(options: CompareOptions) -> tuple[Plan, preflight.Interpreters]:
     """The first pair of each group, and the interpreters. Raises UsageError, EnvironmentProblem."""
     if not (options.classes and options.levels and (options.a or options.b)):
         raise UsageError(
-            "compare needs CLASSES, LEVELS and what differs, such as: workerlab compare sync 8"
+            "compare needs CLASSES, LEVELS and a difference, such as: workerlab compare sync 8"
             " --a gunicorn=25.3.0 --b gunicorn=27.0.1"
         )
     check_limits(options)
     plans, pythons = zip(*(plan_side(options, name) for name in ("a", "b")), strict=True)
     if len({len(plan.cells) for plan in plans}) > 1:
-        raise UsageError("class= of a side takes the place of CLASSES: name a single class there")
+        raise UsageError("class= of a side replaces CLASSES: name a single class there")
     base = _common_plan(*plans)
     sides = [[_with_side_settings(base, plan, cell) for cell in plan.cells] for plan in plans]
     if sides[0] == sides[1]:
-        raise UsageError("A and B are the same: say what differs, such as --b workers=8")
+        raise UsageError("A and B are the same: give a difference, such as --b workers=8")
     serving, unavailable = dict[tuple[str, str], preflight.Interpreter](), dict[str, str]()
     for interpreters, cells in zip(pythons, sides, strict=True):
         (interpreter,) = interpreters.values()
@@ -98,7 +98,7 @@ def first_plan(options: CompareOptions) -> tuple[Plan, preflight.Interpreters]:
     request = request_of(options, groups)
     if options.budget is not None:
         check_budget(request, base.duration_s)
-    # The note below the table says that parts are estimates; this one advises options of a sweep
+    # Omit advice for a sweep: the note below the table says that parts are estimates
     notes = tuple(note for note in base.notes if note.code != RequestsNotFollowed.__name__)
     plan = replace(base, unavailable=unavailable, details=codec.plain(request), notes=notes)
     return replace(plan, cells=next_pairs(plan, groups, 1)), serving
@@ -119,12 +119,12 @@ def with_counterparts(groups: Sequence[Group], unavailable: Mapping[str, str]) -
 def check_budget(request: CompareRequest, load_s: float | None) -> None:
     """Raises UsageError if the budget ends before the first result."""
     launches = 2 * LOOKS[0] * len(request.groups)
-    needed_s = launches * ((load_s or LOAD_S) + MIN_OVERHEAD_S)
-    if request.budget_s < needed_s:
+    min_s = launches * ((load_s or LOAD_S) + MIN_OVERHEAD_S)
+    if request.budget_s < min_s:
         raise UsageError(
             f"--budget is too short: the first result needs {LOOKS[0]} pairs of launches, about"
-            f" {needed_s:.0f} s; allow more time, compare fewer classes and levels, or"
-            " use a shorter --duration"
+            f" {min_s:.0f} s; allow more time, compare fewer classes and levels, or use a shorter"
+            " --duration"
         )
 
 
@@ -159,42 +159,41 @@ def _with_side_name(side_name: str, cell: Cell) -> Cell:
 
 def plan_side(options: CompareOptions, side_name: str) -> tuple[Plan, preflight.Interpreters]:
     """One side, planned as a sweep, and its interpreters. Raises UsageError, EnvironmentProblem."""
-    chosen = side(options, side_name)
+    side_options = side(options, side_name)
     try:
-        classes, concurrencies = servers(chosen.classes), levels(chosen.levels)
+        classes, concurrencies = servers(side_options.classes), levels(side_options.levels)
     except BadWord as error:
         raise UsageError(f"{error}") from None
     changes = {
         "classes": classes,
         "levels": concurrencies,
-        "python": chosen.python or _python_for_side(options, side_name),
-        "tool": chosen.tool or (TOOL,),
-        "duration": chosen.duration or (None if chosen.rate else LOAD_S),
+        "python": side_options.python or _python_for_side(options, side_name),
+        "tool": side_options.tool or (TOOL,),
+        "duration": side_options.duration or (None if side_options.rate else LOAD_S),
     }
-    return plan_of(SweepOptions(**{**chosen.values_for(SweepOptions), **changes}))
+    return plan_of(SweepOptions(**{**side_options.values_for(SweepOptions), **changes}))
 
 
 def _python_for_side(options: CompareOptions, side_name: str) -> tuple[str, ...] | None:
     """The interpreter for a side that names none: that of its checkout of the user's app, else that
-    of the other side's checkout. None for the default."""
-    own, other = (side(options, name) for name in (side_name, *{"a", "b"} - {side_name}))
-    if own.app is None or serves_bundled_app(own, {}):
+    of the other side's checkout; None for the default."""
+    sides = [side(options, name) for name in (side_name, *{"a", "b"} - {side_name})]
+    if sides[0].app is None or serves_bundled_app(sides[0], {}):
         return None
-    if any(chosen.config and not chosen.chdir for chosen in (own, other)):
+    if any(side_options.config and not side_options.chdir for side_options in sides):
         return None  # the Gunicorn file may set the app's directory
-    sides = (directories_of(chosen, {}) for chosen in (own, other))
-    pythons = map(python_of, sides)
+    pythons = (python_of(directories_of(side_options, {})) for side_options in sides)
     return next(((python,) for python in pythons if python != sys.executable), None)
 
 
 def _with_side_settings(base: Plan, plan: Plan, cell: Cell) -> Cell:
-    """The cell of one side, with the settings that its server does not share with the other."""
-    own = {
+    """The cell of one side, with the settings of its server that differ from the other side."""
+    settings = {
         name: value
         for name in ("gunicorn", "python", "config")
         if (value := getattr(plan, name)) != getattr(base, name)
     }
-    return replace(cell, server=replace(cell.server, **own))
+    return replace(cell, server=replace(cell.server, **settings))
 
 
 def next_pairs(plan: Plan, groups: Sequence[Group], number: int) -> tuple[Cell, ...]:
@@ -208,15 +207,15 @@ def next_pairs(plan: Plan, groups: Sequence[Group], number: int) -> tuple[Cell, 
 
 
 def grow(budget: Budget, directory: Path, plan: Plan) -> Plan | None:
-    """The plan with the next pair of every undecided group; None if there are none or too many
-    pairs, or if the budget ends before the next look. The first LOOKS[0] pairs are always launched:
-    fewer show nothing."""
+    """The plan with the next pair of every undecided group; None if all are decided, there are too
+    many pairs, or the budget ends before the next look. The first LOOKS[0] pairs are always
+    launched, since fewer show nothing."""
     run = run_store.load(directory)
     groups = compare_groups(run)
-    needed_s, number = next_look_s(run, groups), 1 + max(cell.schedule or 0 for cell in plan.cells)
-    if needed_s is None or number > MAX_PAIRS:
+    next_s, number = next_look_s(run, groups), 1 + max(cell.schedule or 0 for cell in plan.cells)
+    if next_s is None or number > MAX_PAIRS:
         return None
-    if needed_s > budget.left_s() and number > LOOKS[0]:
+    if next_s > budget.left_s() and number > LOOKS[0]:
         return None
     undecided = [comparison.group for comparison in groups if comparison.needs_more_pairs]
     return replace(plan, cells=(*plan.cells, *next_pairs(plan, undecided, number)))

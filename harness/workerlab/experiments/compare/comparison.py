@@ -1,14 +1,14 @@
 """The effect of B compared with A, from pairs of fresh launches, one of each, in random order.
 
 Each pair gives one difference per metric: of logarithms for a ratio (throughput, times, CPU,
-memory), of parts of the response time for where a request waits, of shares for failures. Their mean
-has Student's interval over pairs. An interval over requests would be far too narrow, as launches
-differ more than the requests within one.
+memory), of times for the parts of a response, of shares for failures. Their mean has Student's
+interval over pairs. An interval over requests would be far too narrow, because launches differ more
+than the requests within one.
 
 Pairs are added until every metric is decided. Checking after every pair would eventually find a
 difference between identical servers, so results are checked only after the numbers of pairs in
 LOOKS, and the error of 5 % is divided among these looks and the metrics (Bonferroni): the intervals
-of all metrics hold together, whenever the comparison stops.
+of all metrics are simultaneously valid, whenever the comparison stops.
 
     different      the interval excludes "no difference"
     same           it lies within `at_least`, even if it excludes "no difference": the difference
@@ -16,8 +16,7 @@ of all metrics hold together, whenever the comparison stops.
     inconclusive   neither, so far
 
 A build can fail on limits of a change, such as 'p95>+10%,rps<-5%'. A limit is exceeded if the whole
-interval of the change is beyond it, kept if the whole interval is within it, otherwise
-inconclusive.
+interval of the change is beyond it, met if the whole interval is within it, otherwise inconclusive.
 """
 
 from __future__ import annotations
@@ -46,13 +45,13 @@ from workerlab.run_store import Run
 from workerlab.slo import Limit, parse_limits
 
 LOOKS = (4, 6, 9, 13, 19, 28, 40)  # numbers of pairs after which results are checked
-FALSE_ALARM_PROBABILITY = 0.05  # of finding any difference where there is none
+FALSE_ALARM_PROBABILITY = 0.05  # of finding any difference between identical servers
 
 MAX_INVALID_PAIRS = 3  # before a comparison without a valid pair gives up
 SIDES = ("A", "B")
 
 Word = Literal["different", "same", "inconclusive"]
-Outcome = Literal["exceeded", "kept", "inconclusive"]  # of a limit
+Outcome = Literal["exceeded", "met", "inconclusive"]  # of a limit
 Kind = Literal["ratio", "part", "share"]
 
 
@@ -82,7 +81,7 @@ METRICS = (
     Metric("stop_s", "stop"),
     Metric("failed", "failed requests", "share"),
 )
-# Over the responses that are divided into the parts below; the median and p95 are over others
+# Over the responses that are divided into the parts below, not over those of the median and p95
 RESPONSE = Metric("response_s", "mean response", "part")
 PARTS = (
     Metric("connect_s", "in connect", "part"),
@@ -91,13 +90,13 @@ PARTS = (
     Metric("service_s", "in the app", "part"),
     Metric("transfer_s", "in transfer", "part"),
 )
-# Start and stop are measured once per launch: they vary too much to continue until they are decided
+# Start and stop are measured once per launch, and vary too much to wait until they are decided
 DECIDING_METRICS = tuple(m.name for m in METRICS if m.name not in ("start_s", "stop_s"))
 QUEUES = tuple(metric for metric in PARTS if metric.name in ("accept_queue_s", "in_worker_s"))
-# How long a slot stays taken after the app: not part of the response, but later requests wait
-HELD = Metric("held_s", "worker held after the app", "part")
-PLACES = (RESPONSE, *PARTS, HELD)  # they show where a response changed
-MAX_LOGARITHM = 700.0  # of the ends of an interval: math.exp fails at 710
+# The time that a slot is held after the app: not part of the response, but later requests wait
+HOLD_AFTER_APP = Metric("held_s", "slot held after the app", "part")
+RESPONSE_METRICS = (RESPONSE, *PARTS, HOLD_AFTER_APP)  # they show where a response changed
+MAX_LOGARITHM = 700.0  # of the ends of an interval: math.exp overflows at 710
 FAILURES_PER_EFFECT = 0.02  # times `at_least`: 0.1 % of the requests if `at_least` is 5 %
 
 Launch = Mapping[str, float | None]  # metrics by name; None or missing: unknown
@@ -106,9 +105,9 @@ P = TypeVar("P")
 
 
 class Change(Struct, frozen=True):
-    """Of one metric over `n` pairs. `a`, `b`: means, geometric for a ratio. `value`: B / A for a
-    ratio, else B - A as a share of the response time or of the requests. `low`, `high`: interval of
-    `value`; None: too few pairs."""
+    """The change of one metric over `n` pairs. `a`, `b`: means, geometric for a ratio; `value`:
+    B / A for a ratio, else B - A as a share of the response time or of the requests; `low`, `high`:
+    interval of `value`, None with too few pairs."""
 
     metric: Metric
     n: int
@@ -128,13 +127,15 @@ def at_last_look(pairs: Sequence[P]) -> Sequence[P]:
 def changes(pairs: Sequence[Pair], at_least: float) -> list[Change]:
     """The change of every metric that both sides of some pair have, as of the last look; before the
     first one, all are inconclusive. `at_least`: the smallest difference that matters, a share."""
-    counted = at_last_look(pairs)
-    paired = {
-        metric: triples for metric in (*METRICS, *PLACES) if (triples := _paired(counted, metric))
+    pairs_at_look = at_last_look(pairs)
+    by_metric = {
+        metric: triples
+        for metric in (*METRICS, *RESPONSE_METRICS)
+        if (triples := _paired(pairs_at_look, metric))
     }
     return [
-        _change(triples, metric, at_least, metrics=len(paired))
-        for metric, triples in paired.items()
+        _change(triples, metric, at_least, metrics=len(by_metric))
+        for metric, triples in by_metric.items()
     ]
 
 
@@ -153,7 +154,7 @@ def unpaired_changes(
     response_s = sides[0].mean("response_s")
     samples = {
         metric: values
-        for metric in (*METRICS, *PLACES)
+        for metric in (*METRICS, *RESPONSE_METRICS)
         if all(values := [_values(side, metric) for side in sides])
         if metric.kind != "part" or response_s
     }
@@ -161,12 +162,12 @@ def unpaired_changes(
     results = []
     for metric, values in samples.items():
         divisor = (response_s or 1.0) if metric.kind == "part" else 1.0
-        of_a, of_b = ([math.log(value) if metric.kind == "ratio" else value / divisor
-                       for value in side] for side in values)  # fmt: skip
+        scaled_a, scaled_b = ([math.log(value) if metric.kind == "ratio" else value / divisor
+                               for value in side] for side in values)  # fmt: skip
         half = None
         if min(map(len, values)) > 1:
-            half = half_width(of_a, of_b, lambda degrees: student_at(1 - alpha, degrees))
-        difference = fmean(of_b) - fmean(of_a)
+            half = half_width(scaled_a, scaled_b, lambda degrees: student_at(1 - alpha, degrees))
+        difference = fmean(scaled_b) - fmean(scaled_a)
         results.append(_change_of(metric, values[0], values[1], difference, half, at_least))
     return results
 
@@ -180,19 +181,21 @@ def _change_of(
     metric: Metric, a: Sequence[float], b: Sequence[float], middle: float, half: float | None,
     at_least: float,
 ) -> Change:  # fmt: skip
-    """`middle`: the mean difference, of logarithms for a ratio; `half`: half of its interval."""
+    """The change from the mean difference `middle`, of logarithms for a ratio, and the half-width
+    of its interval."""
     to_effect, mean = (_ratio_of, geometric_mean) if metric.kind == "ratio" else (float, fmean)
     change = Change(metric, min(len(a), len(b)), mean(a), mean(b), to_effect(middle))
     if half is None:
         return change
     low, high = to_effect(middle - half), to_effect(middle + half)
-    if metric in (RESPONSE, *PARTS):  # none can lose more than the whole response
+    if metric in (RESPONSE, *PARTS):  # none can shrink by more than the whole response
         low = max(-1.0, low)
     return replace(change, low=low, high=high, word=_word(low, high, metric, at_least))
 
 
 def _ratio_of(logarithm: float) -> float:
-    """Infinite if it is too large for a number: two launches that differ give a wide interval."""
+    """The ratio; infinite if it would overflow, since two launches that differ give a wide
+    interval."""
     return math.exp(logarithm) if logarithm < MAX_LOGARITHM else math.inf
 
 
@@ -212,7 +215,7 @@ def _paired(pairs: Sequence[Pair], metric: Metric) -> list[tuple[float, float, f
 def _change(
     triples: Sequence[tuple[float, float, float]], metric: Metric, at_least: float, metrics: int
 ) -> Change:
-    """`metrics`: how many are compared at once."""
+    """The change of a metric. `metrics`: the number of metrics compared at once."""
     is_ratio = metric.kind == "ratio"
     differences = [math.log(b / a) if is_ratio else (b - a) / divisor for a, b, divisor in triples]
     a, b, _ = zip(*triples, strict=True)
@@ -246,12 +249,12 @@ def judge(limit: Limit, changes: Iterable[Change]) -> Outcome:
     bound = limit.share if change.metric.kind == "share" else 1 + limit.share
     if (change.low > bound) if limit.above else (change.high < bound):
         return "exceeded"
-    is_kept = change.high <= bound if limit.above else change.low >= bound
-    return "kept" if is_kept else "inconclusive"
+    is_met = change.high <= bound if limit.above else change.low >= bound
+    return "met" if is_met else "inconclusive"
 
 
 def outcomes(limits: str | None, changes: Sequence[Change]) -> list[tuple[Limit, Outcome]]:
-    """The outcome of each limit of --fail-if for one group; none without limits."""
+    """The outcome of each limit of --fail-if for one group; [] without limits."""
     parsed = parse_limits(limits, METRIC_NAMES) if limits else ()
     return [(limit, judge(limit, changes)) for limit in parsed]
 
@@ -260,7 +263,7 @@ def outcomes(limits: str | None, changes: Sequence[Change]) -> list[tuple[Limit,
 
 
 class Group(Struct, frozen=True):
-    """A cell of each side, with the same class and load."""
+    """A cell of A and a cell of B with the same class and load."""
 
     a: Cell
     b: Cell
@@ -287,34 +290,34 @@ InvalidOfSide = tuple[str, Invalid]  # "A" or "B"
 
 
 class GroupChanges(NamedTuple):
-    """A group and its results at the last look. `left_out`: invalid launches, each with its side;
-    `pairs_made`: number of valid pairs, including those since the last look;
-    `launches`: number of valid launches of A and of B, None for pairs."""
+    """A group and its results at the last look. `invalid`: invalid launches, each with its side;
+    `pair_count`: number of valid pairs, including those since the last look; `launches`: number of
+    valid launches of A and of B, None for pairs."""
 
     group: Group
     pairs: Sequence[LaunchPair]
     changes: Sequence[Change]
-    left_out: Sequence[InvalidOfSide]
+    invalid: Sequence[InvalidOfSide]
     outcomes: Sequence[tuple[Limit, Outcome]] = ()  # of --fail-if
-    apart: tuple[str, ...] = ()  # settings that groups of the same class and load do not share
-    pairs_made: int = 0
+    settings: tuple[str, ...] = ()  # that distinguish it from groups of the same class and load
+    pair_count: int = 0
     launches: tuple[int, int] | None = None
 
     @property
     def name(self) -> str:
         """'sync at 8 connections', 'sync (4 workers) against gevent at 8 connections'."""
         a, b = (cell.server.worker_class for cell in (self.group.a, self.group.b))
-        values = {"a": a, "b": b if b != a else None, "apart": self.apart}
-        named = fill("{a}[[ ({apart:, })]][[ against {b}]]", values)
-        return f"{named} at {load_level(self.group.a)}"
+        values = {"a": a, "b": b if b != a else None, "settings": self.settings}
+        servers = fill("{a}[[ ({settings:, })]][[ against {b}]]", values)
+        return f"{servers} at {load_level(self.group.a)}"
 
     @property
-    def decided(self) -> bool:
-        """Whether no more pairs are needed, or the first MAX_INVALID_PAIRS were all invalid, or
-        already the first one because a server does not boot. With limits, only their outcomes
-        count."""
-        invalid_pairs = {cell.trial.cell.schedule for _, cell in self.left_out}
-        none_boots = invalid_pairs and all(was_left_out(cell) for _, cell in self.left_out)
+    def is_decided(self) -> bool:
+        """Whether no more pairs are needed. A group without a valid pair is given up after
+        MAX_INVALID_PAIRS, or after the first pair if a server does not boot. With limits, only
+        their outcomes count."""
+        invalid_pairs = {cell.trial.cell.schedule for _, cell in self.invalid}
+        none_boots = invalid_pairs and all(was_left_out(cell) for _, cell in self.invalid)
         if not self.pairs and (none_boots or len(invalid_pairs) >= MAX_INVALID_PAIRS):
             return True
         if self.outcomes:
@@ -324,16 +327,16 @@ class GroupChanges(NamedTuple):
     @property
     def next_look(self) -> int | None:
         """The number of pairs at the next look; None after the last."""
-        return next((look for look in LOOKS if look > self.pairs_made), None)
+        return next((look for look in LOOKS if look > self.pair_count), None)
 
     @property
     def needs_more_pairs(self) -> bool:
-        return not self.decided and self.next_look is not None
+        return not self.is_decided and self.next_look is not None
 
 
-def settings_apart(groups: Sequence[Group]) -> list[tuple[str, ...]]:
-    """For each group, the settings of its server and load, as text, in which groups of the same
-    class and load differ."""
+def distinguishing_settings(groups: Sequence[Group]) -> list[tuple[str, ...]]:
+    """For each group, the settings of its server and load, as text, that distinguish groups of the
+    same class and load."""
     cells = [group.a for group in groups]
     names = Names(planned=cells)
     return [tuple(names.apart(cell)) for cell in cells]
@@ -363,7 +366,7 @@ def pairs_of(
     """The pairs of valid launches, in order; and the invalid launches of the other pairs, each with
     its side, "A" or "B"."""
     launches = {cell.trial.cell: cell for cell in cells}
-    valid, left_out = list[LaunchPair](), list[InvalidOfSide]()
+    valid, invalid = list[LaunchPair](), list[InvalidOfSide]()
     for number in sorted({cell.schedule for cell in launches if cell.schedule}):
         a, b = (launches.get(replace(side, schedule=number)) for side in (group.a, group.b))
         if a is None or b is None:
@@ -371,16 +374,17 @@ def pairs_of(
         if isinstance(a, Result) and isinstance(b, Result):
             valid.append((a, b))
         sides = zip(SIDES, (a, b), strict=True)
-        left_out += [(side, launch) for side, launch in sides if isinstance(launch, Invalid)]
-    return valid, left_out
+        invalid += [(side, launch) for side, launch in sides if isinstance(launch, Invalid)]
+    return valid, invalid
 
 
 def compare_groups(run: Run) -> list[GroupChanges]:
     """The changes in every group, by the pairs stored so far."""
     request, comparisons = CompareRequest.of(run.plan), []
     cells = report_of(run, trial_data(run, keep=True)).cells
-    for group, apart in zip(request.groups, settings_apart(request.groups), strict=True):
-        pairs, left_out = pairs_of(cells, group)
+    all_settings = distinguishing_settings(request.groups)
+    for group, settings in zip(request.groups, all_settings, strict=True):
+        pairs, invalid = pairs_of(cells, group)
         metrics: list[Pair] = [(launch_metrics(run, a), launch_metrics(run, b)) for a, b in pairs]
         metric_changes = changes(metrics, request.at_least)
         comparisons.append(
@@ -388,24 +392,24 @@ def compare_groups(run: Run) -> list[GroupChanges]:
                 group=group,
                 pairs=at_last_look(pairs),
                 changes=metric_changes,
-                left_out=left_out,
+                invalid=invalid,
                 outcomes=outcomes(request.limits, metric_changes),
-                apart=apart,
-                pairs_made=len(pairs),
+                settings=settings,
+                pair_count=len(pairs),
             )
         )
     return comparisons
 
 
 def next_look_s(run: Run, groups: Sequence[GroupChanges]) -> float | None:
-    """Predicted seconds until the next look at undecided groups, from the launches so far; once
-    some pairs for that look have been made, until the next pair. None if no group needs more."""
+    """Predicted seconds until the next look at undecided groups, from the launches so far; until
+    the next pair, if some pairs for that look exist. None if no group needs more."""
     undecided = [group for group in groups if group.needs_more_pairs]
     if not undecided:
         return None
-    if any(group.pairs_made > 1 and group.pairs_made not in LOOKS for group in undecided):
+    if any(group.pair_count > 1 and group.pair_count not in LOOKS for group in undecided):
         pairs = 1
     else:
-        pairs = max((group.next_look or 0) - group.pairs_made for group in undecided)
+        pairs = max((group.next_look or 0) - group.pair_count for group in undecided)
     launches_s = [used_s(record) for record in run.records.values()]
     return 2 * pairs * len(undecided) * fmean(launches_s) if launches_s else 0.0

@@ -1,4 +1,4 @@
-"""The document of `workerlab compare`: for each class and load, whether B differs, in which
+"""The document of `workerlab compare`. For each class and load it says if B differs, in which
 metrics, and which part of the response changed.
 
 Charts: the ratios with their intervals, the response time distributions of A and B as reported by
@@ -55,7 +55,7 @@ def trials_by_key(trials: Iterable[TrialData]) -> TrialsByKey:
 
 def curve(data: TrialData | None, cell: Result) -> Curve:
     """The distribution of a launch's response times, at the resolution of its load tool. Failures
-    are left out; if there are some that the tool does not separate, only QUANTILES are used."""
+    are excluded; if there are some that the tool does not separate, only QUANTILES are used."""
     measurement = data.measurement if data else None
     if measurement is not None:
         timings = (timing for timing in measurement.timings if timing.cause is None)
@@ -72,7 +72,7 @@ def curve(data: TrialData | None, cell: Result) -> Curve:
 
 
 def mean_curve(distributions: Sequence[Curve]) -> Curve:
-    """The mean of several curves at their common points."""
+    """The mean of the curves at their common points."""
     common = set.intersection(*map(set, distributions)) if distributions else set()
     return {
         at: sum(times_s[at] for times_s in distributions) / len(distributions)
@@ -99,10 +99,10 @@ def _ratios(groups: Sequence[GroupChanges]) -> Iterable[Chart]:
     ratios = (metric for metric in METRICS if metric.kind == "ratio")
     metrics = [metric for metric in ratios if metric in measured_metrics]
     for number, group in enumerate(groups):
-        measured = [change for change in group.changes if change.metric in metrics and change.low]
+        changes = [change for change in group.changes if change.metric in metrics and change.low]
         offset = min(GROUP_GAP, MAX_GROUPS_WIDTH / len(groups)) * (number - (len(groups) - 1) / 2)
-        points = tuple((metrics.index(change.metric) + offset, change.value) for change in measured)
-        marks = tuple(Mark(change.metric.label, change.low, change.high) for change in measured)
+        points = tuple((metrics.index(change.metric) + offset, change.value) for change in changes)
+        marks = tuple(Mark(change.metric.label, change.low, change.high) for change in changes)
         if points:
             series.append(ChartSeries(group.name, points, marks))
     if series:
@@ -128,14 +128,14 @@ def _distributions(group: GroupChanges, trials: BothTrials) -> Iterable[Chart]:
     """The cumulative distribution of response times, both sides in one chart."""
     points = (
         (side, time_s, percent)
-        for side, of_side, launches in zip(SIDES, trials, _sides(group), strict=True)
+        for side, side_trials, launches in zip(SIDES, trials, _sides(group), strict=True)
         for percent, time_s in mean_curve(
-            [curve(of_side.get(launch.trial.key), launch) for launch in launches.valid]
+            [curve(side_trials.get(launch.trial.key), launch) for launch in launches.valid]
         ).items()
     )
     if series := curves(points):
         yield Chart(
-            title=f"How long responses take, {group.name}",
+            title=f"Response times, {group.name}",
             x_title="seconds",
             y_title="% of responses that took no longer",
             series=series,
@@ -167,7 +167,7 @@ def _breakdown(group: GroupChanges) -> Iterable[Chart]:
 
 CHANGE_NOTE = (
     "Change: B / A; for the mean response and its parts, the difference as a share of A's mean"
-    " response (of a load without a rate, the parts are estimates); for failed requests, the"
+    " response (under a load without a rate, the parts are estimates); for failed requests, the"
     " difference as a share of the requests."
 )
 PAIRS_NOTE = (
@@ -250,12 +250,12 @@ def comparison(
 def invalid_launches(groups: Sequence[GroupChanges], *, paired: bool) -> Iterator[InvalidLaunch]:
     with_pair = ", with its pair" if paired else ""
     for group in groups:
-        for side, launch in group.left_out:
+        for side, launch in group.invalid:
             yield InvalidLaunch(side, launch.reason, trial=launch.trial.key, with_pair=with_pair)
 
 
 def exit_code(groups: Sequence[GroupChanges], *, strict: bool) -> int | None:
-    """The exit code by the outcomes of the limits. None without limits, or if a group has no valid
+    """The exit code by the outcomes of the limits; None without limits, or if a group has no valid
     launches."""
     outcomes = {outcome for group in groups for _, outcome in group.outcomes}
     if "exceeded" in outcomes:
@@ -269,21 +269,20 @@ def launches_text(group: GroupChanges) -> str:
     if group.launches is None:
         return f"{counted(len(group.pairs), 'pair')} of launches"
     a, b = group.launches
-    of_a = counted(a, "launch/launches")
-    return f"{of_a} of each" if a == b else f"{of_a} of A and {b} of B"
+    launches = counted(a, "launch/launches")
+    return f"{launches} of each" if a == b else f"{launches} of A and {b} of B"
 
 
 def how_to_continue(groups: Sequence[GroupChanges], run: Run) -> str:
-    """What the run lacks and how to continue it, as a sentence; "" if no group needs more
-    pairs."""
-    needed_s = next_look_s(run, groups)
-    if needed_s is None:
+    """A sentence on what the run lacks and how to continue it; "" if no group needs more pairs."""
+    remaining_s = next_look_s(run, groups)
+    if remaining_s is None:
         return ""
-    total_s = needed_s + sum(map(used_s, run.records.values()))
+    total_s = remaining_s + sum(map(used_s, run.records.values()))
     minutes = math.ceil(1.1 * total_s / 60)
     return (
-        f"The next check needs more launches, for about {format_wait(needed_s)}: continue with"
-        f" --resume {as_argument(run)} --budget {minutes}m."
+        f"The next check needs more launches, which take about {format_wait(remaining_s)}: continue"
+        f" with --resume {as_argument(run)} --budget {minutes}m."
     )
 
 

@@ -1,4 +1,4 @@
-"""The conclusions of a comparison of A and B, for each class and load. Pure."""
+"""The conclusions of a comparison of A and B, for each class and load."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, Literal, get_args
 from workerlab.analysis.trials import grouped
 from workerlab.experiments.compare.comparison import (
     DECIDING_METRICS,
-    HELD,
+    HOLD_AFTER_APP,
     PARTS,
-    PLACES,
     QUEUES,
     RESPONSE,
+    RESPONSE_METRICS,
     Change,
     GroupChanges,
     Kind,
@@ -24,8 +24,8 @@ from workerlab.finding import Answer, Finding
 from workerlab.numbers.units import FORMATS, format_duration, three_digits
 
 MAX_INTERVAL_RATIO = 100.0  # upper over lower end; wider intervals are not shown
-MAX_PARTS_RATIO = 1.05  # sum of the parts over the response: with more, they contradict it
-MAX_DECIMALS = 7  # a value closer to no change is printed as none
+MAX_PARTS_RATIO = 1.05  # sum of the parts over the response: above it, they contradict it
+MAX_DECIMALS = 7  # of a value close to no change; a closer one is printed as no change
 
 
 class MetricChange(Finding):
@@ -81,11 +81,11 @@ class MetricChange(Finding):
         )
 
 
-def visible_decimals(value: float, no_change: float, least: int) -> int:
-    """The fewest decimals, at least `least`, that show on which side of `no_change` a value is:
-    the end of an interval decides whether there is a difference."""
-    enough = (n for n in range(least, MAX_DECIMALS) if round(value, n) != no_change)
-    return next(enough, least)
+def visible_decimals(value: float, no_change: float, min_decimals: int) -> int:
+    """The fewest decimals, at least `min_decimals`, that show on which side of `no_change` a value
+    is, since the end of an interval decides whether there is a difference."""
+    decimals = (n for n in range(min_decimals, MAX_DECIMALS) if round(value, n) != no_change)
+    return next(decimals, min_decimals)
 
 
 def signed_percent(share: float) -> str:
@@ -94,7 +94,7 @@ def signed_percent(share: float) -> str:
     return FORMATS["change"](share) if decimals == 1 else f"{100 * share:+.{decimals}f} %"
 
 
-# --- of one class and load ------------------------------------------------------------------------
+# --- answers about one class and load -------------------------------------------------------------
 
 
 class GroupAnswer(Answer):
@@ -121,14 +121,14 @@ class NoValidLaunches(GroupAnswer):
 
 
 class MetricsAnswer(GroupAnswer):
-    """An answer about the metrics. `same`, `inconclusive`: labels of the metrics that are."""
+    """An answer about the metrics. `same`, `inconclusive`: labels of those metrics."""
 
-    launches: str  # how many, in words
+    launches: str  # their number, in words
     at_least: float
     same: tuple[str, ...]
     inconclusive: tuple[str, ...]
-    disturbed: str
-    next_step: str  # a sentence on how to decide what is inconclusive
+    disturbed: str  # a sentence
+    next_step: str  # a sentence on how to decide the inconclusive metrics
 
 
 class BDiffers(MetricsAnswer):
@@ -152,14 +152,14 @@ class DifferenceInconclusive(MetricsAnswer):
 def answer_of(
     compared: GroupChanges, *, at_least: float, launches: str, next_step: str
 ) -> GroupAnswer:
-    """The answer for one group: different if any metric is, inconclusive if one of
+    """The answer for one group: different if any metric is, else inconclusive if one of
     DECIDING_METRICS is, else the same. `launches`: their number, in words; `next_step`: a sentence
     on how to get a result, or ""."""
     group = compared.name
     if not compared.pairs:
         return NoValidLaunches(group, tuple(reasons_of(compared)))
-    metrics = (change for change in compared.changes if change.metric not in PLACES)
-    by_word = grouped(metrics, lambda change: change.word)
+    changes = (change for change in compared.changes if change.metric not in RESPONSE_METRICS)
+    by_word = grouped(changes, lambda change: change.word)
     different, same, inconclusive = (by_word.get(word, []) for word in get_args(Word))
     common: dict[str, Any] = {
         "group": group,
@@ -172,16 +172,16 @@ def answer_of(
         "evidence": tuple(map(MetricChange.of, compared.changes)),
     }
     if different:
-        changes = tuple(map(MetricChange.of, different))
-        return BDiffers(**common, changes=changes, where=where_changed(compared))
+        metric_changes = tuple(map(MetricChange.of, different))
+        return BDiffers(**common, changes=metric_changes, where=where_changed(compared))
     if any(change.metric.name in DECIDING_METRICS for change in inconclusive):
         return DifferenceInconclusive(**common)
     return BIsSame(**common)
 
 
 def reasons_of(compared: GroupChanges) -> Iterator[InvalidSide]:
-    """For each side with invalid launches, the reason of the first one; a shared reason once."""
-    first = dict(reversed(compared.left_out))
+    """For each side with invalid launches, the reason for the first one; a shared reason once."""
+    first = dict(reversed(compared.invalid))
     causes = ((first[side].reason, first[side]) for side in sorted(first))
     for reason, launches, _ in by_cause(causes):
         sides = (side for side in sorted(first) if first[side] in launches)
@@ -189,25 +189,27 @@ def reasons_of(compared: GroupChanges) -> Iterator[InvalidSide]:
 
 
 def disturbance_sentence(compared: GroupChanges) -> str:
-    """A sentence on how many launches other programs or virtual machines disturbed; "" if none."""
+    """A sentence on the number of launches that other programs or virtual machines disturbed; "" if
+    there are none."""
     launches = [cell for pair in compared.pairs for cell in pair]
     disturbed = sum(cell.is_disturbed for cell in launches)
     if not disturbed:
         return ""
-    return f"{disturbed} of the {len(launches)} launches had to wait for a core that others used."
+    count = f"{disturbed} of the {len(launches)} launches"
+    return f"{count} had to wait for a core that other programs used."
 
 
 def where_changed(compared: GroupChanges) -> str:
     """A sentence on the part of the response that changed most, or on how long the worker holds a
-    slot after the app. "" if the response itself did not change, or no part changed with it: then
-    time only moved between parts. Also "" if the parts of a side add up to more than its response.
-    A part that some launch lacks counts as unchanged: the other launches would be a biased
-    selection. A longer hold is attributed to the worker even if later requests wait longer still:
-    queues grow with any delay."""
+    slot after the app. "" if the response itself did not change, if no part changed in the same
+    direction (time only moved between parts), or if the parts of a side add up to more than its
+    response. A part that some launch lacks counts as unchanged: the other launches would be a
+    biased selection. A longer hold is attributed to the worker even if later requests wait longer
+    still: queues grow with any delay."""
     differing = {
         change.metric: change
         for change in compared.changes
-        if change.metric in PLACES and change.word == "different"
+        if change.metric in RESPONSE_METRICS and change.word == "different"
     }
     response = differing.pop(RESPONSE, None)
     if response is None or not _add_up(compared.changes, response):
@@ -223,10 +225,10 @@ def where_changed(compared: GroupChanges) -> str:
     )
     if largest is None:
         return ""
-    if cause is None or cause.metric != HELD:
+    if cause is None or cause.metric != HOLD_AFTER_APP:
         before, after = format_duration(largest.a), format_duration(largest.b)
         return f"The change is {largest.metric.label}: {after} of a response instead of {before}."
-    waiting = ", and the next requests wait for it" if cause.value > 0 else ""
+    waiting = ", and the next requests wait for the slot" if cause.value > 0 else ""
     return (
         f"The change is in the worker: it holds a slot for {format_duration(cause.b)} after the app"
         f" finishes, instead of {format_duration(cause.a)}{waiting}."
@@ -242,7 +244,7 @@ def _add_up(changes: Sequence[Change], response: Change) -> bool:
     )
 
 
-# --- of the whole comparison ----------------------------------------------------------------------
+# --- answers about the whole comparison -----------------------------------------------------------
 
 
 class RunDifference(Finding):
@@ -281,7 +283,7 @@ class LimitsAnswer(Answer):
 ANSWERS: Mapping[Outcome, YesOrNo] = {
     "exceeded": "No.",
     "inconclusive": "Inconclusive.",
-    "kept": "Yes.",
+    "met": "Yes.",
 }
 
 
@@ -301,5 +303,5 @@ def limits_answer(groups: Sequence[GroupChanges]) -> Iterator[LimitsAnswer]:
             answer=next(answer for outcome, answer in ANSWERS.items() if limits[outcome]),
             exceeded=limits["exceeded"],
             inconclusive=limits["inconclusive"],
-            kept=limits["kept"],
+            kept=limits["met"],
         )

@@ -36,13 +36,13 @@ METRIC_NAMES = {  # metric in `comparison` for each name used in a limit
 EXAMPLES = """\
 examples:
   workerlab compare sync,gthread 8 --a gunicorn=25.3.0 --b gunicorn=27.0.1
-      what does this version of Gunicorn change?
+      does this version of Gunicorn change anything?
   workerlab compare gthread 16 --app shop.wsgi:app --a chdir=main --b chdir=branch
       two checkouts of your app
   workerlab compare gevent 32 --a python=python3.11 --b python=python3.13
       two interpreters
   workerlab compare gthread 16 --a 'threads=2 env=POOL=4' --b 'threads=8 env=POOL=16'
-      any settings; several need quotes
+      any settings; more than one need quotes
   workerlab compare gthread 16 --threads 4 --b class=granian
       another worker class, or another server
   workerlab compare sync 8 --app shop.wsgi:app --a chdir=main --b chdir=. --fail-if 'p95>+10%'
@@ -50,20 +50,20 @@ examples:
   workerlab compare sync 8 --client lingers --a gunicorn=25.3.0 --b gunicorn=27.0.1
       ... for clients that close their connections late
   workerlab compare --baseline results/main --fail-if 'p95>+10%'
-      run the sweep in results/main again now, and show what has changed
+      run the sweep in results/main again, and show what has changed
   workerlab compare results/20261120-101500-sync results/20261121-101500-sync
       two saved runs
 """
 CODES = """\
 Exit codes: 0 compared, whatever the result; 1 a launch is invalid (with --fail-if: a comparison has
 no valid pair); 2 usage; 3 this machine or app cannot do it; 4 a limit of --fail-if is exceeded;
-5 with --strict: a limit is inconclusive; 130 Ctrl-C, 143 SIGTERM, with everything measured so far
-kept and printed.
+5 with --strict: a limit is inconclusive; 130 Ctrl-C, 143 SIGTERM, after storing and printing the
+results so far.
 """
 AT_LEAST = 0.05  # default of --at-least
 TOOL = "fast"  # the default load tool: it times each request
 LOAD_S = 8.0  # the default duration
-# What a side may change: options of `sweep`
+# The options of `sweep` that a side may change
 SIDE_SETTINGS = (
     "class", "workers", "threads", "backlog", "worker-connections", "app", "chdir", "python",
     "gunicorn", "config", "env", "path", "header", "sleep",
@@ -79,14 +79,14 @@ def difference_share(text: str) -> float:
 
 
 def single_class(text: str) -> str:
-    """The text, if it names one worker class or other server. Raises BadWord."""
+    """The text if it names one worker class or other server. Raises BadWord."""
     if len(read.servers(text)) > 1:
         raise read.BadWord(f"{text!r} is not a single class")
     return text
 
 
 def limits_text(text: str) -> str:
-    """The text, if it is valid. Raises BadWord."""
+    """The text if it is valid. Raises BadWord."""
     try:
         parse_limits(text, METRIC_NAMES)
     except TargetSyntaxError as error:
@@ -98,7 +98,7 @@ class SideOptions(Options):
     a = option(
         str,
         "WHAT",
-        f"settings of A, such as 'gunicorn=25.3.0 workers=4'; of {', '.join(SIDE_SETTINGS)}",
+        f"settings of A, such as 'gunicorn=25.3.0 workers=4'; any of {', '.join(SIDE_SETTINGS)}",
         default="",
     )
     b = option(str, "WHAT", "settings of B; the options below apply to both", default="")
@@ -110,8 +110,8 @@ class SideOptions(Options):
     fail_if = option(
         limits_text,
         "LIMITS",
-        "exit with 4 if a change certainly exceeds one of these limits: 'p95>+10%%,rps<-5%%'; of"
-        f" {', '.join(METRIC_NAMES)}",
+        "exit with 4 if a change certainly exceeds one of these limits: 'p95>+10%%,rps<-5%%'; any"
+        f" of {', '.join(METRIC_NAMES)}",
         default="",
     )
     junit = option(str, "FILE", "with --fail-if: write the limits as JUnit XML")
@@ -133,8 +133,8 @@ class CompareOptions(SideOptions, CellOptions, AppOptions, ServesOne, RunOptions
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Launch two servers alternately until it is known whether and how they differ; or compare"
-        " two saved runs."
+        "Launch two servers alternately to find out whether and how they differ; or compare two"
+        " saved runs."
     )
     parser.epilog = f"{EXAMPLES}\n{read.PROJECT}\n{CODES}"
     groups = {

@@ -3,8 +3,8 @@ RUN`, a saved sweep with a new one that has the same plan.
 
 The loads must be the same in both runs: load tool, its processes, keep-alive, concurrency or rate,
 requests, arrivals, ramp, how clients close. The servers may differ, including path and headers. A
-setting that has a single value in each run, but not the same one, is the difference to compare, and
-is listed before any figure. A setting that varies within a run identifies the cells.
+setting that has one value in A and another in B is the difference to compare, and is listed before
+any figure. A setting that varies within a run identifies the cells.
 
 Limits can also be written as JUnit XML for build servers: a test for each limit, class and load. An
 exceeded limit is a failure, an inconclusive one is skipped.
@@ -25,9 +25,9 @@ from workerlab.experiments.compare.comparison import (
     SIDES,
     Group,
     GroupChanges,
+    distinguishing_settings,
     launch_metrics,
     outcomes,
-    settings_apart,
     unpaired_changes,
 )
 from workerlab.experiments.compare.document import TrialsByKey, comparison, trials_by_key
@@ -59,7 +59,7 @@ def junit_xml(groups: Iterable[GroupChanges], run: str) -> str:
         changes = {change.metric.name: MetricChange.of(change) for change in group.changes}
         for limit, outcome in group.outcomes:
             case = ElementTree.SubElement(suite, "testcase", classname=group.name, name=limit.text)
-            if outcome != "kept":
+            if outcome != "met":
                 tag = "failure" if outcome == "exceeded" else "skipped"
                 message = str(changes.get(limit.metric, "not measured"))
                 ElementTree.SubElement(case, tag, message=message)
@@ -70,7 +70,7 @@ def junit_xml(groups: Iterable[GroupChanges], run: str) -> str:
 
 
 def write_junit(path: Path, groups: Iterable[GroupChanges], run: str) -> None:
-    """Write `junit_xml`. If that fails, only print the reason: the measurement is kept."""
+    """Write `junit_xml`. If that fails, only print the reason: the measurements are stored."""
     try:
         path.write_text(junit_xml(groups, run))
     except OSError as error:
@@ -88,7 +88,7 @@ LOAD_FIELDS = ("tool", "processes", "keepalive", "concurrency", "rate")
 REQUEST_FIELDS = ("method", "body_file", "mix")  # fields of the app
 PLAN_FIELDS = ("arrivals", "ramp_s", "linger_s")  # fields of the plan
 APP_FIELDS = ("app", "chdir", "path", "headers", "sleep_s", "env")
-# Of a server or its app, and the number of requests, so that no new setting is overlooked
+# Of a server, from its class so that no new setting is overlooked; of its app; and of the load
 SETTINGS = (
     *(name for name in Server.__struct_fields__ if name not in ("app", "name", "null", "config")),
     *APP_FIELDS,
@@ -99,7 +99,7 @@ MACHINE_FIELDS = ("cpu", "cores", "memory_bytes", "system", "python", "server_py
                   "load_average_at_start")  # fmt: skip
 LOAD_AVERAGE = "machine.load_average_at_start"
 
-# Labels of differences, if the field name is not readable
+# Labels of differences whose field name is not readable
 LABELS = {
     "machine.cpu": "processor",
     "machine.cores": "cores",
@@ -148,7 +148,7 @@ def command(options: CompareOptions) -> int:
     _check_options(options, ALLOWED_WITH_RUNS, "two saved runs are compared as they are")
     a, b = _load_side(options.classes), _load_side(options.levels)
     if a.run.directory.samefile(b.run.directory):
-        raise UsageError(f"A and B are the same run, {a.run.name}: name two")
+        raise UsageError(f"A and B are the same run, {a.run.name}: name two different runs")
     return _compare(a, b, options)
 
 
@@ -219,7 +219,7 @@ def _load_side(name: str) -> SavedSide:
     run = run_store.load(find_run(name, measured=True))
     if run.plan.kind != SWEEP:
         raise UsageError(
-            f"{run.name} is a run of `{run.plan.kind}`: compare takes only runs of `sweep`"
+            f"{run.name} is a run of `{run.plan.kind}`: compare accepts only runs of `sweep`"
         )
     trials = trial_data(run)
     return SavedSide(run, report_of(run, trials).cells, trials_by_key(trials))
@@ -229,8 +229,9 @@ def groups_of(a: SavedSide, b: SavedSide, options: CompareOptions) -> list[Group
     """The common cells, compared. Raises UsageError if there are none."""
     matched, comparisons = _matched_cells(a, b), []
     groups = [Group(cells_a[0].trial.cell, cells_b[0].trial.cell) for cells_a, cells_b in matched]
-    for group, apart, both in zip(groups, settings_apart(groups), matched, strict=True):
-        sides = [list(map(_invalid_if_paused, side)) for side in both]
+    all_settings = distinguishing_settings(groups)
+    for group, settings, cells_of_sides in zip(groups, all_settings, matched, strict=True):
+        sides = [list(map(_invalid_if_paused, cells)) for cells in cells_of_sides]
         valid_a, valid_b = map(valid_results, sides)
         changes = unpaired_changes(
             [launch_metrics(a.run, cell) for cell in valid_a],
@@ -243,14 +244,14 @@ def groups_of(a: SavedSide, b: SavedSide, options: CompareOptions) -> list[Group
                 group=group,
                 pairs=list(zip(valid_a, valid_b, strict=False)),
                 changes=changes,
-                left_out=[
+                invalid=[
                     (name, cell)
                     for name, side in zip(SIDES, sides, strict=True)
                     for cell in side
                     if isinstance(cell, Invalid)
                 ],
                 outcomes=outcomes(options.fail_if, changes),
-                apart=apart,
+                settings=settings,
                 launches=(len(valid_a), len(valid_b)),
             )
         )
@@ -259,7 +260,7 @@ def groups_of(a: SavedSide, b: SavedSide, options: CompareOptions) -> list[Group
 
 def _invalid_if_paused(cell: TrialResult) -> TrialResult:
     """The cell, or an invalid one if the machine paused: launches of a sweep may run in parallel,
-    so one pause affects all launches of a setting, and no interval shows it."""
+    so one pause may affect all launches of a setting, and no interval would show it."""
     pause = next((note for note in cell.notes if isinstance(note, PauseDuringLoad)), None)
     return cell if pause is None else Invalid(cell.trial, cell.app, cell.sleep_s, pause)
 
@@ -298,8 +299,8 @@ def _matched_cells(a: SavedSide, b: SavedSide) -> list[tuple[list[TrialResult], 
         if value_a != value_b:
             difference = f"{name.removesuffix('_s')} {value_a or 'none'} and {value_b or 'none'}"
             raise UsageError(f"{a.run.name} and {b.run.name} have different loads: {difference}")
-    settings = (name for name in SETTINGS if _identifies(_values(a, b, name)))
-    names = (*LOAD_FIELDS, *REQUEST_FIELDS, *settings)
+    identifying = (name for name in SETTINGS if _identifies(_values(a, b, name)))
+    names = (*LOAD_FIELDS, *REQUEST_FIELDS, *identifying)
 
     def key(cell: TrialResult) -> tuple[object, ...]:
         return tuple(_field_of(cell, name) for name in names)
@@ -310,7 +311,7 @@ def _matched_cells(a: SavedSide, b: SavedSide) -> list[tuple[list[TrialResult], 
         raise UsageError(
             f"{a.run.name} and {b.run.name} have no cell in common: concurrency or rate, load"
             " tool, keep-alive and requests must be the same; so must the worker class if a run has"
-            " several"
+            " more than one"
         )
     return matched
 

@@ -17,7 +17,7 @@ from workerlab.analysis.facts import TrialFault
 from workerlab.analysis.stall import MachinePause, PauseDuringLoad
 from workerlab.analysis.verdict import TrialInvalid
 from workerlab.experiments.compare.comparison import (
-    HELD,
+    HOLD_AFTER_APP,
     METRICS,
     PARTS,
     RESPONSE,
@@ -46,7 +46,7 @@ from workerlab.slo import Limit
 CELL = Cell(Server("sync", 1, 1, 2048, 1000), "fast", 1)
 INVALID = Invalid(Trial(CELL, 1), "", None, Note("invalid"))
 VALID = result_of(Trial(CELL, 1))
-PART = {metric.name: metric for metric in (*PARTS, HELD)}
+PART = {metric.name: metric for metric in (*PARTS, HOLD_AFTER_APP)}
 THROUGHPUT, CPU = (metric for metric in METRICS if metric.name in ("throughput_rps", "cpu_s"))
 
 
@@ -58,17 +58,17 @@ def document_of(
     changes: Sequence[Change],
     outcomes: Sequence[Outcome] = (),
     *,
-    pairs_made: int = 4,
+    pair_count: int = 4,
     invalid: bool = False,
     strict: bool = False,
 ) -> Document:
     limits = [(Limit("throughput_rps", False, -0.05, "rps<-5%"), outcome) for outcome in outcomes]
-    pairs = [(VALID, VALID)] * pairs_made
+    pairs = [(VALID, VALID)] * pair_count
     discarded = [("A", INVALID)] if invalid else []
     sides = Group(CELL, CELL)
-    group = GroupChanges(sides, pairs, changes, discarded, limits, pairs_made=pairs_made)
+    group = GroupChanges(sides, pairs, changes, discarded, limits, pair_count=pair_count)
     # Launches of 10 s each
-    records = {str(n): Record(str(n), None, start_s=9.5) for n in range(2 * pairs_made)}
+    records = {str(n): Record(str(n), None, start_s=9.5) for n in range(2 * pair_count)}
     plan = SimpleNamespace(notes=(), trials=1, cells=(), kind="compare")
     run: Any = SimpleNamespace(
         name="run", environment={}, records=records, plan=plan, directory=Path("results/run")
@@ -82,8 +82,8 @@ def document_of(
         ((), (), True),
         (("start_s", "stop_s"), (), True),  # they vary too much
         (("start_s", "stop_s", "cpu_s"), (), False),
-        (("cpu_s",), ("kept", "exceeded"), True),  # with limits, only these count
-        ((), ("kept", "inconclusive"), False),
+        (("cpu_s",), ("met", "exceeded"), True),  # with limits, only these count
+        ((), ("met", "inconclusive"), False),
     ],
 )
 def test_when_a_comparison_ends(
@@ -97,7 +97,7 @@ def test_when_a_comparison_ends(
     ]
     limit = Limit("response_p95_s", True, 0.1, "p95>+10%")
     limits = [(limit, outcome) for outcome in outcomes]
-    assert GroupChanges(Group(CELL, CELL), (), changes, (), limits).decided is decided
+    assert GroupChanges(Group(CELL, CELL), (), changes, (), limits).is_decided is decided
 
 
 def test_three_pairs_and_not_three_launches_must_be_invalid_to_give_up() -> None:
@@ -135,7 +135,7 @@ def test_the_change_is_where_the_slot_is_held_longer(places: dict[str, float], w
     assert isinstance(first, BDiffers)
     assert first.where.startswith(f"The change is {where}" if where else "")
     assert bool(first.where) == bool(where)
-    assert ("wait for it" in first.where) == (places.get("held_s") == 2.0)
+    assert ("wait for the slot" in first.where) == (places.get("held_s") == 2.0)
 
 
 @pytest.mark.parametrize(
@@ -165,14 +165,14 @@ def test_parts_that_add_up_to_more_than_the_response_show_nothing() -> None:
 
 def test_an_invalid_launch_fails_no_limits_that_the_others_keep() -> None:
     changes = [changed(THROUGHPUT, 1.5)]
-    assert document_of(changes, ["kept"], invalid=True).exit_code == 0
+    assert document_of(changes, ["met"], invalid=True).exit_code == 0
     assert document_of(changes, ["exceeded"], invalid=True).exit_code == 4
     assert document_of(changes, ["inconclusive"]).exit_code == 0
     assert document_of(changes, ["inconclusive"], strict=True).exit_code == 5
     # Without limits or pairs nothing passes
     document = document_of(changes, invalid=True)
     assert (document.exit_code, document.valid) == (None, False)
-    assert document_of([], ["inconclusive"], pairs_made=0, invalid=True).exit_code is None
+    assert document_of([], ["inconclusive"], pair_count=0, invalid=True).exit_code is None
 
 
 def test_the_bundled_gunicorn_is_not_named() -> None:
@@ -189,11 +189,11 @@ def limits_answers(document: Document) -> list[LimitsAnswer]:
 
 
 def test_limits_have_one_answer() -> None:
-    document = document_of([changed(THROUGHPUT, 0.5)], ["exceeded", "kept", "inconclusive"])
+    document = document_of([changed(THROUGHPUT, 0.5)], ["exceeded", "met", "inconclusive"])
     (answer,) = limits_answers(document)
     limit = "rps<-5% (sync at 1 connection)"
     assert str(answer) == f"No. Exceeded: {limit}. Inconclusive: {limit}. Met: {limit}."
-    (answer,) = limits_answers(document_of([changed(THROUGHPUT, 1.5)], ["kept"]))
+    (answer,) = limits_answers(document_of([changed(THROUGHPUT, 1.5)], ["met"]))
     assert answer.answer == "Yes."
 
 
@@ -236,12 +236,12 @@ def test_the_budget_to_continue_with() -> None:
     inconclusive = [Change(CPU, 4, 1.0, 1.0, 1.0, 0.9, 1.1, "inconclusive")]
     (first, *_) = document_of(inconclusive).findings
     # 8 launches of 10 s were made; the next evaluation is after 6 pairs
-    assert "needs more launches, for about 40 s: continue with --resume " in text(first)
+    assert "needs more launches, which take about 40 s: continue with --resume " in text(first)
     assert " --budget 3m." in text(first)
     (first, *_) = document_of([changed(THROUGHPUT, 0.5), *inconclusive]).findings
     assert isinstance(first, BDiffers)
     assert "continue with --resume " in text(first)
-    (first, *_) = document_of(inconclusive, pairs_made=40).findings
+    (first, *_) = document_of(inconclusive, pair_count=40).findings
     assert "--resume" not in text(first)
-    (first, *_) = document_of(inconclusive, ["kept"]).findings
+    (first, *_) = document_of(inconclusive, ["met"]).findings
     assert "--resume" not in text(first)

@@ -20,7 +20,7 @@ def change(name: str, low: float | None, high: float | None) -> Change:
     [
         ("p95>+10%", 1.11, 1.30, "exceeded"),
         ("p95>+10%", 1.02, 1.30, "inconclusive"),
-        ("p95>+10%", 1.02, 1.09, "kept"),  # it grew, but not so much
+        ("p95>+10%", 1.02, 1.09, "met"),  # it grew, but not so much
         ("p95>10%", 1.11, 1.30, "exceeded"),
         ("p95>+10%", None, None, "inconclusive"),
     ],
@@ -35,9 +35,9 @@ def test_outcome_of_a_limit_follows_from_the_interval(
 def test_throughput_is_limited_from_below_and_errors_by_their_share() -> None:
     rps, errors = parse_limits("rps < -5%, errors>+0.1%", METRIC_NAMES)
     assert judge(rps, [change("throughput_rps", 0.90, 0.94)]) == "exceeded"
-    assert judge(rps, [change("throughput_rps", 0.96, 1.10)]) == "kept"
+    assert judge(rps, [change("throughput_rps", 0.96, 1.10)]) == "met"
     assert judge(errors, [change("failed", 0.002, 0.004)]) == "exceeded"
-    assert judge(errors, [change("failed", 0.0, 0.0)]) == "kept"
+    assert judge(errors, [change("failed", 0.0, 0.0)]) == "met"
 
 
 def test_a_limit_on_an_unmeasured_metric_is_inconclusive() -> None:

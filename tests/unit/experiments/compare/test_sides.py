@@ -11,7 +11,7 @@ from workerlab.experiments.compare.comparison import (
     CompareRequest,
     Group,
     GroupChanges,
-    settings_apart,
+    distinguishing_settings,
 )
 from workerlab.experiments.compare.options import side
 from workerlab.model.plan import Cell, Server
@@ -110,7 +110,7 @@ def test_the_order_within_a_pair_is_random() -> None:
         ),
         ((*BASE, "--a", "workers=4", "--b", "workers=4"), "A and B are the same"),
         ((*BASE, "--b", "class=tornado"), "name a single class"),
-        (BASE, "compare needs CLASSES, LEVELS and what differs"),
+        (BASE, "compare needs CLASSES, LEVELS and a difference"),
         (("compare", "snyc", "8", "--b", "workers=5"), "did you mean sync"),
         (("compare", "sync", "eight", "--b", "workers=5"), "'eight' is not a whole number"),
     ],
@@ -126,7 +126,7 @@ def test_no_two_groups_have_the_same_name() -> None:
     groups = CompareRequest.of(plan).groups
     names = [
         text(GroupChanges(group, (), (), (), (), settings).name)
-        for group, settings in zip(groups, settings_apart(groups), strict=True)
+        for group, settings in zip(groups, distinguishing_settings(groups), strict=True)
     ]
     assert len(names) == len(set(names)) == 16
     assert "gthread (4 workers, keep-alive) at 8 connections" in names
