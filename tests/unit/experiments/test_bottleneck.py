@@ -211,15 +211,15 @@ INTERVAL = r" \(95 % interval \d\.\d\d to \d\.\d\d\)"
         (Factor.USERS, 505 / 650, "No: with 1000 users instead of 200, throughput is 0.78 times as"
          f" high{INTERVAL}, and each waits 6.44 times as long."),
         (Factor.THREADS, 505 / 500, "No: with 6 threads instead of 1 at 1000 users, throughput is"
-         f" 1.01 times as high{INTERVAL}; a change below 20 % counts as none, so threads are not"
+         f" 1.01 times as high{INTERVAL}; a change below 20 % does not count, so threads are not"
          " the limit."),
         (Factor.SERVERS, 530 / 544, "No: with 2 servers instead of 1 at 500 users, throughput is"
-         f" 0.97 times as high{INTERVAL}; a change below 20 % counts as none, so servers are not"
+         f" 0.97 times as high{INTERVAL}; a change below 20 % does not count, so servers are not"
          " the limit."),
         (Factor.PROCESSES, 1900 / 544, "Yes: with 4 processes instead of 1 at 500 users,"
          f" throughput is 3.49 times as high{INTERVAL}; the host was 70 % busy."),
         (Factor.TOOL, 4690 / 544, "Yes: with wrk instead of locust at 500 users, throughput is"
-         f" 8.62 times as high{INTERVAL}; what locust measures is a lower bound."),
+         f" 8.62 times as high{INTERVAL}; the figures of locust are a lower bound."),
     ],
 )  # fmt: skip
 def test_effect_of_each_factor(factor: Factor, ratio: float, sentence: str) -> None:
@@ -314,7 +314,7 @@ def test_scattered_launches_are_inconclusive() -> None:
     ]
     effect = change(document_of_trials(scattered), Factor.TOOL)
     assert effect.answer == "Inconclusive"
-    assert effect.remark == "more --trials would show whether that is an effect"
+    assert effect.remark == "more --trials would show whether this is an effect"
 
 
 def test_the_fastest_of_the_slower_generators_is_reported() -> None:
@@ -510,4 +510,4 @@ def test_a_failed_load_for_the_phases_makes_the_document_invalid() -> None:
     assert not any("phases" in finding.question for finding in document.findings)
     (note,) = document.notes
     assert isinstance(note, NotMeasured)
-    assert "the load whose connections are closed" in str(note)
+    assert "the load whose connections the server closes" in str(note)

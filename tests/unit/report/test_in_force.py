@@ -89,8 +89,8 @@ def test_on_an_axis_each_series_has_both_values_in_its_name() -> None:
         "asgi (backlog 2048, 100 in force)",
     ]
     for name in ("table", "markdown"):
-        assert "4 (100 in force)" in FORMATS[name](document)
-    assert "4 (100 in force)" in rendered(document).text
+        assert "4 (100 effective)" in FORMATS[name](document)
+    assert "4 (100 effective)" in rendered(document).text
 
 
 @pytest.mark.parametrize("proof", [False, True])

@@ -1,7 +1,7 @@
 """`workerlab bottleneck`: is it the server or the load generator? Varies one factor at a time.
 
-The cells are those of a sweep, on a real server with an app that does nothing. Cells to compare
-differ in one factor; a cell that several comparisons share runs once.
+The cells are those of a sweep, on a real server with an app that does nothing. Compared cells
+differ in one factor; a cell that is in more than one comparison runs once.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ from workerlab.paths import target_of
 from workerlab.plan import SLEEP_ENV, null_cell
 from workerlab.server import preflight
 
-GENERATORS = ("locust", "fast")  # the first installed one is under test
+GENERATORS = ("locust", "fast")  # the first installed one is tested
 OTHER_GENERATORS = ("wrk", "fast", "locust-fast")  # compared with it
 APP = App(target_of("@sleep_wsgi"), "", env=((SLEEP_ENV, "0"),), sleep_s=0.0)
 SERVER = Server("gthread", workers=1, threads=6, backlog=2048, worker_connections=4000, app=APP)
@@ -30,14 +30,14 @@ PROCESSES = 4  # of the generator, with the middle number of users
 FEWER_PROCESSES = 3  # with the most users, if there is a core for each and one for the server
 TOO_FEW_CORES = (
     f"{FEWER_PROCESSES} processes of the generator are not compared with one at {{users:# user}}:"
-    f" they and the server need {FEWER_PROCESSES + 1} cores[[, this machine has {{cores}}]]"
+    f" they and the server need {FEWER_PROCESSES + 1} cores[[; this machine has {{cores}}]]"
 )
-CLOSING_DELAY_S = (0.1, 0.1)  # shortest and longest, of the server that closes connections
+CLOSING_DELAY_S = (0.1, 0.1)  # shortest and longest delay of the server that closes connections
 
 
 class Scale(NamedTuple):
-    """The size of a run. `requests_per_connection`: number after which the null server closes a
-    connection; `phases`: the load on that server."""
+    """The size of a run. `requests_per_connection`: the number of requests after which the null
+    server closes a connection; `phases`: the load on that server."""
 
     users: tuple[int, ...]
     threads: tuple[int, ...]
@@ -75,24 +75,24 @@ QUICK_SCALE = Scale(
 def cells(
     generator: str, others: Iterable[str], scale: Scale, cores: int | None = None
 ) -> tuple[Cell, ...]:
-    """The cells of all comparisons, each once; the first is on the default server. `cores`: of the
-    machine, None if unknown."""
-    middle, many_users, most_users = scale.users[1], scale.users[:3][-1], scale.users[-1]
+    """The cells of all comparisons, each once; the first has the default server. `others`: the
+    generators to compare; `cores`: of the machine, None if unknown."""
+    middle_users, many_users, most_users = scale.users[1], scale.users[:3][-1], scale.users[-1]
 
     def cell(users: int, tool: str = generator, processes: int = 1, **settings: int) -> Cell:
         return Cell(replace(SERVER, **settings), tool, users, keepalive=True, processes=processes)
 
-    planned = [
+    all_cells = [
         *(cell(users) for users in scale.users),
         *(cell(many_users, threads=threads) for threads in scale.threads),
         *(cell(users, instances=2) for users in scale.users[1:]),
     ]
     if tool_named(generator).PROCESSES:
-        planned.append(cell(middle, processes=PROCESSES))
+        all_cells.append(cell(middle_users, processes=PROCESSES))
         if has_cores_for_fewer(cores):
-            planned.append(cell(most_users, processes=FEWER_PROCESSES))
-    planned += [cell(middle, tool) for tool in others if tool != generator]
-    return tuple(dict.fromkeys(planned))
+            all_cells.append(cell(most_users, processes=FEWER_PROCESSES))
+    all_cells += [cell(middle_users, tool) for tool in others if tool != generator]
+    return tuple(dict.fromkeys(all_cells))
 
 
 def has_cores_for_fewer(cores: int | None) -> bool:
@@ -101,7 +101,7 @@ def has_cores_for_fewer(cores: int | None) -> bool:
 
 
 def setup(options: BottleneckOptions, plan: Plan | None) -> Setup:
-    """The plan of a new run with the generators installed here, or that of a resumed run."""
+    """The plan of a new run with the installed generators, or the plan of a resumed run."""
     if plan is not None:
         return Setup(plan)
     scale = QUICK_SCALE if options.quick else FULL_SCALE

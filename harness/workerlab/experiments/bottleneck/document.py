@@ -1,5 +1,5 @@
 """The document of `workerlab bottleneck`: the conclusions, a table per factor, a chart, and the
-phases of a load whose connections the server closes, with the TCP states of each."""
+phases of a load whose connections the server closes, each with its TCP states."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from workerlab.numbers.units import counted
 from workerlab.report.values import cores_of, curves, mean_column, table
 from workerlab.run_store import Run
 
-MID_LOAD_SHARE = 0.9  # of a load: connections that close after it do so because the load ends
+MID_LOAD_SHARE = 0.9  # of a load: later, connections close because the load ends
 
 
 class PhasesAnswer(Answer):
     """The phases of the load whose connections the server closes."""
 
-    question = "Which phases does a load go through, if the server closes connections?"
+    question = "Which phases does a load go through if the server closes connections?"
 
     phases: tuple[PhaseOfLoad, ...]
 
 
 class ClosedInMidLoad(PhasesAnswer):
-    """{phases: } The server closes a connection after {requests} requests, during the load from
-    {at_s:duration} on[[: {users:# user} opened {opened:# connection}]]."""
+    """{phases: } The server closes a connection after {requests} requests, which happens during the
+    load from {at_s:duration} on[[: {users:# user} opened {opened:# connection}]]."""
 
     requests: int | None
     at_s: float
     users: int
-    opened: int | None  # None: not counted
+    opened: int | None  # None if not counted
 
 
 class NotClosedInMidLoad(PhasesAnswer):
@@ -54,7 +54,7 @@ class NotClosedInMidLoad(PhasesAnswer):
 
 
 def phases_answers(loads: Iterable[Facts]) -> list[PhasesAnswer]:
-    """The phases of the first load during which connections closed, else of the first load; empty
+    """The phases of the first load during which connections closed, else of the first load; []
     without loads."""
     answers = [_answer(facts) for facts in loads]
     return sorted(answers, key=lambda answer: isinstance(answer, NotClosedInMidLoad))[:1]
@@ -80,8 +80,8 @@ def _answer(facts: Facts) -> PhasesAnswer:
 
 QUESTION = "Is it the server or the load generator? One factor at a time"
 REPORTED = "response time as the generator reports it, mean of the trials"
-IN_WORKERS = "by the workers' records, mean of the trials"
-IN_CALLS = "per request, in socket calls; only Locust times them here"
+IN_WORKERS = "as recorded by the workers, mean of the trials"
+IN_CALLS = "per request, in socket calls; timed only with Locust"
 
 FACTOR_ORDER = (Factor.TOOL, Factor.PROCESSES, Factor.USERS, Factor.THREADS, Factor.SERVERS)
 NAMED_FACTORS = (Factor.PROCESSES, Factor.SERVERS, Factor.THREADS)  # in the chart
@@ -130,7 +130,7 @@ RESULT_COLUMNS = (
     Column("generator_bound", "text", heading="generator-bound"),
     Column("verdict", "text"),
 )
-SIDE_COLUMNS = (
+COST_COLUMNS = (
     RESPONSE_MEAN,
     mean_column("usage.connect_calls_s", "seconds", heading="in connect", meaning=IN_CALLS),
     mean_column("usage.send_calls_s", "seconds", heading="in send", meaning=IN_CALLS),
@@ -138,14 +138,14 @@ SIDE_COLUMNS = (
         "usage.receive_calls_s",
         "seconds",
         heading="in receive",
-        meaning=f"{IN_CALLS}; includes the wait for the server and for the user's turn in Locust",
+        meaning=f"{IN_CALLS}; includes waiting for the server and for the user's turn in Locust",
     ),
     SERVICE_MEAN,
     mean_column(
         "usage.received_bytes_per_s",
         "bytes",
         heading="received per s",
-        meaning="heads and bodies, where the generator counts them",
+        meaning="headers and bodies, if the generator counts them",
     ),
     Column(
         "generator_rss_bytes",
@@ -173,10 +173,10 @@ class InvalidTrial(Finding):
     {trial}: {reason}"""
 
     tool: str
-    processes: int | None  # None: one
+    processes: int | None  # None for one
     users: int
     threads: int
-    servers: int | None  # None: one
+    servers: int | None  # None for one
     trial: int
     reason: Finding
 
@@ -185,21 +185,21 @@ class InvalidTrial(Finding):
 
 def document(run: Run) -> Document:
     trials = trial_data(run)
-    closing = [data for data in trials if data.cell.server.null and data.record]
-    return study(report_of(run, trials), notes_of(run), closing)
+    null_trials = [data for data in trials if data.cell.server.null and data.record]
+    return study(report_of(run, trials), notes_of(run), null_trials)
 
 
 def study(
-    report: Report, notes: Sequence[Finding] = (), closing: Sequence[TrialData] = ()
+    report: Report, notes: Sequence[Finding] = (), null_trials: Sequence[TrialData] = ()
 ) -> Document:
-    """The document of a run. `notes`: of its plan; `closing`: its trials on a server that closes
-    connections."""
+    """The document of a run. `notes`: of its plan; `null_trials`: its trials on a server that
+    closes connections."""
     cells = by_cell(report.cells)
-    generator = mode([cell.tool for cell in cells] or [""])  # most cells use the one under test
-    compared = {factor: Comparison.of(factor, cells.values(), generator) for factor in Factor}
-    valid = {factor: comparison.valid for factor, comparison in compared.items()}
-    phases = phases_answers(facts for data in closing if isinstance(facts := data.facts, Facts))
-    invalid = [*invalid_trials(report.cells), *not_measured(closing)]
+    generator = mode([cell.tool for cell in cells] or [""])  # most cells use the tested one
+    comparisons = {factor: Comparison.of(factor, cells.values(), generator) for factor in Factor}
+    valid = {factor: comparison.valid for factor, comparison in comparisons.items()}
+    phases = phases_answers(facts for data in null_trials if isinstance(facts := data.facts, Facts))
+    invalid = [*invalid_trials(report.cells), *not_measured(null_trials)]
     return Document(
         run=report.run,
         kind="bottleneck",
@@ -209,7 +209,7 @@ def study(
             *conclusions(valid, generator, cores_of(report.environment)),
             *phases,
         ),
-        tables=tuple(tables(compared, list(cells.values()))),
+        tables=tuple(tables(comparisons, list(cells.values()))),
         charts=charts(cells, generator),
         notes=(*notes, *invalid),
         valid=bool(cells) and not invalid,
@@ -219,7 +219,7 @@ def study(
 def title(cells: Iterable[Cell], generator: str) -> str:
     first = next(iter(cells), None)
     if first is None:
-        return f"{QUESTION}: no cell has been finished."
+        return f"{QUESTION}: no cell has finished."
     server = f"{first.server.worker_class} with {counted(first.server.workers, 'worker')}"
     return f"{QUESTION}. Generator: {generator}; server: {server}."
 
@@ -239,21 +239,21 @@ def invalid_trials(results: Iterable[TrialResult]) -> Iterator[InvalidTrial]:
             )
 
 
-def not_measured(closing: Iterable[TrialData]) -> Iterator[Finding]:
-    for data in closing:
+def not_measured(null_trials: Iterable[TrialData]) -> Iterator[Finding]:
+    for data in null_trials:
         if (why := why_unusable(data)) is not None:
-            yield NotMeasured("the load whose connections are closed", why=why)
+            yield NotMeasured("the load whose connections the server closes", why=why)
 
 
-def tables(compared: Comparisons, cells: Sequence[Trials]) -> Iterator[Table]:
-    """A table per varied factor, and one of the cost of each load on both sides."""
-    for factor, comparison in compared.items():
+def tables(comparisons: Comparisons, cells: Sequence[Trials]) -> Iterator[Table]:
+    """A table per varied factor, and a table of each load's cost on both sides."""
+    for factor, comparison in comparisons.items():
         if comparison.groups:
             columns = [*factor_columns(comparison.cells, factor, Factor.USERS), *RESULT_COLUMNS]
             yield table(factor.title, columns, map(with_failed_trials, comparison.cells))
     if settings := factor_columns(cells):
         yield table(
-            "Both sides of each load", [*settings, *SIDE_COLUMNS], map(with_failed_trials, cells)
+            "Both sides of each load", [*settings, *COST_COLUMNS], map(with_failed_trials, cells)
         )
 
 
@@ -276,16 +276,16 @@ def factor_column(factor: Factor) -> Column:
 
 
 def with_failed_trials(trials: Trials) -> Trials:
-    """The trials; if none had a success, the valid ones without success, to show what failed."""
+    """The trials; if none had a successful request, the valid ones without, to show the errors."""
     return replace(trials, valid=trials.valid or tuple(valid_results(trials.left_out)))
 
 
 def charts(cells: Mapping[Cell, Trials], generator: str) -> tuple[Chart, ...]:
     """Throughput against users: a line for the generator, points for every other load."""
-    usual = next(iter(cells), None)
+    default = next(iter(cells), None)
     rates = {cell: throughput_of(with_failed_trials(trials)) for cell, trials in cells.items()}
     series = curves(
-        (load_name(cell, usual or cell), float(cell.concurrency), rps)
+        (load_name(cell, default or cell), float(cell.concurrency), rps)
         for cell, rps in rates.items()
     )
     if not series:
@@ -296,14 +296,15 @@ def charts(cells: Mapping[Cell, Trials], generator: str) -> tuple[Chart, ...]:
         y_title="requests/s",
         series=series,
         log=(True, False),
-        note=f"Names say what differs from {generator} on the usual server; all request the same"
-        " page.",
+        note=f"Names give the differences from {generator} on the default server; all loads request"
+        " the same page.",
     )
     return (chart,)
 
 
-def load_name(cell: Cell, usual: Cell) -> str:
-    """'locust, 200 threads': the generator, and what differs from the usual cell but the users."""
+def load_name(cell: Cell, default: Cell) -> str:
+    """'locust, 200 threads': the generator, and the differences from the default cell other than
+    the users."""
     levels = ((factor, factor.level(cell)) for factor in NAMED_FACTORS)
-    texts = (factor.level_text(level) for factor, level in levels if level != factor.level(usual))
+    texts = (factor.level_text(level) for factor, level in levels if level != factor.level(default))
     return ", ".join([cell.tool, *texts])

@@ -1,11 +1,11 @@
 """The conclusions of `workerlab bottleneck`: is it the server or the load generator?
 
-In a closed loop, requests wait at the bottleneck. If a larger server (more threads, a second
+In a closed loop, requests wait at the bottleneck. If more server capacity (more threads, a second
 server) changes nothing, the server is not the limit; if another generator, or more processes of the
-same one, changes much, the generator is. A change counts if its whole interval over the trials is
-beyond a factor of EFFECT. Only cells that differ in a single factor are compared. Cells that had to
-wait for a core used by other programs (`analysis/core_wait.py`) prove nothing: those programs may
-cause any difference.
+same one, change the throughput considerably, the generator is. A change counts if its whole
+interval over the trials is beyond a factor of EFFECT. Only cells that differ in a single factor are
+compared. Cells that had to wait for a core used by other programs (`analysis/core_wait.py`) prove
+nothing, since those programs may have caused the difference.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from workerlab.model.plan import Cell
 from workerlab.numbers.intervals import TRIALS, Effect, Ratio
 from workerlab.numbers.units import amount, counted
 
-EFFECT = 1.2  # ratio of throughputs: a smaller change does not count
-BY_STRENGTH: tuple[Effect, ...] = ("more", "less", "chance", "none")
+MIN_EFFECT_RATIO = 1.2  # of throughputs: a smaller change does not count
+STRONGEST_FIRST: tuple[Effect, ...] = ("more", "less", "chance", "none")
 
 FactorLevel = int | str  # a number, or a name
 
 
 class Factor(Enum):
-    """What is varied while everything else stays the same. `path`: to its level in a Cell; `noun`:
-    the unit of a level, "" if it is a name; `title`: of its table."""
+    """A factor that is varied while everything else stays the same. `path`: of its level in a Cell;
+    `noun`: the unit of a level, "" if the level is a name; `title`: of its table."""
 
     # fmt: off
     USERS = ("concurrency", "user", "More users",
              "Do more users bring more throughput?")
     THREADS = ("server.threads", "thread", "More threads in the server",
                "Do more threads in the server help?")
-    SERVERS = ("server.instances", "server", "A second server, on a port of its own",
+    SERVERS = ("server.instances", "server", "A second server, on its own port",
                "Does a second server help?")
-    PROCESSES = ("processes", "process/processes", "The generator in more processes",
+    PROCESSES = ("processes", "process/processes", "More processes of the generator",
                  "Do more processes of the generator help?")
     TOOL = ("tool", "", "Another generator",
             "Does another generator get more out of the same server?")
@@ -69,7 +69,7 @@ class Factor(Enum):
         return self.name.lower()
 
 
-TELLING_FACTORS = (Factor.TOOL, Factor.THREADS, Factor.SERVERS)  # that show where the limit is
+LIMIT_FACTORS = (Factor.TOOL, Factor.THREADS, Factor.SERVERS)  # those that show the limit
 
 
 class LevelChange(Struct, frozen=True):
@@ -86,7 +86,7 @@ class LevelChange(Struct, frozen=True):
     @property
     def effect(self) -> Effect | None:
         """The effect on throughput; None without an interval."""
-        return self.ratio.effect(EFFECT)
+        return self.ratio.effect(MIN_EFFECT_RATIO)
 
     @property
     def wait_ratio(self) -> float | None:
@@ -101,7 +101,7 @@ class Throughputs(Finding):
     factor: Factor
     levels: tuple[FactorLevel, ...]
     rps: tuple[float, ...]
-    users: int | None  # None if they are the factor
+    users: int | None  # None if users are the factor
 
     def __str__(self) -> str:
         users = f"{Factor.USERS.level_text(self.users)}: " if self.users else ""
@@ -110,8 +110,8 @@ class Throughputs(Finding):
 
 
 class Comparison(Struct, frozen=True):
-    """Groups of cells that differ in one factor only, by its level. Each group is compared with its
-    first cell: the lowest level, or the generator under test."""
+    """Groups of cells that differ in one factor only, in order of its level. Each group is compared
+    with its first cell, which has the lowest level or the tested generator."""
 
     factor: Factor
     generator: str
@@ -119,7 +119,7 @@ class Comparison(Struct, frozen=True):
 
     @classmethod
     def of(cls, factor: Factor, cells: Iterable[Trials], generator: str) -> Comparison:
-        """Groups the cells by everything but the factor. Cells of other generators are used only to
+        """Group the cells by everything but the factor. Cells of other generators are used only to
         compare generators."""
         usable = (
             trials for trials in cells if factor is Factor.TOOL or trials.cell.tool == generator
@@ -137,8 +137,8 @@ class Comparison(Struct, frozen=True):
 
     @property
     def valid(self) -> Comparison:
-        """The comparison of cells with a valid trial only. Other generators are compared only with
-        the one under test."""
+        """The comparison of cells with a valid trial. Other generators are compared only with the
+        tested one."""
         groups = (tuple(trials for trials in group if trials.valid) for group in self.groups)
         comparable = [group for group in groups if len(group) > 1]
         if self.factor is Factor.TOOL:
@@ -167,16 +167,16 @@ class Comparison(Struct, frozen=True):
 
     @property
     def strongest(self) -> LevelChange | None:
-        """The change that best shows the first effect of BY_STRENGTH that any of them has; None if
-        none has an interval."""
-        shown = {
+        """The largest change with the strongest effect (see STRONGEST_FIRST) that any change has;
+        None if none has an interval."""
+        by_effect = {
             effect: [change for change in self.changes if change.effect == effect]
-            for effect in BY_STRENGTH
+            for effect in STRONGEST_FIRST
         }
-        effect: Effect = next((effect for effect in BY_STRENGTH if shown[effect]), "none")
-        changes, best = shown[effect], min if effect == "less" else max
+        effect: Effect = next((effect for effect in STRONGEST_FIRST if by_effect[effect]), "none")
+        changes, best = by_effect[effect], min if effect == "less" else max
         if effect == "less" and self.factor is Factor.TOOL:
-            changes, best = changes + shown["none"], max  # the best, as no other reaches more
+            changes, best = changes + by_effect["none"], max  # the best other generator
         return best(changes, key=lambda change: change.ratio.value, default=None)
 
     @property
@@ -192,23 +192,24 @@ class Comparison(Struct, frozen=True):
         )
 
 
-MIN_GROWTH_PER_USERS = 0.5  # relative growth of throughput per relative growth of users
+MIN_GROWTH_PER_USERS = 0.5  # throughput ratio over users ratio: below it, users hardly help
 
 Comparisons = Mapping[Factor, Comparison]
 
 
-def conclusions(compared: Comparisons, generator: str, cores: int | None) -> Iterator[Answer]:
-    """The verdict, the effect of each factor, and where requests wait. `compared`: valid cells
-    only; `generator`: the one under test; `cores`: number of cores, None if unknown."""
-    answer = verdict(compared, generator)
-    disturbed = isinstance(answer, Disturbed)
-    yield replace(answer, evidence=() if disturbed else tuple(verdict_evidence(compared)))
-    for factor, comparison in compared.items():
+def conclusions(comparisons: Comparisons, generator: str, cores: int | None) -> Iterator[Answer]:
+    """The verdict, the effect of each factor, and where requests wait. `comparisons`: of valid
+    cells; `generator`: the tested one; `cores`: number of cores, None if unknown."""
+    answer = verdict(comparisons, generator)
+    is_disturbed = isinstance(answer, Disturbed)
+    yield replace(answer, evidence=() if is_disturbed else tuple(verdict_evidence(comparisons)))
+    for factor, comparison in comparisons.items():
         if factor is Factor.PROCESSES:  # the group with the most users is only in the table
             comparison = replace(comparison, groups=comparison.groups[:1])
         if comparison.groups:
             yield replace(effect_of(comparison, cores), evidence=comparison.throughputs)
-    times = [time for trials in compared[Factor.USERS].cells if (time := time_in_server(trials))]
+    cells = comparisons[Factor.USERS].cells
+    times = [time for trials in cells if (time := time_in_server(trials))]
     if times:
         yield replace(times[-1], evidence=tuple(times[:-1]))
 
@@ -217,7 +218,7 @@ def conclusions(compared: Comparisons, generator: str, cores: int | None) -> Ite
 
 
 class BottleneckVerdict(Answer):
-    """Of the whole run."""
+    """The verdict on the whole run."""
 
     question = "Is it the server or the load generator?"
 
@@ -237,11 +238,12 @@ class ServerIsBottleneck(BottleneckVerdict):
 
     generator: str
     gain: Ratio | None  # with more threads or servers
-    unbeaten: str | None  # the generator, if the others reach no more
+    unbeaten: str | None  # the generator, if other generators reach no more
 
 
 class NoBottleneckFound(BottleneckVerdict):
-    """Inconclusive: neither the server nor the generator shows its limit in these cells."""
+    """Inconclusive: neither the server nor the generator is shown to be the limit in these
+    cells."""
 
 
 class Disturbed(BottleneckVerdict):
@@ -251,7 +253,7 @@ class Disturbed(BottleneckVerdict):
 
 
 class FactorAnswer(Answer):
-    """Of one of the factors; None: of all."""
+    """An answer about one factor, or about all if it is None."""
 
     factor: Factor | None
 
@@ -266,25 +268,26 @@ class TooFewTrials(FactorAnswer):
     needed: int = TRIALS
 
 
-def verdict(compared: Comparisons, generator: str) -> BottleneckVerdict | TooFewTrials:
-    everything = [trials for comparison in compared.values() for trials in comparison.cells]
-    disturbance = worst_disturbance(trials.core_wait for trials in everything)
+def verdict(comparisons: Comparisons, generator: str) -> BottleneckVerdict | TooFewTrials:
+    cells = [trials for comparison in comparisons.values() for trials in comparison.cells]
+    disturbance = worst_disturbance(trials.core_wait for trials in cells)
     if disturbance is not None:
         return Disturbed(disturbance)
-    tools, *servers = (compared[factor] for factor in TELLING_FACTORS)
-    limited = [trials.generator_bound for trials in compared[Factor.USERS].cells]
-    bound, free = limited.count(True), limited.count(False)
+    tools, *servers = (comparisons[factor] for factor in LIMIT_FACTORS)
+    generator_bound = [trials.generator_bound for trials in comparisons[Factor.USERS].cells]
+    bound, not_bound = generator_bound.count(True), generator_bound.count(False)
     if (change := tools.strongest) and change.effect == "more":
         return GeneratorIsBottleneck(generator, gain=change.ratio)
     for comparison in servers:
         if (change := comparison.strongest) and change.effect == "more":
             return ServerIsBottleneck(generator, gain=change.ratio, unbeaten=None)
-    if bound > free:
+    if bound > not_bound:
         return GeneratorIsBottleneck(generator, gain=None)
-    if free and tools.changes and {change.effect for change in tools.changes} <= {"less", "none"}:
+    effects = {change.effect for change in tools.changes}
+    if not_bound and effects and effects <= {"less", "none"}:
         return ServerIsBottleneck(generator, gain=None, unbeaten=generator)
     has_interval = any(comparison.strongest for comparison in (tools, *servers))
-    return NoBottleneckFound() if has_interval or not everything else TooFewTrials(factor=None)
+    return NoBottleneckFound() if has_interval or not cells else TooFewTrials(factor=None)
 
 
 class CoresUsed(Finding):
@@ -297,8 +300,8 @@ class CoresUsed(Finding):
     server_cores: float | None
 
 
-def verdict_evidence(compared: Comparisons) -> Iterator[Finding]:
-    for trials in compared[Factor.USERS].cells[-1:]:
+def verdict_evidence(comparisons: Comparisons) -> Iterator[Finding]:
+    for trials in comparisons[Factor.USERS].cells[-1:]:
         yield CoresUsed(
             users=trials.cell.concurrency,
             generator=trials.cell.tool,
@@ -306,8 +309,8 @@ def verdict_evidence(compared: Comparisons) -> Iterator[Finding]:
             server_cores=trials.mean("usage.server_cores"),
         )
         yield from trials.valid[0].bound_reasons
-    for factor in (*TELLING_FACTORS[1:], Factor.TOOL):
-        yield from compared[factor].throughputs
+    for factor in (*LIMIT_FACTORS[1:], Factor.TOOL):
+        yield from comparisons[factor].throughputs
 
 
 # --- the effect of a factor -----------------------------------------------------------------------
@@ -328,7 +331,7 @@ class ThroughputChange(FactorAnswer):
     answer: Literal["Yes", "Hardly", "No", "Inconclusive"]
     level: str  # as text
     instead_of: FactorLevel
-    users: int | None  # None if they are the factor
+    users: int | None  # None if users are the factor
     ratio: Ratio
     wait_ratio: float | None  # of mean response times; None unless users are the factor
     host_busy: float | None  # None unless processes of the generator are the factor
@@ -336,7 +339,7 @@ class ThroughputChange(FactorAnswer):
 
 
 class AlsoDisturbed(FactorAnswer):
-    """Inconclusive: these cells, too, had to wait for a core (for up to
+    """Inconclusive: these cells also had to wait for a core (for up to
     {disturbance.share:percent} of the response time)."""
 
     disturbance: Disturbance
@@ -367,12 +370,12 @@ def effect_of(comparison: Comparison, cores: int | None) -> FactorAnswer:
 
 def cores_missing(change: LevelChange, cores: int | None) -> CoresMissing | None:
     """A finding if more processes bring no more throughput, and there are too few `cores` for them
-    and the workers; None if there are enough, or unknown."""
+    and the workers; None if there are enough, or `cores` is None."""
     cell = change.after.cell
-    needed = cell.processes + cell.server.workers * cell.server.instances
-    if change.effect == "more" or cores is None or cores >= needed:
+    processes = cell.processes + cell.server.workers * cell.server.instances
+    if change.effect == "more" or cores is None or cores >= processes:
         return None
-    return CoresMissing(needed, cores)
+    return CoresMissing(processes, cores)
 
 
 def answer_to(change: LevelChange) -> Literal["Yes", "Hardly", "No", "Inconclusive"]:
@@ -386,16 +389,16 @@ def answer_to(change: LevelChange) -> Literal["Yes", "Hardly", "No", "Inconclusi
 
 def remark_on(change: LevelChange, factor: Factor) -> str | None:
     if change.effect == "chance":
-        return "more --trials would show whether that is an effect"
+        return "more --trials would show whether this is an effect"
     if factor is Factor.TOOL and change.effect == "more":
-        return f"what {change.before.cell.tool} measures is a lower bound"
+        return f"the figures of {change.before.cell.tool} are a lower bound"
     if factor not in (Factor.THREADS, Factor.SERVERS):
         return None
     if change.effect == "more":
         return f"so the number of {factor} was a limit"
     if change.effect == "none":
-        percent = f"{100 * (EFFECT - 1):.0f} %"
-        return f"a change below {percent} counts as none, so {factor} are not the limit"
+        percent = f"{100 * (MIN_EFFECT_RATIO - 1):.0f} %"
+        return f"a change below {percent} does not count, so {factor} are not the limit"
     return None
 
 
@@ -422,7 +425,7 @@ def time_in_server(trials: Trials) -> TimeInServer | None:
     response_s = trials.mean("response.mean")
     if not response_s or len(parts_s) < len(names) or worst_disturbance([trials.core_wait]):
         return None
-    inside_s = min(sum(parts_s), response_s)  # may be means over different trials
+    inside_s = min(sum(parts_s), response_s)  # the means may be over different trials
     return TimeInServer(
         users=trials.cell.concurrency,
         response_s=response_s,

@@ -7,25 +7,25 @@ from workerlab.options import RunOptions, ServesInTurn, add_record, flag, option
 EXAMPLES = """\
 examples:
   workerlab bottleneck
-      200, 500, 1000 and 1500 users on a server that does next to nothing, in about ten minutes
+      200, 500, 1000 and 1500 users on a server that does almost nothing, in about ten minutes
   workerlab bottleneck --quick
       50 and 200 users, in about four minutes
   workerlab report results --html bottleneck.html
-      the newest run again, as a page with its chart
+      the newest run, as a page with its chart
 """
 
 
 class BottleneckOptions(RunOptions, ServesInTurn):
     trials = option(
-        whole, "N", "trials of each cell, over which intervals are computed (3)", before="python"
+        whole, "N", "trials of each cell, from which intervals are computed (3)", before="python"
     )
-    quick = flag("fewer users, for a shorter time")
+    quick = flag("fewer users, shorter loads")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Change one thing at a time (users, threads of the server, servers, processes of the"
-        " generator, the generator) and see which of them changes the throughput. Examines Locust"
+        "Change one factor at a time (users, threads of the server, servers, processes of the"
+        " generator, the generator) and see which of them change the throughput. Examines Locust"
         " if it is installed, else the built-in generator `fast`."
     )
     parser.epilog = EXAMPLES

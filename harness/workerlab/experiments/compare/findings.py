@@ -25,7 +25,7 @@ from workerlab.numbers.units import FORMATS, format_duration, three_digits
 
 MAX_INTERVAL_RATIO = 100.0  # upper over lower end; wider intervals are not shown
 MAX_PARTS_RATIO = 1.05  # sum of the parts over the response: above it, they contradict it
-MAX_DECIMALS = 7  # of a value close to no change; a closer one is printed as no change
+MAX_DECIMALS = 7  # a value even closer to no change is printed as no change
 
 
 class MetricChange(Finding):

@@ -25,8 +25,8 @@ def command(options: ReportOptions) -> int:
         write_page(document, Path(options.html).expanduser())
         tell(f"wrote {options.html}")
     if options.png:
-        written = write_pictures(document, Path(options.png).expanduser())
-        tell(f"wrote {len(written)} pictures to {options.png}")
+        paths = write_pictures(document, Path(options.png).expanduser())
+        tell(f"wrote {len(paths)} pictures to {options.png}")
     if options.given_options(ReportOptions.format) or not (options.html or options.png):
         print_document(document, options)
     if options.fail_on_slo and document.target_kept is None:

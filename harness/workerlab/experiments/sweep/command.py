@@ -21,7 +21,7 @@ def setup(options: SweepOptions, plan: Plan | None) -> Setup:
 
 
 def jobs_of(requested: int | str | None, plan: Plan) -> int | None:
-    """`jobs` of the Plan. By default, 1 for a user's app, which then has the machine to itself."""
+    """The Plan's `jobs`. By default, 1 for a user's app, which then has the machine to itself."""
     if requested is None:
         return None if all(only_sleeps(server.app) for server in plan.servers) else 1
     return None if requested == "auto" else int(requested)

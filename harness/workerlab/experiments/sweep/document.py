@@ -1,5 +1,5 @@
-"""What a sweep shows: the results of the analysis as findings, tables and notes, and what the run
-as a whole shows: its overhead, and which cells are invalid, inconclusive or disturbed, and why."""
+"""The document of a sweep: the results of the analysis as findings, tables and notes; the overhead
+of the run; and the cells that are invalid, inconclusive or disturbed, with the reasons."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ def document(run: Run) -> Document:
 
 
 def sweep_document(report: Report) -> Document:
-    """The document of `report`, which holds all cells of the sweep, in plan order."""
+    """The document of `report`, which has all cells of the sweep, in plan order."""
     names = Names(report.cells)
     measured = tuple(cell for cell in report.cells if not was_left_out(cell))
     cells_of = by_series(measured)
@@ -87,7 +87,7 @@ def sweep_document(report: Report) -> Document:
 
 
 def title(report: Report, names: Names) -> str:
-    """What all cells have in common: settings, app, load."""
+    """The settings, app and load that all cells have in common."""
     cells = report.cells
     if not cells:
         return "No trial has completed."
@@ -95,8 +95,8 @@ def title(report: Report, names: Names) -> str:
     by_app = grouped(cells, lambda cell: cell.app)
     apps = [
         f"app {app}" if len(by_app) == 1 else f"app {app} ({', '.join(classes)})"
-        for app, of_app in by_app.items()
-        for classes in [dict.fromkeys(cell.server.worker_class for cell in of_app)]
+        for app, app_cells in by_app.items()
+        for classes in [dict.fromkeys(cell.server.worker_class for cell in app_cells)]
     ]
     values = {
         "settings": list(_constant_settings(cells, names)),
@@ -112,12 +112,12 @@ def title(report: Report, names: Names) -> str:
 
 def _constant_settings(cells: Sequence[TrialResult], names: Names) -> Iterator[str]:
     first = cells[0].trial.cell
-    threaded = [cell for cell in cells if cell.worker_class.threaded(cell.server)]
-    threads = {cell.server.threads for cell in threaded}
+    threaded_cells = [cell for cell in cells if cell.worker_class.threaded(cell.server)]
+    threads = {cell.server.threads for cell in threaded_cells}
     for name in (*NUMERIC_SETTINGS, "cpu_s", "cores"):
         value = getattr(first.server, name)
         if name == "threads" and len(threads) == 1:
-            classes = list(dict.fromkeys(cell.worker_class.name for cell in threaded))
+            classes = list(dict.fromkeys(cell.worker_class.name for cell in threaded_cells))
             yield f"{counted(threads.pop(), 'thread')} each in {listed(classes)}"
         elif name == "worker_connections" and all(
             "worker_connections" in cell.worker_class.ignores for cell in cells
@@ -133,9 +133,9 @@ def _constant_settings(cells: Sequence[TrialResult], names: Names) -> Iterator[s
     yield counted(max(cell.trial.number for cell in cells), "trial/trials each")
 
 
-# --- what the run cost, and cells that failed -----------------------------------------------------
+# --- the overhead of the run, and cells that failed -----------------------------------------------
 
-TRIAL_DETAIL = "detail"  # a value specific to one trial; ignored when causes are compared
+TRIAL_DETAIL = "detail"  # a value specific to one trial, ignored when causes are compared
 STAGE_NAMES = {"start": "start", "warmup": "warm-up", "stop": "stop"}
 
 
@@ -152,7 +152,8 @@ class Overhead(Answer):
 
 
 def overhead_finding(report: Report) -> Iterator[Overhead]:
-    """How much longer than ideal the load took, and the setup time per cell. Nothing if unknown."""
+    """The duration of the load relative to the ideal, and the setup time per cell; nothing if both
+    are unknown."""
     factor = finite(report.overhead)
     stages = {name: time_s for name, value in report.setup_s.items()
               if (time_s := finite(value)) is not None}  # fmt: skip
@@ -160,7 +161,7 @@ def overhead_finding(report: Report) -> Iterator[Overhead]:
         return
     medians = ", ".join(f"{STAGE_NAMES[name]} {format_duration(s)}" for name, s in stages.items())
     cells_of = grouped(report.cells, lambda cell: cell.server.worker_class)
-    # Uneven distribution of the requests leaves slots of a class idle
+    # Per class, since an uneven distribution of requests leaves slots idle in some classes
     by_class = [
         f"{name} {class_factor:.3f}"
         for name, cells in cells_of.items()
@@ -170,7 +171,7 @@ def overhead_finding(report: Report) -> Iterator[Overhead]:
         factor=factor,
         setup_s=sum(stages.values()) if stages else None,
         evidence=(
-            *([Note(f"load time, times the ideal: {', '.join(by_class)}")] if by_class[1:] else []),
+            *([Note(f"load time over the ideal: {', '.join(by_class)}")] if by_class[1:] else []),
             *([Note(f"medians per cell: {medians}")] if stages else []),
         ),
     )
@@ -201,7 +202,7 @@ Causes = Iterable[tuple[Finding, TrialResult]]
 
 def affected_cells(report: Report, names: Names) -> Iterator[Answer]:
     """Each cause once, for invalid cells, inconclusive cells, failing routes and disturbed cells. A
-    disturbed cell with an inconclusive verdict is listed only as inconclusive."""
+    disturbed cell whose verdict is inconclusive is listed only as inconclusive."""
     reasons = {
         verdict: [(cell.reason, cell) for cell in report.cells if cell.verdict == verdict]
         for verdict in ("invalid", "inconclusive")
@@ -227,8 +228,8 @@ def affected_cells(report: Report, names: Names) -> Iterator[Answer]:
 def by_kind(
     state: Literal["Inconclusive", "Disturbed"], causes: Causes, names: Names
 ) -> Iterator[AffectedCells]:
-    """One answer per kind of cause, with the figures of its first cell; those of a disturbance, "up
-    to" a share, are of the cell that was disturbed most."""
+    """One answer per kind of cause, with the figures of its first cell or, for a disturbance, of
+    the cell that was disturbed most."""
     causes = tuple(causes)
     for reason, cells, trials in by_cause(causes, key=lambda cause: cause.code):
         of_kind = [(cause, cell) for cause, cell in causes if cause.code == reason.code]
@@ -247,7 +248,7 @@ def by_cause(
 
 
 def _comparable(value: Any) -> Any:
-    """`value` without what is specific to one trial, such as the path of a log."""
+    """`value` without details of a single trial, such as the path of a log."""
     if isinstance(value, Finding):
         return value.code, _comparable(value.values)
     if isinstance(value, Mapping):

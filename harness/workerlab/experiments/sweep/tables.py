@@ -1,16 +1,16 @@
 """The tables of a sweep: cells, where the time goes, kept-alive connections, closed and open loop,
 ab's own figures, and classes. `report/tables.py` has that of the routes of a mix.
 
-A new column is an entry of CLOSED_COLUMNS, RATE_COLUMNS or another tuple below: a `Column` with
-heading, meaning and value, or, for a key that JSON has, a `column`, which takes all three from
-`report/keys.py`.
+To add a column, add an entry to CLOSED_COLUMNS, RATE_COLUMNS or another tuple below: a `Column`
+with heading, meaning and value or, for a key of the JSON output, a `column`, which takes all three
+from `report/keys.py`.
 
-The closed-loop tables leave out open-model cells: their connections are not kept busy, and neither
+The closed-loop tables exclude open-model cells: their connections are not kept busy, and neither
 knee nor bound applies to them.
 
-The first table has no column for waiting, although the JSON has the figure. It is a mean over all
-requests, including the ramp-up (0.88 s if each request waits 1.00 s once the load is steady), and
-would contradict the second table, whose parts are means over the steady part.
+The first table has no column for waiting, although the JSON output has the figure. It is a mean
+over all requests, including the ramp-up (0.88 s if each request waits 1.00 s once the load is
+steady), and would contradict the second table, whose parts are means over the steady part.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ AB_TIME_COLUMNS = tuple(
 
 
 def ab_tables(cells: Iterable[Result], leading: Sequence[Column]) -> Iterator[Table]:
-    """Totals and connection times. `leading`: the columns that identify a cell."""
+    """ab's totals and connection times. `leading`: the columns that identify a cell."""
     reports = [(cell, cell.ab) for cell in cells if cell.ab is not None]
     options = {"keys": len(leading), "detailed": True}
     yield joined_table("What ab printed", [leading, AB_TOTAL_COLUMNS], reports, **options)
@@ -86,7 +86,7 @@ def ab_tables(cells: Iterable[Result], leading: Sequence[Column]) -> Iterator[Ta
     )
 
 
-SHOWN_TIMES = ("response.p50", "response.p95", "response.p99", "response.max", "at_rate.lag.p95")
+TABLE_TIMES = ("response.p50", "response.p95", "response.p99", "response.max", "at_rate.lag.p95")
 
 Cells = Sequence[TrialResult]
 Columns = Sequence[Column]
@@ -124,10 +124,10 @@ def sweep_tables(report: Report, names: Names) -> Iterator[Table]:
 
 
 def time_unit(cells: Cells) -> str:
-    """The unit of all times that tables show of these cells, as in `unit_of`."""
-    paths = (*SHOWN_TIMES, *(f"breakdown.{part}_s" for part in PARTS))
-    shown = [[finite(figure_of(cell, path)) for path in paths] for cell in cells]
-    return unit_of([[abs(time_s) for time_s in times if time_s] for times in shown])
+    """The unit of all times in the tables of these cells, as in `unit_of`."""
+    paths = (*TABLE_TIMES, *(f"breakdown.{part}_s" for part in PARTS))
+    times_of_cells = [[finite(figure_of(cell, path)) for path in paths] for cell in cells]
+    return unit_of([[abs(time_s) for time_s in times if time_s] for times in times_of_cells])
 
 
 # --- columns that identify a cell -----------------------------------------------------------
@@ -154,19 +154,19 @@ def leading_columns(names: Names, load: Column) -> list[Column]:
 
 
 def _setting(name: str, cell: TrialResult) -> Value:
-    """The requested value, followed by the one in force if it differs."""
+    """The requested value, followed by the effective one if it differs."""
     requested: int | str = getattr(cell.server, name)
     if is_in_force(name, cell):
         return requested
     in_force = cell.in_force[name]
-    return f"{requested} ({'ignored' if in_force is None else f'{in_force} in force'})"
+    return f"{requested} ({'ignored' if in_force is None else f'{in_force} effective'})"
 
 
 # --- results --------------------------------------------------------------------------------
 
 
 def slots(result: Result | Invalid | ClassResult) -> Value:
-    """A number, "unlimited" or "not known"; None for an invalid cell."""
+    """The number of slots, "unlimited" or "not known"; None for an invalid cell."""
     if isinstance(result, Invalid):
         return None
     if result.slots_configured is not None:
@@ -181,7 +181,7 @@ CLOSED_COLUMNS = (
     column("throughput_rps"),
     column("throughput_half_rps", 2),
     column("bound_rps", 4),
-    # Shown if handshakes were dropped: they lower the median, but not the waiting
+    # Only if handshakes were dropped: this lowers the median, but not the waiting
     Column(
         "mean_s",
         "seconds",
@@ -196,7 +196,7 @@ CLOSED_COLUMNS = (
     column("verdict"),
 )
 TARGET_COLUMN = column("target", value=target_of)
-UNCERTAIN_SHARE = 0.01  # of a throughput: a narrower interval is not worth a column
+MIN_HALF_WIDTH_SHARE = 0.01  # of a throughput: a narrower interval is not worth a column
 DROP_FINDINGS = (FullAcceptQueue, IdleWhileClientsWait, LikelyFullAcceptQueue)
 GENERATOR_BOUND_NOTE = (
     "generator-bound: the load tool is or may be the limit, so the server may be faster than"
@@ -207,22 +207,22 @@ GENERATOR_BOUND_NOTE = (
 def result_columns(cells: Cells) -> list[Column]:
     """CLOSED_COLUMNS without the columns that carry no information for these cells."""
     valid = valid_results(cells)
-    shown = {
+    is_informative = {
         "occupancy": any(cell.occupancy is not None for cell in valid),
         "throughput_half_rps": any(map(is_uncertain, valid)),
         "mean_s": any(map(has_dropped_handshakes, valid)),
     }
-    return [col for col in CLOSED_COLUMNS if shown.get(col.name, True)]
+    return [col for col in CLOSED_COLUMNS if is_informative.get(col.name, True)]
 
 
 def is_uncertain(cell: Result) -> bool:
-    """Whether its throughput has an interval that is worth showing."""
-    rate, half = cell.throughput_rps, cell.throughput_half_rps
-    return half is not None and UNCERTAIN_SHARE * rate < half < float("inf")
+    """Whether the cell's throughput has an interval that is worth showing."""
+    rps, half_rps = cell.throughput_rps, cell.throughput_half_rps
+    return half_rps is not None and MIN_HALF_WIDTH_SHARE * rps < half_rps < float("inf")
 
 
 def has_dropped_handshakes(cell: Result) -> bool:
-    """Whether handshakes were dropped and repeated: means include that time, medians do not."""
+    """Whether handshakes were dropped and repeated; means include that time, medians do not."""
     return any(isinstance(finding, DROP_FINDINGS) for finding in cell.findings)
 
 
@@ -267,8 +267,8 @@ def breakdown_table(closed: Cells, leading: Columns) -> Table:
 
 
 def sources_of(cells: Sequence[Result]) -> tuple[str, str]:
-    """A note (which rows are exact; the source of each part of the others, why they are not, and
-    why there are rows without parts), and the reasons alone, or ""."""
+    """A note and its reasons alone (or ""). The note says which rows are exact, gives the source of
+    each part of the other rows, and why they are estimates or have no parts."""
     divided = [cell for cell in cells if cell.breakdown.unattributed_s is not None]
     estimated = [cell for cell in divided if not cell.breakdown.exact]
     sources: dict[str, dict[str, None]] = {}
@@ -291,8 +291,8 @@ def sources_of(cells: Sequence[Result]) -> tuple[str, str]:
         f"{others} from separate sources: {parts}.",
         why,
     )
-    shown = (len(estimated) < len(divided), bool(estimated), bool(why))
-    return " ".join(compress(sentences, shown)), why
+    applies = (len(estimated) < len(divided), bool(estimated), bool(why))
+    return " ".join(compress(sentences, applies)), why
 
 
 # --- kept-alive connections, open model -----------------------------------------------------
@@ -343,7 +343,7 @@ RATE_COLUMNS = (
 
 
 def models_table(cells: Cells, columns: Columns) -> Table:
-    """Per cell: load, rates requested, sent and answered, response times."""
+    """The load, the rates requested, sent and served, and the response times of each cell."""
     title = "Closed and open: the same server under N clients, and under arrivals at a rate"
     note = models_note(cells, cells)
     return table(title, columns, side_by_side(cells), note, unit=time_unit(cells))
@@ -375,7 +375,7 @@ def _interval(group: ClassResult) -> str | None:
 
 
 def _knee(group: ClassResult) -> Value:
-    """Connections, or why there is no knee."""
+    """The connections at the knee, or why there is no knee."""
     return group.knee_note.short if group.knee is None else round(group.knee, 1)
 
 
