@@ -108,7 +108,7 @@ def kept_by(search: Search, server: Server) -> float | None:
     """The highest rate at which all launches of the search kept the target, below any at which one
     broke it: by the same rule as here, and not by what the next launch is promised."""
     tried: dict[float, list[bool]] = {}
-    for attempt in search.study.of(server):
+    for attempt in search.study.launches_of(server):
         tried.setdefault(attempt.rps, []).append(meets_target(attempt, search.terms))
     broken = min((rps for rps, kept in tried.items() if not all(kept)), default=math.inf)
     return max((rps for rps in tried if rps < broken), default=None)

@@ -53,7 +53,7 @@ from workerlab.server.backends import GRACE_S
 
 class LoopBlocked(Answer):
     """With {connections:# connection} to {workers:# worker} of {worker_class}[[: {lines: }]]
-    [[ {unnamed}]][[ The same app may block the event loop of {others:list}, too.]]"""
+    [[ {unnamed}]][[ The same app may also block the event loop of {others:list}.]]"""
 
     question = "What blocks the event loop?"
 
@@ -426,7 +426,10 @@ def _evidence(result: AdviseResult) -> Iterator[Finding]:
         )
     if result.server is not None:
         for rps in result.study.rates(result.server):
-            p95s = (launch.result.response.p95 for launch in result.study.at(result.server, rps))
+            p95s = (
+                launch.result.response.p95
+                for launch in result.study.launches_at(result.server, rps)
+            )
             yield RateTried(rps, tuple(format_duration(p95) for p95 in p95s if p95 is not None))
 
 
@@ -571,7 +574,7 @@ def _has_gap(result: AdviseResult, server: Server) -> bool:
 
 def _highest_met(result: AdviseResult, server: Server, rps: float) -> RateKept:
     """The finding for the highest passing rate."""
-    valid = len(result.study.at(server, rps))
+    valid = len(result.study.launches_at(server, rps))
     is_open = rps == result.search.target_rps and result.standing.word != "met"
     outcome: MetOutcome = "is met up to"
     if is_open and any(bound.why == TOO_UNEVEN for bound in result.standing.bounds):
@@ -579,14 +582,14 @@ def _highest_met(result: AdviseResult, server: Server, rps: float) -> RateKept:
     elif is_open or valid < MIN_LAUNCHES:
         outcome = "was met, but in too few launches to confirm it, at"
     above = result.search.count_met_nearby(server, rps) - valid
-    is_bounded = passes(result.study.at(server, rps), result.search.terms)
+    is_bounded = passes(result.study.launches_at(server, rps), result.search.terms)
     return RateKept(
         outcome=outcome,
         rps=rps,
         unshown=tuple(errors.term for errors in result.standing.inconclusive),
         launches=valid,
         above=None if outcome != "is met up to" or is_bounded else above or None,
-        discarded=len(result.study.all_at(server, rps)) - valid or None,
+        discarded=len(result.study.all_launches_at(server, rps)) - valid or None,
     )
 
 

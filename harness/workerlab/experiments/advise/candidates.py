@@ -31,19 +31,19 @@ from workerlab.numbers.schedule import schedule
 from workerlab.server.worker_classes import class_named, configured_slots
 from workerlab.slo import Term
 
-THREADS = (2, 4, 8, 16, 32, 64)
+THREAD_COUNTS = (2, 4, 8, 16, 32, 64)
 MAX_WORKERS = 16
 MAX_WORKERS_NOT_THREAD_SAFE = 64
-CONNECTIONS = 1000  # Gunicorn's default, per worker
-BACKLOG = 2048  # Gunicorn's default
+DEFAULT_CONNECTIONS = 1000  # Gunicorn's default, per worker
+DEFAULT_BACKLOG = 2048  # Gunicorn's default
 
 # The forecast
-NS = 1e9
-REQUESTS = 1500  # simulated: gives a p95 within a few percent
-MIN_REQUESTS = 100  # simulated, even if they take longer than MAX_LOAD_S to arrive
-MAX_LOAD_S = 60.0
+NS_PER_S = 1e9
+SIMULATED_REQUESTS = 1500  # enough for a p95 within a few percent
+MIN_SIMULATED_REQUESTS = 100  # even if they take longer than MAX_SIMULATED_S to arrive
+MAX_SIMULATED_S = 60.0
 BISECTION_STEPS = 6  # the true rate is at most about 10 % higher
-DRAWS = 3
+DRAWS = 3  # simulations per forecast, each with a new sample of requests
 FORECAST_SEED = 0  # no launch has these arrivals: their seeds start at 1
 MIN_CORES = 0.1
 MIN_BOUND_SHARE = 0.8  # of the best rate: candidates with a lower bound get no bisection
@@ -105,7 +105,7 @@ def servers_of(kind: Server, limits: Limits) -> Iterator[Server]:
         counts = worker_counts(limits, one_request_per_worker=slots == "one")
     for workers in counts:
         if slots == "threads":
-            for threads in THREADS:
+            for threads in THREAD_COUNTS:
                 if not pool or workers * threads <= pool:
                     yield replace(base, workers=workers, threads=threads)
         elif slots == "worker_connections":
@@ -126,8 +126,8 @@ def kind_of(
         worker_class=name,
         workers=1,
         threads=1,
-        backlog=backlog if isinstance(backlog, int) else BACKLOG,
-        worker_connections=connections if isinstance(connections, int) else CONNECTIONS,
+        backlog=backlog if isinstance(backlog, int) else DEFAULT_BACKLOG,
+        worker_connections=connections if isinstance(connections, int) else DEFAULT_CONNECTIONS,
         app=app,
         python=python,
         gunicorn=gunicorn,
@@ -188,13 +188,13 @@ def _predicted_at(
     server: Server, needs: Needs, inputs: ForecastInputs, rps: float, draws: int = 1
 ) -> Predicted:
     """The prediction at a rate, with the cores that the load leaves to the server."""
-    duration_s = max(min(MAX_LOAD_S, REQUESTS / rps), MIN_REQUESTS / rps)
+    duration_s = max(min(MAX_SIMULATED_S, SIMULATED_REQUESTS / rps), MIN_SIMULATED_REQUESTS / rps)
     due = schedule(inputs.arrivals, rps, duration_s, FORECAST_SEED)
     return predict(
         server,
         class_named(server.worker_class),
         needs,
-        [ns / NS for ns in due],
+        [ns / NS_PER_S for ns in due],
         cores=max(MIN_CORES, inputs.cores - rps * inputs.load_s(needs)),
         max_in_flight=inputs.max_in_flight,
         draws=draws,

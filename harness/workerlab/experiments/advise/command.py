@@ -50,13 +50,15 @@ from workerlab.server import preflight
 from workerlab.server.worker_classes import CLASSES, class_named
 from workerlab.terminal.console import tell
 
-BUDGET_S = 300.0
+DEFAULT_BUDGET_S = 300.0
 SERVED_SHARE = 0.95  # of the rate: by chance, a launch may serve a few percent less
 NEEDS_S = 5.0  # load of a needs trial
 NEEDS_WORKERS, NEEDS_CONNECTIONS = 2, 4
 NEEDS_TRIAL_S = 8.0  # including start and stop, if the app starts immediately
-NO_CALLS = "{} does not call a factory such as {}, as Gunicorn does: name an app object in a module"
-IMPORT_SHARE = 0.5  # of the budget: an app whose import takes longer is not considered
+FACTORY_NOT_CALLED = (
+    "{} does not call a factory such as {}, as Gunicorn does: name an app object in a module"
+)
+MAX_IMPORT_SHARE = 0.5  # of the budget: an app whose import takes longer is not considered
 
 
 def setup(options: AdviseOptions, plan: Plan | None) -> Setup:
@@ -97,7 +99,7 @@ def plan_of(options: AdviseOptions) -> tuple[Plan, preflight.Interpreters]:
         rate_rps=rate_rps,
         budget_s=budget_of(options, kinds, target=target, rate_rps=rate_rps),
         limits=limits,
-        left_out=kinds.missing,
+        left_out=kinds.unavailable,
         unfit=kinds.unfit,
         removed=kinds.removed,
         config_text=_config_text(options.config),
@@ -106,13 +108,13 @@ def plan_of(options: AdviseOptions) -> tuple[Plan, preflight.Interpreters]:
         python=first.python if options.python else "",
         start=start_of(first.python),
         write=write,
-        starts_in=starts_in(options.chdir, write, first.settings, kinds.able[0].app.chdir),
+        starts_in=starts_in(options.chdir, write, first.settings, kinds.usable[0].app.chdir),
     )
     if limits.cores > here:
         notes = (*notes, MoreCoresThanHere(limits.cores, here))
     plan = gunicorn_plan(
         "advise",
-        map(needs_cell, kinds.able),
+        map(needs_cell, kinds.usable),
         pythons,
         config=options.config,
         notes=(*notes, *override_notes(options, first), *server_notes(classes, options.config)),
@@ -147,10 +149,10 @@ def target_of(options: AdviseOptions) -> tuple[str, float]:
 
 
 class Kinds(NamedTuple):
-    """A server of each variant to consider, and the variants left out."""
+    """A server of each variant to consider, and the excluded variants."""
 
-    able: Sequence[Server]
-    missing: Mapping[str, str]  # variants that cannot run here -> reason
+    usable: Sequence[Server]
+    unavailable: Mapping[str, str]  # variants that cannot run here -> reason
     unfit: tuple[str, ...]  # variants with no settings within the limits
     removed: tuple[str, ...]  # worker classes that later versions of Gunicorn removed
     app_kind: str  # as in `preflight.app_kind`
@@ -176,40 +178,44 @@ def kinds_of(
         for python, version in pythons
     ]
     if wsgi == asgi:  # the user's app
-        limit_s = min(preflight.INTROSPECT_TIMEOUT_S, IMPORT_SHARE * (options.budget or BUDGET_S))
+        limit_s = min(
+            preflight.INTROSPECT_TIMEOUT_S, MAX_IMPORT_SHARE * (options.budget or DEFAULT_BUDGET_S)
+        )
         app_kind = imported_kind(first, wsgi, options.config, limit_s)
-    missing = unavailable_variants(kinds, pythons, app_kind=app_kind)
+    unavailable = unavailable_variants(kinds, pythons, app_kind=app_kind)
     for kind in kinds:
         if class_named(kind.worker_class).alone and "(" in kind.app.target:
-            missing[kind.variant] = NO_CALLS.format(kind.worker_class, kind.app.target)
+            unavailable[kind.variant] = FACTORY_NOT_CALLED.format(
+                kind.worker_class, kind.app.target
+            )
     for name in by_name_only:
         if name not in removed and (why := first.why_unavailable(name)):
-            missing[name] = why
-    present = [kind for kind in kinds if kind.variant not in missing]
+            unavailable[name] = why
+    present = [kind for kind in kinds if kind.variant not in unavailable]
     if not present:
-        raise EnvironmentProblem("; ".join(f"{name}: {why}" for name, why in missing.items()))
+        raise EnvironmentProblem("; ".join(f"{name}: {why}" for name, why in unavailable.items()))
     unfit = tuple(kind.variant for kind in present if not candidates([kind], limits))
-    able = [kind for kind in present if kind.variant not in unfit]
-    if not able:
+    usable = [kind for kind in present if kind.variant not in unfit]
+    if not usable:
         raise UsageError(f"no settings of {listed(unfit)} satisfy {listed(limits.flags)}")
-    return Kinds(able, missing, unfit, tuple(sorted(removed)), app_kind)
+    return Kinds(usable, unavailable, unfit, tuple(sorted(removed)), app_kind)
 
 
 def budget_of(options: AdviseOptions, kinds: Kinds, *, target: str, rate_rps: float) -> float:
     """The budget in seconds. Raises UsageError if it is too short to measure the needs and to show
     that a single candidate meets the target, unless the app cannot be imported."""
-    budget_s = options.budget or BUDGET_S
-    needs_s, min_s = NEEDS_TRIAL_S * len(kinds.able), budget_s
+    budget_s = options.budget or DEFAULT_BUDGET_S
+    needs_s, min_s = NEEDS_TRIAL_S * len(kinds.usable), budget_s
     # With a larger budget, launches are longer
     while min_s < (total_s := needs_s + shortest_launches_s(rate_rps, target, min_s)):
         min_s = math.ceil(total_s)
     if budget_s < min_s and kinds.app_kind != "unimportable":
         raise UsageError(
             f"--budget: measuring the needs of requests takes about {needs_s:.0f} s for"
-            f" {counted(len(kinds.able), 'worker class/worker classes')}, and the"
+            f" {counted(len(kinds.usable), 'worker class/worker classes')}, and the"
             f" {MIN_LAUNCHES} launches that verify the target take"
             f" {total_s - needs_s:.0f} s: allow {min_s:.0f} s"
-            + (", or name fewer --classes" if len(kinds.able) > 1 else "")
+            + (", or name fewer --classes" if len(kinds.usable) > 1 else "")
         )
     return budget_s
 

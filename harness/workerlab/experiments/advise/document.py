@@ -237,7 +237,7 @@ def _content(result: AdviseResult, server: Server, run: Run) -> str:
     if result.is_another_server:
         return start_script(server, evidence, server.python or run.plan.python)
     request, row = result.study.request, class_named(server.worker_class)
-    # The environment may have several versions
+    # The environment may have more than one version
     versions = (server.gunicorn or str(run.environment["gunicorn"])).split(", ")
     by_version = (set(ignored_settings(row, version)) for version in versions)
     ignored = set.intersection(*by_version) - {"threads"}

@@ -240,7 +240,7 @@ class PlanGrowth:
         """The launch; at the target's rate, shortened until all launches that the bound there still
         requires fit the budget."""
         study, share = search.study, next_launch.share
-        missing = MIN_LAUNCHES - len(study.at(next_launch.server, search.target_rps))
+        missing = MIN_LAUNCHES - len(study.launches_at(next_launch.server, search.target_rps))
         if next_launch.rps != search.target_rps or missing <= 0:
             return next_launch
         for shorter in sorted((*CLEAR_SHARES, share), reverse=True):

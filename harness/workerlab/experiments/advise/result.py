@@ -141,7 +141,7 @@ def result_of(search: Search) -> AdviseResult:
     if (reach.passing_rps or 0.0) <= search.target_rps:  # also show rates with few launches
         reach = search.reach(server, unpromising=True)
     failing_rps = search.broken_rps(server) or reach.failing_rps
-    launches = search.study.at(server, failing_rps) if failing_rps is not None else ()
+    launches = search.study.launches_at(server, failing_rps) if failing_rps is not None else ()
     failures = (launch for launch in launches if not meets_target(launch, search.terms))
     return AdviseResult(
         outcome,
@@ -150,7 +150,7 @@ def result_of(search: Search) -> AdviseResult:
         server=server,
         standing=search.standing(server),
         reach=reach,
-        launches=search.study.at(server, search.target_rps),
+        launches=search.study.launches_at(server, search.target_rps),
         failing_launch=next(failures, next(iter(launches), None)),
         failing_rps=failing_rps,
         untried=untried,
@@ -181,7 +181,7 @@ def _why_none(search: Search) -> AdviseOutcome:
     at_target = (
         search.standing(server).word
         for server in search.servers
-        if search.study.at(server, search.target_rps)
+        if search.study.launches_at(server, search.target_rps)
     )
     is_nothing = next_launch is None or "not shown yet" not in at_target
     return "nothing" if "broken" in words and is_nothing else "unfinished"
@@ -210,7 +210,7 @@ def _row(search: Search, server: Server, winner: Server | None, untried: Collect
         server=server,
         expected=expected,
         standing=search.standing(server),
-        launches=len(search.study.at(server, search.target_rps)),
+        launches=len(search.study.launches_at(server, search.target_rps)),
         reach=_confirmed_reach(search, server),
         broken_rps=search.broken_rps(server),
         status=_status(search, server, winner, untried),
@@ -254,7 +254,7 @@ def _status(
         return STATUS_OF_BOUND[key].format(bound.term)
     if broken_rps is not None and passing_rps <= best_rps:
         return fill("misses it at {rps:number} req/s", {"rps": broken_rps})
-    if search.study.of(server):
+    if search.study.launches_of(server):
         return "too few launches"
     if count := sum(launch.server == server for launch in search.study.launches):
         return f"{counted(count, 'launch/launches')}, {'all ' if count > 1 else ''}discarded"

@@ -180,10 +180,10 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         return cache(self._reach)
 
     def _standing(self, server: Server) -> Standing:
-        target_rps, launches = self.target_rps, self.study.of(server)
+        target_rps, launches = self.target_rps, self.study.launches_of(server)
         passing_rps = self.reach(server).passing_rps or target_rps
         at_higher_rates = [launch for launch in launches if target_rps < launch.rps <= passing_rps]
-        return standing(self.study.at(server, target_rps), self.terms, at_higher_rates)
+        return standing(self.study.launches_at(server, target_rps), self.terms, at_higher_rates)
 
     def meets(self, server: Server) -> bool:
         return self.standing(server).word == "met"
@@ -201,7 +201,9 @@ class Search(Struct, dict=True, frozen=True, eq=False):
 
     def passes(self, server: Server, rps: float) -> bool | None:
         """Whether the rate passes; None if unknown."""
-        return passes(self.study.at(server, rps), self.terms, self.count_met_nearby(server, rps))
+        return passes(
+            self.study.launches_at(server, rps), self.terms, self.count_met_nearby(server, rps)
+        )
 
     def count_met_nearby(self, server: Server, rps: float) -> int:
         """The number of launches at this rate, and at higher ones up to MAX_GAP_RATIO times it,
@@ -214,12 +216,15 @@ class Search(Struct, dict=True, frozen=True, eq=False):
 
     def launch_outcomes(self, server: Server, rps: float) -> list[bool]:
         """Whether each valid launch at this rate met the target."""
-        return [meets_target(launch, self.terms) for launch in self.study.at(server, rps)]
+        return [meets_target(launch, self.terms) for launch in self.study.launches_at(server, rps)]
 
     def _unpromising(self, server: Server, rps: float) -> bool:
         """Whether this rate is above the target's, and discarded launches leave too few for a
         prediction: the machine or the load tool is near its limit there."""
-        valid, launches = len(self.study.at(server, rps)), len(self.study.all_at(server, rps))
+        valid, launches = (
+            len(self.study.launches_at(server, rps)),
+            len(self.study.all_launches_at(server, rps)),
+        )
         is_bounded = valid >= MIN_LAUNCHES
         return rps > self.target_rps and not is_bounded and launches - valid >= MAX_OTHER_DISCARDED
 
@@ -326,7 +331,9 @@ class Search(Struct, dict=True, frozen=True, eq=False):
     def _improve(self, leader: Server, launches_left: float) -> Iterator[NextLaunch | None]:
         """Once a candidate meets the target, look for a better one, and for its highest rate."""
         undecided = self.standing(leader).word == "not shown yet"
-        reserved = MIN_LAUNCHES - len(self.study.at(leader, self.target_rps)) if undecided else 0
+        reserved = (
+            MIN_LAUNCHES - len(self.study.launches_at(leader, self.target_rps)) if undecided else 0
+        )
         spare = launches_left - reserved - SPARE_LAUNCHES
         if spare > 0:
             yield self._launch_second_class(leader)
@@ -340,7 +347,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
             yield from self._raise(leader, spare, FINE_GAP_RATIO)
         winner = self.winner()
         if winner is not None and passing_rps is not None:  # reserve launches for that rate
-            reserved += max(0, MIN_LAUNCHES - len(self.study.at(leader, passing_rps)))
+            reserved += max(0, MIN_LAUNCHES - len(self.study.launches_at(leader, passing_rps)))
         if undecided and launches_left >= reserved:
             yield self._launch(leader, self.target_rps)
         yield from self._confirm(winner or leader, launches_left)
@@ -382,13 +389,13 @@ class Search(Struct, dict=True, frozen=True, eq=False):
 
     def _launch_up_to(self, server: Server, rps: float | None, count: int) -> NextLaunch | None:
         """A further launch at this rate; None if there are `count` of them."""
-        if rps is None or len(self.study.at(server, rps)) >= count:
+        if rps is None or len(self.study.launches_at(server, rps)) >= count:
             return None
         return self._launch(server, rps)
 
     def _launch(self, server: Server, rps: float, share: float = 1.0) -> NextLaunch | None:
         """The launch; None if too many of the server's launches at this rate were discarded."""
-        launches = self.study.all_at(server, rps)
+        launches = self.study.all_launches_at(server, rps)
         reasons = list(filter(None, (launch.discard_reason for launch in launches)))
         only_noise = all(isinstance(reason, NOISE) for reason in reasons)  # others likely recur
         may_repeat = only_noise and rps == self.target_rps
@@ -418,8 +425,10 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         one of CLEAR_SHARES if all launches there, and the forecast or some launch there or above,
         stayed below that share of every time limit: this leaves more of a small budget for higher
         rates."""
-        launches = [launch for launch in self.study.of(server) if launch.rps >= self.target_rps]
-        at_target = self.study.at(server, self.target_rps)
+        launches = [
+            launch for launch in self.study.launches_of(server) if launch.rps >= self.target_rps
+        ]
+        at_target = self.study.launches_at(server, self.target_rps)
         forecast = partial(getattr, self.expected[server.key].high)
         for share in CLEAR_SHARES:
             clear = [launch for launch in launches if self._is_clear(launch, share)]
@@ -449,7 +458,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         ceiling_rps, may_risk = self._ceiling_rps(server), launches_left >= MIN_LEFT_FOR_RISK
         is_wide = ceiling_rps is not None and ceiling_rps > gap_ratio * passing_rps
         if ceiling_rps and is_wide:
-            launches = 1 + len(self.study.at(server, ceiling_rps))
+            launches = 1 + len(self.study.launches_at(server, ceiling_rps))
             count = MAX_REPEATED_LAUNCHES if gap_ratio == FINE_GAP_RATIO else launches
             if self._would_pass(server, ceiling_rps, min(count, MAX_REPEATED_LAUNCHES)):
                 yield self._launch(server, ceiling_rps)
@@ -458,7 +467,9 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         if ceiling_rps is None:
             higher = sum(rps > self.target_rps for rps in self.study.rates(server))
             next_rps = (MAX_GAP_RATIO / MAX_ROUNDING) ** max(1, higher) * passing_rps
-            if self.study.at(server, self.target_rps):  # otherwise a rival, seldom much better
+            if self.study.launches_at(
+                server, self.target_rps
+            ):  # otherwise a rival, seldom much better
                 share = FIRST_RATE_SHARE if may_risk else SAFE_RATE_SHARE
                 next_rps = max(next_rps, share * self.forecast_rps(server))
             yield self._launch(server, rounded(next_rps), SHORT_SHARE)
@@ -488,7 +499,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
     def _would_pass(self, server: Server, rps: float, count: int) -> bool:
         """Whether there are fewer than `count` launches at this rate, and `count` are expected to
         show that it passes."""
-        launches = self.study.at(server, rps)
+        launches = self.study.launches_at(server, rps)
         return len(launches) < count and expected_to_pass(launches, self.terms, count)
 
     def _confirm(self, winner: Server, launches_left: float) -> Iterator[NextLaunch | None]:
@@ -496,7 +507,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         above, then at that rate and the target's until the limit on errors is decided."""
         passing_rps = self.reach(winner).passing_rps or self.target_rps
         yield self._launch_up_to(winner, passing_rps, MIN_LAUNCHES)
-        if len(self.study.at(winner, passing_rps)) >= MIN_LAUNCHES:
+        if len(self.study.launches_at(winner, passing_rps)) >= MIN_LAUNCHES:
             yield from self._narrow(winner, passing_rps, launches_left)
         if self.standing(winner).inconclusive:
             # Launches at the highest rate have more requests, which also count
@@ -556,7 +567,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         they vary."""
 
         def is_shown(rps: float) -> bool:
-            launches = self.study.at(server, rps)
+            launches = self.study.launches_at(server, rps)
             return standing(launches, self.terms, beyond_share=RATE_BEYOND_SHARE).word == "broken"
 
         return next(filter(is_shown, self._broken_rates(server)), None)
@@ -579,7 +590,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         passing_rps = self.reach(server).passing_rps or self.target_rps
 
         def is_ceiling(rps: float) -> bool:
-            failed = bool(self.study.at(server, rps)) and not self.passes(server, rps)
+            failed = bool(self.study.launches_at(server, rps)) and not self.passes(server, rps)
             return failed or self._unpromising(server, rps)
 
         rates = {launch.rps for launch in self.study.launches if launch.server == server}
@@ -665,7 +676,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         """The launched candidate with the highest passing rate, else the one whose times exceed the
         limit least."""
         return min(
-            filter(self.study.of, self.order),
+            filter(self.study.launches_of, self.order),
             key=lambda server: (-(self.reach(server).passing_rps or 0.0), self.worst_ratio(server)),
             default=None,
         )

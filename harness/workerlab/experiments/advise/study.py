@@ -205,22 +205,24 @@ class Study(Struct, dict=True, frozen=True, eq=False):
         paused."""
         return sum(isinstance(launch.discard_reason, NOISE) for launch in self.launches)
 
-    def at(self, server: Server, rps: float) -> tuple[CandidateLaunch, ...]:
+    def launches_at(self, server: Server, rps: float) -> tuple[CandidateLaunch, ...]:
         """The server's valid launches at that rate."""
-        return tuple(launch for launch in self.all_at(server, rps) if launch.discard_reason is None)
+        return tuple(
+            launch for launch in self.all_launches_at(server, rps) if launch.discard_reason is None
+        )
 
-    def all_at(self, server: Server, rps: float) -> tuple[CandidateLaunch, ...]:
+    def all_launches_at(self, server: Server, rps: float) -> tuple[CandidateLaunch, ...]:
         """All the server's launches at that rate, discarded ones included."""
         launches = (launch for launch in self.launches if launch.rps == rps)
         return tuple(launch for launch in launches if launch.server == server)
 
-    def of(self, server: Server) -> tuple[CandidateLaunch, ...]:
+    def launches_of(self, server: Server) -> tuple[CandidateLaunch, ...]:
         """The server's valid launches at any rate."""
         return tuple(launch for launch in self.valid if launch.server == server)
 
     def rates(self, server: Server) -> list[float]:
         """The rates of the server's valid launches, ascending."""
-        return sorted({launch.rps for launch in self.of(server)})
+        return sorted({launch.rps for launch in self.launches_of(server)})
 
 
 def study_of(run: Run) -> Study:

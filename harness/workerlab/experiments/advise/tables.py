@@ -122,7 +122,7 @@ def notable_rows(result: AdviseResult) -> list[Row]:
     return [
         row
         for row in rows
-        if result.study.of(row.server)
+        if result.study.launches_of(row.server)
         or row is best[row.server.variant]
         or (row.server.workers == rule_of_thumb and row.server.threads == 1
             and row.server.worker_class in ("sync", "tornado"))

@@ -166,7 +166,7 @@ class Comparison(Struct, frozen=True):
         return group[1:]
 
     @property
-    def strongest(self) -> LevelChange | None:
+    def strongest_change(self) -> LevelChange | None:
         """The largest change with the strongest effect (see STRONGEST_FIRST) that any change has;
         None if none has an interval."""
         by_effect = {
@@ -276,17 +276,17 @@ def verdict(comparisons: Comparisons, generator: str) -> BottleneckVerdict | Too
     tools, *servers = (comparisons[factor] for factor in LIMIT_FACTORS)
     generator_bound = [trials.generator_bound for trials in comparisons[Factor.USERS].cells]
     bound, not_bound = generator_bound.count(True), generator_bound.count(False)
-    if (change := tools.strongest) and change.effect == "more":
+    if (change := tools.strongest_change) and change.effect == "more":
         return GeneratorIsBottleneck(generator, gain=change.ratio)
     for comparison in servers:
-        if (change := comparison.strongest) and change.effect == "more":
+        if (change := comparison.strongest_change) and change.effect == "more":
             return ServerIsBottleneck(generator, gain=change.ratio, unbeaten=None)
     if bound > not_bound:
         return GeneratorIsBottleneck(generator, gain=None)
     effects = {change.effect for change in tools.changes}
     if not_bound and effects and effects <= {"less", "none"}:
         return ServerIsBottleneck(generator, gain=None, unbeaten=generator)
-    has_interval = any(comparison.strongest for comparison in (tools, *servers))
+    has_interval = any(comparison.strongest_change for comparison in (tools, *servers))
     return NoBottleneckFound() if has_interval or not cells else TooFewTrials(factor=None)
 
 
@@ -346,7 +346,7 @@ class AlsoDisturbed(FactorAnswer):
 
 
 def effect_of(comparison: Comparison, cores: int | None) -> FactorAnswer:
-    factor, change = comparison.factor, comparison.strongest
+    factor, change = comparison.factor, comparison.strongest_change
     disturbance = worst_disturbance(trials.core_wait for trials in comparison.cells)
     if disturbance is not None:
         return AlsoDisturbed(factor, disturbance)
@@ -357,14 +357,14 @@ def effect_of(comparison: Comparison, cores: int | None) -> FactorAnswer:
     missing = cores_missing(change, cores) if varies_processes else None
     return ThroughputChange(
         factor=factor,
-        answer="Inconclusive" if missing else answer_to(change),
+        answer="Inconclusive" if missing else effect_word(change),
         level=factor.level_text(factor.level(after.cell)),
         instead_of=factor.level(change.before.cell),
         users=None if varies_users else after.cell.concurrency,
         ratio=change.ratio,
         wait_ratio=change.wait_ratio if varies_users else None,
         host_busy=after.mean("usage.host_busy") if varies_processes else None,
-        remark=missing or remark_on(change, factor),
+        remark=missing or effect_remark(change, factor),
     )
 
 
@@ -378,7 +378,7 @@ def cores_missing(change: LevelChange, cores: int | None) -> CoresMissing | None
     return CoresMissing(processes, cores)
 
 
-def answer_to(change: LevelChange) -> Literal["Yes", "Hardly", "No", "Inconclusive"]:
+def effect_word(change: LevelChange) -> Literal["Yes", "Hardly", "No", "Inconclusive"]:
     if change.effect == "chance":
         return "Inconclusive"
     if change.effect != "more":
@@ -387,7 +387,7 @@ def answer_to(change: LevelChange) -> Literal["Yes", "Hardly", "No", "Inconclusi
     return "Yes" if change.ratio.value >= MIN_GROWTH_PER_USERS * users_ratio else "Hardly"
 
 
-def remark_on(change: LevelChange, factor: Factor) -> str | None:
+def effect_remark(change: LevelChange, factor: Factor) -> str | None:
     if change.effect == "chance":
         return "more --trials would show whether this is an effect"
     if factor is Factor.TOOL and change.effect == "more":

@@ -44,7 +44,7 @@ from workerlab.notes import RequestsNotFollowed
 from workerlab.options import BadWord, levels, servers
 from workerlab.server import preflight
 
-BUDGET_S = 300.0
+DEFAULT_BUDGET_S = 300.0
 MAX_PAIRS = 2 * LOOKS[-1]  # including invalid ones
 
 
@@ -132,7 +132,7 @@ def request_of(options: CompareOptions, groups: tuple[Group, ...]) -> CompareReq
     return CompareRequest(
         groups=groups,
         at_least=options.at_least,
-        budget_s=options.budget or BUDGET_S,
+        budget_s=options.budget or DEFAULT_BUDGET_S,
         words=(options.a, options.b),
         limits=options.fail_if,
         strict=options.strict,

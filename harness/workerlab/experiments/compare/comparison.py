@@ -47,7 +47,7 @@ from workerlab.slo import Limit, parse_limits
 LOOKS = (4, 6, 9, 13, 19, 28, 40)  # numbers of pairs after which results are checked
 FALSE_ALARM_PROBABILITY = 0.05  # of finding any difference between identical servers
 
-MAX_INVALID_PAIRS = 3  # before a comparison without a valid pair gives up
+MAX_INVALID_PAIRS = 3  # after so many without a valid one, a comparison ends
 SIDES = ("A", "B")
 
 Word = Literal["different", "same", "inconclusive"]
@@ -178,16 +178,16 @@ def _values(launches: Replicates[Launch], metric: Metric) -> list[float]:
 
 
 def _change_of(
-    metric: Metric, a: Sequence[float], b: Sequence[float], middle: float, half: float | None,
+    metric: Metric, a: Sequence[float], b: Sequence[float], difference: float, half: float | None,
     at_least: float,
 ) -> Change:  # fmt: skip
-    """The change from the mean difference `middle`, of logarithms for a ratio, and the half-width
-    of its interval."""
+    """The change of a metric. `difference`: the mean difference, of logarithms for a ratio; `half`:
+    half the width of its interval."""
     to_effect, mean = (_ratio_of, geometric_mean) if metric.kind == "ratio" else (float, fmean)
-    change = Change(metric, min(len(a), len(b)), mean(a), mean(b), to_effect(middle))
+    change = Change(metric, min(len(a), len(b)), mean(a), mean(b), to_effect(difference))
     if half is None:
         return change
-    low, high = to_effect(middle - half), to_effect(middle + half)
+    low, high = to_effect(difference - half), to_effect(difference + half)
     if metric in (RESPONSE, *PARTS):  # none can shrink by more than the whole response
         low = max(-1.0, low)
     return replace(change, low=low, high=high, word=_word(low, high, metric, at_least))

@@ -19,7 +19,7 @@ from workerlab.experiments.compare.comparison import (
     Outcome,
     Word,
 )
-from workerlab.experiments.sweep.document import by_cause
+from workerlab.experiments.sweep.document import grouped_by_cause
 from workerlab.finding import Answer, Finding
 from workerlab.numbers.units import FORMATS, format_duration, three_digits
 
@@ -183,7 +183,7 @@ def reasons_of(compared: GroupChanges) -> Iterator[InvalidSide]:
     """For each side with invalid launches, the reason for the first one; a shared reason once."""
     first = dict(reversed(compared.invalid))
     causes = ((first[side].reason, first[side]) for side in sorted(first))
-    for reason, launches, _ in by_cause(causes):
+    for reason, launches, _ in grouped_by_cause(causes):
         sides = (side for side in sorted(first) if first[side] in launches)
         yield InvalidSide(" and ".join(sides), reason)
 

@@ -69,7 +69,7 @@ def sweep_document(report: Report) -> Document:
     ]
     cells_notes = [
         CellsNote(names.places(cells), note, trials=trials)
-        for note, cells, trials in by_cause(cell_notes)
+        for note, cells, trials in grouped_by_cause(cell_notes)
     ]
     return Document(
         **{**asdict(report), "notes": (*cells_notes, *report.notes)},
@@ -214,31 +214,31 @@ def affected_cells(report: Report, names: Names) -> Iterator[Answer]:
         for finding in cell.findings
         if isinstance(finding, Disturbance)
     ]
-    for reason, cells, trials in by_cause(reasons["invalid"]):
+    for reason, cells, trials in grouped_by_cause(reasons["invalid"]):
         if all(map(was_left_out, cells)):
             classes = dict.fromkeys(names.series(cell.trial.cell) for cell in cells)
             yield LeftOut(tuple(classes), reason, trials=trials)
         else:
             yield AffectedCells("Invalid", names.places(cells), reason, trials=trials)
-    yield from by_kind("Inconclusive", reasons["inconclusive"], names)
+    yield from answers_by_kind("Inconclusive", reasons["inconclusive"], names)
     yield from failing_routes(valid, names)
-    yield from by_kind("Disturbed", disturbed, names)
+    yield from answers_by_kind("Disturbed", disturbed, names)
 
 
-def by_kind(
+def answers_by_kind(
     state: Literal["Inconclusive", "Disturbed"], causes: Causes, names: Names
 ) -> Iterator[AffectedCells]:
     """One answer per kind of cause, with the figures of its first cell or, for a disturbance, of
     the cell that was disturbed most."""
     causes = tuple(causes)
-    for reason, cells, trials in by_cause(causes, key=lambda cause: cause.code):
-        of_kind = [(cause, cell) for cause, cell in causes if cause.code == reason.code]
-        reason, worst = max(of_kind, key=lambda pair: getattr(pair[0], "share", 0.0))
+    for reason, cells, trials in grouped_by_cause(causes, key=lambda cause: cause.code):
+        same_kind = [(cause, cell) for cause, cell in causes if cause.code == reason.code]
+        reason, worst = max(same_kind, key=lambda pair: getattr(pair[0], "share", 0.0))
         example = names.places([worst]) if len(cells) > 1 else None
         yield AffectedCells(state, names.places(cells), reason, example, trials=trials)
 
 
-def by_cause(
+def grouped_by_cause(
     causes: Causes, key: Callable[[Finding], str] = lambda cause: repr(_comparable(cause))
 ) -> Iterator[tuple[Finding, list[TrialResult], tuple[str, ...]]]:
     """(cause, cells, trial keys) for each distinct `key`; the cause is that of the first cell."""
@@ -279,8 +279,8 @@ def failing_routes(cells: Iterable[Result], names: Names) -> Iterator[FailingRou
         name, _, route = failure
         return (name, *sorted(route.statuses), "", *sorted(route.errors))
 
-    for (name, *_), of_kind in grouped(failures, kind).items():
-        _, cells_of_route, routes = zip(*of_kind, strict=True)
+    for (name, *_), same_kind in grouped(failures, kind).items():
+        _, cells_of_route, routes = zip(*same_kind, strict=True)
         causes = sum((Counter(route.errors) for route in routes), Counter[str]())
         del causes["status"]  # covered by `statuses`
         yield FailingRoute(

@@ -194,7 +194,9 @@ def test_the_recommended_candidate_is_close_to_the_best(seed: int) -> None:
     assert result.outcome == "recommended"
     # Each forecast may be 15 % off, so the best candidate may not be tried
     assert world.highest(result.server) >= 0.85 * world.best_rps()
-    assert standing(world.search().study.at(result.server, TARGET_RPS), TERMS).word == "met"
+    assert (
+        standing(world.search().study.launches_at(result.server, TARGET_RPS), TERMS).word == "met"
+    )
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -296,7 +298,9 @@ def test_twenty_launches_show_what_holds_and_what_breaks(wrong: float) -> None:
         result = result_of(search)
         breaks_at = search.shown_broken_rps(result.server)
         close_count += breaks_at is not None and breaks_at <= 1.26 * result.reach.passing_rps
-        shown_count += len(search.study.at(result.server, result.reach.passing_rps)) >= MIN_LAUNCHES
+        shown_count += (
+            len(search.study.launches_at(result.server, result.reach.passing_rps)) >= MIN_LAUNCHES
+        )
         raised = [launch for launch in world.launches if launch.rps > TARGET_RPS]
         assert len({launch.server.worker_class for launch in raised[:2]}) == 2
     assert close_count >= 18
@@ -321,7 +325,7 @@ def test_a_rate_is_shown_even_if_launches_scatter(budget: int) -> None:
         server, last_rps = (result := result_of(search)).server, result.reach.passing_rps
         if last_rps is None or last_rps <= TARGET_RPS:
             continue
-        if len(search.study.at(server, last_rps)) >= MIN_LAUNCHES:
+        if len(search.study.launches_at(server, last_rps)) >= MIN_LAUNCHES:
             breaks_at = search.shown_broken_rps(server)
             shown_count += breaks_at is not None and breaks_at <= 1.26 * last_rps
     assert shown_count >= 25
@@ -384,7 +388,7 @@ def test_a_rate_at_which_all_launches_held_is_not_broken(seed: int, budget: int)
     result = result_of(search)
     for row in result.rows:
         if row.broken_rps is not None:
-            launches = search.study.at(row.server, row.broken_rps)
+            launches = search.study.launches_at(row.server, row.broken_rps)
             assert not all(fits(launch, None) for launch in launches)
             assert row.broken_rps > (row.reach.passing_rps or 0.0)
         if row.server == result.server and row.broken_rps is not None:
@@ -465,7 +469,7 @@ def test_a_lower_rate_is_shown_if_most_launches_are_discarded(seed: int) -> None
     result = world.result()
     last_rps = result.reach.passing_rps
     assert full_rps / MAX_GAP_RATIO < last_rps <= full_rps
-    assert len(world.search().study.at(result.server, last_rps)) >= MIN_LAUNCHES
+    assert len(world.search().study.launches_at(result.server, last_rps)) >= MIN_LAUNCHES
 
 
 def test_launches_far_from_the_limit_are_short() -> None:
