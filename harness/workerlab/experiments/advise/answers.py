@@ -258,7 +258,7 @@ def answers(result: AdviseResult) -> Iterator[Finding]:
     elif _needs_change(result) and (limit := limit_of(result)):
         yield limit
     met = [launch for launch in result.launches if meets_target(launch, result.search.terms)]
-    if len(met) > 1:  # one launch may be an exception; in an overload everything grows
+    if len(met) > 1:  # one may be an exception; launches that missed it were overloaded
         yield from cautions(met, result.search.target_rps)
     yield from loop_blocked(result)
 
@@ -426,10 +426,8 @@ def _evidence(result: AdviseResult) -> Iterator[Finding]:
         )
     if result.server is not None:
         for rps in result.study.rates(result.server):
-            p95s = (
-                launch.result.response.p95
-                for launch in result.study.launches_at(result.server, rps)
-            )
+            launches = result.study.launches_at(result.server, rps)
+            p95s = (launch.result.response.p95 for launch in launches)
             yield RateTried(rps, tuple(format_duration(p95) for p95 in p95s if p95 is not None))
 
 

@@ -102,6 +102,9 @@ class NextLaunch(Struct, frozen=True):
     share: float = 1.0  # of the duration of a full launch
 
 
+NextLaunches = Iterator[NextLaunch | None]  # the most important first
+
+
 class Reach(Struct, frozen=True):
     """The measured limits of a candidate: its highest passing rate below all failing ones, and its
     lowest failing rate; None if there is none yet."""
@@ -297,9 +300,8 @@ class Search(Struct, dict=True, frozen=True, eq=False):
             return None
         return next(filter(None, self._launches(launches_left)), None)
 
-    def _launches(self, launches_left: float) -> Iterator[NextLaunch | None]:
-        """Launches worth making, the most important first; None in place of a launch that was
-        discarded too often. The methods below yield the same."""
+    def _launches(self, launches_left: float) -> NextLaunches:
+        """Launches worth making; None in place of one that was discarded too often."""
         for server in self._worth_launching():
             word = self.standing(server).word
             if word == "met":
@@ -328,12 +330,11 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         unlikely.sort(key=forecast_rps, reverse=True)
         return [*likely, *unlikely[:MAX_UNLIKELY]] or _first_of_each(order)[:MAX_UNLIKELY]
 
-    def _improve(self, leader: Server, launches_left: float) -> Iterator[NextLaunch | None]:
+    def _improve(self, leader: Server, launches_left: float) -> NextLaunches:
         """Once a candidate meets the target, look for a better one, and for its highest rate."""
-        undecided = self.standing(leader).word == "not shown yet"
-        reserved = (
-            MIN_LAUNCHES - len(self.study.launches_at(leader, self.target_rps)) if undecided else 0
-        )
+        undecided, reserved = self.standing(leader).word == "not shown yet", 0
+        if undecided:
+            reserved = MIN_LAUNCHES - len(self.study.launches_at(leader, self.target_rps))
         spare = launches_left - reserved - SPARE_LAUNCHES
         if spare > 0:
             yield self._launch_second_class(leader)
@@ -361,9 +362,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         if winner is not None and launches_left >= MIN_LEFT_TO_REPEAT:
             yield self._launch_up_to(winner, self.reach(winner).passing_rps, MAX_LAUNCHES)
 
-    def _bracket(
-        self, winner: Server, launches_left: float, *, leads: bool
-    ) -> Iterator[NextLaunch | None]:
+    def _bracket(self, winner: Server, launches_left: float, *, leads: bool) -> NextLaunches:
         """Raise the winner's rate: to within MAX_GAP_RATIO if the leader is another candidate,
         which the budget cannot confirm; to within FINE_GAP_RATIO unless the winner is shown to miss
         the target within MAX_GAP_RATIO of its highest passing rate."""
@@ -425,10 +424,9 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         one of CLEAR_SHARES if all launches there, and the forecast or some launch there or above,
         stayed below that share of every time limit: this leaves more of a small budget for higher
         rates."""
-        launches = [
-            launch for launch in self.study.launches_of(server) if launch.rps >= self.target_rps
-        ]
-        at_target = self.study.launches_at(server, self.target_rps)
+        all_launches, target_rps = self.study.launches_of(server), self.target_rps
+        launches = [launch for launch in all_launches if launch.rps >= target_rps]
+        at_target = self.study.launches_at(server, target_rps)
         forecast = partial(getattr, self.expected[server.key].high)
         for share in CLEAR_SHARES:
             clear = [launch for launch in launches if self._is_clear(launch, share)]
@@ -449,9 +447,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
             value_s is not None and value_s <= share * limit_s for value_s, limit_s in times
         )
 
-    def _raise(
-        self, server: Server, launches_left: float, gap_ratio: float
-    ) -> Iterator[NextLaunch | None]:
+    def _raise(self, server: Server, launches_left: float, gap_ratio: float) -> NextLaunches:
         """Raise the rate until the ceiling is at most `gap_ratio` times the highest passing rate.
         `launches_left`: those available for this."""
         passing_rps = self.reach(server).passing_rps or self.target_rps
@@ -467,9 +463,8 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         if ceiling_rps is None:
             higher = sum(rps > self.target_rps for rps in self.study.rates(server))
             next_rps = (MAX_GAP_RATIO / MAX_ROUNDING) ** max(1, higher) * passing_rps
-            if self.study.launches_at(
-                server, self.target_rps
-            ):  # otherwise a rival, seldom much better
+            # Otherwise this is a rival, which is seldom much better
+            if self.study.launches_at(server, self.target_rps):
                 share = FIRST_RATE_SHARE if may_risk else SAFE_RATE_SHARE
                 next_rps = max(next_rps, share * self.forecast_rps(server))
             yield self._launch(server, rounded(next_rps), SHORT_SHARE)
@@ -502,7 +497,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         launches = self.study.launches_at(server, rps)
         return len(launches) < count and expected_to_pass(launches, self.terms, count)
 
-    def _confirm(self, winner: Server, launches_left: float) -> Iterator[NextLaunch | None]:
+    def _confirm(self, winner: Server, launches_left: float) -> NextLaunches:
         """Launch the winner at its highest passing rate MIN_LAUNCHES times, then at rates slightly
         above, then at that rate and the target's until the limit on errors is decided."""
         passing_rps = self.reach(winner).passing_rps or self.target_rps
@@ -514,9 +509,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
             yield self._launch_up_to(winner, passing_rps, MAX_LAUNCHES)
             yield self._launch(winner, self.target_rps)
 
-    def _narrow(
-        self, server: Server, passing_rps: float, launches_left: float
-    ) -> Iterator[NextLaunch | None]:
+    def _narrow(self, server: Server, passing_rps: float, launches_left: float) -> NextLaunches:
         """Narrow the gap above the passing rate, unless a rate at most MAX_GAP_RATIO times as high
         is already shown to miss the target. Launch the highest such rate, or the ceiling, which may
         merely be close to the limit. If neither misses the target, launch a rate that may be shown
@@ -596,7 +589,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         rates = {launch.rps for launch in self.study.launches if launch.server == server}
         return min((rps for rps in rates if rps > passing_rps and is_ceiling(rps)), default=None)
 
-    def _launch_rivals(self, leader: Server) -> Iterator[NextLaunch | None]:
+    def _launch_rivals(self, leader: Server) -> NextLaunches:
         """Launch rivals that may reach a higher rate, at the rate that would make them lead."""
         leader_rps, better_rps = self._leader_rps(leader), self._better_rps(leader)
         min_forecast_rps = EQUAL_FORECAST_SHARE * min(leader_rps, self.forecast_rps(leader))

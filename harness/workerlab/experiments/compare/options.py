@@ -42,7 +42,7 @@ examples:
   workerlab compare gevent 32 --a python=python3.11 --b python=python3.13
       two interpreters
   workerlab compare gthread 16 --a 'threads=2 env=POOL=4' --b 'threads=8 env=POOL=16'
-      any settings; more than one need quotes
+      any settings, in quotes if more than one
   workerlab compare gthread 16 --threads 4 --b class=granian
       another worker class, or another server
   workerlab compare sync 8 --app shop.wsgi:app --a chdir=main --b chdir=. --fail-if 'p95>+10%'
