@@ -332,9 +332,9 @@ class Search(Struct, dict=True, frozen=True, eq=False):
 
     def _improve(self, leader: Server, launches_left: float) -> NextLaunches:
         """Once a candidate meets the target, look for a better one, and for its highest rate."""
-        undecided, reserved = self.standing(leader).word == "not shown yet", 0
-        if undecided:
-            reserved = MIN_LAUNCHES - len(self.study.launches_at(leader, self.target_rps))
+        undecided = self.standing(leader).word == "not shown yet"
+        at_target = self.study.launches_at(leader, self.target_rps)
+        reserved = MIN_LAUNCHES - len(at_target) if undecided else 0
         spare = launches_left - reserved - SPARE_LAUNCHES
         if spare > 0:
             yield self._launch_second_class(leader)
