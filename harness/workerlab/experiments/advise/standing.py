@@ -7,8 +7,8 @@ of the logarithms of n launches' values, a share p of further launches exceeds
     exp(m + t(1 - p, n - 1) * s * sqrt(1 + 1/n))            (Hahn & Meeker, Statistical Intervals)
 
 At the target's rate p is 1 in 40; at the highest rate 1 in 20, since no server should run there. A
-target is missed ("broken") if the mean exceeds it, if the bound still does after MAX_LAUNCHES, or
-if it would even after many more. Errors are pooled over the launches: it takes 3000 requests
+target is missed ("broken") if the mean exceeds the limit, if the bound still does after
+MAX_LAUNCHES, or if it would even after many more. Errors are pooled over the launches: it takes 3000 requests
 without a failure to show a share below 0.1 % (rule of three).
 """
 
@@ -29,9 +29,7 @@ from workerlab.slo import Term
 
 MIN_LAUNCHES = 3  # for a bound
 MAX_LAUNCHES = 8  # of a candidate at a rate
-CLEARLY_BROKEN_RATIO = (
-    1.5  # mean over limit: above it, a single launch shows the target to be missed
-)
+CLEAR_MISS_RATIO = 1.5  # mean over limit: above it, a single launch shows the target to be missed
 TARGET_BEYOND_SHARE = 0.025  # of further launches that exceed the bound, at the target's rate
 RATE_BEYOND_SHARE = 0.05  # the same, at the highest rate
 USUAL_SD = 0.07  # of the logarithms of launches at a rate; three then have a bound of 1.27 means
@@ -144,7 +142,7 @@ def _bound(
     on_a_step = outcome.result == "undecidable"  # chance decides if a launch meets the limit
     word: TargetWord
     if n < MIN_LAUNCHES:
-        beyond = mean > limit + math.log(CLEARLY_BROKEN_RATIO) or (n > 1 and min(logs) > limit)
+        beyond = mean > limit + math.log(CLEAR_MISS_RATIO) or (n > 1 and min(logs) > limit)
         word = "broken" if beyond and not on_a_step else "not shown yet"
         return TermBound(term, word, n, centre)
     high = mean + prediction_half(stdev(logs), n, beyond_share)
@@ -166,7 +164,7 @@ def passes(
 ) -> bool | None:
     """Whether a rate tried on the way up or down passes. With fewer than MIN_LAUNCHES: False if one
     misses a term, else True if the bound of MIN_LAUNCHES like them would be within the limit, else
-    None. With more: whether their bound is; if not, the rate fails, since trying the next rate is
+    None. Otherwise: whether their bound is; if not, the rate fails, since trying the next rate is
     worth more than another launch. `nearby`: the number of launches at the rate and slightly above
     that all met the target. SUFFICIENT_MET_LAUNCHES of them replace the bound, unless chance
     decides on which side of the limit a quantile lies: close to a server's limit, times vary too
