@@ -185,8 +185,8 @@ def kinds_of(
     unavailable = unavailable_variants(kinds, pythons, app_kind=app_kind)
     for kind in kinds:
         if class_named(kind.worker_class).alone and "(" in kind.app.target:
-            why = FACTORY_NOT_CALLED.format(kind.worker_class, kind.app.target)
-            unavailable[kind.variant] = why
+            reason = FACTORY_NOT_CALLED.format(kind.worker_class, kind.app.target)
+            unavailable[kind.variant] = reason
     for name in by_name_only:
         if name not in removed and (why := first.why_unavailable(name)):
             unavailable[name] = why

@@ -8,8 +8,8 @@ of the logarithms of n launches' values, a share p of further launches exceeds
 
 At the target's rate p is 1 in 40; at the highest rate 1 in 20, since no server should run there. A
 target is missed ("broken") if the mean exceeds the limit, if the bound still does after
-MAX_LAUNCHES, or if it would even after many more. Errors are pooled over the launches: it takes 3000 requests
-without a failure to show a share below 0.1 % (rule of three).
+MAX_LAUNCHES, or if it would even after many more. Errors are pooled over the launches: it takes
+3000 requests without a failure to show a share below 0.1 % (rule of three).
 """
 
 from __future__ import annotations
