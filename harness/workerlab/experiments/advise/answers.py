@@ -70,7 +70,9 @@ NO_LINE = "the event loop is blocked, but no line accounts for 1 % of the time."
 
 def loop_blocked(result: AdviseResult) -> Iterator[LoopBlocked]:
     study = result.study
-    examined = {name for name, lines in study.blocking.items() if lines or name in study.blocked}
+    examined = {
+        name for name, lines in study.blocking.items() if lines or name in study.blocked_variants
+    }
     cells = [
         cell
         for cell in study.plan.cells
@@ -102,7 +104,7 @@ def _relevance_rank(result: AdviseResult, cell: Cell) -> int:
 
 def _also_alarmed(study: Study, cell: Cell) -> tuple[str, ...]:
     """Other variants with an event loop alarm, or a blocked event loop, and the same app."""
-    others = {*study.blocked, *study.alarmed} - {cell.server.variant}
+    others = {*study.blocked_variants, *study.alarmed_variants} - {cell.server.variant}
     apps = {cell.server.variant: cell.server.app for cell in study.plan.cells}
     return tuple(sorted(name for name in others if apps.get(name) == cell.server.app))
 
@@ -682,7 +684,7 @@ def _slow_stop(result: AdviseResult) -> SlowStop:
 def _preload_memory(result: AdviseResult) -> tuple[int | None, int | None]:
     """The bytes with preload_app, and the number of workers it was measured with; None, None if it
     was not measured or saves too little."""
-    memory = result.study.preloaded.memory if result.study.preloaded else None
+    memory = result.study.preload_needs.memory if result.study.preload_needs else None
     if memory and result.memory_bytes and result.server:
         memory_bytes = memory.of(result.server.workers)
         if memory_bytes < MAX_PRELOAD_SHARE * result.memory_bytes:

@@ -135,10 +135,10 @@ def filling_connections(needs: Needs, cores: float, max_in_flight: int | None = 
 def stacks_cells(study: Study) -> Iterator[Cell]:
     """Repeat the needs load to find the lines that block the event loop, for each app under one
     class with an alarm, preferably a blocked one. The lines are the same under other classes."""
-    alarmed, cells = {*study.blocked, *study.alarmed}, study.plan.cells
+    alarmed, cells = {*study.blocked_variants, *study.alarmed_variants}, study.plan.cells
     apps = {
         cell.server.app: replace(cell, inside="stacks")
-        for cell in sorted(cells, key=lambda cell: cell.server.variant in study.blocked)
+        for cell in sorted(cells, key=lambda cell: cell.server.variant in study.blocked_variants)
         if cell.inside == "needs" and cell.server.variant in alarmed and not cell.server.preload
         if lone_route(cell, study.plan) is None
     }

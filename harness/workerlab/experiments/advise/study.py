@@ -188,11 +188,11 @@ class Study(Struct, dict=True, frozen=True, eq=False):
     run: str  # as a command-line argument
     needs: Mapping[str, Needs]  # by variant: worker class, interpreter and Gunicorn version
     left_out: Mapping[str, Exclusion]  # by variant
-    blocked: tuple[str, ...]  # variants whose event loop is blocked
+    blocked_variants: tuple[str, ...]  # their event loop is blocked
     blocking: Mapping[str, tuple[BlockingLine, ...]]  # by variant with a stacks trial
     launches: tuple[CandidateLaunch, ...]  # discarded ones included
-    alarmed: tuple[str, ...] = ()  # variants whose event loop may be blocked
-    preloaded: Needs | None = None  # of one class, with preload_app
+    alarmed_variants: tuple[str, ...] = ()  # their event loop may be blocked
+    preload_needs: Needs | None = None  # of one class, with preload_app
     ceiling: Ceiling | None = None  # the load tool's highest rate on this machine
 
     @cached_property
@@ -230,13 +230,15 @@ def study_of(run: Run) -> Study:
     cells = {cell.trial.key: cell for cell in report_of(run, trials).cells}
     needs, left_out = _needs(run, trials)
     tool_ceilings = (ceiling for ceiling in ceilings(run.environment) if ceiling.tool == TOOL)
-    loaded = [
+    measured_cells = [
         (trial.cell, trial.facts)
         for trial in trials
         if trial.cell.inside and isinstance(trial.facts, Facts)
     ]
-    preloaded = (
-        needs_of(facts) for cell, facts in loaded if cell.inside == "needs" and cell.server.preload
+    preload_needs = (
+        needs_of(facts)
+        for cell, facts in measured_cells
+        if cell.inside == "needs" and cell.server.preload
     )
     return Study(
         request=request,
@@ -244,21 +246,21 @@ def study_of(run: Run) -> Study:
         run=as_argument(run),
         needs=needs,
         left_out={**_unavailable(request), **left_out},
-        blocked=tuple(
+        blocked_variants=tuple(
             result.server.variant for result in valid_results(cells.values()) if _is_blocked(result)
         ),
         blocking={
             cell.server.variant: blocking_lines(facts)
-            for cell, facts in loaded
+            for cell, facts in measured_cells
             if cell.inside == "stacks"
         },
         launches=tuple(_launches(trials, cells, parse(request.slo))),
-        alarmed=tuple(
+        alarmed_variants=tuple(
             cell.server.variant
-            for cell, facts in loaded
+            for cell, facts in measured_cells
             if cell.inside == "needs" and worth_sampling(facts)
         ),
-        preloaded=next((measured for measured in preloaded if isinstance(measured, Needs)), None),
+        preload_needs=next((item for item in preload_needs if isinstance(item, Needs)), None),
         ceiling=max(tool_ceilings, key=lambda ceiling: ceiling.rps, default=None),
     )
 

@@ -72,7 +72,7 @@ def test_preloading_is_measured_once() -> None:
     measured = study("gevent", "sync", "gthread")
     (cell,) = preload_cells(measured)
     assert (cell.server.worker_class, cell.server.preload) == ("sync", True)
-    with_preload = replace(grown(measured, cell), alarmed=("sync",))
+    with_preload = replace(grown(measured, cell), alarmed_variants=("sync",))
     assert not list(preload_cells(with_preload))
     assert [cell.server.preload for cell in stacks_cells(with_preload)] == [False]
 
