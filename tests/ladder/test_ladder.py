@@ -98,7 +98,7 @@ def test_each_removed_cache_costs_a_round_trip(lab: Lab, stand_in: Path) -> None
     assert any(cores) or stood_still(lab.run)
     titles = (chart["title"].partition("Over time: ") for chart in report["charts"])
     over_time = {title.partition(";")[0] for start, _, title in titles if not start}
-    assert {"answers", "memory"} <= over_time <= {"answers", "cores", "memory", "network"}
+    assert {"responses", "memory"} <= over_time <= {"responses", "cores", "memory", "network"}
     assert {"cores", "network"} <= over_time or stood_still(lab.run)
     words = " ".join(lab("report", str(lab.run), "--explain").out.split())
     named, count = re.subn(
@@ -147,7 +147,7 @@ def test_with_nothing_installed_it_stands_on_sqlite_and_can_be_resumed(lab: Lab)
     before = {record["key"] for record in lab.records() if not record["fault"]}
     resume = ("ladder", "--resume", str(lab.run))
     line = lab.refusal(*resume, "--trials", "1")
-    assert "--trials must be more than the 1 that the run has" in line
+    assert "--trials must be greater than the run's 1" in line
     report = lab.report(*resume, "--trials", "2")
     again = [record["key"] for record in lab.records()]
     assert all(again.count(key) == 1 for key in before)

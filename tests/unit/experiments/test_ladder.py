@@ -140,11 +140,11 @@ def test_removal_factors_by_size() -> None:
     removed = [rate.removed for rate in rates]
     assert removed == [LOCAL_CACHE, NO_REDIS, NO_MONGODB, WORKERS, ASYNC]
     assert str(fast).startswith(
-        "With 100 users by locust-fast, throughput with it over throughput without it, the largest"
+        "With 100 users (locust-fast), removal reduced throughput by these factors, the largest"
         " first: in-process cache 2.27 (2.1"
     )
     assert str(fast).endswith(" Not statistically significant: MongoDB (for PostgreSQL).")
-    assert str(rates[0]).startswith("in-process cache removed: 3000 req/s, 0.44 times the step")
+    assert str(rates[0]).startswith("in-process cache removed: 3000 req/s, 0.44 times the previous")
 
 
 def test_removals_without_effect_and_gains() -> None:
@@ -155,7 +155,7 @@ def test_removals_without_effect_and_gains() -> None:
     fast = answer(whole(same), RemovalFactors)
     assert (fast.factors, fast.same) == ((), ())
     assert str(fast) == (
-        "With 100 users by locust-fast, nothing made it faster in a statistically significant way."
+        "With 100 users (locust-fast), no removal reduced throughput significantly."
     )
 
 
@@ -163,7 +163,7 @@ def test_too_few_trials_are_inconclusive() -> None:
     document = document_of(cells(PLANNED, launches=1))
     assert inconclusive(document)[RemovalFactors.question] == NO_INTERVAL
     assert StepsWithoutInterval(needed=3, fewest=1) in document.notes
-    rates = table(document, "The ladder")
+    rates = table(document, "Throughput by step")
     assert column(rates, "factor")[:2] == [None, pytest.approx(3000 / 6800)]
     assert set(column(rates, "factor_low")) == {None}
 
@@ -224,7 +224,7 @@ def test_trips_that_cost_nothing() -> None:
     same = measured_with("mongodb-uvicorn-w2", rps=3000.0)
     trips = answer(whole(same), CacheTrips)
     assert trips.free == (NO_REDIS,)
-    assert trips.cost.startswith("Each costs throughput, but for Redis, where")
+    assert trips.cost.startswith("Each costs throughput, except Redis, where")
     names = ("mongodb-uvicorn-w2", "mongodb-redis-uvicorn-w2")
     same = {**MEASURED, **{name: replace(MEASURED[name], rps=6800.0) for name in names}}
     trips = answer(whole(same), CacheTrips)
@@ -275,19 +275,19 @@ def test_with_nothing_near_its_limit_the_limit_is_unknown() -> None:
     ("usage", "name", "cores", "limited_by"),
     [
         (replace(CALM, cache=0.81), "mongodb-redis-uvicorn-w2", 8, "Redis"),
-        (replace(CALM, cache=0.5), "mongodb-redis-uvicorn-w2", 8, "not known"),
+        (replace(CALM, cache=0.5), "mongodb-redis-uvicorn-w2", 8, "unknown"),
         (replace(CALM, storage=1.7), "postgresql-uvicorn-w2", 2, "PostgreSQL"),
-        (replace(CALM, storage=1.7), "postgresql-uvicorn-w2", 8, "not known"),
+        (replace(CALM, storage=1.7), "postgresql-uvicorn-w2", 8, "unknown"),
         (replace(CALM, app=1.7), "postgresql-uvicorn-w2", 8, "app"),
         (replace(CALM, app=0.9), "postgresql-uvicorn-w1", 8, "app"),
-        (replace(CALM, app=0.9), "postgresql-uvicorn-w2", 8, "not known"),
+        (replace(CALM, app=0.9), "postgresql-uvicorn-w2", 8, "unknown"),
         (replace(CALM, app=1.2, storage=0.3, tool=0.5), "postgresql-uvicorn-w2", 2, "machine"),
     ],
 )
 def test_limits_by_cpu(usage: Measured, name: str, cores: int, limited_by: str) -> None:
     limited = limit_of(usage, name, cores)
     assert limited.name == limited_by
-    assert isinstance(limited, CpuLimit) is (limited_by not in ("machine", "not known"))
+    assert isinstance(limited, CpuLimit) is (limited_by not in ("machine", "unknown"))
 
 
 def test_a_busy_slot_is_the_apps_limit() -> None:
@@ -374,7 +374,7 @@ def test_what_redis_saves() -> None:
     assert len(redis.evidence) == 4
     assert str(redis).endswith(
         "the storage 200 us: Redis saves 70.0 us; without it a response takes 410 us. A request"
-        " takes 367 us of the app's CPU with Redis, 400 us without."
+        " takes 367 us of the app's CPU time with Redis, 400 us without."
     )
 
 
@@ -488,7 +488,7 @@ def test_an_invalid_trial_is_named_and_left_out() -> None:
     died = InvalidStepTrial(PLANNED[0].text, load(1, "fast"), 1, "it died")
     assert died in document.notes
     assert str(died) in " ".join(terminal.render(document).split())
-    assert column(table(document, "The ladder", 1), "launches")[0] == 2
+    assert column(table(document, "Throughput by step", 1), "launches")[0] == 2
 
 
 def test_a_configuration_without_a_valid_trial_is_left_out_of_the_factors() -> None:
@@ -497,7 +497,7 @@ def test_a_configuration_without_a_valid_trial_is_left_out_of_the_factors() -> N
         for cell in cells(PLANNED)
     ]
     document = document_of(gone)
-    ratios = column(table(document, "The ladder"), "factor")
+    ratios = column(table(document, "Throughput by step"), "factor")
     assert len(ratios) == len(PLANNED) - 1
     assert ratios[1] == pytest.approx(2750 / 6800)
     # What lies between was not Redis alone
@@ -508,8 +508,8 @@ def test_a_run_without_trials() -> None:
     document = document_of([])
     assert not document.valid
     assert document.title == (
-        "What makes a real web app fast? A blog, one thing less at each step: no trial has been"
-        " measured."
+        "What makes a real web app fast? A blog from which each step removes one thing: no trial"
+        " has been measured."
     )
     reasons = inconclusive(document)
     assert len(reasons) == len(document.findings) - 1  # the services are known
@@ -522,12 +522,12 @@ def test_a_run_without_trials() -> None:
 
 
 def test_rates_of_each_step_in_the_order_of_the_plan() -> None:
-    rates = table(whole(), "The ladder", 100, "locust-fast")
+    rates = table(whole(), "Throughput by step", 100, "locust-fast")
     assert column(rates, "throughput_rps")[0] == pytest.approx(6800, rel=0.001)
     assert column(rates, "launches") == [3] * 6
-    single = table(whole(), "The ladder", 1)
+    single = table(whole(), "Throughput by step", 1)
     assert "limit" not in names(single)
-    rates = table(document_of(cells(PLANNED)[::-1]), "The ladder")
+    rates = table(document_of(cells(PLANNED)[::-1]), "Throughput by step")
     assert column(rates, "removed")[:3] == [NOTHING, LOCAL_CACHE, NO_REDIS]
 
 

@@ -94,7 +94,7 @@ def test_a_plan_with_configurations_round_trips() -> None:
 @pytest.mark.parametrize("details", [{}, {"configurations": 5}, {"configurations": [{}]}])
 def test_a_plan_without_configurations_is_refused(details: dict[str, object]) -> None:
     plan = Plan("ladder", (), 3, 5, 1, "python", None, {}, (), details=details)
-    with pytest.raises(UsageError, match="the plan of this run has no configurations"):
+    with pytest.raises(UsageError, match="this run's plan has no configurations"):
         from_details(plan)
 
 

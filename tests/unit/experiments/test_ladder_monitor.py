@@ -85,12 +85,12 @@ def test_cores_and_network_are_rates_and_memory_is_as_sampled() -> None:
         "lo out": close((1.0, 2.0), (1.5, 2.0)),
         "eth0 in": close((1.0, 1.0), (1.5, 1.0)),
     }
-    assert set(charts(observed_load(network=False))) == {"answers", "cores", "memory"}
+    assert set(charts(observed_load(network=False))) == {"responses", "cores", "memory"}
 
 
-def test_answers_are_rates_of_the_load() -> None:
+def test_responses_are_rates_of_the_load() -> None:
     data = evidence(rounds=40)  # one second each, four at a time
-    ((name, rates),) = points(charts(data)["answers"]).items()
+    ((name, rates),) = points(charts(data)["responses"]).items()
     assert name == "app"
     assert 10 < len(rates) <= 21
     assert sorted(rate for _, rate in rates)[len(rates) // 2] == pytest.approx(4, rel=0.1)

@@ -89,7 +89,7 @@ def test_the_search_is_bounded() -> None:
     served = how_many_users(ladder_with(*launches))
     assert isinstance(served.outcome, NothingBroke)
     assert str(served).startswith(
-        "With 800 users by fast nothing breaks, and more users were not tried."
+        "With 800 users (fast), neither happens, and more users were not tried."
     )
 
 
@@ -112,11 +112,11 @@ def test_the_search_ends_if_the_load_tool_was_the_limit() -> None:
         ([*level(200, "met", "met"), *level(200, *MET, rps=RPS / 2)[2:]], UnstableThroughput),
     ],
 )
-def test_what_breaks_a_level(launches: list[TrialResult], why: type | None) -> None:
+def test_why_a_level_fails(launches: list[TrialResult], why: type | None) -> None:
     search = ladder_with(TARGET_MET, launches)
     first, second = levels(search)
-    assert (first.load.users, first.broken, second.load.users) == (USERS, None, 200)
-    assert (second.broken and type(second.broken)) == why
+    assert (first.load.users, first.failure, second.load.users) == (USERS, None, 200)
+    assert (second.failure and type(second.failure)) == why
     assert type(how_many_users(search).outcome) is (why or NothingBroke)
     assert str(how_many_users(search))
 
@@ -128,8 +128,8 @@ def test_the_answer_has_both_ends_and_the_limit() -> None:
     ]
     sentence = str(how_many_users(ladder_with(TARGET_MET, broken, level(200, *MET))))
     assert sentence.startswith(
-        "With 200 users nothing breaks. With 400 users by fast p95<1s is broken: p95 2 s (in 3 of 3"
-        " launches). Throughput: "
+        "With 200 users, neither happens. With 400 users (fast), p95<1s is broken: p95 2 s (in 3 of"
+        " 3 launches). Throughput: "
     )
     assert "21 handshakes were dropped" in sentence
     assert "The limit with 200 users: all cores are busy (host" in sentence
@@ -140,8 +140,8 @@ def test_levels_are_no_steps_and_an_invalid_one_leaves_the_run_valid() -> None:
     more = [*level(2 * USERS, *MET), *level(4 * USERS, "invalid")]
     document = study(report([*usual, *more]), PLANNED, usual_users=USERS)
     assert document.valid
-    assert str(document.title).endswith("; 1 user by fast, 100 users by fast.")
-    levels_table = table(document, "The first step, from 100 users by fast on")
+    assert str(document.title).endswith("; 1 user (fast), 100 users (fast).")
+    levels_table = table(document, "The first step with more users (fast)")
     assert [(row[0], row[-1]) for row in levels_table.rows] == [(USERS, 3), (2 * USERS, 3)]
     assert "1 of 1 launch was invalid" in str(answer(document, UsersServed))
     results = [*usual, *level(USERS, "invalid")]

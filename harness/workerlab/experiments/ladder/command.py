@@ -1,9 +1,9 @@
-"""`workerlab ladder`: what makes a real web app fast? A blog that loses one thing at each step.
+"""`workerlab ladder`: what makes a real web app fast? Each step removes one thing from a blog.
 
-Each configuration is a server, measured by ordinary cells. Environment variables tell the app where
-its posts are stored and what it may cache. Services are started, or given by address, and filled
-once for all configurations; nothing is written to them during a measurement. A response is valid
-only if it equals the page rendered beforehand, for each storage, without any cache.
+Each configuration is a server, measured by ordinary cells. Environment variables set where the app
+stores its posts and what it may cache. Services are started, or given by address, and filled once
+for all configurations; nothing is written to them during a measurement. A response is valid only if
+it equals the page rendered beforehand from the same storage without any cache.
 
 Addresses may contain passwords. They are passed to the servers and never stored, so a resumed run
 needs them again.
@@ -66,15 +66,16 @@ FULL_LOAD, QUICK_LOAD = (1000, 6.0, 3), (100, 2.0, 1)  # users, seconds, trials
 
 @contextmanager
 def setup(options: LadderOptions, plan: Plan | None) -> Iterator[Setup]:
-    """Invalid options are rejected before a service is started. Raises LabError."""
+    """Yields the setup of the run. Rejects invalid options before it starts a service. Raises
+    LabError."""
     if why := why_packages_missing(BLOG_PACKAGES):
         raise EnvironmentProblem(why)
     urls = urls_of(options)
-    if plan is None:  # on resume, the saved levels were checked
+    if plan is None:  # a resumed run's levels were checked when it began
         times = MAX_TIMES_USERS if options.find_limit else 1
         preflight.check_levels([times * users_of(options)])
     elif options.trials and options.trials <= plan.trials:
-        raise UsageError(f"--trials must be more than the {plan.trials} that the run has")
+        raise UsageError(f"--trials must be greater than the run's {plan.trials}")
     tools, notes = tools_of(options)
     gunicorns = {} if plan else interpreters(options)
     kinds = kinds_of(plan) if plan else (*(options.storages or default_storages(urls)), CACHE)
@@ -98,7 +99,7 @@ def setup(options: LadderOptions, plan: Plan | None) -> Iterator[Setup]:
 
 
 def urls_of(options: LadderOptions) -> dict[str, str]:
-    """Addresses of services that run already, by kind. Raises UsageError."""
+    """Addresses of running services, by kind. Raises UsageError."""
     options_by_kind = {
         "mongodb": options.mongodb_url,
         "postgresql": options.postgresql_url,
@@ -163,8 +164,8 @@ def plan_of(
 
 
 def grow(trials: int, directory: Path, plan: Plan) -> Plan | None:
-    """The plan with more launches (`trials`), else with the next number of users of a search; None
-    if neither is needed."""
+    """The plan with more launches (`trials`), else with the next number of users in a search; None
+    if neither applies."""
     if trials > plan.trials:
         return replace(plan, trials=trials)
     if (users := plan.details.get(USUAL_USERS)) is None:
@@ -179,17 +180,17 @@ def grow(trials: int, directory: Path, plan: Plan) -> Plan | None:
 
 def default_storages(urls: Mapping[str, str]) -> tuple[str, ...]:
     """All storages but SQLite if at least one of them is available, else all."""
-    others = tuple(kind for kind in STORAGES if kind != "sqlite")
-    can_use_others = any(kind in urls or not why_unavailable(kind) for kind in others)
-    return others if can_use_others else STORAGES
+    servers = tuple(kind for kind in STORAGES if kind != "sqlite")
+    any_available = any(kind in urls or not why_unavailable(kind) for kind in servers)
+    return servers if any_available else STORAGES
 
 
 # --- services ------------------------------------------------------------------------------------
 
 
 class Services(Struct, frozen=True):
-    """`running`, by kind; `unavailable`: why other kinds are not. `uploads`: a folder for the
-    blog's uploads. `pages`: SHA-256 of the page that every user reads, by storage."""
+    """`running`: services by kind; `unavailable`: why a kind is not running. `uploads`: a folder
+    for the blog's uploads. `pages`: SHA-256 of the page that every user reads, by storage."""
 
     running: Mapping[str, Service]
     unavailable: Mapping[str, str]
@@ -217,7 +218,7 @@ class Services(Struct, frozen=True):
     def prepare_launch(
         self, by_name: Mapping[str, Configuration], trial: Trial, launch: Launch
     ) -> Launch:
-        """The launch with its services: their addresses, and their pids by role."""
+        """The launch with the addresses of its services, and their pids by role."""
         configuration = by_name[trial.cell.server.name]
         roles = {"storage": configuration.storage, "cache": configuration.cache}
         services = {
@@ -232,8 +233,8 @@ class Services(Struct, frozen=True):
 @contextmanager
 def services(kinds: Sequence[str], urls: Mapping[str, str]) -> Iterator[Services]:
     """Starts the available services of `kinds`, fills the storages, and stops all afterwards.
-    `urls`: addresses of services that run already. They are tried before anything is started.
-    Raises EnvironmentProblem if one of these cannot be used."""
+    `urls`: addresses of running services, which are tried before any service is started. Raises
+    EnvironmentProblem if one of them cannot be used."""
     with ExitStack() as stack:
         running: dict[str, Service] = {}
         unavailable: dict[str, str] = {}
@@ -250,12 +251,12 @@ def services(kinds: Sequence[str], urls: Mapping[str, str]) -> Iterator[Services
         ordered = {kind: running[kind] for kind in kinds if kind in running}
         blog = Services(ordered, unavailable, stack.enter_context(folder()))
         for kind in filter(STORAGES.__contains__, ordered):
-            blog.pages[kind] = stack.enter_context(filled(blog, kind, drop=kind in urls))
+            blog.pages[kind] = stack.enter_context(filled_storage(blog, kind, drop=kind in urls))
         yield blog
 
 
 @contextmanager
-def filled(services: Services, kind: str, *, drop: bool) -> Iterator[str]:
+def filled_storage(services: Services, kind: str, *, drop: bool) -> Iterator[str]:
     """Fills a storage with the lab's posts. Yields the SHA-256 of the page that every user reads.
     `drop`: remove the posts afterwards. Raises EnvironmentProblem if it already holds posts."""
     if int(run_blog(services, kind, "count")):
@@ -270,10 +271,10 @@ def filled(services: Services, kind: str, *, drop: bool) -> Iterator[str]:
             run_blog(services, kind, "drop")
 
 
-def run_blog(services: Services, kind: str, *words: str) -> bytes:
+def run_blog(services: Services, kind: str, *args: str) -> bytes:
     """Run a command of the blog on this storage. Returns its output. Raises EnvironmentProblem if
     it fails."""
-    argv = [sys.executable, "-m", "apps.blog", *words]
+    argv = [sys.executable, "-m", "apps.blog", *args]
     # With PYTHONSAFEPATH, Python would not import from the current directory
     path = filter(None, (str(bundled_root()), os.environ.get("PYTHONPATH")))
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(path), **dict(services.env(kind))}

@@ -1,11 +1,11 @@
-"""The document of `workerlab ladder`: how much each cache, storage and setting is worth.
+"""The document of `workerlab ladder`: what each cache, storage and setting contributes.
 
-The cells are ordinary sweep cells, and each server has the name of its configuration. The least
+The cells are ordinary sweep cells; each server is named after its configuration. The least
 important columns are on the right, where a narrow terminal hides them.
 
-Further charts show one launch of each step over time: answers, cores, memory and network bytes. The
-kernel counts network bytes by interface, not by process: traffic on loopback is that of load tool,
-storage and cache together. A rate is the growth of a counter between two samples.
+Further charts show one launch of each step over time: responses, cores, memory and network bytes.
+The kernel counts network bytes by interface, not by process, so loopback traffic combines load
+tool, storage and cache. A rate is the growth of a counter between two samples.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ from workerlab.report.values import PART_LOOKS, curves, mean_column, table
 from workerlab.report.values import PARTS as PART_NAMES
 from workerlab.run_store import Run
 
-RATE_POINTS = 20  # samples of the number of answers, from which their rate is computed
+RATE_POINTS = 20  # samples of the response count from which the rate is computed
 COUNTED_TWICE = {"lo in", "lo0 in"}  # loopback receives what it sends
-AXES = {"answers": "requests/s", "cores": "cores", "memory": "MB", "network": "MB/s"}
+AXES = {"responses": "requests/s", "cores": "cores", "memory": "MB", "network": "MB/s"}
 OVER_TIME_NOTE = (
-    "One launch. Memory: a page that processes share counts in each. Network: by interface, as the"
-    " kernel does not count by process; loopback carries the traffic of load tool, storage and"
-    " cache, and of whatever else uses it."
+    "One launch. Memory: a page shared by processes counts in each. Network: by interface, because"
+    " the kernel does not count by process; loopback carries the traffic of load tool, storage,"
+    " cache and any other program that uses it."
 )
 
 Samples = Sequence[tuple[int, float | None]]  # CLOCK_MONOTONIC ns
 
 
 def launch_charts(step: ConfigurationStep, facts: Facts) -> Iterator[Chart]:
-    """Charts of one launch of the step over time. `facts`: of that launch."""
+    """Charts over time of one launch of the step. `facts`: those of that launch."""
     ends_ns = sorted(span.end_ns for span in facts.finished if span.end_ns is not None)
     samples = facts.data.observations.processes
     interfaces = sorted({name for sample in samples for name in sample.network_bytes})
     samples_by_kind: dict[str, dict[str, Samples]] = {
-        "answers": {"app": list(zip(ends_ns, count()))[:: max(1, len(ends_ns) // RATE_POINTS)]},
+        "responses": {"app": list(zip(ends_ns, count()))[:: max(1, len(ends_ns) // RATE_POINTS)]},
         "cores": component_samples(step, facts, "cpu_s"),
         "memory": component_samples(step, facts, "rss_bytes"),
         "network": {
@@ -84,14 +84,14 @@ def launch_charts(step: ConfigurationStep, facts: Facts) -> Iterator[Chart]:
             )
 
 
-def component_samples(step: ConfigurationStep, facts: Facts, what: str) -> dict[str, Samples]:
-    """Samples by component. `what`: `cpu_s` or `rss_bytes`."""
+def component_samples(step: ConfigurationStep, facts: Facts, field: str) -> dict[str, Samples]:
+    """Samples by component. `field`: `cpu_s` or `rss_bytes`."""
     observations, configuration = facts.data.observations, step.configuration
     sources: Mapping[str, tuple[Sequence[ProcessSample | ServiceSample], str]] = {
-        "app": (observations.processes, f"server_{what}"),
-        step.load.tool: (observations.processes, f"tool_{what}"),
-        configuration.service(configuration.storage): (observations.services, f"{what}.storage"),
-        configuration.service(configuration.cache): (observations.services, f"{what}.cache"),
+        "app": (observations.processes, f"server_{field}"),
+        step.load.tool: (observations.processes, f"tool_{field}"),
+        configuration.service(configuration.storage): (observations.services, f"{field}.storage"),
+        configuration.service(configuration.cache): (observations.services, f"{field}.cache"),
     }
     return {
         name: [(sample.at_ns, value_at(sample, path)) for sample in samples]
@@ -102,22 +102,22 @@ def component_samples(step: ConfigurationStep, facts: Facts, what: str) -> dict[
 def points_over_time(samples: Samples, facts: Facts, kind: str) -> tuple[tuple[float, float], ...]:
     """(seconds since the load began, value or rate in the unit of the axis)."""
     started_ns, unit = facts.started_ns, 1e6 if kind in ("memory", "network") else 1.0
-    inside = [
+    points = [
         ((at_ns - started_ns) / NS, value / unit)
         for at_ns, value in samples
         if value is not None and started_ns <= at_ns <= facts.ended_ns
     ]
     if kind == "memory":
-        return tuple(inside)
-    return tuple(  # a sum falls when a process ends: no rate
+        return tuple(points)
+    return tuple(  # no rate where a sum falls because a process ended
         (at_s, (value - before) / (at_s - before_s))
-        for (before_s, before), (at_s, value) in pairwise(inside)
+        for (before_s, before), (at_s, value) in pairwise(points)
         if at_s > before_s and value >= before
     )
 
 
 QUESTION = "What makes a real web app fast?"
-ONE_THING_MORE = "Each step lacks what those above it lack, and one thing more."
+CUMULATIVE_NOTE = "Each step removes one more thing than the step before."
 MIN_MS_AXIS_S = 0.001  # if all times are shorter, the axis is in microseconds
 
 Getter = Callable[[ConfigurationStep], float | None]
@@ -136,35 +136,35 @@ RATES = (
     Column("response_p95_s", "seconds", heading="p95", value=mean_of("response.p95")),
     Column("failed", "count", value=lambda step: step.total("failed") or 0),
 )
-INTERVAL = "95 % interval of the factor, over fresh launches of the server"
+INTERVAL = "95 % confidence interval of the factor, across fresh launches of the server"
 FACTORS = (
     Column(
         "factor",
-        meaning="requests/s over those of the step before",
+        meaning="requests/s divided by those of the previous step",
         value="change.value",
     ),
     Column("factor_low", heading="from", meaning=INTERVAL, value="change.low"),
     Column("factor_high", heading="to", meaning=INTERVAL, value="change.high"),
 )
 LAUNCHES = Column("launches", "count", value=lambda step: len(step.valid))
-PER_REQUEST = "round trips per request, counted in the app's workers during the steady part"
-OF_LOOKUPS = "share of the lookups in the cache, counted in the same way"
+TRIPS_BASIS = "round trips per request, counted in the app's workers during the steady part"
+LOOKUPS_BASIS = "share of the lookups in the cache, counted the same way"
 TRIPS = (
     REMOVED,
-    mean_column("app_metrics.per_request.redis_trips", heading="Redis trips", meaning=PER_REQUEST),
-    mean_column("app_metrics.per_request.storage_trips", meaning=PER_REQUEST),
+    mean_column("app_metrics.per_request.redis_trips", heading="Redis trips", meaning=TRIPS_BASIS),
+    mean_column("app_metrics.per_request.storage_trips", meaning=TRIPS_BASIS),
     Column(
         "local_hit_ratio",
         "percent",
-        heading="hits in process",
-        meaning=OF_LOOKUPS,
+        heading="in-process hits",
+        meaning=LOOKUPS_BASIS,
         value=mean_of("app_metrics.hit_ratio.local"),
     ),
     Column(
         "redis_hit_ratio",
         "percent",
-        heading="hits in Redis",
-        meaning=OF_LOOKUPS,
+        heading="Redis hits",
+        meaning=LOOKUPS_BASIS,
         value=mean_of("app_metrics.hit_ratio.redis"),
     ),
     Column(
@@ -175,7 +175,7 @@ TRIPS = (
     ),
 )
 CPU_SECONDS = "CPU seconds per second"
-CORES_NOTE = "Missing: not started by the lab, or part of the app."
+CORES_NOTE = "Empty: the lab did not start this component, or it is part of the app."
 CORE_COLUMNS = (
     REMOVED,
     *(
@@ -203,14 +203,17 @@ def time_in_other_code_s(step: ConfigurationStep) -> float | None:
     return step.mean("breakdown.service_s") if other_s is None else other_s
 
 
-# Parts of a response time, in the order in which a request passes them
+# Parts of a response time, in the order in which a request passes through them
 PARTS: Mapping[str, Getter] = {
     **{name: mean_of(f"breakdown.{name}_s") for name in ("connect", "accept_queue", "in_worker")},
     **{name: mean_of(f"app_metrics.spent_s.{name}") for name in APP_PARTS},
     "other": time_in_other_code_s,
     **{name: mean_of(f"breakdown.{name}_s") for name in ("transfer", "unattributed")},
 }
-HEADINGS = {"redis": "Redis", "other": "other code"}  # of parts whose name is not their heading
+HEADINGS = {
+    "redis": "Redis",
+    "other": "other code",
+}  # of parts whose heading differs from their name
 COLOURS = {  # of parts that only the blog has
     "other": "service",
     "template": "class-3",
@@ -221,21 +224,21 @@ COLOURS = {  # of parts that only the blog has
 }
 TIMES = "Where the time goes"
 BEFORE_APP = "before the app was called"
-ROUND_TRIPS = "its round trips"
+ROUND_TRIPS = "round trips to it"
 MEANINGS = {
     "connect": BEFORE_APP,
     "accept_queue": BEFORE_APP,
     "in_worker": BEFORE_APP,
-    "pool": "until a connection to the storage was free",
+    "pool": "waiting for a free connection to the storage",
     "storage": ROUND_TRIPS,
     "redis": ROUND_TRIPS,
-    "other": "in the app and none of these",
-    "unattributed": "seen by no source; on kept connections mostly requests that a busy worker has"
-    " read but not begun, and answers that the load tool has not read",
+    "other": "in the app, outside the other parts",
+    "unattributed": "covered by no source; on keep-alive connections mostly requests that a busy"
+    " worker has read but not started, and responses that the load tool has not read",
 }
 TIMES_NOTE = (
-    "Means of the steady part. In asynchronous code a part includes what the worker did for other"
-    " requests meanwhile. Below 0: the sources overlap."
+    "Means over the steady part. In asynchronous code a part includes the time that the worker"
+    " spent on other requests meanwhile. Below 0: the sources overlap."
 )
 
 
@@ -275,8 +278,8 @@ def study(
     usual_users: int | None = None,
     trials: Mapping[str, TrialData] = {},
 ) -> Document:
-    """The document of a run. `configurations`, `notes`, `usual_users`: of its plan. `trials`: for
-    the charts over time, by key."""
+    """The document of a run. `configurations`, `notes`, `usual_users`: from its plan. `trials`: by
+    key, for the charts over time."""
     steps = ladder(report.cells, configurations, report.environment, usual_users)
     usual = [cell for cell in report.cells if steps.is_usual(cell.trial.cell.concurrency)]
     return Document(
@@ -294,8 +297,8 @@ def study(
 
 def title(ladder: Ladder) -> str:
     loads = ", ".join(load.text for load in ladder.steps if ladder.is_usual(load.users))
-    steps = f"{QUESTION} A blog, one thing less at each step"
-    return f"{steps}; {loads}." if loads else f"{steps}: no trial has been measured."
+    text = f"{QUESTION} A blog from which each step removes one thing"
+    return f"{text}; {loads}." if loads else f"{text}: no trial has been measured."
 
 
 class InvalidStepTrial(Finding):
@@ -311,15 +314,15 @@ class InvalidStepTrial(Finding):
 
 class StepsWithoutInterval(Finding):
     """The interval of a factor needs at least {needed:# trial} of each step (--trials {needed});
-    one has {fewest}."""
+    one step has {fewest}."""
 
     needed: int
     fewest: int
 
 
 class StepsDisturbed(Finding):
-    """{disturbed} of {steps:# step} had to wait for cores that others used: everything is slower
-    there, and trials differ more. The worst: {worst}"""
+    """{disturbed} of {steps:# step} had to wait for cores used by other processes or machines: they
+    are slower, and their trials vary more. The worst: {worst}"""
 
     disturbed: int
     steps: int
@@ -327,7 +330,7 @@ class StepsDisturbed(Finding):
 
 
 def notes_of_ladder(ladder: Ladder) -> Iterator[Finding]:
-    """Steps left out, invalid trials, missing intervals, disturbed steps."""
+    """Notes on steps left out, invalid trials, missing intervals and disturbed steps."""
     for configuration in ladder.configurations:
         if configuration.why_not:
             yield Note(f"Left out: {configuration.text}: {configuration.why_not}")
@@ -360,13 +363,13 @@ def tables(ladder: Ladder) -> Iterator[Table]:
     limits = Column("limit", "text", value=lambda step: limit(step, ladder.cores).name)
     yield table_of_settings(ladder)
     for steps in filter(None, (*many, single)):
-        # A single user reaches no limit
+        # A single user is far below any limit
         limited = [limits] if steps[0].load.users > ONE_USER else []
         columns = (REMOVED, *RATES, *FACTORS, *limited, LAUNCHES)
-        yield table(under_load("The ladder", steps), columns, steps)
+        yield table(under_load("Throughput by step", steps), columns, steps)
     if more := [level.step for level in levels(ladder) if level.step]:
         users = Column("users", "count", value="load.users")
-        more_title = f"The first step, from {more[0].load.text} on"
+        more_title = f"The first step with more users ({more[0].load.tool})"
         yield table(more_title, (users, *RATES, limits, LAUNCHES), more)
     if steps := ladder.conclusive or single:
         yield table(under_load("Round trips", steps), TRIPS, steps)
@@ -392,11 +395,11 @@ def table_of_settings(ladder: Ladder) -> Table:
         why_not = Column(
             "why_not",
             "text",
-            heading="left out because",
+            heading="reason left out",
             value=lambda configuration: configuration.why_not or None,
         )
         columns.append(why_not)
-    return table("The steps", columns, ladder.configurations, ONE_THING_MORE)
+    return table("The steps", columns, ladder.configurations, CUMULATIVE_NOTE)
 
 
 # --- charts -------------------------------------------------------------------------------------
@@ -405,20 +408,21 @@ Points = Sequence[tuple[float, float]]
 
 
 def charts(ladder: Ladder) -> Iterator[Chart]:
-    """Throughput (a group of bars per step, a bar per tool), where the time goes, round trips."""
-    places = {name: index for index, name in enumerate(ladder.removed)}
+    """Charts of throughput (a group of bars per step, a bar per tool), of where the time goes, and
+    of round trips."""
+    positions = {name: index for index, name in enumerate(ladder.removed)}
     yield Chart(
         title="Requests per second",
         x_title="removed",
         y_title="requests/s",
         series=curves(
-            (load.text, places[step.configuration.name], step.rps)
+            (load.text, positions[step.configuration.name], step.rps)
             for load, steps in (ladder.many_users or ladder.steps).items()
             for step in steps
         ),
         form="bars",
         names=tuple(ladder.removed.values()),
-        note=ONE_THING_MORE,
+        note=CUMULATIVE_NOTE,
     )
     for steps in filter(None, (ladder.one_user, ladder.conclusive)):
         yield chart_of_times(steps)
@@ -432,7 +436,7 @@ def charts(ladder: Ladder) -> Iterator[Chart]:
             "round trips",
             trips,
             steps,
-            note="Counted in the app's workers; a hit in the cache inside them costs none.",
+            note="Counted in the app's workers; a hit in their in-process cache costs none.",
         )
 
 
@@ -449,7 +453,7 @@ def chart_of_times(steps: Steps) -> Chart:
         f"{unit} per request",
         {name: points for name, points in parts.items() if points},
         steps,
-        note="Means of the steady part. What is below 0 is not drawn.",
+        note="Means over the steady part. Negative values are not drawn.",
     )
 
 
@@ -481,9 +485,9 @@ def points_of(steps: Steps, value: Getter, scale: float = 1.0) -> Points:
 
 
 def charts_over_time(ladder: Ladder, trials: Mapping[str, TrialData]) -> Iterable[Chart]:
-    """The charts of the first launch of each step, and of the level that breaks."""
-    broken = [level.step for level in levels(ladder) if level.broken and level.step]
-    for step in (*ladder.conclusive, *broken):
+    """Charts of the first launch of each step and of the level that fails."""
+    failed = [level.step for level in levels(ladder) if level.failure and level.step]
+    for step in (*ladder.conclusive, *failed):
         data = trials.get(step.valid[0].trial.key)
         if data and isinstance(facts := data.facts, Facts):
             yield from launch_charts(step, facts)

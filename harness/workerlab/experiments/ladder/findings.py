@@ -27,9 +27,7 @@ FEW_CORES = 2
 
 
 NO_TWO_STEPS = "no two steps were measured under many users"
-NO_INTERVAL = (
-    f"a factor has no interval, as there are too few trials of each step (--trials {TRIALS})"
-)
+NO_INTERVAL = f"a factor has no interval: there are too few trials of each step (--trials {TRIALS})"
 TRIPS_NOT_COUNTED = "round trips were counted in fewer than two steps"
 
 
@@ -50,7 +48,7 @@ def findings(ladder: Ladder) -> tuple[Answer, ...]:
 
 
 class RateOfStep(Finding):
-    """{removed} removed: {rps:number} req/s, {change:times} the step before{change:interval}"""
+    """{removed} removed: {rps:number} req/s, {change:times} the previous step{change:interval}"""
 
     removed: str
     rps: float
@@ -65,16 +63,16 @@ class RemovalFactor(Finding):
 
 
 def removal_factor(removed: str, change: Ratio) -> RemovalFactor:
-    """`change`: one whose interval is known."""
+    """`change` must have an interval."""
     low, high = change.ends
     inverse = Ratio(1 / change.value, 1 / high, 1 / low)
     return RemovalFactor(removed, change if change.value > 1 else inverse)
 
 
 class RemovalFactors(Answer):
-    """With {load}, [[throughput with it over throughput without it, the largest first:
-    {factors:list}]][[{nothing}]].[[ Not statistically significant: {same:list}.]][[ Faster without
-    it than with it: {gains:list}.]][[ Where the load tool was the limit (removed:
+    """With {load}, [[removal reduced throughput by these factors, the largest first:
+    {factors:list}]][[{nothing}]].[[ Not statistically significant: {same:list}.]][[ Removal raised
+    throughput by these factors: {gains:list}.]][[ Where the load tool was the limit (removed:
     {tool_bound:list}), throughput is a lower bound, and its factor does not describe the app.]]
     """
 
@@ -105,7 +103,7 @@ def what_made_it_fast(ladder: Ladder) -> RemovalFactors | Inconclusive:
     return RemovalFactors(
         load=steps[0].load.text,
         factors=factors,
-        nothing="" if factors else "nothing made it faster in a statistically significant way",
+        nothing="" if factors else "no removal reduced throughput significantly",
         same=same if factors else (),
         gains=tuple(removal_factor(*pair) for pair in significant if pair[1].value > 1),
         tool_bound=tuple(step.removed for step in steps if step.generator_bound),
@@ -151,9 +149,9 @@ class CacheTrips(Answer):
     free: tuple[str, ...]  # removals without a significant loss
 
 
-NOT_FARTHER = "No: not every step has to go farther than the one before."
+NOT_FARTHER = "No: not every step reaches a more distant service than the one before."
 NO_LOSS = "No loss of throughput is statistically significant."
-COST_UNKNOWN = f"What each costs is not known: too few trials for an interval (--trials {TRIALS})."
+COST_UNKNOWN = f"What each costs is unknown: too few trials for an interval (--trials {TRIALS})."
 
 
 def cost_of_trips(ladder: Ladder) -> CacheTrips | Inconclusive:
@@ -208,7 +206,7 @@ def trip_cost(steps: Steps) -> tuple[str, tuple[str, ...]]:
     )
     if len(free) == len(changes):
         return NO_LOSS, free
-    template = "Each costs throughput[[, but for {free:list}, where no loss is statistically"
+    template = "Each costs throughput[[, except {free:list}, where no loss is statistically"
     return fill(f"{template} significant]].", {"free": free}), free
 
 
@@ -224,14 +222,14 @@ class LimitOfStep(Finding):
 
 
 class LimitsUnderLoad(Finding):
-    """With {load}, by what was removed: {limits:; }."""
+    """With {load}, each limit and the removals under it: {limits:; }."""
 
     load: str
     limits: tuple[str, ...]  # each with the steps it limited
 
 
 class LimitsOfSteps(Answer):
-    """{loads: }[[ On {few_cores:# core}, app, storage and load tool compete for them.]]"""
+    """{loads: }[[ App, storage and load tool compete for {few_cores:# core}.]]"""
 
     question = "What limited each step: load tool, storage, app or machine?"
 
@@ -271,14 +269,14 @@ class ServicesUsed(Answer):
 
 
 def services_used(ladder: Ladder) -> ServicesUsed | Inconclusive:
-    """MongoDB first: another server may have answered in its place."""
+    """MongoDB first: another server may have replaced it."""
     versions = ladder.environment.get("services")
     if not isinstance(versions, dict) or not versions:
         return ServicesUsed.unanswered("they are not recorded in the run")
     kinds = sorted(versions, key=lambda kind: kind != "mongodb")
     services = [f"{name_of(kind)}: {versions[kind]}" for kind in kinds]
     if "mongodb" not in versions:
-        reasons = (each.why_not for each in ladder.configurations if each.storage == "mongodb")
+        reasons = (step.why_not for step in ladder.configurations if step.storage == "mongodb")
         values = {"name": name_of("mongodb"), "why": next(filter(None, reasons), "")}
         services.insert(0, fill("{name}: not used[[ ({why})]]", values))
     return ServicesUsed(tuple(services))

@@ -1,24 +1,24 @@
 """What limited a step, and how many users the first configuration serves.
 
-The limit of a step is the first of these that its figures show:
+The limit of a step is the first of these that its measurements show:
 
-    load tool   it was the limit in half or more of the trials that show it (`analysis.load_tool`)
-    others      other programs or machines kept the load waiting for a core in half of the trials
-                or more (`workerlab.analysis.core_wait`); what looks full may then only be waiting
+    load tool   it was the limit in at least half of the trials that show it (`analysis.load_tool`)
+    others      other programs or machines kept the load waiting for a core in at least half of the
+                trials (`workerlab.analysis.core_wait`); what looks busy may then only be waiting
     cache       80 % of one core: Redis serves with one thread
     storage     80 % of all cores: its server can use them all
     app         80 % of the cores that its workers can use, or 90 % of its slots busy
-    pool        requests wait longer for a free connection to the storage than in any other part,
+    pool        requests wait for a free connection to the storage longer than any other part takes,
                 and neither the workers' CPU nor the machine explains it
     machine     90 % of all cores: all compete for them, and no single component is the limit
 
 A worker short of CPU is late in everything, including taking a free connection, so the pool is
-checked after the CPU. If none applies, the limit is not known.
+checked after the CPU. If none applies, the limit is unknown.
 
-In a search for the limit, users are doubled until a level breaks: half of its launches or more miss
+In a search for the limit, users are doubled until a level fails: at least half of its launches miss
 the target, or one is invalid, or one serves less than STABLE_SHARE of the best level although
 neither the load tool nor other programs were the limit. The search also ends if the load tool is
-the limit, since more users would show nothing more, and at MAX_TIMES_USERS.
+the limit, since more users would show nothing new, and at MAX_TIMES_USERS.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ CORES = {
     "storage": "app_metrics.cores.storage",
     "cache": "app_metrics.cores.cache",
     "load tool": "usage.generator_cores",
-}  # where a result has the cores that each component used
+}  # paths in a result to the cores that each component used
 PARTS_BEFORE_APP = ("breakdown.connect_s", "breakdown.accept_queue_s", "breakdown.in_worker_s")
 
 
 class MachineUsage(Finding):
-    """How busy the machine was, and how many cores each component used; None: not known."""
+    """How busy the machine was, and how many cores each component used; None: unknown."""
 
     host_busy: float | None
     cores: Mapping[str, float]  # by component
@@ -137,7 +137,7 @@ class MachineLimit(StepLimit):
 class UnknownLimit(StepLimit):
     """nothing is near a limit[[ ({usage})]]"""
 
-    name = "not known"
+    name = "unknown"
 
 
 def limit(step: ConfigurationStep, cores: int | None) -> StepLimit:
@@ -189,14 +189,14 @@ def slots_busy(result: Result) -> float | None:
 
 
 def longest_other_part_s(step: ConfigurationStep) -> float:
-    """The longest part of a request, without the wait for the pool; infinite if none is known."""
+    """The longest part of a request other than the wait for the pool; infinite if none is known."""
     parts = [step.spent_s([name]) for name in APP_PARTS if name != "pool"]
     parts += [*map(step.mean, PARTS_BEFORE_APP), other_code_s(step)]
     return max((part for part in parts if part is not None), default=math.inf)
 
 
 def other_code_s(step: ConfigurationStep) -> float | None:
-    """Service time minus the parts that the app times itself; None if either is not known."""
+    """Service time minus the parts that the app times itself; None if either is unknown."""
     service_s, timed_s = step.mean("breakdown.service_s"), step.spent_s(APP_PARTS)
     return None if service_s is None or timed_s is None else service_s - timed_s
 
@@ -228,54 +228,54 @@ class UnstableThroughput(Finding):
 
 
 class NothingBroke(Finding):
-    """nothing breaks{remark}"""
+    """neither happens{remark}"""
 
     remark: str
 
 
 NOT_TRIED = ", and more users were not tried"
 TOOL_IS_LIMIT = "; more would show the load tool's limit, not the server's"
-Breakage = TargetBroken | InvalidLaunches | UnstableThroughput
+LevelFailure = TargetBroken | InvalidLaunches | UnstableThroughput
 
 
 class UserLevel(Struct, frozen=True):
-    """A number of users. `step`: of the valid launches, None if there are none; `broken`: why the
-    level breaks, None if it does not."""
+    """A number of users. `step`: the valid launches, None if there are none; `failure`: why the
+    level fails, None if it does not."""
 
     load: UserLoad
     cells: tuple[TrialResult, ...]
     step: ConfigurationStep | None
-    broken: Breakage | None = None
+    failure: LevelFailure | None = None
 
 
 def levels(ladder: Ladder) -> list[UserLevel]:
     """The levels of the search, fewest users first; empty without a search or a valid step."""
     levels: list[UserLevel] = []
     tool = next((step.load.tool for step in ladder.conclusive), "")
-    first, fewest = next(iter(ladder.removed), ""), ladder.usual_users or math.inf
+    first_name, min_users = next(iter(ladder.removed), ""), ladder.usual_users or math.inf
     by_users = sorted(by_cell(ladder.cells).items(), key=lambda item: item[0].concurrency)
     for cell, trials in by_users:
-        if (cell.server.name, cell.tool) == (first, tool) and cell.concurrency >= fewest:
+        if (cell.server.name, cell.tool) == (first_name, tool) and cell.concurrency >= min_users:
             load = UserLoad(tool, cell.concurrency)
             steps = (step for step in ladder.steps.get(load, ()) if step.cell == cell)
             level = UserLevel(load, (*trials.valid, *trials.left_out), next(steps, None))
-            levels.append(replace(level, broken=why_broken([*levels, level])))
+            levels.append(replace(level, failure=why_failed([*levels, level])))
     return levels
 
 
-def why_broken(levels: Sequence[UserLevel]) -> Breakage | None:
-    """Why the last level breaks; None if it does not."""
+def why_failed(levels: Sequence[UserLevel]) -> LevelFailure | None:
+    """Why the last level fails; None if it does not."""
     cells, step = levels[-1].cells, levels[-1].step
     invalid = [result.reason for result in cells if isinstance(result, Invalid)]
     if invalid:
         return InvalidLaunches(launches=len(cells), invalid=len(invalid), reason=invalid[0])
-    broken = [
+    missed_terms = [
         terms
         for result in cells
         if (terms := tuple(term for term in outcomes(result) if term.result == "broken"))
     ]
-    if 2 * len(broken) >= len(cells):
-        return TargetBroken(launches=len(cells), broken=len(broken), terms=broken[0])
+    if 2 * len(missed_terms) >= len(cells):
+        return TargetBroken(launches=len(cells), broken=len(missed_terms), terms=missed_terms[0])
     if step and not step.generator_bound and step.disturbance is None:
         lowest_rps = min(step.rates)
         best_rps = max(level.step.rps for level in levels if level.step)
@@ -289,43 +289,43 @@ def next_load(ladder: Ladder) -> UserLoad | None:
     for level in levels(ladder)[-1:]:
         users = 2 * level.load.users
         tool_bound = level.step and level.step.generator_bound
-        if level.broken or tool_bound or users > MAX_TIMES_USERS * (ladder.usual_users or 0):
+        if level.failure or tool_bound or users > MAX_TIMES_USERS * (ladder.usual_users or 0):
             return None
         return UserLoad(level.load.tool, users)
     return None
 
 
 class UsersServed(Answer):
-    """[[With {users_before:count} users nothing breaks. ]]With {load} {outcome}.[[ Throughput:
+    """[[With {users_before:count} users, neither happens. ]]With {load}, {outcome}.[[ Throughput:
     {rps_before:number} req/s, then {rps:number}; where it does not grow, response times grow with
     the users (Little's law).]][[ {dropped:count} handshakes were dropped: the accept queue was
     full.]][[ The limit with {users_held:count} users: {limit}.]]"""
 
     question = "How many users does it serve before it misses its target or becomes unstable?"
 
-    users_before: int | None  # the level before the one that breaks
+    users_before: int | None  # the level before the one that fails
     rps_before: float | None
     load: str
     rps: float | None
-    outcome: Breakage | NothingBroke
+    outcome: LevelFailure | NothingBroke
     users_held: int | None
     dropped: int | None
     limit: StepLimit | None
 
 
 def how_many_users(ladder: Ladder) -> UsersServed:
-    """The outcome of the last level, and the limit at the last level that did not break. There must
-    be a level."""
+    """The outcome of the last level, and the limit at the last level that did not fail. At least
+    one level must exist."""
     *_, before, last = None, *levels(ladder)
-    held_step = (before if before and last.broken else last).step
-    tool_bound = held_step and held_step.generator_bound
+    passed_step = (before if before and last.failure else last).step
+    tool_bound = passed_step and passed_step.generator_bound
     return UsersServed(
-        users_before=before.load.users if before and last.broken else None,
+        users_before=before.load.users if before and last.failure else None,
         rps_before=before.step.rps if before and before.step else None,
         load=last.load.text,
         rps=last.step.rps if last.step else None,
-        outcome=last.broken or NothingBroke(TOOL_IS_LIMIT if tool_bound else NOT_TRIED),
-        users_held=held_step.load.users if held_step else None,
+        outcome=last.failure or NothingBroke(TOOL_IS_LIMIT if tool_bound else NOT_TRIED),
+        users_held=passed_step.load.users if passed_step else None,
         dropped=sum(cell.counters.listen_drops or 0 for cell in valid_results(last.cells)) or None,
-        limit=limit(held_step, ladder.cores) if held_step else None,
+        limit=limit(passed_step, ladder.cores) if passed_step else None,
     )

@@ -12,19 +12,19 @@ LADDER_TOOLS = ("locust-fast", "locust", "fast")
 EXAMPLES = """\
 examples:
   workerlab ladder
-      with what is installed here, 1000 users, three launches per step, in about ten minutes
+      use what is installed here, with 1000 users and three launches per step; about ten minutes
   workerlab ladder --quick
-      100 users, one launch per step, in about two minutes; no intervals
+      100 users and one launch per step, without intervals; about two minutes
   workerlab ladder --mongo-url mongodb://127.0.0.1:27017/lab
-      with steps on this MongoDB; the database must hold no posts, and is left as it was
+      add steps on this MongoDB; the database must hold no posts and is left unchanged
   workerlab ladder --storages sqlite --users 200
-      with no database server installed
+      run without a database server
   workerlab ladder --find-limit 'p95<2s'
-      and how many users does the first step serve within this target?
+      also find how many users the first step serves before it misses this target
   workerlab ladder --resume results/20261120-101500-ladder --trials 12
-      the same run with more launches per step
+      add launches to each step of a run
   workerlab report results --html ladder.html
-      the newest run again, as a page with its charts
+      write the newest run as a page with its charts
 """
 
 
@@ -48,12 +48,13 @@ class LadderOptions(RunOptions, GunicornInTurn):
     tools = option(
         read.names_of("load tool that verifies every page", LADDER_TOOLS),
         "LIST",
-        f"of {', '.join(LADDER_TOOLS)}, which verify every page (locust-fast,fast)",
+        f"load tools that verify every page: {', '.join(LADDER_TOOLS)} (locust-fast,fast)",
     )
     storages = option(
         read.names_of("storage", STORAGES),
         "LIST",
-        f"of {', '.join(STORAGES)}, in this order (all that are available; sqlite if none)",
+        f"storages, in the order of the steps: {', '.join(STORAGES)} (the available servers;"
+        " sqlite if none)",
     )
     load_hosts = option(
         read.hosts,
@@ -64,7 +65,7 @@ class LadderOptions(RunOptions, GunicornInTurn):
     find_limit = option(
         read.target_of_cells,
         "TARGET",
-        "double the users until the first step breaks TARGET or is unstable"
+        "double the users until the first step misses TARGET or is unstable"
         f" ({TARGET.replace('%', '%%')})",
         nargs="?",
         const=TARGET,
@@ -77,8 +78,8 @@ class LadderOptions(RunOptions, GunicornInTurn):
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Load a small blog under Gunicorn and remove one thing at a time: the cache inside the"
-        " workers, Redis, MongoDB (for PostgreSQL), the second worker, async. Reports what each was"
-        " worth, where the time goes, and whether app, storage or load tool set the limit."
+        " workers, Redis, MongoDB (for PostgreSQL), the second worker, async. Reports how much each"
+        " contributed, where the time goes, and whether app, storage or load tool set the limit."
     )
     parser.epilog = EXAMPLES
     add_record(parser, LadderOptions)

@@ -1,11 +1,11 @@
-"""The configurations of the ladder, with their trials under each load and the statistics. Pure.
+"""The configurations of the ladder, their trials under each load, and the statistics.
 
 All run the same blog; each step removes one thing:
 
     every cache -> no in-process cache -> no Redis -> the next storage instead
     -> one worker -> sync instead of async
 
-A configuration whose services are unavailable is left out, and the others use what is available.
+A configuration whose services are unavailable is left out.
 The caches are measured with the first available storage.
 """
 
@@ -35,9 +35,9 @@ CACHE = "redis"
 ASYNC, SYNC = "uvicorn", "sync"  # worker classes
 PATH = "/posts/1"  # what every user reads
 POOL_CONNECTIONS = 10  # connections to the storage, per worker
-# With a thousand requests at once, an event loop may read an answer seconds late. That delay should
-# be measured, not reported as a failed database
-BLOG_ANSWER_S = 60
+# With a thousand requests at once, an event loop may read a reply seconds late. That delay should
+# be measured, not reported as a database failure
+STORAGE_TIMEOUT_S = 60
 BACKLOG = 2048
 WORKER_CONNECTIONS = 4000  # per worker, for classes that honour it
 LOCAL = "BLOG_LOCAL"  # turns the blog's in-process cache on or off
@@ -63,11 +63,11 @@ class Configuration(Struct, frozen=True):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Kinds of the services that it needs."""
+        """Kinds of the services that the configuration needs."""
         return tuple(filter(None, (self.storage, self.cache)))
 
     def service(self, kind: str) -> str:
-        """The name under which a service is shown."""
+        """The display name of a service."""
         return f"{name_of(kind)}-compatible server" if kind in self.stand_ins else name_of(kind)
 
     @property
@@ -95,7 +95,7 @@ def differences(before: Configuration, after: Configuration) -> tuple[str, ...]:
 
 
 def removals(configurations: Sequence[Configuration]) -> dict[str, str]:
-    """What each configuration that can run lacks compared with the previous one, by name."""
+    """What each runnable configuration lacks compared with the previous one, by name."""
     runnable = [configuration for configuration in configurations if not configuration.why_not]
     removed = {first.name: NOTHING for first in runnable[:1]}
     for before, after in pairwise(runnable):
@@ -119,11 +119,11 @@ def configurations(
 ) -> tuple[Configuration, ...]:
     """All configurations on these storages. Those that cannot run have a `why_not`.
 
-    `unavailable`: services, and why. `pages`: SHA-256 of the only valid answer, by storage.
+    `unavailable`: reasons by service. `pages`: SHA-256 of the only valid page, by storage.
     `stand_ins`: as in Configuration.
     """
     available = [storage for storage in storages if storage not in unavailable]
-    planned = [
+    settings = [
         Settings(storage, workers, redis=False, local=False)
         for storage in storages
         if storage in unavailable
@@ -131,7 +131,7 @@ def configurations(
     if available:
         first = Settings(available[0], workers)
         if CACHE in unavailable:
-            planned.append(first)
+            settings.append(first)
             first = first._replace(redis=False)
         changes: list[dict[str, Any]] = [
             {"local": False},
@@ -140,11 +140,11 @@ def configurations(
             {"workers": 1},
             {"worker_class": SYNC},
         ]
-        planned += accumulate(changes, lambda last, change: last._replace(**change), initial=first)
-    # Leaves out changes without effect
+        settings += accumulate(changes, lambda last, change: last._replace(**change), initial=first)
+    # Drops changes without effect
     return tuple(
-        configuration(settings, unavailable, pages, stand_ins)
-        for settings in dict.fromkeys(planned)
+        configuration(one_settings, unavailable, pages, stand_ins)
+        for one_settings in dict.fromkeys(settings)
     )
 
 
@@ -167,7 +167,7 @@ def configuration(
     env = (
         (LOCAL, str(int(local))),
         ("BLOG_POOL", str(POOL_CONNECTIONS)),
-        ("BLOG_ANSWER", str(BLOG_ANSWER_S)),
+        ("BLOG_ANSWER", str(STORAGE_TIMEOUT_S)),
     )
     target = target_of("@blog.asgi" if worker_class == ASYNC else "@blog.wsgi")
     app = App(target, path=PATH, env=env, body_sha256=pages.get(storage))
@@ -178,7 +178,7 @@ def configuration(
 
 
 def to_details(configurations: Sequence[Configuration]) -> dict[str, object]:
-    """The form in which a plan stores them."""
+    """The configurations in the form that a plan stores."""
     return {"configurations": codec.plain(configurations)}
 
 
@@ -187,7 +187,7 @@ def from_details(plan: Plan) -> tuple[Configuration, ...]:
     try:
         return codec.convert(plan.details["configurations"], tuple[Configuration, ...])
     except (KeyError, ValueError):
-        raise UsageError("the plan of this run has no configurations: begin a new one") from None
+        raise UsageError("this run's plan has no configurations: start a new run") from None
 
 
 ONE_USER = 1
@@ -202,12 +202,12 @@ class UserLoad(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        return f"{counted(self.users, 'user')} by {self.tool}"
+        return f"{counted(self.users, 'user')} ({self.tool})"
 
 
 class ConfigurationStep(Trials, frozen=True, kw_only=True):
-    """The trials of one configuration under one load: at least one is valid. `removed`: what the
-    configuration lacks. `change`: requests/s over those of the step before; None for the first."""
+    """The trials of one configuration under one load, at least one of them valid. `removed`: what
+    the step removed. `change`: requests/s relative to the previous step; None for the first."""
 
     configuration: Configuration
     removed: str
@@ -229,8 +229,8 @@ class ConfigurationStep(Trials, frozen=True, kw_only=True):
     def spent_s(self, parts: Iterable[str]) -> float | None:
         """The sum of those parts of a request that the app times; None if it times none."""
         times_s = [self.mean(f"app_metrics.spent_s.{part}") for part in parts]
-        known_s = [time_s for time_s in times_s if time_s is not None]
-        return sum(known_s) if known_s else None
+        timed_s = [time_s for time_s in times_s if time_s is not None]
+        return sum(timed_s) if timed_s else None
 
     @property
     def app_cpu_s(self) -> float | None:
@@ -240,7 +240,8 @@ class ConfigurationStep(Trials, frozen=True, kw_only=True):
 
     @property
     def disturbance(self) -> Disturbance | None:
-        """The worst disturbance by others, if it affected half of the trials or more."""
+        """The worst disturbance by other processes or machines, if at least half of the trials were
+        disturbed."""
         waits = (result.core_wait for result in self.valid)
         return worst_disturbance(waits) if self.mostly("core_wait.disturbed") else None
 
@@ -249,9 +250,10 @@ Steps = Sequence[ConfigurationStep]
 
 
 class Ladder(Struct, frozen=True):
-    """`removed`: what each configuration that can be run lacks, by its name. `steps`: by load, the
-    fewest users first, without configurations that have no valid trial. `cells`: all of the run.
-    `usual_users`: the steps' users, where a search for the limit starts; None: no search."""
+    """`removed`: what each runnable configuration removed, by name. `steps`: by load, the fewest
+    users first, without configurations that have no valid trial. `cells`: all of the run.
+    `usual_users`: the users of the steps, at which a search for the limit starts; None: no
+    search."""
 
     configurations: tuple[Configuration, ...]
     removed: Mapping[str, str]
@@ -261,7 +263,7 @@ class Ladder(Struct, frozen=True):
     usual_users: int | None = None
 
     def is_usual(self, users: int) -> bool:
-        """Whether this is the load of a step, not of a further level of a search for the limit."""
+        """Whether the steps have this load; a further level of a search for the limit does not."""
         return self.usual_users is None or users <= self.usual_users
 
     @property
@@ -280,7 +282,8 @@ class Ladder(Struct, frozen=True):
 
     @property
     def conclusive(self) -> Steps:
-        """Under many users, by the tool that was least often the limit; ties: the fastest tool."""
+        """The steps under many users by the tool that was the limit least often; if several were,
+        by the fastest of them."""
 
         def order(steps: Steps) -> tuple[int, float]:
             return sum(bool(step.generator_bound) for step in steps), -sum(
@@ -301,7 +304,7 @@ def ladder(
     environment: Mapping[str, object],
     usual_users: int | None = None,
 ) -> Ladder:
-    """The ladder of a run. `cells`: each server has the name of its configuration."""
+    """The ladder of a run. `cells`: each server is named after its configuration."""
     cells = tuple(cells)
     trials: dict[UserLoad, dict[str, Trials]] = {}
     for cell, trials_of_cell in by_cell(cells).items():

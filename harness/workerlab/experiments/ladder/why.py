@@ -5,7 +5,7 @@ access that it saves, both for a single user, whose requests never queue. The ap
 with and without Redis is compared too: it determines throughput where the app is the limit.
 
 sync: in a closed loop of N users the mean response time is N / X for every class (Little 1961), so
-the mean says no more than requests/s. The class determines the distribution: with one request at a
+the mean adds nothing to requests/s. The class determines the distribution: with one request at a
 time, in order of arrival, all wait about equally long.
 """
 
@@ -19,9 +19,9 @@ from workerlab.finding import Answer, Finding, Inconclusive
 from workerlab.numbers.intervals import TRIALS, Ratio, ratio
 from workerlab.numbers.units import fill
 
-SMALL_LOSS_RATIO = 0.8  # of requests/s after and before; a loss of at most a fifth is small
-MIN_MORE_RATIO = 1.1  # of the two factors: from here on, one changed more
-MAX_ALIKE_RATIO = 1.25  # of the two factors: up to here, neither changed much more
+SMALL_LOSS_RATIO = 0.8  # minimum of requests/s after and before for the loss to count as small
+MIN_LARGER_RATIO = 1.1  # of the two factors: at least this, and one changed more
+MAX_SIMILAR_RATIO = 1.25  # of the two factors: at most this, and neither changed much more
 MAX_LAUNCHES = 100  # more are not worth suggesting
 HIT_PARTS = ("redis", "serialise")
 MISS_PARTS = ("pool", "storage")
@@ -40,7 +40,7 @@ class StepPair(NamedTuple):
 
 
 def pair_around(steps: Steps, setting: str) -> StepPair | None:
-    """The consecutive steps between which only this setting changes; None if there are none."""
+    """The two consecutive steps that differ in this setting alone; None if there are none."""
     for before, after in pairwise(steps):
         if differences(before.configuration, after.configuration) == (setting,):
             return StepPair(before, after)
@@ -51,7 +51,8 @@ def pair_around(steps: Steps, setting: str) -> StepPair | None:
 
 
 class CpuOfRequest(Finding):
-    """A request takes {before_s:duration} of the app's CPU {before}, {after_s:duration} {after}."""
+    """A request takes {before_s:duration} of the app's CPU time {before}, {after_s:duration}
+    {after}."""
 
     before: str
     after: str
@@ -69,7 +70,7 @@ class CoresOfApp(Finding):
 
 
 def cpu_of_request(pair: StepPair, before: str, after: str) -> CpuOfRequest | None:
-    """`before`, `after`: names of the two steps. None if the CPU of either is not known."""
+    """`before`, `after`: names of the two steps. None if the CPU time of either is unknown."""
     before_s, after_s = pair.before.app_cpu_s, pair.after.app_cpu_s
     if before_s is None or after_s is None:
         return None
@@ -77,7 +78,7 @@ def cpu_of_request(pair: StepPair, before: str, after: str) -> CpuOfRequest | No
 
 
 def cores_of_app(step: ConfigurationStep) -> CoresOfApp:
-    """The cores that the app used in a step whose CPU is known."""
+    """The cores that the app used in a step whose CPU time is known."""
     return CoresOfApp(
         load=step.load.text,
         configuration=step.configuration.text,
@@ -129,8 +130,8 @@ class RedisLoss(Answer):
     cpu: CpuOfRequest | None
 
 
-NO_SINGLE_USER = "What a hit saves is not known: a single user was not measured in both steps."
-NO_METRICS = "What a hit saves is not known: the app published no metrics."
+NO_SINGLE_USER = "What a hit saves is unknown: a single user was not measured in both steps."
+NO_METRICS = "What a hit saves is unknown: the app published no metrics."
 COSTS = {
     "few trials": f"Too few trials to say what it costs (--trials {TRIALS}).",
     "none": "The cost is not statistically significant here.",
@@ -145,9 +146,9 @@ def why_redis(ladder: Ladder) -> RedisLoss | Inconclusive:
     if pair is None:
         return RedisLoss.unanswered(NO_REDIS_STEP)
     change, size = pair.after.change, size_of_loss(pair.after.change)
-    cached, stored = map(ladder.with_one_user, pair)
-    hit = redis_hit(cached, stored) if cached and stored else NO_SINGLE_USER
-    parts = [time_of_parts(step) for step in (cached, stored) if step and isinstance(hit, RedisHit)]
+    singles = [step for step in map(ladder.with_one_user, pair) if step]
+    hit = redis_hit(*singles) if len(singles) == 2 else NO_SINGLE_USER
+    parts = [time_of_parts(step) for step in singles if isinstance(hit, RedisHit)]
     cpu = cpu_of_request(pair, "with Redis", "without")
     cost = fill(COSTS[size], {"share": abs(1 - change.value)}) if change else ""
     return RedisLoss(
@@ -170,9 +171,9 @@ def size_of_loss(change: Ratio | None) -> SizeOfLoss:
     return "gain" if change.value >= 1 else "little" if change.value >= SMALL_LOSS_RATIO else "much"
 
 
-def redis_hit(cached: ConfigurationStep, stored: ConfigurationStep) -> RedisHit | str:
-    """What a hit costs a single user, and what it saves; or why that is not known."""
-    hit_s, miss_s = cached.spent_s(HIT_PARTS), stored.spent_s(MISS_PARTS)
+def redis_hit(with_redis: ConfigurationStep, without: ConfigurationStep) -> RedisHit | str:
+    """What a hit costs a single user and what it saves, or why this is unknown."""
+    hit_s, miss_s = with_redis.spent_s(HIT_PARTS), without.spent_s(MISS_PARTS)
     if hit_s is None or miss_s is None:
         return NO_METRICS
     return RedisHit(
@@ -180,7 +181,7 @@ def redis_hit(cached: ConfigurationStep, stored: ConfigurationStep) -> RedisHit 
         miss_s=miss_s,
         effect="saves" if miss_s > hit_s else "adds",
         difference_s=abs(miss_s - hit_s),
-        response_s=stored.mean("breakdown.response_s") or None,
+        response_s=without.mean("breakdown.response_s") or None,
     )
 
 
@@ -257,11 +258,11 @@ class SyncEffect(Answer):
 
 ORDER_SHOWS = (
     "sync serves one request at a time, in order of arrival, so all wait about equally long; async"
-    " begins them all, and some are overtaken."
+    " starts them all, and some overtake others."
 )
 ORDER_HIDDEN = (
-    "That sync serves in order of arrival does not show here: something else spreads the response"
-    " times."
+    "sync serves in order of arrival, but that is not visible here: something else spreads the"
+    " response times."
 )
 
 
@@ -276,9 +277,9 @@ def why_sync(ladder: Ladder) -> SyncEffect | Inconclusive:
     if throughput is None or throughput.differs is None or p95.differs is None:
         return SyncEffect.unanswered(NO_INTERVALS, responses)
     spread_async, spread_sync = (response.p95_s / response.p50_s for response in responses)
-    cpu = cpu_of_request(pair, "async", "sync")
+    cpu = cpu_of_request(pair, "with async", "with sync")
     return SyncEffect(
-        larger_change=larger_change(p95, throughput) or undecided(pair, p95, throughput),
+        larger_change=larger_change(p95, throughput) or undecided_change(pair, p95, throughput),
         chance=""
         if throughput.differs
         else "The difference in throughput is not statistically significant.",
@@ -307,29 +308,29 @@ def response_of(step: ConfigurationStep) -> ResponseOfStep | None:
 
 
 def larger_change(p95: Ratio, throughput: Ratio) -> LargerChange | None:
-    """Compares ratios of sync over async as factors, regardless of direction. One changed more if
-    the smallest factor in its interval is at least MIN_MORE_RATIO times the largest in the other's.
-    None if the intervals do not decide."""
+    """Compares ratios of sync to async as factors, regardless of direction. One changed more if
+    the smallest factor in its interval is at least MIN_LARGER_RATIO times the largest in the
+    other's. None if the intervals do not decide."""
     least_p95, most_p95 = factors_of(p95)
     least_throughput, most_throughput = factors_of(throughput)
-    if least_p95 >= MIN_MORE_RATIO * most_throughput:
+    if least_p95 >= MIN_LARGER_RATIO * most_throughput:
         return P95ChangesMore(p95, throughput)
-    if least_throughput >= MIN_MORE_RATIO * most_p95:
+    if least_throughput >= MIN_LARGER_RATIO * most_p95:
         return P95ChangesNoMore("throughput changes more", p95, throughput)
-    if max(most_p95 / least_throughput, most_throughput / least_p95) <= MAX_ALIKE_RATIO:
+    if max(most_p95 / least_throughput, most_throughput / least_p95) <= MAX_SIMILAR_RATIO:
         return P95ChangesNoMore("neither changes much more than the other", p95, throughput)
     return None
 
 
-def undecided(pair: StepPair, p95: Ratio, throughput: Ratio) -> LargerChangeUndecided:
-    """Includes the number of launches of each step that would decide it (see `ratio`)."""
+def undecided_change(pair: StepPair, p95: Ratio, throughput: Ratio) -> LargerChangeUndecided:
+    """The undecided comparison, with the launches per step that would decide it (see `ratio`)."""
     p95s_before, p95s_after = ([p95 for p95 in step.values("response.p95") if p95] for step in pair)
     rates_before, rates_after = (step.rates for step in pair)
 
     def decides(launches: int) -> bool:
-        p95_then = ratio(p95s_after, p95s_before, count=launches)
-        throughput_then = ratio(rates_after, rates_before, count=launches)
-        return larger_change(p95_then, throughput_then) is not None
+        expected_p95 = ratio(p95s_after, p95s_before, count=launches)
+        expected_throughput = ratio(rates_after, rates_before, count=launches)
+        return larger_change(expected_p95, expected_throughput) is not None
 
     larger_counts = range(min(len(rates_before), len(rates_after)) + 1, MAX_LAUNCHES + 1)
     launches = next(filter(decides, larger_counts), None)
