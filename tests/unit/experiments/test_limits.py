@@ -186,9 +186,9 @@ def test_running_out_of_files() -> None:
 @pytest.mark.parametrize(
     ("raised", "bounded", "sentence"),
     [
-        (0, 0, "Without a failure: at most 1000 at once; at most 1 at once. 1000 connections took"
+        (0, 0, "Without failures: at most 1000 at once; at most 1 at once. 1000 connections took"
          " 2.00 s, 1 took 9.00 s."),
-        (3, 0, "Without a failure: at most 1 at once. With failures: at most 1000 at once (3"
+        (3, 0, "Without failures: at most 1 at once. With failures: at most 1000 at once (3"
          " failed)."),
         (3, 2, "With failures: at most 1000 at once (3 failed); at most 1 at once (2 failed)."),
     ],

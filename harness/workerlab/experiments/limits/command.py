@@ -31,7 +31,7 @@ from workerlab.server.null_server import own_network
 Chapter = Literal["clients", "unbounded", "far", "memory", "ports", "mistakes"]
 
 USUAL_FILES = 1024  # the soft limit that most systems set
-BOUNDED_CONNECTIONS = 1000  # fit into it; an asyncio client has seven other files open
+BOUNDED_CONNECTIONS = 1000  # below USUAL_FILES: an asyncio client has seven other files open
 NOVEL_BYTES = 440 << 10
 PAGE_BYTES = 1024
 LONG_DELAY_S = (0.0, 3.0)  # of the server: shortest and longest
@@ -42,15 +42,15 @@ ALL_PORTS = 28_232  # 32768 to 60999, the kernel's default, as in a new network 
 NO_REUSE, LOOPBACK_REUSE = 0, 2  # net.ipv4.tcp_tw_reuse: the default before and since Linux 4.19
 MIN_FILES = FEW_PORTS * 3 // 2 + SPARE_FILES  # with fewer, the ports cannot be used up either
 AIOHTTP_REQUESTS = (100_000, 1_000_000)  # the second only with --long
-# Clients that keep all tasks or bodies: two numbers of requests, and the bytes of a body
+# For clients that keep all tasks or bodies: two numbers of requests, and the bytes of a body
 KEPT_LOADS = {"tasks": (10_000, 20_000, PAGE_BYTES), "bodies": (250, 500, NOVEL_BYTES)}
 # Requests of each mistake's program, and its connections
 MISTAKE_LOADS = {"missing_await": (100, 100), "session_per_request": (2000, 20)}
 
-NO_PORTS = "Left out: errno 99. This kernel cannot narrow a socket's local ports (Linux 6.3 can)."
+NO_PORTS = "Left out: errno 99. Only Linux 6.3 or newer can narrow a socket's local ports."
 NO_NETWORK = (
     "Left out: running out of ports in TIME_WAIT (errno 99). Without a network namespace, other"
-    " programs would run out of ports, too, and this user cannot create one ({why})."
+    " programs would run out of ports too, and this user cannot create one ({why})."
 )
 WITH_QUICK = (
     "Left out: [[{synchronous} ]]100,000 requests on new connections and the million, because of"
@@ -61,7 +61,7 @@ FEW_CONNECTIONS = (
     " {files:count}; raise it (ulimit -n 10064) for 10,000."
 )
 NO_MISTAKES = (
-    "Left out: aiohttp to 100,000 requests, clients that keep everything, and the classic mistakes."
+    "Left out: 100,000 requests by aiohttp, clients that keep everything, and the classic mistakes."
     " They need aiohttp: pip install 'workerlab[generators]'."
 )
 LONG_NOTE = "A million requests by aiohttp take at least {least_s:duration}, mostly delays."
@@ -76,10 +76,10 @@ class PlannedStep(NamedTuple):
 
 
 class Extent(Struct, frozen=True):
-    """What the machine allows, and the options. `has(tool)`: whether that load tool can run;
-    `files`: open in one process, None: unlimited; `ports`: lowest and highest local port, None:
-    sockets cannot choose a range; `core`: for the server alone; `no_network`: why a network
-    namespace cannot be created; `synchronous`: that client in spite of `quick`."""
+    """What the machine and the options allow. `has(tool)`: whether that load tool can run; `files`:
+    how many a process may open, None: unlimited; `ports`: lowest and highest local port, None:
+    sockets cannot choose a range; `core`: reserved for the server; `no_network`: why a network
+    namespace cannot be created; `synchronous`: include that client despite `quick`."""
 
     has: Callable[[str], bool]
     files: int | None
@@ -92,7 +92,7 @@ class Extent(Struct, frozen=True):
 
     @property
     def connections(self) -> int:
-        """The most that one process can open, at most 10,000."""
+        """The number that one process can open, at most 10,000."""
         return 10_000 if self.files is None else min(10_000, self.files - SPARE_FILES)
 
     @property
@@ -138,7 +138,7 @@ def plan_of(extent: Extent) -> Plan:
     if extent.files is not None and extent.files < MIN_FILES:
         raise UsageError(
             f"limits needs at least {MIN_FILES} open files, and 10,064 to show everything; the"
-            f" limit is {extent.files}: raise it (ulimit -n 10064, as root where that is refused)"
+            f" limit is {extent.files}: raise it (ulimit -n 10064, as root if refused)"
         )
     notes = [*left_out(extent), *available_tools(("threads", "coroutines"))[1]]
     planned = steps(extent)
@@ -165,7 +165,7 @@ def left_out(extent: Extent) -> list[Note]:
         FEW_CONNECTIONS: extent.connections < 10_000,
         NO_MISTAKES: not extent.mistakes,
     }
-    return [Note(fill(reason, values)) for reason, holds in reasons.items() if holds]
+    return [Note(fill(reason, values)) for reason, applies in reasons.items() if applies]
 
 
 def steps(extent: Extent) -> list[PlannedStep]:
@@ -211,12 +211,12 @@ def _step(
 
 def _clients(extent: Extent) -> Iterable[PlannedStep]:
     """The same hundred requests, one after the other and all at once."""
-    hundred = partial(_step, extent, "clients", requests=100, delay_s=LONG_DELAY_S)
+    hundred_requests = partial(_step, extent, "clients", requests=100, delay_s=LONG_DELAY_S)
     if extent.synchronous or not extent.quick:
         sync_tool = "threads" if extent.has("threads") else "fast"
-        yield hundred("sync-100", "synchronous", tool=sync_tool, connections=1)
+        yield hundred_requests("sync-100", "synchronous", tool=sync_tool, connections=1)
     for tool in filter(extent.has, ("coroutines", "fast")):
-        yield hundred(f"async-100-{tool}", "asynchronous", tool=tool, connections=100)
+        yield hundred_requests(f"async-100-{tool}", "asynchronous", tool=tool, connections=100)
 
 
 def _unbounded(extent: Extent) -> Iterable[PlannedStep]:
@@ -268,7 +268,7 @@ def _memory(extent: Extent) -> Iterable[PlannedStep]:
 
 def _ports(extent: Extent) -> Iterable[PlannedStep]:
     """All ports used up by closed connections. Then more connections than local ports, and the two
-    remedies; each step has its own ports, as the previous one leaves some in TIME_WAIT."""
+    remedies; each step has its own ports because the previous one leaves some in TIME_WAIT."""
     step = partial(_step, extent, "ports", tool="fast", delay_s=SHORT_DELAY_S)
     for tw_reuse in () if extent.no_network else (NO_REUSE, LOOPBACK_REUSE):
         yield step(

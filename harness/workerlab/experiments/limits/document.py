@@ -16,11 +16,11 @@ from workerlab.report.values import curves, table
 from workerlab.run_store import Run
 
 CHAPTERS = {
-    "clients": "A hundred requests, by a client of each kind",
-    "unbounded": "With and without a bound, where a process may have 1,024 files open",
-    "far": "How far it goes",
-    "memory": "Clients that keep everything until the end, and one that does not",
-    "ports": "More connections than local ports",
+    "clients": "A hundred requests by synchronous and asynchronous clients",
+    "unbounded": "Unbounded and bounded clients, usually limited to 1,024 open files",
+    "far": "How far one client goes",
+    "memory": "Memory of clients that keep everything until the end, and of one that does not",
+    "ports": "Running out of local ports",
 }
 MISTAKES = "Two classic mistakes and their symptoms"
 MAX_POINTS_PER_LINE = 40
@@ -35,14 +35,14 @@ COLUMNS = (
         "ideal_s",
         "seconds",
         heading="ideal",
-        meaning="the sum of the server's delays, divided among the connections, and at least its"
-        " longest answer",
+        meaning="the sum of the server's delays divided by the number of connections, but at least"
+        " its longest response",
     ),
     Column(
         "wall_to_ideal",
         heading="took / ideal",
-        meaning="fast sends its first request alone, and at the end connections run out of"
-        " requests; the fewer requests each has, the more this adds",
+        meaning="above 1 partly because fast sends its first request alone and connections idle at"
+        " the end: the fewer requests per connection, the larger the effect",
         value="ratio",
     ),
     Column("failed", "count"),
@@ -55,8 +55,8 @@ COLUMNS = (
     Column(
         "memory_bytes",
         "bytes",
-        meaning="the highest sample of the load tool; for clients that keep everything, the peak"
-        " that they report",
+        meaning="highest sample of the load tool; for clients that keep everything, the peak that"
+        " they report",
     ),
     Column(
         "cpu_s",
@@ -66,7 +66,7 @@ COLUMNS = (
     ),
     Column(
         "client_cores",
-        meaning="CPU seconds of the load tool per second, its start and end included",
+        meaning="CPU seconds of the load tool per second, including its start and exit",
         value="usage.generator_cores",
     ),
     Column(
@@ -97,7 +97,7 @@ MISTAKE_COLUMNS = (
         "time_wait",
         "count",
         heading="in TIME_WAIT",
-        meaning="sockets of the client that its kernel keeps for a minute",
+        meaning="client sockets that the kernel keeps for a minute",
     ),
     Column(
         "complaints",
@@ -113,7 +113,8 @@ def document(run: Run) -> Document:
 
 
 def study(run: Run, trials: Sequence[TrialData]) -> Document:
-    """The document of a run. `trials`: all of the plan, whose `details` describe the steps."""
+    """The document of a run. `trials`: all those of its plan, whose `details` describe the
+    steps."""
     results = results_of(trials, run.plan.details["steps"])
     not_measured = [
         NotMeasured(result.name, why=result.missing)
@@ -156,12 +157,12 @@ def time_charts(results: Steps) -> Iterator[Chart]:
     )
     ideal = (("ideal", float(step.load.requests), step.ideal_s) for step in steps)
     yield Chart(
-        title="Time for so many requests",
+        title="Time by number of requests",
         x_title="requests",
         y_title="seconds",
         series=curves([*times, *ideal]),
         log=(True, True),
-        note="Steps without a failure. Ideal: delays / connections, or the longest answer.",
+        note="Steps without failures. Ideal: delays / connections, at least the longest response.",
     )
 
 
@@ -187,5 +188,5 @@ def memory_charts(results: Steps) -> Iterator[Chart]:
             y_title="MB",
             series=tuple(lines),
             log=(True, False),
-            note="From samples; the highest value is in the tables.",
+            note="From samples; the peaks are in the tables.",
         )

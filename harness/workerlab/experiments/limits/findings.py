@@ -1,4 +1,4 @@
-"""The conclusions of `workerlab limits`, each with its steps as evidence. Pure.
+"""The conclusions of `workerlab limits`, each with its steps as evidence.
 
 Questions without a measured step are left out.
 """
@@ -16,24 +16,24 @@ from workerlab.experiments.limits.results import MistakeForm, StepMeasured, Step
 from workerlab.finding import Answer, Finding
 from workerlab.numbers.units import count_text
 
-NEAR_IDEAL_RATIO = 1.15  # at most; connections idle while the last answers arrive
+NEAR_IDEAL_RATIO = 1.15  # at most; connections idle while the last responses arrive
 MILLION = 1_000_000
 Steps = Sequence[StepResult]
 Limit = Literal["files", "ports", "time_wait"]
 
 
 def findings(results: Steps) -> Iterator[Answer]:
-    """The answers of the steps that were measured."""
+    """The answers that the measured steps allow."""
     steps = [step for step in results if step.measured]
 
-    def named(*starts: str) -> Steps:
-        return [step for step in steps if step.name.startswith(starts)]
+    def named(*prefixes: str) -> Steps:
+        return [step for step in steps if step.name.startswith(prefixes)]
 
     tasks, bodies, aiohttp = named("all-tasks-"), named("all-bodies-"), named("aiohttp-")
     for rule, basis in (
         (asynchronous_gain, [step for step in steps if step.chapter == "clients"]),
         (partial(limit_reached, "files"), named("unbounded-")[-1:]),
-        (ways_out, named("raised-", "bounded-")),
+        (remedies, named("raised-", "bounded-")),
         (farthest, [step for step in steps if step.chapter == "far"]),
         (farthest_by_aiohttp, aiohttp),
         (peak_memory, [step for step in complete(steps, "kept-") if step.memory_bytes]),
@@ -50,25 +50,25 @@ def findings(results: Steps) -> Iterator[Answer]:
             yield replace(answer, trials=keys, evidence=tuple(step.evidence for step in basis))
 
 
-def complete(steps: Steps, *starts: str) -> Steps:
-    """Steps without a failure: others took less time and memory than that many requests need.
-    `starts`: what their names begin with; any, if there are none."""
+def complete(steps: Steps, *prefixes: str) -> Steps:
+    """Steps without failures, since failures save time and memory. `prefixes`: of their names; any
+    name if there are none."""
     return [
         step
         for step in steps
-        if step.failed == 0 and step.wall_s and step.name.startswith(starts or "")
+        if step.failed == 0 and step.wall_s and step.name.startswith(prefixes or "")
     ]
 
 
 def largest(steps: Steps) -> StepResult | None:
-    """The step with the most requests, then the most connections, of those without a failure."""
+    """The step without failures that has the most requests, then the most connections."""
     order = attrgetter("load.requests", "load.concurrency")
     return max(complete(steps), key=order, default=None)
 
 
 class AsynchronousGain(Answer):
     """{at_once.requests:count} requests at once took {at_once.took_s:duration}
-    [[; the longest answer took {longest_answer_s:duration}]]. One after the other, they
+    [[; the longest response took {longest_answer_s:duration}]]. One at a time, they
     [[ took {one_by_one.took_s:duration}, {times:number} times as long]]
     [[ would take {delays_s:duration}, the sum of all delays]]."""
 
@@ -104,7 +104,7 @@ class LimitAnswer(Answer):
     @property
     def question(self) -> str:
         return {
-            "files": "What stops a client without a bound?",
+            "files": "What stops an unbounded client?",
             "ports": "What happens when the local ports run out?",
             "time_wait": "Can ports run out even if few connections are open at once?",
         }[self.limit]
@@ -112,14 +112,14 @@ class LimitAnswer(Answer):
 
 class LimitNotReached(LimitAnswer):
     """The limit was not reached here: {step.failed:count} of {step.requests:# request} failed
-    [[ ({step.errors:counts})]].[[ Without a failure: {worked:; }.]]"""
+    [[ ({step.errors:counts})]].[[ Without failures: {worked:; }.]]"""
 
     step: StepMeasured
     worked: tuple[str, ...]
 
 
 class LimitReached(LimitAnswer):
-    """{causes: }[[ Without a failure: {worked:; }.]]"""
+    """{causes: }[[ Without failures: {worked:; }.]]"""
 
     causes: tuple[Finding, ...]
     worked: tuple[str, ...]
@@ -127,10 +127,10 @@ class LimitReached(LimitAnswer):
 
 class PortsInTimeWait(LimitAnswer):
     """Errno 99 (cannot assign requested address):[[ after {connections:# connection},]]
-    {failed:# request} found no free local port. Each request opened a connection; the side that
-    closes it first, here the client, keeps its port in TIME_WAIT for a minute
+    {failed:# request} failed for lack of a local port. Each request opened a connection; the side
+    that closes it first, here the client, keeps its port in TIME_WAIT for a minute
     [[ (at most {time_wait:count} at once)]].
-    [[ Without a failure: {worked:; }, where such ports can be used again.]]"""
+    [[ Without failures: {worked:; }, where such ports can be reused.]]"""
 
     connections: int | None
     failed: int
@@ -168,11 +168,11 @@ def limit_reached(limit: Limit, steps: Steps) -> LimitAnswer | None:
 
 
 class WaysOut(Answer):
-    """[[Without a failure: {worked:; }.]][[ With failures: {failed:; }.]]
+    """[[Without failures: {worked:; }.]][[ With failures: {failed:; }.]]
     [[ {faster.connections:# connection} took {faster.took_s:duration}, {slower.connections:count}
     took {slower.took_s:duration}.]]"""
 
-    question = "How can a client avoid that?"
+    question = "How can a client avoid running out of files?"
 
     worked: tuple[str, ...]
     failed: tuple[str, ...]
@@ -180,7 +180,7 @@ class WaysOut(Answer):
     slower: StepMeasured | None = None
 
 
-def ways_out(steps: Steps) -> WaysOut:
+def remedies(steps: Steps) -> WaysOut:
     worked = [step for step in steps if step.failed == 0]
     by_time = sorted((step.summary for step in worked), key=lambda step: step.took_s)
     return WaysOut(
@@ -194,8 +194,8 @@ def ways_out(steps: Steps) -> WaysOut:
 
 
 class Farthest(Answer):
-    """At least {step.requests:count} requests over {step.connections:# connection} without a
-    failure, in {step.took_s:duration}: {ratio:number} times the ideal {step.ideal_s:duration},
+    """At least {step.requests:count} requests over {step.connections:# connection} without
+    failures, in {step.took_s:duration}: {ratio:number} times the ideal {step.ideal_s:duration},
     {verdict}."""
 
     question = "How far does one client go?"
@@ -299,8 +299,8 @@ def large_bodies(steps: Steps) -> LargeBodies | None:
 
 class KeptMemory(Answer):
     """A task for each request takes {task_bytes:bytes}; a million would take
-    {million_tasks_bytes:bytes}. With its body of {body_bytes:bytes} it takes {kept_bytes:bytes}; a
-    million, {million_kept_bytes:bytes} (both extrapolated from two sizes).
+    {million_tasks_bytes:bytes}. With its body of {body_bytes:bytes} a task takes
+    {kept_bytes:bytes}; a million, {million_kept_bytes:bytes} (both extrapolated from two sizes).
     [[ {bounded.connections:# task} that drop the bodies took at most
     {bounded.memory_bytes:bytes} for {bounded.requests:# request}.]]"""
 
@@ -332,8 +332,8 @@ def kept_memory(steps: Steps) -> KeptMemory | None:
 
 
 def bytes_per_request(steps: Steps) -> float | None:
-    """Growth of the client's memory per request between two loads. None if there are not two, or
-    no growth."""
+    """Growth of the client's memory per request between two loads; None without two loads or
+    without growth."""
     sizes = sorted((step.load.requests, step.memory_bytes) for step in steps if step.memory_bytes)
     if len(sizes) != 2 or sizes[0][1] >= sizes[1][1]:
         return None
@@ -346,7 +346,7 @@ class MissingAwait(Answer):
     ({mistake.took_s:duration}), but the server sees {mistake.requests:# request}; with await it
     sees {cure.requests:count}."""
 
-    question = "How does a missing await show?"
+    question = "What are the symptoms of a missing await?"
 
     mistake: MistakeForm
     cure: MistakeForm
@@ -363,7 +363,7 @@ class SessionPerRequest(Answer):
     instead of {cure.took_s:duration})[[ and left {mistake.time_wait:count} ports in TIME_WAIT
     instead of {cure.time_wait:count}]]."""
 
-    question = "How does a session per request show?"
+    question = "What are the symptoms of a session per request?"
 
     mistake: MistakeForm
     cure: MistakeForm
@@ -379,6 +379,6 @@ def session_per_request(steps: Steps) -> SessionPerRequest | None:
 
 
 def counted_forms(steps: Steps) -> Mapping[str, MistakeForm]:
-    """By `what`; empty if the mistake or its cure is missing, or a server counted nothing."""
+    """Forms by `what`; empty unless the server counted both the mistake and its cure."""
     forms = {step.what: step.mistake_form for step in steps if step.data.null}
     return forms if {"mistake", "cure"} <= forms.keys() else {}

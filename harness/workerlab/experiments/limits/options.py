@@ -7,13 +7,13 @@ from workerlab.options import RunOptions, add_record, flag
 EXAMPLES = """\
 examples:
   workerlab limits
-      from a hundred requests to a million, in about eight minutes
+      send from a hundred requests to a million; about eight minutes
   workerlab limits --quick
-      without the synchronous client and the million, in about three minutes
+      leave out the synchronous client and the million; about three minutes
   workerlab limits --long
-      also a million with aiohttp, which takes ten minutes or more
+      also send a million by aiohttp; ten minutes or more
   workerlab report results --html limits.html
-      the newest run again, as a page with its chart
+      write the newest run as a page with its charts
 """
 
 
@@ -25,7 +25,7 @@ class LimitsOptions(RunOptions):
 
 def add_options(to: argparse.ArgumentParser) -> None:
     to.description = (
-        "Send a hundred, ten thousand, a million requests to a server that answers after a random"
+        "Send a hundred, ten thousand, a million requests to a server that responds after a random"
         " delay; run out of open files (errno 24) and of local ports (errno 99) on purpose, and"
         " avoid both; keep all tasks and bodies in memory; make two classic mistakes."
     )

@@ -1,9 +1,9 @@
-"""The measurements of each step of `workerlab limits`. Pure.
+"""The measurements of each step of `workerlab limits`.
 
     ideal = max(sum of the delays / connections, the server's longest delay)     seconds
 
 No client can be faster: at best its connections are always busy and share the delays, and no load
-is shorter than its longest answer.
+is shorter than its longest response.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SPARE_FILES = 64  # files that a process opens besides its connections
 
 # By `what` of the planned step
 LABELS = {
-    "synchronous": "synchronous: one after the other",
+    "synchronous": "synchronous: one at a time",
     "asynchronous": "asynchronous: all at once",
     "unbounded": "no bound",
     "raised": "no bound, limit raised",
@@ -32,7 +32,7 @@ LABELS = {
     "bodies": "{step.null.body_bytes:bytes} each",
     "all_tasks": "a task for each request",
     "all_bodies": "tasks and bodies of {step.null.body_bytes:bytes}, kept",
-    "new_connections": "{step.null.body_bytes:bytes} each, a new connection for each",
+    "new_connections": "{step.null.body_bytes:bytes} each, one new connection per request",
     "ports_used_up": "{step.ports:count} ports",
     "time_wait": "all ports, new connections, tcp_tw_reuse {step.null.tw_reuse}",
     "ports_sources": "{step.ports:count} ports, {sources} source addresses",
@@ -62,7 +62,7 @@ class StepMeasured(Finding):
 
 
 class FilesRanOut(Finding):
-    """Errno 24 (too many open files): {failed:# request} found no free file descriptor.
+    """Errno 24 (too many open files): {failed:# request} failed for lack of a file descriptor.
     {connections:count} connections were attempted at once
     [[, and a process may have {open_files:count} files open]]. Raise the limit (ulimit -n
     {needed}), or bound the number of requests in flight."""
@@ -74,9 +74,9 @@ class FilesRanOut(Finding):
 
 
 class PortsRanOut(Finding):
-    """Errno 99 (cannot assign requested address): {failed:# request} found no free local port.
-    {connections:count} connections were attempted at once
-    [[, and there are {ports:count} ports]]; each connection takes one per pair of source address
+    """Errno 99 (cannot assign requested address): {failed:# request} failed for lack of a local
+    port. {connections:count} connections were attempted at once
+    [[, and there are {ports:count} ports]]; a port serves one connection per pair of source address
     and server. Reuse connections (keep-alive), connect from more source addresses (on loopback
     127.0.0.2, 127.0.0.3, and so on), or widen net.ipv4.ip_local_port_range."""
 
@@ -104,8 +104,8 @@ class MistakeForm(Finding):
 
 class StepResult(Struct, frozen=True):
     """One step. `chapter`, `what`: as in its plan. `missing`: why nothing was measured, or None.
-    `failed`: requests without success, unsent ones included. `ideal_s`: None if some failed, since
-    those cost the server no time, or if its counts are missing. `memory_bytes`: the tool's peak."""
+    `failed`: includes unsent requests. `ideal_s`: None if some failed, since those cost the server
+    no time, or if the server's counts are missing. `memory_bytes`: the load tool's peak."""
 
     data: TrialData
     chapter: str
@@ -148,7 +148,7 @@ class StepResult(Struct, frozen=True):
 
     @property
     def causes(self) -> tuple[FilesRanOut | PortsRanOut, ...]:
-        """The limits of the client's machine that made requests fail."""
+        """Limits of the client's machine that made requests fail."""
         causes: list[FilesRanOut | PortsRanOut] = []
         connections = self.load.concurrency
         if failed := self.errors.get("no_files"):
