@@ -3,7 +3,7 @@
     options ─► classes x versions x the launches that test the settings ─► two at a time ─► effects
 
 A cell is a launch without a load tool. The experiment itself is the client and observes the server
-from outside: in the kernel, in /proc, and on the wire. What a launch showed is in its `seen.json`.
+from outside: in the kernel, in /proc, and on the wire. Observations are stored in `seen.json`.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from workerlab.experiments.planning import common_version, notes_on_gunicorn, un
 from workerlab.experiments.runner import Setup
 from workerlab.experiments.scheduler import TrialSource
 from workerlab.experiments.settings.common_launches import SettingLaunch
-from workerlab.experiments.settings.effects import EXAMINED, SETTINGS
+from workerlab.experiments.settings.effects import SETTING_NAMES, SETTINGS
 from workerlab.experiments.settings.gunicorn_file import (
     FileLine,
     SourceFile,
@@ -49,8 +49,17 @@ from workerlab.server.running import Cancelled, StartupTurn, TrialFailed
 from workerlab.server.worker_classes import CLASSES, class_named
 from workerlab.terminal.progress import Progress
 
-# What Gunicorn serves, where, with which class and as which process: no class can ignore these
-SERVER = ("bind", "worker_class", "wsgi_app", "proc_name", "pidfile", "daemon", "user", "group")
+# Settings of the app, the address, the class and the process, which no class can ignore
+SERVER = (
+    "bind",
+    "worker_class",
+    "wsgi_app",
+    "proc_name",
+    "pidfile",
+    "daemon",
+    "user",
+    "group",
+)
 
 
 class SettingsRequest(Struct, frozen=True):
@@ -72,7 +81,7 @@ class SettingsRequest(Struct, frozen=True):
 
     @property
     def set_lines(self) -> dict[str, FileLine]:
-        """By name, of the settings that the file sets, and does not only annotate."""
+        """The lines of the settings that the file sets rather than only annotates, by name."""
         return {line.name: line for line in self.lines if line.sets and line.is_setting}
 
     @classmethod
@@ -80,7 +89,7 @@ class SettingsRequest(Struct, frozen=True):
         request = codec.convert(plan.details, cls)
         if any(cell.name.endswith(f"-{TOUCHED.name}") for cell in plan.cells):
             return request
-        # In a run from before it was a setting, `reload` means SIGHUP
+        # In runs that predate `reload` as a setting, it means SIGHUP
         names = ("sighup" if name == "reload" else name for name in request.settings)
         return replace(request, settings=tuple(names))
 
@@ -99,7 +108,7 @@ def first_plan(options: SettingsOptions) -> tuple[Plan, preflight.Interpreters]:
     """The plan and the interpreters. Raises UsageError or EnvironmentProblem."""
     if not Path("/proc/self").exists():
         raise EnvironmentProblem("settings requires Linux: it observes servers in /proc")
-    names, classes = _named(options.only), options.classes
+    names, classes = _selected_settings(options.only), options.classes
     if options.config:
         file = SourceFile(Path(options.config))
         reader = next(iter(interpreters(options, bundled=False).values()))
@@ -114,10 +123,10 @@ def first_plan(options: SettingsOptions) -> tuple[Plan, preflight.Interpreters]:
         )
     serving = interpreters(options, classes, bundled=not options.config)
     _check_classes(serving, classes)
-    own = {python: interpreter.gunicorn for (python, version), interpreter in serving.items()
+    versions = {python: interpreter.gunicorn for (python, version), interpreter in serving.items()
            if not version}  # fmt: skip
-    request = _provable(request, quick=options.quick)
-    request = replace(request, gunicorns=own if len(own) > 1 else {})
+    request = _testable(request, quick=options.quick)
+    request = replace(request, gunicorns=versions if len(versions) > 1 else {})
     cells = tuple(_cells(serving, classes, request.settings))
     plan = Plan(
         kind="settings",
@@ -136,17 +145,17 @@ def first_plan(options: SettingsOptions) -> tuple[Plan, preflight.Interpreters]:
 
 
 def _class_of_file(config: str, lines: Iterable[FileLine], reader: preflight.Interpreter) -> str:
-    """The worker class that the file selects. `reader`: has read it. Raises UsageError if there is
-    no such class."""
+    """The worker class that the file selects. `reader`: the interpreter that has read the file.
+    Raises UsageError if there is no such class."""
     name = class_of(reader.settings)
     numbers = [line.number for line in lines if line.name == "worker_class"]
-    place = f"{config}, line {numbers[0]}" if numbers else config
-    check_class(name, dict.fromkeys((*CLASSES, *reader.worker_classes)), place)
+    location = f"{config}, line {numbers[0]}" if numbers else config
+    check_class(name, dict.fromkeys((*CLASSES, *reader.worker_classes)), location)
     return name
 
 
 def _check_classes(serving: preflight.Interpreters, classes: Iterable[str]) -> None:
-    """Raises EnvironmentProblem if no interpreter has any of the classes."""
+    """Raises EnvironmentProblem if no interpreter can run any of the classes."""
     reasons: dict[str, str] = {}
     for interpreter in serving.values():
         for name in classes:
@@ -157,12 +166,12 @@ def _check_classes(serving: preflight.Interpreters, classes: Iterable[str]) -> N
     raise EnvironmentProblem("; ".join(reasons.values()))
 
 
-def _named(words: str | None) -> tuple[str, ...]:
+def _selected_settings(words: str | None) -> tuple[str, ...]:
     """The settings of --only, or all settings and events. Raises UsageError."""
     if words is None:
         return tuple(SETTINGS)
     try:
-        return names_of("setting", EXAMINED)(words)
+        return names_of("setting", SETTING_NAMES)(words)
     except BadWord as error:
         raise UsageError(f"--only: {error}") from None
 
@@ -173,26 +182,26 @@ def _request_of_file(
     lines: tuple[FileLine, ...],
     reader: preflight.Interpreter,
 ) -> SettingsRequest:
-    """Of these settings, those that the file sets. Raises UsageError if there is none."""
+    """A request for those of `names` that the file sets. Raises UsageError if there are none."""
     request = SettingsRequest(
         (), config, lines, strange=unknown_names(lines, reader.names), absent=reader.absent
     )
-    settings = tuple(name for name in names if name in request.set_lines and name in EXAMINED)
+    settings = tuple(name for name in names if name in request.set_lines and name in SETTING_NAMES)
     if not settings:
         raise UsageError(_why_nothing(request))
     values = {name: value for name, value in reader.settings.items() if name in request.set_lines}
-    unknown = tuple(name for name in request.set_lines if name not in (*EXAMINED, *SERVER))
+    unknown = tuple(name for name in request.set_lines if name not in (*SETTING_NAMES, *SERVER))
     return replace(request, settings=settings, values=values, unknown=unknown)
 
 
-def _provable(request: SettingsRequest, *, quick: bool | None) -> SettingsRequest:
-    """The request without what --quick cannot examine. Raises UsageError if nothing is left."""
+def _testable(request: SettingsRequest, *, quick: bool | None) -> SettingsRequest:
+    """The request without what --quick cannot examine. Raises UsageError if none is left."""
     usable = {launch.name for launch in LAUNCHES.values() if launch.quick or not quick}
-    provable = [name for name in request.settings if usable.issuperset(SETTINGS[name].launches)]
-    left_out = tuple(name for name in request.settings if name not in provable)
-    if not provable:
+    testable = [name for name in request.settings if usable.issuperset(SETTINGS[name].launches)]
+    left_out = tuple(name for name in request.settings if name not in testable)
+    if not testable:
         raise UsageError(f"--quick cannot examine {', '.join(left_out)}: leave it out")
-    return replace(request, settings=tuple(provable), left_out=left_out)
+    return replace(request, settings=tuple(testable), left_out=left_out)
 
 
 def _why_nothing(request: SettingsRequest) -> str:
@@ -203,7 +212,7 @@ def _why_nothing(request: SettingsRequest) -> str:
         for line in request.lines
         if line.name in request.strange or not line.sets
     ]  # fmt: skip
-    why = "; ".join(reasons) or "workerlab settings CLASSES shows what can"
+    why = "; ".join(reasons) or "workerlab settings CLASSES lists what can"
     return f"{request.config} sets nothing that can be examined: {why}"
 
 
@@ -237,7 +246,7 @@ def _cells(
 PARALLEL_LAUNCHES = 2  # they mostly wait for the server
 SEEN = "seen.json"
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-SETTINGS_NAMED = 3  # at most, in a progress line
+MAX_NAMED_SETTINGS = 3  # at most, in a progress line
 
 
 def observations_of(directory: Path, key: str) -> dict[str, Any] | None:
@@ -252,21 +261,22 @@ def launch_name(trial: Trial) -> str:
     return trial.cell.name.rpartition("-")[2]
 
 
-def described(trial: Trial) -> str:
+def progress_line(trial: Trial) -> str:
     """The progress line of a trial: the server, and the settings examined."""
     name = launch_name(trial)
     settings = [setting.name for setting in SETTINGS.values() if name in setting.launches]
-    others = f" and {len(settings) - SETTINGS_NAMED} more" if len(settings) > SETTINGS_NAMED else ""
-    return f"{trial.cell.server.variant}: {', '.join(settings[:SETTINGS_NAMED])}{others}"
+    unnamed = len(settings) - MAX_NAMED_SETTINGS
+    more = f" and {unnamed} more" if unnamed > 0 else ""
+    return f"{trial.cell.server.variant}: {', '.join(settings[:MAX_NAMED_SETTINGS])}{more}"
 
 
 def display(source: TrialSource, todo: Sequence[Trial]) -> Progress:
-    """The progress of the launches; none of them may take longer than predicted."""
-    return Progress(todo, source.predict, source.jobs.left_s, name=described)
+    """The progress of the launches; the predictions include no extra time."""
+    return Progress(todo, source.predict, source.jobs.left_s, name=progress_line)
 
 
 class LaunchJobs(JobPlanner):
-    """Launches in the order of the plan, PARALLEL_LAUNCHES at a time: they leave the cores idle."""
+    """Launches in the order of the plan, PARALLEL_LAUNCHES at a time: they hardly use the cores."""
 
     start_interval_s = 0.0  # they do not wait for each other
 
@@ -302,17 +312,17 @@ class SettingLaunches(TrialSource):
         return partial(self.make, trial, turn)
 
     def make(self, trial: Trial, turn: StartupTurn) -> Record:
-        """Run the launch of a trial; the record has the fault, if any. If it fails because the
-        machine stalled, it is repeated with a new server, up to MAX_ATTEMPTS attempts in all."""
+        """Run the launch of a trial; the record has the fault, if any. A launch that fails because
+        the machine stalled is repeated with a new server, up to MAX_ATTEMPTS attempts in all."""
         for _ in range(MAX_ATTEMPTS):
             site = self._site(trial, turn)
-            fault, stalled = self._made(site, LAUNCHES[launch_name(trial)])
+            fault, stalled = self._attempt(site, LAUNCHES[launch_name(trial)])
             if not stalled:
                 break
         return Record(trial.key, fault, start_s=site.start_s or None)
 
-    def _made(self, site: Site, launch: SettingLaunch) -> tuple[Fault | None, bool]:
-        """The fault, if any, and whether its cause is a machine that stalled."""
+    def _attempt(self, site: Site, launch: SettingLaunch) -> tuple[Fault | None, bool]:
+        """Run the launch once. Returns the fault, if any, and whether the machine stalled."""
         try:
             self._observe(site, launch)
         except TrialFailed as failure:
@@ -346,5 +356,5 @@ class SettingLaunches(TrialSource):
     def _observe(self, site: Site, launch: SettingLaunch) -> None:
         with site.up():
             observed = launch.observe(site)
-            site.turn.raise_if_ended()  # what a server did that the lab has killed shows nothing
+            site.turn.raise_if_ended()  # a server that the lab has killed shows nothing
         run_store.write_synced(site.directory / SEEN, observed)

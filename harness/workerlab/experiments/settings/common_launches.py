@@ -1,4 +1,4 @@
-"""Two launches of a few seconds each, on sockets, processes, limits, headers, logs and hooks.
+"""Two launches of a few seconds each, testing sockets, processes, limits, headers, logs and hooks.
 
 A launch is a Gunicorn file and the experiments on a server started from it.
 """
@@ -51,9 +51,7 @@ LINE, FIELDS, FIELD_SIZE = 300, 20, 400
 LINE_SENT, FIELDS_SENT, FIELD_SENT = 600, 40, 800
 FORMAT = "lab %(m)s %(s)s"
 EXPECTED_LOG_LINE = "lab GET 200"  # a line in that format
-REQUEST_LIMIT = (
-    1_000_000  # max_requests and its jitter: so high that two workers rarely draw the same
-)
+REQUEST_LIMIT = 1_000_000  # and its jitter: so high that two workers rarely draw the same limit
 SOCKET = "lab.sock"  # relative, since socket paths must be short
 HUGE_BACKLOG = 1_000_000
 IDLE_GRACE_S = 3  # of a stop with no request in progress
@@ -62,7 +60,7 @@ SERIAL_RATIO = 1.6  # to WAITS_S: two requests that take longer were served one 
 
 
 def _settings(site: Site) -> Mapping[str, object]:
-    app_directory, tmp_directory = site.directory / "app", site.directory / "beside"
+    app_directory, tmp_directory = site.directory / "app", site.directory / "worker_tmp"
     app_directory.mkdir()
     tmp_directory.mkdir()
     return {
@@ -96,7 +94,7 @@ def _observe_common(site: Site) -> LaunchObservations:
         "workers": len(site.pids),
         "directory": Path(about["directory"]).name,
         "word": about.get("word"),
-        "tmp": _opened(site.pids[0], site.directory / "beside"),
+        "tmp": _has_open_file(site.pids[0], site.directory / "worker_tmp"),
         "socket_mode": _socket_mode(site.directory),
         **_limits(site),
         **_proxy(site),
@@ -122,16 +120,16 @@ def _metrics(site: Site) -> list[str]:
     """The metrics received, once the arbiter has sent its own."""
     names: set[str] = set()
 
-    def all_there() -> bool:
+    def is_complete() -> bool:
         names.update(site.new_metrics())
         return "gunicorn.workers" in names
 
-    site.wait_until(all_there, EVENT_TIMEOUT_S)
+    site.wait_until(is_complete, EVENT_TIMEOUT_S)
     return sorted(names)
 
 
-def _opened(pid: int, directory: Path) -> bool:
-    """Whether the process has a file of that directory open, even a deleted one."""
+def _has_open_file(pid: int, directory: Path) -> bool:
+    """Whether the process has a file in that directory open, even a deleted one."""
     for link in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # closed by now
             if os.readlink(link).startswith(f"{directory}/"):
@@ -156,7 +154,8 @@ def _limits(site: Site) -> LaunchObservations:
 
 
 def _proxy(site: Site) -> LaunchObservations:
-    """Scheme and client address as the app sees them, if a trusted or another client sends them."""
+    """The scheme and client address that the app sees if a trusted or untrusted client sends
+    them."""
     by_source: LaunchObservations = {}
     for client, source in (("trusted", TRUSTED), ("stranger", HOST)):
         headers = ("X-Forwarded-Proto: https", f"X-Forwarded-For: {FORWARDED_IP}")

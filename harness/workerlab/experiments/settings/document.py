@@ -1,5 +1,5 @@
 """The document of `workerlab settings`: a matrix per version (for a Gunicorn file, its lines), and
-the differences between versions. Pure."""
+the differences between versions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ DEVIATIONS: tuple[Word, ...] = ("ignored", "clamped", "changes")
 
 
 class ClassExamined(Struct, frozen=True):
-    """A worker class in one version of Gunicorn. `version`: "" if there is only one; with the
+    """A worker class in one version of Gunicorn. `version`: "" if there is only one; includes the
     interpreter if there are several. `effects`: by setting; `missing`: settings without evidence
     from all their launches."""
 
@@ -136,19 +136,19 @@ def examined_classes(run: Run) -> list[ClassExamined]:
     return [
         ClassExamined(
             *key,
-            effects={name: effect for name, effect in proven.items() if name in plan.settings},
-            missing=tuple(name for name in plan.settings if name not in proven),
+            effects={name: effect for name, effect in by_name.items() if name in plan.settings},
+            missing=tuple(name for name in plan.settings if name not in by_name),
             trials=tuple(trials.values()),
         )
         for key, trials in launches.items()
-        for proven in [effects(evidence_of(run.directory, trials))]
+        for by_name in [effects(evidence_of(run.directory, trials))]
     ]
 
 
 def evidence_of(directory: Path, trials: Mapping[str, str]) -> Evidence:
     """The observations of the launches that did not fail. `trials`: their keys, by launch."""
     launches = {name: observations_of(directory, key) for name, key in trials.items()}
-    return {name: observed for name, observed in launches.items() if observed is not None}
+    return {name: values for name, values in launches.items() if values is not None}
 
 
 def title(run: Run, plan: SettingsRequest, classes: Sequence[ClassExamined]) -> str:
@@ -163,7 +163,7 @@ def title(run: Run, plan: SettingsRequest, classes: Sequence[ClassExamined]) -> 
     names = tuple(dict.fromkeys(server.worker_class for server in run.plan.servers))
     is_default = names == (class_of(plan.values),) and "worker_class" not in plan.values
     values = {"config": plan.config, "classes": names, "served_by": served_by}
-    why = "Gunicorn's default" if names == ("sync",) else "sync, the default, with several threads"
+    why = "Gunicorn's default" if names == ("sync",) else "sync, the default, with multiple threads"
     text = "What {config} does for {classes:list}[[ ({why})]][[, served by {served_by}]]."
     return fill(text, {**values, "why": why if is_default else ""})
 
@@ -194,7 +194,7 @@ class ClassHonours(Answer):
 
 
 def class_answer(result: ClassExamined) -> ClassHonours:
-    """Where a class deviates from the documentation, with the observations as evidence."""
+    """The settings that a class honours or not, with the observations as evidence."""
     effects = {SETTINGS[name].label: effect for name, effect in result.effects.items()}
     return ClassHonours(
         worker_class=result.worker_class,
@@ -228,7 +228,7 @@ def class_tables(names: Sequence[str], classes: Sequence[ClassExamined]) -> Iter
 
 
 def effect_text(result: ClassExamined, name: str) -> str | None:
-    """'ignored'; None if the setting has no effect for lack of evidence."""
+    """The effect for a table, such as 'ignored'; None without evidence."""
     effect = result.effects.get(name)
     return effect.cell if effect else None
 
@@ -243,15 +243,15 @@ def differences_table(plan: SettingsRequest, classes: Sequence[ClassExamined]) -
         effects = filter(None, (result.effects.get(name) for result in of_class))
         if len({(effect.word, effect.code) for effect in effects}) > 1:
             texts = {result.version: effect_text(result, name) for result in of_class}
-            shown = (texts.get(version, "not available") for version in versions)
-            rows.append((SETTINGS[name].label, worker_class, *shown))
+            by_version = (texts.get(version, "not available") for version in versions)
+            rows.append((SETTINGS[name].label, worker_class, *by_version))
     if rows:
         columns = (
             Column("setting", "text"),
             Column("worker_class", "text", heading="class"),
             *(Column(version, "text") for version in versions),
         )
-        yield Table("Where versions differ", columns, tuple(rows))
+        yield Table("Differences between versions", columns, tuple(rows))
 
 
 # --- the lines of a file --------------------------------------------------------------------------
@@ -266,7 +266,7 @@ class Overridden(Finding):
 
 
 class PathMissing(Finding):
-    """line {line}: {setting} = {value}: Gunicorn does not start, as {path} does not exist here"""
+    """line {line}: {setting} = {value}: Gunicorn does not start because {path} does not exist"""
 
     line: int
     setting: str
@@ -293,7 +293,7 @@ class NeededSettingMissing(Finding):
 
 
 def lacking_settings(plan: SettingsRequest) -> dict[str, str]:
-    """The settings that the file uses without another one that they need, each with the
+    """The settings that the file uses without another setting that they need, each with the
     consequence."""
     used = {
         name
@@ -309,7 +309,7 @@ def lacking_settings(plan: SettingsRequest) -> dict[str, str]:
 
 
 def lines_without_effect(plan: SettingsRequest) -> Iterator[Finding]:
-    """Lines that set nothing, or something unintended."""
+    """Findings on lines that set nothing, or something unintended."""
     lacking = lacking_settings(plan)
     for line in plan.lines:
         if line.name in lacking:
@@ -363,12 +363,12 @@ EXAMINED_SCOPE = "Among the settings examined, "
 def line_answers(
     plan: SettingsRequest, result: ClassExamined
 ) -> Iterator[LineMarked | NothingIgnored]:
-    """An answer for each line that does not do what it says, or NothingIgnored."""
+    """An answer for each line that does not do what it says; NothingIgnored if there is none."""
     lines = [line for line in plan.lines if line.name in plan.settings]
     effects = {name: effect for name, effect in result.effects.items() if name not in plan.absent}
-    proven = [(line, effects[line.name]) for line in lines if line.name in effects]
-    marked = [(line, effect) for line, effect in proven if deviates(plan, line.name, effect)]
-    for line, effect in marked:
+    examined = [(line, effects[line.name]) for line in lines if line.name in effects]
+    deviating = [(line, effect) for line, effect in examined if deviates(plan, line.name, effect)]
+    for line, effect in deviating:
         assert effect.word is not None
         yield LineMarked(
             line=line.number,
@@ -382,7 +382,7 @@ def line_answers(
             effect=effect.observation,
             trials=result.trials,
         )
-    if proven and not marked:
+    if examined and not deviating:
         yield NothingIgnored(
             scope="" if plan.set_lines.keys() <= {*effects, *SERVER} else EXAMINED_SCOPE,
             config=plan.config,
@@ -393,8 +393,8 @@ def line_answers(
 
 
 def deviates(plan: SettingsRequest, name: str, effect: Effect) -> bool:
-    """Whether the line has no effect, or a different one from what its value says. A value that is
-    not text, a number, a bool or None is unknown, and counts as affected."""
+    """Whether the line has no effect, or not the one that its value says. A value that is not text,
+    a number, a bool or None is unknown, and counts as affected."""
     value, is_known = plan.values.get(name), name in plan.values
     if effect.word == "clamped":
         return not is_known or not isinstance(value, int) or value > effect.values["most"]
@@ -404,7 +404,7 @@ def deviates(plan: SettingsRequest, name: str, effect: Effect) -> bool:
 
 
 def _class_selected(plan: SettingsRequest, worker_class: str) -> str:
-    """What the file selects. `worker_class`: the class examined."""
+    """The worker class that the file selects. `worker_class`: the class examined."""
     selected = class_of(plan.values)
     is_by_threads = selected != class_of({**plan.values, "threads": 1})
     why = ", since threads is greater than 1" if is_by_threads else ""
@@ -415,7 +415,7 @@ def _class_selected(plan: SettingsRequest, worker_class: str) -> str:
 def _line_effect(
     plan: SettingsRequest, result: ClassExamined, lacking: Mapping[str, str], line: FileLine
 ) -> str:
-    """What the line does, for a table. `lacking`: as from `lacking_settings`."""
+    """The effect of the line, for a table. `lacking`: from `lacking_settings`."""
     if line.is_setting and not line.sets:
         return "sets nothing"
     if line.name in plan.absent:
@@ -435,10 +435,10 @@ def _line_effect(
 
 
 def lines_table(plan: SettingsRequest, result: ClassExamined) -> Table:
-    """The settings of the file, with their effect where it was examined."""
+    """The settings in the file, with their effect where it was examined."""
     lacking = lacking_settings(plan)
-    shown = {*plan.settings, *SERVER, *plan.unknown, *plan.left_out}
-    lines = [line for line in plan.lines if line.is_setting or line.name in shown]
+    listed = {*plan.settings, *SERVER, *plan.unknown, *plan.left_out}
+    lines = [line for line in plan.lines if line.is_setting or line.name in listed]
     columns = [
         Column("line", "count", value="number"),
         Column("setting", "text", value="name"),
@@ -453,6 +453,6 @@ def lines_table(plan: SettingsRequest, result: ClassExamined) -> Table:
         if (effect := result.effects.get(line.name)) and line.name not in {*plan.absent, *lacking}
     ]
     version = f", Gunicorn {result.version}" if result.version else ""
-    heading = f"The settings of the file, {result.worker_class}{version}"
+    heading = f"Settings in the file, {result.worker_class}{version}"
     note = f"{'; '.join(effects)}." if effects else ""
-    return table(heading, columns, lines, note, keys=2)  # several settings on a line
+    return table(heading, columns, lines, note, keys=2)  # a line may have several settings

@@ -1,4 +1,4 @@
-"""Types of effects and settings, and the effects of events that every server meets. Pure."""
+"""The types of effects and settings, and the effects of events that every server encounters."""
 
 from __future__ import annotations
 
@@ -14,56 +14,56 @@ Word = Literal["honoured", "ignored", "clamped", "changes"]
 Evidence = Mapping[str, Mapping[str, Any]]  # observations by launch
 
 
-# What the launches tried, by the names of their constants
-TRIED = {**vars(common_launches), **vars(launches)}
+# The values that the launches tried, by the names of their constants
+TRIED_VALUES = {**vars(common_launches), **vars(launches)}
 
 
 class Effect(Struct, frozen=True):
-    """`word`: None for an event, which is no setting. `sentence`: template of the observation, of
-    `values` and TRIED; `shown`: text in the matrix instead of the word."""
+    """`word`: None for an event, which is not a setting. `sentence`: template of the observation,
+    filled from `values` and TRIED_VALUES; `cell_text`: text in the matrix instead of the word."""
 
     word: Word | None
     code: str
     sentence: str
     values: Mapping[str, Any] = {}
-    shown: str = ""
+    cell_text: str = ""
 
     @property
     def observation(self) -> str:
-        return fill(self.sentence, {**TRIED, **self.values})
+        return fill(self.sentence, {**TRIED_VALUES, **self.values})
 
     @property
     def cell(self) -> str:
-        """Its text in the matrix."""
-        if self.shown or self.word is None:
-            return fill(self.shown, self.values)
+        """The text in the matrix."""
+        if self.cell_text or self.word is None:
+            return fill(self.cell_text, self.values)
         return "changes meaning" if self.word == "changes" else self.word
 
 
 class Setting(Struct, frozen=True):
-    """An examined setting: the launches that test it, and the conclusion. `happening`: label of an
-    event that is not a setting."""
+    """An examined setting: the launches that test it, and how to conclude its effect. `event`: the
+    label if this is an event rather than a setting."""
 
     name: str
     launches: tuple[str, ...]
     effect: Callable[[Evidence], Effect]
-    happening: str = ""
+    event: str = ""
 
     @property
     def label(self) -> str:
-        return self.happening or self.name
+        return self.event or self.name
 
 
 def _silent(evidence: Evidence) -> Effect:
     launch = evidence["silent"]
     if launch["killed"]:
         sentence = "the worker was killed (timeout {TIMEOUT_S} s)"
-        return Effect(None, "silent.killed", sentence, shown="worker killed")
-    unharmed = ", and no worker was killed"
+        return Effect(None, "silent.killed", sentence, cell_text="worker killed")
+    none_killed = ", and no worker was killed"
     if launch["closed_s"] is None:
         sentence = "the connection was still open after {SILENT_S:duration} (timeout {TIMEOUT_S} s)"
-        return Effect(None, "silent.open", sentence + unharmed, shown="stays open")
-    sentence = f"the connection was closed after {{closed_s:duration}}{unharmed} (timeout"
+        return Effect(None, "silent.open", sentence + none_killed, cell_text="stays open")
+    sentence = f"the connection was closed after {{closed_s:duration}}{none_killed} (timeout"
     sentence += " {TIMEOUT_S} s)"
     return Effect(None, "silent.closed", sentence, launch, "closed after {closed_s:duration}")
 
@@ -74,7 +74,7 @@ def _lingering(evidence: Evidence) -> Effect:
     held_count = sum(wait_s > launches.HELD_S for wait_s in waits_s)
     if not held_count:
         sentence = "the next request never waited for it"
-        return Effect(None, "lingering.free", sentence, shown="worker is free")
+        return Effect(None, "lingering.free", sentence, cell_text="worker is free")
     values = {"held_s": max(waits_s), "held": held_count, "tries": len(waits_s)}
     sentence = (
         "the next request waited for the only worker in {held} of {tries} attempts, up to"
@@ -87,47 +87,47 @@ def _crowd(evidence: Evidence) -> Effect:
     sentence = "{CROWD} clients connected, sent nothing for {CROWD_S:duration} and left; the next"
     if evidence["crowded"]["status"] == 200:
         sentence += " request was answered"
-        return Effect(None, "crowd.free", sentence, shown="serves others")
+        return Effect(None, "crowd.free", sentence, cell_text="serves others")
     sentence += " request had no answer within {PATIENCE_S:duration}"
-    return Effect(None, "crowd.wedged", sentence, shown="serves nobody")
+    return Effect(None, "crowd.wedged", sentence, cell_text="serves no one")
 
 
 def _under_way(evidence: Evidence) -> Effect:
     launch = evidence["under_way"]
     if not launch["replaced"]:
-        return Effect(None, "under_way.none", "no worker was replaced", shown="not seen")
+        return Effect(None, "under_way.none", "no worker was replaced", cell_text="not seen")
     if launch["status"] == 200:
         sentence = (
             "a request of {UNDER_WAY_S:duration} was answered, while others reached the limit of"
             " {LIMIT} (graceful_timeout {GRACE_S} s), and then the worker was replaced"
         )
-        return Effect(None, "under_way.passed", sentence, shown="it is answered")
+        return Effect(None, "under_way.passed", sentence, cell_text="answered")
     sentence = (
         "a request of {UNDER_WAY_S:duration} was cut after {took_s:duration}: others had reached"
         " the limit of {LIMIT} (graceful_timeout {GRACE_S} s)"
     )
-    return Effect(None, "under_way.cut", sentence, launch, "it is cut")
+    return Effect(None, "under_way.cut", sentence, launch, "cut")
 
 
 def _sighup(evidence: Evidence) -> Effect:
     launch = evidence["reload"]
     if launch["replaced_s"] is None:
         sentence = "no worker was replaced within {EVENT_TIMEOUT_S:duration}"
-        return Effect(None, "reload.none", sentence, shown="not seen")
+        return Effect(None, "reload.none", sentence, cell_text="not seen")
     sentence = (
         "the file then set it to {BACKLOG_AFTER}; workers were replaced, and the kernel's limit of"
         " the accept queue"
     )
     if launch["after"] != launches.BACKLOG_AFTER:
         sentence += " became {after}" if launch["after"] != launch["before"] else " stayed {after}"
-        return Effect(None, "reload.kept", sentence, launch, "stays as it was")
+        return Effect(None, "reload.kept", sentence, launch, "unchanged")
     sentence += " went from {before} to {after}"
-    return Effect(None, "reload.changed", sentence, launch, "heeded")
+    return Effect(None, "reload.changed", sentence, launch, "applied")
 
 
 # Effects that the summary of a class spells out
 HARMFUL = ("silent.killed", "silent.open", "crowd.wedged", "lingering.held", "under_way.cut")
-HAPPENINGS = (
+EVENTS = (
     Setting("silent", ("silent",), _silent, "a client that sends nothing"),
     Setting("crowd", ("crowded",), _crowd, "silent clients, as many as worker_connections"),
     Setting("lingering", ("lingering",), _lingering, "a client that closes late"),

@@ -1,4 +1,4 @@
-"""What a worker class does with each setting, from the observations of the launches. Pure.
+"""Concludes from the observations of the launches what a worker class does with each setting.
 
     honoured    it does what Gunicorn's documentation says
     ignored     the value makes no difference (for times: nothing happens within N seconds)
@@ -14,19 +14,19 @@ from typing import Any
 
 from workerlab.experiments.settings import common_launches as common
 from workerlab.experiments.settings import launches as timed
-from workerlab.experiments.settings.effect_types import HAPPENINGS, Effect, Evidence, Setting, Word
+from workerlab.experiments.settings.effect_types import EVENTS, Effect, Evidence, Setting, Word
 from workerlab.experiments.settings.site import FORWARDED_IP
 from workerlab.numbers.units import format_duration
 
-IMMEDIATE_S = 1.0  # limit for an immediate reaction
-MAX_EARLY_S = 1.0  # that a timer fires early
-MAX_LATE_S = 1.75  # that it fires late: classes add their own grace or check once a second
+IMMEDIATE_S = 1.0  # maximum for an immediate reaction
+MAX_EARLY_S = 1.0  # by which a timer may fire early
+MAX_LATE_S = 1.75  # by which it may fire late: classes add their own grace or check once a second
 
 
 def _honoured_or_ignored(
     code: str, honoured: object, sentence: str, values: Mapping[str, Any], ignored: str = ""
 ) -> Effect:
-    """`ignored`: the sentence if the setting is not honoured; "": the same."""
+    """`ignored`: the sentence if the setting is not honoured; "": also `sentence`."""
     if honoured:
         return Effect("honoured", code, sentence, values)
     return Effect("ignored", code, ignored or sentence, values)
@@ -57,7 +57,7 @@ def _umask(evidence: Evidence) -> Effect:
 
 
 def _refused(request: str, name: str, evidence: Evidence) -> Effect:
-    """Whether a `request` beyond a limit was refused. `name`: of its status in the observations."""
+    """The effect of a limit that `request` exceeds. `name`: key of its status."""
     status = evidence["common"][name]
     is_refused = status is None or 400 <= status < 500
     sentence = f"at {request} was {{answered}}"
@@ -102,7 +102,7 @@ def _access_log_format(evidence: Evidence) -> Effect:
     log = evidence["common"]["log"]
     if not log:
         return Effect("ignored", "access_log_format.no_log", "nothing is logged")
-    sentence, values = 'at "{FORMAT}", the log says: {line}', {"line": log[0]}
+    sentence, values = 'at "{FORMAT}", the log has the line: {line}', {"line": log[0]}
     return _honoured_or_ignored(
         "access_log_format", common.EXPECTED_LOG_LINE in log, sentence, values
     )
@@ -123,7 +123,7 @@ def _statsd(evidence: Evidence) -> Effect:
 def _preload(evidence: Evidence) -> Effect:
     launch = evidence["preload"]
     if not launch["imported_by_arbiter"]:
-        return Effect("ignored", "preload", "each worker imported the app for itself")
+        return Effect("ignored", "preload", "each worker imported the app itself")
     if launch["unpatched"] and launch["both_s"] > common.SERIAL_RATIO * common.WAITS_S:
         sentence = (
             "the arbiter imported the app before anything was patched: two simultaneous requests"
@@ -134,8 +134,8 @@ def _preload(evidence: Evidence) -> Effect:
     return Effect("honoured", "preload", "the arbiter imported the app")
 
 
-def _replaced(changed: str, name: str, evidence: Evidence) -> Effect:
-    """Whether workers were replaced after a change of `changed`. `name`: of the time it took."""
+def _reload(changed: str, name: str, evidence: Evidence) -> Effect:
+    """The effect of a change of `changed`. `name`: key of the time until workers were replaced."""
     took_s = evidence["touched"][name]
     return _honoured_or_ignored(
         "reload",
@@ -150,7 +150,7 @@ def _reuse_port(evidence: Evidence) -> Effect:
     launch = evidence["sockets"]
     if launch["listeners"] < 2 and launch["shared"]:
         sentence = "other sockets can bind the port, but both workers share one socket"
-        return Effect("honoured", "reuse_port.one", sentence, shown="honoured: one socket")
+        return Effect("honoured", "reuse_port.one", sentence, cell_text="honoured: one socket")
     return _honoured_or_ignored(
         "reuse_port",
         launch["listeners"] >= 2,
@@ -187,7 +187,7 @@ def _keepalive(evidence: Evidence) -> Effect:
     return _honoured_or_ignored("keepalive", is_honoured, sentence, launch)
 
 
-# By the words of the effect, and whether a worker was killed whose request waited, or blocked it
+# By whether a worker was killed whose request waited, and one that a request blocked
 _TIMEOUTS: Mapping[tuple[bool, bool], tuple[Word, str, str]] = {
     (True, True): (
         "honoured",
@@ -278,10 +278,10 @@ def _threads(evidence: Evidence) -> Effect:
     return _honoured_or_ignored("threads", is_used, f"at {{THREADS}}, {in_app}", launch)
 
 
-def _observed(
+def _single_observation(
     name: str, honoured: Callable[[Mapping[str, Any]], object], sentence: str, ignored: str = ""
 ) -> Setting:
-    """A setting that a single observation of the common launch decides."""
+    """A setting whose effect follows from a single observation of the common launch."""
 
     def effect(evidence: Evidence) -> Effect:
         launch = evidence["common"]
@@ -292,7 +292,7 @@ def _observed(
 
 def _hook(name: str) -> Setting:
     called, not_called = "it was called", "it was not called"
-    return _observed(name, lambda launch: name in launch["hooks"], called, not_called)
+    return _single_observation(name, lambda launch: name in launch["hooks"], called, not_called)
 
 
 def _limit(setting: str, request: str, name: str) -> Setting:
@@ -305,7 +305,7 @@ HOOK_NAMES = (
 )  # fmt: skip
 _SETTINGS = (
     Setting("backlog", ("common", "preload"), _backlog),
-    _observed(
+    _single_observation(
         "workers",
         lambda launch: launch["workers"] == common.WORKERS,
         "at {WORKERS}, the arbiter had {workers:# child process/child processes}",
@@ -316,33 +316,31 @@ _SETTINGS = (
     Setting("graceful_timeout", ("stop", "preload"), _graceful),
     Setting("keepalive", ("sockets",), _keepalive),
     Setting("max_requests", ("recycling",), _max_requests),
-    _observed(
+    _single_observation(
         "max_requests_jitter",
         lambda launch: len(launch["limits"]) > 1,
         "two workers drew {limits: and } as their request limits",
         "two workers had the same request limit",
     ),
     Setting("preload_app", ("preload",), _preload),
-    Setting("reload", ("touched",), partial(_replaced, "the app's file", "code_s")),
-    Setting(
-        "reload_extra_files", ("touched",), partial(_replaced, "one of these files", "extra_s")
-    ),
+    Setting("reload", ("touched",), partial(_reload, "the app's file", "code_s")),
+    Setting("reload_extra_files", ("touched",), partial(_reload, "one of these files", "extra_s")),
     Setting("reuse_port", ("sockets",), _reuse_port),
     Setting("sendfile", ("common", "preload", "lingering"), _sendfile),
-    _observed(
+    _single_observation(
         "chdir",
         lambda launch: launch["directory"] == "app",
         "it was the app's working directory",
-        "the app's working directory was another one",
+        "the app had a different working directory",
     ),
     Setting("umask", ("common",), _umask),
-    _observed(
+    _single_observation(
         "worker_tmp_dir",
         lambda launch: launch["tmp"],
         "a worker had its heartbeat file there",
         "a worker had no file open there",
     ),
-    _observed(
+    _single_observation(
         "raw_env",
         lambda launch: launch["word"] == "seen",
         "the app saw the variable",
@@ -365,14 +363,14 @@ _SETTINGS = (
     ),
     _limit("header_map", '"refuse", a header with an underscore', "underscore"),
     Setting("forwarded_allow_ips", ("common",), _forwarded),
-    _observed(
+    _single_observation(
         "secure_scheme_headers",
         lambda launch: launch["own_header"] == "https",
         "a header that it names, from a trusted proxy, made the scheme https",
-        "a header that it names, from a trusted proxy, left the scheme as it was",
+        "a header that it names, from a trusted proxy, left the scheme unchanged",
     ),
     Setting("proxy_protocol", ("sockets",), _proxy_protocol),
-    _observed(
+    _single_observation(
         "accesslog",
         lambda launch: launch["log"],
         "requests were logged to the file",
@@ -381,10 +379,10 @@ _SETTINGS = (
     Setting("access_log_format", ("common",), _access_log_format),
     Setting("statsd_host", ("common",), _statsd),
     *map(_hook, HOOK_NAMES),
-    *HAPPENINGS,
+    *EVENTS,
 )
 SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in _SETTINGS}
-EXAMINED = tuple(setting.name for setting in _SETTINGS if not setting.happening)
+SETTING_NAMES = tuple(setting.name for setting in _SETTINGS if not setting.event)
 
 
 def effects(evidence: Evidence) -> dict[str, Effect]:

@@ -16,9 +16,9 @@ from workerlab.server.worker_classes import WORKER_CLASSES
 PATHS = {
     path: row.name for row in WORKER_CLASSES.values() for path in (row.path, row.alias) if path
 }
-SIMILAR_NAMES = 0.8  # similarity at which a name may be a misspelling
-# Settings that do nothing unless one of these is used, by Gunicorn's source. A class of the user's
-# (`logger_class`) may do anything. With `keyfile` alone, Gunicorn tries TLS without a certificate.
+MIN_SIMILARITY = 0.8  # of a name and its possible misspelling
+# Settings that do nothing unless one of these is used, according to Gunicorn's source. A custom
+# `logger_class` may do anything. With `keyfile` alone, Gunicorn tries TLS without a certificate.
 _TLS = dict.fromkeys(
     ("ca_certs", "cert_reqs", "ciphers", "do_handshake_on_connect", "suppress_ragged_eofs"),
     ("certfile", "keyfile"),
@@ -38,14 +38,14 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     **_TLS,
     **dict.fromkeys(_SYSLOG, ("syslog", "logger_class")),
 }  # fmt: skip
-# Values of a setting that is not in use: of any, and of these
+# Values that leave a setting unused: of any setting, and of these
 UNUSED = (None, False, 0, "", "off")
 DEFAULTS: Mapping[str, tuple[str, ...]] = {
     "errorlog": ("-",),
     "logger_class": ("gunicorn.glogging.Logger", "gunicorn.instrument.statsd.Statsd"),
 }
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
-GUNICORN_URI = "egg:gunicorn#"  # before a class's name, another form of it
+GUNICORN_URI = "egg:gunicorn#"  # optional prefix of a class's name
 
 
 class FileLine(Struct, frozen=True):
@@ -53,7 +53,7 @@ class FileLine(Struct, frozen=True):
     setting; `source`: how the file computes it, "" for a plain value; `used`: whether the file
     itself uses or imports the name; `sets`: False if it is only annotated. `annotated`: line and
     text of an annotation that is not a type (`threads: 4`) and sets nothing. `overridden`: earlier
-    lines whose value line `by` discards; `is_setting`: of Gunicorn."""
+    lines whose value line `by` discards; `is_setting`: whether Gunicorn has such a setting."""
 
     number: int
     name: str
@@ -68,7 +68,7 @@ class FileLine(Struct, frozen=True):
 
 
 class SourceFile:
-    """A Gunicorn file that is Python. Raises UsageError if it cannot be read or is not."""
+    """A Gunicorn file in Python. Raises UsageError if it cannot be read or parsed."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -85,7 +85,7 @@ class SourceFile:
         self, assignments: Mapping[str, Mapping[str, Any]], settings: Collection[str]
     ) -> tuple[FileLine, ...]:
         """The names that the file sets, and those that it only annotates, by line. `assignments`:
-        from its execution (see `Interpreter`); `settings`: all of Gunicorn."""
+        from its execution (see `Interpreter`); `settings`: all of Gunicorn's."""
         used = self._used_names()
         lines = [self._line(name, assignment, name in settings, name in used)
                  for name, assignment in assignments.items()]  # fmt: skip
@@ -138,7 +138,7 @@ class SourceFile:
         return min(statements, key=lambda pair: pair[0])[1]
 
     def _text_of(self, node: ast.AST | None) -> str:
-        """On one line; of a compound statement, its first line."""
+        """The source of a node on one line; only the first line of a compound statement."""
         text = ast.get_source_segment(self._source, node) if node else None
         line = (text or "").partition("\n")[0] if hasattr(node, "body") else text or ""
         return " ".join(line.split())
@@ -174,22 +174,22 @@ def unknown_names(lines: Iterable[FileLine], settings: Collection[str]) -> dict[
 def similar_name(name: str, names: Collection[str]) -> str:
     """The name that this one may be a misspelling of; "" if unclear."""
     longer = [other for other in names if other.startswith(f"{name}_")]
-    matches = longer if len(longer) == 1 else get_close_matches(name, names, 1, SIMILAR_NAMES)
+    matches = longer if len(longer) == 1 else get_close_matches(name, names, 1, MIN_SIMILARITY)
     return next(iter(matches), "")
 
 
-def check_class(name: str, classes: Collection[str], place: str) -> None:
-    """Raises UsageError if `name` is neither a dotted path nor one of `classes`. `place`: the file
-    and line that select it."""
+def check_class(name: str, classes: Collection[str], location: str) -> None:
+    """Raises UsageError if `name` is neither a dotted path nor one of `classes`. `location`: the
+    file and line that select it."""
     if name.isidentifier() and name not in classes:
         similar = similar_name(name, classes)
-        advice = f"; did you mean {similar}?" if similar else f"; there are {', '.join(classes)}"
-        raise UsageError(f'{place}: worker_class "{name}" is unknown{advice}')
+        advice = f"; did you mean {similar}?" if similar else f"; choose from {', '.join(classes)}"
+        raise UsageError(f'{location}: worker_class "{name}" is unknown{advice}')
 
 
 def class_of(settings: Mapping[str, object]) -> str:
     """The worker class that a file with these settings selects, by the lab's name; sync with
-    several threads is gthread. An unknown dotted path is returned as it is."""
+    multiple threads is gthread. An unknown dotted path is returned unchanged."""
     configured = str(settings.get("worker_class") or "sync").removeprefix(GUNICORN_URI)
     name = PATHS.get(configured, configured)
     threads = settings.get("threads")

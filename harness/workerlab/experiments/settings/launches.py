@@ -1,8 +1,8 @@
-"""The launches that test what a worker class does with its settings. `effects` concludes from them.
+"""The launches that test what a worker class does with its settings. `effects` draws conclusions.
 
-Those of this module take time: how many requests a worker serves at once and in all, connections
-that stay open, workers that do not report, stops, a reload of the file, a worker replaced while a
-request is in progress, and as many silent clients as a worker accepts.
+Those in this module take time. They test how many requests a worker serves at once and in all,
+connections that stay open, workers that do not report, stops, a reload of the file, a worker
+replaced while a request is in progress, and as many silent clients as a worker accepts.
 """
 
 import contextlib
@@ -42,12 +42,12 @@ REQUESTS, PACE_S = 24, 0.15
 MAX_REQUESTS = 10 * REQUESTS
 RECYCLING_GRACE_S = 1
 TRIES = 4  # a class with threads is blocked only occasionally
-HELD_S = 0.5  # a lone request delayed by more than this shows that the worker was held
+HELD_S = 0.5  # if a lone request is delayed by more than this, the worker was held
 
 
 def _observe_slots(site: Site) -> LaunchObservations:
-    """Send several requests at once to one worker: how many connections does it accept, and how
-    many requests are in the app at once?"""
+    """Send several requests at once to one worker, and count the connections that it accepts and
+    the requests in the app at once."""
     says_close = _says_close(site)
     site.wait(0.1)
     # If the machine stalls, the requests do not arrive at once
@@ -62,7 +62,7 @@ def _observe_slots(site: Site) -> LaunchObservations:
 
 
 def _most_accepted(site: Site) -> int:
-    """The most connections accepted at the same time, of AT_ONCE with a request each."""
+    """The most connections accepted at the same time, out of AT_ONCE with a request each."""
     path, accepted = f"/wait?s={WAIT_S:g}", 0
     requests = site.start_requests([path])
     site.wait(WAIT_S / 5)  # the first request blocks the loop if it can; then the others arrive
@@ -74,41 +74,41 @@ def _most_accepted(site: Site) -> int:
 
 
 def _says_close(site: Site) -> bool:
-    """Whether the server announces that it closes a connection after its first answer."""
+    """Whether the server announces that it closes a connection after its first response."""
     with site.connect() as connection:
         return exchange(connection, "/about").closes
 
 
-def _recycled(site: Site) -> Mapping[str, object]:
+def _recycling_settings(site: Site) -> Mapping[str, object]:
     """`max_requests`, and as many `worker_connections` as gthread has threads."""
     return {
         "max_requests": LIMIT,
         "worker_connections": site.server.threads,
-        # Some classes wait for all of it before replacing a worker
+        # Some classes wait for the whole timeout before replacing a worker
         "graceful_timeout": RECYCLING_GRACE_S,
     }
 
 
 def _observe_recycling(site: Site) -> LaunchObservations:
-    """Consecutive requests served by each worker, except the first, which already answered the
+    """Consecutive requests served by each worker, except the first, which has already answered the
     readiness check, and the last, which has not reached its limit."""
     says_close = _says_close(site)
     pids: list[int | None] = []
     # Continue until a worker's whole life was observed
     while len(pids) < REQUESTS or (not _served(pids) and len(pids) < MAX_REQUESTS):
-        answer = site.ask("/about")  # may fail while workers are replaced
-        pids.append(answer.about["pid"] if answer.status == 200 else None)
+        reply = site.ask("/about")  # may fail while workers are replaced
+        pids.append(reply.about["pid"] if reply.status == 200 else None)
         site.wait(PACE_S)
     return {"served": _served(pids), "asked": len(pids), "says_close": says_close}
 
 
 def _served(pids: Sequence[int | None]) -> list[int]:
     """Consecutive requests served by each worker, except the first and the last."""
-    return [len(list(answers)) for pid, answers in groupby(pids) if pid is not None][1:-1]
+    return [len(list(group)) for pid, group in groupby(pids) if pid is not None][1:-1]
 
 
 def _observe_lingering(site: Site) -> LaunchObservations:
-    """One client keeps its connection open after its last answer while another sends a request.
+    """One client keeps its connection open after its last response while another sends a request.
     Repeated TRIES times."""
     site.ask("/file")
     free_s = min(site.ask("/about").took_s for _ in range(3))
@@ -129,11 +129,11 @@ def _behind_s(site: Site) -> float:
 
 SLOTS = SettingLaunch("slots", fixed(worker_connections=CONNECTIONS), _observe_slots, 2.5)
 THREADED = SettingLaunch("threads", fixed(threads=THREADS), _observe_slots, 1.5, threads=THREADS)
-RECYCLING = SettingLaunch("recycling", _recycled, _observe_recycling, 4.0)
+RECYCLING = SettingLaunch("recycling", _recycling_settings, _observe_recycling, 4.0)
 LINGERING = SettingLaunch("lingering", fixed(sendfile=True), _observe_lingering, 1.0)
 
 
-# --- what takes time ----------------------------------------------------------------------------
+# --- timeouts and stops -------------------------------------------------------------------------
 
 KEEPALIVE_S, WATCHED_S = 3, 8.0
 TIMEOUT_S, TOO_LONG_S = 2, 6.0
@@ -144,7 +144,7 @@ GRACE_S, UNDER_WAY_S = 2, 5.0
 SETTLED_S = 1.5
 
 
-def _sockets(_site: Site) -> Mapping[str, object]:
+def _socket_settings(_site: Site) -> Mapping[str, object]:
     return {
         "bind": f"{HOST}:{free_port()}",  # with :0, each worker would get its own port
         "workers": 2,
@@ -159,19 +159,19 @@ def _observe_sockets(site: Site) -> LaunchObservations:
     site.require(lambda: _loaded(site) >= 2, "not every worker loaded the app")
     site.wait_until(lambda: len(site.listeners()) >= 2, 1.0)
     proxied = site.ask("/about", prefix=f"PROXY TCP4 {FORWARDED_IP} {HOST} 1000 2000\r\n")
-    answer, closed_s = site.stalls.repeat(
-        partial(_kept_open, site),
+    reply, closed_s = site.stalls.repeat(
+        partial(_idle_connection, site),
         # A connection stayed open: certain even if the machine stalled
         lambda outcome: outcome[0].status == 200 and outcome[1] is None,
     )
-    if answer.status != 200:
-        raise InconclusiveLaunch(f"expected status 200, got {answer.error or answer.status}")
+    if reply.status != 200:
+        raise InconclusiveLaunch(f"expected status 200, got {reply.error or reply.status}")
     return {
         "listeners": len(site.listeners()),
         "shared": _binds(site.port),
         "proxied": proxied.conclusive_status,
         "proxied_address": proxied.about["address"] if proxied.status == 200 else None,
-        "says_close": answer.closes,
+        "says_close": reply.closes,
         "closed_s": closed_s,
     }
 
@@ -181,11 +181,11 @@ def _loaded(site: Site) -> int:
     return sum(name == "post_worker_init" for name, _ in site.called_hooks())
 
 
-def _kept_open(site: Site) -> tuple[AppReply, float | None]:
-    """The answer to a request, and the time until the server closed its connection."""
+def _idle_connection(site: Site) -> tuple[AppReply, float | None]:
+    """The response to a request, and the time until the server closed the idle connection."""
     with site.connect() as connection:
-        answer = exchange(connection, "/about")
-        return answer, site.closed_after_s(connection, WATCHED_S)
+        reply = exchange(connection, "/about")
+        return reply, site.closed_after_s(connection, WATCHED_S)
 
 
 def _binds(port: int) -> bool:
@@ -215,8 +215,8 @@ def _with_timeout(
 def _too_long(path: str, site: Site) -> LaunchObservations:
     site.wait(SETTLED_S)
     before = site.timeout_kills()
-    answer = site.ask(f"/{path}?s={TOO_LONG_S:g}")
-    return {"took_s": answer.took_s, "killed": site.timeout_kills() > before}
+    reply = site.ask(f"/{path}?s={TOO_LONG_S:g}")
+    return {"took_s": reply.took_s, "killed": site.timeout_kills() > before}
 
 
 def _silence(site: Site) -> LaunchObservations:
@@ -237,7 +237,7 @@ def _observe_stop(site: Site) -> LaunchObservations:
     return {"stop_s": stop_s}
 
 
-SOCKETS = SettingLaunch("sockets", _sockets, _observe_sockets, 4.0)
+SOCKETS = SettingLaunch("sockets", _socket_settings, _observe_sockets, 4.0)
 TIMEOUT_WAIT = _with_timeout("timeout_wait", partial(_too_long, "wait"), 6.0)
 TIMEOUT_BLOCK = _with_timeout("timeout_block", partial(_too_long, "block"), 6.0)
 SILENT = _with_timeout("silent", _silence, 7.0)
@@ -246,13 +246,13 @@ STOP = SettingLaunch("stop", fixed(graceful_timeout=GRACE_S), _observe_stop, 3.0
 
 BACKLOG_BEFORE, BACKLOG_AFTER = 7, 9
 APP_FILE, EXTRA_FILE = "inspected.py", "extra.txt"
-CHANGED_S = 8.0  # far longer than Gunicorn takes between two checks of its files
-BEGUN_S = 0.3
+CHANGED_S = 8.0  # far longer than Gunicorn's interval between checks of its files
+HEAD_START_S = 0.3
 CROWD, CROWD_S, PATIENCE_S = 3, 9.0, 5.0
 
 
 def _observe_reload(site: Site) -> LaunchObservations:
-    """Change the backlog in the file and send HUP; Gunicorn then rereads the file."""
+    """Change the backlog in the file and send SIGHUP; Gunicorn then rereads the file."""
     before, pids, arbiter = _queue(site), set(site.pids), site.process.pid
     assert arbiter is not None
     file = site.directory / "gunicorn.conf.py"
@@ -270,8 +270,8 @@ def _queue(site: Site) -> int:
 
 
 def _observe_request_under_way(site: Site) -> LaunchObservations:
-    """Other requests reach max_requests during a long one, which is cut off if the grace ends
-    first. Whether it ends first is uncertain if the machine stalls."""
+    """Other requests reach max_requests during a long one, which is cut off if the grace period
+    ends first. Whether it ends first is uncertain if the machine stalls."""
     return site.stalls.repeat(partial(_request_under_way, site), attempts=1)
 
 
@@ -279,31 +279,31 @@ def _request_under_way(site: Site) -> LaunchObservations:
     pids = set(site.pids)
     (under_way,) = site.start_requests([f"/wait?s={UNDER_WAY_S:g}"])
     site.wait_until_accepted()
-    site.wait(BEGUN_S)
+    site.wait(HEAD_START_S)
     others = site.start_requests(["/about"] * LIMIT)
-    answer = under_way.result()
+    reply = under_way.result()
     replaced_s = site.replaced_s(pids, EVENT_TIMEOUT_S)
     wait(others)
     return {
-        "status": answer.status,
-        "took_s": answer.took_s,
+        "status": reply.status,
+        "took_s": reply.took_s,
         "replaced": replaced_s is not None,
     }
 
 
 def _observe_crowd(site: Site) -> LaunchObservations:
-    """CROWD clients connect, send nothing and leave. Then another one sends a request."""
+    """CROWD clients connect, send nothing and leave. Then another client sends a request."""
     with contextlib.ExitStack() as stack:
         for _ in range(CROWD):
             stack.enter_context(site.connect())
         site.wait(CROWD_S)
-    answer = site.stalls.repeat(
-        lambda: site.ask("/about", timeout_s=PATIENCE_S), lambda answer: answer.status == 200
+    reply = site.stalls.repeat(
+        lambda: site.ask("/about", timeout_s=PATIENCE_S), lambda reply: reply.status == 200
     )
-    return {"status": answer.status}
+    return {"status": reply.status}
 
 
-def _reloads(site: Site) -> Mapping[str, object]:
+def _reload_settings(site: Site) -> Mapping[str, object]:
     """The app is a copy in the server's directory, so that no other server sees it change."""
     shutil.copy(site.code / APP_FILE, site.directory / APP_FILE)
     (site.directory / EXTRA_FILE).touch()
@@ -319,7 +319,7 @@ def _observe_changes(site: Site) -> LaunchObservations:
     without a change."""
     site.ask("/about").about  # noqa: B018 - raises if the app does not answer
     pids = set(site.pids)
-    site.wait(SETTLED_S)  # Gunicorn notes when each file was last changed
+    site.wait(SETTLED_S)  # until Gunicorn has recorded when each file was last changed
     if set(site.pids) != pids:
         raise InconclusiveLaunch("a worker was replaced although no file had changed")
     return {"code_s": _replaced_s(site, APP_FILE), "extra_s": _replaced_s(site, EXTRA_FILE)}
@@ -327,13 +327,13 @@ def _observe_changes(site: Site) -> LaunchObservations:
 
 def _replaced_s(site: Site, name: str) -> float | None:
     """Seconds from a change of this file until all workers are replaced; None if they are not."""
-    site.wait(SETTLED_S)  # the new worker notes it as well
+    site.wait(SETTLED_S)  # until the new worker has recorded this too
     pids = set(site.pids)
     os.utime(site.directory / name)
     return site.replaced_s(pids, CHANGED_S)
 
 
-TOUCHED = SettingLaunch("touched", _reloads, _observe_changes, 7.0)
+TOUCHED = SettingLaunch("touched", _reload_settings, _observe_changes, 7.0)
 RELOAD = SettingLaunch(
     "reload", fixed(backlog=BACKLOG_BEFORE, graceful_timeout=GRACE_S), _observe_reload, 1.0
 )

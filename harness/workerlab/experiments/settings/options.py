@@ -8,23 +8,23 @@ from workerlab.options import RunOptions, Serves, add_record, flag, option, posi
 EXAMPLES = """\
 examples:
   workerlab settings gthread
-      what does gthread do with each setting? (about a minute)
+      show what gthread does with each setting; about a minute
   workerlab settings sync,asgi --gunicorn 25.3.0,27.0.1
-      two classes and two versions, and where these differ
+      compare two classes in two versions
   workerlab settings --config gunicorn.conf.py
-      line by line, what this file does for the worker class that it names
+      show the effect of each line of this file for the worker class that it selects
   workerlab settings gevent --config gunicorn.conf.py
-      ... and for another one
+      show the same for another class
   workerlab settings sync --only timeout,keepalive --explain
-      two settings, with the observations behind each answer
+      examine two settings, with the observations behind each result
   workerlab settings gthread --quick
-      what two launches show, in about 15 seconds
+      run only two launches; about 15 seconds
 """
 
 
 class SettingsOptions(Serves, RunOptions):
     classes = positional(
-        read.classes, "CLASSES", "sync,gthread,..., or all; with --config that of the file", ()
+        read.classes, "CLASSES", "sync,gthread,..., or all; by default that of --config", ()
     )
     config = option(
         read.existing_file,
@@ -41,9 +41,9 @@ class SettingsOptions(Serves, RunOptions):
 
 def add_options(to: argparse.ArgumentParser) -> None:
     to.description = (
-        "What each worker class does with each of Gunicorn's settings: honoured, ignored, clamped,"
-        " or something else. Each answer is an experiment on this machine: a server is started from"
-        " a Gunicorn file, and observed from outside."
+        "Show which of Gunicorn's settings each worker class honours, ignores, clamps or handles"
+        " differently. Each result comes from an experiment on this machine: a server is started"
+        " from a Gunicorn file and observed from outside."
     )
     to.epilog = EXAMPLES
     add_record(to, SettingsOptions)

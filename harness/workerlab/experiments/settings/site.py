@@ -82,8 +82,8 @@ class StallDetector:
         is_certain: Callable[[Outcome], bool] = lambda _: False,
         attempts: int = MAX_ATTEMPTS,
     ) -> Outcome:
-        """The first result while the machine did not stall, or that is certain anyway. Raises
-        MachineStalled."""
+        """The first result without a stall of the machine, or one that is certain despite a stall.
+        Raises MachineStalled."""
         for _ in range(attempts):
             began_s = time.monotonic()
             outcome = measure()
@@ -99,8 +99,8 @@ class StallDetector:
 
 BOOT_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 8.0  # after TERM
-EVENT_TIMEOUT_S = 30.0  # for what happens on any machine, however busy
-ANSWER_TIMEOUT_S = 15.0  # longer than any request of the experiments
+EVENT_TIMEOUT_S = 30.0  # for events that happen on any machine, however busy
+RESPONSE_TIMEOUT_S = 15.0  # longer than any request of the experiments
 POLL_S = 0.02
 HOST = "127.0.0.1"
 TRUSTED = "127.0.0.2"  # a trusted proxy
@@ -110,7 +110,7 @@ USING = re.compile(r"Using worker: (\S+)")
 # Each hook records its name; post_worker_init also the worker's request limit
 HOOKS = """
 def _tell(name, limit=None):
-    with open({place!r}, "a") as file:
+    with open({path!r}, "a") as file:
         file.write(f"{{name}} {{limit}}\\n")
 def pre_fork(server, worker): _tell("pre_fork")
 def post_fork(server, worker): _tell("post_fork")
@@ -127,12 +127,12 @@ def on_exit(server): _tell("on_exit")
 
 
 class InconclusiveLaunch(ValueError):
-    """The launch proves nothing about the server."""
+    """The launch shows nothing about the server."""
 
 
 class AppReply(Struct, frozen=True):
-    """The answer to one request. `status`: None without an answer; `closes`: the server announced
-    that it closes the connection; `error`: the exception's name."""
+    """The response to one request. `status`: None without one; `closes`: the server announced that
+    it closes the connection; `error`: the exception's name."""
 
     status: int | None
     took_s: float
@@ -152,15 +152,14 @@ class AppReply(Struct, frozen=True):
         """The status; None if the connection ended without one. Raises InconclusiveLaunch after a
         timeout."""
         if self.error == TimeoutError.__name__:
-            raise InconclusiveLaunch("no answer in time")
+            raise InconclusiveLaunch("no response in time")
         return self.status
 
 
 class Site:
     """A Gunicorn server, by default with one worker on a free port. `settings(site)`: settings for
     its file. `code`: added to PYTHONPATH. `directory`: for its files; absolute. `gunicorn`: the
-    version, "" for that of `python`'s environment. `turn`: ends the server if the
-    lab stops."""
+    version, "" for that of `python`'s environment. `turn`: ends the server if the lab stops."""
 
     def __init__(
         self,
@@ -184,7 +183,7 @@ class Site:
 
     @contextlib.contextmanager
     def up(self) -> Iterator["Site"]:
-        """Start the server; kill it afterwards. Raises TrialFailed if it does not answer."""
+        """Start the server; kill it afterwards. Raises TrialFailed if it does not respond."""
         self.directory.mkdir(parents=True)
         self.statsd.bind((HOST, 0))
         self._write_file()
@@ -229,7 +228,7 @@ class Site:
         bind = settings["bind"]
         self.port = int(bind.rpartition(":")[2]) if isinstance(bind, str) else 0
         lines = [f"{name} = {value!r}" for name, value in settings.items()]
-        text = "\n".join(lines) + "\n" + HOOKS.format(place=str(self.hooks))
+        text = "\n".join(lines) + "\n" + HOOKS.format(path=str(self.hooks))
         (self.directory / "gunicorn.conf.py").write_text(text)
 
     def _wait_until_ready(self) -> None:
@@ -244,7 +243,7 @@ class Site:
             if self.port and self.ask("/about", timeout_s=1.0).status is not None:
                 return
             self.wait(POLL_S)
-        raise TrialFailed("unavailable", explained("the server does not answer", self.log))
+        raise TrialFailed("unavailable", explained("the server does not respond", self.log))
 
     # --- from outside ------------------------------------------------------------------------
 
@@ -262,7 +261,7 @@ class Site:
         return time.monotonic() - began
 
     def replaced_s(self, pids: Collection[int], timeout_s: float) -> float | None:
-        """Seconds until none of these workers is left, and others run; None after the timeout."""
+        """Seconds until other workers have replaced all of these; None after the timeout."""
         return self.wait_until(lambda: self.pids and not set(pids) & set(self.pids), timeout_s)
 
     def require(self, condition: Callable[[], object], failure: str) -> None:
@@ -294,12 +293,12 @@ class Site:
         return "\n".join(log_lines(self.log))
 
     def logged_class(self) -> str:
-        """The worker class that Gunicorn says it uses; "" if unknown."""
+        """The worker class that Gunicorn logs; "" if unknown."""
         match = USING.search(self.log_text())
         return match[1] if match else ""
 
     def timeout_kills(self) -> int:
-        """Workers that, by its log, Gunicorn killed for not reporting in time."""
+        """Number of workers that Gunicorn logged as killed for not reporting in time."""
         return self.log_text().count("WORKER TIMEOUT")
 
     @property
@@ -334,7 +333,7 @@ class Site:
                 names |= {line.partition(":")[0] for line in data.decode().splitlines()}
         return names
 
-    def connect(self, source: str = HOST, timeout_s: float = ANSWER_TIMEOUT_S) -> socket.socket:
+    def connect(self, source: str = HOST, timeout_s: float = RESPONSE_TIMEOUT_S) -> socket.socket:
         address = (HOST, self.port)
         return socket.create_connection(address, timeout=timeout_s, source_address=(source, 0))
 
@@ -344,9 +343,10 @@ class Site:
         *headers: str,
         source: str = HOST,
         prefix: str = "",
-        timeout_s: float = ANSWER_TIMEOUT_S,
+        timeout_s: float = RESPONSE_TIMEOUT_S,
     ) -> AppReply:
-        """Send a request on a new connection, closed after the answer. `prefix`: text before it."""
+        """Send a request on a new connection, closed after the response. `prefix`: text before the
+        request."""
         began = time.monotonic()
         try:
             with self.connect(source, timeout_s) as connection:
@@ -355,7 +355,7 @@ class Site:
             return AppReply(None, time.monotonic() - began, error=type(error).__name__)
 
     def start_requests(self, paths: Sequence[str]) -> list[Future[AppReply]]:
-        """Requests in progress, each in a thread."""
+        """Start requests, each in a thread."""
         pool = ThreadPoolExecutor(len(paths))
         requests = [pool.submit(self.ask, path) for path in paths]
         pool.shutdown(wait=False)
@@ -363,7 +363,7 @@ class Site:
 
 
 def exchange(connection: socket.socket, path: str, *headers: str, prefix: str = "") -> AppReply:
-    """Send a request and read its answer. `status` is None if no complete answer was received."""
+    """Send a request and read the response. `status` is None if the response is incomplete."""
     began = time.monotonic()
     lines = [f"GET {path} HTTP/1.1", "Host: lab", *headers, "", ""]
     try:

@@ -31,7 +31,7 @@ from workerlab.experiments.settings.document import (
 )
 from workerlab.experiments.settings.document import title as document_title
 from workerlab.experiments.settings.effect_types import Effect
-from workerlab.experiments.settings.effects import EXAMINED, SETTINGS, effects
+from workerlab.experiments.settings.effects import SETTING_NAMES, SETTINGS, effects
 from workerlab.experiments.settings.gunicorn_file import (
     FileLine,
     SourceFile,
@@ -251,7 +251,7 @@ def report_on(
     values, lines = settings_of(execute_file(str(path))[0]), lines_of(path)
     named = {line.name for line in lines if line.sets}
     request = SettingsRequest(
-        settings=tuple(name for name in EXAMINED if name in named.difference(left_out)),
+        settings=tuple(name for name in SETTING_NAMES if name in named.difference(left_out)),
         config=str(path),
         lines=lines,
         left_out=left_out,
@@ -267,7 +267,7 @@ def report_on(
 def effects_of(path: Path, setting: str) -> tuple[list[str], Document]:
     """What the table of a file's own class has on a setting, and the whole document."""
     worker_class, report = report_on(path)
-    title = f"The settings of the file, {worker_class}"
+    title = f"Settings in the file, {worker_class}"
     rows = next(table.rows for table in report.tables if table.title.startswith(title))
     return [row[3] for row in rows if row[1] == setting], report
 
@@ -360,7 +360,7 @@ def test_overridden_lines_missing_paths_and_unexamined_settings_are_reported(
     overridden, missing, *_ = map(text, report.findings)
     assert overridden == "line 1: timeout is overridden by line 2"
     assert missing == (
-        "line 3: worker_tmp_dir = '/no': Gunicorn does not start, as /no does not exist here"
+        "line 3: worker_tmp_dir = '/no': Gunicorn does not start because /no does not exist"
     )
     table = report.tables[0]
     effects = {row[1]: row[3] for row in table.rows}
@@ -376,7 +376,7 @@ def test_overridden_lines_missing_paths_and_unexamined_settings_are_reported(
     ("source", "title"),
     [
         ("workers = 3\n", "sync (Gunicorn's default)"),
-        ("threads = 3\n", "gthread (sync, the default, with several threads)"),
+        ("threads = 3\n", "gthread (sync, the default, with multiple threads)"),
         ("worker_class = 'gthread'\n", "gthread"),
     ],
 )
@@ -446,7 +446,7 @@ def test_settings_that_no_experiment_covered_are_noted_in_a_later_version_too(
         names=KNOWN,
         assignments=assignments.of(KNOWN),
     )
-    request = _request_of_file(str(path), EXAMINED, lines_of(path), reader)
+    request = _request_of_file(str(path), SETTING_NAMES, lines_of(path), reader)
     assert (request.settings, request.unknown) == (("workers",), ("loglevel",))
     assert request.values["workers"] == 3
     run = run_store.load(recorded("settings"))
@@ -515,8 +515,8 @@ def test_a_setting_that_needs_another_one_is_not_honoured_without_it(
 def test_a_file_for_another_class_than_the_requested_one_says_so(tmp_path: Path) -> None:
     _, report = report_on(conf(tmp_path, "worker_class = 'uvicorn'\nthreads = 4\n"))
     effects = {table.title: table.rows[0][3] for table in report.tables}
-    assert effects[f"The settings of the file, uvicorn, Gunicorn {USUAL}"] == "selects uvicorn"
-    assert effects[f"The settings of the file, sync, Gunicorn {USUAL}"] == (
+    assert effects[f"Settings in the file, uvicorn, Gunicorn {USUAL}"] == "selects uvicorn"
+    assert effects[f"Settings in the file, sync, Gunicorn {USUAL}"] == (
         "selects uvicorn; examined for sync, as requested"
     )
 

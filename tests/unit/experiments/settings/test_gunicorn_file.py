@@ -160,7 +160,7 @@ def test_the_worker_class_of_a_file(settings: dict[str, object], name: str) -> N
 
 @pytest.mark.parametrize(
     ("name", "advice"),
-    [("gevnt", "did you mean gevent?"), ("x", "there are sync, gevent")],
+    [("gevnt", "did you mean gevent?"), ("x", "choose from sync, gevent")],
 )
 def test_an_unknown_worker_class_is_refused(name: str, advice: str) -> None:
     with pytest.raises(UsageError) as error:

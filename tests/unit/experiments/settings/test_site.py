@@ -38,7 +38,7 @@ def test_an_app_that_did_not_answer_is_inconclusive(answer: AppReply) -> None:
 def test_a_timeout_is_no_refusal() -> None:
     assert AppReply(431, 0.1).conclusive_status == 431
     assert AppReply(None, 0.1, error="ConnectionResetError").conclusive_status is None
-    with pytest.raises(ValueError, match="no answer in time"):
+    with pytest.raises(ValueError, match="no response in time"):
         _ = AppReply(None, 15.0, error="TimeoutError").conclusive_status
 
 
