@@ -41,7 +41,7 @@ class Shared(Lab):
         until(lambda: "Ctrl-C ends it" in output.read_text(), "both addresses")
         self.output = output.read_text()
         (self.address,) = re.findall(r"the live lesson: (\S+)", self.output)
-        (self.link,) = re.findall(r"or by the link (\S+)", self.output)
+        (self.link,) = re.findall(r"or with the link (\S+)", self.output)
         self.netloc, self.code = urlsplit(self.link).netloc, urlsplit(self.link).fragment
 
     def pupil(self, address: str, **options: Any) -> Any:
@@ -195,9 +195,9 @@ def test_wrong_codes_are_limited(shared: Shared) -> None:
         return send_request(shared, "POST", "/join", json.dumps({"code": code}))[1]
 
     for _ in range(20):  # a page without a code sends an empty one
-        assert "not the room code" in join("")
+        assert "wrong room code" in join("")
     for _ in range(10):
-        assert "not the room code" in join("WRONG2")
+        assert "wrong room code" in join("WRONG2")
     assert "too many wrong codes" in join("WRONG2")
     assert "too many wrong codes" in join(shared.code)
 
@@ -251,7 +251,7 @@ def test_a_class_takes_a_step(shared: Shared, screenshots: Path) -> None:
     second.get_by_label("Room code").fill("wrong2")
     press(second, "Join")
     wait_for(
-        second, "document.querySelector('#join-error').textContent.includes('not the room code')"
+        second, "document.querySelector('#join-error').textContent.includes('wrong room code')"
     )
     second.get_by_label("Room code").fill(shared.code.lower())
     press(second, "Join")

@@ -67,7 +67,7 @@ def test_the_text_of_the_law(page: Any) -> None:
     assert computing["law"][0] == "law: 4.0/s; knee at 1 client; last 2 s"
     assert gives_up["law"] == [
         "law: 0/s; last 2 s",
-        "law: no answer in time; mean: in flight / throughput; p95 dotted; last 2 s",
+        "law: no response in time; mean: in flight / throughput; p95 dotted; last 2 s",
         "law: it grows until it is full, at 2049",
     ]
     assert page.evaluate(TEXTS_AT, [RANDOM, None])["law"][2] == "law: 1.4"

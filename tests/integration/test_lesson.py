@@ -143,8 +143,8 @@ def test_figures_of_an_overflowing_queue_satisfy_littles_law(lab: Lab, tmp_path:
     assert isinstance(facts, Facts)
     assert queue_overflowed(facts)
     figures = trial_figures(cell, facts)
-    assert "each of 16 clients had a request under way" in figures.period
+    assert "each of 16 clients had a request in flight" in figures.period
     assert figures.rps * figures.response_s == pytest.approx(16, rel=0.05)
     output = " ".join(done.out.split())
-    assert "in which each of 16 clients had a request under way" in output
+    assert "in which each of 16 clients had a request in flight" in output
     assert "marks hidden" in output

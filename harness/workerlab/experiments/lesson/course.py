@@ -31,7 +31,7 @@ QUESTION_FIELDS = ("title", "changed", "question", "choices")
 
 
 class Course:
-    """The state of a lesson. Methods raise Refused for what is not possible now. `step_index`: of
+    """The state of a lesson. Methods raise Refused if they are not possible now. `step_index`: of
     the current or last step; `choice`: index of the guessed choice; `results`: of the finished
     steps, by index; `outcome`: of the current step, as text."""
 
@@ -51,8 +51,8 @@ class Course:
 
     @property
     def settling_s(self) -> float:
-        """Seconds of load before the measurement: until, by the law, each client has been answered
-        or has given up."""
+        """Seconds of load before the measurement: until, by the law, each client has received a
+        response or given up."""
         patient_s = self.step.law.patient_s
         return min(patient_s, self.step.load.patience_s or patient_s)
 
@@ -82,7 +82,7 @@ class Course:
             self.choice = choice
             self.phase = "run"
         else:
-            raise Refused("there is no such choice", "choice")
+            raise Refused("no such choice", "choice")
 
     def finish_live(self, live_figures: LiveFigures) -> None:
         """Show the result of a live load."""
@@ -118,8 +118,8 @@ class Course:
         return {"title": self._lesson.title, "steps": steps, "end": self._lesson.end}
 
     def message(self, guesses: Mapping[int, int] | None = None) -> Message:
-        """The message to the page, without what must not be revealed yet. `guesses`: a pupil's
-        choices by step, instead of the teacher's."""
+        """The message to the page, without anything that must not be revealed yet. `guesses`: a
+        pupil's choices by step, instead of the teacher's."""
         step, phase, guess = self.step, self.phase, self.choice
         shows_law, shows_result, at_end = phase in ("run", "told"), phase == "told", phase == "end"
         results = dict(sorted(self.results.items())) if at_end else {}

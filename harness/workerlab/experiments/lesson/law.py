@@ -1,4 +1,4 @@
-"""The law: what queueing theory predicts for a server and a load, and a sentence about it. Pure.
+"""The law: what queueing theory predicts for a server and a load, and a sentence about it.
 
 Closed loop (Denning & Buzen 1978): with N clients, C requests served at once and S seconds each,
 X = min(N, C) / S requests per second, and each takes R = N / X on average. Above the knee
@@ -9,7 +9,7 @@ queue is L = X W (Little).
 
 Closed loop with clients that give up after T seconds, where R > T: each sends a request per T, so
 N / T > X arrive per second. The server serves all of them in turn, including abandoned ones, and
-the queue grows. Once its wait exceeds T - S, no request is answered in time.
+the queue grows. Once the wait exceeds T - S, no request is answered in time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RARELY_EXCEEDED_DEVIATIONS = 4
 ASYNCIO_BACKLOG = 100  # of a worker that ignores `backlog`: asyncio's own call of listen()
 NEGLIGIBLE_WAIT_SHARE = 0.001  # waiting, as a share of the service time
 
-Prediction = float | str | None  # a number, the reason why there is none, or None: not applicable
+Prediction = float | str | None  # a number, the reason there is none, or None: not applicable
 
 
 class Law(Struct, frozen=True, dict=True):
@@ -88,7 +88,7 @@ class Law(Struct, frozen=True, dict=True):
 
     @property
     def knee(self) -> float | None:
-        """Clients above which requests wait; None: never, or clients give up before an answer."""
+        """Clients above which requests wait; None: never, or clients give up before a response."""
         bound = self.bound_rps
         return None if bound is None or self.clients_give_up else bound * self.load.service_s
 
@@ -116,7 +116,7 @@ class Law(Struct, frozen=True, dict=True):
 
     @property
     def clients_give_up(self) -> bool:
-        """Whether clients of a closed loop give up before they are answered."""
+        """Whether clients of a closed loop give up before they receive a response."""
         load = self.load
         if load.is_open or load.service_s <= 0:
             return False
@@ -129,7 +129,7 @@ class Law(Struct, frozen=True, dict=True):
             return None
         if self.load.is_open:
             return self._open_response
-        return "law: no answer in time" if self.clients_give_up else self.patient_s
+        return "law: no response in time" if self.clients_give_up else self.patient_s
 
     @property
     def _open_response(self) -> float | str:
@@ -139,13 +139,13 @@ class Law(Struct, frozen=True, dict=True):
         if load.rate >= bound:
             return "law: it grows without bound"
         if self.at_once is None or self.is_cpu_bound:
-            return f"law: at least {format_duration(service_s)}, as requests share the cores"
+            return f"law: at least {format_duration(service_s)}: requests share the cores"
         wait_s = mean_wait_s(load.rate, service_s, self.at_once)
         response_s = service_s + wait_s
         is_shared = self.server.workers == 1 or not self.server.has_own_queues
         if is_shared or wait_s <= NEGLIGIBLE_WAIT_SHARE * service_s:
             return response_s
-        return f"law: at least {format_duration(response_s)}, as each worker has its own queue"
+        return f"law: at least {format_duration(response_s)}: each worker has its own queue"
 
     @property
     def response_s(self) -> float | None:
@@ -221,10 +221,10 @@ class Law(Struct, frozen=True, dict=True):
 
 
 CAPACITY = (
-    "{server.worker_class} with {server.workers:# worker}[[ of {server.shown_threads:# thread}]]"
+    "{server.worker_class} with {server.workers:# worker}[[ of {server.many_threads:# thread}]]"
     " serves [[up to {at_once:# request}]][[{unlimited}]] at once"
 )
-KEEPALIVE_NOTE = "A kept-alive connection stays with its worker, even while others are free."
+KEEPALIVE_NOTE = "A keep-alive connection stays with its worker, even while another is free."
 
 
 # --- waiting at random arrivals -----------------------------------------------------------------
@@ -276,7 +276,7 @@ class ClientsWait(LoadSentence):
 class ClientsGiveUp(LoadSentence):
     """{law.capacity_text}. {law.load.clients:# client} give up after
     {law.load.patience_s:duration}, before their turn, and retry: the workers serve requests whose
-    clients are gone, and hardly any answer arrives in time."""
+    clients are gone, and hardly any response arrives in time."""
 
 
 class CpuBound(LoadSentence):
@@ -316,13 +316,13 @@ class ArrivalsHardlyWait(LoadSentence):
 
 
 OVERFLOW = (
-    ", which is full. The kernel drops the packets of the others; a free place stays empty until"
-    " they retry"
+    ", which is full. The kernel drops the packets of the other clients; a freed place stays empty"
+    " until they retry"
 )
 
 
 def sentence(law: Law) -> Finding:
-    """What happens under the load."""
+    """A sentence on what happens under the load."""
     load = law.load
     if load.is_open:
         return _open_sentence(law)
@@ -345,7 +345,7 @@ def sentence(law: Law) -> Finding:
 
 
 def may_spread_unevenly(law: Law) -> bool:
-    """Whether a worker may get more clients than it has slots while another one is free."""
+    """Whether a worker may get more clients than it has slots while another worker is free."""
     server = law.server
     if law.at_once is None or server.workers == 1:
         return False

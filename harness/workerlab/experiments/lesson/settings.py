@@ -1,4 +1,4 @@
-"""Server and load settings of a lesson and of the live page, and their bundled apps. Pure.
+"""Server and load settings of a lesson and of the live page, and their bundled apps.
 
 The limits are what a machine in a classroom can handle.
 """
@@ -18,7 +18,7 @@ from workerlab.report.player.places import MIN_RECENT_S
 from workerlab.server.worker_classes import ASGI_CLASSES, CLASSES, class_named, configured_slots
 
 Model = Literal["closed", "open"]
-Action = Mapping[str, Any]  # of a page, as it is posted
+Action = Mapping[str, Any]  # as a page posts it
 Message = dict[str, object]  # to a page, or a part of one
 
 # Maximum values; the minimum is 1, or 0 for durations
@@ -27,7 +27,7 @@ MAX_COUNTS: Mapping[str, int] = {
 }  # fmt: skip
 MAX_VALUES: Mapping[str, float] = {**MAX_COUNTS, "rate": 1000, "delay_s": 10, "cpu_ms": 1000}
 DURATION_FIELDS = ("delay_s", "cpu_ms")
-DEFAULT_SLEEP_S = 0.001  # of requests without a query, which the lab sends before the load
+DEFAULT_SLEEP_S = 0.001  # for requests without a query, which the lab sends before the load
 
 
 class BundledApp(Struct, frozen=True):
@@ -97,7 +97,7 @@ def choice_field(names: Iterable[str]) -> Field:
     return Field(requirement, accepts=choices.__contains__, convert=str)
 
 
-SETTINGS: Mapping[str, Field] = {  # that a page may change
+SETTINGS: Mapping[str, Field] = {  # those that a page may change
     **{
         name: number_field(
             0 if name in DURATION_FIELDS else 1,
@@ -114,7 +114,7 @@ SETTINGS: Mapping[str, Field] = {  # that a page may change
 
 
 class Refused(ValueError):
-    """An invalid setting, or an action that is not possible. `field`: the setting, or ""."""
+    """An invalid setting or an impossible action. `field`: the setting, or ""."""
 
     def __init__(self, why: str, field: str = "") -> None:
         self.field = field
@@ -134,8 +134,8 @@ class ServerSettings(Struct, frozen=True):
         return class_named(self.worker_class)
 
     def server(self, sleep_s: float = DEFAULT_SLEEP_S, cpu_s: float = 0.0) -> Server:
-        """Threads only for classes that have them: sync with more than one would become gthread.
-        `sleep_s`, `cpu_s`: of requests without a query."""
+        """The server, with threads only for classes that have them: sync with more than one would
+        become gthread. `sleep_s`, `cpu_s`: for requests without a query."""
         app = BUNDLED_APPS[self.app]
         env = {SLEEP_ENV: f"{sleep_s:g}"} | ({CPU_ENV: f"{1000 * cpu_s:g}"} if cpu_s else {})
         return Server(
@@ -153,7 +153,7 @@ class ServerSettings(Struct, frozen=True):
         )
 
     @property
-    def shown_threads(self) -> int | None:
+    def many_threads(self) -> int | None:
         """Threads per worker if there is more than one, else None."""
         return self.threads if self.row.slots == "threads" and self.threads > 1 else None
 
@@ -179,7 +179,7 @@ class ServerSettings(Struct, frozen=True):
 
     @property
     def effective_settings(self) -> tuple[str, ...]:
-        """The settings that have an effect on the worker class."""
+        """The settings that affect the worker class."""
         names = ("workers", "threads", "worker_connections", "backlog")
         return tuple(name for name in names if name not in self.row.ignores)
 

@@ -36,10 +36,10 @@ CHOICE_LETTERS = "abcdefgh"
 
 
 class LessonStep(Struct, frozen=True):
-    """`name`: of its cell; `changed`: the one thing that differs from the step before. `at_once`:
-    requests served at the same time, by the law; None: unlimited. `right`: index of the correct
-    one of `choices`; `reactions`: one for each of them. `requests`: of a counted load;
-    `duration_s`: of any other."""
+    """`name`: of its cell; `changed`: the one change from the previous step. `at_once`: requests
+    served at the same time, by the law; None: unlimited. `right`: index of the correct choice;
+    `reactions`: one per choice. `requests`: of a load with a fixed number; `duration_s`: of any
+    other load."""
 
     name: str
     title: str
@@ -62,7 +62,8 @@ class LessonStep(Struct, frozen=True):
 
     @property
     def is_trial(self) -> bool:
-        """Whether it runs as a trial in a terminal. Clients that give up need the live load."""
+        """Whether the step runs as a trial in a terminal. Clients that give up need the live
+        load."""
         return not self.load.patience_s
 
     @property
@@ -75,7 +76,7 @@ class LessonStep(Struct, frozen=True):
 
     @property
     def cell(self) -> Cell:
-        """The cell of its trial."""
+        """The cell of the step's trial."""
         load = self.load
         return Cell(
             server=self.server.server(load.delay_s, load.cpu_s),
@@ -142,7 +143,8 @@ STEP_FIELDS: Fields = {
 
 
 def read_lesson(path: str | Path = BUNDLED_LESSON) -> Lesson:
-    """Raises UsageError with the file, the step, the field and what is wrong with it."""
+    """The lesson in a file. Raises UsageError with the file, the step, the field and the
+    mistake."""
     try:
         content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -158,7 +160,7 @@ def read_lesson(path: str | Path = BUNDLED_LESSON) -> Lesson:
 
 
 def _values(table: object, fields: Fields, location: str) -> dict[str, Any]:
-    """The value of every field. Raises UsageError for the first wrong one."""
+    """The value of every field. Raises UsageError for the first invalid one."""
     if not isinstance(table, dict):
         raise UsageError(f"{location}: must be a table of {', '.join(fields)}")
     for name in table:
@@ -266,5 +268,5 @@ def _check(step: LessonStep, location: str) -> None:
         raise UsageError(f"{location}, requests: must be at least 2 for each connection")
     if law.clients_give_up and server.backlog / law.slots_rps < load.patience_s:
         raise UsageError(
-            f"{location}, patience: needs a longer backlog, so that clients wait for longer"
+            f"{location}, patience: needs a longer backlog, or clients would not give up"
         )

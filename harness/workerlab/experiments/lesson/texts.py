@@ -29,8 +29,8 @@ PART_NAMES = {
     "in_worker_s": "inside a worker",
     "service_s": "in the app",
 }
-SLOW_RESPONSE_RATIO = 2  # to the law's mean: slower responses are reported
-# Of the mean: if the sum of the parts differs by more, they are parts of other requests
+SLOW_RESPONSE_RATIO = 2  # to the law's mean; slower responses are reported
+# Of the mean: if the sum of the parts differs by more, the parts are those of other requests
 MAX_MEAN_DIFFERENCE_SHARE = 0.1
 
 # --- the law --------------------------------------------------------------------------------------
@@ -53,8 +53,8 @@ LAW_OF_RANDOM_ARRIVALS = (
 )
 LAW_OF_GIVING_UP = (
     "The law: if no client gave up, each request would take {law.patient_s:duration}. These clients"
-    " give up after {load.patience_s:duration}, but the workers serve abandoned requests, too. The"
-    " queue grows, and once its wait is too long, no request is answered in time."
+    " give up after {load.patience_s:duration}, but the workers serve abandoned requests too. The"
+    " queue grows, and once the wait is too long, no request is answered in time."
 )
 
 
@@ -87,7 +87,7 @@ def answer(step: LessonStep, guess: int | None) -> str:
     return f"You guessed {step.letters[guess]}) {step.choices[guess]}. {verdict}"
 
 
-# --- what was measured ----------------------------------------------------------------------------
+# --- the measurement ------------------------------------------------------------------------------
 
 
 BY_LITTLES_LAW = "in flight / throughput"
@@ -95,9 +95,9 @@ FROM_SCHEDULED_TIME = "from the scheduled time of each"
 
 
 class Figures(Struct, frozen=True):
-    """`response_s`: the mean; None if clients give up, as the others would not represent them.
-    `period`, `method`: when and how it was measured, as text. `slowest_s`: set if far from the
-    mean."""
+    """`response_s`: the mean; None if clients give up, since the other clients would not represent
+    them. `period`, `method`: when and how it was measured, as text. `slowest_s`: set if far from
+    the mean."""
 
     rps: float
     response_s: float | None
@@ -148,7 +148,7 @@ def queue_overflowed(facts: Facts | None) -> bool:
 
 
 def trial_figures(cell: TrialResult, facts: Facts | None = None) -> Figures | None:
-    """None if the cell is invalid, or has no mean response."""
+    """The figures of a trial; None if it is invalid, or has no mean response time."""
     if not isinstance(cell, Result):
         return None
     settings, rps, steady = cell.trial.cell, cell.throughput_rps, facts.window if facts else None
@@ -158,7 +158,7 @@ def trial_figures(cell: TrialResult, facts: Facts | None = None) -> Figures | No
     period = ""
     if steady is not None and not settings.rate:
         length, clients = format_duration(steady.length_s), counted(settings.concurrency, "client")
-        period = f"over {length}, in which each of {clients} had a request under way"
+        period = f"over {length}, in which each of {clients} had a request in flight"
     if facts is not None and steady is not None and queue_overflowed(facts):
         mean_s = requests_in_flight(facts).inside_s(steady) / steady.completed
         slowest_s = max(_response_times_s(facts), default=None)
@@ -171,8 +171,8 @@ def trial_figures(cell: TrialResult, facts: Facts | None = None) -> Figures | No
 
 
 def trial_outcome(step: LessonStep, cell: TrialResult, facts: Facts | None = None) -> list[str]:
-    """What was measured, compared to the law; the effects of a full queue, or where the time was
-    spent; and disturbances."""
+    """Sentences that compare the measurement with the law, and report the effects of a full queue
+    or where the time was spent, and disturbances."""
     figures = trial_figures(cell, facts)
     if figures is None or not isinstance(cell, Result):
         return [no_result(str(cell.reason))]
@@ -203,7 +203,7 @@ QUEUE_FULL = (
 
 
 def _overflow_effects(facts: Facts) -> Iterator[str]:
-    """The effects of a full accept queue, which means would hide."""
+    """The effects of a full accept queue, which a mean would hide."""
     values = {
         "drops": facts.counters.listen_overflows or 0,
         "retransmits": facts.counters.syn_retransmits,
@@ -228,9 +228,9 @@ def _response_times_s(facts: Facts) -> list[float]:
 
 class LiveFigures(Struct, frozen=True):
     """Recent figures of a live load. `slowest_s`: of answered and waiting requests;
-    `slowest_waits`: it still waits. `fastest_s`: the fastest answer; `where`: mean time of the
-    answers in each part; `answered`: their number. `wasted`: requests served although their clients
-    had given up."""
+    `slowest_waits`: the slowest still waits. `fastest_s`: the fastest response; `where`: mean time
+    of the responses in each part; `answered`: their number. `wasted`: requests served although
+    their clients had given up."""
 
     sample: PlacesSample
     slowest_s: float | None
@@ -242,11 +242,12 @@ class LiveFigures(Struct, frozen=True):
 
 
 SLOWEST_WAITS = (
-    "In that time, the fastest answer took {fastest_s:duration}; one request has waited for"
-    " {slowest_s:duration}, and is not answered yet."
+    "In that time, the fastest response took {fastest_s:duration}; one request has waited for"
+    " {slowest_s:duration} without a response."
 )
 SLOWEST_ANSWERED = (
-    "In that time, the fastest answer took {fastest_s:duration}, the slowest {slowest_s:duration}."
+    "In that time, the fastest response took {fastest_s:duration}, the slowest"
+    " {slowest_s:duration}."
 )
 NONE_IN_TIME = (
     "Measured in the last {over_s:duration}: {rps:number} requests/s answered in time (the law: 0)."
@@ -261,7 +262,7 @@ GAVE_UP_IN_ALL = (
 def live_result(
     step: LessonStep, live_figures: LiveFigures, over_s: float
 ) -> tuple[Figures | None, list[str]]:
-    """Figures of the last `over_s` seconds, None if nothing was answered; and their text."""
+    """Figures of the last `over_s` seconds, None without a response; and sentences about them."""
     sample, slowest_s, law = live_figures.sample, live_figures.slowest_s, step.law
     if law.clients_give_up:
         gave_up = sample.causes.get(GAVE_UP, 0)
@@ -272,7 +273,7 @@ def live_result(
         ]
         return Figures(rps, None), [*lines, *failures(sample.failed - gave_up)]
     if not sample.rps:
-        return None, failures(sample.failed) or [no_result("there was no answer")]
+        return None, failures(sample.failed) or [no_result("there was no response")]
     if step.load.is_open or slowest_s is None or slowest_s <= SLOW_RESPONSE_RATIO * law.patient_s:
         slowest_s = None
     period = f"in the last {format_duration(over_s)}"
@@ -285,7 +286,7 @@ def live_result(
 
 
 def answered_parts(figures: LiveFigures) -> list[str]:
-    """The parts of the mean; [] if their sum differs from it, as it includes waiting requests."""
+    """The parts of the mean; [] if their sum differs from it because it covers waiting requests."""
     breakdown, mean_s = figures.where, figures.sample.mean
     if breakdown is None or mean_s is None:
         return []
@@ -300,7 +301,7 @@ def answered_parts(figures: LiveFigures) -> list[str]:
 
 
 class StepOutcome(Struct, frozen=True):
-    """`guess`: index of a choice, None for none; `skipped`: the step cannot run here."""
+    """`guess`: index of a choice, None without a guess; `skipped`: the step cannot run here."""
 
     step: LessonStep
     guess: int | None = None
@@ -322,7 +323,8 @@ class StepOutcome(Struct, frozen=True):
 
 
 def score(results: Iterable[StepOutcome]) -> str:
-    """How many guesses were right, of the steps that could run; "" without guesses."""
+    """A sentence on how many guesses were right, of the steps that could run; "" without
+    guesses."""
     correct = [
         result.guess == result.step.right
         for result in results

@@ -21,7 +21,7 @@ CODE_LENGTH = 6  # 29 ** 6 = 6e8 codes
 MAX_WRONG_CODES_PER_ADDRESS = 10  # per minute
 MAX_WRONG_CODES_TOTAL = 500  # per minute
 MAX_PUPILS = 100
-MAX_STREAMS = 3  # per pupil: tabs of a browser, and a connection that is not closed yet
+MAX_STREAMS = 3  # per pupil: tabs of a browser, and a connection that is not yet closed
 TICKS_PER_BATCH = 5
 
 Sender = Callable[[bytes], None]  # sends a message to a page; called from any thread
@@ -63,7 +63,7 @@ class Classroom:
         if not secrets.compare_digest(entered, self.code.encode()):
             if code:
                 self._wrong_codes.append((now_s, client))
-            raise Refused("this is not the room code", "code")
+            raise Refused("wrong room code", "code")
         if len(self._pupils) >= MAX_PUPILS:
             idle = next((token for token, pupil in self._pupils.items() if not pupil.streams), None)
             if idle is None:
@@ -82,7 +82,7 @@ class Classroom:
     # --- guesses ---------------------------------------------------------------------------------
 
     def open_question(self, step: int) -> None:
-        """Delete its guesses if the law was shown; keep them if the teacher returns before that."""
+        """Delete the step's guesses if its law has been shown; otherwise keep them."""
         self.shows_tally = False
         if step in self._started:
             self._started.remove(step)
@@ -100,7 +100,7 @@ class Classroom:
             raise Refused("too late: this question is closed")
         choice = action.get("choice")
         if type(choice) is not int or choice not in range(len(course.step.choices)):
-            raise Refused("there is no such choice", "choice")
+            raise Refused("no such choice", "choice")
         pupil.guesses[course.step_index] = choice
         self._send(pupil, codec.encode(course.message(pupil.guesses)))
 

@@ -95,12 +95,12 @@ def _serve(options: LiveOptions, interpreter: Interpreter, lesson: Lesson) -> in
 
 
 def _open_classroom(address: str, port: int) -> Classroom:
-    """Create the classroom. Prints where pupils join, and what others on the network can do."""
+    """Create the classroom. Prints where pupils join and what people on the network can do."""
     addresses = lan_addresses() if address == ALL_ADDRESSES else [address]
     links = [f"http://{host}:{port}/" for host in addresses or ["127.0.0.1"]]
     classroom = Classroom(links[0])
     tell(f"pupils join at {' or '.join(links)} with the room code {classroom.code}")
-    tell(f"or by the link {links[0]}#{classroom.code}")
+    tell(f"or with the link {links[0]}#{classroom.code}")
     tell(SHARE_WARNING)
     if links[0].startswith("http://127."):
         tell(

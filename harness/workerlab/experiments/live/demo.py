@@ -66,7 +66,7 @@ def setup(options: DemoOptions, _plan: Plan | None) -> Setup:
     cells = tuple(step.cell for step in lesson.steps if step.is_trial)
     if not cells:
         raise UsageError(
-            "clients give up in every step (patience), so it runs only in a browser: add --web"
+            "clients give up in every step (patience), so this lesson needs a browser: add --web"
         )
     plan = gunicorn_plan("sweep", cells, interpreters_by_name, together=True, arrivals="poisson")
     (interpreter,) = interpreters_by_name.values()
@@ -79,12 +79,12 @@ def command(options: DemoOptions) -> int:
     """Give the lesson, here or in a browser, and write the report. Returns the exit code."""
     if options.web:
         if options.yes:
-            raise UsageError("--yes is for the terminal: in a browser, each step waits for you")
+            raise UsageError("--yes works only in a terminal: in a browser, you start each step")
         from workerlab.experiments.live.command import command as live_command
 
         return live_command(LiveOptions(**options.values_for(LiveOptions), begin=True))
     if options.given_options(DemoOptions.share, DemoOptions.share_port):
-        raise UsageError("--share is for a lesson in a browser: add --web")
+        raise UsageError("--share works only in a browser: add --web")
     directory, stop_code = run("sweep", setup, options)
     if stop_code is None:
         path = directory / "report.html"
@@ -120,9 +120,9 @@ def progress_printer() -> OnUpdate:
 
 
 class Presenter:
-    """The progress display: it gives the lesson. `prompts`: wait for guesses, and for a key after
-    each step. `run_live`: runs the steps whose clients give up, which need the live page's load and
-    are not trials."""
+    """The progress display, which gives the lesson. `prompts`: wait for guesses, and for a key
+    after each step. `run_live`: runs the steps whose clients give up, which need the live page's
+    load and are not trials."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class Presenter:
                 print(flush=True)
 
     def begin(self, trial: Trial) -> None:
-        """Ask the question, read the guess and show the law; the run gives the answer."""
+        """Ask the question, read the guess and show the law."""
         self._run_live_steps()
         self._ask_question(self._step_indices[trial])
         if trial.cell.server.variant not in self._plan.unavailable:
@@ -187,7 +187,7 @@ class Presenter:
         print()
 
     def _run_live_steps(self) -> None:
-        """Run the steps that come next in the lesson and are not trials."""
+        """Run the next steps of the lesson, up to the next trial."""
         for index in range(len(self._course.results), len(self._lesson.steps)):
             if self._lesson.steps[index].is_trial:
                 return

@@ -18,27 +18,26 @@ ALL_ADDRESSES, SHARE_PORT = "0.0.0.0", 8471
 EXAMPLES = """\
 examples:
   workerlab live
-      a page that shows requests in the accept queue, the workers and their slots
+      open a page that shows requests in the accept queue, the workers and their slots
   workerlab live --no-browser --port 8800
-      ... at a fixed port, without opening a browser
+      serve it on a fixed port, without opening a browser
   workerlab live --share
-      ... for a class: pupils on the local network watch, and guess on their own screens
-
+      share it: pupils on the local network watch, and guess on their own screens
   workerlab live --record lesson.html
-      the lesson as a single page that needs neither a server nor a network
+      write the lesson as a single page that needs neither a server nor a network
 
-Ctrl-C ends the lab and whatever it started.
+Ctrl-C stops the lab and everything it started.
 """
 
 DEMO_EXAMPLES = """\
 examples:
-  workerlab demo            asks before each step; any key continues
-  workerlab demo --yes      runs all steps, in about two minutes
-  workerlab demo --web      in a browser, where you see real requests wait
+  workerlab demo            ask before each step; any key continues
+  workerlab demo --yes      run all steps, in about two minutes
+  workerlab demo --web      use a browser, where you see real requests wait
   workerlab demo --web --share
-                            ... and a class guesses on its own screens
+                            let a class guess on its own screens
   workerlab demo --lesson my.toml
-                            another lesson; docs/extending.md says how to write one
+                            give another lesson; docs/extending.md describes the format
 """
 
 
@@ -57,8 +56,8 @@ class ShareOptions(Options):
     share = option(
         ipv4_address,
         "ADDRESS",
-        "let pupils on the local network watch and guess, with a room code; at this address of this"
-        " machine (at all that it has)",
+        "let pupils on the local network watch and guess, with a room code; ADDRESS: of this"
+        " machine (all of them)",
         nargs="?",
         const=ALL_ADDRESSES,
     )
@@ -66,7 +65,7 @@ class ShareOptions(Options):
 
 
 class LiveOptions(ShareOptions, ServesOne):
-    """`begin`: begin with the lesson."""
+    """`begin`: start with the lesson."""
 
     begin: bool = False
     port = option(
@@ -82,7 +81,7 @@ class LiveOptions(ShareOptions, ServesOne):
 
 
 class DemoOptions(ShareOptions, StoredOptions, ServesInTurn):
-    web = flag("give it in a browser: see workerlab live", before="share")
+    web = flag("give the lesson in a browser (see workerlab live)", before="share")
     yes = flag("ask nothing and run all steps", before="out")
     lesson = option(read.existing_file, "FILE", "another lesson (TOML)", before="out")
     resume = Option[str | None](None)  # its runs are sweeps: `sweep --resume` resumes them
@@ -100,8 +99,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def add_demo_options(to: argparse.ArgumentParser) -> None:
     to.description = (
         "A lesson in the terminal: what happens when more requests arrive than a server can"
-        " serve? Each step lets you guess, says what the law predicts, runs the"
-        " load live, compares all three, and explains the result."
+        " serve? Each step lets you guess, shows what the law predicts, runs the load live,"
+        " compares all three, and explains the result."
     )
     to.epilog = DEMO_EXAMPLES
     add_record(to, DemoOptions)

@@ -1,5 +1,5 @@
-"""Records the steps of a lesson and writes a page that replays them: one file, which needs neither
-a server nor a network."""
+"""Records the steps of a lesson and writes a page that replays them: one file that needs neither a
+server nor a network."""
 
 import json
 import re
@@ -34,7 +34,7 @@ OnUpdate = Callable[[LiveUpdate, LiveServer], None]
 
 
 class Recorder:
-    """Records the trace of one side; its times count from the first move."""
+    """Records the trace of one side, with times relative to the first move."""
 
     def __init__(self) -> None:
         self._moves: list[Move] = []
@@ -108,7 +108,7 @@ def _measure(side: Side, course: Course, on_update: OnUpdate) -> None:
     while current is not None:
         ticks += 1
         update, server = current
-        has_ended = time.monotonic() >= until_s  # the figures cover this update, too
+        has_ended = time.monotonic() >= until_s  # the figures include this update
         is_sampled = has_ended or ticks % TICKS_PER_SAMPLE == 0
         recorder.add(update, server.sample() if is_sampled else None)
         if has_ended:

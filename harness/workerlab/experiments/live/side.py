@@ -55,7 +55,7 @@ OPEN_CONNECTIONS = "o"  # kind of a line that reports how many connections the c
 
 
 class LiveUpdate(Struct, frozen=True):
-    """What is new since the previous poll. `connections`: of the clients; None: not known yet.
+    """The changes since the previous poll. `connections`: of the clients; None: not yet known.
     `drawn_one_in`, `counts`: as in `Places`."""
 
     moves: list[Move]
@@ -82,7 +82,8 @@ class CoreUsage:
         self._before = self._used_s()
 
     def since_last(self) -> dict[str, float]:
-        """Since the last call. Raises psutil.Error if a process is hidden or has ended."""
+        """Cores used since the last call. Raises psutil.Error if a process is hidden or has
+        ended."""
         before, self._before = self._before, self._used_s()
         elapsed_s = self._before["clock"] - before["clock"]
         used = {name: total_s - before.get(name, total_s) for name, total_s in self._before.items()}
@@ -236,15 +237,15 @@ class Side:
             self._thread.join(timeout_s)
 
     def read(self, value_of: Callable[[LiveServer], T]) -> T | None:
-        """The value of the running server; None while none runs."""
+        """A value of the running server; None while no server runs."""
         with self._lock:
             return None if self.live is None else value_of(self.live)
 
     def poll(self) -> tuple[LiveUpdate, LiveServer] | None:
-        """What is new, and the server. None while no server runs."""
+        """The changes since the last poll, and the server; None while no server runs."""
         return self.read(lambda live: (live.poll(), live))
 
-    # --- its thread ------------------------------------------------------------------------------
+    # --- the thread ------------------------------------------------------------------------------
 
     def _run(
         self, stop: threading.Event, settings: ServerSettings, previous: threading.Thread | None

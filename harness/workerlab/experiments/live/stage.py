@@ -1,7 +1,7 @@
 """The servers and the load of the live page, and its tabs and pupils.
 
-One browser tab controls the lab, the others watch. When all tabs are closed, the servers stop. A
-thread reads the servers' state twenty times a second and sends what is new.
+One browser tab controls the lab; the others only watch. When all tabs are closed, the servers stop.
+A thread reads the servers' state twenty times a second and sends the changes.
 """
 
 import secrets
@@ -43,7 +43,7 @@ LAW_FIELDS = ("blocked", "sentence", "law")  # of a side's view: they give away 
 
 
 class Stage:
-    """`classroom`: the pupils of a shared lab; `begin`: begin with the lesson's first question."""
+    """`classroom`: the pupils of a shared lab; `begin`: start with the lesson's first question."""
 
     def __init__(
         self, interpreter: Interpreter, lesson: Lesson, classroom: Classroom, *, begin: bool = False
@@ -100,7 +100,7 @@ class Stage:
 
     @property
     def _controlling_tab(self) -> str | None:
-        """The one that has been open for the longest."""
+        """The tab that has been open the longest."""
         return next(iter(self._tabs), None)
 
     @property
@@ -147,10 +147,10 @@ class Stage:
             self._publish_class()
 
     def join_as_pupil(self, token: str, send: Sender) -> Sender:
-        """Add a page of a pupil: it shows what the tabs show, and the pupil's own guesses."""
+        """Add a pupil's page, which shows what the tabs show and the pupil's own guesses."""
         with self._lock:
             pupil = self.classroom.pupil(token)
-            # Otherwise the new page would receive moves that it already has
+            # Otherwise the new page would receive the batched moves twice
             self.classroom.flush()
             send(self._hello_message(secrets.token_hex(8), "pupil"))
             self._send_picture(send, pupil.guesses)
@@ -170,10 +170,10 @@ class Stage:
     # --- actions of a tab ------------------------------------------------------------------------
 
     def act(self, action: Action) -> None:
-        """Perform a tab's action. Raises Refused, without any effect, if it is not possible."""
+        """Perform a tab's action. Raises Refused, without any effect, if it is impossible."""
         with self._lock:
             if action.get("tab") != self._controlling_tab:
-                raise Refused("another tab controls the lab; this one watches")
+                raise Refused("another tab controls the lab; this one only watches")
             perform = {
                 "load": self._change_load, "server": self._change_server,
                 "compare": self._compare, "start": self._start, "restart": self._start,
@@ -197,7 +197,7 @@ class Stage:
     def _change_server(self, action: Action) -> None:
         index = action.get("side")
         if type(index) is not int or index not in range(len(self.sides)):
-            raise Refused("there is no such server", "side")
+            raise Refused("no such server", "side")
         side = self.sides[index]
         changes = {name: value for name, value in action.items() if name != "side"}
         settings = changed_server(side.settings, changes)
@@ -235,8 +235,8 @@ class Stage:
     # --- the lesson ------------------------------------------------------------------------------
 
     def _go_to_step(self, action: Action) -> None:
-        """Go to a step and ask its question before anything runs. `action` without a step: the
-        current or last one."""
+        """Go to a step and ask its question before anything runs. An `action` without a step goes
+        to the current or last one."""
         course = self._progress
         course.go(action.get("step", course.step_index))
         self._course = course
@@ -272,7 +272,8 @@ class Stage:
 
     @property
     def recording(self) -> Message | None:
-        """The steps of the lesson that have run, even if it was left since; None: none yet."""
+        """The steps that have run, even if the lesson has been left since; None if there are
+        none."""
         with self._lock:
             recording = self._progress.recording
             return recording if recording["steps"] else None

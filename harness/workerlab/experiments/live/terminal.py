@@ -91,7 +91,7 @@ def draw(
 
 
 def _fit(lines: Sequence[str], width: int) -> list[str]:
-    """The lines; on a terminal too narrow for the marks, without them and wrapped."""
+    """The lines; on a terminal too narrow for the marks, wrapped and without them."""
     if width >= MAX_WIDTH:
         return [line[:MAX_WIDTH] for line in lines]
     unmarked = [line[:MARKS_START] + line[MARKS_START + MARKS_WIDTH + 1 :] for line in lines]
@@ -180,7 +180,7 @@ class Picture:
     def close(self) -> None:
         if self._screen is not None:
             if self._live is not None and self._observer is not None:
-                self._draw(self._live, self._observer)  # the state after the last answer
+                self._draw(self._live, self._observer)  # the state after the last response
             self._screen.stop()
         elif self._middle:
             print("\n".join(self._middle), flush=True)
@@ -239,7 +239,7 @@ class Picture:
 
 # --- requests over time ---------------------------------------------------------------------------
 
-COLUMN_WIDTHS_S = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)  # of a column
+COLUMN_WIDTHS_S = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 IN_WORKER, NO_ROOM = "inside a worker", "no room"
 
 
@@ -254,8 +254,8 @@ class RequestsOverTime(NamedTuple):
 
 
 def requests_over_time(facts: Facts, columns: int) -> RequestsOverTime | None:
-    """In at most `columns` columns; None if the client did not time each request or the queue was
-    not sampled."""
+    """The requests in at most `columns` columns; None if the client did not time each request or
+    the queue was not sampled."""
     origin_ns, queue = facts.measurement.origin_ns, facts.observations.queue
     # Unanswered requests last to the end of the load
     in_flight = [(sent, answered or facts.ended_ns) for _, sent, answered in facts.timed_requests()]
@@ -305,8 +305,8 @@ def requests_chart(facts: Facts) -> list[str]:
 
 
 def table(results: Sequence[StepOutcome]) -> list[str]:
-    """All steps, with the guesses if there are any; as a paragraph each if the terminal is too
-    narrow for a table."""
+    """The lines of a table of all steps, with the guesses if there are any; a paragraph for each
+    step if the terminal is too narrow for a table."""
     guessed = any(result.guess is not None for result in results)
     rows: list[tuple[str, ...]] = [("step", "guess", "right", "law", "measured")]
     for number, result in enumerate(results, 1):

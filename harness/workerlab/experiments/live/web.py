@@ -1,11 +1,11 @@
 """The web applications of the live page: one on loopback, and one for pupils.
 
 All paths on loopback begin with a secret token, and each request must carry the lab's own Host and,
-if it has an Origin, the lab's own. Pages of other sites in the same browser do not know the token,
-and their requests carry their own Origin. The lab sends one stream of server-sent events; the page
+if it has an Origin, the lab's own. Pages of other sites in the same browser lack the token, and
+their requests carry their own Origin. The lab sends one stream of server-sent events; the page
 posts its actions.
 
-Pupils of a shared lab have an application and a listener of their own, to join and guess only.
+A shared lab has a separate application and listener for pupils, who can only join and guess.
 """
 
 import asyncio
@@ -50,9 +50,9 @@ from workerlab.terminal.console import tell
 from workerlab.terminal.interrupt import ending_signals
 
 PAGE_DIRS = (Path(__file__).with_name("page"), player.PLACE)
-MAX_QUEUED_MESSAGES = 400  # 20 s of them: a tab further behind is disconnected
+MAX_QUEUED_MESSAGES = 400  # 20 s of messages; a tab further behind is disconnected
 PUPIL_COOKIE = "workerlab_pupil"
-KEEP_ALIVE_S = 10.0  # without a message, until a comment is sent
+KEEP_ALIVE_S = 10.0  # without a message before a comment is sent
 MAX_BODY_BYTES = 10_000
 NOT_FOUND = PlainTextResponse("Not found.\n", 404)
 HEADERS = {
@@ -91,13 +91,13 @@ def application(stage: Stage, token: str, port: int, ended: asyncio.Event) -> AS
     site = LiveSite(stage, ended)
 
     def with_token(handler: Handler) -> Handler:
-        async def checked(request: Request) -> Response:
+        async def check_token(request: Request) -> Response:
             path_token = request.path_params["token"]
             if not secrets.compare_digest(path_token.encode(), token.encode()):
                 return NOT_FOUND
             return await handler(request)
 
-        return checked
+        return check_token
 
     routes = [
         Route("/{token}/", with_token(site.page)),
@@ -125,13 +125,13 @@ def pupil_application(stage: Stage, port: int, ended: asyncio.Event) -> ASGIApp:
 def _with_refusals(handler: Handler) -> Handler:
     """Turn a Refused into status 400 with its reason."""
 
-    async def answered(request: Request) -> Response:
+    async def handle(request: Request) -> Response:
         try:
             return await handler(request)
         except Refused as refused:
             return JSONResponse({"why": str(refused), "field": refused.field or None}, 400)
 
-    return answered
+    return handle
 
 
 class LiveSite:
@@ -179,7 +179,7 @@ class PupilSite(LiveSite):
     async def stream(self, request: Request) -> Response:
         token = request.cookies.get(PUPIL_COOKIE, "")
         if len(self._stage.classroom.pupil(token).streams) >= MAX_STREAMS:
-            raise Refused(f"this page is open {MAX_STREAMS} times already")
+            raise Refused(f"this page is already open {MAX_STREAMS} times")
         join = partial(self._stage.join_as_pupil, token)
         leave = partial(self._stage.leave_as_pupil, token)
         max_queued = MAX_QUEUED_MESSAGES // TICKS_PER_BATCH

@@ -67,11 +67,11 @@ FAILURES = replace(SAMPLE, rps=None, mean=None, p50=None, p95=None, failed=3, an
             " 1 ms, accept queue 1.00 s, inside a worker under 1 ms, in the app 1.00 s.")),
         # The parts do not add up to the mean, as some requests have waited for long
         (LiveFigures(SAMPLE, 9.0, 1.0, Breakdown(accept_queue_s=0.1, service_s=1.0)), (
-            MEASURED, "In that time, the fastest answer took 1.00 s, the slowest 9.00 s.")),
+            MEASURED, "In that time, the fastest response took 1.00 s, the slowest 9.00 s.")),
         # One has waited for longer than the measurement
         (LiveFigures(SAMPLE, 16.0, 1.0, slowest_waits=True), (
-            MEASURED, "In that time, the fastest answer took 1.00 s; one request has waited for"
-            " 16.0 s, and is not answered yet.")),
+            MEASURED, "In that time, the fastest response took 1.00 s; one request has waited for"
+            " 16.0 s without a response.")),
         (LiveFigures(FAILURES, None, None), ("3 requests failed.",)),
         (LiveFigures(replace(SAMPLE, mean=None), 2.2, 1.0), (
             "Measured in the last 6.00 s: 3.99 requests/s (the law: 4 in the long run).",)),

@@ -110,7 +110,7 @@ def test_the_law_of_clients_that_give_up() -> None:
     law = law_of(server, LoadSettings(clients=16, patience_s=2.5), 2)
     assert (law.rps, law.knee, law.response_s) == (0, None, None)
     assert (law.response, law.queue) == (
-        "law: no answer in time",
+        "law: no response in time",
         "law: it grows until it is full, at 2049",
     )
     assert "16 clients give up after 2.50 s, before their turn" in str(sentence(law))

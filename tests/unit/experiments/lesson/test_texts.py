@@ -113,8 +113,8 @@ LITTLE = "at best. By Little's law, each then takes"
         (replace(STEPS[8], at_once=None), "The law: 16 requests/s arrive at random. By queueing"
          " theory, a request then waits about 0.00 s on average, and takes 100 ms."),
         (STEPS[9], "The law: if no client gave up, each request would take 4.00 s. These clients"
-         " give up after 2.50 s, but the workers serve abandoned requests, too. The queue grows,"
-         " and once its wait is too long, no request is answered in time."),
+         " give up after 2.50 s, but the workers serve abandoned requests too. The queue grows,"
+         " and once the wait is too long, no request is answered in time."),
         (replace(STEPS[9], load=replace(STEPS[9].load, patience_s=4.5)),
          f"The law: min(16 connections, 4 slots) / 1 s = 4 requests/s {LITTLE} 16 connections / 4"
          " requests/s = 4.00 s on average."),
@@ -191,7 +191,7 @@ def test_outcome_of_a_full_queue_shows_what_means_hide() -> None:
     assert queue_overflowed(facts)
     comparison, overflow, idle, extremes = trial_outcome(STEPS[4], cell, facts)
     assert comparison.startswith(
-        "Measured over 3.25 s, in which each of 16 clients had a request under way: 19.1 requests/s"
+        "Measured over 3.25 s, in which each of 16 clients had a request in flight: 19.1 requests/s"
     )
     drops, retransmits = cell.counters.listen_overflows, cell.counters.syn_retransmits
     assert drops
@@ -228,7 +228,7 @@ def test_outcome_of_a_queue_that_is_long_enough() -> None:
     assert not queue_overflowed(facts)
     comparison, parts = trial_outcome(STEPS[3], cell, facts)
     assert comparison.startswith("Measured over ")
-    assert ", in which each of 16 clients had a request under way: " in comparison
+    assert ", in which each of 16 clients had a request in flight: " in comparison
     assert "accept queue" in parts
 
 
