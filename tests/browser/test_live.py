@@ -289,7 +289,7 @@ def test_the_counts_of_the_page_add_up(live: Lab) -> None:
     page.locator(".lab-chart canvas").evaluate_all(
         "all => all.forEach(canvas => { canvas.hidden = true })"
     )
-    page.get_by_label("closed: a new request after each answer").check()
+    page.get_by_label("closed: a new request after each response").check()
     wait_for(page, f"{LEFTOVER_STATUS}.test(document.querySelector('#words').textContent)")
     (shown,) = page.evaluate(f"({SHOWN})(Lab.live.sides)")
     assert_consistent([shown])

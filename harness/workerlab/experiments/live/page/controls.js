@@ -1,16 +1,16 @@
 "use strict";
 // The fields: the load, which changes at once, and the settings of each server, which restart it.
-// Input is validated here first; a refusal by the lab is shown next to the field that it names.
+// Input is validated here first; an error from the lab is shown next to its field.
 (() => {
   const Lab = (window.Lab = window.Lab || {});
   const { make } = Lab;
-  const WAIT_MS = 200; // after the last key or the last movement of a slider
+  const DEBOUNCE_MS = 200; // after the last key or the last movement of a slider
 
   const LOAD = [
     { name: "clients", label: "Clients", slider: true, model: "closed" },
     { name: "rate", label: "Requests per second", slider: true, model: "open", fraction: true },
-    { name: "delay_s", label: "App waits, s", least: 0, fraction: true },
-    { name: "cpu_ms", label: "CPU per request, ms", least: 0, fraction: true },
+    { name: "delay_s", label: "App waits, s", min: 0, fraction: true },
+    { name: "cpu_ms", label: "CPU per request, ms", min: 0, fraction: true },
   ];
   const SERVER = [
     { name: "workers", label: "Workers" },
@@ -19,22 +19,22 @@
     { name: "backlog", label: "Backlog" },
   ];
   const MODELS = [
-    ["closed", "closed: a new request after each answer"],
+    ["closed", "closed: a new request after each response"],
     ["open", "open: requests arrive at random (Poisson)"],
   ];
   let serial = 0;
 
   // A labelled control with a hint and an error message
   class Field {
-    constructor({ name, label, least = 1, fraction = false, slider = false }, control, changed) {
+    constructor({ name, label, min = 1, fraction = false, slider = false }, control, changed) {
       Object.assign(this, {
         name,
         label,
-        least,
+        min,
         fraction,
         control,
         changed,
-        most: Infinity,
+        max: Infinity,
         timer: 0,
       });
       const id = `lab-field-${++serial}`;
@@ -59,15 +59,15 @@
       this.slider.setAttribute("aria-label", `${this.label}, slider`);
       this.slider.addEventListener("input", () => {
         this.control.value = this.slider.value;
-        this.later();
+        this.debounce();
       });
       return this.slider;
     }
 
-    limit(most) {
-      this.most = most;
-      this.control.max = String(most);
-      if (this.slider) this.slider.max = String(most);
+    limit(max) {
+      this.max = max;
+      this.control.max = String(max);
+      if (this.slider) this.slider.max = String(max);
     }
 
     // The value; null if it is invalid, with an error message
@@ -75,52 +75,52 @@
       if (this.control.tagName === "SELECT") return this.control.value;
       const typed = this.control.value.trim().replace(",", "."),
         value = Number(typed);
-      const good =
-        typed !== "" && Number.isFinite(value) && value >= this.least && value <= this.most;
-      if (good && (this.fraction || Number.isInteger(value))) {
-        this.complain(null);
+      const inRange =
+        typed !== "" && Number.isFinite(value) && value >= this.min && value <= this.max;
+      if (inRange && (this.fraction || Number.isInteger(value))) {
+        this.showError(null);
         return value;
       }
       const number = this.fraction ? "number" : "whole number";
-      this.complain(`${this.label}: enter a ${number} from ${this.least} to ${this.most}.`);
+      this.showError(`${this.label}: enter a ${number} from ${this.min} to ${this.max}.`);
       return null;
     }
 
-    complain(why) {
+    showError(why) {
       this.error.textContent = why || "";
       this.error.hidden = !why;
       if (why) this.control.setAttribute("aria-invalid", "true");
       else this.control.removeAttribute("aria-invalid");
     }
 
-    say(hint) {
+    showHint(hint) {
       this.hint.textContent = hint || "";
       this.hint.hidden = !hint;
     }
 
     // Shows the lab's value, unless the user is typing
     show(value) {
-      if (this.busy()) return;
+      if (this.isEditing()) return;
       this.control.value = String(value);
       if (this.slider) this.slider.value = String(value);
     }
 
-    busy() {
+    isEditing() {
       const { control, slider } = this,
         active = document.activeElement;
       if (this.timer || !this.error.hidden) return true;
       return active === slider || (active === control && control.tagName !== "SELECT");
     }
 
-    later() {
+    debounce() {
       clearTimeout(this.timer);
       this.timer = setTimeout(() => {
         this.timer = 0;
-        this.now();
-      }, WAIT_MS);
+        this.submit();
+      }, DEBOUNCE_MS);
     }
 
-    now() {
+    submit() {
       const value = this.read();
       if (value === null) return;
       if (this.slider) this.slider.value = String(value);
@@ -138,14 +138,14 @@
     });
     const field = new Field(spec, control, changed);
     control.addEventListener(atOnce ? "input" : "change", () =>
-      atOnce ? field.later() : field.now(),
+      atOnce ? field.debounce() : field.submit(),
     );
     return field;
   }
 
   function choiceField(name, label, changed) {
     const field = new Field({ name, label }, make("select"), changed);
-    field.control.addEventListener("change", () => field.now());
+    field.control.addEventListener("change", () => field.submit());
     return field;
   }
 
@@ -282,36 +282,36 @@
       for (const field of Object.values(this.fields)) field.show(server[field.name]);
       for (const { name } of SERVER) {
         const ignored = heeds && !heeds.includes(name);
-        this.fields[name].say(ignored ? "ignored" : "");
+        this.fields[name].showHint(ignored ? "ignored" : "");
         this.fields[name].element.classList.toggle("lab-ignored", Boolean(ignored));
       }
     }
   }
 
-  // ------------------------------------------------------------------ all of them
+  // ------------------------------------------------------------------ all fields
 
   // `act(order)`: a promise of null, or of {why, field} if the action is refused
   Lab.Controls = class {
     constructor(element, act) {
-      this.act = async (order, form) => this.answered(form, order, await act(order));
+      this.act = async (order, form) => this.showRefusal(form, order, await act(order));
       this.element = element;
       this.load = new LoadForm(this.act);
       this.servers = [];
-      this.place = make("div", { className: "lab-servers" });
-      element.replaceChildren(this.load.element, this.place);
+      this.container = make("div", { className: "lab-servers" });
+      element.replaceChildren(this.load.element, this.container);
     }
 
     hello(hello) {
-      this.known = hello;
+      this.greeting = hello;
       this.load.limit(hello.limits);
       for (const server of this.servers) server.limit(hello);
     }
 
-    answered(form, order, refusal) {
+    showRefusal(form, order, refusal) {
       const named = refusal && form.fields[refusal.field];
       for (const name of Object.keys(order))
-        if (form.fields[name]) form.fields[name].complain(null);
-      if (named) named.complain(refusal.why);
+        if (form.fields[name]) form.fields[name].showError(null);
+      if (named) named.showError(refusal.why);
       form.error.textContent = refusal && !named ? refusal.why : "";
       form.error.hidden = !refusal || Boolean(named);
     }
@@ -321,9 +321,9 @@
       while (this.servers.length > sides.length) this.servers.pop().element.remove();
       while (this.servers.length < sides.length) {
         const form = new ServerForm(this.act, this.servers.length);
-        form.limit(this.known);
+        form.limit(this.greeting);
         this.servers.push(form);
-        this.place.append(form.element);
+        this.container.append(form.element);
       }
       sides.forEach((side, i) =>
         this.servers[i].show(
@@ -331,7 +331,7 @@
           sides.length > 1 ? `Server ${"AB"[i]}` : "Server: a change restarts it",
         ),
       );
-      this.place.classList.toggle("lab-servers-two", sides.length > 1);
+      this.container.classList.toggle("lab-servers-two", sides.length > 1);
     }
 
     enable(on) {

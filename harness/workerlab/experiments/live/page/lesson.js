@@ -1,6 +1,6 @@
 "use strict";
 // The lesson's panel: question and choices; after the guess, the law, a reaction, the outcome and
-// the explanation; at the end, all guesses in a table. It gets messages and reports choices, so that
+// the explanation; at the end, all guesses in a table. It receives messages and reports choices, so
 // the same panel serves the live lab and a recorded lesson (Lab.recordedLesson, at the bottom).
 (() => {
   const Lab = (window.Lab = window.Lab || {});
@@ -87,7 +87,7 @@
       if (this.classroom) this.showClass(this.classroom);
       this.mark();
       if (!inside) return;
-      // The picture stays in sight
+      // Do not scroll: the picture must stay visible
       if (moved || ended) this.title.focus({ preventScroll: true });
       else if (!this.element.contains(document.activeElement))
         this.explanation.focus({ preventScroll: true });
@@ -99,7 +99,7 @@
       if (page) page.classList.toggle("lab-ended", on);
     }
 
-    // A message of kind `class`, for the teacher; guesses next to the choices once the teacher shows them
+    // A message of kind `class`, for the teacher; the guesses are shown once the teacher asks for them
     showClass(message) {
       this.classroom = message;
       const asks = this.message && this.message.phase === "ask",
@@ -130,7 +130,7 @@
     showStep(message) {
       const end = message.phase === "end";
       this.widen(end);
-      // The lesson's name, until its first step has begun
+      // The lesson's name is shown until its first step has started
       this.name.hidden = end || message.step > 0 || message.phase !== "ask" || !this.name.textContent;
       this.number.textContent = end ? "The end" : `Step ${message.step + 1} of ${message.of}`;
       this.title.textContent = end ? "Guess, law and measurement" : message.title;
@@ -212,7 +212,7 @@
           add("lab-reaction", message.reaction);
           add("lab-runs", "The step is running: watch the picture.");
         }
-        add("lab-spoken", message.answer); // for screen readers: visible in the list of choices
+        add("lab-spoken", message.answer); // for screen readers; others see it in the list of choices
         for (const line of message.outcome || []) add("lab-outcome", line);
         add("lab-why", message.why);
       }
@@ -298,8 +298,8 @@
 
   // ------------------------------------------------------------------ recorded
 
-  // A step before the guess: the server, but nothing that happens
-  const covered = (trace) => ({
+  // The trace of a step before the guess: the server without any requests
+  const withoutRequests = (trace) => ({
     ...trace,
     sides: trace.sides.map((side) => ({
       ...side,
@@ -360,7 +360,7 @@
         return;
       }
       this.step = step;
-      this.player = Lab.player(this.picture, covered(this.lesson.steps[step].trace), {
+      this.player = Lab.player(this.picture, withoutRequests(this.lesson.steps[step].trace), {
         charts: false,
         locked: true,
         level: 2,

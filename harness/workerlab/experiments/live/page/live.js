@@ -5,8 +5,8 @@
   const Lab = (window.Lab = window.Lab || {});
   const { make } = Lab;
   const PUPIL = location.pathname === "/"; // a teacher's address has a token
-  // The picture's delay, so that late ticks still arrive in time; pupils get five ticks at once
-  const BEHIND_MS = PUPIL ? 450 : 150;
+  // The picture's delay: late ticks still arrive in time, and pupils get five ticks at once
+  const DELAY_MS = PUPIL ? 450 : 150;
   const SLOW = 0.1;
   const MAX_BEHIND_MS = 60000; // a picture further behind than this skips ahead
   const RETRY_MS = 2000;
@@ -45,22 +45,22 @@
     }
   }
 
-  // Resolves to null, or to {why, field} if the lab refuses the action or does not answer
+  // Resolves to null, or to {why, field} if the lab refuses the action or does not respond
   async function post(path, order) {
     try {
-      const answer = await fetch(path, {
+      const response = await fetch(path, {
         method: "POST",
         headers: { "Content-Type": "application/json" },
         body: JSON.stringify(order),
       });
-      if (answer.ok) return null;
-      const refusal = await answer.json().catch(() => ({}));
+      if (response.ok) return null;
+      const refusal = await response.json().catch(() => ({}));
       return {
-        why: refusal.why || `The lab refused this action (status ${answer.status}).`,
+        why: refusal.why || `The lab refused this action (status ${response.status}).`,
         field: refusal.field || null,
       };
     } catch {
-      return { why: "The lab does not answer.", field: null };
+      return { why: "The lab does not respond.", field: null };
     }
   }
 
@@ -116,7 +116,7 @@
       const dt = Math.min(1000, now - this.last);
       this.last = now;
       if (this.offset === null || this.paused) return;
-      const live = now - this.offset - BEHIND_MS;
+      const live = now - this.offset - DELAY_MS;
       this.at = this.slow ? Math.min(live, this.at + dt * SLOW) : Math.max(this.at, live);
       this.at = Math.max(this.at, this.edge - MAX_BEHIND_MS);
     }
@@ -257,7 +257,7 @@
       this.showRole();
     }
 
-    // Clears what another connection, or another lab, has sent
+    // Clears the data that another connection, or another lab, has sent
     forget() {
       this.clock.reset();
       this.ticks.length = 0;
@@ -266,15 +266,15 @@
     }
 
     showRole() {
-      const drives = this.role === "control";
-      byId("role").hidden = drives || (PUPIL && this.lessonMessage !== null);
+      const inControl = this.role === "control";
+      byId("role").hidden = inControl || (PUPIL && this.lessonMessage !== null);
       if (PUPIL) byId("role").textContent = "Your teacher controls this lab. The questions appear here.";
-      for (const id of ["show-lesson", "show-controls"]) byId(id).disabled = !drives;
+      for (const id of ["show-lesson", "show-controls"]) byId(id).disabled = !inControl;
       // The lesson starts and stops by itself
       for (const id of ["start", "restart", "compare"])
-        byId(id).disabled = !drives || this.lessonMessage !== null;
-      this.lesson.enable(drives || PUPIL);
-      this.controls.enable(drives);
+        byId(id).disabled = !inControl || this.lessonMessage !== null;
+      this.lesson.enable(inControl || PUPIL);
+      this.controls.enable(inControl);
     }
 
     takeState(state) {
@@ -300,7 +300,7 @@
       this.loop.wake();
     }
 
-    // Sides that stay keep their picture, as the requests in flight are sent only once
+    // Remaining sides keep their picture because the requests in flight are sent only once
     buildSides(count) {
       this.sides = Array.from({ length: count }, (_, i) => {
         if (this.sides[i]) return this.sides[i];
@@ -324,7 +324,7 @@
       this.charts.interrupt(i);
     }
 
-    // Before the guess, the state has no sentence and no law, as they would reveal the answer
+    // Before the guess, the state has no sentence and no law: they would reveal the answer
     asking() {
       return Boolean(this.lessonMessage) && this.lessonMessage.phase === "ask";
     }
@@ -380,7 +380,7 @@
       tick.sides.forEach((side, i) => side && this.sides[i].track.add(side.moves));
       this.ticks.push(tick);
       this.showPace();
-      // The page is hidden: the picture is kept up to date without being drawn
+      // While the page is hidden, the picture is kept up to date without being drawn
       if (document.hidden && !this.clock.slow && !this.clock.paused)
         this.advance(performance.now());
       this.later();
@@ -388,7 +388,7 @@
 
     // ---------------------------------------------------------------- frames
 
-    // Updates everything on display to this moment of the clock
+    // Updates the whole page to the clock's time
     advance(now) {
       const { clock } = this;
       clock.advance(now);
@@ -448,7 +448,7 @@
       return moving.length > 0;
     }
 
-    // Nothing moves: draws again when the next update is due, if ticks are waiting
+    // While nothing moves, draws again when the next update is due, if ticks are waiting
     later() {
       if (this.timer || !this.ticks.length) return;
       this.timer = setTimeout(() => {
