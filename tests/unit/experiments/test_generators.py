@@ -23,11 +23,11 @@ from workerlab.experiments.generators.document import (
 )
 from workerlab.experiments.generators.findings import (
     DELAY_WAS_LIMIT,
-    IN_THE_THREADS,
+    IN_THREADS,
+    INCONCLUSIVE,
     NO_CPU_AT_LOW_RATE,
     NOT_HERE,
     NOT_MEASURED,
-    NOT_SHOWN,
     SERVER_BUSY_OR_DISTURBED,
     SERVER_WAS_BUSY,
     TOO_FEW_LEVELS,
@@ -249,7 +249,7 @@ def test_client_overhead_is_reported_less_server_side() -> None:
 def test_more_answers_than_were_sent_are_doubted() -> None:
     data = trial()
     result = usage_of(replace(data, null=replace(data.null, answers=3000)))
-    assert result.doubt == "it counts 4000 answers, the server sent 3000; one of them is wrong"
+    assert result.doubt == "it counted 4000 responses, the server sent 3000; one count is wrong"
     uncounted = study(run(), (replace(data, null=None),))
     assert not uncounted.valid
     assert any(isinstance(note, UnreliableCount) for note in uncounted.notes)
@@ -265,7 +265,7 @@ def test_a_load_whose_requests_fail_is_not_compared() -> None:
     failing = document_of((many, trial("wrk", rps=5000)))
     assert answer(failing, MostRequests).best.name == "wrk"
     assert not failing.valid
-    why = "900 requests failed, with 36,000 answers"
+    why = "900 requests failed, with 36,000 responses"
     assert UnreliableCount("fast", 10, why) in failing.notes
 
 
@@ -322,7 +322,7 @@ def test_the_highest_rate_is_a_lower_bound_if_the_server_was_busy() -> None:
 
 def test_the_gil_shows_in_threads_that_do_not_grow() -> None:
     growth = concluded(ThreadGrowth)
-    assert growth.gil == IN_THE_THREADS
+    assert growth.gil == IN_THREADS
     assert (growth.fewer_threads, growth.threads) == (1, 10)
     assert growth.growth.value == pytest.approx(1.05)
     assert growth.thread_cores == pytest.approx(1.02)
@@ -334,7 +334,7 @@ def test_the_gil_shows_in_threads_that_do_not_grow() -> None:
     [
         ((1900, 1.0), (1800, 1.7), 2, NOT_HERE, ""),
         ((1050, 1.8), (1800, 1.7), 2, NOT_HERE, "; threads that share a GIL do not use that many"),
-        ((1000, 0.8), (1000, 0.8), 1, NOT_SHOWN, ", but processes used no more than 0.80 either;"
+        ((1000, 0.8), (1000, 0.8), 1, INCONCLUSIVE, ", but processes used no more than 0.80 either;"
          " this machine has 1 core, and the server needs one"),
     ],
 )  # fmt: skip
@@ -359,7 +359,7 @@ def test_what_shows_nothing_of_the_gil() -> None:
     assert TOO_FEW_LEVELS in reasons(single, trial("threads", 10, rps=0), *PROCESSES)
     scattered = (*launches("threads", 900, 1300, 1700), *thrice((single, *PROCESSES)))
     growth = answer(study(run(), scattered), ThreadGrowth)
-    assert growth.gil == NOT_SHOWN
+    assert growth.gil == INCONCLUSIVE
     assert "more --trials" in growth.remark
 
 
@@ -378,13 +378,13 @@ def test_a_delay_that_sets_the_limit_is_no_limit_of_the_generator() -> None:
         *(trial("threads", level, rps=1050, delay_s=0.08) for level in (160, 200)),
         trial("processes", 200, rps=1800, cores=1.7, delay_s=0.08),
     )
-    assert concluded(ThreadGrowth, (*delayed, *beyond)).gil == IN_THE_THREADS
+    assert concluded(ThreadGrowth, (*delayed, *beyond)).gil == IN_THREADS
 
 
 @pytest.mark.parametrize(
     ("delay_s", "phrase"),
-    [((0.0, 0.0), "does nothing;"), ((0.08, 0.08), "answers after 80.0 ms;"),
-     ((0.0, 0.16), "answers after 0.00 s to 160 ms;")],
+    [((0.0, 0.0), "does nothing;"), ((0.08, 0.08), "responds after 80.0 ms;"),
+     ((0.0, 0.16), "responds after 0.00 s to 160 ms;")],
 )  # fmt: skip
 def test_the_title_shows_the_delay_and_the_table_its_limit(
     delay_s: tuple[float, float], phrase: str

@@ -1,13 +1,13 @@
-"""`workerlab generators`: compares the load generators, against a server that does nothing.
+"""`workerlab generators`: compares the load generators against a server that does nothing.
 
-The server is not under test. It answers with 12 bytes from a loop pinned to its own core: the last
+The server is not under test. It responds with 12 bytes from a loop pinned to its own core: the last
 one, if there are several. Each generator is measured against two servers:
 
-    full speed    answers at once: requests/s at each number of connections
-    low rate      answers after 50 ms: 25 connections make 500 requests/s with any tool
+    full speed    responds at once: requests/s at each number of connections
+    low rate      responds after 50 ms: 25 connections make 500 requests/s with any tool
 
 A slow server sets the low rate because most generators cannot limit theirs. With `--delay`, the
-full-speed server also delays its answers. Each connection then mostly waits, and the rate is at
+full-speed server also delays its responses. Each connection then mostly waits, and the rate is at
 most connections / delay, however fast the generator is.
 """
 
@@ -37,7 +37,7 @@ MIN_LOW_RATE_S = 3.0  # duration of a load at the low rate
 # connection, with several, and with a new connection per request
 ASSUMED_RPS = {"one": 30_000, "several": 50_000, "new": 8_000}
 SLACK_S = 60.0  # after the planned end of the load, before the tool is killed
-MAX_DELAY_SHARE = 0.1  # of the duration: each connection gets at least ten answers
+MAX_DELAY_SHARE = 0.1  # of the duration: each connection gets at least ten responses
 
 
 class ComparedGenerator(NamedTuple):
@@ -54,14 +54,14 @@ class ComparedGenerator(NamedTuple):
 def generators_of(
     names: Iterable[str], cores: int, processes: Sequence[int] = ()
 ) -> Iterator[ComparedGenerator]:
-    """Each tool with its numbers of processes. `processes` replaces those above one, for each tool
-    that can send from several."""
+    """Each tool with its numbers of processes. `processes` replaces the numbers above one, for
+    tools that can send from several processes."""
     for name in names:
         tool = tool_named(name)
         counts = tool.compared_processes(cores)
         if processes:
-            alone = [count for count in counts if count == 1]
-            counts = (*alone, *(processes if tool.PROCESSES else ()))
+            single = [count for count in counts if count == 1]
+            counts = (*single, *(processes if tool.PROCESSES else ()))
         yield from (ComparedGenerator(name, count) for count in dict.fromkeys(counts))
 
 
@@ -81,16 +81,16 @@ def cells(
     low_rate = replace(full_speed, delay_s=(LOW_RATE_DELAY_S, LOW_RATE_DELAY_S))
     low_s = max(MIN_LOW_RATE_S, duration_s)
     cell = partial(_cell, keepalive=keepalive)
-    planned = [
+    candidates = [
         cell(generator, "low", low_rate, connections=LOW_RATE_CONNECTIONS, load_s=low_s)
         for generator in generators
     ]
     for level, generator in product(sorted(set(levels)), generators):
         connections = level * generator.processes if per_process else level
-        planned.append(
+        candidates.append(
             cell(generator, "full", full_speed, connections=connections, load_s=duration_s)
         )
-    return list(filter(None, planned))
+    return list(filter(None, candidates))
 
 
 def _cell(
@@ -102,7 +102,7 @@ def _cell(
     load_s: float,
     keepalive: bool,
 ) -> Cell | None:
-    """None if there are fewer connections than processes."""
+    """The cell of a generator; None if there are fewer connections than processes."""
     if generator.processes > connections:
         return None
     kind = "new" if not keepalive else "one" if connections == 1 else "several"
@@ -124,7 +124,7 @@ def _cell(
 
 
 def plan_of(options: GeneratorsOptions) -> Plan:
-    """The plan of a comparison. Inspects the machine; starts nothing. Raises UsageError,
+    """The plan of a comparison. Inspects the machine; starts nothing. Raises UsageError or
     EnvironmentProblem."""
     levels, processes = options.levels, options.processes
     preflight.check_levels([max(levels) * max(processes, default=1), LOW_RATE_CONNECTIONS])
@@ -133,11 +133,11 @@ def plan_of(options: GeneratorsOptions) -> Plan:
         raise EnvironmentProblem(" ".join(note.values["why"] for note in notes))
     duration_s, delay_s = options.duration, options.delay
     if duration_s < 1:
-        raise UsageError("--duration must be at least 1: a shorter load shows no CPU time")
+        raise UsageError("--duration must be at least 1: CPU time of a shorter load is unreliable")
     _check(tools, processes, delay_s, duration_s)
     keepalive, core = options.keepalive, preflight.own_core()
     generators = tuple(generators_of(tools, preflight.cores() or 1, processes))
-    planned = cells(
+    all_cells = cells(
         generators,
         levels,
         duration_s=duration_s,
@@ -147,7 +147,7 @@ def plan_of(options: GeneratorsOptions) -> Plan:
         per_process=bool(processes),
     )
     details = {"server_core": core, "keepalive": keepalive, "delay_s": delay_s}
-    plan = null_plan("generators", planned, notes, details)
+    plan = null_plan("generators", all_cells, notes, details)
     return replace(
         plan, trials=options.trials or TRIALS, seed=random.SystemRandom().randrange(2**32)
     )
@@ -156,16 +156,16 @@ def plan_of(options: GeneratorsOptions) -> Plan:
 def _check(
     tools: Iterable[str], processes: Sequence[int], delay_s: tuple[float, float], duration_s: float
 ) -> None:
-    """Raises UsageError for unusable `processes`, or a delay that leaves too few answers."""
+    """Raises UsageError for unusable `processes`, or a delay that leaves too few responses."""
     supporting = [name for name, tool in TOOLS.items() if tool.PROCESSES]
     if processes and not set(supporting) & set(tools):
         raise UsageError(
-            f"--processes needs a tool that sends from several: {', '.join(supporting)}"
+            f"--processes needs a tool with several processes: {', '.join(supporting)}"
         )
     if processes and not 2 <= min(processes) <= max(processes) <= LOW_RATE_CONNECTIONS:
         raise UsageError(f"--processes must be from 2 to {LOW_RATE_CONNECTIONS}")
     if delay_s[1] > duration_s * MAX_DELAY_SHARE:
-        raise UsageError("--delay must be at most a tenth of --duration, for enough answers")
+        raise UsageError("--delay must be at most a tenth of --duration, for enough responses")
 
 
 def setup(options: GeneratorsOptions, plan: Plan | None) -> Setup:

@@ -14,7 +14,7 @@ from workerlab.experiments.generators.usage import (
     GeneratorUsage,
     at_low_rate,
     by_load,
-    disturbed,
+    disturbance_of,
     generator_name,
     sending_processes,
     usage_of,
@@ -35,11 +35,11 @@ SAMPLED = (
 )
 
 KEPT_ALIVE, NEW_CONNECTIONS = "kept-alive connections", "a new connection for each request"
-AS_REPORTED = "response time as the generator reports it"
-IN_THE_SERVER = "from a request read until its answer was sent"
-THE_DIFFERENCE = (
-    "the difference: the generator's own queueing and the way through the kernel; missing below"
-    " 1 %, the resolution of these numbers"
+REPORTED_BASIS = "response time as the generator reports it"
+SERVER_BASIS = "from reading a request to sending its response"
+OVERHEAD_BASIS = (
+    "the difference: the generator's own queueing and the kernel's work; missing below 1 %, the"
+    " resolution of these numbers"
 )
 
 GENERATOR = Column("generator", "text", value="name")
@@ -47,13 +47,13 @@ PROCESSES = Column(
     "processes",
     "count",
     heading="proc.",
-    meaning="that send; they share the connections evenly",
+    meaning="sending processes; they share the connections evenly",
     value=lambda load: sending_processes(load.cell),
 )
 CONNECTIONS = Column("connections", "count", heading="conn.", value="cell.concurrency")
-DELAY_ALLOWS = Column(
+MAX_RATE = Column(
     "delay_rps",
-    heading="delay allows req/s",
+    heading="max req/s",
     meaning="connections / delay: the rate of a generator that takes no time itself",
     value=lambda load: load.valid[0].delay_rps,
 )
@@ -70,7 +70,7 @@ COST = (
     Column(
         "memory_bytes",
         "bytes",
-        meaning="the highest sample; a page that processes share counts in each",
+        meaning="the highest sample; a page shared by processes counts in each",
         value=lambda load: load.largest("memory_bytes"),
     ),
     Column("failed", "count", value=lambda load: load.total("measured.failed")),
@@ -97,21 +97,21 @@ def times_of(statistic: str) -> tuple[Column, ...]:
             f"response_{statistic}_s",
             "seconds",
             heading=f"{statistic} reported",
-            meaning=AS_REPORTED,
+            meaning=REPORTED_BASIS,
             value=mean_of(f"measured.response.{statistic}"),
         ),
         Column(
             f"service_{statistic}_s",
             "seconds",
             heading=f"{statistic} server-side",
-            meaning=IN_THE_SERVER,
+            meaning=SERVER_BASIS,
             value=mean_of(f"server_side.{statistic}"),
         ),
         Column(
             f"own_{statistic}_s",
             "seconds",
             heading=f"{statistic} client overhead",
-            meaning=THE_DIFFERENCE,
+            meaning=OVERHEAD_BASIS,
             value=lambda load: load.overhead_s(statistic) or None,
         ),
     )
@@ -139,8 +139,8 @@ class UnreliableCount(Finding):
 
 
 class LoadsDisturbed(Finding):
-    """{disturbed} of {trials_made:# trial} had to wait for cores that others used. The worst:
-    {worst}"""
+    """{disturbed} of {trials_made:# trial} had to wait for cores used by other processes or
+    machines. The worst: {worst}"""
 
     disturbed: int
     trials_made: int
@@ -192,7 +192,7 @@ def title(details: Mapping[str, Any]) -> str:
     }
     return fill(
         "Load generators, each against the same server, which does nothing"
-        "[[ and answers after {delay}]]; the server {core}; {connections}.",
+        "[[ and responds after {delay}]]; the server {core}; {connections}.",
         values,
     )
 
@@ -208,16 +208,16 @@ def fastest_first(loads: Iterable[GeneratorLoad]) -> list[GeneratorLoad]:
 
 def tables(full: Loads, low: Sequence[GeneratorLoad], *, delayed: bool) -> Iterator[Table]:
     load = (GENERATOR, PROCESSES, CONNECTIONS)
-    yield table("At full speed", (*load, *COST, *([DELAY_ALLOWS] if delayed else ())), full)
+    yield table("At full speed", (*load, *COST, *([MAX_RATE] if delayed else ())), full)
     yield table("Response times at full speed", (*load, *TIMES), full)
     rate = "At a low rate"
     if low:
         rate += f": {counted(low[0].cell.concurrency, 'connection')} to a server with a delay"
     yield table(rate, (*load[:2], *COST), low)
-    yield table("Response times at that rate", (*load[:2], *TIMES), low)
+    yield table("Response times at the low rate", (*load[:2], *TIMES), low)
 
 
-# Title, axis and note of each chart; its value, and by what that is multiplied
+# Title, axis, note, value and scale of each chart
 CHARTS: tuple[tuple[str, str, str, Callable[[GeneratorLoad], float | None], float], ...] = (
     (
         "Throughput",
@@ -229,21 +229,21 @@ CHARTS: tuple[tuple[str, str, str, Callable[[GeneratorLoad], float | None], floa
     (
         "CPU per request",
         "microseconds",
-        "What one request costs the generator, in the middle of the load.",
+        "CPU time of the generator, in the middle of the load.",
         mean_of("cpu_per_request_s"),
         1e6,
     ),
     (
         "Memory",
         "MB",
-        "The highest sample, of all its processes.",
+        "The highest sample, summed over the generator's processes.",
         lambda load: load.largest("memory_bytes"),
         2**-20,
     ),
     (
         "Client overhead, p50",
         "microseconds",
-        "What the generator adds to the response times that it reports: its own queueing.",
+        "The generator's own queueing, which its reported response times include.",
         lambda load: load.overhead_s("p50") or None,
         1e6,
     ),
@@ -251,14 +251,14 @@ CHARTS: tuple[tuple[str, str, str, Callable[[GeneratorLoad], float | None], floa
 
 
 def charts(loads: Loads) -> Iterator[Chart]:
-    for chart_title, axis, note, value, factor in CHARTS:
+    for chart_title, axis, note, value, scale in CHARTS:
         values = ((load, value(load)) for load in loads)
         yield Chart(
             title=chart_title,
             x_title="connections",
             y_title=axis,
             series=curves(
-                (load.name, load.cell.concurrency, y and y * factor) for load, y in values
+                (load.name, load.cell.concurrency, y and y * scale) for load, y in values
             ),
             log=(True, True),
             note=note,
@@ -280,10 +280,10 @@ def notes(usages: Sequence[GeneratorUsage]) -> Iterator[Finding]:
         wide = sum(gap_s > MAX_GAP_S for gap_s in gaps_s) or None
         values = {"widest_s": max(gaps_s), "wide": wide, "trials": len(gaps_s)}
         yield Note(fill(SAMPLED, values))
-    if (worst := disturbed(usages)) is not None:
-        disturbed_count = sum(disturbed([usage]) is not None for usage in usages)
-        yield LoadsDisturbed(disturbed_count, len(usages), worst)
-    if stood_still := sum(usage.stood_still for usage in usages):
-        yield LoadsStoodStill(stood_still, len(usages))
+    if (worst := disturbance_of(usages)) is not None:
+        disturbed = sum(disturbance_of([usage]) is not None for usage in usages)
+        yield LoadsDisturbed(disturbed, len(usages), worst)
+    if paused := sum(usage.was_paused for usage in usages):
+        yield LoadsStoodStill(paused, len(usages))
     tools = dict.fromkeys(usage.cell.tool for usage in usages)
     yield from (Note(caveat) for name in tools if (caveat := tool_named(name).CAVEAT))

@@ -1,7 +1,7 @@
 """The conclusions of `workerlab generators`.
 
     low rate     the least CPU per request among generators that kept the rate; a difference counts
-                 if it exceeds the resolution of the kernel's clock and the scatter of the trials
+                 if it exceeds the resolution of the kernel's clock and the variation of the trials
     high rate    the most requests/s; a lower bound if the server's core was busy, or if the
                  server's delay was the limit
     GIL          shown if more threads gain nothing although all of them use only one core, and
@@ -20,14 +20,14 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from workerlab.analysis.trials import grouped
-from workerlab.experiments.generators.usage import GeneratorLoad, at_low_rate, disturbed
+from workerlab.experiments.generators.usage import GeneratorLoad, at_low_rate, disturbance_of
 from workerlab.finding import Answer, Finding, Inconclusive
 from workerlab.load.registry import tool_named
 from workerlab.numbers.intervals import TRIALS, Ratio
 from workerlab.numbers.units import counted
 
 KEPT_RATE_SHARE = 0.9  # of the highest throughput at the low rate; with less, the rate was not kept
-HEADROOM_RATIO = 3.0  # of ceiling to throughput: from here on, the generator is not the limit
+HEADROOM_RATIO = 3.0  # minimum of ceiling to throughput at which the generator is not the limit
 DOMINANT_SHARE = 0.5  # of a reported response time: a larger client overhead dominates
 MIN_GROWTH_RATIO = 1.2  # a smaller gain from more threads does not count as growth
 MAX_GIL_CORES = 1.25  # used by threads that share a GIL, kernel work included
@@ -40,19 +40,19 @@ TOO_FEW_TRIALS = f"too few valid trials to compare: repeat with --trials {TRIALS
 NOT_MEASURED = "no generator was measured at full speed"
 NO_CPU_AT_LOW_RATE = "no CPU time of a generator was recorded at the low rate"
 TOO_FEW_LEVELS = (
-    "this needs threads at two levels of connections, and processes; if the server has a delay, at"
-    " levels where neither that nor its core is the limit"
+    "this needs threads at two levels of connections, and processes, where neither the server's"
+    " delay nor its core is the limit"
 )
 SERVER_BUSY_OR_DISTURBED = (
-    "wherever response times are known, the server's core was busy, so that requests waited in"
-    " front of it, or others kept the generator waiting for a core"
+    "in all loads with known response times, the server's core was busy, so requests waited for it,"
+    " or other processes kept the generator waiting for a core"
 )
 
 
 def findings(full: Loads, low: Loads, cores: int | None) -> tuple[Answer, ...]:
     """`full`: loads at full speed; `low`: at the low rate; `cores`: of the machine."""
     full, low = ([load for load in loads if load.rps and not load.doubt] for loads in (full, low))
-    quiet = [load for load in (*low, *full) if not (load.server_busy or disturbed([load]))]
+    quiet = [load for load in (*low, *full) if not (load.server_busy or disturbance_of([load]))]
     return (
         least_cpu(low),
         most_requests(full),
@@ -87,7 +87,7 @@ class SlowAtLowRate(Finding):
 class LeastCpu(Answer):
     """At {rps:number} requests/s, {names:list}:[[ {cpu_s:duration} of CPU per request]]
     [[ at most {tied_cpu_s:duration} of CPU per request, too close to call]].
-    [[ Of those in Python, {python.name} needs the least ({python.cpu_s:duration}), then
+    [[ Of the Python generators, {python.name} needs the least ({python.cpu_s:duration}), then
     {second_python.name} ({second_python.cpu_s:duration}).]]"""
 
     question = "Which generator needs the least CPU at a low rate?"
@@ -95,7 +95,7 @@ class LeastCpu(Answer):
     rps: float
     names: tuple[str, ...]
     cpu_s: float | None  # if one generator needs the least
-    tied_cpu_s: float | None  # if several are tied: the highest
+    tied_cpu_s: float | None  # the highest, if several generators are tied
     python: CpuOfLoad | None
     second_python: CpuOfLoad | None
 
@@ -107,7 +107,7 @@ def least_cpu(loads: Loads) -> LeastCpu | Inconclusive:
     ranked = sorted(costed, key=lambda load: load.cpu_per_request_s or 0.0)
     if not ranked:
         return LeastCpu.unanswered(NO_CPU_AT_LOW_RATE)
-    slow = [load for load in loads if load not in at_rate and not load.stood_still]
+    slow = [load for load in loads if load not in at_rate and not load.was_paused]
     evidence = (
         *map(cpu_of, ranked),
         *(SlowAtLowRate(load.name, load.rps) for load in slow),
@@ -142,7 +142,7 @@ def costs_more(load: GeneratorLoad, least: GeneratorLoad) -> bool:
 
 
 def best_in_python(ranked: Loads) -> Loads:
-    """The first two generators written as applications in Python are; empty if there are fewer."""
+    """The first two generators that are ordinary Python applications; empty if there are fewer."""
     python = [load for load in ranked if tool_named(load.cell.tool).IS_EXAMPLE][:2]
     return python if len(python) == 2 else []
 
@@ -176,7 +176,7 @@ def reached_rate(load: GeneratorLoad) -> ReachedRate:
 
 class MostRequests(Answer):
     """{best}.[[ Too close to call: {tied:list}.]]
-    [[ Of those in Python, {python}, {times:number} times {second_python}.]]"""
+    [[ Of the Python generators, {python}, {times:number} times {second_python}.]]"""
 
     question = "Which generator sends the most at a high rate?"
 
@@ -238,7 +238,7 @@ class ThreadGrowth(Answer):
     remark: str
 
 
-IN_THE_THREADS, NOT_HERE, NOT_SHOWN = "In the threads", "Not here", "Inconclusive"
+IN_THREADS, NOT_HERE, INCONCLUSIVE = "In the threads", "Not here", "Inconclusive"
 
 
 def thread_growth(loads: Loads, cores: int | None) -> ThreadGrowth | Inconclusive:
@@ -253,7 +253,7 @@ def thread_growth(loads: Loads, cores: int | None) -> ThreadGrowth | Inconclusiv
     thread_cores, process_cores = max_cores(threads), max_cores(processes)
     if thread_cores is None or process_cores is None:
         return ThreadGrowth.unanswered("no CPU time was recorded", evidence)
-    growth, disturbance = most.ratio(fewest, "rps"), disturbed((*threads, *processes))
+    growth, disturbance = most.ratio(fewest, "rps"), disturbance_of((*threads, *processes))
     if growth.low is None or growth.high is None:
         return ThreadGrowth.unanswered(TOO_FEW_TRIALS, evidence)
     if disturbance is not None:
@@ -261,7 +261,7 @@ def thread_growth(loads: Loads, cores: int | None) -> ThreadGrowth | Inconclusiv
     if growth.low >= MIN_GROWTH_RATIO:
         gil, remark = NOT_HERE, ""
     elif growth.high >= MIN_GROWTH_RATIO:
-        gil, remark = NOT_SHOWN, "; more --trials would show whether that is growth"
+        gil, remark = INCONCLUSIVE, "; more --trials would show whether that is growth"
     else:
         gil, remark = gil_without_growth(thread_cores, process_cores, cores)
     return ThreadGrowth(
@@ -279,15 +279,15 @@ def thread_growth(loads: Loads, cores: int | None) -> ThreadGrowth | Inconclusiv
 def gil_without_growth(
     thread_cores: float, process_cores: float, cores: int | None
 ) -> tuple[str, str]:
-    """Where the GIL shows if more threads send no more, and a remark."""
+    """Where the GIL shows if more threads do not send more, and a remark."""
     if thread_cores > MAX_GIL_CORES:
         return NOT_HERE, "; threads that share a GIL do not use that many"
     if process_cores >= MIN_PARALLEL_CORES:
-        return IN_THE_THREADS, f"; processes used {process_cores:.2f}"
+        return IN_THREADS, f"; processes used {process_cores:.2f}"
     remark = f", but processes used no more than {process_cores:.2f} either"
     if cores is not None:
         remark += f"; this machine has {counted(cores, 'core')}, and the server needs one"
-    return NOT_SHOWN, remark
+    return INCONCLUSIVE, remark
 
 
 def max_cores(loads: Loads) -> float | None:
@@ -309,11 +309,11 @@ class GeneratorCeiling(Finding):
 
 
 class MachineCeiling(Answer):
-    """For a server that answers more than {ceiling.reliable_rps:number} requests/s: a third of the
-    {ceiling.rps:number} that the fastest generator here, {ceiling.name}, gets out of this machine
-    [[ (a lower bound: {lower_bound_because})]]. Beyond that, the generator may be the limit."""
+    """For a server that serves more than {ceiling.reliable_rps:number} requests/s: a third of the
+    {ceiling.rps:number} that {ceiling.name}, the fastest generator here, reaches on this machine
+    [[ (a lower bound: {lower_bound_because})]]. Above that, the generator may be the limit."""
 
-    question = "Where is a second machine needed?"
+    question = "When is a second machine needed?"
 
     ceiling: GeneratorCeiling
     lower_bound_because: str
@@ -321,7 +321,7 @@ class MachineCeiling(Answer):
 
 SERVER_WAS_BUSY = "the server was busy"
 DELAY_WAS_LIMIT = "with this delay, more connections would raise throughput"
-WAITED_FOR_CORES = "it had to wait for cores that others used"
+WAITED_FOR_CORES = "the generator had to wait for cores used by other processes or machines"
 
 
 def machine_ceiling(loads: Loads) -> MachineCeiling | Inconclusive:
@@ -331,7 +331,7 @@ def machine_ceiling(loads: Loads) -> MachineCeiling | Inconclusive:
     reasons = {
         SERVER_WAS_BUSY: ranked[0].server_busy is not None,
         DELAY_WAS_LIMIT: ranked[0].delay_bound_rps is not None,
-        WAITED_FOR_CORES: disturbed(ranked[:1]) is not None,
+        WAITED_FOR_CORES: disturbance_of(ranked[:1]) is not None,
     }
     ceilings = [
         GeneratorCeiling(
@@ -345,7 +345,7 @@ def machine_ceiling(loads: Loads) -> MachineCeiling | Inconclusive:
     ]
     return MachineCeiling(
         ceiling=ceilings[0],
-        lower_bound_because=next((reason for reason, holds in reasons.items() if holds), ""),
+        lower_bound_because=next((reason for reason, applies in reasons.items() if applies), ""),
         evidence=tuple(ceilings),
     )
 
@@ -355,7 +355,7 @@ def machine_ceiling(loads: Loads) -> MachineCeiling | Inconclusive:
 
 class OverheadOfLoad(Finding):
     """{name} at {connections:# connection}[[ ({rate})]]: {overhead_s:duration} of
-    {reported_s:duration}, the server took {server_s:duration}"""
+    {reported_s:duration}; the server took {server_s:duration}"""
 
     name: str
     connections: int

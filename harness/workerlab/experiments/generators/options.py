@@ -10,17 +10,17 @@ from workerlab.options import RunOptions, add_record, option
 EXAMPLES = """\
 examples:
   workerlab generators
-      every load generator that is installed, at 1, 10 and 100 connections, in about seven minutes
+      compare all installed load generators at 1, 10 and 100 connections; about seven minutes
   workerlab generators --tools fast,wrk --levels 10,100,1000 --duration 5
-      only these two, at higher levels
+      compare only these two, at higher levels
   workerlab generators --tools threads,processes,coroutines --levels 20,80,200 --delay 0.08
-      a server that takes 80 ms to answer, so that more connections send more
+      use a server that takes 80 ms to respond, so more connections send more
   workerlab generators --tools processes-coroutines --processes 4,6,8 --levels 80,100,120
-      a grid: 4 processes of 80 coroutines each (320 connections), 6 of 80, ..., 8 of 120
+      measure a grid: 4 processes of 80 coroutines each (320 connections), 6 of 80, ..., 8 of 120
   workerlab generators --keepalive off
-      a new connection per request, as ab does by default
+      open a new connection for each request, as ab does by default
   workerlab report results --html generators.html
-      the newest run again, as a page with its charts
+      write the newest run as a page with its charts
 """
 
 
@@ -40,7 +40,7 @@ def _once(text: str) -> bool:
 
 
 class GeneratorsOptions(RunOptions):
-    tools = option(read.tools, "LIST", f"of {', '.join(TOOLS)} (all)", default=tuple(TOOLS))
+    tools = option(read.tools, "LIST", f"tools: {', '.join(TOOLS)} (all)", default=tuple(TOOLS))
     levels = option(
         read.levels,
         "LIST",
@@ -50,25 +50,25 @@ class GeneratorsOptions(RunOptions):
     processes = option(
         read.levels,
         "LIST",
-        "processes of each tool that sends from several, all at each level (one per core)",
+        "numbers of processes, for each tool that can use several, at each level (one per core)",
         default=(),
     )
     delay = option(
         _delay,
         "S",
-        "seconds until the server answers at full speed; LO-HI: random between the two (0)",
+        "delay of the full-speed server in seconds; LO-HI: random between the two (0)",
         default=(0.0, 0.0),
     )
     duration = option(read.duration, "S", "seconds per load (2)", default=2.0)
-    trials = option(read.whole, "N", "trials of each load, over which intervals are computed (3)")
+    trials = option(read.whole, "N", "trials of each load, from which intervals are computed (3)")
     keepalive = option(_once, "WORD", "reuse connections: off or on (on)", default=True)
 
 
 def add_options(to: argparse.ArgumentParser) -> None:
     to.description = (
-        "Load the same server, which does nothing, with every generator: requests per second, CPU"
-        " and memory of each, the response times it reports against those of the server, and how"
-        " far each of them gets."
+        "Load the same server, which does nothing, with every generator. Reports the throughput,"
+        " CPU and memory of each, its response times next to those of the server, and the"
+        " throughput up to which it is reliable."
     )
     to.epilog = EXAMPLES
     add_record(to, GeneratorsOptions)

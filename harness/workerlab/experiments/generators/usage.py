@@ -1,14 +1,14 @@
 """One load generator at one load: its throughput, its cost, and the response times it reports.
 
 **CPU per request** is a slope: the CPU seconds between two samples in the middle of the load,
-divided by the answers in that time (throughput x time). This excludes the generator's start, which
-takes Locust a second or two, and its end. The kernel counts CPU time in ticks of 10 ms, which
+divided by the responses in that time (throughput x time). This excludes the generator's start,
+which takes Locust a second or two, and its end. The kernel counts CPU time in ticks of 10 ms, which
 limits the resolution of the slope. `cpu_step_s` is two ticks times the square root of the number of
 processes, whose errors are independent, divided by the requests in between. With too few samples
 there is no slope.
 
 **Client overhead** is the reported response time minus the same statistic of the server's spans:
-p50 minus p50, p99 minus p99. It includes the kernel's work for connections, requests and answers,
+p50 minus p50, p99 minus p99. It includes the kernel's work for connections, requests and responses,
 about 10 microseconds. It is the generator's own queueing only if the server's core is not busy:
 requests to a busy server also wait before its spans begin.
 """
@@ -36,18 +36,18 @@ from workerlab.numbers.units import fill
 EDGE_SHARE = 0.1  # of the load, excluded at its start and again at its end
 TICK_S = 0.01  # resolution of CPU time in /proc
 TIME_RESOLUTION_SHARE = 0.01  # of a response time: the width of the histograms' buckets
-DELAY_BOUND_SHARE = 0.9  # of the rate that the server's delay allows; above, that is the limit
-BUSY_SERVER_CORES = 0.9  # from here on, the server is the limit
-MAX_FAILED_SHARE = 0.01  # of the answers; with more, rate and cost are of other requests, too
-MAX_COUNTED_RATIO = 1.01  # answers counted by the generator per answer sent by the server
+DELAY_BOUND_SHARE = 0.9  # of the rate that the server's delay allows; above, the delay is the limit
+BUSY_SERVER_CORES = 0.9  # at least, for the server to be the limit
+MAX_FAILED_SHARE = 0.01  # of the responses; above, rate and cost include too many other requests
+MAX_COUNTED_RATIO = 1.01  # responses counted by the generator per response sent by the server
 
 
 class GeneratorUsage(Struct, frozen=True):
-    """One generator at one load. Rates per second, times in seconds; None: not known.
+    """One generator at one load. Rates per second, times in seconds; None: unknown.
 
-    `cores`: CPU seconds per second, in the middle of the load; `cpu_s`: total CPU, start and end
-    included. `memory_bytes`: the peak; a page that processes share counts in each. `core_wait`: the
-    cost of waiting for a core. `stood_still`: whether the machine was paused during the load.
+    `cores`: CPU seconds per second, in the middle of the load; `cpu_s`: total CPU, including start
+    and end. `memory_bytes`: the peak; a page shared by processes counts in each. `core_wait`: the
+    cost of waiting for a core. `was_paused`: whether the machine was paused during the load.
     """
 
     cell: Cell
@@ -65,7 +65,7 @@ class GeneratorUsage(Struct, frozen=True):
     server_side: Summary
     widest_gap_s: float | None
     doubt: str | None  # why its count is unreliable
-    stood_still: bool = False
+    was_paused: bool = False
 
     @property
     def delay_rps(self) -> float | None:
@@ -133,8 +133,8 @@ class GeneratorLoad(Replicates[GeneratorUsage], frozen=True, kw_only=True):
         return next((usage.doubt for usage in self.valid if usage.doubt), None)
 
     @property
-    def stood_still(self) -> bool:
-        return any(usage.stood_still for usage in self.valid)
+    def was_paused(self) -> bool:
+        return any(usage.was_paused for usage in self.valid)
 
     @property
     def errors(self) -> dict[str, int] | None:
@@ -168,11 +168,11 @@ def usage_of(data: TrialData) -> GeneratorUsage | None:
         return None
     measured, samples, steady = facts.measurement, facts.observations.processes, _mid_load(facts)
     cpu_s, answered_rps = facts.record.tool_cpu_s, measured.requests / measured.duration_s
-    # Of no load, so that the CPU of the generator is that of the samples
+    # With load_s=0, the CPU of the generator comes from the samples
     mid_load = replace(facts.observations, processes=steady)
     used = sampled_usage(mid_load, facts.record, load_s=0.0)
     cores, step_s = used.generator_cores, 2 * TICK_S * math.sqrt(sending_processes(cell))
-    answers = answered_rps * (steady[-1].at_ns - steady[0].at_ns) / NS if steady else 0.0
+    responses = answered_rps * (steady[-1].at_ns - steady[0].at_ns) / NS if steady else 0.0
     gaps_s = ((later.at_ns - sample.at_ns) / NS for sample, later in pairwise(samples))
     return GeneratorUsage(
         cell=cell,
@@ -181,7 +181,7 @@ def usage_of(data: TrialData) -> GeneratorUsage | None:
         cpu_s=measured.cpu_s if cpu_s is None else cpu_s,
         cores=cores,
         cpu_per_request_s=cores / answered_rps if cores is not None and answered_rps else None,
-        cpu_step_s=step_s / answers if answers else None,
+        cpu_step_s=step_s / responses if responses else None,
         memory_bytes=facts.usage.generator_rss_bytes,
         host_busy=used.host_busy,
         host_memory_bytes=facts.usage.host_memory_bytes,
@@ -190,7 +190,7 @@ def usage_of(data: TrialData) -> GeneratorUsage | None:
         server_side=data.null.service if data.null else Summary(),
         widest_gap_s=max(gaps_s, default=None),
         doubt=_doubt(data, measured),
-        stood_still=machine_paused(facts.observations, facts.started_ns, facts.ended_ns),
+        was_paused=machine_paused(facts.observations, facts.started_ns, facts.ended_ns),
     )
 
 
@@ -200,12 +200,12 @@ def _doubt(data: TrialData, measured: Measurement) -> str | None:
     if not data.null:
         return "the server's own count is missing"
     if measured.failed > MAX_FAILED_SHARE * measured.requests:
-        return fill("{failed:# request} failed, with {requests:# answer}", asdict(measured))
+        return fill("{failed:# request} failed, with {requests:# response}", asdict(measured))
     if measured.requests <= MAX_COUNTED_RATIO * data.null.answers + data.cell.concurrency:
         return None
     counts = {"counted": measured.requests, "sent": data.null.answers}
     return fill(
-        "it counts {counted:count} answers, the server sent {sent:count}; one of them is wrong",
+        "it counted {counted:count} responses, the server sent {sent:count}; one count is wrong",
         counts,
     )
 
@@ -233,6 +233,6 @@ def _core_wait(facts: Facts, steady: Sequence[ProcessSample], rps: float) -> Cor
     return core_wait_in(part)
 
 
-def disturbed(usages: Iterable[GeneratorUsage | GeneratorLoad]) -> Disturbance | None:
-    """The worst wait for a core among them; None if none was disturbed."""
+def disturbance_of(usages: Iterable[GeneratorUsage | GeneratorLoad]) -> Disturbance | None:
+    """The worst disturbance among the usages; None if none was disturbed."""
     return worst_disturbance(usage.core_wait for usage in usages)

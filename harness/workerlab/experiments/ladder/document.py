@@ -175,7 +175,7 @@ TRIPS = (
     ),
 )
 CPU_SECONDS = "CPU seconds per second"
-CORES_NOTE = "Empty: the lab did not start this component, or it is part of the app."
+CORES_NOTE = "Missing: the lab did not start this component, or it is part of the app."
 CORE_COLUMNS = (
     REMOVED,
     *(

@@ -49,7 +49,7 @@ class FileStruct(Struct, frozen=True, forbid_unknown_fields=True):
 
 class PartRun(FileStruct, frozen=True):
     """A run of another command. `takes_s`: its duration on two cores, in full and with --quick.
-    `settings`: those of all its cells that another run of the command need not have."""
+    `settings`: settings of all its cells that other runs of the command may lack."""
 
     name: str
     command: str
@@ -83,7 +83,8 @@ class ClaimTest(FileStruct, frozen=True):
 
 
 class Correction(FileStruct, frozen=True):
-    """What holds instead, with tests of its own, and why the write-up found something else."""
+    """A statement that holds instead, with its own tests, and why the write-up found something
+    else."""
 
     text: str
     tests: tuple[ClaimTest, ...]
@@ -91,7 +92,7 @@ class Correction(FileStruct, frozen=True):
 
 
 class Claim(FileStruct, frozen=True):
-    """`cores`: on a machine with fewer, a failed test proves nothing."""
+    """`cores`: on a machine with fewer cores, a failed test proves nothing."""
 
     number: int
     text: str
@@ -186,14 +187,14 @@ def write_ups_of(name: str) -> tuple[WriteUp, ...]:
 
 
 class MeasuredCell(Struct, frozen=True):
-    """`settings`: those that identify the cell. `results`: of its valid launches; their type
-    depends on the command."""
+    """`settings`: settings that identify the cell. `results`: those of its valid launches; their
+    type depends on the command."""
 
     settings: Mapping[str, Any]
     results: tuple[object, ...]
 
     def has(self, entry: Mapping[str, Any]) -> bool:
-        """Whether it has all settings of an entry of the file, which also names the part."""
+        """Whether the cell has all settings of an entry of the file, which also names the part."""
         settings = {"part": entry["part"], **self.settings}
         return all(settings.get(name) == value for name, value in entry.items())
 
@@ -326,7 +327,7 @@ class MeasuredParts(Struct, frozen=True):
         return self.cells[name].values(path) if name in self.cells else []
 
     def stand_in(self, figures: Iterable[str]) -> str:
-        """The server that took the place of the write-up's in a cell of these figures; "": none."""
+        """The server that replaced the write-up's in a cell of these figures; "": none."""
         names = (figure.partition(".")[0] for figure in figures)
         cells = (self.cells[name] for name in names if name in self.cells)
         return next(filter(None, (cell.settings.get("stand_in") for cell in cells)), "")
@@ -380,8 +381,8 @@ def judge(claim: Claim, measured: MeasuredParts) -> ClaimHeld | ClaimCorrected |
     corrections = [answer_to(test, measured) for test in claim.instead.tests]
     if undecided := "; ".join(texts_of(corrections, "outside", "open")):
         reason = (
-            f"the write-up's figure does not hold ({outside}), and what holds instead is"
-            f" undecided: {undecided}"
+            f"the write-up's figure does not hold ({outside}), and its correction is inconclusive:"
+            f" {undecided}"
         )
         return ClaimNotShown(claim.number, claim.text, reason)
     texts += tuple(answer.text for answer in corrections)
@@ -406,7 +407,7 @@ def answer_to(test: ClaimTest, measured: MeasuredParts) -> TestAnswer:
     if test.equals is not None:
         same = [value == test.equals for value in values]
         text = f"{test.says} {' or '.join(sorted(set(values)))}"
-        return _within(all(same), not any(same), text, needed=f"be {test.equals}")
+        return _answer(all(same), not any(same), text, requirement=f"be {test.equals}")
     if test.over is not None:
         values = measured.quotients(figures[0], test.over)
     if not values:
@@ -427,7 +428,7 @@ def _conclusion(test: ClaimTest, part: str, measured: MeasuredParts) -> TestAnsw
 
 def _ratio(test: ClaimTest, after: list[float], before: list[float]) -> TestAnswer:
     if min(*after, *before) <= 0:
-        return TestAnswer("open", f"{test.says}: a launch measured 0, which has no ratio")
+        return TestAnswer("open", f"{test.says}: a launch measured 0, so there is no ratio")
     quotient = ratio(after, before)
     factor = FORMATS["factor"]
     text = f"{test.says} {factor(quotient.value)}"
@@ -445,13 +446,13 @@ def _in_range(
     low, high = test.between
     if test.original is not None:
         text += f", in the write-up {FORMATS[form](test.original)}"
-    inside = all(low <= least and most <= high for least, most in extents)
-    outside = all(most < low or least > high for least, most in extents)
-    needed = f"be {low:g} or more" if high == math.inf else f"lie within {low:g} to {high:g}"
-    return _within(inside, outside, text, needed)
+    inside = all(low <= lowest and highest <= high for lowest, highest in extents)
+    outside = all(highest < low or lowest > high for lowest, highest in extents)
+    limits = f"be {low:g} or more" if high == math.inf else f"lie between {low:g} and {high:g}"
+    return _answer(inside, outside, text, requirement=limits)
 
 
-def _within(inside: bool, outside: bool, text: str, needed: str) -> TestAnswer:
+def _answer(inside: bool, outside: bool, text: str, *, requirement: str) -> TestAnswer:
     if inside or outside:
         return TestAnswer("inside" if inside else "outside", text)
-    return TestAnswer("open", f"{text}: inconclusive; it must {needed}")
+    return TestAnswer("open", f"{text}: inconclusive; it must {requirement}")

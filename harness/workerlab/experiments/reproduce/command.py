@@ -23,7 +23,7 @@ from workerlab.experiments.reproduce.claims import (
     write_ups,
     write_ups_of,
 )
-from workerlab.experiments.reproduce.document import DONE, MISSING, PARTS, chosen_cells
+from workerlab.experiments.reproduce.document import DONE, MISSING, PARTS, matching_cells
 from workerlab.experiments.reproduce.options import ReproduceOptions
 from workerlab.experiments.runner import Setup
 from workerlab.model.plan import Plan
@@ -42,7 +42,7 @@ def command(options: ReproduceOptions) -> int:
 
 
 def overview() -> str:
-    """The list of write-ups, a line for each."""
+    """The list of write-ups, one line each."""
     rows = [
         (
             writeup.name,
@@ -64,27 +64,27 @@ def overview() -> str:
 
 def setup(options: ReproduceOptions, plan: Plan | None) -> Setup:
     if plan is None:
-        chosen = write_ups_of(options.writeup)
+        writeups = write_ups_of(options.writeup)
         details = {
-            "writeups": [writeup.name for writeup in chosen],
+            "writeups": [writeup.name for writeup in writeups],
             "quick": options.quick,
-            "from": runs_to_reuse(options.earlier_runs, chosen),
+            "from": runs_to_reuse(options.earlier_runs, writeups),
         }
         plan = null_plan("reproduce", (), details=details)
     label = f"reproduce-{options.writeup}" if options.writeup else ""
     return Setup(plan, label=label, perform=perform)
 
 
-def runs_to_reuse(names: Sequence[str], chosen: Sequence[WriteUp]) -> Mapping[str, str]:
+def runs_to_reuse(names: Sequence[str], writeups: Sequence[WriteUp]) -> Mapping[str, str]:
     """Directories of earlier runs, by the part they replace. Raises UsageError for a run without a
     cell of any part."""
-    taken: dict[str, str] = {}
+    reused: dict[str, str] = {}
     for name in names:
         directory = find_run(name, measured=True)
         run = run_store.load(directory)
         parts = [
             (writeup, part_name, part)
-            for writeup in chosen
+            for writeup in writeups
             for part_name, part in writeup.parts.items()
             if shlex.split(part.command)[0] == run.plan.kind
         ]
@@ -92,28 +92,28 @@ def runs_to_reuse(names: Sequence[str], chosen: Sequence[WriteUp]) -> Mapping[st
         replaced_parts = [
             part_name
             for writeup, part_name, part in parts
-            if any(chosen_cells(writeup, {part.name: cells}))
+            if any(matching_cells(writeup, {part.name: cells}))
         ]
         if not replaced_parts:
-            names_of_chosen = ", ".join(writeup.name for writeup in chosen)
+            writeup_names = ", ".join(writeup.name for writeup in writeups)
             raise UsageError(
-                f"{name} has no cell that {names_of_chosen} needs: load tool, app, levels and delay"
+                f"{name} has no cell that {writeup_names} needs: load tool, app, levels and delay"
                 " must be the same"
             )
-        taken |= dict.fromkeys(replaced_parts, str(directory))
-    return taken
+        reused |= dict.fromkeys(replaced_parts, str(directory))
+    return reused
 
 
 def perform(directory: Path, plan: Plan) -> None:
     """Run every part that is missing or incomplete. Raises EnvironmentProblem if none can run."""
-    quick, taken = plan.details["quick"], plan.details["from"]
+    quick, reused = plan.details["quick"], plan.details["from"]
     parts: dict[str, PartRun] = {}
     for writeup in map(write_ups().__getitem__, plan.details["writeups"]):
         parts |= writeup.parts
     state = run_store.saved_machine(directory) or {}
     done, missing = list(state.get(DONE, ())), dict[str, str]()
     for number, (name, part) in enumerate(parts.items(), 1):
-        if name in taken or name in done:
+        if name in reused or name in done:
             continue
         command_line = part.quick if quick else part.command
         tell(f"part {number} of {len(parts)}: {program()} {command_line}")

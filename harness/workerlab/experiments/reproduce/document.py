@@ -30,7 +30,7 @@ DONE, MISSING = "parts_done", "parts_missing"  # keys of the run's saved state
 
 
 class Title(Finding):
-    """{title}: the write-up's figures and today's. Theirs: {theirs}. Ours:[[ {cores:# core},]]
+    """{title}: the write-up's figures and today's. Write-up: {theirs}. Today:[[ {cores:# core},]]
     {system}, Python {python}, {date}."""
 
     title: str
@@ -62,8 +62,8 @@ class PartMissing(Finding):
 
 
 def document(run: Run) -> Document:
-    chosen = [write_ups()[name] for name in run.plan.details["writeups"]]
-    measured = [(writeup, measured_of(run, writeup)) for writeup in chosen]
+    writeups = [write_ups()[name] for name in run.plan.details["writeups"]]
+    measured = [(writeup, measured_of(run, writeup)) for writeup in writeups]
     claims = [judge(claim, parts) for writeup, parts in measured for claim in writeup.claim]
     missing = [
         PartMissing(f"{writeup.name}, {part}", why)
@@ -74,7 +74,7 @@ def document(run: Run) -> Document:
     return Document(
         run=run.name,
         kind="reproduce",
-        title=title(chosen, run),
+        title=title(writeups, run),
         environment=run.environment,
         findings=(summary(claims), *claims),
         tables=tuple(table_of(original, cells) for original, cells in pairs),
@@ -84,15 +84,14 @@ def document(run: Run) -> Document:
     )
 
 
-def title(chosen: Sequence[WriteUp], run: Run) -> Title:
-    here = run.environment
-    several = len(chosen) > 1
+def title(writeups: Sequence[WriteUp], run: Run) -> Title:
+    environment, (first, *others) = run.environment, writeups
     return Title(
-        title="Five write-ups" if several else chosen[0].title,
-        theirs="see each write-up" if several else chosen[0].machine,
-        cores=cores_of(here),
-        system=str(here.get("system", "an unknown system")),
-        python=str(here.get("python", "unknown")),
+        title="Five write-ups" if others else first.title,
+        theirs="see each write-up" if others else first.machine,
+        cores=cores_of(environment),
+        system=str(environment.get("system", "an unknown system")),
+        python=str(environment.get("python", "unknown")),
         date=f"{run.name[:4]}-{run.name[4:6]}-{run.name[6:8]}",
     )
 
@@ -108,24 +107,24 @@ def summary(claims: Sequence[ClaimHeld | ClaimCorrected | ClaimNotShown]) -> Cla
 
 
 def measured_of(run: Run, writeup: WriteUp) -> MeasuredParts:
-    """Results of the parts, and why others are missing, as stored in the run."""
+    """Results of the parts, and why other parts are missing, as stored in the run."""
     cells: dict[str, list[MeasuredCell]] = {}
     conclusions: dict[str, set[str]] = {}
     missing: dict[str, str] = {}
     reasons = (run_store.saved_machine(run.directory) or {}).get(MISSING, {})
-    taken = run.plan.details.get("from", {})
+    reused = run.plan.details.get("from", {})
     tested = {test.part for claim in writeup.claim for test in claim.all_tests}
     for name, part in writeup.parts.items():
-        path = Path(taken.get(name) or run.directory / PARTS / name)
+        path = Path(reused.get(name) or run.directory / PARTS / name)
         if not (path / "run.json").is_file():
-            missing[part.name] = reasons.get(name, "it has not been run yet")
+            missing[part.name] = reasons.get(name, "it has not run yet")
             continue
         part_run = run_store.load(path)
         cells[part.name] = measured_cells(part_run)
         if part.name in tested:
             conclusions[part.name] = codes_of(path)
     return MeasuredParts(
-        cells=dict(chosen_cells(writeup, cells)),
+        cells=dict(matching_cells(writeup, cells)),
         conclusions=conclusions,
         missing=missing,
         parts={name: settings["part"] for name, settings in writeup.cells.items()},
@@ -147,7 +146,7 @@ def codes_of(directory: Path) -> set[str]:
     return set(codes(document_of(directory).findings))
 
 
-def chosen_cells(
+def matching_cells(
     writeup: WriteUp, measured: Mapping[str, Sequence[MeasuredCell]]
 ) -> Iterator[tuple[str, MeasuredCell]]:
     """The cells that the write-up names: for each, the first measured cell of its part with

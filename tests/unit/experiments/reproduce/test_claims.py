@@ -66,11 +66,11 @@ DOUBLES = ClaimTest(
     [
         ([7.9, 8.0, 8.1], ClaimHeld, "after over before: 2.00 (1.94 to 2.06)"),
         ([4.0, 4.0, 4.1], ClaimNotShown, "after over before: 1.01 (0.97 to 1.04)"),
-        ([6.0, 8.0, 10.0], ClaimNotShown, "inconclusive; it must lie within 1.8 to 2.2"),
+        ([6.0, 8.0, 10.0], ClaimNotShown, "inconclusive; it must lie between 1.8 and 2.2"),
         ([8.0], ClaimNotShown, "too few launches for an interval (--trials 3)"),
         ([], ClaimNotShown, "the cell after was not measured"),
-        ([0.0, 0.0], ClaimNotShown, "a launch measured 0, which has no ratio"),
-        ([7.9, 8.0, 8.1, 0.0], ClaimNotShown, "a launch measured 0, which has no ratio"),
+        ([0.0, 0.0], ClaimNotShown, "a launch measured 0, so there is no ratio"),
+        ([7.9, 8.0, 8.1, 0.0], ClaimNotShown, "a launch measured 0, so there is no ratio"),
     ],
 )
 def test_a_ratio_is_judged_by_its_interval(after: list[float], expected: type, phrase: str) -> None:
@@ -142,7 +142,7 @@ def test_claims_of_verdicts_and_conclusions() -> None:
 def test_the_title_of_a_machine_that_is_not_known() -> None:
     plan = null_plan("reproduce", (), details={"writeups": ["ab"]})
     document = document_of_run(Run(Path("20261128-101500-reproduce-ab"), plan, {}, {}))
-    ours = "Ours: an unknown system, Python unknown, 2026-11-28."
+    ours = "Today: an unknown system, Python unknown, 2026-11-28."
     assert str(document.title).endswith(ours)
 
 

@@ -31,7 +31,7 @@ from workerlab.experiments.reproduce.claims import (
     write_ups,
 )
 from workerlab.experiments.reproduce.command import overview
-from workerlab.experiments.reproduce.document import chosen_cells
+from workerlab.experiments.reproduce.document import matching_cells
 from workerlab.finding import Finding
 from workerlab.numbers.units import value_at
 from workerlab.report import FORMATS
@@ -122,7 +122,7 @@ def test_an_earlier_run_with_other_settings_is_no_part(
     writeup: str, part: str, settings: dict[str, Any], cell: str | None
 ) -> None:
     measured = {part: [MeasuredCell(settings, ())]}
-    chosen = [name for name, _ in chosen_cells(WRITE_UPS[writeup], measured)]
+    chosen = [name for name, _ in matching_cells(WRITE_UPS[writeup], measured)]
     assert chosen == ([cell] if cell else [])
 
 
