@@ -1,6 +1,6 @@
 """The conclusions of `workerlab generators`.
 
-    low rate     the least CPU per request among generators that kept the rate; a difference counts
+    low rate     the least CPU per request among generators that reach the rate; a difference counts
                  if it exceeds the resolution of the kernel's clock and the variation of the trials
     high rate    the most requests/s; a lower bound if the server's core was busy, or if the
                  server's delay was the limit
@@ -11,7 +11,7 @@
     overhead     generators whose reported response time is mostly their own queueing; loads that
                  waited for a core or met a busy server are excluded
 
-An inconclusive answer says what is missing.
+An inconclusive answer names what is missing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from workerlab.load.registry import tool_named
 from workerlab.numbers.intervals import TRIALS, Ratio
 from workerlab.numbers.units import counted
 
-KEPT_RATE_SHARE = 0.9  # of the highest throughput at the low rate; with less, the rate was not kept
+MIN_RATE_SHARE = 0.9  # of the highest throughput at the low rate; with less, the rate was missed
 HEADROOM_RATIO = 3.0  # minimum of ceiling to throughput at which the generator is not the limit
 DOMINANT_SHARE = 0.5  # of a reported response time: a larger client overhead dominates
 MIN_GROWTH_RATIO = 1.2  # a smaller gain from more threads does not count as growth
@@ -102,7 +102,7 @@ class LeastCpu(Answer):
 
 def least_cpu(loads: Loads) -> LeastCpu | Inconclusive:
     highest_rps = max((load.rps for load in loads), default=0.0)
-    at_rate = [load for load in loads if load.rps >= KEPT_RATE_SHARE * highest_rps]
+    at_rate = [load for load in loads if load.rps >= MIN_RATE_SHARE * highest_rps]
     costed = (load for load in at_rate if load.cpu_per_request_s is not None)
     ranked = sorted(costed, key=lambda load: load.cpu_per_request_s or 0.0)
     if not ranked:

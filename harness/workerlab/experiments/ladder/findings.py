@@ -8,7 +8,7 @@
     Redis, sync          see `why`
     services             the servers used, as they identify themselves
 
-An inconclusive answer says what is missing.
+An inconclusive answer names what is missing.
 """
 
 from __future__ import annotations

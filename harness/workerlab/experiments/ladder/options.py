@@ -44,7 +44,7 @@ class LadderOptions(RunOptions, GunicornInTurn):
         read.whole, "N", "fresh launches per step (3); --resume can add more", resumes=True
     )
     duration = option(read.duration, "S", "seconds per load (6)")
-    workers = option(read.whole, "N", "workers, until they are removed (2)", default=2)
+    workers = option(read.whole, "N", "workers in the first steps (2)", default=2)
     tools = option(
         read.names_of("load tool that verifies every page", LADDER_TOOLS),
         "LIST",

@@ -1,7 +1,7 @@
 """`workerlab limits`: how far one client goes, and what stops it.
 
 It reaches the limits of the machine (errno 24, errno 99) on purpose, explains them, and avoids
-them. It also makes two classic mistakes. Each step is a cell on a null server, which answers after
+them. It also makes two classic mistakes. Each step is a cell on a null server, which responds after
 a seeded random delay (at once for the mistakes). Steps that cannot run here are left out, with the
 reason.
 """

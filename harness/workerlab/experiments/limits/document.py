@@ -19,7 +19,7 @@ CHAPTERS = {
     "clients": "A hundred requests by synchronous and asynchronous clients",
     "unbounded": "Unbounded and bounded clients, usually limited to 1,024 open files",
     "far": "How far one client goes",
-    "memory": "Memory of clients that keep everything until the end, and of one that does not",
+    "memory": "Memory of clients that keep all tasks or bodies, and of one that keeps neither",
     "ports": "Running out of local ports",
 }
 MISTAKES = "Two classic mistakes and their symptoms"

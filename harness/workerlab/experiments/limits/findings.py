@@ -304,7 +304,7 @@ class KeptMemory(Answer):
     [[ {bounded.connections:# task} that drop the bodies took at most
     {bounded.memory_bytes:bytes} for {bounded.requests:# request}.]]"""
 
-    question = "What if a client keeps everything until the end?"
+    question = "What does it cost to keep everything until the end?"
 
     task_bytes: float
     million_tasks_bytes: float

@@ -39,7 +39,7 @@ TICK_S = 0.05
 TICKS_PER_SAMPLE = 10
 NO_TABS_GRACE_S = 3.0  # until the servers stop: enough for a tab to reload
 STOP_TIMEOUT_S = 5.0  # per server
-LAW_FIELDS = ("blocked", "sentence", "law")  # of a side's view: they give away the answer
+LAW_FIELDS = ("blocked", "sentence", "law")  # of a side's view; they reveal the answer
 
 
 class Stage:

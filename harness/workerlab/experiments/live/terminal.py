@@ -134,7 +134,7 @@ def _digit(count: int) -> str:
 NO_GUESS_KEYS = ("\n", "\r", " ", "")  # "": the end of input
 MAX_TITLE_CHARS = 34  # in the table
 REDRAW_INTERVAL_S = 0.1
-SYN_SENT = "SYN_SENT"  # state of a client's socket whose SYN was not answered
+SYN_SENT = "SYN_SENT"  # state of a client's socket whose SYN has no response
 
 
 def print_paragraph(paragraph: str = "", indent: str = "") -> None:
@@ -159,7 +159,7 @@ def read_guess(step: LessonStep) -> int | None:
 
 class Picture:
     """Shows slots and queues of a step. On a terminal it is redrawn in place; otherwise it is
-    printed once, at the end of the step, as of the middle of the load."""
+    printed once, at the end of the step, with the state in the middle of the load."""
 
     def __init__(self, plan: Plan, trial: Trial, step: LessonStep) -> None:
         self._cell, self._load = trial.cell, load_for(plan, trial.cell, step.load.delay_s)

@@ -47,16 +47,16 @@ def fixed(**settings: object) -> Callable[[Site], Mapping[str, object]]:
 
 
 BACKLOG, UMASK, WORKERS = 7, 0o027, 2
-LINE, FIELDS, FIELD_SIZE = 300, 20, 400
-LINE_SENT, FIELDS_SENT, FIELD_SENT = 600, 40, 800
+LINE_LIMIT, FIELD_COUNT_LIMIT, FIELD_SIZE_LIMIT = 300, 20, 400
+LONG_LINE_BYTES, MANY_FIELDS, LONG_FIELD_BYTES = 600, 40, 800
 FORMAT = "lab %(m)s %(s)s"
 EXPECTED_LOG_LINE = "lab GET 200"  # a line in that format
 REQUEST_LIMIT = 1_000_000  # and its jitter: so high that two workers rarely draw the same limit
 SOCKET = "lab.sock"  # relative, since socket paths must be short
 HUGE_BACKLOG = 1_000_000
 IDLE_GRACE_S = 3  # of a stop with no request in progress
-WAITS_S = 0.4
-SERIAL_RATIO = 1.6  # to WAITS_S: two requests that take longer were served one after the other
+PAIR_S = 0.4  # wait of each of two simultaneous requests
+SERIAL_RATIO = 1.6  # to PAIR_S; if the requests take longer, they were served one by one
 
 
 def _settings(site: Site) -> Mapping[str, object]:
@@ -71,9 +71,9 @@ def _settings(site: Site) -> Mapping[str, object]:
         "umask": UMASK,
         "worker_tmp_dir": str(tmp_directory),
         "raw_env": ["LAB_WORD=seen"],
-        "limit_request_line": LINE,
-        "limit_request_fields": FIELDS,
-        "limit_request_field_size": FIELD_SIZE,
+        "limit_request_line": LINE_LIMIT,
+        "limit_request_fields": FIELD_COUNT_LIMIT,
+        "limit_request_field_size": FIELD_SIZE_LIMIT,
         "header_map": "refuse",
         "forwarded_allow_ips": TRUSTED,
         "secure_scheme_headers": {"X-FORWARDED-PROTO": "https", "X-LAB-SCHEME": "secure"},
@@ -144,11 +144,11 @@ def _socket_mode(directory: Path) -> int | None:
 
 def _limits(site: Site) -> LaunchObservations:
     """Status of requests beyond each limit, and of one with an ambiguous header."""
-    headers = [f"X-Lab-{number}: 1" for number in range(FIELDS_SENT)]
+    headers = [f"X-Lab-{number}: 1" for number in range(MANY_FIELDS)]
     return {
-        "line": site.ask(f"/about?{'x' * LINE_SENT}").conclusive_status,
+        "line": site.ask(f"/about?{'x' * LONG_LINE_BYTES}").conclusive_status,
         "fields": site.ask("/about", *headers).conclusive_status,
-        "field_size": site.ask("/about", f"X-Lab: {'x' * FIELD_SENT}").conclusive_status,
+        "field_size": site.ask("/about", f"X-Lab: {'x' * LONG_FIELD_BYTES}").conclusive_status,
         "underscore": site.ask("/about", "X_Lab: 1").conclusive_status,
     }
 
@@ -204,7 +204,7 @@ def _observe_preload(site: Site) -> LaunchObservations:
     about = site.ask("/about").about
 
     def both() -> float:
-        requests = site.start_requests([f"/wait?s={WAITS_S}"] * 2)
+        requests = site.start_requests([f"/wait?s={PAIR_S}"] * 2)
         return max(request.result().took_s for request in requests)
 
     both_s = site.stalls.repeat(both)

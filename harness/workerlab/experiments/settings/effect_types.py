@@ -61,7 +61,9 @@ def _silent(evidence: Evidence) -> Effect:
         return Effect(None, "silent.killed", sentence, cell_text="worker killed")
     none_killed = ", and no worker was killed"
     if launch["closed_s"] is None:
-        sentence = "the connection was still open after {SILENT_S:duration} (timeout {TIMEOUT_S} s)"
+        sentence = (
+            "the connection was still open after {SILENCE_S:duration} (timeout {TIMEOUT_S} s)"
+        )
         return Effect(None, "silent.open", sentence + none_killed, cell_text="stays open")
     sentence = f"the connection was closed after {{closed_s:duration}}{none_killed} (timeout"
     sentence += " {TIMEOUT_S} s)"
@@ -71,7 +73,7 @@ def _silent(evidence: Evidence) -> Effect:
 def _lingering(evidence: Evidence) -> Effect:
     launch = evidence["lingering"]
     waits_s = [wait_s - launch["free_s"] for wait_s in launch["behind_s"]]
-    held_count = sum(wait_s > launches.HELD_S for wait_s in waits_s)
+    held_count = sum(wait_s > launches.MIN_HELD_S for wait_s in waits_s)
     if not held_count:
         sentence = "the next request never waited for it"
         return Effect(None, "lingering.free", sentence, cell_text="worker is free")
@@ -84,11 +86,11 @@ def _lingering(evidence: Evidence) -> Effect:
 
 
 def _crowd(evidence: Evidence) -> Effect:
-    sentence = "{CROWD} clients connected, sent nothing for {CROWD_S:duration} and left; the next"
+    sentence = "{SILENT_CLIENTS} clients connected, sent nothing for {SILENT_S:duration} and left;"
     if evidence["crowded"]["status"] == 200:
-        sentence += " request was answered"
+        sentence += " the next request was answered"
         return Effect(None, "crowd.free", sentence, cell_text="serves others")
-    sentence += " request had no answer within {PATIENCE_S:duration}"
+    sentence += " the next request received no response within {RESPONSE_WAIT_S:duration}"
     return Effect(None, "crowd.wedged", sentence, cell_text="serves no one")
 
 
@@ -98,13 +100,13 @@ def _under_way(evidence: Evidence) -> Effect:
         return Effect(None, "under_way.none", "no worker was replaced", cell_text="not seen")
     if launch["status"] == 200:
         sentence = (
-            "a request of {UNDER_WAY_S:duration} was answered, while others reached the limit of"
-            " {LIMIT} (graceful_timeout {GRACE_S} s), and then the worker was replaced"
+            "a request of {ONGOING_S:duration} was answered, while other requests reached the limit"
+            " of {RECYCLE_LIMIT} (graceful_timeout {GRACE_S} s), and then the worker was replaced"
         )
         return Effect(None, "under_way.passed", sentence, cell_text="answered")
     sentence = (
-        "a request of {UNDER_WAY_S:duration} was cut after {took_s:duration}: others had reached"
-        " the limit of {LIMIT} (graceful_timeout {GRACE_S} s)"
+        "a request of {ONGOING_S:duration} was cut after {took_s:duration}: other requests had"
+        " reached the limit of {RECYCLE_LIMIT} (graceful_timeout {GRACE_S} s)"
     )
     return Effect(None, "under_way.cut", sentence, launch, "cut")
 

@@ -124,10 +124,10 @@ def _preload(evidence: Evidence) -> Effect:
     launch = evidence["preload"]
     if not launch["imported_by_arbiter"]:
         return Effect("ignored", "preload", "each worker imported the app itself")
-    if launch["unpatched"] and launch["both_s"] > common.SERIAL_RATIO * common.WAITS_S:
+    if launch["unpatched"] and launch["both_s"] > common.SERIAL_RATIO * common.PAIR_S:
         sentence = (
             "the arbiter imported the app before anything was patched: two simultaneous requests"
-            " that wait {WAITS_S:duration} each took {both_s:duration}, since a name imported with"
+            " that wait {PAIR_S:duration} each took {both_s:duration}, since a name imported with"
             " from ... import blocks the worker"
         )
         return Effect("changes", "preload.blocks", sentence, launch)
@@ -142,7 +142,7 @@ def _reload(changed: str, name: str, evidence: Evidence) -> Effect:
         took_s is not None,
         f"after {changed} changed, the worker was replaced within {{took_s:duration}}",
         {"took_s": took_s},
-        f"after {changed} changed, no worker was replaced within {{CHANGED_S:duration}}",
+        f"after {changed} changed, no worker was replaced within {{RELOAD_WATCH_S:duration}}",
     )
 
 
@@ -180,7 +180,7 @@ def _keepalive(evidence: Evidence) -> Effect:
     idle = "at {KEEPALIVE_S} s, an idle connection was"
     if closed_s is None:
         return Effect(
-            "ignored", "keepalive.open", f"{idle} not closed within {{WATCHED_S:duration}}"
+            "ignored", "keepalive.open", f"{idle} not closed within {{KEEPALIVE_WATCH_S:duration}}"
         )
     is_honoured = value_s - MAX_EARLY_S < closed_s < value_s + MAX_LATE_S
     sentence = f"{idle} closed after {{closed_s:duration}}"
@@ -192,25 +192,25 @@ _TIMEOUTS: Mapping[tuple[bool, bool], tuple[Word, str, str]] = {
     (True, True): (
         "honoured",
         "timeout.both",
-        "a request of {TOO_LONG_S:duration} was cut and its worker killed, whether it waited (after"
+        "a request of {REQUEST_S:duration} was cut and its worker killed, whether it waited (after"
         " {waited_s:duration}) or blocked (after {blocked_s:duration})",
     ),
     (False, True): (
         "honoured",
         "timeout.blocked",
-        "a worker that a request blocked for {TOO_LONG_S:duration} was killed after"
+        "a worker that a request blocked for {REQUEST_S:duration} was killed after"
         " {blocked_s:duration}; one whose request waited that long was not",
     ),
     (True, False): (
         "changes",
         "timeout.waiting",
-        "a worker whose request waited for {TOO_LONG_S:duration} was killed after"
+        "a worker whose request waited for {REQUEST_S:duration} was killed after"
         " {waited_s:duration}; one that a request blocked was not",
     ),
     (False, False): (
         "changes",
         "timeout.none",
-        "no worker was killed in the {TOO_LONG_S:duration} that a request waited or blocked: the"
+        "no worker was killed in the {REQUEST_S:duration} that a request waited or blocked: the"
         " timeout does not cover requests",
     ),
 }
@@ -230,7 +230,7 @@ def _graceful(evidence: Evidence) -> Effect:
         for name, stop_s in (("busy", busy_s), ("idle", idle_s))
     }
     value_s = timed.GRACE_S
-    sentence = "at {GRACE_S} s, a stop with a request of {UNDER_WAY_S:duration} in progress {busy}"
+    sentence = "at {GRACE_S} s, a stop with a request of {ONGOING_S:duration} in progress {busy}"
     if busy_s is None or not value_s - MAX_EARLY_S < busy_s < value_s + MAX_LATE_S:
         return Effect("ignored", "graceful", sentence, values)
     sentence += "; at {IDLE_GRACE_S} s, one with no request in progress {idle}"
@@ -242,10 +242,10 @@ def _graceful(evidence: Evidence) -> Effect:
 def _max_requests(evidence: Evidence) -> Effect:
     launch = evidence["recycling"]
     if not launch["served"]:
-        sentence = "at {LIMIT}, no worker was replaced at that limit in {asked} requests"
+        sentence = "at {RECYCLE_LIMIT}, no worker was replaced at that limit in {asked} requests"
         return Effect("ignored", "max_requests", sentence, launch)
-    sentence = "at {LIMIT}, workers were replaced after {served:, } requests"
-    if max(launch["served"]) > timed.LIMIT:  # fewer: a request failed in between
+    sentence = "at {RECYCLE_LIMIT}, workers were replaced after {served:, } requests"
+    if max(launch["served"]) > timed.RECYCLE_LIMIT:  # fewer: a request failed in between
         sentence += ": the limit is checked from time to time, not after each request"
         return Effect("honoured", "max_requests.overrun", sentence, launch)
     return Effect("honoured", "max_requests", sentence, launch)
@@ -348,17 +348,17 @@ _SETTINGS = (
     ),
     _limit(
         "limit_request_line",
-        "{LINE}, a request line of more than {LINE_SENT} bytes",
+        "{LINE_LIMIT}, a request line of more than {LONG_LINE_BYTES} bytes",
         "line",
     ),
     _limit(
         "limit_request_fields",
-        "{FIELDS}, a request with {FIELDS_SENT} headers",
+        "{FIELD_COUNT_LIMIT}, a request with {MANY_FIELDS} headers",
         "fields",
     ),
     _limit(
         "limit_request_field_size",
-        "{FIELD_SIZE}, a header of more than {FIELD_SENT} bytes",
+        "{FIELD_SIZE_LIMIT}, a header of more than {LONG_FIELD_BYTES} bytes",
         "field_size",
     ),
     _limit("header_map", '"refuse", a header with an underscore', "underscore"),

@@ -36,13 +36,14 @@ from workerlab.server.services import free_port
 
 # --- how many requests --------------------------------------------------------------------------
 
-CONNECTIONS, THREADS, AT_ONCE, WAIT_S = 3, 4, 8, 0.5
-LIMIT = 4  # max_requests
-REQUESTS, PACE_S = 24, 0.15
-MAX_REQUESTS = 10 * REQUESTS
+CONNECTIONS, THREADS = 3, 4
+BURST_REQUESTS, REQUEST_WAIT_S = 8, 0.5
+RECYCLE_LIMIT = 4  # max_requests
+MIN_REQUESTS, REQUEST_INTERVAL_S = 24, 0.15
+MAX_REQUESTS = 10 * MIN_REQUESTS  # sent in all
 RECYCLING_GRACE_S = 1
-TRIES = 4  # a class with threads is blocked only occasionally
-HELD_S = 0.5  # if a lone request is delayed by more than this, the worker was held
+LINGERING_ATTEMPTS = 4  # a class with threads is blocked only occasionally
+MIN_HELD_S = 0.5  # if a lone request is delayed by more than this, the other client held the worker
 
 
 def _observe_slots(site: Site) -> LaunchObservations:
@@ -54,7 +55,7 @@ def _observe_slots(site: Site) -> LaunchObservations:
     accepted = site.stalls.repeat(lambda: _most_accepted(site))
     return {
         "using": site.logged_class(),
-        "asked": AT_ONCE,
+        "asked": BURST_REQUESTS,
         "accepted": accepted,
         "most": site.ask("/about").about.get("most"),
         "says_close": says_close,
@@ -62,11 +63,13 @@ def _observe_slots(site: Site) -> LaunchObservations:
 
 
 def _most_accepted(site: Site) -> int:
-    """The most connections accepted at the same time, out of AT_ONCE with a request each."""
-    path, accepted = f"/wait?s={WAIT_S:g}", 0
+    """The most connections accepted at the same time, out of BURST_REQUESTS with a request each."""
+    path, accepted = f"/wait?s={REQUEST_WAIT_S:g}", 0
     requests = site.start_requests([path])
-    site.wait(WAIT_S / 5)  # the first request blocks the loop if it can; then the others arrive
-    requests += site.start_requests([path] * (AT_ONCE - 1))
+    site.wait(
+        REQUEST_WAIT_S / 5
+    )  # the first request blocks the loop if it can; then the others arrive
+    requests += site.start_requests([path] * (BURST_REQUESTS - 1))
     while not all(request.done() for request in requests):
         accepted = max(accepted, site.accepted_count())
         site.wait(POLL_S)
@@ -82,7 +85,7 @@ def _says_close(site: Site) -> bool:
 def _recycling_settings(site: Site) -> Mapping[str, object]:
     """`max_requests`, and as many `worker_connections` as gthread has threads."""
     return {
-        "max_requests": LIMIT,
+        "max_requests": RECYCLE_LIMIT,
         "worker_connections": site.server.threads,
         # Some classes wait for the whole timeout before replacing a worker
         "graceful_timeout": RECYCLING_GRACE_S,
@@ -94,11 +97,11 @@ def _observe_recycling(site: Site) -> LaunchObservations:
     readiness check, and the last, which has not reached its limit."""
     says_close = _says_close(site)
     pids: list[int | None] = []
-    # Continue until a worker's whole life was observed
-    while len(pids) < REQUESTS or (not _served(pids) and len(pids) < MAX_REQUESTS):
+    # Continue until a whole lifetime of a worker was observed
+    while len(pids) < MIN_REQUESTS or (not _served(pids) and len(pids) < MAX_REQUESTS):
         reply = site.ask("/about")  # may fail while workers are replaced
         pids.append(reply.about["pid"] if reply.status == 200 else None)
-        site.wait(PACE_S)
+        site.wait(REQUEST_INTERVAL_S)
     return {"served": _served(pids), "asked": len(pids), "says_close": says_close}
 
 
@@ -109,10 +112,10 @@ def _served(pids: Sequence[int | None]) -> list[int]:
 
 def _observe_lingering(site: Site) -> LaunchObservations:
     """One client keeps its connection open after its last response while another sends a request.
-    Repeated TRIES times."""
+    Repeated LINGERING_ATTEMPTS times."""
     site.ask("/file")
     free_s = min(site.ask("/about").took_s for _ in range(3))
-    behind_s = [site.stalls.repeat(lambda: _behind_s(site)) for _ in range(TRIES)]
+    behind_s = [site.stalls.repeat(lambda: _behind_s(site)) for _ in range(LINGERING_ATTEMPTS)]
     return {
         "free_s": free_s,
         "behind_s": behind_s,
@@ -135,10 +138,10 @@ LINGERING = SettingLaunch("lingering", fixed(sendfile=True), _observe_lingering,
 
 # --- timeouts and stops -------------------------------------------------------------------------
 
-KEEPALIVE_S, WATCHED_S = 3, 8.0
-TIMEOUT_S, TOO_LONG_S = 2, 6.0
-SILENT_S = 9.0
-GRACE_S, UNDER_WAY_S = 2, 5.0
+KEEPALIVE_S, KEEPALIVE_WATCH_S = 3, 8.0
+TIMEOUT_S, REQUEST_S = 2, 6.0  # the setting, and a request that exceeds it
+SILENCE_S = 9.0  # of a client that sends nothing
+GRACE_S, ONGOING_S = 2, 5.0  # the setting, and a request in progress
 # Before a worker's first heartbeat, Gunicorn compares with the wall clock, and a fresh worker may
 # time out early
 SETTLED_S = 1.5
@@ -185,7 +188,7 @@ def _idle_connection(site: Site) -> tuple[AppReply, float | None]:
     """The response to a request, and the time until the server closed the idle connection."""
     with site.connect() as connection:
         reply = exchange(connection, "/about")
-        return reply, site.closed_after_s(connection, WATCHED_S)
+        return reply, site.closed_after_s(connection, KEEPALIVE_WATCH_S)
 
 
 def _binds(port: int) -> bool:
@@ -215,7 +218,7 @@ def _with_timeout(
 def _too_long(path: str, site: Site) -> LaunchObservations:
     site.wait(SETTLED_S)
     before = site.timeout_kills()
-    reply = site.ask(f"/{path}?s={TOO_LONG_S:g}")
+    reply = site.ask(f"/{path}?s={REQUEST_S:g}")
     return {"took_s": reply.took_s, "killed": site.timeout_kills() > before}
 
 
@@ -223,17 +226,17 @@ def _silence(site: Site) -> LaunchObservations:
     site.wait(SETTLED_S)
     before = site.timeout_kills()
     with site.connect() as connection:
-        closed_s = site.closed_after_s(connection, SILENT_S)
+        closed_s = site.closed_after_s(connection, SILENCE_S)
     killed_s = site.wait_until(lambda: site.timeout_kills() > before, 0.5)
     return {"closed_s": closed_s, "killed": killed_s is not None}
 
 
 def _observe_stop(site: Site) -> LaunchObservations:
-    (under_way,) = site.start_requests([f"/wait?s={UNDER_WAY_S:g}"])
+    (in_progress,) = site.start_requests([f"/wait?s={ONGOING_S:g}"])
     site.wait_until_accepted()
     site.wait(0.5)
     stop_s = site.stalls.repeat(site.stop, attempts=1)
-    under_way.result()
+    in_progress.result()
     return {"stop_s": stop_s}
 
 
@@ -246,9 +249,9 @@ STOP = SettingLaunch("stop", fixed(graceful_timeout=GRACE_S), _observe_stop, 3.0
 
 BACKLOG_BEFORE, BACKLOG_AFTER = 7, 9
 APP_FILE, EXTRA_FILE = "inspected.py", "extra.txt"
-CHANGED_S = 8.0  # far longer than Gunicorn's interval between checks of its files
+RELOAD_WATCH_S = 8.0  # far longer than Gunicorn's interval between checks of its files
 HEAD_START_S = 0.3
-CROWD, CROWD_S, PATIENCE_S = 3, 9.0, 5.0
+SILENT_CLIENTS, SILENT_S, RESPONSE_WAIT_S = 3, 9.0, 5.0
 
 
 def _observe_reload(site: Site) -> LaunchObservations:
@@ -260,7 +263,7 @@ def _observe_reload(site: Site) -> LaunchObservations:
     file.write_text(text.replace(f"backlog = {BACKLOG_BEFORE}", f"backlog = {BACKLOG_AFTER}"))
     os.kill(arbiter, signal.SIGHUP)
     replaced_s = site.replaced_s(pids, EVENT_TIMEOUT_S)
-    site.ask("/about").about  # noqa: B018 - raises if the app does not answer
+    site.ask("/about").about  # noqa: B018 - raises if the app does not respond
     return {"before": before, "after": _queue(site), "replaced_s": replaced_s}
 
 
@@ -277,11 +280,11 @@ def _observe_request_under_way(site: Site) -> LaunchObservations:
 
 def _request_under_way(site: Site) -> LaunchObservations:
     pids = set(site.pids)
-    (under_way,) = site.start_requests([f"/wait?s={UNDER_WAY_S:g}"])
+    (in_progress,) = site.start_requests([f"/wait?s={ONGOING_S:g}"])
     site.wait_until_accepted()
     site.wait(HEAD_START_S)
-    others = site.start_requests(["/about"] * LIMIT)
-    reply = under_way.result()
+    others = site.start_requests(["/about"] * RECYCLE_LIMIT)
+    reply = in_progress.result()
     replaced_s = site.replaced_s(pids, EVENT_TIMEOUT_S)
     wait(others)
     return {
@@ -292,13 +295,13 @@ def _request_under_way(site: Site) -> LaunchObservations:
 
 
 def _observe_crowd(site: Site) -> LaunchObservations:
-    """CROWD clients connect, send nothing and leave. Then another client sends a request."""
+    """Silent clients connect, send nothing and leave. Then another client sends a request."""
     with contextlib.ExitStack() as stack:
-        for _ in range(CROWD):
+        for _ in range(SILENT_CLIENTS):
             stack.enter_context(site.connect())
-        site.wait(CROWD_S)
+        site.wait(SILENT_S)
     reply = site.stalls.repeat(
-        lambda: site.ask("/about", timeout_s=PATIENCE_S), lambda reply: reply.status == 200
+        lambda: site.ask("/about", timeout_s=RESPONSE_WAIT_S), lambda reply: reply.status == 200
     )
     return {"status": reply.status}
 
@@ -317,7 +320,7 @@ def _reload_settings(site: Site) -> Mapping[str, object]:
 def _observe_changes(site: Site) -> LaunchObservations:
     """Change the app's file, then an extra file. Raises InconclusiveLaunch if workers are replaced
     without a change."""
-    site.ask("/about").about  # noqa: B018 - raises if the app does not answer
+    site.ask("/about").about  # noqa: B018 - raises if the app does not respond
     pids = set(site.pids)
     site.wait(SETTLED_S)  # until Gunicorn has recorded when each file was last changed
     if set(site.pids) != pids:
@@ -330,7 +333,7 @@ def _replaced_s(site: Site, name: str) -> float | None:
     site.wait(SETTLED_S)  # until the new worker has recorded this too
     pids = set(site.pids)
     os.utime(site.directory / name)
-    return site.replaced_s(pids, CHANGED_S)
+    return site.replaced_s(pids, RELOAD_WATCH_S)
 
 
 TOUCHED = SettingLaunch("touched", _reload_settings, _observe_changes, 7.0)
@@ -339,12 +342,12 @@ RELOAD = SettingLaunch(
 )
 UNDER_WAY = SettingLaunch(
     "under_way",
-    fixed(max_requests=LIMIT, graceful_timeout=GRACE_S),
+    fixed(max_requests=RECYCLE_LIMIT, graceful_timeout=GRACE_S),
     _observe_request_under_way,
     5.0,
 )
 CROWDED = SettingLaunch(
-    "crowded", fixed(worker_connections=CROWD, keepalive=2), _observe_crowd, 9.0
+    "crowded", fixed(worker_connections=SILENT_CLIENTS, keepalive=2), _observe_crowd, 9.0
 )
 
 

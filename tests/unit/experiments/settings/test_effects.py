@@ -183,8 +183,8 @@ def test_each_effect_has_a_sentence() -> None:
          " closed"),
         ("sighup", {"reload": {"replaced_s": None}}, "no worker was replaced within 30.0 s"),
         ("crowd", {"crowded": {"status": None}},
-         "3 clients connected, sent nothing for 9.00 s and left; the next request had no answer"
-         " within 5.00 s"),
+         "3 clients connected, sent nothing for 9.00 s and left; the next request received no"
+         " response within 5.00 s"),
     ],
 )  # fmt: skip
 def test_what_no_recorded_launch_of_sync_shows(
