@@ -345,7 +345,7 @@ def test_waiting_for_a_connection_is_the_pools_limit_unless_the_machine_is_full(
 def test_limits_are_listed_with_the_machine_usage() -> None:
     limits = answer(whole(), LimitsOfSteps)
     assert limits.few_cores == 2
-    assert limits.loads[0].limits[0].startswith("machine: nothing, in-process cache, Redis")
+    assert limits.loads[0].limits[0].startswith("machine, with nothing, in-process cache, Redis")
     _, _, without_redis, *_ = limits.evidence
     assert isinstance(without_redis, LimitOfStep)
     usage = without_redis.limit.usage

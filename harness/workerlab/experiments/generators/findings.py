@@ -36,7 +36,7 @@ MIN_PARALLEL_CORES = 1.3  # used by processes that run in parallel
 COST = "cpu_per_request_s"
 Loads = Sequence[GeneratorLoad]
 
-TOO_FEW_TRIALS = f"too few valid trials to compare: repeat with --trials {TRIALS}"
+TOO_FEW_TRIALS = f"too few valid trials to compare; repeat with --trials {TRIALS}"
 NOT_MEASURED = "no generator was measured at full speed"
 NO_CPU_AT_LOW_RATE = "no CPU time of a generator was recorded at the low rate"
 TOO_FEW_LEVELS = (
@@ -309,9 +309,9 @@ class GeneratorCeiling(Finding):
 
 
 class MachineCeiling(Answer):
-    """For a server that serves more than {ceiling.reliable_rps:number} requests/s: a third of the
-    {ceiling.rps:number} that {ceiling.name}, the fastest generator here, reaches on this machine
-    [[ (a lower bound: {lower_bound_because})]]. Above that, the generator may be the limit."""
+    """Above {ceiling.reliable_rps:number} requests/s, a third of the {ceiling.rps:number} that
+    {ceiling.name}, the fastest generator here, reaches on this machine
+    [[ (a lower bound: {lower_bound_because})]]. Beyond that, the generator may be the limit."""
 
     question = "When is a second machine needed?"
 

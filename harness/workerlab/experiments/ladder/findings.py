@@ -27,7 +27,7 @@ FEW_CORES = 2
 
 
 NO_TWO_STEPS = "no two steps were measured under many users"
-NO_INTERVAL = f"a factor has no interval: there are too few trials of each step (--trials {TRIALS})"
+NO_INTERVAL = f"too few trials of each step for the interval of a factor (--trials {TRIALS})"
 TRIPS_NOT_COUNTED = "round trips were counted in fewer than two steps"
 
 
@@ -222,7 +222,7 @@ class LimitOfStep(Finding):
 
 
 class LimitsUnderLoad(Finding):
-    """With {load}, each limit and the removals under it: {limits:; }."""
+    """Limits with {load}: {limits:; }."""
 
     load: str
     limits: tuple[str, ...]  # each with the steps it limited
@@ -247,7 +247,7 @@ def limits_of_steps(ladder: Ladder) -> LimitsOfSteps | Inconclusive:
         removals: dict[str, list[str]] = {}
         for step in step_limits:
             removals.setdefault(step.limit.name, []).append(step.removed)
-        texts = (f"{name}: {listed(removed)}" for name, removed in removals.items())
+        texts = (f"{name}, with {listed(removed)} removed" for name, removed in removals.items())
         loads.append(LimitsUnderLoad(load.text, tuple(texts)))
     if not loads:
         return LimitsOfSteps.unanswered("no step was measured under many users")
