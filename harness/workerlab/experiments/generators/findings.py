@@ -216,7 +216,7 @@ Ranked = TypeVar("Ranked", GeneratorLoad, "OverheadOfLoad")
 
 
 def first_of_each(ranked: Iterable[Ranked]) -> list[Ranked]:
-    """The first of each generator."""
+    """The first entry of each generator."""
     return [group[0] for group in grouped(ranked, lambda load: load.name).values()]
 
 

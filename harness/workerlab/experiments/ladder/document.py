@@ -321,8 +321,8 @@ class StepsWithoutInterval(Finding):
 
 
 class StepsDisturbed(Finding):
-    """{disturbed} of {steps:# step} had to wait for cores used by other processes or machines: they
-    are slower, and their trials vary more. The worst: {worst}"""
+    """{disturbed} of {steps:# step} had to wait for cores used by other processes or machines: such
+    steps are slower, and their trials vary more. The worst: {worst}"""
 
     disturbed: int
     steps: int

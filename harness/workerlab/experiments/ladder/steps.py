@@ -227,7 +227,7 @@ class ConfigurationStep(Trials, frozen=True, kw_only=True):
         return self.throughput_rps or 0.0
 
     def spent_s(self, parts: Iterable[str]) -> float | None:
-        """The sum of those parts of a request that the app times; None if it times none."""
+        """The time of a request in these parts, as the app times them; None if it times none."""
         times_s = [self.mean(f"app_metrics.spent_s.{part}") for part in parts]
         timed_s = [time_s for time_s in times_s if time_s is not None]
         return sum(timed_s) if timed_s else None

@@ -31,9 +31,9 @@ QUESTION_FIELDS = ("title", "changed", "question", "choices")
 
 
 class Course:
-    """The state of a lesson. Methods raise Refused if they are not possible now. `step_index`: of
-    the current or last step; `choice`: index of the guessed choice; `results`: of the finished
-    steps, by index; `outcome`: of the current step, as text."""
+    """The state of a lesson. Methods raise Refused if their action is not possible now.
+    `step_index`: of the current or last step; `choice`: index of the guessed choice; `results`: of
+    the finished steps, by index; `outcome`: of the current step, as text."""
 
     def __init__(self, lesson: Lesson) -> None:
         self._lesson = lesson

@@ -276,7 +276,7 @@ class ClientsWait(LoadSentence):
 class ClientsGiveUp(LoadSentence):
     """{law.capacity_text}. {law.load.clients:# client} give up after
     {law.load.patience_s:duration}, before their turn, and retry: the workers serve requests whose
-    clients are gone, and hardly any response arrives in time."""
+    clients are gone, and hardly any responses arrive in time."""
 
 
 class CpuBound(LoadSentence):
@@ -294,7 +294,7 @@ class ArrivalsUnbounded(LoadSentence):
 
 class ArrivalsTooMany(LoadSentence):
     """{law.load.rate:number} requests/s arrive, and at most {law.bound_rps:number} can be served:
-    more and more wait.[[ {law.blocking_note}]]"""
+    more and more requests wait.[[ {law.blocking_note}]]"""
 
 
 class ArrivalsWaitForCores(LoadSentence):

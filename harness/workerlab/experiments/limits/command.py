@@ -92,7 +92,7 @@ class Extent(Struct, frozen=True):
 
     @property
     def connections(self) -> int:
-        """The number that one process can open, at most 10,000."""
+        """Connections that one process can open, at most 10,000."""
         return 10_000 if self.files is None else min(10_000, self.files - SPARE_FILES)
 
     @property

@@ -146,7 +146,8 @@ REACHING_STEPS: Mapping[Limit, str] = {
 
 
 def limit_reached(limit: Limit, steps: Steps) -> LimitAnswer | None:
-    """`steps`: the one meant to reach the limit, and those that avoid it."""
+    """The answer on a limit; None if the step that should reach it was not measured. `steps`: that
+    one, and those that avoid the limit."""
     reaching = [step for step in steps if step.name.startswith(REACHING_STEPS[limit])]
     if not reaching:
         return None

@@ -22,7 +22,7 @@ from workerlab.numbers.units import fill
 
 SPARE_FILES = 64  # files that a process opens besides its connections
 
-# By `what` of the planned step
+# Labels by `what` of the planned step
 LABELS = {
     "synchronous": "synchronous: one at a time",
     "asynchronous": "asynchronous: all at once",

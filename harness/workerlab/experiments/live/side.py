@@ -66,7 +66,7 @@ class LiveUpdate(Struct, frozen=True):
 
 
 def _mean_parts(answers: Sequence[ClientAnswer]) -> Breakdown | None:
-    """The mean of each part; None unless all parts of all answers are known."""
+    """The mean of each part; None unless all parts of all responses are known."""
     parts = [answer.parts_ns for answer in answers if answer.parts_ns is not None]
     if not parts or len(parts) < len(answers):
         return None

@@ -177,7 +177,7 @@ def write_ups() -> dict[str, WriteUp]:
 
 
 def write_ups_of(name: str) -> tuple[WriteUp, ...]:
-    """The write-up of that name, or every one for `all`. Raises UsageError."""
+    """The write-up of that name, or all write-ups for `all`. Raises UsageError."""
     writeups = write_ups()
     if name == "all":
         return tuple(writeups.values())

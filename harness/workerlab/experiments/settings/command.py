@@ -94,7 +94,7 @@ class SettingsRequest(Struct, frozen=True):
         return replace(request, settings=tuple(names))
 
     def version_of(self, server: Server) -> str:
-        """The version and interpreter that serve it, if there are several."""
+        """The version and interpreter of a server, if there are several."""
         version = server.gunicorn or self.gunicorns.get(server.python, "")
         return ", ".join(filter(None, (version, server.python)))
 

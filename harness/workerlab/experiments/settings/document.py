@@ -74,7 +74,7 @@ class LeftOutOfQuick(Finding):
 
 
 class NotExamined(Finding):
-    """Not examined (no experiment covers it): {names:list}."""
+    """Not examined for lack of an experiment: {names:list}."""
 
     names: tuple[str, ...]
 
