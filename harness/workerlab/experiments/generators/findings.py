@@ -249,11 +249,11 @@ def thread_growth(loads: Loads, cores: int | None) -> ThreadGrowth | Inconclusiv
     if len(threads) < 2 or not processes:
         return ThreadGrowth.unanswered(TOO_FEW_LEVELS)
     evidence = tuple(map(reached_rate, (*threads, *processes)))
-    fewest, most = threads[0], max(threads[1:], key=lambda load: load.rps)
+    baseline, best = threads[0], max(threads[1:], key=lambda load: load.rps)
     thread_cores, process_cores = max_cores(threads), max_cores(processes)
     if thread_cores is None or process_cores is None:
         return ThreadGrowth.unanswered("no CPU time was recorded", evidence)
-    growth, disturbance = most.ratio(fewest, "rps"), disturbance_of((*threads, *processes))
+    growth, disturbance = best.ratio(baseline, "rps"), disturbance_of((*threads, *processes))
     if growth.low is None or growth.high is None:
         return ThreadGrowth.unanswered(TOO_FEW_TRIALS, evidence)
     if disturbance is not None:
@@ -267,8 +267,8 @@ def thread_growth(loads: Loads, cores: int | None) -> ThreadGrowth | Inconclusiv
     return ThreadGrowth(
         gil=gil,
         growth=growth,
-        fewer_threads=fewest.cell.concurrency,
-        threads=most.cell.concurrency,
+        fewer_threads=baseline.cell.concurrency,
+        threads=best.cell.concurrency,
         thread_cores=thread_cores,
         process_cores=process_cores,
         remark=remark,

@@ -84,10 +84,10 @@ def setup(options: LadderOptions, plan: Plan | None) -> Iterator[Setup]:
             raise EnvironmentProblem("; ".join(blog.unavailable.values()))
         if plan is None:
             workers = options.workers
-            planned = steps.configurations(
+            configurations = steps.configurations(
                 blog.unavailable, kinds[:-1], workers, blog.pages, blog.stand_ins
             )
-            plan = plan_of(options, planned, tools, gunicorns, notes)
+            plan = plan_of(options, configurations, tools, gunicorns, notes)
         by_name = {configuration.name: configuration for configuration in from_details(plan)}
         yield Setup(
             plan,
@@ -136,20 +136,20 @@ def kinds_of(plan: Plan) -> tuple[str, ...]:
 
 def plan_of(
     options: LadderOptions,
-    planned: Sequence[Configuration],
+    configurations: Sequence[Configuration],
     tools: Sequence[str],
     gunicorns: preflight.Interpreters,
     notes: tuple[Finding, ...],
 ) -> Plan:
     users, (_, duration_s, trials) = users_of(options), QUICK_LOAD if options.quick else FULL_LOAD
-    single = [] if options.load_hosts else [(ONE_USER_TOOL, ONE_USER)]
-    loads = [*single, *((tool, users) for tool in tools)]
+    single_load = [] if options.load_hosts else [(ONE_USER_TOOL, ONE_USER)]
+    loads = [*single_load, *((tool, users) for tool in tools)]
     search = {USUAL_USERS: users} if options.find_limit else {}
     return gunicorn_plan(
         "ladder",
         (
             Cell(configuration.server, tool, count, keepalive=True)
-            for configuration in planned
+            for configuration in configurations
             if not configuration.why_not
             for tool, count in loads
         ),
@@ -159,7 +159,7 @@ def plan_of(
         notes=notes,
         load_hosts=options.load_hosts,
         slo=options.find_limit or "",
-        details={**steps.to_details(planned), **search},
+        details={**steps.to_details(configurations), **search},
     )
 
 

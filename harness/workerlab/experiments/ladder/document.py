@@ -359,10 +359,10 @@ def notes_of_ladder(ladder: Ladder) -> Iterator[Finding]:
 def tables(ladder: Ladder) -> Iterator[Table]:
     """The tables, in the order of the questions: throughput, round trips, cores, where the time
     goes."""
-    many, single = list(ladder.many_users.values()), ladder.one_user
+    many_users, one_user = list(ladder.many_users.values()), ladder.one_user
     limits = Column("limit", "text", value=lambda step: limit(step, ladder.cores).name)
     yield table_of_settings(ladder)
-    for steps in filter(None, (*many, single)):
+    for steps in filter(None, (*many_users, one_user)):
         # A single user is far below any limit
         limited = [limits] if steps[0].load.users > ONE_USER else []
         columns = (REMOVED, *RATES, *FACTORS, *limited, LAUNCHES)
@@ -371,12 +371,12 @@ def tables(ladder: Ladder) -> Iterator[Table]:
         users = Column("users", "count", value="load.users")
         more_title = f"The first step with more users ({more[0].load.tool})"
         yield table(more_title, (users, *RATES, limits, LAUNCHES), more)
-    if steps := ladder.conclusive or single:
+    if steps := ladder.conclusive or one_user:
         yield table(under_load("Round trips", steps), TRIPS, steps)
     # One note, below the first table, explains all of them
-    for index, steps in enumerate(many):
+    for index, steps in enumerate(many_users):
         yield table(under_load("Cores", steps), CORE_COLUMNS, steps, "" if index else CORES_NOTE)
-    for index, steps in enumerate(filter(None, (single, ladder.conclusive))):
+    for index, steps in enumerate(filter(None, (one_user, ladder.conclusive))):
         note = "" if index else TIMES_NOTE
         yield table(under_load(TIMES, steps), columns_of_times(steps), steps, note)
 

@@ -251,9 +251,9 @@ def limits_of_steps(ladder: Ladder) -> LimitsOfSteps | Inconclusive:
         loads.append(LimitsUnderLoad(load.text, tuple(texts)))
     if not loads:
         return LimitsOfSteps.unanswered("no step was measured under many users")
-    few = ladder.cores is not None and ladder.cores <= FEW_CORES
+    few_cores = ladder.cores is not None and ladder.cores <= FEW_CORES
     return LimitsOfSteps(
-        loads=tuple(loads), few_cores=ladder.cores if few else None, evidence=tuple(evidence)
+        loads=tuple(loads), few_cores=ladder.cores if few_cores else None, evidence=tuple(evidence)
     )
 
 

@@ -142,10 +142,10 @@ class UnknownLimit(StepLimit):
 
 def limit(step: ConfigurationStep, cores: int | None) -> StepLimit:
     """What limited the step, with the numbers that show it. `cores`: of the machine."""
-    first = next(limits(step, cores))
-    by_others = isinstance(first, OthersLimit)
+    first_limit = next(limits(step, cores))
+    by_others = isinstance(first_limit, OthersLimit)
     others_cores = step.mean("core_wait.others_cores") if by_others else None
-    return replace(first, usage=usage_of(step, others_cores))
+    return replace(first_limit, usage=usage_of(step, others_cores))
 
 
 def limits(step: ConfigurationStep, cores: int | None) -> Iterator[StepLimit]:

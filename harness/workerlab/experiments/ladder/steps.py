@@ -129,10 +129,10 @@ def configurations(
         if storage in unavailable
     ]
     if available:
-        first = Settings(available[0], workers)
+        full = Settings(available[0], workers)
         if CACHE in unavailable:
-            settings.append(first)
-            first = first._replace(redis=False)
+            settings.append(full)
+            full = full._replace(redis=False)
         changes: list[dict[str, Any]] = [
             {"local": False},
             {"redis": False},
@@ -140,11 +140,10 @@ def configurations(
             {"workers": 1},
             {"worker_class": SYNC},
         ]
-        settings += accumulate(changes, lambda last, change: last._replace(**change), initial=first)
+        settings += accumulate(changes, lambda last, change: last._replace(**change), initial=full)
     # Drops changes without effect
     return tuple(
-        configuration(one_settings, unavailable, pages, stand_ins)
-        for one_settings in dict.fromkeys(settings)
+        configuration(variant, unavailable, pages, stand_ins) for variant in dict.fromkeys(settings)
     )
 
 
@@ -277,8 +276,8 @@ class Ladder(Struct, frozen=True):
 
     @property
     def many_users(self) -> Mapping[UserLoad, Steps]:
-        many = [load for load in self.steps if load.users > ONE_USER and self.is_usual(load.users)]
-        return {load: self.steps[load] for load in many}
+        loads = [load for load in self.steps if load.users > ONE_USER and self.is_usual(load.users)]
+        return {load: self.steps[load] for load in loads}
 
     @property
     def conclusive(self) -> Steps:

@@ -220,28 +220,28 @@ class LoadSettings(Struct, frozen=True):
 
 def changed_server(settings: ServerSettings, changes: Action) -> ServerSettings:
     """The settings with these changes. Raises Refused if one is not valid."""
-    changed = replace(settings, **_checked(settings, changes))
-    classes = BUNDLED_APPS[changed.app].classes
-    if changed.worker_class not in classes:
+    new_settings = replace(settings, **_valid_values(settings, changes))
+    classes = BUNDLED_APPS[new_settings.app].classes
+    if new_settings.worker_class not in classes:
         if "app" not in changes:  # the class was changed: use the app that all classes serve
-            return replace(changed, app="sleep")
+            return replace(new_settings, app="sleep")
         supported = listed(classes)
-        raise Refused(f"this app is for {supported}, not for {changed.worker_class}", "app")
-    return changed
+        raise Refused(f"this app is for {supported}, not for {new_settings.worker_class}", "app")
+    return new_settings
 
 
 def changed_load(settings: LoadSettings, changes: Action) -> LoadSettings:
     """The settings with these changes. Raises Refused if one is not valid."""
-    return replace(settings, **_checked(settings, changes))
+    return replace(settings, **_valid_values(settings, changes))
 
 
-def _checked(settings: Struct, changes: Action) -> dict[str, Any]:
-    checked = {}
+def _valid_values(settings: Struct, changes: Action) -> dict[str, Any]:
+    values = {}
     for name, value in changes.items():
         field = SETTINGS.get(name)
         if field is None or not hasattr(settings, name):
             raise Refused(f"{name!r} is not a setting", name)
         if not field.accepts(value):
             raise Refused(f"{name} {field.requirement}, not {value!r:.40}", name)
-        checked[name] = field.convert(value)
-    return checked
+        values[name] = field.convert(value)
+    return values

@@ -141,9 +141,9 @@ def plan_of(extent: Extent) -> Plan:
             f" limit is {extent.files}: raise it (ulimit -n 10064, as root if refused)"
         )
     notes = [*left_out(extent), *available_tools(("threads", "coroutines"))[1]]
-    planned = steps(extent)
-    described = {step.cell.name: {"chapter": step.chapter, "what": step.what} for step in planned}
-    plan = null_plan("limits", (step.cell for step in planned), notes, {"steps": described})
+    all_steps = steps(extent)
+    details = {step.cell.name: {"chapter": step.chapter, "what": step.what} for step in all_steps}
+    plan = null_plan("limits", (step.cell for step in all_steps), notes, {"steps": details})
     if extent.long:
         least_s = predicted_s(plan, plan.cells[-1], 0.0)
         plan = noted(plan, [Note(fill(LONG_NOTE, {"least_s": least_s}))])
@@ -225,13 +225,13 @@ def _unbounded(extent: Extent) -> Iterable[PlannedStep]:
     connection_limit = extent.connections
     usual_files = USUAL_FILES if extent.files is None else min(USUAL_FILES, extent.files)
     bound = min(BOUNDED_CONNECTIONS, connection_limit)
-    planned = [("unbounded", bound, bound, usual_files)] if bound < connection_limit else []
-    planned += [
+    variants = [("unbounded", bound, bound, usual_files)] if bound < connection_limit else []
+    variants += [
         ("unbounded", connection_limit, connection_limit, usual_files),
         ("raised", connection_limit, connection_limit, connection_limit + SPARE_FILES),
         ("bounded", connection_limit, bound, usual_files),
     ]
-    for what, requests, connections, files in planned:
+    for what, requests, connections, files in variants:
         yield _step(
             extent, "unbounded", f"{what}-{requests}", what, tool=tool,
             requests=requests, connections=connections, open_files=files,

@@ -26,24 +26,24 @@ def findings(results: Steps) -> Iterator[Answer]:
     """The answers that the measured steps allow."""
     steps = [step for step in results if step.measured]
 
-    def named(*prefixes: str) -> Steps:
+    def by_name(*prefixes: str) -> Steps:
         return [step for step in steps if step.name.startswith(prefixes)]
 
-    tasks, bodies, aiohttp = named("all-tasks-"), named("all-bodies-"), named("aiohttp-")
+    tasks, bodies, aiohttp = by_name("all-tasks-"), by_name("all-bodies-"), by_name("aiohttp-")
     for rule, basis in (
         (asynchronous_gain, [step for step in steps if step.chapter == "clients"]),
-        (partial(limit_reached, "files"), named("unbounded-")[-1:]),
-        (remedies, named("raised-", "bounded-")),
+        (partial(limit_reached, "files"), by_name("unbounded-")[-1:]),
+        (remedies, by_name("raised-", "bounded-")),
         (farthest, [step for step in steps if step.chapter == "far"]),
         (farthest_by_aiohttp, aiohttp),
         (peak_memory, [step for step in complete(steps, "kept-") if step.memory_bytes]),
-        (large_bodies, named("bodies-")[:1]),
+        (large_bodies, by_name("bodies-")[:1]),
         (kept_memory, [*tasks, *bodies, *aiohttp[:1]]),
-        (million_large_bodies, named("dropped-")),
-        (partial(limit_reached, "ports"), named("ports-used-up", "ports-sources", "ports-reuse")),
-        (partial(limit_reached, "time_wait"), named("time-wait-")),
-        (missing_await, named("missing-await-")),
-        (session_per_request, named("session-per-request-")),
+        (million_large_bodies, by_name("dropped-")),
+        (partial(limit_reached, "ports"), by_name("ports-used-up", "ports-sources", "ports-reuse")),
+        (partial(limit_reached, "time_wait"), by_name("time-wait-")),
+        (missing_await, by_name("missing-await-")),
+        (session_per_request, by_name("session-per-request-")),
     ):
         if basis and (answer := rule(basis)):
             keys = tuple(step.data.trial.key for step in basis)
@@ -148,10 +148,10 @@ REACHING_STEPS: Mapping[Limit, str] = {
 def limit_reached(limit: Limit, steps: Steps) -> LimitAnswer | None:
     """The answer on a limit; None if the step that should reach it was not measured. `steps`: that
     one, and those that avoid the limit."""
-    reaching = [step for step in steps if step.name.startswith(REACHING_STEPS[limit])]
-    if not reaching:
+    reaching_steps = [step for step in steps if step.name.startswith(REACHING_STEPS[limit])]
+    if not reaching_steps:
         return None
-    step = reaching[0]
+    step = reaching_steps[0]
     worked = tuple(other.label for other in steps if other is not step and other.failed == 0)
     failed = step.errors.get("no_files" if limit == "files" else "no_address")
     if not failed:

@@ -152,8 +152,8 @@ class StepResult(Struct, frozen=True):
         causes: list[FilesRanOut | PortsRanOut] = []
         connections = self.load.concurrency
         if failed := self.errors.get("no_files"):
-            needed = connections + SPARE_FILES
-            causes.append(FilesRanOut(failed, connections, self.load.open_files, needed))
+            needed_files = connections + SPARE_FILES
+            causes.append(FilesRanOut(failed, connections, self.load.open_files, needed_files))
         if failed := self.errors.get("no_address"):
             causes.append(PortsRanOut(failed, connections, self.ports))
         return tuple(causes)

@@ -158,8 +158,8 @@ def lan_addresses() -> list[str]:
             preferred = probe.getsockname()[0]
         except OSError:
             preferred = ""
-    others = {address for address in addresses if not address.startswith(("127.", "169.254."))}
-    return sorted(others, key=lambda address: (address != preferred, address))
+    reachable = {address for address in addresses if not address.startswith(("127.", "169.254."))}
+    return sorted(reachable, key=lambda address: (address != preferred, address))
 
 
 def valid_hosts(port: int) -> set[str]:

@@ -214,10 +214,10 @@ class Stage:
         compare = bool(action.get("on"))
         if compare and len(self.sides) == 1:
             first = self.sides[0]
-            others = ("gevent", "gthread") if first.settings.worker_class == "sync" else ("sync",)
-            available = (name for name in others if not self._why_unavailable[name])
-            other = next(available, others[-1])
-            self.sides.append(self._side(changed_server(first.settings, {"worker_class": other})))
+            classes = ("gevent", "gthread") if first.settings.worker_class == "sync" else ("sync",)
+            available = (name for name in classes if not self._why_unavailable[name])
+            name = next(available, classes[-1])
+            self.sides.append(self._side(changed_server(first.settings, {"worker_class": name})))
             if first.phase in ("running", "starting"):
                 self._start({})
         elif not compare and len(self.sides) > 1:

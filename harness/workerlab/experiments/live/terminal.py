@@ -307,14 +307,14 @@ def requests_chart(facts: Facts) -> list[str]:
 def table(results: Sequence[StepOutcome]) -> list[str]:
     """The lines of a table of all steps, with the guesses if there are any; a paragraph for each
     step if the terminal is too narrow for a table."""
-    guessed = any(result.guess is not None for result in results)
+    has_guesses = any(result.guess is not None for result in results)
     rows: list[tuple[str, ...]] = [("step", "guess", "right", "law", "measured")]
     for number, result in enumerate(results, 1):
         title, *cells = result.row(result.step.letters)
         rows.append((f"{number} {title}", *(cell or "-" for cell in cells)))
-    if not guessed:
+    if not has_guesses:
         rows = [(row[0], *row[2:]) for row in rows]
-    end = ["", *([score(results), ""] if guessed else [])]
+    end = ["", *([score(results), ""] if has_guesses else [])]
     if (width := fitting_width()) < MAX_WIDTH:
         lines = [
             ", ".join([title, *map(" ".join, zip(rows[0][1:], cells, strict=True))])

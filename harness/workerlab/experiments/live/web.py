@@ -78,8 +78,8 @@ class OriginGuard:
 
     def _is_allowed(self, headers: Headers) -> bool:
         origin = headers.get("origin")
-        own = {f"http://{host}" for host in self._hosts}
-        return headers.get("host") in self._hosts and (origin is None or origin in own)
+        own_origins = {f"http://{host}" for host in self._hosts}
+        return headers.get("host") in self._hosts and (origin is None or origin in own_origins)
 
 
 Handler = Callable[[Request], Awaitable[Response]]

@@ -405,9 +405,9 @@ def answer_to(test: ClaimTest, measured: MeasuredParts) -> TestAnswer:
         return _ratio(test, *map(measured.values, test.ratio))
     values = measured.values(figures[0])
     if test.equals is not None:
-        same = [value == test.equals for value in values]
+        matches = [value == test.equals for value in values]
         text = f"{test.says} {' or '.join(sorted(set(values)))}"
-        return _answer(all(same), not any(same), text, requirement=f"be {test.equals}")
+        return _answer(all(matches), not any(matches), text, requirement=f"be {test.equals}")
     if test.over is not None:
         values = measured.quotients(figures[0], test.over)
     if not values:

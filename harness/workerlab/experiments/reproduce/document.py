@@ -113,7 +113,7 @@ def measured_of(run: Run, writeup: WriteUp) -> MeasuredParts:
     missing: dict[str, str] = {}
     reasons = (run_store.saved_machine(run.directory) or {}).get(MISSING, {})
     reused = run.plan.details.get("from", {})
-    tested = {test.part for claim in writeup.claim for test in claim.all_tests}
+    tested_parts = {test.part for claim in writeup.claim for test in claim.all_tests}
     for name, part in writeup.parts.items():
         path = Path(reused.get(name) or run.directory / PARTS / name)
         if not (path / "run.json").is_file():
@@ -121,7 +121,7 @@ def measured_of(run: Run, writeup: WriteUp) -> MeasuredParts:
             continue
         part_run = run_store.load(path)
         cells[part.name] = measured_cells(part_run)
-        if part.name in tested:
+        if part.name in tested_parts:
             conclusions[part.name] = codes_of(path)
     return MeasuredParts(
         cells=dict(matching_cells(writeup, cells)),

@@ -220,8 +220,8 @@ def _cells(
     serving: preflight.Interpreters, classes: Iterable[str], settings: Iterable[str]
 ) -> Iterator[Cell]:
     """A cell for each interpreter, class and launch that the settings need."""
-    needed = {name for setting in settings for name in SETTINGS[setting].launches}
-    launches = [launch for launch in LAUNCHES.values() if launch.name in needed]
+    launch_names = {name for setting in settings for name in SETTINGS[setting].launches}
+    launches = [launch for launch in LAUNCHES.values() if launch.name in launch_names]
     pythons = list(dict.fromkeys(python for python, _ in serving))
     for (key, interpreter), name, launch in product(serving.items(), classes, launches):
         python, version = key

@@ -109,11 +109,11 @@ def _observe_common(site: Site) -> LaunchObservations:
 def _limits_drawn(site: Site) -> list[int]:
     """The workers' request limits; each reports its own once it has loaded the app."""
 
-    def drawn() -> list[int]:
+    def limits() -> list[int]:
         return [int(limit) for _, limit in site.called_hooks() if limit != "None"]
 
-    site.require(lambda: len(drawn()) >= WORKERS, "not every worker loaded the app")
-    return sorted(set(drawn()))
+    site.require(lambda: len(limits()) >= WORKERS, "not every worker loaded the app")
+    return sorted(set(limits()))
 
 
 def _metrics(site: Site) -> list[str]:
@@ -177,25 +177,25 @@ def _hooks(site: Site) -> list[str]:
     """The hooks called during the life of a server, including those of workers that receive SIGINT
     or SIGABRT."""
 
-    def called(name: str) -> bool:
+    def was_called(name: str) -> bool:
         return any(line[0] == name for line in site.called_hooks())
 
-    def called_or_gone(hook: str, worker: int) -> bool:
-        return called(hook) or worker not in site.pids
+    def called_or_ended(hook: str, worker: int) -> bool:
+        return was_called(hook) or worker not in site.pids
 
-    def replaced(before: set[int]) -> bool:
-        return bool(set(site.pids) - before)
+    def has_new_worker(pids_before: set[int]) -> bool:
+        return bool(set(site.pids) - pids_before)
 
     signalled: set[int] = set()
     for signum, hook in ((signal.SIGINT, "worker_int"), (signal.SIGABRT, "worker_abort")):
-        before = set(site.pids)
+        pids_before = set(site.pids)
         # The oldest one: a worker that is booting or stopping ends without its hook
         worker = next(pid for pid in site.pids if pid not in signalled)
         signalled.add(worker)
         os.kill(worker, signum)
-        site.require(partial(called_or_gone, hook, worker), f"no worker ended by {signum.name}")
-        site.require(partial(replaced, before), "no worker was replaced")
-    if site.stop() is None and not called("on_exit"):
+        site.require(partial(called_or_ended, hook, worker), f"no worker ended by {signum.name}")
+        site.require(partial(has_new_worker, pids_before), "no worker was replaced")
+    if site.stop() is None and not was_called("on_exit"):
         raise InconclusiveLaunch("the server did not end in time")
     return sorted({line[0] for line in site.called_hooks()})
 
@@ -203,11 +203,11 @@ def _hooks(site: Site) -> list[str]:
 def _observe_preload(site: Site) -> LaunchObservations:
     about = site.ask("/about").about
 
-    def both() -> float:
+    def slower_of_two() -> float:
         requests = site.start_requests([f"/wait?s={PAIR_S}"] * 2)
         return max(request.result().took_s for request in requests)
 
-    both_s = site.stalls.repeat(both)
+    both_s = site.stalls.repeat(slower_of_two)
     site.ask("/file")
     return {
         "imported_by_arbiter": about.get("imported_by") == site.process.pid,

@@ -161,13 +161,13 @@ def _reuse_port(evidence: Evidence) -> Effect:
 
 def _proxy_protocol(evidence: Evidence) -> Effect:
     launch = evidence["sockets"]
-    answered = "a PROXY line was {answered}, and the app"
+    beginning = "a PROXY line was {answered}, and the app"
     return _honoured_or_ignored(
         "proxy_protocol",
         launch["proxied_address"] == FORWARDED_IP,
-        f"{answered} saw the address {{proxied_address}}",
+        f"{beginning} saw the address {{proxied_address}}",
         {**launch, "answered": _answered(launch["proxied"])},
-        f"{answered} did not see its address[[ (it saw {{proxied_address}})]]",
+        f"{beginning} did not see its address[[ (it saw {{proxied_address}})]]",
     )
 
 

@@ -217,17 +217,17 @@ def _with_timeout(
 
 def _too_long(path: str, site: Site) -> LaunchObservations:
     site.wait(SETTLED_S)
-    before = site.timeout_kills()
+    kills_before = site.timeout_kills()
     reply = site.ask(f"/{path}?s={REQUEST_S:g}")
-    return {"took_s": reply.took_s, "killed": site.timeout_kills() > before}
+    return {"took_s": reply.took_s, "killed": site.timeout_kills() > kills_before}
 
 
 def _silence(site: Site) -> LaunchObservations:
     site.wait(SETTLED_S)
-    before = site.timeout_kills()
+    kills_before = site.timeout_kills()
     with site.connect() as connection:
         closed_s = site.closed_after_s(connection, SILENCE_S)
-    killed_s = site.wait_until(lambda: site.timeout_kills() > before, 0.5)
+    killed_s = site.wait_until(lambda: site.timeout_kills() > kills_before, 0.5)
     return {"closed_s": closed_s, "killed": killed_s is not None}
 
 
@@ -280,13 +280,13 @@ def _observe_request_under_way(site: Site) -> LaunchObservations:
 
 def _request_under_way(site: Site) -> LaunchObservations:
     pids = set(site.pids)
-    (in_progress,) = site.start_requests([f"/wait?s={ONGOING_S:g}"])
+    (long_request,) = site.start_requests([f"/wait?s={ONGOING_S:g}"])
     site.wait_until_accepted()
     site.wait(HEAD_START_S)
-    others = site.start_requests(["/about"] * RECYCLE_LIMIT)
-    reply = in_progress.result()
+    short_requests = site.start_requests(["/about"] * RECYCLE_LIMIT)
+    reply = long_request.result()
     replaced_s = site.replaced_s(pids, EVENT_TIMEOUT_S)
-    wait(others)
+    wait(short_requests)
     return {
         "status": reply.status,
         "took_s": reply.took_s,
