@@ -90,7 +90,7 @@ COUNT_FADED_DOTS = """() => {
 def test_abandoned_requests_are_drawn_and_counted_separately(page: Any, screenshots: Path) -> None:
     end = page.evaluate(TEXTS_AT, [GIVES_UP, None])
     assert end["shown"] == (
-        "40 requests under way, 24 of them abandoned by their clients: 4 in the app, 36 in the"
+        "40 requests in flight, 24 of them abandoned by their clients: 4 in the app, 36 in the"
         " accept queue; 0.0 requests/s; 64 failed"
     )
     assert page.evaluate(COUNT_FADED_DOTS) == 24
@@ -120,15 +120,15 @@ def test_the_position_of_the_player_is_announced(page: Any) -> None:
 
 def test_a_worker_with_one_slot_shows_its_latest_request(page: Any) -> None:
     """Even if that request begins before the previous client has its answer."""
-    seated_requests = """(() => {
+    requests_in_slots = """(() => {
         const crowd = new Lab.Crowd();
-        crowd.each = 1;
+        crowd.slotsPerWorker = 1;
         crowd.move(1, 3, 0, 10);
         crowd.move(2, 3, 0, 20);
         crowd.move(1, 4, 0, 30);
-        return crowd.seats[0].map((dot) => crowd.id[dot]);
+        return crowd.slots[0].map((dot) => crowd.id[dot]);
     })()"""
-    assert page.evaluate(seated_requests) == [2]
+    assert page.evaluate(requests_in_slots) == [2]
 
 
 def test_a_sampled_picture_counts_no_more_than_the_lab(page: Any) -> None:

@@ -150,10 +150,10 @@ def wait_until_running(page: Any) -> None:
 
 # On a machine whose cores are all busy, with more parts than ever occur together
 LONGEST_STATUS = (
-    "16 requests under way, 12 of them left over from the previous load, 3 of them abandoned by "
+    "16 requests in flight, 12 of them left over from the previous load, 3 of them abandoned by "
     "their clients: 4 in the app, 9 in the accept queue, 3 connecting; 3.98 requests/s, not "
     "settled yet; all 2 cores are busy: server 0.42, load 0.21, workerlab 0.35, everything else, "
-    "including this page 1.02; each is in the app too briefly to see: slow it down; 12 failed "
+    "including this page 1.02; each is in the app too briefly to be seen: slow it down; 12 failed "
     "(12 timeouts)"
 )
 LAYOUT_WITH = """(words) => {
@@ -183,7 +183,7 @@ NOTES_LAYOUT_WITH = """(words) => {
 CONNECTING_DOTS_APART = """(count) => {
   const { scene } = Lab.live.sides[0];
   scene.arrange();
-  scene.rooms.waiting[0] = count;
+  scene.capacities.waiting[0] = count;
   scene.placeBoxes();
   const { cell, r, line } = scene.grids.waiting[0];
   return 2 * r + line < cell;

@@ -1,10 +1,10 @@
 """CSV: one row per trial of a sweep; for other commands, the rows of all tables under one header.
 
-Sweep: column names carry units. An empty field means unknown, but an empty slots_configured means
-unlimited if slots_known is True. Pairs (errors, requests and connections per worker) are
-`name=count`, separated by spaces; the routes of a mix are one JSON object.
-Other commands: the first column is the table's title, followed by the columns of all tables, shared
-ones once, in base units. A field is empty if the value is missing or the table has no such column.
+Of a sweep, column names include units. An empty field means unknown, but an empty slots_configured
+means unlimited if slots_known is True. Counts (errors, requests and connections per worker) are
+written as `name=count`, separated by spaces; the routes of a mix are one JSON object.
+Of other commands, the first column is the table's title. The columns of all tables follow, shared
+ones once, in base units. A field is empty if the value is missing or the table lacks the column.
 """
 
 import csv
@@ -25,7 +25,7 @@ from workerlab.report.values import counts_text, printable
 
 
 def render(document: Document) -> str:
-    """RFC 4180, but with LF line endings. The header is written even if there are no rows."""
+    """CSV as in RFC 4180, but with LF line endings. The header is written even without rows."""
     if document.kind == SWEEP:
         return _csv_text(HEADER, map(_cell_columns, document.cells))
     names = dict.fromkeys(column.name for table in document.tables for column in table.columns)
@@ -57,7 +57,8 @@ def _field(value: Value) -> object:
 
 
 def _cell_columns(result: TrialResult) -> dict[str, object]:
-    """Expands distributions and groups of numbers into one column per value, unit last."""
+    """The columns of a trial. Groups of numbers become one column per value, whose name ends with
+    the unit."""
     row: dict[str, object] = {}
     for name, value in asdict(json_cell(result, JsonCellRow)).items():
         if isinstance(value, JsonText | str):

@@ -1,15 +1,14 @@
-"""JSON, schema 2: its types, whose fields are the keys, in this order; how documents are converted
-to them; and their JSON Schema. `keys.py` has the types of trials and series.
+"""The JSON output, schema 2: its types, whose fields are the keys, in this order; the conversion of
+documents to these types; and their JSON Schema. `keys.py` has the types of trials and series.
 
-All keys are always present. Null is unknown, but a null slots_configured means unlimited if
+All keys are always present. Null means unknown, but a null slots_configured means unlimited if
 slots_known is true. NaN and Infinity never occur. No shape allows other keys, except the `values`
 of a text, the environment, and the rows of a table, whose keys are its column names.
 
-A text is an object with its code, its values and its sentence. A sweep has cells and classes whose
-keys name the unit; their numbers are rounded to the precision of the clocks, 3 decimals of a
-millisecond, 4 of a rate. Other commands have tables whose rows are objects, keyed by column name,
-in base units (seconds, bytes, shares of 1).
-"""
+A text is an object with a code, values and a sentence. A sweep has cells and classes whose keys
+name the unit; their numbers are rounded to the precision of the clocks: 3 decimals for
+milliseconds, 4 for rates. Other commands have tables whose rows are objects, keyed by column name,
+in base units (seconds, bytes, shares of 1)."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -59,8 +58,8 @@ R = TypeVar("R", bound=JsonCellRow)
 
 AB_TIMES = ("connect", "processing", "waiting", "total")  # as in AbReport
 
-Name = JsonText | str  # a plain name, or a text
-# A table value. msgspec cannot describe a union of two types of objects (text, counts)
+Name = JsonText | str  # a text, or a plain name
+# The value of a table cell. msgspec cannot describe a union of two object types (text, counts)
 Value = Annotated[
     Any,
     Meta(
@@ -76,7 +75,7 @@ Value = Annotated[
 
 
 class TableShape(Shape, frozen=True):
-    """Base of objects with values of any size, in base units."""
+    """Base of objects whose values are in base units and can have any magnitude."""
 
     @staticmethod
     def number(value: float, decimals: int) -> float | None:
@@ -87,7 +86,7 @@ class TableShape(Shape, frozen=True):
 
 
 class JsonPhase(Shape, frozen=True):
-    """A part of the load, in seconds since it began."""
+    """A phase of the load, in seconds since the load began."""
 
     name: PhaseName
     start_s: float
@@ -96,7 +95,7 @@ class JsonPhase(Shape, frozen=True):
 
 
 class JsonCell(JsonCellRow, frozen=True):
-    """One trial: a server under a load. Numbers are null where the verdict is invalid."""
+    """One trial: a server under a load. Its numbers are null if the verdict is invalid."""
 
     phases: list[JsonPhase]
 
@@ -105,7 +104,7 @@ class JsonCell(JsonCellRow, frozen=True):
 
 
 class JsonColumn(TableShape, frozen=True):
-    """`name` is the key in the rows, its unit last."""
+    """A column. `name` is its key in the rows, and ends with the unit."""
 
     name: str
     title: str
@@ -113,7 +112,7 @@ class JsonColumn(TableShape, frozen=True):
 
 
 class JsonTable(TableShape, frozen=True):
-    """Rows in base units: seconds, bytes, shares of 1; null: missing."""
+    """A table, with values in base units: seconds, bytes, shares of 1; null: missing."""
 
     title: Name
     columns: list[JsonColumn]
@@ -122,7 +121,7 @@ class JsonTable(TableShape, frozen=True):
 
 
 class JsonMark(TableShape, frozen=True):
-    """A point of a scatter, and its whisker in y."""
+    """A point of a scatter plot, with its whisker in y."""
 
     name: Name
     low: Number
@@ -130,7 +129,7 @@ class JsonMark(TableShape, frozen=True):
 
 
 class JsonSeries(TableShape, frozen=True):
-    """Points (x, y) under one name."""
+    """A named series of points (x, y)."""
 
     name: Name
     points: list[tuple[Number, Number]]
@@ -145,7 +144,7 @@ class JsonLevel(TableShape, frozen=True):
 
 
 class JsonChart(TableShape, frozen=True):
-    """`log`: whether the axes (x, y) are logarithmic; `names`: the places on x, from 0."""
+    """A chart. `log`: whether the axes (x, y) are logarithmic; `names`: labels of x = 0, 1, 2 …"""
 
     title: Name
     x_title: Name
@@ -162,7 +161,8 @@ class JsonChart(TableShape, frozen=True):
 
 
 class JsonFinding(Shape, frozen=True):
-    """`question` is empty if the finding answers none; `trials`: keys of those it is based on."""
+    """A finding. `question`: the one it answers, or ""; `trials`: the keys of those it is based
+    on."""
 
     question: str
     answer: JsonText
@@ -171,7 +171,7 @@ class JsonFinding(Shape, frozen=True):
 
 
 class JsonDocument(Shape, frozen=True):
-    """What every command prints about a run. `valid`: everything required was measured."""
+    """The keys common to all documents. `valid`: whether everything required was measured."""
 
     schema: int
     kind: str
@@ -187,7 +187,7 @@ class JsonSweep(JsonDocument, frozen=True):
     overhead: Number
     cells: list[JsonCell]
     classes: list[JsonClass]
-    setup_s: Annotated[dict[str, Number], "median per cell, by stage"]
+    setup_s: Annotated[dict[str, Number], "median duration of each stage, over the cells"]
     findings: list[JsonFinding]
     notes: list[JsonText]
 
@@ -205,17 +205,17 @@ class JsonTables(JsonDocument, frozen=True):
 
 
 def render(document: Document) -> str:
-    """One JSON document. Raises ValueError instead of writing NaN."""
+    """The document as JSON. Raises ValueError instead of writing NaN."""
     return json.dumps(codec.plain(json_of(document)), indent=2, allow_nan=False) + "\n"
 
 
 def document_type(kind: str) -> type[JsonDocument]:
-    """The type of the JSON of all documents of this kind."""
+    """The type of the JSON of documents of this kind."""
     return JsonSweep if kind == SWEEP else JsonTables
 
 
 def json_of(document: Document) -> JsonDocument:
-    """The fields of every document, plus those of its kind."""
+    """The document in JSON types: the common fields, and those of its kind."""
     findings = [
         shaped(JsonFinding, finding, answer=jsonable(finding)) for finding in document.findings
     ]
@@ -258,8 +258,8 @@ def _table(table: Table) -> JsonTable:
 # --- cells -------------------------------------------------------------------------------------
 
 
-# The keys of an invalid trial that are not null
-EMPTY: Mapping[str, Any] = {
+# The keys of an invalid trial that are empty or false instead of null
+EMPTY_VALUES: Mapping[str, Any] = {
     "errors": {},
     "split_exact": False,
     "requests_per_worker": {},
@@ -271,7 +271,7 @@ EMPTY: Mapping[str, Any] = {
 
 
 def json_cell(result: TrialResult, kind: type[R], **more: Any) -> R:
-    """One trial. `more`: the fields that `kind` has in addition to a row."""
+    """The JSON of one trial. `more`: fields that `kind` has in addition to those of a row."""
     figure = partial(figure_of, result)
     return shaped(
         kind,
@@ -295,13 +295,13 @@ def json_cell(result: TrialResult, kind: type[R], **more: Any) -> R:
             f"ab_{name}_ms": shaped(keys.JsonAbTimes, figure(f"ab.times.{name}"))
             for name in AB_TIMES
         },
-        **(EMPTY if isinstance(result, Invalid) else {}),
+        **(EMPTY_VALUES if isinstance(result, Invalid) else {}),
         **more,
     )
 
 
 def _settings(server: Server) -> dict[str, Any]:
-    """The settings of a server. Versions are null if they are those of the run's environment."""
+    """The settings of a server. Versions are null if they are the same as the run's."""
     values = {name: getattr(server, name) for name in keys.JsonSettings.__struct_fields__}
     return {**values, "gunicorn": server.gunicorn or None, "python": server.python or None}
 
@@ -310,8 +310,8 @@ def _settings(server: Server) -> dict[str, Any]:
 
 
 def shaped(kind: type[S], source: object, **values: Any) -> S:
-    """A `kind` with these values; its other keys are read from `source` by their paths, and
-    converted to their types. All are null if `source` is None."""
+    """A `kind` with these values. Its other keys are read from `source` by their paths and
+    converted to their types; they are null if `source` is None."""
     for name, key in keys_of(kind).items():
         if name not in values:
             value = figure_of(source, key.path)
@@ -331,7 +331,8 @@ def shaped(kind: type[S], source: object, **values: Any) -> S:
 
 
 def _shape_in(hint: Any) -> type[Shape] | None:
-    """The shape of the items of a list or mapping, or of an optional value."""
+    """The shape of the items of a list or mapping, or of an optional value; None if there is
+    none."""
     types = [argument for argument in get_args(hint) if isinstance(argument, type)]
     return next((inner for inner in types if issubclass(inner, Shape)), None)
 
@@ -341,7 +342,8 @@ def jsonable(
     number: Callable[[float], float | None] = significant,
     shape: type[Shape] | None = None,
 ) -> Any:
-    """`value` in JSON types. Floats by `number`, structs as `shape`, other types as text."""
+    """`value` in JSON types. `number` converts floats, structs become a `shape`, and objects of
+    other types become text."""
     if isinstance(value, Finding):
         return JsonText(code=value.code, values=jsonable(value.values), text=str(value))
     if isinstance(value, Struct):
@@ -359,7 +361,7 @@ def jsonable(
 
 
 def json_schema(kinds: Iterable[str]) -> dict[str, Any]:
-    """JSON Schema (2020-12) of the documents of one kind, or of any of several kinds."""
+    """The JSON Schema (2020-12) of documents of these kinds."""
     documents = {kind: document_type(kind) for kind in kinds}
     shapes = tuple(dict.fromkeys(documents.values()))
     definitions = codec.schemas(shapes)
@@ -379,7 +381,8 @@ def json_schema(kinds: Iterable[str]) -> dict[str, Any]:
 
 
 def _describe(definition: dict[str, Any], shape: type[Struct]) -> None:
-    """Describes each property by its string, or by its meaning, as the legends of tables do."""
+    """Adds descriptions: the docstring of the shape, and for each property its string or
+    meaning."""
     definition["description"] = " ".join(definition["description"].split())
     hints = get_type_hints(shape, include_extras=True)
     for name, key in keys_of(shape).items():

@@ -1,7 +1,7 @@
-"""The keys of a trial and of a series in JSON and CSV, in this order, and the table columns made of
-them.
+"""The keys of a trial and of a series in JSON and CSV, in this order, and the table columns made
+from them.
 
-A key is declared here once, with its `JsonKey`: the path to its value, its heading and its meaning.
+Each key is declared here once, with its `JsonKey`: the path to its value, its heading and meaning.
 Table columns (`column`), CSV, JSON and the JSON Schema (`json.py`) are derived from it.
 """
 
@@ -18,13 +18,13 @@ from workerlab.report.values import rounded
 
 
 class JsonKey(Struct, frozen=True):
-    """How tables show a key, and where its value is. `meaning` is also the schema's description,
-    unless the annotation has a string, which only the schema shows."""
+    """How tables show a key, and where its value is. The schema uses `meaning` as the description,
+    unless the annotation contains a string for it."""
 
-    heading: str = ""  # "": the key
+    heading: str = ""  # "": the same as the key
     meaning: str = ""
-    path: str = ""  # attribute path in the result; "": the key, without "_ms"
-    form: Form | None = None  # None: from the type
+    path: str = ""  # attribute path in the result; "": the key without "_ms"
+    form: Form | None = None  # None: derived from the type
     decimals: int = 4
     hint: Any = None  # the type of the key, set by `keys_of`
 
@@ -32,17 +32,23 @@ class JsonKey(Struct, frozen=True):
 T = TypeVar("T")
 Number = float | None
 Count = int | None
-FORMS: Mapping[object, Form] = {int: "count", Count: "count", Number: "number"}  # others: "text"
+FORMS: Mapping[object, Form] = {
+    int: "count",
+    Count: "count",
+    Number: "number",
+}  # any other type: "text"
 # Shared by cells and classes
 PROCESSES = "processes of the load tool"
 SlotsConfigured = Annotated[
-    Count, JsonKey("slots set", "requests that can be served at once with these settings")
+    Count, JsonKey("slots set", "requests that the server can serve at once with these settings")
 ]
-SlotsMeasured = Annotated[Count, JsonKey("slots used", "the most that were served at once")]
+SlotsMeasured = Annotated[
+    Count, JsonKey("slots used", "the most requests that were served at once")
+]
 
 
 class Shape(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of all objects whose keys are fixed. `number`: rounds a number of such an object."""
+    """Base of all objects whose keys are fixed. `number` rounds one of its numbers."""
 
     @staticmethod
     def number(value: float, decimals: int) -> float | None:
@@ -58,8 +64,8 @@ class Milliseconds(Shape, frozen=True):
 
 
 class JsonText(Shape, frozen=True):
-    """A sentence, its code, and its values, in seconds, bytes and shares of 1. Programs should use
-    code and values; sentences may be reworded."""
+    """A sentence, its code, and its values in seconds, bytes and shares of 1. Programs should use
+    the code and the values: sentences may be reworded."""
 
     code: str
     values: dict[str, Any]
@@ -84,14 +90,14 @@ class JsonMilliseconds(Milliseconds, frozen=True):
 
 
 class JsonServedBy(Shape, frozen=True):
-    """Versions that the workers reported."""
+    """The versions that the workers reported."""
 
     gunicorn: str | None
     python: str | None
 
 
 class JsonInForce(Shape, frozen=True):
-    """Settings as the server has them; null: ignored by the worker class, or unknown."""
+    """Effective settings of the server; null: ignored by the worker class, or unknown."""
 
     workers: Count
     threads: Count
@@ -100,20 +106,18 @@ class JsonInForce(Shape, frozen=True):
 
 
 class JsonSplit(Milliseconds, frozen=True):
-    """Where a response time went: means in milliseconds over the steady part."""
+    """The parts of the response time: means in milliseconds over the steady part."""
 
     connect: Annotated[Number, JsonKey(meaning="until the client was connected")]
     accept_queue: Annotated[Number, JsonKey(meaning="until a worker accepted the connection")]
     in_worker: Annotated[Number, JsonKey(meaning="accepted, not yet in the app")]
     service: Annotated[Number, JsonKey(meaning="in the app")]
     transfer: Annotated[Number, JsonKey(meaning="until the client had the last byte")]
-    unattributed: Annotated[
-        Number, JsonKey("rest", "time that no part explains, not distributed over the parts")
-    ]
+    unattributed: Annotated[Number, JsonKey("rest", "time that none of the parts explains")]
 
 
 class JsonKernel(Shape, frozen=True):
-    """How much the kernel's counters grew during the load, and the accept queue."""
+    """Growth of the kernel's counters during the load, and the accept queue."""
 
     listen_overflows: Count
     listen_drops: Count
@@ -124,7 +128,7 @@ class JsonKernel(Shape, frozen=True):
 
 
 class JsonCpu(Shape, frozen=True):
-    """CPU seconds per second of server and load tool; the busy share of all cores."""
+    """CPU seconds per second used by server and load tool, and the busy share of all cores."""
 
     server_cores: Number
     generator_cores: Number
@@ -132,8 +136,8 @@ class JsonCpu(Shape, frozen=True):
 
 
 class JsonCoreWait(Shape, frozen=True):
-    """Waiting for a core: its share of the response time, the part of it that other programs can
-    have caused, cores that others used, and seconds per request in the worker and the tool."""
+    """Waiting for a core: its share of the response time, the share that other processes may have
+    caused, the cores they used, and seconds of waiting per request in the worker and the tool."""
 
     share: Number
     others_share: Number
@@ -144,7 +148,7 @@ class JsonCoreWait(Shape, frozen=True):
 
 
 class JsonAb(Shape, frozen=True):
-    """What ApacheBench prints; null: another tool."""
+    """Figures that ApacheBench prints; null: the load tool is another one."""
 
     requests: Count
     time_taken_s: Annotated[Number, JsonKey(form="seconds", decimals=6)]
@@ -172,7 +176,8 @@ class JsonAb(Shape, frozen=True):
 
 
 class JsonAbTimes(Milliseconds, frozen=True):
-    """A row of ApacheBench's table of connection times, in milliseconds; null: another tool."""
+    """A row of ApacheBench's table of connection times, in milliseconds; null: the load
+    tool is another one."""
 
     min: Number
     mean: Number
@@ -182,7 +187,7 @@ class JsonAbTimes(Milliseconds, frozen=True):
 
 
 class JsonRss(Shape, frozen=True):
-    """Resident memory in bytes: the highest sample."""
+    """Resident memory in bytes, the highest sample of each."""
 
     server_max: Count
     generator_max: Count
@@ -210,12 +215,12 @@ class JsonSettings(Shape, frozen=True):
     cpu_s: Annotated[
         Number,
         JsonKey("CPU s", form="text"),
-        "CPU seconds that --cpu makes each request compute",
+        "CPU seconds per request, set with --cpu",
     ]
     cores: Annotated[
         Count,
         JsonKey(form="text"),
-        "cores that --server-cores lets the server use; null: all",
+        "cores that the server may use (--server-cores); null: all",
     ]
     gunicorn: str | None
     python: str | None
@@ -226,7 +231,7 @@ class JsonCellRow(JsonSettings, frozen=True):
 
     served_by: JsonServedBy
     in_force: JsonInForce
-    not_taken: Annotated[list[str], "settings not in force as requested"]
+    not_taken: Annotated[list[str], "settings whose requested value is not effective"]
     app: str
     sleep_s: Annotated[Number, JsonKey(decimals=6)]
     tool: Annotated[str, JsonKey("load tool", path="trial.cell.tool")]
@@ -236,19 +241,19 @@ class JsonCellRow(JsonSettings, frozen=True):
     trial: Annotated[int, JsonKey(path="trial.number")]
     requests: Count
     failed: Count
-    errors: Annotated[dict[str, int], "failed requests by cause"]
+    errors: Annotated[dict[str, int], "number of failed requests by cause"]
     slots_configured: SlotsConfigured
     slots_known: Annotated[
         bool,
         JsonKey(path="worker_class.slots_known"),
-        "whether slots_configured null means unlimited; else it is unknown",
+        "whether the slots are known: a null slots_configured then means unlimited",
     ]
     slots_measured: SlotsMeasured
     occupancy: Annotated[
         Number,
         JsonKey(
             "slots busy",
-            "the mean share of slots taken, over the steady part, or over the whole load if it"
+            "the mean share of slots in use, over the steady part, or over the whole load if it"
             " stalled",
             form="percent",
         ),
@@ -261,9 +266,11 @@ class JsonCellRow(JsonSettings, frozen=True):
             "half of the throughput's 95 % interval within this load",
         ),
     ]
-    tool_rps: Annotated[Number, "throughput as the load tool reports it"]
+    tool_rps: Annotated[Number, "the throughput that the load tool reports"]
     whole_rps: Annotated[Number, "throughput of the whole load, including start and drain"]
-    bound_rps: Annotated[Number, JsonKey(meaning="the most that connections and slots allow")]
+    bound_rps: Annotated[
+        Number, JsonKey(meaning="the highest throughput that connections and slots allow")
+    ]
     response_ms: JsonMilliseconds
     connect_ms: JsonMilliseconds
     service_ms: JsonMilliseconds
@@ -276,25 +283,25 @@ class JsonCellRow(JsonSettings, frozen=True):
     cpu: Annotated[JsonCpu, JsonKey(path="usage")]
     core_wait: JsonCoreWait
     rss_bytes: JsonRss
-    requests_per_worker: Annotated[dict[str, int], "by process id"]
-    connections_per_worker: Annotated[dict[str, int] | None, "kept alive, by process id"]
+    requests_per_worker: Annotated[dict[str, int], "requests by process id"]
+    connections_per_worker: Annotated[dict[str, int] | None, "kept-alive connections by process id"]
     split_prediction_rps: Annotated[
         Number,
         JsonKey(
             "by worker req/s",
-            "what the connections per worker allow: a worker serves at most one per slot at once",
+            "the throughput if each slot serves one of its worker's connections at a time",
         ),
     ]
     load_s: Annotated[Number, "how long the load took"]
-    ideal_s: Annotated[Number, "how long it takes with no idle slot"]
+    ideal_s: Annotated[Number, "how long the load takes if no slot is idle"]
     generator_bound: Annotated[bool | None, "whether the load tool was the limit, not the server"]
     bound_reasons: list[JsonText]
     rate: Annotated[
         str | None,
         JsonKey(path="trial.cell.rate.label"),
-        "as requested: 200 or 80%; null: closed model",
+        "the requested rate: 200 or 80%; null: closed model",
     ]
-    routes: Annotated[dict[str, JsonRoute], "of a mix, by name"]
+    routes: Annotated[dict[str, JsonRoute], "routes of a mix by name"]
     asked_rps: Annotated[Number, JsonKey("rate req/s"), "the rate in requests/s"]
     arrivals: Annotated[Arrivals | None, JsonKey(path="at_rate.arrivals")]
     schedule: Annotated[Count, JsonKey(path="at_rate.schedule"), "seed of the arrival times"]
@@ -311,19 +318,17 @@ class JsonCellRow(JsonSettings, frozen=True):
     verdict: Verdict
     target: Annotated[
         list[JsonText],
-        JsonKey(
-            meaning="whether the cell meets the target (--slo), or which of its metrics do not"
-        ),
+        JsonKey(meaning="whether the cell meets the target (--slo), or which metrics miss it"),
         "the outcome of each term of --slo",
     ]
-    reason: Annotated[JsonText, "of the verdict"]
+    reason: Annotated[JsonText, "reason for the verdict"]
     diagnosis: JsonText | None
-    findings: Annotated[list[JsonText], "all diagnoses; the first is `diagnosis`"]
+    findings: Annotated[list[JsonText], "all diagnoses; the first one is also `diagnosis`"]
     notes: list[JsonText]
 
 
 class JsonClass(JsonSettings, frozen=True):
-    """The cells that differ in load alone."""
+    """A series: the cells that differ only in load."""
 
     tool: str
     tool_processes: Annotated[int, JsonKey(meaning=PROCESSES, path="processes")]
@@ -332,14 +337,16 @@ class JsonClass(JsonSettings, frozen=True):
     slots_known: Annotated[bool, JsonKey(path="worker_class.slots_known")]
     slots_measured: SlotsMeasured
     capacity_rps: Annotated[Number, "highest sustained throughput"]
-    capacity_ci95: Annotated[tuple[Number, Number] | None, "its 95 % interval over launches"]
+    capacity_ci95: Annotated[
+        tuple[Number, Number] | None, "95 % interval of the capacity over launches"
+    ]
     knee: Annotated[Number, JsonKey(decimals=3), "connections above which requests wait"]
     knee_note: JsonText
     knee_predicted: Annotated[
         Number,
         JsonKey(
             "predicted per worker",
-            "what sleep, CPU per request, slots and cores allow, without Gunicorn's own CPU",
+            "throughput that sleep, CPU per request, slots and cores allow without Gunicorn's CPU",
         ),
     ]
     diagnosis: JsonText | None
@@ -350,7 +357,7 @@ class JsonClass(JsonSettings, frozen=True):
 
 @cache
 def keys_of(shape: type[Struct]) -> Mapping[str, JsonKey]:
-    """The `JsonKey` of each field of `shape`, in order, with its path, form and type."""
+    """The `JsonKey` of each field of `shape`, in order, with path, form and type filled in."""
     hints, keys = get_type_hints(shape), {}
     for name, hint in get_type_hints(shape, include_extras=True).items():
         key = annotation(hint, JsonKey) or JsonKey()
@@ -375,7 +382,7 @@ def column(
     *,
     of: type[Struct] = JsonCellRow,
 ) -> Column:
-    """The table column for key `name` of `of`. `value`: shown instead of the JSON value."""
+    """The table column for the key `name` of the type `of`. `value`: replaces the JSON value."""
     key = keys_of(of)[name]
     form = key.form or "text"
     return Column(name, form, expendable, key.heading, key.meaning, value or key.path)

@@ -1,5 +1,5 @@
-"""A table as text: each value in the format of its column, missing ones as "-"; and the table of
-the routes of a mix, for all commands that can request one."""
+"""Formats the values of a table as text, missing ones as "-"; and makes the table of the routes of
+a mix, for every command that can request one."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from workerlab.report.values import counts_text, finite, heading, joined_table
 
 
 class Grid(Struct, frozen=True):
-    """A table as text. The first `keys` columns identify a row. `unit`: of all durations, shown
-    below the headings; "" if each has its own. `blank`: headings of the columns left out because
-    all their values are missing."""
+    """A table as text. The first `keys` columns identify a row. `unit`: that of all durations,
+    shown below the headings; "" if each has its own. `blank`: headings of the columns omitted
+    because all their values are missing."""
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -41,17 +41,17 @@ class Grid(Struct, frozen=True):
 
     def without(self, omitted: Collection[int]) -> Grid:
         """The grid without the columns at these indices."""
-        kept = [index for index in range(len(self.columns)) if index not in omitted]
+        indices = [index for index in range(len(self.columns)) if index not in omitted]
         return replace(
             self,
-            columns=tuple(self.columns[index] for index in kept),
-            rows=tuple(tuple(row[index] for index in kept) for row in self.rows),
-            keys=sum(index < self.keys for index in kept),
+            columns=tuple(self.columns[index] for index in indices),
+            rows=tuple(tuple(row[index] for index in indices) for row in self.rows),
+            keys=sum(index < self.keys for index in indices),
         )
 
 
 def to_grid(table: Table) -> Grid:
-    """The table as text, without blank columns. ValueError for a row of another length."""
+    """The table as text, without blank columns. Raises ValueError for a row of the wrong length."""
     columns, rows = table.columns, table.rows
     texts = tuple(
         tuple(
@@ -69,20 +69,21 @@ def to_grid(table: Table) -> Grid:
 
 
 def join_tables(left: Table, right: Table) -> Table:
-    """`left`, with the columns of `right` that it lacks; None where `right` has no matching row."""
+    """`left`, with the columns of `right` that it lacks; their values are None where `right` has no
+    matching row."""
     pairs = zip(left.columns, right.columns, strict=False)
-    shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
-    rows = {row[:shared]: row[shared:] for row in right.rows}
-    missing = (None,) * (len(right.columns) - shared)
+    shared_count = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+    rows = {row[:shared_count]: row[shared_count:] for row in right.rows}
+    missing = (None,) * (len(right.columns) - shared_count)
     return replace(
         left,
-        columns=left.columns + right.columns[shared:],
-        rows=tuple(row + rows.get(row[:shared], missing) for row in left.rows),
+        columns=left.columns + right.columns[shared_count:],
+        rows=tuple(row + rows.get(row[:shared_count], missing) for row in left.rows),
     )
 
 
 def value_text(column: Column, value: Value, unit: str = "") -> str:
-    """`value` in a readable unit; durations in `unit` if given."""
+    """`value` in a readable unit, or a duration in `unit` if that is given."""
     finite_value = finite(value)
     if finite_value is None:
         return MISSING
@@ -111,19 +112,19 @@ VALUE_FORMATS = {**FORMATS, "text": "{:g}".format, "number": _number, "percent":
 
 
 def table_notes(table: Table, grid: Grid, explained: set[tuple[str, str]]) -> list[str]:
-    """The sentences below a table: column meanings, its note, the columns missing in all rows.
-    `explained` as in `legend`."""
+    """The sentences below a table: the meanings of its columns, its note, and its blank columns.
+    `explained`: as in `legend`."""
     return [*legend(grid.columns, explained), table.note, blank_columns_note(grid)]
 
 
 def blank_columns_note(grid: Grid) -> str:
-    """The columns left out as blank; "" if there are none."""
+    """A sentence that names the omitted blank columns; "" if there are none."""
     return f"Missing in all rows: {', '.join(grid.blank)}." if grid.blank else ""
 
 
 def legend(columns: Sequence[Column], explained: set[tuple[str, str]]) -> list[str]:
-    """Column meanings, grouped by meaning: "p50, p95: response time.". `explained`: the
-    (heading, meaning) pairs already explained; they are skipped, and new ones are added."""
+    """The meanings of columns, one sentence per meaning: "p50, p95: response time.". `explained`:
+    the pairs (heading, meaning) explained so far; they are skipped, and new ones are added."""
     headings: dict[str, list[str]] = {}
     for column in columns:
         pair = (heading(column), column.meaning)
@@ -135,14 +136,14 @@ def legend(columns: Sequence[Column], explained: set[tuple[str, str]]) -> list[s
 
 # --- the routes of a mix ------------------------------------------------------------------------
 
-MAX_SHOWN_ROUTES = 20  # of a cell: most failures first, then most requests
-MAX_SCREEN_ROWS = 24  # a longer table is shown with --explain only
-EXACT_S = 0.2  # a shorter time, in seconds with two decimals, can be off by more than 2.5 %
-NEGLIGIBLE = 0.01  # share of the longest time in a row; digits of shorter times do not matter
+MAX_SHOWN_ROUTES = 20  # per cell: most failures first, then most requests
+MAX_SCREEN_ROWS = 24  # longer tables are shown only with --explain
+MIN_EXACT_S = 0.2  # rounding a shorter time to two decimals can change it by more than 2.5 %
+NEGLIGIBLE_SHARE = 0.01  # of the longest time in a row; digits of shorter times do not matter
 
 
 def response_column(name: str, meaning: str, expendable: int = 0) -> Column:
-    """A percentile of the response times, or their maximum. `expendable`: as in `Column`."""
+    """The column of a percentile or the maximum of response times. `expendable`: as in `Column`."""
     return Column(
         f"response_{name}_s",
         "seconds",
@@ -155,7 +156,7 @@ def response_column(name: str, meaning: str, expendable: int = 0) -> Column:
 
 SUCCESS_RESPONSE = "response time of successes"
 ROUTE_COLUMNS = (
-    Column("requests", "count", meaning="complete answers"),
+    Column("requests", "count", meaning="complete responses"),
     Column("failed", "count"),
     response_column("p50", SUCCESS_RESPONSE),
     response_column("p95", SUCCESS_RESPONSE, 1),
@@ -164,7 +165,7 @@ ROUTE_COLUMNS = (
 
 
 def route_table(cells: Sequence[Result], leading: Sequence[Column]) -> Iterator[Table]:
-    """The table of all routes; nothing if no cell has any. `leading`: the columns that identify a
+    """Yields the table of all routes, if a cell has any. `leading`: the columns that identify a
     cell."""
     shown = [(cell, name, route) for cell in cells for name, route in _shown_routes(cell)]
     if not shown:
@@ -174,16 +175,16 @@ def route_table(cells: Sequence[Result], leading: Sequence[Column]) -> Iterator[
         [time for time in (response.p50, response.p95, response.max) if time]
         for response in responses
     ]
-    left_out = any(len(cell.routes) > MAX_SHOWN_ROUTES for cell in cells)
+    is_cut = any(len(cell.routes) > MAX_SHOWN_ROUTES for cell in cells)
     note = (
         f"Only {MAX_SHOWN_ROUTES} routes per cell: the most failures first, then the most requests."
-        " The JSON has all."
+        " The JSON output has all of them."
     )
     yield joined_table(
         "The routes of the mix",
         [leading, [Column("route", "text", value=str)], ROUTE_COLUMNS],
         shown,
-        note=note if left_out else "",
+        note=note if is_cut else "",
         keys=len(leading),
         unit=unit_of(times),
         detailed=len(shown) > MAX_SCREEN_ROWS,
@@ -193,13 +194,15 @@ def route_table(cells: Sequence[Result], leading: Sequence[Column]) -> Iterator[
 def _shown_routes(cell: Result) -> Iterator[tuple[str, RouteResult]]:
     """The cell's routes to show (see MAX_SHOWN_ROUTES), in the order of the mix."""
     names = sorted(cell.routes, key=lambda n: (-cell.routes[n].failed, -cell.routes[n].requests))
-    kept = {*names[:MAX_SHOWN_ROUTES]}
-    return ((name, route) for name, route in cell.routes.items() if name in kept)
+    shown_names = {*names[:MAX_SHOWN_ROUTES]}
+    return ((name, route) for name, route in cell.routes.items() if name in shown_names)
 
 
 def unit_of(rows: list[list[float]]) -> str:
-    """The unit for all rows: "s" if a time reaches 1 s and none that matters loses digits, else
-    "ms"."""
+    """The unit for all rows: "s" if a time is at least 1 s and no time that matters loses digits,
+    else "ms"."""
     longest_s = max((time_s for times in rows for time_s in times), default=0.0)
-    lost = any(NEGLIGIBLE * max(times) <= time_s < EXACT_S for times in rows for time_s in times)
-    return "s" if longest_s >= 1 and not lost else "ms"
+    loses_digits = any(
+        NEGLIGIBLE_SHARE * max(times) <= time_s < MIN_EXACT_S for times in rows for time_s in times
+    )
+    return "s" if longest_s >= 1 and not loses_digits else "ms"

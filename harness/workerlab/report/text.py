@@ -1,7 +1,7 @@
-"""A document in the terminal: the answer on one screen, explanations on request.
+"""Prints a document in the terminal: the answer on one screen, explanations on request.
 
 Answers to questions come first, then the tables, then other findings. `explain` adds the evidence
-of each finding, the meaning of columns, and all notes.
+of each finding, the meanings of columns, and all notes.
 
 Output without colour is plain ASCII, which survives pipes, logs and mail. If the terminal is too
 narrow for a table, the gaps between columns shrink first; then the least important columns are
@@ -46,7 +46,7 @@ ASCII_OF = str.maketrans(
 
 
 def capturing_console(colour: bool) -> Console:
-    """A console without output; what it prints is captured."""
+    """A console whose output can be captured; it writes nothing itself."""
     return Console(
         file=io.StringIO(),
         width=UNLIMITED_WIDTH,
@@ -58,7 +58,7 @@ def capturing_console(colour: bool) -> Console:
 
 
 def natural_width(table: Drawing) -> int:
-    """The table's width in characters if nothing is cut."""
+    """The width of the table in characters if nothing is cut off."""
     screen = capturing_console(colour=False)
     return Measurement.get(screen, screen.options, table).maximum
 
@@ -72,7 +72,7 @@ def draw(table: Drawing, colour: bool) -> str:
 
 
 def wrap(lines: Iterable[str], width: int | None, indent: str = "") -> str:
-    """Each line, wrapped to `width` or MAX_TEXT_WIDTH, whichever is less."""
+    """The lines, each wrapped to `width` or MAX_TEXT_WIDTH, whichever is less."""
     wrapper = textwrap.TextWrapper(
         width=max(20, min(width or MAX_TEXT_WIDTH, MAX_TEXT_WIDTH)),
         initial_indent=indent,
@@ -80,9 +80,9 @@ def wrap(lines: Iterable[str], width: int | None, indent: str = "") -> str:
         break_on_hyphens=False,
         break_long_words=False,
     )
-    # textwrap does not break at a no-break space: a number stays with its unit.
-    glued_lines = (UNIT_SPACE.sub("\N{NO-BREAK SPACE}", printable(line)) for line in lines)
-    return "\n".join(wrapper.fill(line) for line in glued_lines).replace("\N{NO-BREAK SPACE}", " ")
+    # textwrap does not break at a no-break space, so a number stays with its unit
+    unbreakable = (UNIT_SPACE.sub("\N{NO-BREAK SPACE}", printable(line)) for line in lines)
+    return "\n".join(wrapper.fill(line) for line in unbreakable).replace("\N{NO-BREAK SPACE}", " ")
 
 
 MIN_HEADING_WIDTH = 6  # characters per line of a heading, even if its values are shorter
@@ -106,7 +106,7 @@ def render(
     document: Document, *, colour: bool = False, width: int | None = None, explain: bool = False
 ) -> str:
     """The document as text. `width`: columns of the terminal; None: unlimited. If all cells are
-    invalid, only the reasons are shown without `explain`."""
+    invalid and `explain` is False, only the reasons are shown."""
     if document.cells and all(isinstance(cell, Invalid) for cell in document.cells) and not explain:
         reasons = [reason for reason in document.findings if not isinstance(reason, NoValidCell)]
         document = replace(document, findings=tuple(reasons), tables=())
@@ -135,7 +135,7 @@ def _head(document: Document, width: int | None) -> str:
 
 
 def _finding(finding: Finding, colour: bool, width: int | None, explain: bool) -> str:
-    """A finding's question, if any, its sentence and, with `explain`, its evidence."""
+    """The question of a finding, if any, its sentence and, with `explain`, its evidence."""
     question = wrap([finding.question], width)
     lines = [f"\x1b[1m{question}\x1b[0m" if colour and question else question]
     lines.append(wrap([str(finding)], width, "  " if question else ""))
@@ -145,7 +145,7 @@ def _finding(finding: Finding, colour: bool, width: int | None, explain: bool) -
 
 
 def _notes(document: Document, width: int | None, explain: bool) -> Iterable[str]:
-    """All notes with `explain`; else the prominent ones, and what --explain would add."""
+    """With `explain`, all notes; else the prominent ones, and a list of what --explain adds."""
     if explain:
         lines = wrap([str(note) for note in document.notes], width, "  ")
         yield f"Notes:\n{lines}" if lines else ""
@@ -166,8 +166,8 @@ def _notes(document: Document, width: int | None, explain: bool) -> Iterable[str
 
 
 def _shown_tables(tables: Iterable[Table], width: int | None, explain: bool) -> list[Table]:
-    """Tables with rows. Without `explain`, no detailed ones, and the first two are joined if the
-    second is marked "beside" and there is room."""
+    """The tables that have rows. Without `explain`, detailed ones are omitted, and the first two
+    are joined if the second is marked "beside" and there is room."""
     with_rows = [table for table in tables if table.rows]
     if explain:
         return with_rows
@@ -183,7 +183,7 @@ def _shown_tables(tables: Iterable[Table], width: int | None, explain: bool) -> 
 def _table(
     table: Table, colour: bool, width: int | None, explained: set[tuple[str, str]] | None
 ) -> list[str]:
-    """A table's title and drawing, then the text below. `explained` as in `legend`; None: no
+    """A table's title and drawing, then the text below. `explained`: as in `legend`; None: no
     explanations."""
     grid = to_grid(table)
     fitting, gap, hidden = _fit(grid, width)
@@ -205,7 +205,7 @@ def _table(
 
 
 def _fit(grid: Grid, width: int | None) -> tuple[Grid, int, list[str]]:
-    """The columns that fit, the gap between them, and the headings of those that do not fit."""
+    """The columns that fit, the gap between them, and the headings of the hidden ones."""
     widths = [] if width is None else _column_widths(grid)
     if width is None or _total_width(widths, gap=2) <= width:
         return grid, 2, []
@@ -220,7 +220,7 @@ def _fit(grid: Grid, width: int | None) -> tuple[Grid, int, list[str]]:
 
 
 def _column_widths(grid: Grid) -> list[int]:
-    """The width of each column alone: no column depends on another."""
+    """The width of each column, measured alone: the widths are independent."""
     indices = range(len(grid.columns))
     alone = (grid.without({*indices} - {index}) for index in indices)
     return [natural_width(_drawing(column, gap=1)) for column in alone]
@@ -236,7 +236,7 @@ def _wrapped(cell: str, column: Column) -> str:
 
 
 def _drawing(grid: Grid, gap: int, colour: bool = False) -> Drawing:
-    # Only a rule below the headings, and `gap` spaces between columns
+    # A rule below the headings only, and `gap` spaces between columns
     drawing = Drawing(box=HEADING_RULE, show_edge=False, pad_edge=False, padding=(0, gap - 1, 0, 0))
     for column, right, *values in zip(grid.columns, grid.right, *grid.rows, strict=True):
         title = heading(column)
@@ -249,7 +249,7 @@ def _drawing(grid: Grid, gap: int, colour: bool = False) -> Drawing:
         drawing.add_column(Styled(head), justify="right" if right else "left", no_wrap=True)
     keys = [row[: grid.keys] for row in grid.rows]
     runs = [key for key, _ in groupby(keys)]
-    # Rules between keys only if some key has several rows and all of them are adjacent
+    # Rules between keys only if a key has several rows, and the rows of each key are adjacent
     grouped = len(grid.columns) > grid.keys and len(set(runs)) == len(runs) < len(keys)
     style_of = {**VERDICT_COLOURS, **TARGET_COLOURS} if colour else {}
     for key, next_key, row in zip(keys, [*keys[1:], ()], grid.rows, strict=False):

@@ -1,5 +1,5 @@
-"""Numbers to the precision of the clocks, and text for readers: names of series and cells,
-headings, tables."""
+"""Rounds numbers to the precision of the clocks, and makes text for readers: names of series and
+cells, headings, tables."""
 
 import math
 from collections import Counter
@@ -35,18 +35,18 @@ def mean_column(
 
 
 def text(label: Label | None) -> str:
-    """The sentence of a finding, a plain name unchanged, "" for None."""
+    """The sentence of a finding, or a plain name unchanged; "" for None."""
     return str(label or "")
 
 
 def printable(text: str) -> str:
-    """Replaces control characters, which server output may contain, by spaces."""
+    """Replaces control characters, which server output may contain, with spaces."""
     return "".join(char if char.isprintable() else " " for char in text)
 
 
 def heading(column: Column) -> str:
-    """The heading of a column, or else its name without the unit, which is shown below the heading
-    or in each value."""
+    """The heading of a column; without one, its name without the unit, which is shown below the
+    heading or in each value."""
     name = column.name.removesuffix("_bytes").replace("_rps", " req/s")
     name = name.removesuffix("_s") if column.form == "seconds" else name
     return column.heading or name.replace("_", " ")
@@ -62,7 +62,7 @@ def finite(value: float | None) -> float | None: ...
 @overload
 def finite(value: Value) -> Value: ...
 def finite(value: Value) -> Value:
-    """`value`, or None if it is infinite or NaN, which JSON cannot hold."""
+    """`value`, or None if it is infinite or NaN, which JSON cannot represent."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -73,7 +73,8 @@ def rounded(value: float | None, decimals: int = 4) -> float | None:
 
 
 def significant(value: float) -> float | None:
-    """`value` to six digits, as precise as the best of the lab's clocks."""
+    """`value` to six significant digits, the precision of the lab's best clock; None if not
+    finite."""
     return float(f"{value:.6g}") + 0.0 if math.isfinite(value) else None  # not -0.0
 
 
@@ -94,8 +95,8 @@ def joined_table(
     items: Iterable[tuple[Any, ...]],
     **options: Any,
 ) -> Table:
-    """A table whose rows combine several items: each of `items` has one for each group of columns.
-    `options`: as in `Table`."""
+    """A table whose rows combine objects: each of `items` is a tuple with one object per group of
+    columns. `options`: as in `Table`."""
     rows = tuple(
         tuple(
             _value_of(column, part)
@@ -113,18 +114,20 @@ def _value_of(column: Column, item: Any) -> Value:
     return value
 
 
-FIGURES = frozenset(dir(Result)) - frozenset(dir(Invalid))  # attributes of valid results alone
+FIGURES = frozenset(dir(Result)) - frozenset(
+    dir(Invalid)
+)  # attributes that only valid results have
 
 
 def figure_of(item: Any, path: str) -> Any:
-    """As `value_at`; None for a figure of an invalid trial."""
+    """Like `value_at`, but None for a figure of an invalid trial."""
     if isinstance(item, Invalid) and path.partition(".")[0] in FIGURES:
         return None
     return value_at(item, path)
 
 
 def curves(points: Iterable[tuple[str, float | None, float | None]]) -> tuple[ChartSeries, ...]:
-    """A series for each name, with its points (name, x, y); those that lack x or y are left out."""
+    """One series per name, from points (name, x, y); points without x or y are left out."""
     lines: dict[str, list[tuple[float, float]]] = {}
     for name, x, y in points:
         if x is not None and y is not None:
@@ -133,12 +136,12 @@ def curves(points: Iterable[tuple[str, float | None, float | None]]) -> tuple[Ch
 
 
 def cores_of(environment: Mapping[str, object]) -> int | None:
-    """Cores of the machine that ran the measurement; None if unknown."""
+    """The number of cores of the machine that ran the measurement; None if unknown."""
     cores = environment.get("cores")
     return cores if isinstance(cores, int) and cores > 0 else None
 
 
-NUMERIC_SETTINGS = ("workers", "threads", "backlog", "worker_connections")  # of a Server
+NUMERIC_SETTINGS = ("workers", "threads", "backlog", "worker_connections")  # fields of Server
 # Settings in which servers of one worker class may differ
 SETTINGS: Mapping[str, str] = {
     "workers": "{value:# worker}",
@@ -151,7 +154,7 @@ SETTINGS: Mapping[str, str] = {
     "python": "{value}",
 }
 KEEPALIVE = "keep-alive"
-PARTS: Mapping[str, str] = {  # of a response time
+PARTS: Mapping[str, str] = {  # the parts of a response time, and their labels
     "connect": "connect",
     "accept_queue": "accept queue",
     "in_worker": "in the worker",
@@ -166,22 +169,23 @@ PART_LOOKS: Mapping[str, Look] = {part: (part.replace("_", "-"), "circle") for p
 
 
 def varying_settings(servers: Iterable[Server]) -> dict[str, set[str]]:
-    """The settings that differ within a worker class, with the classes. Tables must show them.
+    """The settings that differ within a worker class, each with these classes. Tables must show
+    them.
 
-    Threads that differ only because only gthread has them are in the title instead.
+    Threads that differ only between classes, since gthread alone has them, are in the title.
     """
     servers, classes = tuple(servers), dict[str, set[str]]()
     for name in SETTINGS:
         values: dict[str, set[object]] = {}
         for server in servers:
             values.setdefault(server.worker_class, set()).add(getattr(server, name))
-        if varying := {worker_class for worker_class, some in values.items() if len(some) > 1}:
+        if varying := {worker_class for worker_class, used in values.items() if len(used) > 1}:
             classes[name] = varying
     return classes
 
 
 def by_series(cells: Iterable[TrialResult]) -> Mapping[Cell, list[TrialResult]]:
-    """The cells of each series, by `Cell.series`."""
+    """The results of each series, by `Cell.series`."""
     series: dict[Cell, list[TrialResult]] = {}
     for cell in cells:
         series.setdefault(cell.trial.cell.series, []).append(cell)
@@ -189,9 +193,9 @@ def by_series(cells: Iterable[TrialResult]) -> Mapping[Cell, list[TrialResult]]:
 
 
 def setting_text(name: str, value: int | str, exceptions: Iterable[str] = ()) -> str:
-    """'4 workers'. `exceptions`: from `in_force_instead`, added in parentheses."""
-    setting, apart = fill(SETTINGS[name], {"value": value}), "; ".join(exceptions)
-    return f"{setting} ({apart})" if apart else setting
+    """'4 workers'. `exceptions`: added in parentheses; from `in_force_instead`."""
+    setting, remark = fill(SETTINGS[name], {"value": value}), "; ".join(exceptions)
+    return f"{setting} ({remark})" if remark else setting
 
 
 def load_tool(cell: Cell | ClassResult) -> str:
@@ -214,15 +218,15 @@ def rate_text(rate: Rate) -> str:
 
 
 def is_in_force(name: str, cell: TrialResult) -> bool:
-    """Whether the setting is in force as requested; True if unknown. A request for one thread is
-    also met by a class without threads."""
+    """Whether the requested value is effective; True if unknown. A class without threads satisfies
+    a request for one thread."""
     requested = getattr(cell.server, name)
     in_force = cell.in_force.get(name, requested)
     return bool(in_force == requested or (name == "threads" and requested == 1))
 
 
 def in_force_instead(name: str, cells: Sequence[TrialResult]) -> Iterator[str]:
-    """'ignored by sync', '128 in force with gthread': values in force other than requested."""
+    """'ignored by sync', '128 effective with gthread': effective values that were not requested."""
     classes_shown = {cell.server.worker_class for cell in cells}
     by_value: dict[int | None, dict[str, None]] = {}
     for cell in cells:
@@ -232,8 +236,8 @@ def in_force_instead(name: str, cells: Sequence[TrialResult]) -> Iterator[str]:
         if value is None:
             yield f"ignored by {listed(list(classes))}"
         else:
-            everywhere = len(classes) == len(classes_shown)
-            yield f"{value} in force" + ("" if everywhere else f" with {listed(list(classes))}")
+            all_classes = len(classes) == len(classes_shown)
+            yield f"{value} effective" + ("" if all_classes else f" with {listed(list(classes))}")
 
 
 def interpreter_text(python: str, gunicorn: object) -> str:
@@ -242,9 +246,9 @@ def interpreter_text(python: str, gunicorn: object) -> str:
 
 
 def serving_software(environment: Mapping[str, object], servers: Iterable[Server]) -> str | None:
-    """The interpreter and Gunicorn that serve the user's app; for a bundled app, only a Gunicorn
-    other than the bundled one, or None. Leaves out what single servers set for themselves, as that
-    is shown elsewhere. `environment`: of the run."""
+    """The interpreter and Gunicorn that serve the user's app; for a bundled app, the Gunicorn
+    unless it is the bundled one, else None. Omits settings of individual servers, which are shown
+    elsewhere. `environment`: that of the run."""
     servers = tuple(servers)
     directories = {server.app.chdir for server in servers}
     gunicorn = python = None
@@ -261,10 +265,10 @@ def serving_software(environment: Mapping[str, object], servers: Iterable[Server
 
 
 class Names:
-    """Names of the series and cells of one run, from what varies in it."""
+    """Names the series and cells of one run by the settings that vary in it."""
 
     def __init__(self, cells: Sequence[TrialResult] = (), planned: Sequence[Cell] = ()) -> None:
-        """`planned`: the cells to tell apart; if empty, those of the results."""
+        """`planned`: the cells to distinguish; if empty, those of the results."""
         planned = planned or [cell.trial.cell for cell in cells]
         self.settings = varying_settings(cell.server for cell in planned)
         self.tools_vary = len({cell.tool for cell in planned}) > 1
@@ -274,18 +278,18 @@ class Names:
         self._cells = cells
 
     def apart(self, cell: Cell | ClassResult) -> list[str]:
-        """['4 threads', 'wrk']: the settings that tell a series apart from others of its class."""
-        apart: list[str] = []
+        """['4 threads', 'wrk']: the settings that distinguish a series from others of its class."""
+        texts: list[str] = []
         for name, classes in self.settings.items():
             if cell.server.worker_class in classes:
                 results = [result for result in self._cells if result.server == cell.server]
                 value = getattr(cell.server, name)
-                apart += [setting_text(name, value), *in_force_instead(name, results)]
+                texts += [setting_text(name, value), *in_force_instead(name, results)]
         if self.tools_vary or cell.processes > 1:
-            apart.append(load_tool(cell))
+            texts.append(load_tool(cell))
         if cell.keepalive and self.keepalive_varies:
-            apart.append(KEEPALIVE)
-        return apart
+            texts.append(KEEPALIVE)
+        return texts
 
     def series(self, cell: Cell | ClassResult) -> str:
         """'gthread (4 threads, wrk)'."""
@@ -294,7 +298,7 @@ class Names:
 
     def places(self, cells: Sequence[TrialResult]) -> str:
         """'every cell', or 'sync at 4 and 8 (trial 2), gthread at 16 and 80% (open)'. Trials are
-        numbered unless `cells` has all of a level."""
+        numbered unless `cells` has all trials of a level."""
         if len(cells) == len(self._cells) > 1:
             return "every cell"
         results, loads = Counter(cell.trial.cell for cell in self._cells), dict[str, list[str]]()

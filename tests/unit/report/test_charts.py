@@ -199,7 +199,7 @@ def test_points_are_described_in_text_and_table() -> None:
     (figure,) = chart_figures(document_of(scattered()))
     assert [text(line) for line in figure.alternative] == [
         "ms by MB.",
-        "Line across, target: p95<300ms: 300.",
+        "Horizontal line, target: p95<300ms: 300.",
         "expected: a <b> 80 at 40, c 250 at 0.",
         "measured: a <b> 90 at 40.",
     ]

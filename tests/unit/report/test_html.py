@@ -321,7 +321,7 @@ def test_a_negative_rest_is_named_and_drawn_below_zero() -> None:
     assert [key.label for key in figure.legend] == ["accept queue", "in the app", "unattributed"]
     bars = {name: float(time) for name, _, _, time in rows(pane_of(figure), "bars")}
     assert bars["unattributed"] == pytest.approx(-0.3)
-    note = "Too short to be visible, at most 400 us: connect, in the worker and transfer."
+    note = "Too short to be visible (at most 400 us): connect, in the worker and transfer."
     assert note in figure.caption
 
 
@@ -331,7 +331,7 @@ def test_a_level_without_parts_is_not_drawn() -> None:
     high = replace(high, breakdown=Breakdown(response_s=high.breakdown.response_s))
     figure = figure_of(replace(document, cells=(low, high)), "waiting-sync")
     assert [at for at, *_ in figure.rows] == ["4"]
-    assert "Left out at 8 connections: the parts exceed the response." in figure.caption
+    assert "Omitted at 8 connections: the parts exceed the response time." in figure.caption
 
 
 def test_a_part_without_a_source_is_named_and_has_no_bar() -> None:
@@ -354,7 +354,7 @@ def test_a_bound_far_above_is_cut_off_and_noted() -> None:
     figure, pane = throughput_of(
         document, *(replace(cell, bound_rps=400.0) for cell in document.cells)
     )
-    assert figure.caption[0].endswith("It continues above the chart, up to 400.")
+    assert figure.caption[0].endswith("which continues above the chart, up to 400.")
     assert 4 < pane["encoding"]["y"]["scale"]["domain"][1] < 20
 
 

@@ -1,4 +1,4 @@
-"""The value in force is shown beside a setting that the server did not take, in every format."""
+"""The effective value is shown next to a setting that the server did not take, in every format."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ TAKEN = limited("sync", 4, 4)
 
 
 TITLES = {
-    "ignored": ([IGNORED], "backlog 4 (100 in force)"),
-    "ignored by one class": ([TAKEN, IGNORED], "backlog 4 (100 in force with asgi)"),
-    "cut off": ([limited("sync", 10_000, 4096)], "backlog 10000 (4096 in force)"),
+    "ignored": ([IGNORED], "backlog 4 (100 effective)"),
+    "ignored by one class": ([TAKEN, IGNORED], "backlog 4 (100 effective with asgi)"),
+    "cut off": ([limited("sync", 10_000, 4096)], "backlog 10000 (4096 effective)"),
     "without samples": ([limited("asgi", 4, None)], "backlog 4 (ignored by asgi)"),
     "unknown": ([limited("sync", 4, None)], "backlog 4,"),
-    "of a queue for each worker": ([limited("granian", 64, 4 * 128)], "backlog 64 (128 in force)"),
+    "of a queue for each worker": ([limited("granian", 64, 4 * 128)], "backlog 64 (128 effective)"),
     "of a queue for each server": (
         [limited("sync", 10_000, 2 * 4096, instances=2)],
-        "backlog 10000 (4096 in force)",
+        "backlog 10000 (4096 effective)",
     ),
     "of another class": (
         [TAKEN, evidence(server("gevent"), 4)],
@@ -57,7 +57,7 @@ TITLES = {
     "invalid": (
         [with_record(replace(limited("asgi", 4, None), parse_error="half a line"),
                      proof={"accept_queue_limit": 100})],
-        "backlog 4 (100 in force)",
+        "backlog 4 (100 effective)",
     ),
 }  # fmt: skip
 
@@ -71,9 +71,9 @@ def test_the_title_has_the_value_in_force(name: str) -> None:
 @pytest.mark.parametrize(
     ("trials", "word"),
     [
-        ([TAKEN], "in force"),
-        ([limited("granian", 2048, 4 * 2048)], "in force"),
-        ([limited("sync", 2048, 2 * 2048, instances=2)], "in force"),
+        ([TAKEN], "effective"),
+        ([limited("granian", 2048, 4 * 2048)], "effective"),
+        ([limited("sync", 2048, 2 * 2048, instances=2)], "effective"),
         ([evidence(server("gevent"), 4)], "ignored"),
         ([TAKEN, IGNORED], "worker connections"),
     ],
@@ -85,8 +85,8 @@ def test_the_title_does_not_comment_on_other_settings(trials: list[TrialData], w
 def test_on_an_axis_each_series_has_both_values_in_its_name() -> None:
     document = sweep(limited("asgi", 4, 100), limited("asgi", 2048, 100))
     assert [text(finding.values["name"]) for finding in document.findings[:2]] == [
-        "asgi (backlog 4, 100 in force)",
-        "asgi (backlog 2048, 100 in force)",
+        "asgi (backlog 4, 100 effective)",
+        "asgi (backlog 2048, 100 effective)",
     ]
     for name in ("table", "markdown"):
         assert "4 (100 effective)" in FORMATS[name](document)

@@ -96,7 +96,7 @@ def test_a_request_that_never_ended_is_drawn_to_the_end_and_noted() -> None:
     *others, last = sorted(trial.spans.spans, key=lambda span: (span.start_ns, span.pid))
     chart = timeline_of(with_spans(trial, (*others, replace(last, end_ns=None))))
     assert chart.bars[-1].end_s == pytest.approx(chart.shown[1])
-    assert chart.notes == (Note("1 request never ended; drawn to the end of the chart."),)
+    assert chart.notes == (Note("1 request never ended: the bars reach to the end of the chart."),)
 
 
 def test_a_long_trial_is_cut_after_its_first_requests_and_noted() -> None:
@@ -109,8 +109,8 @@ def test_a_long_trial_is_cut_after_its_first_requests_and_noted() -> None:
     assert starts_s == sorted(starts_s)
     assert chart.bars == timeline(facts).bars[:41]
     cut, peaks = chart.notes
-    assert str(cut) == "Shows the first 11.0 s of 41.0 s, 41 of 161 requests."
-    assert str(peaks).startswith("The accept queue is shown by its maximum in every ")
+    assert str(cut) == "Shows the first 11.0 s of 41.0 s: 41 of 161 requests."
+    assert str(peaks).startswith("The accept queue is shown as its maximum in every ")
 
 
 def test_the_number_of_bars_is_bounded() -> None:
@@ -119,7 +119,7 @@ def test_the_number_of_bars_is_bounded() -> None:
     many = derived(with_spans(small, spans + (last,) * (requests - len(spans))))
     (chart,) = timelines([many])
     assert len(chart.bars) == MAX_BARS
-    assert str(chart.notes[0]).endswith(", 800 of 100,000 requests.")
+    assert str(chart.notes[0]).endswith(": 800 of 100,000 requests.")
     assert len(chart.queue) <= MAX_POINTS
 
 
@@ -158,7 +158,7 @@ def test_a_long_queue_keeps_its_peaks() -> None:
     peaks = [at for at, length in chart.queue if length == 99]
     assert peaks == [pytest.approx(1717 * end_ns / 1e9)]
     (note,) = chart.notes
-    assert str(note).startswith("The accept queue is shown by its maximum in every ")
+    assert str(note).startswith("The accept queue is shown as its maximum in every ")
 
 
 def test_a_state_missing_from_a_sample_counts_0() -> None:

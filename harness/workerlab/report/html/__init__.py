@@ -1,4 +1,4 @@
-"""Writes a document as a page and as images. The drawing libraries are imported on demand."""
+"""Writes a document as an HTML page or as images. Drawing libraries are imported on demand."""
 
 import os
 from collections.abc import Iterable
@@ -11,8 +11,8 @@ from workerlab.model.result import Document
 from workerlab.paths import write_atomically
 
 MISSING_PACKAGES = (
-    "the report page needs Altair, vl-convert and Jinja2 ({}): install them"
-    " with `pip install 'workerlab[page]'`"
+    "the report page needs Altair, vl-convert and Jinja2 ({}); install them with"
+    " `pip install 'workerlab[page]'`"
 )
 
 
@@ -26,14 +26,14 @@ def write_page(document: Document, path: Path) -> None:
 
 
 def check_page(path: Path) -> None:
-    """Raises the errors of `write_page`, before there is a document."""
+    """Raises the errors of `write_page`, before a document exists."""
     check_writable(path.parent)
     _page()
 
 
 def write_pictures(document: Document, directory: Path) -> list[Path]:
     """Writes each chart as PNG and SVG to `directory`, which is created if its parent exists.
-    Returns the paths. Raises as `write_page` does."""
+    Returns the paths. Raises the same errors as `write_page`."""
     check_writable(directory.parent)
     images = _page().pictures(document)
     try:

@@ -1,14 +1,14 @@
-"""The charts of a document as figures: lines with points, grouped or stacked bars, and scatters of
-named points.
+"""Draws the charts of a document as figures: lines with points, grouped or stacked bars, and
+scatter plots of named points.
 
 A series has one colour and one shape in all charts of a page; a part of a response time has the
-same ones in every report. A logarithmic axis can only show values above 0: other points are left
-out, and the caption counts them. A chart with a single point is left out, as the tables have it; a
-single stacked bar is drawn.
+same ones in every report. A logarithmic axis can show only values above 0: other points are
+omitted, and the caption counts them. A chart with a single point is omitted, since the tables have
+it; a single stacked bar is drawn.
 
-The scatter of `advise` has candidates as points, by cost and performance. A click on a point leads
-to its table row on the same page. The figure's table of numbers has the same links, for use without
-a mouse or scripts. Points are not labelled: with dozens close together, labels would be illegible.
+The scatter plot of `advise` has candidates as points, by cost and performance. A click on a point
+leads to its table row on the same page. The figure's table of numbers has the same links, for use
+without a mouse or scripts. Points have no labels: of dozens close together, none would be legible.
 
 Bars are horizontal, as names are long. For the levels of a sweep, whose names are numbers, they are
 vertical.
@@ -49,22 +49,22 @@ from workerlab.report.html.figure import (
 
 LEVEL_LOOK = ("connect", "dashed")
 POINT_SIZES = {"circle": 60, "square": 90, "diamond": 220}
-MAX_NAMED_POINTS = 8  # per series, listed in the text; for more, only the range
+MAX_NAMED_POINTS = 8  # per series; of more points, the text gives only the range
 MAX_TICKS = 7  # on a logarithmic axis
 SCATTER_HEIGHT = 320  # pixels
 LINE_DASHES = ("solid", "dashed", "dotted")
-MAX_LABELLED_VALUES = 12  # chosen values on an axis; of more, only some are labelled
+MAX_LABELLED_VALUES = 12  # chosen values on an axis; if there are more, only some are labelled
 NAME_WIDTH = 18  # characters per line of a name
-BAR_HEIGHTS = {"bars": 22, "stacked": 30}  # pixels, of a horizontal bar
-MAX_BAR_WIDTH = 90.0  # pixels, of a vertical bar
-ALL_BARS_WIDTH = 190  # pixels, of all vertical bars on a phone
+BAR_HEIGHTS = {"bars": 22, "stacked": 30}  # pixels per horizontal bar
+MAX_BAR_WIDTH = 90.0  # pixels per vertical bar
+ALL_BARS_WIDTH = 190  # pixels for all vertical bars on a phone
 VERTICAL_HEIGHT = 230  # pixels
 GAP = 16  # pixels between the bars of two names
-LINE_HEIGHT = 14  # pixels, of a name
+LINE_HEIGHT = 14  # pixels per line of a name
 
 
 class Point(Struct, frozen=True):
-    """A point that the axes can show; only those of a scatter have a mark."""
+    """A point that the axes can show. Only points of a scatter plot have a named mark."""
 
     x: float
     y: float
@@ -79,18 +79,18 @@ class Point(Struct, frozen=True):
         return " to ".join(map(number, self.ends)) if len(self.ends) == 2 else MISSING
 
 
-Drawn = dict[str, list[Point]]  # points by name of the series
+Drawn = dict[str, list[Point]]  # points by the name of their series
 
 
 class VerticalBars(Struct, frozen=True):
-    """`top`: where the axis ends, None: automatic; `labels`: the text above each stack."""
+    """`top`: the upper end of the axis; None: automatic; `labels`: the texts above the stacks."""
 
     top: float | None = None
     labels: Sequence[str] = ()
 
 
 def chart_figures(document: Document) -> list[Figure]:
-    """The figures that have something to show, in document order, with unique names."""
+    """The figures of all charts that are not empty, in document order, with unique names."""
     looks = looks_of(document.charts)
     return [
         figure
@@ -101,16 +101,17 @@ def chart_figures(document: Document) -> list[Figure]:
 
 
 def looks_of(charts: Iterable[Chart]) -> Looks:
-    """Colour and shape of every series of these charts, by its name."""
-    drawn = [series for chart in charts for series in chart.series]
-    fixed = {series.name: series.look for series in drawn if series.look}
-    others = dict.fromkeys(name for series in drawn if (name := series.name) not in fixed)
-    return fixed | {name: look_of(index) for index, name in enumerate(others)}
+    """The colour and shape of every series of these charts, by its name."""
+    all_series = [series for chart in charts for series in chart.series]
+    given = {series.name: series.look for series in all_series if series.look}
+    others = dict.fromkeys(name for series in all_series if (name := series.name) not in given)
+    return given | {name: look_of(index) for index, name in enumerate(others)}
 
 
 def _figures(chart: Chart, name: str, looks: Looks) -> Sequence[Figure]:
-    """One figure; several for many series, or for heights that differ tenfold on a linear axis.
-    Stacked bars and scatters are never split; figures with a logarithmic axis share its range."""
+    """One figure, or several if there are many series or their heights differ tenfold on a linear
+    axis. Stacked bars and scatter plots are never split; parts with a logarithmic axis share its
+    range."""
     if chart.form in ("scatter", "stacked"):
         return not_none(chart_figure(chart, name, looks))
     drawn, log = drawn_points(chart), chart.log[1]
@@ -123,8 +124,8 @@ def _figures(chart: Chart, name: str, looks: Looks) -> Sequence[Figure]:
         part = replace(chart, series=tuple(group), title=title)
         return chart_figure(part, name, looks, y_values=y_values)
 
-    series = [each for each in chart.series if each.name in drawn]
-    return split_figures(series, None if log else height, name, chart.title, draw)
+    drawn_series = [series for series in chart.series if series.name in drawn]
+    return split_figures(drawn_series, None if log else height, name, chart.title, draw)
 
 
 def chart_figure(
@@ -134,9 +135,9 @@ def chart_figure(
     vertical: VerticalBars | None = None,
     y_values: Sequence[float] = (),
 ) -> Figure | None:
-    """None if it has fewer than two points to show; one is enough for stacked bars. `looks`: of the
-    page's series; None: of this chart's alone; `vertical`: for vertical bars; `y_values`: further
-    values that the vertical axis of lines must include."""
+    """The figure of a chart; None if it has fewer than two points (of stacked bars: none). `looks`:
+    those of the page's series; None: chosen for this chart alone; `vertical`: draws vertical bars;
+    `y_values`: further values that the vertical axis of lines must include."""
     looks, drawn = looks or looks_of([chart]), drawn_points(chart)
     count = sum(map(len, drawn.values()))
     if count < (1 if chart.form == "stacked" else 2):
@@ -172,7 +173,7 @@ def chart_figure(
 
 def drawn_points(chart: Chart) -> Drawn:
     """The points that the axes can show: finite, and above 0 on a logarithmic axis. Series without
-    such points are left out."""
+    such points are omitted."""
     drawn = {
         series.name: [
             Point(x, y, mark)
@@ -191,16 +192,16 @@ def drawn_points(chart: Chart) -> Drawn:
 
 
 def _x_text(chart: Chart, x: float) -> str:
-    """x as text, or the name at x if the chart has names."""
+    """x as text; if the chart has names, the name at x."""
     return amount(x) if chart.form == "lines" or not chart.names else str(chart.names[round(x)])
 
 
 def _sentences(chart: Chart, drawn: Drawn) -> Iterator[str]:
-    """The axes and the line across; then all points of a series, but only the first and the last of
-    a line, and the range of a scatter's if there are many."""
+    """Sentences on the axes, the horizontal line and each series: all points, but only the ends of
+    a line, and only the range of a scatter plot's points if there are many."""
     yield f"{chart.y_title} by {chart.x_title}."
     if chart.level is not None:
-        yield f"Line across, {chart.level.name}: {amount(chart.level.y)}."
+        yield f"Horizontal line, {chart.level.name}: {amount(chart.level.y)}."
     scatter = chart.form == "scatter"
     for series, points in drawn.items():
         if scatter and len(points) > MAX_NAMED_POINTS:
@@ -220,17 +221,17 @@ def _sentences(chart: Chart, drawn: Drawn) -> Iterator[str]:
 
 
 def _numbers(chart: Chart, drawn: Drawn) -> dict[str, Any]:
-    """The table of a figure: a row per point of a scatter, the last series first; for others, a row
-    per x and a column per series."""
+    """The table of a figure. A scatter plot has a row per point, the last series first; any other
+    chart a row per x and a column per series."""
     if chart.form == "scatter":
-        listed = [(series, point) for series in reversed(drawn) for point in drawn[series]]
+        points = [(series, point) for series in reversed(drawn) for point in drawn[series]]
         return {
             "header": ("name", "series", chart.x_title, chart.y_title, "from, to"),
             "rows": tuple(
                 (str(p.mark.name), series, _x_text(chart, p.x), amount(p.y), p.range())
-                for series, p in listed
+                for series, p in points
             ),
-            "links": tuple(point.mark.link for _, point in listed),
+            "links": tuple(point.mark.link for _, point in points),
         }
     columns = [{point.x: amount(point.y) for point in points} for points in drawn.values()]
     return {
@@ -246,8 +247,8 @@ def _numbers(chart: Chart, drawn: Drawn) -> dict[str, Any]:
 
 
 def _number_axis(values: Iterable[float], log: bool) -> dict[str, Any]:
-    """Scale and axis, to a little above the highest value. Linear: includes 0; logarithmic: from a
-    little below the lowest value above 0."""
+    """Scale and axis that end a little above the highest value. A linear axis includes 0; a
+    logarithmic one begins a little below the lowest value above 0."""
     values = [value for value in values if value > 0 or not log]
     low, high = min(values), max(values)
     if not log:
@@ -259,34 +260,34 @@ def _number_axis(values: Iterable[float], log: bool) -> dict[str, Any]:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """1, 2, 5, 10, and so on; if that is more than MAX_TICKS, 1, 3, 10 or only powers of ten."""
+    """1, 2, 5, 10 and so on; if those are more than MAX_TICKS, 1, 3, 10 or only powers of ten."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for multiples in ((1, 2, 5), (1, 3), (1,)):
         ticks = [multiple * 10.0**power for power in powers for multiple in multiples]
-        within = [tick for tick in ticks if low <= tick <= high]
-        if len(within) <= MAX_TICKS:
+        visible = [tick for tick in ticks if low <= tick <= high]
+        if len(visible) <= MAX_TICKS:
             break
-    return within
+    return visible
 
 
-# --- scatters -------------------------------------------------------------------------------------
+# --- scatter plots --------------------------------------------------------------------------------
 
 
 def _scatter_pane(chart: Chart, drawn: Drawn, looks: Looks) -> Any:
     sizes = {name: POINT_SIZES.get(mark, POINT_STYLE["size"]) for name, (_, mark) in looks.items()}
-    placed = [(series, point) for series, points in drawn.items() for point in points]
+    series_points = [(series, point) for series, points in drawn.items() for point in points]
     rows = [
         (series, p.x, p.y, str(p.mark.name), p.range(_four_digits),
          p.mark.link and f"#{p.mark.link}")
-        for series, p in placed
+        for series, p in series_points
     ]  # fmt: skip
     whiskers = [
         (series, point.x, *point.ends)
-        for series, point in placed
+        for series, point in series_points
         if len(point.ends) == 2 and point.ends[0] < point.ends[1]
     ]
     levels = [] if chart.level is None else [chart.level.y]
-    x_axis, y_axis = _scatter_axes(chart, [point for _, point in placed], levels)
+    x_axis, y_axis = _scatter_axes(chart, [point for _, point in series_points], levels)
     x_tip = [] if chart.names else [("x", chart.x_title)]
     tooltip = tips("name:N", "series:N", *x_tip, ("y", chart.y_title), ("range:N", "from, to"))
     level = {"strokeDash": DASHES["dashed"], "strokeWidth": 2, "color": var(LEVEL_LOOK[0])}
@@ -313,13 +314,13 @@ def _scatter_pane(chart: Chart, drawn: Drawn, looks: Looks) -> Any:
 
 
 def _four_digits(value: float) -> str:
-    """Like the numbers of a tooltip (`tips`): short times are not rounded to 0, as they would be in
-    the unit of a long one."""
+    """The number as a tooltip shows it (`tips`): short times in the unit of a long one do not
+    become 0."""
     return f"{float(f'{value:.4g}'):.12g}"
 
 
 def _scatter_axes(chart: Chart, points: Sequence[Point], levels: Sequence[float]) -> Any:
-    """The names of the chart, if any, are at the whole numbers of x from 0."""
+    """The axes x and y. The names of the chart, if any, label x = 0, 1, 2 …"""
     ends = [end for point in points for end in point.ends if math.isfinite(end)]
     y_scale = _number_axis([*levels, *(point.y for point in points), *ends], chart.log[1])
     if chart.names:
@@ -389,7 +390,7 @@ def _value_axis(chart: Chart, vertical: VerticalBars | None) -> Any:
 def _name_axis(
     title: str | None, names: Sequence[str | list[str]], vertical: VerticalBars | None
 ) -> Any:
-    """The axis of the names; a name given as a list is drawn on several lines."""
+    """The axis of the names. A name given as a list takes several lines."""
     labels = f"{json.dumps(names)}[datum.value]"
     if vertical:
         return alt.X("place:O", title=title, axis=alt.Axis(labelAngle=0, labelExpr=labels))
@@ -403,8 +404,8 @@ def _name_axis(
 def _end_labels(
     drawn: Drawn, stacked: bool, vertical: VerticalBars | None
 ) -> list[tuple[str, float, float, str]]:
-    """(series, place, value, label) at the end of a horizontal bar, or of a stack's positive part.
-    Empty for vertical grouped bars, which have no room for labels."""
+    """(series, place, value, label) at the end of each horizontal bar, or of each stack's positive
+    part. Empty for vertical grouped bars, which have no room for labels."""
     if vertical and not stacked:
         return []
     stacks: dict[tuple[str, float], list[float]] = {}
@@ -430,7 +431,7 @@ def _lines_pane(chart: Chart, drawn: Drawn, looks: Looks, y_values: Sequence[flo
         for name, points in drawn.items()
         for order, point in enumerate(points)
     ]
-    dashes = {  # of lines whose colours repeat
+    dashes = {  # distinguish lines whose colours repeat
         name: DASHES[LINE_DASHES[min(index // len(CLASSES), len(LINE_DASHES) - 1)]]
         for index, name in enumerate(drawn)
     }
@@ -456,7 +457,8 @@ def _lines_pane(chart: Chart, drawn: Drawn, looks: Looks, y_values: Sequence[flo
 
 
 def _x_axis(chart: Chart, values: Sequence[float]) -> Any:
-    """Chosen values (at most three digits) get a tick each; measured ones get side padding."""
+    """The axis x. Chosen values (at most three digits) get a tick each; measured ones get
+    padding."""
     axis = alt.Axis(format="~g", labelOverlap=True)
     scale = alt.Scale(type="log", nice=False) if chart.log[0] else alt.Scale(zero=False)
     if any(float(f"{value:.3g}") != value for value in values):

@@ -1,9 +1,9 @@
 """The parts that all figures are built from: data as CSV, colours by name, one style.
 
-A figure is one or more panes that share their horizontal axis. Its legend is data. On the page it
-is HTML, which wraps and works with screen readers; in an image it is one more pane.
+A figure is one or more panes that share their horizontal axis. Its legend is data: on the page it
+becomes HTML, which wraps and works with screen readers, and in an image another pane.
 
-Each meaning has one colour, in the light and the dark theme, on the page, in charts and in images.
+Each meaning has one colour per theme, light or dark, on the page, in charts and in images.
 Waiting is warm and service is blue, in the hues of Okabe & Ito, "Color Universal Design" (2008),
 which are distinct with any kind of colour blindness. Classes have hues of their own (after P. Tol,
 "Colour Schemes", 2021) and a shape each: no chart relies on colour alone.
@@ -31,15 +31,15 @@ COLOURS: Mapping[str, tuple[str, str]] = {
     "soft": ("#545d68", "#a9b2bf"),
     "line": ("#d5dae1", "#363d48"),
     "link": ("#0b5cad", "#7fb8f0"),
-    # where a request is
+    # places of a request
     "connect": ("#d55e00", "#f0813a"),
     "accept-queue": ("#e69f00", "#f2b632"),
     "in-worker": ("#cc79a7", "#e19bc2"),
     "service": ("#0072b2", "#3d9bd9"),
     "transfer": ("#009e73", "#2cc199"),
     "unattributed": ("#8d949e", "#78818d"),
-    "waiting": ("#f6d38a", "#7d5f1c"),  # anywhere before the app
-    # reference lines and what was measured
+    "waiting": ("#f6d38a", "#7d5f1c"),  # at any place before the app
+    # reference lines and measurements
     "bound": ("#c3cad4", "#474f5c"),
     "prediction": ("#8a96a6", "#7d8899"),
     "measured": ("#2c3a4d", "#d3dae4"),
@@ -59,7 +59,7 @@ _VARIABLE = re.compile(r"var\(--([a-z0-9-]+)\)")
 
 
 def var(name: str) -> str:
-    """The CSS variable of a colour, for a chart. AssertionError for an unknown name."""
+    """The CSS variable of a colour, for a chart. Raises AssertionError for an unknown name."""
     assert name in COLOURS, name
     return f"var(--{name})"
 
@@ -76,7 +76,7 @@ def in_light_colours(text: str) -> str:
 
 AXIS_WIDTH = 58  # pixels left of every pane, to align their horizontal axes
 FONT = "system-ui, -apple-system, 'Segoe UI', 'Liberation Sans', Arial, sans-serif"
-# For counts. A minimum tick step does not keep Vega from 0.5, which "d" would print as 1
+# For counts. Even with a minimum tick step, Vega has ticks at 0.5, which "d" would print as 1
 COUNT_AXIS = alt.Axis(labelExpr="datum.value % 1 ? '' : format(datum.value, 'd')")
 POINT_STYLE: dict[str, Any] = {
     "filled": True,
@@ -92,7 +92,7 @@ SHAPES = (
 )  # fmt: skip
 
 MAX_SERIES = 6  # per figure
-MAX_HEIGHT_RATIO = 10.0  # between series of a figure: a lower one is a sliver
+MAX_HEIGHT_RATIO = 10.0  # between the series of a figure: a lower one would be a sliver
 OWN_AXIS_NOTE = "Each figure has its own axis."
 
 T = TypeVar("T")
@@ -108,8 +108,8 @@ class Key(Struct, frozen=True):
 
 
 class Figure(Struct, frozen=True):
-    """One picture and its text. `name` is safe as a file name. `heading`: the title where the page
-    has named the cell already.
+    """One picture and its text. `name` is a valid file name. `heading`: a title for places where
+    the page has named the cell before.
 
     `alternative`: a description for screen readers. `header`, `rows`: its numbers as a table;
     `links`: for each row, the anchor of a row in another table.
@@ -136,7 +136,7 @@ def grouped(
     items: Sequence[T], height: Callable[[T], float] | None = None, max_items: int = MAX_SERIES
 ) -> list[list[T]]:
     """The items in groups, one per figure, in order: at most `max_items` in each, to keep colours
-    and shapes unique. `height`: of an item; if given, no item is a sliver in its group."""
+    and shapes unique. With `height(item)`, no item is a sliver in its group."""
     heights = {index: height(item) if height else 1.0 for index, item in enumerate(items)}
     groups: list[list[int]] = []
     lowest = 0.0
@@ -161,8 +161,8 @@ def split_figures(
     title: str,
     draw: Callable[[Sequence[T], str, str], Figure | None],
 ) -> list[Figure]:
-    """The figures of the items in groups (`grouped`), made by `draw(group, name, title)`; with
-    `height`, each figure has its own axis."""
+    """One figure per group of items (`grouped`), made by `draw(group, name, title)`. With `height`,
+    each figure has its own axis."""
     groups = grouped(items, height)
     figures = not_none(
         *(
@@ -179,7 +179,7 @@ def split_figures(
 
 
 def slug(name: str) -> str:
-    """`name` as part of a file name: lower-case letters, digits and hyphens."""
+    """`name` as part of a file name, in lower-case letters, digits and hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
@@ -189,13 +189,14 @@ def cell_figure(name: str, heading: str, where: str, **more: Any) -> Figure:
 
 
 def look_of(index: int) -> tuple[str, str]:
-    """Colour and shape of a series; when colours run out, they repeat with other shapes."""
+    """The colour and shape of a series. When the colours run out, they repeat with other shapes."""
     return CLASSES[index % len(CLASSES)], SHAPES[(index + index // len(CLASSES)) % len(SHAPES)]
 
 
 def by_name(channel: Any, field: str, value_of: dict[str, Any]) -> Any:
-    """A channel (colour, shape, dash) that distinguishes names; the page draws the legend."""
-    # Ordinal: otherwise Vega interpolates sizes between two ends, and has none for a single name
+    """A channel (colour, shape, dash) that distinguishes names. It has no legend: the page draws
+    it."""
+    # Ordinal: otherwise Vega interpolates sizes between two ends, and a single name has no size
     scale = alt.Scale(type="ordinal", domain=list(value_of), range=list(value_of.values()))
     return channel(f"{field}:N", scale=scale, legend=None)
 
@@ -214,17 +215,18 @@ def span(low: float, high: float, **more: Any) -> Any:
 
 
 def layer(name: str, columns: str, rows: Iterable[Sequence[object]]) -> Any:
-    """A layer of a pane; `columns`, `rows`: as in `data`."""
+    """A layer of a pane. `columns`, `rows`: as in `data`."""
     return alt.Chart(data(columns, rows), name=name or alt.Undefined)
 
 
 def data(columns: str, rows: Iterable[Sequence[object]]) -> Any:
-    """Rows as inline CSV, a third of the size of JSON. None stays missing. A column with any string
-    is read as strings, all others as numbers. `columns`: names, separated by spaces."""
+    """The rows as inline CSV, a third of the size of JSON. None stays missing. A column that
+    contains a string is read as strings, any other as numbers. `columns`: names, separated by
+    spaces."""
     names, rows, output = columns.split(), list(rows), io.StringIO()
     writer = csv.writer(output, lineterminator="\n")
     writer.writerow(names)
-    # Six digits resolve a microsecond in a second; no chart shows more
+    # Six digits resolve a microsecond in a second; no chart shows more detail
     writer.writerows([f"{v:.6g}" if isinstance(v, float) else v for v in row] for row in rows)
     texts = {name for row in rows for name, v in zip(names, row, strict=True) if isinstance(v, str)}
     parse = {name: "number" for name in names if name not in texts}
@@ -253,7 +255,7 @@ def unit(longest_s: float) -> tuple[str, float]:
 
 
 def config() -> dict[str, Any]:
-    """The look of all charts, which the page contains once."""
+    """The Vega configuration of all charts, which the page contains once."""
     font = {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"}
     colours = {"labelColor": var("soft"), "titleColor": var("soft"), "tickColor": var("line")}
     return {
@@ -273,9 +275,9 @@ def config() -> dict[str, Any]:
 
 
 def spec(pane: Any) -> dict[str, Any]:
-    """A pane for the page: as wide as its container, without the config that the page has."""
+    """The specification of a pane for the page: as wide as its container, without the config."""
     specification: dict[str, Any] = pane.to_dict(validate=False)
     specification.pop("config", None)
     specification.pop("$schema", None)
-    specification["width"] = "container"  # by `properties`, Altair would copy all of the pane
+    specification["width"] = "container"  # `properties` would copy the whole pane
     return specification

@@ -1,6 +1,6 @@
-"""Figures of the levels of a series: bars for where the time went and for what kept-alive
-connections allow; response time against throughput, in the closed loop and at a rate; and
-throughput against concurrency, of all series."""
+"""Figures of the levels of a series: bars for the parts of the response time and for the throughput
+that kept-alive connections allow; response time against throughput, in the closed loop and at a
+rate; and throughput against concurrency, of all series."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -43,7 +43,7 @@ MODEL_LOOKS = {"closed": ("sockets", "circle"), "open": ("measured", "diamond")}
 
 
 class ModelPoint(NamedTuple):
-    """A cell with all of these figures."""
+    """A cell whose MODEL_FIGURES are all known."""
 
     cell: Result
     rate_rps: float
@@ -52,7 +52,8 @@ class ModelPoint(NamedTuple):
 
 
 def open_and_closed(series: SweepSeries) -> Figure | None:
-    """A line per cell, p50 to p95. None for one cell, or without a conclusive cell at a rate."""
+    """A line from p50 to p95 for each cell. None for one cell, or without a conclusive cell at a
+    rate."""
     points = {"closed": _points(series.valid), "open": _points(filter(conclusive, series.open))}
     both = [*points["closed"], *points["open"]]
     if not points["open"] or len(both) < 2:
@@ -79,7 +80,7 @@ def open_and_closed(series: SweepSeries) -> Figure | None:
 
 
 def _points(cells: Iterable[Result]) -> list[ModelPoint]:
-    """The cells with all figures of a ModelPoint."""
+    """The points of the cells that have all MODEL_FIGURES."""
     figures = ((cell, not_none(*map(finite, attrgetter(*MODEL_FIGURES)(cell)))) for cell in cells)
     return [
         ModelPoint(cell, *values) for cell, values in figures if len(values) == len(MODEL_FIGURES)
@@ -107,12 +108,12 @@ def _models_chart(name: str, points: Mapping[str, Sequence[ModelPoint]]) -> Char
             for loop, drawn in points.items()
         ),
         form="scatter",
-        note=f"Each line: from the median to the 95th percentile of response times. {note}",
+        note=f"Each line reaches from the median to the 95th percentile of response times. {note}",
     )
 
 
-VISIBLE_SHARE = 0.005  # of the axis: a smaller part is thinner than a line
-RATE_LOOKS = {  # name and colour, by field
+MIN_VISIBLE_SHARE = 0.005  # of the axis: a smaller part is thinner than a line
+RATE_LOOKS = {  # label and colour of each field
     "bound_rps": ("bound", "bound"),
     "split_prediction_rps": ("prediction by worker", "prediction"),
     "throughput_rps": ("measured", "measured"),
@@ -132,8 +133,8 @@ def _bar_series(
 
 
 def shared_top_s(all_series: Iterable[SweepSeries]) -> float | None:
-    """The highest bar of the run, for a common axis, which makes series comparable. None if all
-    bars of some series would be slivers on it: then each series has its own axis."""
+    """The height of the highest bar of the run, for a common axis, which makes series comparable.
+    None if all bars of a series would be slivers on it: each series then has its own axis."""
     tops_s = [top_s for series in all_series if (top_s := _highest_s(series)) > 0]
     return max(tops_s) if tops_s and max(tops_s) <= MAX_HEIGHT_RATIO * min(tops_s) else None
 
@@ -151,12 +152,12 @@ def _parts(level: LevelTrials) -> Parts:
 
 
 def breakdown(series: SweepSeries, common_top_s: float | None) -> Figure | None:
-    """The mean response time by where it was spent, a bar per level. `common_top_s`: the
-    top of the common axis; None: an axis of its own. None without a level to show."""
+    """The parts of the mean response time, a bar per level; None without a level to show.
+    `common_top_s`: the top of the common axis; None: the figure has its own axis."""
     top_s = _highest_s(series) if common_top_s is None else common_top_s
     all_levels = ((connections, _parts(level)) for connections, level in series.levels.items())
-    timed = {at: parts for at, parts in all_levels if parts["response"] is not None}
-    levels = {at: parts for at, parts in timed.items() if parts["unattributed"] is not None}
+    with_times = {at: parts for at, parts in all_levels if parts["response"] is not None}
+    levels = {at: parts for at, parts in with_times.items() if parts["unattributed"] is not None}
     unit_name, factor = unit(top_s)
     chart = Chart(
         title=f"{series.name}: where the time went",
@@ -174,46 +175,46 @@ def breakdown(series: SweepSeries, common_top_s: float | None) -> Figure | None:
     figure = chart_figure(chart, f"waiting-{series.slug}", vertical=bars)
     if figure is None:
         return None
-    described = _with_text(figure, series, levels, top_s)
-    withheld = [str(at) for at in timed if at not in levels]
+    with_text = _with_text(figure, series, levels, top_s)
+    omitted = [str(at) for at in with_times if at not in levels]
     notes = not_none(
-        f"Left out at {listed(withheld)} connections: the parts exceed the response."
-        if withheld
+        f"Omitted at {listed(omitted)} connections: the parts exceed the response time."
+        if omitted
         else None,
         OWN_AXIS_NOTE if common_top_s is None else None,
     )
-    return replace(described, caption=(*described.caption, *notes))
+    return replace(with_text, caption=(*with_text.caption, *notes))
 
 
 def _with_text(
     figure: Figure, series: SweepSeries, levels: Mapping[int, Parts], top_s: float
 ) -> Figure:
-    # The longest value of each part. None: it has no source
+    # The longest value of each part; None for a part without a source
     times_s = {part: not_none(*(parts[part] for parts in levels.values())) for part in PARTS}
     longest_s = {part: max(map(abs, values), default=None) for part, values in times_s.items()}
     missing = [part for part, part_s in longest_s.items() if part_s is None]
     too_short = {
         part: part_s
         for part, part_s in longest_s.items()
-        if part_s is not None and part_s < VISIBLE_SHARE * top_s
+        if part_s is not None and part_s < MIN_VISIBLE_SHARE * top_s
     }
     visible = [name for part, name in PARTS.items() if part not in (*missing, *too_short)]
     exact = all(cell.breakdown.exact for cell in series.valid)
     exact_note = "Every request was traced by its id."
-    estimate_note = "Each part is an estimate from its own source."
+    estimate_note = "Each part is estimated from its own source."
     at_most = format_duration(max(too_short.values(), default=0.0))
     return replace(
         figure,
         heading=series.name,
         caption=not_none(
             f"Mean of {part_of_load(series.valid)}. {exact_note if exact else estimate_note}",
-            f"Too short to be visible, at most {at_most}: {_part_list(too_short)}."
+            f"Too short to be visible (at most {at_most}): {_part_list(too_short)}."
             if too_short
             else None,
             f"No source: {_part_list(missing)}." if missing else None,
         ),
         alternative=(
-            f"Mean response time of {series.name} by where it was spent.",
+            f"Parts of the mean response time of {series.name}.",
             *(_level_sentence(connections, parts) for connections, parts in levels.items()),
         ),
         legend=tuple(key for key in figure.legend if key.label in visible),
@@ -242,7 +243,8 @@ def _level_sentence(connections: int, parts: Parts) -> str:
 
 
 def keepalive(series: SweepSeries) -> Figure | None:
-    """Per level: the bound, what the connections of each worker allow, and the throughput."""
+    """For each level, the bound, the prediction by worker and the throughput. None without
+    keep-alive."""
     if not series.result.keepalive:
         return None
     chart = Chart(
@@ -257,8 +259,8 @@ def keepalive(series: SweepSeries) -> Figure | None:
             )
             for rps, (name, colour) in RATE_LOOKS.items()
         ),
-        note="A kept-alive connection stays with its worker. Bound: every slot could serve any of"
-        " them. Prediction by worker: each worker serves only its own.",
+        note="A kept-alive connection stays with its worker. The bound assumes that any slot can"
+        " serve it; the prediction by worker does not.",
         form="bars",
         names=tuple(map(str, series.levels)),
     )
@@ -268,25 +270,25 @@ def keepalive(series: SweepSeries) -> Figure | None:
 
 # --- throughput against concurrency -------------------------------------------------------
 
-MAX_BOUND_RATIO = 3.0  # times the highest throughput: a higher bound is cut off
-LOG_AXIS_RATIO = 16  # highest / lowest level from which the axis is logarithmic
-NEAR_SHARE = 0.03  # of the axis: closer points hide each other
-STEP_SHARE = 0.008  # of the axis, between points drawn side by side
+MAX_BOUND_RATIO = 3.0  # to the highest throughput: a higher bound is cut off
+MIN_LOG_AXIS_RATIO = 16  # of the highest to the lowest level: then the axis is logarithmic
+MIN_DISTANCE_SHARE = 0.03  # of the axis: closer points would hide each other
+OFFSET_SHARE = 0.008  # of the axis, between points drawn side by side
 RATES = "class connections rate"  # columns of lines, bounds and knees
 TRIALS = "class connections shifted rate low high bound trial verdict"  # of points and intervals
 HEADER = ("class", "connections", "requests/s", "± req/s", "bound", "verdict")
 SHOWN_RATES = ("throughput_rps", "throughput_half_rps", "bound_rps")
 CAPTION = (
-    "Requests per second in {part}. Dashed: the bound set by connections and slots.[[ It"
-    " continues above the chart, up to {highest_bound_rps:number}.]]"
+    "Requests per second in {part}. Dashed: the bound set by connections and slots[[, which"
+    " continues above the chart, up to {highest_bound_rps:number}]]."
 )
 
-Offsets = dict[tuple[str, int], int]  # by (name, connections): steps to the right of the level
+Offsets = dict[tuple[str, int], int]  # steps to the right of the level, by (name, connections)
 
 
 def throughput(all_series: Iterable[SweepSeries]) -> list[Figure]:
-    """Requests/s against connections: a line and a shape per series, a point per trial. Several
-    figures if there are many series, or some reach ten times the throughput of others."""
+    """Requests/s against connections: a line and a shape per series, a point per trial. There are
+    several figures for many series, or if the throughput of some is ten times that of others."""
     charted = [series for series in all_series if _mean_rates(series)]
     if sum(len(series.valid) for series in charted) < 2:
         return []
@@ -309,14 +311,14 @@ def _figure(group: Sequence[SweepSeries], name: str, title: str) -> Figure:
     looks = {series.name: look_of(series.number) for series in group}
     upper_ends = [interval[1] for cell in cells if (interval := _interval(cell))]
     top_rps = 1.06 * max(max_rps, *upper_ends, min(max_bound_rps, MAX_BOUND_RATIO * max_rps)) or 1.0
-    offsets = _offsets(group, NEAR_SHARE * top_rps)
+    offsets = _offsets(group, MIN_DISTANCE_SHARE * top_rps)
     intervals = any(map(_interval, cells))
     return Figure(
         name=name,
         title=title,
         caption=not_none(
             fill(CAPTION, caption_values),
-            "Dotted: the knee; further connections only wait." if knees else None,
+            "Dotted: the knee. Connections beyond it only wait." if knees else None,
             "Vertical lines: the 95 % interval of the throughput within one trial."
             if intervals
             else None,
@@ -341,7 +343,7 @@ def _figure(group: Sequence[SweepSeries], name: str, title: str) -> Figure:
 
 
 def _mean_rates(series: SweepSeries, name: str = "throughput_rps") -> list[tuple[int, float]]:
-    """(connections, mean of the field `name` over the trials) of each level that has it."""
+    """(connections, mean of the field `name` over the trials) of each level where it is known."""
     rates = ((connections, level.mean_of_all(name)) for connections, level in series.levels.items())
     return [(connections, rate) for connections, rate in rates if rate is not None]
 
@@ -352,14 +354,14 @@ def _interval(cell: Result) -> tuple[float, float] | None:
     return (rate - half, rate + half) if rate is not None and half else None
 
 
-def _offsets(group: Sequence[SweepSeries], near_rps: float) -> Offsets:
-    """Offsets that move points that would hide each other side by side, in series order."""
+def _offsets(group: Sequence[SweepSeries], min_distance_rps: float) -> Offsets:
+    """Offsets that place points side by side, in series order, where they would hide each other."""
     offsets: Offsets = {}
     levels: dict[int, list[tuple[float, int]]] = {}
     for series in group:
         for connections, rate_rps in _mean_rates(series):
             level = levels.setdefault(connections, [])
-            used = [offset for other_rps, offset in level if abs(other_rps - rate_rps) <= near_rps]
+            used = [offset for rps, offset in level if abs(rps - rate_rps) <= min_distance_rps]
             offsets[series.name, connections] = max(used, default=-1) + 1
             level.append((rate_rps, offsets[series.name, connections]))
     return offsets
@@ -396,7 +398,7 @@ def _pane(
     top_rps: float,
 ) -> Any:
     levels = sorted({level for series in group for level in series.levels})
-    log_axis = levels[-1] / levels[0] >= LOG_AXIS_RATIO
+    log_axis = levels[-1] / levels[0] >= MIN_LOG_AXIS_RATIO
     x_axis = partial(
         alt.X,
         title="connections kept busy",
@@ -417,11 +419,11 @@ def _pane(
     )
 
 
-# The extent of a layer without rows would be infinite
+# Layers without rows are omitted, because their extent would be infinite
 
 
 def _rate_layers(group: Sequence[SweepSeries]) -> list[Any]:
-    """Lines of what was measured, and of the bound."""
+    """The lines of the measured throughput and of the bound."""
     rates, bounds = (
         [(series.name, *rate) for series in group for rate in _mean_rates(series, name)]
         for name in ("throughput_rps", "bound_rps")
@@ -441,7 +443,7 @@ def _rate_layers(group: Sequence[SweepSeries]) -> list[Any]:
 
 
 def _trial_layers(trials: Sequence[tuple[Any, ...]], shifted_axis: alt.X, shape: Any) -> list[Any]:
-    """A point per trial, over the line of its interval."""
+    """A point per trial, in front of the line of its interval."""
     fields = ("class:N", "connections:d", ("rate", "requests/s"), "bound", "trial:d", "verdict:N")
     points = layer("trials", TRIALS, trials).mark_point(**POINT_STYLE)
     intervals = [row for row in trials if row[4] is not None]
@@ -465,10 +467,10 @@ def _knee_layers(knees: Sequence[SweepSeries]) -> list[Any]:
 def _trial_rows(
     group: Sequence[SweepSeries], offsets: Offsets, levels: Sequence[int], *, log_axis: bool
 ) -> list[tuple[Any, ...]]:
-    """The columns TRIALS of each valid trial with a throughput."""
+    """The row of each valid trial with a throughput, with the columns TRIALS."""
 
     def shifted(name: str, connections: int) -> float:
-        share = STEP_SHARE * offsets.get((name, connections), 0)
+        share = OFFSET_SHARE * offsets.get((name, connections), 0)
         if log_axis:
             return connections * math.pow(levels[-1] / levels[0], share)
         return connections + share * levels[-1]

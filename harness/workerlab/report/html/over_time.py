@@ -1,6 +1,6 @@
-"""Figures of one cell over time, in seconds since the load began: the kernel's accept queue, TCP
-states and slow handshakes, CPU and memory of server, load tool and host, and the phases of a load
-on kept-alive connections."""
+"""Figures of one cell over time, in seconds since the load began: accept queue, TCP states and slow
+handshakes; CPU and memory of server, load tool and host; and the phases of a load on kept-alive
+connections."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,17 +32,17 @@ from workerlab.report.values import PARTS
 MEGABYTE = 2.0**20
 BANDS = {"ramp-up": "accept-queue", "drain": "transfer", "steady": "service", "churn": "connect"}
 ESTABLISHED = ("client ESTABLISHED",)
-LINE_DASHES = {  # of the phases figure, with their dashes
+LINE_DASHES = {  # dashes of the lines in the figure of the phases
     "median, or ESTABLISHED at the client": "solid",
     "95 %, or closing at either end": "dashed",
 }
 BAND_OPACITY = 0.16
 MAX_LIMIT_RATIO = 4  # the limit is drawn if it is at most this many times the longest queue
-ROW_HEIGHT = 34  # pixels per row of a state
-SLOW_CONNECT_S = 0.5  # loopback alone never takes this long, and no kernel retransmits a SYN sooner
+ROW_HEIGHT = 34  # pixels per state
+SLOW_CONNECT_S = 0.5  # loopback alone is always faster, and no kernel retransmits a SYN sooner
 SYN_NOTE = (
-    "Dashed: when this kernel retransmits an unanswered SYN. A connection at one of these lines had"
-    " its SYN dropped, because the accept queue was full, and retransmitted."
+    "Dashed: the times when this kernel retransmits an unanswered SYN. A connection at one of these"
+    " lines had its SYN dropped, because the accept queue was full, and retransmitted."
 )
 
 Period = tuple[float, float]  # from, until, in seconds
@@ -52,8 +52,9 @@ T = TypeVar("T")
 
 
 class UsagePane(Struct, frozen=True):
-    """A pane of usage. `fields`: of a Moment, by name of the line; `peak`: formats a value;
-    `factor`: to the unit of the axis; `min_top`: the least upper end of the axis."""
+    """A pane of CPU or memory usage. `fields`: the field of a Moment for each line; `peak`: formats
+    a value; `factor`: converts it to the unit of the axis; `min_top`: lowest upper end of the
+    axis."""
 
     mark: str
     title: str
@@ -67,13 +68,13 @@ COMPONENT_DASHES = {"server": "solid", "load tool": "dashed", "host": "dotted"}
 
 
 def whole_period(timeline: Timeline) -> Period:
-    """From the start of the load to the last observation."""
+    """The period from the start of the load to the last observation."""
     last = [sample[0] for samples in (timeline.queue, timeline.states) for sample in samples[-1:]]
     return 0.0, max([timeline.shown[1], *last, *(moment.at_s for moment in timeline.usage[-1:])])
 
 
 def time_axis(period: Period, *, titled: bool = True) -> Any:
-    """`titled`: False if the pane below has the same axis with a title."""
+    """The time axis. `titled`: False if the pane below has the same axis with a title."""
     unit_name, factor = unit(period[1])
     title = f"{unit_name} since the load began" if titled else None
     scale = span(period[0] * factor, period[1] * factor)
@@ -81,10 +82,8 @@ def time_axis(period: Period, *, titled: bool = True) -> Any:
 
 
 def corners(points: Iterable[tuple[float, T]]) -> list[tuple[float, T]]:
-    """The points at which a line can turn. Leaving out the others does not change the drawing.
-
-    A point equal to both its neighbours is on the line between them, straight or in steps.
-    """
+    """The points where a line can turn. Omitting the others does not change the drawing: a point
+    equal to both its neighbours is on the line between them, whether straight or in steps."""
     path = list(points)
     return [
         point
@@ -96,8 +95,8 @@ def corners(points: Iterable[tuple[float, T]]) -> list[tuple[float, T]]:
 def _lines_layer(
     lines: Mapping[str, TimeSeries], dashes: Mapping[str, str], period: Period, mark: str, y: alt.Y
 ) -> Any:
-    """Lines of one colour, by name. `dashes`: names in DASHES; `mark`: the name of the layer,
-    unique in a figure."""
+    """Lines of one colour, by name. `dashes`: keys of DASHES; `mark`: the layer's name, unique in a
+    figure."""
     unit_name, factor = unit(period[1])
     rows = [
         (name, at_s * factor, value)
@@ -117,13 +116,13 @@ def _lines_layer(
 
 def queue(timeline: Timeline, where: str) -> Figure | None:
     """The length of the accept queue over time. None if it was always empty or not observed, or if
-    the timeline shows all of it."""
+    the timeline shows it completely."""
     from_s, until_s = timeline.shown
     outside = any(length for at_s, length in timeline.queue if not from_s <= at_s <= until_s)
-    drawn_alone = has_queue(timeline) and not in_timeline(timeline)
-    if len(timeline.queue) < 2 or not (outside or drawn_alone):
+    needs_own_figure = has_queue(timeline) and not in_timeline(timeline)
+    if len(timeline.queue) < 2 or not (outside or needs_own_figure):
         return None
-    longest, limit_shown = _longest_and_limit_shown(timeline)
+    longest, draws_limit = _longest_and_draws_limit(timeline)
     note = ""
     if timeline.queue_limit is not None:
         note = f" The limit is {timeline.queue_limit}; the kernel admits one more."
@@ -134,7 +133,7 @@ def queue(timeline: Timeline, where: str) -> Figure | None:
         panes=(queue_pane(timeline, whole_period(timeline)),),
         legend=not_none(
             Key(PARTS["accept_queue"], "accept-queue"),
-            Key("limit", "connect", "solid") if limit_shown else None,
+            Key("limit", "connect", "solid") if draws_limit else None,
         ),
         caption=(f"Connections that no worker has accepted yet.{note}",),
         alternative=(f"Accept queue of {where}: at most {counted(longest, 'connection')}.{note}",),
@@ -148,32 +147,32 @@ def has_queue(timeline: Timeline) -> bool:
 
 
 def in_timeline(timeline: Timeline) -> bool:
-    """Whether the timeline draws the queue, as the wait of each request is unknown."""
+    """Whether the timeline draws the queue, because the wait of each request is unknown."""
     return has_queue(timeline) and not any(bar.arrived_s is not None for bar in timeline.bars)
 
 
-def _longest_and_limit_shown(timeline: Timeline) -> tuple[int, bool]:
-    """The longest observed queue, and whether its limit is near enough to draw."""
+def _longest_and_draws_limit(timeline: Timeline) -> tuple[int, bool]:
+    """The longest observed queue, and whether its limit is close enough to be drawn."""
     longest = max(length for _, length in timeline.queue)
     limit = timeline.queue_limit
     return longest, limit is not None and limit <= MAX_LIMIT_RATIO * max(1, longest)
 
 
 def queue_pane(timeline: Timeline, period: Period) -> Any:
-    """The accept queue's length as steps, and its limit if that is near."""
+    """The length of the accept queue in steps, and its limit if that is close."""
     unit_name, factor = unit(period[1])
-    (longest, limit_shown), limit = _longest_and_limit_shown(timeline), timeline.queue_limit or 0
+    (longest, draws_limit), limit = _longest_and_draws_limit(timeline), timeline.queue_limit or 0
     inside = [
         (at_s * factor, length) for at_s, length in timeline.queue if period[0] <= at_s <= period[1]
     ]
     area = layer("queue", "from length", corners(inside))
-    scale = span(0, max(longest, limit + 1) if limit_shown else max(1, longest))
+    scale = span(0, max(longest, limit + 1) if draws_limit else max(1, longest))
     area = area.mark_area(interpolate="step-after", color=var("accept-queue"), clip=True).encode(
         time_axis(period),
         y=alt.Y("length:Q", title=PARTS["accept_queue"], axis=COUNT_AXIS, scale=scale),
         tooltip=tips(("from", unit_name), ("length:d", "waiting")),
     )
-    rule = layer("limit", "limit", [(limit,)] if limit_shown else [])
+    rule = layer("limit", "limit", [(limit,)] if draws_limit else [])
     rule = rule.mark_rule(color=var("connect"), strokeWidth=2).encode(alt.Y("limit:Q"))
     return alt.layer(area, rule).properties(height=90)
 
@@ -182,7 +181,7 @@ def queue_pane(timeline: Timeline, period: Period) -> Any:
 
 
 def states(timeline: Timeline, where: str) -> Figure | None:
-    """A row per side and state, all on one scale. None without sockets or a second sample."""
+    """A row per side and TCP state, all on one scale. None without sockets or a second sample."""
     peaks = dict[str, int]()
     for _, state, count in timeline.states:
         peaks[state] = max(peaks.get(state, 0), count)
@@ -240,8 +239,8 @@ def _state_rows(timeline: Timeline, peaks: dict[str, int]) -> Any:
 
 
 def connects(timeline: Timeline, where: str) -> Figure | None:
-    """A histogram of connect times. After dropped handshakes, some are at the times when the kernel
-    retransmits a SYN. None if no connection was slow, or if the times are unknown."""
+    """A histogram of connect times, with the times when the kernel retransmits a dropped SYN. None
+    if no connection was slow, or if the times are unknown."""
     slow = sum(count for from_s, _, count in timeline.connects if from_s >= SLOW_CONNECT_S)
     if not slow:
         return None
@@ -258,7 +257,7 @@ def connects(timeline: Timeline, where: str) -> Figure | None:
             Key("the kernel retransmits a dropped SYN", "soft", "dashed") if steps_s else None,
         ),
         caption=not_none(
-            "All connections of the load by time to connect.", SYN_NOTE if steps_s else None
+            "All connections of the load, by time to connect.", SYN_NOTE if steps_s else None
         ),
         alternative=(f"Time to connect, {where}: {fast} under {SLOW_CONNECT_S} s, {slow} longer.",),
         header=("Time to connect", "connections"),
@@ -312,7 +311,7 @@ USAGE_FIGURES = {
                 "cores",
                 {"server": "server_cores", "load tool": "generator_cores"},
                 "{:.2f} cores".format,
-                min_top=0.1,  # below it, a line shows the kernel's 10 ms ticks
+                min_top=0.1,  # below it, a line would show the kernel's 10 ms ticks
             ),
             UsagePane(
                 "host",
@@ -337,16 +336,16 @@ USAGE_FIGURES = {
             ),
         ),
         "Resident memory of the server with its workers and of the load tool (1 MB = 1024² bytes);"
-        " a page that processes share counts in each of them.",
+        " a page that several processes share counts once for each.",
     ),
 }  # panes and caption, by heading
 
 
 def usage(timeline: Timeline, where: str, *, heading: str) -> Figure | None:
-    """The figure with this heading. None if no pane has two values."""
+    """The figure with this heading. None if every pane has fewer than two values."""
     panes, caption = USAGE_FIGURES[heading]
-    drawn = not_none(*(_usage_pane(timeline, pane) for pane in panes))
-    if not drawn:
+    drawn_panes = not_none(*(_usage_pane(timeline, pane) for pane in panes))
+    if not drawn_panes:
         return None
     peaks = {
         name: pane.peak(max(values)) if values else "missing"
@@ -354,15 +353,15 @@ def usage(timeline: Timeline, where: str, *, heading: str) -> Figure | None:
         for name, field in pane.fields.items()
         for values in [not_none(*map(attrgetter(field), timeline.usage))]
     }
-    listed = "; ".join(f"{name} {peak}" for name, peak in peaks.items())
+    peak_texts = "; ".join(f"{name} {peak}" for name, peak in peaks.items())
     return cell_figure(
         heading.lower(),
         heading,
         where,
-        panes=drawn,
+        panes=drawn_panes,
         legend=tuple(Key(name, "ink", COMPONENT_DASHES[name]) for name in peaks),
         caption=(caption,),
-        alternative=(f"{heading} of {where}, at most: {listed}.",),
+        alternative=(f"{heading} of {where}, at most: {peak_texts}.",),
     )
 
 
@@ -381,15 +380,15 @@ def _usage_pane(timeline: Timeline, pane: UsagePane) -> Any:
     scale = alt.Scale(domain=[0, max(pane.min_top, *values)])
     y_axis = alt.Y("value:Q", title=pane.title, scale=scale)
     period = whole_period(timeline)
-    drawn = _lines_layer(lines, COMPONENT_DASHES, period, pane.mark, y_axis)
-    return drawn.encode(time_axis(period)).properties(height=90)
+    lines_layer = _lines_layer(lines, COMPONENT_DASHES, period, pane.mark, y_axis)
+    return lines_layer.encode(time_axis(period)).properties(height=90)
 
 
 # --- phases -------------------------------------------------------------------------------
 
 
 def phases(timeline: Timeline, where: str) -> Figure | None:
-    """Response times and sockets. None without response times, or with no ramp-up and no drain."""
+    """Response times and sockets. None without response times, or without ramp-up and drain."""
     if not changing(timeline.phases) or not timeline.responses:
         return None
     unit_name, factor = unit(max(high for _, _, high in timeline.responses))
@@ -405,7 +404,7 @@ def phases(timeline: Timeline, where: str) -> Figure | None:
             totals[at_s] = totals.get(at_s, 0) + count * state.endswith(states)
     counts = alt.Y("value:Q", title="sockets", axis=COUNT_AXIS)
     reasons = [str(phase_finding(phase)) for phase in timeline.phases]
-    timed = "Times in the app, by when requests left it" if timeline.in_app else "Response times"
+    subject = "Times in the app, by when requests left it" if timeline.in_app else "Response times"
     phase_names = dict.fromkeys(phase.name for phase in timeline.phases)
     return cell_figure(
         "phases",
@@ -419,13 +418,13 @@ def phases(timeline: Timeline, where: str) -> Figure | None:
             *(Key(name, BANDS[name]) for name in phase_names),
             *(Key(label, "ink", shape) for label, shape in LINE_DASHES.items()),
         ),
-        caption=(f"{timed}, and the load's sockets below. They define the phases.", *reasons),
+        caption=(f"{subject}, and the load's sockets below. They determine the phases.", *reasons),
         alternative=(f"Phases of {where}.", *reasons),
     )
 
 
 def _phases_pane(timeline: Timeline, lines: Sequence[TimeSeries], y_axis: alt.Y, mark: str) -> Any:
-    """A solid and a dashed line in front of bands for the phases."""
+    """A solid and a dashed line, in front of bands for the phases."""
     ends_s = (
         *(phase.end_s for phase in timeline.phases),
         *(at_s for at_s, _, _ in timeline.responses[-1:]),

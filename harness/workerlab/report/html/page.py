@@ -1,12 +1,12 @@
-"""A document as one self-contained page that loads nothing from the network, and its figures as
-images in the light theme for use elsewhere.
+"""Renders a document as one self-contained page that loads nothing from the network, and its
+figures as images in the light theme for use elsewhere.
 
 The page contains the drawing library once, its charts as specifications with their numbers, and all
-text as HTML, which can be read without scripts. Charts in closed sections are drawn when a section
-is opened. The content policy allows no address at all, and only the page's own scripts, by hash:
-even text that slipped through escaping could neither run nor send anything.
+text as HTML, which is readable without scripts. Charts in a closed section are drawn when it is
+opened. The content security policy allows no address at all and only the page's own scripts, by
+hash: even text that escaping missed could neither run nor send anything.
 
-The library is half of the page. Drawing SVG here instead was rejected: 40 cells of charts are
+The library is half of the page's size. Rejected: drawing SVG here instead. 40 cells of charts are
 larger as SVG, do not adapt to a phone, and have no tooltips.
 """
 
@@ -54,17 +54,17 @@ from workerlab.report.html.series import all_series, cells_over_time
 from workerlab.report.tables import table_notes, to_grid
 
 MAX_PAGE_BYTES = 1_950_000
-RESERVED_BYTES = 80_000  # of these, for the player, series headings and the note on omitted cells
+RESERVED_BYTES = 80_000  # part of these: for the player, headings and the note on omitted cells
 MIN_FILTERED_ROWS = 12  # tables with at least this many rows get a filter
-MAX_NAMED_CELLS = 6  # omitted cells that are named; if there are more, they are only counted
+MAX_NAMED_CELLS = 6  # if more cells are omitted, they are only counted
 
-SUBJECT_FIELDS = ("name", "cells")  # fields of a finding that name its subject
+SUBJECT_FIELDS = ("name", "cells")  # fields of a finding that can name its subject
 SUBJECT_MARK = "\0"
 
 
-@debug_mode(False)  # no schema validation: the tests of the images do that
+@debug_mode(False)  # no schema validation: the tests validate the images
 def render(document: Document) -> str:
-    """The whole page as HTML. Cells are added, the most informative first, up to MAX_PAGE_BYTES."""
+    """The page as HTML. Cells are added up to MAX_PAGE_BYTES, the most informative first."""
     sections = run_figures(document)
     charts = _charts(figure for figures in sections.values() for figure in figures)
     explained: set[tuple[str, str]] = set()
@@ -105,9 +105,9 @@ def render(document: Document) -> str:
 
 
 def headline_of(document: Document) -> Finding:
-    """The page's heading: how the series compare."""
-    series = {each.name: each.levels for each in all_series(document)}
-    return headline(series, document.cells)
+    """The page's heading: a comparison of the series."""
+    levels = {series.name: series.levels for series in all_series(document)}
+    return headline(levels, document.cells)
 
 
 def omitted_cells_note(names: Sequence[str]) -> str:
@@ -117,7 +117,7 @@ def omitted_cells_note(names: Sequence[str]) -> str:
         "names": names if len(names) <= MAX_NAMED_CELLS else (),
     }
     template = (
-        "To keep this page small, {cells} not shown over time[[: {names:list}]]. To draw them all:"
+        "To keep this page small, {cells} not shown over time[[: {names:list}]]. To draw all cells:"
         " --png DIR."
     )
     return fill(template, values) if names else ""
@@ -131,7 +131,7 @@ def figures(document: Document) -> list[Figure]:
 
 
 def run_figures(document: Document) -> dict[str, Sequence[Figure]]:
-    """The figures of the whole run that have something to show, by section heading."""
+    """The figures of the whole run by section heading, without empty ones."""
     series = all_series(document)
     top_s = shared_top_s(series)
     sections = {
@@ -145,13 +145,13 @@ def run_figures(document: Document) -> dict[str, Sequence[Figure]]:
 
 
 def size_bytes(html: str) -> int:
-    """Bytes in UTF-8. Characters that cannot be encoded, such as a lone surrogate from a log,
-    become '?'."""
+    """The size of the text in UTF-8. Characters that cannot be encoded, such as a lone surrogate
+    from a log, count as '?'."""
     return len(html.encode(errors="replace"))
 
 
 def _facts(name: str, value: object) -> Iterator[tuple[str, str]]:
-    """The environment, flattened to one (name, value) per row."""
+    """The environment, flattened to rows (name, value)."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _facts(f"{name}, {key}" if name else str(key), inner)
@@ -166,7 +166,7 @@ def _facts(name: str, value: object) -> Iterator[tuple[str, str]]:
 
 @cache
 def _environment() -> jinja2.Environment:
-    """Escapes everything except the Markup made here."""
+    """The template environment, which escapes everything except Markup made here."""
     directory = Path(__file__).parent / "templates"
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(directory),
@@ -201,7 +201,7 @@ def _environment() -> jinja2.Environment:
 
 
 def emphasised(finding: Finding) -> Markup:
-    """The finding's sentence as HTML, with its subject in bold unless that is a number."""
+    """The finding's sentence as HTML, with its subject in bold unless the subject is a number."""
     values = ((name, finding.values.get(name)) for name in SUBJECT_FIELDS)
     subject = next((name for name, value in values if value and not isinstance(value, int)), None)
     if subject is None:
@@ -213,19 +213,19 @@ def emphasised(finding: Finding) -> Markup:
 
 @cache
 def library() -> str:
-    """Vega, Vega-Lite and vega-embed as one script. It exports only the last: the bundle of
+    """Vega, Vega-Lite and vega-embed as one script. It exports only vega-embed: the bundle of
     vl-convert 1.9 exports the others as null."""
     script: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     return script
 
 
 def compact(value: object) -> Markup:
-    """JSON that cannot close the HTML element that contains it."""
+    """The value as JSON that cannot close the HTML element that contains it."""
     return htmlsafe_json_dumps(value, separators=(",", ":"), allow_nan=False)
 
 
 def _charts(figures: Iterable[Figure]) -> dict[str, list[dict[str, Any]]]:
-    """The specifications of the panes of each figure, by its name."""
+    """The specifications of the panes of each figure, by the figure's name."""
     return {figure.name: [spec(pane) for pane in figure.panes] for figure in figures}
 
 
@@ -233,8 +233,8 @@ def _charts(figures: Iterable[Figure]) -> dict[str, list[dict[str, Any]]]:
 
 WIDTH = 760  # pixels
 PNG_SCALE = 2.0
-CHARACTER_WIDTH = 6.6  # pixels, in a legend
-LINE_HEIGHT = 22  # pixels, in a legend
+CHARACTER_WIDTH = 6.6  # pixels per character of a legend
+LINE_HEIGHT = 22  # pixels per line of a legend
 
 
 def pictures(document: Document) -> Iterator[tuple[str, bytes]]:
@@ -260,14 +260,14 @@ def picture(figure: Figure) -> dict[str, Any]:
 
 
 def _without_links(node: Any) -> Any:
-    """Removes links, as their targets are on the page only."""
+    """The specification without links, whose targets exist only on the page."""
     if isinstance(node, dict):
         return {name: _without_links(inner) for name, inner in node.items() if name != "href"}
     return [_without_links(inner) for inner in node] if isinstance(node, list) else node
 
 
 def _legend(keys: Sequence[Key]) -> Any:
-    """A row of symbols and labels, wrapped at the width of the image."""
+    """A pane with symbols and labels in a row, wrapped at the width of the image."""
     x, row, layers = 0.0, 0, []
     for key in keys:
         key_width = 34 + CHARACTER_WIDTH * len(key.label)

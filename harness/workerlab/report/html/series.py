@@ -1,4 +1,4 @@
-"""The series of a sweep by name, their cells over time, and trials as data for the player
+"""The named series of a sweep, their cells over time, and trials as data for the player
 (`report/player`)."""
 
 from collections.abc import Sequence
@@ -27,21 +27,21 @@ from workerlab.report.html.timeline_data import Timeline, timelines
 from workerlab.report.values import Names, by_series, finite
 
 PLAYER_SETTINGS = ("worker_class", "workers", "threads", "worker_connections", "backlog")
-MAX_LEGIBLE = 64  # connections; the bars of more are not distinguishable in a figure
-MAX_OPEN_CELLS = 2  # timelines that are initially open: with more, the page would be too long
-FOLDED_KINDS = ("queue", "states", "cpu", "memory")  # folded unless they show a diagnosis
+MAX_LEGIBLE_CONNECTIONS = 64  # of more, a figure cannot show distinguishable bars
+MAX_OPEN_CELLS = 2  # initially open timelines: with more, the page would be too long
+FOLDED_KINDS = ("queue", "states", "cpu", "memory")  # folded unless they support a diagnosis
 OBSERVATION_NAMES = {"queue": "the accept queue", "states": "TCP states", "usage": "CPU and memory"}
 
 
 class SweepSeries(Struct, frozen=True):
-    """All cells that differ in load alone. `number` counts from 0; `levels`: the valid cells of the
+    """All cells that differ only in load. `number` counts from 0; `levels`: the valid trials of the
     closed loop by connections, ascending."""
 
     number: int
     name: str
     result: ClassResult
     closed: tuple[TrialResult, ...]
-    open: tuple[Result, ...]  # valid, at a rate
+    open: tuple[Result, ...]  # valid cells at a rate
     levels: dict[int, Trials]
 
     @property
@@ -56,7 +56,7 @@ class SweepSeries(Struct, frozen=True):
 
 
 def all_series(document: Document) -> list[SweepSeries]:
-    """In document order, with unique names."""
+    """The series in document order, with unique names."""
     names, cells_of = Names(document.cells), by_series(document.cells)
     series = []
     for number, group in enumerate(document.classes):
@@ -75,7 +75,9 @@ def all_series(document: Document) -> list[SweepSeries]:
                 open=tuple(
                     cell for cell in valid_results(cells) if cell.trial.cell.rate is not None
                 ),
-                levels={at.concurrency: trials for at, trials in by_load.items() if trials.valid},
+                levels={
+                    cell.concurrency: trials for cell, trials in by_load.items() if trials.valid
+                },
             )
         )
     return series
@@ -85,8 +87,8 @@ def all_series(document: Document) -> list[SweepSeries]:
 
 
 class CellOverTime(Struct, dict=True, frozen=True):
-    """One cell as the page shows it. `position`: in the document; `most_informative`: of the
-    cells of its series; `opened`: initially open."""
+    """One cell as the page shows it. `position`: (series, cell in the series); `most_informative`:
+    whether it is so among the cells of its series; `opened`: whether it is initially open."""
 
     position: tuple[int, int]
     series: SweepSeries
@@ -118,14 +120,14 @@ class CellOverTime(Struct, dict=True, frozen=True):
 
     @property
     def folded(self) -> list[Figure]:
-        """The figures of FOLDED_KINDS that show none of its diagnoses."""
+        """The figures of FOLDED_KINDS that support none of its diagnoses."""
         supporting = supporting_observations(self.cell)
         kinds = [kind for kind in FOLDED_KINDS if kind not in supporting]
         return [figure for figure in self.figures if figure.name.split("-")[0] in kinds]
 
     @property
     def trace(self) -> dict[str, Any] | None:
-        """The trial as data for the player; None if no request was seen."""
+        """The trial as data for the player; None if no request was recorded."""
         trace, cell, plan = self.timeline.trace, self.cell, self.cell.trial.cell
         if trace is None:
             return None
@@ -150,8 +152,8 @@ class CellOverTime(Struct, dict=True, frozen=True):
 
     @cached_property
     def figures(self) -> list[Figure]:
-        """The figures that have something to show, with names that are unique in a run. Drawn on
-        first use, as the page draws no cell once it is full."""
+        """The figures that are not empty, with names that are unique in a run. They are drawn on
+        first use, because a full page draws no further cells."""
         cell, where = self.cell.trial.cell, self.where
         load_slug = str(cell.concurrency)
         if cell.rate is not None:
@@ -166,17 +168,20 @@ class CellOverTime(Struct, dict=True, frozen=True):
 
 
 def most_informative(cells: Sequence[CellOverTime]) -> CellOverTime:
-    """The saturated cell (or any, if none is saturated) with the highest legible load. If none is
+    """The saturated cell (or any, if none is saturated) with the highest legible load; if none is
     legible, the first. `cells` are those of a series, in order of load."""
     candidates = [cell for cell in cells if cell.cell.verdict == "saturated"] or cells
-    legible = [cell for cell in candidates if cell.cell.trial.cell.concurrency <= MAX_LEGIBLE]
+    legible = [
+        cell for cell in candidates if cell.cell.trial.cell.concurrency <= MAX_LEGIBLE_CONNECTIONS
+    ]
     return [candidates[0], *legible][-1]
 
 
 def cells_over_time(document: Document) -> list[CellOverTime]:
-    """Cells with a timeline: the most informative of each series, then others; saturated first."""
-    drawn = document.timelines or timelines(document.facts)
-    timeline_of = {timeline.key: timeline for timeline in drawn}
+    """The cells with a timeline: first the most informative of each series, then the others; in
+    both groups saturated ones first."""
+    all_timelines = document.timelines or timelines(document.facts)
+    timeline_of = {timeline.key: timeline for timeline in all_timelines}
     cells = list[CellOverTime]()
     for series in all_series(document):
         in_order = enumerate([*series.valid, *series.open])  # by load; those at a rate last

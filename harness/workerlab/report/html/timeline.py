@@ -1,11 +1,12 @@
-"""The timeline of one cell: which worker served which request when, and what waited meanwhile.
+"""The timeline of one cell: when each worker served each request, and which requests waited.
 
 Each worker has a row per slot. Waits have thinner rows of their own, and each wait ends where its
-service begins. Requests that wait for any worker are in one block below all workers, which shows
-the staircase of a saturated server. If a class accepts more than it can serve at once, waits are
-below the worker that holds them. Drawing a wait on the row of its service was rejected: on a
-saturated server it would cover the request served before it, which is exactly what the figure must
-show.
+service begins. Requests that wait for any worker are in one block below all workers, where a
+saturated server shows as a staircase. If a class accepts more than it can serve at once, waits are
+below the worker that has accepted them.
+
+Rejected: drawing a wait on the row of its service. On a saturated server it would cover the request
+served before, which is exactly what the figure must show.
 """
 
 import json
@@ -33,13 +34,13 @@ from workerlab.report.html.timeline_data import Rows, Timeline
 from workerlab.report.values import PARTS, finite
 
 ROW_HEIGHT = 15  # pixels
-MIN_HEIGHT, MAX_HEIGHT = 90, 460  # pixels, of the pane
-MAX_LINED_BARS = 150  # typical bars in a row: more leave no room for lines between them
+MIN_HEIGHT, MAX_HEIGHT = 90, 460  # pixels of the pane
+MAX_LINED_BARS = 150  # in a row: between more bars, there is no room for lines
 MAX_LABELS = 12
-WAIT_HEIGHT, WORKER_GAP = 0.6, 0.7  # in rows, each of which is a slot
-MIN_VISIBLE_SHARE = 0.004  # of the time shown: a shorter wait is not visible
-ANY_WORKER = 0  # instead of a pid: waiting for any worker
-MAX_WAITS_HEIGHT = 16.0  # in rows, of all waits together
+WAIT_HEIGHT, WORKER_GAP = 0.6, 0.7  # in rows, one per slot
+MIN_VISIBLE_SHARE = 0.004  # of the period shown: a shorter wait is invisible
+ANY_WORKER = 0  # the pid of waits for any worker
+MAX_WAITS_HEIGHT = 16.0  # in rows, for all waits together
 
 REQUESTS = (
     "{requests:# request} on {workers:# worker}; median time in the app {service_s:duration}"
@@ -52,7 +53,7 @@ Row = tuple[float | None, ...]
 
 
 def request_by_request(cell: Result, timeline: Timeline, where: str) -> Figure | None:
-    """None if no request was seen."""
+    """The timeline figure; None if no request was recorded."""
     if not timeline.bars:
         return None
     shared = not cell.worker_class.accepts_first
@@ -67,7 +68,7 @@ def request_by_request(cell: Result, timeline: Timeline, where: str) -> Figure |
     elif queue:
         waits = "Below, on the same time axis: connections waiting in the accept queue."
     elif timeline.queue:
-        waits = "Arrival times are unknown; the accept queue was empty in every sample shown."
+        waits = "Arrival times are unknown. The accept queue was empty in every sample shown."
     else:
         waits = "Arrival times and the length of the accept queue are unknown."
     return cell_figure(
@@ -82,7 +83,7 @@ def request_by_request(cell: Result, timeline: Timeline, where: str) -> Figure |
             Key("steady part", "soft", "dashed") if timeline.steady else None,
         ),
         caption=(
-            "Each thick bar is a request inside the app, on a row of the worker that served it.",
+            "Each thick bar is a request in the app, on a row of the worker that served it.",
             waits,
         ),
         alternative=_sentences(cell, timeline),
@@ -112,8 +113,9 @@ def _sentences(cell: Result, timeline: Timeline) -> tuple[str, ...]:
 
 
 class PlacedBars(NamedTuple):
-    """What the pane of the workers draws. Heights: rows from the top; times: in the unit of the
-    axis. `waits`: (top, from, to); `labels`: texts of the axis, by height."""
+    """The content of the pane of workers. Heights are rows from the top; times have the unit of the
+    axis. `served`: (worker, top, from, to, waited); `waits`: (top, from, to); `labels`: texts of
+    the axis, by height."""
 
     served: list[Row]
     waits: list[Row]
@@ -156,12 +158,12 @@ def _workers_axis(bars: PlacedBars) -> alt.Y:
         grid=False,
     )
     scale = span(bars.height, -0.1, zero=False)
-    # With a title, as the pane of the queue has one: this aligns their horizontal axes
+    # The pane of the queue has a title, too: otherwise their horizontal axes would not align
     return alt.Y("top:Q", scale=scale, axis=axis, title="workers")
 
 
 def _rows_pane(timeline: Timeline, shared: bool, *, titled: bool) -> Any:
-    """`shared`: requests wait for any worker, not for one."""
+    """The pane of workers. `shared`: requests wait for any worker, not for a certain one."""
     unit_name, factor = unit(timeline.shown[1])
     bars = _placed(timeline, shared, factor)
     y_axis = _workers_axis(bars)
@@ -200,7 +202,7 @@ def _rows_pane(timeline: Timeline, shared: bool, *, titled: bool) -> Any:
 def _wait_rows(timeline: Timeline, shared: bool) -> dict[int, list[tuple[int, float, float]]]:
     """(row, arrived_s, start_s) of each visible wait, by worker, or under ANY_WORKER if `shared`.
 
-    Sorted by arrival, then, if they arrive together, by start of service, to form stairs.
+    They are sorted by arrival, and by start of service if they arrive together, to form stairs.
     """
     short_s = MIN_VISIBLE_SHARE * (timeline.shown[1] - timeline.shown[0])
     waits_of: dict[int, list[tuple[float, float]]] = {}
@@ -216,7 +218,7 @@ def _wait_rows(timeline: Timeline, shared: bool) -> dict[int, list[tuple[int, fl
             ordered.append((first_s, start_s, arrived_s))
         ordered.sort()
         rows = Rows()
-        # A wait takes a row that becomes free just after its arrival: the bars still seem to touch
+        # A wait may take a row that is free only just after its arrival: the overlap is invisible
         rows_of[pid] = [
             (rows.take(arrived_s + short_s / 2, start_s), arrived_s, start_s)
             for _, start_s, arrived_s in ordered
@@ -227,5 +229,5 @@ def _wait_rows(timeline: Timeline, shared: bool) -> dict[int, list[tuple[int, fl
 def _line_width(timeline: Timeline) -> int:
     """The width of the line between two bars, in pixels."""
     typical_s = median(bar.end_s - bar.start_s for bar in timeline.bars)
-    in_a_row = (timeline.shown[1] - timeline.shown[0]) / max(typical_s, 1e-9)
-    return 0 if in_a_row > MAX_LINED_BARS else 1 if in_a_row > MAX_LINED_BARS / 3 else 2
+    bars_per_row = (timeline.shown[1] - timeline.shown[0]) / max(typical_s, 1e-9)
+    return 0 if bars_per_row > MAX_LINED_BARS else 1 if bars_per_row > MAX_LINED_BARS / 3 else 2

@@ -1,12 +1,12 @@
-"""One trial over time, thinned to what a page can show, with notes on what was left out.
+"""Thins one trial over time to the amount that a page can show, with notes on what is omitted.
 
-Requests: one contiguous part from the beginning of the load, so the lone first request, the ramp-up
-and the steady part appear as they were. A random sample was rejected: its bars would not touch, and
-idle slots would look like omitted requests. Series: equal buckets of time over the whole load. The
-queue keeps the maximum of a bucket, states keep their last value; usage is cumulative, so the last
-sample of each bucket gives the exact mean rate between buckets.
+Requests are shown from the beginning of the load without gaps, so the lone first request, the
+ramp-up and the steady part appear as they were. Rejected: a random sample. Its bars would not
+touch, and idle slots would look like omitted requests. Observations are thinned to equal buckets of
+time over the whole load: the queue keeps its maximum in a bucket, and states their last value;
+usage is cumulative, so the last sample of each bucket gives the exact mean rate between buckets.
 
-A request's worker is known from its span; its row is inferred: the lowest free one of that worker.
+A request's worker is known from its span. Its row is inferred: the lowest free one of that worker.
 Its start at the client is known only if the load tool gives requests an id.
 """
 
@@ -32,14 +32,14 @@ class Bar(Struct, frozen=True):
     """One request in a timeline: seconds since the load began."""
 
     worker: int
-    row: int  # the slot it took in its worker, from 0
+    row: int  # its slot in the worker, from 0
     start_s: float
     end_s: float
-    arrived_s: float | None = None  # when the client began it; None: unknown
+    arrived_s: float | None = None  # its start at the client; None: unknown
 
     @property
     def waited_s(self) -> float | None:
-        """From its start at the client until the app was called; None: unknown."""
+        """Seconds from its start at the client until the app was called; None if unknown."""
         return None if self.arrived_s is None else max(0.0, self.start_s - self.arrived_s)
 
 
@@ -50,33 +50,33 @@ class Moment(Usage, frozen=True):
 
 
 class Timeline(Struct, frozen=True):
-    """One trial over time, thinned to what a page can show; seconds since the load began."""
+    """One trial over time, thinned for a page. Times are seconds since the load began."""
 
-    key: str  # of its Trial
+    key: str  # the key of the Trial
     bars: tuple[Bar, ...]
-    shown: tuple[float, float]  # the part of the load that the bars cover
+    shown: tuple[float, float]  # the period that the bars cover
     workers: tuple[int, ...] = ()  # pids, in the order of their rows
     queue: tuple[tuple[float, int], ...] = ()  # (moment, length of the accept queue)
     queue_limit: int | None = None
     states: tuple[tuple[float, str, int], ...] = ()  # (moment, side and state, sockets)
     usage: tuple[Moment, ...] = ()
-    steady: tuple[float, float] | None = None  # the window of the cell's means
+    steady: tuple[float, float] | None = None  # the period of the cell's means
     connects: tuple[tuple[float, float, int], ...] = ()  # times to connect: (from, until, count)
     syn_steps_s: tuple[float, ...] = ()  # as in Observations
-    notes: tuple[Finding, ...] = ()  # what was left out, and how
+    notes: tuple[Finding, ...] = ()  # on omitted data
     phases: tuple[Phase, ...] = ()
     responses: tuple[tuple[float, float, float], ...] = ()  # (moment, median, p95), seconds
-    in_app: bool = False  # `responses` are times in the app: the client timed none
+    in_app: bool = False  # whether `responses` are times in the app, as the client timed none
     trace: Trace | None = None  # None: no request was recorded
 
 
 class Rows:
-    """Gives each interval the lowest free row. They come sorted by start. A row is free again at
-    the end of its interval, and stays so for an earlier start that comes late."""
+    """Assigns each interval the lowest free row. Intervals come roughly sorted by start: for one
+    that comes late, a row is free if it was free at the latest start so far."""
 
     def __init__(self) -> None:
         self._latest_start = 0.0
-        self._ends: list[float] = []  # of the last interval of each row
+        self._ends: list[float] = []  # end of the last interval in each row
 
     def take(self, start: float, end: float) -> int:
         self._latest_start = max(self._latest_start, start)
@@ -86,12 +86,12 @@ class Rows:
         return row
 
 
-MAX_BARS_PER_PAGE = 14_000  # shared by its timelines
+MAX_BARS_PER_PAGE = 14_000  # in all timelines together
 MAX_BARS = 800  # in one timeline
 MIN_BARS = 150  # in one timeline, even if that exceeds MAX_BARS_PER_PAGE
-MAX_POINTS = 300  # of a series
-BAR_WIDTHS_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)  # of connect times
-MAX_CONNECT_BARS = 100  # exceeded only if the widest bars are too narrow
+MAX_POINTS = 300  # per series of observations
+BAR_WIDTHS_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)  # in the histogram of connect times
+MAX_CONNECT_BARS = 100  # exceeded only if even the widest bars are too narrow
 
 
 T = TypeVar("T", QueueSample, ProcessSample, ConnectionSample)
@@ -104,13 +104,13 @@ def timelines(trials: Sequence[Facts]) -> tuple[Timeline, ...]:
 
 
 def timeline(facts: Facts, max_requests: int = MAX_BARS) -> Timeline:
-    """A valid trial over time, with at most `max_requests` of its requests. Cached, as a page and
-    images may both need it."""
+    """A valid trial over time, with at most `max_requests` of its requests. The result is cached,
+    because a page and images may both need it."""
     key = f"{__name__}.timeline-{max_requests}"
     if key not in facts.derived:
         facts.derived[key] = _timeline(facts, max_requests)
-    cached: Timeline = facts.derived[key]
-    return cached
+    result: Timeline = facts.derived[key]
+    return result
 
 
 def _timeline(facts: Facts, max_requests: int) -> Timeline:
@@ -140,7 +140,7 @@ def _timeline(facts: Facts, max_requests: int) -> Timeline:
 
 
 class _Clock:
-    """Seconds since the load began, in equal buckets."""
+    """Converts times to seconds since the load began, and divides the load into equal buckets."""
 
     def __init__(self, begun_ns: int, ended_ns: int) -> None:
         self.begun_ns, self.ended_ns = begun_ns, ended_ns
@@ -150,7 +150,7 @@ class _Clock:
         return (at_ns - self.begun_ns) / NS
 
     def buckets(self, samples: Sequence[T]) -> Iterable[list[T]]:
-        """The samples of the load, one by one, or by bucket if there are too many."""
+        """The samples of the load, one by one, or grouped by bucket if there are too many."""
         inside = [sample for sample in samples if self.begun_ns <= sample.at_ns <= self.ended_ns]
         width_ns = 1 if len(inside) <= MAX_POINTS else self.bucket_ns
         by_bucket: dict[int, list[T]] = defaultdict(list)
@@ -164,15 +164,17 @@ class _Clock:
 
 def _arrivals(facts: Facts, spans: Sequence[Span]) -> Mapping[str | None, int]:
     """When the clients began the requests of these spans, by id, in nanoseconds."""
-    ids, timed = {span.request_id for span in spans} - {None}, facts.timed_requests()
-    return {timing.request_id: sent for timing, sent, _ in timed if timing.request_id in ids}
+    ids = {span.request_id for span in spans} - {None}
+    requests = facts.timed_requests()
+    return {timing.request_id: sent for timing, sent, _ in requests if timing.request_id in ids}
 
 
 def _bars(
     spans: Sequence[Span], arrivals: Mapping[str | None, int], clock: _Clock, cut_ns: int
 ) -> Iterator[Bar]:
-    """`spans`: sorted by start. One that never ended is drawn to the end of the part shown."""
-    rows = defaultdict[int, Rows](Rows)  # of each worker
+    """The bars of `spans`, which are sorted by start. A span without an end reaches to the end of
+    the period shown."""
+    rows = defaultdict[int, Rows](Rows)  # by worker
     for span in spans:
         end_ns = max(cut_ns, span.start_ns) if span.end_ns is None else span.end_ns
         arrived_ns = arrivals.get(span.request_id)
@@ -186,8 +188,8 @@ def _bars(
 
 
 def _states(samples: Sequence[ConnectionSample], clock: _Clock) -> Iterable[tuple[float, str, int]]:
-    """Sockets by state over time; 0 for a state that a sample does not list. The last sample is
-    taken after the load and shows the sockets it left behind."""
+    """Sockets by state over time; 0 for a state that a sample does not list. The last sample, taken
+    after the load, shows the sockets that remain."""
     thinned = clock.last_of_each(samples)
     thinned += [
         sample for sample in samples[-1:] if sample not in thinned and sample.at_ns > clock.ended_ns
@@ -219,14 +221,15 @@ def _usage(samples: Sequence[ProcessSample], cores: int | None, clock: _Clock) -
 
 
 def _rate(previous: float | None, current: float | None, elapsed_s: float) -> float | None:
-    """Per second; None if it fell, as a process that ended takes its CPU seconds out of the sum."""
+    """The increase per second; None if the value fell, as it does when a process ends: the sum then
+    lacks its CPU seconds."""
     if previous is None or current is None or current < previous:
         return None
     return (current - previous) / elapsed_s
 
 
 def _connects(connects_s: Sequence[float]) -> tuple[tuple[float, float, int], ...]:
-    """A histogram of connect times (from, to, count), without empty bars. Seconds."""
+    """The bars (from, to, count) of a histogram of connect times in seconds, without empty ones."""
     longest_s = max(connects_s, default=0.0)
     width_s = next((s for s in BAR_WIDTHS_S if longest_s <= s * MAX_CONNECT_BARS), BAR_WIDTHS_S[-1])
     counts = Counter(int(connect_s / width_s) for connect_s in connects_s)
@@ -243,18 +246,20 @@ OBSERVATION_NAMES = {
 
 
 def _notes(spans: Sequence[Span], facts: Facts, clock: _Clock, cut_ns: int) -> Iterator[Note]:
-    """Notes on what was left out; none if everything is shown."""
+    """Notes on omitted data; none if everything is shown."""
     if len(spans) < len(facts.spans):
-        drawn, load = format_duration(clock.at_s(cut_ns)), format_duration(facts.load_s)
+        period, load = format_duration(clock.at_s(cut_ns)), format_duration(facts.load_s)
         yield Note(
-            f"Shows the first {drawn} of {load}, {len(spans):,} of {len(facts.spans):,} requests."
+            f"Shows the first {period} of {load}: {len(spans):,} of {len(facts.spans):,} requests."
         )
     if unfinished := sum(span.end_ns is None for span in spans):
-        yield Note(f"{counted(unfinished, 'request')} never ended; drawn to the end of the chart.")
+        yield Note(
+            f"{counted(unfinished, 'request')} never ended: the bars reach to the end of the chart."
+        )
     observations = facts.data.observations
     if len(observations.queue) > MAX_POINTS:
         bucket = format_duration(clock.bucket_ns / NS)
-        yield Note(f"The accept queue is shown by its maximum in every {bucket}.")
+        yield Note(f"The accept queue is shown as its maximum in every {bucket}.")
     for name, label in OBSERVATION_NAMES.items():
         if name in observations.missing and getattr(observations, name):
             yield Note(f"Incomplete: {label} ({observations.missing[name]}).")

@@ -1,11 +1,11 @@
 "use strict";
-// Three charts over time: throughput, response time and queue length, with the law's prediction as
-// a dashed line. They are redrawn when a sample is added.
+// Three charts over time: throughput, response time and queue length, each with the law's prediction
+// as a dashed line. They are redrawn when a sample is added.
 (() => {
   const Lab = (window.Lab = window.Lab || {});
   const { make, amount } = Lab;
   const WINDOW_MS = 30000;
-  const MAX_SAMPLES = 2000; // of a side
+  const MAX_SAMPLES = 2000; // per side
   const LEFT = 34,
     RIGHT = 8,
     TOP = 7,
@@ -37,7 +37,7 @@
       unit: "",
       lines: ["queue"],
       law: (side) => side.law.queue,
-      full: ({ law, backlog }) => law.queue >= backlog + 1, // a freed place may stay empty
+      full: ({ law, backlog }) => law.queue >= backlog + 1, // a freed position may stay empty
       more: () => "",
       none: ({ law }) => law.why.queue,
     },
@@ -53,7 +53,7 @@
   const counted = (value) =>
     value === null || value === undefined ? "–" : amount(value, value % 1 ? 1 : 0);
 
-  // A label of the axis, which has no room for 10000
+  // An axis label, which has no room for 10000
   const brief = (value) =>
     value >= 10000 ? `${Number((value / 1000).toPrecision(3))}k` : String(Number(value.toPrecision(3)));
 
@@ -72,8 +72,8 @@
       );
     }
 
-    // `sides`: {name, law, samples: [{t, rps, mean, p95, queue, settled}]}; `cursor`: the time now,
-    // or null
+    // `sides`: {name, law, samples: [{t, rps, mean, p95, queue, settled}]}; `cursor`: the current time
+    // of a replay, or null
     draw(sides, from, to, cursor, live) {
       this.showText(sides, cursor); // even if there is no room for the lines
       const { canvas } = this,
@@ -169,8 +169,8 @@
       context.setLineDash([]);
     }
 
-    // The second server has dots on its line, so that the two can be told apart without colour.
-    // `settled`: true for the part measured under the present load alone, false for the rest (grey).
+    // The second server's line has dots, so that the two are distinguishable without colour.
+    // `settled`: true for the part measured under the current load only, false for the rest (grey)
     line(context, at, samples, name, marked, settled) {
       let down = false;
       context.beginPath();
@@ -261,7 +261,7 @@
 
   // ------------------------------------------------------------------ all three
 
-  // `length`: of the trace, ms; null: live, shows the last half minute
+  // `length`: that of the trace in ms; null: live, showing the last half minute
   Lab.Charts = class {
     constructor(element, { length = null } = {}) {
       this.length = length;
@@ -304,7 +304,7 @@
       this.refresh();
     }
 
-    // `now`: for each side, values at that time that are newer than the last sample
+    // `now`: for each side, the values at that time that are newer than its last sample
     cursor(t, now) {
       this.at = t;
       this.sides.forEach((side, i) => {
@@ -317,7 +317,7 @@
       if (!this.frame) this.frame = requestAnimationFrame(this.draw);
     }
 
-    // Immediate, so that the charts agree with the numbers next to them
+    // Draws immediately, so that the charts agree with the numbers next to them
     draw() {
       if (this.frame) cancelAnimationFrame(this.frame);
       this.frame = 0;

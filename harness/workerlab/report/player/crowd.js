@@ -1,5 +1,5 @@
 "use strict";
-// The requests in flight of one server: where each one is, since when, and in which slot.
+// The requests in flight of one server: their places, since when they are there, and their slots.
 (() => {
   const Lab = (window.Lab = window.Lab || {});
   const CONNECTING = 0,
@@ -17,18 +17,18 @@
     list.pop();
   }
 
-  // A dot is an index into arrays of its properties, so that drawing a frame allocates nothing.
+  // A dot is an index into arrays of properties, so drawing a frame allocates nothing
   class Crowd {
     constructor() {
-      this.each = Infinity; // slots of a worker
-      this.room = 0;
+      this.slotsPerWorker = Infinity;
+      this.capacity = 0;
       this.grow(1024);
       this.clear();
     }
 
-    grow(room) {
+    grow(capacity) {
       const wider = (old, Type) => {
-        const wide = new Type(room);
+        const wide = new Type(capacity);
         if (old) wide.set(old);
         return wide;
       };
@@ -36,7 +36,7 @@
         this[name] = wider(this[name], Float64Array);
       for (const name of ["place", "worker", "id", "from"])
         this[name] = wider(this[name], Int32Array);
-      this.room = room;
+      this.capacity = capacity;
     }
 
     clear() {
@@ -44,7 +44,7 @@
       this.free = [];
       this.used = 0;
       this.waiting = [[], [], []]; // dots at the places 0, 1, 2, in order of arrival
-      this.seats = []; // per worker: its slots, each with a dot or -1
+      this.slots = []; // the slots of each worker: a dot, or -1 if free
       this.served = 0;
       this.leaving = [];
       this.answered = this.failed = 0;
@@ -55,8 +55,8 @@
       return this.byId.size;
     }
 
-    spawn(id, t) {
-      if (!this.free.length && this.used === this.room) this.grow(2 * this.room);
+    add(id, t) {
+      if (!this.free.length && this.used === this.capacity) this.grow(2 * this.capacity);
       const dot = this.free.length ? this.free.pop() : this.used++;
       this.x[dot] = NaN; // placed when it is first drawn
       this.id[dot] = id;
@@ -70,13 +70,13 @@
       let dot = this.byId.get(id);
       if (place === ANSWERED) this.answered++;
       if (place === FAILED) this.failed++;
-      if (dot !== undefined) this.rise(dot, t);
-      else if (place < ANSWERED) dot = this.spawn(id, t);
+      if (dot !== undefined) this.leavePlace(dot, t);
+      else if (place < ANSWERED) dot = this.add(id, t);
       else return;
       this.place[dot] = place;
       this.since[dot] = t;
       this.worker[dot] = worker ?? -1;
-      if (place === SERVED) this.sit(dot);
+      if (place === SERVED) this.enterApp(dot);
       else if (place < SERVED) this.waiting[place].push(dot);
       else {
         this.byId.delete(id);
@@ -85,7 +85,7 @@
       }
     }
 
-    rise(dot, t) {
+    leavePlace(dot, t) {
       this.from[dot] = this.place[dot];
       if (this.place[dot] !== SERVED) {
         drop(this.waiting[this.place[dot]], dot);
@@ -93,22 +93,22 @@
       }
       const stay = t - this.since[dot];
       this.stay = this.stay === null ? stay : this.stay + (stay - this.stay) * 0.1;
-      const seats = this.seats[Math.max(0, this.worker[dot])];
-      const seat = seats.indexOf(dot);
-      seats[seat] = -1;
-      // The next request is often reported in the app before this one's answer
-      if (seats.length > this.each && seat < this.each) seats[seat] = seats.pop();
-      while (seats.length && seats[seats.length - 1] < 0) seats.pop();
+      const slots = this.slots[Math.max(0, this.worker[dot])];
+      const slot = slots.indexOf(dot);
+      slots[slot] = -1;
+      // The next request is often reported in the app before this one is reported as answered
+      if (slots.length > this.slotsPerWorker && slot < this.slotsPerWorker) slots[slot] = slots.pop();
+      while (slots.length && slots[slots.length - 1] < 0) slots.pop();
       this.served--;
     }
 
-    sit(dot) {
+    enterApp(dot) {
       const worker = Math.max(0, this.worker[dot]);
-      while (this.seats.length <= worker) this.seats.push([]);
-      const seats = this.seats[worker],
-        empty = seats.indexOf(-1);
-      if (empty < 0) seats.push(dot);
-      else seats[empty] = dot;
+      while (this.slots.length <= worker) this.slots.push([]);
+      const slots = this.slots[worker],
+        empty = slots.indexOf(-1);
+      if (empty < 0) slots.push(dot);
+      else slots[empty] = dot;
       this.served++;
     }
 

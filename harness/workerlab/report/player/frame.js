@@ -1,5 +1,5 @@
 "use strict";
-// The static parts of the picture (boxes, slots, headings), and the numbers in them.
+// Draws the static parts of the picture (boxes, slots, headings) and the numbers in them.
 (() => {
   const Lab = (window.Lab = window.Lab || {});
   const { gridX, gridY } = Lab.layout;
@@ -20,49 +20,49 @@
     ["done", "Done"],
   ];
 
-  function outline(to, box, radius) {
-    to.beginPath();
-    to.roundRect(box.x + 0.5, box.y + 0.5, box.w - 1, box.h - 1, radius);
+  function outline(ctx, box, radius) {
+    ctx.beginPath();
+    ctx.roundRect(box.x + 0.5, box.y + 0.5, box.w - 1, box.h - 1, radius);
   }
 
-  Lab.paintStill = (to, scene) => {
+  Lab.paintBackground = (ctx, scene) => {
     const { colour } = scene;
-    to.setTransform(scene.ratio, 0, 0, scene.ratio, 0, 0);
-    to.fillStyle = colour.paper;
-    to.fillRect(0, 0, scene.width, scene.height);
-    to.lineWidth = 1;
-    for (const [name, title] of HEADINGS) paintBox(to, scene, scene.at[name], title);
-    if (scene.bounded) paintRoom(to, scene);
-    to.strokeStyle = colour.soft;
+    ctx.setTransform(scene.ratio, 0, 0, scene.ratio, 0, 0);
+    ctx.fillStyle = colour.paper;
+    ctx.fillRect(0, 0, scene.width, scene.height);
+    ctx.lineWidth = 1;
+    for (const [name, title] of HEADINGS) paintBox(ctx, scene, scene.at[name], title);
+    if (scene.bounded) paintQueuePositions(ctx, scene);
+    ctx.strokeStyle = colour.soft;
     for (const box of scene.boxes) {
-      to.fillStyle = colour.paper;
-      outline(to, box, 5);
-      to.fill();
-      to.stroke();
+      ctx.fillStyle = colour.paper;
+      outline(ctx, box, 5);
+      ctx.fill();
+      ctx.stroke();
     }
-    if (scene.slotted) paintSlots(to, scene);
-    if (scene.at.accepted) paintAccepted(to, scene);
+    if (scene.slotted) paintSlots(ctx, scene);
+    if (scene.at.accepted) paintAccepted(ctx, scene);
   };
 
-  function paintBox(to, scene, box, title) {
-    to.fillStyle = scene.colour.panel;
-    to.strokeStyle = scene.colour.line;
-    outline(to, box, 6);
-    to.fill();
-    to.stroke();
-    to.fillStyle = scene.colour.ink;
-    to.font = `600 13px ${FONT}`;
-    to.textAlign = "left";
-    to.fillText(title, box.left + 1, box.top + 14, scene.tall ? box.w / 2 : box.w);
+  function paintBox(ctx, scene, box, title) {
+    ctx.fillStyle = scene.colour.panel;
+    ctx.strokeStyle = scene.colour.line;
+    outline(ctx, box, 6);
+    ctx.fill();
+    ctx.stroke();
+    ctx.fillStyle = scene.colour.ink;
+    ctx.font = `600 13px ${FONT}`;
+    ctx.textAlign = "left";
+    ctx.fillText(title, box.left + 1, box.top + 14, scene.tall ? box.w / 2 : box.w);
   }
 
-  // The individual places of a short accept queue
-  function paintRoom(to, scene) {
+  // The individual positions of a short accept queue
+  function paintQueuePositions(ctx, scene) {
     const cells = scene.grids.waiting[QUEUED],
       { backlog } = scene.side.server;
-    to.strokeStyle = scene.colour.soft;
-    for (let i = 0; i <= backlog && i < cells.room; i++) {
-      to.strokeRect(
+    ctx.strokeStyle = scene.colour.soft;
+    for (let i = 0; i <= backlog && i < cells.capacity; i++) {
+      ctx.strokeRect(
         gridX(cells, i) - cells.cell * 0.45,
         gridY(cells, i) - cells.cell * 0.45,
         cells.cell * 0.9,
@@ -71,74 +71,74 @@
     }
   }
 
-  function paintSlots(to, scene) {
-    to.strokeStyle = scene.colour.soft;
-    to.beginPath();
+  function paintSlots(ctx, scene) {
+    ctx.strokeStyle = scene.colour.soft;
+    ctx.beginPath();
     for (const { grid: cells } of scene.boxes) {
       const half = cells.cell * 0.46;
-      for (let i = 0; i < scene.each && i < cells.room; i++) {
-        to.rect(gridX(cells, i) - half, gridY(cells, i) - half, 2 * half, 2 * half);
+      for (let i = 0; i < scene.slotsPerWorker && i < cells.capacity; i++) {
+        ctx.rect(gridX(cells, i) - half, gridY(cells, i) - half, 2 * half, 2 * half);
       }
     }
-    to.stroke();
+    ctx.stroke();
   }
 
-  function paintAccepted(to, scene) {
+  function paintAccepted(ctx, scene) {
     const box = scene.at.accepted;
-    to.save();
-    if (scene.inferred) to.setLineDash([5, 4]);
-    to.strokeStyle = scene.colour.soft;
-    outline(to, box, 5);
-    to.stroke();
-    to.restore();
-    to.fillStyle = scene.colour.ink;
-    to.font = `12px ${FONT}`;
-    to.fillText("accepted", box.x + 5, box.y + 15, box.w - 10);
-    to.fillStyle = scene.colour.soft;
-    if (scene.inferred) to.fillText("inferred", box.x + 5, box.y + 30, box.w - 34);
+    ctx.save();
+    if (scene.inferred) ctx.setLineDash([5, 4]);
+    ctx.strokeStyle = scene.colour.soft;
+    outline(ctx, box, 5);
+    ctx.stroke();
+    ctx.restore();
+    ctx.fillStyle = scene.colour.ink;
+    ctx.font = `12px ${FONT}`;
+    ctx.fillText("accepted", box.x + 5, box.y + 15, box.w - 10);
+    ctx.fillStyle = scene.colour.soft;
+    if (scene.inferred) ctx.fillText("inferred", box.x + 5, box.y + 30, box.w - 34);
   }
 
-  Lab.paintNumbers = (to, scene) => {
+  Lab.paintNumbers = (ctx, scene) => {
     const { side, figures, at } = scene,
       { backlog } = side.server;
-    to.font = `13px ${FONT}`;
-    to.fillStyle = scene.colour.ink;
-    paintNumber(to, scene, at.clients, clientsText(scene));
+    ctx.font = `13px ${FONT}`;
+    ctx.fillStyle = scene.colour.ink;
+    paintNumber(ctx, scene, at.clients, clientsText(scene));
     paintNumber(
-      to,
+      ctx,
       scene,
       at.connection,
       scene.repeated
         ? `${figures.connecting}, SYN retries: ${scene.repeated}`
         : `${figures.connecting} connecting`,
     );
-    const room = figures.queued > backlog ? ", full" : ` of ${backlog}`; // one more than the backlog
+    const room = figures.queued > backlog ? ", full" : ` of ${backlog}`; // the kernel admits one more
     paintNumber(
-      to,
+      ctx,
       scene,
       at.queue,
       backlog ? `${figures.queued}${room}` : `${figures.queued}`,
     );
-    paintNumber(to, scene, at.workers, servedText(scene));
+    paintNumber(ctx, scene, at.workers, servedText(scene));
     paintNumber(
-      to,
+      ctx,
       scene,
       at.done,
       figures.failed ? `${figures.answered}, ${figures.failed} failed` : `${figures.answered} answered`,
     );
-    to.font = `12px ${FONT}`;
+    ctx.font = `12px ${FONT}`;
     if (at.accepted)
-      to.fillText(figures.accepted, at.accepted.x + at.accepted.w - 22, at.accepted.y + 30, 20);
+      ctx.fillText(figures.accepted, at.accepted.x + at.accepted.w - 22, at.accepted.y + 30, 20);
     if (figures.idle)
-      to.fillText(`${figures.idle} kept, idle`, at.links.x, at.links.y + at.links.h, at.links.w);
-    for (let i = 0; i < scene.boxes.length; i++) paintWorker(to, scene, i);
+      ctx.fillText(`${figures.idle} kept, idle`, at.links.x, at.links.y + at.links.h, at.links.w);
+    for (let i = 0; i < scene.boxes.length; i++) paintWorker(ctx, scene, i);
   };
 
-  function paintNumber(to, scene, box, text) {
-    to.textAlign = scene.tall ? "right" : "left";
-    if (scene.tall) to.fillText(text, box.left + box.w - 1, box.top + 14, box.w / 2);
-    else to.fillText(text, box.left + 1, box.top + 31, box.w);
-    to.textAlign = "left";
+  function paintNumber(ctx, scene, box, text) {
+    ctx.textAlign = scene.tall ? "right" : "left";
+    if (scene.tall) ctx.fillText(text, box.left + box.w - 1, box.top + 14, box.w / 2);
+    else ctx.fillText(text, box.left + 1, box.top + 31, box.w);
+    ctx.textAlign = "left";
   }
 
   function clientsText(scene) {
@@ -157,30 +157,30 @@
       : `${served} in the app, ${slots} slots`;
   }
 
-  function paintWorker(to, scene, i) {
+  function paintWorker(ctx, scene, i) {
     const box = scene.boxes[i],
-      seats = scene.crowd.seats[i];
+      slots = scene.crowd.slots[i];
     let busy = 0;
-    if (seats) for (const dot of seats) if (dot >= 0) busy++;
-    to.fillStyle = scene.colour.ink;
+    if (slots) for (const dot of slots) if (dot >= 0) busy++;
+    ctx.fillStyle = scene.colour.ink;
     if (box.side) {
-      to.fillText(`${i + 1}: ${busy}`, box.x + 5, box.y + box.h / 2 + 4, 28);
+      ctx.fillText(`${i + 1}: ${busy}`, box.x + 5, box.y + box.h / 2 + 4, 28);
       return;
     }
     const name = SLOT_NAMES[scene.side.server.worker_class];
-    const { served } = scene.figures; // if not all are drawn, estimated by share
+    const { served } = scene.figures; // if only some are drawn, the number is estimated
     if (served > 1.05 * scene.crowd.served)
       busy = `about ${Math.round((busy * served) / scene.crowd.served)}`;
     const many =
-      scene.each === null
+      scene.slotsPerWorker === null
         ? (name && busy === 1 && name.slice(0, -1)) || name || ""
-        : scene.each > 1
-          ? `of ${scene.each} ${name || "slots"}`
+        : scene.slotsPerWorker > 1
+          ? `of ${scene.slotsPerWorker} ${name || "slots"}`
           : "";
     const busyOf = many ? `${busy} ${many}` : busy ? "busy" : "free",
       title = box.w > 150 ? `worker ${i + 1}` : `${i + 1}`;
-    to.fillText(
-      scene.runs || busy ? `${title}: ${busyOf}` : title,
+    ctx.fillText(
+      scene.isRunning || busy ? `${title}: ${busyOf}` : title,
       box.x + 6,
       box.y + 15,
       box.w - 10,

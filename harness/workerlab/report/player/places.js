@@ -1,15 +1,15 @@
 "use strict";
-// The layout of a server's picture: a box for each place, and a grid of positions for its dots.
-// Pure functions of numbers.
+// The layout of a server's picture: a box for each place, and a grid of positions for its dots. All
+// functions are pure.
 (() => {
   const Lab = (window.Lab = window.Lab || {});
-  const LARGEST = 17; // px from dot to dot
-  const TALL = 540; // px: a narrower picture flows from top to bottom
+  const MAX_CELL = 17; // px from dot to dot
+  const MIN_WIDE = 540; // px: a narrower picture flows from top to bottom
 
-  // A grid for `count` dots in a rectangle; `from`: the edge at which the first dot is
-  function grid(area, count, from, most = LARGEST) {
+  // A grid for `count` dots in a rectangle. `from`: the edge of the first dot
+  function grid(area, count, from, maxCell = MAX_CELL) {
     const box = { ...area, w: Math.max(6, area.w), h: Math.max(6, area.h) };
-    let cell = Math.min(most, Math.sqrt((box.w * box.h) / Math.max(1, count)));
+    let cell = Math.min(maxCell, Math.sqrt((box.w * box.h) / Math.max(1, count)));
     while (cell > 3 && Math.floor(box.w / cell) * Math.floor(box.h / cell) < count) cell -= 0.25;
     const columns = Math.max(1, Math.floor(box.w / cell)),
       rows = Math.max(1, Math.floor(box.h / cell)),
@@ -18,7 +18,7 @@
       leftwards = from === "right";
     return {
       cell,
-      room: columns * rows,
+      capacity: columns * rows,
       down: leftwards,
       per: leftwards ? rows : columns,
       x: leftwards ? box.x + box.w - cell / 2 : box.x + cell / 2,
@@ -35,9 +35,9 @@
   const gridY = (cells, i) =>
     cells.y + cells.dy * (cells.down ? i % cells.per : Math.floor(i / cells.per));
 
-  // The boxes, each with a heading: five columns, or five rows on a narrow screen
+  // The boxes with room for headings: five columns, or five rows on a narrow screen
   function boxes(width, height) {
-    const tall = width < TALL,
+    const tall = width < MIN_WIDE,
       gap = tall ? 7 : 16,
       head = tall ? 21 : 40;
     const shares = tall ? [0.11, 0.17, 0.22, 0.39, 0.11] : [0.12, 0.14, 0.23, 0.39, 0.12];
@@ -69,8 +69,8 @@
     return [{ x: box.x, y: box.y, w, h }, rest];
   }
 
-  // The parts of the workers' box. `accepted`: for requests that wait in a worker, or null; `dots`:
-  // the area for their dots; `area`: for the workers
+  // The parts of the workers' box. `accepted`: the box of requests that wait in a worker, or null;
+  // `dots`: the area of their dots; `area`: that of the workers
   function splitWorkers(box, tall, accepts) {
     const inside = inset(box, 6);
     if (!accepts) return { accepted: null, dots: { ...inside, w: 10 }, area: inside };
@@ -80,8 +80,8 @@
     return { accepted, dots, area: { ...inside, x: inside.x + w, w: inside.w - w } };
   }
 
-  // One box per worker, in the grid whose boxes are closest to 3.2 times as wide as high
-  function workerBoxes(area, count, seats) {
+  // One box per worker, in the grid whose boxes come closest to a width of 3.2 times the height
+  function workerBoxes(area, count, slotCount) {
     let columns = 1;
     const aspect = (c) => Math.abs(Math.log(area.w / c / (area.h / Math.ceil(count / c)) / 3.2));
     for (let c = 2; c <= count; c++) if (aspect(c) < aspect(columns)) columns = c;
@@ -105,16 +105,16 @@
             h: h - 4,
           }
         : { x: box.x + 5, y: box.y + 20, w: w - 10, h: h - 24 };
-      const most = Math.max(22, Math.min(34, inner.h * 0.7));
-      return { ...box, side, grid: grid(inner, seats(i), "top", seats(i) > 16 ? 22 : most) };
+      const maxCell = Math.max(22, Math.min(34, inner.h * 0.7));
+      return { ...box, side, grid: grid(inner, slotCount(i), "top", slotCount(i) > 16 ? 22 : maxCell) };
     });
   }
 
-  // The next power of two, so that the layout does not change with every request
-  function roomFor(count, before) {
+  // A capacity for `count`: a power of two, so that the layout does not change with every request
+  function capacityFor(count, before) {
     if (count <= before && count > before / 5) return before;
     return Math.max(8, 2 ** Math.ceil(Math.log2(Math.max(1, count))));
   }
 
-  Lab.layout = { grid, gridX, gridY, boxes, inset, cut, splitWorkers, workerBoxes, roomFor };
+  Lab.layout = { grid, gridX, gridY, boxes, inset, cut, splitWorkers, workerBoxes, capacityFor };
 })();

@@ -1,19 +1,19 @@
 "use strict";
-// Replays a trace of one or two servers. Lab.player(element, trace) adds the picture and controls
-// for play, pause, restart, position and speed; a page may have several players. Also here, because
-// the live page uses it too: the drawing loop, the track of moves, and the legend.
+// Replays a trace of one or two servers. Lab.player(element, trace) adds the picture, and controls
+// for play, pause, restart, position and speed; a page may have several players. The drawing loop,
+// the track of moves, and the legend are shared with the live page.
 (() => {
   const Lab = (window.Lab = window.Lab || {});
   const STEP_MS = 200; // between two frames if the user prefers reduced motion
-  const BEAT_MS = 200; // between two updates of picture, numbers, words and charts
-  const TELL_MS = 3000; // between two announcements to screen readers
-  const VISIBLE_MS = 300; // the eye can follow a request that takes at least this long
+  const UPDATE_MS = 200; // between two updates of picture, numbers, words and charts
+  const ANNOUNCE_MS = 3000; // between two announcements to screen readers
+  const MIN_VISIBLE_MS = 300; // the eye can follow a request that takes at least this long
   const SPEEDS = [0.1, 0.25, 0.5, 1, 2, 4];
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
   Lab.calm = () => calm.matches;
 
-  // An element with attributes (or properties) and content
+  // Creates an element with attributes (or properties) and content
   Lab.make = (name, attributes = {}, ...content) => {
     const element = document.createElement(name);
     for (const [key, value] of Object.entries(attributes)) {
@@ -29,7 +29,7 @@
 
   // ------------------------------------------------------------------ shared with the live page
 
-  // Calls step(now, dt) once a frame, while the element is visible and step returns true
+  // Calls step(now, dt) once per frame while the element is visible and step returns true
   Lab.Loop = class {
     constructor(element, step) {
       this.step = step;
@@ -65,7 +65,7 @@
     }
   };
 
-  // The moves of one side in order of time; passes those that are due to a scene
+  // The moves of one side in order of time. Passes moves to a scene when they are due
   Lab.Track = class {
     constructor(scene, moves = []) {
       this.scene = scene;
@@ -85,7 +85,7 @@
       for (const move of moves) this.moves.push(move);
     }
 
-    // Returns whether any was due
+    // Returns whether any move was due
     upTo(t) {
       const before = this.next;
       this.scene.now = t;
@@ -96,7 +96,7 @@
       return this.next > before;
     }
 
-    // Replays all moves from the beginning, as time may have gone back
+    // Replays all moves from the beginning, because the time may have gone back
     seek(t) {
       this.scene.clear();
       this.next = 0;
@@ -105,63 +105,63 @@
     }
   };
 
-  // Sets the text of an element at most once per `each` ms, always to the newest words
-  class Teller {
-    constructor(element, each) {
+  // Sets the text of an element at most once per `intervalMs`, always to the newest words
+  class ThrottledText {
+    constructor(element, intervalMs) {
       this.element = element;
-      this.each = each;
+      this.intervalMs = intervalMs;
       this.last = -Infinity;
       this.timer = 0;
     }
 
-    say(words, atOnce) {
+    set(words, atOnce) {
       this.words = words;
-      const wait = Math.max(0, this.last + this.each - performance.now());
+      const wait = Math.max(0, this.last + this.intervalMs - performance.now());
       if (atOnce) clearTimeout(this.timer);
-      if (atOnce) this.tell();
-      else if (!this.timer) this.timer = setTimeout(() => this.tell(), wait);
+      if (atOnce) this.update();
+      else if (!this.timer) this.timer = setTimeout(() => this.update(), wait);
     }
 
-    tell() {
+    update() {
       this.timer = 0;
       this.last = performance.now();
       if (this.words !== this.element.textContent) this.element.textContent = this.words;
     }
   }
 
-  // Words that change all the time: shown at once, announced to screen readers at intervals
-  Lab.Words = class {
+  // Text that changes all the time: shown at once, announced to screen readers at intervals
+  Lab.StatusText = class {
     constructor(element) {
       this.shown = Lab.make("span", { ariaHidden: "true" });
       const spoken = Lab.make("span", { className: "lab-spoken", role: "status" });
       element.replaceChildren(this.shown, spoken);
-      this.teller = new Teller(spoken, TELL_MS);
+      this.announcement = new ThrottledText(spoken, ANNOUNCE_MS);
     }
 
-    say(words, atOnce = false) {
+    set(words, atOnce = false) {
       if (this.shown.textContent !== words) this.shown.textContent = words;
-      this.teller.say(words, atOnce);
+      this.announcement.set(words, atOnce);
     }
   };
 
-  // One clock for everything on display: `due` is true once per BEAT_MS
-  Lab.Beat = class {
+  // One timer for everything on display: `due` is true once per UPDATE_MS
+  Lab.UpdateTimer = class {
     constructor() {
       this.next = 0;
     }
 
     due(now) {
       if (now < this.next) return false;
-      this.next = now + BEAT_MS;
+      this.next = now + UPDATE_MS;
       return true;
     }
   };
-  Lab.BEAT_MS = BEAT_MS;
+  Lab.UPDATE_MS = UPDATE_MS;
 
   Lab.legend = () => {
     const entries = [
       ["connect", "connecting (hollow: SYN retransmitted)"],
-      ["accept-queue", "in accept queue"],
+      ["accept-queue", "in the accept queue"],
       ["in-worker", "accepted, not yet in the app (hollow: inferred)"],
       ["service", "in the app"],
       ["abandoned", "faded: its client has given up"],
@@ -183,10 +183,10 @@
     return list;
   };
 
-  const plural = (count, one, many = `${one}s`) => `${count} ${count === 1 ? one : many}`;
+  const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 
   // The causes of failures, most frequent first
-  const CAUSES = { unsent: "not sent, as 1000 were under way", gave_up: "given up" };
+  const CAUSES = { unsent: "not sent because 1000 were in flight", gave_up: "given up" };
   function causesText(causes) {
     const entries = Object.entries(causes).sort(([, a], [, b]) => b - a);
     return entries.length
@@ -195,9 +195,9 @@
   }
 
   // If all cores are busy, the law of the slots does not hold
-  const FULL = 0.95; // of the cores
+  const MIN_FULL_SHARE = 0.95; // of the cores
   function fullText({ server, load, lab, machine }, cores) {
-    if (!(machine >= FULL * cores)) return "";
+    if (!(machine >= MIN_FULL_SHARE * cores)) return "";
     const rest = Math.max(0, machine - server - load - lab),
       parts = { server, load, workerlab: lab, "everything else, including this page": rest };
     const shares = Object.entries(parts).map(([name, used]) => `${name} ${amountOf(used)}`);
@@ -205,7 +205,7 @@
   }
   const amountOf = (used) => Lab.amount(used, used % 1 ? 1 : 0);
 
-  // The picture in words. `sample`: the latest, or null
+  // The picture in words. `sample`: the latest one, or null
   Lab.inWords = (scene, sample, cores) => {
     const figures = scene.numbers(),
       { rps = null, left = 0, busy = null, settled = true } = sample || {},
@@ -220,18 +220,18 @@
     if (figures.abandoned) part.push(`, ${figures.abandoned} of them abandoned by their clients`);
     if (figures.underWay > crowd.underWay) part.push(`, ${crowd.underWay} of them drawn`);
     const places = where.length ? `: ${where.join(", ")}` : "";
-    const words = [`${plural(figures.underWay, "request")} under way${part.join("")}${places}`];
+    const words = [`${plural(figures.underWay, "request")} in flight${part.join("")}${places}`];
     if (rps !== null)
       words.push(`${Lab.amount(rps)} requests/s${settled ? "" : ", not settled yet"}`);
     if (busy && fullText(busy, cores)) words.push(fullText(busy, cores));
-    if (crowd.stay !== null && crowd.stay * scene.pace < VISIBLE_MS && figures.underWay)
-      words.push(`each is in the app too briefly to see${scene.pace < 10 ? ": slow it down" : ""}`);
+    if (crowd.stay !== null && crowd.stay * scene.pace < MIN_VISIBLE_MS && figures.underWay)
+      words.push(`each is in the app too briefly to be seen${scene.pace < 10 ? ": slow it down" : ""}`);
     if (figures.idle) words.push(`${plural(figures.idle, "idle connection")} kept`);
     if (figures.failed) words.push(`${figures.failed} failed${causesText(figures.causes)}`);
     return words.join("; ");
   };
 
-  // `backlog`: the one in force, if it differs from the server's setting
+  // `backlog`: the effective one, if it differs from the server's setting
   Lab.settingsText = ({ server, backlog = server.backlog }) => {
     const { worker_class: name, workers, threads } = server;
     const thread = name === "gthread" ? `, ${plural(threads, "thread")}` : "";
@@ -239,27 +239,27 @@
     return `${name}: ${plural(workers, "worker")}${thread}${each}, backlog ${backlog}`;
   };
 
-  // A figure for one side: heading, picture, and a sentence, which is below the picture so that its
-  // length does not move the picture
+  // The elements of one side: heading, picture, and a sentence. The sentence is below the picture, so
+  // its length does not move the picture
   Lab.sidePicture = (level = 3) => {
     const title = Lab.make(`h${level}`, { className: "lab-side-title" });
     const sentence = Lab.make("p", { className: "lab-side-sentence" });
     const canvas = Lab.make("canvas", { className: "lab-scene", role: "img" });
-    canvas.setAttribute("aria-label", "picture of the requests under way");
+    canvas.setAttribute("aria-label", "picture of the requests in flight");
     const element = Lab.make("section", { className: "lab-side" }, title, canvas, sentence);
     return { element, title, sentence, canvas, scene: new Lab.Scene(canvas) };
   };
 
   // ------------------------------------------------------------------ the player
 
-  // The most requests in flight at once: the number of clients to draw if it is unknown
+  // The highest number of requests in flight: the number of clients to draw if that is unknown
   function mostUnderWay(moves) {
-    const under = new Set();
+    const inFlight = new Set();
     let most = 0;
     for (const [id, place] of moves) {
-      if (place < Lab.places.ANSWERED) under.add(id);
-      else under.delete(id);
-      if (under.size > most) most = under.size;
+      if (place < Lab.places.ANSWERED) inFlight.add(id);
+      else inFlight.delete(id);
+      if (inFlight.size > most) most = inFlight.size;
     }
     return most;
   }
@@ -283,7 +283,7 @@
       this.playing = false;
       this.onend = options.onend || null; // called once, the first time the end is reached
       this.build(element, options);
-      this.beat = new Lab.Beat();
+      this.updateTimer = new Lab.UpdateTimer();
       this.loop = new Lab.Loop(this.element, (now, dt) => this.step(now, dt));
       for (const { scene } of this.sides) scene.onstale = () => this.loop.wake();
       this.seek(0);
@@ -299,7 +299,7 @@
         picture.track = new Lab.Track(picture.scene, side.moves);
         const named = this.trace.named !== false;
         picture.samples = (side.samples || []).map(([t, rps, mean, p95, queue]) => {
-          return { t, rps, mean: 1000 * mean > t ? null : mean, p95, queue }; // as `Places.sample`
+          return { t, rps, mean: 1000 * mean > t ? null : mean, p95, queue }; // as in `Places.sample`
         });
         if (named) countQueues(picture.samples, side.moves);
         picture.named = named;
@@ -314,7 +314,7 @@
         ...this.sides.map((side) => side.element),
       );
       this.words = Lab.make("p", { className: "lab-words" });
-      this.teller = new Lab.Words(this.words);
+      this.status = new Lab.StatusText(this.words);
       const transport = this.transport();
       transport.hidden = locked;
       this.element.append(pictures, transport, this.words, Lab.legend());
@@ -418,7 +418,7 @@
       this.loop.wake();
     }
 
-    // Returns whether anything still moves
+    // Returns whether a dot still moves
     paint(dt, snap = Lab.calm()) {
       const moving = this.sides.filter(({ scene }) => scene.draw(this.at, dt, snap, 1 / this.speed));
       return moving.length > 0;
@@ -431,13 +431,13 @@
       if (onend) onend();
     }
 
-    // Stops for good, as another player replaces it
+    // Stops for good, because another player replaces this one
     stop() {
       this.playing = false;
       this.onend = null;
     }
 
-    // Updates everything on display to this moment; `atOnce`: also the announced words
+    // Updates everything on display to this moment. `atOnce`: announces the words at once, too
     show(atOnce = false) {
       const { at } = this;
       for (const side of this.sides) {
@@ -453,7 +453,7 @@
       const now = this.sides.map(({ scene }) => ({ queue: scene.numbers().queued }));
       if (this.charts) this.charts.cursor(at, now);
       const words = this.sides.map(({ scene, sample }) => Lab.inWords(scene, sample));
-      this.teller.say(words.join(". "), atOnce);
+      this.status.set(words.join(". "), atOnce);
     }
 
     step(now, dt) {
@@ -461,7 +461,7 @@
       const ended = this.at >= this.length,
         ends = ended && this.playing;
       if (ends) this.playing = false;
-      if (this.beat.due(now) || ends) this.show();
+      if (this.updateTimer.due(now) || ends) this.show();
       if (ended) this.end();
       return this.paint(dt) || this.playing;
     }
@@ -469,7 +469,7 @@
 
   Lab.player = (element, trace, options) => new Player(element, trace, options);
 
-  // Adds a player to every .lab-trace element, which contains its trace as JSON, once it is visible
+  // Adds a player to each .lab-trace element once it is visible. The element contains the trace as JSON
   Lab.mount = () => {
     const mounting = new IntersectionObserver((entries) => {
       for (const { target, isIntersecting } of entries) {

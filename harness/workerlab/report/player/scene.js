@@ -1,19 +1,19 @@
 "use strict";
-// The picture of one server: clients, connection, accept queue, workers and their slots, done.
-// Every dot is a request. A Scene gets data (configure, move, observe) and draws on its canvas. It
-// does no I/O and reads no clock: its caller passes the time.
+// The picture of one server: clients, connection, accept queue, workers with their slots, done. Each
+// dot is a request. A Scene receives data (configure, move, observe) and draws it on its canvas. It
+// does no I/O and reads no clock: the caller passes the time.
 (() => {
   const Lab = (window.Lab = window.Lab || {});
 
   const { CONNECTING, QUEUED, ACCEPTED, SERVED, FAILED } = Lab.places;
-  const DRAWN = 600; // up to this many requests in the app, all are drawn
-  const EASE_MS = 75; // a dot covers 63 % of its way in this time, or, if that is shorter,
-  const STAY_EASED = 8; // in the time that requests are in the app, divided by this
+  const MAX_ALL_DRAWN = 600; // up to this many requests in the app, all are drawn
+  const EASE_MS = 75; // a dot covers 63 % of its way in this time, but at most in
+  const EASES_PER_STAY = 8; // a request's mean time in the app, divided by this
   const [FILLED, HOLLOW, FADED] = [0, 1, 2]; // how a dot is drawn
   const FADED_ALPHA = 0.35;
-  const LASTING_MS = 300; // an accepted request that is not in the app for this long is waiting
-  const SYN_MS = 1000; // Linux retransmits an unanswered SYN after a second
-  const { grid, gridX, gridY, boxes, inset, cut, splitWorkers, workerBoxes, roomFor } = Lab.layout;
+  const MIN_WAIT_MS = 300; // an accepted request is waiting if it enters the app later than this
+  const SYN_RETRY_MS = 1000; // Linux retransmits an unanswered SYN after a second
+  const { grid, gridX, gridY, boxes, inset, cut, splitWorkers, workerBoxes, capacityFor } = Lab.layout;
 
   const STATES = ["connect", "accept-queue", "in-worker", "service", "transfer", "connect"];
   const COLOURS = ["paper", "panel", "ink", "soft", "line", "sockets", ...STATES];
@@ -30,25 +30,25 @@
         ? value.toFixed(0)
         : value.toFixed(digits);
 
-  const spread = (id) => (id * 0.618034) % 1; // evenly over 0 to 1, for any ids
+  const spread = (id) => (id * 0.618034) % 1; // evenly from 0 to 1, whatever the ids
 
-  function circle(to, x, y, r) {
-    to.moveTo(x + r, y);
-    to.arc(x, y, r, 0, 2 * Math.PI);
+  function circle(ctx, x, y, r) {
+    ctx.moveTo(x + r, y);
+    ctx.arc(x, y, r, 0, 2 * Math.PI);
   }
 
   class Scene {
     constructor(canvas) {
       this.canvas = canvas;
       this.context = canvas.getContext("2d");
-      this.still = document.createElement("canvas"); // the static parts, drawn once
+      this.background = document.createElement("canvas"); // the static parts, drawn once
       this.crowd = new Lab.Crowd();
       this.side = { server: {}, slots: null, accepts_first: false };
       this.load = null;
       this.workers = 1;
-      this.each = null; // slots of a worker; null: unlimited
+      this.slotsPerWorker = null; // null: unlimited
       this.figures = {};
-      this.rooms = { waiting: [8, 8, 8], seats: 1, links: 8 };
+      this.capacities = { waiting: [8, 8, 8], slots: 1, links: 8 };
       this.onstale = null;
       this.pace = 1;
       this.patience = Infinity;
@@ -65,26 +65,26 @@
     clear() {
       this.crowd.clear();
       this.queue = this.connections = this.total = this.counts = null;
-      this.rooms.waiting.fill(8);
-      this.rooms.seats = 1;
+      this.capacities.waiting.fill(8);
+      this.capacities.slots = 1;
       this.stale = this.fresh = true;
-      this.accepts = false; // whether an accepted request has waited, whatever the class
+      this.accepts = false; // whether an accepted request ever waited, whatever the class
       this.inferred = false; // whether the place of an accepted request was ever inferred
     }
 
-    // `side`: as in the stream or a trace; `load`: {model, clients, rate}, or null if unknown
+    // `side`: an entry of the stream or a trace; `load`: {model, clients, rate}, or null if unknown
     configure(side, load) {
       const { server, backlog = server.backlog } = side;
       this.side = { ...side, server: { ...server, backlog } };
       this.load = load;
       this.patience = 1000 * (load?.patience_s || Infinity); // ms
-      this.runs = side.phase === undefined || side.phase === "running";
+      this.isRunning = side.phase === undefined || side.phase === "running";
       this.workers = side.server.workers || side.workers || 1;
-      this.each =
+      this.slotsPerWorker =
         side.slots === null || side.slots === undefined
           ? null
           : Math.max(1, Math.round(side.slots / this.workers));
-      this.crowd.each = this.each ?? Infinity;
+      this.crowd.slotsPerWorker = this.slotsPerWorker ?? Infinity;
       this.refresh();
     }
 
@@ -93,8 +93,8 @@
       this.fresh = true;
     }
 
-    // Counts of all requests, for a load of which only some are drawn, or which began before this
-    // page was opened; `queue`: as counted by the kernel, if the moves do not show it
+    // Takes counts of all requests, for loads that are drawn only in part, or that began before this
+    // page was opened. `queue`: the kernel's count, if the moves do not show the queue
     observe({ queue, connections, counts, drawn, answered, failed, causes }) {
       const differs = (value, old) => value !== undefined && value !== old;
       const isNew = differs(queue, this.queue) || differs(connections, this.connections);
@@ -105,7 +105,7 @@
       if (answered !== undefined) this.total = { answered, failed: failed || 0, causes };
     }
 
-    // Requests at each place, and idle connections; `into`: an object to reuse
+    // Returns the number of requests at each place and of idle connections. `into`: an object to reuse
     numbers(into = {}) {
       const { crowd, total } = this,
         [connecting, queued, accepted] = crowd.waiting;
@@ -113,7 +113,7 @@
       const drawn = [connecting.length, queued.length, accepted.length, crowd.served];
       // Moves continue between two counts
       [into.connecting, into.queued, into.accepted, into.served] = drawn.map((count, place) =>
-        this.counts && (place < SERVED || count >= DRAWN) ? Math.max(count, this.counts[place]) : count,
+        this.counts && (place < SERVED || count >= MAX_ALL_DRAWN) ? Math.max(count, this.counts[place]) : count,
       );
       into.underWay = into.connecting + into.queued + into.accepted + into.served;
       into.queued = this.queue ?? into.queued;
@@ -121,31 +121,32 @@
       into.answered = total ? total.answered : crowd.answered;
       into.abandoned = 0;
       for (const dot of crowd.byId.values()) if (this.gaveUp(dot)) into.abandoned++;
-      into.failed = total ? total.failed : crowd.failed + into.abandoned; // each when its client gave up
+      // A request fails when its client gives up
+      into.failed = total ? total.failed : crowd.failed + into.abandoned;
       into.causes = total?.causes ?? {};
       return into;
     }
 
-    // Draws the state at `at` ms. `dt`: ms on the screen since the last frame; `snap`: without
-    // movement; `pace`: ms on the screen per ms of the load. Returns whether anything still moves.
+    // Draws the state at `at` ms. `dt`: ms on the screen since the last frame; `snap`: dots jump to
+    // their positions; `pace`: ms on the screen per ms of the load. Returns whether a dot still moves.
     draw(at, dt, snap, pace = 1) {
       this.now = at;
       this.pace = pace;
       const { [CONNECTING]: connecting, [ACCEPTED]: accepted } = this.crowd.waiting;
-      // Nothing is new, and no request changes its look with its age
+      // Nothing has changed, and no request changes its look with its age
       if (!this.fresh && !connecting.length && !accepted.length && this.patience === Infinity)
         return false;
       this.numbers(this.figures);
-      this.fitRooms();
+      this.fitCapacities();
       if (this.stale) this.arrange();
       if (!this.width) return false;
       const { context } = this;
       context.setTransform(1, 0, 0, 1, 0, 0);
-      context.drawImage(this.still, 0, 0);
+      context.drawImage(this.background, 0, 0);
       context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
       this.moved = 0;
       const { stay } = this.crowd,
-        easeMs = stay === null ? EASE_MS : Math.min(EASE_MS, (stay * pace) / STAY_EASED);
+        easeMs = stay === null ? EASE_MS : Math.min(EASE_MS, (stay * pace) / EASES_PER_STAY);
       this.ease = snap ? 1 : 1 - Math.exp(-dt / Math.max(1, easeMs));
       this.crowd.fade(dt);
       this.paintLinks();
@@ -159,37 +160,37 @@
 
     // ---------------------------------------------------------------- the static parts
 
-    // Makes room for all requests; if the room changes, the layout is made anew
-    fitRooms() {
-      const { rooms, crowd, side } = this,
-        { waiting } = rooms,
+    // Makes room for all requests. A change of capacity makes the layout stale
+    fitCapacities() {
+      const { capacities, crowd, side } = this,
+        { waiting } = capacities,
         { backlog } = side.server;
-      this.room(
+      this.update(
         waiting,
         CONNECTING,
-        roomFor(crowd.waiting[CONNECTING].length, waiting[CONNECTING]),
+        capacityFor(crowd.waiting[CONNECTING].length, waiting[CONNECTING]),
       );
-      this.room(waiting, ACCEPTED, roomFor(crowd.waiting[ACCEPTED].length, waiting[ACCEPTED]));
-      this.bounded = backlog <= 48; // whether each place of the queue is drawn
+      this.update(waiting, ACCEPTED, capacityFor(crowd.waiting[ACCEPTED].length, waiting[ACCEPTED]));
+      this.bounded = backlog <= 48; // whether each position in the queue is drawn
       const queued = crowd.waiting[QUEUED].length;
-      this.room(
+      this.update(
         waiting,
         QUEUED,
-        this.bounded ? Math.max(backlog + 1, queued) : roomFor(queued, waiting[QUEUED]),
+        this.bounded ? Math.max(backlog + 1, queued) : capacityFor(queued, waiting[QUEUED]),
       );
-      let most = this.each !== null && this.each <= 64 ? this.each : 0;
+      let most = this.slotsPerWorker !== null && this.slotsPerWorker <= 64 ? this.slotsPerWorker : 0;
       this.slotted = most > 0;
-      for (const seats of crowd.seats) most = Math.max(most, seats.length);
-      this.room(rooms, "seats", this.slotted ? most : roomFor(most, rooms.seats));
-      this.room(rooms, "links", roomFor(Math.min(500, this.figures.idle), rooms.links));
+      for (const slots of crowd.slots) most = Math.max(most, slots.length);
+      this.update(capacities, "slots", this.slotted ? most : capacityFor(most, capacities.slots));
+      this.update(capacities, "links", capacityFor(Math.min(500, this.figures.idle), capacities.links));
       const [accepted] = crowd.waiting[ACCEPTED]; // the first has waited longest
-      const waits = accepted !== undefined && this.now - crowd.since[accepted] > LASTING_MS;
-      if (waits) this.room(this, "accepts", true);
+      const waits = accepted !== undefined && this.now - crowd.since[accepted] > MIN_WAIT_MS;
+      if (waits) this.update(this, "accepts", true);
       if (crowd.waiting[ACCEPTED].some((dot) => crowd.worker[dot] < 0))
-        this.room(this, "inferred", true);
+        this.update(this, "inferred", true);
     }
 
-    room(holder, name, value) {
+    update(holder, name, value) {
       if (holder[name] === value) return;
       holder[name] = value;
       this.stale = true;
@@ -201,19 +202,19 @@
       return this.load.model === "closed" ? this.load.clients : 0;
     }
 
-    // Whether its client has given up; the server does not notice that and still serves it
+    // Whether the client has given up; the server does not notice and still serves the request
     gaveUp(dot) {
       return this.now - this.crowd.begun[dot] >= this.patience;
     }
 
     arrange() {
-      const { canvas, still } = this;
+      const { canvas, background } = this;
       this.width = canvas.clientWidth;
       this.height = canvas.clientHeight;
       if (!this.width || !this.height) return;
       this.stale = false;
       this.ratio = Math.min(2, window.devicePixelRatio || 1);
-      for (const layer of [canvas, still]) {
+      for (const layer of [canvas, background]) {
         layer.width = Math.round(this.width * this.ratio);
         layer.height = Math.round(this.height * this.ratio);
       }
@@ -221,11 +222,11 @@
       const colour = Lab.colours(canvas);
       for (const name of COLOURS) this.colour[name] = colour(name);
       this.placeBoxes();
-      Lab.paintStill(still.getContext("2d"), this);
+      Lab.paintBackground(background.getContext("2d"), this);
     }
 
     placeBoxes() {
-      const { waiting, links: linksRoom } = this.rooms;
+      const { waiting, links: linksCapacity } = this.capacities;
       const [clients, connection, queue, workers, done] = boxes(this.width, this.height);
       this.tall = clients.tall;
       const [syn, links] = cut(inset(connection, 5), 0.6, this.tall);
@@ -234,14 +235,14 @@
       this.at = { clients, connection, queue, workers, done, links, accepted };
       const first = this.tall ? "bottom" : "right";
       this.grids = {
-        links: grid(links, linksRoom, "top", 16),
+        links: grid(links, linksCapacity, "top", 16),
         waiting: [
           grid(syn, waiting[CONNECTING], first),
           grid(inset(queue, 6), waiting[QUEUED], first),
           grid(dots, waiting[ACCEPTED], first),
         ],
       };
-      this.boxes = workerBoxes(area, Math.min(64, this.workers), () => this.rooms.seats);
+      this.boxes = workerBoxes(area, Math.min(64, this.workers), () => this.capacities.slots);
     }
 
     // ---------------------------------------------------------------- the moving parts
@@ -270,47 +271,47 @@
 
     // An idle connection: two ends and a line between them
     paintLinks() {
-      const { context: to } = this,
+      const { context: ctx } = this,
         cells = this.grids.links,
-        count = Math.min(this.figures.idle, cells.room);
+        count = Math.min(this.figures.idle, cells.capacity);
       if (!count) return;
       const long = Math.min(5.5, cells.cell * 0.36),
         end = Math.max(1, long * 0.36);
-      to.strokeStyle = this.colour.sockets;
-      to.lineWidth = 1.2;
-      to.beginPath();
+      ctx.strokeStyle = this.colour.sockets;
+      ctx.lineWidth = 1.2;
+      ctx.beginPath();
       for (let i = 0; i < count; i++) {
         const x = gridX(cells, i),
           y = gridY(cells, i);
-        to.moveTo(x - long + end, y);
-        to.lineTo(x + long - end, y);
-        to.moveTo(x - long + end, y);
-        to.arc(x - long, y, end, 0, 7);
-        to.moveTo(x + long + end, y);
-        to.arc(x + long, y, end, 0, 7);
+        ctx.moveTo(x - long + end, y);
+        ctx.lineTo(x + long - end, y);
+        ctx.moveTo(x - long + end, y);
+        ctx.arc(x - long, y, end, 0, 7);
+        ctx.moveTo(x + long + end, y);
+        ctx.arc(x + long, y, end, 0, 7);
       }
-      to.stroke();
+      ctx.stroke();
     }
 
     // Requests that are connecting, in the accept queue, or accepted
     paintWaiting() {
-      const { context: to, crowd } = this;
+      const { context: ctx, crowd } = this;
       this.repeated = 0;
       for (let place = CONNECTING; place <= ACCEPTED; place++) {
         const cells = this.grids.waiting[place],
           list = crowd.waiting[place],
-          last = cells.room - 1;
+          last = cells.capacity - 1;
         for (let i = 0; i < list.length; i++) {
-          const seat = i < last ? i : last;
-          this.step(list[i], gridX(cells, seat), gridY(cells, seat), cells.r);
+          const position = i < last ? i : last;
+          this.step(list[i], gridX(cells, position), gridY(cells, position), cells.r);
           if (place === CONNECTING && this.repeats(list[i])) this.repeated++;
         }
-        to.fillStyle = to.strokeStyle = this.colour[STATES[place]];
-        to.lineWidth = cells.line;
+        ctx.fillStyle = ctx.strokeStyle = this.colour[STATES[place]];
+        ctx.lineWidth = cells.line;
         this.pathOf(list, place, FILLED);
-        to.fill();
+        ctx.fill();
         this.pathOf(list, place, HOLLOW);
-        to.stroke();
+        ctx.stroke();
         this.pathOf(list, place, FADED);
         this.fillFaded();
       }
@@ -323,10 +324,10 @@
     }
 
     repeats(dot) {
-      return this.now - this.crowd.since[dot] >= SYN_MS;
+      return this.now - this.crowd.since[dot] >= SYN_RETRY_MS;
     }
 
-    // Hollow: its place is inferred, or its client retransmits the SYN
+    // Hollow: the place is inferred, or the client retransmits the SYN
     lookOf(dot, place) {
       if (this.gaveUp(dot)) return FADED;
       const inferred = place === ACCEPTED && this.crowd.worker[dot] < 0;
@@ -334,10 +335,10 @@
     }
 
     pathOf(list, place, look) {
-      const { context: to, crowd } = this;
-      to.beginPath();
+      const { context: ctx, crowd } = this;
+      ctx.beginPath();
       for (const dot of list)
-        if (this.lookOf(dot, place) === look) circle(to, crowd.x[dot], crowd.y[dot], crowd.r[dot]);
+        if (this.lookOf(dot, place) === look) circle(ctx, crowd.x[dot], crowd.y[dot], crowd.r[dot]);
     }
 
     paintServed() {
@@ -349,26 +350,26 @@
     }
 
     pathServed(look) {
-      const { context: to, crowd, boxes: all } = this;
-      to.beginPath();
-      for (let worker = 0; worker < crowd.seats.length; worker++) {
+      const { context: ctx, crowd, boxes: all } = this;
+      ctx.beginPath();
+      for (let worker = 0; worker < crowd.slots.length; worker++) {
         const cells = all[worker % all.length].grid,
-          seats = crowd.seats[worker],
-          last = cells.room - 1;
-        for (let i = 0; i < seats.length; i++) {
-          const dot = seats[i],
-            seat = i < last ? i : last;
+          slots = crowd.slots[worker],
+          last = cells.capacity - 1;
+        for (let i = 0; i < slots.length; i++) {
+          const dot = slots[i],
+            position = i < last ? i : last;
           if (dot < 0 || this.lookOf(dot, SERVED) !== look) continue;
-          this.step(dot, gridX(cells, seat), gridY(cells, seat), cells.r);
-          circle(to, crowd.x[dot], crowd.y[dot], crowd.r[dot]);
+          this.step(dot, gridX(cells, position), gridY(cells, position), cells.r);
+          circle(ctx, crowd.x[dot], crowd.y[dot], crowd.r[dot]);
         }
       }
     }
 
-    // Answered requests fade in the last box. Failed ones are crosses, at their last place if no
-    // worker had accepted them.
+    // Answered requests fade in the last box. Failed ones are crosses there, or at their last place if
+    // no worker had accepted them
     paintLeaving() {
-      const { context: to, crowd } = this,
+      const { context: ctx, crowd } = this,
         box = this.at.done,
         size = Math.min(5, Math.max(2, this.boxes[0].grid.r));
       const { tall } = this;
@@ -381,27 +382,27 @@
             box.y + box.h * (tall ? 0.5 : aside),
             size,
           );
-        else if (Number.isNaN(crowd.x[dot])) continue; // it was never sent
+        else if (Number.isNaN(crowd.x[dot])) continue; // was never sent
         const x = crowd.x[dot],
           y = crowd.y[dot],
           r = crowd.r[dot];
-        to.globalAlpha = Math.min(1, (1.6 * crowd.left[dot]) / Lab.LEAVE_MS);
-        to.beginPath();
+        ctx.globalAlpha = Math.min(1, (1.6 * crowd.left[dot]) / Lab.LEAVE_MS);
+        ctx.beginPath();
         if (crowd.place[dot] === FAILED) {
-          to.moveTo(x - r, y - r);
-          to.lineTo(x + r, y + r);
-          to.moveTo(x + r, y - r);
-          to.lineTo(x - r, y + r);
-          to.strokeStyle = this.colour.connect;
-          to.lineWidth = 2.5;
-          to.stroke();
+          ctx.moveTo(x - r, y - r);
+          ctx.lineTo(x + r, y + r);
+          ctx.moveTo(x + r, y - r);
+          ctx.lineTo(x - r, y + r);
+          ctx.strokeStyle = this.colour.connect;
+          ctx.lineWidth = 2.5;
+          ctx.stroke();
         } else {
-          circle(to, x, y, r);
-          to.fillStyle = this.colour.transfer;
-          to.fill();
+          circle(ctx, x, y, r);
+          ctx.fillStyle = this.colour.transfer;
+          ctx.fill();
         }
       }
-      to.globalAlpha = 1;
+      ctx.globalAlpha = 1;
     }
   }
 

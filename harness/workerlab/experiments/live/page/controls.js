@@ -70,7 +70,7 @@
       if (this.slider) this.slider.max = String(max);
     }
 
-    // The value; null if it is invalid, with an error message
+    // Returns the value; null for invalid input, whose error is then shown
     read() {
       if (this.control.tagName === "SELECT") return this.control.value;
       const typed = this.control.value.trim().replace(",", "."),
@@ -98,7 +98,7 @@
       this.hint.hidden = !hint;
     }
 
-    // Shows the lab's value, unless the user is typing
+    // Shows the lab's value unless the user is typing
     show(value) {
       if (this.isEditing()) return;
       this.control.value = String(value);
@@ -128,7 +128,7 @@
     }
   }
 
-  // Text fields for numbers: a browser returns no value of an invalid number field
+  // Numbers have text fields: a browser does not return the value of an invalid number field
   function numberField(spec, changed, atOnce) {
     const control = make("input", {
       type: "text",
@@ -248,7 +248,7 @@
       );
     }
 
-    // With an app that the class can serve: the selected one, else the first
+    // The class and an app that it can serve: the selected one, else the first
     withApp(name) {
       const fits = this.apps.filter((app) => app.classes.includes(name)).map((app) => app.name);
       const app = this.fields.app.control.value;
@@ -290,7 +290,7 @@
 
   // ------------------------------------------------------------------ all fields
 
-  // `act(order)`: a promise of null, or of {why, field} if the action is refused
+  // `act(order)` resolves to null, or to {why, field} if the action is refused
   Lab.Controls = class {
     constructor(element, act) {
       this.act = async (order, form) => this.showRefusal(form, order, await act(order));

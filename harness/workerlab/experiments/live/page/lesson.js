@@ -8,11 +8,11 @@
   const LETTERS = "abcdefgh";
 
   class Lesson {
-    // `to`: {guess(choice), go(step), showTally()}; choice null: no guess. A pupil has no `go`: the
-    // teacher leads, and a guess may be changed until the step starts
-    constructor(element, to) {
+    // `actions`: {guess(choice), go(step), showTally()}; choice null: no guess. A pupil has no `go`:
+    // the teacher chooses the step, and pupils may change their guess until it starts
+    constructor(element, actions) {
       this.element = element;
-      this.to = to;
+      this.actions = actions;
       this.enabled = true;
       this.message = null;
       this.titles = [];
@@ -44,7 +44,7 @@
       document.addEventListener("keydown", (event) => this.key(event));
     }
 
-    // The titles of the steps, from the beginning
+    // Sets the titles of all steps
     outline(titles, name = "") {
       this.titles = titles;
       this.name.textContent = name;
@@ -55,7 +55,7 @@
             className: "lab-step-button",
             textContent: String(i + 1),
             title,
-            onclick: () => this.to.go(i),
+            onclick: () => this.actions.go(i),
           });
           button.setAttribute("aria-label", `step ${i + 1}: ${title}`);
           return make("li", {}, button);
@@ -64,13 +64,13 @@
       this.mark();
     }
 
-    // A page that only watches cannot choose
+    // A page without control cannot choose
     enable(on) {
       this.enabled = on;
       this.mark();
     }
 
-    // A message of kind `lesson`
+    // Shows a message of kind `lesson`
     show(message) {
       const before = this.message,
         inside = this.element.contains(document.activeElement);
@@ -82,7 +82,7 @@
       this.message = message;
       this.showStep(message);
       this.showChoices(message);
-      this.showTold(message);
+      this.showExplanation(message);
       this.showOnward(message);
       if (this.classroom) this.showClass(this.classroom);
       this.mark();
@@ -107,7 +107,7 @@
         count = `${pupils} ${pupils === 1 ? "pupil" : "pupils"}`,
         words = `${count}, ${guessed} ${guessed === 1 ? "has" : "have"} guessed. `;
       this.class.hidden = this.choices.hidden;
-      this.tallyButton ||= Lab.button("Show guesses", () => this.to.showTally());
+      this.tallyButton ||= Lab.button("Show guesses", () => this.actions.showTally());
       this.tallyButton.hidden = !asks || tally.length > 0;
       this.tallyButton.disabled = !this.enabled;
       if (!this.class.firstChild) this.class.append("", this.tallyButton);
@@ -145,17 +145,17 @@
       this.choices.hidden = end;
     }
 
-    // Buttons until there is a guess, then a list of the choices
+    // Shows buttons until there is a guess, then a list of the choices
     showChoices({ phase, choices, guess, right }) {
       if (phase === "ask") {
-        const none = make("button", {
+        const noGuess = make("button", {
           type: "button",
           className: "lab-choice lab-no-guess",
           textContent: "No guess, just show me",
           onclick: () => this.guess(null),
         });
         const buttons = choices.map((words, i) => this.choice(i, words));
-        if (this.to.go) buttons.push(none);
+        if (this.actions.go) buttons.push(noGuess);
         else buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(i === guess)));
         const at = [...this.choices.children].indexOf(document.activeElement);
         this.choices.replaceChildren(...buttons);
@@ -190,7 +190,7 @@
       );
     }
 
-    showTold(message) {
+    showExplanation(message) {
       const parts = [],
         { phase } = message,
         add = (className, words) => words && parts.push(make("p", { className }, words));
@@ -203,7 +203,7 @@
           make("a", { href: message.page, textContent: "This lesson as a page to take home" });
         if (link) parts.push(make("p", {}, link));
       }
-      const isPupil = !this.to.go;
+      const isPupil = !this.actions.go;
       if (isPupil && phase === "ask")
         add("lab-runs", message.guess === null ? "Make your guess." : "You can change it until the step starts.");
       if (phase === "run" || phase === "told") {
@@ -223,19 +223,19 @@
     }
 
     showOnward({ phase, step, of }) {
-      this.onward.hidden = (phase !== "told" && phase !== "end") || !this.to.go;
+      this.onward.hidden = (phase !== "told" && phase !== "end") || !this.actions.go;
       const next = phase === "end" ? 0 : step + 1;
       const words = phase === "end" ? "Begin again" : next < of ? "Next step" : "All guesses";
       if (this.button && this.onward.contains(this.button)) {
         this.button.textContent = words;
-        this.button.onclick = () => this.to.go(next);
+        this.button.onclick = () => this.actions.go(next);
         return;
       }
       this.button = make("button", {
         type: "button",
         className: "lab-button lab-next",
         textContent: words,
-        onclick: () => this.to.go(next),
+        onclick: () => this.actions.go(next),
       });
       this.onward.replaceChildren(this.button);
     }
@@ -274,14 +274,14 @@
         else item.firstChild.removeAttribute("aria-current");
       });
       for (const button of this.element.querySelectorAll("button")) button.disabled = !this.enabled;
-      if (!this.to.go) for (const item of this.steps.children) item.firstChild.disabled = true;
+      if (!this.actions.go) for (const item of this.steps.children) item.firstChild.disabled = true;
     }
 
     guess(choice) {
-      if (this.message && this.message.phase === "ask" && this.enabled) this.to.guess(choice);
+      if (this.message && this.message.phase === "ask" && this.enabled) this.actions.guess(choice);
     }
 
-    // A letter or a digit chooses, wherever the focus is, except in an input field
+    // A letter or digit selects a choice, wherever the focus is, except in an input field
     key(event) {
       if (event.ctrlKey || event.altKey || event.metaKey || event.key.length > 1 || event.repeat)
         return;
@@ -314,7 +314,7 @@
   // A lesson without a server. `lesson`: {title, end, steps: [{title, changed, question, choices, right,
   // law, law_in_short, reactions (one per choice, then one for no guess), answer, outcome, why,
   // measured, trace}]}
-  class Recorded {
+  class RecordedLesson {
     constructor(element, lesson) {
       this.lesson = lesson;
       this.guesses = lesson.steps.map(() => null);
@@ -373,12 +373,12 @@
         { law, reactions, right, outcome, why, answer } = step;
       this.guesses[this.step] = choice;
       const reaction = (reactions || [])[choice ?? step.choices.length] || null;
-      const known = { guess: choice, law, reaction };
-      this.panel.show(this.message("run", known));
+      const revealed = { guess: choice, law, reaction };
+      this.panel.show(this.message("run", revealed));
       this.player.stop();
       this.player = Lab.player(this.picture, step.trace, {
         level: 2,
-        onend: () => this.panel.show(this.message("told", { ...known, right, outcome, why, answer })),
+        onend: () => this.panel.show(this.message("told", { ...revealed, right, outcome, why, answer })),
       });
       this.player.play();
     }
@@ -390,7 +390,7 @@
       });
     }
 
-    // The score of the steps that were guessed
+    // The score over the steps that have a guess
     score() {
       const guessed = this.lesson.steps.filter((_, i) => this.guesses[i] !== null),
         right = this.lesson.steps.filter((step, i) => this.guesses[i] === step.right).length;
@@ -400,9 +400,9 @@
     }
   }
 
-  Lab.recordedLesson = (element, lesson) => new Recorded(element, lesson);
+  Lab.recordedLesson = (element, lesson) => new RecordedLesson(element, lesson);
 
-  // A page with a recorded lesson: #lab-recorded, and its data as JSON in #lab-recorded-data
+  // A page with a recorded lesson has #lab-recorded, and the data as JSON in #lab-recorded-data
   document.addEventListener("DOMContentLoaded", () => {
     const place = document.getElementById("lab-recorded");
     const data = document.getElementById("lab-recorded-data");

@@ -1,6 +1,6 @@
 "use strict";
 // The live page: shows the lab's stream in pictures, charts, fields and lesson, and posts actions.
-// Moves wait in a buffer for the clock of the picture, which can be paused or slowed down.
+// Moves are buffered until they are due on the picture's clock, which can be paused or slowed down.
 (() => {
   const Lab = (window.Lab = window.Lab || {});
   const { make } = Lab;
@@ -8,16 +8,16 @@
   // The picture's delay: late ticks still arrive in time, and pupils get five ticks at once
   const DELAY_MS = PUPIL ? 450 : 150;
   const SLOW = 0.1;
-  const MAX_BEHIND_MS = 60000; // a picture further behind than this skips ahead
+  const MAX_BEHIND_MS = 60000; // a picture that is further behind skips ahead
   const RETRY_MS = 2000;
   const byId = (id) => document.getElementById(id);
 
   // ------------------------------------------------------------------ the stream and the actions
 
   class Stream {
-    constructor(take, tell) {
-      this.take = take;
-      this.tell = tell;
+    constructor(handle, showStatus) {
+      this.handle = handle;
+      this.showStatus = showStatus;
       this.tries = 0;
       this.open();
     }
@@ -25,18 +25,18 @@
     open() {
       this.source = new EventSource("stream");
       this.source.onopen = () => {
-        this.tell(this.tries ? "Connected again." : "");
+        this.showStatus(this.tries ? "Reconnected." : "");
         this.tries = 0;
       };
-      this.source.onmessage = (event) => this.take(JSON.parse(event.data));
+      this.source.onmessage = (event) => this.handle(JSON.parse(event.data));
       this.source.onerror = () => this.lost();
     }
 
     lost() {
       this.source.close();
       this.tries++;
-      this.tell(
-        `The connection to the lab is lost, so the picture is frozen. Reconnecting every` +
+      this.showStatus(
+        `No connection to the lab, so the picture is frozen. Reconnecting every` +
           ` ${RETRY_MS / 1000} s (attempt ${this.tries}).`,
         true,
       );
@@ -66,8 +66,8 @@
 
   const act = (order, tab) => post("act", { ...order, tab });
 
-  // Resolves once this page has joined as a pupil: by its cookie, the code after #, or a typed code
-  function joined() {
+  // Resolves once this page has joined as a pupil: by cookie, by the code after #, or a typed code
+  function joinClass() {
     const form = byId("join"),
       field = byId("join-code"),
       main = document.querySelector("main");
@@ -90,7 +90,7 @@
 
   // ------------------------------------------------------------------ the clock of the picture
 
-  // Follows the lab's clock, or falls behind it while slowed down or paused
+  // Follows the lab's clock, or falls behind it in slow motion or while paused
   class Clock {
     constructor() {
       this.slow = this.paused = false;
@@ -131,7 +131,7 @@
   class Live {
     constructor() {
       this.sides = [];
-      this.ticks = []; // data other than the moves, until the clock reaches their time
+      this.ticks = []; // data other than the moves, kept until the clock reaches its time
       this.clock = new Clock();
       this.state = this.lessonMessage = null;
       this.role = "control";
@@ -148,8 +148,8 @@
       );
       document.body.classList.toggle("lab-pupil", PUPIL);
       this.charts = new Lab.Charts(byId("charts"));
-      this.words = new Lab.Words(byId("words"));
-      this.beat = new Lab.Beat();
+      this.words = new Lab.StatusText(byId("words"));
+      this.updateTimer = new Lab.UpdateTimer();
       byId("legend").append(Lab.legend());
       this.loop = new Lab.Loop(byId("sides"), (now, dt) => this.step(now, dt));
       this.bindButtons();
@@ -157,10 +157,10 @@
     }
 
     async connect() {
-      if (PUPIL) await joined();
+      if (PUPIL) await joinClass();
       this.stream = new Stream(
-        (message) => this.take(message),
-        (words, bad) => this.tell(words, bad),
+        (message) => this.handle(message),
+        (words, isError) => this.showStatus(words, isError),
       );
     }
 
@@ -171,7 +171,7 @@
 
     bindButtons() {
       const click = (id, what) => byId(id).addEventListener("click", what);
-      click("start", () => this.order({ do: this.started() ? "stop" : "start" }));
+      click("start", () => this.order({ do: this.hasStarted() ? "stop" : "start" }));
       click("restart", () => this.order({ do: "restart" }));
       click("compare", () => this.order({ do: "compare", on: this.sides.length < 2 }));
       click("show-lesson", () => this.order({ do: "lesson" }));
@@ -194,7 +194,7 @@
       this.loop.wake();
     }
 
-    runs(i) {
+    isRunning(i) {
       const side = this.state && this.state.sides[i];
       return Boolean(side) && side.phase === "running" && Boolean(this.sides[i]);
     }
@@ -210,16 +210,16 @@
       if (byId("pace").textContent !== words + late) byId("pace").textContent = words + late;
     }
 
-    tell(words, bad = false) {
+    showStatus(words, isError = false) {
       byId("status").textContent = words;
-      document.body.classList.toggle("lab-lost", bad);
-      if (!bad && words)
+      document.body.classList.toggle("lab-lost", isError);
+      if (!isError && words)
         setTimeout(() => {
           if (byId("status").textContent === words) byId("status").textContent = "";
         }, 4000);
     }
 
-    started() {
+    hasStarted() {
       return (
         Boolean(this.state) &&
         this.state.sides.some(({ phase }) => phase === "running" || phase === "starting")
@@ -228,26 +228,26 @@
 
     // ---------------------------------------------------------------- messages
 
-    take(message) {
-      if (message.kind === "tick") this.takeTick(message);
-      else if (message.kind === "state") this.takeState(message);
-      else if (message.kind === "lesson") this.takeLesson(message);
-      else if (message.kind === "hello") this.takeHello(message);
-      else if (message.kind === "class") this.takeClass(message);
+    handle(message) {
+      if (message.kind === "tick") this.handleTick(message);
+      else if (message.kind === "state") this.handleState(message);
+      else if (message.kind === "lesson") this.handleLesson(message);
+      else if (message.kind === "hello") this.handleHello(message);
+      else if (message.kind === "class") this.handleClass(message);
     }
 
-    takeClass(message) {
+    handleClass(message) {
       const { address, code, pupils } = message;
       byId("class").textContent =
         `Join at ${address} with the code ${code} (${pupils} ${pupils === 1 ? "pupil" : "pupils"}).`;
       this.lesson.showClass(message);
     }
 
-    takeHello(hello) {
+    handleHello(hello) {
       const isNew = this.tab === undefined || this.tab !== hello.tab; // else only the role changed
       this.role = hello.role;
       this.tab = hello.tab;
-      if (isNew) this.forget();
+      if (isNew) this.reset();
       this.controls.hello(hello);
       this.lesson.outline(
         hello.lesson.steps.map(({ title }) => title),
@@ -261,7 +261,7 @@
     forget() {
       this.clock.reset();
       this.ticks.length = 0;
-      for (const side of this.sides) this.empty(side);
+      for (const side of this.sides) this.clearSide(side);
       this.charts.clear();
     }
 
@@ -277,25 +277,25 @@
       this.controls.enable(inControl);
     }
 
-    takeState(state) {
+    handleState(state) {
       const before = this.state;
       this.state = state;
-      const others = this.sides.length !== state.sides.length;
-      if (others) this.buildSides(state.sides.length);
+      const countChanged = this.sides.length !== state.sides.length;
+      if (countChanged) this.buildSides(state.sides.length);
       state.sides.forEach((side, i) => {
-        const was = before && before.sides[i];
-        if (side.phase !== "running" && (!was || was.phase !== side.phase))
-          this.empty(this.sides[i]);
+        const previous = before && before.sides[i];
+        if (side.phase !== "running" && (!previous || previous.phase !== side.phase))
+          this.clearSide(this.sides[i]);
         this.showSide(this.sides[i], side, i);
       });
       this.controls.show(state);
       this.controls.enable(this.role === "control");
       this.showLaws();
-      if (others) this.addToCharts();
-      byId("start").textContent = this.started() ? "Stop" : "Start";
+      if (countChanged) this.addToCharts();
+      byId("start").textContent = this.hasStarted() ? "Stop" : "Start";
       byId("compare").setAttribute("aria-pressed", String(state.sides.length > 1));
       this.charts.draw();
-      this.say();
+      this.showWords();
       this.paint(0);
       this.loop.wake();
     }
@@ -315,7 +315,7 @@
       byId("sides").classList.toggle("lab-two", count > 1);
     }
 
-    empty(side) {
+    clearSide(side) {
       const i = this.sides.indexOf(side);
       for (const tick of this.ticks) tick.sides[i] = null;
       side.scene.clear();
@@ -331,7 +331,7 @@
 
     showSide(picture, side, i) {
       const phases = {
-        stopped: this.asking() ? "Stopped. " : "Stopped. When running: ",
+        stopped: this.isAsking() ? "Stopped. " : "Stopped. When running: ",
         starting: "Starting. ",
         failed: `Failed: ${side.why || ""}`,
       };
@@ -344,7 +344,7 @@
     }
 
     showLaws() {
-      byId("glossary").hidden = this.asking(); // it contains the law
+      byId("glossary").hidden = this.isAsking(); // it contains the law
       this.charts.configure(
         this.state.sides.map((side, i) => ({
           name: "AB"[i],
@@ -356,7 +356,7 @@
       );
     }
 
-    takeLesson(message) {
+    handleLesson(message) {
       const before = this.lessonMessage;
       const on = ["ask", "run", "told", "end"].includes(message.phase);
       this.lessonMessage = on ? message : null;
@@ -373,17 +373,17 @@
       this.showLaws();
     }
 
-    takeTick(tick) {
+    handleTick(tick) {
       this.clock.receive(tick.t, performance.now());
-      // Data on a server that has stopped is stale
-      tick.sides = tick.sides.map((side, i) => (this.runs(i) ? side : null));
+      // Data about a stopped server is stale
+      tick.sides = tick.sides.map((side, i) => (this.isRunning(i) ? side : null));
       tick.sides.forEach((side, i) => side && this.sides[i].track.add(side.moves));
       this.ticks.push(tick);
       this.showPace();
       // While the page is hidden, the picture is kept up to date without being drawn
       if (document.hidden && !this.clock.slow && !this.clock.paused)
         this.advance(performance.now());
-      this.later();
+      this.scheduleFrame();
     }
 
     // ---------------------------------------------------------------- frames
@@ -399,12 +399,12 @@
       this.ticks.splice(0, done);
       this.addToCharts();
       this.charts.draw();
-      this.say();
+      this.showWords();
     }
 
     addToCharts() {
       this.sides.forEach(({ scene, sample }, i) => {
-        if (!sample || !this.runs(i)) return;
+        if (!sample || !this.isRunning(i)) return;
         const { queued: queue, underWay } = scene.numbers();
         const left = Math.min(sample.left, underWay); // as in the words
         this.charts.add(i, this.clock.at, { ...sample, queue, left });
@@ -421,26 +421,26 @@
       });
     }
 
-    say() {
+    showWords() {
       const sentences = this.sides.map(({ scene, sample, canvas }, i) => {
         const name = this.sides.length > 1 ? `${"AB"[i]}: ` : "";
         const words = Lab.inWords(scene, sample, this.state.cores);
         canvas.setAttribute("aria-label", `picture: ${words}`);
         return name + words;
       });
-      this.words.say(sentences.join(". "));
+      this.words.set(sentences.join(". "));
     }
 
     step(now, dt) {
       const { clock } = this;
-      if (!clock.paused && this.beat.due(now)) this.advance(now);
+      if (!clock.paused && this.updateTimer.due(now)) this.advance(now);
       const moves = this.paint(clock.paused ? 0 : dt);
       if (clock.paused) return false;
-      if (!moves) this.later();
+      if (!moves) this.scheduleFrame();
       return moves;
     }
 
-    // Returns whether anything still moves
+    // Returns whether a dot still moves
     paint(dt) {
       const { at, slow } = this.clock,
         pace = slow ? 1 / SLOW : 1;
@@ -454,7 +454,7 @@
       this.timer = setTimeout(() => {
         this.timer = 0;
         this.loop.wake();
-      }, Lab.BEAT_MS);
+      }, Lab.UPDATE_MS);
     }
   }
 

@@ -1,6 +1,6 @@
 "use strict";
-// Draws each chart as soon as it is visible: immediately if its section is open, else when the
-// section is opened.
+// Draws each chart as soon as it is visible: immediately in an open section, in a closed one when it
+// is opened.
 (() => {
   const read = (id) => JSON.parse(document.getElementById(id).textContent);
   const charts = read("charts");
@@ -32,7 +32,7 @@
     renderer: "svg", actions: false, defaultStyle: false, config, tooltip: showTip,
   };
 
-  // Awaits promises only, no timers: a chart whose drawing began before printing is on paper.
+  // Awaits only promises, no timers, so a chart whose drawing began before printing is on paper
   async function draw(chart) {
     if (chart.dataset.drawn !== undefined) return;
     chart.dataset.drawn = "";
@@ -41,7 +41,7 @@
         const pane = charts[chart.dataset.chart][Number(place.dataset.pane)];
         const autosize = { type: "fit-x", contains: "padding" };
         await vegaEmbed(place, { ...pane, autosize }, { mode: "vega-lite", ...options });
-        place.querySelector("svg").setAttribute("aria-hidden", "true"); // the chart has a name
+        place.querySelector("svg").setAttribute("aria-hidden", "true"); // the chart has a label
       }
       chart.dataset.drawn = "whole";
     } catch (error) {
@@ -56,7 +56,7 @@
 
   for (const details of document.querySelectorAll("details"))
     details.addEventListener("toggle", drawVisible);
-  // On paper, a cell that the reader has opened shows all its charts
+  // On paper, cells that the reader has opened show all their charts
   addEventListener("click", (event) => {
     const summary = event.target.closest("details.cell > summary");
     if (summary) summary.parentElement.classList.add("opened");
@@ -64,7 +64,7 @@
   addEventListener("keydown", (event) => { if (event.key === "Escape") hideTip(); });
   addEventListener("scroll", hideTip, { passive: true });
 
-  // The filter above a long table: shows only rows that contain every word typed into it
+  // Adds a filter above each long table, which shows only rows that contain every word typed
   for (const region of document.querySelectorAll("[data-filter]")) {
     const label = document.createElement("label");
     const field = document.createElement("input");
@@ -81,7 +81,7 @@
     });
   }
 
-  // Open sections are printed; charts of one that was opened a moment ago may still be missing
+  // Open sections are printed, but the charts of one that was just opened may not be drawn yet
   addEventListener("beforeprint", drawVisible);
 
   drawVisible();
