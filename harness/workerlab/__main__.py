@@ -1,6 +1,6 @@
 """Entry point of `workerlab …` and `python -m workerlab …`.
 
-Signal handlers are installed first, so that Ctrl-C exits cleanly even while a command is imported.
+Signal handlers are installed first, so that Ctrl-C exits cleanly even during imports.
 """
 
 import faulthandler
@@ -9,15 +9,15 @@ import sys
 
 from workerlab.terminal import interrupt
 
-STDERR = 2  # by number: `sys.stderr` may have no file descriptor
-COLLECT_AFTER = (20_000, 50, 100)  # gc thresholds by generation: few objects form cycles
+STDERR_FD = 2  # a number, because `sys.stderr` may have no file descriptor
+GC_THRESHOLDS = (20_000, 50, 100)  # by generation; high, because few objects form cycles
 
 
 def main() -> int:
-    """Returns the exit code."""
+    """Run the program. Returns the exit code."""
     interrupt.end_at_once()
-    faulthandler.enable(STDERR)  # traceback if the interpreter crashes
-    gc.disable()  # imported objects are never freed: collecting took a sixth of startup
+    faulthandler.enable(STDERR_FD)  # prints a traceback if the interpreter crashes
+    gc.disable()  # imported objects are never freed; collections took a sixth of the startup time
     from workerlab import cli
 
     try:
@@ -30,9 +30,9 @@ def main() -> int:
 
 
 def ready() -> None:
-    """Called once everything is imported, before anything starts."""
+    """Prepare for work, after the imports and before anything starts."""
     gc.freeze()
-    gc.set_threshold(*COLLECT_AFTER)
+    gc.set_threshold(*GC_THRESHOLDS)
     gc.enable()
     interrupt.install()
 

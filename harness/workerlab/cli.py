@@ -1,7 +1,6 @@
-"""The commands of `workerlab`, and how they are run.
+"""Defines the commands of `workerlab` and runs them.
 
-The module of a command is imported once the command is known, and its options once they are needed,
-so `--help` is fast.
+The modules of a command are imported only when they are needed, so `--help` is fast.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ if TYPE_CHECKING:
 
 
 class CliCommand(NamedTuple):
-    """`options` adds its options to a parser, `action` runs it and returns the exit code; both are
-    "module:function"."""
+    """A command. `options` adds its options to a parser, `action` runs it and returns the exit
+    code; both are written as "module:function"."""
 
     summary: str
     options: str
     action: str
 
 
-# Experiments that do not always create a run
+# Actions of experiments that do not always create a run
 OWN_ACTIONS = {
     "compare": "workerlab.experiments.compare.saved:command",
     "reproduce": "workerlab.experiments.reproduce.command:command",
@@ -68,32 +67,32 @@ COMMANDS: Mapping[str, CliCommand] = {
     ),
 }
 
-SIGNAL_EXIT_CODE = 128  # this or higher: stopped by a signal
+MIN_SIGNAL_EXIT_CODE = 128  # lowest exit code of a command that a signal stopped
 
 EXAMPLES = """\
 examples:
   workerlab sweep sync,eventlet 4,8,16
       where do these two classes stop serving more? (sleep(1) app, 4 workers, ApacheBench)
   workerlab sweep gthread,gevent 8,64 --app shop.wsgi:app --chdir ~/shop
-      your own app
+      measure your own app
   workerlab demo
-      a lesson in the terminal
+      take a lesson in the terminal
   workerlab report results --html report.html
-      the newest run again, as a page
+      show the newest run again, as a page
 
-workerlab COMMAND --help has the options and more examples of each.
+workerlab COMMAND --help shows the options of a command and more examples.
 """
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports an error in one sentence instead of a page of usage."""
+    """Reports an error in one sentence instead of printing the usage."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} ({self.prog} --help has examples)")
 
 
 class HelpLayout(argparse.RawDescriptionHelpFormatter):
-    """Wraps lines between words only, so that options and `faster-than-before` stay whole."""
+    """Wraps lines only between words, not at hyphens, so that options stay whole."""
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         return wrap(" ".join(text.split()), width, break_on_hyphens=False, break_long_words=False)
@@ -105,8 +104,8 @@ def load_function(path: str) -> Any:
     return getattr(import_module(module), name)
 
 
-def command_line(complete: Collection[str]) -> argparse.ArgumentParser:
-    """The parser of the command line, with options only for the commands in `complete`."""
+def command_line(with_options: Collection[str]) -> argparse.ArgumentParser:
+    """The parser of the command line. Only the commands in `with_options` have their options."""
     top = Parser(
         prog="workerlab",
         description="Which Gunicorn worker class, how many workers, and what happens when more "
@@ -118,7 +117,7 @@ def command_line(complete: Collection[str]) -> argparse.ArgumentParser:
     parsers = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
         parser = parsers.add_parser(name, help=command.summary, formatter_class=HelpLayout)
-        if name in complete:
+        if name in with_options:
             load_function(command.options)(parser)
     return top
 
@@ -126,29 +125,29 @@ def command_line(complete: Collection[str]) -> argparse.ArgumentParser:
 def parse(argv: Sequence[str]) -> Options:
     """The options of a command. Raises UsageError, or SystemExit after --help."""
     namespace = command_line(argv).parse_args(argv)
-    from workerlab.options import record_of  # imported late: --help needs it only for a command
+    from workerlab.options import record_of  # imported late: plain --help does not need it
 
     return record_of(namespace)
 
 
 def _run_in_turn(action: Callable[[Options], int], options: Options) -> int:
-    """Runs the action for each run requested, one after the other. Returns the first exit code that
-    is not 0."""
+    """Runs the action for each requested run, one after the other. Returns the first exit code
+    other than 0."""
     from workerlab.options import in_turn
 
     codes: list[int] = []
     for label, run_options in in_turn(options):
         if label:
-            tell(f"now with {label}")
+            tell(f"next run: {label}")
         codes.append(action(run_options))
-        if codes[-1] >= SIGNAL_EXIT_CODE:
+        if codes[-1] >= MIN_SIGNAL_EXIT_CODE:
             break
     return next(filter(None, codes), 0)
 
 
 def main(argv: Sequence[str] | None = None, ready: Callable[[], None] = lambda: None) -> int:
-    """Runs a command and returns its exit code. `ready` is called when everything is imported and
-    nothing has started."""
+    """Runs a command and returns its exit code. `ready` is called after the imports, before
+    anything starts."""
     try:
         arguments = sys.argv[1:] if argv is None else argv
         options = parse(arguments)
@@ -161,6 +160,6 @@ def main(argv: Sequence[str] | None = None, ready: Callable[[], None] = lambda: 
     except LabError as error:
         tell(f"workerlab: {error}")
         return error.exit_code
-    except BrokenPipeError:  # the reader has closed the pipe, as `| head` does
+    except BrokenPipeError:  # the reader has closed the pipe, like `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

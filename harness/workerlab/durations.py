@@ -1,23 +1,23 @@
-"""How long trials take, predicted before they run: for progress bars, budgets, and the order of
-trials that run side by side. Pure. A trial lasts as long as its load, plus an overhead: the start
-and stop of its server."""
+"""Predicts how long trials take, for progress bars, budgets, and the order of trials that run in
+parallel. A trial lasts as long as its load, plus an overhead for starting and stopping its
+server."""
 
 from workerlab.load.registry import tool_named
 from workerlab.model.plan import Cell, Load, NullServer, Plan, Trial
 from workerlab.plan import counts, ideal_s, load_for, may_have_follow_up, varies
 from workerlab.server.worker_classes import configured_slots
 
-MIN_OVERHEAD_S = 1.2  # of the fastest launches: no budget that may be enough is refused
-MEAN_OVERHEAD_S = 2.2  # of 300 launches, without the lone request
-ASSUMED_OVERHEAD_S = 3.0  # of a class never launched before, with lone requests and planning
-MAX_DROP_DELAY_S = 20.0  # by drops from a full accept queue, which may hardly delay it at all
-NULL_OVERHEAD_S = 1.3  # of a load on a null server: start and end of server and tool
+MIN_OVERHEAD_S = 1.2  # of the fastest launches, so that no sufficient budget is rejected
+MEAN_OVERHEAD_S = 2.2  # mean of 300 launches, without lone requests
+ASSUMED_OVERHEAD_S = 3.0  # for a class never launched before, with lone requests and planning
+MAX_DROP_DELAY_S = 20.0  # if a full accept queue drops connections; the delay may be far shorter
+NULL_OVERHEAD_S = 1.3  # for a load on a null server: start and end of server and tool
 FORK_S = 0.02  # per process of the tool
-READ_BYTES_PER_S = 400e6  # speed of a tool that reads bodies
+READ_BYTES_PER_S = 400e6  # throughput of a tool that reads bodies
 
 
 def predicted_s(plan: Plan, cell: Cell, lone_s: float, rps: float | None = None) -> float:
-    """Predicted duration of the trial in seconds, including start and stop of the server."""
+    """The predicted duration of the trial in seconds, with start and stop of the server."""
     if cell.load is not None:
         return null_s(cell, cell.load)
     load = load_for(plan, cell, lone_s, rps)
@@ -26,7 +26,7 @@ def predicted_s(plan: Plan, cell: Cell, lone_s: float, rps: float | None = None)
     if counts(plan, cell):
         alone = int(not plan.together)
         return overhead_s + ideal_s(load.requests, cell.concurrency, slots, lone_s, alone)
-    drain_s = 0.0  # until the backlog is served, if arrivals exceed the slots
+    drain_s = 0.0  # to serve the backlog, if arrivals exceed what the slots can serve
     if load.rate_rps is not None and slots is not None and lone_s > 0:
         bound_rps = slots / lone_s
         backlog = max(0.0, load.rate_rps - bound_rps) * load.duration_s
@@ -35,7 +35,7 @@ def predicted_s(plan: Plan, cell: Cell, lone_s: float, rps: float | None = None)
 
 
 def longer_s(plan: Plan, trial: Trial) -> float:
-    """How many seconds the trial may take beyond the prediction."""
+    """The seconds by which the trial may exceed the prediction."""
     if trial.cell.server.backlog < trial.cell.concurrency and trial.cell.load is None:
         return MAX_DROP_DELAY_S
     may_extend = varies(plan, trial.cell) or (plan.slo and may_have_follow_up(plan, trial.cell))
@@ -43,8 +43,8 @@ def longer_s(plan: Plan, trial: Trial) -> float:
 
 
 def null_s(cell: Cell, load: Load) -> float:
-    """Predicted duration of a fixed load on a null server: delays divided among the connections,
-    and at least the longest delay."""
+    """The predicted duration of a fixed load on a null server: its delays divided among the
+    connections, but at least the longest delay."""
     null = cell.server.null or NullServer()
     tool = tool_named(cell.tool)
     forks = tool.cores_used(load.concurrency, load.processes)

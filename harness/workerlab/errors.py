@@ -6,14 +6,14 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Of a command. A signal gives 128 + its number."""
+    """The exit code of a command. A signal gives 128 + its number."""
 
     DONE = 0
     INVALID = 1  # a cell is invalid, or the run shows too little
     USAGE = 2
-    UNAVAILABLE = 3  # the machine, interpreter or app cannot do it
-    TARGET_MISSED = 4  # or a limit is exceeded, or nothing meets the target
-    INCONCLUSIVE = 5  # a limit, with --strict
+    UNAVAILABLE = 3  # the machine, interpreter or app does not allow it
+    TARGET_MISSED = 4  # a target is missed, a limit is exceeded, or nothing meets the target
+    INCONCLUSIVE = 5  # with --strict: the outcome of a limit is inconclusive
 
 
 class LabError(Exception):

@@ -1,5 +1,5 @@
-"""Conclusions of the lab, one class each. The class name is the code, the fields are the values,
-and the docstring is the sentence. The rule that creates it follows the class.
+"""The base of all conclusions. Each conclusion is a class: its name is the code, its fields are the
+values, and its docstring is the sentence. The rule that creates it follows the class.
 
     class SlowService(Finding):
         '''With {users:# user} a request spends {service_s:duration} in the app.'''
@@ -7,9 +7,9 @@ and the docstring is the sentence. The rule that creates it follows the class.
         users: int
         service_s: float
 
-`workerlab.numbers.units` defines the formats. Fields are in base units, named at the end of the
-field (`wait_s`, `memory_bytes`). A sentence that names an unknown field or format raises TypeError
-on import. Rules, tests and programs use the class and its fields; none of them parses a sentence.
+`workerlab.numbers.units` defines the formats. Fields have base units, which end their names
+(`wait_s`, `memory_bytes`). A sentence that names an unknown field or format raises TypeError on
+import. Rules, tests and programs use the class and its fields; none of them parses a sentence.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from msgspec import Struct
 
 from workerlab.numbers.units import fields, fill, is_format
 
-# How the first screen treats a note: only counted, printed, or printed below the title
+# Where the first screen shows a note: only in a count, among the notes, or below the title
 Prominence = Literal["counted", "notes", "title"]
-# Where the page has a conclusion: with the others, below the tables, or among the invalid cells
+# Where the page shows a conclusion: among the findings, below the tables, or among invalid cells
 Placement = Literal["findings", "costs", "invalid"]
 
 
@@ -41,7 +41,7 @@ class Finding(Struct, frozen=True):
             return
         if cls.__doc__ is None:
             raise TypeError(f"{cls.__name__} has no sentence (python -OO drops docstrings)")
-        # Join lines with a space, but with nothing before an optional part
+        # Join lines with a space, but without one before an optional part
         cls.template = re.sub(r"\s*\n\s*", " ", re.sub(r"\s*\n\s*(?=\[\[)", "", cls.__doc__))
         names = {name for base in cls.__mro__ for name in vars(base).get("__annotations__", ())}
         for name, spec in fields(cls.template):
@@ -74,7 +74,7 @@ class Finding(Struct, frozen=True):
 
     @property
     def short(self) -> str:
-        """A short form, for a table."""
+        """A short form for tables."""
         return str(self)
 
     @property
@@ -91,9 +91,9 @@ class Finding(Struct, frozen=True):
 
 
 class Answer(Finding, kw_only=True):
-    """A conclusion that rests on trials, or answers a question."""
+    """A conclusion that is based on trials, or answers a question."""
 
-    trials: tuple[str, ...] = ()  # keys of the trials it rests on
+    trials: tuple[str, ...] = ()  # keys of the trials it is based on
     evidence: tuple[Finding, ...] = ()
 
     @property
@@ -104,7 +104,7 @@ class Answer(Finding, kw_only=True):
 
     @classmethod
     def unanswered(cls, reason: str, evidence: tuple[Finding, ...] = ()) -> Inconclusive:
-        """The answer to the question of this class if the rule cannot give one."""
+        """The answer to this class's question if the rule reaches no conclusion."""
         return Inconclusive(reason, question=cast("str", cls.question), evidence=evidence)
 
 
@@ -125,7 +125,7 @@ class Note(Finding):
 
 
 class StoredFinding(Finding):
-    """As a file keeps a finding: its class may be of another version, or not loaded."""
+    """A finding as stored in a file. Its class may be from another version, or not imported."""
 
     code: str
     values: Mapping[str, Any] = {}
@@ -142,5 +142,5 @@ class StoredFinding(Finding):
 def stored(finding: Finding) -> StoredFinding:
     if isinstance(finding, StoredFinding):
         return finding
-    values = msgspec.to_builtins(finding.values)  # the types that a reader gets
+    values = msgspec.to_builtins(finding.values)  # the types that decoding returns
     return StoredFinding(finding.code, values, str(finding), finding.prominence)

@@ -8,8 +8,8 @@ A mix file has one request per line, with words quoted as in a shell:
     10  POST  /api/comment  body=comment.json header='Content-Type: application/json' expect=201
      5  GET   /missing      expect=404
 
-Without `expect`, any 2xx or 3xx is a success. Headers of --header are sent with every request
-unless its line has a header of that name.
+Without `expect`, any 2xx or 3xx is a success. Headers from --header are sent with every request
+unless its line has a header of the same name.
 
 A mix can also be read from an access log in the common or combined format:
 
@@ -19,13 +19,13 @@ Only the request and the status of a line are read: addresses, users and user ag
 stored, and the parts before the date and after the size may have any form (a virtual host, IPv6, a
 duration). Queries are dropped by default.
 
-Only GET and HEAD are safe to repeat. A path is left out if most of its answers were 4xx or 5xx: it
-would fail here too, or cause work that the log's server did not have. For the other paths, all
-requests count: an occasional error is no reason to send fewer.
+Only GET and HEAD requests are used, because only they are safe to repeat. A path is omitted if most
+of its responses were 4xx or 5xx: it would fail here, too, or cause work that the logged server did
+not have. For other paths, all requests count: an occasional error is no reason to send fewer.
 
 Paths that differ only in numbers, UUIDs or hexadecimal ids are one route, such as /post/{id}. The
-most frequent paths are sent unchanged: first one path of each route, then further paths. A route
-has the weight of all its requests: otherwise a page with a thousand addresses would seem rare.
+most frequent paths are sent unchanged: first one path per route, then further paths. A route has
+the weight of all its requests; otherwise a page with a thousand addresses would seem rare.
 """
 
 import gzip
@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 
 class RequestOptions(read.Options):
-    """The requests that are sent: all the same, or a mix."""
+    """The requests to send: all alike, or a mix."""
 
     path = read.option(read.url_path, "PATH", "path to request (/)", default="/")
     method = read.option(read.method, "NAME", "HTTP method (GET)", default="GET")
@@ -61,17 +61,17 @@ class RequestOptions(read.Options):
     mix = read.option(
         read.existing_file,
         "FILE",
-        "requests of several kinds, one a line: weight, method, path, then header='Name: value',"
-        " body=FILE, expect=200,404, name=TEXT where needed",
+        "requests of several kinds, one per line: weight, method, path, then header='Name: value',"
+        " body=FILE, expect=200,404, name=TEXT as needed",
         in_project=True,
     )
     access_log = read.option(
         read.existing_file,
         "FILE",
-        "the mix of an access log (common or combined format, also .gz): its GET and HEAD requests,"
-        " without addresses and queries",
+        "use the mix of an access log (common or combined format, or .gz): its GET and HEAD"
+        " requests, without addresses and queries",
     )
-    keep_queries = read.flag("send the queries of --access-log, too (off)")
+    keep_queries = read.flag("also send the queries of --access-log (off)")
 
 
 # Options that a mix replaces
@@ -86,13 +86,13 @@ WORD = re.compile(r"""\s*(?:(?P<comment>\#.*)|((?:[^\s"'\\]|\\.|'[^']*'|"(?:[^"\
 
 
 def requested_mix(options: RequestOptions) -> tuple[tuple[Route, ...], tuple[Finding, ...]]:
-    """The mix given by the options, () if none, and notes on it. Raises UsageError."""
+    """The mix requested by the options, () if there is none, and notes on it. Raises UsageError."""
     if options.keep_queries and not options.access_log:
         raise UsageError("--keep-queries needs --access-log")
     flags = options.given_options(RequestOptions.mix, RequestOptions.access_log, *REPLACED_OPTIONS)
     if (options.mix or options.access_log) and len(flags) > 1:
         first, other, *_ = (option.flag for option in flags)
-        raise UsageError(f"{first} and {other} both define the requests: leave one of them out")
+        raise UsageError(f"{first} and {other} both define the requests: use only one of them")
     routes: tuple[Route, ...] = ()
     notes: list[Finding] = []
     if options.mix:
@@ -125,7 +125,7 @@ def mix_of(path: Path) -> tuple[Route, ...]:
             raise UsageError(f"{path}, line {number}: {error}") from error
     if not routes:
         raise UsageError(
-            f"{path} has no request: a line is weight, method and path, as in 10 GET /"
+            f"{path} has no request: write weight, method and path on a line, such as 10 GET /"
         )
     if len(routes) > MAX_ROUTES:
         raise UsageError(f"{path} has {len(routes)} requests: a mix has at most {MAX_ROUTES}")
@@ -133,29 +133,29 @@ def mix_of(path: Path) -> tuple[Route, ...]:
 
 
 def _words(line: str) -> list[str]:
-    """The line's words without quotes, up to a comment. Raises ValueError for an unclosed quote."""
-    words, at, end = [], 0, len(line.rstrip())
-    while at < end:
-        if (match := WORD.match(line, at)) is None:
-            raise ValueError(f"unclosed quote or trailing backslash: {line[at:].strip()}")
+    """The words of the line without quotes and comment. Raises ValueError for an unclosed quote."""
+    words, start, end = [], 0, len(line.rstrip())
+    while start < end:
+        if (match := WORD.match(line, start)) is None:
+            raise ValueError(f"unclosed quote or trailing backslash: {line[start:].strip()}")
         if match["comment"]:
             break
         words += shlex.split(match[0])
-        at = match.end()
+        start = match.end()
     return words
 
 
 def _route(words: list[str], directory: Path) -> Route:
-    """The route that the words of a line give. Raises ValueError, with a message for the user."""
+    """The route described by the words of a line. Raises ValueError with a message for the user."""
     if len(words) < 3:
-        raise ValueError(f"{' '.join(words)!r} is not weight, method and path, as in 10 GET /")
+        raise ValueError(f"{' '.join(words)!r} is not weight, method and path, such as 10 GET /")
     weight, method, path, *arguments = words
     route = Route(read.url_path(path), read.method(method), _weight(weight))
     fields: dict[str, Any] = {}
     for argument in arguments:
         name, equals, value = argument.partition("=")
         if name not in FIELDS or not equals:
-            names = ", ".join(f"{name_}=" for name_ in FIELDS)
+            names = ", ".join(f"{field_name}=" for field_name in FIELDS)
             raise ValueError(f"{argument!r} is not one of {names}; quote values with spaces")
         field, convert = FIELDS[name]
         if name == "header":
@@ -173,7 +173,7 @@ def _weight(text: str) -> float:
     try:
         weight = float(text)
     except ValueError:
-        raise ValueError(f"{text!r} is not a weight: a line begins with a number") from None
+        raise ValueError(f"{text!r} is not a weight: a line must begin with a number") from None
     if not 0 < weight < math.inf:
         raise ValueError(f"the weight must be a finite number greater than 0, not {text}")
     return weight
@@ -211,7 +211,7 @@ REQUEST = re.compile(r"(?P<method>[A-Z]+) (?P<target>\S+) HTTP/\d(?:\.\d)?")
 ESCAPED = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|(.))")  # nginx: \x22; Apache also: \"
 ABSOLUTE = re.compile(r"https?://[^/?#]*(.*)", re.IGNORECASE)
 UNSAFE = re.compile(r"[^!-~]")
-# Not part of a word: in /v1/post/17-a.html only 17 matches
+# Only whole words match: in /v1/post/17-a.html, only 17 does
 IDENTIFIER = re.compile(
     r"(?<![A-Za-z0-9])(?:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
     r"|\d+|(?=[a-fA-F]*\d)[0-9a-fA-F]{8,})(?![A-Za-z0-9])"
@@ -221,10 +221,10 @@ Request = tuple[str, str]  # method and path
 
 
 class Counts(NamedTuple):
-    """Counts of the lines in a log. `answers`: for each request, the number of answers, and of
-    those with 4xx or 5xx."""
+    """Counts of the lines in a log. `responses`: for each request, the number of its responses, and
+    how many were 4xx or 5xx."""
 
-    answers: Mapping[Request, tuple[int, int]]
+    responses: Mapping[Request, tuple[int, int]]
     other_methods: int
     unreadable: int
 
@@ -249,19 +249,19 @@ class AccessLogRead(Finding):
 
 
 def mix_of_log(path: Path, *, queries: bool = False) -> tuple[tuple[Route, ...], AccessLogRead]:
-    """The mix of a log, and what was left out. Raises UsageError if the log has none."""
+    """The mix of a log, and a note on omitted lines. Raises UsageError if the log has no mix."""
     try:
-        counts = counted(_lines(path), queries=queries)
+        counts = count_requests(_lines(path), queries=queries)
     except (OSError, EOFError, zlib.error) as error:
         raise UsageError(f"{path} cannot be read as an access log: {error}") from error
-    if not counts.answers:
+    if not counts.responses:
         missing = "no GET or HEAD request" if counts.other_methods else "no valid line"
         raise UsageError(f"{path} has {missing} (common or combined format)")
-    usable = {request: n for request, (n, errors) in counts.answers.items() if 2 * errors <= n}
+    usable = {request: n for request, (n, errors) in counts.responses.items() if 2 * errors <= n}
     if not usable:
         raise UsageError(f"{path} has no path that was mostly answered by 2xx or 3xx")
     routes, exact = _routes(usable)
-    failing = [n for request, (n, _) in counts.answers.items() if request not in usable]
+    failing = [n for request, (n, _) in counts.responses.items() if request not in usable]
     log = AccessLogRead(
         file=str(path),
         used=sum(usable.values()),
@@ -285,8 +285,8 @@ def _lines(path: Path) -> Iterator[str]:
         yield from lines
 
 
-def counted(lines: Iterable[str], *, queries: bool) -> Counts:
-    answers, errors = Counter[Request](), Counter[Request]()
+def count_requests(lines: Iterable[str], *, queries: bool) -> Counts:
+    responses, errors = Counter[Request](), Counter[Request]()
     other = unreadable = 0
     for line in lines:
         if not (match := LINE.search(line)) and not line.strip():
@@ -299,10 +299,10 @@ def counted(lines: Iterable[str], *, queries: bool) -> Counts:
         elif (path := _path(request["target"], queries=queries)) is None:
             unreadable += 1
         else:
-            answers[request["method"], path] += 1
+            responses[request["method"], path] += 1
             errors[request["method"], path] += match["status"] >= "400"
     return Counts(
-        {request_key: (n, errors[request_key]) for request_key, n in answers.items()},
+        {request_key: (n, errors[request_key]) for request_key, n in responses.items()},
         other,
         unreadable,
     )
@@ -311,7 +311,7 @@ def counted(lines: Iterable[str], *, queries: bool) -> Counts:
 def _path(target: str, *, queries: bool) -> str | None:
     """The path to request; None if the target is neither a path nor a URL."""
     target = ESCAPED.sub(lambda m: chr(int(m[1], 16)) if m[1] else m[2], target)
-    if not target.startswith("/"):  # requests to a proxy name the server
+    if not target.startswith("/"):  # a request to a proxy names the server
         if (absolute := ABSOLUTE.fullmatch(target)) is None:
             return None
         target = absolute[1] if absolute[1].startswith("/") else f"/{absolute[1]}"
@@ -326,21 +326,21 @@ def route_of(path: str) -> str:
 
 
 def _routes(requests: Mapping[Request, int]) -> tuple[tuple[Route, ...], int]:
-    """The routes to send, and how many requests of the log were for exactly these paths."""
+    """The routes to send, and the number of requests in the log for exactly these paths."""
     by_route = defaultdict[Request, list[Request]](list)
     for request in sorted(requests, key=lambda request: (-requests[request], request)):
         by_route[request[0], route_of(request[1])].append(request)
     totals = {name: sum(requests[request] for request in group) for name, group in by_route.items()}
     firsts = [by_route[name][0] for name in sorted(totals, key=lambda name: -totals[name])]
     others = sorted({*requests} - {*firsts}, key=lambda request: (-requests[request], request))
-    sent = dict.fromkeys([*firsts, *others][:MAX_PATHS])
+    chosen = dict.fromkeys([*firsts, *others][:MAX_PATHS])
     routes = []
     for name, group in by_route.items():
-        sent_paths = [request for request in group if request in sent]
+        sent_paths = [request for request in group if request in chosen]
         scale = (
             totals[name] / sum(requests[request] for request in sent_paths) if sent_paths else 0.0
         )
         label = f"{name[0]} {name[1]}" if len(group) > 1 else ""
         routes += [Route(path, method, requests[method, path] * scale, name=label)
                    for method, path in sent_paths]  # fmt: skip
-    return tuple(routes), sum(requests[request] for request in sent)
+    return tuple(routes), sum(requests[request] for request in chosen)

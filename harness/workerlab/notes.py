@@ -1,5 +1,4 @@
-"""Notes on a plan, made before anything starts, and on a run: those that are used by more than one
-package."""
+"""Notes on plans, made before anything starts, and on runs. Several packages use each of them."""
 
 from __future__ import annotations
 
@@ -58,7 +57,7 @@ def annotated_only(
 
 
 def is_literal(source: str) -> bool:
-    """Whether the text is a Python literal, so that it can be a value."""
+    """Whether the text is a Python literal, which can be a value."""
     try:
         ast.literal_eval(source)
     except (ValueError, SyntaxError):
@@ -83,8 +82,8 @@ class ServerCoresBound(Finding):
 
 
 class ClientsLinger(Finding):
-    """clients close their connections {linger_s:duration} after the answer (--client lingers);
-    while 1000 are open, the oldest are closed sooner"""
+    """clients close their connections {linger_s:duration} after the response (--client lingers); if
+    1000 are open, the oldest are closed sooner"""
 
     linger_s: float
 

@@ -1,10 +1,10 @@
-"""The options of a command as a typed record, options of several commands, and types of arguments:
-invalid input is rejected in one sentence, before anything starts.
+"""The options of a command as a typed record, options shared by several commands, and types of
+arguments: invalid input is rejected in one sentence, before anything starts.
 
-A record is a subclass of `Options`. Each of its fields has a function that reads it from the
-command line and determines its type, a default, and its text in --help; options that commands share
-are in base records. Rejected: a dataclass, which makes --help slower by almost a tenth, and a
-msgspec Struct, which can have only one base with fields.
+A record is a subclass of `Options`. Each field has a function that reads it from the command line
+and determines its type, a default, and a text for --help. Shared options are in base records.
+Rejected: a dataclass, which makes --help slower by almost a tenth, and a msgspec Struct, which can
+have only one base with fields.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ Defaults of --app, --python, --slo and --mix can be set in the pyproject.toml of
 """
 EXIT_CODES = """\
 Exit codes: 0 fine; 1 a cell is invalid; 2 usage; 3 this machine or app cannot do it; 4 a target is
-not met; 130 Ctrl-C, 143 SIGTERM, with everything measured so far kept and printed.
+missed; 130 Ctrl-C, 143 SIGTERM, with everything measured so far kept and printed.
 """
 
 
 class Option(Generic[T]):
-    """A field of `Options`: read from a record, it is the value that was given, else `default`;
-    read from the class, it is this description.
+    """A field of `Options`. In a record its value is the given one, else `default`; in the class it
+    is this description.
 
-    `flag`: its name on the command line, by default made from that of the field; the metavar of a
-    positional argument. `before`: the inherited option before which --help lists it. `resumes`:
-    whether --resume allows it; `in_project`: whether [tool.workerlab] may give it. `keywords`: for
+    `flag`: its name on the command line, by default derived from the field's name; the metavar of a
+    positional argument. `before`: the inherited option that --help lists after it. `resumes`:
+    whether --resume allows it; `in_project`: whether [tool.workerlab] may set it. `keywords`: for
     argparse's add_argument; empty if the command does not accept the option.
     """
 
@@ -77,7 +77,7 @@ class Option(Generic[T]):
         return self if record is None else vars(record).get(self.name, self.default)
 
     def __set__(self, record: object, value: Never) -> NoReturn:
-        raise AttributeError(f"{self.name} cannot be changed, only in a copy: see Options.replace")
+        raise AttributeError(f"{self.name} is read-only: use Options.replace for a changed copy")
 
     @property
     def repeatable(self) -> bool:
@@ -104,7 +104,7 @@ def option(
     default: Any = None,
     **more: Any,
 ) -> Option[Any]:
-    """An option with a value. `more`: as of `Option`."""
+    """An option with a value. `more`: further arguments of `Option`."""
     return Option(default, type=read, metavar=metavar, help=text, **more)
 
 
@@ -117,7 +117,7 @@ def repeatable(
 def positional(
     read: Callable[[str], T], metavar: str, text: str, default: Any, nargs: str | None = "?"
 ) -> Option[T]:
-    """An argument without a flag. `nargs`: None if it must be given."""
+    """An argument without a flag. `nargs`: None if it is required."""
     return option(read, metavar, text, default=default, flag=metavar, nargs=nargs)
 
 
@@ -126,13 +126,13 @@ def flag(text: str, **more: Any) -> Option[bool]:
 
 
 class Options:
-    """What was given on the command line. `vars` of it has nothing else."""
+    """The options given on the command line. `vars` of a record has only these."""
 
     command: str = ""
-    project: tuple[str, ...] = ()  # names of the options that the user's pyproject.toml gave
+    project: tuple[str, ...] = ()  # names of the options set in the user's pyproject.toml
 
     def __init__(self, **values: object) -> None:
-        """`values`: those given, by name; None counts as not given."""
+        """`values`: the given ones by name; None counts as not given."""
         if unknown := [name for name in values if not hasattr(type(self), name)]:
             raise TypeError(f"{type(self).__name__} has no {', '.join(unknown)}")
         vars(self).update({name: value for name, value in values.items() if value is not None})
@@ -144,17 +144,17 @@ class Options:
         return type(self)(**{**vars(self), **changes})
 
     def given_options(self, *options: Option[Any]) -> list[Option[Any]]:
-        """Those of the options that were given."""
+        """The options among these that were given."""
         return [option for option in options if option.name in vars(self)]
 
     def values_for(self, record_type: type[Options]) -> dict[str, object]:
-        """The given values of all options that the other record has, too."""
+        """The given values of the options that the other record type also has."""
         names = options_of(record_type)
         return {name: value for name, value in vars(self).items() if name in names}
 
 
 def options_of(record_type: type) -> dict[str, Option[Any]]:
-    """The options of a record by name, in the order of --help: those of base records first."""
+    """The options of a record by name, in the order of --help: base records first."""
     names: list[str] = []
     for base in record_type.__bases__:
         names += options_of(base)
@@ -170,8 +170,8 @@ def add_record(
     record_type: type[Options],
     groups: Mapping[str, type[Options]] = {},
 ) -> None:
-    """Add the options of a record. `groups`: by title, the base records whose options --help lists
-    in a group of their own."""
+    """Add the options of a record to a parser. `groups`: base records by title; --help lists their
+    options in separate groups."""
     group_of: dict[str, argparse._ActionsContainer] = {}
     for title, base in groups.items():
         group_of |= dict.fromkeys(options_of(base), parser.add_argument_group(title))
@@ -181,7 +181,7 @@ def add_record(
 
 
 def record_of(namespace: argparse.Namespace) -> Options:
-    """The record of arguments that a parser with `add_record` has parsed."""
+    """The record for arguments parsed by a parser with `add_record`."""
     values = dict(vars(namespace))
     record_type: type[Options] = values.pop("record_type")
     return record_type(**values)
@@ -193,8 +193,8 @@ class FormatOptions(Options):
 
 
 class StoredOptions(Options):
-    resume = option(str, "RUN", "finish an interrupted run, as planned")
-    out = option(str, "DIR", "where runs are kept (results)")
+    resume = option(str, "RUN", "finish an interrupted run, following its plan")
+    out = option(str, "DIR", "directory for runs (results)")
 
 
 class RunOptions(StoredOptions, FormatOptions):
@@ -216,7 +216,7 @@ def _entries(text: str) -> list[str]:
 
 
 def list_of(kind: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
-    """A type for comma-separated values, without duplicates."""
+    """An argument type for comma-separated values, without duplicates."""
     return lambda text: tuple(dict.fromkeys(map(kind, _entries(text))))
 
 
@@ -224,8 +224,8 @@ def one_of(kind: str, word: str, choices: Collection[str]) -> str:
     if word not in choices:
         import difflib
 
-        near = difflib.get_close_matches(word, choices, n=1, cutoff=0.6)
-        hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(choices)}"
+        matches = difflib.get_close_matches(word, choices, n=1, cutoff=0.6)
+        hint = f"did you mean {matches[0]}?" if matches else f"choose from {', '.join(choices)}"
         raise BadWord(f"unknown {kind} {word!r}: {hint}")
     return word
 
@@ -235,12 +235,12 @@ def names_of(kind: str, choices: Collection[str]) -> Callable[[str], tuple[str, 
 
 
 def classes(text: str) -> tuple[str, ...]:
-    """Names of bundled worker classes, or dotted paths of others."""
+    """Names of worker classes that workerlab knows, or dotted paths of others."""
     return _classes(text, CLASSES)
 
 
 def servers(text: str) -> tuple[str, ...]:
-    """As `classes`, or names of servers other than Gunicorn."""
+    """Like `classes`, but also names of servers other than Gunicorn."""
     return _classes(text, (*CLASSES, *SERVERS))
 
 
@@ -284,7 +284,7 @@ def status(text: str) -> int:
 
 
 def either(*words: Word) -> Callable[[str], Word]:
-    """A type for one of these words."""
+    """An argument type for one of these words."""
 
     def read(text: str) -> Word:
         for word in words:
@@ -308,7 +308,7 @@ def seconds(text: str) -> float:
     except ValueError:
         raise BadWord(f"{text!r} is not a number of seconds") from None
     if not math.isfinite(value) or not 0 <= value <= 3600:
-        raise BadWord(f"{text} is not between 0 and 3600 seconds")
+        raise BadWord(f"{text} is out of range: must be from 0 to 3600 seconds")
     return value
 
 
@@ -325,11 +325,11 @@ def rate(word: str) -> Rate:
     try:
         value = float(word.removesuffix("%"))
     except ValueError:
-        raise BadWord(f"{word!r} is neither requests per second nor a share: 200, 80%") from None
+        raise BadWord(f"{word!r} is neither requests/s nor a share, such as 200 or 80%") from None
     if not math.isfinite(value) or not 0 < value <= MAX_RATE_RPS:
-        raise BadWord(f"a rate of {word}: must be above 0 and at most {MAX_RATE_RPS:,} requests/s")
+        raise BadWord(f"invalid rate {word}: must be above 0, at most {MAX_RATE_RPS:,} requests/s")
     if share and value > 100:
-        raise BadWord(f"{word} is more than the capacity: must be at most 100%")
+        raise BadWord(f"{word} exceeds the capacity: must be at most 100%")
     return Rate(share=value / 100) if share else Rate(rps=value)
 
 
@@ -354,12 +354,12 @@ class SloOptions(Options):
     slo = option(
         target_of_cells,
         "TARGET",
-        "mark the cells that break it: limits of p50, p90, p95, p99, max, mean (response time),"
+        "mark the cells that miss it: limits on p50, p90, p95, p99, max, mean (response time),"
         " errors and rps, such as 'p95<300ms,errors<0.1%%'",
         in_project=True,
     )
     fail_on_slo = flag(
-        "exit with 4 unless every class meets it: at some level or, with --rate, at some rate",
+        "exit with 4 unless every class meets the target at some level (with --rate: or some rate)",
         resumes=True,
     )
 
@@ -401,13 +401,13 @@ hosts = list_of(
     matching(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", "the name or address of a host")
 )
 url_path = matching(
-    r"/[!-~]*", "a path: it must begin with / and have no spaces; escape others as %XX"
+    r"/[!-~]*", "a path: it must begin with / and have no spaces; escape other characters as %XX"
 )
 _module = matching(r"[^\W\d]\w*(\.[^\W\d]\w*)*(:.*)?", "of the form module:callable")
 
 
 def target(text: str) -> str:
-    """The target of the user's app, or the name of a bundled one."""
+    """The target of the user's app, or the name of a bundled app."""
     if not text.startswith("@"):
         return _module(text)
     if text[1:] not in APPS:
@@ -437,8 +437,8 @@ existing_directory = _existing("directory", Path.is_dir)
 
 
 def interpreter(text: str) -> str:
-    """The absolute path of a program on PATH, a Python version, or a file. Symlinks are not
-    resolved, as a venv's python is one."""
+    """The absolute path of an interpreter, from a name on PATH, a Python version, or a path.
+    Symlinks are not resolved, because a venv's python is one."""
     program = shutil.which(Path(text).expanduser())
     if program is None and re.fullmatch(r"3\.\d+", text):
         program = shutil.which(f"python{text}")
@@ -459,20 +459,21 @@ def version(text: str) -> str:
 versions = list_of(version)
 
 
-def only(several: Callable[[str], tuple[T, ...]]) -> Callable[[str], tuple[T, ...]]:
-    """A list type that accepts a single value."""
+def only(read_list: Callable[[str], tuple[T, ...]]) -> Callable[[str], tuple[T, ...]]:
+    """An argument type for a list that has a single value."""
 
     def read(text: str) -> tuple[T, ...]:
-        values = several(text)
+        values = read_list(text)
         if len(values) > 1:
-            raise BadWord(f"{text!r}: {len(values)} values, but this command takes one")
+            raise BadWord(f"{text!r} has {len(values)} values, but this command takes one")
         return values
 
     return read
 
 
 class ServedOptions(Options):
-    """What serves which app. An option is None if the command does not accept it."""
+    """The app and the software that serves it. An option is None if the command does not accept
+    it."""
 
     app = Option[str | None](None)
     chdir = Option[str | None](None)
@@ -481,7 +482,7 @@ class ServedOptions(Options):
     gunicorn = Option[tuple[str, ...] | None](None)
 
     def serves_project(self) -> bool:
-        """Whether it serves the user's project, whose pyproject.toml then gives options."""
+        """Whether the app is the user's project, whose pyproject.toml may then set options."""
         return False
 
 
@@ -489,30 +490,30 @@ class UsersApp(ServedOptions):
     app = option(
         target,
         "MODULE:CALLABLE",
-        "the application, as Gunicorn spells it; or a bundled one: @sleep_wsgi, @sleep_flask, ...",
+        "the application, as Gunicorn spells it, or a bundled one: @sleep_wsgi, @sleep_flask, ...",
         in_project=True,
     )
-    chdir = option(existing_directory, "DIR", "directory it is imported from (the current one)")
+    chdir = option(existing_directory, "DIR", "directory that contains the app (the current one)")
     config = option(
         existing_file,
         "FILE",
-        "your own Gunicorn file; it overrides the defaults, flags override it",
+        "your own Gunicorn file; it overrides the defaults, and flags override it",
     )
-    env = repeatable(setting, "K=V", "environment of the server (repeatable)")
+    env = repeatable(setting, "K=V", "environment variable of the server (repeatable)")
 
     def serves_project(self) -> bool:
         return not (self.app or "").startswith("@")
 
 
 PYTHON_HELP = (
-    "interpreters that run the server: paths, or names such as python3.13 (your app's: an activated"
-    " environment, else .venv next to it)"
+    "interpreters that run the server: paths, or names such as python3.13 (for your app: an"
+    " activated environment, else .venv next to the app)"
 )
 GUNICORN_HELP = (
-    "versions of Gunicorn: 23.0.0,27.0.1 (your app's: the one that is installed there, else"
-    f" {BUNDLED_GUNICORN}); others are kept in your cache"
+    "versions of Gunicorn: 23.0.0,27.0.1 (for your app: the installed one, else"
+    f" {BUNDLED_GUNICORN}); others are stored in your cache"
 )
-IN_TURN_HELP = "; if there are several, each has a run of its own"
+IN_TURN_HELP = "; several are measured in separate runs"
 
 
 class Serves(ServedOptions):
@@ -521,39 +522,39 @@ class Serves(ServedOptions):
 
 
 class ServesOne(ServedOptions):
-    """What serves the app, for a command that compares or has a single server."""
+    """The software that serves the app, for commands that compare or have a single server."""
 
     python = option(
         only(interpreters),
         "PATH",
-        "interpreter that runs the server (your app's: an activated environment, else .venv next to"
-        " it)",
+        "interpreter that runs the server (for your app: an activated environment, else .venv next"
+        " to the app)",
         in_project=True,
     )
     gunicorn = option(
         only(versions),
         "VERSION",
-        "version of Gunicorn (your app's: the one that is installed there, else"
-        f" {BUNDLED_GUNICORN}); kept in your cache",
+        "version of Gunicorn (for your app: the installed one, else"
+        f" {BUNDLED_GUNICORN}); stored in your cache",
     )
 
 
 class GunicornInTurn(ServedOptions):
-    """What serves the app, for a command that runs once for each version of Gunicorn."""
+    """The software that serves the app, for commands that run once per version of Gunicorn."""
 
     gunicorn = option(versions, "LIST", GUNICORN_HELP + IN_TURN_HELP)
 
 
 class ServesInTurn(GunicornInTurn):
-    """What serves the app, for a command that runs once for each interpreter and version of
+    """The software that serves the app, for commands that run once per interpreter and version of
     Gunicorn."""
 
     python = option(interpreters, "LIST", PYTHON_HELP + IN_TURN_HELP, before="gunicorn")
 
 
 def in_turn(options: Options) -> Iterator[tuple[str, Options]]:
-    """The options of each run, with the arguments that distinguish it; these are "" if there is
-    only one run. Raises UsageError."""
+    """The options of each run, with a label of the arguments that distinguish it; the label is ""
+    if there is only one run. Raises UsageError."""
     if not isinstance(options, GunicornInTurn):
         yield "", options
         return

@@ -1,8 +1,8 @@
 """Paths of the bundled apps and Gunicorn files, in an installed workerlab or a checkout, and of the
-user's cache, which is kept between runs; and how a file is written.
+user's cache, which persists between runs; and atomic writes of files.
 
-A wheel has the checkout's top-level directories `apps` and `configs` as data, in
-`workerlab/bundled`: as packages they would collide with those of a project. These apps are named
+A wheel contains the checkout's top-level directories `apps` and `configs` as data, in
+`workerlab/bundled`: as packages they would collide with those of a project. Users name these apps
 `@NAME`, which cannot be a module name.
 """
 
@@ -36,25 +36,25 @@ def bundled_name(target: str) -> str | None:
 
 
 def label_of(app: App) -> str:
-    """The target as `--app` takes it."""
+    """The app's target as a value of `--app`."""
     return app.target if app.chdir else bundled_name(app.target) or app.target
 
 
 def user_cache(*parts: str) -> Path:
-    """A path in the cache. Creates nothing."""
+    """A path in the user's cache. Creates nothing."""
     home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(home).expanduser().joinpath("workerlab", *parts)
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write the file whole or not at all: neither an error nor a signal leaves a part of it. Raises
-    OSError."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
+    """Write the file completely or not at all: neither an error nor a signal leaves a partial file.
+    Raises OSError."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with part.open("wb") as file:
+        with temporary.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        part.replace(path)
+        temporary.replace(path)
     finally:
-        part.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)

@@ -1,12 +1,12 @@
-"""Expands axes to trials, and decides how long their loads are. Pure.
+"""Expands axes to trials, and decides how long their loads are.
 
     n      = 1 + rounds * c                                     requests of a counted load
                                                                 (without the 1: Plan.together)
-    ideal  = R0 * (1 + ceil((n - 1) / min(c, slots)))           seconds, R0 = a lone response
+    ideal  = R0 * (1 + ceil((n - 1) / min(c, slots)))           seconds; R0: response time alone
     open   = max(10 s, 100 / rate), at most 120 s               duration of arrivals at a rate
 
-The 1 stands for ab's first request, which it sends alone: the others follow once its headers
-arrive.
+The 1 is ab's first request, which it sends alone: the others follow once the headers of the
+response arrive.
 
 If no option fixes the length of a load whose throughput varies, a longer load may follow it
 (`experiments/load_trials.py`); the span maps are large enough for both.
@@ -27,24 +27,24 @@ from workerlab.model.plan import Cell, Load, NullServer, Plan, Rate, Server, Tri
 from workerlab.server.worker_classes import class_named, configured_slots
 from workerlab.slo import parse
 
-SLEEP_ENV = "WORKERLAB_SLEEP"  # how long the bundled apps sleep
+SLEEP_ENV = "WORKERLAB_SLEEP"  # seconds that the bundled apps sleep
 MIN_TIMED_S = 2.0
-# If a full accept queue drops packets: until the client's kernel has sent its last retransmission
-# (the first after 0.2 s, then doubling) and learns that the server has closed the connection
+# If a full accept queue drops packets: the time until the client's kernel has sent its last
+# retransmission (the first after 0.2 s, then doubling) and learns that the connection is closed
 DROPS_S = 240.0
 WARMUP_RECORDS = 16_384  # many more than the warm-up needs
 UNKNOWN_RECORDS = 500_000  # 20 MB per worker, for a timed load on an unknown app
 UNKNOWN_RPS = 10_000  # more than one worker reaches
-MAX_FOLLOW_UP_REQUESTS = 100_000  # of a load that follows another
-HEADROOM = 2.0  # connections of an open cell, as a multiple of requests in flight without waiting
+MAX_FOLLOW_UP_REQUESTS = 100_000  # in a load that follows another
+HEADROOM = 2.0  # connections of an open cell / requests in flight without waiting
 MAX_BACKLOG_CONNECTIONS = 1000  # additional connections for a backlog
-MIN_ARRIVALS = 100  # of an open cell, for a percentile
-ARRIVALS_MARGIN = 1.1  # times the arrivals needed, as their number is random
-MIN_OPEN_S, MAX_OPEN_S = 10.0, 120.0  # duration of an open cell
+MIN_ARRIVALS = 100  # per open cell, enough for a percentile
+ARRIVALS_MARGIN = 1.1  # planned arrivals / required ones, because the number is random
+MIN_OPEN_S, MAX_OPEN_S = 10.0, 120.0  # duration of an open load
 MIN_LONE_S = 1e-4
-MIN_DOMINANT_SLEEP_S = 0.01  # shorter sleeps do not determine the time of a request
+MIN_DOMINANT_SLEEP_S = 0.01  # shorter sleeps do not dominate the time of a request
 NULL_BACKLOG = 4096
-SCHEDULES = 10_000  # per plan, so that plans with other seeds share none
+SCHEDULES_PER_SEED = 10_000  # so that plans with different seeds share no schedule
 
 
 def product(
@@ -56,8 +56,8 @@ def product(
     rates: Iterable[Rate] = (),
     requests: int | None = None,
 ) -> tuple[Cell, ...]:
-    """Every cell of these axes: closed loop first, then the open model at the highest level.
-    `requests`: of each closed load; None: by rounds."""
+    """Every cell of these axes: first the closed loop, then the open model at the highest level.
+    `requests`: the number per closed load; None: determined by rounds."""
     closed_loads = [(level, None) for level in levels]
     open_loads = [(max(levels), rate) for rate in rates]
     return tuple(
@@ -78,7 +78,7 @@ def product(
 
 
 def null_cell(name: str, null: NullServer, tool: str, load: Load) -> Cell:
-    """A load on a server that does nothing. `name` begins the keys of its trials."""
+    """A load on a server that does nothing. The keys of its trials begin with `name`."""
     server = Server(
         worker_class="null",
         workers=1,
@@ -104,7 +104,7 @@ def null_plan(
     notes: Iterable[Finding] = (),
     details: Mapping[str, Any] | None = None,
 ) -> Plan:
-    """A plan of loads on null servers, in this order."""
+    """A plan that runs loads on null servers in this order."""
     return Plan(
         kind=kind,
         cells=tuple(cells),
@@ -120,14 +120,14 @@ def null_plan(
 
 
 def grid(plan: Plan) -> list[Trial]:
-    """Every trial of the plan, in the order shown to readers."""
+    """Every trial of the plan, in the order of reports."""
     return [Trial(cell, number) for number in range(1, plan.trials + 1) for cell in plan.cells]
 
 
 def trials(plan: Plan) -> list[Trial]:
-    """Every trial in the order of execution. Repeated ones are in random order, so that a machine
-    that slows down does not look like a slow class; open ones come last, as their rate may be a
-    share of what the others measure. With one trial per cell the order is that of the plan."""
+    """Every trial in the order of execution. Repeated trials run in random order, so that a machine
+    that slows down does not look like a slow class. Open ones come last, because their rate may be
+    a share of the capacity that closed ones measure. Single trials run in the order of the plan."""
     all_trials = grid(plan)
     if plan.trials == 1:
         return all_trials
@@ -138,8 +138,8 @@ def trials(plan: Plan) -> list[Trial]:
 def ideal_s(
     requests: int, concurrency: int, slots: int | None, lone_s: float, alone: int = 1
 ) -> float:
-    """Seconds that `requests` take if no slot is ever idle. `alone`: whether the first one is sent
-    alone (1) or not (0)."""
+    """The seconds that `requests` take if no slot is ever idle. `alone`: 1 if the first request is
+    sent alone, else 0."""
     parallel = concurrency if slots is None else min(concurrency, slots)
     return lone_s * (alone + math.ceil((requests - alone) / parallel))
 
@@ -152,19 +152,19 @@ def requests_of(plan: Plan, cell: Cell, connections: int) -> int:
 
 
 def schedule_seed(plan: Plan, cell: Cell, number: int) -> int:
-    """The seed of a trial's schedule: seed * SCHEDULES + k, where k is the cell's own schedule or,
-    without one, the number of the trial. So trial k of every cell has the same schedule, and other
-    trials have others."""
-    return plan.seed * SCHEDULES + (number if cell.schedule is None else cell.schedule)
+    """The seed of a trial's schedule: seed * SCHEDULES_PER_SEED + k, where k is the cell's own
+    schedule or, without one, the number of the trial. So trial k has the same schedule in every
+    cell, and different trials of a cell have different ones."""
+    return plan.seed * SCHEDULES_PER_SEED + (number if cell.schedule is None else cell.schedule)
 
 
 def load_for(
     plan: Plan, cell: Cell, lone_s: float, rps: float | None = None, number: int = 1
 ) -> Load:
-    """The load of a trial, once the lone response time is known.
+    """The load of a trial, given the response time of a lone request.
 
-    `rps`: the rate of an open cell; None: its rate, or its share of what connections and slots
-    allow. `number`: of the trial.
+    `rps`: the rate of an open cell; None: the planned rate, or the share of the throughput that
+    connections and slots allow. `number`: that of the trial.
     """
     if cell.load is not None:
         return cell.load
@@ -206,31 +206,32 @@ def load_for(
 
 
 def _deadline_s(worst_s: float, requests: int, *, drops: bool) -> float:
-    """Seconds for a worst case: three times `worst_s`, for one request per worker at a time
-    whatever its slots (something blocks its loop); 10 ms of the load tool per request; and dropped
-    handshakes, if there are more connections than the accept queue holds."""
+    """The deadline of a load in seconds. It allows three times `worst_s`, in which each worker
+    serves one request at a time whatever its slots (as if its loop were blocked); 10 ms of the load
+    tool per request; and time for dropped handshakes, if the accept queue cannot hold all
+    connections."""
     return 30 + 3 * worst_s + 0.01 * requests + (DROPS_S if drops else 0)
 
 
 def _rate_rps(cell: Cell, lone_s: float) -> float | None:
-    """The rate of an open cell, as far as known before the closed cells are measured; None:
-    closed."""
+    """The rate of an open cell, or its estimate before the closed cells are measured; None for a
+    closed cell."""
     if cell.rate is None:
         return None
     slots = configured_slots(cell.server)
-    busy = cell.concurrency if slots is None else min(cell.concurrency, slots)
-    max_rps = busy / max(lone_s, MIN_LONE_S)
+    busy_slots = cell.concurrency if slots is None else min(cell.concurrency, slots)
+    max_rps = busy_slots / max(lone_s, MIN_LONE_S)
     return cell.rate.rps or (cell.rate.share or 1.0) * max_rps
 
 
 def fixed_s(plan: Plan, cell: Cell) -> float | None:
-    """The length of the load, if an option fixes it."""
+    """The duration of the load if an option fixes it, else None."""
     return plan.duration_s if cell.duration_s is None else cell.duration_s
 
 
 def _duration_s(plan: Plan, cell: Cell, rate_rps: float | None, rounds_s: float) -> float:
-    """Duration of a load that is not counted. Closed loop: twice the ramp, and some rounds. At a
-    rate: until enough requests have arrived for a percentile, and for the target."""
+    """The duration of a timed load. A closed loop lasts for twice the ramp plus some rounds;
+    arrivals at a rate last until there are enough for a percentile and for the target."""
     if (option_s := fixed_s(plan, cell)) is not None:
         return option_s
     if rate_rps is None:
@@ -245,10 +246,10 @@ def _duration_s(plan: Plan, cell: Cell, rate_rps: float | None, rounds_s: float)
 def open_connections(plan: Plan, cell: Cell, rate_rps: float, lone_s: float) -> int:
     """The maximum number of connections for arrivals at a rate.
 
-    With too few, arrivals wait for answers, and the open model becomes a closed loop. So there are
-    HEADROOM times the requests in flight if none waits (Little's law), or more for a backlog: all
-    arrivals if necessary, but no more than the server serves during the load, than the accept queue
-    holds, and than MAX_BACKLOG_CONNECTIONS.
+    With too few, arrivals wait for responses, and the open model becomes a closed loop. So there
+    are HEADROOM connections per request in flight without waiting (Little's law). A backlog may
+    need more: as many as the server serves during the load, but at most as many as the accept queue
+    holds, and MAX_BACKLOG_CONNECTIONS.
     """
     slots = configured_slots(cell.server)
     bound_rps = math.inf if slots is None else slots / max(lone_s, MIN_LONE_S)
@@ -259,20 +260,20 @@ def open_connections(plan: Plan, cell: Cell, rate_rps: float, lone_s: float) -> 
 
 
 def counts(plan: Plan, cell: Cell) -> bool:
-    """Whether the load is a fixed number of requests."""
+    """Whether the load has a fixed number of requests."""
     timed = fixed_s(plan, cell) is not None or plan.ramp_s > 0 or cell.rate is not None
     return tool_named(cell.tool).COUNTED and not (cell.load.timed if cell.load else timed)
 
 
-def target_requests(plan: Plan, most: float) -> int:
-    """How many requests a cell needs to show each term of the target, if all are fast and succeed.
-    Terms that need more than `most` are ignored; 0 if none is left. Errors count over all
-    trials."""
+def target_requests(plan: Plan, max_requests: float) -> int:
+    """The number of requests that a cell needs to show that the target is met, if all are fast and
+    succeed. Terms that need more than `max_requests` are ignored; 0 if none is left. Errors count
+    over all trials."""
     needs = (
         math.ceil(requests_needed(term) / (plan.trials if term.kind == "errors" else 1))
         for term in (parse(plan.slo) if plan.slo else ())
     )
-    return max((need for need in needs if need <= most), default=0)
+    return max((need for need in needs if need <= max_requests), default=0)
 
 
 def may_have_follow_up(plan: Plan, cell: Cell) -> bool:
@@ -281,8 +282,8 @@ def may_have_follow_up(plan: Plan, cell: Cell) -> bool:
 
 
 def varies(plan: Plan, cell: Cell) -> bool:
-    """Whether the throughput is likely to vary: yes for any app but bundled ones that only sleep,
-    and for a worker class that distributes requests by chance."""
+    """Whether the throughput is likely to vary: true of apps other than bundled ones that only
+    sleep, and of worker classes that distribute requests at random."""
     steady = cell.server.app.sleep_s is not None and not cell.server.cpu_s
     return may_have_follow_up(plan, cell) and not (steady and not accepts_first(cell))
 
@@ -292,7 +293,7 @@ def accepts_first(cell: Cell) -> bool:
 
 
 def records_for(plan: Plan, cell: Cell, rps: float | None = None) -> int:
-    """Spans that a worker's map must hold. The kernel may give all requests to one worker."""
+    """The number of spans that a worker's map must hold, as one worker may receive all requests."""
     counted, sleep_s = counts(plan, cell), cell.server.app.sleep_s or 0.0
     lone_s = max(sleep_s, MIN_DOMINANT_SLEEP_S)
     requests = requests_of(plan, cell, cell.concurrency) if counted else 0

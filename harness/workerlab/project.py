@@ -1,4 +1,4 @@
-"""`[tool.workerlab]` in the pyproject.toml of the user's project: defaults of options.
+"""Reads defaults of options from `[tool.workerlab]` in the pyproject.toml of the user's project.
 
     [tool.workerlab]
     app = "shop.wsgi:app"
@@ -7,7 +7,7 @@
     mix = "load/shop.mix"
 
 They are inserted before the command-line arguments and parsed like them. They do not apply to saved
-runs and bundled apps.
+runs or bundled apps.
 """
 
 import tomllib
@@ -36,7 +36,7 @@ KEYS = tuple(
     for option in options_of(record_type).values()
     if option.in_project
 )
-# Options that define requests, as a mix does
+# Options that, like a mix, define the requests
 REQUEST_OPTIONS = (RequestOptions.access_log, *REPLACED_OPTIONS)
 
 
@@ -45,15 +45,15 @@ def with_project(
     options: Options,
     parse: Callable[[Sequence[str]], Options],
 ) -> Options:
-    """`options`, parsed from `argv` by `parse`, with the project's values for options that were not
-    given. `project` of the result has their names. Raises UsageError."""
+    """The options that `parse` made from `argv`, with the project's values for options that were
+    not given; their names are in the result's `project`. Raises UsageError."""
     if not isinstance(options, ServedOptions):
         return options
-    open_keys = _unset_keys(options)
+    unset_keys = _unset_keys(options)
     start = Path(options.chdir or ".").absolute()
-    path = _file_above(start) if open_keys else None
+    path = _file_above(start) if unset_keys else None
     values = {} if path is None else _read(path)
-    names = tuple(name for name in values if name in open_keys)
+    names = tuple(name for name in values if name in unset_keys)
     if path is None or not names:
         return options
     arguments = [f"--{name}={_resolved(name, values[name], path.parent)}" for name in names]
@@ -68,7 +68,7 @@ def with_project(
 
 
 def _unset_keys(options: ServedOptions) -> list[str]:
-    """The keys that are options of the command and were not given."""
+    """The keys that are options of the command but were not given."""
     resumes = isinstance(options, StoredOptions) and options.resume
     if resumes or not options.serves_project():
         return []
@@ -80,7 +80,7 @@ def _unset_keys(options: ServedOptions) -> list[str]:
 
 
 def _file_above(directory: Path) -> Path | None:
-    """The pyproject.toml in the directory, or in the nearest one above."""
+    """The pyproject.toml in the directory, or in the nearest parent that has one."""
     candidates = (parent / FILE for parent in (directory, *directory.parents))
     return next(filter(Path.is_file, candidates), None)
 
@@ -106,8 +106,8 @@ def _read(path: Path) -> Mapping[str, str]:
 
 
 def _resolved(name: str, text: str, directory: Path) -> str:
-    """The value, with paths relative to the file resolved; an interpreter may be a name on PATH, or
-    a list."""
+    """The value, with paths resolved relative to the file. An interpreter may also be a name on
+    PATH, or a list."""
     if name == "python":
         return ",".join(_path(part.strip(), directory, "/" in part) for part in text.split(","))
     return _path(text, directory, name == "mix")

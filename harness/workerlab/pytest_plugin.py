@@ -1,10 +1,10 @@
-"""A pytest plugin: loads an app under a worker class, and asserts a limit.
+"""A pytest plugin that loads an app under a worker class and asserts a limit.
 
     import pytest
 
     @pytest.mark.gunicorn("gthread", app="shop.wsgi:app", workers=2, slo="p95<300ms")
     def test_front_page(gunicorn_server):
-        pass                                       # the marker's limit is asserted before this
+        pass                                       # the marker's limit has been asserted
 
     @pytest.mark.gunicorn("gevent", app="shop.wsgi:app")
     def test_cart(gunicorn_server):
@@ -12,10 +12,10 @@
         result = gunicorn_server.load(concurrency=32, seconds=3, path="/cart")
         assert result.keeps("p95<300ms,errors<0.1%"), result
 
-The marker's options are those of `workerlab sweep`, with _ for -: keep_queries=True is a flag,
-env={"POOL": 4} an --env. The interpreter that runs the tests serves the app, with its Gunicorn. A
-load is a sweep of one cell, on a server launched for it alone; its run is kept in pytest's
-temporary directory.
+The marker's options are those of `workerlab sweep`, with _ instead of -: keep_queries=True becomes
+a flag, env={"POOL": 4} an --env. The interpreter that runs the tests serves the app, with its
+Gunicorn. A load is a sweep of one cell, on a server launched for it alone; its run is stored in
+pytest's temporary directory.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def _gunicorn_limit(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Measures before a marked test, even if it does not request `gunicorn_server`;
-    `pytest_runtest_call` asserts."""
+    """Measure before a marked test, even if it does not request `gunicorn_server`;
+    `pytest_runtest_call` asserts the limit."""
     marker = request.node.get_closest_marker("gunicorn")
     if marker is None:
         return
@@ -53,7 +53,7 @@ def _gunicorn_limit(
             pytest.fail("the marker gunicorn checks nothing: set slo=, or use the fixture"
                         " gunicorn_server", pytrace=False)  # fmt: skip
         return
-    with _explained():
+    with _failing_with_message():
         arguments, load = _sweep_arguments(marker)
         result = _server(arguments, tmp_path_factory.mktemp("gunicorn"), "").load(**load)
     request.node.stash[MEASURED] = result, marker.kwargs["slo"]
@@ -61,7 +61,7 @@ def _gunicorn_limit(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
-    """Fails the test if the marker's limit is broken; skips it if the load is inconclusive."""
+    """Fail the test if the marker's limit is missed; skip it if the load is inconclusive."""
     if MEASURED not in item.stash:
         return
     result, slo = item.stash[MEASURED]
@@ -82,16 +82,16 @@ def gunicorn_server(
     from workerlab import testing
 
     directory = tmp_path_factory.mktemp("gunicorn")
-    with _explained():
+    with _failing_with_message():
         arguments, _ = _sweep_arguments(marker)
         with testing.served(arguments, directory / "served") as url:
             yield _server(arguments, directory, url)
 
 
-def _server(words: list[str], place: Path, url: str) -> testing.GunicornServer:
+def _server(arguments: list[str], directory: Path, url: str) -> testing.GunicornServer:
     from workerlab import testing  # imported late: sessions without the marker do not need it
 
-    return testing.GunicornServer(words, place / "runs", url)
+    return testing.GunicornServer(arguments, directory / "runs", url)
 
 
 def _sweep_arguments(marker: pytest.Mark) -> tuple[list[str], dict[str, Any]]:
@@ -103,7 +103,7 @@ def _sweep_arguments(marker: pytest.Mark) -> tuple[list[str], dict[str, Any]]:
         pytest.fail(f"the marker gunicorn must name one worker class: {MARKER}", pytrace=False)
     options = {name: value for name, value in marker.kwargs.items() if name != "slo"}
     if marker.kwargs.get("slo"):
-        canonical(marker.kwargs["slo"])  # rejects a wrong target before any load
+        canonical(marker.kwargs["slo"])  # rejects an invalid target before any load
     load_names = {"concurrency", "seconds"} & options.keys()
     load: dict[str, Any] = {name: options.pop(name) for name in load_names}
     options.setdefault("python", sys.executable)
@@ -111,7 +111,8 @@ def _sweep_arguments(marker: pytest.Mark) -> tuple[list[str], dict[str, Any]]:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def _failing_with_message() -> Iterator[None]:
+    """Turn the errors of a load into failures without a traceback."""
     from workerlab.errors import LabError
     from workerlab.server.running import TrialFailed
     from workerlab.slo import TargetSyntaxError

@@ -1,15 +1,15 @@
-"""The run directory: the only link between measuring and analysing.
+"""Reads and writes run directories, the only link between measurement and analysis.
 
     run.json       the plan and the machine; written before the first trial, and again whenever an
                    experiment plans further cells from its results
     machine.json   values saved later, such as ceilings of the load tools; may be missing
-    trials.jsonl   one line when a trial begins, one with its Record when it has ended
+    trials.jsonl   a line when a trial begins, and a line with its Record when it ends
     code/          the configuration files, apps and probe that the servers were started with
     raw/KEY/       the files of one trial: proofs, span maps, server log, tool output
 
-Lines are appended and synced, so a crash or a full disk loses at most the line being written. A
-torn last line is ignored by the reader and removed by the next writer. A file lock keeps two
-processes from writing to one run; the kernel releases it when the process ends.
+Lines are appended and synced, so a crash or a full disk loses at most the line being written. The
+reader ignores a torn last line, and the next writer removes it. A file lock prevents two processes
+from writing to the same run; the kernel releases it when the process ends.
 """
 
 import contextlib
@@ -30,13 +30,13 @@ from workerlab.model.evidence import Fault, Output, Record
 from workerlab.model.plan import Plan
 from workerlab.paths import bundled_root, write_atomically
 
-SCHEMA = 2  # of the files of a run
+SCHEMA = 2  # version of the file formats
 INSIDE = Path(__file__).resolve().parent / "server" / "inside"
 NOT_FINISHED = Fault("interrupted", "the harness ended before this cell did")
 
 
 def write_synced(path: Path, value: object) -> None:
-    """Write the value as JSON, atomically, so that a crash of the machine does not undo it."""
+    """Write the value as JSON, atomically and durably: a crash of the machine does not undo it."""
     write_atomically(path, codec.indented(value))
     handle = os.open(path.parent, os.O_RDONLY)
     try:
@@ -74,8 +74,8 @@ def create(directory: Path, plan: Plan, environment: Mapping[str, Any]) -> None:
 
 
 def update_plan(directory: Path, plan: Plan) -> None:
-    """Replace the plan by one with further cells. Raises OSError on a full or read-only disk; the
-    old plan then remains."""
+    """Replace the plan with one that has further cells. Raises OSError on a full or read-only disk,
+    where the old plan remains."""
     document = codec.decode((directory / "run.json").read_bytes(), dict[str, Any])
     write_synced(directory / "run.json", {**document, "plan": plan})
 
@@ -86,15 +86,15 @@ def save_machine(directory: Path, values: Mapping[str, Any]) -> None:
 
 
 def saved_machine(directory: Path) -> dict[str, Any] | None:
-    """The values of `save_machine`; None if missing or damaged."""
+    """The values stored by `save_machine`; None if the file is missing or damaged."""
     with contextlib.suppress(OSError, ValueError):
         return codec.decode((directory / "machine.json").read_bytes(), dict[str, Any])
     return None
 
 
 def copy_code(code: Path) -> None:
-    """Copy all that a server is started with to `code`: its interpreter may not have workerlab, and
-    the run documents what was measured."""
+    """Copy all files that servers are started with to `code`: their interpreters may lack
+    workerlab, and the run documents what was measured."""
     ignore = shutil.ignore_patterns("__pycache__", "*.pyc")
     for name in ("apps", "configs"):
         shutil.copytree(bundled_root() / name, code / name, ignore=ignore)
@@ -125,7 +125,7 @@ class _Entry(Struct, frozen=True):
 
 
 class _Schema(Struct, frozen=True):
-    """The schema of run.json, which any version can read."""
+    """The part of run.json that any version can read."""
 
     schema: int | None = None
 
@@ -161,7 +161,7 @@ def load(directory: Path) -> Run:
 
 
 def _records(directory: Path, lines: Sequence[bytes]) -> dict[str, Record]:
-    """The newest Record of every trial. The part after the last newline is torn or empty."""
+    """The newest Record of every trial. The text after the last newline is torn or empty."""
     records: dict[str, Record] = {}
     for number, line in enumerate(lines[:-1], 1):
         try:
@@ -187,8 +187,8 @@ def read_text(path: Path) -> str:
 
 
 def tool_output(trial: Path, files: Iterable[str], exit_code: int | None) -> Output:
-    """The output of a load tool in `trial`, the directory of a trial, with those of `files` that
-    exist."""
+    """The output of a load tool, with those of `files` that exist. `trial`: the directory of the
+    trial."""
     directory = trial / "tool"
     contents = {name: read_text(directory / name) for name in files if (directory / name).is_file()}
     stdout, stderr = read_text(directory / "stdout"), read_text(directory / "stderr")
@@ -208,8 +208,8 @@ class Writer:
         self._append({"record": record})
 
     def _append(self, entry: Mapping[str, object]) -> None:
-        """Write the entry whole or not at all, as far as the disk allows: a partial line is
-        removed."""
+        """Write the entry completely or not at all: a partial line is removed if the disk allows
+        it."""
         line = codec.encode(entry) + b"\n"
         before = os.fstat(self._handle).st_size
         try:

@@ -1,16 +1,16 @@
 """The language of targets, `p95<300ms, errors<0.1%, rps>=50`, and of limits on changes,
-`p95>+10%, rps<-5%`. No I/O.
+`p95>+10%, rps<-5%`.
 
-    target = term, term, ...        a target is kept if all of its terms are
+    target = term, term, ...        a target is met if all of its terms are
     term   = METRIC OP LIMIT        p50 p90 p95 p99 max mean (response time), errors, rps
-    limits = limit, limit, ...      METRIC > +SHARE% or METRIC < -SHARE%, of changes to detect
+    limits = limit, limit, ...      changes to detect: METRIC > +SHARE% or METRIC < -SHARE%
 
-A target limits response times and errors from above, and throughput from below, each metric once.
-So terms cannot contradict each other, and a server cannot come to meet a target by getting slower.
-A time needs a unit, as 300 could be seconds or milliseconds. `errors<=0` is rejected, as no number
-of requests can show it.
+A target sets an upper limit for response times and errors, a lower one for throughput, and at most
+one limit per metric. So terms cannot contradict each other, and no server meets a target by getting
+slower. A time needs a unit, because 300 could mean seconds or milliseconds. `errors<=0` is
+rejected, because no number of requests can show that it is met.
 
-Error messages give the column, from 1.
+Error messages give the column, counted from 1.
 """
 
 import operator
@@ -66,11 +66,11 @@ MAX_LIMITS: dict[Kind, tuple[float, str]] = {
 
 
 class TargetSyntaxError(ValueError):
-    """An invalid target or limit: one sentence that begins with the column."""
+    """An invalid target or limit. The message is one sentence that begins with the column."""
 
 
 class Term(Struct, frozen=True):
-    """`limit` in seconds, as a share of 1 or in requests per second."""
+    """A term of a target. `limit` is in seconds, a share of 1, or in requests per second."""
 
     metric: Metric
     op: Op
@@ -85,7 +85,7 @@ class Term(Struct, frozen=True):
         return bool(COMPARISONS[self.op](value, self.limit))
 
     def __str__(self) -> str:
-        """In common units; `parse` reads the same term from it."""
+        """The term in common units; `parse` reads the same term from it."""
         limit, unit = Decimal(repr(self.limit)), ""
         if self.kind == "errors":
             limit, unit = limit * 100, "%"
@@ -96,8 +96,8 @@ class Term(Struct, frozen=True):
 
 
 class Limit(NamedTuple):
-    """A limit on a change. `share`: of the earlier value, or for errors of the requests; `above`:
-    True if increases beyond it exceed the limit, False if decreases do."""
+    """A limit on a change. `share`: that of the earlier value, or for errors, of the requests;
+    `above`: whether increases exceed the limit, not decreases."""
 
     metric: str
     above: bool
@@ -106,7 +106,8 @@ class Limit(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """A term or limit as text. `begin`: its offset in the whole; `last`: nothing follows it."""
+    """A term or limit as text. `begin`: its offset in the whole text; `last`: whether it is the
+    last one."""
 
     match: re.Match[str]
     begin: int
@@ -134,7 +135,8 @@ class _Piece(NamedTuple):
         return op
 
     def number(self, units: Mapping[str, Decimal], expected: str) -> float:
-        """The number in the unit that follows it. `expected`: the units in words."""
+        """The number, converted by the unit that follows it. `expected`: the possible units, in
+        words."""
         number, unit = self.match["number"], "".join(self.match["unit"].lower().split())
         if not number.lstrip("+-"):
             before = "".join(self.match.string[: self.match.start("number")].split()).lower()
@@ -157,7 +159,7 @@ def _either(names: Sequence[str]) -> str:
 def _pieces(text: str) -> Iterator[_Piece]:
     """The parts of the text between commas. Raises TargetSyntaxError for a decimal comma."""
     if comma := DECIMAL_COMMA.search(text):
-        why = "a comma ends a term: write decimals with a point, as in 0.3s"
+        why = "a comma ends a term: write decimals with a point, such as 0.3s"
         raise TargetSyntaxError(f"column {comma.start() + 2}: {why}")
     begin = 0
     for piece in text.split(","):
@@ -172,7 +174,7 @@ def parse(text: str) -> tuple[Term, ...]:
     for piece in _pieces(text):
         term = _term(piece)
         if term.metric in terms:
-            piece.fail("metric", f"{term.metric} has a limit already: {terms[term.metric]}")
+            piece.fail("metric", f"{term.metric} already has a limit: {terms[term.metric]}")
         terms[term.metric] = term
     return tuple(terms.values())
 
@@ -183,14 +185,14 @@ def canonical(text: str) -> str:
 
 
 def parse_limits(text: str, metrics: Mapping[str, str]) -> tuple[Limit, ...]:
-    """The limits on changes, in order. `metrics`: what each name in a limit stands for. Raises
+    """The limits on changes, in order. `metrics`: the metric that each name stands for. Raises
     TargetSyntaxError."""
     limits = []
     for piece in _pieces(text):
         metric, above = metrics[piece.metric(tuple(metrics))], piece.op(("<", ">")) == ">"
         share, limit_text = piece.number({"%": Decimal("0.01")}, "%"), piece.match.string.strip()
         if (share < 0) if above else (share > 0):
-            piece.fail("number", f"{limit_text!r} would also fail without a change")
+            piece.fail("number", f"{limit_text!r} would be exceeded without any change")
         piece.end()
         limits.append(Limit(metric, above, share, limit_text))
     return tuple(limits)
@@ -209,13 +211,13 @@ def _term(piece: _Piece) -> Term:
 
 
 def _why_invalid_limit(kind: Kind, limit: float) -> str:
-    """Why a target cannot have this limit; "" if it can."""
+    """The reason why a target cannot have this limit; "" if it can."""
     if limit <= 0 and kind == "errors":
-        return "no number of requests shows that none ever fails: allow a few, as in 0.1%"
+        return "no number of requests can show that none ever fails: allow a few, such as 0.1%"
     if limit <= 0:
         return "a limit must be above 0"
     if kind == "errors" and limit >= 1:
-        percent = f": for {limit:g} of 100 requests write {limit:g}%" if 1 <= limit < 100 else ""
-        return f"errors must be less than 1, all requests{percent}"
+        percent = f": for {limit:g} of 100 requests, write {limit:g}%" if 1 <= limit < 100 else ""
+        return f"errors must be less than 1 (all requests){percent}"
     limit_bound, why = MAX_LIMITS.get(kind, (1.0, ""))
     return why if limit > limit_bound else ""

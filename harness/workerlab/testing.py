@@ -1,4 +1,5 @@
-"""Loads an app under a worker class in a test: the types of the fixture in `pytest_plugin`."""
+"""The types behind the fixture in `pytest_plugin`, which load an app under a worker class in a
+test."""
 
 from __future__ import annotations
 
@@ -26,12 +27,13 @@ from workerlab.report import text
 from workerlab.server.serve import serve
 from workerlab.slo import canonical
 
-CONCURRENCY, SECONDS = 8, 3.0
+DEFAULT_CONCURRENCY, DEFAULT_SECONDS = 8, 3.0
 REPEATABLE = {option.flag for option in options_of(SweepOptions).values() if option.repeatable}
 
 
 class LoadResult:
-    """The result of a load: `cell` has all numbers if it is valid, `str` the full report."""
+    """The result of a load. `cell` has all numbers if the load is valid; `repr` is the full
+    report."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -42,18 +44,19 @@ class LoadResult:
         return document_of(self.directory, slo)
 
     def words(self, slo: str) -> dict[str, str]:
-        """The outcome of each term of the target: met, broken, not_shown or undecidable."""
+        """The outcome of each term of the target: met, broken (missed), not_shown or
+        undecidable."""
         run = run_store.load(self.directory)
         run = replace(run, plan=replace(run.plan, slo=canonical(slo)))
         (cell,) = report_of(run).cells
         return {outcome.term: outcome.result.replace(" ", "_") for outcome in outcomes(cell)}
 
     def keeps(self, slo: str) -> bool:
-        """Whether all terms are met. A term that the load cannot show is not met."""
+        """Whether the load shows that all terms are met."""
         return self.valid and all(outcome == "met" for outcome in self.words(slo).values())
 
     def breaks(self, slo: str) -> bool:
-        """Whether a term is broken for certain, not by chance."""
+        """Whether a term is missed, by more than chance."""
         return any(outcome == "broken" for outcome in self.words(slo).values())
 
     @property
@@ -61,46 +64,46 @@ class LoadResult:
         return isinstance(self.cell, Result)
 
     def report(self, slo: str | None = None) -> str:
-        """The full report of the load, and of the target."""
+        """The full report of the load and the target."""
         return text.render(self.document(slo), explain=True)
 
     def __repr__(self) -> str:
-        """Printed by pytest for `assert result.keeps(...), result`."""
+        """The full report, which pytest prints for `assert result.keeps(...), result`."""
         return self.report()
 
 
 class GunicornServer:
-    """An app under a worker class. `url`: a server that runs until the test ends."""
+    """An app under a worker class. `url`: that of a server that runs until the test ends."""
 
-    def __init__(self, words: list[str], place: Path, url: str) -> None:
-        self._words, self._place, self.url = words, place, url
+    def __init__(self, arguments: list[str], directory: Path, url: str) -> None:
+        self._arguments, self._directory, self.url = arguments, directory, url
 
     def load(
         self,
-        concurrency: int = CONCURRENCY,
-        seconds: float = SECONDS,
+        concurrency: int = DEFAULT_CONCURRENCY,
+        seconds: float = DEFAULT_SECONDS,
         **options: object,
     ) -> LoadResult:
-        """Load the app on a server that is launched for this load. `options`: further options of
-        `workerlab sweep`. Raises LabError if it fails."""
-        arguments = [*self._words, "--duration", f"{seconds:g}", *words_of(options)]
+        """Load the app on a server launched for this load. `options`: further options of `workerlab
+        sweep`. Raises LabError if the load fails."""
+        arguments = [*self._arguments, "--duration", f"{seconds:g}", *words_of(options)]
         sweep_options = _options_of_sweep(
-            [arguments[0], str(concurrency), *arguments[1:], "--out", str(self._place)]
+            [arguments[0], str(concurrency), *arguments[1:], "--out", str(self._directory)]
         )
-        directory, interrupted = runner.run("sweep", _of_one_cell, sweep_options)
+        directory, interrupted = runner.run("sweep", _single_cell_setup, sweep_options)
         if interrupted is not None:
-            raise LabError("the load was not finished")
+            raise LabError("the load did not finish")
         return LoadResult(directory)
 
 
-def _options_of_sweep(words: list[str]) -> SweepOptions:
-    options = parse(["sweep", *words])
+def _options_of_sweep(arguments: list[str]) -> SweepOptions:
+    options = parse(["sweep", *arguments])
     assert isinstance(options, SweepOptions)
     return options
 
 
 @contextlib.contextmanager
-def _of_one_cell(options: SweepOptions, plan: Plan | None) -> Iterator[runner.Setup]:
+def _single_cell_setup(options: SweepOptions, plan: Plan | None) -> Iterator[runner.Setup]:
     with setup(options, plan) as prepared:
         if len(trials(prepared.plan)) != 1:
             raise UsageError("a load is a single cell: give each option one value")
@@ -108,8 +111,8 @@ def _of_one_cell(options: SweepOptions, plan: Plan | None) -> Iterator[runner.Se
 
 
 def words_of(options: Mapping[str, object]) -> list[str]:
-    """Options as command-line arguments: worker_connections=9 becomes --worker-connections 9, True
-    a flag, and a dict of headers or environment variables an argument per item."""
+    """The options as command-line arguments: worker_connections=9 becomes --worker-connections 9,
+    True a flag, and a dict of headers or environment variables one argument per item."""
     arguments: list[str] = []
     for name, value in options.items():
         flag = f"--{name.replace('_', '-')}"
@@ -128,14 +131,14 @@ def words_of(options: Mapping[str, object]) -> list[str]:
 
 
 @contextlib.contextmanager
-def served(words: list[str], place: Path) -> Iterator[str]:
-    """Runs a Gunicorn with these settings, and yields its address."""
-    plan, _ = plan_of(_options_of_sweep([words[0], "1", *words[1:]]))
+def served(arguments: list[str], directory: Path) -> Iterator[str]:
+    """Run a Gunicorn with these settings. Yields its URL."""
+    plan, _ = plan_of(_options_of_sweep([arguments[0], "1", *arguments[1:]]))
     if len(trials(plan)) != 1:
-        raise UsageError("a server is a single one: give each option one value")
-    run_store.copy_code(place / "code")
+        raise UsageError("the fixture runs a single server: give each option one value")
+    run_store.copy_code(directory / "code")
     (trial,) = trials(plan)
-    launch = launch_for(plan, trial, place)
+    launch = launch_for(plan, trial, directory)
     launch.trial.mkdir(parents=True)
     with serve(launch) as server:
         yield f"http://{server.host}:{server.port}/"

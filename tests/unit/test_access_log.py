@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workerlab.errors import UsageError
-from workerlab.mix import MAX_PATHS, counted, mix_of_log, route_of
+from workerlab.mix import MAX_PATHS, count_requests, mix_of_log, route_of
 from workerlab.model.plan import Route
 from workerlab.report.values import text
 
@@ -201,7 +201,7 @@ def test_a_log_without_a_mix(tmp_path: Path, content: str, why: str) -> None:
 
 @given(st.lists(st.text(max_size=80)), st.booleans())
 def test_any_lines_are_counted(lines: list[str], queries: bool) -> None:
-    counts = counted(lines, queries=queries)
+    counts = count_requests(lines, queries=queries)
     assert counts.unreadable == sum(bool(line.strip()) for line in lines)
 
 
@@ -217,9 +217,9 @@ REQUESTS = st.tuples(
 @given(st.lists(REQUESTS))
 def test_every_line_is_in_one_of_the_counts(requests: list[tuple[str, str, int]]) -> None:
     lines = [line(f"{method} /{path} HTTP/1.1", status) for method, path, status in requests]
-    counts = counted(lines, queries=True)
+    counts = count_requests(lines, queries=True)
     assert counts.unreadable == 0
-    assert sum(n for n, _ in counts.answers.values()) + counts.other_methods == len(requests)
+    assert sum(n for n, _ in counts.responses.values()) + counts.other_methods == len(requests)
     errors = sum(status >= 400 for method, _, status in requests if method in ("GET", "HEAD"))
-    assert sum(n for _, n in counts.answers.values()) == errors
-    assert all(path.isascii() and path.isprintable() for _, path in counts.answers)
+    assert sum(n for _, n in counts.responses.values()) == errors
+    assert all(path.isascii() and path.isprintable() for _, path in counts.responses)

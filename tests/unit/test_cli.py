@@ -99,8 +99,8 @@ BAD = {
     "keep-alive perhaps": ([*GOOD, "--keepalive", "maybe"], "neither off nor on"),
     "keep-alive in a list": ([*GOOD, "--keepalive", "on,1"], "'1'"),
     "empty keep-alive": ([*GOOD, "--keepalive", ""], "empty entry"),
-    "rate 0": ([*GOOD, "--tool", "fast", "--rate", "0"], "a rate of 0"),
-    "rate negative": ([*GOOD, "--tool", "fast", "--rate", "-5"], "a rate of -5"),
+    "rate 0": ([*GOOD, "--tool", "fast", "--rate", "0"], "invalid rate 0"),
+    "rate negative": ([*GOOD, "--tool", "fast", "--rate", "-5"], "invalid rate -5"),
     "rate above the capacity": ([*GOOD, "--tool", "fast", "--rate", "120%"], "at most 100%"),
     "jobs 0": ([*GOOD, "--jobs", "0"], "must be at least 1"),
     "two signs": ([*GOOD, "--rounds=--5"], "argument --rounds: '--5' is not a whole number"),
@@ -386,7 +386,7 @@ def test_each_of_several_versions_has_a_run_of_its_own(
     assert main([command, "--gunicorn", "25.3.0,27.0.1"]) == 4  # the exit code of the first run
     assert requested == [None, ("25.3.0",), ("25.3.0",), ("27.0.1",)]
     messages = capsys.readouterr().err.splitlines()
-    assert messages == ["now with --gunicorn 25.3.0", "now with --gunicorn 27.0.1"]
+    assert messages == ["next run: --gunicorn 25.3.0", "next run: --gunicorn 27.0.1"]
 
 
 def _with_action(action: Callable[[argparse.Namespace], int], place: str) -> object:

@@ -1,4 +1,4 @@
-"""The browser player of traces, and where each request was (`places.py`). It animates requests on
+"""The browser player of traces, and the places of requests (`places.py`). It animates requests on
 the live page, in recorded lessons and on the report page. Its scripts have no dependencies and
 share one global name, Lab."""
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 PLACE = Path(__file__).parent
 SCRIPTS = ("places.js", "crowd.js", "frame.js", "scene.js", "player.js", "charts.js")  # in order
-EVALUATION = "'unsafe-eval' "
+UNSAFE_EVAL = "'unsafe-eval' "
 STYLE = "live.css"  # its class names begin with lab-
 
 
@@ -28,5 +28,5 @@ def content_policy(scripts: Iterable[str], *, evaluates: bool = False) -> str:
     hashes = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
     return (
         "default-src 'none'; style-src 'unsafe-inline'; img-src data:;"
-        f" script-src {EVALUATION if evaluates else ''}{hashes}"
+        f" script-src {UNSAFE_EVAL if evaluates else ''}{hashes}"
     )

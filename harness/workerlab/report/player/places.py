@@ -1,17 +1,16 @@
 """Tracks the place of each request in flight, from three sources. Does no I/O.
 
-    the client    when it began, when its connection was established, when it was answered or failed
+    the client    when it began, connected, and was answered or failed
     the probe     when its connection was accepted, when it was in the app, and in which worker
     the kernel    how many connections are in the accept queue
 
-A request whose connection is established, but which is not in the app, is in the accept queue or
-has been accepted and waits in a worker. The probe reports an accept only when the request enters
-the app, so in a finished trial it is known only for requests that entered it. In a running trial,
-the length of the accept queue decides: as it is first in, first out, the latest arrivals are in it.
-The others are inferred to be IN_WORKER, in an unknown worker, or CONNECTING, as a full queue drops
-handshakes.
+A request that is connected but not in the app is in the accept queue, or a worker has accepted it.
+The probe reports an accept only when the request enters the app, so even in a finished trial it is
+known only for requests that entered the app. Otherwise the length of the accept queue decides: the
+queue is first in, first out, so it contains the latest arrivals. The others are inferred to be
+IN_WORKER, in an unknown worker, or CONNECTING, because a full queue drops handshakes.
 
-A request is in flight while its client waits; an abandoned one is tracked until it leaves the app.
+A request is in flight while its client waits. An abandoned one is tracked until it leaves the app.
 
 A finished trial can be replayed (`trace`). If the load tool gives requests an id, each is matched
 with its span. For other tools, requests in the app are shown one by one, the others as a number.
@@ -36,17 +35,18 @@ from workerlab.numbers.samples import quantile
 
 CONNECTING, QUEUED, IN_WORKER, IN_APP, ANSWERED, FAILED = range(6)
 MIN_RECENT_S = 2.0  # the shortest default window of rate and quantiles
-ANSWERS_KEPT_S = 40.0  # how long answers are kept
-MAX_ALL_DRAWN = 600  # up to this many requests, all are drawn; of more, a part of those that wait
+ANSWERS_KEPT_S = 40.0  # before they are forgotten
+MAX_ALL_DRAWN = 600  # up to this many requests, all are drawn; of more, only some waiting ones
 MS_NS = 1e6
-GAVE_UP = "gave_up"  # a cause: the client closed the connection before the answer
-EVENT_ORDER = tuple("bckasxef")  # of the events at the same nanosecond, by kind
+GAVE_UP = "gave_up"  # cause: the client closed the connection before the response
+EVENT_ORDER = tuple("bckasxef")  # kinds of events, in their order within a nanosecond
 BEGUN, CONNECTED, REUSED, ACCEPTED, APP_ENTERED, APP_LEFT, SUCCEEDED, FAILURE = EVENT_ORDER
 
 
 class Event(NamedTuple):
-    """`kind`: one of the above; REUSED: sent on a kept connection. `pid`: of the worker; `cause`:
-    of a FAILURE; `accept_ns`: of the accept, if it is reported with APP_ENTERED, else 0."""
+    """A change in the life of a request. `kind`: one of the above; REUSED: the request is sent on a
+    kept connection. `pid`: that of the worker; `cause`: that of a FAILURE; `accept_ns`: when the
+    connection was accepted, if that is reported with APP_ENTERED, else 0."""
 
     at_ns: int
     kind: str
@@ -57,7 +57,8 @@ class Event(NamedTuple):
 
 
 class Move(NamedTuple):
-    """`worker`: its number; None if the request is in none, or in an unknown one."""
+    """The arrival of a request at a place. `worker`: its number; None: no worker, or an unknown
+    one."""
 
     number: int
     place: int
@@ -66,30 +67,31 @@ class Move(NamedTuple):
 
 
 class TracedRequest(Struct):
-    """0: not yet, or unknown. A request that has left the app waits for its answer."""
+    """A request in flight, or abandoned. Times are 0 if they are unknown or still to come."""
 
     number: int
     begun_ns: int
     place: int = CONNECTING
     worker: int | None = None
     connected_ns: int = 0
-    reused: bool = False  # its connection is kept alive from an earlier request
+    reused: bool = False  # whether an earlier request used its connection
     accepted_ns: int = 0
     app_entered_ns: int = 0
     app_left_ns: int = 0
     drawn: bool = True
-    abandoned: bool = False  # its client gave up, but the server still serves it
+    abandoned: bool = False  # whether its client gave up while the server still serves it
 
     @property
     def waits_for_a_worker(self) -> bool:
-        """Whether its connection is new and established, and no accept has been reported."""
+        """Whether its connection is new, established, and not reported as accepted."""
         accept_known = self.accepted_ns or self.app_entered_ns
         return self.connected_ns > 0 and not (self.reused or accept_known)
 
 
 class ClientAnswer(NamedTuple):
-    """`app_ns`: when it entered and left the app, `end_ns` if unknown. `parts_ns`: the time in
-    connect, accept queue, worker and app; None unless all are known."""
+    """A response that a client has received. `app_ns`: when the request entered and left the app;
+    `end_ns` if unknown. `parts_ns`: its time in connect, accept queue, worker and app; None unless
+    all are known."""
 
     end_ns: int
     response_s: float
@@ -98,11 +100,11 @@ class ClientAnswer(NamedTuple):
 
 
 class PlacesSample(Struct, frozen=True):
-    """Figures of a window that ends now; times in seconds. None: no answer in it."""
+    """Figures of a window that ends now, with times in seconds. None: no response in the window."""
 
-    rps: float | None  # 0 for no answer in the window, None before the first answer
+    rps: float | None  # 0 without a response in the window; None before the first response
     # Response time of all requests in flight in the window, by Little's law. None if a client gave
-    # up in the window, or as long as the load is younger than this mean
+    # up in the window, or if the load is younger than this mean
     mean: float | None
     p50: float | None
     p95: float | None
@@ -111,62 +113,62 @@ class PlacesSample(Struct, frozen=True):
     under_way: int  # requests in flight
     causes: dict[str, int] = {}  # failed requests by cause
     left: int = 0  # tracked requests of the previous load
-    settled: bool = True  # the window has its full length, and nothing is `left`
+    settled: bool = True  # whether the window has its full length and `left` is 0
 
 
 class Places:
-    """Tracks requests from place to place. `accepts_first`: the class accepts connections before
-    it has a slot for them. `accept_timed`: the requests whose accept will be reported. `slots`:
-    maximum number of requests in the app at once; None: unlimited or unknown."""
+    """Tracks requests from place to place. `accepts_first`: whether the class accepts connections
+    before it has a slot for them. `accept_timed`: the requests whose accept will be reported.
+    `slots`: maximum number of requests in the app at once; None: unlimited or unknown."""
 
     def __init__(
         self, *, accepts_first: bool, slots: int | None = None, accept_timed: Set[int] = frozenset()
     ) -> None:
         self._accepts_first, self._slots, self._accept_timed = accepts_first, slots, accept_timed
-        self._requests: dict[int, TracedRequest] = {}  # those tracked, by number
-        self._leaving: dict[int, TracedRequest] = {}  # left the app, drawn in it until `_release`
-        self._early_events: dict[int, list[Event]] = {}  # of the app, reported before BEGUN
+        self._requests: dict[int, TracedRequest] = {}  # tracked requests by number
+        self._leaving: dict[int, TracedRequest] = {}  # drawn in the app until `_release`
+        self._early_events: dict[int, list[Event]] = {}  # app events reported before BEGUN
         self._worker_numbers: dict[int, int] = {}  # by pid
         self._moves: list[Move] = []
         self._answers: deque[ClientAnswer] = deque()
         self._newest_number = 0
-        self._previous_not_queued = 0  # connections beyond the queue at the last `infer_queue`
+        self._previous_not_queued = 0  # as counted by the last `infer_queue`
         self.answered = self.failed = self._abandoned = 0
         self._wasted_ns: deque[int] = deque()  # when abandoned requests left the app
         self._last_gave_up_ns = 0
         self._causes: Counter[str] = Counter()
         self._counts = [0] * (FAILED + 1)  # requests at each place
-        self.draw_interval = 1  # of new requests, one in this many is drawn
+        self.draw_interval = 1  # every n-th new request is drawn
         self.recent_s = MIN_RECENT_S  # the default window of `sample`
-        self._queue_limit: int | None = None  # as last reported by the kernel
-        self._load_start_ns: int | None = None  # or, later, the end of the last leftover request
+        self._queue_limit: int | None = None  # the last one that the kernel reported
+        self._load_start_ns: int | None = None  # or when the last leftover request ended
         self._newest_of_previous_load = 0
         self._leftover = 0  # tracked requests of the previous load
 
     @property
     def in_flight(self) -> int:
-        """The number of requests whose client waits for an answer."""
+        """The number of requests whose clients wait for a response."""
         return len(self._requests) - self._abandoned
 
     @property
     def counts(self) -> list[int]:
-        """Requests in connect, accept queue, worker and app, including abandoned ones."""
+        """The numbers of requests in connect, accept queue, worker and app, with abandoned ones."""
         return self._counts[:ANSWERED]
 
     @property
     def drawn_one_in(self) -> int:
-        """As `draw_interval`, but at least 2 until all tracked requests are drawn."""
+        """Like `draw_interval`, but at least 2 unless all tracked requests are drawn."""
         some_hidden = any(not request.drawn for request in self._requests.values())
         return max(self.draw_interval, 1 + some_hidden)
 
     def start_load(self, now_ns: int) -> None:
-        """Start a new load: tracked requests of the previous one are counted as left over."""
+        """Start a new load. Tracked requests of the previous one are counted as left over."""
         self._newest_of_previous_load, self._leftover = self._newest_number, len(self._requests)
         if self._load_start_ns is not None:
             self._load_start_ns = now_ns
 
     def worker_number(self, pid: int) -> int:
-        """Numbers count from 0, in the order of the first calls."""
+        """The number of the worker, from 0 in the order of the first calls."""
         return self._worker_numbers.setdefault(pid, len(self._worker_numbers))
 
     def process(self, events: Iterable[Event]) -> None:
@@ -200,7 +202,7 @@ class Places:
             request.worker, request.accepted_ns = self.worker_number(event.pid), at_ns
             self._move(at_ns, request, IN_WORKER)
         elif kind == APP_ENTERED:
-            if not request.app_entered_ns:  # else it is reported again, with its end
+            if not request.app_entered_ns:  # else it is a repetition, reported with the end
                 request.worker, request.app_entered_ns = self.worker_number(event.pid), at_ns
                 self._release(at_ns, request.worker)
                 request.accepted_ns = request.accepted_ns or event.accept_ns
@@ -257,8 +259,8 @@ class Places:
             self._moves.append(Move(request.number, place, request.worker, at_ns))
 
     def _release(self, at_ns: int, worker: int | None = None) -> None:
-        """Move requests that have left the app (of that worker) out of it: their slot is free,
-        whether or not they are answered."""
+        """Move requests that have left the app (of that worker) out of the picture of the app:
+        their slots are free, whether or not they are answered."""
         for number, request in tuple(self._leaving.items()):
             if worker in (None, request.worker):
                 del self._leaving[number]
@@ -267,8 +269,9 @@ class Places:
     # --- inference -------------------------------------------------------------------------------
 
     def infer_queue(self, now_ns: int, queue_length: int | None, limit: int | None = None) -> None:
-        """Infer which connected requests are QUEUED, IN_WORKER or CONNECTING, as the kernel dropped
-        their handshakes; if `queue_length` is None (unknown), they stay. `limit`: of the queue."""
+        """Infer which connected requests are QUEUED, IN_WORKER or CONNECTING (the kernel dropped
+        their handshake). If `queue_length` is None (unknown), they stay. `limit`: that of the
+        queue."""
         self._release(now_ns)
         if queue_length is None:
             return
@@ -276,12 +279,12 @@ class Places:
         waiting.sort(key=attrgetter("connected_ns", "number"))
         self._queue_limit = limit
         not_queued = max(0, len(waiting) - queue_length)
-        # If a class accepts only when a slot is free, requests are in between only for a moment
+        # If a class accepts only when a slot is free, requests wait in a worker only for a moment
         accepted = not_queued if self._accepts_first else min(not_queued, self._previous_not_queued)
         self._previous_not_queued = not_queued
-        # At most as many can be in between as there are free slots. If the queue is or was full,
-        # the kernel has dropped the last packet of the latest handshakes: these connections are
-        # established on the client's side only
+        # No more can wait there than slots are free. If the queue is or was full, the kernel has
+        # dropped the last packet of the latest handshakes: these connections are established only
+        # on the client's side
         was_full = not self._accepts_first and limit is not None and queue_length >= limit
         free_slots, dropped = len(waiting), 0
         if not self._accepts_first and self._slots is not None:
@@ -305,12 +308,12 @@ class Places:
     # --- output ----------------------------------------------------------------------------------
 
     def take_moves(self) -> list[Move]:
-        """The moves since the last call, in order of time."""
+        """The moves since the last call, in order of time; they are not returned again."""
         moves, self._moves = self._moves, []
         return sorted(moves, key=lambda move: move.at_ns)
 
     def snapshot(self, at_ns: int) -> list[Move]:
-        """For a new viewer: when each drawn request began, and where it is at `at_ns`."""
+        """Moves for a new viewer: the start of each drawn request, and its place at `at_ns`."""
         drawn = [request for request in self._requests.values() if request.drawn]
         return [
             *(Move(request.number, CONNECTING, None, request.begun_ns) for request in drawn),
@@ -323,7 +326,7 @@ class Places:
 
     def sample(self, now_ns: int, window_s: float | None = None) -> PlacesSample:
         """Figures of the window that ends now. `window_s`: its length, at most ANSWERS_KEPT_S;
-        None: `recent_s`. It is shorter while the load is younger."""
+        None: `recent_s`. The window never begins before the load."""
         window_ns = int((window_s or self.recent_s) * NS)
         window_start_ns = max(now_ns - window_ns, self._load_start_ns or 0)
         while self._answers and self._answers[0].end_ns < now_ns - ANSWERS_KEPT_S * NS:
@@ -339,23 +342,23 @@ class Places:
         if rps and self._last_gave_up_ns < window_start_ns:  # else abandoned requests distort it
             mean_s = self._mean_in_flight(answers, window) / rps
         if mean_s and mean_s * NS > now_ns - (self._load_start_ns or 0):
-            mean_s = None  # too early: few requests that long can have been answered
+            mean_s = None  # too early: hardly any request that took so long can have ended
         totals = (self.failed, self.answered, self.in_flight, dict(self._causes))
         settled = not self._leftover and now_ns - window_start_ns >= window_ns
         return PlacesSample(rps, mean_s, p50_s, p95_s, *totals, self._leftover, settled)
 
     def answers_since(self, since_ns: int) -> list[ClientAnswer]:
-        """The answers since then, latest first."""
+        """The answers since then, the latest first."""
         return list(takewhile(lambda answer: answer.end_ns >= since_ns, reversed(self._answers)))
 
     def _mean_in_flight(self, answers: Sequence[ClientAnswer], window: Period) -> float:
-        """Mean number of requests in flight in the window, in which `answers` are all answers."""
-        stretches = [
+        """The mean number of requests in flight in the window. `answers`: all answers in it."""
+        intervals_ns = [
             (answer.end_ns - round(answer.response_s * NS), answer.end_ns) for answer in answers
         ]
         in_flight = self._requests_in_flight()
-        stretches += [(request.begun_ns, window.closes_ns) for request in in_flight]
-        return Intervals(stretches).inside_s(window) / window.length_s
+        intervals_ns += [(request.begun_ns, window.closes_ns) for request in in_flight]
+        return Intervals(intervals_ns).inside_s(window) / window.length_s
 
     def oldest_s(self, now_ns: int) -> float:
         """The age of the oldest request in flight; 0 if there is none."""
@@ -366,13 +369,14 @@ class Places:
         return [request for request in self._requests.values() if not request.abandoned]
 
     def wasted(self, since_ns: int) -> int:
-        """How many requests have left the app since then, after their clients had given up."""
+        """The number of requests that have left the app since then although their clients had given
+        up."""
         return sum(at_ns >= since_ns for at_ns in self._wasted_ns)
 
     def _rps(self, answers: Sequence[ClientAnswer], window: Period) -> float | None:
-        """Requests per second; None before the first answer. Each counts by the part of its time in
-        the app that lies in the window, as in `samples`, since completions come in batches; one
-        that is still in the app is assumed to take the median time."""
+        """Requests per second; None before the first answer. Completions come in batches, so each
+        request counts by the share of its time in the app that lies in the window, as in `samples`;
+        one that is still in the app is assumed to take the median time."""
         if window.length_s <= 0 or not answers:
             return 0.0 if self.answered else None
         stays_ns = [answer.app_ns for answer in answers]
@@ -384,8 +388,8 @@ class Places:
 
 
 def _parts_ns(request: TracedRequest, left_ns: int) -> tuple[int, int, int, int] | None:
-    """The time in each place; None unless all are known and the connection is new. A client may
-    learn that it is connected after a worker has accepted the connection."""
+    """The time in each place; None unless all are known and the connection is new. A client may see
+    the connection established only after a worker has accepted it."""
     accepted_ns, entered_ns = request.accepted_ns, request.app_entered_ns
     if request.reused or not (request.connected_ns and accepted_ns and entered_ns):
         return None
@@ -402,7 +406,7 @@ MoveRow = tuple[int, int, int | None, float]
 
 
 def as_rows(moves: Sequence[Move], origin_ns: int) -> tuple[MoveRow, ...]:
-    """(request, place, its worker's number or None, ms since `origin_ns`) of each, for the page."""
+    """The moves as (request, place, worker number or None, ms since `origin_ns`), for the page."""
     return tuple((m.number, m.place, m.worker, as_ms(m.at_ns, origin_ns)) for m in moves)
 
 
@@ -412,22 +416,22 @@ def as_ms(at_ns: int, origin_ns: int) -> float:
 
 # --- a finished trial -----------------------------------------------------------------------------
 
-STEP_NS = 50_000_000  # between two calls of `infer_queue`, as in the live lesson
+STEP_NS = 50_000_000  # between two calls of `infer_queue`, as on the live page
 STEPS_PER_SAMPLE = 5
 MIN_SHOWN_WAIT_NS = 1_000_000  # shorter waits in a worker are not shown
 
 AT_NS = attrgetter("at_ns")
-TimedRequest = tuple[Timing, int, int | None]  # as of `Facts.timed_requests`
+TimedRequest = tuple[Timing, int, int | None]  # as in `Facts.timed_requests`
 TraceSample = tuple[float, float | None, float | None, float | None, int | None, int | None]
 
 
 class Trace(Struct, frozen=True):
-    """Where each request of a trial was at each moment, for replay. `moves`: as of
-    `as_rows`, since the load began, ascending in time; `samples`: (ms, answers/s,
-    mean and p95 of the response in seconds, accept queue, requests in flight). `named`: clients
-    gave requests an id; if not, only requests in the app can be shown individually."""
+    """The places of all requests of a trial over time, for replay. `moves`: from `as_rows`, since
+    the load began, in order of time; `samples`: (ms, responses/s, mean and p95 of the response time
+    in seconds, accept queue, requests in flight). `named`: whether clients gave requests an id; if
+    not, only requests in the app can be shown one by one."""
 
-    length_ms: float  # of the part shown
+    length_ms: float  # length of the period shown
     moves: tuple[MoveRow, ...]
     samples: tuple[TraceSample, ...]
     named: bool
@@ -435,8 +439,8 @@ class Trace(Struct, frozen=True):
 
 
 def trace(facts: Facts, max_requests: int) -> Trace | None:
-    """The replay of the first `max_requests` requests, until the next one starts; None if no
-    request was seen."""
+    """The trace of the first `max_requests` requests, until the next one starts; None if no request
+    was recorded."""
     timed, until_ns = _first_timed(facts, max_requests)
     named = bool(timed)
     spans = facts.spans if named else facts.spans[:max_requests]
@@ -463,7 +467,7 @@ def trace(facts: Facts, max_requests: int) -> Trace | None:
     for pid in facts.requests_per_worker:
         places.worker_number(pid)
     moves, samples = _replay(facts, places, sorted(events, key=AT_NS), until_ns)
-    if not named:  # arrivals and response times are unknown
+    if not named:  # arrival and response times are unknown
         moves = [move for move in moves if move.place >= IN_APP]
         samples = [(at_ms, rps, None, None, queue, None) for at_ms, rps, _, _, queue, _ in samples]
     return Trace(
@@ -478,7 +482,7 @@ def trace(facts: Facts, max_requests: int) -> Trace | None:
 def _replay(
     facts: Facts, places: Places, events: list[Event], until_ns: int
 ) -> tuple[list[Move], list[TraceSample]]:
-    """The moves and samples, in steps as in a live view."""
+    """The moves and samples, inferred in the same steps as on the live page."""
     readings, moves, samples = facts.data.observations.queue, list[Move](), list[TraceSample]()
     if readings:  # the limit must be known before the first connection is established
         places.infer_queue(facts.started_ns, readings[0].length, readings[0].limit)
@@ -500,8 +504,8 @@ def _replay(
 
 
 def _first_timed(facts: Facts, max_requests: int) -> tuple[list[TimedRequest], int]:
-    """The first `max_requests` requests by start, and the start of the next one, or the end of the
-    load. No requests if the load tool gave them no id or the app did not see the ids."""
+    """The first `max_requests` requests by start, and the start of the next one or the end of the
+    load. There are none if the load tool gave requests no id, or the app received no ids."""
     first = nsmallest(max_requests + 1, facts.timed_requests(), key=itemgetter(1))
     ids_in_app = {span.request_id for span in facts.spans[: max_requests + 1]} - {None}
     if ids_in_app.isdisjoint(timing.request_id for timing, _, _ in first):
@@ -513,8 +517,9 @@ def _first_timed(facts: Facts, max_requests: int) -> tuple[list[TimedRequest], i
 def app_events(
     span: Span, number: int, accepted_ns: int | None = None, *, named: bool = True
 ) -> Iterator[Event]:
-    """`accepted_ns`: of the accept, if the wait for it is to be shown. If its client gave the
-    request no id (`named`), it begins and ends with its span."""
+    """The events of a request in the app. `accepted_ns`: when its connection was accepted, if the
+    wait after that may be shown. If its client gave it no id (not `named`), it begins and ends with
+    its span."""
     if not named:
         yield Event(span.start_ns, BEGUN, number)
     elif accepted_ns is not None and span.start_ns - accepted_ns >= MIN_SHOWN_WAIT_NS:
@@ -526,7 +531,8 @@ def app_events(
 
 
 def _client_events(request: TimedRequest, number: int, ended_ns: int) -> Iterator[Event]:
-    """`ended_ns`: the end of the load, for a request without an answer."""
+    """The events of a request at its client. `ended_ns`: the end of the load, when a request
+    without a response is taken to fail."""
     timing, begun_ns, answered_ns = request
     yield Event(begun_ns, BEGUN, number)
     if timing.reused:
