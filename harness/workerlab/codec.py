@@ -6,7 +6,8 @@ raise ParseError), the probe's maps, and messages from the lab's isolated progra
 
 All msgspec calls go through this module, because the first use of a type is not thread-safe:
 msgspec builds a description of the type, and a thread that uses an incomplete description crashes
-(msgspec 0.22, in an interpreter with a GIL)."""
+(msgspec 0.22, in an interpreter with a GIL).
+"""
 
 import json
 import threading

@@ -270,7 +270,7 @@ def test_cpu_per_request_and_cores_become_axes(plan_for: MakePlan) -> None:
         (("--cpu", "0.01", "--app", "shop:app"), "--cpu works only with @sleep_wsgi"),
         (("--cpu", "0.01", "--app", "@blocking_asgi"), "--cpu works only with @sleep_wsgi"),
         (("--cpu", "0.01", "--path", "/?cpu=5"), "without cpu= in --path"),
-        (("--server-cores", "1,3"), "3 is too many: this system can bind a server to 2"),
+        (("--server-cores", "1,3"), "3 is too many: this system can bind a server to at most 2"),
     ],
 )
 @pytest.mark.usefixtures("two_cores")

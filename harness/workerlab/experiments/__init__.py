@@ -1,17 +1,17 @@
-"""The experiments: one directory and one line below for each.
+"""The experiments. Each has a directory, and a line below.
 
-    NAME/options.py     add_options(parser): the command line, made from a record of options
-    NAME/command.py     setup(options, plan): what to run; see `runner.Setup`
-    NAME/document.py    document(run): the results
+    NAME/options.py     add_options(parser): its command line, made from a record of options
+    NAME/command.py     setup(options, plan): the setup of a run; see `runner.Setup`
+    NAME/document.py    document(run): the results of a run
 
-A module is imported only when it is needed: `--help` stays fast.
+Modules are imported only when they are needed, so `--help` is fast.
 """
 
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-# In the order of `workerlab --help`, with its summaries
+# Their summaries, in the order of `workerlab --help`
 EXPERIMENTS: Mapping[str, str] = {
     "sweep": "measure worker classes at increasing concurrency",
     "generators": "compare the load generators",

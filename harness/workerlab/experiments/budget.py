@@ -1,4 +1,4 @@
-"""The time budget of a run that chooses further cells as it goes, and how its progress is shown."""
+"""The time budget of a run that adds cells while it runs, and the display of its progress."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -12,11 +12,12 @@ from workerlab.model.plan import Trial
 from workerlab.numbers.units import format_wait
 from workerlab.terminal.progress import Progress
 
-OVERHEAD_S = 0.5  # of a trial: writing and reading files, planning the next cells
+OVERHEAD_S = 0.5  # per trial, for writing and reading files and planning the next cells
 
 
 class BudgetProgress(Progress):
-    """Progress of a part of a run with a time budget. `left_s()`: seconds left of the budget."""
+    """The progress of a part of a run that has a time budget. `left_s()`: seconds left in the
+    budget."""
 
     def __init__(
         self,
@@ -28,13 +29,13 @@ class BudgetProgress(Progress):
         self._left_s = left_s
 
     def _announce(self) -> None:
-        """Prints nothing: every part of the run would repeat it."""
+        """Print nothing: each part of the run would repeat it."""
 
     def _place(self) -> str:
         return ""
 
     def _status(self) -> str:
-        """Not how many of its own cells are done: most parts have a single one."""
+        """The rest of the budget, instead of the finished cells: most parts have a single cell."""
         return f"{format_wait(max(0.0, self._left_s()))} of the budget left"
 
     def _rest(self) -> str:
@@ -42,7 +43,7 @@ class BudgetProgress(Progress):
 
 
 def used_s(record: Record) -> float:
-    """Seconds that a trial took, as far as its record shows, without loads before the last one."""
+    """The seconds that a trial took according to its record, without loads before the last one."""
     parts = (record.start_s, record.warmup_s, record.stop_s)
     return OVERHEAD_S + load_s(record) + sum(part or 0.0 for part in parts)
 
@@ -56,7 +57,7 @@ class Budget:
         self._used_before_s: float | None = None if resumed else 0.0  # None: not read yet
 
     def display(self, source: TrialSource, todo: Sequence[Trial]) -> Progress:
-        """A display with the time left of the budget."""
+        """A display of the time left in the budget."""
         self._read_used_time(source)
         return BudgetProgress(todo, source.predict, self.left_s)
 
@@ -66,7 +67,7 @@ class Budget:
         return default_display(source, todo)
 
     def _read_used_time(self, source: TrialSource) -> None:
-        """In a resumed run, read the time that its earlier processes have used."""
+        """In a resumed run, read the time that earlier processes used."""
         if self._used_before_s is None:
             records = run_store.load(source.directory).records
             self._used_before_s = sum(map(used_s, records.values()))

@@ -1,14 +1,16 @@
-"""The highest rate of a load tool on this machine, against a server that does nothing.
+"""Measures ceilings: the highest rate of a load tool on this machine, against a server that does
+nothing.
 
 A measured capacity is the server's only if the load tool could send clearly more. So a sweep
-measures each tool's ceiling, by number of processes, keep-alive and approximate number of
+measures the ceiling of each tool, per number of processes, keep-alive and approximate number of
 connections. This takes a few seconds, once per machine; the results are cached per user. It happens
-after the trials, and only if a cell came near what the tool reaches even on a slow machine.
+after the trials, and only if a cell came close to the rate that the tool reaches on a slow machine.
 
-A load is discarded if other programs made the tool or its server wait for a core, or if the whole
+A load is discarded if other processes made the tool or its server wait for a core, or if the whole
 machine was paused.
 
-Only a full disk stops a sweep here. If a ceiling cannot be measured, the run stores the reason.
+A full disk is the only error here that stops a sweep. If a ceiling cannot be measured, the run
+stores the reason.
 """
 
 import contextlib
@@ -38,23 +40,23 @@ from workerlab.report.values import text
 from workerlab.server import preflight
 from workerlab.server.worker_classes import configured_slots
 
-CACHE_FORMAT = 2  # version of the cache and the method; part of the cache key
-# Connections at which ceilings are measured. A cell is compared with the next higher level, or the
-# highest: with more connections, tools only get slower
+CACHE_FORMAT = 2  # version of the cache and the method; part of its keys
+# Numbers of connections for which ceilings are measured. A cell is compared with the next higher
+# level, or else the highest: with more connections, tools only get slower
 LEVELS = (16, 64, 256)
-REPEATS = 3  # loads that measure a ceiling
-DURATION_S = 1.0  # of each of them
-LONG_DURATION_S = 4.0  # of the single load of a tool that takes seconds to start
-SLACK_S = 20.0  # after the planned end of the load, before the tool is killed
-FIRST_REQUESTS = 1000  # at least, in the first load of a tool without durations: shows its rate
-MIN_OTHERS_CORES = 0.25  # used by other programs in a disturbed load
-MIN_WAIT_SHARE = 0.05  # of the time, waiting for a core in a disturbed load
-SERVER_BUSY_SHARE = 0.9  # of its core: the server is the limit, not the tool
+REPEATS = 3  # loads per ceiling
+DURATION_S = 1.0  # per load
+LONG_DURATION_S = 4.0  # for the single load of a tool that takes seconds to start
+SLACK_S = 20.0  # from the planned end of the load until the tool is killed
+MIN_FIRST_REQUESTS = 1000  # in the load that determines the rate of a tool without timed loads
+MIN_OTHERS_CORES = 0.25  # if other processes use more, they may disturb a load
+MIN_WAIT_SHARE = 0.05  # of the time: if a process waits longer for a core, the load is disturbed
+SERVER_BUSY_SHARE = 0.9  # of its core: above it, the server is the limit, not the tool
 Tell = Callable[[str], None]
 
 
 class CeilingKey(NamedTuple):
-    """Identifies a ceiling before it is measured."""
+    """The key of a ceiling, known before it is measured."""
 
     tool: str
     keepalive: bool
@@ -69,17 +71,17 @@ class CeilingKey(NamedTuple):
 
 
 def ceiling_key(cell: Cell) -> CeilingKey:
-    """The ceiling to compare a cell with: at the next higher level, or at the highest."""
+    """The ceiling to compare a cell with: that of the next higher level, or of the highest."""
     level = next((level for level in LEVELS if level >= cell.concurrency), LEVELS[-1])
-    most = tool_named(cell.tool).MAX_CEILING_CONNECTIONS or level
-    max_connections = max(most, cell.processes)
+    tool_limit = tool_named(cell.tool).MAX_CEILING_CONNECTIONS or level
+    max_connections = max(tool_limit, cell.processes)
     return CeilingKey(cell.tool, cell.keepalive, cell.processes, min(level, max_connections))
 
 
 def ceilings_needed(plan: Plan) -> list[CeilingKey]:
     """The ceilings for the plan's cells, without duplicates. A cell needs none if other hosts send
-    the load, on a null server (its loads measure a ceiling themselves), or if the app's known sleep
-    keeps the rate below the tool's floor: X <= min(N, C)/R0 (Denning & Buzen 1978)."""
+    the load, if its server is a null server (such loads measure a ceiling themselves), or if the
+    app's sleep keeps the rate below the tool's floor: X <= min(N, C)/R0 (Denning & Buzen 1978)."""
     keys = []
     for cell in () if plan.load_hosts else plan.cells:
         sleep_s, slots = cell.server.app.sleep_s, configured_slots(cell.server)
@@ -92,12 +94,12 @@ def ceilings_needed(plan: Plan) -> list[CeilingKey]:
 
 
 def near_its_limit(key: CeilingKey, rates: Mapping[CeilingKey, float]) -> bool:
-    """Whether the cells came too close to the tool's floor to rule out the tool as the limit."""
+    """Whether the cells came so close to the tool's floor that the tool may have been the limit."""
     return SAFE_CEILING_RATIO * rates.get(key, 0.0) > tool_named(key.tool).FLOOR_RPS
 
 
 def highest_rates(directory: Path) -> Mapping[CeilingKey, float]:
-    """The highest rate (requests/s) of the valid trials of each ceiling. Keeps their data for the
+    """The highest rate (requests/s) of the valid trials, per ceiling. Their data is kept for the
     report that follows."""
     rates: dict[CeilingKey, float] = {}
     for data in trial_data(store.load(directory), keep=True):
@@ -114,8 +116,8 @@ def cache_file() -> Path:
 
 
 def fingerprint(tool: str, environment: Mapping[str, object]) -> str:
-    """A hash of what a ceiling depends on: cache format, machine, Python, and the tool's version.
-    `environment`: of the run."""
+    """A hash of everything that a ceiling depends on: cache format, machine, Python, and the
+    version of the tool. `environment`: that of the run."""
     machine = [environment.get(name) for name in ("cpu", "cores", "system", "python")]
     versions = environment.get("tools")
     version = versions.get(tool) if isinstance(versions, Mapping) else None
@@ -136,15 +138,15 @@ def read_cache(path: Path) -> dict[str, Ceiling]:
 
 
 def write_cache(path: Path, ceilings: Mapping[str, Ceiling]) -> None:
-    """Write atomically; do nothing if the disk does not allow it."""
+    """Write the cache atomically; do nothing if the disk does not allow it."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         store.write_synced(path, ceilings)
 
 
 def calibrate(directory: Path, plan: Plan, tell: Tell, *, always: bool = False) -> None:
-    """Store the `ceilings` that the run's cells need, and `ceilings_missing`: the reasons by name.
-    A run that already has them is not changed. `always`: even if all cells were slow."""
+    """Store in the run the `ceilings` that its cells need, and `ceilings_missing`: the reasons by
+    name. A run that already has them is not changed. `always`: even if all cells were slow."""
     has_tool = any(cell.tool and not cell.server.null for cell in plan.cells)
     if not has_tool or store.saved_machine(directory) is not None:
         return
@@ -172,7 +174,7 @@ def calibrate(directory: Path, plan: Plan, tell: Tell, *, always: bool = False) 
 
 
 def measure(key: CeilingKey, directory: Path) -> Ceiling | str:
-    """The ceiling, by the median of a few short loads; or, as text, why there is none."""
+    """The ceiling as the median of a few short loads, or the reason why there is none, as text."""
     discard_attempt(directory)
     try:
         return _measure(key, directory)
@@ -181,10 +183,10 @@ def measure(key: CeilingKey, directory: Path) -> Ceiling | str:
 
 
 def _measure(key: CeilingKey, directory: Path) -> Ceiling | str:
-    requests = FIRST_REQUESTS + key.connections
+    requests = MIN_FIRST_REQUESTS + key.connections
     rates, busy_shares = list[float](), list[float]()
     tool = tool_named(key.tool)
-    is_size_known, others_cores = tool.TIMED, 0.0  # the size of a load that takes about a second
+    is_size_known, others_cores = tool.TIMED, 0.0  # whether the size for about a second is known
     repeats = 1 if tool.START_S else REPEATS
     for number in range(1, repeats + 1 + (not is_size_known)):
         data = _measure_load(key, requests, number, directory)
@@ -208,15 +210,16 @@ def _measure(key: CeilingKey, directory: Path) -> Ceiling | str:
             is_size_known = True
             requests = max(requests, math.ceil(measurement.rps * DURATION_S))
     if not rates and not others_cores:
-        return "the machine was paused during the measurement; the next run repeats it"
+        return "the machine was paused during the measurement; the next run will repeat it"
     if not rates:
-        return f"other programs used {others_cores:.1f} cores; close them before the next run"
+        return f"other processes used {others_cores:.1f} cores; stop them before the next run"
     return Ceiling(*key, rps=median(rates), at_least=median(busy_shares) >= SERVER_BUSY_SHARE)
 
 
 def disturbance(data: TrialData) -> float | None:
-    """Cores used by other programs if the load tool or the server waited for a core (assumed if
-    unknown); None if the load was undisturbed, or the CPU usage of the host is unknown."""
+    """The cores that other processes used, if the load tool or the server waited for a core
+    (assumed if unknown). None if the load was undisturbed, or if the CPU usage of the host is
+    unknown."""
     names = ("tool_cpu", "tool_wait", "server_cpu", "server_wait", "host_busy", "host_irq")
     rates = {
         name: per_second(data.observations.processes, f"{name}_s") for name in (*names, "lab_cpu")

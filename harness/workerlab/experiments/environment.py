@@ -1,12 +1,12 @@
-"""Chooses the interpreter and the Gunicorn version if the command line names none.
+"""Chooses the interpreter and the Gunicorn version, from the first source that applies:
 
-    interpreter   --python; for the user's app an activated virtual environment, else `.venv` in
-                  the app's directory or next to its Gunicorn file; else the lab's own
-    Gunicorn      --gunicorn; for the user's app the one installed in that interpreter; else
-                  25.3.0, the last release with every worker class, or whichever is installed
+    interpreter   --python; for the user's app an activated virtual environment, or `.venv` in
+                  the app's directory or next to its Gunicorn file; the lab's own
+    Gunicorn      --gunicorn; for the user's app the one installed in that interpreter; 25.3.0,
+                  the last release with every worker class; the installed one
 
 The lab's own environment does not count as activated if one of these directories has a `.venv`:
-users activate it to run the lab, not because the app's packages are in it.
+users activate it to run the lab, not because it contains the app's packages.
 """
 
 import os
@@ -33,15 +33,15 @@ LAB_PYTHON_NOTE = (
 
 
 def serves_bundled_app(options: ServedOptions, settings: Mapping[str, object]) -> bool:
-    """Whether the app is a bundled one: named with @, or none is named, neither on the command line
-    nor in the user's Gunicorn file with these `settings`."""
+    """Whether the app is a bundled one: its name begins with @, or neither the command line nor the
+    user's Gunicorn file (`settings`) names an app."""
     if options.app is not None:
         return options.app.startswith("@")
     return not isinstance(settings.get("wsgi_app"), str)
 
 
 def chdir_of(options: ServedOptions, settings: Mapping[str, object]) -> Path:
-    """The directory the user's app is imported from; absolute."""
+    """The directory from which the user's app is imported, as an absolute path."""
     configured = settings.get("chdir")
     path = options.chdir or (configured if isinstance(configured, str) else ".")
     return _absolute(Path(path).expanduser())
@@ -53,14 +53,15 @@ def _absolute(directory: Path) -> Path:
 
 
 def directories_of(options: ServedOptions, settings: Mapping[str, object]) -> tuple[Path, ...]:
-    """Where the user's app may have its `.venv`: its directory, and that of its Gunicorn file."""
-    beside = [_absolute(Path(options.config).parent)] if options.config else []
-    return tuple(dict.fromkeys((chdir_of(options, settings), *beside)))
+    """The directories that may contain the `.venv` of the user's app: those of the app and of its
+    Gunicorn file."""
+    config_dirs = [_absolute(Path(options.config).parent)] if options.config else []
+    return tuple(dict.fromkeys((chdir_of(options, settings), *config_dirs)))
 
 
 def python_of(directories: Iterable[Path]) -> str:
-    """The path of the interpreter for the user's app, if none is named: the activated one, or that
-    of a `.venv` in one of the directories."""
+    """The path of the default interpreter for the user's app: the activated one, that of a `.venv`
+    in one of the directories, or the lab's own."""
     activated = os.environ.get("VIRTUAL_ENV")
     venvs = [Path(activated)] if activated else []
     for venv in (*venvs, *(directory / ".venv" for directory in directories)):
@@ -81,10 +82,11 @@ def interpreters(
     *,
     bundled: bool | None = None,
 ) -> preflight.Interpreters:
-    """Every requested interpreter with every requested version of Gunicorn, by (python, version);
-    either is "" in the keys if there is only one. `bundled`: whether the app is bundled; None:
-    decided by the options and the user's Gunicorn file. Raises as `preflight.interpreter`."""
-    config, named = options.config, options.python
+    """Every requested interpreter with every requested version of Gunicorn, by (python, version).
+    Each part of the keys is "" if there is only one. `bundled`: whether the app is bundled; None:
+    as the options and the user's Gunicorn file say. Raises the errors of
+    `preflight.interpreter`."""
+    config, pythons = options.config, options.python
     classes = tuple(classes)
 
     @cache
@@ -95,33 +97,33 @@ def interpreters(
 
     def inspected(settings: Mapping[str, object], *, bundled: bool) -> preflight.Interpreters:
         own = sys.executable if bundled else python_of(directories_of(options, settings))
-        pairs = product(named or (own,), options.gunicorn or ("",))
-        each = {pair: inspect(*pair, bundled=bundled) for pair in pairs}
+        pairs = product(pythons or (own,), options.gunicorn or ("",))
+        by_pair = {pair: inspect(*pair, bundled=bundled) for pair in pairs}
         return {(python, version or interpreter.requested): interpreter
-                for (python, version), interpreter in each.items()}  # fmt: skip
+                for (python, version), interpreter in by_pair.items()}  # fmt: skip
 
     def is_bundled(settings: Mapping[str, object]) -> bool:
         return serves_bundled_app(options, settings) if bundled is None else bundled
 
     settings: Mapping[str, object] = {}
     # The Gunicorn file may name the app and its directory
-    may_be_named = bundled is None and config and options.app is None
-    serving = inspected(settings, bundled=not may_be_named and is_bundled(settings))
+    file_may_name_app = bundled is None and config and options.app is None
+    serving = inspected(settings, bundled=not file_may_name_app and is_bundled(settings))
     if config:
         settings = next(iter(serving.values())).settings
         serving = inspected(settings, bundled=is_bundled(settings))
-    if not named and not is_bundled(settings):
+    if not pythons and not is_bundled(settings):
         directories = directories_of(options, settings)
         serving = {key: _with_note(value, directories) for key, value in serving.items()}
     return _with_distinct_keys(serving)
 
 
 def _with_distinct_keys(serving: preflight.Interpreters) -> preflight.Interpreters:
-    """`serving`, with "" in place of a python or version that all keys share."""
+    """`serving`, with "" instead of a python or version that all keys share."""
     columns = zip(*serving, strict=True)
-    several_pythons, several_versions = (len(set(column)) > 1 for column in columns)
+    pythons_vary, versions_vary = (len(set(column)) > 1 for column in columns)
     return {
-        (python if several_pythons else "", version if several_versions else ""): interpreter
+        (python if pythons_vary else "", version if versions_vary else ""): interpreter
         for (python, version), interpreter in serving.items()
     }
 
@@ -129,7 +131,7 @@ def _with_distinct_keys(serving: preflight.Interpreters) -> preflight.Interprete
 def _with_note(
     interpreter: preflight.Interpreter, directories: Iterable[Path]
 ) -> preflight.Interpreter:
-    """The interpreter, with a note if it is the lab's own and the user has not activated that."""
+    """The interpreter, with a note if it is the lab's own and the user has not activated it."""
     activated = os.environ.get("VIRTUAL_ENV")
     lab_is_activated = activated and _is_lab_venv(activated)
     if interpreter.note or lab_is_activated or interpreter.python != sys.executable:
@@ -142,8 +144,8 @@ def _with_note(
 def _inspected(
     inspect: Callable[[str], preflight.Interpreter], version: str, *, bundled: bool
 ) -> preflight.Interpreter:
-    """The interpreter with Gunicorn `version`. "": the default version, with a note if it is not
-    the interpreter's own or lacks a worker class."""
+    """The interpreter with this version of Gunicorn; with "", the default version and a note if
+    that is not the interpreter's own or lacks a worker class."""
     own: preflight.Interpreter | None = None
     try:
         own = inspect(version)
@@ -168,8 +170,8 @@ def _note(
     *,
     bundled: bool,
 ) -> Note:
-    """Which Gunicorn serves instead of the interpreter's `own`. `why_not`: why it is not
-    `BUNDLED_GUNICORN`; "" if it is."""
+    """A note on the Gunicorn that serves instead of the interpreter's `own`. `why_not`: the reason
+    why it is not `BUNDLED_GUNICORN`; "" if it is."""
     python, gunicorn = serving.python, serving.gunicorn
     if not bundled:
         instead = f"; {why_not}; using the lab's own, " if why_not else ": using "

@@ -1,20 +1,20 @@
-"""Decides which trials of a plan run in parallel, and predicts how long they take. Pure.
+"""Decides which trials of a plan run in parallel, and predicts how long they take.
 
     cores of a trial = requests/s * CPU per request (server and load tool)
                      + idle wake-ups of workers + the observer
 
-Requests that sleep leave the cores idle. Their trials do not affect each other as long as all of
-them together use less than a third of the cores (`CpuBudget`).
+Requests that sleep leave the cores idle. Their trials do not affect each other as long as they use
+less than a third of the cores together (`CpuBudget`).
 
 The CPU per request of a user's app is unknown at first, so its trials run one at a time by default.
 With `--jobs`, the first trial of each worker class runs alone, and its CPU per request is used to
 plan the others. A trial that needs more CPU, or whose CPU is unknown, runs alone.
 
-The longest trials begin first, to avoid a long one at the end; repeated ones keep their random
-order. Open cells come after all closed ones, as their rate may be a share of the capacity measured
-there.
+The longest trials begin first, to avoid a long one at the end; repeated trials keep their random
+order. Open cells come after all closed ones, because their rate may be a share of the capacity that
+the closed ones measure.
 
-Starting a server takes CPU, too. While loads are running, the budget spreads that cost over the
+Starting a server also takes CPU. While loads are running, the budget spreads that cost over the
 next seconds, and the next server waits if it does not fit.
 """
 
@@ -32,15 +32,15 @@ from workerlab.model.plan import App, Cell, Plan, Trial
 from workerlab.plan import MIN_LONE_S, load_for
 from workerlab.server.worker_classes import class_named, configured_slots
 
-MAX_JOBS = 10  # one process observes all of them, in threads that share an interpreter
-START_CPU_S = 0.9  # of starting and stopping a server
-START_SPREAD_S = 6.0  # the budget spreads that CPU over this time
-START_INTERVAL_S = 0.5  # between the starts of servers; only for the prediction
+MAX_JOBS = 10  # one process observes all trials, in threads that share an interpreter
+START_CPU_S = 0.9  # for starting and stopping a server
+START_SPREAD_S = 6.0  # the time over which the budget spreads that CPU
+START_INTERVAL_S = 0.5  # between the starts of servers; only for predictions
 
 
 class CpuBudget:
-    """The cores used by the running trials: at most `max_cores`, and `max_jobs` trials (None:
-    MAX_JOBS). Times are seconds of any one clock."""
+    """Limits the running trials to `max_cores` in total and `max_jobs` trials (None: MAX_JOBS).
+    Times are seconds of any clock, but always the same one."""
 
     def __init__(self, max_cores: float, max_jobs: int | None) -> None:
         self._max_cores, self._max_jobs = max_cores, max_jobs
@@ -48,7 +48,8 @@ class CpuBudget:
         self._starts: list[tuple[float, float]] = []  # (until, cores)
 
     def fits(self, cores: float, at_s: float, *, loaded: bool) -> bool:
-        """Whether another trial fits. `loaded`: a load is running, which a start would disturb."""
+        """Whether another trial fits. `loaded`: whether a load is running, which a start would
+        disturb."""
         if not self._cores_by_trial:
             return True
         if self.full:
@@ -73,7 +74,7 @@ class CpuBudget:
         del self._cores_by_trial[key]
 
     def release_times_s(self, at_s: float) -> list[float]:
-        """Times after `at_s` at which a start no longer counts, so that more cores are free."""
+        """The times after `at_s` when a start no longer counts, so that more cores are free."""
         return [until_s for until_s, _ in self._starts if until_s > at_s]
 
 
@@ -83,9 +84,9 @@ def batch_duration_s(
     running: Collection[str] = (),
     start_interval_s: float = START_INTERVAL_S,
 ) -> float:
-    """Predicted seconds until all these trials have ended, if they begin in order, each as soon as
-    it fits. `todo`: key, seconds and cores of each; `running`: keys of those already started;
-    `start_interval_s`: until a server is up and the next may start."""
+    """The predicted seconds until all these trials have ended, if they begin in order, each as soon
+    as it fits. `todo`: key, seconds and cores of each trial; `running`: keys of those that have
+    started; `start_interval_s`: from the start of a server to the next one."""
     waiting, ends, now_s = list(todo), dict[str, float](), 0.0
     while waiting or ends:
         loaded, begun = bool(ends), list[tuple[str, float, float]]()
@@ -98,7 +99,7 @@ def batch_duration_s(
                 begun.append(entry)
         waiting = [entry for entry in waiting if entry not in begun]
         starts = [key for key, _, _ in begun if key not in running]
-        up_s = start_interval_s * max(0, len(starts) - 1)  # until the last of them is up
+        up_s = start_interval_s * max(0, len(starts) - 1)  # until the last server is up
         for key, seconds, _ in begun:
             ends[key] = now_s + seconds + (up_s if key in starts else 0.0)
         now_s = min((*ends.values(), *(budget.release_times_s(now_s) if waiting else ())))
@@ -108,39 +109,38 @@ def batch_duration_s(
     return now_s
 
 
-USABLE_SHARE = 1 / 3  # of the cores
+MAX_CORES_SHARE = 1 / 3  # of the cores, for trials in parallel
 # CPU seconds per request under Gunicorn: 0.3 ms (a busy event loop) to 0.9 ms (gthread)
 REQUEST_CPU_S = 0.001
-IDLE_LOOP_CORES = 0.008  # of an idle event loop: its heartbeat
+IDLE_LOOP_CORES = 0.008  # used by the heartbeat of an idle event loop
 OBSERVER_CORES = 0.03
 # Bundled apps that only sleep unless told to compute
 SLEEP_APPS = frozenset(
     f"apps.{name}"
     for name in ("sleep_wsgi", "sleep_asgi", "sleep_flask", "blocking_asgi", "imported_sleep")
 )
-CPU_ENV = "WORKERLAB_CPU"  # CPU milliseconds of each request of the bundled apps
+CPU_ENV = "WORKERLAB_CPU"  # CPU milliseconds per request of the bundled apps
 
 
 def only_sleeps(app: App) -> bool:
-    """Whether the app's requests are known to do nothing but sleep."""
+    """Whether the app's requests are known to only sleep."""
     query = parse_qs(urlsplit(app.path).query)
     computes = "cpu" in query or CPU_ENV in dict(app.env)
     return app.target.partition(":")[0] in SLEEP_APPS and bool(app.sleep_s) and not computes
 
 
 class RequestCost(Struct, frozen=True):
-    """Seconds of one request: `lone_s`, its response time alone; `cpu_s`, its CPU, including the
-    load tool's."""
+    """The cost of one request in seconds. `lone_s`: response time of a lone request; `cpu_s`: its
+    CPU time, including the load tool's."""
 
     lone_s: float
     cpu_s: float
 
 
 class JobPlanner:
-    """Decides which trials may run in parallel, by the cost of their requests, and predicts their
-    durations; both from the records so far, or the nominal sleep. `rps_of`: the rate of an open
-    trial; None if closed or unknown. `drops_known`: the kernel reports the drops of each listening
-    socket."""
+    """Decides which trials may run in parallel, and predicts their durations, from the costs of
+    requests in the records so far or the nominal sleep. `rps_of`: the rate of an open trial; None
+    if closed or unknown. `drops_known`: whether the kernel reports drops per listening socket."""
 
     start_interval_s = START_INTERVAL_S
 
@@ -155,13 +155,13 @@ class JobPlanner:
         self._plan, self._rps_of, self._drops_known = plan, rps_of, drops_known
         self._costs: dict[tuple[str, str], RequestCost] = {}
         self._lone_s: dict[tuple[str, str], float] = {}  # by server name and app
-        self.max_cores = USABLE_SHARE * cores
+        self.max_cores = MAX_CORES_SHARE * cores
 
     def on_result(
         self, trial: Trial, record: Record, observations: Callable[[], Observations]
     ) -> None:
-        """Store the response time of lone requests, and the cost of an app's requests: the CPU of a
-        trial over its planned requests."""
+        """Store the response time of lone requests, and the cost of an app's requests: the CPU time
+        of a trial divided by its planned requests."""
         server, tool_s, requests = trial.cell.server, record.tool_cpu_s, record.planned_requests
         if not record.alone_s:
             return
@@ -176,7 +176,8 @@ class JobPlanner:
             self._costs[_cost_key(trial.cell)] = RequestCost(lone_s, cpu_s)
 
     def predict(self, trial: Trial) -> float | None:
-        """Predicted duration of the trial, seconds; None while its response time is unknown."""
+        """The predicted duration of the trial in seconds; None while its response time is
+        unknown."""
         server = trial.cell.server
         lone_s = self._lone_s.get((server.name, server.app.target), server.app.sleep_s)
         if trial.cell.load is not None:
@@ -186,8 +187,8 @@ class JobPlanner:
         return predicted_s(self._plan, trial.cell, lone_s)
 
     def cores(self, trial: Trial) -> float | None:
-        """Cores that the trial keeps busy under load; None if it must run alone, or the cost of its
-        requests is unknown."""
+        """The cores that the trial keeps busy under load; None if it must run alone, or if the cost
+        of its requests is unknown."""
         cell, plan = trial.cell, self._plan
         server = cell.server
         runs_alone = (
@@ -243,8 +244,8 @@ class JobPlanner:
         todo: Sequence[Trial],
         so_far_s: Mapping[str, float],
     ) -> float | None:
-        """Predicted seconds until all are done; None while unknown. `predict`: the duration of a
-        trial; `so_far_s`: how long each running trial has run, by key."""
+        """The predicted seconds until all trials are done; None while unknown. `predict`: the
+        duration of a trial; `so_far_s`: how long each running trial has been running, by key."""
         total_s, remaining = 0.0, list(todo)
         while remaining:
             batch, remaining = self.next_batch(remaining)
@@ -253,7 +254,7 @@ class JobPlanner:
                 if (trial_s := predict(trial)) is None:
                     return None
                 durations.append((trial, max(0.0, trial_s - so_far_s.get(trial.key, 0.0))))
-            if len(batch) == 1:  # it waits for no cores; a bar asks four times a second
+            if len(batch) == 1:  # no simulation: the display asks four times a second
                 total_s += durations[0][1]
                 continue
             needs = [(trial.key, trial_s, self.cores(trial) or 0.0) for trial, trial_s in durations]

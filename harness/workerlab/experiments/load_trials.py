@@ -1,29 +1,29 @@
-"""The trials with a load: how each starts, what later trials depend on, and its loads.
+"""Prepares trials with a load, decides their loads, and keeps the results that later trials need.
 
-If no option fixes the length of a load, its results decide how long the next one lasts:
+If no option fixes the length of a load, its results determine the length of the next one:
 
     a load of a few rounds ─ its batches vary by at most 1 % ─► done
                            └ else: another load on the same server, of at least 8 one-second
                              batches, until the throughput is known within 5 % or time is up
 
-A few rounds suffice for an app that always takes the same time. If the lab knows this of an app, a
-precision of 5 % is enough after the first load. For any other app these rounds are a pilot: its
-rate and spread determine the length of the next load (`analysis/batches.py`), since an interval
+A few rounds suffice for an app that always takes the same time. If the app is known to do so, a
+precision of 5 % after the first load is enough. For any other app these rounds are a pilot: its
+rate and spread determine the length of the next load (`analysis/batches.py`), because an interval
 narrows with the square root of time. The pilot's variance is itself an estimate, so its upper 80 %
 bound is used (chi-squared). If the pilot's rate is too imprecise, the next load only measures the
-rate: in one case 969 requests took 14 s, where the first 21 predicted 29 s. If a load would leave
-too little time for another one, in case it misses the 5 %, it takes all the time that is left.
+rate: in one case 969 requests took 14 s, but the first 21 had predicted 29 s. If a load would not
+leave enough time for another one, should it miss the 5 %, it uses all remaining time.
 
-A load that determines the throughput may still have too few requests for a target. Then one with
-enough requests follows, if time allows.
+A load that determines the throughput may still have too few requests for a target. In that case a
+load with enough requests follows, if time allows.
 
-The record, spans and observations of the trial are those of the last load alone. It begins once the
-server has closed the connections of the load before. Files of earlier loads are in `pilot/`,
-`pilot-2/`.
+The record, spans and observations of the trial are those of the last load. That load begins once
+the server has closed the connections of the previous one. Files of earlier loads are in `pilot/`,
+`pilot-2/` and so on.
 
-Rejected: telling the tool to continue (ab cannot), pooling the loads (each has a start and an end
-that are not steady), one load of 30 s (a sweep of a sleeping app would take five times as long and
-show nothing more).
+Rejected: telling the tool to continue (ab cannot), pooling the loads (the start and end of each are
+not steady), and one load of 30 s (a sweep of a sleeping app would take five times as long and show
+nothing more).
 """
 
 from collections.abc import Callable, Sequence
@@ -72,13 +72,13 @@ from workerlab.server.running import Launch, StartupTurn
 from workerlab.server.serve import serve
 from workerlab.terminal.progress import Progress
 
-WARMUP_SLEEP_S = 0.005  # sleep of warm-up requests to the bundled apps
+WARMUP_SLEEP_S = 0.005  # in warm-up requests to the bundled apps
 
 PrepareLaunch = Callable[[Trial, Launch], Launch]
 
 
 def no_services(_trial: Trial, launch: Launch) -> Launch:
-    """The launch unchanged: the server needs no database or cache."""
+    """The unchanged launch of a server that needs no database or cache."""
     return launch
 
 
@@ -89,7 +89,7 @@ def default_display(source: TrialSource, todo: Sequence[Trial]) -> Progress:
 
 
 class LoadTrials(TrialSource):
-    """Trials with a server and a load tool. `prepare_launch`: as in Setup."""
+    """The trials of a plan that have a server and a load tool. `prepare_launch`: as in Setup."""
 
     def __init__(
         self, directory: Path, plan: Plan, prepare_launch: PrepareLaunch = no_services
@@ -146,7 +146,7 @@ class LoadTrials(TrialSource):
         directory = self._directory_of(trial)
         stderr = run_store.read_text(directory / "tool" / "stderr")
         if self.plan.load_hosts and (missing := missing_hosts_reason(stderr)):
-            raise EnvironmentProblem(missing)  # the next trial would wait for them too
+            raise EnvironmentProblem(missing)  # the next trial would wait for them, too
         self._unavailable.store_fault(trial, record)
         self.jobs.on_result(trial, record, partial(read_observations, directory))
 
@@ -158,8 +158,8 @@ NOT_TRIED = "not launched, as the app failed to start under {variants:list}, for
 
 
 class Unavailable:
-    """What cannot run here, and why: a variant, or an app under a variant. An app that failed for
-    the same reason under two variants is not tried under the others."""
+    """The variants, and apps under variants, that cannot run here, with reasons. An app that failed
+    for the same reason under two variants is not tried under the others."""
 
     def __init__(self, plan: Plan) -> None:
         self._variants = dict(plan.unavailable)
@@ -167,7 +167,7 @@ class Unavailable:
         self._failed: dict[tuple[str, str], dict[str, None]] = {}  # (app, reason): variants
 
     def why_not(self, trial: Trial) -> str | None:
-        """Why the trial cannot run here; None if nothing prevents it."""
+        """The reason why the trial cannot run here; None if it can."""
         server = trial.cell.server
         if why := self._variants.get(
             server.variant, self._by_app.get((server.variant, server.app))
@@ -187,16 +187,16 @@ class Unavailable:
 
 
 class Rates:
-    """Rates of open cells. A share is relative to the capacity measured by the closed cells, which
+    """The rates of open cells. A share refers to the capacity measured by the closed cells, which
     run first."""
 
     def __init__(self, directory: Path) -> None:
         self.closed_have_run = False
-        # Without facts: they would keep all spans and timings in memory while later trials run
+        # Without facts, which would keep all spans and timings in memory while later trials run
         self._report = cache(lambda: replace(report_of(run_store.load(directory)), facts=()))
 
     def rps_of(self, trial: Trial) -> float | Fault | None:
-        """Requests/s; None for a closed cell; a Fault if no closed cell shows the capacity."""
+        """The rate in requests/s; None for a closed cell; a Fault if the capacity is unknown."""
         rate = trial.cell.rate
         if rate is None or rate.share is None:
             return None if rate is None else rate.rps
@@ -207,7 +207,7 @@ class Rates:
         return capacity_rps * rate.share
 
     def known_rps(self, trial: Trial) -> float | None:
-        """As `rps_of`, but also None while the capacity is unknown."""
+        """Like `rps_of`, but None if the capacity is unknown."""
         rate = trial.cell.rate
         if rate is not None and rate.share is not None and not self.closed_have_run:
             return None
@@ -216,7 +216,7 @@ class Rates:
 
 
 def launch_for(plan: Plan, trial: Trial, directory: Path, rps: float | None = None) -> Launch:
-    """How to start the Gunicorn of a trial. `directory`: of the run; `rps`: of an open cell."""
+    """The launch of a trial's server. `directory`: that of the run; `rps`: rate of an open cell."""
     cell, app = trial.cell, trial.cell.server.app
     tool = tool_named(cell.tool)
     has_cheaper_request = app.sleep_s is not None and app.sleep_s > WARMUP_SLEEP_S
@@ -245,7 +245,7 @@ def task_for(
     prepare_launch: PrepareLaunch = no_services,
     turn: StartupTurn | None = None,
 ) -> Task:
-    """The task of a trial. `rps`: of an open cell; `turn`: its turn among parallel trials."""
+    """The task of a trial. `rps`: rate of an open cell; `turn`: its turn among parallel trials."""
     turn = turn or StartupTurn()
     if trial.cell.server.null is not None:
         return replace(null_task(trial, directory), watch=turn.watch)
@@ -264,15 +264,15 @@ def task_for(
 
 # --- which loads a trial has ----------------------------------------------------------------------
 
-STEADY_VARIATION = 0.01  # of batches: a longer load would show nothing new
-TARGET_PRECISION = 0.05  # of the throughput: half of its 95 % interval
-MIN_GROWTH = 1.2  # duration of the next load over the previous one: less would add little
-MAX_SLACK_SHARE = 0.25  # of the time left, in case the rate drops below the pilot's
-COUNTED_LOAD_MARGIN = 1.1  # times the duration: a load of counted requests may end early
-MAX_PILOT_RATE_ERROR = 0.15  # a pilot with a larger error only sizes a load that measures the rate
+MAX_STEADY_VARIATION = 0.01  # between batches: a longer load would show nothing new
+TARGET_PRECISION = 0.05  # half of the throughput's 95 % interval, relative to its mean
+MIN_GROWTH = 1.2  # duration of the next load / the previous one: a shorter one would add little
+MAX_SLACK_SHARE = 0.25  # of the remaining time, in case the rate drops below the pilot's
+COUNTED_LOAD_MARGIN = 1.1  # factor for the duration, since a load of counted requests may end early
+MAX_PILOT_RATE_ERROR = 0.15  # after a pilot with a larger error, the next load measures the rate
 MAX_RATE_ERROR = 0.5  # assumed if the error is larger or unknown
 MANY_DEGREES = 30  # degrees of freedom
-NORMAL_QUANTILE_20 = -0.8416  # standard normal quantile of 0.2, for an upper 80 % bound
+NORMAL_QUANTILE_20 = -0.8416  # 20 % quantile of the standard normal distribution
 
 
 def next_load(
@@ -283,18 +283,19 @@ def next_load(
     record: Record,
     rps: float | None = None,
 ) -> Load | None:
-    """The load to follow `load`; None if that one suffices or is invalid, or if its length is fixed
-    or no time is left. The first load of the trial if `load` is None; `rps`: of an open cell."""
+    """The load to follow `load`; None if that one suffices or is invalid, if its length is fixed,
+    or if no time is left. If `load` is None, the first load of the trial. `rps`: rate of an open
+    cell."""
     if load is None:
         lone_s = fmean(record.alone_s) if record.alone_s else 0.0
         return load_for(plan, trial.cell, lone_s, rps, number=trial.number)
     if plan.max_seconds is None or not may_have_follow_up(plan, trial.cell) or load.drops:
-        return None  # a full accept queue delays clients for minutes, whatever the length
+        return None  # a full accept queue delays clients for minutes, however long the load is
     facts = read_trial(trial, record, plan, run_dir).facts
     if not isinstance(facts, Facts) or any(check(facts) for check in CHECKS):
         return None  # invalid: the report gives the reason
     estimate = precision(facts)
-    # By the tool's clock: on a busy machine, starting the tool takes a second
+    # From the tool's clock: on a busy machine, starting the tool can take a second
     lasted_s = facts.measurement.duration_s or facts.load_s
     measured_rps = facts.rps if isinstance(facts.steady, Window) else len(facts.finished) / lasted_s
     left_s = plan.max_seconds - (record.pilot_s or 0.0) - lasted_s
@@ -309,12 +310,12 @@ def next_load(
 
 
 def is_precise(estimate: Precision, *, steady: bool) -> bool:
-    """Whether the estimate is precise enough. `steady`: only the machine makes the app's times
-    vary, so a short load misses no rare event."""
+    """Whether the estimate is precise enough. `steady`: whether the app's times vary only because
+    of the machine, so that a short load misses no rare event."""
     throughput = estimate.throughput_rps
     if throughput is None or estimate.variation is None:
         return False
-    if estimate.variation <= STEADY_VARIATION:
+    if estimate.variation <= MAX_STEADY_VARIATION:
         return True
     return (estimate.is_long or steady) and throughput.half <= TARGET_PRECISION * throughput.mean
 
@@ -322,8 +323,8 @@ def is_precise(estimate: Precision, *, steady: bool) -> bool:
 def load_for_precision(
     load: Load, estimate: Precision, rps: float, lasted_s: float, left_s: float
 ) -> Load | None:
-    """A load long enough for the target precision, if time allows. `rps`, `lasted_s`: of the load
-    before; `left_s`: time left. None if that is too little for a useful load."""
+    """A load that is long enough for the target precision, if time allows. `rps`, `lasted_s`: those
+    of the previous load; `left_s`: remaining time. None if that is too short for a useful load."""
     if rps <= 0:
         return None
     rate_error = _rate_error(estimate)
@@ -332,7 +333,7 @@ def load_for_precision(
     available_s = min((left_s - edges_s) / slack, MAX_FOLLOW_UP_REQUESTS / rps)
     steady_s = ENOUGH_BATCHES * BATCH_S * COUNTED_LOAD_MARGIN
     if rate_error <= MAX_PILOT_RATE_ERROR or steady_s < MIN_GROWTH * lasted_s:
-        steady_s = max(steady_s, _needed_s(estimate, rate_error))
+        steady_s = max(steady_s, _required_s(estimate, rate_error))
         steady_s = steady_s if steady_s * (1 + MIN_GROWTH) <= available_s else available_s
     steady_s = min(steady_s, available_s)
     if steady_s < MIN_GROWTH * lasted_s:
@@ -341,7 +342,7 @@ def load_for_precision(
 
 
 def with_duration(load: Load, rps: float, steady_s: float) -> Load:
-    """The same load with a steady part of `steady_s`; its start and end are extra."""
+    """The same load with a steady part of `steady_s`, to which its start and end are added."""
     rounds = ceil(steady_s * rps / load.concurrency) + 1
     lasts_s = steady_s + 2 * load.concurrency / rps
     return replace(
@@ -353,16 +354,16 @@ def with_duration(load: Load, rps: float, steady_s: float) -> Load:
 
 
 def _rate_error(estimate: Precision) -> float:
-    """The share by which the true rate may differ from the measured one, at most MAX_RATE_ERROR."""
+    """The relative error of the measured rate, at most MAX_RATE_ERROR."""
     throughput = estimate.throughput_rps
     if throughput is None or not throughput.mean:
         return MAX_RATE_ERROR
     return min(throughput.half / throughput.mean, MAX_RATE_ERROR)
 
 
-def _needed_s(estimate: Precision, rate_error: float) -> float:
-    """Seconds of load until half of the interval is TARGET_PRECISION of the mean; infinite if the
-    pilot has no interval."""
+def _required_s(estimate: Precision, rate_error: float) -> float:
+    """The seconds of load until half of the interval is TARGET_PRECISION of the mean; infinite if
+    the pilot has no interval."""
     if not estimate.batch_s:
         return inf
     degrees = estimate.batches - 1

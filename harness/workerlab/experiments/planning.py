@@ -1,7 +1,7 @@
-"""From command-line arguments to a Plan. Inspects the machine; starts nothing.
+"""Makes a Plan from command-line arguments. Inspects the machine, but starts nothing.
 
-Each setting is taken from the first source that names it: a flag, the user's Gunicorn file, the
-lab's default.
+Each setting is taken from the first source that has it: a flag, the user's Gunicorn file, the lab's
+default.
 """
 
 import importlib.util
@@ -54,8 +54,8 @@ DEFAULTS: Mapping[Option[Any], int] = {
     CellOptions.backlog: 2048,
     CellOptions.worker_connections: 1000,
 }
-SLOW_IMPORT_S = 5.0  # of the app: from then on the user is told
-LINGER_S = 5.0  # longer than Gunicorn waits for a client to close
+SLOW_IMPORT_S = 5.0  # after which the user is told that the app is still being imported
+LINGER_S = 5.0  # longer than Gunicorn waits for clients to close
 # Options that fix the length of a load
 LENGTH_OPTIONS = (
     SweepOptions.requests,
@@ -71,16 +71,16 @@ FAST_IS_CHOSEN = (
 )
 DEFAULT_MISSING = "{default} is not installed, using the embedded load tool `{bundled}` ({hint})"
 TAKEN_FOR_WSGI = (
-    "{worker_class} is treated as a WSGI class, since its base classes do not show it; if it serves"
-    " ASGI, add --app @sleep_asgi"
+    "{worker_class} is treated as a WSGI class, since its base classes do not show its kind; if it"
+    " serves ASGI, add --app @sleep_asgi"
 )
 OF_GUNICORN_ONLY = (
     "{config} is a Gunicorn file: besides the app, at most its workers, threads, backlog and"
     " worker_connections affect {servers}"
 )
 LOAD_HOSTS = (
-    "each trial begins when the load hosts have joined, within {join_s} s; run this on {hosts:list}"
-    " (it serves all trials; Ctrl-C ends it):{command:block}"
+    "each trial waits up to {join_s} s for the load hosts; run this on {hosts:list} (once for all"
+    " trials; Ctrl-C ends it):{command:block}"
 )
 
 
@@ -111,8 +111,8 @@ def apps_of(
 
 
 def _with_sleep(app: App, flag_s: float | None) -> App:
-    """The bundled app with its requests' sleep: by a query in the path, else the flag, else --env,
-    else one second. Raises UsageError for a value that the app would reject."""
+    """The bundled app with the sleep of its requests, from the query in the path, the flag or
+    --env; by default one second. Raises UsageError for a value that the app would reject."""
     env = dict(app.env)
     requested = parse_qs(urlsplit(app.path).query).get("sleep")
     try:
@@ -121,15 +121,14 @@ def _with_sleep(app: App, flag_s: float | None) -> App:
     except ValueError as error:
         raise UsageError(f"invalid sleep: {error}") from error
     env[SLEEP_ENV] = f"{default_s:g}"
-    # In a mix, each request may have its own
+    # In a mix, each request may have its own sleep
     return replace(app, sleep_s=None if app.mix else sleep_s, env=tuple(env.items()))
 
 
 def _axis_values(
     options: SweepOptions, interpreter: preflight.Interpreter, option: Option[Any]
 ) -> tuple[int, ...]:
-    """The values of one axis: from the flag, else from the user's Gunicorn file, else the
-    default."""
+    """The values of one axis, from the flag, the user's Gunicorn file or the defaults."""
     default = interpreter.settings.get(option.name, DEFAULTS[option])
     value = vars(options).get(option.name, default)
     return value if isinstance(value, tuple) else (int(value),)
@@ -145,11 +144,11 @@ def _servers(
     wsgi_app, asgi_app = apps_of(options, interpreter, mix)
     for row in map(class_named, options.classes):
         app = asgi_app if interpreter.serves_asgi(row.name) else wsgi_app
-        if not row.slots_known and not app.chdir:  # the class is imported from the cwd
+        if not row.slots_known and not app.chdir:  # imports the class from the current directory
             path = os.pathsep.join(filter(None, (os.getcwd(), dict(app.env).get("PYTHONPATH"))))
             app = replace(app, env=(*app.env, ("PYTHONPATH", path)))
         # Only gthread has threads: sync with several would become gthread. An unknown class gets
-        # the number that was requested
+        # the requested number
         has_threads = options.threads is not None if not row.slots_known else row.slots == "threads"
         threads = axis["threads"] if has_threads else (1,)
         cpu, cores = options.cpu or (None,), options.server_cores or (None,)
@@ -178,7 +177,7 @@ def _with_cpu(app: App, cpu_s: float | None) -> App:
 
 
 def _check_cpu(options: SweepOptions, interpreter: preflight.Interpreter) -> None:
-    """Raises UsageError for --cpu or --server-cores where they cannot work."""
+    """Raises UsageError if --cpu or --server-cores cannot work."""
     bundled = serves_bundled_app(options, interpreter.settings)
     mixed = options.mix or options.access_log or "cpu=" in options.path
     if options.cpu and (mixed or not (bundled and options.app in (None, *CPU_APPS))):
@@ -189,14 +188,14 @@ def _check_cpu(options: SweepOptions, interpreter: preflight.Interpreter) -> Non
     bindable_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else 0
     if (max_cores := max(options.server_cores or (0,))) > bindable_cores:
         raise UsageError(
-            f"--server-cores {max_cores} is too many: this system can bind a server to"
-            f" {bindable_cores} at most"
+            f"--server-cores {max_cores} is too many: this system can bind a server to at most"
+            f" {bindable_cores}"
         )
 
 
 def _tools(options: SweepOptions) -> tuple[tuple[str, ...], list[Finding]]:
-    """The load tools, and a note if `fast` is used without being named. Raises EnvironmentProblem
-    for a named one that cannot run here."""
+    """The load tools, and a note if `fast` is used although no option names it. Raises
+    EnvironmentProblem for a named tool that cannot run here."""
     mixed = options.mix or options.access_log
     timed = options.rate or options.ramp or options.duration
     if options.tool is None and (timed or mixed or options.client == "lingers"):
@@ -211,7 +210,7 @@ def _tools(options: SweepOptions) -> tuple[tuple[str, ...], list[Finding]]:
 
 
 def why_unavailable(name: str) -> str | None:
-    """Why a load tool cannot run here, and what to do about it; None if it can."""
+    """The reason why a load tool cannot run here, and advice; None if it can."""
     tool = tool_named(name)
     if not preflight.find_tool(tool.PROGRAM):
         return f"{name} is not installed. {tool.INSTALL_HINT}"
@@ -222,8 +221,9 @@ def why_unavailable(name: str) -> str | None:
 
 
 def available_here(plan: Plan) -> tuple[Plan, preflight.Interpreters]:
-    """A saved plan with what is unavailable on this machine now, and the interpreters that serve
-    it. Raises EnvironmentProblem for a load tool that cannot run here, and as `interpreters_of`."""
+    """A saved plan, updated with the variants that are unavailable on this machine now, and the
+    interpreters that serve it. Raises EnvironmentProblem for a load tool that cannot run here, and
+    the errors of `preflight.interpreters_of`."""
     check_tools(plan.tools)
     serving = preflight.interpreters_of(plan, Path(plan.servers[0].app.chdir or "."))
     unavailable = unavailable_variants(plan.servers, serving, plan.config)
@@ -238,7 +238,7 @@ def check_tools(names: Iterable[str]) -> None:
 
 
 def available_tools(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[Finding, ...]]:
-    """The load tools that can run here, and a note for each of the others."""
+    """The load tools that can run here, and a note on each one that cannot."""
     missing = {name: why for name in names if (why := why_unavailable(name))}
     notes = tuple(map(ToolLeftOut, missing.values()))
     return tuple(name for name in dict.fromkeys(names) if name not in missing), notes
@@ -247,15 +247,15 @@ def available_tools(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[Findin
 def override_notes(
     options: ServedOptions, interpreter: preflight.Interpreter, **more: str
 ) -> Iterable[Finding]:
-    """A note for each setting of the user's Gunicorn file that is overridden, or only annotated.
-    `more`: further settings that are overridden, with the reason for each."""
+    """A note for each setting of the user's Gunicorn file that is overridden or only annotated.
+    `more`: further overridden settings with reasons."""
     settings = interpreter.settings
     for name, assignment in interpreter.assignments.items():
         if assignment["annotated"] and name in interpreter.names:
             line, text = assignment["annotated"]
             yield annotated_only(line, name, text, options.config)
     forced = {name: why for name, (_, why) in FORCED_SETTINGS.items()}
-    forced["accesslog"] = "measured requests are logged to a file of their own"
+    forced["accesslog"] = "measured requests are logged to a separate file"
     for name, why in {**forced, **more}.items():
         if settings.get(name) not in (None, False, 0, "", FORCED_SETTINGS.get(name, ("",))[0]):
             yield SettingOverridden(
@@ -268,7 +268,8 @@ def override_notes(
 
 
 def _setting_notes(options: SweepOptions, serving: preflight.Interpreters) -> Iterable[Finding]:
-    """Notes on settings that are overridden or have no effect, and on classes treated as WSGI."""
+    """Notes on settings that are overridden or have no effect, and on classes treated as WSGI
+    ones."""
     rows = [class_named(name) for name in options.classes]
     interpreter = next(iter(serving.values()))
     overrides = list(
@@ -280,7 +281,7 @@ def _setting_notes(options: SweepOptions, serving: preflight.Interpreters) -> It
     flags = {option.name: option.flag for option in options.given_options(*DEFAULTS)}
     ignored = {row.name: _settings_ignored_by(row.name, serving) for row in rows}
     for setting in dict.fromkeys(name for names in ignored.values() for name in names):
-        # A flag deserves a note only if no class uses it; the user's file was written for one class
+        # A flag gets a note only if no class uses it; the user's file was written for one class
         names = [name for name, settings in ignored.items() if setting in settings]
         if setting in flags and len(names) == len(rows):
             yield FlagIgnored(flags[setting], tuple(names))
@@ -298,7 +299,8 @@ def _setting_notes(options: SweepOptions, serving: preflight.Interpreters) -> It
 
 
 def server_notes(names: Iterable[str], config: str | None) -> Iterable[Finding]:
-    """What cannot be seen of other servers, and what they get of the user's Gunicorn file."""
+    """Notes on other servers: data that they do not provide, and settings from the user's Gunicorn
+    file that affect them."""
     rows = [class_named(name) for name in names]
     yield from (Note(row.unmeasured) for row in rows if row.unmeasured)
     if config and (others := [row.name for row in rows if row.alone]):
@@ -306,20 +308,20 @@ def server_notes(names: Iterable[str], config: str | None) -> Iterable[Finding]:
 
 
 def _settings_ignored_by(name: str, serving: preflight.Interpreters) -> list[str]:
-    """Settings that have no effect with this class in any of the interpreters' Gunicorns."""
+    """The settings that have no effect on this class in any of the interpreters' Gunicorns."""
     first, *others = (interpreter.ignores(name) for interpreter in serving.values())
     return [setting for setting in first if all(setting in ignored for ignored in others)]
 
 
 def _drop_notes(servers: Iterable[Server], connections: int) -> Iterable[Finding]:
-    """A note on the first server that may drop connections, as its cells can take minutes."""
+    """A note on the first server that may drop connections, so that its cells can take minutes."""
     for server in servers:
         slots = configured_slots(server)
         if slots is not None and connections > slots + server.backlog + 1:
             yield Note(
-                f"{connections} connections are more than {slots} slots and a backlog of"
-                f" {server.backlog} hold; clients repeat a dropped SYN ever more slowly, so such a"
-                " cell may take minutes"
+                f"{connections} connections exceed {slots} slots and a backlog of {server.backlog};"
+                " clients repeat a dropped SYN after ever longer pauses, so such a cell may take"
+                " minutes"
             )
             return
 
@@ -330,23 +332,23 @@ def unavailable_variants(
     config: str | None = None,
     app_kind: str = "",
 ) -> dict[str, str]:
-    """Variants that cannot run in their interpreters, or cannot serve any of their apps, each with
-    the reason. `config`: the user's Gunicorn file; `app_kind`: that of the app; "": not known."""
+    """The variants that cannot run in their interpreters, or cannot serve any of their apps, with
+    reasons. `config`: the user's Gunicorn file; `app_kind`: the kind of the app; "": unknown."""
     servers = [server for server in servers if server.null is None]
     missing = {
         server.variant: why
         for server in servers
         if (why := serving[server.python, server.gunicorn].why_unavailable(server.worker_class))
     }
-    # Installing a package would not let its class serve an app of another kind
+    # The kind takes precedence: no package would let the class serve an app of another kind
     return missing | _of_another_kind(servers, serving, config, app_kind)
 
 
 def _of_another_kind(
     servers: Iterable[Server], serving: preflight.Interpreters, config: str | None, app_kind: str
 ) -> dict[str, str]:
-    """Variants that cannot serve any of their apps. The user's app is imported if the classes serve
-    different kinds; if all serve the same, the first launch shows whether they can."""
+    """The variants that cannot serve any of their apps, with reasons. The user's app is imported if
+    the classes serve different kinds; otherwise the first launch shows whether they can."""
     servers = [server for server in servers if server.app.chdir]
     if len({class_named(server.worker_class).serves for server in servers}) < 2:
         return {}
@@ -369,7 +371,7 @@ def imported_kind(
     config: str | None,
     limit_s: float = preflight.INTROSPECT_TIMEOUT_S,
 ) -> str:
-    """`preflight.app_kind`; the user is told if it takes long."""
+    """The result of `preflight.app_kind`, with a message if it takes long."""
     note = f"still importing {app.target}, for up to {limit_s:.0f} s"
     slow = threading.Timer(SLOW_IMPORT_S, tell, (note,))
     slow.start()
@@ -380,13 +382,13 @@ def imported_kind(
 
 
 def notes_on_gunicorn(serving: preflight.Interpreters) -> tuple[Finding, ...]:
-    """Notes on which Gunicorn serves, without duplicates."""
+    """Notes on the Gunicorn that serves, without duplicates."""
     notes = (interpreter.note for interpreter in serving.values())
     return tuple(dict.fromkeys(filter(None, notes)))
 
 
 def common_version(serving: preflight.Interpreters) -> str:
-    """The requested version of Gunicorn that all interpreters share; "" if they differ (each
+    """The requested version of Gunicorn that all interpreters share; "" if versions differ (each
     server then names its own), or if none was requested."""
     versions = {interpreter.requested for interpreter in serving.values()}
     return versions.pop() if len(versions) == 1 else ""
@@ -400,8 +402,9 @@ def gunicorn_plan(
     seed: int | None = None,
     **more: Any,
 ) -> Plan:
-    """A plan of cells on Gunicorn. `app_kind`: as in `unavailable_variants`; `seed`: None: drawn;
-    `more`: further fields of the Plan. Raises UsageError for cells that cannot be measured."""
+    """A plan of cells on Gunicorn. `app_kind`: as in `unavailable_variants`; `seed`: random if
+    None; `more`: further fields of the Plan. Raises UsageError for cells that cannot be
+    measured."""
     cells = tuple(cells)
     notes = (*notes_on_gunicorn(serving), *more.pop("notes", ()))
     defaults = {
@@ -484,9 +487,9 @@ def _notes(
 ) -> Iterable[Finding]:
     yield from _setting_notes(options, serving)
     if options.duration and not (options.ramp or options.mix or options.access_log):
-        # Tools that trace single requests, but not in this timed load
-        named = [name for name in tools if tool_named(name).NUMBERS_REQUESTS]
-        yield from map(RequestsNotFollowed, named)
+        # These tools trace individual requests, but not in this timed load
+        tracing_tools = [name for name in tools if tool_named(name).NUMBERS_REQUESTS]
+        yield from map(RequestsNotFollowed, tracing_tools)
     if options.server_cores:
         yield ServerCoresBound(preflight.cores())
     if options.client == "lingers":
@@ -495,15 +498,15 @@ def _notes(
 
 
 def _arrivals(options: SweepOptions) -> Arrivals:
-    """How arrivals are spaced. Raises UsageError for --arrivals without --rate."""
+    """The spacing of arrivals. Raises UsageError for --arrivals without --rate."""
     if options.arrivals and not options.rate:
-        raise UsageError("--arrivals needs --rate: without it, clients wait for each answer")
+        raise UsageError("--arrivals needs --rate: without it, clients wait for each response")
     return options.arrivals or ("poisson" if options.rate else "even")
 
 
 def _requests(options: SweepOptions) -> int | None:
-    """Requests per load, None for a number of rounds. Raises UsageError if they are fewer than two
-    per connection or another option fixes the length too."""
+    """The number of requests per load; None if rounds determine it. Raises UsageError for fewer
+    than two per connection, or if another option also fixes the length."""
     if options.requests is None:
         return None
     for conflict in options.given_options(SweepOptions.rounds, SweepOptions.duration):
@@ -517,24 +520,24 @@ def _requests(options: SweepOptions) -> int | None:
 
 
 def _max_seconds(options: SweepOptions) -> float | None:
-    """The most seconds that the loads of a trial may take; None if an option fixes their length.
+    """The maximum duration of a trial's loads in seconds; None if an option fixes their length.
     Raises UsageError if --max-seconds is given with such an option."""
-    fixed = options.given_options(*LENGTH_OPTIONS)
-    if fixed and options.given_options(SweepOptions.max_seconds):
-        flag = fixed[0].flag
+    fixing_options = options.given_options(*LENGTH_OPTIONS)
+    if fixing_options and options.given_options(SweepOptions.max_seconds):
+        flag = fixing_options[0].flag
         raise UsageError(f"--max-seconds has no effect with {flag}, which fixes the load's length")
-    return None if fixed else options.max_seconds
+    return None if fixing_options else options.max_seconds
 
 
 def _tool_advice(supports: Callable[[Tool], bool]) -> str:
-    """Advice to use a load tool for which `supports` holds."""
+    """Advice to use one of the load tools for which `supports` is true."""
     names = [f"--tool {name}" for name, tool in TOOLS.items() if supports(tool)]
     return f"use {' or '.join(names)}"
 
 
 def _with_host_note(plan: Plan) -> Plan:
-    """The plan with a note on what to run on each load host. Raises UsageError for unreachable
-    hosts or a tool that cannot send from several."""
+    """The plan with a note on the command to run on each load host. Raises UsageError for
+    unreachable hosts, or for a tool that cannot send from several hosts."""
     if not plan.load_hosts:
         return plan
     for name in plan.tools:
@@ -542,7 +545,9 @@ def _with_host_note(plan: Plan) -> Plan:
             advice = _tool_advice(lambda tool: tool.DISTRIBUTES)
             raise UsageError(f"{name} cannot send from other hosts; {advice}")
     if len({cell.processes for cell in plan.cells}) > 1:
-        raise UsageError("--load-hosts needs one number of --tool-processes: each host runs them")
+        raise UsageError(
+            "--load-hosts needs a single value of --tool-processes, which applies to each host"
+        )
     preflight.check_load_hosts(plan.load_hosts, PORT)
     address, cell = preflight.address_facing(plan.load_hosts), plan.cells[0]
     command = host_command(worker_command(load_for(plan, cell, 1.0), address))
@@ -551,7 +556,8 @@ def _with_host_note(plan: Plan) -> Plan:
 
 
 def _check_load_support(plan: Plan) -> None:
-    """Raises UsageError for a load that a load tool does not support, or conflicting options."""
+    """Raises UsageError for a load that a load tool does not support, and for conflicting
+    options."""
     for is_planned, capability, purpose in (
         (any(cell.rate for cell in plan.cells), "OPEN_MODEL", "send at a rate (--rate)"),
         (plan.ramp_s, "RAMPS", "open its connections one after the other (--ramp)"),
@@ -568,11 +574,12 @@ def _check_load_support(plan: Plan) -> None:
                 advice = _tool_advice(attrgetter(capability))
                 raise UsageError(f"{name} cannot {purpose}; {advice}")
     if plan.linger_s and any(cell.keepalive for cell in plan.cells):
-        raise UsageError("--client lingers needs --keepalive off: kept connections are not closed")
+        raise UsageError(
+            "--client lingers needs --keepalive off: kept-alive connections are not closed"
+        )
     if plan.ramp_s and not all(cell.keepalive for cell in plan.cells):
         raise UsageError(
-            "--ramp needs --keepalive on: with a new connection per request, connections come and"
-            " go all the time"
+            "--ramp needs --keepalive on: otherwise connections open and close with every request"
         )
     if plan.duration_s is not None and plan.ramp_s >= plan.duration_s:
         raise UsageError(

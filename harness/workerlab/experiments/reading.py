@@ -1,7 +1,7 @@
-"""From a run directory to a Report: read the files, parse the tools' output, analyse. And to the
-Document of the command that made the run, and how it is printed.
+"""Makes a Report from a run directory: reads the files, parses the tools' output, analyses. Makes
+and prints the Document of the command that made the run.
 
-Needs nothing but the directory, so any saved run can be analysed again, on any machine.
+Needs only the directory, so any saved run can be analysed again, on any machine.
 """
 
 import os
@@ -40,10 +40,9 @@ from workerlab.terminal.console import output_columns, program, short, tell
 
 def find_run(name: str, *, measured: bool = False) -> Path:
     """The directory of the run that `name` refers to: a run's directory, a name below results/, or
-    the newest run in a directory; with `measured`, the newest one that has a trial without a fault,
-    if any.
+    the newest run in a directory; with `measured`, preferably one that has a trial without a fault.
 
-    Raises UsageError if there is none.
+    Raises UsageError if there is no such run.
     """
     directories = [
         Path(name).expanduser(),
@@ -61,7 +60,8 @@ def find_run(name: str, *, measured: bool = False) -> Path:
 
 
 def as_argument(run: Run) -> str:
-    """The run as a command-line argument: its name if `find_run` finds that, else its directory."""
+    """The run as a command-line argument: its name if `find_run` finds the name, else its
+    directory."""
     found_by_name = run.directory.parent in (Path("results").absolute(), bundled_root() / "results")
     return run.name if found_by_name else str(run.directory)
 
@@ -87,7 +87,7 @@ def read_trial(trial: Trial, record: Record | None, plan: Plan, run_dir: Path) -
         except (ValueError, OSError) as error:
             parse_error = f"the workers' maps cannot be read: {error}"
         try:
-            if record.load_start_ns is not None:  # else the tool was not started
+            if record.load_start_ns is not None:  # else the tool did not start
                 output = store.tool_output(raw, tool.OUTPUT_FILES, record.exit_code)
                 measurement = tool.parse(output)
         except ParseError as error:
@@ -118,47 +118,47 @@ def read_trial(trial: Trial, record: Record | None, plan: Plan, run_dir: Path) -
 
 
 def _worker_class_of(trial: Trial, record: Record | None) -> WorkerClass:
-    """The worker class of the trial; slots are unlimited if the app is written for tornado: it may
-    await, while a WSGI app under the tornado class blocks the loop."""
+    """The worker class of the trial. Its slots are unlimited if the app is written for tornado:
+    such an app may await, while a WSGI app under the tornado class blocks the loop."""
     row = class_named(trial.cell.server.worker_class)
     is_tornado_app = record is not None and record.proof.get("app_kind") == "tornado"
     return replace(row, slots="unlimited", loop=True) if is_tornado_app else row
 
 
 def null_counts(raw: Path) -> NullCounts | None:
-    """What the null server of a trial counted; None if the file is missing or damaged."""
+    """The counts of a trial's null server; None if the file is missing or damaged."""
     try:
-        counted = codec.decode((raw / COUNTS).read_bytes(), dict[str, Any])
-        service = Histogram.from_json(counted.pop("service"))
-        counted["most_connections"] = counted.pop("most_connections_at_once")
+        values = codec.decode((raw / COUNTS).read_bytes(), dict[str, Any])
+        service = Histogram.from_json(values.pop("service"))
+        values["most_connections"] = values.pop("most_connections_at_once")
         derived = {"answers": service.count, "service": summary_of(service)}
-        return codec.convert({**counted, **derived}, NullCounts)
+        return codec.convert({**values, **derived}, NullCounts)
     except (OSError, ValueError, KeyError):
         return None
 
 
-# The directory of a run, and its trials by key
-_kept: tuple[Path, dict[str, TrialData]] = (Path(), {})
+# The directory of a run, and the data of its trials by key
+_cached_run: tuple[Path, dict[str, TrialData]] = (Path(), {})
 
 
 def trial_data(run: Run, *, keep: bool = False) -> tuple[TrialData, ...]:
-    """The data of every planned trial, in the order of the plan. `keep`: for a run that is read
-    again in this process, until another one is kept. Kept data is reused if its record is
-    unchanged, with all that was derived from it."""
-    global _kept
-    kept, all_data = _kept[1] if _kept[0] == run.directory else {}, []
+    """The data of every planned trial, in the order of the plan. `keep`: caches the data
+    for the next call, until another run is cached. Cached data is reused if its record is
+    unchanged, with everything derived from it."""
+    global _cached_run
+    cached, all_data = _cached_run[1] if _cached_run[0] == run.directory else {}, []
     for trial in grid(run.plan):
-        record, data = run.records.get(trial.key), kept.get(trial.key)
+        record, data = run.records.get(trial.key), cached.get(trial.key)
         if data is None or record is None or data.record != record or data.trial != trial:
             data = read_trial(trial, record, run.plan, run.directory)
         all_data.append(data)
     if keep:
-        _kept = (run.directory, {data.trial.key: data for data in all_data})
+        _cached_run = (run.directory, {data.trial.key: data for data in all_data})
     return tuple(all_data)
 
 
 def notes_of(run: Run) -> tuple[Finding, ...]:
-    """Notes of the plan, and a note if trials that can run have not finished."""
+    """The notes of the plan, and one on unfinished trials that can run here."""
 
     def unfinished(trial: Trial) -> bool:
         record = run.records.get(trial.key)
@@ -173,8 +173,8 @@ def notes_of(run: Run) -> tuple[Finding, ...]:
 
 
 def report_of(run: Run, trials: Iterable[TrialData] | None = None) -> Report:
-    """The analysis of a run, without its trials on null servers. `trials`: its data, if it has been
-    read."""
+    """The analysis of a run without its trials on null servers. `trials`: its data, if that has
+    been read before."""
     data = trial_data(run) if trials is None else trials
     return analyse(
         run.name,
@@ -189,8 +189,8 @@ def report_of(run: Run, trials: Iterable[TrialData] | None = None) -> Report:
 
 
 def document_of(directory: Path, slo: str | None = None) -> Document:
-    """The document of a run. `slo`: a target instead of the plan's. Raises UsageError if the
-    directory is not a run, its command is unknown, or its command takes no target."""
+    """The document of a run. `slo`: a target that replaces the plan's. Raises UsageError if the
+    directory is not a run, or its command is unknown or takes no target."""
     run = store.load(directory)
     if slo is not None:
         if run.plan.kind != SWEEP:
@@ -209,8 +209,8 @@ def document_of(directory: Path, slo: str | None = None) -> Document:
 
 
 def print_document(document: Document, options: FormatOptions) -> None:
-    """Print on standard output in the requested format, else as text: colour only on a terminal,
-    width from the terminal or COLUMNS."""
+    """Print a document on standard output in the requested format. Text has colour only on a
+    terminal; its width comes from the terminal or COLUMNS."""
     if options.format != "table":
         sys.stdout.write(FORMATS[options.format](document))
     else:

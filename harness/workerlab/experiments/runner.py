@@ -1,8 +1,8 @@
-"""Runs the commands that make or resume a run.
+"""Executes the commands that make or resume a run.
 
     options ─► plan (new or saved) ─► run directory ─► each trial ─► document ─► exit code
 
-An experiment defines what to run and what to conclude; this module executes it.
+An experiment defines what to run and what to conclude. This module executes it.
 """
 
 from collections.abc import Callable, Mapping
@@ -43,15 +43,18 @@ DISPLAY_OPTIONS = (RunOptions.format, RunOptions.explain)
 
 
 class Setup(Struct, frozen=True):
-    """A plan, checked against this machine. `interpreters`: run Gunicorn and the apps; empty if
-    there is no Gunicorn. `environment`: further facts of the machine to store. `label`: end of the
-    run directory's name; "" for the command's name. `prepare_launch`: adds addresses and pids of
-    the services that a server uses. `display`: shows progress. `grow(directory, plan)`: the plan
-    with further cells, or None for no more; called once all trials of `plan` have run. It may use
-    only stored data, so that a resumed run grows in the same way. `ceilings_anyway`: measure the
-    load tools' ceilings even if no cell came near them. `trials`: how its trials run, by default
-    with a load tool. `perform(directory, plan)`: replaces the execution, for a plan without trials;
-    it must determine what is left."""
+    """A plan that was checked against this machine, and the ways to execute it.
+
+    `interpreters`: those that run Gunicorn and the apps; empty without a Gunicorn. `environment`:
+    further facts to store. `label`: the end of the run directory's name; "": the command's name.
+    `prepare_launch`: adds addresses and pids of the services that a server uses. `display`: shows
+    the progress. `grow(directory, plan)`: returns the plan with further cells, or None; called once
+    all trials of `plan` have run. It may use only stored data, so that a resumed run grows in the
+    same way. `ceilings_anyway`: measures the load tools' ceilings even if no cell came near them.
+    `trials`: makes the source of the trials, by default ones with a load tool.
+    `perform(directory, plan)`: replaces the execution of a plan without trials; it must find out
+    what remains to be done.
+    """
 
     plan: Plan
     interpreters: preflight.Interpreters = {}
@@ -65,14 +68,14 @@ class Setup(Struct, frozen=True):
     perform: Callable[[Path, Plan], None] | None = None
 
     def __enter__(self) -> Self:
-        """A context by itself, for a command that starts no services."""
+        """A Setup is also a context, for commands that start no services."""
         return self
 
     def __exit__(self, *error: object) -> None: ...
 
 
-# Makes a new plan from the options, or prepares the plan of a resumed run. Services (database,
-# cache) run until the context exits. Raises LabError
+# Makes a new plan from the options, or prepares the plan of a resumed run. Services (databases,
+# caches) run until the context exits. Raises LabError
 MakeSetup = Callable[[R, Plan | None], AbstractContextManager[Setup]]
 
 
@@ -83,8 +86,8 @@ def command(options: RunOptions) -> int:
     if finish := getattr(experiment, "finish", None):
         finish(directory)
     document = document_of(directory)
-    is_printed = interrupted is not None and options.format == "table"
-    print_document(without_resume(document) if is_printed else document, options)
+    resume_is_printed = interrupted is not None and options.format == "table"
+    print_document(without_resume(document) if resume_is_printed else document, options)
     print_location(directory)
     if interrupted is not None:
         return interrupted
@@ -93,7 +96,7 @@ def command(options: RunOptions) -> int:
 
 
 def without_resume(document: Document) -> Document:
-    """The document, without the command that resumes the run: `run` has printed it."""
+    """The document without the command that resumes the run, because `run` has printed it."""
     notes = (
         replace(note, command="") if isinstance(note, Unfinished) else note
         for note in document.notes
@@ -124,8 +127,8 @@ def run(kind: str, setup: MakeSetup[R], options: R) -> tuple[Path, int | None]:
 
 
 def carry_out(directory: Path, prepared: Setup) -> None:
-    """Print the plan's notes, then run the unfinished trials and those that `grow` adds. Raises as
-    `execute`."""
+    """Print the plan's notes, then run the unfinished trials and those that `grow` adds. Raises the
+    errors of `execute`."""
     for note in prepared.plan.notes:
         tell(text(note))
     for name, why in prepared.plan.unavailable.items():
@@ -148,8 +151,8 @@ def carry_out(directory: Path, prepared: Setup) -> None:
 
 
 def exit_code(directory: Path, document: Document, fail_on_slo: bool = True) -> int:
-    """The exit code of the document if it has one, else of the faults, the validity and, if
-    `fail_on_slo`, the target."""
+    """The exit code of the document if it has one; else it depends on the faults, the validity and,
+    if `fail_on_slo`, the target."""
     if document.exit_code is not None:
         return document.exit_code
     faults = [record.fault for record in run_store.load(directory).records.values() if record.fault]
@@ -162,11 +165,11 @@ def exit_code(directory: Path, document: Document, fail_on_slo: bool = True) -> 
 
 
 def _load_for_resume(kind: str, options: StoredOptions, name: str) -> tuple[Path, Plan]:
-    """A saved run and its plan, with availability checked again. Raises UsageError for a run of
-    another command or options that would change its plan, and other LabErrors."""
+    """A saved run and its plan, whose availability is checked again. Raises UsageError for a run of
+    another command, or for options that would change the plan, and other LabErrors."""
     allowed = [option for option in options_of(type(options)).values() if option.resumes]
-    unchanging: list[Option[Any]] = [StoredOptions.resume, *DISPLAY_OPTIONS, *allowed]
-    if vars(options).keys() - {"command", *(option.name for option in unchanging)}:
+    compatible: list[Option[Any]] = [StoredOptions.resume, *DISPLAY_OPTIONS, *allowed]
+    if vars(options).keys() - {"command", *(option.name for option in compatible)}:
         flags = sorted(option.flag for option in allowed)
         exceptions = f" but {', '.join(flags)}" if flags else ""
         raise UsageError(
@@ -187,7 +190,7 @@ def _load_for_resume(kind: str, options: StoredOptions, name: str) -> tuple[Path
 
 
 def create_run(directory: Path, prepared: Setup) -> None:
-    """Create the directory of a new run. Raises as `run_store.create`."""
+    """Create the directory of a new run. Raises the errors of `run_store.create`."""
     tools = {
         name: preflight.tool_version(argv)
         for name in prepared.plan.tools

@@ -1,4 +1,4 @@
-"""Runs all trials of all commands, each in its own thread; the calling thread writes their records.
+"""Runs the trials of all commands, each in its own thread; the calling thread writes their records.
 
     begin, if the CPU budget allows ─► start, one server at a time ─► warm up ─► wait until none
         starts ─► lone requests and load ─► record, unless the cores were too busy meanwhile
@@ -6,14 +6,14 @@
 A trial that must run alone is a batch of one. `jobs` decides what runs in parallel and keeps the
 CPU budget; `StartupBarrier` orders the starts. Starting a server takes all cores for a moment, so
 servers start one at a time. Trials that begin together are measured once the last of their servers
-is up, MIN_APART_S from each other: otherwise all would send and answer requests at the same moment.
+is up, at intervals of MIN_APART_S: otherwise all would send requests at the same moment.
 
 The interpreter switches threads every half millisecond; otherwise the time of a lone request would
-include that of other threads.
+include the time of other threads.
 
 An interrupt or an error of the lab ends all trials: their servers are killed, and their threads
-raise Cancelled as soon as they wait. A trial has a line in the run's files from its begin on, so
-one that a kill cuts off at any moment is known, and run again.
+raise Cancelled as soon as they wait. Each trial has a line in the run's files from its beginning,
+so after a kill at any moment the unfinished trials are known and run again.
 """
 
 import contextlib
@@ -41,14 +41,14 @@ from workerlab.server.process import Guarded
 from workerlab.server.running import Cancelled, StartupTurn
 
 MIN_APART_S = 0.1  # between the starts of two measurements
-FIT_CHECK_S = 0.25  # after which to check again whether another trial fits
+FIT_CHECK_S = 0.25  # between checks whether another trial fits
 SWITCH_INTERVAL_S = 0.0005  # for `sys.setswitchinterval`; a tenth of the default
 
 
 class TrialSource:
-    """The trials of a plan: how they start, and what is learned from their records. `jobs`: their
-    order, costs and durations. All methods but the function that `prepare` returns, and
-    `used_cores`, are called in the thread that calls `execute`."""
+    """Prepares the trials of a plan and receives their records. `jobs`: determines their order,
+    costs and durations. The function that `prepare` returns and `used_cores` run in threads of the
+    trials; all other methods are called in the thread that calls `execute`."""
 
     def __init__(self, directory: Path, plan: Plan, jobs: JobPlanner) -> None:
         self.directory, self.plan, self.jobs = directory, plan, jobs
@@ -58,17 +58,18 @@ class TrialSource:
         raise NotImplementedError
 
     def predict(self, trial: Trial) -> float | None:
-        """Predicted seconds of the trial: 0 if it will not be launched, None while unknown."""
+        """The predicted seconds of the trial; 0 if it will not be launched, None while unknown."""
         return self.jobs.predict(trial)
 
     def next_batch(self, todo: Sequence[Trial]) -> tuple[list[Trial], list[Trial]]:
-        """As `JobPlanner.next_batch`."""
+        """The trials to run now, and the rest; see `JobPlanner.next_batch`."""
         return self.jobs.next_batch(todo)
 
     def prepare(
         self, trial: Trial, turn: StartupTurn, lab: Lab | None
     ) -> Callable[[], Record] | Fault:
-        """A function that runs the trial, or why it cannot run. `lab`: None if it runs alone."""
+        """A function that runs the trial, or a Fault if it cannot run. `lab`: None if it runs
+        alone."""
         raise NotImplementedError
 
     def used_cores(self, trial: Trial) -> float:
@@ -85,9 +86,9 @@ Display = Callable[[TrialSource, Sequence[Trial]], AbstractContextManager[Any]]
 
 
 def execute(source: TrialSource, todo: Sequence[Trial], display: Display) -> None:
-    """Run `todo`, recording each trial as it ends.
+    """Run `todo`, and record each trial when it ends.
 
-    Raises Stopped on a signal, EnvironmentProblem if the disk cannot be written or a load host is
+    Raises Stopped on a signal, EnvironmentProblem if the disk is not writable or a load host is
     missing.
     """
     with (
@@ -120,7 +121,7 @@ class StartupBarrier:
         self.starting = ""  # key of a trial, or ""
         self.measured: set[str] = set()
         self.processes: dict[str, Guarded] = {}
-        self.next_measurement_s = 0.0  # when the next measurement may begin
+        self.next_measurement_s = 0.0  # earliest time of the next measurement
         self.ended = False
 
     @property
@@ -129,14 +130,14 @@ class StartupBarrier:
         return bool(self.measured)
 
     def announce(self, key: str) -> None:
-        """The trial will start a server: no measurement begins before it is up."""
+        """Announce that the trial will start a server: no measurement begins before that is up."""
         with self.changed:
             self.announced.add(key)
 
     def wait(
         self, condition: Callable[[], bool] = lambda: False, timeout_s: float | None = None
     ) -> None:
-        """Wait for the condition. Raises Cancelled at once if the lab ends meanwhile."""
+        """Wait for the condition. Raises Cancelled as soon as the lab ends."""
         with self.changed:
             self.changed.wait_for(lambda: self.ended or condition(), timeout_s)
             self.raise_if_ended()
@@ -147,7 +148,7 @@ class StartupBarrier:
         self.changed.notify_all()
 
     def leave(self, key: str) -> None:
-        """The trial has ended, successfully or not."""
+        """Release a trial that has ended, successfully or not."""
         with self.changed:
             self.leave_start(key)
             self.measured.discard(key)
@@ -159,7 +160,7 @@ class StartupBarrier:
             raise Cancelled
 
     def end_all(self) -> None:
-        """Kill all servers; threads that wait raise Cancelled."""
+        """Kill all servers, and make waiting threads raise Cancelled."""
         with self.changed:
             self.ended = True
             for process in self.processes.values():
@@ -168,7 +169,7 @@ class StartupBarrier:
 
 
 class BarrierStartupTurn(StartupTurn):
-    """The turn of one trial at the barrier. `on_watch(server, observer)`: draws the progress."""
+    """The turn of one trial at the barrier. `on_watch(server, observer)` draws the progress."""
 
     def __init__(
         self,
@@ -221,8 +222,8 @@ class TrialOutcome(Struct, frozen=True):
 
 
 class Batch:
-    """Trials that run in parallel, or one alone. `parallel_cores`: used when the trial ran in
-    parallel, if this repeats it."""
+    """Trials that run in parallel, or a single trial. `parallel_cores`: if this repeats a trial,
+    the cores used when it ran in parallel."""
 
     def __init__(
         self,
@@ -238,11 +239,11 @@ class Batch:
         self._lab = Lab() if len(batch) > 1 else None
         self._barrier, self._budget = StartupBarrier(), source.jobs.budget()
         self._running: dict[Future[TrialOutcome], Trial] = {}
-        self._beside: dict[str, set[str]] = defaultdict(set)  # keys of other trials, by key
+        self._parallel_keys: dict[str, set[str]] = defaultdict(set)  # of other trials, by key
         self._to_repeat: list[tuple[Trial, float]] = []
 
     def run(self) -> list[tuple[Trial, float]]:
-        """Run all. Returns the trials to repeat alone, each with the cores used meanwhile."""
+        """Run all trials. Returns those to repeat alone, each with the cores used meanwhile."""
         with ThreadPoolExecutor(MAX_JOBS) as pool:
             try:
                 while self._waiting or self._running:
@@ -269,15 +270,16 @@ class Batch:
                     self._budget.enter(trial.key, cores, now_s, loaded=self._barrier.measuring)
                     self._barrier.announce(trial.key)
                     begun.append((trial, run_trial))
-        # Submitted once all are announced, as none may be measured before the last is up
+        # Submitted once all are announced, because none may be measured before the last one is up
         for trial, run_trial in begun:
             for other in self._running.values():
-                self._beside[trial.key].add(other.key)
-                self._beside[other.key].add(trial.key)
+                self._parallel_keys[trial.key].add(other.key)
+                self._parallel_keys[other.key].add(trial.key)
             self._running[pool.submit(self._run_in_thread, trial, run_trial)] = trial
 
     def _begin(self, trial: Trial) -> Callable[[], Record] | None:
-        """Record the start and return what runs the trial; or record why it cannot run."""
+        """Record the start and return a function that runs the trial, or record why it cannot
+        run."""
         self._screen.begin(trial)
         turn = BarrierStartupTurn(self._barrier, trial.key, self._screen.watch)
         prepared = self._source.prepare(trial, turn, self._lab)
@@ -305,31 +307,31 @@ class Batch:
             self._to_repeat.append((trial, outcome.cores))
             del self._running[future]
             return
-        record = self._keep(trial, outcome.record)
-        del self._running[future]  # until then, an interrupt records it if this has not
+        record = self._store(trial, outcome.record)
+        del self._running[future]  # not before: after an interrupt, `_record_unfinished` needs it
         self._source.on_result(trial, record)
         self._screen.end(trial, record)
         if record.fault and record.fault.kind == "storage":
             raise EnvironmentProblem(record.fault.reason)
 
     def _must_repeat(self, trial: Trial, outcome: TrialOutcome) -> bool:
-        """Whether the cores were too busy beside the other trials."""
+        """Whether the cores were too busy while other trials ran in parallel."""
         is_busy = outcome.cores > self._source.jobs.max_cores
-        return not outcome.record.fault and bool(self._beside[trial.key]) and is_busy
+        return not outcome.record.fault and bool(self._parallel_keys[trial.key]) and is_busy
 
-    def _keep(self, trial: Trial, record: Record) -> Record:
-        beside = tuple(sorted(self._beside[trial.key]))
+    def _store(self, trial: Trial, record: Record) -> Record:
+        beside = tuple(sorted(self._parallel_keys[trial.key]))
         record = replace(record, beside=beside, again_cores=self._parallel_cores)
         self._writer.ended(record)
         return record
 
     def _record_unfinished(self) -> None:
-        """Record the trials that were running when all were stopped. The file shows which were: an
-        interrupt may come right after a record was written."""
+        """Record the trials that were running when all were stopped. The file shows which ones have
+        no record, because an interrupt may come right after a record was written."""
         records = run_store.load(self._source.directory).records
         for future, trial in self._running.items():
             if records[trial.key].fault == run_store.NOT_FINISHED:
                 with contextlib.suppress(Exception):  # the disk may be full
                     outcome = future.result()
                     if not self._must_repeat(trial, outcome):
-                        self._keep(trial, outcome.record)
+                        self._store(trial, outcome.record)

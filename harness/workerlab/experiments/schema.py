@@ -8,12 +8,12 @@ from workerlab.options import Options, add_record, names_of, positional
 
 EXAMPLES = """\
 examples:
-  workerlab schema sweep                         (of `sweep --format json`)
-  workerlab schema advise,compare                (either of the two)
-  workerlab schema > workerlab.schema.json       (any document that workerlab prints)
+  workerlab schema sweep                         (for `sweep --format json`)
+  workerlab schema advise,compare                (for either of the two)
+  workerlab schema > workerlab.schema.json       (for any document of workerlab)
 
 `report --format json` prints the document of the command that made the run. The schemas need no
-network and follow JSON Schema 2020-12.
+network and conform to JSON Schema 2020-12.
 """
 
 

@@ -1,5 +1,5 @@
-"""The options of a sweep: axes and amounts, and the app that is measured. `compare` and `advise`
-share some of them, and `planning` makes a plan of them."""
+"""The options of a sweep: axes, amounts, and the app to measure. `compare` and `advise` share some
+of them; `planning` makes a plan from them."""
 
 from workerlab import options as read
 from workerlab.load.registry import TOOLS
@@ -18,17 +18,19 @@ from workerlab.server.worker_classes import CLASSES, SERVERS
 
 
 class CellOptions(Options):
-    """Servers and load, of a sweep and of a comparison. A LIST becomes an axis."""
+    """Options for servers and load, shared by sweeps and comparisons. A LIST becomes an axis."""
 
     workers = option(read.whole_numbers, "LIST", "worker processes (4)")
     threads = option(read.whole_numbers, "LIST", "threads per worker, gthread only (2)")
     backlog = option(read.whole_numbers, "LIST", "length of the accept queue (2048)")
-    worker_connections = option(read.whole, "N", "per gevent, eventlet or gthread worker (1000)")
-    tool = option(read.tools, "LIST", f"of {', '.join(TOOLS)} (ab)")
+    worker_connections = option(
+        read.whole, "N", "connections per gevent, eventlet or gthread worker (1000)"
+    )
+    tool = option(read.tools, "LIST", f"load tools: any of {', '.join(TOOLS)} (ab)")
     tool_processes = option(
         read.whole_numbers,
         "LIST",
-        "processes of the load tool; they share the load (1)",
+        "processes of the load tool, which share the load (1)",
         default=(1,),
     )
     keepalive = option(
@@ -37,33 +39,34 @@ class CellOptions(Options):
     rate = option(
         read.rates,
         "LIST",
-        "after the closed levels, arrivals at a rate: 200 (requests/s) or 50%%,80%% (of the"
-        " capacity)",
+        "after the closed levels, requests that arrive at a rate: 200 (requests/s) or 50%%,80%% (of"
+        " the capacity)",
         default=(),
     )
     arrivals = option(
         read.arrivals,
         "KIND",
-        "of requests at a rate: poisson, as users send them, or even (poisson)",
+        "spacing of requests at a rate: poisson (like independent users) or even (poisson)",
     )
     seed = option(
-        read.seed, "N", "of arrival times and the order of trials, to repeat a run (random)"
+        read.seed, "N", "seed of arrival times and of the order of trials, to repeat a run (random)"
     )
     duration = option(
         read.duration,
         "S",
-        "load for S seconds, no more and no less, instead of counting requests",
+        "load for exactly S seconds, instead of counting requests",
     )
     client = option(
         read.client,
         "KIND",
-        "closes its connection immediately, or lingers: 5 s after its last answer (closes)",
+        "whether a client closes its connection at once, or lingers for 5 s after its last response"
+        " (closes)",
     )
     sleep = option(read.seconds, "S", "seconds that the bundled app sleeps (1)")
 
 
 class Axes(CellOptions):
-    """Options that only a sweep takes."""
+    """Options of sweeps only."""
 
     ramp = option(
         read.duration,
@@ -75,7 +78,7 @@ class Axes(CellOptions):
     load_hosts = option(
         read.hosts,
         "LIST",
-        "machines that send the load: a,b (this one); locust only",
+        "machines that send the load, such as a,b (this one); only with locust",
         before="sleep",
         default=(),
     )
@@ -89,21 +92,21 @@ class Axes(CellOptions):
     rounds = option(
         read.rounds,
         "N",
-        "send 1 + N x concurrency requests, no more and no less (5, then as many as it takes to"
-        " know the throughput within 5%%)",
+        "send exactly 1 + N x concurrency requests (5, then as many as it takes to know the"
+        " throughput within 5%%)",
         default=5,
     )
     max_seconds = option(
         read.duration,
         "S",
-        "load for about S seconds at most where the throughput varies (30)",
+        "load for at most about S seconds if the throughput varies (30)",
         default=30.0,
     )
     jobs = option(
         read.jobs,
         "N",
-        "cells at the same time, ten at most: N, or auto: as many as keep less than a third of the"
-        " cores busy (auto for the bundled apps that sleep, 1 for any other)",
+        "cells to measure in parallel, at most ten: N, or auto: as many as keep less than a third"
+        " of the cores busy (auto for bundled apps that sleep, 1 for any other)",
         resumes=True,
     )
     trials = option(
@@ -112,7 +115,7 @@ class Axes(CellOptions):
 
 
 class AppOptions(UsersApp, RequestOptions):
-    """The app and its requests. `sleep`: seconds that the bundled app sleeps."""
+    """Options for the app and its requests. `sleep`: seconds that the bundled app sleeps."""
 
     sleep = Option[float | None](None)
 
@@ -121,8 +124,8 @@ class SweepOptions(Axes, AppOptions, Serves, SloOptions, RunOptions):
     classes = positional(
         read.servers,
         "CLASSES",
-        f"all, or any of {', '.join(CLASSES)}, or dotted paths of other classes; or other servers:"
+        f"all, or any of {', '.join(CLASSES)}, dotted paths of other classes, or other servers:"
         f" {', '.join(SERVERS)}",
         (),
     )
-    levels = positional(read.levels, "LEVELS", "concurrency: 4,8,16", ())
+    levels = positional(read.levels, "LEVELS", "numbers of connections: 4,8,16", ())

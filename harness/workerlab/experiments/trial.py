@@ -1,6 +1,6 @@
-"""One trial: a fresh server, one load tool; raw output is stored first and analysed later.
+"""Runs one trial: a fresh server and one load tool. Raw output is stored first and analysed later.
 
-`run` always returns a Record, even of a cancelled trial. Only unexpected errors propagate.
+`run` always returns a Record, even for a cancelled trial. Only unexpected errors propagate.
 """
 
 import os
@@ -28,33 +28,34 @@ from workerlab.server.process import Guarded
 from workerlab.server.running import Cancelled, Serving, StartupTurn, TrialFailed
 
 WATCH_INTERVAL_S = 0.02  # between checks of the load tool
-PARALLEL_WATCH_INTERVAL_S = 0.1  # in parallel trials, which draw no progress
+PARALLEL_WATCH_INTERVAL_S = 0.1  # for parallel trials, which draw no progress
 MAX_OUTPUT_BYTES = 96 << 20  # more than any working tool prints
-KEPT_OUTPUT_BYTES = 1 << 20  # of output that is longer
-RAMP_SAMPLES = 12  # of TCP states during a ramp
+KEPT_OUTPUT_BYTES = 1 << 20  # longer output is truncated to this size
+RAMP_SAMPLES = 12  # samples of TCP states during a ramp
 STATES_INTERVAL_S = 60.0  # longest time between such samples without a ramp
 IDLE_BEFORE_LOAD_S = 1.0  # before a load whose CPU per request is measured
-DRAIN_S = 30.0
+MAX_DRAIN_S = 30.0
 POLL_S = 0.01  # between checks of a server that drains
-PILOT = "pilot"  # name of the directories
-TOOL_SLACK_S = 5.0  # lets a tool with its own deadline report before it is killed
+PILOT = "pilot"  # prefix of the directory names
+TOOL_SLACK_S = 5.0  # time for a tool to report at its deadline before it is killed
 
 INTERRUPTED = Fault("interrupted", "stopped before it was finished")
 
 Watch = Callable[[Any, Observer], None]
-# (previous load, Record so far) -> the next load; None: no previous load, or no next one
+# (previous load or None, Record so far) -> the next load, or None for no more
 NextLoad = Callable[[Load | None, Record], Load | None]
 
 
 class Task(Struct, frozen=True):
-    """Everything a trial needs. `start_server()`: context manager of the ready server; raises
-    TrialFailed if it does not start. `next_load(load, record)` is called before each load;
-    `command(load, url, workdir)` is pure; `watch(server, observer)` is called repeatedly while the
-    load runs. `services`: pids of databases and caches to observe, by name. `needs`: measure the
-    CPU of each request. `lab`: set if other trials run in parallel."""
+    """Everything that a trial needs. `start_server()`: a context manager of the ready server;
+    raises TrialFailed if the server does not start. `next_load(load, record)` is called before each
+    load; `command(load, url, workdir)` makes the command line of the load tool; `watch(server,
+    observer)` is called repeatedly while the load runs. `services`: pids of databases and caches to
+    observe, by name. `needs`: whether to measure the CPU of each request. `lab`: set if other
+    trials run in parallel."""
 
     key: str
-    directory: Path  # where the trial writes; absolute
+    directory: Path  # absolute; the trial writes its files here
     start_server: Callable[[], AbstractContextManager[Serving]]
     next_load: NextLoad
     command: Callable[[Load, str, str], Command]
@@ -65,7 +66,7 @@ class Task(Struct, frozen=True):
 
 
 def null_task(trial: Trial, run_directory: Path) -> Task:
-    """A trial with a fixed load on a null server."""
+    """The task of a trial with a fixed load on a null server."""
     server, load = trial.cell.server, trial.cell.load
     assert load is not None
     directory = run_directory / "raw" / trial.key
@@ -80,7 +81,7 @@ def null_task(trial: Trial, run_directory: Path) -> Task:
 
 def run(task: Task) -> Record:
     """Execute `task` and return its Record. The trial's directory must not exist yet."""
-    fields: dict[str, Any] = {}  # of the Record, so far
+    fields: dict[str, Any] = {}  # the fields of the Record so far
     try:
         fault = _run(task, fields)
     except TrialFailed as failure:
@@ -94,8 +95,8 @@ def run(task: Task) -> Record:
 
 
 def _run(task: Task, fields: dict[str, Any]) -> Fault | None:
-    """Start the server, run the loads, and add the results to `fields`, those of the Record.
-    Returns the fault, if any; raises TrialFailed if the server does not start."""
+    """Start the server, run the loads, and add the results to `fields` (of the Record). Returns the
+    fault, if any. Raises TrialFailed if the server does not start."""
     directory = task.directory
     directory.mkdir(parents=True)
     stop_began_s: float | None = None
@@ -123,13 +124,13 @@ def _run(task: Task, fields: dict[str, Any]) -> Fault | None:
 
 
 def _common_proof(proofs: Mapping[int, Mapping[str, object]]) -> dict[str, object]:
-    """One proof for all workers, without `pid` and `served`; values that differ between workers
-    become a list."""
+    """One proof for all workers, without `pid` and `served`. Values that differ between workers are
+    listed."""
     common: dict[str, object] = {}
     for name in next(iter(proofs.values()), {}):
         values: list[object] = []
         for proof in proofs.values():
-            # Unknown (no request has reached the worker yet) is not a difference
+            # None (no request has reached the worker yet) is not a difference
             if proof[name] is not None and proof[name] not in values:
                 values.append(proof[name])
         common[name] = values[0] if len(values) == 1 else (values or None)
@@ -158,10 +159,10 @@ def _run_loads(task: Task, server: Serving, fields: dict[str, Any]) -> Fault | N
 
 
 def _wait_until_drained(server: Serving, trial_dir: Path) -> bool:
-    """Wait until the server has closed every connection and its app is idle. False if that takes
-    longer than DRAIN_S, or if the server has ended."""
+    """Wait until the server has closed every connection and its app is idle. Returns False if that
+    takes longer than MAX_DRAIN_S, or if the server has ended."""
     addresses = [(instance.host, instance.port) for instance in (server, *server.other_instances)]
-    live, until_s = LiveCounts(trial_dir), time.monotonic() + DRAIN_S
+    live, until_s = LiveCounts(trial_dir), time.monotonic() + MAX_DRAIN_S
     while served_connections(addresses) or any(live.poll()[0].values()):
         if time.monotonic() > until_s or not server.process.running:
             return False
@@ -179,14 +180,14 @@ def keep_pilot(trial_dir: Path) -> None:
 
 
 def load_s(record: Record) -> float:
-    """Seconds that the last load took; 0 if there was none."""
+    """The seconds that the last load took; 0 if there was none."""
     if record.load_start_ns is None or record.load_end_ns is None:
         return 0.0
     return (record.load_end_ns - record.load_start_ns) / 1e9
 
 
 def _run_load(task: Task, server: Serving, load: Load, fields: dict[str, Any]) -> Fault | None:
-    """Run one load and add its results to `fields`. Returns the fault of the load tool, if any."""
+    """Run one load, and add its results to `fields`. Returns the fault of the load tool, if any."""
     workdir = task.directory / "tool"
     workdir.mkdir()
     command = task.command(load, server.url, str(workdir))
@@ -227,7 +228,7 @@ def _observer(task: Task, server: Serving, load: Load) -> Observer:
     instances = (server, *server.other_instances)
     return Observer(
         directory=task.directory,
-        servers=[(each.host, each.port, each.process.pid) for each in instances],
+        servers=[(server.host, server.port, server.process.pid) for server in instances],
         workers=tuple(server.proofs),
         states_s=load.ramp_s / RAMP_SAMPLES if load.ramp_s else STATES_INTERVAL_S,
         services=task.services,
@@ -239,17 +240,17 @@ def _observer(task: Task, server: Serving, load: Load) -> Observer:
 def _watch_load(
     task: Task, tool: Guarded, server: Serving, load: Load, observer: Observer
 ) -> Fault | None:
-    """Wait until the tool has ended, or end it if it or the server fails. Returns its fault."""
+    """Wait until the tool has ended, or kill it if it or the server fails. Returns its fault."""
     limit_s = load.deadline_s + TOOL_SLACK_S
     until_s = time.monotonic() + limit_s
     while not tool.wait(WATCH_INTERVAL_S if task.lab is None else PARALLEL_WATCH_INTERVAL_S):
         fault = None
         if time.monotonic() > until_s:
-            reason = f"the load tool had not finished after {limit_s:.0f} s, its deadline"
+            reason = f"the load tool had not finished by its deadline, after {limit_s:.0f} s"
             if server.backlog < load.concurrency:
                 reason += (
                     f"; with {load.concurrency} connections and a backlog of {server.backlog}, the"
-                    " kernel may drop handshakes, which clients retry for minutes"
+                    " kernel may drop handshakes, which clients repeat for minutes"
                 )
             fault = Fault("tool", reason)
         elif _oversized_outputs(task.directory / "tool"):

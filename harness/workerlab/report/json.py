@@ -8,7 +8,8 @@ of a text, the environment, and the rows of a table, whose keys are its column n
 A text is an object with a code, values and a sentence. A sweep has cells and classes whose keys
 name the unit; their numbers are rounded to the precision of the clocks: 3 decimals for
 milliseconds, 4 for rates. Other commands have tables whose rows are objects, keyed by column name,
-in base units (seconds, bytes, shares of 1)."""
+in base units (seconds, bytes, shares of 1).
+"""
 
 import json
 from collections.abc import Callable, Iterable, Mapping

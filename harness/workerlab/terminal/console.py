@@ -16,7 +16,7 @@ def tell(line: str) -> None:
 
 
 def program() -> str:
-    """The command with which the user started this program."""
+    """The command that started this program, as the user typed it."""
     called = Path(sys.argv[0])
     if called.name == "__main__.py":
         return f"{Path(sys.executable).name} -m workerlab"
@@ -37,13 +37,14 @@ def interactive() -> bool:
 
 
 def output_columns() -> int | None:
-    """Columns of standard output, from COLUMNS or its terminal; None: unlimited, as in a pipe."""
+    """The columns of standard output, from COLUMNS or its terminal; None if unlimited, as in a
+    pipe."""
     return shutil.get_terminal_size((80 if sys.stdout.isatty() else 0, 24)).columns or None
 
 
 def one_key(prompt: str) -> str:
-    """The next key, in lower case; "" at the end of input. Ctrl-C still interrupts. Input typed
-    before the prompt is discarded, as it does not answer it."""
+    """The next key in lower case; "" at the end of input. Ctrl-C still interrupts. Input typed
+    before the prompt is discarded, because it is no reply to it."""
     handle = sys.stdin.fileno()
     before = termios.tcgetattr(handle)
     try:
@@ -57,14 +58,14 @@ def one_key(prompt: str) -> str:
 
 @contextmanager
 def unechoed() -> Iterator[None]:
-    """Turn off echo: typed characters would show up in the middle of a live display."""
+    """Turn off the echo, so that typed characters do not appear in the middle of a live display."""
     handle = sys.stdin.fileno()
     before = termios.tcgetattr(handle)
-    quiet = [*before]
-    quiet[3] &= ~termios.ECHO
+    without_echo = [*before]
+    without_echo[3] &= ~termios.ECHO
     try:
-        termios.tcsetattr(handle, termios.TCSADRAIN, quiet)
+        termios.tcsetattr(handle, termios.TCSADRAIN, without_echo)
         yield
     finally:
-        termios.tcflush(handle, termios.TCIFLUSH)  # otherwise the shell would read it
+        termios.tcflush(handle, termios.TCIFLUSH)  # otherwise the shell would read the input
         termios.tcsetattr(handle, termios.TCSADRAIN, before)

@@ -1,7 +1,9 @@
-"""Signal handling: the first signal raises, and contexts clean up; a second one exits at once.
+"""Handles signals: the first one raises an exception, so contexts clean up; a second one exits at
+once.
 
-Exiting at once is safe: the guards see their pipes close and kill what they guard. Until something
-is started, the first signal exits at once too, as an exception during an import may be lost.
+Exiting at once is safe: guard processes detect that their pipes close, and kill the processes they
+guard. Before anything starts, even the first signal exits at once, because an exception during an
+import may be lost.
 """
 
 import os
@@ -10,7 +12,7 @@ from types import FrameType
 
 
 class Stopped(BaseException):
-    """A signal ends the harness. A BaseException, which no `except Exception` swallows."""
+    """Raised when a signal stops the program. `except Exception` does not catch a BaseException."""
 
     def __init__(self, number: int) -> None:
         self.exit_code = 128 + number
@@ -21,14 +23,15 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def ending_signals() -> list[signal.Signals]:
-    """The signals that end this process. SIGHUP stays ignored under nohup, as the terminal may
-    close. An ignored SIGINT does not: shell scripts ignore it for all background commands."""
+    """The signals that end this process. Under nohup, SIGHUP stays ignored, because the terminal
+    may close. SIGINT ends it even if ignored: shell scripts ignore it for all background
+    commands."""
     nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return [number for number in SIGNALS if number != signal.SIGHUP or not nohup]
 
 
 def end_at_once() -> None:
-    """Exit at once on any of these signals, while nothing has been started."""
+    """Exit at once on any of these signals; for the time before anything starts."""
     for number in ending_signals():
         signal.signal(number, lambda number, _frame: os._exit(128 + number))
 

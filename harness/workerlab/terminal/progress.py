@@ -1,4 +1,4 @@
-"""Progress on standard error: a bar on a terminal, otherwise a line per cell."""
+"""Shows progress on standard error: a bar on a terminal, otherwise a line per cell."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from workerlab.numbers.intervals import Usual, interval_of_sum
 from workerlab.numbers.units import counted, format_wait
 from workerlab.terminal.console import tell
 
-MIN_SHOWN_S = 0.05  # less is not shown: nothing was launched
-UNKNOWN_TIME = "; the time left is known once the app has answered"
-DISTINCT_RATIO = 1.1  # two times with a smaller ratio are printed as one
-# How much longer than predicted trials took in 49 recorded runs. Trials with a maximum of extra
-# time used 80 % of it on average: similar shares within a run, different ones between runs
+MIN_SHOWN_S = 0.05  # shorter times are not shown: nothing was launched
+UNKNOWN_TIME = "; time left unknown until the app has responded"
+MIN_DISTINCT_RATIO = 1.1  # of two times; with a smaller ratio, only one is printed
+# Seconds by which trials exceeded their predictions in 49 recorded runs. Trials with a maximum of
+# extra time used 80 % of it on average; the share is similar within a run but differs between runs
 USUAL_S = Usual(mean=0.0, deviation=1.0)
 USUAL_SHARE = Usual(mean=0.8, deviation=0.18, weight=1 / 3)
 
@@ -31,12 +31,15 @@ Predict = Callable[[Trial], float | None]
 
 
 def describe(trial: Trial) -> str:
+    """The trial in words, such as 'gthread with 4 workers x 2 threads, ab at 16'."""
     cell, server = trial.cell, trial.cell.server
     tool = f"{cell.tool} x{cell.processes}" if cell.processes > 1 else cell.tool
     if cell.load is not None:
         requests = "" if cell.load.timed else f"{cell.load.requests:,} requests by "
-        late = ", delayed answers" if server.null is not None and max(server.null.delay_s) else ""
-        return f"{requests}{tool} at {cell.load.concurrency:,}{late}"
+        delayed = (
+            ", delayed responses" if server.null is not None and max(server.null.delay_s) else ""
+        )
+        return f"{requests}{tool} at {cell.load.concurrency:,}{delayed}"
     level, rate = str(cell.concurrency), cell.rate
     if rate is not None:
         level = f"{rate.label} {'requests/s' if rate.share is None else 'of its capacity'}"
@@ -54,10 +57,10 @@ def describe(trial: Trial) -> str:
 
 
 class Progress:
-    """`predict(trial)`: seconds, 0 if it will not be launched, or None while unknown (before a
-    user's app first answers); `left_s(predict, todo, so_far_s)`: seconds until all are done, with
-    the seconds that the running ones have run, by key; `more_s(trial)`: by how many seconds it may
-    take longer; `name(trial)`: its label."""
+    """Shows the progress of trials. `predict(trial)`: its seconds; 0 if it will not be launched,
+    None while unknown (before a user's app first responds). `left_s(predict, todo, so_far_s)`:
+    seconds until all are done; `so_far_s` has the seconds of the running ones, by key.
+    `more_s(trial)`: the seconds by which it may exceed the prediction. `name(trial)`: its label."""
 
     def __init__(
         self,
@@ -73,7 +76,7 @@ class Progress:
         self._done = 0
         self._began: dict[str, float] = {}
         self._predicted: dict[str, float | None] = {}
-        # Seconds beyond the prediction of each finished trial, by the maximum of its extra time
+        # Seconds by which finished trials exceeded their predictions, by `more_s`
         self._longer_s: dict[float, list[float]] = defaultdict(list)
         self._console = Console(stderr=True)
         self._live: Live | None = None
@@ -95,14 +98,14 @@ class Progress:
         skipped = sum(self._predict(trial) == 0.0 for trial in self._todo)
         if skipped == len(self._todo):
             about = ""
-        cells = f"{self._counted()}{f', {skipped} of which cannot run' if skipped else ''}"
+        cells = f"{self._cell_count()}{f' ({skipped} cannot run)' if skipped else ''}"
         tell(f"{cells}{about}" if self._todo else "all trials are finished")
 
     def _place(self) -> str:
         """The number of finished trials: "[3/8] "."""
         return f"[{self._done}/{self._total}] "
 
-    def _counted(self) -> str:
+    def _cell_count(self) -> str:
         return f"{self._total} cell{'' if self._total == 1 else 's'}"
 
     def begin(self, trial: Trial) -> None:
@@ -110,14 +113,16 @@ class Progress:
         self._predicted[trial.key] = self._predict(trial)
 
     def watch(self, server: object, observer: object) -> None:
-        """Called repeatedly while a load runs. Nothing to do: `__rich__` draws the progress."""
+        """Called repeatedly while a load runs. Does nothing, as `__rich__` draws the progress."""
 
     def end(self, trial: Trial, record: Record) -> None:
         self._todo = [other for other in self._todo if other is not trial]
         self._done += 1
         took_s = time.monotonic() - self._began.pop(trial.key)
         predicted_s = self._predicted.pop(trial.key, None)
-        now_predicted_s = self._predict(trial)  # this trial may have had the app's first answers
+        now_predicted_s = self._predict(
+            trial
+        )  # this trial may have made the first requests to the app
         if now_predicted_s and not record.fault:
             self._longer_s[self._more_s(trial)].append(took_s - now_predicted_s)
         if record.fault and predicted_s == 0.0:
@@ -133,21 +138,21 @@ class Progress:
             self._console.print(line, markup=False, highlight=False)
 
     def _status(self) -> str:
-        """What is beside the bar."""
-        return f"{self._done} of {self._counted()} done{self._rest()}"
+        """The text next to the bar."""
+        return f"{self._done} of {self._cell_count()} done{self._rest()}"
 
     def _rest(self) -> str:
         return f", {self._wait()} left" if self._todo and self._left(self._predict) else ""
 
     def _fault(self, fault: Fault, after: str) -> str:
-        """Each reason only once; the report has the details."""
+        """The fault in short, with each reason only once; the report has the details."""
         if fault.reason in self._reasons:
             return f"invalid{after}, for the same reason"
         self._reasons.add(fault.reason)
         return f"invalid{after}: {fault.reason.partition(': ')[0]}"
 
     def _running(self) -> dict[str, float]:
-        """How many seconds each trial has been running, by key, in order of start."""
+        """The seconds that each running trial has taken so far, by key, in order of start."""
         now_s = time.monotonic()
         return {key: now_s - began_s for key, began_s in tuple(self._began.items())}
 
@@ -155,7 +160,7 @@ class Progress:
         return self._all_left_s(predict, self._todo, self._running())
 
     def _wait(self) -> str:
-        """The time left, as a range that holds in 9 of 10 cases."""
+        """The time left, as a range that is correct in 9 of 10 cases."""
         kinds = Counter(self._more_s(trial) for trial in self._todo if self._predict(trial))
         longer_s = {more_s: self._longer(more_s, trials) for more_s, trials in kinds.items()}
 
@@ -168,8 +173,8 @@ class Progress:
         return between(*(self._left(partial(end_s, end=end)) or 0.0 for end in (0, 1)))
 
     def _longer(self, more_s: float, trials: int) -> tuple[float, float]:
-        """Lower and upper bound of the mean extra time of `trials` trials, in seconds beyond the
-        prediction."""
+        """The lower and upper bound of the mean seconds by which `trials` trials exceed their
+        predictions."""
         mean, deviation, weight = USUAL_SHARE
         usual = Usual(mean * more_s, deviation * more_s, weight) if more_s else USUAL_S
         low, high = interval_of_sum(trials, self._longer_s[more_s], usual)
@@ -188,7 +193,11 @@ class Progress:
         return Group(line, Text("\n".join(rows)))
 
 
-def between(least_s: float, most_s: float) -> str:
-    """Both times, or only the longer one if they are similar."""
-    least, most = format_wait(least_s), format_wait(most_s)
-    return most if least == most or most_s < DISTINCT_RATIO * least_s else f"{least} to {most}"
+def between(min_s: float, max_s: float) -> str:
+    """Both times as text, or only the longer one if they are similar."""
+    shortest, longest = format_wait(min_s), format_wait(max_s)
+    return (
+        longest
+        if shortest == longest or max_s < MIN_DISTINCT_RATIO * min_s
+        else f"{shortest} to {longest}"
+    )

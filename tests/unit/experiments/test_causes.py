@@ -79,10 +79,10 @@ def test_skipped_trials_add_no_time(capsys: pytest.CaptureFixture[str]) -> None:
     predicted_s = {todo[0].key: 10.0, todo[1].key: 0.0}
     with Progress(todo, lambda trial: predicted_s[trial.key], ONE_BY_ONE, lambda _: 5.0):
         pass
-    assert capsys.readouterr().err == "2 cells, 1 of which cannot run, about 10 s to 18 s\n"
+    assert capsys.readouterr().err == "2 cells (1 cannot run), about 10 s to 18 s\n"
     with Progress(todo[1:], lambda _: 0.0, ONE_BY_ONE):
         pass
-    assert capsys.readouterr().err == "1 cell, 1 of which cannot run\n"
+    assert capsys.readouterr().err == "1 cell (1 cannot run)\n"
 
 
 def lines(display: Progress) -> list[str]:
@@ -147,7 +147,7 @@ def test_time_left_is_learned_from_ended_trials(
             answered = True
             display.end(trial, Record(trial.key, None))
     announced, first, *others = capsys.readouterr().err.splitlines()
-    assert announced == "8 cells; the time left is known once the app has answered"
+    assert announced == "8 cells; time left unknown until the app has responded"
     assert first == "[1/8] sync with 4 workers, ab at 4: done in 15.0 s, 48 s to 3m 17s left"
     assert others[-1].endswith("done in 15.0 s, 41 s to 1m 25s left")  # four like it take 1m 00s
 

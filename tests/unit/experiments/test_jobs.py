@@ -11,9 +11,9 @@ from tests.builders.plan import APP, SERVER, plan
 from workerlab.cli import parse
 from workerlab.durations import predicted_s
 from workerlab.experiments.jobs import (
+    MAX_CORES_SHARE,
     START_INTERVAL_S,
     START_SPREAD_S,
-    USABLE_SHARE,
     CpuBudget,
     JobPlanner,
     batch_duration_s,
@@ -239,4 +239,4 @@ def test_a_users_app_runs_alone_by_default(
 
 def test_jobs_share_a_third_of_the_cores() -> None:
     max_cores = jobs(sleeping_plan(), 6).max_cores
-    assert max_cores == pytest.approx(6 * USABLE_SHARE) == pytest.approx(2.0)
+    assert max_cores == pytest.approx(6 * MAX_CORES_SHARE) == pytest.approx(2.0)
