@@ -235,7 +235,7 @@ def names_of(kind: str, choices: Collection[str]) -> Callable[[str], tuple[str, 
 
 
 def classes(text: str) -> tuple[str, ...]:
-    """Names of worker classes that workerlab knows, or dotted paths of others."""
+    """Names of worker classes that workerlab knows, or dotted paths of other classes."""
     return _classes(text, CLASSES)
 
 
@@ -511,7 +511,7 @@ PYTHON_HELP = (
 )
 GUNICORN_HELP = (
     "versions of Gunicorn: 23.0.0,27.0.1 (for your app: the installed one, else"
-    f" {BUNDLED_GUNICORN}); others are stored in your cache"
+    f" {BUNDLED_GUNICORN}); other versions are stored in your cache"
 )
 IN_TURN_HELP = "; several are measured in separate runs"
 

@@ -175,11 +175,11 @@ def load_for(
     requests, alone = requests_of(plan, cell, connections), int(not plan.together)
     rounds_s = ideal_s(requests, connections, slots, lone_s, alone)
     duration_s = _duration_s(plan, cell, rate_rps, rounds_s)
-    timed = rate_rps is not None or fixed_s(plan, cell) is not None or plan.ramp_s > 0
+    is_timed = rate_rps is not None or fixed_s(plan, cell) is not None or plan.ramp_s > 0
     drops = cell.server.backlog < connections
     worst_s = ideal_s(requests, connections, cell.server.workers, lone_s, alone)
     deadline_s = _deadline_s(worst_s, requests, drops=drops)
-    deadline_s += (JOIN_S if plan.load_hosts else 0) + (duration_s if timed else 0)
+    deadline_s += (JOIN_S if plan.load_hosts else 0) + (duration_s if is_timed else 0)
     return Load(
         concurrency=connections,
         requests=requests,
@@ -191,7 +191,7 @@ def load_for(
         rate_rps=rate_rps,
         ramp_s=plan.ramp_s if rate_rps is None else 0.0,
         linger_s=plan.linger_s,
-        timed=timed,
+        timed=is_timed,
         same_body=not (app.sleep_s is None and app.body_sha256 is None),  # else it may vary
         hosts=plan.load_hosts,
         method=app.method,
@@ -261,8 +261,8 @@ def open_connections(plan: Plan, cell: Cell, rate_rps: float, lone_s: float) -> 
 
 def counts(plan: Plan, cell: Cell) -> bool:
     """Whether the load has a fixed number of requests."""
-    timed = fixed_s(plan, cell) is not None or plan.ramp_s > 0 or cell.rate is not None
-    return tool_named(cell.tool).COUNTED and not (cell.load.timed if cell.load else timed)
+    is_timed = fixed_s(plan, cell) is not None or plan.ramp_s > 0 or cell.rate is not None
+    return tool_named(cell.tool).COUNTED and not (cell.load.timed if cell.load else is_timed)
 
 
 def target_requests(plan: Plan, max_requests: float) -> int:
@@ -293,7 +293,8 @@ def accepts_first(cell: Cell) -> bool:
 
 
 def records_for(plan: Plan, cell: Cell, rps: float | None = None) -> int:
-    """The number of spans that a worker's map must hold, as one worker may receive all requests."""
+    """The number of spans that a worker's map must hold, because one worker may receive all
+    requests."""
     counted, sleep_s = counts(plan, cell), cell.server.app.sleep_s or 0.0
     lone_s = max(sleep_s, MIN_DOMINANT_SLEEP_S)
     requests = requests_of(plan, cell, cell.concurrency) if counted else 0

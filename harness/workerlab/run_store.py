@@ -213,9 +213,9 @@ class Writer:
         line = codec.encode(entry) + b"\n"
         before = os.fstat(self._handle).st_size
         try:
-            written = os.write(self._handle, line)
-            if written < len(line):
-                os.write(self._handle, line[written:])
+            size = os.write(self._handle, line)
+            if size < len(line):
+                os.write(self._handle, line[size:])
             os.fsync(self._handle)
         except OSError:
             os.ftruncate(self._handle, before)

@@ -157,7 +157,7 @@ def calibrate(directory: Path, plan: Plan, tell: Tell, *, always: bool = False) 
     if not always and None in cached.values():
         rates = highest_rates(directory)
         keys = [key for key in keys if cached[key] or near_its_limit(key, rates)]
-    ceilings, missing = list[Ceiling](), dict[str, str]()
+    ceilings, reasons = list[Ceiling](), dict[str, str]()
     for number, key in enumerate(keys, 1):
         ceiling: Ceiling | str | None = cached[key]
         if ceiling is None:
@@ -168,9 +168,9 @@ def calibrate(directory: Path, plan: Plan, tell: Tell, *, always: bool = False) 
         if isinstance(ceiling, Ceiling):
             ceilings.append(ceiling)
         else:
-            missing[key.name] = ceiling
+            reasons[key.name] = ceiling
             tell(f"no ceiling for {key.name}: {ceiling}")
-    store.save_machine(directory, {"ceilings": ceilings, "ceilings_missing": missing})
+    store.save_machine(directory, {"ceilings": ceilings, "ceilings_missing": reasons})
 
 
 def measure(key: CeilingKey, directory: Path) -> Ceiling | str:
@@ -233,8 +233,8 @@ def disturbance(data: TrialData) -> float | None:
         for process in ("tool", "server")
         if (wait := rates[f"{process}_wait"]) is not None and (cpu := rates[f"{process}_cpu"])
     ]
-    waited = max(wait_shares, default=1.0) >= MIN_WAIT_SHARE
-    return others_cores if waited and others_cores >= MIN_OTHERS_CORES else None
+    has_waited = max(wait_shares, default=1.0) >= MIN_WAIT_SHARE
+    return others_cores if has_waited and others_cores >= MIN_OTHERS_CORES else None
 
 
 def _measure_load(key: CeilingKey, requests: int, number: int, directory: Path) -> TrialData:

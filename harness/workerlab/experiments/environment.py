@@ -92,12 +92,12 @@ def interpreters(
     @cache
     def inspect(python: str, version: str, *, bundled: bool) -> preflight.Interpreter:
         cwd = Path(options.chdir or ".")
-        look = partial(preflight.interpreter, python, cwd, config, classes, env)
-        return _inspected(look, version, bundled=bundled)
+        inspect_version = partial(preflight.interpreter, python, cwd, config, classes, env)
+        return _inspected(inspect_version, version, bundled=bundled)
 
     def inspected(settings: Mapping[str, object], *, bundled: bool) -> preflight.Interpreters:
-        own = sys.executable if bundled else python_of(directories_of(options, settings))
-        pairs = product(pythons or (own,), options.gunicorn or ("",))
+        default = sys.executable if bundled else python_of(directories_of(options, settings))
+        pairs = product(pythons or (default,), options.gunicorn or ("",))
         by_pair = {pair: inspect(*pair, bundled=bundled) for pair in pairs}
         return {(python, version or interpreter.requested): interpreter
                 for (python, version), interpreter in by_pair.items()}  # fmt: skip

@@ -89,18 +89,18 @@ def batch_duration_s(
     started; `start_interval_s`: from the start of a server to the next one."""
     waiting, ends, now_s = list(todo), dict[str, float](), 0.0
     while waiting or ends:
-        loaded, begun = bool(ends), list[tuple[str, float, float]]()
+        loaded, new_trials = bool(ends), list[tuple[str, float, float]]()
         for entry in waiting:
             if budget.full:
                 break
             key, _, cores = entry
             if budget.fits(cores, now_s, loaded=loaded):
                 budget.enter(key, cores, now_s, loaded=loaded)
-                begun.append(entry)
-        waiting = [entry for entry in waiting if entry not in begun]
-        starts = [key for key, _, _ in begun if key not in running]
+                new_trials.append(entry)
+        waiting = [entry for entry in waiting if entry not in new_trials]
+        starts = [key for key, _, _ in new_trials if key not in running]
         up_s = start_interval_s * max(0, len(starts) - 1)  # until the last server is up
-        for key, seconds, _ in begun:
+        for key, seconds, _ in new_trials:
             ends[key] = now_s + seconds + (up_s if key in starts else 0.0)
         now_s = min((*ends.values(), *(budget.release_times_s(now_s) if waiting else ())))
         for key in [key for key, end_s in ends.items() if end_s <= now_s]:
@@ -114,7 +114,7 @@ MAX_CORES_SHARE = 1 / 3  # of the cores, for trials in parallel
 REQUEST_CPU_S = 0.001
 IDLE_LOOP_CORES = 0.008  # used by the heartbeat of an idle event loop
 OBSERVER_CORES = 0.03
-# Bundled apps that only sleep unless told to compute
+# Bundled apps that only sleep unless configured to compute
 SLEEP_APPS = frozenset(
     f"apps.{name}"
     for name in ("sleep_wsgi", "sleep_asgi", "sleep_flask", "blocking_asgi", "imported_sleep")

@@ -154,7 +154,7 @@ class LoadTrials(TrialSource):
         return self.directory / "raw" / trial.key
 
 
-NOT_TRIED = "not launched, as the app failed to start under {variants:list}, for the same reason"
+NOT_TRIED = "not launched: the app failed to start under {variants:list} for the same reason"
 
 
 class Unavailable:

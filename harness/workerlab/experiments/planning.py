@@ -179,8 +179,8 @@ def _with_cpu(app: App, cpu_s: float | None) -> App:
 def _check_cpu(options: SweepOptions, interpreter: preflight.Interpreter) -> None:
     """Raises UsageError if --cpu or --server-cores cannot work."""
     bundled = serves_bundled_app(options, interpreter.settings)
-    mixed = options.mix or options.access_log or "cpu=" in options.path
-    if options.cpu and (mixed or not (bundled and options.app in (None, *CPU_APPS))):
+    has_mix = options.mix or options.access_log or "cpu=" in options.path
+    if options.cpu and (has_mix or not (bundled and options.app in (None, *CPU_APPS))):
         supported = ", ".join(CPU_APPS)
         raise UsageError(
             f"--cpu works only with {supported}, without a mix and without cpu= in --path"
@@ -196,9 +196,9 @@ def _check_cpu(options: SweepOptions, interpreter: preflight.Interpreter) -> Non
 def _tools(options: SweepOptions) -> tuple[tuple[str, ...], list[Finding]]:
     """The load tools, and a note if `fast` is used although no option names it. Raises
     EnvironmentProblem for a named tool that cannot run here."""
-    mixed = options.mix or options.access_log
-    timed = options.rate or options.ramp or options.duration
-    if options.tool is None and (timed or mixed or options.client == "lingers"):
+    has_mix = options.mix or options.access_log
+    is_timed = options.rate or options.ramp or options.duration
+    if options.tool is None and (is_timed or has_mix or options.client == "lingers"):
         return (BUNDLED.NAME,), [Note(FAST_IS_CHOSEN)]
     if options.tool is None:
         if preflight.find_tool(DEFAULT.PROGRAM):
@@ -214,9 +214,11 @@ def why_unavailable(name: str) -> str | None:
     tool = tool_named(name)
     if not preflight.find_tool(tool.PROGRAM):
         return f"{name} is not installed. {tool.INSTALL_HINT}"
-    missing = [package for package in tool.NEEDS if importlib.util.find_spec(package) is None]
-    if missing:
-        return f"{name} needs {listed(missing)}. {tool.INSTALL_HINT}"
+    missing_packages = [
+        package for package in tool.NEEDS if importlib.util.find_spec(package) is None
+    ]
+    if missing_packages:
+        return f"{name} needs {listed(missing_packages)}. {tool.INSTALL_HINT}"
     return None
 
 

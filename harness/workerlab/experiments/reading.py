@@ -146,9 +146,9 @@ def trial_data(run: Run, *, keep: bool = False) -> tuple[TrialData, ...]:
     for the next call, until another run is cached. Cached data is reused if its record is
     unchanged, with everything derived from it."""
     global _cached_run
-    cached, all_data = _cached_run[1] if _cached_run[0] == run.directory else {}, []
+    cached_data, all_data = _cached_run[1] if _cached_run[0] == run.directory else {}, []
     for trial in grid(run.plan):
-        record, data = run.records.get(trial.key), cached.get(trial.key)
+        record, data = run.records.get(trial.key), cached_data.get(trial.key)
         if data is None or record is None or data.record != record or data.trial != trial:
             data = read_trial(trial, record, run.plan, run.directory)
         all_data.append(data)
@@ -164,12 +164,12 @@ def notes_of(run: Run) -> tuple[Finding, ...]:
         record = run.records.get(trial.key)
         return record is None or record.interrupted
 
-    missing = sum(
+    unfinished_count = sum(
         unfinished(trial) and trial.cell.server.variant not in run.plan.unavailable
         for trial in grid(run.plan)
     )
-    note = Unfinished(missing, command=run.plan.kind, run=as_argument(run))
-    return (*run.plan.notes, *([note] if missing else []))
+    note = Unfinished(unfinished_count, command=run.plan.kind, run=as_argument(run))
+    return (*run.plan.notes, *([note] if unfinished_count else []))
 
 
 def report_of(run: Run, trials: Iterable[TrialData] | None = None) -> Report:

@@ -109,14 +109,14 @@ def run(kind: str, setup: MakeSetup[R], options: R) -> tuple[Path, int | None]:
     directory, plan = None, None
     if options.resume:
         directory, plan = _load_for_resume(kind, options, options.resume)
-    with setup(options, plan) as prepared:
+    with setup(options, plan) as run_setup:
         if directory is None:
-            prepared = replace(prepared, plan=replace(prepared.plan, project=options.project))
-            directory = run_store.new_directory(options.out, prepared.label or kind)
-            create_run(directory, prepared)
+            run_setup = replace(run_setup, plan=replace(run_setup.plan, project=options.project))
+            directory = run_store.new_directory(options.out, run_setup.label or kind)
+            create_run(directory, run_setup)
         resume_command = f"{program()} {kind} --resume {directory}"
         try:
-            carry_out(directory, prepared)
+            carry_out(directory, run_setup)
         except Stopped as signal:
             tell(f"Stopped. Finish it with: {resume_command}")
             return directory, signal.exit_code
@@ -126,28 +126,31 @@ def run(kind: str, setup: MakeSetup[R], options: R) -> tuple[Path, int | None]:
     return directory, None
 
 
-def carry_out(directory: Path, prepared: Setup) -> None:
+def carry_out(directory: Path, run_setup: Setup) -> None:
     """Print the plan's notes, then run the unfinished trials and those that `grow` adds. Raises the
     errors of `execute`."""
-    for note in prepared.plan.notes:
+    for note in run_setup.plan.notes:
         tell(text(note))
-    for name, why in prepared.plan.unavailable.items():
+    for name, why in run_setup.plan.unavailable.items():
         tell(f"{name} is unavailable: {why}")
-    if prepared.perform is not None:
-        prepared.perform(directory, prepared.plan)
+    if run_setup.perform is not None:
+        run_setup.perform(directory, run_setup.plan)
         return
-    plan, todo = prepared.plan, None
+    plan, todo = run_setup.plan, None
     while True:
-        source = prepared.trials(directory, plan, prepared.prepare_launch)
-        execute(source, source.unfinished() if todo is None else todo, prepared.display)
+        source = run_setup.trials(directory, plan, run_setup.prepare_launch)
+        execute(source, source.unfinished() if todo is None else todo, run_setup.display)
         if any(record.fault is None for record in run_store.load(directory).records.values()):
-            calibrate(directory, plan, tell, always=prepared.ceilings_anyway)
-        grown = prepared.grow(directory, plan) if prepared.grow else None
-        if grown is None:
+            calibrate(directory, plan, tell, always=run_setup.ceilings_anyway)
+        grown_plan = run_setup.grow(directory, plan) if run_setup.grow else None
+        if grown_plan is None:
             return
-        run_store.update_plan(directory, grown)
+        run_store.update_plan(directory, grown_plan)
         planned_keys = {trial.key for trial in trials(plan)}
-        plan, todo = grown, [trial for trial in trials(grown) if trial.key not in planned_keys]
+        plan, todo = (
+            grown_plan,
+            [trial for trial in trials(grown_plan) if trial.key not in planned_keys],
+        )
 
 
 def exit_code(directory: Path, document: Document, fail_on_slo: bool = True) -> int:
@@ -189,16 +192,16 @@ def _load_for_resume(kind: str, options: StoredOptions, name: str) -> tuple[Path
     return directory, available_here(plan)[0]
 
 
-def create_run(directory: Path, prepared: Setup) -> None:
+def create_run(directory: Path, run_setup: Setup) -> None:
     """Create the directory of a new run. Raises the errors of `run_store.create`."""
     tools = {
         name: preflight.tool_version(argv)
-        for name in prepared.plan.tools
+        for name in run_setup.plan.tools
         if (argv := tool_named(name).VERSION_ARGV) is not None
     }
-    classes = {server.worker_class for server in prepared.plan.servers}
-    if interpreters := prepared.interpreters.values():
+    classes = {server.worker_class for server in run_setup.plan.servers}
+    if interpreters := run_setup.interpreters.values():
         machine = preflight.fingerprint(interpreters, tools, classes)
     else:
         machine = preflight.machine(tools)
-    run_store.create(directory, prepared.plan, {**machine, **prepared.environment})
+    run_store.create(directory, run_setup.plan, {**machine, **run_setup.environment})

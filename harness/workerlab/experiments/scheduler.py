@@ -260,7 +260,7 @@ class Batch:
 
     def _begin_fitting(self, pool: ThreadPoolExecutor) -> None:
         """Begin every trial that fits, in order."""
-        begun = []
+        new_trials = []
         for trial in tuple(self._waiting):
             cores, now_s = self._source.jobs.cores(trial) or 0.0, time.monotonic()
             if self._budget.fits(cores, now_s, loaded=self._barrier.measuring):
@@ -269,9 +269,9 @@ class Batch:
                 if run_trial is not None:
                     self._budget.enter(trial.key, cores, now_s, loaded=self._barrier.measuring)
                     self._barrier.announce(trial.key)
-                    begun.append((trial, run_trial))
+                    new_trials.append((trial, run_trial))
         # Submitted once all are announced, because none may be measured before the last one is up
-        for trial, run_trial in begun:
+        for trial, run_trial in new_trials:
             for other in self._running.values():
                 self._parallel_keys[trial.key].add(other.key)
                 self._parallel_keys[other.key].add(trial.key)
@@ -282,14 +282,14 @@ class Batch:
         run."""
         self._screen.begin(trial)
         turn = BarrierStartupTurn(self._barrier, trial.key, self._screen.watch)
-        prepared = self._source.prepare(trial, turn, self._lab)
-        if isinstance(prepared, Fault):
-            record = Record(trial.key, prepared)
+        run_or_fault = self._source.prepare(trial, turn, self._lab)
+        if isinstance(run_or_fault, Fault):
+            record = Record(trial.key, run_or_fault)
             self._writer.ended(record)
             self._screen.end(trial, record)
             return None
         self._writer.began(trial.key)
-        return prepared
+        return run_or_fault
 
     def _run_in_thread(self, trial: Trial, run_trial: Callable[[], Record]) -> TrialOutcome:
         try:

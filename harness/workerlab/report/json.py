@@ -371,8 +371,8 @@ def json_schema(kinds: Iterable[str]) -> dict[str, Any]:
     whole = {shape: definitions.pop(shape.__name__) for shape in shapes}
     of_kind = {kind: {**whole[shape], "title": kind} for kind, shape in documents.items()}
     for kind, schema in of_kind.items():
-        fixed = {"schema": {"const": SCHEMA}, "kind": {"const": kind}}
-        schema["properties"] = {**schema["properties"], **fixed}
+        constants = {"schema": {"const": SCHEMA}, "kind": {"const": kind}}
+        schema["properties"] = {**schema["properties"], **constants}
     top: dict[str, Any] = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     if len(of_kind) == 1:
         ((kind, document),) = of_kind.items()

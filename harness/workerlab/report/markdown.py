@@ -11,7 +11,7 @@ from workerlab.report.values import printable
 def render(document: Document) -> str:
     """The whole document, ready to paste into an issue."""
     answers = [finding for finding in document.findings if finding.question]
-    others = [finding for finding in document.findings if not finding.question]
+    other_findings = [finding for finding in document.findings if not finding.question]
     blocks = [f"## {escaped(document.run)}", escaped(str(document.title))]
     blocks += [_answer(finding) for finding in answers]
     explained: set[tuple[str, str]] = set()
@@ -20,7 +20,7 @@ def render(document: Document) -> str:
     blocks.append(
         "\n".join(
             line
-            for finding in others
+            for finding in other_findings
             for line in (
                 bullets([finding]),
                 *(f"  {bullets([evidence])}" for evidence in finding.evidence),

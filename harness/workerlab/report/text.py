@@ -110,7 +110,7 @@ def render(
     if document.cells and all(isinstance(cell, Invalid) for cell in document.cells) and not explain:
         reasons = [reason for reason in document.findings if not isinstance(reason, NoValidCell)]
         document = replace(document, findings=tuple(reasons), tables=())
-    answers, others = (
+    answers, other_findings = (
         [_finding(finding, colour, width, explain) for finding in document.findings
          if bool(finding.question) is answer]
         for answer in (True, False)
@@ -119,7 +119,7 @@ def render(
     explained: set[tuple[str, str]] = set()
     for table in _shown_tables(document.tables, width, explain):
         blocks += _table(table, colour, width, explained if explain else None)
-    blocks += ["\n".join(others), *_notes(document, width, explain)]
+    blocks += ["\n".join(other_findings), *_notes(document, width, explain)]
     output = "\n\n".join(block for block in blocks if block) + "\n"
     if colour:
         return output

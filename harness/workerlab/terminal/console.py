@@ -17,12 +17,12 @@ def tell(line: str) -> None:
 
 def program() -> str:
     """The command that started this program, as the user typed it."""
-    called = Path(sys.argv[0])
-    if called.name == "__main__.py":
+    command = Path(sys.argv[0])
+    if command.name == "__main__.py":
         return f"{Path(sys.executable).name} -m workerlab"
-    if shutil.which(called.name):
-        return called.name
-    return str(short(called))
+    if shutil.which(command.name):
+        return command.name
+    return str(short(command))
 
 
 def short(path: Path) -> Path:

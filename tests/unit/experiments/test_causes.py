@@ -47,7 +47,7 @@ def test_an_app_that_no_class_can_boot_is_tried_twice() -> None:
     unavailable.store_fault(second, failed(second))
     assert unavailable.why_not(second) == NO_FLASK
     assert unavailable.why_not(third) == (  # and claims nothing of a class that was not launched
-        "not launched, as the app failed to start under sync and gthread, for the same reason"
+        "not launched: the app failed to start under sync and gthread for the same reason"
     )
     assert unavailable.why_not(make_trial("gevent", "other:app")) is None
 

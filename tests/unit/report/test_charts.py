@@ -50,7 +50,7 @@ def test_a_name_is_never_markup() -> None:
 
 def test_points_off_a_logarithmic_axis_are_counted() -> None:
     (figure,) = chart_figures(full_document())
-    assert figure.caption[-1] == "Points not shown, as they are 0 or missing: 1."
+    assert figure.caption[-1] == "Points not shown because they are 0 or missing: 1."
     assert [text(head) for head in figure.header] == ["connections", "fast", "threads | <b>"]
     assert figure.rows == (("10", "61,200", "1203"), ("100", "70,000", ""))
 
@@ -229,7 +229,7 @@ def test_the_axis_of_a_scatter_includes_its_line_and_whiskers() -> None:
 
 def test_points_off_the_axis_of_a_scatter_are_counted() -> None:
     (figure,) = chart_figures(document_of(scattered(log=True)))
-    assert figure.caption[-1] == "Points not shown, as they are 0 or missing: 1."
+    assert figure.caption[-1] == "Points not shown because they are 0 or missing: 1."
     assert len(figure.rows) == len(figure.links) == 2
 
 

@@ -60,11 +60,11 @@ def check_writable(directory: Path) -> None:
 
 def _write(files: Iterable[tuple[Path, bytes]]) -> list[Path]:
     """Writes each file atomically. Returns the paths."""
-    written = []
+    paths = []
     for path, data in files:
         try:
             write_atomically(path, data)
         except OSError as error:
             raise UsageError(f"{path} cannot be written: {error.strerror}") from error
-        written.append(path)
-    return written
+        paths.append(path)
+    return paths

@@ -10,8 +10,8 @@ The scatter plot of `advise` has candidates as points, by cost and performance. 
 leads to its table row on the same page. The figure's table of numbers has the same links, for use
 without a mouse or scripts. Points have no labels: of dozens close together, none would be legible.
 
-Bars are horizontal, as names are long. For the levels of a sweep, whose names are numbers, they are
-vertical.
+Bars are horizontal, because names are long. The levels of a sweep have short names and vertical
+bars.
 """
 
 import json
@@ -79,7 +79,7 @@ class Point(Struct, frozen=True):
         return " to ".join(map(number, self.ends)) if len(self.ends) == 2 else MISSING
 
 
-Drawn = dict[str, list[Point]]  # points by the name of their series
+SeriesPoints = dict[str, list[Point]]  # points by the name of their series
 
 
 class VerticalBars(Struct, frozen=True):
@@ -114,17 +114,17 @@ def _figures(chart: Chart, name: str, looks: Looks) -> Sequence[Figure]:
     range."""
     if chart.form in ("scatter", "stacked"):
         return not_none(chart_figure(chart, name, looks))
-    drawn, log = drawn_points(chart), chart.log[1]
-    y_values = [point.y for points in drawn.values() for point in points] if log else []
+    points_of, log = visible_points(chart), chart.log[1]
+    y_values = [point.y for points in points_of.values() for point in points] if log else []
 
     def height(series: ChartSeries) -> float:
-        return max(abs(point.y) for point in drawn[series.name])
+        return max(abs(point.y) for point in points_of[series.name])
 
     def draw(group: Sequence[ChartSeries], name: str, title: str) -> Figure | None:
         part = replace(chart, series=tuple(group), title=title)
         return chart_figure(part, name, looks, y_values=y_values)
 
-    drawn_series = [series for series in chart.series if series.name in drawn]
+    drawn_series = [series for series in chart.series if series.name in points_of]
     return split_figures(drawn_series, None if log else height, name, chart.title, draw)
 
 
@@ -138,18 +138,18 @@ def chart_figure(
     """The figure of a chart; None if it has fewer than two points (of stacked bars: none). `looks`:
     those of the page's series; None: chosen for this chart alone; `vertical`: draws vertical bars;
     `y_values`: further values that the vertical axis of lines must include."""
-    looks, drawn = looks or looks_of([chart]), drawn_points(chart)
-    count = sum(map(len, drawn.values()))
+    looks, points_of = looks or looks_of([chart]), visible_points(chart)
+    count = sum(map(len, points_of.values()))
     if count < (1 if chart.form == "stacked" else 2):
         return None
-    looks = {series: looks[series] for series in drawn}
+    looks = {series: looks[series] for series in points_of}
     bars = chart.form in BAR_HEIGHTS
     if bars:
-        pane = _bars_pane(chart, drawn, looks, vertical)
+        pane = _bars_pane(chart, points_of, looks, vertical)
     elif chart.form == "lines":
-        pane = _lines_pane(chart, drawn, looks, y_values)
+        pane = _lines_pane(chart, points_of, looks, y_values)
     else:
-        pane = _scatter_pane(chart, drawn, looks)
+        pane = _scatter_pane(chart, points_of, looks)
     level = [] if chart.level is None else [Key(chart.level.name, *LEVEL_LOOK)]
     omitted = sum(len(series.points) for series in chart.series) - count
     return Figure(
@@ -157,9 +157,9 @@ def chart_figure(
         title=chart.title,
         caption=not_none(
             chart.note or None,
-            f"Points not shown, as they are 0 or missing: {omitted}." if omitted else None,
+            f"Points not shown because they are 0 or missing: {omitted}." if omitted else None,
         ),
-        alternative=tuple(_sentences(chart, drawn)),
+        alternative=tuple(_sentences(chart, points_of)),
         panes=(pane,),
         legend=(
             *(Key(series, colour, "box" if bars else shape)
@@ -167,14 +167,14 @@ def chart_figure(
             *level,
         ),
         heading=chart.title,
-        **_numbers(chart, drawn),
+        **_numbers(chart, points_of),
     )  # fmt: skip
 
 
-def drawn_points(chart: Chart) -> Drawn:
+def visible_points(chart: Chart) -> SeriesPoints:
     """The points that the axes can show: finite, and above 0 on a logarithmic axis. Series without
     such points are omitted."""
-    drawn = {
+    points_of = {
         series.name: [
             Point(x, y, mark)
             for (x, y), mark in zip(series.points, series.marks or repeat(Mark("")), strict=False)
@@ -185,7 +185,7 @@ def drawn_points(chart: Chart) -> Drawn:
         ]
         for series in chart.series
     }
-    return {name: points for name, points in drawn.items() if points}
+    return {name: points for name, points in points_of.items() if points}
 
 
 # --- text and numbers -----------------------------------------------------------------------------
@@ -196,35 +196,35 @@ def _x_text(chart: Chart, x: float) -> str:
     return amount(x) if chart.form == "lines" or not chart.names else str(chart.names[round(x)])
 
 
-def _sentences(chart: Chart, drawn: Drawn) -> Iterator[str]:
+def _sentences(chart: Chart, points_of: SeriesPoints) -> Iterator[str]:
     """Sentences on the axes, the horizontal line and each series: all points, but only the ends of
     a line, and only the range of a scatter plot's points if there are many."""
     yield f"{chart.y_title} by {chart.x_title}."
     if chart.level is not None:
         yield f"Horizontal line, {chart.level.name}: {amount(chart.level.y)}."
     scatter = chart.form == "scatter"
-    for series, points in drawn.items():
+    for series, points in points_of.items():
         if scatter and len(points) > MAX_NAMED_POINTS:
             low, high = (amount(limit(point.y for point in points)) for limit in (min, max))
             yield f"{series}: {counted(len(points), 'point')} between {low} and {high}."
             continue
-        named = [*points[:1], *points[1:][-1:]] if chart.form == "lines" else points
+        listed = [*points[:1], *points[1:][-1:]] if chart.form == "lines" else points
         parts = [
             (
                 str(point.mark.name),
                 amount(point.y),
                 "" if scatter and chart.names else f"at {_x_text(chart, point.x)}",
             )
-            for point in named
+            for point in listed
         ]
         yield f"{series}: {', '.join(' '.join(filter(None, part)) for part in parts)}."
 
 
-def _numbers(chart: Chart, drawn: Drawn) -> dict[str, Any]:
+def _numbers(chart: Chart, points_of: SeriesPoints) -> dict[str, Any]:
     """The table of a figure. A scatter plot has a row per point, the last series first; any other
     chart a row per x and a column per series."""
     if chart.form == "scatter":
-        points = [(series, point) for series in reversed(drawn) for point in drawn[series]]
+        points = [(series, point) for series in reversed(points_of) for point in points_of[series]]
         return {
             "header": ("name", "series", chart.x_title, chart.y_title, "from, to"),
             "rows": tuple(
@@ -233,9 +233,9 @@ def _numbers(chart: Chart, drawn: Drawn) -> dict[str, Any]:
             ),
             "links": tuple(point.mark.link for _, point in points),
         }
-    columns = [{point.x: amount(point.y) for point in points} for points in drawn.values()]
+    columns = [{point.x: amount(point.y) for point in points} for points in points_of.values()]
     return {
-        "header": (chart.x_title or "name", *drawn),
+        "header": (chart.x_title or "name", *points_of),
         "rows": tuple(
             (_x_text(chart, x), *(column.get(x, "") for column in columns))
             for x in sorted({x for column in columns for x in column})
@@ -273,9 +273,9 @@ def _ticks(low: float, high: float) -> list[float]:
 # --- scatter plots --------------------------------------------------------------------------------
 
 
-def _scatter_pane(chart: Chart, drawn: Drawn, looks: Looks) -> Any:
+def _scatter_pane(chart: Chart, points_of: SeriesPoints, looks: Looks) -> Any:
     sizes = {name: POINT_SIZES.get(mark, POINT_STYLE["size"]) for name, (_, mark) in looks.items()}
-    series_points = [(series, point) for series, points in drawn.items() for point in points]
+    series_points = [(series, point) for series, points in points_of.items() for point in points]
     rows = [
         (series, p.x, p.y, str(p.mark.name), p.range(_four_digits),
          p.mark.link and f"#{p.mark.link}")
@@ -339,31 +339,35 @@ def _scatter_axes(chart: Chart, points: Sequence[Point], levels: Sequence[float]
 # --- bars -----------------------------------------------------------------------------------------
 
 
-def _bars_pane(chart: Chart, drawn: Drawn, looks: Looks, vertical: VerticalBars | None) -> Any:
+def _bars_pane(
+    chart: Chart, points_of: SeriesPoints, looks: Looks, vertical: VerticalBars | None
+) -> Any:
     stacked = chart.form == "stacked"
     names = [str(name) for name in chart.names]
     lines = [textwrap.wrap(name, NAME_WIDTH) or [name] for name in names]
     rows = [
         (name, order, point.x, point.y)
-        for order, (name, points) in enumerate(drawn.items())
+        for order, (name, points) in enumerate(points_of.items())
         for point in points
     ]
     name_axes = [_name_axis(chart.x_title or None, names if vertical else lines, vertical)]
     if not stacked:
-        name_axes.append((alt.XOffset if vertical else alt.YOffset)("series:N", sort=list(drawn)))
+        name_axes.append(
+            (alt.XOffset if vertical else alt.YOffset)("series:N", sort=list(points_of))
+        )
     bar_width = min(MAX_BAR_WIDTH, ALL_BARS_WIDTH / max(1, len(names)))
     bars = layer("bars", "series order place value", rows).mark_bar(
         stroke=var("paper"),
         strokeWidth=0.5,
         **({"size": bar_width} if vertical and stacked else {}),
     )
-    ends = layer("", "series place value label", _end_labels(drawn, stacked, vertical))
+    ends = layer("", "series place value label", _end_labels(points_of, stacked, vertical))
     if vertical:
         ends = ends.mark_text(baseline="bottom", dy=-3).encode(alt.Y("value:Q"))
     else:
         ends = ends.mark_text(align="left", dx=4).encode(alt.X("value:Q"))
     band_height = max(
-        BAR_HEIGHTS[chart.form] * (1 if stacked else len(drawn)),
+        BAR_HEIGHTS[chart.form] * (1 if stacked else len(points_of)),
         LINE_HEIGHT * max(map(len, lines)),
     )
     return alt.layer(
@@ -402,14 +406,14 @@ def _name_axis(
 
 
 def _end_labels(
-    drawn: Drawn, stacked: bool, vertical: VerticalBars | None
+    points_of: SeriesPoints, stacked: bool, vertical: VerticalBars | None
 ) -> list[tuple[str, float, float, str]]:
     """(series, place, value, label) at the end of each horizontal bar, or of each stack's positive
     part. Empty for vertical grouped bars, which have no room for labels."""
     if vertical and not stacked:
         return []
     stacks: dict[tuple[str, float], list[float]] = {}
-    for name, points in drawn.items():
+    for name, points in points_of.items():
         for point in points:
             stacks.setdefault(("" if stacked else name, point.x), []).append(point.y)
     return [
@@ -425,15 +429,17 @@ def _end_labels(
 # --- lines ----------------------------------------------------------------------------------------
 
 
-def _lines_pane(chart: Chart, drawn: Drawn, looks: Looks, y_values: Sequence[float]) -> Any:
+def _lines_pane(
+    chart: Chart, points_of: SeriesPoints, looks: Looks, y_values: Sequence[float]
+) -> Any:
     rows = [
         (name, order, point.x, point.y)
-        for name, points in drawn.items()
+        for name, points in points_of.items()
         for order, point in enumerate(points)
     ]
     dashes = {  # distinguish lines whose colours repeat
         name: DASHES[LINE_DASHES[min(index // len(CLASSES), len(LINE_DASHES) - 1)]]
-        for index, name in enumerate(drawn)
+        for index, name in enumerate(points_of)
     }
     line, dots = (layer(name, "series order x y", rows) for name in ("lines", "points"))
     tooltip = tips("series:N", ("x", chart.x_title), ("y", chart.y_title))

@@ -55,13 +55,13 @@ def open_and_closed(series: SweepSeries) -> Figure | None:
     """A line from p50 to p95 for each cell. None for one cell, or without a conclusive cell at a
     rate."""
     points = {"closed": _points(series.valid), "open": _points(filter(conclusive, series.open))}
-    both = [*points["closed"], *points["open"]]
-    if not points["open"] or len(both) < 2:
+    all_points = [*points["closed"], *points["open"]]
+    if not points["open"] or len(all_points) < 2:
         return None
     figure = chart_figure(_models_chart(series.name, points), f"loops-{series.slug}")
     texts = [
         (load_of(cell), amount(rate_rps), *map(format_duration, times_s), cell.verdict)
-        for cell, rate_rps, *times_s in both
+        for cell, rate_rps, *times_s in all_points
     ]
     return figure and replace(
         figure,
@@ -88,9 +88,9 @@ def _points(cells: Iterable[Result]) -> list[ModelPoint]:
 
 
 def _models_chart(name: str, points: Mapping[str, Sequence[ModelPoint]]) -> Chart:
-    both = [*points["closed"], *points["open"]]
-    unit_name, factor = unit(max(p95_s for *_, p95_s in both))
-    note = models_note([cell for cell, *_ in points["open"]], [cell for cell, *_ in both])
+    all_points = [*points["closed"], *points["open"]]
+    unit_name, factor = unit(max(p95_s for *_, p95_s in all_points))
+    note = models_note([cell for cell, *_ in points["open"]], [cell for cell, *_ in all_points])
     return Chart(
         title=f"Closed loop and open model, {name}",
         x_title="requests/s",
@@ -98,14 +98,14 @@ def _models_chart(name: str, points: Mapping[str, Sequence[ModelPoint]]) -> Char
         series=tuple(
             ChartSeries(
                 name=f"{loop}: median to 95 %",
-                points=tuple((rate_rps, p95_s * factor) for _, rate_rps, _, p95_s in drawn),
+                points=tuple((rate_rps, p95_s * factor) for _, rate_rps, _, p95_s in loop_points),
                 marks=tuple(
                     Mark(f"{load_of(cell)}: {cell.verdict}", p50_s * factor, p95_s * factor)
-                    for cell, _, p50_s, p95_s in drawn
+                    for cell, _, p50_s, p95_s in loop_points
                 ),
                 look=MODEL_LOOKS[loop],
             )
-            for loop, drawn in points.items()
+            for loop, loop_points in points.items()
         ),
         form="scatter",
         note=f"Each line reaches from the median to the 95th percentile of response times. {note}",

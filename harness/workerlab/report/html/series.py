@@ -113,10 +113,13 @@ class CellOverTime(Struct, dict=True, frozen=True):
 
     @property
     def notes(self) -> tuple[Label, ...]:
-        missing = [
+        missing_labels = [
             label for name, label in OBSERVATION_NAMES.items() if not getattr(self.timeline, name)
         ]
-        return (*self.timeline.notes, *([f"Missing: {listed(missing)}."] if missing else []))
+        return (
+            *self.timeline.notes,
+            *([f"Missing: {listed(missing_labels)}."] if missing_labels else []),
+        )
 
     @property
     def folded(self) -> list[Figure]:

@@ -124,7 +124,7 @@ class PlacedBars(NamedTuple):
     height: float
 
 
-def _placed(timeline: Timeline, shared: bool, factor: float) -> PlacedBars:
+def _placed_bars(timeline: Timeline, shared: bool, factor: float) -> PlacedBars:
     waits_of = _wait_rows(timeline, shared)
     depths = {pid: 1 + max(row for row, _, _ in waits) for pid, waits in waits_of.items()}
     wait_height = min(WAIT_HEIGHT, MAX_WAITS_HEIGHT / max(1, sum(depths.values())))
@@ -165,7 +165,7 @@ def _workers_axis(bars: PlacedBars) -> alt.Y:
 def _rows_pane(timeline: Timeline, shared: bool, *, titled: bool) -> Any:
     """The pane of workers. `shared`: requests wait for any worker, not for a certain one."""
     unit_name, factor = unit(timeline.shown[1])
-    bars = _placed(timeline, shared, factor)
+    bars = _placed_bars(timeline, shared, factor)
     y_axis = _workers_axis(bars)
     from_s, until_s = timeline.shown
     steady = [(at_s * factor,) for at_s in timeline.steady or () if from_s <= at_s <= until_s]

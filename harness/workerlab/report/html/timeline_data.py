@@ -66,7 +66,7 @@ class Timeline(Struct, frozen=True):
     notes: tuple[Finding, ...] = ()  # on omitted data
     phases: tuple[Phase, ...] = ()
     responses: tuple[tuple[float, float, float], ...] = ()  # (moment, median, p95), seconds
-    in_app: bool = False  # whether `responses` are times in the app, as the client timed none
+    in_app: bool = False  # whether `responses` are times in the app, since the client timed none
     trace: Trace | None = None  # None: no request was recorded
 
 

@@ -195,28 +195,28 @@
     }
 
     showText(sides, cursor) {
-      const several = sides.length > 1,
+      const multiple = sides.length > 1,
         now = [],
         laws = [],
-        others = [];
+        remarks = [];
       for (const side of sides) {
         const last = lastBefore(side.samples, cursor),
           sample = side.now ? { ...last, ...side.now } : last,
           law = this.spec.law(side);
-        const name = several ? `${side.name} ` : "";
-        now.push(name + this.value(sample, several));
-        if (sample && sample.left) others.push(`${name}${sample.left} left over from the previous load`);
+        const name = multiple ? `${side.name} ` : "";
+        now.push(name + this.value(sample, multiple));
+        if (sample && sample.left) remarks.push(`${name}${sample.left} left over from the previous load`);
         if (law !== null && law !== undefined)
           laws.push(
             (this.spec.full?.(side) ? `${name}at most ` : name) +
               this.text(law) +
-              (several ? "" : this.spec.more(side)),
+              (multiple ? "" : this.spec.more(side)),
           );
-        else if (!several && this.spec.none(side)) others.push(this.spec.none(side));
+        else if (!multiple && this.spec.none(side)) remarks.push(this.spec.none(side));
       }
-      this.now.textContent = (several && this.spec.lines.length > 1 ? "mean " : "") + now.join(", ");
-      if (several) this.keyOfColours(sides, now);
-      const parts = laws.length ? [`law: ${laws.join(", ")}`, ...others] : others;
+      this.now.textContent = (multiple && this.spec.lines.length > 1 ? "mean " : "") + now.join(", ");
+      if (multiple) this.keyOfColours(sides, now);
+      const parts = laws.length ? [`law: ${laws.join(", ")}`, ...remarks] : remarks;
       if (this.spec.lines.length > 1) parts.push("mean: in flight / throughput", "p95 dotted");
       if (this.spec.unit && sides[0]?.recent_s) parts.push(`last ${sides[0].recent_s} s`);
       this.law.textContent = parts.join("; ");

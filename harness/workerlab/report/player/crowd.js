@@ -114,13 +114,13 @@
 
     // Answered and failed requests fade, then leave the picture
     fade(dt) {
-      let kept = 0;
+      let remaining = 0;
       for (const dot of this.leaving) {
         this.left[dot] -= dt;
-        if (this.left[dot] > 0) this.leaving[kept++] = dot;
+        if (this.left[dot] > 0) this.leaving[remaining++] = dot;
         else this.free.push(dot);
       }
-      this.leaving.length = kept;
+      this.leaving.length = remaining;
     }
   }
 

@@ -374,7 +374,7 @@ class Places:
         return sum(at_ns >= since_ns for at_ns in self._wasted_ns)
 
     def _rps(self, answers: Sequence[ClientAnswer], window: Period) -> float | None:
-        """Requests per second; None before the first answer. Completions come in batches, so each
+        """Requests per second; None before the first response. Completions come in batches, so each
         request counts by the share of its time in the app that lies in the window, as in `samples`;
         one that is still in the app is assumed to take the median time."""
         if window.length_s <= 0 or not answers:
@@ -441,20 +441,20 @@ class Trace(Struct, frozen=True):
 def trace(facts: Facts, max_requests: int) -> Trace | None:
     """The trace of the first `max_requests` requests, until the next one starts; None if no request
     was recorded."""
-    timed, until_ns = _first_timed(facts, max_requests)
-    named = bool(timed)
+    timed_requests, until_ns = _first_timed(facts, max_requests)
+    named = bool(timed_requests)
     spans = facts.spans if named else facts.spans[:max_requests]
     if len(spans) < len(facts.spans):
         until_ns = facts.spans[max_requests].start_ns
-    numbers = {timing.request_id: number for number, (timing, _, _) in enumerate(timed, 1)}
-    connecting = {timing.request_id for timing, _, _ in timed if not timing.reused}
+    numbers = {timing.request_id: number for number, (timing, _, _) in enumerate(timed_requests, 1)}
+    connecting = {timing.request_id for timing, _, _ in timed_requests if not timing.reused}
     accepted_ns = {
         numbers[span.request_id]: span.accept_ns
         for span in spans
         if span.accept_ns is not None and span.request_id in connecting
     }
     events: list[Event] = []
-    for index, request in enumerate(timed, 1):
+    for index, request in enumerate(timed_requests, 1):
         events += _client_events(request, index, facts.ended_ns)
     for index, span in enumerate(spans, 1):
         number = numbers.get(span.request_id) if named else index

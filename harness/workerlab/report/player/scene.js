@@ -109,15 +109,15 @@
     numbers(into = {}) {
       const { crowd, total } = this,
         [connecting, queued, accepted] = crowd.waiting;
-      const kept = !this.load || this.load.keepalive ? (this.connections ?? 0) : 0;
-      const drawn = [connecting.length, queued.length, accepted.length, crowd.served];
+      const keptAlive = !this.load || this.load.keepalive ? (this.connections ?? 0) : 0;
+      const drawnCounts = [connecting.length, queued.length, accepted.length, crowd.served];
       // Moves continue between two counts
-      [into.connecting, into.queued, into.accepted, into.served] = drawn.map((count, place) =>
+      [into.connecting, into.queued, into.accepted, into.served] = drawnCounts.map((count, place) =>
         this.counts && (place < SERVED || count >= MAX_ALL_DRAWN) ? Math.max(count, this.counts[place]) : count,
       );
       into.underWay = into.connecting + into.queued + into.accepted + into.served;
       into.queued = this.queue ?? into.queued;
-      into.idle = Math.max(0, kept - into.underWay);
+      into.idle = Math.max(0, keptAlive - into.underWay);
       into.answered = total ? total.answered : crowd.answered;
       into.abandoned = 0;
       for (const dot of crowd.byId.values()) if (this.gaveUp(dot)) into.abandoned++;

@@ -264,11 +264,11 @@
         this.fields.worker_class.control,
         classes.map(({ name, why }) => [name, why ? `${name} (not available)` : name, why]),
       );
-      const missing = classes.filter(({ why }) => why);
-      this.missing.hidden = !missing.length;
+      const unavailable = classes.filter(({ why }) => why);
+      this.missing.hidden = !unavailable.length;
       this.missing.replaceChildren(
-        make("summary", { textContent: `not available: ${missing.map(({ name }) => name).join(", ")}` }),
-        ...missing.map(({ name, why }) => make("p", { textContent: `${name}: ${why}` })),
+        make("summary", { textContent: `not available: ${unavailable.map(({ name }) => name).join(", ")}` }),
+        ...unavailable.map(({ name, why }) => make("p", { textContent: `${name}: ${why}` })),
       );
     }
 
@@ -308,12 +308,12 @@
     }
 
     showRefusal(form, order, refusal) {
-      const named = refusal && form.fields[refusal.field];
+      const field = refusal && form.fields[refusal.field];
       for (const name of Object.keys(order))
         if (form.fields[name]) form.fields[name].showError(null);
-      if (named) named.showError(refusal.why);
-      form.error.textContent = refusal && !named ? refusal.why : "";
-      form.error.hidden = !refusal || Boolean(named);
+      if (field) field.showError(refusal.why);
+      form.error.textContent = refusal && !field ? refusal.why : "";
+      form.error.hidden = !refusal || Boolean(field);
     }
 
     show({ sides, load }) {
