@@ -472,8 +472,7 @@ def only(read_list: Callable[[str], tuple[T, ...]]) -> Callable[[str], tuple[T, 
 
 
 class ServedOptions(Options):
-    """The app and the software that serves it. An option is None if the command does not accept
-    it."""
+    """The app and the software that serves it. Options that a command does not accept are None."""
 
     app = Option[str | None](None)
     chdir = Option[str | None](None)

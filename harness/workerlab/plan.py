@@ -206,10 +206,9 @@ def load_for(
 
 
 def _deadline_s(worst_s: float, requests: int, *, drops: bool) -> float:
-    """The deadline of a load in seconds. It allows three times `worst_s`, in which each worker
-    serves one request at a time whatever its slots (as if its loop were blocked); 10 ms of the load
-    tool per request; and time for dropped handshakes, if the accept queue cannot hold all
-    connections."""
+    """The deadline of a load in seconds: three times `worst_s`, for one request per worker at a
+    time whatever its slots (its loop may be blocked); 10 ms of the load tool per request; and time
+    for dropped handshakes, if the accept queue cannot hold all connections."""
     return 30 + 3 * worst_s + 0.01 * requests + (DROPS_S if drops else 0)
 
 
@@ -293,8 +292,7 @@ def accepts_first(cell: Cell) -> bool:
 
 
 def records_for(plan: Plan, cell: Cell, rps: float | None = None) -> int:
-    """The number of spans that a worker's map must hold, because one worker may receive all
-    requests."""
+    """The spans that a worker's map must hold. The kernel may give all requests to one worker."""
     counted, sleep_s = counts(plan, cell), cell.server.app.sleep_s or 0.0
     lone_s = max(sleep_s, MIN_DOMINANT_SLEEP_S)
     requests = requests_of(plan, cell, cell.concurrency) if counted else 0

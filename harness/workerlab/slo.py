@@ -106,8 +106,8 @@ class Limit(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """A term or limit as text. `begin`: its offset in the whole text; `last`: whether it is the
-    last one."""
+    """A term or limit as text. `begin`: its offset in the text; `last`: whether it is the last
+    one."""
 
     match: re.Match[str]
     begin: int
@@ -135,8 +135,7 @@ class _Piece(NamedTuple):
         return op
 
     def number(self, units: Mapping[str, Decimal], expected: str) -> float:
-        """The number, converted by the unit that follows it. `expected`: the possible units, in
-        words."""
+        """The number in base units. `expected`: the possible units, in words."""
         number, unit = self.match["number"], "".join(self.match["unit"].lower().split())
         if not number.lstrip("+-"):
             before = "".join(self.match.string[: self.match.start("number")].split()).lower()

@@ -1,5 +1,4 @@
-"""The types behind the fixture in `pytest_plugin`, which load an app under a worker class in a
-test."""
+"""The types of the fixture in `pytest_plugin`, which loads an app under a worker class."""
 
 from __future__ import annotations
 
@@ -32,8 +31,7 @@ REPEATABLE = {option.flag for option in options_of(SweepOptions).values() if opt
 
 
 class LoadResult:
-    """The result of a load. `cell` has all numbers if the load is valid; `repr` is the full
-    report."""
+    """The result of a load. If it is valid, `cell` has all numbers; `repr` is the full report."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -44,8 +42,7 @@ class LoadResult:
         return document_of(self.directory, slo)
 
     def words(self, slo: str) -> dict[str, str]:
-        """The outcome of each term of the target: met, broken (missed), not_shown or
-        undecidable."""
+        """The outcome of each term of the target: met, broken, not_shown or undecidable."""
         run = run_store.load(self.directory)
         run = replace(run, plan=replace(run.plan, slo=canonical(slo)))
         (cell,) = report_of(run).cells

@@ -16,8 +16,7 @@ OVERHEAD_S = 0.5  # per trial, for writing and reading files and planning the ne
 
 
 class BudgetProgress(Progress):
-    """The progress of a part of a run that has a time budget. `left_s()`: seconds left in the
-    budget."""
+    """The progress of a part of a run with a time budget. `left_s()`: the seconds left in it."""
 
     def __init__(
         self,

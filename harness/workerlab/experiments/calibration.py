@@ -1,5 +1,4 @@
-"""Measures ceilings: the highest rate of a load tool on this machine, against a server that does
-nothing.
+"""Measures the highest rates of load tools on this machine, against a server that does nothing.
 
 A measured capacity is the server's only if the load tool could send clearly more. So a sweep
 measures the ceiling of each tool, per number of processes, keep-alive and approximate number of
@@ -9,8 +8,7 @@ after the trials, and only if a cell came close to the rate that the tool reache
 A load is discarded if other processes made the tool or its server wait for a core, or if the whole
 machine was paused.
 
-A full disk is the only error here that stops a sweep. If a ceiling cannot be measured, the run
-stores the reason.
+Here only a full disk stops a sweep. If a ceiling cannot be measured, the run stores the reason.
 """
 
 import contextlib
@@ -217,9 +215,8 @@ def _measure(key: CeilingKey, directory: Path) -> Ceiling | str:
 
 
 def disturbance(data: TrialData) -> float | None:
-    """The cores that other processes used, if the load tool or the server waited for a core
-    (assumed if unknown). None if the load was undisturbed, or if the CPU usage of the host is
-    unknown."""
+    """The cores that other processes used if the load tool or the server waited for a core (assumed
+    if unknown); None if the load was undisturbed, or the CPU usage of the host is unknown."""
     names = ("tool_cpu", "tool_wait", "server_cpu", "server_wait", "host_busy", "host_irq")
     rates = {
         name: per_second(data.observations.processes, f"{name}_s") for name in (*names, "lab_cpu")

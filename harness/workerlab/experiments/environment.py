@@ -53,8 +53,7 @@ def _absolute(directory: Path) -> Path:
 
 
 def directories_of(options: ServedOptions, settings: Mapping[str, object]) -> tuple[Path, ...]:
-    """The directories that may contain the `.venv` of the user's app: those of the app and of its
-    Gunicorn file."""
+    """The directories that may contain the app's `.venv`: its own and its Gunicorn file's."""
     config_dirs = [_absolute(Path(options.config).parent)] if options.config else []
     return tuple(dict.fromkeys((chdir_of(options, settings), *config_dirs)))
 
@@ -82,10 +81,9 @@ def interpreters(
     *,
     bundled: bool | None = None,
 ) -> preflight.Interpreters:
-    """Every requested interpreter with every requested version of Gunicorn, by (python, version).
-    Each part of the keys is "" if there is only one. `bundled`: whether the app is bundled; None:
-    as the options and the user's Gunicorn file say. Raises the errors of
-    `preflight.interpreter`."""
+    """Every requested interpreter with every requested version of Gunicorn, by (python, version). A
+    part of the keys is "" if there is only one. `bundled`: whether the app is bundled; None: as in
+    the options and the user's Gunicorn file. Raises the errors of `preflight.interpreter`."""
     config, pythons = options.config, options.python
     classes = tuple(classes)
 

@@ -48,8 +48,7 @@ class CpuBudget:
         self._starts: list[tuple[float, float]] = []  # (until, cores)
 
     def fits(self, cores: float, at_s: float, *, loaded: bool) -> bool:
-        """Whether another trial fits. `loaded`: whether a load is running, which a start would
-        disturb."""
+        """Whether another trial fits. `loaded`: whether a start would disturb a running load."""
         if not self._cores_by_trial:
             return True
         if self.full:
@@ -176,8 +175,7 @@ class JobPlanner:
             self._costs[_cost_key(trial.cell)] = RequestCost(lone_s, cpu_s)
 
     def predict(self, trial: Trial) -> float | None:
-        """The predicted duration of the trial in seconds; None while its response time is
-        unknown."""
+        """The predicted seconds of the trial; None while its response time is unknown."""
         server = trial.cell.server
         lone_s = self._lone_s.get((server.name, server.app.target), server.app.sleep_s)
         if trial.cell.load is not None:

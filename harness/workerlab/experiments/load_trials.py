@@ -283,9 +283,8 @@ def next_load(
     record: Record,
     rps: float | None = None,
 ) -> Load | None:
-    """The load to follow `load`; None if that one suffices or is invalid, if its length is fixed,
-    or if no time is left. If `load` is None, the first load of the trial. `rps`: rate of an open
-    cell."""
+    """The load to follow `load`; None if that one suffices, is invalid or has a fixed length, or if
+    no time is left. If `load` is None, the trial's first load. `rps`: rate of an open cell."""
     if load is None:
         lone_s = fmean(record.alone_s) if record.alone_s else 0.0
         return load_for(plan, trial.cell, lone_s, rps, number=trial.number)

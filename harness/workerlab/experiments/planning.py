@@ -214,11 +214,9 @@ def why_unavailable(name: str) -> str | None:
     tool = tool_named(name)
     if not preflight.find_tool(tool.PROGRAM):
         return f"{name} is not installed. {tool.INSTALL_HINT}"
-    missing_packages = [
-        package for package in tool.NEEDS if importlib.util.find_spec(package) is None
-    ]
-    if missing_packages:
-        return f"{name} needs {listed(missing_packages)}. {tool.INSTALL_HINT}"
+    packages = [package for package in tool.NEEDS if importlib.util.find_spec(package) is None]
+    if packages:
+        return f"{name} needs {listed(packages)}. {tool.INSTALL_HINT}"
     return None
 
 
@@ -270,8 +268,7 @@ def override_notes(
 
 
 def _setting_notes(options: SweepOptions, serving: preflight.Interpreters) -> Iterable[Finding]:
-    """Notes on settings that are overridden or have no effect, and on classes treated as WSGI
-    ones."""
+    """Notes on settings that are overridden or have no effect, and on classes treated as WSGI."""
     rows = [class_named(name) for name in options.classes]
     interpreter = next(iter(serving.values()))
     overrides = list(
@@ -301,8 +298,7 @@ def _setting_notes(options: SweepOptions, serving: preflight.Interpreters) -> It
 
 
 def server_notes(names: Iterable[str], config: str | None) -> Iterable[Finding]:
-    """Notes on other servers: data that they do not provide, and settings from the user's Gunicorn
-    file that affect them."""
+    """Notes on other servers: missing data, and effective settings of the user's Gunicorn file."""
     rows = [class_named(name) for name in names]
     yield from (Note(row.unmeasured) for row in rows if row.unmeasured)
     if config and (others := [row.name for row in rows if row.alone]):
@@ -404,9 +400,8 @@ def gunicorn_plan(
     seed: int | None = None,
     **more: Any,
 ) -> Plan:
-    """A plan of cells on Gunicorn. `app_kind`: as in `unavailable_variants`; `seed`: random if
-    None; `more`: further fields of the Plan. Raises UsageError for cells that cannot be
-    measured."""
+    """A plan of cells on Gunicorn. `app_kind`: as in `unavailable_variants`; `seed`: None: random;
+    `more`: further fields of the Plan. Raises UsageError for cells that cannot be measured."""
     cells = tuple(cells)
     notes = (*notes_on_gunicorn(serving), *more.pop("notes", ()))
     defaults = {
@@ -547,9 +542,7 @@ def _with_host_note(plan: Plan) -> Plan:
             advice = _tool_advice(lambda tool: tool.DISTRIBUTES)
             raise UsageError(f"{name} cannot send from other hosts; {advice}")
     if len({cell.processes for cell in plan.cells}) > 1:
-        raise UsageError(
-            "--load-hosts needs a single value of --tool-processes, which applies to each host"
-        )
+        raise UsageError("--load-hosts needs one value of --tool-processes, used on each host")
     preflight.check_load_hosts(plan.load_hosts, PORT)
     address, cell = preflight.address_facing(plan.load_hosts), plan.cells[0]
     command = host_command(worker_command(load_for(plan, cell, 1.0), address))
@@ -558,8 +551,7 @@ def _with_host_note(plan: Plan) -> Plan:
 
 
 def _check_load_support(plan: Plan) -> None:
-    """Raises UsageError for a load that a load tool does not support, and for conflicting
-    options."""
+    """Raises UsageError for a load that a load tool does not support, or conflicting options."""
     for is_planned, capability, purpose in (
         (any(cell.rate for cell in plan.cells), "OPEN_MODEL", "send at a rate (--rate)"),
         (plan.ramp_s, "RAMPS", "open its connections one after the other (--ramp)"),
@@ -576,9 +568,7 @@ def _check_load_support(plan: Plan) -> None:
                 advice = _tool_advice(attrgetter(capability))
                 raise UsageError(f"{name} cannot {purpose}; {advice}")
     if plan.linger_s and any(cell.keepalive for cell in plan.cells):
-        raise UsageError(
-            "--client lingers needs --keepalive off: kept-alive connections are not closed"
-        )
+        raise UsageError("--client lingers needs --keepalive off: kept-alive connections stay open")
     if plan.ramp_s and not all(cell.keepalive for cell in plan.cells):
         raise UsageError(
             "--ramp needs --keepalive on: otherwise connections open and close with every request"

@@ -60,8 +60,7 @@ def find_run(name: str, *, measured: bool = False) -> Path:
 
 
 def as_argument(run: Run) -> str:
-    """The run as a command-line argument: its name if `find_run` finds the name, else its
-    directory."""
+    """The run as a command-line argument: its name if `find_run` accepts it, else its directory."""
     found_by_name = run.directory.parent in (Path("results").absolute(), bundled_root() / "results")
     return run.name if found_by_name else str(run.directory)
 

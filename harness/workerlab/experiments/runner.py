@@ -147,10 +147,8 @@ def carry_out(directory: Path, run_setup: Setup) -> None:
             return
         run_store.update_plan(directory, grown_plan)
         planned_keys = {trial.key for trial in trials(plan)}
-        plan, todo = (
-            grown_plan,
-            [trial for trial in trials(grown_plan) if trial.key not in planned_keys],
-        )
+        plan = grown_plan
+        todo = [trial for trial in trials(plan) if trial.key not in planned_keys]
 
 
 def exit_code(directory: Path, document: Document, fail_on_slo: bool = True) -> int:

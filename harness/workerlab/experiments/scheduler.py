@@ -68,8 +68,7 @@ class TrialSource:
     def prepare(
         self, trial: Trial, turn: StartupTurn, lab: Lab | None
     ) -> Callable[[], Record] | Fault:
-        """A function that runs the trial, or a Fault if it cannot run. `lab`: None if it runs
-        alone."""
+        """A function that runs the trial, or the Fault. `lab`: None if it runs alone."""
         raise NotImplementedError
 
     def used_cores(self, trial: Trial) -> float:
@@ -278,8 +277,7 @@ class Batch:
             self._running[pool.submit(self._run_in_thread, trial, run_trial)] = trial
 
     def _begin(self, trial: Trial) -> Callable[[], Record] | None:
-        """Record the start and return a function that runs the trial, or record why it cannot
-        run."""
+        """Record the start and return a function that runs the trial, or record the Fault."""
         self._screen.begin(trial)
         turn = BarrierStartupTurn(self._barrier, trial.key, self._screen.watch)
         run_or_fault = self._source.prepare(trial, turn, self._lab)

@@ -23,9 +23,7 @@ class CellOptions(Options):
     workers = option(read.whole_numbers, "LIST", "worker processes (4)")
     threads = option(read.whole_numbers, "LIST", "threads per worker, gthread only (2)")
     backlog = option(read.whole_numbers, "LIST", "length of the accept queue (2048)")
-    worker_connections = option(
-        read.whole, "N", "connections per gevent, eventlet or gthread worker (1000)"
-    )
+    worker_connections = option(read.whole, "N", "per gevent, eventlet or gthread worker (1000)")
     tool = option(read.tools, "LIST", f"load tools: any of {', '.join(TOOLS)} (ab)")
     tool_processes = option(
         read.whole_numbers,
@@ -59,8 +57,7 @@ class CellOptions(Options):
     client = option(
         read.client,
         "KIND",
-        "whether a client closes its connection at once, or lingers for 5 s after its last response"
-        " (closes)",
+        "closes its connection at once, or lingers for 5 s after its last response (closes)",
     )
     sleep = option(read.seconds, "S", "seconds that the bundled app sleeps (1)")
 

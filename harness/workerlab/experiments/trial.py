@@ -47,12 +47,11 @@ NextLoad = Callable[[Load | None, Record], Load | None]
 
 
 class Task(Struct, frozen=True):
-    """Everything that a trial needs. `start_server()`: a context manager of the ready server;
-    raises TrialFailed if the server does not start. `next_load(load, record)` is called before each
-    load; `command(load, url, workdir)` makes the command line of the load tool; `watch(server,
-    observer)` is called repeatedly while the load runs. `services`: pids of databases and caches to
-    observe, by name. `needs`: whether to measure the CPU of each request. `lab`: set if other
-    trials run in parallel."""
+    """Everything a trial needs. `start_server()`: context manager of the ready server; raises
+    TrialFailed if it does not start. `next_load(load, record)` is called before each load;
+    `command(load, url, workdir)` makes the tool's command line; `watch(server, observer)` is called
+    repeatedly during the load. `services`: pids of databases and caches to observe, by name.
+    `needs`: whether to measure the CPU per request. `lab`: set if other trials run in parallel."""
 
     key: str
     directory: Path  # absolute; the trial writes its files here

@@ -57,8 +57,7 @@ def _field(value: Value) -> object:
 
 
 def _cell_columns(result: TrialResult) -> dict[str, object]:
-    """The columns of a trial. Groups of numbers become one column per value, whose name ends with
-    the unit."""
+    """The columns of a trial. A group of numbers becomes one column per value, unit last."""
     row: dict[str, object] = {}
     for name, value in asdict(json_cell(result, JsonCellRow)).items():
         if isinstance(value, JsonText | str):

@@ -162,7 +162,7 @@ class JsonChart(TableShape, frozen=True):
 
 
 class JsonFinding(Shape, frozen=True):
-    """A finding. `question`: the one it answers, or ""; `trials`: the keys of those it is based
+    """`question`: the one that the finding answers, or ""; `trials`: keys of those it is based
     on."""
 
     question: str
@@ -332,8 +332,7 @@ def shaped(kind: type[S], source: object, **values: Any) -> S:
 
 
 def _shape_in(hint: Any) -> type[Shape] | None:
-    """The shape of the items of a list or mapping, or of an optional value; None if there is
-    none."""
+    """The shape of the items of a list or mapping, or of an optional value, if any."""
     types = [argument for argument in get_args(hint) if isinstance(argument, type)]
     return next((inner for inner in types if issubclass(inner, Shape)), None)
 
@@ -343,8 +342,7 @@ def jsonable(
     number: Callable[[float], float | None] = significant,
     shape: type[Shape] | None = None,
 ) -> Any:
-    """`value` in JSON types. `number` converts floats, structs become a `shape`, and objects of
-    other types become text."""
+    """`value` in JSON types: floats by `number`, structs as `shape`, other types as text."""
     if isinstance(value, Finding):
         return JsonText(code=value.code, values=jsonable(value.values), text=str(value))
     if isinstance(value, Struct):
@@ -382,8 +380,7 @@ def json_schema(kinds: Iterable[str]) -> dict[str, Any]:
 
 
 def _describe(definition: dict[str, Any], shape: type[Struct]) -> None:
-    """Adds descriptions: the docstring of the shape, and for each property its string or
-    meaning."""
+    """Describe the shape by its docstring, and each property by its string or its meaning."""
     definition["description"] = " ".join(definition["description"].split())
     hints = get_type_hints(shape, include_extras=True)
     for name, key in keys_of(shape).items():

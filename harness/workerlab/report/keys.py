@@ -32,19 +32,13 @@ class JsonKey(Struct, frozen=True):
 T = TypeVar("T")
 Number = float | None
 Count = int | None
-FORMS: Mapping[object, Form] = {
-    int: "count",
-    Count: "count",
-    Number: "number",
-}  # any other type: "text"
+FORMS: Mapping[object, Form] = {int: "count", Count: "count", Number: "number"}  # or else "text"
 # Shared by cells and classes
 PROCESSES = "processes of the load tool"
 SlotsConfigured = Annotated[
     Count, JsonKey("slots set", "requests that the server can serve at once with these settings")
 ]
-SlotsMeasured = Annotated[
-    Count, JsonKey("slots used", "the most requests that were served at once")
-]
+SlotsMeasured = Annotated[Count, JsonKey("slots used", "the most that were served at once")]
 
 
 class Shape(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -176,8 +170,7 @@ class JsonAb(Shape, frozen=True):
 
 
 class JsonAbTimes(Milliseconds, frozen=True):
-    """A row of ApacheBench's table of connection times, in milliseconds; null: the load
-    tool is another one."""
+    """A row of ApacheBench's table of connection times, in milliseconds; null: another tool."""
 
     min: Number
     mean: Number
@@ -268,9 +261,7 @@ class JsonCellRow(JsonSettings, frozen=True):
     ]
     tool_rps: Annotated[Number, "the throughput that the load tool reports"]
     whole_rps: Annotated[Number, "throughput of the whole load, including start and drain"]
-    bound_rps: Annotated[
-        Number, JsonKey(meaning="the highest throughput that connections and slots allow")
-    ]
+    bound_rps: Annotated[Number, JsonKey(meaning="the most that connections and slots allow")]
     response_ms: JsonMilliseconds
     connect_ms: JsonMilliseconds
     service_ms: JsonMilliseconds
@@ -337,9 +328,7 @@ class JsonClass(JsonSettings, frozen=True):
     slots_known: Annotated[bool, JsonKey(path="worker_class.slots_known")]
     slots_measured: SlotsMeasured
     capacity_rps: Annotated[Number, "highest sustained throughput"]
-    capacity_ci95: Annotated[
-        tuple[Number, Number] | None, "95 % interval of the capacity over launches"
-    ]
+    capacity_ci95: Annotated[tuple[Number, Number] | None, "its 95 % interval over launches"]
     knee: Annotated[Number, JsonKey(decimals=3), "connections above which requests wait"]
     knee_note: JsonText
     knee_predicted: Annotated[

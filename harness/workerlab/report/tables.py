@@ -69,8 +69,7 @@ def to_grid(table: Table) -> Grid:
 
 
 def join_tables(left: Table, right: Table) -> Table:
-    """`left`, with the columns of `right` that it lacks; their values are None where `right` has no
-    matching row."""
+    """`left` with the columns of `right` that it lacks, None where `right` has no matching row."""
     pairs = zip(left.columns, right.columns, strict=False)
     shared_count = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
     rows = {row[:shared_count]: row[shared_count:] for row in right.rows}
@@ -202,7 +201,7 @@ def unit_of(rows: list[list[float]]) -> str:
     """The unit for all rows: "s" if a time is at least 1 s and no time that matters loses digits,
     else "ms"."""
     longest_s = max((time_s for times in rows for time_s in times), default=0.0)
-    loses_digits = any(
+    inexact = any(
         NEGLIGIBLE_SHARE * max(times) <= time_s < MIN_EXACT_S for times in rows for time_s in times
     )
-    return "s" if longest_s >= 1 and not loses_digits else "ms"
+    return "s" if longest_s >= 1 and not inexact else "ms"

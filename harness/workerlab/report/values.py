@@ -73,8 +73,7 @@ def rounded(value: float | None, decimals: int = 4) -> float | None:
 
 
 def significant(value: float) -> float | None:
-    """`value` to six significant digits, the precision of the lab's best clock; None if not
-    finite."""
+    """`value` to six digits, the precision of the lab's best clock; None if not finite."""
     return float(f"{value:.6g}") + 0.0 if math.isfinite(value) else None  # not -0.0
 
 
@@ -114,9 +113,7 @@ def _value_of(column: Column, item: Any) -> Value:
     return value
 
 
-FIGURES = frozenset(dir(Result)) - frozenset(
-    dir(Invalid)
-)  # attributes that only valid results have
+FIGURES = frozenset(dir(Result)) - frozenset(dir(Invalid))  # attributes of valid results only
 
 
 def figure_of(item: Any, path: str) -> Any:
@@ -169,8 +166,7 @@ PART_LOOKS: Mapping[str, Look] = {part: (part.replace("_", "-"), "circle") for p
 
 
 def varying_settings(servers: Iterable[Server]) -> dict[str, set[str]]:
-    """The settings that differ within a worker class, each with these classes. Tables must show
-    them.
+    """The settings that differ within a worker class, with the classes. Tables must show them.
 
     Threads that differ only between classes, since gthread alone has them, are in the title.
     """

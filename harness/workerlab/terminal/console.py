@@ -37,8 +37,7 @@ def interactive() -> bool:
 
 
 def output_columns() -> int | None:
-    """The columns of standard output, from COLUMNS or its terminal; None if unlimited, as in a
-    pipe."""
+    """The width of standard output, from COLUMNS or its terminal; None: unlimited, as in a pipe."""
     return shutil.get_terminal_size((80 if sys.stdout.isatty() else 0, 24)).columns or None
 
 

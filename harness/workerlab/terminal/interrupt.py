@@ -1,9 +1,7 @@
-"""Handles signals: the first one raises an exception, so contexts clean up; a second one exits at
-once.
+"""Handles signals: the first raises Stopped, so contexts clean up; a second exits at once.
 
-Exiting at once is safe: guard processes detect that their pipes close, and kill the processes they
-guard. Before anything starts, even the first signal exits at once, because an exception during an
-import may be lost.
+Exiting at once is safe: when their pipes close, the guards kill the processes they guard.
+Before anything starts, the first signal exits at once, since an import may lose an exception.
 """
 
 import os
@@ -23,9 +21,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def ending_signals() -> list[signal.Signals]:
-    """The signals that end this process. Under nohup, SIGHUP stays ignored, because the terminal
-    may close. SIGINT ends it even if ignored: shell scripts ignore it for all background
-    commands."""
+    """The signals that end this process. Under nohup, SIGHUP stays ignored: the terminal may
+    close. An ignored SIGINT ends it: shell scripts ignore it for all background commands."""
     nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return [number for number in SIGNALS if number != signal.SIGHUP or not nohup]
 

@@ -36,10 +36,8 @@ def describe(trial: Trial) -> str:
     tool = f"{cell.tool} x{cell.processes}" if cell.processes > 1 else cell.tool
     if cell.load is not None:
         requests = "" if cell.load.timed else f"{cell.load.requests:,} requests by "
-        delayed = (
-            ", delayed responses" if server.null is not None and max(server.null.delay_s) else ""
-        )
-        return f"{requests}{tool} at {cell.load.concurrency:,}{delayed}"
+        late = ", delayed responses" if server.null is not None and max(server.null.delay_s) else ""
+        return f"{requests}{tool} at {cell.load.concurrency:,}{late}"
     level, rate = str(cell.concurrency), cell.rate
     if rate is not None:
         level = f"{rate.label} {'requests/s' if rate.share is None else 'of its capacity'}"
@@ -120,9 +118,7 @@ class Progress:
         self._done += 1
         took_s = time.monotonic() - self._began.pop(trial.key)
         predicted_s = self._predicted.pop(trial.key, None)
-        now_predicted_s = self._predict(
-            trial
-        )  # this trial may have made the first requests to the app
+        now_predicted_s = self._predict(trial)  # it may have had the app's first responses
         if now_predicted_s and not record.fault:
             self._longer_s[self._more_s(trial)].append(took_s - now_predicted_s)
         if record.fault and predicted_s == 0.0:
@@ -195,9 +191,5 @@ class Progress:
 
 def between(min_s: float, max_s: float) -> str:
     """Both times as text, or only the longer one if they are similar."""
-    shortest, longest = format_wait(min_s), format_wait(max_s)
-    return (
-        longest
-        if shortest == longest or max_s < MIN_DISTINCT_RATIO * min_s
-        else f"{shortest} to {longest}"
-    )
+    low, high = format_wait(min_s), format_wait(max_s)
+    return high if low == high or max_s < MIN_DISTINCT_RATIO * min_s else f"{low} to {high}"

@@ -128,9 +128,7 @@ def test_the_schema_of_one_command_accepts_only_its_documents(
 
 def test_the_schema_describes_columns_as_the_tables_do() -> None:
     cell = validator("sweep").schema["$defs"]["JsonCell"]["properties"]
-    assert cell["bound_rps"]["description"] == (
-        "the highest throughput that connections and slots allow"
-    )
+    assert cell["bound_rps"]["description"] == "the most that connections and slots allow"
 
 
 def test_each_setting_that_a_table_shows_is_a_key() -> None:

@@ -96,7 +96,7 @@ def test_a_request_that_never_ended_is_drawn_to_the_end_and_noted() -> None:
     *others, last = sorted(trial.spans.spans, key=lambda span: (span.start_ns, span.pid))
     chart = timeline_of(with_spans(trial, (*others, replace(last, end_ns=None))))
     assert chart.bars[-1].end_s == pytest.approx(chart.shown[1])
-    assert chart.notes == (Note("1 request never ended: the bars reach to the end of the chart."),)
+    assert chart.notes == (Note("1 request never ended, drawn to the end of the chart."),)
 
 
 def test_a_long_trial_is_cut_after_its_first_requests_and_noted() -> None:

@@ -79,7 +79,7 @@ class Point(Struct, frozen=True):
         return " to ".join(map(number, self.ends)) if len(self.ends) == 2 else MISSING
 
 
-SeriesPoints = dict[str, list[Point]]  # points by the name of their series
+Points = dict[str, list[Point]]  # points by the name of their series
 
 
 class VerticalBars(Struct, frozen=True):
@@ -109,9 +109,8 @@ def looks_of(charts: Iterable[Chart]) -> Looks:
 
 
 def _figures(chart: Chart, name: str, looks: Looks) -> Sequence[Figure]:
-    """One figure, or several if there are many series or their heights differ tenfold on a linear
-    axis. Stacked bars and scatter plots are never split; parts with a logarithmic axis share its
-    range."""
+    """One figure; several for many series, or for heights that differ tenfold on a linear axis.
+    Stacked bars and scatter plots are never split; parts with a logarithmic axis share a range."""
     if chart.form in ("scatter", "stacked"):
         return not_none(chart_figure(chart, name, looks))
     points_of, log = visible_points(chart), chart.log[1]
@@ -171,7 +170,7 @@ def chart_figure(
     )  # fmt: skip
 
 
-def visible_points(chart: Chart) -> SeriesPoints:
+def visible_points(chart: Chart) -> Points:
     """The points that the axes can show: finite, and above 0 on a logarithmic axis. Series without
     such points are omitted."""
     points_of = {
@@ -196,7 +195,7 @@ def _x_text(chart: Chart, x: float) -> str:
     return amount(x) if chart.form == "lines" or not chart.names else str(chart.names[round(x)])
 
 
-def _sentences(chart: Chart, points_of: SeriesPoints) -> Iterator[str]:
+def _sentences(chart: Chart, points_of: Points) -> Iterator[str]:
     """Sentences on the axes, the horizontal line and each series: all points, but only the ends of
     a line, and only the range of a scatter plot's points if there are many."""
     yield f"{chart.y_title} by {chart.x_title}."
@@ -220,7 +219,7 @@ def _sentences(chart: Chart, points_of: SeriesPoints) -> Iterator[str]:
         yield f"{series}: {', '.join(' '.join(filter(None, part)) for part in parts)}."
 
 
-def _numbers(chart: Chart, points_of: SeriesPoints) -> dict[str, Any]:
+def _numbers(chart: Chart, points_of: Points) -> dict[str, Any]:
     """The table of a figure. A scatter plot has a row per point, the last series first; any other
     chart a row per x and a column per series."""
     if chart.form == "scatter":
@@ -273,7 +272,7 @@ def _ticks(low: float, high: float) -> list[float]:
 # --- scatter plots --------------------------------------------------------------------------------
 
 
-def _scatter_pane(chart: Chart, points_of: SeriesPoints, looks: Looks) -> Any:
+def _scatter_pane(chart: Chart, points_of: Points, looks: Looks) -> Any:
     sizes = {name: POINT_SIZES.get(mark, POINT_STYLE["size"]) for name, (_, mark) in looks.items()}
     series_points = [(series, point) for series, points in points_of.items() for point in points]
     rows = [
@@ -339,9 +338,7 @@ def _scatter_axes(chart: Chart, points: Sequence[Point], levels: Sequence[float]
 # --- bars -----------------------------------------------------------------------------------------
 
 
-def _bars_pane(
-    chart: Chart, points_of: SeriesPoints, looks: Looks, vertical: VerticalBars | None
-) -> Any:
+def _bars_pane(chart: Chart, points_of: Points, looks: Looks, vertical: VerticalBars | None) -> Any:
     stacked = chart.form == "stacked"
     names = [str(name) for name in chart.names]
     lines = [textwrap.wrap(name, NAME_WIDTH) or [name] for name in names]
@@ -406,7 +403,7 @@ def _name_axis(
 
 
 def _end_labels(
-    points_of: SeriesPoints, stacked: bool, vertical: VerticalBars | None
+    points_of: Points, stacked: bool, vertical: VerticalBars | None
 ) -> list[tuple[str, float, float, str]]:
     """(series, place, value, label) at the end of each horizontal bar, or of each stack's positive
     part. Empty for vertical grouped bars, which have no room for labels."""
@@ -429,9 +426,7 @@ def _end_labels(
 # --- lines ----------------------------------------------------------------------------------------
 
 
-def _lines_pane(
-    chart: Chart, points_of: SeriesPoints, looks: Looks, y_values: Sequence[float]
-) -> Any:
+def _lines_pane(chart: Chart, points_of: Points, looks: Looks, y_values: Sequence[float]) -> Any:
     rows = [
         (name, order, point.x, point.y)
         for name, points in points_of.items()
@@ -463,8 +458,7 @@ def _lines_pane(
 
 
 def _x_axis(chart: Chart, values: Sequence[float]) -> Any:
-    """The axis x. Chosen values (at most three digits) get a tick each; measured ones get
-    padding."""
+    """The x axis. Chosen values (at most three digits) get a tick each, measured ones padding."""
     axis = alt.Axis(format="~g", labelOverlap=True)
     scale = alt.Scale(type="log", nice=False) if chart.log[0] else alt.Scale(zero=False)
     if any(float(f"{value:.3g}") != value for value in values):

@@ -194,8 +194,7 @@ def look_of(index: int) -> tuple[str, str]:
 
 
 def by_name(channel: Any, field: str, value_of: dict[str, Any]) -> Any:
-    """A channel (colour, shape, dash) that distinguishes names. It has no legend: the page draws
-    it."""
+    """A channel (colour, shape, dash) that distinguishes names. The page draws its legend."""
     # Ordinal: otherwise Vega interpolates sizes between two ends, and a single name has no size
     scale = alt.Scale(type="ordinal", domain=list(value_of), range=list(value_of.values()))
     return channel(f"{field}:N", scale=scale, legend=None)
@@ -220,9 +219,8 @@ def layer(name: str, columns: str, rows: Iterable[Sequence[object]]) -> Any:
 
 
 def data(columns: str, rows: Iterable[Sequence[object]]) -> Any:
-    """The rows as inline CSV, a third of the size of JSON. None stays missing. A column that
-    contains a string is read as strings, any other as numbers. `columns`: names, separated by
-    spaces."""
+    """The rows as inline CSV, a third of the size of JSON. None stays missing. A column with any
+    string is read as strings, any other as numbers. `columns`: names separated by spaces."""
     names, rows, output = columns.split(), list(rows), io.StringIO()
     writer = csv.writer(output, lineterminator="\n")
     writer.writerow(names)

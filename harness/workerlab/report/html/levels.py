@@ -52,7 +52,7 @@ class ModelPoint(NamedTuple):
 
 
 def open_and_closed(series: SweepSeries) -> Figure | None:
-    """A line from p50 to p95 for each cell. None for one cell, or without a conclusive cell at a
+    """A line per cell, from p50 to p95. None for one cell, or without a conclusive one at a
     rate."""
     points = {"closed": _points(series.valid), "open": _points(filter(conclusive, series.open))}
     all_points = [*points["closed"], *points["open"]]

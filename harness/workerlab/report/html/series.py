@@ -27,7 +27,7 @@ from workerlab.report.html.timeline_data import Timeline, timelines
 from workerlab.report.values import Names, by_series, finite
 
 PLAYER_SETTINGS = ("worker_class", "workers", "threads", "worker_connections", "backlog")
-MAX_LEGIBLE_CONNECTIONS = 64  # of more, a figure cannot show distinguishable bars
+MAX_LEGIBLE = 64  # connections; the bars of more are indistinguishable in a figure
 MAX_OPEN_CELLS = 2  # initially open timelines: with more, the page would be too long
 FOLDED_KINDS = ("queue", "states", "cpu", "memory")  # folded unless they support a diagnosis
 OBSERVATION_NAMES = {"queue": "the accept queue", "states": "TCP states", "usage": "CPU and memory"}
@@ -75,9 +75,7 @@ def all_series(document: Document) -> list[SweepSeries]:
                 open=tuple(
                     cell for cell in valid_results(cells) if cell.trial.cell.rate is not None
                 ),
-                levels={
-                    cell.concurrency: trials for cell, trials in by_load.items() if trials.valid
-                },
+                levels={at.concurrency: trials for at, trials in by_load.items() if trials.valid},
             )
         )
     return series
@@ -113,13 +111,10 @@ class CellOverTime(Struct, dict=True, frozen=True):
 
     @property
     def notes(self) -> tuple[Label, ...]:
-        missing_labels = [
+        labels = [
             label for name, label in OBSERVATION_NAMES.items() if not getattr(self.timeline, name)
         ]
-        return (
-            *self.timeline.notes,
-            *([f"Missing: {listed(missing_labels)}."] if missing_labels else []),
-        )
+        return (*self.timeline.notes, *([f"Missing: {listed(labels)}."] if labels else []))
 
     @property
     def folded(self) -> list[Figure]:
@@ -174,15 +169,12 @@ def most_informative(cells: Sequence[CellOverTime]) -> CellOverTime:
     """The saturated cell (or any, if none is saturated) with the highest legible load; if none is
     legible, the first. `cells` are those of a series, in order of load."""
     candidates = [cell for cell in cells if cell.cell.verdict == "saturated"] or cells
-    legible = [
-        cell for cell in candidates if cell.cell.trial.cell.concurrency <= MAX_LEGIBLE_CONNECTIONS
-    ]
+    legible = [cell for cell in candidates if cell.cell.trial.cell.concurrency <= MAX_LEGIBLE]
     return [candidates[0], *legible][-1]
 
 
 def cells_over_time(document: Document) -> list[CellOverTime]:
-    """The cells with a timeline: first the most informative of each series, then the others; in
-    both groups saturated ones first."""
+    """The cells with a timeline, the most informative of each series first, then saturated ones."""
     all_timelines = document.timelines or timelines(document.facts)
     timeline_of = {timeline.key: timeline for timeline in all_timelines}
     cells = list[CellOverTime]()

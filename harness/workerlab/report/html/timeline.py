@@ -113,9 +113,8 @@ def _sentences(cell: Result, timeline: Timeline) -> tuple[str, ...]:
 
 
 class PlacedBars(NamedTuple):
-    """The content of the pane of workers. Heights are rows from the top; times have the unit of the
-    axis. `served`: (worker, top, from, to, waited); `waits`: (top, from, to); `labels`: texts of
-    the axis, by height."""
+    """The content of the workers' pane. Heights: rows from the top; times: in the unit of the axis.
+    `waits`: (top, from, to); `labels`: texts of the axis, by height."""
 
     served: list[Row]
     waits: list[Row]

@@ -164,16 +164,15 @@ class _Clock:
 
 def _arrivals(facts: Facts, spans: Sequence[Span]) -> Mapping[str | None, int]:
     """When the clients began the requests of these spans, by id, in nanoseconds."""
-    ids = {span.request_id for span in spans} - {None}
-    requests = facts.timed_requests()
+    ids, requests = {span.request_id for span in spans} - {None}, facts.timed_requests()
     return {timing.request_id: sent for timing, sent, _ in requests if timing.request_id in ids}
 
 
 def _bars(
     spans: Sequence[Span], arrivals: Mapping[str | None, int], clock: _Clock, cut_ns: int
 ) -> Iterator[Bar]:
-    """The bars of `spans`, which are sorted by start. A span without an end reaches to the end of
-    the period shown."""
+    """The bars of `spans`, sorted by start. Those that never ended reach to the end of the
+    period."""
     rows = defaultdict[int, Rows](Rows)  # by worker
     for span in spans:
         end_ns = max(cut_ns, span.start_ns) if span.end_ns is None else span.end_ns
@@ -221,8 +220,8 @@ def _usage(samples: Sequence[ProcessSample], cores: int | None, clock: _Clock) -
 
 
 def _rate(previous: float | None, current: float | None, elapsed_s: float) -> float | None:
-    """The increase per second; None if the value fell, as it does when a process ends: the sum then
-    lacks its CPU seconds."""
+    """The rate per second; None if the sum fell, since it loses the CPU seconds of ended
+    processes."""
     if previous is None or current is None or current < previous:
         return None
     return (current - previous) / elapsed_s
@@ -253,9 +252,7 @@ def _notes(spans: Sequence[Span], facts: Facts, clock: _Clock, cut_ns: int) -> I
             f"Shows the first {period} of {load}: {len(spans):,} of {len(facts.spans):,} requests."
         )
     if unfinished := sum(span.end_ns is None for span in spans):
-        yield Note(
-            f"{counted(unfinished, 'request')} never ended: the bars reach to the end of the chart."
-        )
+        yield Note(f"{counted(unfinished, 'request')} never ended, drawn to the end of the chart.")
     observations = facts.data.observations
     if len(observations.queue) > MAX_POINTS:
         bucket = format_duration(clock.bucket_ns / NS)

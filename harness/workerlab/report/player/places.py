@@ -44,9 +44,8 @@ BEGUN, CONNECTED, REUSED, ACCEPTED, APP_ENTERED, APP_LEFT, SUCCEEDED, FAILURE = 
 
 
 class Event(NamedTuple):
-    """A change in the life of a request. `kind`: one of the above; REUSED: the request is sent on a
-    kept connection. `pid`: that of the worker; `cause`: that of a FAILURE; `accept_ns`: when the
-    connection was accepted, if that is reported with APP_ENTERED, else 0."""
+    """`kind`: one of the above; REUSED: sent on a kept-alive connection. `pid`: that of the worker;
+    `cause`: that of a FAILURE; `accept_ns`: time of an accept reported with APP_ENTERED, else 0."""
 
     at_ns: int
     kind: str
@@ -57,8 +56,7 @@ class Event(NamedTuple):
 
 
 class Move(NamedTuple):
-    """The arrival of a request at a place. `worker`: its number; None: no worker, or an unknown
-    one."""
+    """A request moves to a place. `worker`: its number; None: no worker, or an unknown one."""
 
     number: int
     place: int
@@ -89,9 +87,8 @@ class TracedRequest(Struct):
 
 
 class ClientAnswer(NamedTuple):
-    """A response that a client has received. `app_ns`: when the request entered and left the app;
-    `end_ns` if unknown. `parts_ns`: its time in connect, accept queue, worker and app; None unless
-    all are known."""
+    """`app_ns`: when the request entered and left the app, `end_ns` if unknown. `parts_ns`: its
+    time in connect, accept queue, worker and app; None unless all are known."""
 
     end_ns: int
     response_s: float
@@ -270,8 +267,7 @@ class Places:
 
     def infer_queue(self, now_ns: int, queue_length: int | None, limit: int | None = None) -> None:
         """Infer which connected requests are QUEUED, IN_WORKER or CONNECTING (the kernel dropped
-        their handshake). If `queue_length` is None (unknown), they stay. `limit`: that of the
-        queue."""
+        the handshake). If `queue_length` is None (unknown), they stay. `limit`: the queue's."""
         self._release(now_ns)
         if queue_length is None:
             return
@@ -369,8 +365,7 @@ class Places:
         return [request for request in self._requests.values() if not request.abandoned]
 
     def wasted(self, since_ns: int) -> int:
-        """The number of requests that have left the app since then although their clients had given
-        up."""
+        """The number of requests that left the app since then, after their clients had given up."""
         return sum(at_ns >= since_ns for at_ns in self._wasted_ns)
 
     def _rps(self, answers: Sequence[ClientAnswer], window: Period) -> float | None:
@@ -517,9 +512,8 @@ def _first_timed(facts: Facts, max_requests: int) -> tuple[list[TimedRequest], i
 def app_events(
     span: Span, number: int, accepted_ns: int | None = None, *, named: bool = True
 ) -> Iterator[Event]:
-    """The events of a request in the app. `accepted_ns`: when its connection was accepted, if the
-    wait after that may be shown. If its client gave it no id (not `named`), it begins and ends with
-    its span."""
+    """The events of a request in the app. `accepted_ns`: the accept, if the wait after it may be
+    shown. If its client gave it no id (not `named`), it begins and ends with its span."""
     if not named:
         yield Event(span.start_ns, BEGUN, number)
     elif accepted_ns is not None and span.start_ns - accepted_ns >= MIN_SHOWN_WAIT_NS:
@@ -531,8 +525,7 @@ def app_events(
 
 
 def _client_events(request: TimedRequest, number: int, ended_ns: int) -> Iterator[Event]:
-    """The events of a request at its client. `ended_ns`: the end of the load, when a request
-    without a response is taken to fail."""
+    """The events at the client. A request without a response fails at `ended_ns`, with the load."""
     timing, begun_ns, answered_ns = request
     yield Event(begun_ns, BEGUN, number)
     if timing.reused:
