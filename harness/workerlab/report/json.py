@@ -162,8 +162,7 @@ class JsonChart(TableShape, frozen=True):
 
 
 class JsonFinding(Shape, frozen=True):
-    """`question`: the one that the finding answers, or ""; `trials`: keys of those it is based
-    on."""
+    """`question`: the one it answers, or ""; `trials`: keys of the trials it is based on."""
 
     question: str
     answer: JsonText

@@ -18,28 +18,28 @@
       unit: "/s",
       lines: ["rps"],
       law: (side) => side.law.rps,
-      more: ({ law, model }) =>
+      suffix: ({ law, model }) =>
         law.knee && model === "closed"
           ? `; knee at ${amount(law.knee, law.knee % 1 ? 1 : 0)} client${law.knee === 1 ? "" : "s"}`
           : "",
-      none: () => "",
+      whyNoLaw: () => "",
     },
     {
       title: "Response time",
       unit: " s",
       lines: ["mean", "p95"],
       law: (side) => side.law.response_s,
-      more: () => " on average",
-      none: ({ law }) => law.why.response_s,
+      suffix: () => " on average",
+      whyNoLaw: ({ law }) => law.why.response_s,
     },
     {
       title: "Accept queue",
       unit: "",
       lines: ["queue"],
       law: (side) => side.law.queue,
-      full: ({ law, backlog }) => law.queue >= backlog + 1, // a freed position may stay empty
-      more: () => "",
-      none: ({ law }) => law.why.queue,
+      isFull: ({ law, backlog }) => law.queue >= backlog + 1, // a freed position may stay empty
+      suffix: () => "",
+      whyNoLaw: ({ law }) => law.why.queue,
     },
   ];
   const NO_LAW = { rps: null, knee: null, response_s: null, queue: null, why: {} };
@@ -85,17 +85,17 @@
       canvas.width = Math.round(width * ratio);
       canvas.height = Math.round(height * ratio);
       context.setTransform(ratio, 0, 0, ratio, 0, 0);
-      const most = roundUp(1.08 * this.most(sides, from, to)),
+      const maxValue = roundUp(1.08 * this.maxValue(sides, from, to)),
         colour = Lab.colours(canvas);
       const at = {
         width,
         height,
-        most,
+        maxValue,
         from,
         to,
         live,
         x: (t) => LEFT + ((t - from) / (to - from)) * (width - LEFT - RIGHT),
-        y: (value) => height - BOTTOM - (value / most) * (height - BOTTOM - TOP),
+        y: (value) => height - BOTTOM - (value / maxValue) * (height - BOTTOM - TOP),
       };
       this.axes(context, at, colour);
       sides.forEach((side, i) => this.side(context, at, colour, side, i, sides.length));
@@ -103,16 +103,16 @@
         this.rule(context, at.x(cursor), TOP, at.x(cursor), height - BOTTOM, colour("link"));
     }
 
-    most(sides, from, to) {
-      let most = 0;
+    maxValue(sides, from, to) {
+      let maxValue = 0;
       for (const side of sides) {
-        most = Math.max(most, this.spec.law(side) ?? 0);
+        maxValue = Math.max(maxValue, this.spec.law(side) ?? 0);
         for (const sample of side.samples) {
           if (sample.t >= from && sample.t <= to)
-            for (const name of this.spec.lines) most = Math.max(most, sample[name] ?? 0);
+            for (const name of this.spec.lines) maxValue = Math.max(maxValue, sample[name] ?? 0);
         }
       }
-      return most || 1;
+      return maxValue || 1;
     }
 
     rule(context, x1, y1, x2, y2, colour) {
@@ -130,9 +130,9 @@
       context.fillStyle = colour("soft");
       context.textAlign = "right";
       for (const part of [0, 0.5, 1]) {
-        const y = Math.round(at.y(part * at.most)) + 0.5;
+        const y = Math.round(at.y(part * at.maxValue)) + 0.5;
         this.rule(context, LEFT, y, at.width - RIGHT, y, colour("line"));
-        context.fillText(brief(part * at.most), LEFT - 5, y + 4);
+        context.fillText(brief(part * at.maxValue), LEFT - 5, y + 4);
       }
       const y = at.height - 3,
         { live } = at;
@@ -208,11 +208,11 @@
         if (sample && sample.left) remarks.push(`${name}${sample.left} left over from the previous load`);
         if (law !== null && law !== undefined)
           laws.push(
-            (this.spec.full?.(side) ? `${name}at most ` : name) +
+            (this.spec.isFull?.(side) ? `${name}at most ` : name) +
               this.text(law) +
-              (multiple ? "" : this.spec.more(side)),
+              (multiple ? "" : this.spec.suffix(side)),
           );
-        else if (!multiple && this.spec.none(side)) remarks.push(this.spec.none(side));
+        else if (!multiple && this.spec.whyNoLaw(side)) remarks.push(this.spec.whyNoLaw(side));
       }
       this.now.textContent = (multiple && this.spec.lines.length > 1 ? "mean " : "") + now.join(", ");
       if (multiple) this.keyOfColours(sides, now);

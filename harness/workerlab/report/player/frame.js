@@ -130,7 +130,7 @@
     if (at.accepted)
       ctx.fillText(figures.accepted, at.accepted.x + at.accepted.w - 22, at.accepted.y + 30, 20);
     if (figures.idle)
-      ctx.fillText(`${figures.idle} kept, idle`, at.links.x, at.links.y + at.links.h, at.links.w);
+      ctx.fillText(`${figures.idle} idle`, at.links.x, at.links.y + at.links.h, at.links.w);
     for (let i = 0; i < scene.boxes.length; i++) paintWorker(ctx, scene, i);
   };
 
@@ -151,7 +151,7 @@
   function servedText(scene) {
     const { served } = scene.figures,
       { slots, blocked } = scene.side;
-    if (blocked) return `${served} in the app, ${blocked} at once: the app blocks`;
+    if (blocked) return `${served} in the app, ${blocked} at a time: the app blocks`;
     return slots === null || slots === undefined
       ? `${served} in the app, slots unlimited`
       : `${served} in the app, ${slots} slots`;

@@ -226,7 +226,7 @@
     if (busy && fullText(busy, cores)) words.push(fullText(busy, cores));
     if (crowd.stay !== null && crowd.stay * scene.pace < MIN_VISIBLE_MS && figures.underWay)
       words.push(`each is in the app too briefly to be seen${scene.pace < 10 ? ": slow it down" : ""}`);
-    if (figures.idle) words.push(`${plural(figures.idle, "idle connection")} kept`);
+    if (figures.idle) words.push(plural(figures.idle, "idle connection"));
     if (figures.failed) words.push(`${figures.failed} failed${causesText(figures.causes)}`);
     return words.join("; ");
   };
