@@ -84,7 +84,7 @@ def gunicorn_server(
     directory = tmp_path_factory.mktemp("gunicorn")
     with _failing_with_message():
         arguments, _ = _sweep_arguments(marker)
-        with testing.served(arguments, directory / "served") as url:
+        with testing.running_server(arguments, directory / "served") as url:
             yield _server(arguments, directory, url)
 
 

@@ -128,7 +128,7 @@ def words_of(options: Mapping[str, object]) -> list[str]:
 
 
 @contextlib.contextmanager
-def served(arguments: list[str], directory: Path) -> Iterator[str]:
+def running_server(arguments: list[str], directory: Path) -> Iterator[str]:
     """Run a Gunicorn with these settings. Yields its URL."""
     plan, _ = plan_of(_options_of_sweep([arguments[0], "1", *arguments[1:]]))
     if len(trials(plan)) != 1:

@@ -150,14 +150,14 @@ def calibrate(directory: Path, plan: Plan, tell: Tell, *, always: bool = False) 
         return
     environment = store.load(directory).environment
     path = cache_file()
-    stored, keys = read_cache(path), ceilings_needed(plan)
-    cached = {key: stored.get(_cache_key(key, environment)) for key in keys}
-    if not always and None in cached.values():
+    cache, keys = read_cache(path), ceilings_needed(plan)
+    cached_ceilings = {key: cache.get(_cache_key(key, environment)) for key in keys}
+    if not always and None in cached_ceilings.values():
         rates = highest_rates(directory)
-        keys = [key for key in keys if cached[key] or near_its_limit(key, rates)]
+        keys = [key for key in keys if cached_ceilings[key] or near_its_limit(key, rates)]
     ceilings, reasons = list[Ceiling](), dict[str, str]()
     for number, key in enumerate(keys, 1):
-        ceiling: Ceiling | str | None = cached[key]
+        ceiling: Ceiling | str | None = cached_ceilings[key]
         if ceiling is None:
             tell(f"measuring the highest rate of {key.name}, once for this machine")
             ceiling = measure(key, directory / "calibration" / f"{number}-{key.tool}")

@@ -114,10 +114,10 @@ def _with_sleep(app: App, flag_s: float | None) -> App:
     """The bundled app with the sleep of its requests, from the query in the path, the flag or
     --env; by default one second. Raises UsageError for a value that the app would reject."""
     env = dict(app.env)
-    requested = parse_qs(urlsplit(app.path).query).get("sleep")
+    query_sleep = parse_qs(urlsplit(app.path).query).get("sleep")
     try:
         default_s = flag_s if flag_s is not None else seconds(env.get(SLEEP_ENV, "1"))
-        sleep_s = seconds(requested[0]) if requested else default_s
+        sleep_s = seconds(query_sleep[0]) if query_sleep else default_s
     except ValueError as error:
         raise UsageError(f"invalid sleep: {error}") from error
     env[SLEEP_ENV] = f"{default_s:g}"
@@ -239,9 +239,9 @@ def check_tools(names: Iterable[str]) -> None:
 
 def available_tools(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[Finding, ...]]:
     """The load tools that can run here, and a note on each one that cannot."""
-    missing = {name: why for name in names if (why := why_unavailable(name))}
-    notes = tuple(map(ToolLeftOut, missing.values()))
-    return tuple(name for name in dict.fromkeys(names) if name not in missing), notes
+    reasons = {name: why for name in names if (why := why_unavailable(name))}
+    notes = tuple(map(ToolLeftOut, reasons.values()))
+    return tuple(name for name in dict.fromkeys(names) if name not in reasons), notes
 
 
 def override_notes(
@@ -278,10 +278,10 @@ def _setting_notes(options: SweepOptions, serving: preflight.Interpreters) -> It
     overridden = {note.values["setting"] for note in overrides}
     file_settings = interpreter.settings
     flags = {option.name: option.flag for option in options.given_options(*DEFAULTS)}
-    ignored = {row.name: _settings_ignored_by(row.name, serving) for row in rows}
-    for setting in dict.fromkeys(name for names in ignored.values() for name in names):
+    ignored_by_class = {row.name: _settings_ignored_by(row.name, serving) for row in rows}
+    for setting in dict.fromkeys(name for names in ignored_by_class.values() for name in names):
         # A flag gets a note only if no class uses it; the user's file was written for one class
-        names = [name for name, settings in ignored.items() if setting in settings]
+        names = [name for name, settings in ignored_by_class.items() if setting in settings]
         if setting in flags and len(names) == len(rows):
             yield FlagIgnored(flags[setting], tuple(names))
         value = file_settings.get(setting)
@@ -308,7 +308,7 @@ def server_notes(names: Iterable[str], config: str | None) -> Iterable[Finding]:
 def _settings_ignored_by(name: str, serving: preflight.Interpreters) -> list[str]:
     """The settings that have no effect on this class in any of the interpreters' Gunicorns."""
     first, *others = (interpreter.ignores(name) for interpreter in serving.values())
-    return [setting for setting in first if all(setting in ignored for ignored in others)]
+    return [setting for setting in first if all(setting in names for names in others)]
 
 
 def _drop_notes(servers: Iterable[Server], connections: int) -> Iterable[Finding]:
@@ -333,13 +333,13 @@ def unavailable_variants(
     """The variants that cannot run in their interpreters, or cannot serve any of their apps, with
     reasons. `config`: the user's Gunicorn file; `app_kind`: the kind of the app; "": unknown."""
     servers = [server for server in servers if server.null is None]
-    missing = {
+    reasons = {
         server.variant: why
         for server in servers
         if (why := serving[server.python, server.gunicorn].why_unavailable(server.worker_class))
     }
     # The kind takes precedence: no package would let the class serve an app of another kind
-    return missing | _of_another_kind(servers, serving, config, app_kind)
+    return reasons | _of_another_kind(servers, serving, config, app_kind)
 
 
 def _of_another_kind(

@@ -166,10 +166,10 @@ ROUTE_COLUMNS = (
 def route_table(cells: Sequence[Result], leading: Sequence[Column]) -> Iterator[Table]:
     """Yields the table of all routes, if a cell has any. `leading`: the columns that identify a
     cell."""
-    shown = [(cell, name, route) for cell in cells for name, route in _shown_routes(cell)]
-    if not shown:
+    routes = [(cell, name, route) for cell in cells for name, route in _shown_routes(cell)]
+    if not routes:
         return
-    responses = [route.response for _, _, route in shown]
+    responses = [route.response for _, _, route in routes]
     times = [
         [time for time in (response.p50, response.p95, response.max) if time]
         for response in responses
@@ -182,11 +182,11 @@ def route_table(cells: Sequence[Result], leading: Sequence[Column]) -> Iterator[
     yield joined_table(
         "The routes of the mix",
         [leading, [Column("route", "text", value=str)], ROUTE_COLUMNS],
-        shown,
+        routes,
         note=note if is_cut else "",
         keys=len(leading),
         unit=unit_of(times),
-        detailed=len(shown) > MAX_SCREEN_ROWS,
+        detailed=len(routes) > MAX_SCREEN_ROWS,
     )
 
 

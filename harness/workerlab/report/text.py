@@ -171,13 +171,13 @@ def _shown_tables(tables: Iterable[Table], width: int | None, explain: bool) -> 
     with_rows = [table for table in tables if table.rows]
     if explain:
         return with_rows
-    shown = [table for table in with_rows if not table.detailed]
-    if len(shown) > 1 and shown[1].terminal == "beside":
-        joined = join_tables(*shown[:2])
+    brief = [table for table in with_rows if not table.detailed]
+    if len(brief) > 1 and brief[1].terminal == "beside":
+        joined = join_tables(*brief[:2])
         max_width = MAX_TEXT_WIDTH if width is None else width
         if natural_width(_drawing(to_grid(joined), gap=1)) <= max_width:
-            return [replace(joined, note=shown[1].note, short_note=shown[1].short_note), *shown[2:]]
-    return shown
+            return [replace(joined, note=brief[1].note, short_note=brief[1].short_note), *brief[2:]]
+    return brief
 
 
 def _table(
@@ -222,8 +222,8 @@ def _fit(grid: Grid, width: int | None) -> tuple[Grid, int, list[str]]:
 def _column_widths(grid: Grid) -> list[int]:
     """The width of each column, measured alone: the widths are independent."""
     indices = range(len(grid.columns))
-    alone = (grid.without({*indices} - {index}) for index in indices)
-    return [natural_width(_drawing(column, gap=1)) for column in alone]
+    single_columns = (grid.without({*indices} - {index}) for index in indices)
+    return [natural_width(_drawing(column, gap=1)) for column in single_columns]
 
 
 def _total_width(widths: Sequence[int], gap: int) -> int:

@@ -192,13 +192,13 @@ def _with_text(
     # The longest value of each part; None for a part without a source
     times_s = {part: not_none(*(parts[part] for parts in levels.values())) for part in PARTS}
     longest_s = {part: max(map(abs, values), default=None) for part, values in times_s.items()}
-    missing = [part for part, part_s in longest_s.items() if part_s is None]
+    unmeasured = [part for part, part_s in longest_s.items() if part_s is None]
     too_short = {
         part: part_s
         for part, part_s in longest_s.items()
         if part_s is not None and part_s < MIN_VISIBLE_SHARE * top_s
     }
-    visible = [name for part, name in PARTS.items() if part not in (*missing, *too_short)]
+    visible = [name for part, name in PARTS.items() if part not in (*unmeasured, *too_short)]
     exact = all(cell.breakdown.exact for cell in series.valid)
     exact_note = "Every request was traced by its id."
     estimate_note = "Each part is estimated from its own source."
@@ -211,7 +211,7 @@ def _with_text(
             f"Too short to be visible (at most {at_most}): {_part_list(too_short)}."
             if too_short
             else None,
-            f"No source: {_part_list(missing)}." if missing else None,
+            f"No source: {_part_list(unmeasured)}." if unmeasured else None,
         ),
         alternative=(
             f"Parts of the mean response time of {series.name}.",
@@ -361,8 +361,8 @@ def _offsets(group: Sequence[SweepSeries], min_distance_rps: float) -> Offsets:
     for series in group:
         for connections, rate_rps in _mean_rates(series):
             level = levels.setdefault(connections, [])
-            used = [offset for rps, offset in level if abs(rps - rate_rps) <= min_distance_rps]
-            offsets[series.name, connections] = max(used, default=-1) + 1
+            near = [offset for rps, offset in level if abs(rps - rate_rps) <= min_distance_rps]
+            offsets[series.name, connections] = max(near, default=-1) + 1
             level.append((rate_rps, offsets[series.name, connections]))
     return offsets
 
@@ -374,7 +374,7 @@ def _rate_text(value: float | None) -> str:
 
 def _series_sentence(series: SweepSeries) -> str:
     (fewest, rps_at_fewest), *others = _mean_rates(series)
-    most, rps_at_most = others[-1] if others else (None, None)
+    highest_level, rps_at_most = others[-1] if others else (None, None)
     knee = finite(series.result.knee)
     return fill(
         "{name}: {rate_rps:number} requests/s at {connections:# connection}"
@@ -384,7 +384,7 @@ def _series_sentence(series: SweepSeries) -> str:
             "rate_rps": rps_at_fewest,
             "connections": fewest,
             "last_rps": rps_at_most,
-            "last_connections": most,
+            "last_connections": highest_level,
             "knee": None if knee is None else round(knee, 1),  # more decimals are noise
         },
     )
@@ -429,16 +429,16 @@ def _rate_layers(group: Sequence[SweepSeries]) -> list[Any]:
         for name in ("throughput_rps", "bound_rps")
     )
     look: dict[str, Any] = {"opacity": 0.8, "clip": True}
-    measured = layer("measured", RATES, rates).mark_line(strokeWidth=2.5)
+    measured_line = layer("measured", RATES, rates).mark_line(strokeWidth=2.5)
     if not bounds:
-        return [measured]
+        return [measured_line]
     return [
         layer("bound", RATES, bounds).mark_line(strokeWidth=1.5, strokeDash=[6, 4], **look),
         # Where throughput reaches the bound, its line hides the bound: add a dash at each level
         layer("bounds", RATES, bounds).mark_tick(
             orient="horizontal", size=26, thickness=1.5, **look
         ),
-        measured,
+        measured_line,
     ]
 
 

@@ -162,10 +162,10 @@ def queue_pane(timeline: Timeline, period: Period) -> Any:
     """The length of the accept queue in steps, and its limit if that is close."""
     unit_name, factor = unit(period[1])
     (longest, draws_limit), limit = _longest_and_draws_limit(timeline), timeline.queue_limit or 0
-    inside = [
+    points = [
         (at_s * factor, length) for at_s, length in timeline.queue if period[0] <= at_s <= period[1]
     ]
-    area = layer("queue", "from length", corners(inside))
+    area = layer("queue", "from length", corners(points))
     scale = span(0, max(longest, limit + 1) if draws_limit else max(1, longest))
     area = area.mark_area(interpolate="step-after", color=var("accept-queue"), clip=True).encode(
         time_axis(period),
@@ -369,7 +369,7 @@ def _usage_pane(timeline: Timeline, pane: UsagePane) -> Any:
     """The lines of one pane. None for fewer than two values."""
     lines = {
         name: [
-            (moment.at_s, None if (used := getattr(moment, field)) is None else used * pane.factor)
+            (moment.at_s, None if (raw := getattr(moment, field)) is None else raw * pane.factor)
             for moment in timeline.usage
         ]
         for name, field in pane.fields.items()

@@ -137,11 +137,11 @@ def run_figures(document: Document) -> dict[str, Sequence[Figure]]:
     sections = {
         "Charts": chart_figures(document),
         "Throughput against concurrency": throughput(series),
-        "Where the time went": not_none(*(breakdown(each, top_s) for each in series)),
+        "Where the time went": not_none(*(breakdown(line, top_s) for line in series)),
         "What kept-alive connections allow": not_none(*map(keepalive, series)),
         "Closed loop and open model": not_none(*map(open_and_closed, series)),
     }
-    return {heading: drawn for heading, drawn in sections.items() if drawn}
+    return {heading: group for heading, group in sections.items() if group}
 
 
 def size_bytes(html: str) -> int:

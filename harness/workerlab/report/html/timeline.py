@@ -61,16 +61,16 @@ def request_by_request(cell: Result, timeline: Timeline, where: str) -> Figure |
     queue = in_timeline(timeline)
     rows = _rows_pane(timeline, shared, titled=not queue)
     if arrivals_known:
-        waits = (
+        text = (
             f"Each thin bar {'below' if shared else 'under a worker'} is a request's wait before"
             " that, from its start at the client until the app was called."
         )
     elif queue:
-        waits = "Below, on the same time axis: connections waiting in the accept queue."
+        text = "Below, on the same time axis: connections waiting in the accept queue."
     elif timeline.queue:
-        waits = "Arrival times are unknown. The accept queue was empty in every sample shown."
+        text = "Arrival times are unknown. The accept queue was empty in every sample shown."
     else:
-        waits = "Arrival times and the length of the accept queue are unknown."
+        text = "Arrival times and the length of the accept queue are unknown."
     return cell_figure(
         "timeline",
         "",
@@ -84,7 +84,7 @@ def request_by_request(cell: Result, timeline: Timeline, where: str) -> Figure |
         ),
         caption=(
             "Each thick bar is a request in the app, on a row of the worker that served it.",
-            waits,
+            text,
         ),
         alternative=_sentences(cell, timeline),
         title=f"{where}, request by request",
@@ -92,15 +92,15 @@ def request_by_request(cell: Result, timeline: Timeline, where: str) -> Figure |
 
 
 def _sentences(cell: Result, timeline: Timeline) -> tuple[str, ...]:
-    waits = not_none(*(bar.waited_s for bar in timeline.bars))
+    waits_s = not_none(*(bar.waited_s for bar in timeline.bars))
     queue = max((length for _, length in timeline.queue), default=None)
     request_values = {
         "requests": len(timeline.bars),
         "workers": len(timeline.workers),
         "service_s": median(bar.end_s - bar.start_s for bar in timeline.bars),
-        "wait_s": median(waits) if waits else None,
-        "longest_wait_s": max(waits, default=None),
-        "longest_queue": None if waits else queue,
+        "wait_s": median(waits_s) if waits_s else None,
+        "longest_wait_s": max(waits_s, default=None),
+        "longest_queue": None if waits_s else queue,
     }
     values = {"slots": cell.slots_measured, "rate_rps": finite(cell.throughput_rps)}
     return (
@@ -116,7 +116,7 @@ class PlacedBars(NamedTuple):
     """The content of the workers' pane. Heights: rows from the top; times: in the unit of the axis.
     `waits`: (top, from, to); `labels`: texts of the axis, by height."""
 
-    served: list[Row]
+    services: list[Row]
     waits: list[Row]
     labels: dict[float, str]
     wait_height: float
@@ -127,15 +127,15 @@ def _placed_bars(timeline: Timeline, shared: bool, factor: float) -> PlacedBars:
     waits_of = _wait_rows(timeline, shared)
     depths = {pid: 1 + max(row for row, _, _ in waits) for pid, waits in waits_of.items()}
     wait_height = min(WAIT_HEIGHT, MAX_WAITS_HEIGHT / max(1, sum(depths.values())))
-    served, waits, labels = list[Row](), list[Row](), dict[float, str]()
+    services, waits, labels = list[Row](), list[Row](), dict[float, str]()
     top = 0.0
     for number, pid in enumerate(dict.fromkeys((*timeline.workers, *waits_of)), 1):
         bars = [bar for bar in timeline.bars if bar.worker == pid]
         slots = 0 if pid == ANY_WORKER else 1 + max((bar.row for bar in bars), default=0)
         waits_top = top + slots
         for bar in bars:
-            waited = bar.waited_s and bar.waited_s * factor
-            served.append((number, top + bar.row, bar.start_s * factor, bar.end_s * factor, waited))
+            wait = bar.waited_s and bar.waited_s * factor
+            services.append((number, top + bar.row, bar.start_s * factor, bar.end_s * factor, wait))
         for row, arrived_s, start_s in waits_of.get(pid, []):
             waits.append((waits_top + wait_height * row, arrived_s * factor, start_s * factor))
         end = waits_top + wait_height * depths.get(pid, 0)
@@ -145,7 +145,7 @@ def _placed_bars(timeline: Timeline, shared: bool, factor: float) -> PlacedBars:
             labels[(top + waits_top) / 2] = str(number)
         top = end + WORKER_GAP
     labels = dict(list(labels.items())[:: -(-len(labels) // MAX_LABELS)])
-    return PlacedBars(served, waits, labels, wait_height, height=top - WORKER_GAP)
+    return PlacedBars(services, waits, labels, wait_height, height=top - WORKER_GAP)
 
 
 def _workers_axis(bars: PlacedBars) -> alt.Y:
@@ -171,7 +171,7 @@ def _rows_pane(timeline: Timeline, shared: bool, *, titled: bool) -> Any:
     rules = layer("steady", "from", steady)
     line_width = _line_width(timeline)
     look: dict[str, Any] = {"clip": True, "stroke": var("paper"), "strokeWidth": line_width}
-    field_count = 3 + (bars.served[0][-1] is not None)
+    field_count = 3 + (bars.services[0][-1] is not None)
     layers = [
         layer(mark, columns, rows)
         .transform_calculate(bottom=f"datum.top + {height}", took="datum.to - datum.from")
@@ -182,7 +182,7 @@ def _rows_pane(timeline: Timeline, shared: bool, *, titled: bool) -> Any:
                 ("took", f"waited, {unit_name}"),
                 ("from", "arrived"),
             ]),
-            ("served", "service", "worker top from to waited", bars.served, 0.92, [
+            ("served", "service", "worker top from to waited", bars.services, 0.92, [
                 "worker:d",
                 ("from", f"entered the app, {unit_name}"),
                 ("took", f"in the app, {unit_name}"),
@@ -211,16 +211,16 @@ def _wait_rows(timeline: Timeline, shared: bool) -> dict[int, list[tuple[int, fl
             waits.append((bar.arrived_s, bar.start_s))
     rows_of = {}
     for pid, waits in waits_of.items():
-        ordered, first_s = [], -math.inf
+        sorted_waits, first_s = [], -math.inf
         for arrived_s, start_s in sorted(waits):
             first_s = first_s if arrived_s - first_s <= short_s else arrived_s
-            ordered.append((first_s, start_s, arrived_s))
-        ordered.sort()
+            sorted_waits.append((first_s, start_s, arrived_s))
+        sorted_waits.sort()
         rows = Rows()
         # A wait may take a row that is free only just after its arrival: the overlap is invisible
         rows_of[pid] = [
             (rows.take(arrived_s + short_s / 2, start_s), arrived_s, start_s)
-            for _, start_s, arrived_s in ordered
+            for _, start_s, arrived_s in sorted_waits
         ]
     return rows_of
 

@@ -80,8 +80,8 @@ class Rows:
 
     def take(self, start: float, end: float) -> int:
         self._latest_start = max(self._latest_start, start)
-        free = (row for row, row_end in enumerate(self._ends) if row_end <= self._latest_start)
-        row = next(free, len(self._ends))
+        free_rows = (row for row, row_end in enumerate(self._ends) if row_end <= self._latest_start)
+        row = next(free_rows, len(self._ends))
         self._ends[row : row + 1] = [end]
         return row
 
@@ -151,10 +151,10 @@ class _Clock:
 
     def buckets(self, samples: Sequence[T]) -> Iterable[list[T]]:
         """The samples of the load, one by one, or grouped by bucket if there are too many."""
-        inside = [sample for sample in samples if self.begun_ns <= sample.at_ns <= self.ended_ns]
-        width_ns = 1 if len(inside) <= MAX_POINTS else self.bucket_ns
+        in_load = [sample for sample in samples if self.begun_ns <= sample.at_ns <= self.ended_ns]
+        width_ns = 1 if len(in_load) <= MAX_POINTS else self.bucket_ns
         by_bucket: dict[int, list[T]] = defaultdict(list)
-        for sample in inside:
+        for sample in in_load:
             by_bucket[(sample.at_ns - self.begun_ns) // width_ns].append(sample)
         return by_bucket.values()
 
@@ -189,12 +189,12 @@ def _bars(
 def _states(samples: Sequence[ConnectionSample], clock: _Clock) -> Iterable[tuple[float, str, int]]:
     """Sockets by state over time; 0 for a state that a sample does not list. The last sample, taken
     after the load, shows the sockets that remain."""
-    thinned = clock.last_of_each(samples)
-    thinned += [
-        sample for sample in samples[-1:] if sample not in thinned and sample.at_ns > clock.ended_ns
+    chosen = clock.last_of_each(samples)
+    chosen += [
+        sample for sample in samples[-1:] if sample not in chosen and sample.at_ns > clock.ended_ns
     ]
     for side in ("client", "server"):
-        by_time = [(clock.at_s(sample.at_ns), getattr(sample, side)) for sample in thinned]
+        by_time = [(clock.at_s(sample.at_ns), getattr(sample, side)) for sample in chosen]
         names = sorted({name for _, states in by_time for name in states})
         yield from (
             (at_s, f"{side} {name}", states.get(name, 0))
