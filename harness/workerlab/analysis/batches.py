@@ -32,7 +32,7 @@ from msgspec import Struct
 
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.samples import NS, Intervals, Window, counted_parts
-from workerlab.numbers.intervals import half_of_mean
+from workerlab.numbers.intervals import half_width_of_mean
 
 MIN_BATCHES, MAX_BATCHES = 4, 32
 BATCH_S = 1.0  # rounded to whole cycles, if the window has ENOUGH_BATCHES batches of this length
@@ -126,7 +126,7 @@ def _merged_batches(
 
 def _half_width(values: Sequence[float]) -> float | None:
     """Half of the 95 % interval of the mean, widened for the remaining correlation."""
-    half, lag1 = half_of_mean(values), min(max(0.0, _correlation(values)), MAX_CORRELATION)
+    half, lag1 = half_width_of_mean(values), min(max(0.0, _correlation(values)), MAX_CORRELATION)
     return None if half is None else half * sqrt((1 + lag1) / (1 - lag1))
 
 

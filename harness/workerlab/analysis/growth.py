@@ -39,7 +39,7 @@ from workerlab.analysis.handshakes import ESTABLISHED
 from workerlab.analysis.samples import Intervals, Period, Window, durations_s, per_second
 from workerlab.analysis.slots import FULL_OCCUPANCY, occupancy_in
 from workerlab.analysis.stall import requests_in_flight
-from workerlab.numbers.samples import SIGNIFICANT, mann_kendall, slope
+from workerlab.numbers.samples import SIGNIFICANT_Z, mann_kendall, slope
 
 GROWTH_PARTS = 8
 MIN_EXCESS_SHARE = 0.02  # of arrivals
@@ -72,7 +72,7 @@ def growth(facts: Facts) -> Growth:
     part_s = window.length_s / GROWTH_PARTS
     rise = slope(levels) / part_s / facts.asked_rps
     above = min(levels[GROWTH_PARTS // 2 :]) > max(levels[: GROWTH_PARTS // 2])
-    rises = mann_kendall(levels) >= SIGNIFICANT and rise >= MIN_EXCESS_SHARE and above
+    rises = mann_kendall(levels) >= SIGNIFICANT_Z and rise >= MIN_EXCESS_SHARE and above
     return Growth(half.rps, "", rises and _too_slow(facts, half) is True, rise)
 
 

@@ -34,7 +34,7 @@ from workerlab.analysis.trials import Replicates, grouped
 from workerlab.finding import Finding, Findings
 from workerlab.model.plan import Cell, Server
 from workerlab.model.result import Invalid
-from workerlab.numbers.intervals import TRIALS, half_of_mean
+from workerlab.numbers.intervals import TRIALS, half_width_of_mean
 
 CONTRADICTED_RATIO = 1.05  # lone R0 / the load's limit, above which the limit replaces it
 # If the mean is within this share of the median, the machine caused the tail: the median counts
@@ -88,7 +88,7 @@ def _r0_from_lone(lone_s: Sequence[float]) -> R0 | None:
 
 
 def _mean_r0(times_s: Sequence[float]) -> R0:
-    return R0(fmean(times_s), half_of_mean(times_s))
+    return R0(fmean(times_s), half_width_of_mean(times_s))
 
 
 class SlowerAlone(Finding):
@@ -259,6 +259,6 @@ def _relative_half(trials: Sequence[Facts]) -> float:
     """`Series.relative_halves` for the trials of one level."""
     rates_rps = [facts.rps for facts in trials]
     if len(rates_rps) >= TRIALS:
-        return (half_of_mean(rates_rps) or 0.0) / fmean(rates_rps)
+        return (half_width_of_mean(rates_rps) or 0.0) / fmean(rates_rps)
     halves = [rps.half / rps.mean for facts in trials if (rps := precision(facts).throughput_rps)]
     return max(halves, default=0.0)

@@ -45,8 +45,8 @@ from msgspec.structs import replace
 from workerlab.finding import Finding, Note
 from workerlab.model.evidence import Summary
 from workerlab.numbers.intervals import (
-    clean_needed,
-    half_of_mean,
+    half_width_of_mean,
+    min_sample_size,
     quantile_ranks,
     share_interval,
     student,
@@ -212,7 +212,7 @@ def requests_needed(term: Term) -> int:
     if term.kind == "errors":
         return math.ceil(RULE_OF_THREE / term.limit - 1e-9)
     q = QUANTILES.get(term.metric)
-    return 1 if q is None else clean_needed(q, TAIL)
+    return 1 if q is None else min_sample_size(q, TAIL)
 
 
 def too_few(term: Term, requests: Requests) -> TooFewRequests | None:
@@ -297,7 +297,7 @@ def estimate(metric: Metric, requests: Requests) -> MetricEstimate | None:
         return _with_half(requests.summary.max if metric == "max" else requests.summary.mean, 0.0)
     if metric == "max":
         return _with_half(requests.times_s[-1], 0.0)
-    half = half_of_mean(_batch_means(requests.in_order) or requests.times_s)
+    half = half_width_of_mean(_batch_means(requests.in_order) or requests.times_s)
     return _with_half(
         math.fsum(requests.times_s) / len(requests.times_s), math.inf if half is None else half
     )
@@ -315,7 +315,7 @@ def _quantile(metric: Metric, requests: Requests) -> MetricEstimate | None:
     per_independent = _per_independent(requests.in_order, _at_rank(times_s, math.ceil(q * n)))
     independent = max(1, round(n / per_independent))
     low, high = quantile_ranks(independent, q, TAIL)
-    if high is None and n >= clean_needed(q, TAIL):
+    if high is None and n >= min_sample_size(q, TAIL):
         high = independent
     return MetricEstimate(
         _interpolated(q, times_s, n),

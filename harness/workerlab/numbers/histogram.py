@@ -4,7 +4,7 @@ Log-linear buckets, as in HdrHistogram: each power of two is split into SUB_BUCK
 quantile is the middle of its bucket, at most 1/(2*SUB_BUCKETS) = 0.4 % off; values below
 2*SUB_BUCKETS, count, sum, minimum and maximum are exact.
 
-Standard library only: the load generators import it in an interpreter without site packages.
+Uses only the standard library: load generators import it in an interpreter without site packages.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def middle(number: int) -> float:
 
 
 class Histogram:
-    """Counts integers of at least 0; in the lab these are nanoseconds."""
+    """A histogram of integers of at least 0; the lab records nanoseconds."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -41,22 +41,27 @@ class Histogram:
         self.least: int | None = None
         self.most: int | None = None
         self._buckets: Counter[int] = Counter()
-        self._ranked: tuple[int, list[int], list[int]] = (0, [], [])  # count, buckets, running sums
+        self._ranked: tuple[int, list[int], list[int]] = (
+            0,
+            [],
+            [],
+        )  # count, buckets, running counts
 
     def record(self, value: int) -> None:
         self.record_all((value,))
 
     def record_all(self, values: Iterable[int]) -> None:
-        """Three times as fast as `record` in a loop. Raises ValueError for a negative value."""
-        counted = values if isinstance(values, (list, tuple)) else list(values)
-        if not counted:
+        """Record many values, three times as fast as one by one. Raises ValueError for a negative
+        value."""
+        recorded = values if isinstance(values, (list, tuple)) else list(values)
+        if not recorded:
             return
-        least, most = min(counted), max(counted)
+        least, most = min(recorded), max(recorded)
         if least < 0:
             raise ValueError(f"negative duration: {least}")
-        self._buckets.update(map(bucket, counted))
-        self.count += len(counted)
-        self.sum += sum(counted)
+        self._buckets.update(map(bucket, recorded))
+        self.count += len(recorded)
+        self.sum += sum(recorded)
         self.least = least if self.least is None else min(self.least, least)
         self.most = most if self.most is None else max(self.most, most)
 
@@ -71,7 +76,7 @@ class Histogram:
         self.most = other.most if self.most is None else max(self.most, other.most)
 
     def quantile(self, share: float) -> float | None:
-        """As `workerlab.numbers.samples.quantile` (type 7) of the same values; None without
+        """The quantile (type 7, as in `workerlab.numbers.samples.quantile`); None without
         values."""
         if not self.count:
             return None
@@ -85,12 +90,12 @@ class Histogram:
         least, most = float(self.least or 0), float(self.most or 0)
         if rank in (0, self.count - 1):
             return most if rank else least
-        if self._ranked[0] != self.count:  # cached, as several quantiles are usually read at once
+        if self._ranked[0] != self.count:  # cached: callers usually read several quantiles in a row
             numbers = sorted(self._buckets)
-            up_to = list(accumulate(self._buckets[number] for number in numbers))
-            self._ranked = self.count, numbers, up_to
-        _, numbers, up_to = self._ranked
-        return min(max(middle(numbers[bisect(up_to, rank)]), least), most)
+            running_counts = list(accumulate(self._buckets[number] for number in numbers))
+            self._ranked = self.count, numbers, running_counts
+        _, numbers, running_counts = self._ranked
+        return min(max(middle(numbers[bisect(running_counts, rank)]), least), most)
 
     @property
     def mean(self) -> float | None:
@@ -108,8 +113,7 @@ class Histogram:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Histogram:
-        """The inverse of `to_json`. Raises ValueError for anything else, and for inconsistent
-        parts."""
+        """The inverse of `to_json`. Raises ValueError if the values are invalid or inconsistent."""
         histogram = cls()
         try:
             histogram.count, histogram.sum = values["count"], values["sum"]

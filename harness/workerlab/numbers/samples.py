@@ -3,10 +3,10 @@
 Percentiles are linear interpolations between order statistics: type 7 of Hyndman and Fan, "Sample
 Quantiles in Statistical Packages" (1996), the default of R and NumPy.
 
-A trend test shows whether a sequence of values rises or falls, and a slope how steeply, whatever
-their distribution. The test only compares pairs of values, and the slope is a median, so one
-disturbed part of a load makes no trend. Rejected: a regression line, which outliers at either end
-tilt.
+A trend test shows whether a sequence of values rises or falls, and a slope shows how steeply,
+whatever their distribution. The test only compares pairs of values, and the slope is a median, so
+one disturbed part of a load does not look like a trend. Rejected: a regression line, which outliers
+at either end tilt.
 """
 
 import math
@@ -14,11 +14,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 
-PERCENTS = (1.0, *map(float, range(5, 100, 5)), 99.0, 99.9)  # the points of a curve
+PERCENTS = (1.0, *map(float, range(5, 100, 5)), 99.0, 99.9)  # the points of a distribution curve
 
 
 def percents_of(count: int) -> tuple[float, ...]:
-    """The PERCENTS that `count` values resolve: at least one value lies beyond each."""
+    """The PERCENTS that `count` values resolve: at least one value lies above each."""
     return tuple(percent for percent in PERCENTS if count * (100 - percent) >= 100)
 
 
@@ -28,12 +28,12 @@ def quantile(ordered: Sequence[float], q: float) -> float:
     if not ordered:
         raise ValueError("an empty sample has no quantile")
     if not 0 <= q <= 1:
-        raise ValueError(f"a quantile lies between 0 and 1, not at {q!r}")
+        raise ValueError(f"a quantile must be between 0 and 1, not {q!r}")
     rank = q * (len(ordered) - 1)
     low = math.floor(rank)
     high = min(low + 1, len(ordered) - 1)
     below, above = ordered[low], ordered[high]
-    # Clamped, as rounding could put the sum outside its two neighbours
+    # Clamped: rounding could put the sum outside the range of its neighbours
     return min(max(below + (rank - low) * (above - below), below), above)
 
 
@@ -48,13 +48,13 @@ def summarise(values: Iterable[float]) -> tuple[float | None, ...]:
     return mean, p50, p95, p99, ordered[-1], p90
 
 
-SIGNIFICANT = 1.96  # |z|: one in twenty loads without a trend exceeds it by chance
+SIGNIFICANT_Z = 1.96  # |z| exceeds it by chance in one of twenty loads without a trend
 
 
 def mann_kendall(values: Sequence[float]) -> float:
-    """Mann (1945) and Kendall (1975): the statistic z of the test for a trend, positive if values
-    rise, with the variance for ties and the continuity correction (Gilbert 1987, 16.4.2). Normal
-    from about 8 values on. 0 for fewer than 3 values, or if all are equal.
+    """The statistic z of the trend test of Mann (1945) and Kendall (1975), positive if values rise,
+    with the variance for ties and the continuity correction (Gilbert 1987, 16.4.2). Approximately
+    normal for 8 or more values; 0 for fewer than 3, or if all are equal.
 
     Values must be independent: means of batches, not single response times.
     """
@@ -72,7 +72,7 @@ def _weight(count: int) -> int:
 
 
 def slope(values: Sequence[float]) -> float:
-    """Sen (1968): the median of the slopes of all pairs, in the values' unit per step. Raises
+    """Sen's slope (1968): the median slope of all pairs, in the values' unit per step. Raises
     ValueError for fewer than 2 values."""
     if len(values) < 2:
         raise ValueError("a slope needs two values")

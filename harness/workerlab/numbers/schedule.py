@@ -1,24 +1,23 @@
-"""Schedules of a load, determined by a seed alone: generators and analysis compute the same ones.
-Standard library only.
+"""Schedules of a load, determined by a seed alone, so generators and analysis compute the same
+ones. Uses only the standard library.
 
-When the requests of an open load are due:
+The due times of an open load:
 
     even      k / rate, k = 0, 1, ...
-    poisson   sums of gaps -ln(1 - U) / rate: those of a Poisson process are independent and
+    poisson   sums of gaps -ln(1 - U) / rate: the gaps of a Poisson process are independent and
               exponential (Kingman, Poisson Processes, 1993, 4.1)
 
-At another rate the same seed gives the same gaps, scaled. The number of requests is random too,
-with a standard deviation of its square root, as with real users. Of n processes, number i sends
-`moments[i::n]`.
+At another rate the same seed gives the same gaps, scaled. The number of requests is random, too:
+its standard deviation is the square root of its mean, as with real users. Of n processes, process i
+sends `moments[i::n]`.
 
-Which request of a mix comes next: requests are drawn independently, like those of many users.
-Rejected: a shuffled deck, which spreads the slow ones too evenly. The n-th request of a load is the
-n-th drawn, whichever process sends it, so every candidate serves the same requests in the same
-order.
+The requests of a mix are drawn independently, like those of many users. Rejected: a shuffled deck,
+which spreads slow requests too evenly. The n-th request of a load is the n-th one drawn, whichever
+process sends it, so every candidate serves the same requests in the same order.
 
-U is random.Random(seed).random(), whose numbers Python guarantees for every version, unlike those
-of expovariate(). The mix, and other uses of the seed, draw from streams of their own, so they do
-not depend on the arrivals.
+U is random.Random(seed).random(), which Python guarantees to be the same in every version, unlike
+expovariate(). The mix and other uses of the seed draw from separate streams, so they do not depend
+on the arrivals.
 """
 
 import math
@@ -33,13 +32,13 @@ KINDS = ("even", "poisson")
 
 
 def schedule(kind: str, rate_rps: float, duration_s: float, seed: int = 0) -> "array[int]":
-    """Nanoseconds since the origin, ascending, before the end of the load. `kind`: "even" or
-    "poisson"; raises ValueError for others."""
+    """Due times in nanoseconds since the origin, ascending, all before the end of the load. Raises
+    ValueError unless `kind` is "even" or "poisson"."""
     if kind not in KINDS:
         raise ValueError(f"unknown arrivals {kind!r}")
-    ends_ns = int(duration_s * NS)
+    end_ns = int(duration_s * NS)
     due = _even(rate_rps) if kind == "even" else _poisson(rate_rps, seed)
-    return array("q", takewhile(lambda ns: ns < ends_ns, due))
+    return array("q", takewhile(lambda ns: ns < end_ns, due))
 
 
 def _even(rate_rps: float) -> Iterator[int]:
@@ -54,9 +53,9 @@ def _poisson(rate_rps: float, seed: int) -> Iterator[int]:
 
 
 def sequence(weights: Sequence[float], seed: int) -> Iterator[int]:
-    """The index into `weights` of each request, without end."""
+    """An endless sequence: the index into `weights` of each request."""
     bounds = list(accumulate(weights))
-    last, whole = len(bounds) - 1, bounds[-1]
+    last, total = len(bounds) - 1, bounds[-1]
     draw = random.Random(f"mix {seed}").random
     while True:
-        yield bisect(bounds, draw() * whole, hi=last)
+        yield bisect(bounds, draw() * total, hi=last)

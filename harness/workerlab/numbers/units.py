@@ -1,5 +1,5 @@
 """Formats values ("12.3 ms") and parses those that load tools print ("890us", "1.20k", "22.62KB"),
-both from one table of units.
+from one table of units.
 
 Values in sentences are formatted by `fill("{wait_s:duration}", {"wait_s": 0.25})`, here "250 ms".
 
@@ -23,14 +23,15 @@ Templates are those of str.format, with these formats after the colon:
     {causes:counts}        {"reset": 2} -> "2 x connection reset"
     {counters:values}      {"ListenDrops": 2} -> "ListenDrops 2"
     {value:time}, {value:errors}, {value:rps}  a value of a target's term, by the kind of the term
+    {result:outcome}       the result of a term: "broken" -> "missed"
     {command:block}        "ls" -> "ls", indented, with an empty line before it
-    {reasons:; }           joined by what follows the colon, one of JOINS
+    {reasons:; }           joined by the separator after the colon, one of JOINS
     {why:sentence}         "it died" -> "it died.", "It died." -> "It died."
 
 [[Double brackets]] enclose text that is omitted if one of its values is missing or empty.
 {step.took_s:duration} reads an attribute of a value.
 
-`first_lines` gives the beginning of a page, for a sentence.
+`first_lines` returns the beginning of a page, for use in a sentence.
 """
 
 import html
@@ -41,10 +42,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-# Each table: unit -> its size in base units, ascending
+# Sizes of units in base units, ascending
 DURATION = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 COUNT = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
-# wrk's "KB" is 1024 bytes (its units.c), and so is the lab's
+# A "KB" is 1024 bytes, as in wrk (its units.c)
 BYTES = {"B": 1.0, "KB": 2.0**10, "MB": 2.0**20, "GB": 2.0**30, "TB": 2.0**40, "PB": 2.0**50}
 
 MISSING = "-"
@@ -76,7 +77,7 @@ def scan_bytes(text: str) -> float:
 
 
 def three_digits(value: float) -> str:
-    """About three significant digits, but no rounding of the whole part: "3.98", "1250"."""
+    """About three significant digits; the integer part is printed in full: "3.98", "1250"."""
     size = abs(value)
     return f"{value:z.{2 if size < 9.995 else 1 if size < 99.95 else 0}f}"
 
@@ -92,7 +93,7 @@ def _format(value: float | None, table: dict[str, float]) -> str:
     return f"{three_digits(value / table[unit])} {unit}"
 
 
-# Durations up to two minutes are in seconds, longer ones as a clock
+# Durations up to two minutes are printed in seconds, longer ones as minutes or hours
 _PRINTED_UNITS = {unit: size for unit, size in DURATION.items() if unit not in ("ns", "m", "h")}
 
 
@@ -104,7 +105,7 @@ def format_duration(seconds: float | None) -> str:
 
 
 def format_wait(seconds: float) -> str:
-    """A time to wait for, without fractions: "45 s", "2m 05s", "1h 02m"."""
+    """A waiting time in whole seconds: "45 s", "2m 05s", "1h 02m"."""
     whole = max(0, round(seconds))
     return f"{whole} s" if whole < 60 else _clock(whole)
 
@@ -123,11 +124,11 @@ def format_bytes(value: float | None) -> str:
     return _format(value, BYTES)
 
 
-OF_A_RATIO = ("times", "interval")  # formatted by `intervals.Ratio` itself
+RATIO_FORMATS = ("times", "interval")  # formatted by `intervals.Ratio` itself
 JOINS = (", ", "; ", " ", " and ", " or ", "\n")
 OPTIONAL = re.compile(r"\[\[(.*?)\]\]")
 EMPTY: tuple[object, ...] = (None, "", (), [], {})
-# Why requests fail, by cause as in Measurement.errors
+# Why requests fail, by cause in Measurement.errors
 CAUSES = {
     "non_2xx": "status other than 2xx",
     "unexpected_2xx": "unexpected success",
@@ -135,10 +136,10 @@ CAUSES = {
     "wrong_status": "unexpected status",
     "length": "unexpected body length",
     "body": "unexpected body",
-    "truncated": "incomplete answer",
-    "protocol": "malformed answer",
+    "truncated": "incomplete response",
+    "protocol": "malformed response",
     "never_accepted": "never accepted by a worker",
-    "timeout": "no answer in time",
+    "timeout": "no response in time",
     "gave_up": "given up by the client",
     "connect_timeout": "no connection in time",
     "connect": "no connection",
@@ -178,7 +179,7 @@ def counted(count: float, noun: str) -> str:
 
 
 def counts_by_cause(counts: Mapping[str, int]) -> str:
-    """'2 x connection reset, 1 x no answer in time'; an unknown cause unchanged."""
+    """'2 x connection reset, 1 x no response in time'; an unknown cause is unchanged."""
     return ", ".join(
         f"{count_text(count)} x {CAUSES.get(cause, cause)}"
         for cause, count in sorted(counts.items())
@@ -206,6 +207,7 @@ FORMATS: Mapping[str, Callable[[Any], str]] = {
     "time": format_duration,
     "errors": lambda share: f"{100 * share:.0f} %",
     "rps": lambda rps: f"{amount(rps)} req/s",
+    "outcome": lambda result: "missed" if result == "broken" else result,
 }
 
 
@@ -224,7 +226,7 @@ class Formatter(string.Formatter):
         return str(super().format_field(value, spec))
 
     def fill(self, template: str, values: Mapping[str, Any]) -> str:
-        """The template with its values. Raises KeyError if one is not given."""
+        """The template with its values. Raises KeyError if a value is missing."""
 
         def present(match: re.Match[str]) -> str:
             missing = any(value_at(values, name) in EMPTY for name, _ in fields(match[1]))
@@ -234,8 +236,8 @@ class Formatter(string.Formatter):
 
 
 def value_at(source: Any, path: str) -> Any:
-    """The value at a path, such as "step.took_s": None if a part of it is None or missing from a
-    mapping. Raises AttributeError if there is no such attribute."""
+    """The value at a path such as "step.took_s"; None if a part of the path is None or missing from
+    a mapping. Raises AttributeError for an unknown attribute."""
     for name in path.split("."):
         if source is None:
             return None
@@ -255,8 +257,8 @@ def fields(template: str) -> Iterator[tuple[str, str]]:
 
 
 def is_format(spec: str) -> bool:
-    """Whether a format is one of the above or of str.format's own."""
-    return spec in (*FORMATS, *OF_A_RATIO) or not re.fullmatch("[a-z_]{2,}", spec)
+    """Whether a format is one of the above or one of str.format."""
+    return spec in (*FORMATS, *RATIO_FORMATS) or not re.fullmatch("[a-z_]{2,}", spec)
 
 
 EXCERPT_LINES, EXCERPT_CHARACTERS = 3, 300
@@ -264,7 +266,7 @@ MARKUP = re.compile(r"(?is)<(script|style|head)\b.*?</\1\s*>|<!--.*?-->|<[^>]*>"
 
 
 def first_lines(body: bytes) -> str:
-    """The first visible lines, joined into one; "" if there is no text."""
+    """The first visible lines of a page, joined into one; "" if there is no text."""
     text = html.unescape(MARKUP.sub("\n", body[:20_000].decode(errors="replace")))
     lines = filter(None, (" ".join(line.split()) for line in text.splitlines()))
     return " / ".join(islice(lines, EXCERPT_LINES))[:EXCERPT_CHARACTERS]

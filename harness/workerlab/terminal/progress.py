@@ -15,7 +15,7 @@ from rich.text import Text
 
 from workerlab.model.evidence import Fault, Record
 from workerlab.model.plan import Trial
-from workerlab.numbers.intervals import Usual, interval_of_sum
+from workerlab.numbers.intervals import Prior, interval_of_sum
 from workerlab.numbers.units import counted, format_wait
 from workerlab.terminal.console import tell
 
@@ -24,8 +24,8 @@ UNKNOWN_TIME = "; time left unknown until the app has responded"
 MIN_DISTINCT_RATIO = 1.1  # of two times; with a smaller ratio, only one is printed
 # Seconds by which trials exceeded their predictions in 49 recorded runs. Trials with a maximum of
 # extra time used 80 % of it on average; the share is similar within a run but differs between runs
-USUAL_S = Usual(mean=0.0, deviation=1.0)
-USUAL_SHARE = Usual(mean=0.8, deviation=0.18, weight=1 / 3)
+USUAL_S = Prior(mean=0.0, deviation=1.0)
+USUAL_SHARE = Prior(mean=0.8, deviation=0.18, weight=1 / 3)
 
 Predict = Callable[[Trial], float | None]
 
@@ -172,8 +172,8 @@ class Progress:
         """The lower and upper bound of the mean seconds by which `trials` trials exceed their
         predictions."""
         mean, deviation, weight = USUAL_SHARE
-        usual = Usual(mean * more_s, deviation * more_s, weight) if more_s else USUAL_S
-        low, high = interval_of_sum(trials, self._longer_s[more_s], usual)
+        prior = Prior(mean * more_s, deviation * more_s, weight) if more_s else USUAL_S
+        low, high = interval_of_sum(trials, self._longer_s[more_s], prior)
         return low / trials, high / trials
 
     def __rich__(self) -> Group:

@@ -17,16 +17,16 @@ from tests.builders.recursion import erlang_c
 from workerlab.experiments.load_trials import NORMAL_QUANTILE_20, _chi_squared
 from workerlab.numbers.intervals import (
     T975,
-    at_most,
-    clean_needed,
-    half_of_mean,
+    binomial_cdf,
+    central_probability,
     half_width,
+    half_width_of_mean,
+    min_sample_size,
     quantile_ranks,
     ratio,
     share_interval,
     student,
-    student_at,
-    within,
+    two_sided_t,
 )
 from workerlab.numbers.samples import mann_kendall, quantile, slope, summarise
 from workerlab.numbers.schedule import NS, schedule
@@ -61,14 +61,14 @@ def test_the_table_of_student(stats: Any) -> None:
 @given(st.floats(0.5, 0.9999), st.integers(1, 200))
 def test_student_at_any_confidence(stats: Any, confidence: float, degrees: int) -> None:
     exact = stats.t.ppf((1 + confidence) / 2, degrees)
-    assert student_at(confidence, degrees) == pytest.approx(exact, rel=1e-7)
-    assert within(exact, degrees) == pytest.approx(confidence, abs=1e-9)
+    assert two_sided_t(confidence, degrees) == pytest.approx(exact, rel=1e-7)
+    assert central_probability(exact, degrees) == pytest.approx(confidence, abs=1e-9)
 
 
 @given(samples)
 def test_the_interval_of_a_mean(stats: Any, values: list[float]) -> None:
     exact = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
-    assert half_of_mean(values) == pytest.approx(exact, rel=T975_ERROR)
+    assert half_width_of_mean(values) == pytest.approx(exact, rel=T975_ERROR)
 
 
 def welch(stats: Any, left: Sequence[float], right: Sequence[float]) -> tuple[float, float]:
@@ -112,7 +112,7 @@ def test_chi_squared_is_within_3_percent(stats: Any, degrees: int) -> None:
 @given(st.integers(1, 10**6), st.floats(0, 1), st.floats(-0.1, 1.1))
 def test_the_binomial_distribution(stats: Any, n: int, p: float, share: float) -> None:
     for k in (round(share * n), round(p * n)):
-        assert at_most(k, n, p) == pytest.approx(stats.binom.cdf(k, n, p), abs=1e-8)
+        assert binomial_cdf(k, n, p) == pytest.approx(stats.binom.cdf(k, n, p), abs=1e-8)
 
 
 @given(st.data(), st.integers(1, 5000), TAILS)
@@ -136,7 +136,7 @@ def test_ranks_around_a_quantile(stats: Any, n: int, q: float, tail: float) -> N
 
 @given(QUANTILES, TAILS)
 def test_clean_needed_is_the_least_number_for_a_bound(stats: Any, q: float, tail: float) -> None:
-    n = clean_needed(q, tail)
+    n = min_sample_size(q, tail)
     assert stats.binom.sf(n - 1, n, q) <= tail < stats.binom.sf(n - 2, n - 1, q)
 
 

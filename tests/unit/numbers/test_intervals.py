@@ -7,7 +7,13 @@ import random
 
 import pytest
 
-from workerlab.numbers.intervals import Usual, half_of_mean, half_width, interval_of_sum, ratio
+from workerlab.numbers.intervals import (
+    Prior,
+    half_width,
+    half_width_of_mean,
+    interval_of_sum,
+    ratio,
+)
 
 
 def test_an_interval_that_includes_1_is_no_difference() -> None:
@@ -19,7 +25,7 @@ def test_one_value_on_a_side_has_no_interval(after: list[float]) -> None:
     interval = ratio(after, [1.0])
     assert interval.value == pytest.approx(1.1)
     assert (interval.low, interval.high, interval.differs) == (None, None, None)
-    assert half_of_mean([1.0]) is None
+    assert half_width_of_mean([1.0]) is None
 
 
 def test_more_values_narrow_an_interval_around_the_same_ratio() -> None:
@@ -46,13 +52,13 @@ def test_equal_variances_have_all_degrees_of_freedom() -> None:
 
 
 @pytest.mark.parametrize("observed", [0, 1, 4])
-@pytest.mark.parametrize("usual", [Usual(0.0, 1.0), Usual(24.0, 5.4, weight=1 / 3)])
-def test_a_predicted_sum_holds_in_nine_of_ten(observed: int, usual: Usual) -> None:
+@pytest.mark.parametrize("prior", [Prior(0.0, 1.0), Prior(24.0, 5.4, weight=1 / 3)])
+def test_a_predicted_sum_holds_in_nine_of_ten(observed: int, prior: Prior) -> None:
     source, held = random.Random(f"{observed}"), 0
     for _ in range(500):
-        mean = source.gauss(usual.mean, usual.deviation / math.sqrt(usual.weight))
-        values = [source.gauss(mean, usual.deviation) for _ in range(observed + 6)]
-        low, high = interval_of_sum(6, values[:observed], usual)
+        mean = source.gauss(prior.mean, prior.deviation / math.sqrt(prior.weight))
+        values = [source.gauss(mean, prior.deviation) for _ in range(observed + 6)]
+        low, high = interval_of_sum(6, values[:observed], prior)
         held += low <= sum(values[observed:]) <= high
     assert held >= 0.9 * 500
 
@@ -60,6 +66,6 @@ def test_a_predicted_sum_holds_in_nine_of_ten(observed: int, usual: Usual) -> No
 def test_a_predicted_sum_narrows_with_what_was_observed() -> None:
     widths = []
     for values in ([], [14.0], [13.0, 15.0, 14.0, 14.0]):
-        low, high = interval_of_sum(6, values, Usual(24.0, 5.4, weight=1 / 3))
+        low, high = interval_of_sum(6, values, Prior(24.0, 5.4, weight=1 / 3))
         widths.append(high - low)
     assert widths[0] > 2 * widths[1] > 4 * widths[2]

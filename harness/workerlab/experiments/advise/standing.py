@@ -24,7 +24,7 @@ from msgspec import Struct
 from workerlab.analysis.target import Requests, TermOutcome, judge, value_of
 from workerlab.experiments.advise.study import CandidateLaunch, meets_target, pooled
 from workerlab.finding import Finding
-from workerlab.numbers.intervals import student_at
+from workerlab.numbers.intervals import two_sided_t
 from workerlab.slo import Term
 
 MIN_LAUNCHES = 3  # for a bound
@@ -65,7 +65,7 @@ class Standing(Struct, frozen=True):
 def prediction_half(deviation: float, count: int, beyond_share: float) -> float:
     """The distance from the mean of `count` logarithms to the bound that a share `beyond_share` of
     further ones exceeds."""
-    t = student_at(1 - 2 * beyond_share, count - 1)
+    t = two_sided_t(1 - 2 * beyond_share, count - 1)
     return t * deviation * math.sqrt(1 + 1 / count)
 
 

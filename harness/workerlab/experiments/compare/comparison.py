@@ -38,7 +38,7 @@ from workerlab.experiments.compare.options import METRIC_NAMES
 from workerlab.experiments.reading import report_of, trial_data
 from workerlab.model.plan import Cell, Plan
 from workerlab.model.result import Invalid, Result, TrialResult
-from workerlab.numbers.intervals import half_width, student_at
+from workerlab.numbers.intervals import half_width, two_sided_t
 from workerlab.numbers.units import FORMATS, amount, fill, format_bytes, format_duration
 from workerlab.report.values import Names
 from workerlab.run_store import Run
@@ -166,7 +166,7 @@ def unpaired_changes(
                                for value in side] for side in values)  # fmt: skip
         half = None
         if min(map(len, values)) > 1:
-            half = half_width(scaled_a, scaled_b, lambda degrees: student_at(1 - alpha, degrees))
+            half = half_width(scaled_a, scaled_b, lambda degrees: two_sided_t(1 - alpha, degrees))
         difference = fmean(scaled_b) - fmean(scaled_a)
         results.append(_change_of(metric, values[0], values[1], difference, half, at_least))
     return results
@@ -222,7 +222,7 @@ def _change(
     n, half = len(triples), None
     if n >= LOOKS[0]:
         confidence = 1 - FALSE_ALARM_PROBABILITY / (len(LOOKS) * metrics)
-        half = student_at(confidence, n - 1) * stdev(differences) / math.sqrt(n)
+        half = two_sided_t(confidence, n - 1) * stdev(differences) / math.sqrt(n)
     return _change_of(metric, a, b, fmean(differences), half, at_least)
 
 
