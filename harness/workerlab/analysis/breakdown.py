@@ -130,7 +130,7 @@ def _within(facts: Facts, window: Window) -> Noted:
         return exact
     if (failed_share := 1 - facts.outcome.success_share) > MAX_FAILED_SHARE:
         return Breakdown(), (NoBreakdownOfFailures(failed_share),)
-    not_followed = facts.data.can_follow and not facts.measurement.timings
+    not_followed = facts.data.can_trace and not facts.measurement.timings
     parts = {name: part for name, part_of in ESTIMATES.items() if (part := part_of(facts, window))}
     in_flight: float = facts.connections
     if window is not facts.window:  # fewer than N towards the end of the whole load

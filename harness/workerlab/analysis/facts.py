@@ -1,17 +1,17 @@
-"""One trial by itself: the data read from its run, and what follows from them alone.
+"""One trial by itself: the data read from its run, and the facts derived from them alone.
 
-Every derived value is computed once: simple ones are cached properties of Facts, and `once` stores
-in the Facts those that other modules derive.
+Every derived value is computed once: simple ones are cached properties of Facts, and `once` caches
+in the Facts the values that other modules derive.
 
-To the client (`Outcome`), a request is answered, answered wrongly, or never answered. A cause in
-ANSWERED means that an answer came and was not the expected one. Any other cause (timeout, reset,
-refused, connect, ...) means that no answer came, and it is unknown whether the request reached the
-app.
+For the client (`Outcome`), a request is answered, answered wrongly, or never answered. A cause in
+ANSWERED means that the client received an unexpected response. Any other cause (timeout, reset,
+refused, connect, ...) means that it received none, and it is unknown whether the request reached
+the app.
 
 The exception is dropped handshakes: if the kernel dropped some, a request without a span was never
-accepted, and that becomes its cause. ab counts a connection that ends without a byte as complete,
-so its answers in excess of the spans were never accepted. With a tool that sends request ids, it is
-known which requests these are.
+accepted, and that becomes its cause. ab counts a connection that closes without a byte as complete,
+so its responses in excess of the spans are requests that were never accepted. If the load tool
+sends request ids, they show which requests these are.
 """
 
 import functools
@@ -61,7 +61,7 @@ NEVER_ACCEPTED = "never_accepted"
 
 
 class Outcome(Struct, frozen=True):
-    """Requests counted by the client. `failed` and `errors` are what the report shows."""
+    """Requests counted by the client. The report shows `failed` and `errors`."""
 
     answered: int  # with any status
     wrong: int  # of these
@@ -79,35 +79,35 @@ class Outcome(Struct, frozen=True):
 
     @property
     def success_share(self) -> float:
-        """The fraction of answers that were the expected ones; 0 if there was no answer."""
+        """The share of responses that were the expected ones; 0 without responses."""
         return self.successes / self.answered if self.answered else 0.0
 
 
 class TrialData(Struct, dict=True, frozen=True):
-    """One trial, as read from its run. Only `facts` is derived, on first access."""
+    """A trial as read from its run. Only `facts` is derived, on first access."""
 
     trial: Trial
-    record: Record | None  # None: it did not run to its end
-    measurement: Measurement | None  # None: there was no output, or it could not be read
+    record: Record | None  # None: the trial did not run to its end
+    measurement: Measurement | None  # None: no output, or it could not be read
     parse_error: str | None  # why the output could not be read
     spans: Spans
     app: str
     sleep_s: float | None
-    lone_first: bool  # the first request is sent alone (ab)
+    lone_first: bool  # the load tool sends its first request alone (ab)
     fixed_count: bool  # the load is a fixed number of requests; False: a fixed duration
-    can_follow: bool = False  # the load tool can time and name every request
+    can_trace: bool = False  # the load tool can time every request and send an id with it
     expect_status: int = 200
     good_statuses: range | None = None  # statuses that the load tool always counts as good
     worker_class: WorkerClass = UNKNOWN_CLASS
     observations: Observations = field(default_factory=Observations)
-    ramp_s: float = 0.0  # the connections start one by one over this time
-    tool_units: int = 1  # threads or processes of the load tool: the most cores it can use
-    faster_tools: tuple[str, ...] = ()  # load tools that reach more than this one
+    ramp_s: float = 0.0  # time over which the connections start, one by one
+    tool_units: int = 1  # threads or processes of the load tool, and so the most cores it can use
+    faster_tools: tuple[str, ...] = ()  # load tools that reach a higher throughput
     remote_load: bool = False  # the load comes from other hosts, whose CPU is not measured
-    body_sha256: str | None = None  # of the only correct answer, if known beforehand
+    body_sha256: str | None = None  # of the only correct response, if known beforehand
     beats: Beats = Beats()
     stacks: Stacks = Stacks()
-    null: NullCounts | None = None  # what the null server counted, if there is one
+    null: NullCounts | None = None  # the null server's counts, if it was the server
 
     @property
     def cell(self) -> Cell:
@@ -115,12 +115,12 @@ class TrialData(Struct, dict=True, frozen=True):
 
     @property
     def slots_configured(self) -> int | None:
-        """The slots that the settings allow; None: unlimited, or unknown for its worker class."""
+        """The slots that the settings allow; None: unlimited, or unknown for the worker class."""
         return self.worker_class.slots_of(self.cell.server)
 
     @cached_property
     def facts(self) -> "Facts | Finding":
-        """The facts of a finished trial, or why there are none."""
+        """The facts of a finished trial, or the reason why there are none."""
         record, measurement = self.record, self.measurement
         if record is None:
             return Note("the trial did not run to its end")
@@ -143,7 +143,7 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
     measurement: Measurement
     started_ns: int  # of the load
     ended_ns: int
-    derived: dict[object, Any] = {}  # values kept by `once`
+    derived: dict[object, Any] = {}  # the cache of `once`
 
     @property
     def cell(self) -> Cell:
@@ -185,13 +185,13 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
 
     @property
     def workers_busy(self) -> float:
-        """The part of the cores that the workers can use, one each, that they used; 0 if
+        """CPU use of the workers as a share of the cores that they can use, one each; 0 if
         unknown."""
         return (self.usage.server_cores or 0.0) / min(self.workers, self.cores or self.workers)
 
     @property
     def limit_note(self) -> str | None:
-        """The text shown instead of the number of slots; None if that number is known."""
+        """The text printed instead of the number of slots; None if the number is known."""
         if self.slots is not None:
             return None
         return "no limit configured" if self.worker_class.slots_known else "limit not known"
@@ -207,8 +207,8 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
 
     @property
     def connections(self) -> int:
-        """Connections kept busy; in the open model, the maximum. It is not in the plan, since it
-        depends on the response time of a lone request."""
+        """Connections kept busy; in the open model, the maximum, which is not in the plan because
+        it depends on the response time of a lone request."""
         return (self.open_model and self.record.planned_connections) or self.cell.concurrency
 
     @property
@@ -218,15 +218,15 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
 
     @cached_property
     def observations(self) -> Observations:
-        """The observations, without those of failed samplers, which must not be summed up."""
+        """The observations without those of failed samplers, whose sums would be wrong."""
         recorded, empty = self.data.observations, Observations()
         failed = (name for name in recorded.missing if hasattr(empty, name))
         return replace(recorded, **{name: getattr(empty, name) for name in failed})
 
     @cached_property
     def counters(self) -> Counters:
-        """Kernel counters. With trials side by side only the server's own are kept: those of the
-        network namespace cannot be attributed."""
+        """Kernel counters. If trials ran side by side, only the server's own: counters of the
+        network namespace cannot be attributed to one trial."""
         counters = self.observations.counters or Counters()
         return Counters(socket_drops=counters.socket_drops) if self.record.beside else counters
 
@@ -243,27 +243,27 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
 
     @cached_property
     def accept_queue(self) -> tuple[int | None, int | None]:
-        """The longest length observed, and the last limit; None: not observed."""
+        """The longest observed length and the last limit; None: not observed."""
         queue = self.observations.queue
         longest = max((sample.length for sample in queue), default=None)
         return longest, queue[-1].limit if queue else None
 
     @cached_property
     def spans(self) -> tuple[Span, ...]:
-        """Spans that start during the load, by start; without readiness request and warm-up. ab's
-        lone first request is included, since the tool's response times contain it."""
+        """Spans that start during the load, by start, without readiness check and warm-up. They
+        include ab's lone first request, because the tool's response times include it."""
         from_ns, until_ns = self.started_ns, self.ended_ns
         inside = [span for span in self.data.spans.spans if from_ns <= span.start_ns <= until_ns]
         return tuple(sorted(inside, key=attrgetter("start_ns", "pid")))
 
     @cached_property
     def under_load(self) -> tuple[Span, ...]:
-        """The spans without the lone first one."""
+        """The spans without the lone first request."""
         return self.spans[1:] if self.data.lone_first else self.spans
 
     @cached_property
     def finished(self) -> tuple[Span, ...]:
-        """Spans that ended; for a load of fixed duration, those that ended before the tool did."""
+        """Spans that ended; in a load of fixed duration, only those that ended before the tool."""
         until_ns = sys.maxsize if self.data.fixed_count else self.ended_ns
         return tuple(
             span for span in self.spans if span.end_ns is not None and span.end_ns <= until_ns
@@ -271,7 +271,7 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
 
     @cached_property
     def success_spans(self) -> Sequence[Span] | None:
-        """The spans of successes, by start; None if it is unknown which they are."""
+        """The spans of successes, by start; None if it is unknown which spans these are."""
         if not self.outcome.failed:
             return self.finished
         timings = self.measurement.timings
@@ -289,8 +289,8 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
         return by_client
 
     def timed_requests(self) -> Iterator[tuple[Timing, int, int | None]]:
-        """The requests that the client timed on the workers' clock, each with the nanoseconds at
-        which it was sent and answered (None: it was not)."""
+        """The requests that the client timed on the workers' clock, each with the times in
+        nanoseconds when it was sent and answered (None: never)."""
         origin_ns = self.measurement.origin_ns
         if origin_ns is None:
             return
@@ -309,8 +309,8 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
 
     @cached_property
     def steady(self) -> Window | Finding:
-        """The steady window, or why there is none. A load of fixed duration sends nothing after its
-        end: a tool that waits for its last answers keeps fewer connections busy from then on."""
+        """The steady window, or the reason why there is none. A tool that stops sending after a
+        fixed duration keeps fewer connections busy while it waits for its last responses."""
         stopped_ns = min(self.ended_ns, self.planned_stop_ns or self.ended_ns)
         return steady_window(
             self.under_load,
@@ -322,7 +322,7 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
 
     @cached_property
     def tail_ns(self) -> int | None:
-        """Length of the last part of each span that counts (`samples`): at a rate, that of the
+        """The length at the end of each span that counts (`samples`): at a rate, the length of the
         shortest span. None: the whole span counts."""
         if not self.open_model:
             return None
@@ -331,7 +331,7 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
 
     @property
     def steady_part(self) -> Window:
-        """The steady window of a valid trial: without one it would be invalid."""
+        """The steady window of a valid trial; a trial without one is invalid."""
         assert isinstance(self.steady, Window)
         return self.steady
 
@@ -341,12 +341,12 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
 
     @property
     def rps(self) -> float:
-        """Completions per second in the steady part, whatever their status; 0 if there is none."""
+        """Completions per second in the steady window, of any status; 0 without a window."""
         return self.window.rps if self.window else 0.0
 
     @property
     def throughput_rps(self) -> float:
-        """Successful responses per second in the steady part."""
+        """Successful responses per second in the steady window."""
         return self.rps * self.outcome.success_share
 
     @cached_property
@@ -356,29 +356,30 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
 
     @cached_property
     def max_in_app(self) -> int:
-        """The most requests in the app at once, at most as many as connections: an answer reaches
-        the client before its span ends, so its next request may overlap on another worker."""
+        """The most requests in the app at once, limited to the number of connections: a response
+        reaches the client before its span ends, so the next request may overlap in another
+        worker."""
         return min(_max_open(self.spans), self.connections)
 
     @cached_property
     def spans_by_worker(self) -> Mapping[int, Sequence[Span]]:
-        """Spans by pid, each worker's by start; workers without requests are missing."""
+        """Spans by pid, those of each worker by start; workers without requests are missing."""
         return by_worker(self.spans)
 
     @cached_property
-    def two_at_once(self) -> bool:
+    def served_two_at_once(self) -> bool:
         """Whether any worker ever had two requests in the app at once."""
         return any(_max_open(spans) > 1 for spans in self.spans_by_worker.values())
 
     @cached_property
     def requests_per_worker(self) -> Mapping[int, int]:
-        """Requests by pid; 0 for a worker that got none."""
+        """Requests by pid; 0 for a worker without requests."""
         pids = dict.fromkeys(sorted(self.record.worker_pids), 0)
         return pids | Counter(map(attrgetter("pid"), self.spans))
 
     @cached_property
     def accepts(self) -> tuple[int, int]:
-        """The numbers of timed accepts and of requests on these connections."""
+        """The number of timed accepts, and of requests on the accepted connections."""
         timed = [(span.pid, span.accept_ns) for span in self.spans if span.accept_ns is not None]
         return len(set(timed)), len(timed)
 
@@ -392,12 +393,12 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
 
 
 def _max_open(spans: Iterable[Span]) -> int:
-    """A span that never ended stays open."""
+    """The most spans open at once; a span that never ended stays open."""
     return Intervals.of(spans, until_ns=sys.maxsize).max_open()
 
 
 def once(derive: Callable[[Facts], T]) -> Callable[[Facts], T]:
-    """Decorator: computes `derive` once for each Facts, and stores the result in them."""
+    """Decorator: calls `derive` once for each Facts and caches the result in them."""
 
     @functools.wraps(derive)
     def cached(facts: Facts) -> T:
@@ -417,7 +418,7 @@ class TrialFault(Finding):
 
 
 def why_unusable(data: TrialData) -> Finding | None:
-    """Why a trial has no facts; None if it has them."""
+    """The reason why a trial has no facts; None if it has facts."""
     return data.facts if isinstance(data.facts, Finding) else None
 
 
@@ -427,10 +428,10 @@ def why_unusable(data: TrialData) -> Finding | None:
 def outcome(
     measurement: Measurement, expect_status: int, good_statuses: range | None = None
 ) -> Outcome:
-    """A tool's counts, corrected for the expected status. `good_statuses`: those that the tool
-    always counts as good (ab: 2xx; wrk: below 400); None: it knows the expected status. Otherwise
-    it counts an expected 404 as a failure and does not report an unexpected 200: if the expected
-    status is not among the good ones, the answers that it counts as wrong are the right ones."""
+    """The load tool's counts, corrected for the expected status. `good_statuses`: those that the
+    tool always counts as good (ab: 2xx; wrk: below 400); None: it checks for the expected status.
+    If the expected status is not a good one (404, say), the tool counts expected responses as
+    failures and unexpected ones (200) as successes: these are swapped."""
     errors = {cause: count for cause, count in measurement.errors.items() if count}
     failed = measurement.failed
     if good_statuses is not None and expect_status not in good_statuses:
@@ -446,8 +447,8 @@ def outcome(
 
 
 def outcome_with_drops(facts: Facts, client_outcome: Outcome) -> Outcome:
-    """The outcome if the kernel is known to have dropped handshakes: a request without a span is
-    neither an answer nor a contradiction, and is counted once."""
+    """The outcome if the kernel dropped handshakes: a request without a span is neither a response
+    nor a contradiction, and is counted once."""
     if facts.measurement.timings:
         return _by_request_id(facts, client_outcome)
     unseen = max(0, client_outcome.answered - len(facts.spans))
@@ -457,7 +458,7 @@ def outcome_with_drops(facts: Facts, client_outcome: Outcome) -> Outcome:
     errors = Counter(client_outcome.errors)
     read_errors = min(unseen, errors["read"])
     exceptions = min(read_errors, errors["exception"])
-    # Sent by the server itself when it killed a worker that was waiting for a request
+    # The server itself sends these when it kills a worker that is waiting for a request
     by_server = min(unseen - read_errors, errors["non_2xx"])
     never_accepted = unseen - by_server
     errors -= Counter(read=read_errors, exception=exceptions)
@@ -474,7 +475,8 @@ def outcome_with_drops(facts: Facts, client_outcome: Outcome) -> Outcome:
 
 
 def _by_request_id(facts: Facts, client_outcome: Outcome) -> Outcome:
-    """Failed requests whose id is in no span become NEVER_ACCEPTED; `failed` includes them."""
+    """The outcome with NEVER_ACCEPTED as the cause of failed requests whose id is in no span;
+    `failed` includes them."""
     span_ids = {span.request_id for span in facts.spans}
     unseen = Counter(
         timing.cause
@@ -484,5 +486,5 @@ def _by_request_id(facts: Facts, client_outcome: Outcome) -> Outcome:
     )
     if not unseen:
         return client_outcome
-    others = dict(Counter(client_outcome.errors) - unseen)
-    return replace(client_outcome, errors=others | {NEVER_ACCEPTED: unseen.total()})
+    accepted = dict(Counter(client_outcome.errors) - unseen)
+    return replace(client_outcome, errors=accepted | {NEVER_ACCEPTED: unseen.total()})

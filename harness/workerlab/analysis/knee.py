@@ -1,30 +1,30 @@
-"""Where throughput stops growing: the knee of a series, from its levels and their verdicts, and its
+"""The knee of a series, where throughput stops growing, from its levels and their verdicts; and its
 capacity.
 
 In a closed loop with N connections X(N) <= min(N/R0, C/R0) (Denning & Buzen 1978, the asymptotic
-bounds). The two meet at N* = Xmax * R0, the knee: beyond that many requests in flight, more of them
-only wait. It is a number only if measured throughput stops growing. If nothing waits yet at the
-highest level, or the last doubling still gains, the answer is a lower limit with its reason.
-Kneedle and the Universal Scalability Law were rejected: at a sharp knee they are off by up to half.
+bounds). The two meet at the knee, N* = Xmax * R0: any more requests in flight only wait. The knee
+is a number only if the measured throughput stops growing. If nothing waits even at the highest
+level, or the last doubling still gains, the result is a lower limit with its reason. Kneedle and
+the Universal Scalability Law were rejected: at a sharp knee they are off by up to half.
 
-Neither the verdict nor the throughput of an inconclusive trial counts, nor the throughput of one
+Verdict and throughput of an inconclusive trial do not count, nor does the throughput of a trial
 that the load tool limited. Knee and verdicts appear in one sentence and must not contradict each
 other:
 
     a trial beyond the knee is below     there is no knee: if connections are unevenly distributed,
     capacity                             or other programs use the cores, throughput may level off
                                          below what more connections could reach
-    the highest level is saturated, but  the knee is between what throughput shows and the lowest
-    throughput was not seen to stop      saturated level, or the slots. The note does not suggest
-                                         more connections: what they add is not capacity, as slots
-                                         and loops that idle by chance idle less under more requests
+    the highest level is saturated, but  the knee is between the measured lower limit and the lowest
+    throughput did not stop growing      saturated level, or the slots. The note does not suggest
+                                         more connections: they would add no capacity, but only make
+                                         slots and loops idle less often by chance
 
-Capacity needs a knee, levels on both sides of it, and repeated trials. With Ĉ = Xmax * R0: above
-it, log X of every trial with N >= 2Ĉ; below it, log(X/N) of every trial with N <= Ĉ/2. log C = mean
-above - mean below is the log of the slots, with Welch's 95 % interval. Multiplied by the rate of
-one slot, exp(mean below), it becomes requests/s. The unit of replication is a fresh launch of the
-server. In simulation this interval covered 94 to 97 %. A fitted breakpoint with bootstrap was
-rejected, since it covered 68 to 87 %.
+Capacity needs a knee, levels on both sides of it, and repeated trials. With Ĉ = Xmax * R0, the
+upper sample is log X of every trial with N >= 2Ĉ, the lower sample log(X/N) of every trial with N
+<= Ĉ/2. The difference of their means is the log of the effective number of slots, with Welch's 95 %
+interval. Multiplied by the rate of one slot, exp(lower mean), it becomes requests/s. The unit of
+replication is a fresh launch of the server. In simulations this interval covered the true value in
+94 to 97 % of cases, a fitted breakpoint with bootstrap (rejected) in 68 to 87 %.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ from workerlab.model.result import Label
 from workerlab.numbers.intervals import TRIALS, half_width
 from workerlab.numbers.units import fill
 
-NEAR_RATIO = 1.05  # tolerance, since Xmax * R0 is an estimate: 8 counts as at least 2 * 4.02
-BEYOND_KNEE_RATIO = 1.05  # times the knee: a level above this is beyond it
-# Half of a throughput's 95 % interval, relative to the throughput, which is in doubt above this
+NEAR_RATIO = 1.05  # tolerance for the estimate Xmax * R0: 8 counts as at least 2 * 4.02
+BEYOND_KNEE_RATIO = 1.05  # level / knee, above which a level is beyond the knee
+# Half of a throughput's 95 % interval / the throughput, above which the throughput is in doubt
 MAX_HALF_SHARE = 0.25
 
 
@@ -61,8 +61,8 @@ class ToolLimitFrom(Finding):
 
 
 class KneeNote(Finding, kw_only=True):
-    """What shows the knee, or what is known instead. `tool_limit`: set if levels from there on show
-    only that the server can do more."""
+    """The evidence for the knee, or for a limit of it. `tool_limit`: set if the levels from there
+    on show only that the server can do more."""
 
     tool_limit: ToolLimitFrom | None = None
 
@@ -174,124 +174,123 @@ class KneeBetween(KneeNote):
 
 
 class Doubt(NamedTuple):
-    """Why a trial's throughput is in doubt. `share` of the response time was lost to others."""
+    """Why a trial's throughput is in doubt. `share`: of the response time, lost to other programs
+    or machines."""
 
     why: str
     share: float = 0.0
 
 
-WITHIN_CHANCE = "not statistically significant"
-NO_SIGN_OF_ROOM = "no spare capacity, as requests wait at both levels"
-IN_STEP = "throughput grows in proportion to connections up to the number of slots"
+NOT_SIGNIFICANT = "not statistically significant"
+NO_SPARE_CAPACITY = "no spare capacity: requests wait at both levels"
+PROPORTIONAL = "throughput grows in proportion to connections up to the number of slots"
 ONE_LEVEL = "a single usable level cannot show where it levels off"
-LONE_RATE = "requests wait, although throughput is as high as the lone response time allows"
-REPEAT: Literal["repeat with --trials, or add"] = "repeat with --trials, or add"
+AT_BOUND = "requests wait, although throughput is as high as the lone response time allows"
+REPEAT_OR_ADD: Literal["repeat with --trials, or add"] = "repeat with --trials, or add"
 
 
 def knee_of(series: Series, judgements: Judgements) -> Knee:
-    """The knee of a series. `judgements`: of its closed trials.
+    """The knee of a series. `judgements`: those of its closed trials.
 
-    Trials in doubt (`doubts_of`) can only show that nothing waits despite the disturbance, and not
-    even that if it leaves the throughput unknown. Any other knee must follow from the remaining
-    trials alone.
+    Trials in doubt (`doubts_of`) can only show that nothing waits despite the disturbance, and only
+    if their throughput is known. Any other knee must follow from the remaining trials alone.
     """
     conclusive = [f for f in series.closed if judgements[f.key][0] != "inconclusive"]
     measured = [facts for facts in series.closed if facts in conclusive or disturbance(facts)]
     if series.closed and not measured:
         return Knee(None, KneeUnknown("every cell is inconclusive"))
-    knee, doubts = _shown_by(series, conclusive, judgements), doubts_of(series, measured)
+    knee, doubts = _knee_of_trials(series, conclusive, judgements), doubts_of(series, measured)
     unknown_rates = any(
         series.relative_halves[facts.connections] > MAX_HALF_SHARE for facts in conclusive
     )
-    if not doubts or (conclusive and not unknown_rates and _holds_anyway(knee.note)):
+    if not doubts or (conclusive and not unknown_rates and _is_true_despite_doubts(knee.note)):
         return knee
-    clear = [facts for facts in conclusive if facts.key not in doubts]
+    certain = [facts for facts in conclusive if facts.key not in doubts]
     highest = max(facts.connections for facts in measured)
-    if clear:
-        knee = _shown_by(series, clear, judgements)
-        if knee.connections is not None or highest in {facts.connections for facts in clear}:
+    if certain:
+        knee = _knee_of_trials(series, certain, judgements)
+        if knee.connections is not None or highest in {facts.connections for facts in certain}:
             return knee
     levels = tuple(sorted({facts.connections for facts in measured if facts.key in doubts}))
-    # The largest disturbance; an imprecise throughput (share 0) may be its effect
+    # The largest disturbance; an imprecise throughput (share 0) may be the effect of one
     worst = max(doubts.values(), key=lambda doubt: doubt.share).why
     return Knee(None, KneeDoubtful(levels=levels, why=worst))
 
 
-def _holds_anyway(note: KneeNote) -> bool:
+def _is_true_despite_doubts(note: KneeNote) -> bool:
     """Whether the note is true despite the doubts: nothing waits at the highest level, or the note
     itself says that the last gain is not significant."""
     if note.tool_limit is not None:
         return False
     if isinstance(note, KneeAtLeast):
-        return note.why == IN_STEP or note.advice == REPEAT
+        return note.why == PROPORTIONAL or note.advice == REPEAT_OR_ADD
     return isinstance(note, KneeAbove)
 
 
 def doubts_of(series: Series, trials: Iterable[Facts]) -> dict[str, Doubt]:
-    """Why trials show little about their server's throughput, by key of each trial in doubt."""
+    """The doubts about the throughput of trials, by trial key."""
     doubts: dict[str, Doubt] = {}
     for facts in trials:
         half = series.relative_halves[facts.connections]
-        if (others := disturbance(facts)) is not None:
-            doubts[facts.key] = Doubt(others.doubt, others.share)
+        if (noise := disturbance(facts)) is not None:
+            doubts[facts.key] = Doubt(noise.doubt, noise.share)
         elif half > MAX_HALF_SHARE:
             doubts[facts.key] = Doubt(f"the throughput is known only to ± {100 * half:.0f} %")
     return doubts
 
 
-def _shown_by(series: Series, trials: Sequence[Facts], judgements: Judgements) -> Knee:
+def _knee_of_trials(series: Series, trials: Sequence[Facts], judgements: Judgements) -> Knee:
     """The knee that these trials show, with a note on the level from which the load tool was the
-    limit. If it was in all of them, a lower limit of the knee: they only show that the server can
-    do more."""
+    limit. If it was the limit in all trials, they only show a lower limit of the knee."""
     of_trials = replace(series, closed=trials)
-    unbound = replace(series, closed=of_trials.not_tool_limited)
-    knee = knee_by_levels(unbound, judgements, tried=max(series.levels, default=0))
+    without_tool_limit = replace(series, closed=of_trials.not_tool_limited)
+    knee = knee_by_levels(without_tool_limit, judgements, max(series.levels, default=0))
     limits = [(facts.connections, series.tool_limits.get(facts.key)) for facts in trials]
     limited_from = min((connections for connections, reasons in limits if reasons), default=None)
     if limited_from is None:
         return knee
     certainty = tool_certainty(reasons for _, reasons in limits)
     tool_limit = ToolLimitFrom(limited_from, series.key.tool, certainty)
-    if unbound.closed:
+    if without_tool_limit.closed:
         return knee._replace(note=replace(knee.note, tool_limit=tool_limit))
     least = max(of_trials.levels.values()) * series.r0.seconds
     return knee._replace(note=KneeAtLeast(least=least, why=tool_limit))
 
 
-def knee_by_levels(series: Series, judgements: Judgements, tried: int) -> Knee:
-    """The knee that all closed trials of `series` show. `tried`: the highest level of the run."""
+def knee_by_levels(series: Series, judgements: Judgements, highest_tried: int) -> Knee:
+    """The knee that the closed trials of `series` show. `highest_tried`: in the whole run."""
     rates = series.levels
     if not rates:
         return Knee(None, KneeUnknown("no valid cell"))
     highest, rps = max(rates), max(rates.values())
     least, waits = rps * series.r0.seconds, series.served_share(highest) < REACHED_SHARE
-    below, room = step_below(rates), None
+    below, spare = step_below(rates), None
     if waits and (note := _why_flat(series, below)):
-        room = _room_beyond(series, judgements, least)
-        if room is None:
+        spare = _level_with_spare_slots(series, judgements, least)
+        if spare is None:
             return Knee(least, note, rps)
     saturated_from = _saturated_from(series, judgements)
     flat = is_flat(rates)
-    if room and (flat or not saturated_from):
-        return Knee(None, KneeUnknown(RoomBeyond(rps if flat else None, room)))
+    if spare and (flat or not saturated_from):
+        return Knee(None, KneeUnknown(RoomBeyond(rps if flat else None, spare)))
     if saturated_from:
         return _between(series, below, least, saturated_from)
-    add = 2 * highest if highest == tried else None
+    add = 2 * highest if highest == highest_tried else None
     if not waits:
         return Knee(None, _not_reached(highest, series.slots, add))
     if below is None:
         return Knee(None, KneeAtLeast(least=least, why=ONE_LEVEL, add=add))
     step = _last_step(series, below)
-    advice = REPEAT if step.meaning else "add"
+    advice = REPEAT_OR_ADD if step.meaning else "add"
     return Knee(None, KneeAtLeast(least=least, why=step, advice=advice, add=add))
 
 
 def max_closed_rps(
     workers: int, slots: int | None, cores: float, wait_s: float, cpu_s: float
 ) -> float | None:
-    """Upper bound on throughput in requests per second (Denning & Buzen 1978), from the slots and
-    from the cores that workers can use, one each. Multiplied by wait_s + cpu_s it is the knee of a
-    closed loop. None: no bound."""
+    """The upper bound on throughput in requests per second (Denning & Buzen 1978), from the slots
+    and from the cores that workers can use, one each. Multiplied by wait_s + cpu_s it is the knee
+    of a closed loop. None: unbounded."""
     bounds_rps = []
     if slots is not None and wait_s + cpu_s > 0:
         bounds_rps.append(slots / (wait_s + cpu_s))
@@ -301,8 +300,8 @@ def max_closed_rps(
 
 
 def step_below(levels: Mapping[int, float]) -> int | None:
-    """The level to compare the highest with: at most half as many connections, if there is such a
-    level, else the lowest. None if there is only one level."""
+    """The level to compare the highest level with: the next one with at most half as many
+    connections, else the lowest. None if there is only one level."""
     highest = max(levels)
     halves = [level for level in levels if level <= highest / 2]
     below = max(halves, default=min(levels) if len(levels) > 1 else None)
@@ -312,24 +311,24 @@ def step_below(levels: Mapping[int, float]) -> int | None:
 
 
 def is_flat(levels: Mapping[int, float]) -> bool:
-    """Whether the highest level gains at most FLAT_RATIO over the best lower one."""
+    """Whether the highest level's throughput is at most FLAT_RATIO times the best lower one."""
     *lower, highest = (levels[level] for level in sorted(levels)) if levels else (0.0,)
     return bool(lower) and highest <= FLAT_RATIO * max(lower)
 
 
 def _why_flat(series: Series, below: int | None) -> KneeNote | None:
-    """What shows that throughput stops growing; None if nothing does."""
+    """The evidence that throughput stops growing; None without evidence."""
     rates, highest, slots = series.levels, max(series.levels), series.slots
     if below is not None and rates[highest] <= FLAT_RATIO * rates[below]:
         gain = max(0.0, rates[highest] / rates[below] - 1)
         return LevelsOff(below=below, highest=highest, gain=gain)
-    # Measured throughput does not level off, but all slots are taken, so it cannot grow
+    # Throughput does not level off in the data, but all slots are taken, so it cannot grow
     if slots and series.slots_filled and highest > NEAR_RATIO * slots:
         return SlotsAllTaken(highest=highest, slots=slots)
     return None
 
 
-def _room_beyond(series: Series, judgements: Judgements, knee: float) -> int | None:
+def _level_with_spare_slots(series: Series, judgements: Judgements, knee: float) -> int | None:
     """The highest level beyond the knee with a trial below capacity; None if there is none."""
     levels = [
         facts.connections
@@ -342,7 +341,7 @@ def _room_beyond(series: Series, judgements: Judgements, knee: float) -> int | N
 
 
 def _saturated_from(series: Series, judgements: Judgements) -> int | None:
-    """The lowest level from which on all trials are saturated; None if the highest is not."""
+    """The lowest level such that it and all higher ones are saturated; None if there is none."""
     lowest = None
     for level in sorted(series.trials_of_level, reverse=True):
         trials = series.trials_of_level[level].valid
@@ -353,42 +352,42 @@ def _saturated_from(series: Series, judgements: Judgements) -> int | None:
 
 
 def _between(series: Series, below: int | None, least: float, saturated_from: int) -> Knee:
-    """The knee, or its range, if requests wait at the highest level but throughput still grew."""
+    """The knee or its range, if requests wait at the highest level but throughput still grew."""
     rates, slots = series.levels, series.slots
     if slots and max(rates) > NEAR_RATIO * slots and least >= REACHED_SHARE * slots:
         return Knee(float(slots), SlotsReached(slots=slots), max(rates.values()))
     limits = [level for level in rates if level >= max(saturated_from, least)]
     limits += [slots] if slots and slots >= least else []
     if not limits:
-        return Knee(None, KneeUnknown(LONE_RATE))
+        return Knee(None, KneeUnknown(AT_BOUND))
     step = None if below is None else _last_step(series, below)
     if step is not None and step.meaning:
         step = replace(step, verb="changed")
     elif step is not None:
-        room = NO_SIGN_OF_ROOM if step.below >= saturated_from else ""
-        step = replace(step, verb="grew", meaning=room)
+        meaning = NO_SPARE_CAPACITY if step.below >= saturated_from else ""
+        step = replace(step, verb="grew", meaning=meaning)
     return Knee(None, KneeBetween(least=least, most=min(limits), step=step))
 
 
 def _last_step(series: Series, below: int) -> LastStep:
-    """The gain of the highest level over `below`, and whether it is significant."""
+    """The step from `below` to the highest level: its gain, and whether that is significant."""
     rates, highest = series.levels, max(series.levels)
     return LastStep(
         "still grew",
         below=below,
         highest=highest,
         gain=rates[highest] / rates[below] - 1,
-        meaning=WITHIN_CHANCE if series.gains(below, highest) is None else "",
+        meaning=NOT_SIGNIFICANT if series.gains(below, highest) is None else "",
     )
 
 
 def _not_reached(highest: int, slots: int | None, add: int | None) -> KneeAbove | KneeAtLeast:
-    """The knee if nothing waits at the highest level. If there are exactly as many slots, "more
-    than" would be false, and the number of slots would be a setting, not a measured knee."""
+    """The note if nothing waits at the highest level. If there are as many slots, "more than" would
+    be false, and the number of slots would be a setting, not a measured knee."""
     if slots is None:
         return KneeAbove(highest=highest, remark=f"no limit found up to {highest}")
     if highest == slots:
-        return KneeAtLeast(least=highest, why=IN_STEP, add=add)
+        return KneeAtLeast(least=highest, why=PROPORTIONAL, add=add)
     return KneeAbove(highest=highest, slots=slots if highest > slots else None)
 
 
@@ -396,7 +395,7 @@ def _not_reached(highest: int, slots: int | None, add: int | None) -> KneeAbove 
 
 
 class TrialRate(NamedTuple):
-    """One valid trial: connections, trial number, successful requests/s."""
+    """A valid trial: connections, trial number, successful requests/s."""
 
     concurrency: int
     trial: int
@@ -404,7 +403,7 @@ class TrialRate(NamedTuple):
 
 
 class Capacity(NamedTuple):
-    """Requests/s with a 95 % interval, or the reason why there is none."""
+    """Requests/s with a 95 % interval, or the reason why it is unknown."""
 
     rps: float | None = None
     ci95: tuple[float, float] | None = None
@@ -416,7 +415,7 @@ NO_LEVEL_BELOW = "the knee is too low for a level at half of it or below"
 
 
 def capacity_of(series: Series, knee: Knee) -> Capacity:
-    """By the trials in which the load tool was not the limit."""
+    """The capacity, from the trials in which the load tool was not the limit."""
     samples = [
         TrialRate(facts.connections, facts.data.trial.number, facts.throughput_rps)
         for facts in series.not_tool_limited
@@ -430,8 +429,8 @@ def capacity_of(series: Series, knee: Knee) -> Capacity:
 
 
 def capacity(samples: Sequence[TrialRate], lone_s: float, *, no_knee: str = "") -> Capacity:
-    """The highest sustained throughput. `lone_s`: R0, seconds. `no_knee`: why throughput was not
-    shown to stop growing; "": there is a knee."""
+    """The highest sustained throughput. `lone_s`: R0 in seconds. `no_knee`: why there is no knee;
+    "": there is one."""
     if not samples:
         return Capacity(note="no valid cell")
     estimate = max(sample.rps for sample in samples) * lone_s
@@ -449,8 +448,8 @@ def capacity(samples: Sequence[TrialRate], lone_s: float, *, no_knee: str = "") 
 
 
 def _missing(above: Sequence[TrialRate], below: Sequence[TrialRate], estimate: float) -> str:
-    """What to add to the sweep; "" if nothing. Trials are missing if the side with the fewest
-    launches has too few; a side without levels does not count."""
+    """What to add to the sweep, as a note; "" if nothing. `trial_counts` excludes a side without
+    levels."""
     low, high = math.floor(estimate / 2 * NEAR_RATIO), math.ceil(2 * estimate / NEAR_RATIO)
     trial_counts = [len({sample.trial for sample in side}) for side in (above, below) if side]
     if not below and not low:

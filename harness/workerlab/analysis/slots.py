@@ -277,7 +277,7 @@ def uneven_dealing(facts: Facts) -> Dealing | None:
     """How unevenly connections are distributed; None if evenly, or if it was not observed."""
     window, worker_slots, pids = facts.steady_part, facts.slots_per_worker, facts.record.worker_pids
     worker_class = facts.worker_class
-    if not facts.two_at_once and (worker_slots is None or worker_class.loop):
+    if not facts.served_two_at_once and (worker_slots is None or worker_class.loop):
         worker_slots = 1  # no loop was ever observed to serve two
     if (
         worker_slots is None

@@ -102,7 +102,7 @@ def read_trial(trial: Trial, record: Record | None, plan: Plan, run_dir: Path) -
         sleep_s=app.sleep_s,
         lone_first=tool.SENDS_FIRST_ALONE and is_counted and not plan.together,
         fixed_count=is_counted,
-        can_follow=tool.NUMBERS_REQUESTS,
+        can_trace=tool.NUMBERS_REQUESTS,
         expect_status=app.expect_status,
         good_statuses=tool.SUCCESS_STATUSES,
         worker_class=_worker_class_of(trial, record),

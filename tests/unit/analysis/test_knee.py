@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from tests.builders.analysis import evidence
 from workerlab.analysis.knee import (
-    IN_STEP,
     NO_LEVEL_BELOW,
     ONE_LEVEL,
+    PROPORTIONAL,
     Knee,
     KneeAbove,
     KneeAtLeast,
@@ -44,7 +44,7 @@ def knee(
         slots=slots,
         slots_filled=slots_filled,
     )
-    return knee_by_levels(series, {}, tried=max(levels, default=0))
+    return knee_by_levels(series, {}, highest_tried=max(levels, default=0))
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def knee(
         ({2: 2.0, 8: 4.0}, None, None, KneeAtLeast, {"least": 4.0, "below": 2, "gain": 1.0}),
         ({1: 1.0, 2: 2.0, 16: 5.9}, 8, None, KneeAtLeast, {"least": 5.9, "below": 2}),
         ({2: 1.92, 4: 2.0}, 2, 2.0, LevelsOff, {}),
-        ({4: 4.0}, 4, None, KneeAtLeast, {"least": 4, "add": 8, "why": IN_STEP}),
-        ({1: 1.0, 2: 2.0, 4: 4.0}, 4, None, KneeAtLeast, {"why": IN_STEP}),
+        ({4: 4.0}, 4, None, KneeAtLeast, {"least": 4, "add": 8, "why": PROPORTIONAL}),
+        ({1: 1.0, 2: 2.0, 4: 4.0}, 4, None, KneeAtLeast, {"why": PROPORTIONAL}),
         ({8: 8.0}, 4, None, KneeAbove, {"highest": 8, "slots": 4}),
         # falls under overload: the best rate is its limit
         ({4: 4.0, 8: 3.0}, 4, 4.0, LevelsOff, {"gain": 0.0}),

@@ -79,7 +79,7 @@ def test_spans_of_the_warm_up_are_left_out() -> None:
 
 def test_a_span_that_never_ended_stays_open() -> None:
     facts = facts_of_spans((100, None), (105, 106), (107, 108))
-    assert (facts.max_in_app, facts.two_at_once) == (2, True)
+    assert (facts.max_in_app, facts.served_two_at_once) == (2, True)
 
 
 def test_requests_per_worker_include_idle_workers() -> None:

@@ -13,10 +13,10 @@ from tests.builders.open_model import open_trial
 from workerlab.analysis import Conclusions, TrialData, analyse, class_result
 from workerlab.analysis.cells import closed_result
 from workerlab.analysis.knee import (
-    IN_STEP,
-    NO_SIGN_OF_ROOM,
-    REPEAT,
-    WITHIN_CHANCE,
+    NO_SPARE_CAPACITY,
+    NOT_SIGNIFICANT,
+    PROPORTIONAL,
+    REPEAT_OR_ADD,
     Capacity,
     Knee,
     KneeAbove,
@@ -77,17 +77,17 @@ def test_the_knee_is_below_the_lowest_saturated_level() -> None:
 def test_growth_from_a_saturated_level_is_no_sign_of_room() -> None:
     estimate = knee(series(1, 3), c1="saturated", c3="saturated")
     assert isinstance(estimate.note, KneeBetween)
-    assert estimate.note.step.meaning == NO_SIGN_OF_ROOM
+    assert estimate.note.step.meaning == NO_SPARE_CAPACITY
 
 
 def test_growth_within_the_intervals_is_no_growth() -> None:
-    for relative_half, meaning, advice in ((0.0, "", "add"), (0.8, WITHIN_CHANCE, REPEAT)):
+    for relative_half, meaning, advice in ((0.0, "", "add"), (0.8, NOT_SIGNIFICANT, REPEAT_OR_ADD)):
         base = series(2, 4)
         # A faster lone response, so that both levels wait
         slow = Series(base.key, base.trials, R0(0.5, 0.0), base.closed, (), ())
         slow.__dict__["relative_halves"] = {2: relative_half, 4: relative_half}
         judgements = judged(slow, {2: "below capacity", 4: "below capacity"})
-        note = knee_by_levels(slow, judgements, tried=4).note
+        note = knee_by_levels(slow, judgements, highest_tried=4).note
         assert isinstance(note, KneeAtLeast)
         assert isinstance(note.why, LastStep)
         assert (note.why.meaning, note.advice) == (meaning, advice)
@@ -153,7 +153,10 @@ def test_an_inconclusive_level_is_not_counted() -> None:
     assert isinstance(estimate.note, KneeAbove)
     estimate = knee(of, c2="below capacity", c4="at capacity", c8="inconclusive")
     assert isinstance(estimate.note, KneeAtLeast)
-    assert (estimate.note.why, estimate.note.add) == (IN_STEP, None)  # higher levels were tried
+    assert (estimate.note.why, estimate.note.add) == (
+        PROPORTIONAL,
+        None,
+    )  # higher levels were tried
     assert str(knee(of, c2="inconclusive", c4="inconclusive", c8="inconclusive").note) == (
         "unknown: every cell is inconclusive"
     )
@@ -185,7 +188,7 @@ def test_a_generator_bound_level_advises_no_more_connections() -> None:
     estimate = knee(limited, c2="below capacity", c4="at capacity", c8="generator-bound")
     assert isinstance(estimate.note, KneeAtLeast)
     assert estimate.note.tool_limit == ToolLimitFrom(8, "fast")
-    assert (estimate.note.why, estimate.note.add) == (IN_STEP, None)
+    assert (estimate.note.why, estimate.note.add) == (PROPORTIONAL, None)
 
 
 def test_inconclusive_closed_cells_beside_rates_are_named() -> None:

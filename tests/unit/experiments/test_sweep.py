@@ -54,7 +54,7 @@ def sweep(*trials: TrialData) -> Document:
 def test_estimated_parts_are_marked_as_estimates() -> None:
     """Even without --explain, and if both tables are shown as one."""
     timed = evidence(SYNC, 8, tool="fast", timed=True)
-    trial = with_measurement(replace(timed, can_follow=True), timings=())
+    trial = with_measurement(replace(timed, can_trace=True), timings=())
     document = sweep_document(analyse("timed", {}, [trial]))
     assert [cell.breakdown.exact for cell in document.cells] == [False]
     for width in (None, 80):

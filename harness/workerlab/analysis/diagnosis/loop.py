@@ -237,7 +237,7 @@ def _by_beats(facts: Facts, use: LoopUse) -> BlockedLoop | None:
     else:
         by_late = worst.late * worst.longest_s / worst.observed_s
         is_blocked = blocked >= MOSTLY_BLOCKED_SHARE or blocked - by_late >= BLOCKED_BY_ANY_SHARE
-    loop_is_shared = facts.connections > len(facts.record.worker_pids) or facts.two_at_once
+    loop_is_shared = facts.connections > len(facts.record.worker_pids) or facts.served_two_at_once
     if not is_blocked or not loop_is_shared:
         return None
     values: dict[str, Any] = {
@@ -283,7 +283,7 @@ def busy_share_one_at_a_time(facts: Facts) -> float | None:
     immediately is also served one request at a time, but its loop is free the rest of the time.
     """
     steady = facts.steady_part
-    if facts.two_at_once:
+    if facts.served_two_at_once:
         return None
     in_app = (Intervals.of(spans, steady.closes_ns) for spans in facts.spans_by_worker.values())
     return max((spans.inside_s(steady) for spans in in_app), default=0.0) / steady.length_s
