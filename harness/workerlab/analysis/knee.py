@@ -182,7 +182,7 @@ class Doubt(NamedTuple):
 
 
 NOT_SIGNIFICANT = "not statistically significant"
-NO_SPARE_CAPACITY = "no spare capacity: requests wait at both levels"
+NO_SPARE_CAPACITY = "not due to spare capacity: requests wait at both levels"
 PROPORTIONAL = "throughput grows in proportion to connections up to the number of slots"
 ONE_LEVEL = "a single usable level cannot show where it levels off"
 AT_BOUND = "requests wait, although throughput is as high as the lone response time allows"

@@ -1,42 +1,42 @@
 """Simulates a schedule of requests, which wait and compute, on a server that was not measured, and
-predicts how long they would take there.
+predicts their response times.
 
 If requests only wait, the result equals that of the Kiefer-Wolfowitz recursion to the last digit.
-Three properties of workers are added that plain slots do not have:
+The simulation adds three properties of workers that plain slots do not have:
 
 - **Accepting.** Either any free slot takes a request from the kernel's queue; or a worker accepts
-  it immediately, and it waits there for a slot even while another worker idles (`hoards`).
-- **The GIL.** Threads of a worker compute in turns of 5 ms, as Python switches threads. An event
-  loop runs one piece after the other, and accepts only between two rounds: one connection or, if it
-  hoards, all in the queue.
-- **The cores.** All workers together have `cores`; each that has work to do gets an equal share.
+  it immediately, and it waits there for a slot even while another worker idles (`accepts_ahead`).
+- **The GIL.** Threads of a worker compute in turns of 5 ms, the interval at which Python switches
+  threads. An event loop runs one piece after the other, and accepts only between two rounds: one
+  connection or, if it accepts ahead, all in the queue.
+- **The cores.** All workers share `cores`; each worker with work to do gets an equal share.
 
-Equal shares need no small time steps: `work` is a clock that runs as fast as each worker computes,
-so a turn ends at a fixed time on it, however many others begin or end meanwhile: O(n log n).
+Equal shares need no small time steps: the clock `work` runs as fast as each worker computes, so a
+turn ends at a fixed time on it, however many other turns begin or end meanwhile: O(n log n).
 Rejected: processor sharing among threads. Turns approach it if requests compute for much longer
-than 5 ms, but with it 5 ms of CPU on a GIL that is busy half of the time would hold a slot for
-10 ms instead of 7.5, and slots would seem full.
+than 5 ms. But with processor sharing, 5 ms of CPU on a GIL that is busy half of the time would hold
+a slot for 10 ms instead of 7.5, and slots would seem full.
 
-Not modelled: the kernel's scheduler, whose turns of some milliseconds are not equal shares; the
-time to wake up a thread; a request's own order of computing and waiting. A loop computes one part
-of a request's CPU before its wait and the rest after it; threads compute all of it before.
+Not modelled: the kernel's scheduler, whose turns of a few milliseconds are not equal shares; the
+time to wake up a thread; the order in which a request computes and waits. A loop computes one part
+of a request's CPU time before its wait and the rest after it; threads compute all of it before.
 
 `predict` simulates `draws` schedules of requests, each from a bootstrap sample: the measured
 requests, drawn with replacement. The result is the median and the range of each figure over the
 draws. The range is wide if the sample has too few long requests to show how frequent they are.
 
-For a class that hoards, the range also covers how unevenly its workers accept. A connection wakes
-all of them, and the first one on a core gets it. Of 4 gthread workers one got 1.0 to 1.9 times its
-equal share and another 0.03 to 0.65 times; of 3, once 2.1 and 0.3. The favoured worker changes
-within a load, so equal totals may hide unequal shares. Loops, which accept only when they have
-nothing else to do, stayed between 0.6 and 1.4. So the odds of the draws go from equal to
+For a class that accepts ahead, the range also covers how unevenly its workers accept. A connection
+wakes all of them, and the first one on a core gets it. Of 4 gthread workers one got 1.0 to 1.9
+times its equal share and another 0.03 to 0.65 times; of 3, once 2.1 and 0.3. The favoured worker
+changes within a load, so equal totals may hide unequal shares. Loops, which accept only when they
+have nothing else to do, stayed between 0.6 and 1.4. So the odds of the draws go from equal to
 `UNFAIR_ODDS` in equal steps; the middle odds predicted the p95 of gthread with 2 and 4 workers
-best. Rejected, as the results stay within that range: odds that change every second, and giving the
-next connection to the worker that has just accepted one.
+best. Rejected, because the results stay within that range: odds that change every second, and
+giving the next connection to the worker that has just accepted one.
 
 Before a request waits, a loop does Gunicorn's work of accepting and parsing it (`FIRST_S`); apps
-compute after the wait. That work cannot move to another loop that idles. For loops that hoard, the
-draws vary the first part from twice `FIRST_S` to nothing.
+compute after the wait. That work cannot move to another, idle loop. For loops that accept ahead,
+the draws vary the first part from twice `FIRST_S` to 0.
 """
 
 import heapq
@@ -56,21 +56,22 @@ from workerlab.model.result import Needs, RequestNeed
 from workerlab.numbers.samples import quantile, summarise
 
 FIRST_S = 0.0006  # CPU of gevent and uvicorn before the app is called
-UNFAIR_ODDS = 0.25  # odds of a worker relative to the one before it, at worst
-UNFAIR_LOOP_ODDS = 0.6  # likewise, of a loop
+UNFAIR_ODDS = 0.25  # lowest odds of a worker relative to the worker before it
+UNFAIR_LOOP_ODDS = 0.6  # likewise for loops
 
 
 class Layout(Struct, frozen=True):
-    """A simulated server; None: unlimited. `slots`: per worker. `hoards`: a worker accepts more
-    requests than it has slots, up to `max_accepted` if it has threads. `gap_s`: how much longer a
-    request holds its slot than it waits, computes and blocks. `outside_s`: time of each response
-    outside any slot. `max_in_flight`: requests that may proceed at the same time, in all workers (a
-    pool). `fairness`: odds of a worker to be the first to accept, relative to the worker before it;
-    1: all equally likely. `cpu_before_wait_s`: of a request in a loop, at most half of its CPU."""
+    """A simulated server; None: unlimited. `slots`: per worker. `accepts_ahead`: a worker accepts
+    more requests than it has slots, up to `max_accepted` if it has threads. `gap_s`: how long a
+    request holds its slot in addition to waiting, computing and blocking. `outside_s`: time of each
+    response outside any slot. `max_in_flight`: requests that all workers together may process at
+    the same time (a pool). `fairness`: odds that a worker accepts first, relative to the worker
+    before it; 1: all are equally likely. `cpu_before_wait_s`: CPU time of a request in a loop
+    before its wait, limited to half of its CPU time."""
 
     workers: int
     slots: int | None = 1
-    hoards: bool = False
+    accepts_ahead: bool = False
     max_accepted: float = math.inf
     loop: bool = False
     cores: float = math.inf
@@ -84,13 +85,13 @@ class Layout(Struct, frozen=True):
 class Worker(Struct, eq=False):
     """A worker's slots, queue and GIL."""
 
-    free: float  # slots
-    room: float  # further requests that it may accept
-    odds: float  # of being the first to accept, relative to other workers
-    queue: deque[int] = field(default_factory=deque)  # requests accepted, without a slot
+    free_slots: float
+    free_accepts: float  # further requests that it may accept
+    odds: float  # of accepting first, relative to other workers
+    queue: deque[int] = field(default_factory=deque)  # accepted requests without a slot
     # (request, seconds left); the first has the GIL
     computing: deque[tuple[int, float]] = field(default_factory=deque)
-    busy: bool = False  # the loop runs something, and does not accept
+    busy: bool = False  # the loop runs something and does not accept
     batch: deque[int] = field(default_factory=deque)  # requests of this round of the loop
     ready: list[int] = []  # requests of the next round
 
@@ -98,7 +99,7 @@ class Worker(Struct, eq=False):
 class Events:
     """The events of a simulated load."""
 
-    turn_s = 0.005  # after which Python hands the GIL to the next thread (sys.getswitchinterval)
+    turn_s = 0.005  # how long a thread keeps the GIL if others want it (sys.getswitchinterval)
 
     def __init__(
         self,
@@ -111,17 +112,17 @@ class Events:
         slots = math.inf if layout.slots is None else layout.slots
         if slots == 1:  # no other thread of the worker waits for the GIL
             self.turn_s = math.inf
-        room = max(slots, layout.max_accepted) if layout.hoards else slots
+        accepts = max(slots, layout.max_accepted) if layout.accepts_ahead else slots
         odds = (layout.fairness**number for number in range(layout.workers))
-        self.workers = [Worker(slots, room, weight) for weight in odds]
+        self.workers = [Worker(slots, accepts, weight) for weight in odds]
         self.kernel_queue: deque[int] = deque()  # requests not accepted yet
         self.worker_of: list[Worker] = [self.workers[0]] * len(requests)  # by request
         self.responses_s = [math.nan] * len(requests)
         self.now_s = 0.0
         self.timers: list[tuple[float, int, Callable[[int], None], int]] = []
         self.tiebreak = count()  # of events at the same time
-        self.work, self.running = 0.0, 0  # the clock of computing; how many compute
-        # Ends of turns, by that clock; without the GIL (no worker), ends of a request's work
+        self.work, self.running = 0.0, 0  # the clock of computing, and how many compute
+        # Ends of turns on that clock; without the GIL (no worker), ends of a request's work
         self.ends: list[tuple[float, int, Worker | None, int]] = []
         permits = layout.max_in_flight
         self.permits = math.inf if permits is None else permits
@@ -129,8 +130,8 @@ class Events:
         self.began_wait: set[int] = set()  # requests of a loop
 
     def run(self) -> list[float]:
-        """Processes events in order: the next is an arrival, a timer or an end of work. Returns the
-        response times."""
+        """Process all events in order: arrivals, timers and ends of work. Returns the response
+        times."""
         arrivals_s, timers, number, total = self.arrivals_s, self.timers, 0, len(self.arrivals_s)
         while True:
             arrival_s = arrivals_s[number] if number < total else math.inf
@@ -217,7 +218,7 @@ class Events:
         self.release(request)
 
     def choose(self, workers: list[Worker]) -> Worker:
-        """Choose at random, by their odds, which of these workers accepts first."""
+        """The worker that accepts first, chosen at random by the workers' odds."""
         if len(workers) == 1:
             return workers[0]
         return self.rng.choices(workers, [worker.odds for worker in workers])[0]
@@ -240,19 +241,19 @@ class Events:
 
 
 class Loops(Events):
-    """Each worker is an event loop: computing or blocking, with the GIL or without, delays all its
-    requests."""
+    """Workers with an event loop: computing or blocking, with or without the GIL, delays all
+    requests of the worker."""
 
     turn_s = math.inf
 
     def arrive(self, request: int) -> None:
         self.kernel_queue.append(request)
-        idle = [worker for worker in self.workers if worker.free and not worker.busy]
+        idle = [worker for worker in self.workers if worker.free_slots and not worker.busy]
         if idle:
             self._poll(self.choose(idle))
 
     def _poll(self, worker: Worker) -> None:
-        """Run rounds of the loop until one takes time, or there is nothing to do."""
+        """Run rounds of the loop until a request takes time or there is nothing to do."""
         worker.busy = True
         while True:
             if not worker.batch:
@@ -267,23 +268,23 @@ class Loops(Events):
 
     def _accept(self, worker: Worker) -> None:
         waiting = len(self.kernel_queue)
-        for _ in range(waiting if self.layout.hoards else min(1, waiting)):
-            if not worker.free:
+        for _ in range(waiting if self.layout.accepts_ahead else min(1, waiting)):
+            if not worker.free_slots:
                 return
-            worker.free -= 1
+            worker.free_slots -= 1
             request = self.kernel_queue.popleft()
             self.worker_of[request] = worker
             self.admit(request)
 
     def begin(self, request: int) -> None:
-        """Begin, or resume after the wait, in the next round."""
+        """Begin the request, or resume it after its wait, in the next round."""
         worker = self.worker_of[request]
         worker.ready.append(request)
         if not worker.busy:
             self._poll(worker)
 
     def _takes_time(self, request: int) -> bool:
-        """Start the next piece of the request. Returns whether the loop is busy with it."""
+        """Start the next piece of the request. Returns whether it keeps the loop busy."""
         need = self.requests[request]
         cpu_s = self._next_s(request)
         if cpu_s:
@@ -296,7 +297,7 @@ class Loops(Events):
         return True
 
     def _next_s(self, request: int) -> float:
-        """CPU time of the next piece: the part before or after the wait."""
+        """CPU time of the next piece: before or after the wait."""
         need = self.requests[request]
         cpu_s = need.cpu_s + need.nogil_s
         if not need.wait_s + self.layout.gap_s:
@@ -316,7 +317,7 @@ class Loops(Events):
         self._poll(self.worker_of[request])
 
     def _done(self, request: int) -> None:
-        """After a piece: the request is answered, or begins to wait."""
+        """Answer the request, or begin its wait, after a piece."""
         wait_s = self.requests[request].wait_s + self.layout.gap_s
         if request in self.began_wait or not wait_s:
             self.answer(request)
@@ -326,37 +327,38 @@ class Loops(Events):
 
     def release(self, request: int) -> None:
         worker = self.worker_of[request]
-        worker.free += 1
+        worker.free_slots += 1
         if self.kernel_queue and not worker.busy:
             self._poll(worker)
 
 
-LONG_COMPUTING_S = 0.002  # of computing: an idle process takes no longer to wake up and accept
+LONG_COMPUTING_S = 0.002  # an idle process wakes up and accepts within this time
 
 
 class Threads(Events):
-    """A worker accepts while it has room; requests that it has accepted wait for its threads."""
+    """Workers with threads, for which the requests that a worker accepts may wait."""
 
     def arrive(self, request: int) -> None:
-        able = [worker for worker in self.workers if worker.room]
-        if not able:
+        accepting = [worker for worker in self.workers if worker.free_accepts]
+        if not accepting:
             self.kernel_queue.append(request)
             return
-        prompt = [worker for worker in able if not self._computes(worker)]
-        self._accept(self.choose(prompt or able), request)
+        prompt = [worker for worker in accepting if not self._computes_for_long(worker)]
+        self._accept(self.choose(prompt or accepting), request)
 
-    def _computes(self, worker: Worker) -> bool:
-        """Whether the worker computes for long, and so is slow to accept, which needs the GIL.
-        Gunicorn's own short computing does not count: a worker that has just accepted is awake, and
-        of two connections within half a millisecond two thirds go to the same of two workers."""
+    def _computes_for_long(self, worker: Worker) -> bool:
+        """Whether the worker computes for long and is therefore slow to accept, which needs the
+        GIL. Gunicorn's own short computing does not count: a worker that has just accepted is
+        awake, and if two workers get two connections within half a millisecond, both go to the same
+        worker in two of three cases."""
         computing = worker.computing
         return bool(computing) and self.requests[computing[0][0]].cpu_s > LONG_COMPUTING_S
 
     def _accept(self, worker: Worker, request: int) -> None:
-        worker.room -= 1
+        worker.free_accepts -= 1
         self.worker_of[request] = worker
-        if worker.free:
-            worker.free -= 1
+        if worker.free_slots:
+            worker.free_slots -= 1
             self.admit(request)
         else:
             worker.queue.append(request)
@@ -375,11 +377,11 @@ class Threads(Events):
 
     def release(self, request: int) -> None:
         worker = self.worker_of[request]
-        worker.room += 1
+        worker.free_accepts += 1
         if worker.queue:
             self.admit(worker.queue.popleft())
         else:
-            worker.free += 1
+            worker.free_slots += 1
         if self.kernel_queue:
             self._accept(worker, self.kernel_queue.popleft())
 
@@ -387,12 +389,12 @@ class Threads(Events):
 def simulate(
     arrivals_s: Sequence[float], requests: Sequence[RequestNeed], layout: Layout, rng: Random
 ) -> list[float]:
-    """Response times in seconds, in order of arrival. `arrivals_s`: in ascending order. `rng`
-    chooses which worker accepts. Raises ValueError unless there is a request for each arrival."""
+    """Response times in seconds, in order of arrival. `arrivals_s`: ascending. `rng` chooses which
+    worker accepts. Raises ValueError unless there is one request per arrival."""
     if len(arrivals_s) != len(requests):
-        raise ValueError(f"{len(arrivals_s)} arrivals of {len(requests)} requests")
-    kind = Loops if layout.loop else Threads
-    return kind(arrivals_s, requests, layout, rng).run()
+        raise ValueError(f"{len(arrivals_s)} arrivals, but {len(requests)} requests")
+    events = Loops if layout.loop else Threads
+    return events(arrivals_s, requests, layout, rng).run()
 
 
 # --- prediction -----------------------------------------------------------------------------------
@@ -417,11 +419,11 @@ def predict(
     draws: int = 5,
     seed: int = 1,
 ) -> Predicted:
-    """`arrivals_s`: in ascending order. `cores`: those available to the workers, without the load
-    tool's share. The same seed gives the same prediction. Raises ValueError without measured
-    requests, arrivals or draws."""
+    """The predicted response times. `arrivals_s`: ascending. `cores`: those available to the
+    workers, without the load tool's share. The same seed gives the same prediction. Raises
+    ValueError without measured requests, arrivals or draws."""
     if not (needs.requests and arrivals_s and draws > 0):
-        raise ValueError("a prediction needs requests that were measured, arrivals and a draw")
+        raise ValueError("a prediction needs measured requests, arrivals and at least one draw")
     layout = layout_of(server, worker_class, needs, cores, max_in_flight)
     summaries = []
     sample = _as_served(needs, worker_class)
@@ -442,7 +444,7 @@ def layout_of(
     return Layout(
         workers=server.workers * server.instances,
         slots=None if in_loop else worker_class.slots_per_worker(server),
-        hoards=worker_class.accepts_first,
+        accepts_ahead=worker_class.accepts_first,
         max_accepted=server.worker_connections if worker_class.slots == "threads" else math.inf,
         loop=worker_class.loop or in_loop,
         cores=cores,
@@ -453,7 +455,7 @@ def layout_of(
 
 
 def with_unevenness(layout: Layout, worker_class: WorkerClass, unevenness: float) -> Layout:
-    """The layout if workers accept evenly (0), as unevenly as they ever may (1), or in between."""
+    """The layout if workers accept evenly (0), as unevenly as possible (1), or in between."""
     unfair = UNFAIR_LOOP_ODDS if layout.loop else UNFAIR_ODDS
     if not worker_class.accepts_first:
         return replace(layout, cpu_before_wait_s=FIRST_S)
@@ -462,8 +464,8 @@ def with_unevenness(layout: Layout, worker_class: WorkerClass, unevenness: float
 
 
 def _blocks_loop(worker_class: WorkerClass) -> bool:
-    """Whether the loop itself runs the app, so that its waits block the loop: a class with one slot
-    per worker that accepts more than that (tornado)."""
+    """Whether the loop itself runs the app, so its waits block the loop: a class with one slot per
+    worker that accepts more requests than that (tornado)."""
     return worker_class.accepts_first and worker_class.slots == "one"
 
 

@@ -25,14 +25,14 @@ other programs used the core.
 Kept-alive connections stay with the worker that accepted them, so their distribution bounds the
 throughput: a worker serves at most min(its connections, its slots) at once.
 
-Uneven distribution (`uneven_dealing`): slots idle in one worker while requests wait in another.
-Some classes accept more than they serve, and chance, or a kept-alive connection, decides in which
-worker a request waits. The measure is observed, not derived from R0: the mean number of slots that
-idled in workers with no request to start while requests waited in workers whose slots were taken.
-The distribution is uneven if this is at least 5 % of the usable slots, at any throughput. It is
-also uneven if no slot idles, but one worker has at least twice as many kept-alive connections as
-another and they have to wait: of eight on two blocked loops, seven take turns and one is served
-immediately.
+Uneven distribution (`uneven_distribution`): slots idle in one worker while requests wait in
+another. Some classes accept more than they serve, and chance, or a kept-alive connection, decides
+in which worker a request waits. The measure is observed, not derived from R0: the mean number of
+slots that idled in workers with no request to start while requests waited in workers whose slots
+were taken. The distribution is uneven if this is at least 5 % of the usable slots, at any
+throughput. It is also uneven if no slot idles, but one worker has at least twice as many kept-alive
+connections as another and they have to wait: of eight on two blocked loops, seven take turns and
+one is served immediately.
 
     each request on its own connection   at each moment: accepted and not started, per worker
     kept-alive connections               on average: connections of a worker beyond its slots, and
@@ -261,7 +261,7 @@ MIN_CONNECTIONS_RATIO = 2.0  # of the fullest worker to the emptiest
 MIN_TAKEN_SHARE = 0.9  # of the busiest worker's taken slots: below, a worker had room
 
 
-class Dealing(Struct, frozen=True):
+class Distribution(Struct, frozen=True):
     """Uneven distribution over the steady window. `taken`: share of slots in use, by worker
     pid. Either `idle` is set: mean number of slots that idled while requests waited in other
     workers; or `times`: kept connections of the fullest worker over those of the emptiest."""
@@ -273,7 +273,7 @@ class Dealing(Struct, frozen=True):
 
 
 @once
-def uneven_dealing(facts: Facts) -> Dealing | None:
+def uneven_distribution(facts: Facts) -> Distribution | None:
     """How unevenly connections are distributed; None if evenly, or if it was not observed."""
     window, worker_slots, pids = facts.steady_part, facts.slots_per_worker, facts.record.worker_pids
     worker_class = facts.worker_class
@@ -301,8 +301,8 @@ def uneven_dealing(facts: Facts) -> Dealing | None:
         idle, times = _idle_by_moments(facts, worker_slots, held_after_ns), None
     taken = {pid: min(1.0, held.get(pid, 0.0) / worker_slots) for pid in pids}
     if idle >= MIN_IDLE_SHARE * slots:
-        return Dealing(taken, slots, idle=idle)
-    return None if times is None else Dealing(taken, slots, times=times)
+        return Distribution(taken, slots, idle=idle)
+    return None if times is None else Distribution(taken, slots, times=times)
 
 
 def _idle_on_average(

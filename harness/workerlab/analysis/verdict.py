@@ -1,23 +1,23 @@
 """The verdict of a valid cell, and its reason.
 
-`verdict_of_closed` judges a closed loop, in which each of N connections waits for its answer. It
-uses the share of their time in which the connections are served rather than waiting, u = X*R0/N.
-The first rule that applies decides:
+`verdict_of_closed` judges a closed loop, in which each of N connections waits for its response. It
+uses the share of time in which a connection is served rather than waiting, u = X*R0/N. A
+disturbance is the use of cores by other programs or machines. The first rule that applies decides:
 
     generator-bound    the load tool was the limit
     refused            at least 5 % of the requests got a 503 or 429: saturated, by the server's
-                       own answers
+                       own responses
     slots taken        measured occupancy is 0.95 or more: saturated if there are more connections
-                       than slots, else at capacity. This needs no estimate of R0, and holds however
-                       service times vary and whatever else runs on the machine
+                       than slots, else at capacity. This needs no estimate of R0, and is valid
+                       however service times vary and whatever else runs on the machine
     accept queue full  the kernel dropped handshakes: saturated
-    disturbed          others' use of the cores cost over a tenth of the response, with several
-                       connections: inconclusive. Without it the server might serve them all; and
+    disturbed          a disturbance cost over a tenth of the response, with more than one
+                       connection: inconclusive. Without it the server might serve them all; and
                        if they seem not to wait, lone requests may have been slow for the same
                        reason
-    requests wait      u is below 0.95 beyond its interval: see below. Not if only pauses explain it
-                       (u without them is 0.95 or more, and there may be slots for all), or only
-                       others' use of the cores
+    requests wait      u is below 0.95 beyond its interval: see below. The rule does not apply if
+                       pauses alone explain it (u without them is 0.95 or more, and there may be
+                       slots for all), or if a disturbance alone does
     paused             u is below 0.95, perhaps only within its interval (which pauses widen), and
                        the machine was paused in the part of the load that X describes:
                        inconclusive, unless pauses explain it and took at most half of the time
@@ -26,27 +26,27 @@ The first rule that applies decides:
 
 If requests wait although slots are free, something else is the limit, or nothing is yet:
 
-    more connections than slots: slots idle, as connections are distributed unevenly. Inconclusive
-        if waiting for a core that others had explains that most slots idle; saturated if at least
-        half of the requests are in the server, or a resource is full; else inconclusive, as the
-        load tool may hold them
+    more connections than slots: slots idle because connections are distributed unevenly.
+        Inconclusive if a disturbance explains that most slots idle; saturated if at least half of
+        the requests are in the server, or a resource is full; else inconclusive, because the load
+        tool may hold the requests
     fewer, and some level took all slots, so these are the limit: below capacity, but saturated if u
-        is below 0.8 and no higher level serves more: something shared already limits this level
-    as many, and some level took all slots: at capacity if no higher level serves more, or if others
-        had the cores
+        is below 0.8 and no higher level serves more: something shared limits even this level
+    as many, and some level took all slots: at capacity if no higher level serves more, or if there
+        was a disturbance
     enough slots for all idle while requests wait outside them, due to how connections are
-        distributed: below capacity. Likewise with fewer connections than slots, if others had the
-        cores, u without that is above half, and the class has no event loop
+        distributed: below capacity. The same applies with fewer connections than slots, if there
+        was a disturbance, u without it is above half, and the class has no event loop
     the workers' cores are always busy, or their loops for more of the time than u: saturated
-    others kept server or load tool waiting for a core: inconclusive, unless u without that is half
-        or less, or more connections bring more anyway
-    else by the other levels: saturated if more connections bring no more; below capacity if they
-        do, or if this, the highest, still gained on a lower one. If no level shows it, or the gain
-        may be chance: saturated if more than half of the time is waiting, in the server; else
-        inconclusive
+    a disturbance kept server or load tool waiting for a core: inconclusive, unless u without it is
+        half or less, or more connections bring more throughput anyway
+    else by the other levels: saturated if more connections bring no more throughput; below capacity
+        if they do, or if this level is the highest and still gained on a lower one. If no level
+        shows it, or the gain may be chance: saturated if requests wait in the server for more than
+        half of the time; else inconclusive
 
-An earlier rule, X against min(N, C)/R0 alone, misjudged 11 of 35 cells with 4 to 16 connections on
-4 slots, and called the highest level saturated because it was the highest.
+An earlier rule, which only compared X with min(N, C)/R0, misjudged 11 of 35 cells with 4 to 16
+connections on 4 slots, and called the highest level saturated because it was the highest.
 """
 
 from __future__ import annotations
@@ -70,17 +70,17 @@ from workerlab.analysis.load_tool import (
     tool_certainty,
 )
 from workerlab.analysis.series import HALF_SERVED, OVER_SLOTS_RATIO, REACHED_SHARE, Series
-from workerlab.analysis.slots import all_slots_taken, occupancy, uneven_dealing
+from workerlab.analysis.slots import all_slots_taken, occupancy, uneven_distribution
 from workerlab.analysis.stall import MachinePause, paused_share, stalled
 from workerlab.finding import Finding, Findings
 from workerlab.model.result import TrialResult, ValidVerdict
 
 REFUSED_SHARE = 0.05  # of the requests
 MOSTLY_SHARE = 0.5  # of the response, or of the slots
-MAX_CORE_WAIT_SHARE = 0.9  # of the response: with more, the remainder would be too short to judge
-BUSY_SHARE = 0.9  # share of the cores, or of a loop's time, from which on they are full
-MIN_UNDISTURBED_SERVED = 0.8  # below it, other programs do not explain waiting
-UNEXPLAINED_IDLE_RATIO = 2.0  # times the wait for a core: more idle slots have another cause
+MAX_CORE_WAIT_SHARE = 0.9  # of the response; above it, the remainder is too short to judge
+BUSY_SHARE = 0.9  # of the cores, or of a loop's time, from which they count as full
+MIN_UNDISTURBED_SERVED = 0.8  # u without a disturbance, below which that explains no waiting
+UNEXPLAINED_IDLE_RATIO = 2.0  # idle share / core wait, above which slots idle for another reason
 
 
 class FailedRequests(Finding):
@@ -91,7 +91,7 @@ class FailedRequests(Finding):
 
 
 class Reason(Finding, kw_only=True):
-    """Of a verdict. Its sentence ends with dropped handshakes and failed requests, if any."""
+    """The reason for a verdict. Its sentence ends with dropped handshakes and failed requests."""
 
     drops: Finding | None = None
     failures: FailedRequests | None = None
@@ -108,9 +108,11 @@ class TrialInvalid(Reason):
 
 
 def was_left_out(cell: TrialResult) -> bool:
-    """Whether the cell was not measured, since its server is unavailable here."""
+    """Whether the cell was not measured because its server is unavailable here."""
     reasons = cell.reason.reasons if isinstance(cell.reason, TrialInvalid) else ()
-    return any(isinstance(why, TrialFault) and why.kind == "unavailable" for why in reasons)
+    return any(
+        isinstance(reason, TrialFault) and reason.kind == "unavailable" for reason in reasons
+    )
 
 
 class GeneratorBound(Reason):
@@ -168,7 +170,7 @@ Judgements = Mapping[str, Judgement]  # by key of the trial
 
 
 def verdict_of_closed(facts: Facts, series: Series) -> Judgement:
-    """The verdict of a valid cell, by the rules above, except for the knee's."""
+    """The verdict of a valid cell by the rules above, except for the one that needs the knee."""
     n, slots = facts.connections, facts.slots
     if reasons := series.tool_limits.get(facts.key):
         return "generator-bound", generator_bound(facts, series, reasons)
@@ -180,13 +182,13 @@ def verdict_of_closed(facts: Facts, series: Series) -> Judgement:
         return "at capacity", SlotsFilled(n, "filled", slots, wait_finding(facts))
     if handshakes(facts).dropped:
         return "saturated", why_waiting(facts, series)
-    others, lost_share = disturbance(facts), paused_share(facts)
-    if others and others.wait.precludes_verdict and n > 1:
-        return "inconclusive", others
+    noise, lost_share = disturbance(facts), paused_share(facts)
+    if noise and noise.wait.precludes_verdict and n > 1:
+        return "inconclusive", noise
     by_pauses = series.explained_by_pauses(facts)
-    by_others = others and _undisturbed_served_share(facts, series) >= REACHED_SHARE
-    if series.requests_wait(facts) and not by_pauses and not by_others:
-        return _waiting_with_free_slots(facts, series, others)
+    by_noise = noise and _undisturbed_served_share(facts, series) >= REACHED_SHARE
+    if series.requests_wait(facts) and not by_pauses and not by_noise:
+        return _waiting_with_free_slots(facts, series, noise)
     slow = n > 1 and series.served_share(n) < REACHED_SHARE
     pause = stall.noticeable_pauses(facts)
     if pause and lost_share and slow and not (by_pauses and lost_share <= MOSTLY_SHARE):
@@ -202,12 +204,12 @@ def _nothing_waits(facts: Facts) -> Judgement:
 
 
 def knee_decides(series: Series, judgement: Judgement) -> bool:
-    """Whether nothing waits, and only the knee can show that this is at capacity."""
+    """Whether nothing waits, so only the knee can show that the cell is at capacity."""
     return not series.slots and not series.disturbed and isinstance(judgement[1], SlotsFree)
 
 
 def at_knee(series: Series, judgements: Judgements, knee: float | None) -> Judgements:
-    """The judgements once the knee is known: cells that reach it are at capacity."""
+    """The judgements, given the knee: cells that reach it are at capacity."""
     reached: dict[str, Judgement] = {
         facts.key: ("at capacity", KneeReached(facts.connections, facts.rps))
         for facts in series.closed
@@ -218,10 +220,10 @@ def at_knee(series: Series, judgements: Judgements, knee: float | None) -> Judge
 
 
 def _undisturbed_served_share(facts: Facts, series: Series) -> float:
-    """u without the cost of waiting for cores that others used."""
+    """u without the time lost to a disturbance."""
     wait = core_wait(facts)
-    taken = min(wait.share_lost, MAX_CORE_WAIT_SHARE) if wait else 0.0
-    return min(1.0, series.served_share(facts.connections) / (1 - taken))
+    lost_share = min(wait.share_lost, MAX_CORE_WAIT_SHARE) if wait else 0.0
+    return min(1.0, series.served_share(facts.connections) / (1 - lost_share))
 
 
 class SlotsTaken(Reason):
@@ -249,63 +251,63 @@ class GrowthUnknown(Reason):
     add: int | None = None  # connections
 
 
-ONE_LEVEL = "a single valid level cannot show whether more connections would bring more"
-WITHIN_CHANCE = "differences from other levels may be chance: repeat with --trials"
+ONE_LEVEL = "a single valid level cannot show whether more connections raise the throughput"
+NOT_SIGNIFICANT = "differences from other levels may be chance: repeat with --trials"
 
 
-def _waiting_with_free_slots(facts: Facts, series: Series, others: Finding | None) -> Judgement:
+def _waiting_with_free_slots(facts: Facts, series: Series, noise: Finding | None) -> Judgement:
     """The verdict if requests wait or are slowed down although slots are free."""
     n, slots = facts.connections, facts.slots
     waits = why_waiting(facts, series)
     if slots and n > OVER_SLOTS_RATIO * slots:
-        return _more_connections_than_slots(facts, waits, others)
+        return _more_connections_than_slots(facts, waits, noise)
     served = _undisturbed_served_share(facts, series)
     if slots and series.slots_filled and n < REACHED_SHARE * slots:
         shared = series.levels_off(n) and served < MIN_UNDISTURBED_SERVED
         return "saturated" if shared else "below capacity", waits
-    if slots and series.slots_filled and (others or series.levels_off(n)):
+    if slots and series.slots_filled and (noise or series.levels_off(n)):
         return "at capacity", SlotsTaken(n, "all" if n >= slots else "nearly all", slots)
-    others_matter = bool(others) and served > HALF_SERVED
+    noise_matters = bool(noise) and served > HALF_SERVED
     if _idle_by_distribution(facts, series) or (
-        others_matter and slots and n < slots and not facts.worker_class.loop
+        noise_matters and slots and n < slots and not facts.worker_class.loop
     ):
         return "below capacity", waits
     if _resource_full(facts, served):
         return "saturated", waits
     grows = series.grows(n)
-    if others and others_matter and grows is not True:
+    if noise and noise_matters and grows is not True:
         by_chance = grows is None and served < MIN_UNDISTURBED_SERVED and len(series.levels) > 1
-        return "inconclusive", GrowthUnknown(waits, WITHIN_CHANCE) if by_chance else others
+        return "inconclusive", GrowthUnknown(waits, NOT_SIGNIFICANT) if by_chance else noise
     return _by_levels(facts, series, waits)
 
 
-def _more_connections_than_slots(facts: Facts, waits: Reason, others: Finding | None) -> Judgement:
-    """Requests that are not in the server do not wait for a slot."""
+def _more_connections_than_slots(facts: Facts, waits: Reason, noise: Finding | None) -> Judgement:
+    """The verdict if some connections must wait although slots are free on average."""
     n, inside, idle = facts.connections, in_server(facts), 1 - (occupancy(facts) or 0.0)
-    # Whatever used the core: slots also idle while workers wait for each other
-    if others and MOSTLY_SHARE < idle < UNEXPLAINED_IDLE_RATIO * core_wait_share(facts):
-        return "inconclusive", others
+    # The wait for any reason: slots also idle while workers wait for each other
+    if noise and MOSTLY_SHARE < idle < UNEXPLAINED_IDLE_RATIO * core_wait_share(facts):
+        return "inconclusive", noise
     if inside is None or inside >= INSIDE_SHARE * n or _resource_full(facts, 1.0):
         return "saturated", waits
     return "inconclusive", HeldOutside(n, inside, facts.tool)
 
 
 def _idle_by_distribution(facts: Facts, series: Series) -> bool:
-    """Whether slots idle although there are enough for all, more than waiting for a core explains.
-    Never with event loops: there the loop delays the requests outside its slots."""
+    """Whether slots idle although there are enough for all, and for longer than waiting for a core
+    explains. Never with event loops: the loop itself delays requests outside its slots."""
     n, slots = facts.connections, facts.slots
     if not slots or facts.worker_class.loop or len(facts.record.worker_pids) < 2:
         return False
     if (inside := in_server(facts)) is not None and inside < INSIDE_SHARE * n:
         return False  # the load tool may hold them
     if (facts.service.mean or 0.0) >= LONGER_SERVICE_RATIO * series.r0.seconds:
-        return False  # distribution is not what keeps slots idle
+        return False  # slots idle for another reason than distribution
     idle = 1 - (occupancy(facts) or 0.0) * slots / n
     return idle > 1 - REACHED_SHARE and idle >= UNEXPLAINED_IDLE_RATIO * core_wait_share(facts)
 
 
 def _by_levels(facts: Facts, series: Series, waits: Reason) -> Judgement:
-    """Judge by what more connections bring."""
+    """The verdict by the throughput that more connections bring."""
     n, inside = facts.connections, in_server(facts)
     grows = series.grows(n)
     if grows is not None:
@@ -316,13 +318,13 @@ def _by_levels(facts: Facts, series: Series, waits: Reason) -> Judgement:
         return "saturated", waits
     if len(series.levels) == 1:
         return "inconclusive", GrowthUnknown(waits, ONE_LEVEL, add=2 * n)
-    return "inconclusive", GrowthUnknown(waits, WITHIN_CHANCE)
+    return "inconclusive", GrowthUnknown(waits, NOT_SIGNIFICANT)
 
 
 def _resource_full(facts: Facts, served: float) -> bool:
-    """Whether the workers' CPU, the machine's (used by server and load tool, not by others) or the
-    loops are full. Loops count only with more connections than loops: fewer may have met on one by
-    chance. If each request needs its loop for D, N* = R0/D connections get through without waiting;
+    """Whether the workers' CPU, the machine's (used by server and load tool, not by other programs)
+    or the loops are full. Loops count only with more connections than loops: fewer may share one by
+    chance. If each request needs its loop for D, N* = R0/D connections are served without waiting;
     with U = X*D, the share of time the loop is in use, N > N* means u < U. `served`: u."""
     usage, workers = facts.usage, facts.workers
     used = (usage.server_cores or 0.0) + (usage.generator_cores or 0.0)
@@ -334,7 +336,7 @@ def _resource_full(facts: Facts, served: float) -> bool:
 
 
 class SlotsIdled(Reason):
-    """{connections:# connection} waited while slots stood idle for {idle_s:duration} of
+    """{connections:# connection} waited while slots were idle for {idle_s:duration} of
     {load_s:duration}"""
 
     connections: int
@@ -344,7 +346,7 @@ class SlotsIdled(Reason):
 
 class SlowedDown(Reason):
     """with {connections:# connection} a request spends {service_s:duration} inside the app, a lone
-    one {lone_s:duration}: requests slow each other down"""
+    request {lone_s:duration}: requests slow each other down"""
 
     connections: int
     service_s: float
@@ -391,7 +393,7 @@ class BelowPossible(Reason):
 
 
 def why_waiting(facts: Facts, series: Series) -> Reason:
-    """Why requests wait, and for how long once the load is steady: R = N/X (Little 1961)."""
+    """Why requests wait, and how long in the steady window: R = N/X (Little 1961)."""
     n, rps, slots, lone_s = facts.connections, facts.rps, facts.slots, series.r0.seconds
     response_s, service_s = n / rps, facts.service.mean or 0.0
     wait_s = max(0.0, response_s - service_s)
@@ -399,7 +401,7 @@ def why_waiting(facts: Facts, series: Series) -> Reason:
     dropped = drops_finding(facts)
     if load_stall := stalled(facts):
         return SlotsIdled(n, load_stall.idle_s, load_stall.load_s, drops=dropped)
-    slower = slots is None and service_s - lone_s > wait_s  # most of the extra time
+    slower = slots is None and service_s - lone_s > wait_s  # longer than the wait
     if slower or wait_s < (1 - REACHED_SHARE) * response_s:
         return SlowedDown(n, service_s, lone_s, drops=dropped)
     if slots is not None and rps >= REACHED_SHARE * possible_rps:
@@ -417,7 +419,7 @@ def why_waiting(facts: Facts, series: Series) -> Reason:
 
 def why_below_possible(facts: Facts) -> DealtUnevenly | MostInApp:
     used, slots = facts.max_in_app, facts.slots
-    if uneven_dealing(facts):
+    if uneven_distribution(facts):
         return DealtUnevenly(tuple(sorted(facts.requests_per_worker.values(), reverse=True)))
     if slots is None:
         return MostInApp("where up to", used, limit=facts.limit_note)
@@ -426,12 +428,12 @@ def why_below_possible(facts: Facts) -> DealtUnevenly | MostInApp:
 
 
 def generator_bound(facts: Facts, series: Series, reasons: Findings) -> GeneratorBound:
-    """Why the load tool was the limit, and the lower bound that follows for the server: the most
-    that any level, or another tool, got from it."""
-    by_others = (reason.rps for reason in reasons if isinstance(reason, OtherToolFaster))
+    """Why the load tool was the limit, and the resulting lower bound for the server: the highest
+    throughput of any level or of another tool."""
+    by_other_tools = (reason.rps for reason in reasons if isinstance(reason, OtherToolFaster))
     return GeneratorBound(
         tool=facts.tool,
         certainty=tool_certainty([reasons]),
         reasons=reasons,
-        rps=max(facts.rps, *series.levels.values(), *by_others),
+        rps=max(facts.rps, *series.levels.values(), *by_other_tools),
     )

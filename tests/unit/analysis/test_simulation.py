@@ -75,7 +75,7 @@ def test_a_shared_gil_or_core_is_processor_sharing(layout: Layout, cpu_s: float)
     assert mean_s(requests, 0.5 / cpu_s, layout) == pytest.approx(2 * cpu_s, rel=0.05)
 
 
-LOOP = Layout(1, None, loop=True, hoards=True)
+LOOP = Layout(1, None, loop=True, accepts_ahead=True)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_computing_without_the_gil_delays_no_other_thread() -> None:
 
 def test_a_hoarded_request_waits_beside_an_idle_worker() -> None:
     """With random dealing, two simultaneous requests on two workers meet in half of the cases."""
-    layout = Layout(2, 1, hoards=True)
+    layout = Layout(2, 1, accepts_ahead=True)
     pairs = [simulate([0, 0], [RequestNeed(1, 0)] * 2, layout, Random(seed)) for seed in range(400)]
     assert {round(response_s) for pair in pairs for response_s in pair} == {1, 2}
     assert 0.35 < fmean(max(pair) > 1.5 for pair in pairs) < 0.65
@@ -153,16 +153,18 @@ def test_an_app_inside_a_loop_that_serves_one_at_a_time_blocks_it() -> None:
 
 
 def test_nothing_measured_is_an_error() -> None:
-    with pytest.raises(ValueError, match="requests that were measured"):
+    with pytest.raises(ValueError, match="measured requests"):
         predict(SERVER, WorkerClass("any", "one"), Needs("t", (), 0, 0), [1.0])
 
 
-def test_the_worker_woken_first_hoards_most() -> None:
+def test_the_worker_woken_first_accepts_most() -> None:
     """With odds of 8, 4, 2, 1 the first of four workers gets 8/15 of the requests, more than it can
     serve; with equal odds each can serve its share."""
     arrivals_s, requests = poisson(56, 8_000), [RequestNeed(0.05, 0.0)] * 8_000
     fair_s, unfair_s = (
-        fmean(simulate(arrivals_s, requests, Layout(4, 1, hoards=True, fairness=f), Random(1)))
+        fmean(
+            simulate(arrivals_s, requests, Layout(4, 1, accepts_ahead=True, fairness=f), Random(1))
+        )
         for f in (1.0, 0.5)
     )
     assert fair_s < 0.2  # M/D/1 at 70 %: 0.11
@@ -180,13 +182,16 @@ def test_the_range_of_a_hoarding_class_covers_every_dealing() -> None:
 
 
 @given(st.lists(st.tuples(WAIT, WAIT)), FEW, FEW)
-def test_a_worker_that_accepts_only_what_it_serves_hoards_nothing(
+def test_a_worker_that_accepts_only_what_it_serves_queues_nothing(
     load: list[tuple[float, float]], workers: int, slots: int
 ) -> None:
     """Such as gthread with as many worker_connections as threads: the rest waits in the kernel."""
     arrivals_s = sorted(arrival for arrival, _ in load)
     requests = [RequestNeed(need, 0.0) for _, need in load]
-    layouts = (Layout(workers, slots, hoards=True, max_accepted=slots), Layout(workers, slots))
+    layouts = (
+        Layout(workers, slots, accepts_ahead=True, max_accepted=slots),
+        Layout(workers, slots),
+    )
     limited, plain = (simulate(arrivals_s, requests, layout, Random(1)) for layout in layouts)
     assert limited == pytest.approx(plain, abs=1e-9)
 
@@ -194,7 +199,8 @@ def test_a_worker_that_accepts_only_what_it_serves_hoards_nothing(
 def test_computing_after_the_wait_cannot_move_to_an_idle_worker() -> None:
     needs = [RequestNeed(0.03, 0.006)] * 20_000
     before_s, after_s = (
-        mean_s(needs, 200, Layout(2, None, hoards=True, loop=True, cpu_before_wait_s=part)) - 0.036
+        mean_s(needs, 200, Layout(2, None, accepts_ahead=True, loop=True, cpu_before_wait_s=part))
+        - 0.036
         for part in (math.inf, 0.0)
     )
     assert 0 < before_s < after_s / 1.3

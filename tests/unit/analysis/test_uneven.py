@@ -23,7 +23,7 @@ from tests.builders.analysis import (
 )
 from tests.builders.runs import recorded
 from workerlab.analysis.diagnosis.slots import UnevenDealing
-from workerlab.analysis.slots import uneven_dealing
+from workerlab.analysis.slots import uneven_distribution
 from workerlab.experiments.reading import trial_data
 from workerlab.run_store import load
 from workerlab.server.worker_classes import class_named
@@ -34,7 +34,7 @@ def test_idle_slots_are_those_that_could_have_served_waiting_requests() -> None:
     trial = evidence(
         server("gthread", 2, 2), 4, slots=[2, 2], deal=lambda number: int(number % 4 == 0), rounds=9
     )
-    dealing = uneven_dealing(derived(trial))
+    dealing = uneven_distribution(derived(trial))
     assert dealing.idle == pytest.approx(1.0, abs=0.35)
     assert dealing.slots == 4
     assert dealing.taken[100] == pytest.approx(1.0, abs=0.01)
@@ -44,7 +44,7 @@ def test_idle_slots_are_those_that_could_have_served_waiting_requests() -> None:
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 24), st.sampled_from(["sync", "gevent", "eventlet"]))
 def test_one_queue_for_all_is_never_uneven(connections: int, worker_class: str) -> None:
-    assert uneven_dealing(derived(evidence(server(worker_class), connections))) is None
+    assert uneven_distribution(derived(evidence(server(worker_class), connections))) is None
 
 
 def test_a_sync_worker_holds_no_waiting_requests() -> None:
@@ -60,10 +60,10 @@ def test_a_sync_worker_holds_no_waiting_requests() -> None:
         )
     ]
     trial = with_record(with_spans(base, busy), lone_s=(0.005,))
-    assert uneven_dealing(derived(trial)) is None
+    assert uneven_distribution(derived(trial)) is None
     gthread_trial = with_cell(trial, server=server("gthread", 2, 1))
     gthread_trial = replace(gthread_trial, worker_class=class_named("gthread"))
-    assert uneven_dealing(derived(gthread_trial)) is not None
+    assert uneven_distribution(derived(gthread_trial)) is not None
 
 
 @settings(max_examples=20, deadline=None)
@@ -76,31 +76,33 @@ def test_even_dealing_is_not_uneven(rounds: int, threads: int, workers: int) -> 
         slots=[threads] * workers,
         deal=lambda number: number % workers,
     )
-    assert uneven_dealing(derived(trial)) is None
+    assert uneven_distribution(derived(trial)) is None
 
 
 @pytest.mark.parametrize(("counts", "idle"), [((8, 0), 4), ((7, 1), 3), ((6, 2), 2)])
 def test_idle_slots_of_keepalive_connections(counts: tuple[int, int], idle: float) -> None:
-    dealing = uneven_dealing(derived(keepalive_trial(*counts)))
+    dealing = uneven_distribution(derived(keepalive_trial(*counts)))
     assert dealing.idle == pytest.approx(idle)
 
 
 def test_uneven_connections_without_idle_slots() -> None:
     """Eleven connections share four slots, and five the other four."""
-    dealing = uneven_dealing(derived(keepalive_trial(11, 5, connections=16)))
+    dealing = uneven_distribution(derived(keepalive_trial(11, 5, connections=16)))
     assert dealing.idle is None
     assert dealing.times == pytest.approx(2.2)
     for counts in ((4, 4), (8, 8), (9, 7)):
-        assert uneven_dealing(derived(keepalive_trial(*counts, connections=sum(counts)))) is None
+        assert (
+            uneven_distribution(derived(keepalive_trial(*counts, connections=sum(counts)))) is None
+        )
 
 
 def test_without_observations_dealing_is_unknown() -> None:
-    assert uneven_dealing(derived(bare(gthread(16)))) is None
+    assert uneven_distribution(derived(bare(gthread(16)))) is None
 
 
 def test_a_loop_that_serves_one_at_a_time_has_one_slot() -> None:
     for trial in trial_data(load(recorded("blocked"))):
-        dealing = uneven_dealing(derived(trial))
+        dealing = uneven_distribution(derived(trial))
         assert dealing.slots == 4
 
 

@@ -20,7 +20,7 @@ from tests.builders.noise import noisy
 from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.diagnosis.slots import NothingWaits
 from workerlab.analysis.slots import occupancy, overhead_s
-from workerlab.analysis.verdict import ONE_LEVEL, WITHIN_CHANCE, GrowthUnknown, WaitsHiddenByPause
+from workerlab.analysis.verdict import NOT_SIGNIFICANT, ONE_LEVEL, GrowthUnknown, WaitsHiddenByPause
 from workerlab.model.evidence import Pause, Span
 from workerlab.model.plan import Server
 from workerlab.model.result import Report
@@ -169,7 +169,7 @@ def test_a_gain_within_the_spread_of_trials_is_inconclusive() -> None:
     cells = repeated({4: (21.0, 24.0, 27.0), 8: (23.0, 26.5, 30.0)}).cells
     assert {cell.verdict for cell in cells[:3]} == {"inconclusive"}
     assert isinstance(cells[0].reason, GrowthUnknown)
-    assert cells[0].reason.why == WITHIN_CHANCE
+    assert cells[0].reason.why == NOT_SIGNIFICANT
 
 
 def paused(

@@ -16,7 +16,12 @@ from workerlab.analysis.diagnosis.base import Advised, Diagnosis
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.handshakes import drops_finding, handshakes
 from workerlab.analysis.series import REACHED_SHARE
-from workerlab.analysis.slots import FULL_OCCUPANCY, Dealing, all_slots_taken, uneven_dealing
+from workerlab.analysis.slots import (
+    FULL_OCCUPANCY,
+    Distribution,
+    all_slots_taken,
+    uneven_distribution,
+)
 from workerlab.analysis.stall import Stall, stalled, whole_rps
 from workerlab.finding import Finding
 from workerlab.model.result import Result
@@ -283,7 +288,7 @@ class UnevenDealing(Advised):
     below_slots = "connections are unevenly distributed"
 
     connections: int
-    dealing: Dealing
+    dealing: Distribution
     wait_s: float | None
     dealt: Literal["connections", "requests"]
     per_worker: tuple[int, ...]
@@ -292,7 +297,7 @@ class UnevenDealing(Advised):
     @classmethod
     def diagnose(cls, facts: Facts, cell: Result, *_: object) -> UnevenDealing | None:
         """The cost of an uneven distribution of connections by the kernel."""
-        if (dealing := uneven_dealing(facts)) is None:
+        if (dealing := uneven_distribution(facts)) is None:
             return None
         kept_connections = cell.connections_per_worker
         counts = cell.requests_per_worker if kept_connections is None else kept_connections
