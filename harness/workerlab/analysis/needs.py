@@ -1,34 +1,35 @@
-"""What a request needs from a worker, by one trial: how long it waits, computes, blocks and holds
-its slot; how much memory the server needs; how long it takes to boot.
+"""The needs of a request, measured in one trial: how long it waits, computes, blocks and holds its
+slot. Also the server's memory and the time it takes to boot.
 
     hold = wait + CPU + blocked + gap           how long the slot is taken
     R    = hold + waiting for a slot + outside  outside: no slot is held (connect, transfer)
 
 The trial has `Cell.inside` "needs". The recommended load is a closed loop of 4 connections on 2
-workers of one thread. With one slot per worker, a request then always waits, so the gap is
-measured; many requests arrive per second, so the CPU of idle workers is a small part; two workers
-show how much memory each adds; and few requests share a worker at a time, so they hardly wait for
-each other inside the app. At a low rate, the gap is that of lone requests.
+workers of one thread each. With one slot per worker, a request then always waits, so the gap is
+measured; many requests arrive per second, so the CPU use of idle workers hardly matters; two
+workers show how much memory each adds; and few requests share a worker at a time, so they hardly
+wait for each other inside the app. At a low rate, the gap is that of lone requests.
 
-CPU is what all workers used during the load, less what they would have used idle (at their rate
-before it: an event loop's heartbeat is 1 % of a core), divided by the requests. It includes
-everything: parsing, threads of libraries, programs that the app ran. The probe measures the CPU of
-each request where the worker class allows it (`server/inside/costs.py`); the rest, such as
-Gunicorn's own part, is spread evenly over the requests.
+CPU time per request is the CPU time of all workers during the load, less what they would have used
+idle (at their rate before the load: an event loop's heartbeat is 1 % of a core), divided by the
+number of requests. It includes everything: parsing, threads of libraries, programs that the app
+ran. The probe measures the CPU time of each request where the worker class allows it
+(`server/inside/costs.py`); the rest, such as Gunicorn's own part, is spread evenly over requests.
 
 A request's wait is its span minus its CPU time and its time ready to run without a core, both
 measured per request; on a loop, its span minus all of its steps. But requests in one worker also
 wait for each other. For the loop, the probe measures that time, and it is subtracted. For the GIL,
 or for a class without such a clock, it is computed by the formula of `core_wait` (one station and a
-delay) from the number of requests in the worker, and split by each request's CPU (evenly on a
-loop). If it is a large share, the wait is uncertain, and a note says so.
+delay) from the number of requests in the worker, and split in proportion to each request's CPU time
+(evenly on a loop). If it is a large share, the wait is uncertain, and a note says so.
 
 The share of computing that needs no GIL (`nogil_share_by_route`) is 1 - (share of time with the GIL
 held) / (share of time in which requests computed or were ready to), both while a request was in the
-app. A thread that loses its core still holds the GIL, so waiting for a core is in both. GIL samples
-miss holds of less than 0.3 ms. An app that computes in short bursts, for example between database
-queries, would seem never to hold it, so there is no result for bursts of less than a millisecond on
-average. It is not used with several requests in a worker at once: any may hold the GIL.
+app. A thread that loses its core still holds the GIL, so both include the wait for a core. GIL
+samples miss holds of less than 0.3 ms. An app that computes in short bursts, for example between
+database queries, would seem never to hold it, so there is no result for bursts of less than a
+millisecond on average. It is not used if a worker has more than one request at a time, because any
+of them may hold the GIL.
 
 Rejected: the spans of lone requests, which are few and of one route; the formula for loops, where
 two connections may take turns and never wait for each other.
@@ -55,24 +56,24 @@ from workerlab.model.plan import Route
 from workerlab.model.result import Memory, Needs, RequestNeed
 
 MAX_SAMPLED_REQUESTS = 5000
-MIN_SUCCESS_SHARE = 0.5  # of the answers: with fewer successes, needs are unknown
-MIN_IDLE_S = 0.3  # sampled before the load, for the CPU of idle workers
-MIN_BLOCKED_S = 0.0005  # per request, if measured: less may be clocks and interrupts
-# It is uncertain how long a request would have waited alone if others delayed it for a larger share
-# of its time in the app, or if its loop (or GIL) was busy for a larger share of the time, with more
-# requests in its worker on average
+MIN_SUCCESS_SHARE = 0.5  # of the responses; with fewer successes, needs are unknown
+MIN_IDLE_S = 0.3  # of samples before the load, to know the CPU use of idle workers
+MIN_BLOCKED_S = 0.0005  # per request, if measured; less may be due to clocks and interrupts
+# It is uncertain how long a request would have waited alone if other requests delayed it for a
+# larger share of its time in the app, or if its loop (or GIL) was busy for a larger share of the
+# time, with more requests in its worker on average
 MAX_DELAY_SHARE = 0.1
 BUSY_LOOP_SHARE = 0.8
 MAX_ALONE_REQUESTS = 1.2
-MIN_PIECE_S = 0.001  # mean CPU per piece: below it, GIL samples are not conclusive
-MIN_EXPECTED_LOOKS = 30  # GIL samples that should have found it held
-# Of the computing time: the share with the GIL held, plus two standard errors, must be below it
+MIN_PIECE_S = 0.001  # mean CPU time per piece, below which GIL samples are inconclusive
+MIN_EXPECTED_LOOKS = 30  # GIL samples in which the GIL should be held
+# Of the computing time; the share with the GIL held plus two standard errors must be below it
 MAX_HELD_SHARE = 0.7
 
 
 class Cost(Struct, frozen=True):
-    """Means per request, in seconds: CPU of the workers, and how long they were ready to run
-    without a core."""
+    """Means per request, in seconds: the workers' CPU time, and the time in which they were ready
+    to run without a core."""
 
     cpu_s: float
     core_wait_s: float
@@ -84,7 +85,7 @@ NO_MEMORY = Note("Worker memory was not measured, so the memory of a server is u
 
 
 class RequestsFailed(Finding):
-    """{failed:percent} of its requests were not answered as expected[[ ({causes:counts})]]
+    """{failed:percent} of its requests failed[[ ({causes:counts})]]
     [[, with status {statuses:list}]]"""
 
     worker_class: str
@@ -95,29 +96,29 @@ class RequestsFailed(Finding):
 
 class FailuresInMean(RequestsFailed):
     """{worker_class}: in the load that the forecast is derived from, {failed:percent} of the
-    requests failed[[ ({causes:counts})]]; they count like the others"""
+    requests failed[[ ({causes:counts})]]; they count like successes"""
 
 
 class ForecastUncertain(Finding):
     """The forecast for {classes:list} is uncertain: it is derived from a load in which requests in
-    the same worker delayed each other, so how long each would wait on its own is not known exactly.
+    the same worker delayed each other, so it is not known exactly how long each would wait alone.
     Measured results are not affected"""
 
     classes: tuple[str, ...]
 
 
 class GapFromLoneRequests(Finding):
-    """{worker_class}: too few requests waited for a slot, so how long a slot is held in addition to
-    the time in the app is estimated from lone requests"""
+    """{worker_class}: too few requests waited for a slot, so the time that a slot is held in
+    addition to the time in the app is estimated from lone requests"""
 
     worker_class: str
 
 
 @once
 def needs_of(facts: Facts) -> Needs | Finding:
-    """What the requests of this trial need, or why that is unknown."""
+    """The needs of this trial's requests, or the reason why they are unknown."""
     spans, failure_notes = facts.success_spans, Findings()
-    # Failures use the server, too
+    # Failures load the server, too
     if spans is None and facts.outcome.success_share >= MIN_SUCCESS_SHARE:
         spans = facts.finished
         if facts.outcome.success_share < MOSTLY_SUCCESSES:
@@ -188,7 +189,7 @@ def _cost(facts: Facts) -> Cost | None:
 
 
 def _used_cpu_s(first: WorkersSample, last: WorkersSample) -> float:
-    """CPU seconds between the samples, of the workers that are in both."""
+    """CPU seconds between the samples, of the workers present in both."""
     return sum(last.cpu_s[pid] - cpu_s for pid, cpu_s in first.cpu_s.items() if pid in last.cpu_s)
 
 
@@ -200,17 +201,18 @@ def _idle_cores(before: Sequence[WorkersSample]) -> float:
 
 
 class CpuUnderLoad(Struct, frozen=True):
-    """CPU seconds per request under a heavy load. `server_s`: the server's; `load_s`: those of the
-    load tool and of interrupts (where the kernel counts them), which use the same cores; None if
-    the tool's CPU was not sampled."""
+    """CPU seconds per request under a heavy load. `server_s`: of the server; `load_s`: of the load
+    tool and of interrupts (where the kernel counts them), which use the same cores; None if the
+    tool's CPU time was not sampled."""
 
     server_s: float
     load_s: float | None
 
 
 def cpu_under_load(facts: Facts) -> CpuUnderLoad | None:
-    """CPU per request in the steady window; None if it was not sampled or too many requests failed.
-    Under a light load each request wakes its worker; under a heavy one several share a wake-up."""
+    """CPU time per request in the steady window; None if it was not sampled or too many requests
+    failed. Under a light load each request wakes its worker; under a heavy load, one wake-up often
+    serves multiple requests."""
     window = facts.window
     if window is None or not window.rps or facts.outcome.success_share < MOSTLY_SUCCESSES:
         return None
@@ -225,8 +227,8 @@ def cpu_under_load(facts: Facts) -> CpuUnderLoad | None:
 
 
 def with_cpu(needs: Needs, cpu: CpuUnderLoad | None) -> Needs:
-    """The needs with this mean CPU per request; None: unchanged. The difference is subtracted
-    equally from each request, since concurrency saves CPU in Gunicorn, not in the app."""
+    """The needs with this mean CPU time per request; None: unchanged. The difference is subtracted
+    equally from each request, because concurrency saves CPU time in Gunicorn, not in the app."""
     if cpu is None:
         return needs
     saved_s = fmean(need.cpu_s for need in needs.requests) - cpu.server_s
@@ -238,8 +240,8 @@ def with_cpu(needs: Needs, cpu: CpuUnderLoad | None) -> Needs:
 
 
 class AppTime(Struct, frozen=True, gc=False):
-    """How one request spent its time in the app, in seconds. `held_up_s`: delayed by others on its
-    loop, None if unknown."""
+    """How a request spent its time in the app, in seconds. `held_up_s`: delayed by other requests
+    on its loop; None if unknown."""
 
     length_s: float
     cpu_s: float
@@ -249,21 +251,21 @@ class AppTime(Struct, frozen=True, gc=False):
 
     @property
     def busy_s(self) -> float:
-        """How long it held the loop or the GIL, at most."""
+        """Upper bound of the time for which it held the loop or the GIL."""
         return min(self.length_s, self.cpu_s + self.core_wait_s + self.blocked_s)
 
     @property
     def waited_s(self) -> float:
-        """How long it waited, for other requests of its worker or for anything else."""
+        """How long it waited for other requests of its worker or for anything else."""
         return self.length_s - self.busy_s
 
 
 def _app_times(
     facts: Facts, spans: Sequence[Span], cost: Cost, max_outside_s: float
 ) -> tuple[AppTime, ...]:
-    """The times of each request. One without measured CPU gets the mean; if none has any, that is
-    the workers' CPU per request less `max_outside_s`, the most that Gunicorn can have used outside
-    the app."""
+    """The times of each request. A request without measured CPU time gets the mean. If none was
+    measured, that is the workers' CPU time per request less `max_outside_s`, the most that Gunicorn
+    can have used outside the app."""
     measured_s = [span.cost.cpu_ns / NS for span in spans if span.cost is not None]
     mean_cpu_s = fmean(measured_s) if measured_s else max(0.0, cost.cpu_s - max_outside_s)
     mean_wait_s = cost.core_wait_s * (mean_cpu_s / cost.cpu_s if cost.cpu_s > 0 else 1.0)
@@ -294,9 +296,9 @@ def _asleep_s(cost: SpanCost | None) -> float | None:
 
 
 def _delay(spans: Sequence[Span], times: Sequence[AppTime], *, loop: bool) -> tuple[float, bool]:
-    """How long a request waited for others in its worker on average, and whether that shows how
-    long it would have waited alone. A loop without a core delays all its requests; threads wait for
-    cores independently."""
+    """The mean time that a request waited for other requests in its worker, and whether the time
+    that it would have waited alone is certain. A loop without a core delays all its requests;
+    threads wait for cores independently."""
     held_up_s = [time.held_up_s for time in times if time.held_up_s is not None]
     if held_up_s:
         share = fmean(held_up_s) / max(fmean(time.length_s for time in times), 1 / NS)
@@ -342,7 +344,7 @@ def _requests(
 
 
 def nogil_share_by_route(spans: Sequence[Span]) -> Mapping[int | None, float]:
-    """By route: the share of its CPU time that needs no GIL, if it is significant."""
+    """The share of CPU time that needs no GIL, by route, if it is significant."""
     costs = ((span, span.cost) for span in spans if span.cost is not None and span.cost.looks)
     by_route = grouped(costs, lambda pair: pair[1].route)
     return {
@@ -367,8 +369,8 @@ def _nogil_share(costs: Sequence[tuple[Span, SpanCost]]) -> float:
 
 
 def _route(span: Span, mix: Sequence[Route], by_id: Mapping[str, int | None]) -> str:
-    """The label of the route that the client recorded, else the one that the app saw, which does
-    not distinguish two routes of one path; "" if unknown."""
+    """The label of the route that the client recorded, else of the one that the app recorded, which
+    does not distinguish two routes with the same path; "" if unknown."""
     index = by_id.get(span.request_id or "")
     if index is None and span.cost is not None:
         index = span.cost.route
@@ -376,8 +378,8 @@ def _route(span: Span, mix: Sequence[Route], by_id: Mapping[str, int | None]) ->
 
 
 def mean_in_worker(spans: Sequence[Span]) -> float:
-    """Mean number of requests in a worker, weighted by requests, each included in its own count:
-    the integral of N squared over that of N."""
+    """Mean number of requests in a worker as seen by its requests, each counting itself: the
+    integral of N squared over that of N."""
     changes = chain.from_iterable(Intervals.of([span]).changes(span.pid) for span in spans)
     total = squares = 0
     for length_ns, in_worker in states(changes):
@@ -388,7 +390,7 @@ def mean_in_worker(spans: Sequence[Span]) -> float:
 
 def _blocked_s(facts: Facts, requests: int) -> float:
     """Seconds per request in calls that blocked the loop; 0 without evidence, or if the class
-    serves one request at a time, so blocking delays no other."""
+    serves one request at a time, so blocking delays no other request."""
     use = None if facts.worker_class.slots == "one" else loop_use(facts)
     if use is None or use.worst.blocked < BLOCKED_BY_LATE_SHARE or use.worst.late < MIN_LATE_BEATS:
         return 0.0
@@ -400,7 +402,7 @@ def _blocked_s(facts: Facts, requests: int) -> float:
 
 
 def _gap(facts: Facts) -> tuple[float | None, Findings]:
-    """How much longer than its span a request holds a slot; None if these are not limited."""
+    """How much longer than its span a request holds a slot; None if slots are unlimited."""
     if facts.slots is None:
         return None, ()
     measured_s = queued_gap_s(facts)
@@ -410,7 +412,7 @@ def _gap(facts: Facts) -> tuple[float | None, Findings]:
 
 
 def _memory(facts: Facts) -> Memory | None:
-    """The server's memory; None if that of its workers was not sampled."""
+    """The server's memory; None if its workers' memory was not sampled."""
     samples = facts.observations.memory
     if not samples or not samples[-1].private_bytes:
         return None

@@ -1,37 +1,38 @@
 """Cells of the open model: requests arrive at a rate, whether or not earlier ones were answered.
 
-The laws of the closed loop do not apply: there, N clients wait for their answers, so a slow server
-slows its own load down, and R = N/X. Here the rate is given. Response times run from the moment a
-request was due, so they include the delay caused by a full server or a slow load tool; `lag` is the
-part before it was sent.
+The laws of the closed loop do not apply: there, N clients wait for their responses, so a slow
+server slows down its own load, and R = N/X. Here the rate is given. Response times run from the
+moment a request was due, so they include the delay caused by a full server or a slow load tool;
+`lag` is the part before it was sent.
 
 The verdict of a valid cell, and its reason, in this order:
 
     saturated        the server refused REFUSED_SHARE of the requests or more
-    below, at        all requests were sent, the backlog does not grow (`growth`) and those due were
-                     answered: the server keeps up. At capacity if the rate is at least 95 % of the
-                     capacity that the closed cells found
-    inconclusive     waiting for a core (`core_wait`) or a pause of the machine (`stall`) may be why
-                     it does not keep up
-    generator-bound  sent late or not at all, while connections were idle: the load tool is slow
-    saturated        not all were sent, as connections were busy: the backlog reached the load tool;
-                     or the backlog grows, over at least MIN_GROWTH_LOAD_S
+    below, at        all requests were sent, the backlog does not grow (`growth`) and the requests
+                     due were answered: the server keeps up. At capacity if the rate is at least
+                     95 % of the capacity that the closed cells show
+    inconclusive     the server may not keep up because of a wait for cores (`core_wait`) or a pause
+                     of the machine (`stall`)
+    generator-bound  requests were sent late or not at all while connections were idle: the load
+                     tool is slow
+    saturated        requests were not sent because connections were busy: the backlog reached the
+                     load tool; or the backlog grows, over at least MIN_GROWTH_LOAD_S
     inconclusive     growth over a shorter time or within the scatter of service times, or fewer
-                     answers than requests, without a full resource that would explain it
+                     responses than requests, without a full resource that would explain it
 
-A server that keeps up despite a disturbance would also do so without it; one that would be full
-even without it does not keep up in either case. A pause is the reason if the late or missing
-requests were due or could have been served during it.
+A server that keeps up despite a disturbance would also keep up without it; a server that would be
+full even without it does not keep up in either case. A pause is the reason if the late or missing
+requests were due, or could have been served, during it.
 
-    due        requests that the schedule puts in the load; with Poisson arrivals this is not the
-               requested rate. Throughput is judged by it; whether a backlog would go on growing is
-               judged by the rate
+    due        requests that the schedule has in the load; with Poisson arrivals their rate is not
+               the requested one. It decides whether throughput suffices; the requested rate decides
+               whether a backlog would go on growing
     sent       of the requests due; with less than 99 % the server does not keep up
     busy       mean connections in use, (R - lag) * requests/s by Little's law (Little 1961)
     late       a quarter of the mean response or more is lag
 
-Connections count as busy from a mean of 45 % on: if a backlog grows evenly until all are taken, on
-average half of them are taken until then, and more afterwards.
+Connections count as busy if on average 45 % of them are in use: if a backlog grows evenly until all
+are in use, half of them are in use on average before that, and all of them afterwards.
 """
 
 from __future__ import annotations
@@ -62,18 +63,18 @@ from workerlab.model.plan import Cell
 from workerlab.model.result import Breakdown, RateResult, Report, Result, TrialResult
 from workerlab.numbers.units import fill
 
-MIN_GROWTH_LOAD_S = 10.0  # of load: growth over less may be chance
+MIN_GROWTH_LOAD_S = 10.0  # growth over a shorter load may be chance
 MIN_ANSWERED_SHARE = 0.97  # of the requests due
-TRANSIENT_QUEUE_ROOTS = 2.0  # times sqrt(requests due): a transient queue may hold as many
+TRANSIENT_QUEUE_ROOTS = 2.0  # requests in a transient queue / sqrt(requests due), at most
 ALL_SENT_SHARE = 0.99
-BUSY_CONNECTIONS_SHARE = 0.45  # in use on average: from here on, they were busy
+BUSY_CONNECTIONS_SHARE = 0.45  # in use on average, from which connections count as busy
 NEAR_CAPACITY_SHARE = 0.95  # of the capacity
-LATE_SHARE = 0.25  # lag, of the mean response
+LATE_SHARE = 0.25  # lag / mean response
 SLOWED_RATIO = 2.0  # mean response / lone response
 
 
 class Offered(Struct, frozen=True):
-    """The load that a tool offered to a server at a rate. `capacity_rps`: of the server; None:
+    """The load that a tool offered to a server at a rate. `capacity_rps`: the server's; None:
     unknown."""
 
     facts: Facts
@@ -85,19 +86,19 @@ class Offered(Struct, frozen=True):
 
     @property
     def duration_s(self) -> float:
-        """How long requests arrive."""
+        """The time over which requests arrive."""
         return self.facts.record.planned_duration_s or self.facts.load_s
 
     @property
     def due(self) -> int | None:
-        """Requests in its schedule; None if the load tool does not report them."""
+        """Requests in the schedule; None if the load tool does not report them."""
         sent, unsent = self.measurement.sent, self.measurement.unsent
         return None if sent is None or unsent is None or sent + unsent <= 0 else sent + unsent
 
     @property
     def due_rps(self) -> float:
-        """The rate of the schedule, which may differ from the requested one by chance; if
-        unknown, the requested rate."""
+        """The rate of the schedule, which may differ from the requested rate by chance; the
+        requested rate if unknown."""
         has_schedule = self.due is not None and self.duration_s > 0
         return (self.due or 0) / self.duration_s if has_schedule else self.facts.asked_rps
 
@@ -121,7 +122,7 @@ class Offered(Struct, frozen=True):
 
     @property
     def connections_free(self) -> bool:
-        """Whether so many were free that any late or unsent requests are the load tool's fault."""
+        """Whether so many were free that the load tool caused any late or unsent requests."""
         busy = self.mean_in_use
         return busy is not None and busy < BUSY_CONNECTIONS_SHARE * self.facts.connections
 
@@ -132,7 +133,7 @@ class Offered(Struct, frozen=True):
 
     @property
     def slowdown(self) -> dict[str, Any]:
-        """The mean response time and that of lone requests; None unless the first is much
+        """The mean response time and that of lone requests; both None unless the mean is much
         longer."""
         mean_s, alone_s = self.measurement.response.mean, self.facts.record.alone_s
         if mean_s and any(alone_s) and mean_s >= SLOWED_RATIO * fmean(alone_s):
@@ -141,15 +142,15 @@ class Offered(Struct, frozen=True):
 
     @property
     def disturbance(self) -> Disturbance | None:
-        """The disturbance by other programs or machines, if it may be why the server does not keep
-        up: without it, a full server would have done at most `Growth.done_rps` / (1 - share)."""
+        """The disturbance by other programs or machines if the server might keep up without it: a
+        full server would then reach up to `Growth.done_rps` / (1 - share)."""
         noise = disturbance(self.facts)
         return noise if noise and self._could_keep_up(noise.share) else None
 
     @property
     def pause_may_explain(self) -> bool:
-        """Whether a pause of the machine may be why the server does not keep up: late or unsent
-        requests may have been due during it, or without it a full server would have kept up."""
+        """Whether a pause of the machine may explain that the server does not keep up: late or
+        unsent requests may have been due during it, or a full server might keep up without it."""
         pauses_s = stall.pause_lengths_s(self.facts)
         paused_share = stall.max_paused_share(pauses_s, self.duration_s)
         if not paused_share:
@@ -163,7 +164,7 @@ class Offered(Struct, frozen=True):
         return self._could_keep_up(paused_share)
 
     def _could_keep_up(self, lost_share: float) -> bool:
-        """Whether the server might keep up without this loss; always if nothing is full."""
+        """Whether the server might keep up without this loss; always true if nothing is full."""
         backlog = growth(self.facts)
         if not backlog.full:
             return True
@@ -172,7 +173,7 @@ class Offered(Struct, frozen=True):
 
     @property
     def all_answered(self) -> bool:
-        """Whether the requests due were answered, but for those still in flight by chance."""
+        """Whether the requests due were answered, except those still in flight by chance."""
         arrivals = self.due_rps * self.duration_s
         in_flight_share = TRANSIENT_QUEUE_ROOTS / sqrt(arrivals) if arrivals > 0 else 0.0
         return self.facts.rps >= min(MIN_ANSWERED_SHARE, 1 - in_flight_share) * self.due_rps
@@ -228,7 +229,7 @@ WITHIN_SCATTER = (
     " load (--duration)"
 )
 NOTHING_FULL = (
-    "[[; a response took {response_s:duration} on average, and a lone one {lone_s:duration}]], but"
+    "[[; a response took {response_s:duration} on average, a lone one {lone_s:duration}]], but"
     " the requests in flight did not rise steadily, and neither the slots nor the workers' CPU were"
     " full: use a longer load (--duration)"
 )
@@ -281,13 +282,13 @@ def verdict_of_offered(offered: Offered) -> Judgement:
 class KeepsUp(Reason):
     """{due_rps:number} requests/s arrived, and the server kept up[[; half were answered within
     {p50_s:duration}, 95 % within {p95_s:duration} of the moment they were due]][[; a response took
-    {response_s:duration} on average, and a lone one {lone_s:duration}]]"""
+    {response_s:duration} on average, a lone one {lone_s:duration}]]"""
 
     asked_rps: float
     due_rps: float
     p50_s: float | None
     p95_s: float | None
-    response_s: float | None  # None: hardly longer than the lone response
+    response_s: float | None  # None: hardly longer than a lone response
     lone_s: float | None
 
 
@@ -322,7 +323,8 @@ class ToolTooSlow(Reason):
 
 
 def _tool_too_slow(offered: Offered) -> ToolTooSlow:
-    """What the load tool failed to send, and evidence that the server was not the cause."""
+    """The requests that the load tool failed to send in time, and why the server was not the
+    cause."""
     evidence: dict[str, Any] = {
         "tool": offered.facts.tool,
         "busy": offered.mean_in_use or 0.0,
@@ -340,12 +342,12 @@ def _tool_too_slow(offered: Offered) -> ToolTooSlow:
     )
 
 
-MAX_LAG_SHARE = 0.05  # of the mean response: with more lag, a breakdown would need a part for it
+MAX_LAG_SHARE = 0.05  # of the mean response; above it, a breakdown would need a part for lag
 
 
 def capacity_of(report: Report, cell: Cell) -> float | None:
-    """Requests/s that the closed cells of the same series reached: the capacity if levels and
-    trials allow one, else `best_rps`; None: neither."""
+    """Requests/s that the closed cells of the same series reached: the capacity if it is known,
+    else `best_rps`; None if both are unknown."""
     for group in report.classes:
         if group.series == cell.series and group.capacity_rps:
             return group.capacity_rps
@@ -367,8 +369,8 @@ def best_rps(cells: Iterable[TrialResult]) -> float | None:
 
 
 def open_result(facts: Facts, highest_rps: float | None, *, is_capacity: bool) -> Result:
-    """The result of a valid cell of the open model. `highest_rps`: of the closed cells.
-    `is_capacity`: they found where throughput stops growing, so it is the capacity."""
+    """The result of a valid cell of the open model. `highest_rps`: the highest throughput of the
+    closed cells; `is_capacity`: whether it is the capacity, because they show a knee."""
     offered = Offered(facts, highest_rps if is_capacity else None)
     verdict, reason = _refused(offered) or verdict_of_offered(offered)
     parts, breakdown_notes = _breakdown(facts)
@@ -409,7 +411,7 @@ class ArrivalsRefused(Reason):
 
 
 def _refused(offered: Offered) -> Judgement | None:
-    """Saturated if the server refused many requests: by its own answer, it does not keep up."""
+    """Saturated if the server refused many requests: it reports itself that it does not keep up."""
     facts = offered.facts
     if (share := shed_share(facts)) < REFUSED_SHARE:
         return None
@@ -422,8 +424,8 @@ def _refused(offered: Offered) -> Judgement | None:
 
 
 def _breakdown(facts: Facts) -> tuple[Breakdown, Findings]:
-    """Empty if requests were sent late or not all were followed: the estimates assume the closed
-    loop's N = X * R."""
+    """The breakdown and notes; empty if requests were sent late or not all were traced, because the
+    estimates assume the closed loop's N = X * R."""
     lag_s = facts.measurement.lag.mean or 0.0
     if lag_s > MAX_LAG_SHARE * (facts.measurement.response.mean or 0.0):
         return Breakdown(), (NoBreakdownAsSentLate(lag_s),)
@@ -432,8 +434,8 @@ def _breakdown(facts: Facts) -> tuple[Breakdown, Findings]:
 
 
 class NoBreakdownAsSentLate(Finding):
-    """no breakdown: requests were sent {lag_s:duration} late on average, as they found no free
-    connection or the load tool was busy"""
+    """no breakdown: requests were sent {lag_s:duration} late on average, because no connection was
+    free or the load tool was busy"""
 
     lag_s: float
 
@@ -465,7 +467,8 @@ class RequestsDue(Finding):
 
 
 def _notes(offered: Offered, highest_rps: float | None) -> Iterable[Finding]:
-    """`highest_rps`: the throughput that its rate is a share of, if it is not the capacity."""
+    """The notes on a cell. `highest_rps`: the throughput that the rate is a share of, if it is not
+    the capacity."""
     facts, measurement = offered.facts, offered.measurement
     rate = facts.cell.rate
     if rate and rate.share is not None and highest_rps is not None:

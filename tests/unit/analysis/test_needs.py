@@ -188,7 +188,7 @@ def test_needs_include_failures_unless_most_requests_fail(failed: int, code: str
     if code == "RequestsFailed":
         assert isinstance(outcome, Finding)
         assert (outcome.code, outcome.values["failed"]) == (code, pytest.approx(0.75))
-        assert "75 % of its requests were not answered as expected" in text(outcome)
+        assert "75 % of its requests failed" in text(outcome)
         return
     assert isinstance(outcome, Needs)
     assert outcome.requests[0].cpu_s == pytest.approx(CPU_S + GUNICORN_S, rel=0.05)
