@@ -1,26 +1,26 @@
-"""Which cells of a sweep meet a target, and up to which load each series does.
+"""The cells of a sweep that meet a target, and the highest load at which each series meets it.
 
-Errors are counted over all trials of a cell, as more requests give more evidence; response times
-and throughput are judged launch by launch.
+Errors are counted over all trials of a cell, because more requests give more evidence; response
+times and throughput are judged launch by launch.
 
-Some cells cannot decide a term, because of what happened during their load (`why_undecided`,
+Some cells cannot decide a term because of a disturbance during their load (`why_undecided`,
 `explaining_pause`):
 
     the load tool was the limit         the server got less load than planned, and responses waited
                                         in the tool: only throughput can be met, only errors can
-                                        break a limit
-    other programs used the cores       a term that is met despite them is met; it is broken only
-                                        if it would also be without the time lost to them: from
-                                        all requests in a saturated cell, else from the fastest,
-                                        which waited least for a core
-    the machine was paused              a time limit is broken only if it would also be without the
-                                        longest pause, or if the fastest request breaks it
-    a backlog grows as long as the      a time limit that is met would be broken by a longer load:
+                                        be missed
+    other programs used the cores       a term that is met despite them is met; it is missed only if
+                                        it would be missed without the time lost to them: as
+                                        subtracted from all requests in a saturated cell, else from
+                                        the fastest one, which waited least for a core
+    the machine was paused              a time limit is missed only if it would be missed without
+                                        the longest pause, or if the fastest request exceeds it
+    a backlog grows as long as the      a time limit that is met would be missed in a longer load:
     load lasts (at a rate)              it is not shown to be met
 
 A level meets a target if each of its valid trials does. A series meets it if some level does or, if
-it has cells at a rate, some rate does: its closed-loop cells serve to find the capacity, and at the
-highest of them requests have to wait.
+it has cells at a rate, some rate does: its closed-loop cells only serve to find the capacity, and
+requests have to wait at the highest level.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ WORST_FIRST: tuple[TermResult, ...] = ("broken", "undecidable", "not shown")
 def with_targets(
     terms: Sequence[Term], cells: Sequence[TrialResult], valid: Iterable[Facts]
 ) -> list[TrialResult]:
-    """The cells; valid ones have the outcome of each term. `valid`: facts of the valid cells."""
+    """The cells, the valid ones with the outcome of each term. `valid`: their facts."""
     by_key = {facts.key: facts for facts in valid}
     groups = by_cell(cells, counts=lambda _: True)
     pooled = {cell: requests_of_all(trials, by_key) for cell, trials in groups.items()}
@@ -60,8 +60,8 @@ def with_targets(
         outcomes = (
             (term, judge(term, of_cell if term.kind == "errors" else own)) for term in terms
         )
-        doubted = (with_doubt(term, outcome, cell, own, facts) for term, outcome in outcomes)
-        return replace(cell, target=tuple(doubted))
+        final = (without_undecided(term, outcome, cell, own, facts) for term, outcome in outcomes)
+        return replace(cell, target=tuple(final))
 
     return [
         judged(cell, by_key[cell.trial.key]) if isinstance(cell, Result) else cell for cell in cells
@@ -69,7 +69,7 @@ def with_targets(
 
 
 def requests(facts: Facts, cell: Result) -> Requests:
-    """The requests of a trial: one by one if the load tool timed each, else its summary."""
+    """The requests of a trial: one by one if the load tool timed each, else as a summary."""
     measurement, failed = facts.measurement, facts.outcome.failed
     times_s: list[float] | None = None
     in_order: list[float] = []
@@ -121,10 +121,10 @@ class CoresUsedByOthers(Finding):
 BACKLOG = Note("the backlog grew, and responses would take longer under a longer load")
 
 
-def with_doubt(
+def without_undecided(
     term: Term, outcome: TermOutcome, cell: Result, own: Requests, facts: Facts
 ) -> TermOutcome:
-    """The outcome; "not shown" with the reason if this load cannot decide it."""
+    """The outcome; "not shown" with a reason if this load cannot decide the term."""
     if outcome.result == "not shown":
         return outcome
     why = why_undecided(term, outcome, cell, own) or explaining_pause(term, outcome, own, facts)
@@ -133,18 +133,18 @@ def with_doubt(
 
 def why_undecided(term: Term, outcome: TermOutcome, cell: Result, own: Requests) -> Finding | None:
     """Why the load tool, a backlog or other programs leave the outcome open; None if none does."""
-    met, broken, errors = outcome.met, outcome.result == "broken", term.kind == "errors"
-    if cell.generator_bound and not (met if term.kind == "rps" else broken and errors):
+    met, missed, errors = outcome.met, outcome.result == "broken", term.kind == "errors"
+    if cell.generator_bound and not (met if term.kind == "rps" else missed and errors):
         return ToolWasLimit(cell.trial.cell.tool, tool_certainty([cell.bound_reasons]))
     if met and term.kind == "time" and cell.trial.cell.rate and cell.verdict == "saturated":
         return BACKLOG
     wait = cell.core_wait
     if met or errors or wait is None or not wait.disturbed:
         return None
-    if broken and cell.verdict == "saturated" and not holds_without(term, outcome, wait.share_lost):
+    if missed and cell.verdict == "saturated" and not met_without(term, outcome, wait.share_lost):
         return None
     fastest_s = own.times_s[0] if own.times_s and term.kind == "time" else None
-    if broken and fastest_s is not None and not term.holds(fastest_s * (1 - wait.share_lost)):
+    if missed and fastest_s is not None and not term.holds(fastest_s * (1 - wait.share_lost)):
         return None
     return CoresUsedByOthers(wait.share_lost)
 
@@ -152,7 +152,7 @@ def why_undecided(term: Term, outcome: TermOutcome, cell: Result, own: Requests)
 def explaining_pause(
     term: Term, outcome: TermOutcome, own: Requests, facts: Facts
 ) -> Finding | None:
-    """The pause, if a time limit that is not met might be met without the longest one. (The
+    """The pauses, if a time limit that is not met might be met without the longest one. (The
     interval of a throughput includes pauses.)"""
     pause, value_s = stall.noticeable_pauses(facts), outcome.value
     if outcome.met or term.kind != "time" or pause is None or value_s is None:
@@ -161,8 +161,8 @@ def explaining_pause(
     return pause if term.holds(max(fastest_s, value_s - pause.longest_s)) else None
 
 
-def holds_without(term: Term, outcome: TermOutcome, share: float) -> bool:
-    """Whether the term would hold without the `share` of the time lost to others."""
+def met_without(term: Term, outcome: TermOutcome, share: float) -> bool:
+    """Whether the term would be met without the `share` of the time lost to other programs."""
     value = outcome.value
     if value is None:  # the time of a failed request
         return False
@@ -173,10 +173,10 @@ def holds_without(term: Term, outcome: TermOutcome, share: float) -> bool:
 
 
 class TargetOfCell(Finding):
-    """{result}[[: {metrics:, }]]"""
+    """{result:outcome}[[: {metrics:, }]]"""
 
     result: TermResult
-    metrics: tuple[str, ...]  # of the terms with that result; () where all are met
+    metrics: tuple[str, ...]  # of the terms with that result; () if all are met
 
 
 def target_of(cell: TrialResult) -> TargetOfCell | None:
@@ -197,7 +197,7 @@ class LoadLevel(Finding):
     connections: int | None = None
     share: str | None = None
     rate: str | None = None
-    asked_rps: float | None = None  # what the share amounts to
+    asked_rps: float | None = None  # the rate that the share amounts to
 
 
 def load_level(cell: Cell, asked_rps: float | None = None) -> LoadLevel:
@@ -216,7 +216,7 @@ class TermsAtLevel(Finding):
 
 
 class TermsBreak(Finding):
-    """At {level} {terms:list} {number:breaks/break}[[ in {broken} of {trial_count} trials]]:
+    """At {level} {terms:list} {number:is/are} missed[[ in {broken} of {trial_count} trials]]:
     {measured:; }."""
 
     level: LoadLevel
@@ -269,7 +269,8 @@ SeriesTargets = tuple[TargetKept | TargetNotKept, ...]
 def targets_of_series(
     cells: Sequence[TrialResult], name: Label, *, name_trials: bool
 ) -> SeriesTargets:
-    """The findings on its levels and on its rates, in this order; () without a target."""
+    """The findings on the levels and on the rates of a series, in this order; () without a
+    target."""
     levels = by_cell(cells, counts=lambda cell: bool(cell.target)).values()
     axes: dict[Axis, list[Trials]] = {
         "level": [trials for trials in levels if trials.valid and trials.cell.rate is None],
@@ -282,9 +283,9 @@ def targets_of_series(
     )
 
 
-def target_kept(series: Collection[SeriesTargets]) -> bool | None:
-    """Whether each series meets the target, at a rate if it has rates; one without a valid cell
-    does not. None without a target."""
+def target_met(series: Collection[SeriesTargets]) -> bool | None:
+    """Whether each series meets the target, at a rate if it has rates; a series without a valid
+    cell does not. None without a target."""
     if not any(series):
         return None
     return all(targets and isinstance(targets[-1], TargetKept) for targets in series)
@@ -293,10 +294,10 @@ def target_kept(series: Collection[SeriesTargets]) -> bool | None:
 def target_along(
     axis: Axis, levels: Sequence[Trials], name: Label, *, name_trials: bool
 ) -> TargetKept | TargetNotKept:
-    """The highest of these levels that meets the target, or that none does. `levels`: in ascending
-    order, at least one."""
-    keeping = [i for i, trials in enumerate(levels) if not outcomes_at(trials, *WORST_FIRST)]
-    above = levels[keeping[-1] + 1 if keeping else 0 :]
+    """The highest of these levels that meets the target, or that none does. `levels`: ascending, at
+    least one."""
+    meeting = [i for i, trials in enumerate(levels) if not outcomes_at(trials, *WORST_FIRST)]
+    above = levels[meeting[-1] + 1 if meeting else 0 :]
     cells = [cell for trials in levels for cell in trials.valid]
     common: dict[str, Any] = {
         "name": name,
@@ -306,32 +307,32 @@ def target_along(
         "trials": tuple(cell.trial.key for cell in cells),
         "evidence": tuple(target_in_trial(cell, name_trials=name_trials) for cell in cells),
     }
-    several, single = len(levels) > 1, f"the only {axis} measured"
-    if keeping:
-        last = "" if above else HIGHEST_MEASURED if several else single
-        return TargetKept(highest=level_of(levels[keeping[-1]]), last=last, **common)
-    broken = all(outcomes_at(trials, "broken") for trials in above)
-    keeps: Keeps = "meets" if broken else "is shown to meet"
-    if not several:
-        keeps = "does not meet" if broken else "is not shown to meet"
-    return TargetNotKept(levels=f"no {axis}" if several else single, keeps=keeps, **common)
+    many, single = len(levels) > 1, f"the only {axis} measured"
+    if meeting:
+        last = "" if above else HIGHEST_MEASURED if many else single
+        return TargetKept(highest=level_of(levels[meeting[-1]]), last=last, **common)
+    missed = all(outcomes_at(trials, "broken") for trials in above)
+    keeps: Keeps = "meets" if missed else "is shown to meet"
+    if not many:
+        keeps = "does not meet" if missed else "is not shown to meet"
+    return TargetNotKept(levels=f"no {axis}" if many else single, keeps=keeps, **common)
 
 
 def beyond(levels: Iterable[Trials]) -> Iterator[TermsAtLevel | TermsBreak]:
-    """Why the first of these levels does not meet the target and, if it does not break it, the next
-    level that does."""
+    """Why the first of these levels does not meet the target and, if it is not shown to miss it,
+    the next level that misses it."""
     for index, trials in enumerate(levels):
-        if broken := outcomes_at(trials, "broken").values():
-            breaking = sum(
+        if missed := outcomes_at(trials, "broken").values():
+            missing = sum(
                 any(outcome.result == "broken" for outcome in outcomes(cell))
                 for cell in trials.valid
             )
             yield TermsBreak(
                 level=level_of(trials),
-                terms=tuple(outcome.term for outcome in broken),
-                number=len(broken),
-                measured=tuple(outcome.measured for outcome in broken),
-                broken=breaking if len(trials.valid) > 1 else None,
+                terms=tuple(outcome.term for outcome in missed),
+                number=len(missed),
+                measured=tuple(outcome.measured for outcome in missed),
+                broken=missing if len(trials.valid) > 1 else None,
                 trial_count=len(trials.valid),
             )
             return

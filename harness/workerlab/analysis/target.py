@@ -1,15 +1,15 @@
-"""Whether requests meet a target (`workerlab.slo`): met, broken, not shown, or undecidable.
+"""Judges whether requests meet a target (`workerlab.slo`), term by term, by the 95 % interval of
+the metric:
 
-    estimate of the metric: a value and its 95 % interval
-      both ends are within the limit      met
-      both ends are beyond it             broken
-      the limit is on a step, from one    undecidable: if 5 % take a second, chance decides in each
-      value to STEP_RATIO times as much   launch on which side of the step p95 is
-      else                                not shown: too few requests, or too close to call
+    both ends are within the limit      met
+    both ends are beyond it             broken, printed as missed
+    the limit is on a step, from one    undecidable: if 5 % take a second, chance decides in each
+    value to STEP_RATIO times as much   launch on which side of the step p95 is
+    else                                not shown: too few requests, or too close to call
 
-A failed request counts as slower than any limit, as otherwise a server that immediately answers 500
-would have the best p95; so does a request that was due at a rate and never sent. A single one
-therefore breaks a limit on max or mean.
+A failed request counts as slower than any limit: otherwise a server that responds with 500 at once
+would have the best p95. So does a request that was due at a rate and never sent. A single one of
+these therefore misses a limit on max or mean.
 
 The interval of a quantile lies between order statistics; that of a share is Clopper and Pearson's
 (`numbers/intervals.py`), that of a mean Student's, and that of throughput is the cell's own, if
@@ -17,17 +17,17 @@ known. For errors, each end is wrong in at most 5 % of cases, not 2.5 %: then 3/
 without a failure show that the limit is met (rule of three: Hanley & Lippman-Hand 1983). For max,
 and for times known only as a summary, the value alone counts.
 
-Queued requests are slow together: with four servers that are 80 % busy, an interval of 3000
-responses that treats them as independent lies below the true p95 in 45 % of loads, not 2.5. So if
+Queued requests are slow together: with four servers that are 80 % busy, an interval from 3000
+responses that treats them as independent lies below the true p95 in 45 % of loads, not 2.5 %. So if
 the order of requests is known, they count as fewer independent ones. Their number is divided by the
 variance of the share of slow requests between BATCHES parts of the load, relative to that of
 independent requests (batch means: Conway 1963; Chen & Kelton 2006 for quantiles), and by the excess
-of Student's t for so few parts. This gives 12 %, and 1 % at half the load. If there are enough
-requests without this correction, the upper end is at most the largest time, so a limit far above
-all of them is shown to be met.
+of Student's t for so few parts. This reduces the 45 % to 12 %, and to 1 % at half the load. If
+there are enough requests without this correction, the upper end is at most the largest time, so a
+limit far above all times is shown to be met.
 
-The result of one launch holds for that launch only: in the next one, connections are distributed
-differently. A prediction for new launches needs several of them.
+The result of one launch is valid for that launch only: in the next one, connections are distributed
+differently. A prediction for new launches needs more than one launch.
 """
 
 from __future__ import annotations
@@ -60,20 +60,20 @@ TermResult = Literal["met", "broken", "undecidable", "not shown"]
 QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 TAIL = 0.025  # probability that an end of an interval is wrong
 ERROR_TAIL = 0.05
-TAIL_Z = 1.96  # the normal quantile of TAIL
-RULE_OF_THREE = 3.0  # 3/limit requests without a failure show that errors meet it
-STEP_RATIO = 1.5  # times the value before it: rare in a smooth distribution
-MIN_SLOW = 5  # requests above the step: fewer are not a second kind of request
-STRAY_SHARE = 0.1  # of these may lie on the step, and as many of the others
+TAIL_Z = 1.96  # the normal quantile of 1 - TAIL
+RULE_OF_THREE = 3.0  # 3/limit requests without a failure show that a limit on errors is met
+STEP_RATIO = 1.5  # two adjacent times rarely differ by more in a smooth distribution
+MIN_SLOW_REQUESTS = 5  # above the step; fewer are not a second kind of request
+STRAY_SHARE = 0.1  # of the slow requests may lie on the step, and as many fast ones
 BATCHES = 8  # equal parts of a load
 
 
 class Requests(Struct, frozen=True):
-    """The outcome of the requests of a load. `times_s`: times of the successes, in ascending order;
+    """The outcome of the requests of a load. `times_s`: response times of successes, ascending;
     None if not timed one by one: then `summary` describes them, and `succeeded` is their number.
-    `rps`: successes per second. `unsent`: due in the open model and never sent, as all connections
-    were busy. `in_order`: times of all requests sent, in the load tool's order, infinite for failed
-    ones; (): unknown."""
+    `rps`: successes per second. `unsent`: requests due in the open model but never sent because all
+    connections were busy. `in_order`: times of all requests sent, in the load tool's order,
+    infinite for failed requests; (): unknown."""
 
     times_s: Sequence[float] | None = None
     failed: int = 0
@@ -107,7 +107,7 @@ class Requests(Struct, frozen=True):
 
 
 def requests_of(times_s: Sequence[float], failed: int = 0, rps: float | None = None) -> Requests:
-    """`times_s`: of the successes, in any order."""
+    """The requests with these response times of successes, in any order."""
     return Requests(sorted(times_s), failed, rps)
 
 
@@ -147,7 +147,7 @@ MEASURED = {
 
 
 class TermOutcome(Finding, kw_only=True):
-    """{term} is {result}[[: {measured}]][[; {why}]]"""
+    """{term} is {result:outcome}[[: {measured}]][[; {why}]]"""
 
     term: str
     metric: Metric
@@ -168,6 +168,7 @@ class TermOutcome(Finding, kw_only=True):
 
 
 def judge(term: Term, requests: Requests) -> TermOutcome:
+    """The outcome of a term, by the rules above."""
     estimated = estimate(term.metric, requests)
     if estimated is None:
         return _outcome(term, requests, None, "not shown", UNKNOWN_OUTCOME)
@@ -208,7 +209,7 @@ def _outcome(
 
 
 def requests_needed(term: Term) -> int:
-    """The fewest requests that show a term to be met if all are within the limit."""
+    """The fewest requests that show a term to be met, if all are within the limit."""
     if term.kind == "errors":
         return math.ceil(RULE_OF_THREE / term.limit - 1e-9)
     q = QUANTILES.get(term.metric)
@@ -216,25 +217,24 @@ def requests_needed(term: Term) -> int:
 
 
 def too_few(term: Term, requests: Requests) -> TooFewRequests | None:
-    """A finding if so few requests could not show the term to be met even if all were fast and none
-    failed."""
-    least = requests_needed(term)
-    return TooFewRequests(least) if requests.total_for(term) < least else None
+    """A finding if the requests are too few to show the term to be met, even if all were fast."""
+    min_count = requests_needed(term)
+    return TooFewRequests(min_count) if requests.total_for(term) < min_count else None
 
 
 def step_at_limit(term: Term, requests: Requests) -> StepAtLimit | None:
-    """The step at the limit between two kinds of requests, for a term whose quantile may be on
-    either side of it; None if there is no such step."""
+    """The step at the limit between two kinds of requests, for a quantile that may be on either
+    side of it; None if there is no such step."""
     times_s = requests.times_s
     if term.metric not in QUANTILES or times_s is None:
         return None
     cut = bisect_left if term.op == "<" else bisect_right
-    within = cut(times_s, term.limit)
-    slow = requests.total - within
-    if not within or slow < MIN_SLOW:
+    fast = cut(times_s, term.limit)
+    slow = requests.total - fast
+    if not fast or slow < MIN_SLOW_REQUESTS:
         return None
-    stray = min(int(STRAY_SHARE * slow), within - 1)
-    below_s, above_s = (_at_rank(times_s, within + i) for i in (-stray, stray + 1))
+    stray = min(int(STRAY_SHARE * slow), fast - 1)
+    below_s, above_s = (_at_rank(times_s, fast + i) for i in (-stray, stray + 1))
     if above_s < STEP_RATIO * below_s:
         return None
     return StepAtLimit(
@@ -261,7 +261,7 @@ class MetricEstimate(Struct, frozen=True):
 
     @property
     def finite_values(self) -> dict[str, float | None]:
-        """The values by name; None: infinite, or no interval."""
+        """The values by name; None for infinite values, or without an interval."""
         interval = self.low < self.high
         return {
             "value": _finite(self.value),
@@ -271,15 +271,15 @@ class MetricEstimate(Struct, frozen=True):
 
 
 def value_of(metric: Metric, requests: Requests) -> float | None:
-    """The value of the metric; infinite if it is the time of a failed request; None: unknown."""
+    """The value of the metric; infinite if it is the time of a failed request, None if unknown."""
     estimated = estimate(metric, requests)
     return None if estimated is None else estimated.value
 
 
 def estimate(metric: Metric, requests: Requests) -> MetricEstimate | None:
-    """The value of the metric and its interval; None: unknown."""
+    """The value of the metric and its interval; None if unknown."""
     if metric == "rps":
-        return _with_half(requests.rps, requests.rps_half)
+        return _with_half_width(requests.rps, requests.rps_half)
     if not requests.total:
         return None
     if metric == "errors":
@@ -294,21 +294,23 @@ def estimate(metric: Metric, requests: Requests) -> MetricEstimate | None:
     if requests.without_time:
         return MetricEstimate(math.inf, math.inf, math.inf)
     if requests.times_s is None:
-        return _with_half(requests.summary.max if metric == "max" else requests.summary.mean, 0.0)
+        return _with_half_width(
+            requests.summary.max if metric == "max" else requests.summary.mean, 0.0
+        )
     if metric == "max":
-        return _with_half(requests.times_s[-1], 0.0)
+        return _with_half_width(requests.times_s[-1], 0.0)
     half = half_width_of_mean(_batch_means(requests.in_order) or requests.times_s)
-    return _with_half(
+    return _with_half_width(
         math.fsum(requests.times_s) / len(requests.times_s), math.inf if half is None else half
     )
 
 
-def _with_half(value: float | None, half: float) -> MetricEstimate | None:
+def _with_half_width(value: float | None, half: float) -> MetricEstimate | None:
     return None if value is None else MetricEstimate(value, value - half, value + half)
 
 
 def _quantile(metric: Metric, requests: Requests) -> MetricEstimate | None:
-    """The quantile of the successes, followed by the failed requests."""
+    """The quantile of all requests, with failed and unsent ones above all successes."""
     q, n, times_s = QUANTILES[metric], requests.total, requests.times_s
     if times_s is None:
         return _from_summary(metric, requests)
@@ -325,16 +327,18 @@ def _quantile(metric: Metric, requests: Requests) -> MetricEstimate | None:
 
 
 def _from_summary(metric: Metric, requests: Requests) -> MetricEstimate | None:
-    """None if requests failed, as a quantile of the others says nothing about all of them; but if
-    more failed than may be slow, the quantile is the time of a failed request: infinite."""
+    """The quantile by the summary; None if requests failed, because the summary excludes them. It
+    is infinite if more requests failed than may be slow."""
     if share_interval(requests.without_time, requests.total, TAIL)[0] > 1 - QUANTILES[metric]:
         return MetricEstimate(math.inf, math.inf, math.inf)
-    return None if requests.without_time else _with_half(getattr(requests.summary, metric), 0.0)
+    return (
+        None if requests.without_time else _with_half_width(getattr(requests.summary, metric), 0.0)
+    )
 
 
 def _per_independent(in_order: Sequence[float], limit_s: float) -> float:
-    """How many requests count as one: the variance, between parts of the load, of the share beyond
-    the limit, over that of independent requests; at least 1."""
+    """How many requests count as one independent request, at least 1: the variance between parts of
+    the load of the share above the limit, relative to that of independent requests."""
     beyond = [float(time_s > limit_s) for time_s in in_order]
     share = fmean(beyond) if beyond else 0.0
     if not 0 < share < 1 or len(beyond) < BATCHES:
@@ -345,7 +349,7 @@ def _per_independent(in_order: Sequence[float], limit_s: float) -> float:
 
 
 def _batch_means(in_order: Sequence[float]) -> list[float]:
-    """The means of BATCHES equal parts; [] if there are too few requests."""
+    """The means of BATCHES equal parts; [] for too few requests."""
     n = len(in_order)
     if n < BATCHES:
         return []
@@ -354,14 +358,14 @@ def _batch_means(in_order: Sequence[float]) -> list[float]:
 
 
 def _interpolated(q: float, times_s: Sequence[float], n: int) -> float:
-    """`numbers.samples.quantile` of n values: `times_s`, then infinite ones."""
+    """The quantile (`numbers.samples.quantile`) of n values: `times_s`, the rest infinite."""
     if math.ceil(q * (n - 1)) >= len(times_s):
         return math.inf
     return quantile(times_s, q * (n - 1) / (len(times_s) - 1)) if len(times_s) > 1 else times_s[0]
 
 
 def _at_rank(times_s: Sequence[float], rank: int) -> float:
-    """`rank`: from 1; failed requests come after the successes."""
+    """The time at a rank, counted from 1; failed requests come after the successes."""
     return times_s[rank - 1] if rank <= len(times_s) else math.inf
 
 

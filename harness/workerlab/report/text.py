@@ -96,7 +96,7 @@ VERDICT_COLOURS = {
 }
 TARGET_COLOURS = {
     "met": "green",
-    "broken": "red",
+    "missed": "red",
     "not shown": "yellow",
     "undecidable": "yellow",
 }

@@ -228,7 +228,7 @@ def test_the_highest_kept_level_and_the_first_broken_term() -> None:
     assert [type(item) for item in conclusion.evidence] == [TargetInTrial] * 4
     assert str(conclusion) == (
         "sync: the highest level that meets p95<150ms,errors<5% is 4 connections. At 8 connections"
-        " p95<150ms breaks: p95 200 ms."
+        " p95<150ms is missed: p95 200 ms."
     )
 
 
@@ -277,7 +277,7 @@ def test_a_level_keeps_the_target_only_if_all_trials_do() -> None:
     (beyond,) = conclusion.beyond
     assert isinstance(beyond, TermsBreak)
     assert (beyond.broken, beyond.trial_count) == (1, 2)
-    assert "p95<150ms breaks in 1 of 2 trials: p95 200 ms." in str(conclusion)
+    assert "p95<150ms is missed in 1 of 2 trials: p95 200 ms." in str(conclusion)
 
 
 def test_cells_at_a_rate_decide_where_there_are_some() -> None:

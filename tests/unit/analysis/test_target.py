@@ -112,7 +112,7 @@ def test_a_failure_is_slower_than_any_limit() -> None:
     judged = outcome("p95<300ms", fast, failed=100)
     assert judged.value is None
     assert str(judged) == (
-        "p95<300ms is broken: 100 of 1000 requests failed, which counts as slower than any limit"
+        "p95<300ms is missed: 100 of 1000 requests failed, which counts as slower than any limit"
     )
     assert value_of("p95", requests_of(fast, 100)) == math.inf
     assert value_of("p50", requests_of(fast, 100)) == 0.01

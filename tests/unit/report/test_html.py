@@ -456,9 +456,9 @@ def test_corners_draw_the_same_line(values: list[int]) -> None:
 
 def test_the_page_shows_the_outcome_of_a_target() -> None:
     page = rendered(targeted()).text
-    assert "broken: p95" in page
+    assert "missed: p95" in page
     assert "the highest level that meets p95<150ms,errors<1%,rps>=10 is 4 connections" in page
-    assert "At 8 connections p95<150ms breaks: p95 200 ms" in page
+    assert "At 8 connections p95<150ms is missed: p95 200 ms" in page
 
 
 def test_the_subject_of_a_finding_is_bold_and_never_markup() -> None:

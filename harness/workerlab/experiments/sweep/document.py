@@ -8,7 +8,7 @@ from typing import Any, Literal
 from msgspec.structs import asdict, replace
 
 from workerlab.analysis import overhead
-from workerlab.analysis.cell_targets import target_kept, targets_of_series
+from workerlab.analysis.cell_targets import target_met, targets_of_series
 from workerlab.analysis.class_findings import class_finding
 from workerlab.analysis.diagnosis.cpu import Disturbance
 from workerlab.analysis.phases import phases_of
@@ -78,7 +78,7 @@ def sweep_document(report: Report) -> Document:
         findings=(*findings, *overhead_finding(report), *affected_cells(report, names)),
         tables=tuple(sweep_tables(replace(report, cells=measured, classes=groups), names)),
         valid=not any(isinstance(cell, Invalid) for cell in report.cells),
-        target_kept=target_kept(targets),
+        target_kept=target_met(targets),
         phases=phases,
     )
 
