@@ -1,20 +1,20 @@
-"""Where the response time goes: traced request by request where possible, else estimated.
+"""The parts of the response time: traced request by request where possible, else estimated.
 
-Exact, if requests carry ids and their accepts are timed:
+They are exact if requests carry ids and their accepts are timed:
 
     sent ── connect ── connected ── accept queue ── accepted ── in worker ── app called ── service
         ── app done ── transfer ── last byte
 
 A request on a reused connection spends no time in connect or in the accept queue: it waits in the
 worker from the moment it is sent. Each moment is clamped between the one before it and the last
-byte: a worker may accept before the client notices that it is connected, and close its span after
-the client has the answer. With dropped handshakes, `accept queue` begins when the connection is
+byte: a worker may accept before the client detects that it is connected, and close its span after
+the client has the response. With dropped handshakes, `accept queue` begins when the connection is
 established on the client's side, so the kernel's retransmissions are part of it.
 
-Otherwise estimated; each part has its own source, or is missing:
+Otherwise they are estimated; each part has its own source, or is missing:
 
-    response      N/X: the response time law (Denning & Buzen 1978), without think time; for a
-                  whole load, with the mean number of requests in flight instead of N
+    response      N/X, by the response time law (Denning & Buzen 1978) without think time; for a
+                  whole load, the mean number of requests in flight replaces N
     connect       the client's connect times, over the whole load
     accept queue  the kernel's queue, sampled: mean length / X (Little 1961); if it overflowed,
                   plus half-open connections (established on the client's side only)
@@ -25,10 +25,11 @@ Otherwise estimated; each part has its own source, or is missing:
 
 N includes connections that are stuck in a handshake; their repeated SYNs count as `connect` once
 they are established. Two known errors: a request that a worker has read but not started is in no
-queue (in worker, with kept-alive connections); time in which an app sends while it still computes
-counts as both service and transfer. Both show in `unattributed`, which is never spread over the
-others. Parts that add up to more than the response are withheld: at least one of them is wrong (a
-queue sampled too rarely, a span that ended late because other programs used the core).
+queue (with kept-alive connections, it is missing from `in worker`); time in which an app sends
+while it still computes counts as both service and transfer. Both errors show in `unattributed`,
+which is never spread over the other parts. Parts that add up to more than the response are
+withheld: at least one of them is wrong (a queue was sampled too rarely, or a span ended late
+because other programs used the core).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -45,10 +46,10 @@ from workerlab.finding import Finding, Findings, Note
 from workerlab.model.evidence import Span, Timing
 from workerlab.model.result import Breakdown
 
-CLOCK_TOLERANCE_NS = 1_000_000  # tolerance for client and worker times that are out of order
-MAX_FAILED_SHARE = 0.05  # of the answers: more failures would distort the means
-MIN_WAIT_SHARE = 0.02  # of the response time: less waiting counts as none
-# Of the response time: parts that exceed it by more are withheld. Connect times cover the whole
+CLOCK_TOLERANCE_NS = 1_000_000  # between clocks of client and worker
+MAX_FAILED_SHARE = 0.05  # of the responses; more failures would distort the means
+MIN_WAIT_SHARE = 0.02  # of the response time; less waiting counts as none
+# Of the response time; parts that exceed it by more are withheld. Connect times cover the whole
 # load, which differs from the steady part once the accept queue overflows
 MAX_EXCESS_SHARE, MAX_OVERFLOWED_EXCESS_SHARE = 0.1, 0.25
 MIN_QUEUE_SAMPLES = 5  # required for a mean
@@ -63,10 +64,10 @@ EXACT_SOURCES = {
     "transfer": "spans and the client",
 }
 
-# The six moments of a request, in order, and start and end of its span: nanoseconds
+# The six moments of a request, and start and end of its span, in nanoseconds
 Moments = tuple[Sequence[int], tuple[int, int]]
-Part = tuple[float, str]  # seconds, and the source
-Noted = tuple[Breakdown, Findings]  # with notes on what the parts leave out
+Part = tuple[float, str]  # seconds and source
+NotedBreakdown = tuple[Breakdown, Findings]  # with notes on what it excludes
 
 
 class PartsEstimated(Finding):
@@ -77,14 +78,14 @@ class PartsEstimated(Finding):
 
 
 class FailuresLeftOut(Finding):
-    """the breakdown leaves out {requests:# request} that failed"""
+    """the breakdown excludes {requests:# request} that failed"""
 
     requests: int
 
 
 class NoBreakdownOfFailures(Finding):
-    """no breakdown: {share:percent} of the answers were failures, and it is unknown which requests
-    failed"""
+    """no breakdown: {share:percent} of the responses were failures, and it is unknown which
+    requests failed"""
 
     share: float
 
@@ -100,51 +101,50 @@ class PartsExceedResponse(Finding):
 
 
 @once
-def breakdown(facts: Facts) -> Noted:
+def breakdown(facts: Facts) -> NotedBreakdown:
     """Means over the part of the load that the cell reports (its steady window, or the whole load
-    if it stalled), with notes on what they leave out."""
+    if it stalled), with notes on what they exclude."""
     window = reported_part(facts)
-    parts, notes = _steady(facts) if window is facts.window else _within(facts, window)
+    parts, notes = _steady(facts) if window is facts.window else _breakdown_of(facts, window)
     response_s, excess_s = parts.response_s, -(parts.unattributed_s or 0.0)
     max_share = MAX_OVERFLOWED_EXCESS_SHARE if facts.overflowed else MAX_EXCESS_SHARE
     if response_s is None or excess_s <= max_share * response_s:
         return parts, notes
     wait = core_wait(facts)
-    by_others = wait if wait is not None and wait.disturbed_by_programs else None
+    programs = wait if wait is not None and wait.disturbed_by_programs else None
     exceeds = PartsExceedResponse(
         parts_s=response_s + excess_s,
         response_s=response_s,
-        others_cores=by_others.others_cores if by_others else None,
-        cores=by_others.cores if by_others else None,
+        others_cores=programs.others_cores if programs else None,
+        cores=programs.cores if programs else None,
     )
     return Breakdown(response_s=response_s), (exceeds,)
 
 
 @once
-def _steady(facts: Facts) -> Noted:
-    return _within(facts, facts.steady_part)
+def _steady(facts: Facts) -> NotedBreakdown:
+    return _breakdown_of(facts, facts.steady_part)
 
 
-def _within(facts: Facts, window: Window) -> Noted:
+def _breakdown_of(facts: Facts, window: Window) -> NotedBreakdown:
     if (exact := _exact(facts, window)) is not None:
         return exact
     if (failed_share := 1 - facts.outcome.success_share) > MAX_FAILED_SHARE:
         return Breakdown(), (NoBreakdownOfFailures(failed_share),)
-    not_followed = facts.data.can_trace and not facts.measurement.timings
+    untraced = facts.data.can_trace and not facts.measurement.timings
     parts = {name: part for name, part_of in ESTIMATES.items() if (part := part_of(facts, window))}
     in_flight: float = facts.connections
     if window is not facts.window:  # fewer than N towards the end of the whole load
         in_flight = requests_in_flight(facts).inside_s(window) / window.length_s
     estimate = _of_parts(in_flight / window.rps, parts, exact=False)
-    return estimate, (PartsEstimated(facts.tool),) if not_followed else ()
+    return estimate, (PartsEstimated(facts.tool),) if untraced else ()
 
 
 @once
 def in_server(facts: Facts) -> float | None:
     """Mean number of requests in the accept queue, in the workers and in the app over the steady
-    window (Little 1961). None if one of these is unknown. Parts that add up to more than the
-    response are used here all the same: even if overestimated, those requests are not in the load
-    tool."""
+    window (Little 1961); None if one of these is unknown. Parts are used even if they add up to
+    more than the response: those requests may be overestimated, but are not in the load tool."""
     steady, _ = _steady(facts)
     parts_s = (steady.accept_queue_s, steady.in_worker_s, steady.service_s)
     return None if None in parts_s else facts.rps * sum(part_s or 0.0 for part_s in parts_s)
@@ -158,12 +158,12 @@ class RequestsWaited(Finding):
 
 
 NOTHING_WAITED = Note("nothing waited")
-NO_WAIT_SEEN = Note("no wait was seen")
+NO_WAIT_SEEN = Note("no wait was observed")
 
 
 def wait_finding(facts: Facts) -> RequestsWaited | Note:
-    """How long requests waited in the accept queue and in the worker, by the cell's breakdown;
-    otherwise a note that nothing waited, or that no wait was seen because a part is unknown."""
+    """How long requests waited in the accept queue and in the worker, by the cell's breakdown; else
+    a note that nothing waited or, if a part is unknown, that no wait was observed."""
     parts, _ = breakdown(facts)
     wait_s = (parts.accept_queue_s or 0.0) + (parts.in_worker_s or 0.0)
     response_s = parts.response_s or 0.0
@@ -187,11 +187,11 @@ def slot_use(facts: Facts) -> dict[str, Any]:
 # --- exact --------------------------------------------------------------------------------
 
 
-def _exact(facts: Facts, window: Window) -> Noted | None:
-    """The exact breakdown of successes, with a note on failures left out; None if some request of
+def _exact(facts: Facts, window: Window) -> NotedBreakdown | None:
+    """The exact breakdown of successes, with a note on excluded failures; None if some request of
     the window was not traced."""
-    followed = _followed(facts, window)
-    successes = list(filter(None, followed))
+    traced = _traced(facts, window)
+    successes = list(filter(None, traced))
     spans = Intervals([span for _, span in successes])
     completed = spans.last(facts.tail_ns).completed(window)
     if completed <= 0:
@@ -205,16 +205,16 @@ def _exact(facts: Facts, window: Window) -> Noted | None:
         name: (mean_s(number, number + 1), source)
         for number, (name, source) in enumerate(EXACT_SOURCES.items())
     }
-    left_out = len(followed) - len(successes)
-    notes = (FailuresLeftOut(left_out),) if left_out else ()
+    failures = len(traced) - len(successes)
+    notes = (FailuresLeftOut(failures),) if failures else ()
     return _of_parts(mean_s(0, 5), parts, exact=True), notes
 
 
-def _followed(facts: Facts, window: Window) -> Sequence[Moments | None]:
-    """The moments of each request that overlaps the window, None for a failed one; empty if some
-    request was not traced. The end of a failed request is unknown, so one that began before the
-    window closed counts."""
-    followed = list[Moments | None]()
+def _traced(facts: Facts, window: Window) -> Sequence[Moments | None]:
+    """The moments of each request that overlaps the window, None for a failed request; empty if
+    some request was not traced. The end of a failed request is unknown, so it counts if it began
+    before the window closed."""
+    traced = list[Moments | None]()
     by_id = {span.request_id: span for span in facts.spans if span.request_id is not None}
     for timing, sent, end in facts.timed_requests():
         if sent >= window.closes_ns or (end is not None and end <= window.opens_ns):
@@ -224,8 +224,8 @@ def _followed(facts: Facts, window: Window) -> Sequence[Moments | None]:
             moments = _moments(timing, span, sent, end) if span and end else None
             if moments is None:
                 return ()
-        followed.append(moments)
-    return followed
+        traced.append(moments)
+    return traced
 
 
 def _of_parts(response_s: float, parts: Mapping[str, Part], *, exact: bool) -> Breakdown:
@@ -239,7 +239,7 @@ def _of_parts(response_s: float, parts: Mapping[str, Part], *, exact: bool) -> B
 
 
 def _moments(timing: Timing, span: Span, sent: int, end: int) -> Moments | None:
-    """A request's moments; None if one is missing, or its span is outside the client's times."""
+    """A request's moments; None if one is missing or the span is outside the client's times."""
     in_time = sent - CLOCK_TOLERANCE_NS <= span.start_ns <= end + CLOCK_TOLERANCE_NS
     if span.accept_ns is None or not in_time:
         return None
@@ -258,7 +258,7 @@ def _moments(timing: Timing, span: Span, sent: int, end: int) -> Moments | None:
 
 
 def _connect(facts: Facts, _window: Window) -> Part | None:
-    """Mean per request: on a kept-alive connection only the first request connects."""
+    """Mean time to connect per request: on a kept-alive connection only the first one connects."""
     times_s = facts.measurement.connects_s
     if not times_s:
         return None
@@ -282,15 +282,15 @@ def _accept_queue(facts: Facts, window: Window) -> Part | None:
 
 
 def _in_worker(facts: Facts, window: Window) -> Part | None:
-    """From the accept times if each connection carried one request (sync keeps none alive, even if
-    the load tool asks for it); else from unread bytes."""
+    """Mean wait in the worker, by accept times if each connection carried one request (sync keeps
+    none alive, even if the load tool requests it), else by unread bytes."""
     accepts, requests = facts.accepts
     if requests >= len(facts.spans) and not (facts.cell.keepalive and accepts < requests):
         part = window if facts.data.fixed_count else _until_last_begun(facts, window)
         if part is not None:
             waits = Intervals([(span.accept_ns or 0, span.start_ns) for span in facts.spans])
             return waits.inside_s(part) / part.completed, ACCEPT_SOURCE
-    # If it reads requests early, they may wait although no bytes are unread
+    # If the class reads requests early, they may wait although no bytes are unread
     if facts.worker_class.unmeasured:
         return None
     connections = facts.observations.connections
@@ -299,10 +299,9 @@ def _in_worker(facts: Facts, window: Window) -> Part | None:
 
 
 def _until_last_begun(facts: Facts, window: Window) -> Window | None:
-    """The window, cut off at the time up to which every worker started all requests that it
-    accepted: the earliest of their last accepts of a started request. A tool that runs for a fixed
-    time leaves requests that were accepted but never started, whose wait is unknown. None if that
-    time precedes the window."""
+    """The window, cut off at the earliest of the workers' last accepts of a started request:
+    requests accepted before it were all started. After a load of fixed duration, some accepted
+    requests are never started, and their wait is unknown. None if the cut precedes the window."""
     by_worker = facts.spans_by_worker.values()
     last_ns = (max(span.accept_ns or 0 for span in spans) for spans in by_worker)
     closes_ns = min(window.closes_ns, *last_ns)
@@ -310,15 +309,16 @@ def _until_last_begun(facts: Facts, window: Window) -> Window | None:
 
 
 def _service(facts: Facts, window: Window) -> Part:
-    """Mean time in the app. A request that never ended counts until the end of the window."""
+    """Mean time in the app. A request that never ended counts to the end of the window."""
     served_s = Intervals.of(facts.spans, window.closes_ns).inside_s(window)
     return served_s / window.completed, SPANS_SOURCE
 
 
 def _transfer(facts: Facts, _window: Window) -> Part | None:
-    """None on kept-alive connections: some of ab's requests there end only when the server closes
-    the connection (first byte after 0.3 s, end after 2.0 s), which is not transfer. None if ab's
-    means include requests that were never accepted, as these end without a first byte."""
+    """Mean time to transfer a response. None on kept-alive connections: some of ab's requests there
+    end only when the server closes the connection (first byte after 0.3 s, end after 2.0 s), which
+    is not transfer. None if ab's means include requests that were never accepted, which end without
+    a first byte."""
     measured = facts.measurement
     first_s, last_s = measured.first_byte.mean, measured.response.mean
     if facts.cell.keepalive or measured.requests != facts.outcome.answered:

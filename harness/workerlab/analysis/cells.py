@@ -45,7 +45,12 @@ from workerlab.analysis.handshakes import counters_of_others
 from workerlab.analysis.load_tool import mean_in_flight
 from workerlab.analysis.samples import NS, durations_s, missing_notes, per_second
 from workerlab.analysis.series import Series
-from workerlab.analysis.slots import kept_connections, occupancy_in, predicted_rps, queued_gap_s
+from workerlab.analysis.slots import (
+    keepalive_connections,
+    occupancy_in,
+    predicted_rps,
+    queued_gap_s,
+)
 from workerlab.analysis.stall import (
     reported_part,
     reported_rps,
@@ -232,7 +237,7 @@ def closed_result(facts: Facts, series: Series, verdict: ValidVerdict, reason: F
         waiting=waits,
         ideal_s=_ideal_s(facts, lone_s),
         breakdown=parts,
-        connections_per_worker=kept_connections(facts),
+        connections_per_worker=keepalive_connections(facts),
         split_prediction_rps=predicted_rps(facts, lone_s, bound_rps),
         generator_bound=None if limits is None else bool(limits),
         bound_reasons=limits or (),

@@ -1,31 +1,31 @@
-"""Whether the backlog of an open load grows, and would go on growing.
+"""Whether the backlog of an open load grows and would go on growing.
 
 With random arrivals, queues come and go: at 90 % of a server's capacity, one in six loads of 10 s
 ends with a longer queue than it began with (simulated: 4 slots, 0.2 s each), and one in three if
-service times vary widely. If a resource is full, however, the server works at its limit, and that
-limit is either below the requested rate or not. So a backlog grows if both hold:
+service times vary widely. If a resource is full, however, the server works at its limit, which is
+either below the requested rate or not. So a backlog grows if both conditions are true:
 
     full      over the second half of the load, 95 % of the slots, or of the cores that the workers
               can use, were busy
-    too slow  throughput in that half is at least 2 % below the requested rate, whatever actually
-              arrived, and by more than the scatter of service times explains. It is scaled to full
-              use first: at 95 %, throughput / 0.95
+    too slow  throughput in that half is below the requested rate (whatever actually arrived), by at
+              least 2 % and by more than the scatter of service times explains. It is first scaled
+              to full use: at 95 %, throughput / 0.95
 
 Of 80 simulated loads with Poisson arrivals at 98 % of the capacity of four slots, none was
-classified as growing (constant service). If the server is full and too slow, but within the
-scatter, the answer is unknown, as for most loads at 105 % if service times vary widely.
+classified as growing (constant service). If the server is full, but the deficit is within the
+scatter, the result is unknown, as for most loads at 105 % if service times vary widely.
 
 If nothing measured is full (a lock, a pool, unevenly loaded workers), the trend decides: requests
 in flight in GROWTH_PARTS parts of the load rise (Mann-Kendall) by at least 2 % of the arrivals, do
-not fall back to levels of the first half, and the second half is too slow, as above: whatever
-limits the server, requests were always waiting for it. (While a burst drains, throughput exceeds
-the requested rate.) Of 40 simulated loads of 10 s at 105 % of a limit of 16 at once, 34 are
+not fall back to levels of the first half, and the second half is too slow, as above: then requests
+were always waiting, whatever limits the server. (While a burst drains, throughput exceeds the
+requested rate.) Of 40 simulated loads of 10 s at 105 % of a limit of 16 at once, 34 are
 detected (constant service); with a limit of 4, about half.
 
 Rejected: the trend alone (Mann-Kendall and a slope of 2 % classify 12 to 30 % of all loads at 90 %
 as growing); the trend in addition to a full resource (it detects 61 % of the loads at 105 % instead
-of 98 %, as random arrivals hide 5 %); throughput below 97 % of the requested rate, which happens by
-chance in one load of ten.
+of 98 %, because random arrivals hide an excess of 5 %); throughput below 97 % of the requested
+rate, which happens by chance in one of ten loads.
 """
 
 from collections.abc import Sequence
@@ -42,14 +42,15 @@ from workerlab.analysis.stall import requests_in_flight
 from workerlab.numbers.samples import SIGNIFICANT_Z, mann_kendall, slope
 
 GROWTH_PARTS = 8
-MIN_EXCESS_SHARE = 0.02  # of arrivals
-DEFICIT_Z = 2.35  # standard errors: chance exceeds it in 1 % of cases
+MIN_EXCESS_SHARE = 0.02  # of the arrival rate
+DEFICIT_Z = 2.35  # standard errors; exceeded by chance in 1 % of cases
 FULL_CPU_SHARE = 0.95  # of the usable cores
 
 
 class Growth(Struct, frozen=True):
-    """`done_rps`: throughput in the second half of the load. `full`: what was full in that half
-    ("slots", "workers"), or "". `grows`: None if the deficit is within the scatter."""
+    """Growth of a backlog. `done_rps`: throughput in the second half of the load. `full`: the
+    resource that was full then ("slots", "workers") or "". `grows`: None if the deficit is within
+    the scatter."""
 
     done_rps: float
     full: str
@@ -77,7 +78,7 @@ def growth(facts: Facts) -> Growth:
 
 
 def _full(facts: Facts, half: Window) -> tuple[str, float]:
-    """What was full ("" if nothing measured was), and its utilisation."""
+    """The full resource ("" if no measured resource was full), and its utilisation."""
     occupied = occupancy_in(facts, half)
     if occupied is not None and occupied >= FULL_OCCUPANCY:
         return "slots", occupied
@@ -101,7 +102,7 @@ def _too_slow(facts: Facts, half: Window, use: float = 1.0) -> bool | None:
 
 
 def _in_flight(facts: Facts, window: Window) -> Sequence[float]:
-    """Mean number of requests in flight in each part; without parts in which it is unknown."""
+    """Mean number of requests in flight in each part, without parts for which it is unknown."""
     length_ns = (window.closes_ns - window.opens_ns) // GROWTH_PARTS
     starts_ns = [window.opens_ns + number * length_ns for number in range(GROWTH_PARTS)]
     parts = [Period(start_ns, start_ns + length_ns) for start_ns in starts_ns]

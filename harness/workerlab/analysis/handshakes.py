@@ -1,13 +1,14 @@
-"""Handshakes that a full accept queue dropped: what the client saw and what the kernel counted.
+"""Handshakes that a full accept queue dropped, by the client's connect times and kernel counters.
 
 Connecting takes no time on loopback. If the accept queue is full, the kernel drops the client's
 SYN, and the client's kernel repeats it after fixed delays, so connect times lie at steps. The
-kernel also counts what it drops, by listening socket and in the whole network namespace. A socket
-also drops stray packets, and the namespace includes other servers, so a counter proves a drop only
+kernel also counts drops, by listening socket and for the whole network namespace. But a socket also
+drops stray packets, and the namespace includes other servers, so a counter proves a drop only
 together with evidence from this server's queue or this load's connections.
 
-If a handshake's last packet is dropped instead, the client's side is established and the connect
-time is at no step; only the counters, and requests that never reach a worker, show it.
+If a handshake's last packet is dropped instead, the connection is established on the client's side
+and the connect time is at no step. Only the counters show this, and requests that never reach a
+worker.
 """
 
 from collections import Counter
@@ -21,8 +22,8 @@ from workerlab.finding import Finding, Findings
 from workerlab.model.evidence import ConnectionSample, Counters
 from workerlab.numbers import units
 
-EARLY_TOLERANCE_S = 0.002  # of a connect time below its step
-LATE_TOLERANCE_S = 0.25  # above it
+EARLY_TOLERANCE_S = 0.002  # a connect time may be this much below its step
+LATE_TOLERANCE_S = 0.25  # or this much above it
 ESTABLISHED = "ESTABLISHED"  # the state after a handshake
 
 
@@ -37,15 +38,15 @@ def at_steps(connects_s: Sequence[float], steps_s: Sequence[float]) -> Mapping[f
 
 
 class SynSteps(Finding):
-    """How many connections were established when this kernel repeated a dropped SYN."""
+    """Connections established after this kernel repeated a dropped SYN."""
 
     steps: tuple[tuple[float, int], ...]  # seconds, connections
 
     def __str__(self) -> str:
-        (first_s, count), *others = self.steps
+        (first_s, count), *later = self.steps
         parts = [f"{units.counted(count, 'connection')} connected after {first_s:g} s"]
-        parts += [f"{count} after {step_s:g} s" for step_s, count in others]
-        when = "times" if others else "time"
+        parts += [f"{count} after {step_s:g} s" for step_s, count in later]
+        when = "times" if later else "time"
         return f"{', '.join(parts)}: the {when} at which this kernel repeats a dropped SYN"
 
 
@@ -53,17 +54,17 @@ class Handshakes(Struct, frozen=True):
     """The handshakes of one trial."""
 
     steps: SynSteps | None  # None: no connection was established at a step
-    counters: Mapping[str, int]  # increase of those that this kernel has, by its names
-    where: str  # the counters count: by the own socket, or in the network namespace
-    queue_full: bool  # a sample is one above the limit, the most the queue can hold
+    counters: Mapping[str, int]  # increases, by the kernel's names, of those that it has
+    where: str  # whether they belong to the server's socket or the network namespace
+    queue_full: bool  # in a sample: one above the limit, the most that the queue can hold
     max_half_open: int  # in a sample
-    dropped: bool  # measured: a queue overflowed, and this trial shows it was this server's
-    drops_suspected: bool  # connects took long, and there is no counter of drops
+    dropped: bool  # measured: a queue overflowed, and the trial shows that it was this server's
+    drops_suspected: bool  # connecting took long, and there is no counter of drops
 
 
 def half_open(sample: ConnectionSample) -> int:
-    """Connections that are established on the client's side only: the last packet of their
-    handshake was dropped."""
+    """Connections established on the client's side only, because the last packet of the handshake
+    was dropped."""
     return max(0, sample.client.get(ESTABLISHED, 0) - sample.server.get(ESTABLISHED, 0))
 
 
@@ -91,8 +92,8 @@ WHOLE_NAMESPACE = "counted in the whole network namespace"
 
 
 def _counters_by_name(counters: Counters) -> tuple[Mapping[str, int], str]:
-    """The counters by the kernel's names, and where they are counted. With trials side by side,
-    there is only the counter of the server's own sockets."""
+    """The counters by the kernel's names, and what they count. If trials ran side by side, only the
+    counter of the server's own sockets is available."""
     if counters.listen_overflows is None and counters.socket_drops is not None:
         return {"sk_drops": counters.socket_drops}, OWN_SOCKET
     by_name = {
@@ -135,7 +136,7 @@ class CountersOfOthers(Finding):
 
 
 def counters_of_others(facts: Facts) -> Findings:
-    """A note if counters grew although no drop of this server is shown."""
+    """A note if counters grew, but nothing shows a drop by this server."""
     shakes, counters = handshakes(facts), facts.counters
     if shakes.dropped or not (counters.listen_overflows or counters.syn_retransmits):
         return ()

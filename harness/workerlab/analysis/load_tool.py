@@ -1,29 +1,29 @@
 """Whether the load tool, not the server, was the limit.
 
-In a closed loop, requests queue in front of the bottleneck. A load tool that cannot keep up holds
-them itself; its figures are then a lower bound of the server, however steady they are. Any of six
-rules is enough, each with its numbers:
+In a closed loop, requests queue in front of the bottleneck. If a load tool cannot keep up, they
+queue in the tool, and its figures are a lower bound for the server, however steady they are. Any of
+six rules is enough; each reports its numbers:
 
     CPU           the tool used at least 80 % of a core per thread or process
-    plateau       more connections brought no more throughput, while slots, workers and host are
-                  less than 90 % busy and less than half of the requests in flight are in the server
+    plateau       more connections raised throughput no further, while slots, workers and host were
+                  less than 90 % busy and less than half of the requests in flight in the server
     ceiling       against a server that does nothing, the tool reaches less than three times as much
     second tool   another tool got over 5 % more from the same server with as many connections, by
                   the interval over trials of both; one trial of each is not enough
-    connections   fewer were established than requested, on kept connections
-    own limits    requests that found no local port or no file descriptor: no fault of the server
+    connections   fewer kept-alive connections were established than requested
+    own limits    requests that found no local port or no file descriptor: not the server's fault
 
-A cell that reaches what its slots or connections allow (X >= 0.95 * min(N, C)/R0) can only be
-limited by the tool's own limits, as no tool can get more. This needs an R0 that is the server's; a
-lone response of less than 10 ms is partly the client's own time.
+A cell that reaches the bound of its slots or connections (X >= 0.95 * min(N, C)/R0) can only be
+limited by the tool's own limits: no tool can get more. This requires that R0 is the server's time;
+a lone response of less than 10 ms is partly the client's.
 
-Likewise, only the tool's own limits count while other programs kept tool or server waiting for a
-core (`core_wait`): a tool that gets half a core looks slow, and so does a server that is not kept
-busy. Without own limits, the answer is then unknown.
+Likewise, only the tool's own limits count if other programs kept tool or server waiting for a core
+(`core_wait`): a tool that gets half a core looks slow, and so does a server that is not kept busy.
+Without own limits, it is then unknown whether the tool was the limit.
 
-A second tool shows nothing if most requests in flight are in the server: two runs then differ by
-how the kernel distributes connections. If none of the first five rules can be evaluated, it is
-unknown whether the tool was the limit.
+A second tool shows nothing if most requests in flight are in the server: the two runs then differ
+because of how the kernel distributes connections. If none of the first five rules can be evaluated,
+it is unknown whether the tool was the limit.
 """
 
 import contextlib
@@ -54,20 +54,20 @@ from workerlab.model.evidence import Measurement
 from workerlab.numbers.intervals import ratio
 
 BUSY_UNIT_SHARE = 0.8  # of a core, per thread or process of the tool
-BUSY_RESOURCE_SHARE = 0.9  # of a resource of the server: from here on it is busy
-INSIDE_SHARE = 0.5  # of the requests in flight: from here on they are in the server
-SAFE_CEILING_RATIO = 3.0  # times the measured throughput: such a ceiling clears the tool
-MIN_CLEAR_LONE_S = 0.01  # lone response; from here on the client's part is negligible
-MIN_LOAD_S = 2.0  # in a shorter load, the tool's start would distort its CPU use
+BUSY_RESOURCE_SHARE = 0.9  # of a server resource, from which it counts as busy
+INSIDE_SHARE = 0.5  # of the requests in flight, from which they count as in the server
+SAFE_CEILING_RATIO = 3.0  # ceiling / throughput, from which the tool is not the limit
+MIN_CLEAR_LONE_S = 0.01  # lone response, from which the client's part of it is negligible
+MIN_LOAD_S = 2.0  # in a shorter load, the tool's start-up would distort its CPU use
 MIN_SAMPLES = 3  # of connections
 
 Certainty = Literal["is", "may be"]  # the verb before "the limit"
-Answer = Finding | Literal[False] | None  # why it is the tool; False: it is not; None: unknown
+RuleResult = Finding | Literal[False] | None  # the tool's limit; False: none; None: unknown
 
 
 class Ceiling(Struct, frozen=True):
-    """The most that a tool got from a server that does nothing, on this machine, requests/s.
-    `at_least`: that server's core was the limit, so the tool may reach more."""
+    """The highest rate that a tool reached on this machine against a server that does nothing, in
+    requests/s. `at_least`: that server's core was the limit, so the tool may reach more."""
 
     tool: str
     keepalive: bool
@@ -87,9 +87,9 @@ def ceilings(environment: Mapping[str, object]) -> tuple[Ceiling, ...]:
 
 
 class ToolComparison(Struct, frozen=True):
-    """Requests/s that a trial is compared with. `levels`: median of its series by connections;
-    `own`: each trial of its series with as many connections; `others`: the same for other tools on
-    the same server, by (tool, processes). `lone_s`: R0 of its series."""
+    """Requests/s that a trial is compared with. `levels`: medians of its series by connections;
+    `own`: trials of its series with as many connections; `others`: the same for other tools on the
+    same server, by (tool, processes). `lone_s`: R0 of its series."""
 
     lone_s: float
     levels: Mapping[int, float] = {}
@@ -101,7 +101,7 @@ class ToolComparison(Struct, frozen=True):
 def with_tool_limits(
     all_series: Sequence[Series], environment: Mapping[str, object]
 ) -> tuple[Series, ...]:
-    """The series with `tool_limits` set. `environment`: that of the run, with its ceilings."""
+    """The series with `tool_limits` set. `environment`: the run's, with its ceilings."""
     stored = ceilings(environment)
     by_server = grouped(all_series, lambda series: (series.key.server, series.key.keepalive))
 
@@ -123,10 +123,10 @@ def with_tool_limits(
 
 
 def tool_limit_reasons(facts: Facts, comparison: ToolComparison) -> Reasons:
-    """Why the load tool was the limit of this valid trial of the closed loop; (): it was not; None:
+    """Why the load tool was the limit of this valid closed-loop trial; (): it was not; None:
     unknown."""
-    answers = [answer for rule in RULES if (answer := rule(facts, comparison)) is not None]
-    if not answers:
+    results = [result for rule in RULES if (result := rule(facts, comparison)) is not None]
+    if not results:
         return None
     reaches_bound = facts.rps >= REACHED_SHARE * facts.max_parallel / comparison.lone_s
     limits = own_limits(facts)
@@ -134,7 +134,7 @@ def tool_limit_reasons(facts: Facts, comparison: ToolComparison) -> Reasons:
         return limits
     if is_disturbed(facts):
         return limits or None
-    return (*(reason for reason in answers if reason), *limits)
+    return (*(reason for reason in results if reason), *limits)
 
 
 # --- the rules ----------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ class ToolBusy(Finding):
     of_cores: int
 
 
-def by_cpu(facts: Facts, _comparison: ToolComparison) -> Answer:
+def by_cpu(facts: Facts, _comparison: ToolComparison) -> RuleResult:
     samples = facts.steady_part.within(facts.observations.processes)
     used, total_s = per_second(samples, "tool_cpu_s", MIN_SAMPLED_S), facts.record.tool_cpu_s
     if used is None and total_s is not None and facts.load_s >= MIN_LOAD_S:
@@ -175,7 +175,7 @@ class ServerIdleAtPlateau(Finding):
     inside: float
 
 
-def by_plateau(facts: Facts, comparison: ToolComparison) -> Answer:
+def by_plateau(facts: Facts, comparison: ToolComparison) -> RuleResult:
     n = facts.connections
     below = max((at for at in comparison.levels if MIN_STEP_RATIO * at <= n), default=None)
     inside = in_server(facts)
@@ -205,7 +205,7 @@ def by_plateau(facts: Facts, comparison: ToolComparison) -> Answer:
 
 
 def _resources(facts: Facts, lone_s: float) -> tuple[float | None, float, float] | None:
-    """How busy slots, workers' CPU and host are, 0 to 1; None if CPU use is unknown."""
+    """The utilisation of slots, workers' CPU and host, 0 to 1; None if CPU use is unknown."""
     cores, usage = facts.observations.cores, facts.usage
     if usage.server_cores is None or usage.host_busy is None or not cores:
         return None
@@ -224,7 +224,7 @@ class NearCeiling(Finding):
     rps: float
 
 
-def by_ceiling(facts: Facts, comparison: ToolComparison) -> Answer:
+def by_ceiling(facts: Facts, comparison: ToolComparison) -> RuleResult:
     same_tool = attrgetter("tool", "keepalive", "processes")
     of_tool = [c for c in comparison.ceilings if same_tool(c) == same_tool(facts.cell)]
     of_tool.sort(key=attrgetter("connections"))
@@ -233,7 +233,7 @@ def by_ceiling(facts: Facts, comparison: ToolComparison) -> Answer:
     nearest = next((c for c in of_tool if c.connections >= facts.connections), of_tool[-1])
     if nearest.rps >= SAFE_CEILING_RATIO * facts.rps:
         return False
-    if nearest.at_least or nearest.rps < facts.rps:  # a ceiling below the rate was disturbed
+    if nearest.at_least or nearest.rps < facts.rps:  # a ceiling below the throughput was disturbed
         return None
     return NearCeiling(
         ceiling_rps=nearest.rps,
@@ -245,7 +245,7 @@ def by_ceiling(facts: Facts, comparison: ToolComparison) -> Answer:
 
 def tool_certainty(limits: Iterable[Reasons]) -> Certainty:
     """Whether the load tool certainly was the limit of each of these trials. A ceiling near the
-    measured rate leaves a doubt, as it was measured in another run."""
+    throughput is not conclusive, because it was measured in another run."""
     certain = all(
         any(not isinstance(reason, NearCeiling) for reason in reasons)
         for reasons in limits
@@ -267,7 +267,7 @@ class OtherToolFaster(Finding):
     trial_count: int
 
 
-def by_second_tool(facts: Facts, comparison: ToolComparison) -> Answer:
+def by_second_tool(facts: Facts, comparison: ToolComparison) -> RuleResult:
     own = comparison.own
     if not comparison.others or not own:
         return None
@@ -299,7 +299,7 @@ class TooFewEstablished(Finding):
     connections: int
 
 
-def by_connections(facts: Facts, _comparison: ToolComparison) -> Answer:
+def by_connections(facts: Facts, _comparison: ToolComparison) -> RuleResult:
     if not facts.cell.keepalive or handshakes(facts).dropped:
         return None
     accepts, requests = facts.accepts
@@ -307,7 +307,7 @@ def by_connections(facts: Facts, _comparison: ToolComparison) -> Answer:
         max(sample.client.get(ESTABLISHED, 0), sample.server.get(ESTABLISHED, 0))
         for sample in facts.steady_part.within(facts.observations.connections)
     ]
-    if len(counts) < MIN_SAMPLES or not 0 < 2 * accepts <= requests:  # connections not kept
+    if len(counts) < MIN_SAMPLES or not 0 < 2 * accepts <= requests:  # not kept alive
         return None
     established = round(median(counts[len(counts) // 2 :]))  # a tool may open them slowly
     if established >= facts.connections:
@@ -315,7 +315,7 @@ def by_connections(facts: Facts, _comparison: ToolComparison) -> Answer:
     return TooFewEstablished(established, facts.connections)
 
 
-RULES: tuple[Callable[[Facts, ToolComparison], Answer], ...] = (
+RULES: tuple[Callable[[Facts, ToolComparison], RuleResult], ...] = (
     by_cpu,
     by_plateau,
     by_ceiling,
@@ -331,7 +331,7 @@ class ToolOutOf(Finding):
     lack: str
 
 
-LACKS = {  # by cause of a failure
+LACKS = {  # by cause of failure
     "no_address": "found no free local port (errno 99): reuse connections, or widen"
     " ip_local_port_range",
     "no_files": "had no free file descriptor (errno 24): raise ulimit -n",
@@ -347,8 +347,8 @@ def own_limits(facts: Facts) -> tuple[ToolOutOf, ...]:
 
 
 def mean_in_flight(measurement: Measurement) -> float | None:
-    """Mean number of requests in flight as the client counts them: the tool's own figure, else
-    Little's law over its figures. None if its mean is synthetic."""
+    """Mean number of requests in flight for the client: the tool's own figure, else by Little's law
+    from its other figures. None if its mean is synthetic."""
     if measurement.achieved_concurrency is not None:
         return measurement.achieved_concurrency
     mean_s = measurement.response.mean

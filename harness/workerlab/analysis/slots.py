@@ -1,48 +1,49 @@
-"""A server's slots: how many are taken, how long each is held, and how evenly they are used.
+"""A server's slots: their occupancy, how long a request holds one, and how evenly they are used.
 
-Occupancy is requests in slots / slots, over the steady window. Throughput against slots / R0 is the
-same on average, but R0 comes from few lone requests, and the ratio varies with service times: of 35
-cells with 1 to 4 times as many connections as slots, it misjudged 11, occupancy none.
+Occupancy is the mean number of requests in slots / slots, over the steady window. Throughput
+divided by slots / R0 is the same on average, but R0 comes from few lone requests, and the ratio
+varies with service times: of 35 cells with 1 to 4 times as many connections as slots, it misjudged
+11, occupancy none.
 
-A slot is held for longer than the app runs: to accept, to parse, to answer. This overhead is the
+A slot is held for longer than the app runs: to accept, to parse, to respond. This overhead is the
 response time of a lone request less its span. If the next span in a slot starts within the
-overhead, the slot counts as held in between; otherwise a slot that answers in 0.01 ms would seem
+overhead, the slot counts as held in between; otherwise a slot with an app of 0.01 ms would seem
 idle while it accepts and parses.
 
-The queued gap (`queued_gap_s`) is how much longer than in the app a request holds its slot: from
-the end of a span to the start of the next one in the same slot, while requests waited for it. A
-worker needs about a millisecond to close the connection, accept the next one and parse its request.
-Rejected: the gap from lone requests, R0 - S. It includes time that holds no slot: connect, transfer
-and the load tool. For a slot that serves 100 requests/s and is busy 90 % of the time, an error of
-half a millisecond is half of the waiting time.
+The queued gap (`queued_gap_s`) is the time that a request holds its slot outside the app: from the
+end of a span to the start of the next one in the same slot, while requests waited for it. A worker
+needs about a millisecond to close the connection, accept the next one and parse its request.
+Rejected: the gap from lone requests, R0 - S. It includes time in which no slot is held: connect,
+transfer and the load tool. For a slot that serves 100 requests/s and is busy 90 % of the time, an
+error of half a millisecond is half of the waiting time.
 
-A gap counts if all slots of its worker were taken before it, and the request that started next was
-already waiting: its client was connected, it had been accepted, or the accept queue was not empty
-in the samples before and after. Ends and starts are matched in order: the slot that is freed first
-takes the request that has waited longest. The median is used, since a few gaps are longer because
-other programs used the core.
+A gap counts if all slots of its worker were taken before it, and the next request was waiting when
+it began: its client was connected, it had been accepted, or the accept queue was not empty in the
+samples before and after. Ends and starts are matched in order: the slot that is freed first takes
+the request that has waited longest. The median is used because a few gaps are longer when other
+programs use the core.
 
 Kept-alive connections stay with the worker that accepted them, so their distribution bounds the
 throughput: a worker serves at most min(its connections, its slots) at once.
 
-Uneven distribution (`uneven_distribution`): slots idle in one worker while requests wait in
-another. Some classes accept more than they serve, and chance, or a kept-alive connection, decides
-in which worker a request waits. The measure is observed, not derived from R0: the mean number of
-slots that idled in workers with no request to start while requests waited in workers whose slots
-were taken. The distribution is uneven if this is at least 5 % of the usable slots, at any
-throughput. It is also uneven if no slot idles, but one worker has at least twice as many kept-alive
-connections as another and they have to wait: of eight on two blocked loops, seven take turns and
-one is served immediately.
+Uneven distribution (`uneven_distribution`) means that slots idle in one worker while requests wait
+in another. Some classes accept more requests than they serve, and chance, or a kept-alive
+connection, decides in which worker a request waits. The measure is observed, not derived from R0:
+the mean number of slots that idled in workers without a request to start while requests waited in
+workers whose slots were taken. The distribution is uneven if this is at least 5 % of the usable
+slots, at any throughput. It is also uneven if no slot idles, but one worker has at least twice as
+many kept-alive connections as another and they have to wait: of eight on two blocked loops, seven
+take turns and one is served immediately.
 
     each request on its own connection   at each moment: accepted and not started, per worker
     kept-alive connections               on average: connections of a worker beyond its slots, and
                                          slots idle compared with the busiest worker
 
 A slot counts as taken until the overhead has passed: accepting and parsing are not idle time.
-Kept-alive connections are compared by averages, since they stay with their worker and it is unknown
-which of them has a request at a given moment; in a closed loop each has one. A loop that serves one
-request at a time has one slot. A sync worker accepts nothing before it has answered. Requests that
-wait in the kernel's queue (with gevent, too) do not count.
+Kept-alive connections are compared by averages, because they stay with their worker and it is
+unknown which of them has a request at a given moment; in a closed loop each has one. A loop that
+serves one request at a time has one slot. A sync worker accepts nothing until it has responded.
+Requests that wait in the kernel's queue (with gevent, too) do not count.
 """
 
 from bisect import bisect_left, bisect_right
@@ -59,7 +60,7 @@ from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.samples import NS, Change, Intervals, Window, states
 from workerlab.model.evidence import Span
 
-FULL_OCCUPANCY = 0.95  # occupancy from which on all slots count as taken
+FULL_OCCUPANCY = 0.95  # from which all slots count as taken
 
 
 @once
@@ -85,7 +86,9 @@ def occupancy_in(facts: Facts, window: Window) -> float | None:
         gaps = (
             (freed_ns, span.start_ns)
             for spans in facts.spans_by_worker.values()
-            for freed_ns, span in _successors(spans, latest=True)  # it takes the last one freed
+            for freed_ns, span in _successors(
+                spans, latest=True
+            )  # the span takes the last slot freed
         )
         short = [gap for gap in gaps if gap[1] - gap[0] <= max_gap_ns]
         taken_s += Intervals(short).inside_s(window)
@@ -94,7 +97,7 @@ def occupancy_in(facts: Facts, window: Window) -> float | None:
 
 @once
 def overhead_s(facts: Facts) -> float:
-    """How many seconds longer a lone request took than its span (median); 0 if unknown."""
+    """The median response time of lone requests less their span; 0 if unknown."""
     lone_s, lone_spans = facts.record.lone_s, _lone_spans(facts)
     if len(lone_spans) < len(lone_s):
         return 0.0
@@ -107,8 +110,8 @@ def overhead_s(facts: Facts) -> float:
 
 
 def _lone_spans(facts: Facts) -> Sequence[Span]:
-    """The spans of the lone requests: for each, the first span that began while it was under way.
-    Older records lack these times; there the last spans before the load are taken."""
+    """The spans of the lone requests: for each, the first span that began during the request. For
+    older records, which lack these times, the last spans before the load."""
     record = facts.record
     until_ns = record.lone_end_ns or facts.started_ns
     before = sorted(
@@ -117,24 +120,24 @@ def _lone_spans(facts: Facts) -> Sequence[Span]:
     )
     if not record.lone_begun_ns:
         return before[-len(record.lone_s) :] if record.lone_s else ()
-    under_way = (
+    started = (
         next((span for span in before if 0 <= span.start_ns - begun_ns <= round(took_s * NS)), None)
         for begun_ns, took_s in zip(record.lone_begun_ns, record.lone_s, strict=True)
     )
-    return list(filter(None, under_way))
+    return list(filter(None, started))
 
 
-SlotKey = tuple[Literal["taken", "queued"], int]  # slots taken, or requests that wait, by worker
+SlotKey = tuple[Literal["taken", "queued"], int]  # slots taken or waiting requests, by worker
 
 
 def slot_keys(facts: Facts) -> Sequence[tuple[SlotKey, SlotKey]]:
-    """The keys of slots taken and of requests that wait, for each worker."""
+    """The keys of slots taken and of waiting requests, for each worker."""
     return [(("taken", pid), ("queued", pid)) for pid in facts.requests_per_worker]
 
 
 def slot_changes(facts: Facts, *, closes_ns: int, held_after_ns: int) -> Iterator[Change[SlotKey]]:
-    """Changes in slots taken, and in requests accepted but not started. `held_after_ns`: how long a
-    slot is held after its span."""
+    """Changes in the numbers of slots taken and of requests accepted but not started.
+    `held_after_ns`: how long a slot is held after its span."""
     for pid, spans in facts.spans_by_worker.items():
         yield from Intervals.of(spans, closes_ns, held_after_ns).changes(("taken", pid))
         if not facts.cell.keepalive:
@@ -146,14 +149,14 @@ def slot_changes(facts: Facts, *, closes_ns: int, held_after_ns: int) -> Iterato
             yield from Intervals(waits).changes(("queued", pid))
 
 
-MIN_GAPS = 8  # gaps needed for their median
-MAX_SAMPLE_GAP_NS = 150_000_000  # between accept-queue samples that cover the time in between
+MIN_GAPS = 8  # required for their median
+MAX_SAMPLE_GAP_NS = 150_000_000  # between accept-queue samples; beyond, the time between is unknown
 
 
 @once
 def queued_gap_s(facts: Facts) -> float | None:
-    """How much longer than in the app a request holds its slot (median, seconds). None if slots are
-    unlimited or their number is unknown, or few requests waited."""
+    """Median seconds that a request holds its slot outside the app; None if slots are unlimited or
+    their number is unknown, or if few requests waited."""
     slots = facts.slots_per_worker
     if slots is None:
         return None
@@ -170,8 +173,8 @@ def queued_gap_s(facts: Facts) -> float | None:
 def _successors(
     spans: Sequence[Span], slots: int = 0, *, latest: bool = False
 ) -> Iterator[tuple[int, Span]]:
-    """For one worker: when a slot became free while `slots` had been taken, and the span that took
-    it: the slot that was freed first, or `latest`. `spans` are ordered by start."""
+    """For one worker, when a slot became free after `slots` had been taken, and the span that took
+    it. Each span takes the slot freed first, or last if `latest`. `spans`: by start."""
     ends = sorted(span.end_ns for span in spans if span.end_ns is not None)
     freed, ended = deque[int](), 0
     for begun, span in enumerate(spans):
@@ -184,7 +187,7 @@ def _successors(
 
 
 class _Arrivals:
-    """When requests arrived at the server: timed by the client, or bounded by the accept queue."""
+    """Arrivals of requests at the server, timed by the client or bounded by the accept queue."""
 
     def __init__(self, facts: Facts) -> None:
         self._arrived_ns: dict[str | None, int] = {
@@ -196,6 +199,7 @@ class _Arrivals:
         self._at_ns = [sample.at_ns for sample in self._queue]
 
     def was_waiting(self, span: Span, at_ns: int) -> bool:
+        """Whether the request of this span was waiting at this time."""
         if span.accept_ns is not None and span.accept_ns <= at_ns:
             return True
         if (arrived_ns := self._arrived_ns.get(span.request_id)) is not None:
@@ -207,14 +211,16 @@ class _Arrivals:
         return near and min(self._queue[before].length, self._queue[after].length) > 0
 
 
-REFUTED_RATIO = 1.05  # times the prediction: R0 is no more precise than that
-MIN_SAMPLES = 3  # with fewer, one at the window's edge, where connections close, weighs too much
+REFUTED_RATIO = 1.05  # measured / predicted throughput; R0 is no more precise than that
+MIN_SAMPLES = (
+    3  # with fewer, a sample at the window's edge, where connections close, counts too much
+)
 
 
 @once
-def kept_connections(facts: Facts) -> Mapping[int, int] | None:
-    """Kept-alive connections by worker pid, from the kernel's table, else from the accepts of the
-    requests served in the steady window. None without keep-alive, or if neither was observed."""
+def keepalive_connections(facts: Facts) -> Mapping[int, int] | None:
+    """Kept-alive connections by worker pid, by the kernel's table, else by the accepts of requests
+    served in the steady window. None without keep-alive, or if neither was observed."""
     if not facts.cell.keepalive:
         return None
     samples = facts.steady_part.within(facts.observations.connections)
@@ -241,14 +247,14 @@ def _accepted_connections(facts: Facts, steady: Window) -> Mapping[int, int] | N
 
 
 def predicted_rps(facts: Facts, lone_s: float, bound_rps: float) -> float | None:
-    """Requests/s: the slots that the distribution of connections can use, over R0. Limited to the
-    bound, as each worker's count is a separate median and their sum may exceed the connections.
-    None if the measured interval lies above it: then connections were distributed differently."""
-    kept = kept_connections(facts)
-    if kept is None or not sum(kept.values()):
+    """Requests/s: the slots that the distribution of connections can use / R0. Limited to the
+    bound: each worker's count is a separate median, so their sum may exceed the connections. None
+    if the measured interval lies above it: then connections were distributed differently."""
+    counts = keepalive_connections(facts)
+    if counts is None or not sum(counts.values()):
         return None
     slots = facts.slots_per_worker
-    usable = sum(held if slots is None else min(held, slots) for held in kept.values())
+    usable = sum(n if slots is None else min(n, slots) for n in counts.values())
     allowed_rps, measured = min(usable / lone_s, bound_rps), precision(facts).throughput_rps
     if measured is not None and measured.mean - measured.half > REFUTED_RATIO * allowed_rps:
         return None
@@ -256,15 +262,15 @@ def predicted_rps(facts: Facts, lone_s: float, bound_rps: float) -> float | None
 
 
 MIN_IDLE_SHARE = 0.05  # of the usable slots
-MIN_WAITING_CONNECTIONS = 2  # of the fullest worker, beyond its slots
-MIN_CONNECTIONS_RATIO = 2.0  # of the fullest worker to the emptiest
-MIN_TAKEN_SHARE = 0.9  # of the busiest worker's taken slots: below, a worker had room
+MIN_WAITING_CONNECTIONS = 2  # of the worker with the most connections, beyond its slots
+MIN_CONNECTIONS_RATIO = 2.0  # most / fewest connections of a worker
+MIN_TAKEN_SHARE = 0.9  # of the busiest worker's taken slots, below which a worker had free slots
 
 
 class Distribution(Struct, frozen=True):
-    """Uneven distribution over the steady window. `taken`: share of slots in use, by worker
-    pid. Either `idle` is set: mean number of slots that idled while requests waited in other
-    workers; or `times`: kept connections of the fullest worker over those of the emptiest."""
+    """Uneven distribution over the steady window. `taken`: share of slots in use, by worker pid.
+    Either `idle` is set, the mean number of slots that idled while requests waited in other
+    workers; or `times`, the ratio of the most to the fewest kept-alive connections of a worker."""
 
     taken: Mapping[int, float]
     slots: int  # usable: those of all workers, at most the number of connections
@@ -274,19 +280,19 @@ class Distribution(Struct, frozen=True):
 
 @once
 def uneven_distribution(facts: Facts) -> Distribution | None:
-    """How unevenly connections are distributed; None if evenly, or if it was not observed."""
+    """How unevenly connections are distributed; None if evenly or not observed."""
     window, worker_slots, pids = facts.steady_part, facts.slots_per_worker, facts.record.worker_pids
     worker_class = facts.worker_class
     if not facts.served_two_at_once and (worker_slots is None or worker_class.loop):
-        worker_slots = 1  # no loop was ever observed to serve two
+        worker_slots = 1  # no loop ever served two requests at once
     if (
         worker_slots is None
         or len(pids) < 2
         or (worker_class.slots == "one" and not worker_class.accepts_first)
     ):
         return None
-    kept = kept_connections(facts)
-    if facts.cell.keepalive and kept is None:
+    counts = keepalive_connections(facts)
+    if facts.cell.keepalive and counts is None:
         return None
     held_after_ns = round(overhead_s(facts) * NS)
     held = {
@@ -294,9 +300,9 @@ def uneven_distribution(facts: Facts) -> Distribution | None:
         for pid, spans in facts.spans_by_worker.items()
     }
     slots = min(facts.connections, worker_slots * len(pids))
-    if kept is not None:
-        idle = _idle_on_average(kept, held, worker_slots)
-        times = _connections_ratio(kept, worker_slots)
+    if counts is not None:
+        idle = _idle_on_average(counts, held, worker_slots)
+        times = _connections_ratio(counts, worker_slots)
     else:
         idle, times = _idle_by_moments(facts, worker_slots, held_after_ns), None
     taken = {pid: min(1.0, held.get(pid, 0.0) / worker_slots) for pid in pids}
@@ -306,20 +312,20 @@ def uneven_distribution(facts: Facts) -> Distribution | None:
 
 
 def _idle_on_average(
-    kept: Mapping[int, int], held: Mapping[int, float], worker_slots: int
+    counts: Mapping[int, int], held: Mapping[int, float], worker_slots: int
 ) -> float:
-    """The smaller of slots idle relative to the busiest worker and connections that wait."""
-    busiest = max((min(worker_slots, held.get(pid, 0.0)) for pid in kept), default=0.0)
-    idle = sum(max(0.0, busiest - held.get(pid, 0.0)) for pid in kept)
-    full = [pid for pid in kept if held.get(pid, 0.0) >= MIN_TAKEN_SHARE * busiest]
-    waiting = sum(max(0.0, kept[pid] - max(worker_slots, held.get(pid, 0.0))) for pid in full)
+    """Slots idle relative to the busiest worker, or waiting connections if these are fewer."""
+    busiest = max((min(worker_slots, held.get(pid, 0.0)) for pid in counts), default=0.0)
+    idle = sum(max(0.0, busiest - held.get(pid, 0.0)) for pid in counts)
+    full = [pid for pid in counts if held.get(pid, 0.0) >= MIN_TAKEN_SHARE * busiest]
+    waiting = sum(max(0.0, counts[pid] - max(worker_slots, held.get(pid, 0.0))) for pid in full)
     return min(idle, waiting)
 
 
-def _connections_ratio(kept: Mapping[int, int], worker_slots: int) -> float | None:
-    """Connections of the fullest worker / those of the emptiest; None if that is below
-    MIN_CONNECTIONS_RATIO, or hardly any of them waits."""
-    most, least = max(kept.values()), min(kept.values())
+def _connections_ratio(counts: Mapping[int, int], worker_slots: int) -> float | None:
+    """The ratio of the most to the fewest connections of a worker; None if it is below
+    MIN_CONNECTIONS_RATIO or hardly any connection waits."""
+    most, least = max(counts.values()), min(counts.values())
     is_uneven = (
         most >= worker_slots + MIN_WAITING_CONNECTIONS
         and most >= MIN_CONNECTIONS_RATIO * max(1, least)
@@ -337,7 +343,7 @@ def _idle_by_moments(facts: Facts, worker_slots: int, held_after_ns: int) -> flo
         for taken, queued in workers:
             free, requests = worker_slots - numbers[taken], numbers[queued]
             if free > 0:
-                idle += max(0, free - requests)  # its worker has no request for these
+                idle += max(0, free - requests)  # slots without a request in their worker
             else:
                 waiting += requests
         idle_ns += length_ns * min(waiting, idle)

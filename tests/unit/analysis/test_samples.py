@@ -27,7 +27,7 @@ from workerlab.analysis.samples import (
     missing_notes,
     usage,
 )
-from workerlab.analysis.slots import kept_connections
+from workerlab.analysis.slots import keepalive_connections
 from workerlab.model.evidence import (
     ConnectionSample,
     Counters,
@@ -153,7 +153,7 @@ def test_connections_of_a_worker_are_their_median_in_the_window() -> None:
     samples = tuple(ConnectionSample(at * SECOND, {}, {}, counts, 0) for at, counts in by_second)
     facts = derived(with_observations(keepalive_trial(7, 1), connections=samples))
     facts.__dict__["steady"] = Window(SECOND, 3 * SECOND, 1.0)
-    assert kept_connections(facts) == {100: 4, 101: 1}
+    assert keepalive_connections(facts) == {100: 4, 101: 1}
     lost = with_observations(keepalive_trial(7, 1), missing={"connections": "x"})
     assert cell_of(lost).connections_per_worker == {100: 1, 101: 1}
 

@@ -299,15 +299,17 @@ class UnevenDealing(Advised):
         """The cost of an uneven distribution of connections by the kernel."""
         if (dealing := uneven_distribution(facts)) is None:
             return None
-        kept_connections = cell.connections_per_worker
-        counts = cell.requests_per_worker if kept_connections is None else kept_connections
+        keepalive_connections = cell.connections_per_worker
+        counts = (
+            cell.requests_per_worker if keepalive_connections is None else keepalive_connections
+        )
         per_worker = sorted((counts.get(pid, 0) for pid in dealing.taken), reverse=True)
         wait_s = cell.breakdown.in_worker_s or 0.0  # not always known with keep-alive
         return cls(
             connections=facts.connections,
             dealing=dealing,
             wait_s=wait_s if wait_s >= MIN_WAIT_S else None,
-            dealt="requests" if kept_connections is None else "connections",
+            dealt="requests" if keepalive_connections is None else "connections",
             per_worker=tuple(per_worker),
             predicted_rps=cell.split_prediction_rps,
             advice=_deal_evenly(facts),
