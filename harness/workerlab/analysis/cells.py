@@ -2,23 +2,24 @@
 
 Waiting time is the part of the response time in which no slot served the request: W = R - S.
 
-The mean is exact: the difference of two means over the same requests, the client's response times
-and the workers' spans, including the lone first request. Only successes count, if it is known which
-requests these are. There is no mean if some requests are in only one of the two sources. If a
-tool's mean contains synthetic samples (wrk), the response time law takes its place (Denning & Buzen
-1978): R = N/X in a closed loop without think time.
+The mean is exact: the difference between the mean response time of the client and the mean span of
+the workers, over the same requests, including the lone first request. Only successes count, if it
+is known which requests these are. There is no mean if some requests are in only one of the two
+sources. If a tool's mean contains synthetic samples (wrk), the response time law replaces it
+(Denning & Buzen 1978): R = N/X in a closed loop without think time.
 
 Percentiles need the span of each request. Spans cannot be matched to timings reliably: not all
-carry a request id, the offset of the tool's clock is unknown, and requests that end close together
-may be swapped. If service times hardly vary, this does not matter. With d the largest |S - mean S|,
-each R - mean S is within d of its true W, and so is each percentile. So percentiles are given if
-every success is timed and d is at most 5 % of the mean response; otherwise they are None.
+carry a request id, the offset of the tool's clock is unknown, and requests that end at nearly the
+same time may be swapped. If service times hardly vary, this does not matter: if d is the largest
+|S - mean S|, each R - mean S is within d of its true W, and so is each percentile. So percentiles
+are given if every success is timed and d is at most 5 % of the mean response; otherwise they are
+None.
 
-The settings in force may differ from the configured ones: the kernel limits the backlog, and some
+The effective settings may differ from the configured ones: the kernel limits the backlog, and some
 worker classes ignore settings.
 
-App metrics and CPU times are cumulative, so what was spent in the steady window is the difference
-between its first and last sample. The number of requests is the app's own count: numerator and
+App metrics and CPU times are cumulative, so their amount in the steady window is the difference
+between its first and last sample. The number of requests is the app's own count, so numerator and
 denominator come from the same two moments. If a metric shrank, it was reset during the load, and
 the metrics are unknown. `observe/app_metrics.py` defines the names.
 """
@@ -67,10 +68,10 @@ from workerlab.numbers.samples import summarise
 SETTINGS = ("workers", "threads", "backlog", "worker_connections")
 
 
-def in_force(data: TrialData, queue_limit: int | None = None) -> Mapping[str, int | None]:
-    """The value of each setting in force; None if the worker class ignores it. Unknown settings are
-    missing. `queue_limit`: limit of all accept queues together, sampled from the kernel; None: use
-    the limit of each queue that the workers reported."""
+def effective_settings(data: TrialData, queue_limit: int | None = None) -> Mapping[str, int | None]:
+    """The effective settings; None for a setting that the worker class ignores. Unknown settings
+    are missing. `queue_limit`: limit of all accept queues together, sampled from the kernel; None:
+    use the limit per queue that the workers reported."""
     proof = data.record.proof if data.record else {}
     server = data.cell.server
     queues = server.instances * (server.workers if data.worker_class.shares_port else 1)
@@ -90,14 +91,14 @@ def served_by(data: TrialData) -> Mapping[str, str]:
 
 
 RESOLUTION_S = 0.001  # ab rounds to whole milliseconds
-# Deviation of a service time from the mean, relative to the mean response
+# Deviation of a service time from the mean / the mean response
 MAX_DEVIATION_SHARE = 0.05
 
 UNANSWERED = "no waiting time: some requests reached a worker and were never answered"
 
 
 class WaitingByLittle(Finding):
-    """waiting follows from Little's law: {tool} gives no exact mean response"""
+    """waiting is derived from Little's law: {tool} reports no exact mean response"""
 
     tool: str
 
@@ -119,7 +120,7 @@ class TimesOfNeverAccepted(Finding):
 
 
 def waiting(facts: Facts) -> tuple[Summary, Findings]:
-    """Waiting time in seconds, and notes on what is missing and why."""
+    """Waiting times in seconds, and notes on missing ones."""
     outcome, measurement, notes = facts.outcome, facts.measurement, Findings()
     response_s, service_s = success_response(facts).mean, success_service(facts).mean
     if not measurement.exact_mean:
@@ -145,12 +146,12 @@ def waiting(facts: Facts) -> tuple[Summary, Findings]:
 
 
 REQUESTS = "requests"
-# Suffixes of names: nanoseconds, lookups and hits of a cache
+# Suffixes of metrics: nanoseconds spent, lookups and hits of a cache
 SPENT_SUFFIX, LOOKUPS_SUFFIX, HITS_SUFFIX = "_ns", "_asked", "_hits"
 
 
 def app_metrics(facts: Facts) -> AppMetrics | None:
-    """App metrics and components' CPU over the steady window; None if neither was sampled in it."""
+    """App metrics and CPU use of components in the steady window; None if neither was sampled."""
     steady, observations = facts.steady_part, facts.observations
     increases = _increases(steady.within(observations.app_metrics))
     cores = _cores(steady.within(observations.services))
@@ -176,8 +177,8 @@ def app_metrics(facts: Facts) -> AppMetrics | None:
 
 
 def _increases(samples: Sequence[AppMetricsSample]) -> dict[str, int]:
-    """The increase of each metric, all workers together; empty with fewer than two samples, or if
-    any metric shrank."""
+    """The increase of each metric over all workers; empty with fewer than two samples, or if any
+    metric shrank."""
     if len(samples) < 2:
         return {}
     first, last = samples[0].totals, samples[-1].totals
@@ -195,9 +196,9 @@ def _cores(samples: Sequence[ServiceSample]) -> Mapping[str, float]:
     return {name: used for name in names if (used := cores(name)) is not None}
 
 
-MAX_FAILED_SHARE = 0.05  # with more failures, the duration of a load cannot be computed
-LONG_HELD_S = 0.1  # 100 times what closing a connection and accepting the next one takes
-MIN_STEADY_S = 0.1  # a shorter steady part depends too much on chance
+MAX_FAILED_SHARE = 0.05  # of requests; above it, the duration of a load cannot be computed
+LONG_HELD_S = 0.1  # 100 times the time to close a connection and accept the next one
+MIN_STEADY_S = 0.1  # figures of a shorter steady part depend too much on chance
 
 
 def invalid_result(data: TrialData, reasons: Sequence[Finding]) -> Invalid:
@@ -209,13 +210,13 @@ def invalid_result(data: TrialData, reasons: Sequence[Finding]) -> Invalid:
 
 
 def _of_trial(data: TrialData, queue_limit: int | None = None) -> dict[str, Any]:
-    """The fields of every result, valid or not. `queue_limit`: as in `in_force`."""
+    """The fields of every result, valid or not. `queue_limit`: as in `effective_settings`."""
     return {
         "trial": data.trial,
         "app": data.app,
         "sleep_s": data.sleep_s,
         "worker_class": data.worker_class,
-        "in_force": in_force(data, queue_limit),
+        "in_force": effective_settings(data, queue_limit),
         "served_by": served_by(data),
     }
 
@@ -224,8 +225,8 @@ def closed_result(facts: Facts, series: Series, verdict: ValidVerdict, reason: F
     """The result of a valid closed-loop cell."""
     lone_s, limits = series.r0.seconds, series.tool_limits.get(facts.key)
     bound_rps = facts.max_parallel / lone_s
-    waits, missing = waiting(facts)
-    parts, left_out = breakdown(facts)
+    waits, waiting_notes = waiting(facts)
+    parts, breakdown_notes = breakdown(facts)
     length_s = facts.steady_part.length_s
     short = [SteadyPartShort(length_s)] if length_s < MIN_STEADY_S else []
     cell = measured_result(facts, verdict, reason)
@@ -245,10 +246,10 @@ def closed_result(facts: Facts, series: Series, verdict: ValidVerdict, reason: F
         app_metrics=app_metrics(facts),
         notes=(
             *cell.notes,
-            *missing,
+            *waiting_notes,
             *short,
             *series.notes,
-            *left_out,
+            *breakdown_notes,
             *slower_as_a_whole(facts),
             *missing_notes(facts.observations),
             *counters_of_others(facts),
@@ -267,7 +268,7 @@ def with_failures(reason: Finding, outcome: Outcome) -> Finding:
 
 
 def measured_result(facts: Facts, verdict: ValidVerdict, reason: Finding) -> Result:
-    """The measured values of a valid cell, closed loop or at a rate."""
+    """The measured values of a valid cell, of the closed loop or at a rate."""
     measurement, outcome = facts.measurement, facts.outcome
     longest, limit = facts.accept_queue
     estimate = None if stalled(facts) else precision(facts).throughput_rps
@@ -321,15 +322,15 @@ class SlotHeldAfterApp(Finding):
 
 class LongerLoadFollowed(Finding):
     """the throughput varied in a load of {pilot_s:duration}, so a longer one followed: the figures
-    cover its {load_s:duration} (--rounds or --duration fix the length)"""
+    cover its {load_s:duration} (--rounds or --duration set a fixed length)"""
 
     pilot_s: float
     load_s: float
 
 
 class MeasuredAgainAlone(Finding):
-    """measured again on its own: cells that ran side by side used {cores:.2f} cores, enough to
-    distort the figures"""
+    """measured again alone: cells that ran side by side used {cores:.2f} cores, enough to distort
+    the figures"""
 
     cores: float
 
@@ -347,8 +348,8 @@ def _notes(facts: Facts) -> Iterable[Finding]:
 
 
 def _ideal_s(facts: Facts, lone_s: float) -> float | None:
-    """Seconds the load would take if no slot were ever idle. None for a load of fixed duration, an
-    unknown number of slots, or many failures, which do not take as long as a lone request."""
+    """The load's duration in seconds if no slot were ever idle. None for a load of fixed duration,
+    an unknown number of slots, or many failures, whose durations differ from a lone one's."""
     computable = facts.data.fixed_count and facts.worker_class.slots_known
     if not computable or failed_share(facts) > MAX_FAILED_SHARE:
         return None

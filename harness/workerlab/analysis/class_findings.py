@@ -1,13 +1,13 @@
 """The findings of a sweep on each series: where throughput levels off and why, with the evidence.
 
-The evidence: the diagnoses of each level, the cells at a rate compared with the closed loop, the
-phases of loads, and two identities in ab's report.
+The evidence consists of the diagnoses of each level, the cells at a rate compared with the closed
+loop, the phases of loads, and two identities in ab's report.
 
 Inconclusive cells do not show where throughput levels off, so their verdict and throughput are
 ignored; the sentence names their levels. Disturbed cells do not show it either: if the most telling
 cell is disturbed, the sentence only names the disturbance.
 
-ApacheBench's two times per request follow from its other figures. Both identities are checked to
+ApacheBench's two times per request follow from its other figures. Both identities are checked
 within its rounding: it prints times in s or ms with three decimals.
 """
 
@@ -44,7 +44,7 @@ class IdentityBroken(Finding):
     """does not hold"""
 
 
-HOLDS: Mapping[bool, Finding] = {True: IdentityHolds(), False: IdentityBroken()}
+IDENTITY_OUTCOMES: Mapping[bool, Finding] = {True: IdentityHolds(), False: IdentityBroken()}
 
 
 class AbIdentities(Finding):
@@ -69,8 +69,8 @@ class AbIdentities(Finding):
 
 
 def identities(ab: AbReport, load: Label) -> AbIdentities | None:
-    """Both identities, with the figures on either side in seconds. `share`: the connection times as
-    a share of concurrency x time taken; 1 if all connections were busy throughout. None if ab
+    """Both identities, with the figures on either side in seconds. `share`: connection times /
+    (concurrency x time taken), which is 1 if all connections were busy throughout. None if ab
     printed no times per request."""
     mean_s, across_s, total_s = (
         ab.time_per_request_s, ab.time_per_request_across_s, ab.times["total"].mean
@@ -91,13 +91,13 @@ def identities(ab: AbReport, load: Label) -> AbIdentities | None:
         busy_s=busy_s,
         requests_s=requests_s,
         each_s=each_s,
-        mean=HOLDS[abs(busy_s - requests_s) <= rounding_s],
-        across=HOLDS[abs(each_s - across_s) <= across_rounding_s],
+        mean=IDENTITY_OUTCOMES[abs(busy_s - requests_s) <= rounding_s],
+        across=IDENTITY_OUTCOMES[abs(each_s - across_s) <= across_rounding_s],
         share=None if total_s is None else total_s * ab.requests / busy_s,
     )
 
 
-MIN_EXPLAINED_SHARE = 0.5  # of the gap from knee to slots: a reason's share, of requests or time
+MIN_EXPLAINED_SHARE = 0.5  # a reason's share of requests or time / the gap from knee to slots
 
 Cells = Sequence[Result]
 
@@ -109,7 +109,8 @@ class NoValidCell(Answer):
 
 
 class InconclusiveSeries(Answer):
-    """{name}: {slots}; every cell[[ {of}]] is inconclusive: where it levels off is unknown."""
+    """{name}: {slots}; every cell[[ {of}]] is inconclusive: it is unknown where throughput
+    levels off."""
 
     name: Label
     slots: str
@@ -177,8 +178,8 @@ def class_finding(
         ),
         "trials": tuple(cell.trial.key for cell in cells),
     }
-    if (others := _disturbance_of(group, closed)) is not None:
-        return DisturbedSeries(**common, slots=_slots(group), disturbance=others)
+    if (noise := _disturbance_of(group, closed)) is not None:
+        return DisturbedSeries(**common, slots=_slots(group), disturbance=noise)
     if any(map(conclusive, closed)):
         return _limits(group, closed, common)
     if closed:
@@ -189,7 +190,7 @@ def class_finding(
 
 
 def _disturbance_of(group: ClassResult, closed: Cells) -> Disturbance | None:
-    """The worst disturbance, if that is why there is no knee, even in the most telling cell."""
+    """The worst disturbance, if it is why there is no knee: the most telling cell was disturbed."""
     disturbed = any(
         cell.trial.key == group.diagnosed_trial and cell.is_disturbed for cell in closed
     )
@@ -199,8 +200,8 @@ def _disturbance_of(group: ClassResult, closed: Cells) -> Disturbance | None:
 
 
 def findings_of(cell: Result) -> Findings:
-    """The findings of a cell. If it was disturbed, only the disturbance and failures: other
-    diagnoses may describe what other programs did, and their advice might not help."""
+    """The findings of a cell; only disturbance and failures if it was disturbed: then other
+    diagnoses may describe effects of other programs, and their advice might not help."""
     if not cell.is_disturbed:
         return cell.findings
     return tuple(
@@ -211,8 +212,8 @@ def findings_of(cell: Result) -> Findings:
 
 
 def conclusions_of(cell: Result) -> Findings:
-    """Its findings, or else the reason for its verdict; if it is inconclusive, the reason comes
-    first."""
+    """The findings of a cell, or else the reason for its verdict; if it is inconclusive, the reason
+    comes first."""
     diagnosis = () if cell.diagnosis is None else (cell.diagnosis,)
     findings = findings_of(cell) or diagnosis or (cell.reason,)
     if cell.verdict != "inconclusive":
@@ -240,7 +241,7 @@ def _limits(group: ClassResult, closed: Cells, common: Mapping[str, Any]) -> Ser
     )  # fmt: skip
     why = next(limiting, None)
     if why is not None and below is not None and below.rank < why.rank:
-        why = below  # else the sentence would give two causes
+        why = below  # otherwise the sentence would give two causes
     return SeriesLimits(
         **common,
         slots=_slots(group),
@@ -266,7 +267,7 @@ def _finite(value: float | None) -> float | None:
 
 
 def _why_below_slots(knee: float, slots: int, cells: Cells) -> Diagnosis | None:
-    """Why slots beyond the knee add nothing; None if no diagnosis explains enough of the gap."""
+    """The diagnosis that explains why slots beyond the knee add nothing; None without one."""
     reasons = [
         diagnosis
         for cell in cells
@@ -279,7 +280,7 @@ def _why_below_slots(knee: float, slots: int, cells: Cells) -> Diagnosis | None:
 
 
 def _inconclusive_levels(cells: Iterable[Result]) -> tuple[str, ...]:
-    """Levels whose trials are all inconclusive."""
+    """The levels whose trials are all inconclusive."""
     return tuple(
         str(level)
         for level, trials in sorted(by_level(cells).items())
@@ -293,7 +294,7 @@ def _lowest(cells: Iterable[Result], verdict: str) -> int | None:
 
 
 def _slots(group: ClassResult) -> str:
-    """The configured slots, and the most that were used at once if that differs."""
+    """The configured slots, and the most slots used at once if that differs."""
     configured, used = group.slots_configured, group.slots_measured
     slots = "unlimited slots" if group.worker_class.slots_known else "unknown number of slots"
     slots = slots if configured is None else counted(configured, "slot")
@@ -301,7 +302,7 @@ def _slots(group: ClassResult) -> str:
 
 
 def _is_limited(cell: Result) -> bool:
-    """Whether it is saturated, limited by the load tool, or below its bound."""
+    """Whether a cell is saturated, limited by the load tool, or below its bound."""
     below_bound = cell.throughput_rps < REACHED_SHARE * (cell.bound_rps or 0.0)
     return cell.verdict in ("saturated", "generator-bound") or below_bound
 
@@ -333,14 +334,14 @@ class PhasesOfCell(Finding):
 
 def _of_levels(cells: Cells) -> Iterable[DiagnosesOfLevel]:
     """Each kind of diagnosis once per level, from the first trial that has it, with the number of
-    trials if not all of them have it."""
+    trials that have it if not all do."""
     for trials in by_level(cells).values():
         of_level = (diagnosis for cell in trials for diagnosis in findings_of(cell))
         kinds = grouped(of_level, lambda diagnosis: diagnosis.code)
         diagnoses = tuple(
-            first if len(others) + 1 == len(trials)
-            else InSomeTrials(first, count=len(others) + 1, trials_of_level=len(trials))
-            for first, *others in kinds.values()
+            first if len(rest) + 1 == len(trials)
+            else InSomeTrials(first, count=len(rest) + 1, trials_of_level=len(trials))
+            for first, *rest in kinds.values()
         )  # fmt: skip
         if diagnoses:
             yield DiagnosesOfLevel(load_level(trials[0].trial.cell), diagnoses)
