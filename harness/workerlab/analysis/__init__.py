@@ -1,16 +1,16 @@
-"""The analysis of a run. Pure: trials in, report out; the same trials give the same report.
+"""The analysis of a run. It does no I/O: the same trials give the same report.
 
     TrialData ─► Facts (one trial by itself) ─► checks ─┬─► invalid, with the reasons
                                                         └─► its Series: R0 ─► the load tool's
         limits ─► verdicts, knee, capacity ─► Result: numbers and diagnosis of each cell
 
 A series has one server, one load tool with a number of processes, and connections kept alive or
-not; R0 belongs to the server, whatever the tool. Whether the load tool was the limit is decided
-before the knee: trials that it limited show nothing about the server's knee.
+not; R0 belongs to the server, whatever the tool. Limits of the load tool are found before the knee,
+because trials that it limited show nothing about the server's knee.
 
 Verdicts do not depend on the knee, with one exception: without slots, only the knee shows that
-cells in which nothing waits are at capacity. So all other verdicts are decided first, then the knee
-from the conclusive trials, then these.
+cells in which nothing waits are at capacity. So all other verdicts come first, then the knee from
+the conclusive trials, then the verdicts of these cells.
 """
 
 from __future__ import annotations
@@ -70,11 +70,10 @@ def analyse(
     run_argument: str = "",
     terms: Sequence[Term] = (),
 ) -> Report:
-    """The report of a run. `trials`: all planned trials, in the order of the plan; a note counts
-    the unfinished ones (no record, or interrupted). Series appear in the order of their first
-    trial; their cells by concurrency and trial number, then those of the open model by rate.
-    `run_argument`: how suggested commands refer to the run; "": by its name. `terms`: the target to
-    judge the cells by; (): none."""
+    """The report of a run. `trials`: all planned trials, in plan order; a note counts the
+    unfinished ones (no record, or interrupted). Series are in the order of their first trial, their
+    closed cells by concurrency and trial number, then their open cells by rate. `run_argument`: the
+    run in suggested commands; "": its name. `terms`: the target to judge the cells by; (): none."""
     done = [trial for trial in trials if not unfinished(trial)]
     lone_r0 = lone_r0_by_server(done)
     checked = [
@@ -124,7 +123,7 @@ def _series(key: Cell, trials: Sequence[TrialData], lone_r0: R0 | None) -> Serie
 
 
 def _cells(conclusions: Conclusions, terms: Sequence[Term]) -> list[TrialResult]:
-    """The results of a series in order; those at a rate depend on the closed ones."""
+    """The results of a series, in order; those at a rate depend on the closed cells."""
     series, is_capacity = conclusions.series, conclusions.knee.connections is not None
     closed = [
         closed_result(facts, series, *conclusions.judgements[facts.key]) for facts in series.closed
@@ -145,7 +144,7 @@ def _sort_key(cell: TrialResult) -> tuple[bool, float, int, int]:
 
 def overhead(cells: Iterable[TrialResult]) -> float | None:
     """Load time / ideal time, each summed over the valid cells whose load is a fixed number of
-    requests and whose tool was not the limit; None if there are none."""
+    requests and whose load tool was not the limit; None without such cells."""
     counted = [
         cell
         for cell in valid_results(cells)
@@ -159,7 +158,7 @@ def overhead(cells: Iterable[TrialResult]) -> float | None:
 
 
 class Conclusions(NamedTuple):
-    """What the valid closed trials of a series show."""
+    """Conclusions from the valid closed trials of a series."""
 
     series: Series
     judgements: Judgements
@@ -179,15 +178,15 @@ def conclusions_of(series: Series) -> Conclusions:
 
 
 def class_result(conclusions: Conclusions, cells: Iterable[TrialResult]) -> ClassResult:
-    """`cells`: those of this series. The most telling cell is the valid one of the closed loop that
-    falls furthest below its bound, as settings can recover that; if none does, the one
-    with the most connections. Of several trials it is the first. Trials in doubt (`doubts_of`) are
-    used only if there are no others."""
+    """The result of a series. `cells`: those of this series. The most telling cell is the valid
+    closed one that falls furthest below its bound, because other settings can recover that; if none
+    does, the one with the most connections. Among equal ones, the first trial counts. Trials in
+    doubt (`doubts_of`) count only if there are no others."""
     closed = [cell for cell in valid_results(cells) if cell.trial.cell.rate is None]
     series, knee, capacity = conclusions.series, conclusions.knee, conclusions.capacity
     doubts = doubts_of(series, series.closed)
-    clear = [cell for cell in closed if cell.trial.key not in doubts] or closed
-    telling = max(clear, key=_telling_rank, default=None)
+    certain = [cell for cell in closed if cell.trial.key not in doubts] or closed
+    telling = max(certain, key=_telling_rank, default=None)
     return ClassResult(
         server=series.key.server,
         tool=series.key.tool,
@@ -208,8 +207,8 @@ def class_result(conclusions: Conclusions, cells: Iterable[TrialResult]) -> Clas
 
 
 def _predicted(series: Series) -> float | None:
-    """The knee predicted from the app's known wait and CPU time, without Gunicorn's own CPU; None
-    if a time or the number of cores is unknown."""
+    """The knee predicted from the app's known wait and CPU time, without Gunicorn's own CPU time;
+    None if a time or the number of cores is unknown."""
     server, cores = series.key.server, max((facts.cores or 0 for facts in series.closed), default=0)
     wait_s, cpu_s = server.app.sleep_s, server.cpu_s
     if wait_s is None or cpu_s is None or not cores:
@@ -219,16 +218,18 @@ def _predicted(series: Series) -> float | None:
 
 
 def _telling_rank(cell: Result) -> tuple[float, int, int]:
-    """The share of the bound that is lost, connections, and trial number, negated."""
+    """The lost share of the bound, the connections, and the negated trial number."""
     reached_share = cell.throughput_rps / cell.bound_rps if cell.bound_rps else 1.0
-    shows = not isinstance(cell.diagnosis, Diagnosis) or cell.diagnosis.shows_loss
-    lost_share = round(1 - reached_share, 2) if reached_share < REACHED_SHARE and shows else 0.0
+    recoverable = not isinstance(cell.diagnosis, Diagnosis) or cell.diagnosis.shows_loss
+    lost_share = (
+        round(1 - reached_share, 2) if reached_share < REACHED_SHARE and recoverable else 0.0
+    )
     return lost_share, cell.trial.cell.concurrency, -cell.trial.number
 
 
 def _level_rps(knee: Knee, cells: Iterable[Result]) -> float | None:
-    """The throughput at which the series levels off, as its cells report it (a stalled cell reports
-    that of its whole load); None if it does not level off."""
+    """The throughput at which the series levels off, as reported by its cells (a stalled cell
+    reports that of its whole load); None if it does not level off."""
     levels = {
         level: Replicates(tuple(trials)).median("throughput_rps") or 0.0
         for level, trials in by_level(filter(conclusive, cells)).items()
@@ -242,8 +243,8 @@ def _level_rps(knee: Knee, cells: Iterable[Result]) -> float | None:
 
 
 class RanSideBySide(Finding):
-    """{cells:# trial} ran side by side, as sleeping requests leave cores idle; --jobs 1 runs them
-    one after the other"""
+    """{cells:# trial} ran side by side, because sleeping requests leave cores idle; --jobs 1 runs
+    them one after the other"""
 
     cells: int
 
@@ -264,9 +265,9 @@ class NoCapacity(Finding):
 
 
 class DealtInOneLaunch(Finding):
-    """kept-alive connections stay with the worker that accepted them, and each launch redistributes
-    them: the throughput of {worker_classes:list} is that of a single launch; its interval needs
-    --trials {needed}"""
+    """kept-alive connections stay with the worker that accepted them, and each launch distributes
+    them anew: the throughput of {worker_classes:list} is that of a single launch; its interval
+    needs --trials {needed}"""
 
     worker_classes: tuple[str, ...]
     needed: int  # trials
@@ -275,27 +276,27 @@ class DealtInOneLaunch(Finding):
 
 
 def _notes(run: str, unfinished: int, concluded: Sequence[Conclusions]) -> Iterable[Finding]:
-    """Notes on unfinished trials, trials side by side, and missing capacity: one for
-    a sweep without repeated trials, else one per series."""
+    """Notes on unfinished trials, trials side by side, and missing capacity (one note for a sweep
+    without repeated trials, else one per series)."""
     if unfinished:
         yield Unfinished(unfinished, command="sweep", run=run)
     all_series = [conclusions.series for conclusions in concluded]
-    together = [facts for series in all_series for facts in series.valid if facts.record.beside]
-    if together:
-        yield RanSideBySide(len(together))
+    parallel = [facts for series in all_series for facts in series.valid if facts.record.beside]
+    if parallel:
+        yield RanSideBySide(len(parallel))
     numbers = [facts.data.trial.number for series in all_series for facts in series.closed]
     if numbers and max(numbers) == 1:
         yield CapacityNeedsTrials(TRIALS)
         # The variation within a load does not show how each launch distributes connections
-        dealt = dict.fromkeys(
+        uneven_classes = dict.fromkeys(
             series.key.server.worker_class
             for series in all_series
             if series.closed
             and series.key.keepalive
             and series.trials[0].worker_class.accepts_first
         )
-        if dealt:
-            yield DealtInOneLaunch(tuple(dealt), needed=TRIALS)
+        if uneven_classes:
+            yield DealtInOneLaunch(tuple(uneven_classes), needed=TRIALS)
         return
     for series, _, _, capacity in concluded:
         if series.closed and capacity.rps is None:

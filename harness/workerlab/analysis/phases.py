@@ -1,18 +1,18 @@
-"""The phases of a load on kept connections: ramp-up, drain, steady, churn. Any may be absent.
+"""The phases of a load on kept-alive connections: ramp-up, drain, steady, churn. Any may be absent.
 
-They follow from what was observed (the client's sockets by TCP state, and the response times), not
+They are derived from observations (the client's sockets by TCP state, and the response times), not
 from the plan. Every threshold is relative to the load's own values:
 
-    ramp-up   ESTABLISHED rises until it first reaches 95 % of its maximum (the most that two
-              samples in a row reach), without a fall of more than 5 % of it; at least three
-              samples. It lasts until the response times, if they rise after it, are within 10 % and
+    ramp-up   ESTABLISHED rises until it first reaches 95 % of its maximum (the highest value of two
+              samples in a row), without a fall of more than 5 % of the maximum; at least three
+              samples. If response times rise after that, it lasts until they are within 10 % and
               three times the scatter of the steady level
     churn     connections close: the closing sockets (TIME_WAIT, FIN_WAIT, CLOSE_WAIT, ...) exceed
               their minimum so far by 5 % of the maximum of ESTABLISHED, or ESTABLISHED falls below
               95 % of it. It begins with the last sample before that
     drain     after the ramp-up, response times still fall: the median of each of 20 equal parts is
               above the steady level by 10 % and three times its scatter
-    steady    what is left in between: no connection opens or closes, and response times stay level.
+    steady    the rest in between: no connection opens or closes, and response times stay level.
               Absent if the median of its last quarter is 15 % above that of the quarter before:
               a load that ended too early was never steady
 
@@ -20,7 +20,7 @@ The steady level is the median of the later half of those parts; its scatter is 
 absolute deviation. Closing sockets are compared with their minimum because the warm-up leaves
 sockets in TIME_WAIT, whose number only falls.
 
-Rejected: fitting change points to the series, which finds as many as are requested.
+Rejected: fitting change points to the time series, which finds as many as are requested.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ RESPONSE_PARTS = 20  # equal parts of a load
 ABOVE_LEVEL_RATIO = 1.10
 SCATTER_DEVIATIONS = 3.0
 GROWTH_RATIO = 1.15  # of the last quarter to the one before
-CURVE_POINTS = 100  # parts of a load, for response times over time
+CURVE_POINTS = 100  # parts of a load in a curve of response times
 
-Response = tuple[float, float]  # when it ended and how long it took, seconds
+Response = tuple[float, float]  # end and duration, in seconds
 
 
 class Sockets(NamedTuple):
-    """The load's connections at one moment: ESTABLISHED at the client and at the server, and
-    closing at either end."""
+    """The load's connections at one moment: those ESTABLISHED at the client and at the server, and
+    those closing at either end."""
 
     at_s: float
     client: int
@@ -67,8 +67,8 @@ def phases(
 ) -> tuple[Phase, ...]:
     """The phases in order of time, in seconds since the load began; empty if there are too few
     samples. `sockets`: by time, the first before the load. `responses`: in any order. `in_app`:
-    these are times in the app, not response times."""
-    # Twice in a row: a connection may open a moment before the one that it replaces has closed
+    whether these are times in the app instead of response times."""
+    # Twice in a row: a connection may open just before the one that it replaces is closed
     counts = (min(before.client, after.client) for before, after in pairwise(sockets))
     max_open = max(counts, default=0)
     if max_open < 1 or len(sockets) < MIN_RISING_SAMPLES:
@@ -98,7 +98,7 @@ def phases(
 
 
 def _rises(sockets: Sequence[Sockets], max_open: int) -> bool:
-    """Whether these samples show connections that open, and none that close."""
+    """Whether connections only open in these samples."""
     highest = 0
     for sample in sockets:
         if sample.client < highest - MIN_CHANGE_SHARE * max_open:
@@ -108,7 +108,7 @@ def _rises(sockets: Sequence[Sockets], max_open: int) -> bool:
 
 
 def _closes(sockets: Sequence[Sockets], first: int, max_open: int) -> int | None:
-    """Index of the last sample, from `first` on, before connections close; None if none close."""
+    """Index of the last sample, from `first` on, before connections close; None if none closes."""
     min_closing = sockets[0].closing
     for i, sample in enumerate(sockets):
         min_closing = min(min_closing, sample.closing)
@@ -121,8 +121,9 @@ def _closes(sockets: Sequence[Sockets], first: int, max_open: int) -> int | None
 def _settled_s(
     responses: Sequence[Response], begin_s: float, end_s: float
 ) -> tuple[float | None, float | None]:
-    """When response times have fallen to their steady level (None: they were not above it), and
-    when they have risen to it (`begin_s`: they were not below it; None: they rose to the end)."""
+    """The times when response times have fallen to the steady level (None: they were never above),
+    and when they have risen to it (`begin_s`: they were never below; None: they rose to the
+    end)."""
     part_s = (end_s - begin_s) / RESPONSE_PARTS
     parts = [
         (i, median(took_s)) for i, took_s in _parts(responses, begin_s, part_s, RESPONSE_PARTS)
@@ -144,7 +145,8 @@ def _settled_s(
 def _parts(
     responses: Iterable[Response], begin_s: float, part_s: float, count: int
 ) -> list[tuple[int, list[float]]]:
-    """Response times by the part in which they ended, of `count` equal ones; no empty parts."""
+    """Response times by the part of the load, of `count` equal ones, in which the request ended;
+    no empty parts."""
     by_part: dict[int, list[float]] = defaultdict(list)
     for at_s, took_s in responses if part_s > 0 else ():
         by_part[min(count - 1, max(0, int((at_s - begin_s) / part_s)))].append(took_s)
@@ -156,7 +158,7 @@ def _parts(
 
 class ConnectionsRise(Finding):
     """ESTABLISHED only rises, from {first} to {last} of the load's connections
-    [[ until {until_s:duration}; then response times rise to their level]]"""
+    [[ until {until_s:duration}; then response times rise to their steady level]]"""
 
     first: int
     last: int
@@ -205,7 +207,7 @@ class ConnectionsClose(Finding):
 
 
 def _ramp(sockets: Sequence[Sockets], risen_s: float | None, end_s: float) -> Phase:
-    """`risen_s` None: response times never stopped rising, so it lasts until the load ends."""
+    """The ramp-up. `risen_s` None: response times never stopped rising, so it lasts to the end."""
     first, last = sockets[0], sockets[-1]
     if risen_s is None:
         return Phase("ramp-up", first.at_s, end_s, NeverSteady(first.client, last.client))
@@ -261,8 +263,8 @@ def _churn(sockets: Sequence[Sockets], max_open: int, times_s: Sequence[float]) 
 
 @once
 def phases_of(facts: Facts) -> tuple[Phase, ...]:
-    """The phases of a closed loop on kept connections; () for other loads, whose connections open
-    and close all the time."""
+    """The phases of a closed loop on kept-alive connections; () for other loads, whose connections
+    open and close all the time."""
     if not facts.cell.keepalive or facts.open_model:
         return ()
     sockets = [
@@ -288,11 +290,11 @@ def client_timed(facts: Facts) -> bool:
 
 @once
 def responses_of(facts: Facts) -> list[Response]:
-    """The responses as the client timed them; if it did not, the times in the app."""
+    """The responses as timed by the client, else the times in the app."""
     measurement = facts.measurement
     if measurement.answers_ns:
-        answers = measurement.answers_ns
-        return [((ended_ns - facts.started_ns) / NS, took_ns / NS) for ended_ns, took_ns in answers]
+        responses_ns = measurement.answers_ns
+        return [((end - facts.started_ns) / NS, took / NS) for end, took in responses_ns]
     if measurement.origin_ns is not None and client_timed(facts):
         origin_s = (measurement.origin_ns - facts.started_ns) / NS
         return [
@@ -310,7 +312,7 @@ def responses_of(facts: Facts) -> list[Response]:
 def over_time(
     responses: Sequence[Response], end_s: float
 ) -> tuple[tuple[float, float, float], ...]:
-    """(moment, median, p95) in seconds of equal parts of the load; no empty parts."""
+    """(time, median, p95) in seconds for equal parts of the load; no empty parts."""
     part_s = end_s / CURVE_POINTS
     parts = _parts(responses, 0.0, part_s, CURVE_POINTS)
     ordered = [((i + 0.5) * part_s, sorted(took_s)) for i, took_s in parts]

@@ -1,16 +1,16 @@
 """A series: cells that differ only in load. Computes R0, and how throughput grows with the load.
 
-R0 is how long a request holds a slot when it has the server to itself; the throughput bound follows
-from it. It is measured by lone requests and may be corrected from two other sources:
+R0 is the time for which a request holds a slot on an idle server; the throughput bound follows from
+it. It is measured with lone requests and may be corrected from two other sources:
 
     lone requests      sent one at a time before the load: their median if their mean is within 5 %
                        of it, else their mean; the 95 % interval is Student's. For a mix, rounds of
                        its routes, each with the weighted mean of its requests
     the lowest level   the mean span of the lowest level plus a lone request's overhead (response
                        time less span), if this lies inside the interval of the lone requests and is
-                       more precise: for random service times a few lone requests say little
+                       more precise: if service times vary, a few lone requests say little
     the load's limit   X <= min(N, C)/R0, so R0 <= min(N, C)/X. If lone requests took longer,
-                       something else slowed them down, and this limit replaces them
+                       something else slowed them down, and this limit replaces their time
 
 Only successes count, for lone requests and under load: an app that sheds load refuses requests
 immediately, which would make R0 too short.
@@ -36,12 +36,12 @@ from workerlab.model.plan import Cell, Server
 from workerlab.model.result import Invalid
 from workerlab.numbers.intervals import TRIALS, half_width_of_mean
 
-CONTRADICTED_RATIO = 1.05  # lone R0 / the load's limit, above which the limit replaces it
+CONTRADICTED_RATIO = 1.05  # R0 of lone requests / the load's limit, above which the limit counts
 # If the mean is within this share of the median, the machine caused the tail: the median counts
 MAX_MEAN_DIFFERENCE = 0.05
-PRECISE_HALF_SHARE = 0.02  # half of an interval / mean; at most that: precise
-MIN_SPANS = 16  # spans needed for an interval of their mean
-MIN_SUCCESS_SHARE = 0.99  # with fewer, spans of failures would distort the mean
+PRECISE_HALF_SHARE = 0.02  # half of an interval / mean, up to which R0 is precise
+MIN_SPANS = 16  # required for an interval of their mean
+MIN_SUCCESS_SHARE = 0.99  # below it, spans of failures would distort the mean
 
 
 class R0(Struct, frozen=True):
@@ -56,13 +56,13 @@ class R0(Struct, frozen=True):
         return self.half_s / self.seconds if self.half_s else 0.0
 
 
-UNKNOWN_R0 = R0(0.0, None)  # no lone request was answered; then no trial is valid
+UNKNOWN_R0 = R0(0.0, None)  # no lone request succeeded, so no trial is valid
 
 
 def lone_r0_by_server(trials: Iterable[TrialData]) -> Mapping[Server, R0 | None]:
-    """R0 of each server from the lone requests of all its trials: those of the warm-up and, if the
-    tool reports it, its own lone first request. Their whole response time counts, since a slot is
-    held for longer than the app runs. None if there are none."""
+    """R0 of each server from the lone requests of all its trials: those of the warm-up and, if
+    reported, the load tool's lone first request. Their whole response time counts, because a slot
+    is held for longer than the app runs. None without lone requests."""
     return {
         server: _r0_from_lone([lone_s for trial in of_server for lone_s in _lone_s(trial)])
         for server, of_server in grouped(trials, lambda trial: trial.cell.server).items()
@@ -70,8 +70,8 @@ def lone_r0_by_server(trials: Iterable[TrialData]) -> Mapping[Server, R0 | None]
 
 
 def _lone_s(trial: TrialData) -> Iterable[float]:
-    """The response times of its lone requests. For a mix, the tool's own is only one of the
-    routes."""
+    """The response times of a trial's lone requests. For a mix, the load tool's own is excluded: it
+    is of one route only."""
     record, measurement = trial.record, trial.measurement
     if record is None or record.fault is not None:
         return ()
@@ -124,25 +124,25 @@ def _r0_at_lowest_level(closed: Sequence[Facts]) -> R0 | None:
     return R0(spans.seconds + median(map(overhead_s, trials)), spans.half_s)
 
 
-# A throughput of this share of a bound has reached it; a level whose served share is as high has no
+# A throughput of this share of a bound has reached it; a level with this served share has no
 # waiting requests
 REACHED_SHARE = 0.95
-FLAT_RATIO = 1.05  # up to this ratio, throughput has stopped growing
-MIN_STEP_RATIO = 1.5  # of connections: a smaller step cannot show that throughput levels off
-HALF_SERVED = 0.5  # of a connection's time: responses then take twice as long as a lone one
-OVER_SLOTS_RATIO = 1.05  # times as many connections as slots: beyond that, some have to wait
+FLAT_RATIO = 1.05  # of throughputs; up to it, throughput has stopped growing
+MIN_STEP_RATIO = 1.5  # of connections; a smaller step cannot show that throughput levels off
+HALF_SERVED = 0.5  # served share at which responses take twice as long as a lone one
+OVER_SLOTS_RATIO = 1.05  # connections / slots, above which some connections have to wait
 
 # Why the load tool was the limit; (): it was not; None: unknown
 Reasons = Findings | None
 
 
 class Series(Struct, dict=True, frozen=True, eq=False):
-    """The trials of a series, and which of them are valid. Its levels are those of all closed
-    trials, also of trials that the load tool limited (`tool_limits`, by key)."""
+    """The trials of a series, and which of them are valid. Its levels include closed trials that
+    the load tool limited (`tool_limits`, by trial key)."""
 
     key: Cell
     trials: Sequence[TrialData]
-    r0: R0  # of its server; if it is unknown, no trial is valid
+    r0: R0  # the server's; if unknown, no trial is valid
     closed: Sequence[Facts]  # valid trials of the closed loop; each has successes
     at_rate: Sequence[Facts]  # valid trials of the open model; they do not show a knee
     invalid: Sequence[Invalid]
@@ -159,7 +159,7 @@ class Series(Struct, dict=True, frozen=True, eq=False):
 
     @cached_property
     def trials_of_level(self) -> Mapping[int, Replicates[Facts]]:
-        """The valid trials of the closed loop by connections."""
+        """The valid closed trials by connections."""
         levels = grouped(self.closed, lambda facts: facts.connections)
         return {level: Replicates(tuple(trials)) for level, trials in levels.items()}
 
@@ -178,19 +178,19 @@ class Series(Struct, dict=True, frozen=True, eq=False):
 
     @cached_property
     def relative_halves(self) -> Mapping[int, float]:
-        """Half of the 95 % interval of each level, relative to its mean: over its trials if there
-        are enough, else the widest over the batches of one trial."""
+        """Half of the 95 % interval of each level / its mean: over its trials if there are enough,
+        else the widest over the batches of a trial."""
         return {
             level: _relative_half(trials.valid) for level, trials in self.trials_of_level.items()
         }
 
     def served_share(self, n: int) -> float:
-        """u = X*R0/N of a level: the share of their time in which its connections are served."""
+        """u = X*R0/N of a level: the share of time in which a connection is served."""
         return self.levels[n] * self.r0.seconds / n
 
     def requests_wait(self, facts: Facts) -> bool:
-        """Whether requests take longer than a lone one, beyond chance, with more than one
-        connection. Computed for the whole level: all its trials get the same answer."""
+        """Whether requests take significantly longer than a lone one, with more than one
+        connection. Computed for the whole level, so the result is the same for all its trials."""
         n = facts.connections
         chance = math.hypot(self.relative_halves[n], self.r0.relative_half)
         return n > 1 and self.served_share(n) * (1 + chance) < REACHED_SHARE
@@ -204,9 +204,9 @@ class Series(Struct, dict=True, frozen=True, eq=False):
         return self.served_share(n) / (1 - lost_share) >= REACHED_SHARE
 
     def grows(self, n: int) -> bool | None:
-        """Whether a higher level brings more than the best level up to `n`; for the highest level,
-        whether it still gained on a lower one. None if no other level shows it, or the gain may be
-        due to chance. The best level is the reference, so no level beyond a flat one can grow."""
+        """Whether a higher level has more throughput than the best level up to `n`; for the highest
+        level, whether it still gained on a lower one. None if no other level shows it, or the gain
+        may be chance. The best level is the reference, so no level beyond a flat one can grow."""
         mostly_waiting = self.served_share(n) <= HALF_SERVED
         best = max((level for level in self.levels if level <= n), key=self.levels.__getitem__)
         higher_gains = [
@@ -224,14 +224,14 @@ class Series(Struct, dict=True, frozen=True, eq=False):
         return self.gains(max(lower, key=self.levels.__getitem__), n, mostly_waiting=mostly_waiting)
 
     def levels_off(self, n: int) -> bool:
-        """Whether there are higher levels (by MIN_STEP_RATIO), and none of them serves more."""
+        """Whether there are higher levels (by MIN_STEP_RATIO), none with more throughput."""
         higher = [level for level in self.levels if level >= MIN_STEP_RATIO * n]
         return bool(higher) and all(self.gains(n, level) is False for level in higher)
 
     def gains(self, low: int, high: int, *, mostly_waiting: bool = False) -> bool | None:
-        """Whether `high` serves more than `low` by a factor of more than FLAT_RATIO; None if that
-        may be chance. `mostly_waiting`: requests mostly wait; then a gain up to the square root of
-        high/low comes from uneven distribution, not from spare capacity."""
+        """Whether the throughput of `high` is more than FLAT_RATIO times that of `low`; None if
+        that may be chance. `mostly_waiting`: if requests mostly wait, a gain up to the square root
+        of high/low comes from uneven distribution, not from spare capacity."""
         factor = self.levels[high] / self.levels[low]
         if factor <= max(FLAT_RATIO, math.sqrt(high / low) if mostly_waiting else 0.0):
             return False
@@ -245,13 +245,13 @@ class Series(Struct, dict=True, frozen=True, eq=False):
 
     @cached_property
     def disturbed(self) -> bool:
-        """Whether others kept some trial waiting for a core; then that may be why throughput levels
-        off."""
+        """Whether other programs or machines kept some trial waiting for a core, which may be why
+        throughput levels off."""
         return any(map(is_disturbed, self.not_tool_limited))
 
     @cached_property
     def slots_filled(self) -> bool:
-        """Whether some trial occupied all slots: then the slots are the limit."""
+        """Whether some trial took all slots, so the slots are the limit."""
         return any(map(all_slots_taken, self.not_tool_limited))
 
 
