@@ -1,22 +1,22 @@
-"""How precise a load's throughput and mean times are, given its length: batch means.
+"""The precision of a load's throughput and mean times, by batch means.
 
 Successive requests are not independent, so their spread says little about the error of their
 mean. The steady window is cut into batches of equal length. The means of long batches are nearly
 independent, and Student's t over them gives the interval (Law & Kelton, Simulation Modeling and
-Analysis, "batch means"; Schmeiser 1982: more than some 30 batches gain nothing).
+Analysis, "batch means"; Schmeiser 1982: more than about 30 batches gain nothing).
 
 A batch lasts a whole number of *cycles*. In a cycle, min(N, slots)/X, each slot (or connection, if
-there are fewer) serves one request. Each span counts by the fraction of it inside the batch, as in
-`samples`, so constant service times give equal batches wherever the cuts fall. Counting whole
-completions would give 4 or 0 to batches of half a round.
+there are fewer) serves one request. Each span counts by its fraction inside the batch, as in
+`samples`, so constant service times give equal batches wherever the cuts are. If whole completions
+counted, batches of half a round would have 4 or 0.
 
-If neighbouring batches are still correlated (lag 1, above what chance exceeds in 5 % of cases),
-pairs of batches are merged, repeatedly, as long as MIN_BATCHES remain. A load that drifts ends up
-with few, different batches and a wide interval.
+If neighbouring batches are still correlated (at lag 1, significantly at 5 %), pairs of batches are
+merged, repeatedly, as long as MIN_BATCHES remain. A load that drifts ends up with few, different
+batches and a wide interval.
 
 A mean time is a ratio: the sum of the times / their number, each counted in the batch in
-which it ends. Its interval is that of the residuals (Iglehart 1975), which allows any number of
-requests in a batch, even none.
+which the request ends. Its interval is that of the residuals (Iglehart 1975), which allows any
+number of requests in a batch, even 0.
 
 Rejected: the spread of single requests (4 slots of 1 s that wait for each other would look
 precise), overlapping batch means (their degrees of freedom are approximate, and they gain little).
@@ -38,9 +38,9 @@ MIN_BATCHES, MAX_BATCHES = 4, 32
 BATCH_S = 1.0  # rounded to whole cycles, if the window has ENOUGH_BATCHES batches of this length
 MIN_BATCH_S = BATCH_S / 1.5  # the shortest that this rounding gives
 ENOUGH_BATCHES = 8
-CORRELATION_Z = 1.645  # standard errors; a correlation exceeds this by chance in 5 % of cases
-MAX_CORRELATION = 0.8  # a higher one widens an interval no further
-MAX_CUT_SHARE = 0.1  # of a cycle: the last one counts as whole if no more of it is missing
+CORRELATION_Z = 1.645  # standard errors; exceeded by chance in 5 % of cases
+MAX_CORRELATION = 0.8  # a higher correlation widens an interval no further
+MAX_CUT_SHARE = 0.1  # of a cycle; the last cycle counts as whole if no more is missing
 
 
 class Estimate(Struct, frozen=True):
@@ -51,8 +51,7 @@ class Estimate(Struct, frozen=True):
 
 
 class Precision(Struct, frozen=True):
-    """The precision of a load over its steady window. A field is None if there are too few batches
-    for it."""
+    """The precision of a load over its steady window. Fields are None with too few batches."""
 
     batches: int = 0
     batch_s: float | None = None
@@ -73,8 +72,8 @@ def precision(facts: Facts) -> Precision:
     window, tail_ns = facts.window, facts.tail_ns
     if window is None:
         return Precision()
-    # In a closed loop, how long each slot (or connection, if there are fewer) takes per request. At
-    # a rate, slots may be idle and requests may queue inside the app: the counted part of a span
+    # In a closed loop, the time of each slot (or connection, if there are fewer) per request. At a
+    # rate, the counted part of a span: slots may be idle, and requests may queue inside the app
     cycle_s = facts.max_parallel / window.rps if tail_ns is None else tail_ns / NS
     spans = facts.under_load
     parts = counted_parts(spans, window.closes_ns, tail_ns)
@@ -106,7 +105,7 @@ def _merged_batches(
 ) -> tuple[list[int], list[float]]:
     """Edges (ns) of the batches and the rate in each, merged while neighbours are correlated and
     MIN_BATCHES remain; empty if there are fewer from the start. Batches have whole cycles and end
-    with the window; a rest at its start, too short for them, is left out."""
+    with the window; a remainder at its start is omitted."""
     cycles = int(window.length_s / cycle_s + MAX_CUT_SHARE) if cycle_s else MAX_BATCHES
     cycles_per_batch = 1
     if window.length_s >= ENOUGH_BATCHES * BATCH_S and cycle_s:

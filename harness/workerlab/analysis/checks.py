@@ -1,26 +1,26 @@
-"""Checks: if two sources that describe the same thing contradict each other, the cell is invalid.
+"""Checks whether two sources contradict each other: then the cell is invalid.
 
 Each check takes the facts of one trial and returns the contradiction, with both numbers, or None.
 To add one, write its Finding and the function here, and list the function in CHECKS.
 
 `little` checks Little's law (Little 1961) in operational form (Denning & Buzen 1978): over a time T
 the response times add up to the integral of the requests in flight. At most N are in flight, so
-their sum is at most N*T. A closed loop keeps N in flight except while the lone first request (r1)
-is alone and while it drains, which lasts no longer than the longest response Rmax; so the sum is at
-least r1 + N*(T - r1 - Rmax). Less means that the tool did not keep its connections busy. The check
-needs a mean of real requests, and an answer to every request. The lower limit applies only to loads
-of a fixed number of requests, since one of a fixed duration leaves its slowest requests unanswered.
+their sum is at most N*T. A closed loop keeps N in flight except during the lone first request (r1)
+and while it drains, which takes no longer than the longest response Rmax; so the sum is at least
+r1 + N*(T - r1 - Rmax). If it is less, the tool did not keep its connections busy. The check needs a
+mean of real requests, and a response to every request. The lower limit applies only to loads of a
+fixed number of requests, because a load of fixed duration leaves its slowest requests unanswered.
 It does not apply if the kernel dropped handshakes: a client that retries is busy, but no response
 contains that time.
 
 A tool or a worker that waits for a core is late at both ends of the load, so `rates` adds to its
-tolerance the time that the tool and, on average, one worker waited. `little` adds the tool's wait:
-meanwhile a connection whose answer the tool has read sends no further request. Both add the time in
-which the machine was paused (`stall`), as at either end only one source may contain it.
+tolerance the time that the tool and, on average, one worker waited. `little` adds the tool's wait,
+during which a connection sends no further request although it has its response. Both add the time
+in which the machine was paused (`stall`): at either end, only one source may contain it.
 
-A tool that sends at a rate waits for all its answers, so its own requests/s cover a longer time
-than the cell's throughput, and do not check it: in an overload they follow from the number of
-requests alone. There its answers in the steady part are counted instead.
+A tool that sends at a rate waits for all its responses, so its own requests/s cover a longer time
+than the cell's throughput and cannot check it: in an overload they follow from the number of
+requests alone. At a rate, its responses in the steady part are counted instead.
 
 Not checked: steady throughput * mean response <= N. The two cover different requests (the slow ones
 of an uneven server end after the steady part), and correct servers exceed N by 10 %.
@@ -51,7 +51,7 @@ class SpanMapsFull(Finding):
 
 
 def map_full(facts: Facts) -> SpanMapsFull | None:
-    """The probe's maps were full, so requests are missing from the spans."""
+    """A finding if the probe's maps were full, so requests are missing from the spans."""
     full = facts.data.spans.full
     return SpanMapsFull(full) if full else None
 
@@ -63,7 +63,7 @@ class NothingAnswered(Finding):
 
 
 class NoSuccess(Finding):
-    """none of the {answered:# answer} had the expected status {expected}[[ ({causes:counts})]]"""
+    """none of the {answered:# response} had the expected status {expected}[[ ({causes:counts})]]"""
 
     answered: int
     expected: int
@@ -71,7 +71,7 @@ class NoSuccess(Finding):
 
 
 def success(facts: Facts) -> NothingAnswered | NoSuccess | None:
-    """Nothing can be concluded about an app that never gave the expected answer."""
+    """A finding if no request succeeded: then nothing can be concluded about the app."""
     outcome = facts.outcome
     if outcome.answered > outcome.wrong:
         return None
@@ -82,7 +82,7 @@ def success(facts: Facts) -> NothingAnswered | NoSuccess | None:
 
 
 class CountsDiffer(Finding):
-    """{tool} counted {answered:# answer}, but the workers saw {seen:# request}: {differ}
+    """{tool} counted {answered:# response}, but the workers {seen:# request}: {differ}
     {unmatched}"""
 
     tool: str
@@ -93,9 +93,9 @@ class CountsDiffer(Finding):
 
 
 def counts(facts: Facts) -> CountsDiffer | None:
-    """Every answered request must have a span. An unanswered request may have a span, too, unless
-    it was never accepted. A tool that runs for a fixed time leaves up to one request per connection
-    unanswered when it stops."""
+    """A finding if an answered request has no span, or too many spans have no answered request. An
+    unanswered request may have a span unless it was never accepted. A tool that runs for a fixed
+    time leaves up to one request per connection unanswered when it stops."""
     spans, answered = len(facts.spans), facts.outcome.answered
     max_unanswered_spans = facts.outcome.unanswered - facts.outcome.never_accepted
     max_unanswered_spans += 0 if facts.data.fixed_count else facts.connections
@@ -131,7 +131,7 @@ class TimedRateUnlikeWorkers(Finding):
 
 
 class SteadyAnswersUnlikeWorkers(Finding):
-    """{tool} had {answers:# answer} in the steady {length_s:duration}, but the workers completed
+    """{tool} got {answers:# response} in the steady {length_s:duration}, but the workers completed
     {completed} requests"""
 
     tool: str
@@ -141,8 +141,8 @@ class SteadyAnswersUnlikeWorkers(Finding):
 
 
 def rates(facts: Facts) -> Finding | None:
-    """The tool's own requests/s must follow from the spans. Some tools count answers (ab), others
-    successes (fast); it is enough that one of the two agrees."""
+    """A finding if the tool's own requests/s do not follow from the spans. Some tools count
+    responses (ab), others successes (fast); it is enough if one of the two agrees."""
     tool_rps = facts.measurement.rps
     if tool_rps is None or not facts.finished:
         return None
@@ -157,7 +157,7 @@ def rates(facts: Facts) -> Finding | None:
 
 
 def _late_s(facts: Facts) -> float:
-    """How much later than the workers the load tool may have been."""
+    """The maximum delay of the load tool relative to the workers."""
     return waited_for_core_s(facts.observations, "tool") + sum(stall.pause_lengths_s(facts))
 
 
@@ -169,8 +169,8 @@ def _counted_rate(facts: Facts, tool_rps: float, counted: int) -> RateUnlikeWork
     late_s = _late_s(facts) + waited_for_core_s(facts.observations, "server") / facts.workers
     slack_s = RELATIVE_TOLERANCE * spans_s + CLOCK_TOLERANCE_S + late_s
     # Unanswered requests take the client's time, not the workers'.
-    longer_is_fine = facts.outcome.unanswered > 0
-    if tool_s >= spans_s - slack_s and (longer_is_fine or tool_s <= spans_s + slack_s):
+    may_be_longer = facts.outcome.unanswered > 0
+    if tool_s >= spans_s - slack_s and (may_be_longer or tool_s <= spans_s + slack_s):
         return None
     return RateUnlikeWorkers(
         tool=facts.tool,
@@ -181,8 +181,9 @@ def _counted_rate(facts: Facts, tool_rps: float, counted: int) -> RateUnlikeWork
 
 
 def _timed_rate(facts: Facts, tool_rps: float, counted: int) -> TimedRateUnlikeWorkers | None:
-    """Compares the tool's rate, which includes `counted` of its requests, with what the workers
-    completed in the tool's time. One batch of answers (N) at the edges is tolerated."""
+    """Compares the tool's rate, which includes `counted` of its requests, with the requests that
+    the workers completed in the tool's time. One batch of responses (N) at the edges is
+    tolerated."""
     duration_s = facts.measurement.duration_s
     until_ns = facts.spans[0].start_ns + duration_s * NS
     completed = sum(1 for span in facts.finished if (span.end_ns or 0) <= until_ns)
@@ -196,9 +197,9 @@ def _timed_rate(facts: Facts, tool_rps: float, counted: int) -> TimedRateUnlikeW
 
 
 def _steady_rate(facts: Facts) -> SteadyAnswersUnlikeWorkers | None:
-    """At a rate: compares the cell's throughput with the answers that the client received in the
-    same time. A request served at either end, or never answered, may be counted by only one of the
-    two. Waiting for a core is not added to the tolerance, as it is the same at both ends: with
+    """At a rate, compares the cell's throughput with the responses that the client received in the
+    same time. Only one of the two may count a request served at either end or never answered.
+    Waiting for a core is not added to the tolerance because it is the same at both ends: with
     workers that waited for 6 of 10 s, the two differ by 0.3 %."""
     if (steady := facts.window) is None:
         return None
@@ -221,16 +222,16 @@ def _steady_rate(facts: Facts) -> SteadyAnswersUnlikeWorkers | None:
 
 
 class ResponsesLeftOut(Finding):
-    """{responses:# response} came after {tool}'s timeout, and its response times leave them out:
-    use fewer connections"""
+    """{responses:# response} came after {tool}'s timeout, and its response times exclude them: use
+    fewer connections"""
 
     responses: int
     tool: str
 
 
 def late_responses(facts: Facts) -> ResponsesLeftOut | None:
-    """Synthetic latencies (wrk) leave out responses after the tool's timeout, although the tool
-    counts them: the distribution looks better than it is."""
+    """A finding if synthetic latencies (wrk) exclude responses after the tool's timeout, which the
+    tool counts: the distribution then looks better than it is."""
     count = facts.outcome.errors.get("timeout", 0)
     if facts.measurement.exact_mean or not count:
         return None
@@ -238,8 +239,8 @@ def late_responses(facts: Facts) -> ResponsesLeftOut | None:
 
 
 class TooManyInFlight(Finding):
-    """{tool} reports {mean_s:duration} per response, which would keep {in_flight:number} requests
-    in flight on {connections:# connection}: impossible"""
+    """{tool} reports {mean_s:duration} per response, which implies {in_flight:number} requests in
+    flight on {connections:# connection}: impossible"""
 
     tool: str
     connections: int
@@ -257,8 +258,8 @@ class ConnectionsIdle(Finding):
 
 
 def little(facts: Facts) -> TooManyInFlight | ConnectionsIdle | None:
-    """Little's law, both limits. Neither applies at a rate: requests that are due while no
-    connection is free are timed as well, and free connections may stay idle."""
+    """A finding if a limit by Little's law is exceeded. Neither limit applies at a rate: requests
+    that are due while no connection is free are timed as well, and connections may stay idle."""
     measurement, n = facts.measurement, facts.connections
     mean_s, total_s = measurement.response.mean, measurement.duration_s
     if mean_s is None or not measurement.exact_mean or total_s <= 0:
@@ -291,8 +292,8 @@ class BodyMismatch(Finding, kw_only=True):
 
 
 def body(facts: Facts) -> BodyMismatch | None:
-    """If the only correct body is known, every answer must have it. Not checked for tools that
-    compare no bodies."""
+    """A finding if the only correct body is known and a response had another one. Not checked for
+    tools that do not compare bodies."""
     expected, actual = facts.data.body_sha256, facts.measurement.body_sha256
     if expected is None:
         return None
@@ -315,7 +316,7 @@ CHECKS: tuple[Callable[[Facts], Finding | None], ...] = (
 
 
 def contradictions(facts: Facts) -> list[Finding]:
-    """The contradictions of the trial, or why it has no steady part; empty if it is valid."""
+    """The contradictions in a trial, or why it has no steady part; empty if it is valid."""
     reasons = [reason for check in CHECKS if (reason := check(facts)) is not None]
     if not reasons and not isinstance(facts.steady, Window):
         reasons.append(facts.steady)

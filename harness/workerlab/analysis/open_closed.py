@@ -1,9 +1,9 @@
-"""Closed loop and open model compared: a server's response times under both.
+"""Compares a server's response times in the closed loop and in the open model.
 
-closed   N clients, each of which sends its next request as soon as it gets an answer
-open     requests that arrive at a rate, each timed from the moment it was due
+closed   N clients; each sends its next request as soon as it gets a response
+open     requests arrive at a rate; each is timed from the moment it was due
 
-Loads are compared only over repeated trials: identical ones may differ by half or more, since the
+Loads are compared only over repeated trials: identical ones may differ by half or more, because the
 kernel distributes connections at random. They differ if Welch's interval of the ratio lies beyond
 10 %; the cause is given only if the time spent before the app shows it.
 """
@@ -23,10 +23,10 @@ from workerlab.model.result import Result, TrialResult
 from workerlab.numbers.intervals import TRIALS, Ratio
 from workerlab.numbers.units import fill
 
-SIMILAR_RESPONSE_RATIO = 1.10  # response times that differ by less count as the same
-LATE_SHARE_OF_RESPONSE = 0.25  # of the mean response: from here on the load tool's lag is reported
-MAX_LEVEL_DIFFERENCE = 0.02  # throughputs that differ by less count as the same level
-EXPLAINING_SHARE = 0.5  # of a difference, at least, to explain it
+SIMILAR_RESPONSE_RATIO = 1.10  # response times that differ by a smaller factor count as equal
+LATE_SHARE_OF_RESPONSE = 0.25  # lag / mean response, from which the load tool's lag is reported
+MAX_LEVEL_DIFFERENCE = 0.02  # throughputs that differ by a smaller share count as one level
+MIN_EXPLAINED_SHARE = 0.5  # of a difference
 
 
 class OneTrialEach(Finding):
@@ -45,7 +45,7 @@ class TooFewConclusiveTrials(Finding):
 
 class Backlog(Finding):
     """Arrivals do not wait for responses: more requests arrived than were served, so the backlog
-    grew as long as the load lasted[[ (waits up to {longest_s:duration})]]. In the closed loop at
+    grew throughout the load[[ (waits up to {longest_s:duration})]]. In the closed loop at
     most {clients:# request} can wait."""
 
     longest_s: float | None
@@ -84,7 +84,7 @@ class ResponsesDiffer(Finding):
     shorter: str
     of: str
     ratio: Ratio  # open over closed
-    wait_s: float | None  # where that makes up the difference
+    wait_s: float | None  # if the waits explain the difference
     other_wait_s: float | None
 
 
@@ -116,18 +116,18 @@ class BesideClosed(Finding):
 
 class OpenLoad(Answer):
     """Open[[ at {share:percent} of what closed cells reached]][[, {asked_rps:number} req/s]]
-    [[, of which {sent_rps:number} were sent]][[ ({unsent} never sent, in all trials)]]:
+    [[, {sent_rps:number} of them sent]][[ ({unsent} never sent, in all trials)]]:
     {outcome}"""
 
     share: float | None
     asked_rps: float | None
-    sent_rps: float | None  # where not all were sent
+    sent_rps: float | None  # if not all were sent
     unsent: int | None
     outcome: OpenVerdict | NoClosedCell | BesideClosed
 
 
 def comparisons(cells: Sequence[TrialResult]) -> Iterator[OpenLoad]:
-    """For each rate of one series, how its response times compare with the closed loop's."""
+    """The comparison of response times with the closed loop for each rate of a series."""
     for opened, closed in open_and_closed(cells):
         results = (*opened.valid, *(closed.valid if closed else ()))
         rate, unsent = opened.cell.rate, int(opened.total("at_rate.unsent") or 0)
@@ -142,7 +142,7 @@ def comparisons(cells: Sequence[TrialResult]) -> Iterator[OpenLoad]:
 
 
 def open_and_closed(cells: Sequence[TrialResult]) -> list[tuple[Trials, Trials | None]]:
-    """The conclusive trials of each open cell, and their counterpart in the closed loop, if any."""
+    """The conclusive trials of each open cell, and their closed counterpart, if any."""
     return [
         (trials, counterpart(trials, cells))
         for trials in by_cell(cells, counts=conclusive).values()
@@ -151,8 +151,8 @@ def open_and_closed(cells: Sequence[TrialResult]) -> list[tuple[Trials, Trials |
 
 
 def counterpart(opened: Trials, cells: Iterable[TrialResult]) -> Trials | None:
-    """The closed cell of the same series with the nearest throughput; of several on one level, the
-    one with the fewest connections. None if there is none."""
+    """The closed cell of the same series with the nearest throughput; if the throughput of multiple
+    cells is about equal, the one with the fewest connections. None without closed cells."""
     rps = opened.throughput_rps
     distances = [
         (abs(math.log(trials.throughput_rps) - math.log(rps)), trials)
@@ -168,11 +168,11 @@ def counterpart(opened: Trials, cells: Iterable[TrialResult]) -> Trials | None:
 
 
 def outcome_of(opened: Trials, closed: Trials | None) -> OpenVerdict | NoClosedCell | BesideClosed:
-    """What one rate shows, compared with its closed counterpart."""
+    """The outcome of one rate, compared with its closed counterpart."""
     usable = tuple(result for result in opened.valid if result.verdict != "generator-bound")
     opened = replace(opened, valid=usable or opened.valid)
     first, p95_s = opened.valid[0], opened.geometric_mean("response.p95")
-    # A server that refuses requests has no backlog, and answers few of them
+    # A server that refuses requests has no backlog, and serves few of them
     if first.verdict == "generator-bound" or isinstance(first.reason, ArrivalsRefused) or not p95_s:
         return OpenVerdict(first.reason)
     launches = len(opened.valid) if len(opened.valid) > 1 else None
@@ -190,7 +190,7 @@ def outcome_of(opened: Trials, closed: Trials | None) -> OpenVerdict | NoClosedC
 
 
 def why_different(opened: Trials, closed: Trials) -> Finding:
-    """Whether response times differ, and why, from the cells' own numbers."""
+    """A finding on whether response times differ and why, from the cells' own numbers."""
     if all(result.verdict == "saturated" for result in opened.valid):
         return Backlog(opened.largest("response.max") or None, closed.cell.concurrency)
     lag_s, mean_s = opened.mean("at_rate.lag.mean") or 0.0, opened.mean("response.mean") or 0.0
@@ -212,16 +212,16 @@ def why_different(opened: Trials, closed: Trials) -> Finding:
 
 
 def repeat_advice(cells: Iterable[TrialResult]) -> OneTrialEach | None:
-    """Advice to repeat the trials; None if they were repeated."""
+    """Advice to repeat the trials; None if they are repeated."""
     repeated = any(cell.trial.number > 1 for cell in cells)
     return None if repeated else OneTrialEach(TRIALS)
 
 
 def waits(longer: Trials, shorter: Trials) -> dict[str, Any]:
-    """The mean waits before the app in both, if they explain the difference; else None for both."""
+    """The mean waits before the app in both, if they explain the difference; else None."""
     waited_s = longer.difference(shorter, before_app_s)
     longer_s = longer.difference(shorter, "response.mean")
-    if waited_s is None or longer_s is None or not waited_s >= EXPLAINING_SHARE * longer_s > 0:
+    if waited_s is None or longer_s is None or not waited_s >= MIN_EXPLAINED_SHARE * longer_s > 0:
         return {"wait_s": None, "other_wait_s": None}
     return {"wait_s": longer.mean(before_app_s), "other_wait_s": shorter.mean(before_app_s)}
 
@@ -236,16 +236,16 @@ ARRIVALS = {"poisson": "at random (Poisson)", "even": "evenly spaced"}
 
 
 def models_note(at_rate: Sequence[TrialResult], cells: Sequence[TrialResult]) -> str:
-    """A note on both models. `at_rate`: cells whose kind of arrivals is named if all have the same;
-    `cells`: those shown."""
+    """A note on both models. `at_rate`: the open cells; their kind of arrivals is named if it is
+    the same for all. `cells`: those shown."""
     kinds = {cell.at_rate.arrivals for cell in valid_results(at_rate) if cell.at_rate is not None}
     values = {
         "arrivals": ARRIVALS[kinds.pop()] if len(kinds) == 1 else None,
         "one_trial": repeat_advice(cells),
     }
     return fill(
-        "Closed: each client waits for its answer before the next request, so a slow server slows"
-        " its own load. Open: requests arrive[[ {arrivals}]] whether others were answered or not,"
-        " and are timed from the moment each was due.[[ {one_trial}]]",
+        "Closed: each client waits for a response before its next request, so a slow server slows"
+        " down its own load. Open: requests arrive[[ {arrivals}]] whether or not earlier ones were"
+        " answered, and are timed from the moment each was due.[[ {one_trial}]]",
         values,
     )

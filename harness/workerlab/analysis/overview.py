@@ -1,5 +1,5 @@
-"""A sweep at a glance: the series with the highest and the lowest throughput, and where requests
-wait, in one or two sentences."""
+"""The headline of a sweep, in one or two sentences: the series with the highest and the lowest
+throughput, and where requests wait."""
 
 from collections.abc import Iterable, Mapping
 from math import hypot, inf, isfinite
@@ -9,9 +9,9 @@ from workerlab.analysis.trials import Replicates, conclusive, valid_results
 from workerlab.finding import Finding, Note
 from workerlab.model.result import Result, TrialResult
 
-SIMILAR_RATIO = 1.05  # single launches whose throughputs differ by less are a tie
-NOTABLE_SHARE = 0.05  # of a response time: a shorter wait is not mentioned
-MAX_HEADLINE_CHARS = 160  # a longer answer leaves out where requests wait
+SIMILAR_RATIO = 1.05  # single launches tie if throughputs differ by a smaller factor
+NOTABLE_SHARE = 0.05  # of a response time; a shorter wait is not mentioned
+MAX_HEADLINE_CHARS = 160  # a longer headline omits where requests wait
 WAIT_PLACES = {
     "connect": "until connected",
     "accept_queue": "in the accept queue",
@@ -34,7 +34,7 @@ class LevelRate(Finding):
 
     rate_rps: float
     response_s: float | None
-    wait_s: float | None  # where that is a notable part
+    wait_s: float | None  # if it is a notable part
     where: str
 
 
@@ -57,19 +57,19 @@ class Headline(Finding):
     [[ ({launches:# trial} each)]]."""
 
     connections: int
-    best: tuple[str, ...]  # the best and those not shown to differ from it
+    best: tuple[str, ...]  # the best series and those without a proven difference from it
     lead: Leads | LeadsByChance
     worst: str | None
     worst_rate: LevelRate
-    launches: int | None  # 1 if no trial is repeated
+    launches: int | None  # 1 if trials are not repeated
 
 
 def headline(
     series: Mapping[str, Mapping[int, LevelTrials]], cells: Iterable[TrialResult]
 ) -> Finding:
-    """The best and the worst series at the highest level shared by all that have a conclusive cell,
-    else at the highest of any. `series`: by name, its trials by number of connections;
-    `cells`: all of the run."""
+    """The best and the worst series at the highest level that all series with a conclusive cell
+    share, else at the highest of any. `series`: trials by name and number of connections; `cells`:
+    all cells of the run."""
     conclusive_levels = {
         name: {n: level for n, trials in levels.items() if (level := _conclusive(trials)).valid}
         for name, levels in series.items()
@@ -80,9 +80,9 @@ def headline(
         return ALL_INCONCLUSIVE if unreliable else NOTHING_VALID
     n = max(set.intersection(*levels) or set.union(*levels))
     rivals = {name: levels[n] for name, levels in conclusive_levels.items() if n in levels}
-    answer = headline_at(n, rivals, waits=True)
-    short = len(rivals) == 1 or len(str(answer)) <= MAX_HEADLINE_CHARS
-    return answer if short else headline_at(n, rivals, waits=False)
+    full = headline_at(n, rivals, waits=True)
+    short = len(rivals) == 1 or len(str(full)) <= MAX_HEADLINE_CHARS
+    return full if short else headline_at(n, rivals, waits=False)
 
 
 def headline_at(connections: int, rivals: Mapping[str, LevelTrials], *, waits: bool) -> Headline:
@@ -110,10 +110,10 @@ def headline_at(connections: int, rivals: Mapping[str, LevelTrials], *, waits: b
 
 
 def is_tie(level: LevelTrials, other: LevelTrials) -> bool:
-    """Whether two throughputs show no difference, by the interval of their ratio over trials.
-    Without repeated trials it is a tie if they differ by less than SIMILAR_RATIO, as launches vary
-    by more than a single load shows, or by no more than the intervals of the single loads explain.
-    All trials must have a throughput above 0."""
+    """Whether two throughputs do not differ, by the interval of their ratio over trials. Without
+    repeated trials, they tie if they differ by less than SIMILAR_RATIO, because launches vary more
+    than a single load shows, or if the intervals of the single loads explain the difference. All
+    trials must have a throughput above 0."""
     compared = level.ratio(other)
     if compared.differs is not None:
         return not compared.differs
@@ -123,7 +123,7 @@ def is_tie(level: LevelTrials, other: LevelTrials) -> bool:
 
 
 def level_rate(level: LevelTrials, waits: bool) -> LevelRate:
-    """Throughput and response time of a level; with `waits`, also its longest wait if notable."""
+    """Throughput and response time of a level; with `waits`, also the longest notable wait."""
     response_s = level.mean_of_all(_response_s)
     parts = {part: level.mean_of_all(f"breakdown.{part}_s") or 0.0 for part in WAIT_PLACES}
     longest_s, where = max((time_s, part) for part, time_s in parts.items())
@@ -137,7 +137,7 @@ def level_rate(level: LevelTrials, waits: bool) -> LevelRate:
 
 
 def _conclusive(trials: LevelTrials) -> LevelTrials:
-    """The conclusive trials that have a throughput and were not disturbed by other programs."""
+    """The conclusive trials with a throughput that were not disturbed by other programs."""
     return Replicates(
         tuple(
             cell

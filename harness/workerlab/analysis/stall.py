@@ -1,36 +1,37 @@
 """The whole load compared with its steady window; stalls; pauses of the whole machine.
 
 In a stall, slots idle while clients have requests in flight. The steady window ends when fewer than
-N requests are in flight, since after that the queue mostly empties. That is not so if the kernel
-dropped handshakes: clients repeat a SYN or their data after ever longer pauses, and the server
+N requests are in flight, because after that the queue usually empties. It does not if the kernel
+dropped handshakes: clients repeat a SYN or their data after ever longer intervals, and the server
 idles meanwhile. The window does not show this, so the whole load is compared with it. A slot is
 idle because of the network if
 
     min(slots, requests in flight) > in the app + accepted by a worker whose slots are taken
 
-Requests accepted by a full worker show uneven distribution, and requests that the app still works
-on show a heavy tail; neither is a stall. A worker that has accepted a request and has a free slot
-for it waits for the client's bytes: if the last packet of a handshake was dropped, they come
-seconds later. While the whole machine is paused, no slot counts as idle. On kept-alive connections
-it is unknown when a worker has a request, and with unlimited slots how many are idle; in these
-cases, only moments without any request in the server count.
+Requests accepted by a full worker are a sign of uneven distribution, and requests still in the app
+of a heavy tail; neither is a stall. A worker that has accepted a request and has a free slot for it
+waits for the client's bytes: if the last packet of a handshake was dropped, they come seconds
+later. While the whole machine is paused, no slot counts as idle. On kept-alive connections it is
+unknown when a worker has a request, and with unlimited slots how many are idle; in these cases,
+only moments without any request in the server count.
 
 A closed-loop load stalled if its throughput is over 10 % below that of its steady window, idle
 moments account for at least half of the extra time, and there is evidence of dropped handshakes
 (`handshakes`): a queue that overflowed or, without counters, slow connects. Without evidence the
-limit is 0.7 of the steady throughput. Throughput is per second in which the machine ran: behind a
-blocked loop, slots are always idle, and a pause would be mistaken for a stall. If the load stalled,
-the cell reports the whole load.
+limit is 0.7 of the steady throughput. Throughput excludes the time in which the machine was paused:
+slots behind a blocked loop are always idle, so a pause would be mistaken for a stall. If the load
+stalled, the cell reports the whole load.
 
 Rejected: a limit of 0.7, or a response above 3 * p95, in all cases. Under ab, one request in twenty
 waited 20 s, which then is the p95, and the whole load reached 0.82 of the steady throughput: a
 clear stall. FIFO servers reach 0.99 and uneven ones 0.75 or more.
 
-Requests in flight are those the client timed; if the tool does not time them, min(N, unanswered
+Requests in flight are known if the client timed them; otherwise they are min(N, unanswered
 requests), as in a closed loop.
 
 While the whole machine is paused, only the clocks run. Requests that are due in a pause of P
-seconds are sent when it ends, on average P/2 late; in a load of T seconds they are P/T of all.
+seconds are sent when it ends, on average P/2 late; in a load of T seconds, P/T of all requests are
+due in the pause.
 """
 
 from collections.abc import Iterator, Sequence
@@ -44,9 +45,8 @@ from workerlab.analysis.slots import SlotKey, slot_changes, slot_keys
 from workerlab.finding import Finding, Findings
 from workerlab.model.evidence import Observations
 
-UNSEEN_PAUSE_S = 0.1  # added to each: it may have begun this long before the observer was due
-# By chance, up to this multiple of the mean number of requests is due in a pause, or queues
-# behind it
+UNSEEN_PAUSE_S = 0.1  # added to each pause, which may begin this long before the observer is due
+# By chance, up to this multiple of the mean number of requests is due in a pause or queues after it
 CHANCE_RATIO = 2.0
 NOTICEABLE_SHARE = 0.01  # of the load
 
@@ -56,7 +56,7 @@ def pauses_of(observations: Observations) -> Intervals:
 
 
 def pause_lengths_s(facts: Facts, part: Period | None = None) -> tuple[float, ...]:
-    """Upper bound of the seconds of each pause in `part`; None: in the load, as planned or as run,
+    """Upper bounds of the seconds of each pause in `part`; None: in the load, as planned or as run,
     whichever is longer."""
     if part is None:
         planned_ns = round((facts.record.planned_duration_s or 0.0) * NS)
@@ -66,12 +66,12 @@ def pause_lengths_s(facts: Facts, part: Period | None = None) -> tuple[float, ..
 
 
 def machine_paused(observations: Observations, begins_ns: int, ends_ns: int) -> bool:
-    """Whether the machine paused in this period."""
+    """Whether the machine was paused during this period."""
     return any(pauses_of(observations).lengths_ns(Period(begins_ns, ends_ns)))
 
 
 def max_mean_delay_s(pauses_s: Sequence[float], load_s: float) -> float:
-    """Upper bound of how late these pauses made the requests of a schedule on average."""
+    """Upper bound of the mean delay of scheduled requests by these pauses."""
     if load_s <= 0:
         return 0.0
     return CHANCE_RATIO * sum(pause_s * pause_s / 2 for pause_s in pauses_s) / load_s
@@ -92,14 +92,14 @@ class MachinePause(Finding):
 
 
 class PauseDuringLoad(Finding):
-    """{pause}: the lab did not run, yet was not waiting for a core, as when a host suspends its
-    guests; the figures include that time"""
+    """{pause}: the lab did not run although it was not waiting for a core, as if a host had
+    suspended its guests; the figures include that time"""
 
     pause: MachinePause
 
 
 def machine_pause(pauses_s: Sequence[float], load_s: float) -> MachinePause:
-    """`pauses_s`: at least one. Limited to the load, since a pause at its end may outlast it."""
+    """The pauses, at least one, limited to the load: a pause at its end may outlast it."""
     return MachinePause(
         paused_s=min(sum(pauses_s), load_s), load_s=load_s, longest_s=min(max(pauses_s), load_s)
     )
@@ -114,20 +114,20 @@ def noticeable_pauses(facts: Facts) -> MachinePause | None:
 
 
 # Throughput of the whole load / of its steady part
-SLOWER_RATIO = 0.9  # below, it is noted; or a stall, with evidence of dropped handshakes
-STALLED_RATIO = 0.7  # below, it may be a stall even without evidence
-MIN_SUCCESS_SHARE = 0.95  # with fewer, the rate is that of the whole load
-MAX_PAUSED_SHARE = 0.9  # limit of `paused_share`: the rest would be too short to judge
-MIN_EXPLAINED_SHARE = 0.5  # of the extra time of the load
-SLOT_GAP_NS = 50_000_000  # after a request a slot may seem idle: accepting, parsing, a slow client
+SLOWER_RATIO = 0.9  # below it, a note; or a stall, with evidence of dropped handshakes
+STALLED_RATIO = 0.7  # below it, possibly a stall even without evidence
+MIN_SUCCESS_SHARE = 0.95  # below it, the rate is that of the whole load
+MAX_PAUSED_SHARE = 0.9  # limit of `paused_share`; above it, the rest is too short to judge
+MIN_EXPLAINED_SHARE = 0.5  # of the load's extra time
+SLOT_GAP_NS = 50_000_000  # after a request, a slot may seem idle: accepting, parsing, a slow client
 
 
 class Stall(Struct, frozen=True):
     """Seconds of a load in which slots idled while clients waited outside."""
 
     idle_s: float
-    still_s: float  # those of them in which no request at all was in the server
-    longest_s: float | None  # of these, at a stretch; None: at no time
+    still_s: float  # the part of `idle_s` without any request in the server
+    longest_s: float | None  # longest part of `still_s` at a stretch; None: none
     load_s: float
 
 
@@ -136,7 +136,7 @@ class Stall(Struct, frozen=True):
 
 @once
 def whole_load(facts: Facts) -> Window | None:
-    """From the first request that is not alone, or the end of the ramp-up, to the end of the load.
+    """The load from the first request that is not alone, or the end of the ramp-up, to its end.
     `rps`: completions per second, of any status. None if nothing was completed."""
     spans = facts.under_load
     if not spans:
@@ -150,8 +150,9 @@ def whole_load(facts: Facts) -> Window | None:
 
 
 def _load_end_ns(facts: Facts) -> int:
-    """Usually the last answer. The client waits for unanswered requests to the end. A closed loop
-    of fixed duration keeps all connections busy until it stops; at a rate, answers come later."""
+    """The end of the load, usually the last response. The client waits for unanswered requests to
+    the end. A closed loop of fixed duration keeps all connections busy until it stops; at a rate,
+    responses come later."""
     last_ns = max(span.end_ns or 0 for span in facts.under_load)
     if facts.data.fixed_count:
         return facts.ended_ns if facts.outcome.unanswered else last_ns
@@ -174,8 +175,9 @@ def reported_rps(facts: Facts) -> float:
 
 
 def _successes_rps(facts: Facts, window: Window) -> float:
-    """Counts successful spans if it is known which they are. If not, the share of successes is that
-    of the whole load; if it is low, so is the rate, since the share may vary over time."""
+    """Successes per second, by successful spans if these are known, else by the share of successes
+    in the whole load. If that share is low, the rate is also of the whole load, because the share
+    may vary over time."""
     spans, success_share = facts.success_spans, facts.outcome.success_share
     if spans is None or not facts.outcome.failed:
         whole = whole_load(facts) if success_share < MIN_SUCCESS_SHARE else None
@@ -198,7 +200,7 @@ def paused_share(facts: Facts) -> float:
 
 
 class SlowerAsAWhole(Finding):
-    """over the whole load, its end included, {whole_rps:number} requests/s succeeded;
+    """over the whole load, including its end, {whole_rps:number} requests/s succeeded;
     {steady_rps:number} in its steady part, while all connections were busy"""
 
     whole_rps: float | None
@@ -233,13 +235,13 @@ def stalled(facts: Facts) -> Stall | None:
 
 
 def _running(facts: Facts, window: Window) -> tuple[float, float]:
-    """Seconds that the machine ran in the window, and completions per second of these."""
+    """Seconds of the window in which the machine ran, and completions per such second."""
     ran_s = window.length_s - pauses_of(facts.observations).inside_s(window)
     return ran_s, window.completed / ran_s if ran_s > 0 else 0.0
 
 
 def idle_time(facts: Facts, window: Window) -> Stall:
-    """How long slots were idle because of the network."""
+    """The time in which slots were idle because of the network."""
     slots = 1 if facts.slots is None or facts.cell.keepalive else facts.slots
     per_worker, workers = facts.slots_per_worker or 1, slot_keys(facts)
     idle_ns = still_ns = longest_ns = stretch_ns = 0
@@ -263,8 +265,8 @@ def _changes(facts: Facts, closes_ns: int) -> Iterator[Change[str | SlotKey]]:
 
 
 def requests_in_flight(facts: Facts) -> Intervals:
-    """From sending each request to its answer, as the client timed it; if it did not, as in a
-    closed loop, where each answer starts the next request on its connection."""
+    """The intervals from each request to its response, as timed by the client; otherwise as in a
+    closed loop, where each response starts the next request on its connection."""
     timed = [(sent, end) for _, sent, end in facts.timed_requests() if end is not None]
     spans = facts.under_load
     if timed or not spans:

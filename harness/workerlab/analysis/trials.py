@@ -2,10 +2,10 @@
 
 A trial is a fresh launch of the server, and the unit of replication: launches differ far more than
 the requests within one, so the interval of a comparison is over trials (Welch's, of logarithms).
-Throughput is averaged geometrically, as its ratios are compared; everything else arithmetically, so
-that the parts of a response time still add up to it.
+Throughput is averaged geometrically because its ratios are compared, everything else arithmetically
+so that the parts of a response time still add up to it.
 
-A mean is over the trials that have the value. It is None, not 0, if none has it.
+A mean covers the trials that have the value. It is None, not 0, if none has it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Field = str | Callable[[Any], float | None]
 
 
 def grouped(results: Iterable[R], key: Callable[[R], K]) -> dict[K, list[R]]:
-    """The results by key, in the order of each key's first one."""
+    """The results by key, in the order of the first result of each key."""
     groups: dict[K, list[R]] = {}
     for result in results:
         groups.setdefault(key(result), []).append(result)
@@ -38,7 +38,7 @@ def grouped(results: Iterable[R], key: Callable[[R], K]) -> dict[K, list[R]]:
 
 
 class Replicates(Struct, Generic[R], frozen=True):
-    """Results of repeated measurements of one thing, those that are valid."""
+    """The valid results of repeated measurements of one thing."""
 
     valid: tuple[R, ...]
 
@@ -51,7 +51,7 @@ class Replicates(Struct, Generic[R], frozen=True):
         ]
 
     def count(self, field: Field) -> int:
-        """How many results have a positive value of the field."""
+        """The number of results with a positive value of the field."""
         return len(self.positive(field))
 
     def _over(self, field: Field, statistic: Callable[[list[float]], float]) -> float | None:
@@ -62,7 +62,7 @@ class Replicates(Struct, Generic[R], frozen=True):
         return self._over(field, fmean)
 
     def difference(self, base: Replicates[Any], field: Field) -> float | None:
-        """The difference between the means; None if a side has no value."""
+        """The difference between the means; None if one of them is unknown."""
         mean, base_mean = self.mean(field), base.mean(field)
         return None if mean is None or base_mean is None else mean - base_mean
 
@@ -81,8 +81,8 @@ class Replicates(Struct, Generic[R], frozen=True):
 
     def mostly(self, field: Field) -> bool | None:
         """Whether the field is true in at least half of the results that have it. Exactly half
-        counts, so that figures distorted in half of the trials are not used as if they were sound.
-        None if no result has the field."""
+        counts, so figures distorted in half of the trials are not used as valid. None if no result
+        has the field."""
         values = self.values(field)
         return 2 * sum(values) >= len(values) if values else None
 
@@ -91,7 +91,7 @@ class Replicates(Struct, Generic[R], frozen=True):
         return geometric_mean(values) if values else None
 
     def ratio(self, base: Replicates[Any], field: Field = "throughput_rps") -> Ratio:
-        """Ratio of the geometric means. Raises StatisticsError if a side has no positive value."""
+        """The ratio of the geometric means. Raises StatisticsError without positive values."""
         return ratio(self.positive(field), base.positive(field))
 
     def positive(self, field: Field) -> list[float]:
@@ -117,8 +117,8 @@ class Trials(Replicates[Result], frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> Verdict:
-        """The most frequent verdict of those with a success, or else of the others; the first of
-        ties."""
+        """The most frequent verdict of the trials with a success, or else of the other trials; the
+        first one if tied."""
         results = tuple(filter(has_throughput, self.valid)) or self.left_out or self.valid
         verdicts = Counter(result.verdict for result in results)
         return verdicts.most_common(1)[0][0]
@@ -130,7 +130,7 @@ class Trials(Replicates[Result], frozen=True, kw_only=True):
 
     @property
     def generator_bound(self) -> bool | None:
-        """Whether the load tool was the limit, in half of the trials that show it or more."""
+        """Whether the load tool was the limit in at least half of the trials that show it."""
         return self.mostly("generator_bound")
 
 
@@ -149,7 +149,7 @@ def conclusive(result: Result) -> bool:
 def by_cell(
     results: Iterable[TrialResult], counts: Callable[[Result], bool] = has_throughput
 ) -> dict[Cell, Trials]:
-    """The trials by cell, in the order of each cell's first one. `counts`: whether the statistics
+    """The trials by cell, in the order of each cell's first trial. `counts`: whether the statistics
     include a valid result."""
     return {
         cell: Trials(
@@ -174,5 +174,5 @@ def mean_of(field: Field) -> Callable[[Replicates[Any]], float | None]:
 
 
 def _value_of(result: object, field: Field) -> Any:
-    """The value of a field; None if a step of its path is None."""
+    """The value of a field; None if a part of its path is None."""
     return field(result) if callable(field) else value_at(result, field)
