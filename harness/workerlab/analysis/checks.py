@@ -111,7 +111,7 @@ def counts(facts: Facts) -> CountsDiffer | None:
 
 
 class RateUnlikeWorkers(Finding):
-    """{tool} reports {rps:number} requests/s[[ ({tool_s:duration} in all)]], but the workers took
+    """{tool} reports {rps:number} requests/s[[ ({tool_s:duration} in total)]], but the workers took
     {workers_s:duration} for the same requests"""
 
     tool: str

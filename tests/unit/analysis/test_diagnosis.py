@@ -282,7 +282,7 @@ def test_without_slots_the_reason_rests_on_the_bound() -> None:
 
 def test_an_unexplained_response_names_the_time_inside_the_app() -> None:
     start = (
-        "With 32 connections a response takes 164 ms, 161 ms of it inside the app, and a lone one"
+        "With 32 connections a response takes 164 ms, 161 ms of it inside the app, a lone one"
         " 103 ms"
     )
     slow: dict[str, Any] = {
@@ -315,7 +315,7 @@ def test_slots_that_idle_as_workers_lack_a_core_are_explained() -> None:
 def test_a_lone_time_shorter_than_the_cpu_time_is_left_out() -> None:
     """If others share a core's caches, a request may compute for longer than a lone one takes."""
     assert str(CpuNeed(0.0654, lone_s=None)) == "each request takes 65.4 ms of CPU time"
-    lone = " (the fastest lone one 70.0 ms in all)"
+    lone = " (the fastest lone one 70.0 ms in total)"
     assert str(CpuNeed(0.0654, lone_s=0.07)).endswith(lone)
 
 

@@ -1,16 +1,16 @@
-"""Diagnoses of a valid cell: what limits it, and what to change.
+"""Diagnoses of a valid cell: its limits, and advice.
 
-    base     what all diagnoses have: sentence, rank, advice, rule, and the diagnoses it explains
-    slots    too few or idle slots, a full accept queue; or nothing waits
+    base     the base class: sentence, rank, advice, rule, and the diagnoses that it explains
+    slots    too few slots, idle slots, a full accept queue; or nothing waits
     shared   a shared resource
     drift    service times that change during the load
     failing  failed requests
     cpu      limits of the load tool, the workers or the machine; disturbance by other programs
     loop     a blocked event loop; `blocking` finds the lines that block it
 
-Each cause is a class with its rule, and all rules are applied. A class may explain others
-(`explains`): these are left out, as their advice would be wrong. The one with the lowest `rank` is
-the cell's diagnosis; in an inconclusive cell, a disturbance. If no diagnosis remains except
+Each cause is a class with its rule, and all rules are applied. A class may explain other diagnoses
+(`explains`), which are omitted because their advice would be wrong. The cell's diagnosis is the one
+with the lowest `rank`; in an inconclusive cell, a disturbance. If no diagnosis remains except
 failures, `no_limit` adds one, unless many requests fail: refused requests do not wait.
 """
 
@@ -50,9 +50,8 @@ def findings(facts: Facts, cell: Result, series: Series) -> tuple[Diagnosis, ...
 
 
 def findings_at_rate(facts: Facts, cell: Result) -> Findings:
-    """The reason for the verdict of a valid open-model cell, then the diagnoses that need no law of
-    the closed loop, failures first. If the load tool was the limit, only failures and
-    disturbance."""
+    """The reason for the verdict of a valid open cell, then the diagnoses that need no law of the
+    closed loop, failures first; only failures and disturbance if the load tool was the limit."""
     kinds = [
         kind
         for kind in Diagnosis.rules
@@ -68,7 +67,7 @@ def findings_at_rate(facts: Facts, cell: Result) -> Findings:
 
 
 def supporting_observations(cell: Result) -> frozenset[ObservationKind]:
-    """The kinds of observations that show the cell's diagnoses."""
+    """The kinds of observations that are evidence for the cell's diagnoses."""
     return frozenset(
         diagnosis.seen_in
         for diagnosis in cell.findings

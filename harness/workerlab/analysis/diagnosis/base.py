@@ -16,8 +16,8 @@
 
 The advice is appended to the sentence: "Requests wait 20.0 ms for the disk; a faster disk
 helps." If it depends on the evidence, the class derives from `Advised`, and the rule passes it.
-A class that defines `diagnose` is a rule, and applied without being listed anywhere. A rule may
-return an instance of a subclass, such as one that is only likely.
+A class that defines `diagnose` is a rule, which is applied without being listed anywhere. A rule
+may return an instance of a subclass, such as one for a likely cause.
 """
 
 from __future__ import annotations
@@ -34,34 +34,34 @@ ObservationKind = Literal["cpu", "queue", "states"]  # over time: CPU, accept qu
 
 
 class Diagnosis(Finding):
-    """What limits a cell and what to change, or that nothing limits it. A class without `rank` or
+    """The limit of a cell with advice, or a statement that there is none. A class without `rank` or
     `advice` raises TypeError on import, unless its sentence names no value, as in a base class."""
 
     rank: ClassVar[int]  # a cell's diagnoses are sorted by it, lowest first
-    explains: ClassVar[tuple[type[Diagnosis], ...]] = ()  # left out: their advice would be wrong
+    explains: ClassVar[tuple[type[Diagnosis], ...]] = ()  # omitted: their advice would be wrong
     below_slots: ClassVar[str] = ""  # why throughput levels off with slots unused; "": no reason
     seen_in: ClassVar[ObservationKind | None] = None
-    shows_loss: ClassVar[bool] = True  # whether other settings may raise the throughput
-    at_rate: ClassVar[bool] = False  # whether the rule needs no law of the closed loop
+    shows_loss: ClassVar[bool] = True  # other settings may raise the throughput
+    at_rate: ClassVar[bool] = False  # the rule needs no law of the closed loop
     rules: ClassVar[list[type[Diagnosis]]] = []  # all classes that define `diagnose`
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         complete = hasattr(cls, "rank") and cls.advice is not Diagnosis.advice
         if "{" in cls.template and not complete:
-            raise TypeError(f"{cls.__name__} has no rank, or no advice (there may be none: `()`)")
+            raise TypeError(f"{cls.__name__} has no rank, or no advice (which may be `()`)")
         cls.template += "[[; {advice:; }]]."
         if "diagnose" in vars(cls):
             Diagnosis.rules.append(cls)
 
     @classmethod
     def diagnose(cls, facts: Facts, cell: Result, series: Series | None, /) -> Diagnosis | None:
-        """The diagnosis, if the evidence shows it. `series`: of a cell of the closed loop."""
+        """The diagnosis if there is evidence of it. `series`: that of a closed cell."""
         raise NotImplementedError
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """What to change; a class constant or a field."""
+        """Proposed changes; a class constant or a field."""
         raise NotImplementedError
 
     @property

@@ -12,13 +12,13 @@ counters since the last beat show why it is overdue; a wait for a core is not ca
               beat as much, but are ordinary work
     holds     the sampling thread was late, but had not waited for a core: it did not get the GIL.
               Python code releases the GIL at the end of a switch interval (0.5 ms in such a trial)
-              and computes no more until it gets it back. So if a thread computed for longer, one
+              and does not compute until it has it again. So if a thread computed for longer, one
               call kept the GIL: on the line where the thread was when it released the GIL
 
-A sample stands for the time since the previous one. A line's share excludes its waits for a core.
-The lines of a function that computes are added up under the one with the most time. A line below
-1 %, which delays fewer than one request in a hundred, is dropped. So is one below a tenth of the
-first line of its kind: it is a neighbour, sampled when the loop resumed.
+A sample represents the time since the previous one. A line's share excludes its waits for a core.
+The lines of a function that computes are added up under the line with the most time. A line below
+1 %, which delays fewer than one in a hundred requests, is dropped. So is a line below a tenth of
+the first line of its kind: it is a neighbour, sampled when the loop resumed.
 """
 
 from collections import defaultdict
@@ -35,20 +35,20 @@ from workerlab.model.evidence import StackSample
 from workerlab.numbers.units import format_duration
 
 MIN_OVERDUE_NS = 3_000_000  # of a beat, for the loop to count as delayed
-MIN_HELD_NS = 3_000_000  # the GIL counts as held if it is kept for longer
+MIN_HELD_NS = 3_000_000  # kept for longer, the GIL counts as held
 MIN_SAMPLES = 3  # of a line
-MIN_HELD_SAMPLES = 2  # fewer, as no sample is possible while the GIL is held
+MIN_HELD_SAMPLES = 2  # fewer, because no sample is possible while the GIL is held
 # Fewer samples of a held GIL must amount to a quarter of the thread's CPU time: otherwise the
 # sampler may have waited for a core without any counter showing it
 ENOUGH_HELD_SAMPLES = 6
 MIN_HELD_CPU_SHARE = 0.25
-MIN_LINE_SHARE = 0.01  # of the time: a line with less is not named
-NEIGHBOUR_SHARE = 0.1  # of the first line of its kind: a line with less is a neighbour of it
+MIN_LINE_SHARE = 0.01  # of the time; a line with less is dropped
+NEIGHBOUR_SHARE = 0.1  # of the first line of its kind; a line with less is its neighbour
 SAMPLE_INTERVAL_NS = 10_000_000  # a call may have lasted this much longer than sampled
-ONE_CALL_SHARE = 0.7  # of the time without a beat: from here on, it was one call
+ONE_CALL_SHARE = 0.7  # of the time without a beat, from which it counts as one call
 
 How = Literal["blocks the event loop", "computes on the event loop", "holds the GIL"]
-Counted = Callable[[StackSample], float]  # nanoseconds of a sample that count
+CountedTime = Callable[[StackSample], float]  # nanoseconds of a sample that count
 
 
 class BlockingLine(Finding):
@@ -62,7 +62,7 @@ class BlockingLine(Finding):
     library: str | None  # None: a line of the app
     how: How
     share: float
-    per_request_s: float | None  # mean; None: unknown, or another thread's call
+    per_request_s: float | None  # mean; None: unknown, or a call in another thread
     called: str
     inside: str
     effect: str
@@ -75,16 +75,16 @@ class BlockingLine(Finding):
 
 
 def blocking_lines(facts: Facts) -> tuple[BlockingLine, ...]:
-    """The blocking lines of a trial with stack samples, the one with the most time first. ():
-    nothing delays the loop, or no loop was sampled."""
+    """The blocking lines of a trial with stack samples, by time, longest first. (): nothing delays
+    the loop, or no loop was sampled."""
     sampled, stacks = _sampled_part(facts), facts.data.stacks
     samples = sampled.within(stacks.samples)
-    of_others = [replace(sample, number=sample.other) for sample in samples]
+    of_other_threads = [replace(sample, number=sample.other) for sample in samples]
     lines = [
         *_lines(facts, "blocks the event loop", samples, asleep_ns),
         *_lines(facts, "computes on the event loop", samples, computing_ns),
         *_lines(facts, "holds the GIL", samples, held_ns),
-        *_lines(facts, "holds the GIL", of_others, held_by_others_ns),
+        *_lines(facts, "holds the GIL", of_other_threads, held_by_others_ns),
     ]
     # One kind per function, the one with the most time: steal makes computing look like sleep
     main_kind: dict[tuple[str, str], How] = {}
@@ -96,7 +96,7 @@ def blocking_lines(facts: Facts) -> tuple[BlockingLine, ...]:
 
 
 def _lines(
-    facts: Facts, how: How, samples: Sequence[StackSample], counted: Counted
+    facts: Facts, how: How, samples: Sequence[StackSample], counted: CountedTime
 ) -> Iterator[tuple[float, BlockingLine]]:
     """The lines of this kind, each with its time in nanoseconds."""
     lines = facts.data.stacks.lines
@@ -124,14 +124,14 @@ def _lines(
 
 
 def _sampled_part(facts: Facts) -> Period:
-    """The steady window; without one there were few requests, and the whole load counts."""
+    """The steady window; without one there were few requests, so the whole load counts."""
     return facts.window or Period(facts.started_ns, facts.ended_ns)
 
 
 def _line(
-    facts: Facts, how: How, samples: Sequence[StackSample], counted: Counted, share: float
+    facts: Facts, how: How, samples: Sequence[StackSample], counted: CountedTime, share: float
 ) -> BlockingLine:
-    """The line that most of the time of these samples belongs to."""
+    """The line with most of the time of these samples."""
     by_others = counted is held_by_others_ns  # not by requests of this worker
     spans = () if by_others else facts.spans_by_worker.get(facts.data.stacks.pid or 0, ())
     rate_rps = Intervals.of(spans).per_second(_sampled_part(facts))
@@ -157,13 +157,13 @@ def _line(
     )
 
 
-def _effect(samples: Sequence[StackSample], longest_ns: float, counted: Counted) -> str:
+def _effect(samples: Sequence[StackSample], longest_ns: float, counted: CountedTime) -> str:
     longest = format_duration(longest_ns / NS)
     if counted in (held_ns, held_by_others_ns):
         effect = f"for up to {longest} no other thread of its worker runs"
         elsewhere = ", nor its event loop: the call is made in another thread"
         return effect + (elsewhere if counted is held_by_others_ns else "")
-    # The longest single call, if several in a row delayed the loop for longer
+    # The longest single call, if multiple calls in a row delayed the loop for longer
     call_ns = max(sample.stuck_ns for sample in samples) + SAMPLE_INTERVAL_NS
     calls = f", in several calls in a row of at most {format_duration(call_ns / NS)} each"
     effect = f"the loop is delayed by up to {longest}"
@@ -174,9 +174,9 @@ def _effect(samples: Sequence[StackSample], longest_ns: float, counted: Counted)
 
 
 def asleep_ns(sample: StackSample) -> float:
-    """The sample's length if the loop's thread slept, by the rule of `loop.unexplained_ns`; 0
-    if the loop is not delayed. A running or ready thread does not count: a wait for a core that has
-    not ended is in no counter yet."""
+    """The sample's length if the loop's thread slept, by the rule of `loop.unexplained_ns`; 0 if
+    the loop is not delayed. A running or ready thread does not count: no counter includes a wait
+    for a core before it ends."""
     if not sample.sleeps:
         return 0.0
     explained = sample.cpu_ns + sample.queued_ns + sample.others_cpu_ns
@@ -184,7 +184,7 @@ def asleep_ns(sample: StackSample) -> float:
 
 
 def computing_ns(sample: StackSample) -> float:
-    """Time with a core, if the loop's thread computed in the same call as in the sample before."""
+    """Time with a core if the loop's thread computed in the same call as in the previous sample."""
     held_up = sample.stuck_ns > 0 and sample.overdue_ns - sample.queued_ns > MIN_OVERDUE_NS
     computed = sample.cpu_ns >= (sample.since_ns - sample.queued_ns) / 2
     return _with_core_ns(sample) if held_up and computed and not held_ns(sample) else 0.0
@@ -206,7 +206,7 @@ def _others_held(sample: StackSample) -> bool:
 
 def _kept_ns(sample: StackSample, ran_ns: int) -> float:
     """How long the GIL was kept: while the sampler was due, a thread computed (Python code does so
-    for 0.5 ms at most) or slept; neither it nor the sampler waited for a core. If another thread
+    for at most 0.5 ms) or slept; neither it nor the sampler waited for a core. If another thread
     computed, the loop's thread may have kept the GIL without a core instead: both waits overlap, so
     the longer one is subtracted."""
     others = _others_held(sample)

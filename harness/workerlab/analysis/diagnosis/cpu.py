@@ -17,16 +17,16 @@ from workerlab.finding import Finding
 from workerlab.model.result import MIN_OTHERS_CORES, CoreWait, Result
 from workerlab.numbers.units import FORMATS, fill
 
-COMPUTING_SHARE = 0.85  # of a core per worker: GIL handovers and accepting take the rest
-MOSTLY_CPU_SHARE = 0.7  # CPU time, as a share of a lone response
-PARTLY_CPU_SHARE = 0.25
-MIN_MACHINE_SHARE = 0.25  # of all cores: a smaller share does not exhaust the machine
-MIN_OCCUPANCY = 0.5  # below it, waiting for a core hardly limits the workers
+COMPUTING_SHARE = 0.85  # of a core per worker; GIL handovers and accepting take the rest
+MOSTLY_CPU_SHARE = 0.7  # CPU time / lone response
+PARTLY_CPU_SHARE = 0.25  # likewise
+MIN_MACHINE_SHARE = 0.25  # of all cores; a smaller share does not exhaust the machine
+MIN_OCCUPANCY = 0.5  # below it, a wait for cores hardly limits the workers
 MIN_IN_SERVER_SHARE = 0.5  # of the requests in flight
 
-# Workers without a core hold their slots longer while others idle. More slots or an even
-# distribution of connections would not help, requests need not share anything else, and a machine
-# whose speed varies looks like drift
+# Workers without a core hold their slots longer while other slots idle. More slots or an even
+# distribution of connections would not help, requests need not share anything but cores, and a
+# machine with varying speed looks like drift
 EXPLAINED_BY_CPU = (UnevenDealing, Shared, WaitingForSlots, ChangingTimes)
 
 PROCESSES_OF_FAST = "more processes of fast (--tool-processes)"
@@ -41,8 +41,8 @@ MEASURE_AGAIN = "measure again when the host is quieter, or on a machine of its 
 
 
 class Disturbance(Diagnosis):
-    """Other programs, or other machines on the same host, used the cores for so long that the
-    figures are unreliable."""
+    """Other programs, or other machines on the same host, used the cores so much that the figures
+    are unreliable."""
 
     rank = 130
     seen_in = "cpu"
@@ -91,7 +91,7 @@ class CoresStolen(Disturbance):
 
 
 def disturbance_of(wait: CoreWait | None) -> Disturbance | None:
-    """None if the wait is unknown, or too short to distort the figures."""
+    """The disturbance; None if the wait is unknown or too short to distort the figures."""
     if wait is None or not wait.disturbed:
         return None
     if wait.disturbed_by_programs:
@@ -113,8 +113,8 @@ def worst_disturbance(waits: Iterable[CoreWait | None]) -> Disturbance | None:
 
 
 class Computing(Advised):
-    """The CPU that is used (`how`) or, if other programs or machines used the cores, the CPU that
-    requests need, is the limit."""
+    """CPU is the limit, by its use (`how`) or, if other programs or machines used the cores, by the
+    need of the requests (`need`)."""
 
     explains = EXPLAINED_BY_CPU
     below_slots = "CPU is the limit"
@@ -128,7 +128,7 @@ class Computing(Advised):
 
     @classmethod
     def of(cls, facts: Facts, how: str, need: str, advice: tuple[str, ...]) -> Self | None:
-        """None without evidence."""
+        """The diagnosis; None without evidence."""
         if not how and not need:
             return None
         return cls(facts.connections, facts.throughput_rps, how, need, advice=advice)
@@ -143,8 +143,8 @@ class BusyMachine(Computing):
     @classmethod
     def diagnose(cls, facts: Facts, cell: Result, *_: object) -> BusyMachine | None:
         """Diagnosed if the server, its load tool and the app's services use nearly all cores; or,
-        if other programs used cores, if the requests need more CPU than the machine has. CPU that
-        others use is not a limit of this server: `disturbance` reports its cost."""
+        if other programs used cores, if the requests need more CPU than the machine has. CPU used
+        by other programs is not a limit of this server: `disturbance` reports its cost."""
         cores, workers = facts.observations.cores, facts.workers
         usage = facts.usage
         server, tool = usage.server_cores, usage.generator_cores or 0.0
@@ -156,7 +156,7 @@ class BusyMachine(Computing):
         wait, busy_cores = core_wait(facts), BUSY_MACHINE_SHARE * cores
         others = (wait.others_cores or 0.0) if wait else 0.0
         if sum(using.values()) < busy_cores and 0 < others < MIN_OTHERS_CORES:
-            # Too few to be a disturbance: without them, the lab would fill the machine
+            # Too little for a disturbance: without it, the lab would fill the machine
             using["other programs"] = others
         lab_fills_it = server >= MIN_MACHINE_SHARE * cores and sum(using.values()) >= busy_cores
         if lab_fills_it:
@@ -164,8 +164,8 @@ class BusyMachine(Computing):
             busy = "its {cores:# core} {cores:was/were} [[{host:percent} ]]busy ({used_by:, })"
             how = fill(busy, {"cores": cores, "host": usage.host_busy, "used_by": used_by})
         elif (need := _cpu_need(facts, cell)) and min(facts.connections, workers) > cores:
-            together = "{workers:# worker} together would need more than {cores:# core}"
-            needed = f"{need}, and {fill(together, {'workers': workers, 'cores': cores})}"
+            too_much = "{workers:# worker} together would need more than {cores:# core}"
+            needed = f"{need}, and {fill(too_much, {'workers': workers, 'cores': cores})}"
         noise = () if lab_fills_it else (CLOSE_OTHER_PROGRAMS,)
         elsewhere = (TOOL_ELSEWHERE,) if tool >= MIN_MACHINE_SHARE * cores else ()
         return cls.of(facts, how, needed, (*noise, MORE_CORES, *elsewhere))
@@ -181,7 +181,7 @@ class BusyWorkers(Computing):
     def diagnose(cls, facts: Facts, cell: Result, *_: object) -> BusyWorkers | None:
         """Diagnosed if each worker, or each core that the server is bound to, computes all the
         time, and there are more requests than workers: a Python process computes on one core at a
-        time. If other programs used cores, the CPU that requests need decides."""
+        time. If other programs used cores, the CPU need of the requests decides."""
         used, workers, cores = _cores_while_serving(facts), facts.workers, facts.cores
         fewer_cores = (facts.cell.server.cores or workers) < workers
         if used is None or facts.connections <= workers:
@@ -196,8 +196,8 @@ class BusyWorkers(Computing):
 
 
 def _cores_while_serving(facts: Facts) -> float | None:
-    """Cores that the workers used while they had requests; None: unknown. The load tool's start-up
-    takes part of a short load, so the mean over all samples is too low."""
+    """Cores that the workers used while they had requests; None if unknown. The load tool's
+    start-up is part of a short load, so the mean over all samples is too low."""
     used, samples, finished = facts.usage.server_cores, facts.observations.processes, facts.finished
     if used is None:
         return None
@@ -207,7 +207,7 @@ def _cores_while_serving(facts: Facts) -> float | None:
 
 class CpuNeed(Finding):
     """each request takes {cpu_s:duration} of CPU time
-    [[ (the fastest lone one {lone_s:duration} in all)]]"""
+    [[ (the fastest lone one {lone_s:duration} in total)]]"""
 
     cpu_s: float
     # None if shorter: under load, requests share the caches of a core, and may compute for longer
@@ -215,15 +215,15 @@ class CpuNeed(Finding):
 
 
 def _cpu_need(facts: Facts, cell: Result) -> CpuNeed | None:
-    """The CPU need if other programs used cores, as the cores that the workers used then show no
-    limit. None unless CPU is most of a lone response, or a part of it (PARTLY_CPU_SHARE) and the
-    workers computed or waited for a core all the time."""
+    """The CPU need if other programs used cores: then the cores that the workers used show no
+    limit. None unless CPU time is most of a lone response, or a part of it (PARTLY_CPU_SHARE) and
+    the workers computed or waited for a core all the time."""
     used, lone_s = facts.usage.server_cores, min(facts.record.alone_s, default=0.0)
     workers, wait = facts.workers, core_wait(facts)
     if used is None or not lone_s or not wait or not wait.disturbed:
         return None
     if cell.verdict == "below capacity":
-        return None  # more connections bring more: CPU is not the limit
+        return None  # more connections raise throughput: CPU is not the limit
     inside = in_server(facts)
     if inside is not None and inside < MIN_IN_SERVER_SHARE * facts.connections:
         return None  # most requests are in the load tool
@@ -243,7 +243,7 @@ class LoadToolIsLimit(Advised):
     """{limit}"""
 
     rank = 0  # no change to the server would help
-    # It delays requests and uses cores, so the others are not the server's limits
+    # The load tool delays requests and uses cores, so these are not the server's limits
     explains = (*EXPLAINED_BY_CPU, BusyMachine, BusyWorkers)
     seen_in = "cpu"
 
@@ -259,9 +259,8 @@ class LoadToolIsLimit(Advised):
 
 
 def more_load(faster: Sequence[str], busy: float | None) -> str:
-    """How to load the server more than this tool did. `faster`: load tools that reach more.
-    `busy`: the busy share of this machine's cores, if none are free for more processes; wrk is
-    faster than several processes of fast."""
+    """Advice on how to load the server more. `faster`: faster load tools. `busy`: the busy share of
+    this machine's cores if none are free for more processes; wrk is faster than many of fast."""
     options = (
         f"a faster load tool ({', '.join(faster)})" if faster else "",
         PROCESSES_OF_FAST if faster and busy is None else "",

@@ -1,25 +1,26 @@
 """Service times that change during the load: a drift, or a slow start.
 
-Drift: the Mann-Kendall trend test on the means of eight batches of requests, in order of their
-start, |z| >= 2.35 (reached by chance in 1.4 % of sequences of eight independent values). Batches
-make it robust against the autocorrelation of single requests. As a run tests many cells, two more
-conditions must hold: |z| >= 3 over single requests (0.27 % by chance), and a change of at least
-10 % from the first to the last batch, by Sen's slope. One slow request of a heavy tail shifts the
-mean of its batch, but hardly the ranks of single requests.
+Drift is found by the Mann-Kendall trend test on the means of eight batches of requests, in order of
+their start: |z| >= 2.35 (reached by chance in 1.4 % of sequences of eight independent values).
+Batches make it robust against the autocorrelation of single requests. Because a run tests many
+cells, there are two more conditions: |z| >= 3 over single requests (0.27 % by chance), and a change
+of at least 10 % from the first to the last batch, by Sen's slope. One slow request of a heavy tail
+shifts the mean of its batch, but hardly the ranks of single requests.
 
-Slow at first: MSER (White 1997) cuts off the beginning of a load where the standard error of the
-remaining mean is smallest. It also cuts off slow requests of a heavy tail that happen to come
-early, so the beginning must be slow as a whole: at least half of its requests are slower than nine
-in ten of the rest, which happens by chance in 1 of 100,000 cases (binomial: 5 of 5, 6 of 7); they
-take 25 % longer on average; and the rest must not drift, as in a server that keeps getting faster.
+A slow start is found by MSER (White 1997), which cuts off the beginning of a load where the
+standard error of the remaining mean is smallest. It also cuts off slow requests of a heavy tail
+that happen to come early, so the beginning must be slow as a whole: at least half of its requests
+are slower than nine in ten of the rest, which happens by chance in 1 of 100,000 cases (binomial: 5
+of 5, 6 of 7); they take 25 % longer on average; and the rest must not drift, as it does if a server
+keeps getting faster.
 
 Other programs also come and go, so the whole wait for a core may fall on the first requests, or on
 one half of the load: the excess time of either finding must be 25 % longer than that wait. A drift
-may show instead in the fastest request of each batch, |z| >= 2.6 and by 10 %: of at least 16
-requests in at least a second, one had a core. A CPU-bound cell is diagnosed with neither.
+may also show in the fastest request of each batch, by |z| >= 2.6 and 10 %: of at least 16 requests
+in at least a second, one had a core. CPU-bound cells get neither diagnosis.
 
-Requests are ordered by their start, without a lone first one and those during which the machine was
-paused. Drift uses only requests that began in the steady window.
+Requests are ordered by their start, without a lone first request and those during which the machine
+was paused. Drift uses only requests that began in the steady window.
 """
 
 from __future__ import annotations
@@ -42,22 +43,22 @@ from workerlab.numbers.samples import mann_kendall, quantile, slope
 BATCHES = 8
 MIN_DRIFT_REQUESTS = 32  # twice as many for a slow start
 MIN_WINDOW_S = 1.0
-MIN_EXCESS_RATIO = 1.25  # excess time / what waiting for a core can explain
+MIN_EXCESS_RATIO = 1.25  # excess time / the time that waiting for a core can explain
 MIN_TREND_Z = 2.35  # |z| of the batches' means
 MONOTONIC_Z = 3.3  # |z| of eight means that rise, or fall, monotonically
 MIN_SINGLE_Z = 3.0  # |z| of single requests
 MIN_FASTEST_Z = 2.6  # |z| of the batches' fastest requests
 MIN_FASTEST_OF = 16  # requests of a batch, so that at least one had a core
-MIN_FASTEST_S = 1.0  # all requests of a shorter batch may have waited for a core
-MAX_CPU_OF_FASTEST = 0.1  # CPU / its time: with more, other programs slow it down, too
-MIN_CHANGE_SHARE = 0.10  # change, as a share of the median batch
-MAX_COMPARED = 512  # single requests compared in pairs; if there are more, every n-th
-MAX_UNKNOWN_FAILURES = 0.01  # share of requests, if it is unknown which failed
+MIN_FASTEST_S = 1.0  # of a batch; in a shorter one, all requests may have waited for a core
+MAX_CPU_OF_FASTEST = 0.1  # CPU time / its time; above it, other programs slow it down, too
+MIN_CHANGE_SHARE = 0.10  # change / median batch
+MAX_COMPARED = 512  # single requests compared in pairs; of more, every n-th
+MAX_UNKNOWN_FAILED_SHARE = 0.01  # of requests, if it is unknown which failed
 MIN_SLOW_FIRST = 5  # requests; fewer are not reported
-SLOW_QUANTILE = 0.9  # of the rest: above it, a request is slow
+SLOW_QUANTILE = 0.9  # of the rest, above which a request is slow
 MIN_SLOW_SHARE = 0.5  # of the first requests
-MAX_SLOW_CHANCE = 1e-5  # probability of that many slow ones
-MAX_CHANCE_REQUESTS = 32  # among more, half being slow is even less likely
+MAX_SLOW_CHANCE = 1e-5  # probability of that many slow requests
+MAX_CHANCE_REQUESTS = 32  # of more, half are slow with an even lower probability
 
 LOOK_FOR_GROWTH = "look for what grows with every request (a list, a table, a file)"
 AVOID_SLOW_START = "measure for longer, and do one-time work (pools, caches) at start-up"
@@ -98,9 +99,9 @@ class SlowFirst(ChangingTimes):
     rank, advice = 90, (AVOID_SLOW_START,)
 
     requests: int
-    first_s: float  # mean of these
-    rest_s: float  # mean of the others
-    until_s: float  # end of the last of these, since the load began
+    first_s: float  # their mean
+    rest_s: float  # mean of the later requests
+    until_s: float  # end of the last of the first requests, since the load began
 
     @classmethod
     def diagnose(cls, facts: Facts, *_: object) -> SlowFirst | None:
@@ -112,8 +113,8 @@ def drift_of(
     of_batch: Callable[[Sequence[float]], float] = fmean,
     min_z: float = MIN_TREND_Z,
 ) -> Drift | None:
-    """The drift of service times, which are in the order in which the requests began, by a
-    statistic of each batch. `min_z`: minimum |z| of its trend."""
+    """The drift of service times, in the order in which the requests began, by a statistic of each
+    batch. `min_z`: minimum |z| of its trend."""
     count = len(times_s)
     if count < MIN_DRIFT_REQUESTS:
         return None
@@ -136,7 +137,7 @@ def drift_of(
 
 
 def mser_cut(times_s: Sequence[float]) -> int:
-    """How many values to cut off at the beginning, at most half of them: MSER (White 1997)."""
+    """The number of values to cut off at the beginning, at most half: MSER (White 1997)."""
     count = len(times_s)
     sums = list(accumulate(reversed(times_s)))[::-1]  # from each value on
     squares = list(accumulate(value * value for value in reversed(times_s)))[::-1]
@@ -149,7 +150,7 @@ def mser_cut(times_s: Sequence[float]) -> int:
 
 
 def count_slow_first(times_s: Sequence[float]) -> int:
-    """How many requests were slow at first; 0 if none."""
+    """The number of requests in a slow start; 0 if there is none."""
     if len(times_s) < 2 * MIN_DRIFT_REQUESTS or (cut := mser_cut(times_s)) < MIN_SLOW_FIRST:
         return 0
     threshold_s = quantile(sorted(times_s[cut:]), SLOW_QUANTILE)
@@ -166,7 +167,7 @@ def count_slow_first(times_s: Sequence[float]) -> int:
 
 
 def _slow_as_a_whole(slow: int, count: int) -> bool:
-    """Whether at least half of `count` requests are slow, more than chance explains."""
+    """Whether at least half of `count` requests are slow, significantly more than by chance."""
     if slow < MIN_SLOW_SHARE * count or count > MAX_CHANCE_REQUESTS:
         return slow >= MIN_SLOW_SHARE * count
     slow_p, counts = 1 - SLOW_QUANTILE, range(slow, count + 1)
@@ -179,13 +180,14 @@ def _slow_as_a_whole(slow: int, count: int) -> bool:
 
 @once
 def slow_first(facts: Facts) -> SlowFirst | None:
-    """Of the whole load. Also valid if CPU-bound, if requests seldom wait for each other."""
+    """The slow start of the whole load. Also valid if CPU-bound, if requests seldom wait for each
+    other."""
     spans = _successes(facts)
     times_s = durations_s(spans)
     if not (cut := count_slow_first(times_s)):
         return None
     first_s, rest_s = fmean(times_s[:cut]), fmean(times_s[cut:])
-    if cut * (first_s - rest_s) < MIN_EXCESS_RATIO * _max_taken_s(facts, times_s):
+    if cut * (first_s - rest_s) < MIN_EXCESS_RATIO * _max_lost_s(facts, times_s):
         return None
     until_s = (max(span.end_ns or 0 for span in spans[:cut]) - facts.started_ns) / NS
     return SlowFirst(requests=cut, first_s=first_s, rest_s=rest_s, until_s=until_s)
@@ -193,15 +195,15 @@ def slow_first(facts: Facts) -> SlowFirst | None:
 
 @once
 def drift(facts: Facts) -> Drift | None:
-    """In the steady window; None if slow at first. Valid as `slow_first`."""
+    """The drift in the steady window; None after a slow start. Valid like `slow_first`."""
     window = facts.steady_part
     if slow_first(facts):
         return None
     times_s = durations_s(span for span in _successes(facts) if window.contains(span.start_ns))
     trend, half = drift_of(times_s), len(times_s) // 2
     difference_s = abs(sum(times_s[-half:]) - sum(times_s[:half]))
-    by_others = is_disturbed(facts) and (trend is None or abs(trend.z) < MONOTONIC_Z)
-    if not by_others and difference_s >= MIN_EXCESS_RATIO * _max_taken_s(facts, times_s):
+    by_noise = is_disturbed(facts) and (trend is None or abs(trend.z) < MONOTONIC_Z)
+    if not by_noise and difference_s >= MIN_EXCESS_RATIO * _max_lost_s(facts, times_s):
         return trend
     if len(times_s) < BATCHES * MIN_FASTEST_OF or window.length_s < BATCHES * MIN_FASTEST_S:
         return None
@@ -211,27 +213,27 @@ def drift(facts: Facts) -> Drift | None:
     return drift_of(times_s, min, MIN_FASTEST_Z)
 
 
-def _max_taken_s(facts: Facts, times_s: Sequence[float]) -> float:
-    """Upper bound of the seconds, in total, in which other programs or machines used the core
-    during these times. Excludes the requests' waits for each other, which drift with them."""
+def _max_lost_s(facts: Facts, times_s: Sequence[float]) -> float:
+    """Upper bound of the total seconds in which other programs or machines used the core during
+    these times. Excludes the requests' waits for each other, which drift with them."""
     if (wait := core_wait(facts)) is None:
         return 0.0
-    # `taken` is relative to the lone requests, so it is too low if these waited longer for a core
-    # than the load did. The workers' wait while others ran does not depend on them
-    others = 1.0 if wait.others_cores is None else min(1.0, wait.others_cores)
-    per_request_s = min(wait.worker_s, facts.workers * others / facts.rps)
+    # `share_lost` is relative to the lone requests, so it is too low if these waited longer for a
+    # core than the load did. The workers' wait while other programs ran does not depend on them
+    others_cores = 1.0 if wait.others_cores is None else min(1.0, wait.others_cores)
+    per_request_s = min(wait.worker_s, facts.workers * others_cores / facts.rps)
     return max(wait.share_lost * sum(times_s), per_request_s * len(times_s))
 
 
 def _successes(facts: Facts) -> Sequence[Span]:
-    """Spans of successes, without the lone first one; all spans if it is unknown which of a few
+    """Spans of successes, without the lone first request; all spans if it is unknown which few
     failed. Empty if many may have failed, or if the load was so short that a moment without a core
     is a large part of it."""
     if facts.steady_part.length_s < MIN_WINDOW_S:
         return ()
     spans = facts.success_spans
     if spans is None:
-        spans = facts.finished if failed_share(facts) <= MAX_UNKNOWN_FAILURES else ()
+        spans = facts.finished if failed_share(facts) <= MAX_UNKNOWN_FAILED_SHARE else ()
     loaded = spans[1:] if facts.data.lone_first else spans
     observed = facts.observations
     return [s for s in loaded if not machine_paused(observed, s.start_ns, s.end_ns or 0)]

@@ -1,11 +1,11 @@
-"""Failed requests, refused under load or failed otherwise; response and service times of successes
-alone.
+"""Failed requests, whether refused under load or failed otherwise; response and service times of
+successes alone.
 
 Shedding is a refusal under load: a 503 or 429 from a server that answers lone requests (otherwise
-there would be no cell). If the load tool does not report the status, wrong answers count as shed if
-about as many requests were in the app for less than half as long as the shortest lone one; else
-they are failures of another kind. Spans have no status: which of them are successes is known only
-if the load tool sends request ids.
+there would be no cell). If the load tool does not report the status, wrong responses count as shed
+if about as many requests spent less than half as long in the app as the shortest lone one; else
+they are failures of another kind. Spans have no status: the successful ones are known only if the
+load tool sends request ids.
 
 Failures are reported in addition, before most diagnoses if they are at least 5 % of the requests.
 """
@@ -26,11 +26,11 @@ from workerlab.model.result import Result
 from workerlab.numbers.samples import summarise
 
 REFUSING_STATUSES = frozenset({429, 503})
-MOSTLY_SUCCESSES = 0.99  # share: with more, failures hardly change a mean
+MOSTLY_SUCCESSES = 0.99  # of the responses, from which failures hardly change a mean
 QUICK_SHARE = 0.5  # of the shortest lone request's time in the app
-MIN_COUNT_RATIO = 0.8  # of the smaller to the larger: quick requests and wrong answers
-SEPARATING_TOOL = "fast"  # it times each request
-MANY_FAILED_SHARE = 0.05  # of the requests: from here on, failures rank before most diagnoses
+MIN_COUNT_RATIO = 0.8  # of the smaller to the larger number: quick requests, wrong responses
+TIMING_TOOL = "fast"  # times each request
+MANY_FAILED_SHARE = 0.05  # of the requests, from which failures rank before most diagnoses
 
 
 def success_times_s(facts: Facts) -> list[float]:
@@ -44,7 +44,7 @@ def success_times_s(facts: Facts) -> list[float]:
 
 @once
 def success_response(facts: Facts) -> Summary:
-    """Response times of successes, seconds; unknown if the load tool mixes them with those of
+    """Response times of successes in seconds; unknown if the load tool mixes them with those of
     failures."""
     if facts.measurement.timings:
         return Summary(*summarise(success_times_s(facts)))
@@ -52,7 +52,7 @@ def success_response(facts: Facts) -> Summary:
 
 
 def _failures_in_times(facts: Facts) -> int:
-    """How many failed requests the tool's response times include."""
+    """The number of failed requests in the tool's response times."""
     return facts.outcome.wrong + abs(facts.measurement.requests - facts.outcome.answered)
 
 
@@ -69,12 +69,12 @@ def mixed_notes(facts: Facts) -> Findings:
     failed = _failures_in_times(facts)
     if facts.measurement.timings or not failed:
         return ()
-    return (FailuresInTimes(facts.tool, requests=failed, other=SEPARATING_TOOL),)
+    return (FailuresInTimes(facts.tool, requests=failed, other=TIMING_TOOL),)
 
 
 @once
 def success_service(facts: Facts) -> Summary:
-    """Times in the app of successes, seconds; unknown if the spans do not show which requests
+    """Times of successes in the app, in seconds; unknown if the spans do not show which requests
     succeeded, and more than a few failed."""
     spans = facts.success_spans
     if spans is None and facts.outcome.success_share >= MOSTLY_SUCCESSES:
@@ -86,8 +86,8 @@ def success_service(facts: Facts) -> Summary:
 
 
 def shed_count(facts: Facts) -> int:
-    """The number of refused requests: by status or, if it is unknown, all wrong answers if they
-    hardly spent time in the app."""
+    """The number of refused requests: by status or, if that is unknown, all wrong responses if they
+    spent hardly any time in the app."""
     wrong, lone_s = facts.outcome.wrong, facts.record.lone_s
     if facts.measurement.timings or not wrong or not lone_s:
         return refusals_by_status(facts).total()
@@ -106,12 +106,12 @@ def failed_share(facts: Facts) -> float:
 
 
 def requests_ended(facts: Facts) -> int:
-    """The number of requests whose outcome the client knows, at least 1."""
+    """The number of requests with a known outcome, at least 1."""
     return max(1, facts.outcome.answered + facts.outcome.unanswered)
 
 
 def wrong_statuses(facts: Facts) -> Counter[int]:
-    """Answers that were not successes, by status."""
+    """Responses that were not successes, by status."""
     timings = facts.measurement.timings
     return Counter(
         timing.status for timing in timings if timing.cause is not None and timing.status
@@ -120,7 +120,7 @@ def wrong_statuses(facts: Facts) -> Counter[int]:
 
 @once
 def refusals_by_status(facts: Facts) -> Counter[str]:
-    """Refusals by status, where it is known."""
+    """Refusals by status; only those with a known status."""
     counts = wrong_statuses(facts)
     return Counter(
         {str(status): counts[status] for status in sorted(REFUSING_STATUSES) if counts[status]}
@@ -142,13 +142,13 @@ class Failures(Diagnosis):
 
 class Shedding(Failures):
     """{share:percent} of the requests were refused[[ (status {statuses:list})]]
-    [[ (non-2xx answers after less than half of a lone request's time in the app; {tool} does not
+    [[ (non-2xx responses after less than half of a lone request's time in the app; {tool} does not
     report their status)]], and {successes_rps:number} requests/s succeeded"""
 
     below_slots = "the server refuses further requests"
 
     statuses: tuple[str, ...]
-    tool: str | None  # set if it does not report statuses
+    tool: str | None  # None: it reports statuses
     successes_rps: float
 
     @classmethod
@@ -177,7 +177,7 @@ class Failing(Failures):
 
     @classmethod
     def diagnose(cls, facts: Facts, *_: object) -> Failing | None:
-        """Failures other than refusals, without those that a full accept queue explains."""
+        """Excludes refusals, and failures that a full accept queue explains."""
         causes = Counter(facts.outcome.errors)
         if handshakes(facts).dropped:
             del causes[NEVER_ACCEPTED]
@@ -193,22 +193,22 @@ class Failing(Failures):
 
 
 def _refusals_by_cause(facts: Facts, causes: Counter[str]) -> Counter[str]:
-    """The refused requests by their cause. If the load tool reports no status, wrong answers of any
-    cause, of `causes`."""
+    """The refused requests by cause; if the load tool reports no status, wrong responses of any of
+    the `causes`."""
     if timings := facts.measurement.timings:
         refused = (timing for timing in timings if timing.status in REFUSING_STATUSES)
         return Counter(timing.cause for timing in refused if timing.cause is not None)
-    left, refusals = shed_count(facts), Counter[str]()
+    remaining, refusals = shed_count(facts), Counter[str]()
     for cause in sorted(ANSWERED):  # the order of a set differs from process to process
-        refusals[cause] = min(left, causes[cause])
-        left -= refusals[cause]
+        refusals[cause] = min(remaining, causes[cause])
+        remaining -= refusals[cause]
     return refusals
 
 
 def _killed_worker_errors(facts: Facts, non_2xx: int) -> int:
-    """How many error responses the server itself sent when it killed a worker that was waiting for
-    a request. Counted if some requests never reached the app and the tool (ab) does not say which
-    response belongs to which request."""
+    """The number of error responses that the server itself sent when it killed a worker that waited
+    for a request; 0 unless many requests never reached the app and the tool (ab) does not report
+    which response belongs to which request."""
     measurement = facts.measurement
     never_in_app = 0 if measurement.timings else measurement.requests - len(facts.spans)
     return non_2xx if non_2xx <= 2 * never_in_app else 0

@@ -1,25 +1,25 @@
-"""Blocked event loops, by the beats of the workers' loops (`server/inside/heartbeat.py`).
+"""Blocked event loops, found by the beats of the workers' loops (`server/inside/heartbeat.py`).
 
-The delay of a beat is a lower bound of the time its loop could not run; the kernel's counters for
-that time show why. The time in which the thread computed or waited for a core, or other threads of
-its process did (they may have held the GIL), is subtracted in full, although part of it may precede
-the moment the beat was due. For the rest, the thread slept in a call. So `blocked` is a lower
-bound: a call that begins 15 ms before a beat is due and lasts 20 ms counts as 5.
+The delay of a beat is a lower bound of the time in which its loop could not run; the kernel's
+counters for that time show why. The time in which the thread or other threads of its process (which
+may have held the GIL) computed or waited for a core is subtracted in full, although part of it may
+precede the moment when the beat was due. For the rest, the thread slept in a call. So `blocked` is
+a lower bound: a call that begins 15 ms before a beat is due and lasts 20 ms counts as 5.
 
-Rejected: dividing the delay in proportion to each of these, which finds blocking calls in loops
-that compute and then wait for requests.
+Rejected: dividing the delay in proportion to these times, which finds blocking calls in loops that
+compute and then wait for requests.
 
 Time that the host gave to another machine (steal) is in no counter of a thread. All of it is
-subtracted from the most blocked loop, as it is unknown which loop it hit. Beats during which the
-whole machine was paused (`stall`) show nothing and are left out.
+subtracted from the most blocked loop, because it is unknown which loop lost it. Beats during which
+the whole machine was paused (`stall`) are not evidence and are excluded.
 
 A call that sleeps without yielding delays all requests of its worker. It is diagnosed if a loop was
-blocked for at least 1 % of the time by calls that made at least three beats more than 10 ms late,
-or for at least 10 % by calls of any length. A smaller share delays fewer than one request in a
-hundred. The machine occasionally delays a beat or two of any program, so one or two late beats are
-not counted, unless the loop is blocked half of the time. There must be more connections than
-workers, or two requests in one worker: otherwise no request was delayed. Workers with one slot
-(tornado with a WSGI app) are excluded: they are diagnosed by their slots.
+blocked for at least 1 % of the time by calls that delayed at least three beats by more than 10 ms,
+or for at least 10 % by calls of any length. A smaller share delays fewer than one in a hundred
+requests. The machine occasionally delays a beat or two of any program, so one or two late beats do
+not count unless the loop is blocked half of the time. There must be more connections than workers,
+or two requests in one worker: otherwise no request was delayed. Workers with one slot (tornado with
+a WSGI app) are excluded: they are diagnosed by their slots.
 
 Without beats (an older run, a kernel without schedstat), the spans only show loops that are always
 blocked: workers that could serve many requests serve one at a time.
@@ -45,17 +45,18 @@ from workerlab.model.evidence import Beat
 from workerlab.model.result import Result
 from workerlab.numbers.units import fill
 
-LATE_BEAT_NS = 10_000_000  # a beat is late if its delay, less explained parts, exceeds this
+LATE_BEAT_NS = 10_000_000  # a beat is late if the unexplained part of its delay exceeds this
 MIN_LATE_SHARE = 0.01  # of all beats
-BLOCKED_BY_LATE_SHARE = 0.01  # of the time, at least: by calls that delay beats
+# Minimum shares of the time in which a loop is blocked
+BLOCKED_BY_LATE_SHARE = 0.01  # by calls that delay beats
 BLOCKED_BY_ANY_SHARE = 0.1  # by calls of any length
 MOSTLY_BLOCKED_SHARE = 0.5  # by one or two long calls
 MIN_LATE_BEATS = 3  # of all workers
-MIN_LATE_BEATS_OF_WORKER = 2  # of the most blocked one
-MIN_IN_APP_SHARE = 0.9  # of the time: a hello-world app stays below it
-# An app below that share is diagnosed if its requests take at least
-MIN_SERVICE_S = 0.005  # in the app, and wait in the worker for at least
-MIN_QUEUED_SHARE = 0.05  # of the time in the app
+MIN_LATE_BEATS_OF_WORKER = 2  # of the most blocked worker
+MIN_IN_APP_SHARE = 0.9  # of the time; a hello-world app stays below it
+# An app below that share is diagnosed only if its requests take long and wait in the worker
+MIN_SERVICE_S = 0.005  # in the app
+MIN_QUEUED_SHARE = 0.05  # wait in the worker / time in the app
 
 BY_BEATS = (
     "Something blocks the event loop for at least {blocked:percent} of the time, up to"
@@ -113,8 +114,8 @@ class LoopUse(Struct, frozen=True):
 
 @once
 def loop_use(facts: Facts) -> LoopUse | None:
-    """The loops in the steady window; None if none was observed: the class has no loop, the run is
-    older, or the kernel does not report how long a thread waits for a core."""
+    """The loops in the steady window; None if none was observed because the class has no loop, the
+    run is older, or the kernel does not report how long a thread waits for a core."""
     workers = sorted(
         map(_worker_loop, _beats(facts).values()),
         key=attrgetter("blocked"),
@@ -127,7 +128,7 @@ def loop_use(facts: Facts) -> LoopUse | None:
 
 @once
 def _beats(facts: Facts) -> Mapping[int, Sequence[Beat]]:
-    """The beats of the steady window by pid, except those during which the machine was paused."""
+    """The beats of the steady window by pid, without those during a pause of the machine."""
     window, observations = facts.window, facts.observations
     if window is None:
         return {}
@@ -154,13 +155,13 @@ def _worker_loop(beats: Sequence[Beat]) -> WorkerLoop:
 
 def unexplained_ns(beat: Beat) -> int:
     """Lower bound of the part of a beat's delay in which no thread of its process computed or was
-    ready to."""
-    others_ns = beat.others_cpu_ns + beat.others_queued_ns
-    return max(0, beat.late_ns - beat.cpu_ns - beat.queued_ns - others_ns)
+    ready to compute."""
+    other_threads_ns = beat.others_cpu_ns + beat.others_queued_ns
+    return max(0, beat.late_ns - beat.cpu_ns - beat.queued_ns - other_threads_ns)
 
 
 def _stolen_s(facts: Facts, window: Window) -> float:
-    """CPU seconds stolen from all cores, less the part of other trials, by their CPU use."""
+    """CPU seconds stolen from all cores, without the share of other trials by their CPU use."""
     samples = [
         sample
         for sample in window.within(facts.observations.processes)
@@ -182,8 +183,8 @@ class BlockedLoop(Advised):
     """{how}"""
 
     rank = 30
-    # Waiting for the loop lengthens the time in the app: nothing else need be shared, more slots
-    # would not help, and the many requests that begin together wait longest
+    # Waiting for the loop lengthens the time in the app: requests need not share anything else,
+    # more slots would not help, and the many requests that begin together wait longest
     explains = (Shared, WaitingForSlots, ChangingTimes)
     below_slots = "event loops are blocked"
     at_rate = True
@@ -197,7 +198,7 @@ class BlockedLoop(Advised):
 
     @classmethod
     def diagnose(cls, facts: Facts, cell: Result, *_: object) -> BlockedLoop | None:
-        """Judged by the beats, or by the spans if there are none."""
+        """By the beats, or by the spans without beats."""
         if not _serves_many(facts):
             return None
         use = loop_use(facts)
@@ -205,9 +206,9 @@ class BlockedLoop(Advised):
 
 
 def worth_sampling(facts: Facts) -> bool:
-    """Whether another trial, with stack samples, may find a blocking line: more than 1 % of some
+    """Whether another trial with stack samples may find a blocking line: more than 1 % of some
     worker's beats, and at least three, were over 10 ms late for a reason other than waiting for a
-    core. The loop was blocked, computed, or lacked the GIL. This is a hint, not a verdict: many
+    core. The loop was blocked, computed, or waited for the GIL. This is a hint, not a verdict: many
     short requests in a row have the same effect."""
 
     def late_count(beats: Sequence[Beat]) -> int:
@@ -222,7 +223,7 @@ def worth_sampling(facts: Facts) -> bool:
 
 
 def _serves_many(facts: Facts) -> bool:
-    """Whether a worker's loop can serve several requests at once. The class decides, except for a
+    """Whether a worker's loop can serve multiple requests at once. The class decides, except for a
     native tornado application, which may await."""
     if facts.record.proof.get("app_kind") == "tornado":
         return True
@@ -266,9 +267,9 @@ def _by_spans(facts: Facts, cell: Result) -> BlockedLoop | None:
 
 
 def loop_busy_share(facts: Facts) -> float:
-    """Share of the time, 0 to 1, in which the workers' loops could take no request, as far as
-    known: blocked or computing (mean of the workers) or, if they serve one request at a time, the
-    share in which the busiest worker had one."""
+    """The known share of the time, 0 to 1, in which the workers' loops could take no request:
+    blocked or computing (mean of the workers) or, if they serve one request at a time, the share in
+    which the busiest worker had a request."""
     use = loop_use(facts)
     by_beats = fmean(loop.blocked + loop.computing for loop in use.workers) if use else 0.0
     by_spans = (busy_share_one_at_a_time(facts) or 0.0) if _serves_many(facts) else 0.0
@@ -276,11 +277,11 @@ def loop_busy_share(facts: Facts) -> float:
 
 
 def busy_share_one_at_a_time(facts: Facts) -> float | None:
-    """The share of the steady window that the busiest worker spent in the app, 0 to 1, if no worker
-    ever had two requests in the app. None if some worker had two.
+    """The share of the steady window that the busiest worker spent in the app, 0 to 1; None if some
+    worker ever had two requests in the app.
 
-    The busiest counts because some workers may get all connections by chance. An app that responds
-    immediately is also served one request at a time, but its loop is free the rest of the time.
+    The busiest worker counts because some workers may get all connections by chance. Requests to an
+    app that responds immediately are also served one at a time, but its loop is free otherwise.
     """
     steady = facts.steady_part
     if facts.served_two_at_once:
@@ -290,8 +291,8 @@ def busy_share_one_at_a_time(facts: Facts) -> float | None:
 
 
 def _replace_calls(facts: Facts) -> str:
-    """Advice on how to replace blocking calls: by asynchronous ones on ASGI classes and tornado, by
-    calls that can be patched on gevent and eventlet."""
+    """Advice to replace blocking calls: by asynchronous ones for ASGI classes and tornado, by calls
+    that can be patched for gevent and eventlet."""
     proof, worker_class = facts.record.proof, facts.worker_class
     # gevent patches blocking calls in each worker, eventlet before any fork
     if proof.get("preload_app") is True and proof.get("patched") == "gevent":

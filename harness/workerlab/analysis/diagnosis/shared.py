@@ -1,23 +1,23 @@
 """A shared resource: a lock, a pool or the GIL, for which requests wait.
 
-Under load, requests spend longer in the app than a lone request. Quantiles are compared, as a few
-lone requests say little about service times that vary: if one in ten is slow, all lone ones may be
-fast, and the mean under load is far above theirs although nothing is shared. If both kinds have the
+Under load, requests spend longer in the app than a lone request. Quantiles are compared, because a
+few lone requests say little about service times that vary: if one in ten is slow, all lone ones may
+be fast, and the mean under load is far above theirs although nothing is shared. If both have the
 same distribution, all n lone times lie below its quantile q with probability q^n. So the longest
-lone time is compared with the quantile q = 0.01^(1/n) under load, at most the median; with many
-lone requests, their upper quartile with the lower quartile under load, which exceeds it even less
-often by chance. Requests that wait for a lock are nearly always slow; a heavy-tailed service only
-in its tail.
+lone time is compared with the quantile q = 0.01^(1/n) under load, or the median if that is lower.
+With many lone requests, their upper quartile is compared with the lower quartile under load, which
+exceeds it even less often by chance. Requests that wait for a lock are nearly always slow; those of
+a heavy-tailed service only in its tail.
 
-Other levels can show what a few lone requests cannot: shorter service times with fewer requests at
-once, by the intervals of both means; or throughput that does not grow with more requests although
-slots are free. The interval of a single load does not cover the variation between launches, so
-times must be 50 % longer.
+Other levels can be evidence where a few lone requests are not: shorter service times with fewer
+requests at once, by the intervals of both means; or throughput that does not grow with more
+requests although slots are free. The interval of a single load does not cover the variation between
+launches, so times must be 50 % longer.
 
 Times must be 25 % and 5 ms longer (the time slice that the GIL and the kernel give to other
 threads), and CPU must not explain it: CPU-bound workers, or requests that need CPU on a machine
 without a free core. The wait for a core is subtracted first; if other programs used the cores,
-times must be 50 % longer. Rejected: Welch's interval for the difference to the mean of lone
+times must be 50 % longer. Rejected: Welch's interval for the difference from the mean of lone
 requests.
 """
 
@@ -42,15 +42,15 @@ from workerlab.analysis.stall import stalled
 from workerlab.model.result import Result
 from workerlab.numbers.samples import quantile
 
-MAX_ALL_FAST_CHANCE = 0.01  # that all of a few lone requests are fast
-MIN_QUARTILE_REQUESTS = 8  # lone ones
+MAX_ALL_FAST_CHANCE = 0.01  # probability that all of a few lone requests are fast
+MIN_QUARTILE_REQUESTS = 8  # lone requests
 LOWER_QUARTILE = 0.25
 MAX_CORE_WAIT_SHARE = 0.25  # of the response
-MIN_INCREASE_RATIO = 1.25  # over lone requests, or the rest of the load
+MIN_INCREASE_RATIO = 1.25  # times / those of lone requests, or of the rest of the load
 MIN_INCREASE_S = 0.005
-MIN_DOUBTFUL_RATIO = 1.5  # if other programs used the cores, or across launches
+MIN_DOUBTFUL_RATIO = 1.5  # likewise, if other programs used the cores, or across launches
 MIN_LOADED_REQUESTS = 32
-WORKERS_BUSY_SHARE = 0.7  # of the cores its workers could use
+WORKERS_BUSY_SHARE = 0.7  # of the cores that the workers can use
 BUSY_MACHINE_SHARE = 0.9  # of all cores
 CPU_BOUND_SHARE = 0.1  # CPU / fastest lone response, on a busy machine
 CPU_BOUND_SHARE_WITH_WAIT = 0.4  # likewise, if the wait for a core is measured
@@ -66,7 +66,7 @@ def is_cpu_bound(facts: Facts) -> bool:
     if facts.workers_busy >= WORKERS_BUSY_SHARE:
         return True
     usage = facts.usage
-    # A measured wait is subtracted later; it lacks only that of processes that requests start
+    # A measured wait is subtracted later; it lacks only the wait of processes started by requests
     min_share = CPU_BOUND_SHARE_WITH_WAIT if core_wait(facts) else CPU_BOUND_SHARE
     machine_busy = usage.host_busy is not None and usage.host_busy > BUSY_MACHINE_SHARE
     if usage.server_cores is None or not machine_busy:
@@ -75,20 +75,20 @@ def is_cpu_bound(facts: Facts) -> bool:
 
 
 class SharingEvidence(Struct, frozen=True):
-    """Times in the app that show that requests share something."""
+    """Times in the app from which it follows that requests share something."""
 
     low_s: float  # under load, without waits for a core: low quantile, or lower bound of the mean
-    others_s: float  # with fewer requests at once: high quantile, mean or upper bound of the mean
+    others_s: float  # with fewer requests at once: high quantile, mean, or its upper bound
     fewer: int | None = None  # connections of the other level; None: lone requests
-    more: int | None = None  # connections of the level that brings no more throughput
+    more: int | None = None  # connections of a higher level without more throughput
 
 
 class Shared(Diagnosis):
     """With {connections:# connection} a request spends {service_s:duration}
-    [[ ± {half_s:duration}]] inside the app, a lone one takes {lone_s:duration} in all
+    [[ ± {half_s:duration}]] inside the app, a lone one takes {lone_s:duration} in total
     [[, with {longer.fewer:# connection} at most {longer.others_s:duration}]], and CPU time does not
     explain it[[ (the server uses {used:.2f} of {cores:# core})]]
-    [[; {longer.more:# connection} bring no more throughput]]: requests wait for a shared
+    [[; {longer.more:# connection} do not raise the throughput]]: requests wait for a shared
     resource"""
 
     rank, advice = 60, (LOOK_FOR_WHAT_IS_SHARED,)
@@ -133,8 +133,8 @@ class Shared(Diagnosis):
 def _evidence(
     facts: Facts, loaded_s: float, others_s: float, **level: int
 ) -> SharingEvidence | None:
-    """The evidence; None if the times under load, without the wait for a core, are not clearly
-    longer. `level`: `fewer` or `more`, if times of another launch are compared."""
+    """The evidence; None unless the times under load, without the wait for a core, are clearly
+    longer. `level`: `fewer` or `more` if another launch is compared."""
     low_s = loaded_s * (1 - core_wait_share(facts))
     ratio = MIN_DOUBTFUL_RATIO if level or is_disturbed(facts) else MIN_INCREASE_RATIO
     clearly_longer = low_s >= max(ratio * others_s, others_s + MIN_INCREASE_S)
@@ -142,8 +142,8 @@ def _evidence(
 
 
 def _longer_than_alone(facts: Facts) -> SharingEvidence | None:
-    """Compares all requests with lone ones, then those of the busiest worker, where more requests
-    share its resources."""
+    """Compares all requests with lone ones, then those of the busiest worker, in which more
+    requests share resources."""
     outside_s, spans = overhead_s(facts), facts.success_spans
     lone_inside_s = sorted(max(0.0, lone_s - outside_s) for lone_s in facts.record.lone_s)
     if spans is None or not lone_inside_s or facts.record.lone_weights:
@@ -168,7 +168,7 @@ def _longer_quantile(
 
 
 def _longer_than_fewer(facts: Facts, series: Series) -> SharingEvidence | None:
-    """Compares the mean with that of the lowest level: the same service with fewer requests at
+    """Compares the mean with that of the lowest level, the same service with fewer requests at
     once, whatever its distribution. The intervals must not overlap."""
     fewest = min(series.closed, key=attrgetter("connections"))
     own, other, fewer = _mean_service(facts), _mean_service(fewest), fewest.connections
@@ -186,7 +186,7 @@ def _mean_service(facts: Facts) -> Estimate | None:
 
 
 def _no_gain_with_more(facts: Facts, series: Series) -> SharingEvidence | None:
-    """By throughput: requests wait although slots are free, and more connections add nothing."""
+    """By throughput: requests wait although slots are free, and more connections add none."""
     n, own = facts.connections, _mean_service(facts)
     if all_slots_taken(facts) or not series.requests_wait(facts) or not series.levels_off(n):
         return None
@@ -198,6 +198,6 @@ def _no_gain_with_more(facts: Facts, series: Series) -> SharingEvidence | None:
 
 
 def _may_lack_cores(facts: Facts) -> bool:
-    """Whether its throughput was limited by the cores, or by a stall."""
+    """Whether the cores or a stall may have limited the throughput."""
     waits = core_wait_share(facts) > MAX_CORE_WAIT_SHARE
     return waits or is_cpu_bound(facts) or stalled(facts) is not None

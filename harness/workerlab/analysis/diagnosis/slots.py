@@ -1,7 +1,7 @@
 """Diagnoses of slots (too few, idle, or behind a full accept queue) and of cells without a limit.
 
-More slots are advised only if all were taken (an occupancy of 0.95, `analysis/slots.py`). A place
-where requests wait is named only if it was measured. Half-open connections, established only for
+More slots are advised only if all were taken (an occupancy of 0.95, `analysis/slots.py`). The
+sentences name only measured places where requests wait. Half-open connections, established only for
 the client, count as queued if the kernel counted overflows and both ends were sampled.
 """
 
@@ -27,17 +27,17 @@ from workerlab.finding import Finding
 from workerlab.model.result import Result
 from workerlab.numbers.units import fill, format_duration, listed
 
-MIN_PLACE_SHARE = 0.1  # of the waiting time: a place with less is not named
-MIN_WAIT_S = 0.005  # shorter waits and connect times count as none
+MIN_PLACE_SHARE = 0.1  # of the waiting time; a place with less is not named
+MIN_WAIT_S = 0.005  # shorter waits and connect times count as 0
 LONGER_SERVICE_RATIO = 1.5  # service time / lone response
 
 UNMEASURED_PLACE = "in a place that was not measured"
-# By part of a Breakdown
+# By the part of a Breakdown
 WAITING_PLACES = {
     "connect_s": "to connect",
     "accept_queue_s": "in the accept queue",
     "in_worker_s": "inside the workers, accepted but not started",
-    "transfer_s": "after the app, until the answer has arrived",
+    "transfer_s": "after the app, until the response has arrived",
     "unattributed_s": UNMEASURED_PLACE,
 }
 WITH_HALF_OPEN = "in the accept queue or as half-open connections"
@@ -55,7 +55,7 @@ def longer_backlog(facts: Facts) -> str:
 
 
 def slower_than_alone(facts: Facts, cell: Result) -> bool:
-    """Whether requests take longer than a lone one, with more than one connection."""
+    """Whether requests take longer than a lone one; never with a single connection."""
     n = facts.connections
     return n > 1 and facts.rps * (cell.lone_s or 0.0) / n < REACHED_SHARE
 
@@ -65,7 +65,7 @@ def mean_service_s(cell: Result) -> float:
 
 
 def _response_s(facts: Facts, cell: Result) -> float:
-    """The mean response time from the breakdown, or else by the response time law, N/X."""
+    """The mean response time from the breakdown, else by the response time law, N/X."""
     return cell.breakdown.response_s or facts.connections / facts.rps
 
 
@@ -74,7 +74,7 @@ def _mean_wait_s(facts: Facts, cell: Result) -> float:
 
 
 def _sharing(facts: Facts) -> str:
-    """How many connections share how many slots, and how many were used if fewer."""
+    """A clause on how many connections share how many slots, and how many were used if fewer."""
     used, slots = facts.max_in_app, facts.slots
     if slots is None:
         sentence = "{n:# connection} had at most {used:# request} in the app at once ({limit})"
@@ -88,7 +88,7 @@ def _sharing(facts: Facts) -> str:
 
 
 def _waiting(facts: Facts, cell: Result) -> str:
-    """How many requests wait, how long and where: the longest wait first, short ones left out."""
+    """A clause on how many requests wait, how long and where: longest first."""
     mean_wait_s, shakes = _mean_wait_s(facts, cell), handshakes(facts)
     places = dict(WAITING_PLACES)
     if shakes.max_half_open and shakes.dropped:
@@ -99,21 +99,21 @@ def _waiting(facts: Facts, cell: Result) -> str:
         for wait_s, part in sorted(waits_s, reverse=True)
         if wait_s >= MIN_PLACE_SHARE * mean_wait_s
     ] or [f"{format_duration(mean_wait_s)} {UNMEASURED_PLACE}"]
-    others, subject = facts.connections - (facts.slots or facts.connections), "requests wait"
-    if others > 0:
-        subject = f"the other {others} wait" if others > 1 else "the other one waits"
+    excess, subject = facts.connections - (facts.slots or facts.connections), "requests wait"
+    if excess > 0:
+        subject = f"the other {excess} wait" if excess > 1 else "the other one waits"
     return f"{subject} {listed(waits)}"
 
 
 def _overtaken(facts: Facts, cell: Result) -> str | None:
-    """A hint if the median is far below the mean. By the median, a short queue would look faster
-    than a long one, in which no request overtakes another."""
+    """A hint if the median is far below the mean. By the median, a short queue would seem faster
+    than a long queue, in which no request overtakes another."""
     p50_s, mean_s = facts.measurement.response.p50, cell.breakdown.response_s
     if p50_s is None or mean_s is None or p50_s > REACHED_SHARE * mean_s:
         return None
     mean, median = format_duration(mean_s), format_duration(p50_s)
     return (
-        "requests that found room in the queue overtook those that were dropped: compare the mean"
+        "requests that entered the queue overtook those that were dropped: compare the mean"
         f" response ({mean}), not the median ({median})"
     )
 
@@ -122,7 +122,7 @@ def _overtaken(facts: Facts, cell: Result) -> str | None:
 
 
 class Queueing(Advised):
-    """More requests than are served at once."""
+    """More requests than the server serves at once."""
 
     sharing: str  # how many connections share how many slots
     waiting: str  # how many wait, and where
@@ -137,8 +137,8 @@ class WaitingForSlots(Queueing):
 
     @classmethod
     def diagnose(cls, facts: Facts, cell: Result, *_: object) -> WaitingForSlots | None:
-        """Gives no advice if requests hold slots much longer than a lone one does, for lack of a
-        core or an unmeasured reason: more slots might not help."""
+        """Without advice if requests hold slots much longer than a lone one, for lack of a core or
+        an unmeasured reason: more slots might not help."""
         if not all_slots_taken(facts) or facts.slots is None or facts.connections <= facts.slots:
             return None
         if _mean_wait_s(facts, cell) < (1 - REACHED_SHARE) * _response_s(facts, cell):
@@ -161,13 +161,13 @@ class QueueOverflow(Queueing):
     """The accept queue was full, measured or likely."""
 
     rank = 20
-    explains = (WaitingForSlots,)  # its sentence already says that
+    explains = (WaitingForSlots,)  # its sentence says the same
     seen_in = "queue"
 
     @classmethod
     def diagnose(cls, facts: Facts, cell: Result, *_: object) -> QueueOverflow | None:
-        """Likely if the kernel's counters are missing. A longer queue absorbs a burst, but does not
-        replace missing slots."""
+        """Only a likely cause if the kernel's counters are missing. A longer queue absorbs a burst,
+        but does not replace missing slots."""
         shakes, all_taken = handshakes(facts), all_slots_taken(facts)
         if not shakes.dropped and not (shakes.drops_suspected and slower_than_alone(facts, cell)):
             return None
@@ -229,11 +229,11 @@ class LikelyFullAcceptQueue(QueueOverflow):
 
 
 class IdleWhileClientsWait(Advised):
-    """Slots stood idle for {stall.idle_s:duration} of {stall.load_s:duration} while clients waited
+    """Slots were idle for {stall.idle_s:duration} of {stall.load_s:duration} while clients waited
     [[, up to {stall.longest_s:duration} at a stretch with no request in the server]]:
     {whole_rps:number} requests/s over the whole load, {steady_rps:number} in its steady part[[; a
     response took up to {response_s:duration}]][[; the kernel dropped handshakes
-    ({counters:values}), which clients repeat at ever longer intervals]][[; {overtaken}]]"""
+    ({counters:values}), which clients retry at ever longer intervals]][[; {overtaken}]]"""
 
     rank = 10
     seen_in = "states"
@@ -247,7 +247,7 @@ class IdleWhileClientsWait(Advised):
 
     @classmethod
     def diagnose(cls, facts: Facts, cell: Result, *_: object) -> IdleWhileClientsWait | None:
-        """How long slots idled while clients waited, with evidence for the cause."""
+        """Reports how long slots idled while clients waited, with evidence of the cause."""
         if (stall := stalled(facts)) is None:
             return None
         shakes, backlog_fits = handshakes(facts), facts.cell.server.backlog >= facts.connections
@@ -263,8 +263,8 @@ class IdleWhileClientsWait(Advised):
 
 
 def part_of_load(cells: Iterable[Result]) -> str:
-    """The part of their loads that throughput, occupancy and breakdown cover: the steady part, or
-    the whole load if it stalled."""
+    """The part of the loads that throughput, occupancy and breakdown cover: the steady part, or the
+    whole load if it stalled."""
     stalled = {
         any(isinstance(finding, IdleWhileClientsWait) for finding in cell.findings)
         for cell in cells
@@ -296,27 +296,25 @@ class UnevenDealing(Advised):
 
     @classmethod
     def diagnose(cls, facts: Facts, cell: Result, *_: object) -> UnevenDealing | None:
-        """The cost of an uneven distribution of connections by the kernel."""
+        """Reports the cost of an uneven distribution of connections by the kernel."""
         if (dealing := uneven_distribution(facts)) is None:
             return None
-        keepalive_connections = cell.connections_per_worker
-        counts = (
-            cell.requests_per_worker if keepalive_connections is None else keepalive_connections
-        )
+        connections = cell.connections_per_worker
+        counts = cell.requests_per_worker if connections is None else connections
         per_worker = sorted((counts.get(pid, 0) for pid in dealing.taken), reverse=True)
         wait_s = cell.breakdown.in_worker_s or 0.0  # not always known with keep-alive
         return cls(
             connections=facts.connections,
             dealing=dealing,
             wait_s=wait_s if wait_s >= MIN_WAIT_S else None,
-            dealt="requests" if keepalive_connections is None else "connections",
+            dealt="requests" if connections is None else "connections",
             per_worker=tuple(per_worker),
             predicted_rps=cell.split_prediction_rps,
-            advice=_deal_evenly(facts),
+            advice=_distribution_advice(facts),
         )
 
 
-def _deal_evenly(facts: Facts) -> tuple[str, ...]:
+def _distribution_advice(facts: Facts) -> tuple[str, ...]:
     server = facts.cell.server
     if facts.worker_class.asgi:
         return ()  # no class that distributes evenly runs ASGI apps
@@ -324,11 +322,11 @@ def _deal_evenly(facts: Facts) -> tuple[str, ...]:
         return (USE_EVEN_CLASS,)
     if server.worker_connections <= server.threads:
         return ()
-    as_threads = (
+    limit_accepts = (
         f"--worker-connections {server.threads}, as many as threads, leaves requests in the"
         " accept queue until a worker has a free thread"
     )
-    return (as_threads, DISABLES_KEEPALIVE) if facts.cell.keepalive else (as_threads,)
+    return (limit_accepts, DISABLES_KEEPALIVE) if facts.cell.keepalive else (limit_accepts,)
 
 
 # --- no waiting, or no measured cause -------------------------------------------------------------
@@ -364,7 +362,7 @@ NO_CORE = (
 
 class Unexplained(Diagnosis):
     """With {connections:# connection} a response takes {response_s:duration}
-    [[, {service_s:duration} of it inside the app]], and a lone one {lone_s:duration}
+    [[, {service_s:duration} of it inside the app]], a lone one {lone_s:duration}
     [[: {waiting}]][[, although slots were only {busy:percent} busy]]; {cause}"""
 
     rank, advice = 100, ()
@@ -372,14 +370,14 @@ class Unexplained(Diagnosis):
     connections: int
     response_s: float
     lone_s: float | None
-    service_s: float | None  # None: hardly longer than the lone response
+    service_s: float | None  # None: hardly longer than a lone response
     waiting: str | None
     busy: float | None  # occupancy, if requests wait although slots are free
     cause: str = UNKNOWN_CAUSE
 
 
 def no_limit(facts: Facts, cell: Result, *, slower: bool) -> Diagnosis:
-    """The diagnosis of a cell whose limit no rule finds. `slower`: whether requests take
+    """The diagnosis of a cell for which no rule finds a limit. `slower`: whether requests take
     significantly longer than a lone one."""
     if slower:
         return _unexplained(facts, cell)
@@ -391,7 +389,7 @@ def no_limit(facts: Facts, cell: Result, *, slower: bool) -> Diagnosis:
 
 
 def _unexplained(facts: Facts, cell: Result) -> Unexplained:
-    """Leaves out the time inside or outside the app if it hardly contributes."""
+    """The diagnosis without a cause; it omits the time inside or outside the app if negligible."""
     response_s, inside_s = _response_s(facts, cell), mean_service_s(cell)
     lone_s = cell.lone_s or 0.0
     min_s = MIN_PLACE_SHARE * (response_s - lone_s)
