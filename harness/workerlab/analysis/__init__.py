@@ -49,7 +49,7 @@ from workerlab.analysis.trials import (
     grouped,
     valid_results,
 )
-from workerlab.analysis.verdict import Judgements, at_knee, verdict_of_closed
+from workerlab.analysis.verdict import Judgements, apply_knee, verdict_of_closed
 from workerlab.finding import Finding, Note
 from workerlab.model.plan import Cell
 from workerlab.model.result import ClassResult, Invalid, Report, Result, TrialResult
@@ -171,7 +171,7 @@ def conclusions_of(series: Series) -> Conclusions:
     knee = knee_of(series, judgements)
     return Conclusions(
         series=series,
-        judgements=at_knee(series, judgements, knee.connections),
+        judgements=apply_knee(series, judgements, knee.connections),
         knee=knee,
         capacity=capacity_of(series, knee),
     )

@@ -303,7 +303,7 @@ def target_along(
         "name": name,
         "target": ",".join(outcome.term for outcome in outcomes(cells[0])),
         "axis": axis,
-        "beyond": tuple(beyond(above)),
+        "beyond": tuple(findings_beyond(above)),
         "trials": tuple(cell.trial.key for cell in cells),
         "evidence": tuple(target_in_trial(cell, name_trials=name_trials) for cell in cells),
     }
@@ -318,7 +318,7 @@ def target_along(
     return TargetNotKept(levels=f"no {axis}" if many else single, keeps=keeps, **common)
 
 
-def beyond(levels: Iterable[Trials]) -> Iterator[TermsAtLevel | TermsBreak]:
+def findings_beyond(levels: Iterable[Trials]) -> Iterator[TermsAtLevel | TermsBreak]:
     """Why the first of these levels does not meet the target and, if it is not shown to miss it,
     the next level that misses it."""
     for index, trials in enumerate(levels):

@@ -153,8 +153,8 @@ SPENT_SUFFIX, LOOKUPS_SUFFIX, HITS_SUFFIX = "_ns", "_asked", "_hits"
 def app_metrics(facts: Facts) -> AppMetrics | None:
     """App metrics and CPU use of components in the steady window; None if neither was sampled."""
     steady, observations = facts.steady_part, facts.observations
-    increases = _increases(steady.within(observations.app_metrics))
-    cores = _cores(steady.within(observations.services))
+    increases = _increases(steady.select(observations.app_metrics))
+    cores = _cores(steady.select(observations.services))
     requests = increases.pop(REQUESTS, 0)
     if not requests:
         return AppMetrics(0, {}, {}, {}, cores) if cores else None

@@ -204,18 +204,18 @@ def _steady_rate(facts: Facts) -> SteadyAnswersUnlikeWorkers | None:
     if (steady := facts.window) is None:
         return None
     ends_ns = (end_ns for _, _, end_ns in facts.timed_requests() if end_ns is not None)
-    answers = sum(steady.opens_ns < end_ns <= steady.closes_ns for end_ns in ends_ns)
+    responses = sum(steady.opens_ns < end_ns <= steady.closes_ns for end_ns in ends_ns)
     edges_s = CLOCK_TOLERANCE_S + (facts.tail_ns or 0) / NS
     slack = (
         max(RELATIVE_TOLERANCE * steady.completed, 1.0)
         + steady.rps * edges_s
         + facts.outcome.unanswered
     )
-    if abs(steady.completed - answers) <= slack:
+    if abs(steady.completed - responses) <= slack:
         return None
     return SteadyAnswersUnlikeWorkers(
         tool=facts.tool,
-        answers=answers,
+        answers=responses,
         length_s=steady.length_s,
         completed=round(steady.completed),
     )
@@ -266,9 +266,9 @@ def little(facts: Facts) -> TooManyInFlight | ConnectionsIdle | None:
         return None
     if facts.open_model or facts.outcome.unanswered:
         return None
-    answers = facts.outcome.answered
-    in_flight = mean_s * answers / total_s
-    if (mean_s - ROUNDING_S) * answers > MAX_IN_FLIGHT_RATIO * n * total_s:
+    responses = facts.outcome.answered
+    in_flight = mean_s * responses / total_s
+    if (mean_s - ROUNDING_S) * responses > MAX_IN_FLIGHT_RATIO * n * total_s:
         return TooManyInFlight(tool=facts.tool, connections=n, in_flight=in_flight, mean_s=mean_s)
     alone_s = (measurement.lone_s or 0.0) if facts.data.lone_first else 0.0
     longest_s = measurement.response.max
@@ -276,13 +276,13 @@ def little(facts: Facts) -> TooManyInFlight | ConnectionsIdle | None:
         return None
     late_s = CLOCK_TOLERANCE_S + _late_s(facts)
     floor_s = alone_s + n * (total_s - alone_s - longest_s - late_s)
-    if (mean_s + ROUNDING_S) * answers >= MIN_BUSY_SHARE * floor_s:
+    if (mean_s + ROUNDING_S) * responses >= MIN_BUSY_SHARE * floor_s:
         return None
     return ConnectionsIdle(tool=facts.tool, connections=n, in_flight=in_flight)
 
 
 class BodyMismatch(Finding, kw_only=True):
-    """response body mismatch: [[{differ} of {answered:# answer} differed from the stored page]]
+    """response body mismatch: [[{differ} of {answered:# response} differed from the stored page]]
     [[its SHA-256 begins with {sha256}, that of the stored page with {expected}]]"""
 
     differ: int | None = None

@@ -221,7 +221,7 @@ def _sampled(facts: Facts) -> tuple[Sequence[ProcessSample], float]:
     part is too short."""
     steady, samples = facts.window, facts.observations.processes
     if steady is not None:
-        inside = steady.within(samples)
+        inside = steady.select(samples)
         if inside and inside[-1].at_ns - inside[0].at_ns >= MIN_SAMPLED_S * NS:
             return inside, steady.rps
     rps = len(facts.finished) / facts.load_s if facts.load_s > 0 else 0.0

@@ -82,7 +82,7 @@ def _full(facts: Facts, half: Window) -> tuple[str, float]:
     occupied = occupancy_in(facts, half)
     if occupied is not None and occupied >= FULL_OCCUPANCY:
         return "slots", occupied
-    used = per_second(half.within(facts.observations.processes), "server_cpu_s")
+    used = per_second(half.select(facts.observations.processes), "server_cpu_s")
     usable = min(facts.workers, facts.cores or facts.workers)
     if used is not None and used >= FULL_CPU_SHARE * usable:
         return "workers", used / usable

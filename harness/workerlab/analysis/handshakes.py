@@ -121,11 +121,11 @@ class DropsSuspected(Finding):
 
 def drops_finding(facts: Facts) -> HandshakesDropped | DropsSuspected | None:
     """The drops that were measured, or else suspected; None if there are none."""
-    shakes = handshakes(facts)
-    if shakes.dropped:
-        return HandshakesDropped(shakes.counters, shakes.where, shakes.steps)
+    observed = handshakes(facts)
+    if observed.dropped:
+        return HandshakesDropped(observed.counters, observed.where, observed.steps)
     longest_s = facts.measurement.connect.max or 0.0
-    return DropsSuspected(longest_s) if shakes.drops_suspected else None
+    return DropsSuspected(longest_s) if observed.drops_suspected else None
 
 
 class CountersOfOthers(Finding):
@@ -137,7 +137,7 @@ class CountersOfOthers(Finding):
 
 def counters_of_others(facts: Facts) -> Findings:
     """A note if counters grew, but nothing shows a drop by this server."""
-    shakes, counters = handshakes(facts), facts.counters
-    if shakes.dropped or not (counters.listen_overflows or counters.syn_retransmits):
+    observed, counters = handshakes(facts), facts.counters
+    if observed.dropped or not (counters.listen_overflows or counters.syn_retransmits):
         return ()
-    return (CountersOfOthers(shakes.counters),)
+    return (CountersOfOthers(observed.counters),)

@@ -88,13 +88,13 @@ def ceilings(environment: Mapping[str, object]) -> tuple[Ceiling, ...]:
 
 class ToolComparison(Struct, frozen=True):
     """Requests/s that a trial is compared with. `levels`: medians of its series by connections;
-    `own`: trials of its series with as many connections; `others`: the same for other tools on the
-    same server, by (tool, processes). `lone_s`: R0 of its series."""
+    `own_rps`: trials of its series with as many connections; `other_tools`: the same for other
+    tools on the same server, by (tool, processes). `lone_s`: R0 of its series."""
 
     lone_s: float
     levels: Mapping[int, float] = {}
-    own: Sequence[float] = ()
-    others: Mapping[tuple[str, int], Sequence[float]] = {}
+    own_rps: Sequence[float] = ()
+    other_tools: Mapping[tuple[str, int], Sequence[float]] = {}
     ceilings: Sequence[Ceiling] = ()
 
 
@@ -107,13 +107,13 @@ def with_tool_limits(
 
     def reasons(series: Series, facts: Facts) -> Reasons:
         level = facts.connections
-        others = {
+        other_tools = {
             (other.key.tool, other.key.processes): rates
             for other in by_server[series.key.server, series.key.keepalive]
             if other is not series and (rates := other.rates_at(level))
         }
-        own, lone_s = series.rates_at(level), series.r0.seconds
-        comparison = ToolComparison(lone_s, series.levels, own, others, stored)
+        own_rps, lone_s = series.rates_at(level), series.r0.seconds
+        comparison = ToolComparison(lone_s, series.levels, own_rps, other_tools, stored)
         return tool_limit_reasons(facts, comparison)
 
     return tuple(
@@ -148,8 +148,8 @@ class ToolBusy(Finding):
     of_cores: int
 
 
-def by_cpu(facts: Facts, _comparison: ToolComparison) -> RuleResult:
-    samples = facts.steady_part.within(facts.observations.processes)
+def check_cpu(facts: Facts, _comparison: ToolComparison) -> RuleResult:
+    samples = facts.steady_part.select(facts.observations.processes)
     used, total_s = per_second(samples, "tool_cpu_s", MIN_SAMPLED_S), facts.record.tool_cpu_s
     if used is None and total_s is not None and facts.load_s >= MIN_LOAD_S:
         used = total_s / facts.load_s
@@ -175,7 +175,7 @@ class ServerIdleAtPlateau(Finding):
     inside: float
 
 
-def by_plateau(facts: Facts, comparison: ToolComparison) -> RuleResult:
+def check_plateau(facts: Facts, comparison: ToolComparison) -> RuleResult:
     n = facts.connections
     below = max((at for at in comparison.levels if MIN_STEP_RATIO * at <= n), default=None)
     inside = in_server(facts)
@@ -224,7 +224,7 @@ class NearCeiling(Finding):
     rps: float
 
 
-def by_ceiling(facts: Facts, comparison: ToolComparison) -> RuleResult:
+def check_ceiling(facts: Facts, comparison: ToolComparison) -> RuleResult:
     same_tool = attrgetter("tool", "keepalive", "processes")
     of_tool = [c for c in comparison.ceilings if same_tool(c) == same_tool(facts.cell)]
     of_tool.sort(key=attrgetter("connections"))
@@ -267,11 +267,11 @@ class OtherToolFaster(Finding):
     trial_count: int
 
 
-def by_second_tool(facts: Facts, comparison: ToolComparison) -> RuleResult:
-    own = comparison.own
-    if not comparison.others or not own:
+def check_second_tool(facts: Facts, comparison: ToolComparison) -> RuleResult:
+    own_rps, other_tools = comparison.own_rps, comparison.other_tools
+    if not other_tools or not own_rps:
         return None
-    ratios = {other: ratio(rates, own) for other, rates in comparison.others.items()}
+    ratios = {other: ratio(rates, own_rps) for other, rates in other_tools.items()}
     (tool, processes), gain = max(ratios.items(), key=lambda pair: pair[1].low or 0.0)
     if gain.low is None:
         return None  # one trial of each is not enough
@@ -285,10 +285,10 @@ def by_second_tool(facts: Facts, comparison: ToolComparison) -> RuleResult:
     return OtherToolFaster(
         tool=tool,
         processes=processes if processes > 1 else None,
-        rps=geometric_mean(comparison.others[tool, processes]),
+        rps=geometric_mean(other_tools[tool, processes]),
         more=gain.value - 1,
         low=gain.low - 1,
-        trial_count=len(own),
+        trial_count=len(own_rps),
     )
 
 
@@ -299,13 +299,13 @@ class TooFewEstablished(Finding):
     connections: int
 
 
-def by_connections(facts: Facts, _comparison: ToolComparison) -> RuleResult:
+def check_connections(facts: Facts, _comparison: ToolComparison) -> RuleResult:
     if not facts.cell.keepalive or handshakes(facts).dropped:
         return None
     accepts, requests = facts.accepts
     counts = [
         max(sample.client.get(ESTABLISHED, 0), sample.server.get(ESTABLISHED, 0))
-        for sample in facts.steady_part.within(facts.observations.connections)
+        for sample in facts.steady_part.select(facts.observations.connections)
     ]
     if len(counts) < MIN_SAMPLES or not 0 < 2 * accepts <= requests:  # not kept alive
         return None
@@ -316,11 +316,11 @@ def by_connections(facts: Facts, _comparison: ToolComparison) -> RuleResult:
 
 
 RULES: tuple[Callable[[Facts, ToolComparison], RuleResult], ...] = (
-    by_cpu,
-    by_plateau,
-    by_ceiling,
-    by_second_tool,
-    by_connections,
+    check_cpu,
+    check_plateau,
+    check_ceiling,
+    check_second_tool,
+    check_connections,
 )
 
 

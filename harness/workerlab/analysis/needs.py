@@ -216,7 +216,7 @@ def cpu_under_load(facts: Facts) -> CpuUnderLoad | None:
     window = facts.window
     if window is None or not window.rps or facts.outcome.success_share < MOSTLY_SUCCESSES:
         return None
-    samples = window.within(facts.observations.processes)
+    samples = window.select(facts.observations.processes)
     server, tool, interrupts = (  # cores
         per_second(samples, name) for name in ("server_cpu_s", "tool_cpu_s", "host_irq_s")
     )

@@ -79,13 +79,13 @@ class Period(Struct, frozen=True):
     def contains(self, at_ns: int) -> bool:
         return self.opens_ns <= at_ns <= self.closes_ns
 
-    def within(self, samples: Iterable[S]) -> list[S]:
+    def select(self, samples: Iterable[S]) -> list[S]:
         return [sample for sample in samples if self.contains(sample.at_ns)]
 
     def mean_level(self, samples: Iterable[S], value: Value[S], min_count: int) -> float | None:
         """The mean of a sampled value, each sample weighted by the time to the next one. None if
         fewer than `min_count` (2 or more) are in the period. `samples`: by time."""
-        inside = values_of(self.within(samples), value)
+        inside = values_of(self.select(samples), value)
         if len(inside) < min_count or inside[-1][0] <= inside[0][0]:
             return None
         area = sum(value * (after - at) for (at, value), (after, _) in pairwise(inside))

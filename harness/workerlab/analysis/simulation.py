@@ -99,7 +99,7 @@ class Worker(Struct, eq=False):
 class Events:
     """The events of a simulated load."""
 
-    turn_s = 0.005  # how long a thread keeps the GIL if others want it (sys.getswitchinterval)
+    turn_s = 0.005  # for which a thread may keep the GIL (sys.getswitchinterval)
 
     def __init__(
         self,
@@ -199,7 +199,7 @@ class Events:
 
     # --- common to threads and loops ---
 
-    def after(self, delay_s: float, callback: Callable[[int], None], request: int) -> None:
+    def call_after(self, delay_s: float, callback: Callable[[int], None], request: int) -> None:
         heapq.heappush(self.timers, (self.now_s + delay_s, next(self.tiebreak), callback, request))
 
     def admit(self, request: int) -> None:
@@ -209,7 +209,7 @@ class Events:
         else:
             self.without_permit.append(request)
 
-    def answer(self, request: int) -> None:
+    def respond(self, request: int) -> None:
         took_s = self.now_s - self.arrivals_s[request]
         self.responses_s[request] = took_s + self.layout.outside_s
         self.permits += 1
@@ -234,7 +234,7 @@ class Events:
 
     def on_computed_without_gil(self, request: int) -> None:
         need = self.requests[request]
-        self.after(need.wait_s + need.blocked_s + self.layout.gap_s, self.answer, request)
+        self.call_after(need.wait_s + need.blocked_s + self.layout.gap_s, self.respond, request)
 
     def release(self, request: int) -> None:
         raise NotImplementedError
@@ -290,7 +290,7 @@ class Loops(Events):
         if cpu_s:
             self.compute(request, cpu_s)
         elif need.blocked_s and request not in self.began_wait:
-            self.after(need.blocked_s, self._unblocked, request)
+            self.call_after(need.blocked_s, self._unblocked, request)
         else:
             self._done(request)
             return False
@@ -308,7 +308,7 @@ class Loops(Events):
     def on_computed(self, request: int) -> None:
         blocked_s = self.requests[request].blocked_s
         if blocked_s and request not in self.began_wait:
-            self.after(blocked_s, self._unblocked, request)
+            self.call_after(blocked_s, self._unblocked, request)
         else:
             self._unblocked(request)
 
@@ -317,13 +317,13 @@ class Loops(Events):
         self._poll(self.worker_of[request])
 
     def _done(self, request: int) -> None:
-        """Answer the request, or begin its wait, after a piece."""
+        """Respond to the request, or begin its wait, after a piece."""
         wait_s = self.requests[request].wait_s + self.layout.gap_s
         if request in self.began_wait or not wait_s:
-            self.answer(request)
+            self.respond(request)
         else:
             self.began_wait.add(request)
-            self.after(wait_s, self.begin, request)
+            self.call_after(wait_s, self.begin, request)
 
     def release(self, request: int) -> None:
         worker = self.worker_of[request]

@@ -223,7 +223,7 @@ def keepalive_connections(facts: Facts) -> Mapping[int, int] | None:
     served in the steady window. None without keep-alive, or if neither was observed."""
     if not facts.cell.keepalive:
         return None
-    samples = facts.steady_part.within(facts.observations.connections)
+    samples = facts.steady_part.select(facts.observations.connections)
     if len(samples) < MIN_SAMPLES:
         return _accepted_connections(facts, facts.steady_part)
     return {

@@ -224,8 +224,8 @@ def stalled(facts: Facts) -> Stall | None:
     whole, steady = whole_load(facts), facts.steady_part
     if facts.open_model or whole is None:
         return None
-    shakes = handshakes(facts)
-    evidence = shakes.dropped or shakes.drops_suspected  # kernel counters, or connect times
+    observed = handshakes(facts)
+    evidence = observed.dropped or observed.drops_suspected  # kernel counters, or connect times
     max_ratio = SLOWER_RATIO if evidence else STALLED_RATIO
     (whole_s, whole_rps), (steady_s, steady_rps) = _running(facts, whole), _running(facts, steady)
     if min(whole_s, steady_s) <= 0 or whole_rps >= max_ratio * steady_rps:

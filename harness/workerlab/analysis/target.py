@@ -136,7 +136,7 @@ class StepAtLimit(Finding):
 
 UNKNOWN_OUTCOME = Note("not reported by the load tool")
 TOO_CLOSE = Note("too close to call")
-MEASURED = {
+MEASURED_TEMPLATES = {
     "time": "{metric} {value:duration}[[ (95 % interval {low:duration} to {high:duration})]]",
     "failed": "{failed:count} of {requests:# request} failed[[, {unsent:count} were never sent]],"
     " which counts as slower than any limit",
@@ -204,7 +204,7 @@ def _outcome(
     if estimated is not None:
         kind = "failed" if math.isinf(estimated.value) and term.kind == "time" else term.kind
         values |= estimated.finite_values
-        values["measured"] = fill(MEASURED[kind], values)
+        values["measured"] = fill(MEASURED_TEMPLATES[kind], values)
     return TermOutcome(term=str(term), limit=term.limit, result=result, why=why, **values)
 
 

@@ -22,7 +22,7 @@ disturbance is the use of cores by other programs or machines. The first rule th
                        the machine was paused in the part of the load that X describes:
                        inconclusive, unless pauses explain it and took at most half of the time
     nothing waits      at capacity if the connections reach the slots or, without slots, the knee
-                       of an undisturbed series (`at_knee`); else below capacity
+                       of an undisturbed series (`apply_knee`); else below capacity
 
 If requests wait although slots are free, something else is the limit, or nothing is yet:
 
@@ -208,7 +208,7 @@ def knee_decides(series: Series, judgement: Judgement) -> bool:
     return not series.slots and not series.disturbed and isinstance(judgement[1], SlotsFree)
 
 
-def at_knee(series: Series, judgements: Judgements, knee: float | None) -> Judgements:
+def apply_knee(series: Series, judgements: Judgements, knee: float | None) -> Judgements:
     """The judgements, given the knee: cells that reach it are at capacity."""
     reached: dict[str, Judgement] = {
         facts.key: ("at capacity", KneeReached(facts.connections, facts.rps))
@@ -236,7 +236,7 @@ class SlotsTaken(Reason):
 
 class HeldOutside(Reason):
     """only {inside:number} of {connections:# connection} had a request in the server on average,
-    although slots were free: {tool} may hold the others"""
+    although slots were free: {tool} may hold the rest"""
 
     connections: int
     inside: float

@@ -201,7 +201,7 @@ def test_a_remote_load_is_not_judged_by_local_samples() -> None:
 def test_a_faster_tool_shows_the_limit() -> None:
     trial, own = slow_tool(8, 100), (99.0, 100.0, 101.0)
     others = {("wrk", 1): (139.0, 140.0, 141.0), ("fast", 1): (90.0, 90.0, 91.0)}
-    (reason,) = why(trial, own=own, others=others) or ()
+    (reason,) = why(trial, own_rps=own, other_tools=others) or ()
     assert reason.code == "OtherToolFaster"
     assert (reason.values["tool"], reason.values["processes"]) == ("wrk", None)
     assert reason.values["rps"] == pytest.approx(140.0, rel=1e-3)
@@ -211,11 +211,11 @@ def test_a_faster_tool_shows_the_limit() -> None:
         ((100.0,), (140.0,)),
         ((38.0, 60.0, 77.0), (77.0, 90.0, 50.0)),
     ):
-        assert why(trial, own=rates, others={("wrk", 1): other}) == ()
+        assert why(trial, own_rps=rates, other_tools={("wrk", 1): other}) == ()
 
 
 def test_uneven_dealing_explains_a_faster_tool() -> None:
-    rates = {"own": (7.0, 7.0), "others": {("wrk", 1): (8.0, 8.0)}}
+    rates = {"own_rps": (7.0, 7.0), "other_tools": {("wrk", 1): (8.0, 8.0)}}
     assert why(gthread(16), 1.0, **rates) == ()
     assert why(bare(gthread(16)), 1.0, **rates) == ()
 
@@ -247,12 +247,12 @@ def test_missing_connections_are_the_tools_limit() -> None:
 def test_a_load_at_its_best_possible_rate_is_not_limited_by_the_tool() -> None:
     trial = with_cores(evidence(server("gevent"), 8, rounds=10, delay_s=0.1), tool_cores=0.95)
     others = {("wrk", 1): 200.0}
-    assert why(trial, 0.1, ceilings=[CEILING], others=others, levels={8: 80.0}) == ()
+    assert why(trial, 0.1, ceilings=[CEILING], other_tools=others, levels={8: 80.0}) == ()
 
 
 def test_at_a_rate_only_ceiling_and_cpu_count() -> None:
     trial = bare(with_cell(keepalive_trial(8, 6), keepalive=False, rate=Rate(rps=100.0)))
-    rates = {"levels": {4: 100.0, 8: 100.0}, "others": {("wrk", 1): 200.0}}
+    rates = {"levels": {4: 100.0, 8: 100.0}, "other_tools": {("wrk", 1): 200.0}}
     assert why(trial, **rates) is None
     assert codes(trial, ceilings=[CEILING], **rates) == ["NearCeiling"]
 

@@ -78,7 +78,7 @@ def blocking_lines(facts: Facts) -> tuple[BlockingLine, ...]:
     """The blocking lines of a trial with stack samples, by time, longest first. (): nothing delays
     the loop, or no loop was sampled."""
     sampled, stacks = _sampled_part(facts), facts.data.stacks
-    samples = sampled.within(stacks.samples)
+    samples = sampled.select(stacks.samples)
     of_other_threads = [replace(sample, number=sample.other) for sample in samples]
     lines = [
         *_lines(facts, "blocks the event loop", samples, asleep_ns),

@@ -37,7 +37,7 @@ CLOSE_OTHER_PROGRAMS = "close the other programs and measure again"
 MEASURE_AGAIN = "measure again when the host is quieter, or on a machine of its own"
 
 
-# --- disturbance by others ------------------------------------------------------------------------
+# --- disturbance ----------------------------------------------------------------------------------
 
 
 class Disturbance(Diagnosis):
@@ -104,7 +104,7 @@ def disturbance(facts: Facts) -> Disturbance | None:
 
 
 def worst_disturbance(waits: Iterable[CoreWait | None]) -> Disturbance | None:
-    """The most costly disturbance of several trials; None if none was disturbed."""
+    """The most costly disturbance of these trials; None if none was disturbed."""
     disturbances = filter(None, map(disturbance_of, waits))
     return max(disturbances, key=lambda disturbance: disturbance.share, default=None)
 

@@ -134,7 +134,7 @@ def _beats(facts: Facts) -> Mapping[int, Sequence[Beat]]:
         return {}
     return by_worker(
         beat
-        for beat in window.within(facts.data.beats.beats)
+        for beat in window.select(facts.data.beats.beats)
         if not machine_paused(observations, beat.at_ns - beat.length_ns, beat.at_ns)
     )
 
@@ -164,7 +164,7 @@ def _stolen_s(facts: Facts, window: Window) -> float:
     """CPU seconds stolen from all cores, without the share of other trials by their CPU use."""
     samples = [
         sample
-        for sample in window.within(facts.observations.processes)
+        for sample in window.select(facts.observations.processes)
         if sample.host_steal_s is not None
     ]
     if not samples:

@@ -89,9 +89,9 @@ def _sharing(facts: Facts) -> str:
 
 def _waiting(facts: Facts, cell: Result) -> str:
     """A clause on how many requests wait, how long and where: longest first."""
-    mean_wait_s, shakes = _mean_wait_s(facts, cell), handshakes(facts)
+    mean_wait_s, observed = _mean_wait_s(facts, cell), handshakes(facts)
     places = dict(WAITING_PLACES)
-    if shakes.max_half_open and shakes.dropped:
+    if observed.max_half_open and observed.dropped:
         places["accept_queue_s"] = WITH_HALF_OPEN
     waits_s = ((getattr(cell.breakdown, part) or 0.0, part) for part in places)
     waits = [
@@ -168,8 +168,9 @@ class QueueOverflow(Queueing):
     def diagnose(cls, facts: Facts, cell: Result, *_: object) -> QueueOverflow | None:
         """Only a likely cause if the kernel's counters are missing. A longer queue absorbs a burst,
         but does not replace missing slots."""
-        shakes, all_taken = handshakes(facts), all_slots_taken(facts)
-        if not shakes.dropped and not (shakes.drops_suspected and slower_than_alone(facts, cell)):
+        observed, all_taken = handshakes(facts), all_slots_taken(facts)
+        suspected = observed.drops_suspected and slower_than_alone(facts, cell)
+        if not observed.dropped and not suspected:
             return None
         # In a stall slots idled, so the queue was too short
         moves_wait = facts.slots is None or (all_taken and not stalled(facts))
@@ -179,16 +180,16 @@ class QueueOverflow(Queueing):
             "waiting": _waiting(facts, cell),
             "advice": (BACKLOG_MOVES_WAIT if moves_wait else longer_backlog(facts), *more_slots),
         }
-        if not shakes.dropped:
+        if not observed.dropped:
             return LikelyFullAcceptQueue(**queueing, drops=drops_finding(facts))
         return FullAcceptQueue(
             **queueing,
-            longest=cell.accept_queue_max if shakes.queue_full else None,
-            limit=cell.accept_queue_limit if shakes.queue_full else None,
-            counters=shakes.counters,
-            where=shakes.where,
-            half_open=shakes.max_half_open or None,
-            steps=shakes.steps,
+            longest=cell.accept_queue_max if observed.queue_full else None,
+            limit=cell.accept_queue_limit if observed.queue_full else None,
+            counters=observed.counters,
+            where=observed.where,
+            half_open=observed.max_half_open or None,
+            steps=observed.steps,
             never_accepted=facts.outcome.never_accepted or None,
             response_s=facts.measurement.response.max,
             overtaken=_overtaken(facts, cell),
@@ -250,14 +251,14 @@ class IdleWhileClientsWait(Advised):
         """Reports how long slots idled while clients waited, with evidence of the cause."""
         if (stall := stalled(facts)) is None:
             return None
-        shakes, backlog_fits = handshakes(facts), facts.cell.server.backlog >= facts.connections
+        observed, backlog_fits = handshakes(facts), facts.cell.server.backlog >= facts.connections
         return cls(
             stall=stall,
             whole_rps=whole_rps(facts),
             steady_rps=facts.throughput_rps,
             response_s=facts.measurement.response.max,
-            counters=shakes.counters if shakes.dropped else None,
-            overtaken=_overtaken(facts, cell) if shakes.dropped else None,
+            counters=observed.counters if observed.dropped else None,
+            overtaken=_overtaken(facts, cell) if observed.dropped else None,
             advice=() if backlog_fits else (longer_backlog(facts),),
         )
 
