@@ -64,7 +64,7 @@ class Outcome(Struct, frozen=True):
     """Requests counted by the client. The report shows `failed` and `errors`."""
 
     answered: int  # with any status
-    wrong: int  # of these
+    wrong: int  # answered, but not as expected
     unanswered: int
     failed: int
     errors: Mapping[str, int]
@@ -141,7 +141,7 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
     data: TrialData
     record: Record
     measurement: Measurement
-    started_ns: int  # of the load
+    started_ns: int  # start of the load
     ended_ns: int
     derived: dict[object, Any] = {}  # the cache of `once`
 
@@ -289,8 +289,8 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
         return by_client
 
     def timed_requests(self) -> Iterator[tuple[Timing, int, int | None]]:
-        """The requests that the client timed on the workers' clock, each with the times in
-        nanoseconds when it was sent and answered (None: never)."""
+        """The requests that the client timed on the workers' clock, each with the
+        nanoseconds when it was sent and when it was answered (None: never)."""
         origin_ns = self.measurement.origin_ns
         if origin_ns is None:
             return

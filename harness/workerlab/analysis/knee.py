@@ -130,8 +130,8 @@ class KneeAbove(KneeNote):
 
 
 class Knee(NamedTuple):
-    """`connections`: None if the knee was not reached or not shown; `note` says which. `rps`: Xmax,
-    the throughput at which the server levels off."""
+    """`connections`: None if the knee was not reached or is uncertain; `note` says which. `rps`:
+    Xmax, the throughput at which the server levels off."""
 
     connections: float | None
     note: KneeNote
@@ -148,7 +148,7 @@ class KneeDoubtful(KneeNote):
 
 
 class SlotsReached(KneeNote):
-    """throughput is what {slots:# slot} allow, and requests wait"""
+    """throughput is at the limit of {slots:# slot}, and requests wait"""
 
     slots: int
 

@@ -97,7 +97,7 @@ def occupancy_in(facts: Facts, window: Window) -> float | None:
 
 @once
 def overhead_s(facts: Facts) -> float:
-    """The median response time of lone requests less their span; 0 if unknown."""
+    """The median of (response time less span) of lone requests; 0 if unknown."""
     lone_s, lone_spans = facts.record.lone_s, _lone_spans(facts)
     if len(lone_spans) < len(lone_s):
         return 0.0

@@ -327,7 +327,7 @@ def _quantile(metric: Metric, requests: Requests) -> MetricEstimate | None:
 
 
 def _from_summary(metric: Metric, requests: Requests) -> MetricEstimate | None:
-    """The quantile by the summary; None if requests failed, because the summary excludes them. It
+    """The quantile from the summary; None if requests failed, because the summary excludes them. It
     is infinite if more requests failed than may be slow."""
     if share_interval(requests.without_time, requests.total, TAIL)[0] > 1 - QUANTILES[metric]:
         return MetricEstimate(math.inf, math.inf, math.inf)

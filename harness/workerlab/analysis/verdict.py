@@ -79,7 +79,7 @@ REFUSED_SHARE = 0.05  # of the requests
 MOSTLY_SHARE = 0.5  # of the response, or of the slots
 MAX_CORE_WAIT_SHARE = 0.9  # of the response; above it, the remainder is too short to judge
 BUSY_SHARE = 0.9  # of the cores, or of a loop's time, from which they count as full
-MIN_UNDISTURBED_SERVED = 0.8  # u without a disturbance, below which that explains no waiting
+MIN_UNDISTURBED_SERVED = 0.8  # of u without the disturbance; below it, waiting has another cause
 UNEXPLAINED_IDLE_RATIO = 2.0  # idle share / core wait, above which slots idle for another reason
 
 
@@ -160,7 +160,7 @@ class KneeReached(Reason):
 
 
 class WaitsHiddenByPause(Reason):
-    """whether requests wait for each other is not known: {pause}; measure again"""
+    """it is unknown whether requests wait for each other: {pause}; measure again"""
 
     pause: MachinePause
 

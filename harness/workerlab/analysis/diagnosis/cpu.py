@@ -173,7 +173,7 @@ class BusyMachine(Computing):
 
 class BusyWorkers(Computing):
     """The workers' CPU is the limit[[: {connections:# connection} reached no more than {rps:number}
-    requests/s, as {how}]][[, even with all cores free for the server: {need}]]"""
+    requests/s, because {how}]][[, even with all cores free for the server: {need}]]"""
 
     rank = 50
 

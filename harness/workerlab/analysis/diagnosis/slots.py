@@ -200,7 +200,7 @@ class FullAcceptQueue(QueueOverflow):
     """{sharing}; {waiting}; the accept queue was full
     [[ (length up to {longest}, limit {limit})]] and the kernel dropped handshakes:
     {counters:values} ({where})[[; up to {half_open:# connection} existed only on the client's side,
-    as the last packet of the handshake was dropped]][[; {steps}]]
+    because the last packet of the handshake was dropped]][[; {steps}]]
     [[; {never_accepted:# request} never reached a worker]]
     [[; a response took up to {response_s:duration}]][[; {overtaken}]]"""
 
