@@ -97,6 +97,7 @@ VERDICT_COLOURS = {
 TARGET_COLOURS = {
     "met": "green",
     "missed": "red",
+    "broken": "red",
     "not shown": "yellow",
     "undecidable": "yellow",
 }
