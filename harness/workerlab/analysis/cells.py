@@ -98,7 +98,7 @@ UNANSWERED = "no waiting time: some requests reached a worker and were never ans
 
 
 class WaitingByLittle(Finding):
-    """waiting is derived from Little's law: {tool} reports no exact mean response"""
+    """waiting follows from Little's law: {tool} gives no exact mean response"""
 
     tool: str
 

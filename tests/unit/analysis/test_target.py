@@ -1,4 +1,4 @@
-"""Whether requests keep a target: met, broken, not shown or undecidable, and why."""
+"""Whether requests meet a target: met, missed, not shown or undecidable, and why."""
 
 from __future__ import annotations
 
