@@ -49,7 +49,7 @@ from workerlab.numbers.intervals import (
     min_sample_size,
     quantile_ranks,
     share_interval,
-    student,
+    student_t,
 )
 from workerlab.numbers.samples import quantile
 from workerlab.numbers.units import fill
@@ -343,7 +343,7 @@ def _per_independent(in_order: Sequence[float], limit_s: float) -> float:
     share = fmean(beyond) if beyond else 0.0
     if not 0 < share < 1 or len(beyond) < BATCHES:
         return 1.0
-    t_factor = (student(BATCHES - 1) / TAIL_Z) ** 2
+    t_factor = (student_t(BATCHES - 1) / TAIL_Z) ** 2
     chance_variance = share * (1 - share) * BATCHES / len(beyond)
     return max(1.0, t_factor * variance(_batch_means(beyond)) / chance_variance)
 

@@ -53,7 +53,7 @@ from workerlab.load.registry import tool_named
 from workerlab.model.evidence import Fault, Record
 from workerlab.model.plan import App, Load, Plan, Trial
 from workerlab.model.result import Result
-from workerlab.numbers.intervals import student
+from workerlab.numbers.intervals import student_t
 from workerlab.numbers.units import fill
 from workerlab.observe.cpu import Lab
 from workerlab.observe.observations import read_observations
@@ -366,9 +366,9 @@ def _required_s(estimate: Precision, rate_error: float) -> float:
     if not estimate.batch_s:
         return inf
     degrees = estimate.batches - 1
-    standard_error = rate_error / student(degrees)
+    standard_error = rate_error / student_t(degrees)
     max_variance_ratio = degrees / _chi_squared(NORMAL_QUANTILE_20, degrees)
-    narrowing = student(MANY_DEGREES) * standard_error / TARGET_PRECISION
+    narrowing = student_t(MANY_DEGREES) * standard_error / TARGET_PRECISION
     return estimate.batches * estimate.batch_s * max_variance_ratio * narrowing**2
 
 

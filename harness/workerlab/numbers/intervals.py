@@ -41,7 +41,7 @@ T975 = (
 BISECTIONS = 60  # more than the bits of a float's significand
 
 
-def student(degrees: int) -> float:
+def student_t(degrees: int) -> float:
     """The 0.975 quantile of Student's t."""
     return T975[min(degrees, len(T975)) - 1]
 
@@ -81,7 +81,7 @@ def _root(below: Callable[[float], bool], high: float = 1.0) -> float:
 
 
 def half_width(
-    left: Sequence[float], right: Sequence[float], quantile: Callable[[int], float] = student
+    left: Sequence[float], right: Sequence[float], quantile: Callable[[int], float] = student_t
 ) -> float:
     """Half-width of Welch's interval of a difference of means, each of at least two values.
     `quantile`: the quantile of Student's t by degrees of freedom; by default for 95 %."""
@@ -98,7 +98,7 @@ def half_width_of_mean(values: Sequence[float]) -> float | None:
     degrees = len(values) - 1
     if degrees < 1:
         return None
-    return student(degrees) * math.sqrt(variance(values) / len(values))
+    return student_t(degrees) * math.sqrt(variance(values) / len(values))
 
 
 class Ratio(Struct, frozen=True):
@@ -151,7 +151,7 @@ def ratio(after: Sequence[float], before: Sequence[float], count: int | None = N
     half = half_width(*logs) if min(map(len, logs)) > 1 else None
     if half is not None and count is not None:
         error = math.sqrt(sum(map(variance, logs)) / count)
-        half = (student(count - 1) + POWER_Z) * error
+        half = (student_t(count - 1) + POWER_Z) * error
     if half is None:
         return Ratio(math.exp(centre))
     return Ratio(math.exp(centre), math.exp(centre - half), math.exp(centre + half))

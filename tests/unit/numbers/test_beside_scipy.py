@@ -25,7 +25,7 @@ from workerlab.numbers.intervals import (
     quantile_ranks,
     ratio,
     share_interval,
-    student,
+    student_t,
     two_sided_t,
 )
 from workerlab.numbers.samples import mann_kendall, quantile, slope, summarise
@@ -53,7 +53,7 @@ def stats() -> ModuleType:
 
 def test_the_table_of_student(stats: Any) -> None:
     exact = stats.t.ppf(0.975, range(1, 500)).tolist()
-    table = [student(degrees) for degrees in range(1, 500)]
+    table = [student_t(degrees) for degrees in range(1, 500)]
     assert table[: len(T975)] == pytest.approx(exact[: len(T975)], abs=5.01e-4)
     assert all(t >= true for t, true in zip(table[len(T975) :], exact[len(T975) :], strict=True))
 
