@@ -218,7 +218,7 @@ def repeat_advice(cells: Iterable[TrialResult]) -> OneTrialEach | None:
 
 
 def waits(longer: Trials, shorter: Trials) -> dict[str, Any]:
-    """The mean waits before the app in both, if they explain it; else both None."""
+    """The mean waits before the app; both None unless they explain the difference."""
     waited_s = longer.difference(shorter, before_app_s)
     longer_s = longer.difference(shorter, "response.mean")
     if waited_s is None or longer_s is None or not waited_s >= MIN_EXPLAINED_SHARE * longer_s > 0:
