@@ -39,7 +39,7 @@ have() {
   command -v "$@" >/dev/null 2>&1
 }
 
-# settled PROGRAM: installed, or attempted within the last hour: not every sweep tries again.
+# settled PROGRAM: installed, or attempted within the last hour (not every sweep tries again).
 settled() { have "$1" || [ -n "$(find "$state/$1-tried" -mmin -60 2>/dev/null)" ]; }
 
 # A fingerprint of everything that determines the installation: the requirements, and the path of

@@ -15,8 +15,8 @@ rm -f "$root"/.tox/junit-*.xml
 status=0
 how=run
 # Without arguments, runs all environments, seven in parallel, because tests mostly wait. The unit
-# tests, one of the first, use the CPU that the rest leave of two cores. The output of each is shown
-# when it has ended.
+# tests, among the first, use what the others leave of two cores. The output of each environment is
+# shown when it has ended.
 if [ $# = 0 ]; then how=run-parallel; set -- --parallel 7 --parallel-no-spinner; fi
 "$root/.venv-tox/bin/tox" $how -c "$root/tox.ini" "$@" || status=$?
 "$root/.venv-tox/bin/python" "$root/scripts/tally.py" "$root"/.tox/junit-*.xml

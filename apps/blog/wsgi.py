@@ -38,7 +38,7 @@ def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[byt
 
 def _with_body(environ: WSGIEnvironment) -> tuple[WSGIEnvironment, bool]:
     """The environ with its whole body, and whether the body has the announced length."""
-    # A chunked body has no length; a server that accepts one also ends the stream
+    # A chunked body has no length; a server that accepts one ends it, announced or not
     stream = get_input_stream(environ, safe_fallback="HTTP_TRANSFER_ENCODING" not in environ)
     body, reading = Body(SITE), True
     with contextlib.suppress(ClientDisconnected):

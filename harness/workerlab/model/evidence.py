@@ -84,8 +84,8 @@ class Record(Struct, frozen=True):
 
 class SpanCost(Struct, frozen=True, gc=False):
     """The time of a request's thread while the request was in the app, in nanoseconds. `queued_ns`:
-    ready to run, without a core. On a shared loop, `steps_ns`: wall-clock time of its steps, with
-    `cpu_ns` and `queued_ns`; `held_up_ns`: estimated delay by the steps of other requests.
+    ready to run, without a core. On a shared loop, `steps_ns`: wall-clock time of its steps,
+    including `cpu_ns` and `queued_ns`; `held_up_ns`: estimated delay by other requests' steps.
     `route`: index in the mix. If the request has a thread of its own, `looks`: samples of the GIL;
     `held`: how many found it held; `slept`: how often the thread gave up its core."""
 
@@ -293,7 +293,7 @@ class Observations(Struct, frozen=True):
     memory: tuple[MemorySample, ...] = ()
     pauses: tuple[Pause, ...] = ()
     cores: int | None = None
-    syn_steps_s: tuple[float, ...] = ()  # times after a SYN when this kernel repeats it
+    syn_steps_s: tuple[float, ...] = ()  # times after a SYN at which this kernel repeats it
     missing: Mapping[str, str] = {}
 
 
@@ -380,7 +380,7 @@ class Measurement(Struct, frozen=True):
     timeout, reset, refused, connect, read, write, length, exception, ..."""
 
     requests: int  # complete responses with any status
-    failed: int  # requests without a success
+    failed: int  # requests that did not succeed
     errors: Mapping[str, int]  # by cause
     duration_s: float
     rps: float | None

@@ -1,4 +1,4 @@
-"""Starts Gunicorn, and other servers by a command line each, and finds where they listen. To add a
+"""The command lines of Gunicorn and other servers, and the addresses on which they listen. To add a
 server, add its row to `worker_classes` and its command line to BACKENDS.
 
 Rejected: choosing a free port in advance, because another program may take it first.

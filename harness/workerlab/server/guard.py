@@ -80,7 +80,7 @@ def children() -> list[int]:
 
 
 def waited_s(pid: int) -> float | None:
-    """Seconds that the main thread waited for a core, even of a zombie. Like
+    """Seconds that the main thread waited for a core, even if it is a zombie. Like
     `observe.cpu.waited_ns`, which this program cannot import."""
     with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/schedstat", "rb") as file:
         ran, waited, slices = map(int, file.read().split())

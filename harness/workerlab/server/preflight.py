@@ -379,9 +379,10 @@ def fingerprint(
 ) -> dict[str, object]:
     """The facts of `machine`, with the interpreters and, if Gunicorn serves any of the classes, its
     versions."""
-    servers = tuple(interpreters)
-    pythons = dict.fromkeys(server.python for server in servers)
+    interpreters = tuple(interpreters)
+    pythons = dict.fromkeys(interpreter.python for interpreter in interpreters)
     facts = {**machine(tools), "server_python": ", ".join(pythons)}
     if not all(class_named(name).alone for name in classes):
-        facts["gunicorn"] = ", ".join(dict.fromkeys(server.gunicorn for server in servers))
+        versions = dict.fromkeys(interpreter.gunicorn for interpreter in interpreters)
+        facts["gunicorn"] = ", ".join(versions)
     return facts

@@ -2,8 +2,8 @@
 requests.
 
 Some requests may fail, and the load measures how many. So failed requests before the load are
-counted, but not used as lone requests. An app is rejected only if most of its responses, or all,
-are not the expected ones. The same applies to each route of a mix.
+counted, but not used as lone requests. An app is rejected only if it never responds as
+expected, or mostly does not. The same applies to each route of a mix.
 """
 
 import contextlib

@@ -155,7 +155,7 @@ def start(
 
 def stop() -> None:
     """Stop recording in children that the app forks, since they inherit the map. The scratch memory
-    has its size, because a child that ends the request it was forked in writes its end."""
+    is as large, because a child that ends the request it was forked in writes its end."""
     global cells, take
     cells = scratch(cells.nbytes)
     take = itertools.repeat(SCRATCH).__next__
