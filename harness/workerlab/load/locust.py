@@ -134,7 +134,7 @@ def worker_command(load: Load, master_host: str) -> tuple[str, ...]:
 def host_command(worker: Sequence[str]) -> str:
     """A line for a host's shell that runs `worker` in a loop until Ctrl-C.
 
-    Locust leaves the locustfile it received in the temporary directory, so it gets its own.
+    Locust leaves the locustfile it received in the temporary directory, so it gets a separate one.
     It runs in the background: a signal that arrives just as a shell starts a foreground program may
     not reach the program, and the shell would handle it only after the program ends. For the same
     reason Locust is killed if it does not end.
