@@ -11,7 +11,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from apps.blog import pages, seeds
+from apps.blog import seeds
 from apps.blog.blocking import finish
 from apps.blog.posts import Unreachable
 from apps.blog.settings import BadSetting, read
@@ -34,6 +34,8 @@ async def carry_out(storage: Storage, options: argparse.Namespace) -> None:
             await storage.prepare()
             print((await storage.page(1)).posts)
         case "page":
+            from apps.blog import pages  # imports what takes longer than the other commands
+
             post = await storage.post(options.number)
             if post is None:
                 raise SystemExit(f"there is no post {options.number}")
