@@ -3,9 +3,9 @@
 The client's clock decides, in favour of nobody: an edit counts as answered when its answer has been
 read, a page as asked for before a connection is made. What is asked for BOUND_S after an edit was
 answered has to show it, or a later one. A busy machine makes both moments later on the harmless
-side, so that no such test depends on speed. Editors ask as fast as they can until there are enough
-edits, and readers hardly slower; while the bound of the last edit passes, or a server comes back,
-they only ask now and then.
+side, so that no such test depends on speed. Editors and readers hardly pause until there are enough
+edits and reads; while the bound of the last edit passes, or a server comes back, they only ask now
+and then.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from tests.ladder.conftest import Answer, Blog, Blogs, mortal_postgresql, mortal
 
 WORKERS = 2
 BOUND_S = 1.0  # as stated: BLOG_LOCAL_EXPIRY
-READ_S = 0.03  # between two requests of a reader: more would take the CPU that editors need
-CALM_S = 0.1  # between two requests of each, while nothing but time has to pass
+PAUSE_S = 0.03  # between two turns of each: they shall meet, not keep both cores busy
+CALM_S = 0.1  # the same while nothing but time has to pass
 HOT = (1, 2, 3)  # posts that are read and edited
 COLD = 9  # one that nobody has read
 POSTS = 10
@@ -94,7 +94,7 @@ class Crowd:
     failed: list[Answer] = field(default_factory=list)  # what failed, of readers
     broken: list[str] = field(default_factory=list)
     stop: threading.Event = field(default_factory=threading.Event)
-    pause_s: float = 0.0
+    pause_s: float = PAUSE_S
 
     def edit(self, editor: int) -> None:
         dice = random.Random(editor)
@@ -118,7 +118,7 @@ class Crowd:
 
     def read(self, reader: int) -> None:
         dice = random.Random(-reader)
-        while not self.stop.wait(max(self.pause_s, READ_S)):
+        while not self.stop.wait(self.pause_s):
             post = dice.choice(HOT)
             asked_s = time.monotonic()
             answer = self.blog.ask("GET", f"{dice.choice(('', '/api'))}/posts/{post}")
@@ -143,7 +143,7 @@ class Crowd:
     def calm(self) -> Iterator[None]:
         self.pause_s = CALM_S
         yield
-        self.pause_s = 0.0
+        self.pause_s = PAUSE_S
 
     def stale(self) -> list[str]:
         return stale(list(self.edits), list(self.reads), self.bound_s)
