@@ -42,6 +42,17 @@ def temporary(lab: Lab, cache: Path) -> Iterator[Path]:
         until(lambda: not list(place.glob("workerlab-*")), "the data of the services is gone")
 
 
+@pytest.fixture
+def database(postgresql: str) -> str:
+    """The address of an empty one."""
+    import psycopg
+
+    with psycopg.connect(postgresql, autocommit=True) as db:
+        db.execute("DROP SCHEMA public CASCADE")
+        db.execute("CREATE SCHEMA public")
+    return postgresql
+
+
 def rows(study: dict[str, Any], column: str) -> list[dict[str, Any]]:
     """Of the tables that have this column."""
     return [row for table in study["tables"] for row in table["rows"] if column in row]
@@ -53,16 +64,16 @@ def needs(*kinds: str) -> None:
             pytest.skip(why)
 
 
-def test_each_removed_cache_costs_a_round_trip(lab: Lab, stand_in: Path) -> None:
+def test_each_removed_cache_costs_a_round_trip(lab: Lab, stand_in: Path, database: str) -> None:
     """On a database and a Redis that are given by their addresses, and left as they were, and on
     what stands in for MongoDB: started, looked at and ended as MongoDB's own server would be."""
-    needs("postgresql", "redis")
+    needs("redis")
     lab.env["PATH"] = f"{stand_in.parent}{os.pathsep}{lab.env['PATH']}"
-    with services.service("postgresql") as storage, services.service("redis") as redis:
-        words = ("--postgres-url", storage.url, "--redis-url", redis.url)
+    with services.service("redis") as redis:
+        words = ("--postgres-url", database, "--redis-url", redis.url)
         report = lab.report("ladder", *COUNTED, *words)
-        assert tables(storage.url) == []
-        assert storage.url not in "".join(path.read_text() for path in lab.run.rglob("*.json"))
+        assert tables(database) == []
+        assert database not in "".join(path.read_text() for path in lab.run.rglob("*.json"))
     counted = rows(report, "storage_trips")
     assert all(row["counted_requests"] for row in counted)
     assert [row["removed"] for row in counted] == [
@@ -116,17 +127,15 @@ def tables(url: str) -> list[str]:
         return sorted(name for (name,) in db.execute(query).fetchall())
 
 
-def test_somebody_elses_posts_are_left_alone(lab: Lab) -> None:
-    needs("postgresql")
+def test_somebody_elses_posts_are_left_alone(lab: Lab, database: str) -> None:
     import psycopg
 
-    with services.service("postgresql") as storage:
-        with psycopg.connect(storage.url) as db:
-            db.execute("CREATE TABLE posts (mine text)")
-        words = ("--storages", "postgresql", "--postgres-url", storage.url)
-        done = lab("ladder", *SMALL, *words)
-        assert done.code == 3, done.err
-        assert tables(storage.url) == ["posts"]
+    with psycopg.connect(database) as db:
+        db.execute("CREATE TABLE posts (mine text)")
+    words = ("--storages", "postgresql", "--postgres-url", database)
+    done = lab("ladder", *SMALL, *words)
+    assert done.code == 3, done.err
+    assert tables(database) == ["posts"]
     assert not (lab.place / "results").exists()
 
 
@@ -186,20 +195,18 @@ def test_a_killed_one_leaves_nothing(lab: Lab, temporary: Path) -> None:
     until(lambda: not processes(str(temporary)), "servers and storages are gone")
 
 
-def test_a_page_that_is_not_what_was_stored_makes_a_cell_invalid(lab: Lab) -> None:
+def test_a_page_that_is_not_what_was_stored_makes_a_cell_invalid(lab: Lab, database: str) -> None:
     """Somebody edits the post in between; without Redis, whose copy would still be the old one."""
-    needs("postgresql")
     import psycopg
 
     (lab.place / "empty").mkdir()
     lab.env["PATH"] = str(lab.place / "empty")
-    with services.service("postgresql") as storage:
-        words = ("ladder", *SMALL, "--storages", "postgresql", "--postgres-url", storage.url)
-        first = lab.at_work(*words, when=lab.loads, what="the first load is on")
-        with psycopg.connect(storage.url) as db:
-            db.execute("UPDATE posts SET html = '<p>Other words</p>' WHERE id = 1")
-        until(lambda: len(lab.records()) > 1, "two cells")
-        lab.end(first, signal.SIGINT)
+    words = ("--storages", "postgresql", "--postgres-url", database, "--workers", "1")
+    first = lab.at_work("ladder", *SMALL, *words, when=lab.loads, what="the first load is on")
+    with psycopg.connect(database) as db:
+        db.execute("UPDATE posts SET html = '<p>Other words</p>' WHERE id = 1")
+    until(lambda: len(lab.records()) > 1, "two cells")
+    lab.end(first, signal.SIGINT)
     study = lab("report", str(lab.run), "--format", "json").report
     assert study["valid"] is False
     assert any(
