@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -132,8 +131,7 @@ with service("postgresql") as a, service("redis") as b, services.folder() as c:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looked up in /proc")
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_nothing_of_it_outlives_a_killed_lab(number: signal.Signals) -> None:
+def test_nothing_of_it_outlives_a_killed_lab() -> None:
     if why := services.why_unavailable("postgresql") or services.why_unavailable("redis"):
         pytest.skip(why)
     words = [sys.executable, "-c", HARNESS]
@@ -142,7 +140,7 @@ def test_nothing_of_it_outlives_a_killed_lab(number: signal.Signals) -> None:
         pids = int(storage), int(cache)
         members = [member for pid in pids for member in tree(pid)]
         directories = [*map(directory_of, pids), Path(folder)]
-        lab.send_signal(number)
+        lab.kill()
     until(lambda: not any(member.is_running() for member in members), "its servers end")
     until(lambda: not any(path.exists() for path in directories), "its directories go")
     assert segments(pids[0]) == []
@@ -170,37 +168,26 @@ def test_redis_keeps_nothing_on_disk_and_is_bounded(running_service: Service) ->
         assert client.dbsize() == 0
 
 
-def ports_after(taken: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The ports that services try from now on: this one, then free ones."""
-    free, ports = services.free_port, list[int]()
-
-    def port() -> int:
-        ports.append(free() if ports else taken)
-        return ports[-1]
-
-    monkeypatch.setattr(services, "free_port", port)
-    return ports
-
-
 def test_a_port_that_another_took_first_is_not_the_end(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        taken = other.getsockname()[1]
-        ports = ports_after(taken, monkeypatch)
-        # The one that has the port accepts, and says nothing: it must not be taken for the server
-        monkeypatch.setattr("workerlab.server.services.TIMEOUT_S", 1)
-        with service(kind) as running_service:
-            assert ports[0] == taken != ports[-1] == urlsplit(running_service.url).port
-
-
-def test_another_of_its_kind_is_not_taken_for_it(
     kind: str, running_service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ports = ports_after(urlsplit(running_service.url).port, monkeypatch)
-    with service(kind) as other:
-        assert other.pid != running_service.pid
-        assert ports[0] != ports[-1] == urlsplit(other.url).port
+    """Nor is who has the port taken for the server: another of its kind, or one that accepts and
+    says nothing."""
+    free, ports = services.free_port, list[int]()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        taken = [urlsplit(running_service.url).port, silent.getsockname()[1]]
+
+        def port() -> int:
+            ports.append(taken[len(ports)] if len(ports) < len(taken) else free())
+            return ports[-1]
+
+        monkeypatch.setattr(services, "free_port", port)
+        monkeypatch.setattr("workerlab.server.services.TIMEOUT_S", 1)
+        with service(kind) as other:
+            assert other.pid != running_service.pid
+            assert ports[:2] == taken
+            assert ports[-1] == urlsplit(other.url).port
+            assert ports[-1] not in taken
 
 
 def test_one_that_does_not_come_up_says_why(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
