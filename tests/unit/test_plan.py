@@ -325,11 +325,14 @@ def test_ab_is_refused_for_classes_that_close_its_connections(
         assert plan_for(*arguments, tool).tools == (tool,)
 
 
-def test_only_fast_names_its_requests(plan_for: MakePlan, tmp_path: Path) -> None:
-    """Other cells do not pay for looking up a name."""
+def test_only_fast_numbers_its_requests(plan_for: MakePlan, tmp_path: Path) -> None:
+    """Cells of other tools do not pay for looking up a number."""
     sweep = plan_for("sync", "4", "--tool", ",".join(TOOLS))
-    named = {trial.cell.tool: launch_for(sweep, trial, tmp_path).named for trial in trials(sweep)}
-    assert named == {name: name == "fast" for name in TOOLS}
+    numbered = {
+        trial.cell.tool: launch_for(sweep, trial, tmp_path).names_requests
+        for trial in trials(sweep)
+    }
+    assert numbered == {name: name == "fast" for name in TOOLS}
 
 
 def test_a_schedule_depends_on_the_number_of_the_trial_only() -> None:
