@@ -180,7 +180,7 @@ def _growth_bytes(launch: CandidateLaunch) -> int:
     return sizes[-1] - sizes[0] if sizes else 0
 
 
-MIN_OTHERS_CORES = 0.05  # used by other programs: fewer are not mentioned
+MIN_OTHERS_CORES = 0.05  # used by other programs; below it, they are not mentioned
 SATURATED = ("saturated", "at capacity", "generator-bound")
 FAILED = "{failed:count} of {due:count} requests failed[[ ({causes:counts})]]"
 APP_CONCURRENCY = (
@@ -260,7 +260,7 @@ def answers(result: AdviseResult) -> Iterator[Finding]:
     elif _needs_change(result) and (limit := limit_of(result)):
         yield limit
     met = [launch for launch in result.launches if meets_target(launch, result.search.terms)]
-    if len(met) > 1:  # one may be an exception; launches that missed it were overloaded
+    if len(met) > 1:  # one may be an exception; in an overload everything grows
         yield from cautions(met, result.search.target_rps)
     yield from loop_blocked(result)
 
@@ -527,7 +527,7 @@ NONE_MISSED = "but their margin is too small to predict the same for the next la
 RATE_GAP = "No launch at a rate between the two was valid."
 NO_FAILING_RATE = (
     "It may be met at higher rates[[: {launches:# launch/launches} there had to be discarded,"
-    " because other programs used the cores or this machine was paused]]."
+    " because other programs or machines used the cores or this machine was paused]]."
 )
 
 

@@ -142,7 +142,7 @@ def target_of(options: AdviseOptions) -> tuple[str, float]:
     for term in slo.parse(target):
         if term.kind == "rps" and term.limit > served_rps:
             raise UsageError(
-                f"--slo: {term} cannot be met when {options.rate:g} requests/s arrive, because no"
+                f"--slo: {term} cannot be shown when {options.rate:g} requests/s arrive, because no"
                 f" more are served: omit it, or require at most {served_rps:g}"
             )
     return target, options.rate

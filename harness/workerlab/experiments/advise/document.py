@@ -55,8 +55,8 @@ OVERRIDDEN_SETTING = "{setting} was overridden while measuring: {remark}."
 # Why launches are discarded, as a phrase that follows "3 launches"
 DISCARD_REASONS: Mapping[type[Finding], str] = {
     LaunchDisturbed: "delayed by other programs or machines",
-    LaunchPaused: "interrupted by a pause of this machine or the lab",
-    ToolLate: "sent late by the load tool",
+    LaunchPaused: "during which this machine or the lab was paused",
+    ToolLate: "in which the load tool was late",
 }
 
 

@@ -425,7 +425,7 @@ def _cpu_shortage(result: AdviseResult, needs: Needs) -> CpuShortage | None:
 
 
 def _blocking_call(result: AdviseResult, needs: Needs) -> BlockingCall | None:
-    """The call that blocks the server's event loop longest; None if none was seen."""
+    """The call that blocks the server's event loop the most; None if none was seen."""
     if result.server is None:
         return None
     for line in result.study.blocking.get(result.server.variant, ()):

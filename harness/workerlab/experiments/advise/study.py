@@ -123,7 +123,7 @@ class CandidateLaunch(Struct, dict=True, frozen=True, eq=False):
 
     @property
     def result(self) -> Result:
-        """The result of a launch that is not invalid; none is whose `discard_reason` is None."""
+        """The result. The launch must not be invalid; without a `discard_reason`, it is not."""
         assert isinstance(self.cell, Result)
         return self.cell
 
@@ -201,8 +201,8 @@ class Study(Struct, dict=True, frozen=True, eq=False):
 
     @property
     def disturbed(self) -> int:
-        """Number of launches discarded because other programs used the cores or the machine was
-        paused."""
+        """Number of launches discarded because other programs or machines used the cores or the
+        machine was paused."""
         return sum(isinstance(launch.discard_reason, NOISE) for launch in self.launches)
 
     def launches_at(self, server: Server, rps: float) -> tuple[CandidateLaunch, ...]:

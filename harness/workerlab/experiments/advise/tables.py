@@ -185,7 +185,7 @@ def _launches(result: AdviseResult, rows: Sequence[Row]) -> Table:
 
 
 def _launch_columns(metric: Metric, terms: Sequence[Term]) -> tuple[Column, ...]:
-    outcome = {True: "met", False: "broken"}
+    outcome = {True: "met", False: "missed"}
     return (
         CANDIDATE,
         Column("rate_rps", heading="at req/s", value=attrgetter("rps")),

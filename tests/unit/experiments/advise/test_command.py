@@ -45,7 +45,7 @@ def test_a_class_that_gunicorn_removed_is_considered_by_name_only(
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("--slo", "p95<2s,rps>=3"), "rps>=3 cannot be met when 3 requests/s arrive"),
+        (("--slo", "p95<2s,rps>=3"), "rps>=3 cannot be shown when 3 requests/s arrive"),
         (
             ("--budget", "100"),
             "about 48 s for 6 worker classes, and the 3 launches .* 54 s: allow 102 s, or name",
