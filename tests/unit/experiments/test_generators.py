@@ -249,7 +249,7 @@ def test_client_overhead_is_reported_less_server_side() -> None:
 def test_more_answers_than_were_sent_are_doubted() -> None:
     data = trial()
     result = usage_of(replace(data, null=replace(data.null, answers=3000)))
-    assert result.doubt == "it counted 4000 responses, the server sent 3000; one count is wrong"
+    assert result.doubt == "it counted 4000 responses, but the server sent 3000; one is wrong"
     uncounted = study(run(), (replace(data, null=None),))
     assert not uncounted.valid
     assert any(isinstance(note, UnreliableCount) for note in uncounted.notes)

@@ -47,7 +47,7 @@ from workerlab.slo import Limit, parse_limits
 LOOKS = (4, 6, 9, 13, 19, 28, 40)  # numbers of pairs after which results are checked
 FALSE_ALARM_PROBABILITY = 0.05  # of finding any difference between identical servers
 
-MAX_INVALID_PAIRS = 3  # after so many without a valid one, a comparison ends
+MAX_INVALID_PAIRS = 3  # after this many without a valid one, a comparison ends
 SIDES = ("A", "B")
 
 Word = Literal["different", "same", "inconclusive"]

@@ -196,7 +196,7 @@ def disturbance_sentence(compared: GroupChanges) -> str:
     if not disturbed:
         return ""
     count = f"{disturbed} of the {len(launches)} launches"
-    return f"{count} had to wait for a core that other programs used."
+    return f"{count} had to wait for a core that other programs or machines used."
 
 
 def where_changed(compared: GroupChanges) -> str:

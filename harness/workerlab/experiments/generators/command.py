@@ -133,7 +133,7 @@ def plan_of(options: GeneratorsOptions) -> Plan:
         raise EnvironmentProblem(" ".join(note.values["why"] for note in notes))
     duration_s, delay_s = options.duration, options.delay
     if duration_s < 1:
-        raise UsageError("--duration must be at least 1: CPU time of a shorter load is unreliable")
+        raise UsageError("--duration must be at least 1: CPU time needs a load that long")
     _check(tools, processes, delay_s, duration_s)
     keepalive, core = options.keepalive, preflight.own_core()
     generators = tuple(generators_of(tools, preflight.cores() or 1, processes))

@@ -27,7 +27,7 @@ from workerlab.numbers.intervals import TRIALS, Ratio
 from workerlab.numbers.units import counted
 
 MIN_RATE_SHARE = 0.9  # of the highest throughput at the low rate; with less, the rate was missed
-HEADROOM_RATIO = 3.0  # minimum of ceiling to throughput at which the generator is not the limit
+HEADROOM_RATIO = 3.0  # of ceiling to throughput; at or above it, the generator is not the limit
 DOMINANT_SHARE = 0.5  # of a reported response time: a larger client overhead dominates
 MIN_GROWTH_RATIO = 1.2  # a smaller gain from more threads does not count as growth
 MAX_GIL_CORES = 1.25  # used by threads that share a GIL, kernel work included

@@ -37,8 +37,8 @@ EDGE_SHARE = 0.1  # of the load, excluded at its start and again at its end
 TICK_S = 0.01  # resolution of CPU time in /proc
 TIME_RESOLUTION_SHARE = 0.01  # of a response time: the width of the histograms' buckets
 DELAY_BOUND_SHARE = 0.9  # of the rate that the server's delay allows; above, the delay is the limit
-BUSY_SERVER_CORES = 0.9  # at least, for the server to be the limit
-MAX_FAILED_SHARE = 0.01  # of the responses; above, rate and cost include too many other requests
+BUSY_SERVER_CORES = 0.9  # at or above it, the server is the limit
+MAX_FAILED_SHARE = 0.01  # of the responses; above, failed requests distort rate and cost
 MAX_COUNTED_RATIO = 1.01  # responses counted by the generator per response sent by the server
 
 
@@ -205,7 +205,7 @@ def _doubt(data: TrialData, measured: Measurement) -> str | None:
         return None
     counts = {"counted": measured.requests, "sent": data.null.answers}
     return fill(
-        "it counted {counted:count} responses, the server sent {sent:count}; one count is wrong",
+        "it counted {counted:count} responses, but the server sent {sent:count}; one is wrong",
         counts,
     )
 
