@@ -210,10 +210,8 @@ PARTS: Mapping[str, Getter] = {
     "other": time_in_other_code_s,
     **{name: mean_of(f"breakdown.{name}_s") for name in ("transfer", "unattributed")},
 }
-HEADINGS = {
-    "redis": "Redis",
-    "other": "other code",
-}  # of parts whose heading differs from their name
+# Of parts whose heading differs from their name
+HEADINGS = {"redis": "Redis", "other": "other code"}
 COLOURS = {  # of parts that only the blog has
     "other": "service",
     "template": "class-3",

@@ -281,8 +281,8 @@ class Ladder(Struct, frozen=True):
 
     @property
     def conclusive(self) -> Steps:
-        """The steps under many users by the tool that was the limit least often; of several, by the
-        fastest."""
+        """The steps under many users by the tool that was the limit least often; among equals, by
+        the fastest."""
 
         def order(steps: Steps) -> tuple[int, float]:
             return sum(bool(step.generator_bound) for step in steps), -sum(

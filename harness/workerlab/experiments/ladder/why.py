@@ -19,9 +19,9 @@ from workerlab.finding import Answer, Finding, Inconclusive
 from workerlab.numbers.intervals import TRIALS, Ratio, ratio
 from workerlab.numbers.units import fill
 
-SMALL_LOSS_RATIO = 0.8  # minimum of requests/s after and before for the loss to count as small
-MIN_LARGER_RATIO = 1.1  # of the two factors: at least this, and one changed more
-MAX_SIMILAR_RATIO = 1.25  # of the two factors: at most this, and neither changed much more
+SMALL_LOSS_RATIO = 0.8  # of requests/s after to before; at or above it, the loss is small
+MIN_LARGER_RATIO = 1.1  # of the two factors; at or above it, one changed more
+MAX_SIMILAR_RATIO = 1.25  # of the two factors; up to it, neither changed much more
 MAX_LAUNCHES = 100  # more are not worth suggesting
 HIT_PARTS = ("redis", "serialise")
 MISS_PARTS = ("pool", "storage")

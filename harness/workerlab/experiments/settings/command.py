@@ -50,16 +50,7 @@ from workerlab.server.worker_classes import CLASSES, class_named
 from workerlab.terminal.progress import Progress
 
 # Settings of the app, the address, the class and the process, which no class can ignore
-SERVER = (
-    "bind",
-    "worker_class",
-    "wsgi_app",
-    "proc_name",
-    "pidfile",
-    "daemon",
-    "user",
-    "group",
-)
+SERVER = ("bind", "worker_class", "wsgi_app", "proc_name", "pidfile", "daemon", "user", "group")
 
 
 class SettingsRequest(Struct, frozen=True):
@@ -271,7 +262,7 @@ def progress_line(trial: Trial) -> str:
 
 
 def display(source: TrialSource, todo: Sequence[Trial]) -> Progress:
-    """The progress of the launches; the predictions include no extra time."""
+    """The progress of the launches; none may take longer than predicted."""
     return Progress(todo, source.predict, source.jobs.left_s, name=progress_line)
 
 

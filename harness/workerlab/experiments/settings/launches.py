@@ -66,9 +66,8 @@ def _most_accepted(site: Site) -> int:
     """The most connections accepted at the same time, out of BURST_REQUESTS with a request each."""
     path, accepted = f"/wait?s={REQUEST_WAIT_S:g}", 0
     requests = site.start_requests([path])
-    site.wait(
-        REQUEST_WAIT_S / 5
-    )  # the first request blocks the loop if it can; then the others arrive
+    # The first request blocks the loop if it can; then the others arrive
+    site.wait(REQUEST_WAIT_S / 5)
     requests += site.start_requests([path] * (BURST_REQUESTS - 1))
     while not all(request.done() for request in requests):
         accepted = max(accepted, site.accepted_count())
