@@ -56,8 +56,8 @@ class ShareOptions(Options):
     share = option(
         ipv4_address,
         "ADDRESS",
-        "let pupils on the local network watch and guess, with a room code; ADDRESS: of this"
-        " machine (all of them)",
+        "let pupils on the local network watch and guess, with a room code; ADDRESS: one of"
+        " this machine's (all)",
         nargs="?",
         const=ALL_ADDRESSES,
     )

@@ -267,8 +267,8 @@ def breakdown_table(closed: Cells, leading: Columns) -> Table:
 
 
 def sources_of(cells: Sequence[Result]) -> tuple[str, str]:
-    """A note and its reasons alone (or ""). The note says which rows are exact, gives the source of
-    each part of the other rows, and why they are estimates or have no parts."""
+    """A note and its reasons alone (or ""). The note says which rows are exact, what the source of
+    each part of the other rows is, and why they are estimates or have no parts."""
     divided = [cell for cell in cells if cell.breakdown.unattributed_s is not None]
     estimated = [cell for cell in divided if not cell.breakdown.exact]
     sources: dict[str, dict[str, None]] = {}
