@@ -258,7 +258,7 @@
     }
 
     // Clears the data that another connection, or another lab, has sent
-    forget() {
+    reset() {
       this.clock.reset();
       this.ticks.length = 0;
       for (const side of this.sides) this.clearSide(side);
@@ -325,7 +325,7 @@
     }
 
     // Before the guess, the state has no sentence and no law: they would reveal the answer
-    asking() {
+    isAsking() {
       return Boolean(this.lessonMessage) && this.lessonMessage.phase === "ask";
     }
 
@@ -449,7 +449,7 @@
     }
 
     // While nothing moves, draws again when the next update is due, if ticks are waiting
-    later() {
+    scheduleFrame() {
       if (this.timer || !this.ticks.length) return;
       this.timer = setTimeout(() => {
         this.timer = 0;
