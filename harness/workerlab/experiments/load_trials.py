@@ -146,7 +146,7 @@ class LoadTrials(TrialSource):
         directory = self._directory_of(trial)
         stderr = run_store.read_text(directory / "tool" / "stderr")
         if self.plan.load_hosts and (missing := missing_hosts_reason(stderr)):
-            raise EnvironmentProblem(missing)  # the next trial would wait for them, too
+            raise EnvironmentProblem(missing)  # the next trial would also wait for them
         self._unavailable.store_fault(trial, record)
         self.jobs.on_result(trial, record, partial(read_observations, directory))
 

@@ -155,7 +155,7 @@ def test_removals_without_effect_and_gains() -> None:
     fast = answer(whole(same), RemovalFactors)
     assert (fast.factors, fast.same) == ((), ())
     assert str(fast) == (
-        "With 100 users (locust-fast), no removal reduced throughput significantly."
+        "With 100 users (locust-fast), no reduction of throughput is statistically significant."
     )
 
 
@@ -345,7 +345,9 @@ def test_waiting_for_a_connection_is_the_pools_limit_unless_the_machine_is_full(
 def test_limits_are_listed_with_the_machine_usage() -> None:
     limits = answer(whole(), LimitsOfSteps)
     assert limits.few_cores == 2
-    assert limits.loads[0].limits[0].startswith("machine, with nothing, in-process cache, Redis")
+    assert (
+        limits.loads[0].limits[0].startswith("machine (removed: nothing, in-process cache, Redis")
+    )
     _, _, without_redis, *_ = limits.evidence
     assert isinstance(without_redis, LimitOfStep)
     usage = without_redis.limit.usage

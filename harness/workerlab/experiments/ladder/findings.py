@@ -103,7 +103,7 @@ def what_made_it_fast(ladder: Ladder) -> RemovalFactors | Inconclusive:
     return RemovalFactors(
         load=steps[0].load.text,
         factors=factors,
-        nothing="" if factors else "no removal reduced throughput significantly",
+        nothing="" if factors else "no reduction of throughput is statistically significant",
         same=same if factors else (),
         gains=tuple(removal_factor(*pair) for pair in significant if pair[1].value > 1),
         tool_bound=tuple(step.removed for step in steps if step.generator_bound),
@@ -247,7 +247,7 @@ def limits_of_steps(ladder: Ladder) -> LimitsOfSteps | Inconclusive:
         removals: dict[str, list[str]] = {}
         for step in step_limits:
             removals.setdefault(step.limit.name, []).append(step.removed)
-        texts = (f"{name}, with {listed(removed)} removed" for name, removed in removals.items())
+        texts = (f"{name} (removed: {listed(removed)})" for name, removed in removals.items())
         loads.append(LimitsUnderLoad(load.text, tuple(texts)))
     if not loads:
         return LimitsOfSteps.unanswered("no step was measured under many users")
