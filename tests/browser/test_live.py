@@ -475,7 +475,7 @@ def test_a_killed_lab_leaves_no_process_and_its_page_says_so(live: Lab) -> None:
     live.process.kill()
     live.process.wait()
     until(lambda: not any(process.is_running() for process in started), "all gone")
-    wait_for(page, "document.querySelector('#status').textContent.includes('lost')")
+    wait_for(page, "document.querySelector('#status').textContent.includes('No connection')")
     page.context.close()
     live.complaints.clear()  # about refused connections
 

@@ -447,7 +447,7 @@ def test_paper_is_white(open_page: Open, screenshots: Path) -> None:
 def test_without_scripts_all_words_and_numbers_are_there(open_page: Open) -> None:
     opened = open_page(sweep(("sync",), (4, 16)), java_script_enabled=False)
     words = opened.page.inner_text("main")
-    assert "The charts need scripts" in words
+    assert "The charts need JavaScript" in words
     assert "With 16 connections" in words
     assert "3.00 s" in opened.page.text_content("#waiting-sync")
     opened = open_page(CONSTRUCTED["advise"], java_script_enabled=False)
