@@ -5,11 +5,11 @@
 REQUEST is a JSON object: `config` (the user's Gunicorn file, or null), `packages` (names to
 import), `classes` (dotted paths of worker classes) and `bases` (by name of an ancestor, whether
 such a class serves ASGI). Prints one JSON object: `gunicorn` (its version, null if not installed),
-`worker_classes` (names of Gunicorn's own), `names` (of its settings), `missing` (packages),
-`classes` (by path: `asgi`, whether it serves ASGI, null if not known; `error`, why it cannot be
-imported), `settings` (of the user's file, if JSON can express them), `assignments` (what the file
-assigned when executed, see `Assignments`), `absent` (paths and accounts that Gunicorn needs to
-start and that do not exist, by setting), `error` (why the file cannot be read), `python` (its
+`worker_classes` (names of Gunicorn's own), `names` (of its settings, if there is a file), `missing`
+(packages), `classes` (by path: `asgi`, whether it serves ASGI, null if not known; `error`, why it
+cannot be imported), `settings` (of the user's file, if JSON can express them), `assignments` (what
+the file assigned when executed, see `Assignments`), `absent` (missing paths and accounts that
+Gunicorn needs to start, by setting), `error` (why the file cannot be read), `python` (its
 version), `pip` (whether it is installed) and `requires` (Python versions supported by Gunicorn,
 null if not known). Stdlib only, syntax of Python 3.10: the harness is not installed there.
 """
@@ -20,7 +20,7 @@ import ast
 import contextlib
 import gc
 import grp
-import importlib.metadata
+import importlib
 import importlib.util
 import json
 import os
@@ -52,6 +52,25 @@ def worker_class(path: str, bases: dict[str, bool]) -> dict[str, Any]:
         return {"asgi": None, "error": "it is not a Gunicorn worker class"}
     names = (base.__name__ for base in cls.__mro__)
     return {"asgi": next((bases[name] for name in names if name in bases), None)}
+
+
+def requires_python(gunicorn: types.ModuleType) -> str | None:
+    """The versions of Python that this Gunicorn supports. Read from the file that installers write:
+    importing importlib.metadata takes longer than everything else here."""
+    place = os.path.dirname(os.path.dirname(os.path.abspath(gunicorn.__file__ or "")))
+    path = os.path.join(place, f"gunicorn-{gunicorn.__version__}.dist-info", "METADATA")
+    try:
+        with open(path, encoding="utf-8") as file:
+            for line in file:
+                name, _, value = line.strip().partition(": ")
+                if name in ("Requires-Python", ""):  # an empty line ends the fields
+                    return value or None
+    except (OSError, ValueError):  # not installed in the usual way
+        from importlib import metadata
+
+        with contextlib.suppress(metadata.PackageNotFoundError):  # a checkout
+            return metadata.metadata("gunicorn")["Requires-Python"]
+    return None
 
 
 def rejection(names: dict[str, Any]) -> str | None:
@@ -275,18 +294,17 @@ def main(request: dict[str, Any]) -> None:
         from gunicorn.workers import SUPPORTED_WORKERS
 
         facts.update(gunicorn=gunicorn.__version__, worker_classes=list(SUPPORTED_WORKERS))
-        with contextlib.suppress(ImportError):  # another package of that name
-            from gunicorn.config import make_settings
-
-            facts["names"] = sorted(make_settings())
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # a checkout
-            facts["requires"] = importlib.metadata.metadata("gunicorn")["Requires-Python"]
+        facts["requires"] = requires_python(gunicorn)
         facts["missing"] = [name for name in request["packages"] if is_missing(name)]
         facts["classes"] = {
             name: worker_class(SUPPORTED_WORKERS.get(name, name), request["bases"])
             for name in request["classes"]
         }
     if request["config"]:
+        with contextlib.suppress(ImportError):  # another package of that name, or none
+            from gunicorn.config import make_settings
+
+            facts["names"] = sorted(make_settings())
         try:
             names, assignments = execute_file(request["config"])
             settings = settings_of(names)
