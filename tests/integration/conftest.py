@@ -573,6 +573,80 @@ def serve_in(root: Path, worker_class: str) -> Serve:
     return start
 
 
+# Shown as they reach the app, streamed, or one of the bundled apps' answers
+WSGI_ANSWERS = """
+import json
+import time
+from http import HTTPStatus
+from apps.responses import respond_wsgi
+
+def stream(environ, start_response):
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    for number in range(3):
+        time.sleep(0.05)
+        yield b"chunk %d\\n" % number
+
+def shown(environ, start_response):
+    texts = {name: value for name, value in environ.items() if isinstance(value, str)}
+    body = json.dumps([sorted(environ), texts]).encode()
+    start_response("200 OK", [("Content-Length", str(len(body)))])
+    return [body]
+
+def app(environ, start_response):
+    if environ["PATH_INFO"] == "/stream":
+        return stream(environ, start_response)
+    if environ["PATH_INFO"] == "/environ":
+        return shown(environ, start_response)
+    return respond_wsgi(environ, start_response, HTTPStatus.OK, "hello")
+"""
+ASGI_ANSWERS = """
+import asyncio
+import json
+from http import HTTPStatus
+from apps.responses import respond_asgi
+
+async def stream(send):
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    for number in range(3):
+        await asyncio.sleep(0.05)
+        body = b"chunk %d\\n" % number
+        await send({"type": "http.response.body", "body": body, "more_body": number < 2})
+    await asyncio.sleep(60)  # in the background: nobody waits for it
+
+async def show(scope, send):
+    headers = sorted((name.decode(), value.decode()) for name, value in scope["headers"])
+    texts = {name: value for name, value in scope.items() if isinstance(value, str)}
+    body = json.dumps([sorted(scope), dict(headers), texts, scope["client"]]).encode()
+    length = (b"content-length", str(len(body)).encode())
+    await send({"type": "http.response.start", "status": 200, "headers": [length]})
+    await send({"type": "http.response.body", "body": body})
+
+async def app(scope, receive, send):
+    if scope["type"] != "http":
+        raise ValueError(scope["type"])
+    if scope["path"] == "/stream":
+        await stream(send)
+    elif scope["path"] == "/environ":
+        await show(scope, send)
+    else:
+        await respond_asgi(scope, receive, send, HTTPStatus.OK, "hello")
+"""
+
+
+def answering_app(worker_class: str) -> str:
+    """An app without lifespan, which an ASGI app shows by raising."""
+    text = ASGI_ANSWERS if worker_class in ASGI_CLASSES else WSGI_ANSWERS
+    return f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{text}"
+
+
+@pytest.fixture(scope="session")
+def answering(tmp_path_factory: pytest.TempPathFactory, worker_class: str) -> Iterator[Running]:
+    """A server for all tests that only look at how it answers."""
+    start = serve_in(tmp_path_factory.mktemp("answers"), worker_class)
+    with start(answering_app(worker_class), named=True) as server:
+        yield server
+
+
 def spans(server: Running) -> list[Span]:
     """In the order in which they began."""
     all_spans = read_spans(server.launch.trial).spans

@@ -9,7 +9,6 @@ import socket
 import struct
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -20,8 +19,8 @@ from tests.integration.conftest import (
     OPEN_ROUNDS,
     Serve,
     Sweep,
+    answering_app,
     kept,
-    serve_in,
     settled,
 )
 from workerlab.load.registry import TOOLS
@@ -118,33 +117,7 @@ def test_connections_are_kept_where_the_class_keeps_them(
 
 # --- one server -----------------------------------------------------------------------------
 
-WSGI_APP = """
-import json
-
-def app(environ, start_response):
-    texts = {name: value for name, value in environ.items() if isinstance(value, str)}
-    body = json.dumps([sorted(environ), texts]).encode()
-    start_response("200 OK", [("Content-Length", str(len(body)))])
-    return [body]
-"""
-ASGI_APP = """
-import json
-
-async def app(scope, receive, send):
-    if scope["type"] != "http":
-        return
-    headers = sorted((name.decode(), value.decode()) for name, value in scope["headers"])
-    texts = {name: value for name, value in scope.items() if isinstance(value, str)}
-    body = json.dumps([sorted(scope), dict(headers), texts, scope["client"]]).encode()
-    length = (b"content-length", str(len(body)).encode())
-    await send({"type": "http.response.start", "status": 200, "headers": [length]})
-    await send({"type": "http.response.body", "body": body})
-"""
 NAME = {"X-Workerlab-Request": "sixteen-letters-"}
-
-
-def app_for(worker_class: str) -> str:
-    return ASGI_APP if worker_class in ASGI_CLASSES else WSGI_APP
 
 
 def ask(server: Running, headers: dict[str, str], port: int = 0) -> bytes:
@@ -155,21 +128,16 @@ def ask(server: Running, headers: dict[str, str], port: int = 0) -> bytes:
     connection.connect()
     connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     try:
-        connection.request("GET", "/", headers={"Host": "lab", "Connection": "close", **headers})
+        connection.request(
+            "GET", "/environ", headers={"Host": "lab", "Connection": "close", **headers}
+        )
         return connection.getresponse().read()
     finally:
         connection.close()
 
 
-@pytest.fixture(scope="module")
-def probed(tmp_path_factory: pytest.TempPathFactory, worker_class: str) -> Iterator[Running]:
-    serve = serve_in(tmp_path_factory.mktemp("accept"), worker_class)
-    with serve(app_for(worker_class), named=True) as server:
-        yield server
-
-
 def test_the_app_sees_its_request_and_nothing_of_ours(
-    probed: Running, serve: Serve, worker_class: str
+    answering: Running, serve: Serve, worker_class: str
 ) -> None:
     """The same environ or scope with the probe as without it; ports differ."""
 
@@ -178,24 +146,24 @@ def test_the_app_sees_its_request_and_nothing_of_ours(
         body = ask(server, NAME, port).decode()
         return body.replace(str(port), "OURS").replace(str(server.port), "PORT")
 
-    with_probe = environ(probed)
-    assert settled(probed)[-1].request_id == "sixteen-letters-"
-    with serve(app_for(worker_class), records=0, named=True) as without_probe:
+    with_probe = environ(answering)
+    assert settled(answering)[-1].request_id == "sixteen-letters-"
+    with serve(answering_app(worker_class), records=0, named=True) as without_probe:
         assert environ(without_probe) == with_probe
     assert "sixteen-letters-" in with_probe
 
 
-def test_the_newest_connection_of_a_port_counts(probed: Running, worker_class: str) -> None:
+def test_the_newest_connection_of_a_port_counts(answering: Running, worker_class: str) -> None:
     port, began = free_port(), []
-    before = len(settled(probed))
+    before = len(settled(answering))
     for _ in range(5):
         began.append(time.monotonic_ns())
-        ask(probed, {}, port)
-    new = settled(probed)[before:]
+        ask(answering, {}, port)
+    new = settled(answering)[before:]
     # Unknown rather than wrong: uvicorn believes a local proxy's header, the others show the
     # connection as it is
-    ask(probed, {"X-Forwarded-For": "10.1.2.3"})
-    proxied = settled(probed)[-1]
+    ask(answering, {"X-Forwarded-For": "10.1.2.3"})
+    proxied = settled(answering)[-1]
     assert len(new) == 5
     for began_ns, span in zip(began, new, strict=True):
         assert began_ns < span.accept_ns <= span.start_ns
@@ -206,6 +174,6 @@ def test_the_newest_connection_of_a_port_counts(probed: Running, worker_class: s
 def test_uvloop_accepts_where_nobody_can_look(serve: Serve) -> None:
     if importlib.util.find_spec("uvloop") is None:
         pytest.skip("uvloop is not installed")
-    with serve(ASGI_APP, env=(("ASGI_LOOP", "uvloop"),)) as server:
+    with serve(answering_app("asgi"), env=(("ASGI_LOOP", "uvloop"),)) as server:
         assert {proof["accept_timed"] for proof in server.proofs.values()} == {False}
         assert {span.accept_ns for span in settled(server)} == {None}

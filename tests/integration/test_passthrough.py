@@ -11,7 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ from tests.integration.conftest import (
     Serve,
     app_text,
     fetch,
-    serve_in,
     settled,
     spans,
 )
@@ -38,8 +37,6 @@ QUICK = ("--tool", "fast", "--workers", "2", "--rounds", "2")
 
 
 once = pytest.mark.once
-# What does not depend on the class: one that serves WSGI apps, one that serves ASGI apps
-each_kind = pytest.mark.classes("sync", "uvicorn")
 
 
 FILE_APP = """
@@ -69,52 +66,6 @@ def test_files_are_sent_whole(serve: Serve, tmp_path: Path) -> None:
             assert (status, len(body)) == (200, len(content) - (path != "/whole"))
             assert body == content[path != "/whole" :]
             assert len(settled(server)) == before + 1
-
-
-WSGI_ANSWERS = """
-import time
-from http import HTTPStatus
-from apps.responses import respond_wsgi
-
-def stream(environ, start_response):
-    start_response("200 OK", [("Content-Type", "text/plain")])
-    for number in range(3):
-        time.sleep(0.05)
-        yield b"chunk %d\\n" % number
-
-def app(environ, start_response):
-    if environ["PATH_INFO"] == "/stream":
-        return stream(environ, start_response)
-    return respond_wsgi(environ, start_response, HTTPStatus.OK, "hello")
-"""
-
-ASGI_ANSWERS = """
-import asyncio
-from http import HTTPStatus
-from apps.responses import respond_asgi
-
-async def app(scope, receive, send):
-    if scope["type"] != "http":
-        raise ValueError(scope["type"])
-    if scope["path"] != "/stream":
-        await respond_asgi(scope, receive, send, HTTPStatus.OK, "hello")
-        return
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-    for number in range(3):
-        await asyncio.sleep(0.05)
-        body = b"chunk %d\\n" % number
-        await send({"type": "http.response.body", "body": body, "more_body": number < 2})
-    await asyncio.sleep(60)  # in the background: nobody waits for it
-"""
-
-
-@pytest.fixture(scope="module")
-def answering(tmp_path_factory: pytest.TempPathFactory, worker_class: str) -> Iterator[Running]:
-    """An app without lifespan, which it shows by raising."""
-    serve = serve_in(tmp_path_factory.mktemp("answers"), worker_class)
-    text = ASGI_ANSWERS if worker_class in ASGI_CLASSES else WSGI_ANSWERS
-    with serve(f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{text}") as server:
-        yield server
 
 
 def test_streams_are_measured_to_their_end(answering: Running, worker_class: str) -> None:
@@ -298,11 +249,9 @@ def numbers(cell: dict[str, Any]) -> list[object]:
     ]
 
 
-@pytest.mark.classes("sync", "tornado", "asgi", "uvicorn")
+@pytest.mark.classes("sync", "asgi", "uvicorn")
 def test_an_app_that_answers_500_is_an_invalid_cell(lab: Lab, worker_class: str) -> None:
-    # Tornado's container never answers for a WSGI app that raised
-    says_500 = "start_response('500 No', []); return [b'broken']"
-    write(lab.place, worker_class, work=says_500 if worker_class == "tornado" else "1 / 0")
+    write(lab.place, worker_class, work="1 / 0")
     report = lab.report("sweep", worker_class, "2", *QUICK, "--app", "own:app", code=1)
     (cell,) = report["cells"]
     assert cell["verdict"] == "invalid"
@@ -322,15 +271,15 @@ def test_an_app_of_the_wrong_kind(lab: Lab, worker_class: str) -> None:
     assert "Traceback" not in lab.last.err
 
 
+@once
 @pytest.mark.parametrize(
     ("target", "names"),
     [
-        pytest.param("no_such_module:app", "no_such_module", marks=once),
-        pytest.param("own:no_such_app", "no_such_app", marks=once),
+        ("no_such_module:app", "no_such_module"),
+        ("own:no_such_app", "no_such_app"),
         ("broken:app", "asked for"),
     ],
 )
-@each_kind
 def test_an_app_that_does_not_import(lab: Lab, worker_class: str, target: str, names: str) -> None:
     write(lab.place, worker_class)
     (lab.place / "broken.py").write_text("raise RuntimeError('asked for')\n")
@@ -380,7 +329,7 @@ def configured(lab: Lab, worker_class: str) -> Lab:
 CONFIGURED = ("--app", "own:app", "--config", "own_conf.py", "--env", "MORE=from a flag")
 
 
-@pytest.mark.classes("sync", "gevent", "tornado", "uvicorn")
+@pytest.mark.classes("sync", "uvicorn")
 def test_the_users_own_file(configured: Lab, worker_class: str) -> None:
     words = ("--tool", "fast", "--rounds", "2", *CONFIGURED)
     (cell,) = configured.sweep(worker_class, "2", *words)
@@ -455,16 +404,15 @@ def test_a_project_with_packages_named_like_the_labs_own(
     assert (cell["app"], cell["failed"]) == ("apps.sleep_wsgi:app", 0)
 
 
-@each_kind
+@once
 def test_a_bundled_app_beside_packages_of_its_name(lab: Lab, worker_class: str) -> None:
     """In the working directory, and on the import path."""
     wrong = "raise RuntimeError('of another project')\n"
     packages(lab.place, text=wrong)
     packages(lab.place / "others", text=wrong)
     lab.env["PYTHONPATH"] = os.pathsep.join([lab.env["PYTHONPATH"], str(lab.place / "others")])
-    name = "@sleep_asgi" if worker_class in ASGI_CLASSES else "@sleep_wsgi"
-    (cell,) = lab.sweep(worker_class, "2", *QUICK, "--app", name, "--sleep", "0.1")
-    assert (cell["app"], cell["failed"]) == (name, 0)
+    (cell,) = lab.sweep(worker_class, "2", *QUICK, "--app", "@sleep_wsgi", "--sleep", "0.1")
+    assert (cell["app"], cell["failed"]) == ("@sleep_wsgi", 0)
 
 
 @once
@@ -543,7 +491,7 @@ else:
 """
 
 
-@pytest.mark.classes("sync", "gevent", "tornado", "uvicorn")
+@pytest.mark.classes("sync", "uvicorn")  # whose configuration file imports
 def test_an_interpreter_without_the_lab_in_the_environment_beside_the_app(
     outsider: Outsider, worker_class: str, foreign: Path
 ) -> None:
