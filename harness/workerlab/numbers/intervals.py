@@ -201,6 +201,7 @@ def share_interval(k: int, n: int, tail: float) -> tuple[float, float]:
     return low, high
 
 
+@cache
 def quantile_ranks(n: int, q: float, tail: float) -> tuple[int | None, int | None]:
     """Two ranks (from 1) of n ascending values: the q-quantile is below the first, or above the
     second, with a probability of at most `tail` each. None if n is too small."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import linecache
+import os
 import re
 import time
 from collections.abc import Container, Iterable, Iterator, Mapping
@@ -188,7 +189,10 @@ def instance_path(trial: Path, name: str, number: int) -> Path:
 
 def read_proofs(trial: Path, excluded: Container[int] = ()) -> dict[int, dict[str, object]]:
     """The proof of each worker, by pid; `excluded`: pids to leave out."""
-    proofs = (json.loads(path.read_text()) for path in trial.glob("worker-*.json"))
+    # Called 100 times a second while a server boots: `glob` takes three times as long
+    names = (name for name in os.listdir(trial) if name.startswith("worker-"))
+    paths = (trial / name for name in names if name.endswith(".json"))
+    proofs = (json.loads(path.read_text()) for path in paths)
     return {proof["pid"]: proof for proof in proofs if proof["pid"] not in excluded}
 
 
