@@ -6,14 +6,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.builders.code import link_code
 from workerlab.model.plan import App, Server
-from workerlab.run_store import copy_code
 from workerlab.server.running import Launch
 
 
 def launch(place: Path, server: Server, app: App, *, records: int = 100_000, **more: Any) -> Launch:
-    """`place`: an empty directory, for the copy and for the trial."""
+    """`place`: an empty directory, for the code and for the trial."""
     code, trial = place / "code", place / "trial"
     trial.mkdir()
-    copy_code(code)
+    link_code(code)
     return Launch(server, app, sys.executable, code, trial, None, records, **more)

@@ -562,7 +562,7 @@ def serve_in(root: Path, worker_class: str) -> Serve:
     without the probe."""
 
     def start(
-        text: str, *, records: int = 10_000, named: bool = False, **app: Any
+        text: str, *, records: int = 1_000, named: bool = False, **app: Any
     ) -> AbstractContextManager[Running]:
         (root / "own.py").write_text(text)
         server = Server(worker_class, 2, 2 if worker_class == "gthread" else 1, 64, 100)

@@ -37,7 +37,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, worker_class: str) -> Itera
     planned = Server(worker_class, WORKERS, threads, 64, CONNECTIONS)
     env = (("WORKERLAB_SLEEP", str(SLEEP_S)),)
     app = App(f"apps.sleep_{style}:app", "", env=env, sleep_s=SLEEP_S)
-    with serve(launch(place, planned, app)) as started:
+    with serve(launch(place, planned, app, records=1_000)) as started:
         yield started
 
 

@@ -17,7 +17,8 @@ from workerlab.server.warmup import ask
 @pytest.mark.classes("sync", "gevent", "uvicorn")
 def test_the_death_of_either_of_two_servers_is_a_fault(tmp_path: Path, worker_class: str) -> None:
     (tmp_path / "own.py").write_text(app_text(worker_class))
-    two = launch(tmp_path, Server(worker_class, 2, 1, 64, 100, 2), App("own:app", str(tmp_path)))
+    app, planned = App("own:app", str(tmp_path)), Server(worker_class, 2, 1, 64, 100, 2)
+    two = launch(tmp_path, planned, app, records=1_000)
     with serve(two) as server:
         (other,) = server.other_instances
         assert server.port != other.port
