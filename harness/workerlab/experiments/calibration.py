@@ -5,7 +5,7 @@ measures the ceiling of each tool, per number of processes, keep-alive and appro
 connections. This takes a few seconds, once per machine; the results are cached per user. It happens
 after the trials, and only if a cell came close to the rate that the tool reaches on a slow machine.
 
-A load is discarded if other processes made the tool or its server wait for a core, or if the whole
+A load is discarded if other programs made the tool or its server wait for a core, or if the whole
 machine was paused.
 
 Here only a full disk stops a sweep. If a ceiling cannot be measured, the run stores the reason.
@@ -47,7 +47,7 @@ DURATION_S = 1.0  # per load
 LONG_DURATION_S = 4.0  # for the single load of a tool that takes seconds to start
 SLACK_S = 20.0  # from the planned end of the load until the tool is killed
 MIN_FIRST_REQUESTS = 1000  # in the load that determines the rate of a tool without timed loads
-MIN_OTHERS_CORES = 0.25  # if other processes use more, they may disturb a load
+MIN_OTHERS_CORES = 0.25  # if other programs use more, they may disturb a load
 MIN_WAIT_SHARE = 0.05  # of the time: if a process waits longer for a core, the load is disturbed
 SERVER_BUSY_SHARE = 0.9  # of its core: above it, the server is the limit, not the tool
 Tell = Callable[[str], None]
@@ -210,12 +210,12 @@ def _measure(key: CeilingKey, directory: Path) -> Ceiling | str:
     if not rates and not others_cores:
         return "the machine was paused during the measurement; the next run will repeat it"
     if not rates:
-        return f"other processes used {others_cores:.1f} cores; stop them before the next run"
+        return f"other programs used {others_cores:.1f} cores; stop them before the next run"
     return Ceiling(*key, rps=median(rates), at_least=median(busy_shares) >= SERVER_BUSY_SHARE)
 
 
 def disturbance(data: TrialData) -> float | None:
-    """The cores that other processes used if the load tool or the server waited for a core (assumed
+    """The cores that other programs used if the load tool or the server waited for a core (assumed
     if unknown); None if the load was undisturbed, or the CPU usage of the host is unknown."""
     names = ("tool_cpu", "tool_wait", "server_cpu", "server_wait", "host_busy", "host_irq")
     rates = {

@@ -130,7 +130,7 @@ class JsonCpu(Shape, frozen=True):
 
 
 class JsonCoreWait(Shape, frozen=True):
-    """Waiting for a core: its share of the response time, the share that other processes may have
+    """Waiting for a core: its share of the response time, the share that other programs may have
     caused, the cores they used, and seconds of waiting per request in the worker and the tool."""
 
     share: Number

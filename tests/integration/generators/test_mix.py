@@ -83,7 +83,7 @@ LOADS = {
     "locust, kept": ("--tool", "locust", "--keepalive", "on", "--duration", "3",
                      "--env", "LONGER_S=0.15"),
     "locust-fast, two processes, at a rate": ("--tool", "locust-fast", "--tool-processes", "2",
-                                              "--rate", "60", "--duration", "2"),
+                                              "--rate", "60", "--duration", "4"),
 }  # fmt: skip
 
 

@@ -139,7 +139,7 @@ class UnreliableCount(Finding):
 
 
 class LoadsDisturbed(Finding):
-    """{disturbed} of {trials_made:# trial} had to wait for cores used by other processes or
+    """{disturbed} of {trials_made:# trial} had to wait for cores used by other programs or
     machines. The worst: {worst}"""
 
     disturbed: int

@@ -45,7 +45,7 @@ TOO_FEW_LEVELS = (
 )
 SERVER_BUSY_OR_DISTURBED = (
     "in all loads with known response times, the server's core was busy, so requests waited for it,"
-    " or other processes kept the generator waiting for a core"
+    " or other programs kept the generator waiting for a core"
 )
 
 
@@ -321,7 +321,7 @@ class MachineCeiling(Answer):
 
 SERVER_WAS_BUSY = "the server was busy"
 DELAY_WAS_LIMIT = "with this delay, more connections would raise throughput"
-WAITED_FOR_CORES = "the generator had to wait for cores used by other processes or machines"
+WAITED_FOR_CORES = "the generator had to wait for cores used by other programs or machines"
 
 
 def machine_ceiling(loads: Loads) -> MachineCeiling | Inconclusive:

@@ -319,7 +319,7 @@ class StepsWithoutInterval(Finding):
 
 
 class StepsDisturbed(Finding):
-    """{disturbed} of {steps:# step} had to wait for cores used by other processes or machines: such
+    """{disturbed} of {steps:# step} had to wait for cores used by other programs or machines: such
     steps are slower, and their trials vary more. The worst: {worst}"""
 
     disturbed: int

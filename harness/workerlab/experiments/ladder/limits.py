@@ -66,7 +66,7 @@ class MachineUsage(Finding):
 
 
 def usage_of(step: ConfigurationStep, others_cores: float | None = None) -> MachineUsage | None:
-    """The usage in a step; None if it is unknown. `others_cores`: used by other processes."""
+    """The usage in a step; None if it is unknown. `others_cores`: used by other programs."""
     used = {name: step.mean(path) for name, path in CORES.items()}
     used["other processes"] = others_cores
     cores = {name: value for name, value in used.items() if value is not None}

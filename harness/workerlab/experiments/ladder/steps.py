@@ -239,7 +239,7 @@ class ConfigurationStep(Trials, frozen=True, kw_only=True):
 
     @property
     def disturbance(self) -> Disturbance | None:
-        """The worst disturbance by other processes or machines, if at least half of the trials were
+        """The worst disturbance by other programs or machines, if at least half of the trials were
         disturbed."""
         waits = (result.core_wait for result in self.valid)
         return worst_disturbance(waits) if self.mostly("core_wait.disturbed") else None
