@@ -32,7 +32,7 @@ ROUTES = [("GET", "/"), ("POST", "/"), ("GET", "/a%20b?x=1"), ("GET", "/%C3%A9")
 def _recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("cells", "take", "first_request", "has_names", "look_up"):
         monkeypatch.setattr(probe, name, getattr(probe, name))
-    for name in ("probe", "cells", "routes", "thread", "turns"):
+    for name in ("probe", "cells", "routes", "counters", "step_timer"):
         monkeypatch.setattr(costs, name, getattr(costs, name))
     monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
     probe.start(str(tmp_path), 8, probe.no_op)

@@ -2,7 +2,7 @@
 trials (`Cell.inside`). Stdlib only, syntax of Python 3.10, loaded like the probe.
 
     sync, gthread        each request has a thread: its CPU clock and run-queue time, from the call
-                         of the app to the close of the body
+                         to the app until the body is closed
     asgi, uvicorn        a coroutine runs in steps, from one await to the next, and nothing else
                          runs on the loop's thread meanwhile: the same clocks at both ends of each
                          step, and the wall clock
@@ -38,7 +38,7 @@ from _thread import _local, start_new_thread
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from time import monotonic_ns as now
 from time import sleep
-from time import thread_time_ns as computed
+from time import thread_time_ns as cpu_ns
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
@@ -72,15 +72,15 @@ Key = tuple[str, str, str]  # method, path, query
 # This worker's map of costs, as 64-bit integers; scratch memory while nothing is recorded
 cells: memoryview[int] = scratch(HEADER_BYTES + COSTS.record.size)
 routes: Mapping[Key, int] = {}
-thread: Any = None
-turns: Any = None
+counters: Any = None
+step_timer: Any = None
 in_app: set[int] = set()  # offsets of the cost records of requests that run in threads
 
 
 def start(directory: str, capacity: int, pairs: Sequence[Sequence[str]]) -> None:
     """Record the costs of all requests from now on. `pairs`: (method, path) of each route."""
-    global cells, routes, thread, turns
-    routes, thread, turns = {}, Thread(), Turns()
+    global cells, routes, counters, step_timer
+    routes, counters, step_timer = {}, ThreadCounters(), StepTimer()
     for number, (method, path) in reversed(list(enumerate(pairs, 1))):
         plain, _, query = path.partition("?")
         routes[method, unquote(plain, "latin-1"), query] = number
@@ -118,7 +118,7 @@ def begin_wsgi(environ: Mapping[str, Any]) -> tuple[int, int]:
 # --- clocks -----------------------------------------------------------------------------------
 
 
-class Thread(_local):
+class ThreadCounters(_local):
     """The kernel's counters of this thread."""
 
     def __init__(self) -> None:
@@ -127,25 +127,25 @@ class Thread(_local):
         except OSError:  # this system does not count it
             self.handle = -1
 
-    def queued(self) -> int:
+    def queued_ns(self) -> int:
         """Nanoseconds that the thread has waited for a core."""
         return queued_ns(self.handle) if self.handle >= 0 else 0
 
-    def slept(self) -> int:
+    def voluntary_switches(self) -> int:
         """The number of times that the thread has given up its core."""
         return 0 if RUSAGE_THREAD is None else resource.getrusage(RUSAGE_THREAD).ru_nvcsw
 
 
-def sample_gil(own: Thread, recorded: memoryview[int]) -> None:
+def sample_gil(own: ThreadCounters, current_cells: memoryview[int]) -> None:
     """Sample, in a thread of its own, whether another thread holds the GIL: a thread that wakes up
     must take it, so delays beyond waiting for a core mean that it was held."""
-    while cells is recorded:
-        waited, began = own.queued(), now()
+    while cells is current_cells:
+        waited, began = own.queued_ns(), now()
         sleep(SAMPLE_INTERVAL_S)
-        late = now() - began - round(SAMPLE_INTERVAL_S * 1e9) - (own.queued() - waited)
+        late = now() - began - round(SAMPLE_INTERVAL_S * 1e9) - (own.queued_ns() - waited)
         for cost in list(in_app):
-            recorded[cost + GIL_SAMPLES] += 1
-            recorded[cost + GIL_HELD] += late > MIN_GIL_DELAY_NS
+            current_cells[cost + GIL_SAMPLES] += 1
+            current_cells[cost + GIL_HELD] += late > MIN_GIL_DELAY_NS
 
 
 class ThreadClock:
@@ -154,20 +154,20 @@ class ThreadClock:
     __slots__ = ("cost", "cpu", "queued", "slept")
 
     def __init__(self, cost: int) -> None:
-        self.slept = thread.slept()
+        self.slept = counters.voluntary_switches()
         if cost != SCRATCH:
             in_app.add(cost)
-        self.cost, self.queued, self.cpu = cost, thread.queued(), computed()
+        self.cost, self.queued, self.cpu = cost, counters.queued_ns(), cpu_ns()
 
     def stop(self) -> None:
         in_app.discard(self.cost)
         if self.cost != SCRATCH:
-            cells[self.cost + SLEPT] = thread.slept() - self.slept
-        cells[self.cost] = computed() - self.cpu
-        cells[self.cost + QUEUED] = thread.queued() - self.queued
+            cells[self.cost + SLEPT] = counters.voluntary_switches() - self.slept
+        cells[self.cost] = cpu_ns() - self.cpu
+        cells[self.cost + QUEUED] = counters.queued_ns() - self.queued
 
 
-class Turns:
+class StepTimer:
     """Times requests whose steps take turns on the loop of this worker."""
 
     def __init__(self) -> None:
@@ -179,7 +179,7 @@ class Turns:
     def begin(self, clock: Any) -> None:
         """Begin a step of `clock`. It became ready when its previous step ended, or at an unknown
         time while the loop was busy with other steps."""
-        self.cpu, self.wall, self.waited = computed(), now(), thread.queued()
+        self.cpu, self.wall, self.waited = cpu_ns(), now(), counters.queued_ns()
         if self.wall - self.ended - (self.waited - self.queued) > MAX_BUSY_GAP_NS:
             self.since = self.wall
         elif clock is not self.last and clock.ended:
@@ -189,7 +189,7 @@ class Turns:
     def end(self, clock: Any) -> None:
         # Read `now` last: otherwise a wait for a core after it would count in the queue time but
         # not in the step
-        cpu, waited, wall = computed(), thread.queued(), now()
+        cpu, waited, wall = cpu_ns(), counters.queued_ns(), now()
         cells[clock.cost] += cpu - self.cpu
         cells[clock.cost + QUEUED] += waited - self.waited
         cells[clock.cost + STEPS] += wall - self.wall
@@ -209,28 +209,28 @@ class GreenletClock:
         self.cost, self.ended = cost, 0
         self.greenlet = GreenletClock.current()
         GreenletClock.clocks[self.greenlet] = self
-        turns.begin(self)
+        step_timer.begin(self)
 
     def stop(self) -> None:
         GreenletClock.clocks.pop(self.greenlet, None)
         if GreenletClock.current() is self.greenlet:
-            turns.end(self)
+            step_timer.end(self)
 
     @classmethod
     def install(cls) -> None:
         """Trace the switches of this thread from now on."""
         greenlet: Any = __import__("greenlet")
 
-        def switched(event: str, between: tuple[Any, Any]) -> None:
+        def on_switch(event: str, between: tuple[Any, Any]) -> None:
             if event in ("switch", "throw"):
                 origin, target = between
                 if (clock := cls.clocks.get(origin)) is not None:
-                    turns.end(clock)
+                    step_timer.end(clock)
                 if (clock := cls.clocks.get(target)) is not None:
-                    turns.begin(clock)
+                    step_timer.begin(clock)
 
         cls.current = staticmethod(greenlet.getcurrent)
-        greenlet.settrace(switched)
+        greenlet.settrace(on_switch)
 
 
 class Steps:
@@ -260,14 +260,14 @@ class Steps:
     def close(self) -> None:
         self.coroutine.close()
 
-    def step(self, go_on: Callable[..., Any], *values: Any) -> Any:
-        turns.begin(self)
+    def step(self, resume: Callable[..., Any], *values: Any) -> Any:
+        step_timer.begin(self)
         try:
-            waits_for = go_on(*values)
+            waits_for = resume(*values)
             self.ready = waits_for is None  # asyncio: runs again in the next iteration
             return waits_for
         finally:
-            turns.end(self)
+            step_timer.end(self)
 
 
 # --- around the app ---------------------------------------------------------------------------
@@ -299,7 +299,7 @@ def clock_for(*, greenlets: bool) -> Any:
 def wrap_wsgi(app: Any, handled: tuple[object, ...], clock_kind: Any) -> Any:
     """Like `probe.wrap_wsgi`, but the app is timed, too; what the server sends by itself is not."""
     if clock_kind is ThreadClock:
-        start_new_thread(sample_gil, (thread, cells))
+        start_new_thread(sample_gil, (counters, cells))
 
     def probed(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
         place, cost = begin_wsgi(environ)
