@@ -36,7 +36,7 @@ from typing import Any, Literal
 from msgspec import Struct, field
 
 from workerlab.errors import ParseError
-from workerlab.load.generators.format import WRONG_RESPONSE_CAUSES, Account
+from workerlab.load.generators.format import WRONG_RESPONSE_CAUSES, RouteTotals
 from workerlab.load.programs import Digest, as_notes, convert, rate_notes
 from workerlab.load.tool import (
     MIX_FILE,
@@ -182,7 +182,7 @@ class ProcessPart(Struct, frozen=True):
     note: str
     response: Histogram
     body_sha256: Digest | None = None  # of the first body
-    routes: dict[str, Account] = {}  # of a mix, by label
+    routes: dict[str, RouteTotals] = {}  # of a mix, by label
     unsent: Count = 0  # due but never sent
     lag: Histogram = field(default_factory=Histogram)  # from the due time to sending
     socket_ns: dict[Literal["connect", "send", "receive"], Count] = {}  # of all requests together

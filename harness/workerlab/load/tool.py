@@ -5,7 +5,7 @@ The lab's generators and locust read the mix of a load from a file:
     [{"label", "weight", "method", "path", "headers": [[name, value]], "body_file", "expect": []}]
 
 in the order of Load.mix. Requests with the same label form one route, and the tools print an
-`Account` for each route.
+`RouteTotals` for each route.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Annotated
 import msgspec
 
 from workerlab.errors import ParseError, UsageError
-from workerlab.load.generators.format import MAX_COUNT, Account
+from workerlab.load.generators.format import MAX_COUNT, RouteTotals
 from workerlab.model.evidence import Command, Measurement, Output, RouteResult, Summary
 from workerlab.model.plan import Load
 from workerlab.numbers.histogram import Histogram
@@ -185,23 +185,23 @@ def mix_file(load: Load) -> dict[str, str]:
     return {MIX_FILE: json.dumps(kinds)}
 
 
-def route_results(parts: Iterable[Mapping[str, Account]]) -> dict[str, RouteResult]:
+def route_results(parts: Iterable[Mapping[str, RouteTotals]]) -> dict[str, RouteResult]:
     """The results of all processes, by route label."""
-    by_label: dict[str, list[Account]] = {}
+    by_label: dict[str, list[RouteTotals]] = {}
     for part in parts:
-        for label, account in part.items():
-            by_label.setdefault(label, []).append(account)
-    return {label: _route_result(accounts) for label, accounts in by_label.items()}
+        for label, totals in part.items():
+            by_label.setdefault(label, []).append(totals)
+    return {label: _route_result(parts) for label, parts in by_label.items()}
 
 
-def _route_result(accounts: Iterable[Account]) -> RouteResult:
+def _route_result(parts: Iterable[RouteTotals]) -> RouteResult:
     errors, statuses, response = Counter[str](), Counter[str](), Histogram()
     requests, body = 0, ""
-    for account in accounts:
-        errors.update(account.errors)
-        statuses.update(account.statuses)
-        response.add(account.response)
-        requests, body = requests + account.complete, body or account.body
+    for part in parts:
+        errors.update(part.errors)
+        statuses.update(part.statuses)
+        response.add(part.response)
+        requests, body = requests + part.complete, body or part.body
     return RouteResult(
         requests=requests,
         failed=errors.total(),

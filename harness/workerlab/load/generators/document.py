@@ -12,9 +12,9 @@ from typing import Any
 from workerlab.load.generators.format import (
     FORMAT,
     WRONG_RESPONSE_CAUSES,
-    Account,
     GeneratorDocument,
     RequestedLoad,
+    RouteTotals,
 )
 from workerlab.load.generators.options import LoadOptions
 from workerlab.numbers.histogram import Histogram
@@ -60,9 +60,9 @@ class RouteTally:
         self.response.add(other.response)
         self.body = other.body if self.body is None else self.body
 
-    def account(self) -> Account:
+    def totals(self) -> RouteTotals:
         self.count_response_times()
-        return Account(
+        return RouteTotals(
             sent=self.sent,
             complete=self.complete,
             errors=dict(sorted(self.errors.items())),
@@ -178,7 +178,7 @@ def document(name: str, options: LoadOptions, tally: Tally) -> GeneratorDocument
         lone_ns=tally.lone_ns,
         notes=tally.notes,
         body_sha256=None if tally.errors["body"] else tally.body_sha256,
-        routes={label: route.account() for label, route in tally.routes.items()},
+        routes={label: route.totals() for label, route in tally.routes.items()},
     )
 
 
@@ -201,5 +201,5 @@ def text_of(document: GeneratorDocument) -> str:
     return json.dumps(document, default=_fields_of)
 
 
-def _fields_of(part: GeneratorDocument | RequestedLoad | Account | Histogram) -> dict[str, Any]:
+def _fields_of(part: GeneratorDocument | RequestedLoad | RouteTotals | Histogram) -> dict[str, Any]:
     return part.to_json() if isinstance(part, Histogram) else vars(part)

@@ -1,5 +1,5 @@
 """The output of every generator: a `GeneratorDocument`, as one line of JSON. Generators write these
-types and load tools read them. Standard library only: `fast` runs without any packages.
+types and `workerlab.load` reads them. Standard library only: `fast` runs without any packages.
 
 Fields with a default were added later: documents in saved runs may lack them.
 """
@@ -48,7 +48,7 @@ class RequestedLoad:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Account:
+class RouteTotals:
     """The results of a route of a mix. Raises ValueError if they are inconsistent."""
 
     sent: int
@@ -80,7 +80,7 @@ class GeneratorDocument:
     connections: int
     reconnects: int
     in_flight_ns: int  # of all requests; divided by duration_ns, the achieved concurrency
-    unsent: int  # planned, or due by the rate, but never sent
+    unsent: int  # planned, or due at the rate, but never sent
     failed: int  # unsuccessful requests
     errors: dict[str, int]  # by cause
     origin_ns: int
@@ -94,7 +94,7 @@ class GeneratorDocument:
     lone_ns: int | None  # response time of the first request, if it was sent alone and succeeded
     notes: list[str]
     body_sha256: str | None = None  # of the first body, with --same-body and if all are equal
-    routes: dict[str, Account] = field(default_factory=dict)  # of a mix, by label
+    routes: dict[str, RouteTotals] = field(default_factory=dict)  # of a mix, by label
 
     def __post_init__(self) -> None:
         _check_counts(self)
@@ -102,7 +102,7 @@ class GeneratorDocument:
             raise ValueError("body_sha256 is not a SHA-256")
 
 
-def _check_counts(results: Account | GeneratorDocument) -> None:
+def _check_counts(results: RouteTotals | GeneratorDocument) -> None:
     """Raises ValueError for a negative number, or one of more than 63 bits."""
     for name, value in vars(results).items():
         for count in value.values() if isinstance(value, dict) else (value,):

@@ -24,7 +24,7 @@ its users have stopped; the master (or the only process) writes all of them to `
         "socket_ns": {"connect", "send", "receive"}, "received_bytes", "answers_ns": with a ramp on
         one machine, when each response ended and how long it took,
         "body_sha256": of the first body, if the others are compared with it,
-        "routes": {label: an Account of format.py}}}}
+        "routes": {label: a RouteTotals of format.py}}}}
 
 Times of socket calls (connect, send, receive) include the wait until gevent resumes the user. Each
 timing costs some 0.5 microseconds of CPU; a request makes two or three calls and costs 200 or more.
