@@ -255,7 +255,7 @@ class PlanGrowth:
         request, leader = study.request, search.leader()
         rps, share, variants = request.rate_rps, 1.0, list(study.needs)
         if leader and search.meets(leader):
-            rps, variants = search.following_rps(leader), [leader.variant]
+            rps, variants = search.min_next_rps(leader), [leader.variant]
         elif leader:
             share = search.target_share(leader)
         overhead_s = max(self._overhead_s(study, name) for name in variants)

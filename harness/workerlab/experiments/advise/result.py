@@ -35,7 +35,7 @@ AdviseOutcome = Literal[
     "recommended", "nothing", "noisy", "undecidable", "unfinished", "no_class", "unsendable"
 ]
 
-LOWER_FORECAST_SHARE = 0.9  # of the recommended candidate's forecast: below it, one is "lower"
+LOWER_FORECAST_SHARE = 0.9  # of the recommended candidate's forecast: a smaller one is "lower"
 LOWER_RATE_RATIO = 1.05  # the recommended candidate's rate over one that counts as lower
 GRACE_PER_RESPONSE = 3.0  # graceful_timeout over the longest response
 MIN_GRACE_S = 2
@@ -59,9 +59,9 @@ class Row(Struct, frozen=True):
 class AdviseResult(Struct, frozen=True):
     """`server`: the recommended candidate, else the nearest one; `launches`: its valid launches at
     the target's rate; `cores`: mean cores used in them; `failing_rps`: the lowest rate shown to
-    miss the target, else at which a launch missed it, else at which the margin was too small;
-    `failing_launch`: a launch at that rate, one that missed it if there is any; `untried`: the best
-    candidates of other classes, for which the rest of the budget was too short."""
+    miss the target, else the lowest at which a launch missed it, else at which the margin was too
+    small; `failing_launch`: a launch at that rate, one that missed it if there is any; `untried`:
+    the best candidates of other classes, for which the rest of the budget was too short."""
 
     outcome: AdviseOutcome
     search: Search
@@ -183,8 +183,8 @@ def _why_none(search: Search) -> AdviseOutcome:
         for server in search.servers
         if search.study.launches_at(server, search.target_rps)
     )
-    is_nothing = next_launch is None or "not shown yet" not in at_target
-    return "nothing" if "broken" in words and is_nothing else "unfinished"
+    is_settled = next_launch is None or "not shown yet" not in at_target
+    return "nothing" if "broken" in words and is_settled else "unfinished"
 
 
 def unmeasured(study: Study) -> set[str]:
@@ -247,7 +247,7 @@ def _status(
     if standing.word == "met":
         if 0 < LOWER_RATE_RATIO * passing_rps < best_rps:
             return "meets it, up to a lower rate"
-        return f"meets it{_costs_more(search, server, winner)}"
+        return f"meets it{_cost_remark(search, server, winner)}"
     if standing.word in STATUS_OF_BOUND and standing.bounds:
         bound = next(bound for bound in standing.bounds if bound.word == standing.word)
         key = TOO_UNEVEN if bound.why == TOO_UNEVEN else bound.word
@@ -269,14 +269,14 @@ def _low_forecast(search: Search, server: Server, winner: Server | None) -> str:
     if expected.most_rps < search.target_rps:
         return ": forecast to miss it"
     if expected.most_rps >= LOWER_FORECAST_SHARE * (search.forecast_rps(winner) if winner else 0.0):
-        costs_more = _costs_more(search, server, winner)
-        return costs_more and f": similar forecast{costs_more}"
+        remark = _cost_remark(search, server, winner)
+        return remark and f": similar forecast{remark}"
     if expected.highest_rps is None:
         return fill(": forecast at most {rps:number} req/s", {"rps": expected.bound_rps})
     return ": forecast lower"
 
 
-def _costs_more(search: Search, server: Server, winner: Server | None) -> str:
+def _cost_remark(search: Search, server: Server, winner: Server | None) -> str:
     costs_more = winner is not None and search.cost(server) > search.cost(winner)
     return ", costs more" if costs_more else ""
 
@@ -317,7 +317,7 @@ class BlockingCall(Answer):
     per_request_s: float
     longest_s: float
     workers: int
-    most_rps: float | None  # if this is too close to the target's rate
+    most_rps: float | None  # None if this is well above the target's rate
 
 
 class SlotShortage(Answer):
@@ -333,7 +333,7 @@ class SlotShortage(Answer):
 
 
 APP_CONCURRENCY = "concurrency in the app (--max-in-flight)"
-SERVER_SLOTS = "slots, even of the largest candidate"
+SERVER_SLOTS = "slots, even with the largest candidate"
 
 
 class ToolShortage(Answer):
@@ -349,7 +349,7 @@ class ToolShortage(Answer):
 
 
 class SlowUnderLoad(Answer):
-    """The waiting time under load: with the server to itself, {metric} would be {alone_s:duration};
+    """The waiting time under load: without any waiting, {metric} would be {alone_s:duration};
     at {rps:number} requests/s it was {loaded_s:duration}.[[ The mean of {response_s:duration}
     includes {parts:list}.]] None of the limits that advise checks (CPU, slots, a blocked event
     loop, the load tool) explains this."""

@@ -2,9 +2,9 @@
 
     1. launch candidates at the target's rate, in the order of the forecast, until the prediction
        bound of one meets the target
-    2. raise its rate by short launches: first to the forecast, which may be wrong, then between its
-       highest passing and lowest failing rate until they are within MAX_GAP_RATIO. Launch the best
-       candidate of a second class before raising the rate a second time
+    2. raise its rate with short launches: first to the forecast, which may be wrong, then between
+       its highest passing and lowest failing rate until they are within MAX_GAP_RATIO. Launch the
+       best candidate of a second class before raising the rate a second time
     3. launch the leader a second time at its highest passing rate
     4. try rivals slightly above the leader's rate: in its own class the rule-of-thumb number of
        workers, slightly more workers, fewer workers, and more threads; in every other class the
@@ -15,7 +15,7 @@
        do this first. If it misses the target, the next candidate leads
     7. launch it at its highest passing rate, or at a lower rate, until the bound there is known;
        then at a rate at most MAX_GAP_RATIO times as high until that is shown to miss the target. If
-       none is, launch the rates in between at which all launches met it, until one is shown to
+       none is, launch at the rates in between at which all launches met it, until one is shown to
        pass; or show at least that WIDE_GAP_RATIO times the highest rate misses it
     8. launch it until there are enough requests for the limit on errors
     9. while the budget lasts, try the best candidate of each class without a launch slightly above
@@ -76,17 +76,17 @@ BETTER_RATIO = 1.05  # times the leader's rate: a rival must reach it to be bett
 MIN_FORECAST_SHARE = 0.5  # of the target's or leader's rate: with less, only as a last resort
 CONFIRMING_LAUNCHES = 2  # at the leader's highest passing rate before rivals are tried
 RESERVED_LAUNCHES = 9  # for confirming the leader: if no more are left, no rivals are tried
-MIN_LEFT_FOR_SMALL_STEPS = 4  # launches: with fewer, one big step down, to save some to confirm it
+MIN_LEFT_FOR_SMALL_STEPS = 4  # launches: with fewer, one big step down, to save some for confirming
 MIN_LEFT_FOR_RISK = 3  # launches for raising the rate: with fewer, rates that are likely to pass
 MAX_ROUNDING = 1.005  # the largest factor by which `rounded` changes a rate
 BRACKETING_LAUNCHES = 2  # bring the leader's rates within MAX_GAP_RATIO of each other
-SHORT_SHARE = 0.5  # of a full launch, to find rates worth one
+SHORT_SHARE = 0.5  # of a full launch: enough to find the rates that deserve one
 CLEAR_SHARES = (0.25, 0.5)  # of a time limit: below it, that share of a full launch is enough
 MIN_LEFT_TO_REPEAT = 6  # launches: with fewer, too few may remain if one misses the target
 MAX_REPEATED_LAUNCHES = 5  # at a rate: beyond that, another rate is worth more
 SPARE_LAUNCHES = 1  # reserved for the leader, in case one is discarded
 MAX_UNLIKELY = 4  # candidates launched although they are forecast to miss the target
-MAX_DISCARDED = 4  # launches of a candidate at the target's rate, or of all due to noise
+MAX_DISCARDED = 4  # launches of a candidate at the target's rate, or of all candidates due to noise
 MAX_OTHER_DISCARDED = 2  # of a candidate at another rate, or if noise was not the only cause
 MIN_RATE_SHARE = 0.02  # of the target's rate: the lowest rate tried
 MIN_RATE_RPS = 0.1  # below it, a launch of a minute has too few requests
@@ -241,7 +241,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
     def leader(self) -> Server | None:
         """The best candidate that may meet the target, by `_attainable_rps`; its standing is not
         "broken" or "undecidable". One that neither meets the target nor passed at any rate leads
-        only if it may attain over BETTER_RATIO times the rate of all that do."""
+        only if it may attain over BETTER_RATIO times the rate of each one that does."""
         attainable = {
             server: self._attainable_rps(server)
             for server in self.order
@@ -404,10 +404,10 @@ class Search(Struct, dict=True, frozen=True, eq=False):
             share = min(share, self.target_share(server))
             forecast_rps = self.forecast_rps(server)
             if 0 < forecast_rps < rps and not any(self.launch_outcomes(server, rps)):
-                share *= forecast_rps / rps  # requests still waiting then are served after the load
+                share *= forecast_rps / rps  # requests waiting at its end are served after it
         return NextLaunch(server, rps, 1 + len(launches), share)
 
-    def following_rps(self, server: Server) -> float:
+    def min_next_rps(self, server: Server) -> float:
         """The approximate lowest rate of the next launches of a server that meets the target: its
         highest passing rate or, before any rate above the target's has passed, a cautious one below
         those that failed."""
@@ -511,10 +511,10 @@ class Search(Struct, dict=True, frozen=True, eq=False):
 
     def _narrow(self, server: Server, passing_rps: float, launches_left: float) -> NextLaunches:
         """Narrow the gap above the passing rate, unless a rate at most MAX_GAP_RATIO times as high
-        is already shown to miss the target. Launch the highest such rate, or the ceiling, which may
-        merely be close to the limit. If neither misses the target, launch a rate that may be shown
-        to pass, then one that surely misses it, then one in between. Without a ceiling within that
-        ratio launch nothing: the rate has yet to be raised."""
+        is already shown to miss the target. Launch at the highest such rate, or the ceiling, which
+        may merely be close to the limit. If neither misses the target, launch at a rate that may be
+        shown to pass, then one that surely misses it, then one in between. Without a ceiling within
+        that ratio launch nothing: the rate has yet to be raised."""
         ceiling_rps = self._ceiling_rps(server)
         shown_rps = self.shown_broken_rps(server) or math.inf
         limit_rps = MAX_GAP_RATIO * passing_rps
@@ -698,7 +698,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
 
 def _first_of_each(servers: Iterable[Server]) -> list[Server]:
     """The first candidate of each variant."""
-    return [same[0] for same in grouped(servers, lambda server: server.variant).values()]
+    return [group[0] for group in grouped(servers, lambda server: server.variant).values()]
 
 
 def between(passing_rps: float, failing_rps: float, failures: int = 1) -> float:
@@ -719,7 +719,7 @@ UNDISTURBED_CPU_SHARE = 0.5  # of CPU time measured while other programs use cac
 
 
 SOME_REQUESTS = "{share:percent} of the requests[[, {all_or_most} to {routes:list},]]"
-ROUTE_SLOW_SHARE = 0.5  # of the requests to a route that is named
+ROUTE_SLOW_SHARE = 0.5  # of a route's requests; if as many or more are slow, it is named
 
 
 class SlowAlone(Answer):

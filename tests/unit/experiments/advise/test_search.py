@@ -607,9 +607,9 @@ def test_later_candidates_are_launched_above_the_targets_rate() -> None:
     (server, *_) = world.search().order
     forecast_rps = world.search().forecast_rps(server)
     world.launch(NextLaunch(server, TARGET_RPS, 1))
-    assert world.search().following_rps(server) == 0.5 * forecast_rps
+    assert world.search().min_next_rps(server) == 0.5 * forecast_rps
     world.launch(NextLaunch(server, 1.2 * TARGET_RPS, 1))
-    assert world.search().following_rps(server) == 1.2 * TARGET_RPS
+    assert world.search().min_next_rps(server) == 1.2 * TARGET_RPS
 
 
 @pytest.mark.parametrize("failing_rps", [1680.0, 1030.0, 10.1, 99.9])

@@ -149,7 +149,7 @@ def test_without_a_shortage_the_parts_of_the_broken_launch_are_named() -> None:
     )
     late.search.servers = (Server("asgi", 1, 1, 2048, 1000),)
     assert str(limit_of(late)).startswith(
-        "The waiting time under load: with the server to itself, p95 would be 20.0 ms; at 40"
+        "The waiting time under load: without any waiting, p95 would be 20.0 ms; at 40"
         " requests/s it was 300 ms. The mean of 60.0 ms includes 35.0 ms in the accept queue,"
         " 20.0 ms in the app and 4.00 ms in the worker before the app."
     )
