@@ -21,11 +21,11 @@ duration). Queries are dropped by default.
 
 Only GET and HEAD requests are used, because only they are safe to repeat. A path is omitted if most
 of its responses were 4xx or 5xx: it would fail here, too, or cause work that the logged server did
-not have. For other paths, all requests count: an occasional error is no reason to send fewer.
+not do. For other paths, all requests count: an occasional error is no reason to send fewer.
 
 Paths that differ only in numbers, UUIDs or hexadecimal ids are one route, such as /post/{id}. The
 most frequent paths are sent unchanged: first one path per route, then further paths. A route has
-the weight of all its requests; otherwise a page with a thousand addresses would seem rare.
+the weight of all its requests; otherwise a page with a thousand URLs would seem rare.
 """
 
 import gzip
@@ -68,8 +68,8 @@ class RequestOptions(read.Options):
     access_log = read.option(
         read.existing_file,
         "FILE",
-        "use the mix of an access log (common or combined format, or .gz): its GET and HEAD"
-        " requests, without addresses and queries",
+        "use the mix of an access log (common or combined format; may be .gz): its GET and HEAD"
+        " requests, without addresses or queries",
     )
     keep_queries = read.flag("also send the queries of --access-log (off)")
 
@@ -148,7 +148,7 @@ def _words(line: str) -> list[str]:
 def _route(words: list[str], directory: Path) -> Route:
     """The route described by the words of a line. Raises ValueError with a message for the user."""
     if len(words) < 3:
-        raise ValueError(f"{' '.join(words)!r} is not weight, method and path, such as 10 GET /")
+        raise ValueError(f"{' '.join(words)!r} is not a weight, method and path, such as 10 GET /")
     weight, method, path, *arguments = words
     route = Route(read.url_path(path), read.method(method), _weight(weight))
     fields: dict[str, Any] = {}
@@ -232,7 +232,7 @@ class Counts(NamedTuple):
 class AccessLogRead(Finding):
     """{file}: {paths:# path} of {routes:# route} {paths:is/are} sent: {exact:percent} of its
     {used:# GET or HEAD request} were for exactly these paths, {share:percent} for these routes
-    [[; left out: {failing_paths:# path} with {failing:# request}, mostly answered by 4xx or 5xx]]
+    [[; left out: {failing_paths:# path} with {failing:# request}, mostly answered with 4xx or 5xx]]
     [[; left out: {other_methods:# request} with other methods]]
     [[; {unreadable:# line} could not be parsed]]"""
 
@@ -259,7 +259,7 @@ def mix_of_log(path: Path, *, queries: bool = False) -> tuple[tuple[Route, ...],
         raise UsageError(f"{path} has {missing} (common or combined format)")
     usable = {request: n for request, (n, errors) in counts.responses.items() if 2 * errors <= n}
     if not usable:
-        raise UsageError(f"{path} has no path that was mostly answered by 2xx or 3xx")
+        raise UsageError(f"{path} has no path that was mostly answered with 2xx or 3xx")
     routes, exact = _routes(usable)
     failing = [n for request, (n, _) in counts.responses.items() if request not in usable]
     log = AccessLogRead(

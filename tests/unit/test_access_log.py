@@ -191,7 +191,7 @@ def test_a_truncated_zipped_log_is_refused(tmp_path: Path) -> None:
         ("", "no valid line"),
         ("some text\n", "no valid line"),
         (line("POST / HTTP/1.1"), "no GET or HEAD request"),
-        (get("/", 404), "no path that was mostly answered by 2xx or 3xx"),
+        (get("/", 404), "no path that was mostly answered with 2xx or 3xx"),
     ],
 )
 def test_a_log_without_a_mix(tmp_path: Path, content: str, why: str) -> None:

@@ -51,7 +51,7 @@ def test_a_file_from_windows(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("GET /", "'GET /' is not weight, method and path"),
+        ("GET /", "'GET /' is not a weight, method and path"),
         ("many GET /", "'many' is not a weight"),
         ("0 GET /", "the weight must be a finite number greater than 0, not 0"),
         ("-1 GET /", "the weight must be a finite number greater than 0, not -1"),

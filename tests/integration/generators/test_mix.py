@@ -179,7 +179,7 @@ def test_an_access_log_is_a_mix(lab: Lab) -> None:
     (lab.place / "access.log").write_text(log)
     done = lab(*shop(lab), "--access-log", "access.log", "--rounds", "5")
     assert done.code == 0, done.err
-    assert "left out: 1 path with 1 request, mostly answered by 4xx or 5xx" in done.err + done.out
+    assert "left out: 1 path with 1 request, mostly answered with 4xx or 5xx" in done.err + done.out
     (cell,) = done.report["cells"]
     by_label = Counter(label for label, _ in served_requests(lab).elements())
     assert {label: route["requests"] for label, route in cell["routes"].items()} == by_label
