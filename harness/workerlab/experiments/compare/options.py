@@ -120,10 +120,10 @@ class SideOptions(Options):
 
 
 class CompareOptions(SideOptions, CellOptions, AppOptions, ServesOne, RunOptions):
-    classes = positional(str, "CLASSES", "as for a sweep, or a run: A", "")
-    levels = positional(str, "LEVELS", "concurrency, or a run: B", "")
+    classes = positional(str, "CLASSES", "worker classes, as for a sweep; or saved run A", "")
+    levels = positional(str, "LEVELS", "numbers of connections; or saved run B", "")
     # Their defaults are not those of a sweep
-    tool = option(read.tools, "LIST", f"of {', '.join(TOOLS)} ({TOOL})")
+    tool = option(read.tools, "LIST", f"load tools: any of {', '.join(TOOLS)} ({TOOL})")
     duration = option(read.duration, "S", f"load for S seconds ({LOAD_S:g})")
 
     def serves_project(self) -> bool:

@@ -33,7 +33,7 @@ from workerlab.server import preflight
 LOW_RATE_CONNECTIONS = 25
 LOW_RATE_DELAY_S = 0.05  # of the server
 MIN_LOW_RATE_S = 3.0  # duration of a load at the low rate
-# Assumed requests/s, to size the request count of a tool that stops at one (ab): with one
+# Assumed requests/s, to size the request count of a tool that needs one (ab): with one
 # connection, with several, and with a new connection per request
 ASSUMED_RPS = {"one": 30_000, "several": 50_000, "new": 8_000}
 SLACK_S = 60.0  # after the planned end of the load, before the tool is killed
@@ -76,7 +76,7 @@ def cells(
     per_process: bool = False,
 ) -> list[Cell]:
     """Low-rate cells first, then level by level: cells to compare run close in time. `delay_s`:
-    (shortest, longest), of the full-speed server. `per_process`: levels count each process."""
+    (shortest, longest), of the full-speed server. `per_process`: levels are per process."""
     full_speed = NullServer(core=core, delay_s=delay_s)
     low_rate = replace(full_speed, delay_s=(LOW_RATE_DELAY_S, LOW_RATE_DELAY_S))
     low_s = max(MIN_LOW_RATE_S, duration_s)
@@ -133,7 +133,7 @@ def plan_of(options: GeneratorsOptions) -> Plan:
         raise EnvironmentProblem(" ".join(note.values["why"] for note in notes))
     duration_s, delay_s = options.duration, options.delay
     if duration_s < 1:
-        raise UsageError("--duration must be at least 1: CPU time needs a load that long")
+        raise UsageError("--duration must be at least 1: measuring CPU time takes that long")
     _check(tools, processes, delay_s, duration_s)
     keepalive, core = options.keepalive, preflight.own_core()
     generators = tuple(generators_of(tools, preflight.cores() or 1, processes))
@@ -159,9 +159,7 @@ def _check(
     """Raises UsageError for unusable `processes`, or a delay that leaves too few responses."""
     supporting = [name for name, tool in TOOLS.items() if tool.PROCESSES]
     if processes and not set(supporting) & set(tools):
-        raise UsageError(
-            f"--processes needs a tool with several processes: {', '.join(supporting)}"
-        )
+        raise UsageError(f"--processes needs a tool that can use several: {', '.join(supporting)}")
     if processes and not 2 <= min(processes) <= max(processes) <= LOW_RATE_CONNECTIONS:
         raise UsageError(f"--processes must be from 2 to {LOW_RATE_CONNECTIONS}")
     if delay_s[1] > duration_s * MAX_DELAY_SHARE:

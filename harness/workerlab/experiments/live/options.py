@@ -82,7 +82,7 @@ class LiveOptions(ShareOptions, ServesOne):
 
 class DemoOptions(ShareOptions, StoredOptions, ServesInTurn):
     web = flag("give the lesson in a browser (see workerlab live)", before="share")
-    yes = flag("ask nothing and run all steps", before="out")
+    yes = flag("run all steps without asking", before="out")
     lesson = option(read.existing_file, "FILE", "another lesson (TOML)", before="out")
     resume = Option[str | None](None)  # its runs are sweeps: `sweep --resume` resumes them
 
