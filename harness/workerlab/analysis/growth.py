@@ -15,12 +15,12 @@ Of 80 simulated loads with Poisson arrivals at 98 % of the capacity of four slot
 classified as growing (constant service). If the server is full, but the deficit is within the
 scatter, the result is unknown, as for most loads at 105 % if service times vary widely.
 
-If nothing measured is full (a lock, a pool, unevenly loaded workers), the trend decides: requests
-in flight in GROWTH_PARTS parts of the load rise (Mann-Kendall) by at least 2 % of the arrivals, do
-not fall back to levels of the first half, and the second half is too slow, as above: then requests
-were always waiting, whatever limits the server. (While a burst drains, throughput exceeds the
-requested rate.) Of 40 simulated loads of 10 s at 105 % of a limit of 16 at once, 34 are
-detected (constant service); with a limit of 4, about half.
+If no measured resource is full (the limit may be a lock, a pool or unevenly loaded workers), the
+trend decides: requests in flight in GROWTH_PARTS parts of the load rise (Mann-Kendall) by at least
+2 % of the arrivals, do not fall back to levels of the first half, and the second half is too slow,
+as above: then requests were always waiting, whatever limits the server. (While a burst drains,
+throughput exceeds the requested rate.) Of 40 simulated loads of 10 s at 105 % of the capacity, 34
+are detected if the limit is 16 requests at once (constant service); about half if it is 4.
 
 Rejected: the trend alone (Mann-Kendall and a slope of 2 % classify 12 to 30 % of all loads at 90 %
 as growing); the trend in addition to a full resource (it detects 61 % of the loads at 105 % instead

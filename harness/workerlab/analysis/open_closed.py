@@ -24,7 +24,9 @@ from workerlab.numbers.intervals import TRIALS, Ratio
 from workerlab.numbers.units import fill
 
 SIMILAR_RESPONSE_RATIO = 1.10  # response times that differ by a smaller factor count as equal
-LATE_SHARE_OF_RESPONSE = 0.25  # lag / mean response, from which the load tool's lag is reported
+LATE_SHARE_OF_RESPONSE = (
+    0.25  # lag / mean response; at or above it, the load tool's lag is reported
+)
 MAX_LEVEL_DIFFERENCE = 0.02  # throughputs that differ by a smaller share count as one level
 MIN_EXPLAINED_SHARE = 0.5  # of a difference
 

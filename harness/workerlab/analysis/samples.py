@@ -3,11 +3,11 @@ CLOCK_MONOTONIC.
 
 A value that was not observed is None, never 0.
 
-In a closed loop the window opens at the first completion and closes when fewer than N requests
-remain in flight, so it excludes a lone first request, the ramp-up and the drain. With a fixed
-number of requests m (without the lone one) it closes at completion number m - N + 1: before that,
-each response is followed by a new request. A tool that runs for a fixed time keeps N in flight
-until it stops; there the window closes at the last completion before the load's end.
+In a closed loop the window opens at the first completion and closes when fewer requests than
+connections (N) remain in flight, so it excludes a lone first request, the ramp-up and the drain.
+With a fixed number of requests m (without the lone one) it closes at completion number m - N + 1:
+before that, each response is followed by a new request. A tool that runs for a fixed time keeps N
+in flight until it stops; there the window closes at the last completion before the load's end.
 
 Throughput comes from the spans alone, in the same way for every tool: each span counts by the
 fraction of its duration inside the window. Rejected: counting whole completions. A server that
@@ -16,8 +16,8 @@ because the edges cut a batch. The tools cannot give this figure: ab's start tim
 seconds, and wrk's own rate omits the requests it left unfinished.
 
 This relies on a constant number of requests in flight: requests in progress at the window's end add
-as much as those in progress at its start subtract. At a rate the number is not constant. If
-requests of an overload queue inside the app (a pool, a semaphore), their spans grow with the queue,
+as much as those in progress at its start subtract. At a rate the number is not constant. If an
+overload makes requests queue inside the app (a pool, a semaphore), their spans grow with the queue,
 and those at the end add more than those at the start subtract: 249 requests/s for a pool with a
 capacity of 240, while the client received 217. So at a rate each request counts by the fraction of
 the *last part* of its span. This part is as long as the shortest span (`tail_ns`), which does not

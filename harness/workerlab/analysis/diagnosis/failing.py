@@ -26,11 +26,11 @@ from workerlab.model.result import Result
 from workerlab.numbers.samples import summarise
 
 REFUSING_STATUSES = frozenset({429, 503})
-MOSTLY_SUCCESSES = 0.99  # of the responses, from which failures hardly change a mean
+MOSTLY_SUCCESSES = 0.99  # of the responses; at or above it, failures hardly change a mean
 QUICK_SHARE = 0.5  # of the shortest lone request's time in the app
-MIN_COUNT_RATIO = 0.8  # of the smaller to the larger number: quick requests, wrong responses
+MIN_COUNT_RATIO = 0.8  # smaller / larger of two counts: quick requests and wrong responses
 TIMING_TOOL = "fast"  # times each request
-MANY_FAILED_SHARE = 0.05  # of the requests, from which failures rank before most diagnoses
+MANY_FAILED_SHARE = 0.05  # of the requests; at or above it, failures rank before most diagnoses
 
 
 def success_times_s(facts: Facts) -> list[float]:
