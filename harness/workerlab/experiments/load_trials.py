@@ -11,8 +11,8 @@ precision of 5 % after the first load is enough. For any other app these rounds 
 rate and spread determine the length of the next load (`analysis/batches.py`), because an interval
 narrows with the square root of time. The pilot's variance is itself an estimate, so its upper 80 %
 bound is used (chi-squared). If the pilot's rate is too imprecise, the next load only measures the
-rate: in one case 969 requests took 14 s, but the first 21 had predicted 29 s. If a load would not
-leave enough time for another one, should it miss the 5 %, it uses all remaining time.
+rate: in one case 969 requests took 14 s, but the first 21 had predicted 29 s. If a load would
+leave too little time for another one in case it misses the 5 %, it uses all remaining time.
 
 A load that determines the throughput may still have too few requests for a target. In that case a
 load with enough requests follows, if time allows.
@@ -117,7 +117,7 @@ class LoadTrials(TrialSource):
         return 0.0 if self._unavailable.why_not(trial) else self.jobs.predict(trial)
 
     def next_batch(self, todo: Sequence[Trial]) -> tuple[list[Trial], list[Trial]]:
-        self._rates.closed_have_run = todo[0].cell.rate is not None
+        self._rates.closed_cells_ran = todo[0].cell.rate is not None
         return super().next_batch(todo)
 
     def prepare(
@@ -191,7 +191,7 @@ class Rates:
     run first."""
 
     def __init__(self, directory: Path) -> None:
-        self.closed_have_run = False
+        self.closed_cells_ran = False
         # Without facts, which would keep all spans and timings in memory while later trials run
         self._report = cache(lambda: replace(report_of(run_store.load(directory)), facts=()))
 
@@ -209,7 +209,7 @@ class Rates:
     def known_rps(self, trial: Trial) -> float | None:
         """Like `rps_of`, but None if the capacity is unknown."""
         rate = trial.cell.rate
-        if rate is not None and rate.share is not None and not self.closed_have_run:
+        if rate is not None and rate.share is not None and not self.closed_cells_ran:
             return None
         rps = self.rps_of(trial)
         return None if isinstance(rps, Fault) else rps

@@ -39,7 +39,7 @@ ACCESS_LOG = "access.log"  # in the trial's directory, instead of the user's fil
 # the user's, the reason shown to the user).
 FORCED_SETTINGS: Mapping[str, tuple[object, str]] = {
     "bind": ("127.0.0.1:0", "the lab takes a free port on loopback"),
-    "daemon": (False, "the lab must be able to end the server"),
+    "daemon": (False, "the lab must be able to stop the server"),
     "reload": (False, "watching files would distort the measurement"),
     "reuse_port": (False, "each worker would get a port of its own"),
     "max_requests": (0, "a load during which workers restart has no steady state"),
@@ -57,9 +57,9 @@ SLOWING_SETTINGS = ("reload", "reuse_port", "max_requests", "certfile")
 class Backend(Struct, frozen=True):
     """A server with its own command line, which imports the app in each of its workers. `argv`: a
     template of its arguments after the interpreter, also shown to users. `stop_options`: added only
-    for measured servers, which are stopped when no request is left. `prefix`: of environment
-    variables that would change its settings. `min_backlog`: the smallest backlog that it
-    accepts."""
+    for measured servers, which are stopped when no request is left. `prefix`: the prefix of the
+    environment variables that would change its settings. `min_backlog`: the smallest backlog that
+    it accepts."""
 
     argv: str = ""
     stop_options: str = ""
@@ -159,7 +159,7 @@ class Gunicorn(Backend, frozen=True):
         }
         if server.preload:  # else the user's file decides
             settings["preload_app"] = True
-        if (sleep_s := launch.app.sleep_s) and not launch.config:  # or the arbiter would kill it
+        if (sleep_s := launch.app.sleep_s) and not launch.config:  # or the arbiter kills workers
             min_s = BLOCKED_TIMEOUT_S if class_named(server.worker_class).loop else TIMEOUT_S
             settings["timeout"] = max(min_s, math.ceil(3 * sleep_s))
         bundled = server.worker_class in WORKER_CLASSES

@@ -56,7 +56,7 @@ class Launch(Struct, frozen=True):
     config: str | None  # the user's own Gunicorn file
     records: int  # capacity for spans, per worker
     warmup_path: str | None = None  # a cheaper request, for bundled apps
-    names_requests: bool = False  # whether the load names its requests
+    names_requests: bool = False  # whether requests carry ids
     keepalive: bool = False  # whether the load reuses connections
     beats: bool = True  # whether the beats of the workers' event loops are recorded
     inside: Inside = ""  # other measurements in the workers, as in Cell

@@ -269,7 +269,7 @@ class ServicesUsed(Answer):
 
 
 def services_used(ladder: Ladder) -> ServicesUsed | Inconclusive:
-    """MongoDB first: another server may have replaced it."""
+    """Lists MongoDB first: a compatible server may have been used instead."""
     versions = ladder.environment.get("services")
     if not isinstance(versions, dict) or not versions:
         return ServicesUsed.unanswered("they are not recorded in the run")

@@ -128,7 +128,7 @@ class ThreadUnit:
             return cause
         if not self._shared.options.keepalive:
             self._close_connection()
-        if _is_cut_in_head(response, body):
+        if _is_truncated_in_head(response, body):
             return "truncated"
         failure = self._shared.failure_cause(response.status_code, body)
         with self._lock:
@@ -156,9 +156,9 @@ def _prepared(options: LoadOptions, url: str) -> requests.PreparedRequest:
     return requests.Request(options.method, url, headers=headers, data=options.body).prepare()
 
 
-def _is_cut_in_head(response: requests.Response, body: bytes) -> bool:
-    """Whether the connection closed within the head. The library then returns an empty response
-    without a length; genuine responses like that are rare."""
+def _is_truncated_in_head(response: requests.Response, body: bytes) -> bool:
+    """Whether the connection closed before the end of the head. The library then returns an empty
+    response without a length; genuine responses like that are rare."""
     raw, head = response.raw, response.headers
     if body or response.request.method == "HEAD" or response.status_code in BODILESS_STATUSES:
         return False
@@ -166,7 +166,7 @@ def _is_cut_in_head(response: requests.Response, body: bytes) -> bool:
 
 
 def cause_of(error: BaseException) -> str:
-    """The cause of failure for an error of requests, or of the libraries it uses."""
+    """The cause of failure for an error raised by `requests` or the libraries it uses."""
     if isinstance(error, requests.ConnectTimeout):
         return "connect_timeout"
     if isinstance(error, requests.Timeout):

@@ -1,5 +1,5 @@
-"""The header lines of a request and, for `fast`, its bytes and destination, and the order of the
-kinds of requests in a mix."""
+"""Builds requests: header lines and, for `fast`, bytes and destinations; and orders the kinds of
+requests in a mix."""
 
 import socket
 from collections.abc import Iterator, Mapping

@@ -8,8 +8,8 @@ It reads `launch.json` in the directory WORKERLAB_TRIAL:
     env       NAME=VALUE, added to the files' raw_env
     cores     number of cores the server may run on; null: all
     records   how many spans each worker's map can hold
-    named     whether the load names its requests
-    kept      whether the load keeps its connections
+    named     whether requests carry ids
+    kept      whether the load keeps its connections alive
     beats     whether the event loop's beats are recorded
     inside    other measurements in the workers: "" (none), "needs" or "stacks"
     routes    method and path of each kind of request, for "needs"
@@ -26,8 +26,8 @@ from pathlib import Path as _Path
 from types import ModuleType as _ModuleType
 from typing import Any as _Any
 
-# This interpreter may not have workerlab, so the files next to this one form a package, which a
-# reload of the configuration loads again
+# This interpreter may not have workerlab installed, so the files next to this one form a package,
+# which a reload of the configuration loads again
 for _name in [name for name in _sys.modules if name.partition(".")[0] == "_workerlab"]:
     del _sys.modules[_name]
 _package = _ModuleType("_workerlab")
@@ -36,7 +36,7 @@ _sys.modules[_package.__name__] = _package
 _inside = _import_module("_workerlab.boot")
 _inside.confine(_inside.LAUNCH["cores"])
 _settings = _inside.compose(_inside.LAUNCH)
-_users = {
+_user_hooks = {
     name: _settings.pop(name, None) or (lambda *_: None)
     for name in ("pre_fork", "post_fork", "post_worker_init", "when_ready")
 }
@@ -47,18 +47,18 @@ _inside.watch_import()  # with preload_app, the app is imported here
 def pre_fork(server: _Any, worker: _Any) -> None:
     """With preload_app, called after the import of the app, also after a reload."""
     _inside.end_import_watch()
-    _users["pre_fork"](server, worker)
+    _user_hooks["pre_fork"](server, worker)
 
 
 def post_fork(server: _Any, worker: _Any) -> None:
     """The import of the app follows."""
     _inside.watch_import()
-    _users["post_fork"](server, worker)
+    _user_hooks["post_fork"](server, worker)
 
 
 def post_worker_init(worker: _Any) -> None:
     """The user's hook comes first, since it may replace the app."""
-    _users["post_worker_init"](worker)
+    _user_hooks["post_worker_init"](worker)
     _inside.install(worker, _inside.LAUNCH)
 
 
@@ -66,4 +66,4 @@ def when_ready(server: _Any) -> None:
     """Write the port that the kernel chose."""
     _inside.versions()
     _inside.write_json(_inside.LISTENING, {"address": list(server.LISTENERS[0].getsockname()[:2])})
-    _users["when_ready"](server)
+    _user_hooks["when_ready"](server)
