@@ -204,14 +204,14 @@ class RunOptions(StoredOptions, FormatOptions):
 # --- types of arguments -------------------------------------------------------------------------
 
 
-class BadWord(argparse.ArgumentTypeError, ValueError):
+class BadArgument(argparse.ArgumentTypeError, ValueError):
     """An invalid argument, with a message that argparse prints."""
 
 
 def _entries(text: str) -> list[str]:
     entries = [entry.strip() for entry in text.split(",")]
     if not all(entries):
-        raise BadWord(f"{text!r} has an empty entry: write a list such as 4,8,16")
+        raise BadArgument(f"{text!r} has an empty entry: write a list such as 4,8,16")
     return list(dict.fromkeys(entries))
 
 
@@ -226,7 +226,7 @@ def one_of(kind: str, word: str, choices: Collection[str]) -> str:
 
         matches = difflib.get_close_matches(word, choices, n=1, cutoff=0.6)
         hint = f"did you mean {matches[0]}?" if matches else f"choose from {', '.join(choices)}"
-        raise BadWord(f"unknown {kind} {word!r}: {hint}")
+        raise BadArgument(f"unknown {kind} {word!r}: {hint}")
     return word
 
 
@@ -249,7 +249,7 @@ def _classes(text: str, names: tuple[str, ...]) -> tuple[str, ...]:
         return CLASSES
     paths = [entry for entry in _entries(text) if DOTTED.fullmatch(entry)]
     if file := next((path for path in paths if path.endswith(".py")), None):
-        raise BadWord(f"{file} is a file name, not a worker class: pass it with --config")
+        raise BadArgument(f"{file} is a file name, not a worker class: pass it with --config")
     return names_of("worker class", (*names, *paths))(text)
 
 
@@ -260,9 +260,9 @@ def tools(text: str) -> tuple[str, ...]:
 
 def whole(text: str, least: int = 1) -> int:
     if not re.fullmatch(r"-?[0-9]+", text):
-        raise BadWord(f"{text!r} is not a whole number")
+        raise BadArgument(f"{text!r} is not a whole number")
     if int(text) < least:
-        raise BadWord(f"{text} is too small: must be at least {least}")
+        raise BadArgument(f"{text} is too small: must be at least {least}")
     return int(text)
 
 
@@ -279,7 +279,7 @@ rounds = partial(whole, least=2)  # a single round has no steady part
 def status(text: str) -> int:
     code = whole(text)
     if not 100 <= code <= 599:
-        raise BadWord(f"{code} is not an HTTP status")
+        raise BadArgument(f"{code} is not an HTTP status")
     return code
 
 
@@ -290,7 +290,7 @@ def either(*words: Word) -> Callable[[str], Word]:
         for word in words:
             if word == text:
                 return word
-        raise BadWord(f"{text!r} is neither {' nor '.join(words)}")
+        raise BadArgument(f"{text!r} is neither {' nor '.join(words)}")
 
     return read
 
@@ -306,16 +306,16 @@ def seconds(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise BadWord(f"{text!r} is not a number of seconds") from None
+        raise BadArgument(f"{text!r} is not a number of seconds") from None
     if not math.isfinite(value) or not 0 <= value <= 3600:
-        raise BadWord(f"{text} is out of range: must be from 0 to 3600 seconds")
+        raise BadArgument(f"{text} is out of range: must be from 0 to 3600 seconds")
     return value
 
 
 def duration(text: str) -> float:
     """Seconds, greater than 0."""
     if (value := seconds(text)) <= 0:
-        raise BadWord(f"{text} is too short: must be greater than 0 seconds")
+        raise BadArgument(f"{text} is too short: must be greater than 0 seconds")
     return value
 
 
@@ -325,11 +325,11 @@ def rate(word: str) -> Rate:
     try:
         value = float(word.removesuffix("%"))
     except ValueError:
-        raise BadWord(f"{word!r} is neither requests/s nor a share, such as 200 or 80%") from None
+        raise BadArgument(f"{word!r} is neither req/s nor a share, such as 200 or 80%") from None
     if not math.isfinite(value) or not 0 < value <= MAX_RATE_RPS:
-        raise BadWord(f"invalid rate {word}: must be above 0, at most {MAX_RATE_RPS:,} requests/s")
+        raise BadArgument(f"invalid rate {word}: must be above 0, at most {MAX_RATE_RPS:,} req/s")
     if share and value > 100:
-        raise BadWord(f"{word} exceeds the capacity: must be at most 100%")
+        raise BadArgument(f"{word} exceeds the capacity: must be at most 100%")
     return Rate(share=value / 100) if share else Rate(rps=value)
 
 
@@ -338,7 +338,7 @@ rates = list_of(rate)
 
 def jobs(word: str) -> int | str:
     if word != "auto" and not word.lstrip("-").isdigit():
-        raise BadWord(f"{word!r} is neither a whole number nor auto")
+        raise BadArgument(f"{word!r} is neither a whole number nor auto")
     return word if word == "auto" else whole(word)
 
 
@@ -347,7 +347,7 @@ def target_of_cells(text: str) -> str:
     try:
         return canonical(text)
     except TargetSyntaxError as error:
-        raise BadWord(str(error)) from None
+        raise BadArgument(str(error)) from None
 
 
 class SloOptions(Options):
@@ -373,7 +373,7 @@ seed = partial(whole, least=0)
 def setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise BadWord(f"{text!r} is not NAME=VALUE")
+        raise BadArgument(f"{text!r} is not NAME=VALUE")
     return name, value
 
 
@@ -381,14 +381,14 @@ def header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     token = re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name.strip())  # RFC 9110, 5.6.2
     if not colon or not token or not re.fullmatch(r"[\t\x20-\x7e\xa0-\xff]*", value):
-        raise BadWord(f"{text!r} is not a valid header ('Name: value')")
+        raise BadArgument(f"{text!r} is not a valid header ('Name: value')")
     return name.strip(), value.strip()
 
 
 def matching(pattern: str, what: str) -> Callable[[str], str]:
     def read(text: str) -> str:
         if not re.fullmatch(pattern, text):
-            raise BadWord(f"{text!r} is not {what}")
+            raise BadArgument(f"{text!r} is not {what}")
         return text
 
     return read
@@ -411,7 +411,7 @@ def target(text: str) -> str:
     if not text.startswith("@"):
         return _module(text)
     if text[1:] not in APPS:
-        raise BadWord(f"unknown bundled app {text!r}: choose from @{', @'.join(APPS)}")
+        raise BadArgument(f"unknown bundled app {text!r}: choose from @{', @'.join(APPS)}")
     return text
 
 
@@ -426,7 +426,7 @@ def _existing(kind: str, exists: Callable[[Path], bool]) -> Callable[[str], str]
     def read(text: str) -> str:
         path = Path(text).expanduser().absolute()
         if not exists(path):
-            raise BadWord(f"{text} is not a {kind}")
+            raise BadArgument(f"{text} is not a {kind}")
         return str(path)
 
     return read
@@ -443,7 +443,7 @@ def interpreter(text: str) -> str:
     if program is None and re.fullmatch(r"3\.\d+", text):
         program = shutil.which(f"python{text}")
     if program is None:
-        raise BadWord(f"{text} is not an executable program")
+        raise BadArgument(f"{text} is not an executable program")
     return str(Path(program).absolute())
 
 
@@ -452,7 +452,7 @@ interpreters = list_of(interpreter)
 
 def version(text: str) -> str:
     if not re.fullmatch(r"\d+(\.\d+)*((a|b|rc|\.dev|\.post)\d+)?", text):
-        raise BadWord(f"{text!r} is not a version, such as 25.3.0")
+        raise BadArgument(f"{text!r} is not a version, such as 25.3.0")
     return text
 
 
@@ -465,7 +465,7 @@ def only(read_list: Callable[[str], tuple[T, ...]]) -> Callable[[str], tuple[T, 
     def read(text: str) -> tuple[T, ...]:
         values = read_list(text)
         if len(values) > 1:
-            raise BadWord(f"{text!r} has {len(values)} values, but this command takes one")
+            raise BadArgument(f"{text!r} has {len(values)} values, but this command takes one")
         return values
 
     return read

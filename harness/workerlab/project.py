@@ -17,7 +17,7 @@ from pathlib import Path
 from workerlab.errors import UsageError
 from workerlab.mix import REPLACED_OPTIONS, RequestOptions
 from workerlab.options import (
-    BadWord,
+    BadArgument,
     Options,
     ServedOptions,
     Serves,
@@ -98,7 +98,7 @@ def _read(path: Path) -> Mapping[str, str]:
     for name, value in table.items():
         try:
             one_of("key in [tool.workerlab]", name, KEYS)
-        except BadWord as error:
+        except BadArgument as error:
             raise UsageError(f"{path}: {error}") from None
         if not isinstance(value, str):
             raise UsageError(f"{path}: {name} in [tool.workerlab] must be a string")

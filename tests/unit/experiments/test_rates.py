@@ -81,7 +81,7 @@ def test_arrivals_at_a_rate_are_poisson_by_default(plan_for: MakePlan) -> None:
         (("--seed", "-1"), "-1 is too small"),
         (("--rate", "nan"), "invalid rate nan"),
         (("--rate", "120%"), "120% exceeds the capacity"),
-        (("--rate", "fast"), "neither requests/s nor a share"),
+        (("--rate", "fast"), "neither req/s nor a share"),
         (("--rate", "1e9"), "invalid rate 1e9"),
         (("--rate", "5,"), "empty entry"),
         (("--ramp", "0"), "greater than 0 seconds"),

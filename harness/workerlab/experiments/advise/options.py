@@ -39,12 +39,12 @@ UNIT_BYTES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def size(text: str) -> int:
-    """Bytes from '512M', '2G' or '2GiB'. Raises BadWord."""
+    """Bytes from '512M', '2G' or '2GiB'. Raises BadArgument."""
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([KMGT]?)(?:i?B)?\s*", text, re.IGNORECASE)
     if match is None or (size_bytes := float(match[1]) * UNIT_BYTES[match[2].upper()]) < 1:
-        raise read.BadWord(f"{text!r} is not an amount of memory, such as 512M or 2G")
+        raise read.BadArgument(f"{text!r} is not an amount of memory, such as 512M or 2G")
     if size_bytes < MIN_BYTES:
-        raise read.BadWord(f"{text!r} is less than a worker needs: give a unit, such as 512M")
+        raise read.BadArgument(f"{text!r} is less than a worker needs: give a unit, such as 512M")
     return int(size_bytes)
 
 
@@ -52,9 +52,9 @@ def core_count(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise read.BadWord(f"{text!r} is not a number of cores") from None
+        raise read.BadArgument(f"{text!r} is not a number of cores") from None
     if not 1 <= value <= 1024:
-        raise read.BadWord(
+        raise read.BadArgument(
             f"{text} cores: must be 1 to 1024, since servers cannot be confined to less than one"
         )
     return value
@@ -65,21 +65,21 @@ def arrival_rate(text: str) -> float:
         float(text.removesuffix("%"))
     except ValueError:
         message = f"{text!r} is not a number of requests per second, such as 50"
-        raise read.BadWord(message) from None
+        raise read.BadArgument(message) from None
     rate_rps = read.rate(text).rps
     if rate_rps is None:
-        raise read.BadWord(f"{text} is a share of unknown capacity: give requests/s")
+        raise read.BadArgument(f"{text} is a share of unknown capacity: give requests/s")
     if rate_rps < MIN_RPS:
-        raise read.BadWord(f"{text} requests/s is too few: must be at least {MIN_RPS}")
+        raise read.BadArgument(f"{text} requests/s is too few: must be at least {MIN_RPS}")
     return rate_rps
 
 
 def time_limit(text: str) -> float:
-    """Seconds from '300', '300s', '5m' or '5 min'. Raises BadWord."""
+    """Seconds from '300', '300s', '5m' or '5 min'. Raises BadArgument."""
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*(s|sec|m|min|h)?\s*", text)
     seconds = float(match[1]) * {"m": 60, "h": 3600}.get((match[2] or "s")[0], 1) if match else 0
     if not 30 <= seconds <= 6 * 3600:
-        raise read.BadWord(f"{text!r} is not a time of 30 seconds to 6 hours, such as 5m or 300")
+        raise read.BadArgument(f"{text!r} is not a time of 30 s to 6 hours, such as 5m or 300")
     return seconds
 
 

@@ -41,7 +41,7 @@ from workerlab.experiments.runner import Setup
 from workerlab.experiments.sweep_options import SweepOptions
 from workerlab.model.plan import Cell, Plan
 from workerlab.notes import RequestsNotFollowed
-from workerlab.options import BadWord, levels, servers
+from workerlab.options import BadArgument, levels, servers
 from workerlab.server import preflight
 
 DEFAULT_BUDGET_S = 300.0
@@ -162,7 +162,7 @@ def plan_side(options: CompareOptions, side_name: str) -> tuple[Plan, preflight.
     side_options = side(options, side_name)
     try:
         classes, concurrencies = servers(side_options.classes), levels(side_options.levels)
-    except BadWord as error:
+    except BadArgument as error:
         raise UsageError(f"{error}") from None
     changes = {
         "classes": classes,

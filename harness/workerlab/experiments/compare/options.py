@@ -71,26 +71,26 @@ SIDE_SETTINGS = (
 
 
 def difference_share(text: str) -> float:
-    """The share in '5%', above 0 and below 1. Raises BadWord."""
+    """The share in '5%', above 0 and below 1. Raises BadArgument."""
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*%\s*", text)
     if match is None or not 0 < (value := float(match[1]) / 100) < 1:
-        raise read.BadWord(f"{text!r} is not a difference, such as 5%")
+        raise read.BadArgument(f"{text!r} is not a difference, such as 5%")
     return value
 
 
 def single_class(text: str) -> str:
-    """The text if it names one worker class or other server. Raises BadWord."""
+    """The text if it names one worker class or other server. Raises BadArgument."""
     if len(read.servers(text)) > 1:
-        raise read.BadWord(f"{text!r} is not a single class")
+        raise read.BadArgument(f"{text!r} is not a single class")
     return text
 
 
 def limits_text(text: str) -> str:
-    """The text if it is valid. Raises BadWord."""
+    """The text if it is valid. Raises BadArgument."""
     try:
         parse_limits(text, METRIC_NAMES)
     except TargetSyntaxError as error:
-        raise read.BadWord(f"{text!r}, {error}") from None
+        raise read.BadArgument(f"{text!r}, {error}") from None
     return text
 
 
@@ -164,7 +164,7 @@ def side(options: CompareOptions, side_name: str) -> CompareOptions:
         setting = options_of(CompareOptions)[field]
         try:
             value = single_class(text) if name == "class" else setting.keywords["type"](text)
-        except read.BadWord as error:
+        except read.BadArgument as error:
             raise UsageError(f"--{side_name}: {name}: {error}") from None
         if setting.repeatable:
             value = [*values.get(field, ()), value]

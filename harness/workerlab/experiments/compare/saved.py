@@ -44,7 +44,7 @@ from workerlab.experiments.reading import (
 from workerlab.model.plan import Plan, Server
 from workerlab.model.result import SWEEP, Invalid, TrialResult
 from workerlab.numbers.units import format_bytes
-from workerlab.options import BadWord, levels, options_of, servers
+from workerlab.options import BadArgument, levels, options_of, servers
 from workerlab.plan import SLEEP_ENV
 from workerlab.report.html import check_page, write_page
 from workerlab.report.values import figure_of
@@ -209,7 +209,7 @@ def _names_runs(options: CompareOptions) -> bool:
     for read, argument in ((servers, options.classes), (levels, options.levels)):
         try:
             read(argument)
-        except BadWord:
+        except BadArgument:
             continue
         return False
     return True

@@ -29,13 +29,13 @@ def _delay(text: str) -> tuple[float, float]:
     span = re.fullmatch(r"(.*[\d.])-([\d.].*)", text)
     shortest, longest = map(read.seconds, span.groups() if span else (text, text))
     if shortest > longest:
-        raise read.BadWord(f"{text!r} must be LO-HI, the lower one first")
+        raise read.BadArgument(f"{text!r} must be LO-HI, the lower one first")
     return shortest, longest
 
 
 def _once(text: str) -> bool:
     if "," in text:
-        raise read.BadWord("must be off or on, not both")
+        raise read.BadArgument("must be off or on, not both")
     return read.switch(text)
 
 

@@ -24,7 +24,7 @@ from workerlab.experiments.lesson.settings import (
     number_field,
 )
 from workerlab.model.plan import Cell, Rate
-from workerlab.options import BadWord, one_of
+from workerlab.options import BadArgument, one_of
 from workerlab.server.limits import cores
 
 BUNDLED_LESSON = Path(__file__).with_name("lesson.toml")
@@ -166,7 +166,7 @@ def _values(table: object, fields: Fields, location: str) -> dict[str, Any]:
     for name in table:
         try:
             one_of("field", name, fields)
-        except BadWord as problem:
+        except BadArgument as problem:
             raise UsageError(f"{location}: {problem}") from None
     values = {}
     for name, field in fields.items():

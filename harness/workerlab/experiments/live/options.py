@@ -46,7 +46,7 @@ ipv4_address = read.matching(r"\d{1,3}(\.\d{1,3}){3}", "an IPv4 address, such as
 
 def _port(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 65_535:
-        raise read.BadWord(f"{text!r} is not a port, from 1 to 65535")
+        raise read.BadArgument(f"{text!r} is not a port, from 1 to 65535")
     return int(text)
 
 

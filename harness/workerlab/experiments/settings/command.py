@@ -42,7 +42,7 @@ from workerlab.finding import stored
 from workerlab.model.evidence import Fault, Record
 from workerlab.model.plan import App, Cell, Plan, Server, Trial
 from workerlab.notes import annotated_only
-from workerlab.options import BadWord, names_of
+from workerlab.options import BadArgument, names_of
 from workerlab.plan import trials
 from workerlab.server import preflight
 from workerlab.server.running import Cancelled, StartupTurn, TrialFailed
@@ -163,7 +163,7 @@ def _selected_settings(words: str | None) -> tuple[str, ...]:
         return tuple(SETTINGS)
     try:
         return names_of("setting", SETTING_NAMES)(words)
-    except BadWord as error:
+    except BadArgument as error:
         raise UsageError(f"--only: {error}") from None
 
 
