@@ -50,7 +50,7 @@ class Setup(Struct, frozen=True):
     `prepare_launch`: adds addresses and pids of the services that a server uses. `display`: shows
     the progress. `grow(directory, plan)`: returns the plan with further cells, or None; called once
     all trials of `plan` have run. It may use only stored data, so that a resumed run grows in the
-    same way. `ceilings_anyway`: measures the load tools' ceilings even if no cell came near them.
+    same way. `always_calibrate`: measures the load tools' ceilings even if no cell came near them.
     `trials`: makes the source of the trials, by default ones with a load tool.
     `perform(directory, plan)`: replaces the execution of a plan without trials; it must find out
     what remains to be done.
@@ -63,7 +63,7 @@ class Setup(Struct, frozen=True):
     prepare_launch: PrepareLaunch = no_services
     display: Display = default_display
     grow: Callable[[Path, Plan], Plan | None] | None = None
-    ceilings_anyway: bool = False
+    always_calibrate: bool = False
     trials: Callable[[Path, Plan, PrepareLaunch], TrialSource] = LoadTrials
     perform: Callable[[Path, Plan], None] | None = None
 
@@ -141,7 +141,7 @@ def carry_out(directory: Path, run_setup: Setup) -> None:
         source = run_setup.trials(directory, plan, run_setup.prepare_launch)
         execute(source, source.unfinished() if todo is None else todo, run_setup.display)
         if any(record.fault is None for record in run_store.load(directory).records.values()):
-            calibrate(directory, plan, tell, always=run_setup.ceilings_anyway)
+            calibrate(directory, plan, tell, always=run_setup.always_calibrate)
         grown_plan = run_setup.grow(directory, plan) if run_setup.grow else None
         if grown_plan is None:
             return

@@ -72,7 +72,7 @@ def setup(options: AdviseOptions, plan: Plan | None) -> Setup:
         label="advise",
         display=growth.display,
         grow=growth.grow,
-        ceilings_anyway=True,  # gives the load tool's CPU per request
+        always_calibrate=True,  # gives the load tool's CPU per request
     )
 
 

@@ -62,7 +62,7 @@ class Standing(Struct, frozen=True):
     met: tuple[TermOutcome, ...] = ()  # terms on errors
 
 
-def prediction_half(deviation: float, count: int, beyond_share: float) -> float:
+def prediction_half_width(deviation: float, count: int, beyond_share: float) -> float:
     """The distance from the mean of `count` logarithms to the bound that a share `beyond_share` of
     further ones exceeds."""
     t = two_sided_t(1 - 2 * beyond_share, count - 1)
@@ -83,7 +83,7 @@ def expected_to_pass(
         if len(logs) < len(launches):
             return False
         deviation = max(USUAL_SD, stdev(logs) if len(logs) >= MIN_LAUNCHES else 0.0)
-        half = prediction_half(deviation, count, RATE_BEYOND_SHARE)
+        half = prediction_half_width(deviation, count, RATE_BEYOND_SHARE)
         if not term.holds(math.exp(fmean(logs) + (-half if term.kind == "rps" else half))):
             return False
     return True
@@ -145,7 +145,7 @@ def _bound(
         beyond = mean > limit + math.log(CLEAR_MISS_RATIO) or (n > 1 and min(logs) > limit)
         word = "broken" if beyond and not on_a_step else "not shown yet"
         return TermBound(term, word, n, centre)
-    high = mean + prediction_half(stdev(logs), n, beyond_share)
+    high = mean + prediction_half_width(stdev(logs), n, beyond_share)
     after_many = mean + NormalDist().inv_cdf(1 - beyond_share) * stdev(logs)
     bound_holds, last = high <= limit, n >= MAX_LAUNCHES
     if on_a_step:

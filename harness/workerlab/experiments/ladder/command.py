@@ -25,7 +25,7 @@ from workerlab import run_store
 from workerlab.errors import EnvironmentProblem, UsageError
 from workerlab.experiments.environment import interpreters
 from workerlab.experiments.ladder import steps
-from workerlab.experiments.ladder.limits import MAX_TIMES_USERS, next_load
+from workerlab.experiments.ladder.limits import MAX_USERS_MULTIPLE, next_load
 from workerlab.experiments.ladder.options import STORAGES, LadderOptions
 from workerlab.experiments.ladder.steps import (
     CACHE,
@@ -72,7 +72,7 @@ def setup(options: LadderOptions, plan: Plan | None) -> Iterator[Setup]:
         raise EnvironmentProblem(why)
     urls = urls_of(options)
     if plan is None:  # a resumed run's levels were checked when it began
-        times = MAX_TIMES_USERS if options.find_limit else 1
+        times = MAX_USERS_MULTIPLE if options.find_limit else 1
         preflight.check_levels([times * users_of(options)])
     elif options.trials and options.trials <= plan.trials:
         raise UsageError(f"--trials must be greater than the run's {plan.trials}")

@@ -18,7 +18,7 @@ checked after the CPU. If none applies, the limit is unknown.
 In a search for the limit, users are doubled until a level fails: at least half of its launches miss
 the target, or one is invalid, or one serves less than STABLE_SHARE of the best level although
 neither the load tool nor other programs were the limit. The search also ends if the load tool is
-the limit, since more users would show nothing new, and at MAX_TIMES_USERS.
+the limit, since more users would show nothing new, and at MAX_USERS_MULTIPLE.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from workerlab.model.result import Invalid, Result, TrialResult
 FULL_CPU_SHARE = 0.8  # of the cores that a component can use
 FULL_HOST_SHARE = 0.9  # of all cores
 FULL_SLOTS_SHARE = 0.9  # of the app's slots
-MAX_TIMES_USERS = 8  # a search ends at this multiple of the users of the steps
+MAX_USERS_MULTIPLE = 8  # a search ends at this multiple of the users of the steps
 STABLE_SHARE = 2 / 3  # of the throughput of the best level
 APP_PARTS = ("pool", "storage", "redis", "serialise", "template")  # parts that the app times itself
 CORES = {
@@ -289,7 +289,7 @@ def next_load(ladder: Ladder) -> UserLoad | None:
     for level in levels(ladder)[-1:]:
         users = 2 * level.load.users
         tool_bound = level.step and level.step.generator_bound
-        if level.failure or tool_bound or users > MAX_TIMES_USERS * (ladder.usual_users or 0):
+        if level.failure or tool_bound or users > MAX_USERS_MULTIPLE * (ladder.usual_users or 0):
             return None
         return UserLoad(level.load.tool, users)
     return None
