@@ -273,7 +273,7 @@ class Steps:
 # --- around the app ---------------------------------------------------------------------------
 
 
-class Body(probe.Closing):
+class Body(probe.TimedBody):
     """A WSGI body that also stops the clock when the server closes it."""
 
     __slots__ = ("clock",)
@@ -315,7 +315,7 @@ def wrap_wsgi(app: Any, handled: tuple[object, ...], clock_kind: Any) -> Any:
             isinstance(wrapper, type) and isinstance(body, wrapper)
         ):
             clock.stop()
-            return probe.closing(body, place, environ, handled)
+            return probe.timed_body(body, place, environ, handled)
         return Body(body, place, clock)
 
     return probed

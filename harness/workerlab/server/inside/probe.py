@@ -78,7 +78,7 @@ def time_accepts(worker: Any) -> None:
     (sync, gthread, asyncio, tornado, eventlet's green socket), and so does gevent's server. So the
     class of the innermost socket is replaced, in place, by a subclass that overrides it: object and
     descriptor stay the same for all their users. uvloop accepts in C: then nothing is recorded, and
-    the proof says so.
+    `accept_timed` is false in the worker's proof.
 
     A connection is identified by its client's port: all clients of the lab share one address. A
     port is reused only after its earlier connection is closed, so the latest record counts. If a
@@ -117,7 +117,7 @@ def timed_class(kind: Any) -> type[Any]:
 
 
 def timed_accept(accept: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The method `_accept` of a socket class, which records accepts of clients that have a port."""
+    """A replacement for a socket class's `_accept`: records accepts of clients that have a port."""
 
     def _accept(self: Any) -> Any:
         handle, address = accept(self)
@@ -129,7 +129,7 @@ def timed_accept(accept: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def time_all_accepts() -> None:
-    """Record in `accepted` for all sockets of Python in this process: for a server that opens its
+    """Record in `accepted` for all Python sockets in this process: for a server that opens its
     listening socket only after it has imported the app."""
     socket.socket._accept = timed_accept(socket.socket._accept)  # type: ignore[attr-defined]
 
@@ -155,14 +155,14 @@ def start(
 
 def stop() -> None:
     """Stop recording in children that the app forks, since they inherit the map. The scratch memory
-    is as large, because a child that ends the request it was forked in writes its end."""
+    is as large as the map: a child that ends the request in which it was forked writes its end."""
     global cells, take
     cells = scratch(cells.nbytes)
     take = itertools.repeat(SCRATCH).__next__
 
 
 def begin(port: int, name: str) -> int:
-    """Write a request's start, when its connection was accepted, and its name; returns its place.
+    """Write a request's start, the time of its accept, and its name. Returns the record's place.
     For wrappers in which the cost of a function call does not matter."""
     place = take()
     if place == FIRST:
@@ -193,7 +193,7 @@ def end(place: int) -> None:
     cells[place + END] = now()
 
 
-class Closing:
+class TimedBody:
     """A WSGI body that records when the server closes it; otherwise like the wrapped body."""
 
     __slots__ = ("body", "place")
@@ -221,8 +221,8 @@ class Closing:
         cells[self.place + END] = now()
 
 
-class ClosingList(Closing):
-    """For lists, the usual bodies, which have no close()."""
+class TimedListBody(TimedBody):
+    """For a list, the usual body, which has no close()."""
 
     __slots__ = ()
 
@@ -253,28 +253,28 @@ def wrap_wsgi(app: WsgiApp, handled: tuple[object, ...] = ()) -> WsgiApp:
             end(place)
             raise
         if type(body) is list:
-            return ClosingList(body, place)
-        return closing(body, place, environ, handled)
+            return TimedListBody(body, place)
+        return timed_body(body, place, environ, handled)
 
     return probed
 
 
-def closing(body: Any, place: int, environ: dict[str, Any], handled: tuple[object, ...]) -> Any:
+def timed_body(body: Any, place: int, environ: dict[str, Any], handled: tuple[object, ...]) -> Any:
     """A body of any kind that records when it is closed. A file wrapper must remain one, or the
     server cannot use sendfile."""
     for marker in handled:  # any() with a generator would cost more than the rest
         if body is marker:
             end(place)
             return body
-    recording, wrapper, file = Closing(body, place), environ.get("wsgi.file_wrapper"), body
+    timed, wrapper, file = TimedBody(body, place), environ.get("wsgi.file_wrapper"), body
     if not (isinstance(wrapper, type) and isinstance(body, wrapper)):
-        return recording
-    recording.body = SimpleNamespace(close=getattr(body, "close", no_op))
-    file.close = recording.close
+        return timed
+    timed.body = SimpleNamespace(close=getattr(body, "close", no_op))
+    file.close = timed.close
     return file
 
 
-class InTurn(Closing):
+class TornadoBody(TimedBody):
     """A WSGI body under tornado, whose container runs the app, each chunk and the close in separate
     turns of the loop; blocking calls of other requests run in between. The span ends with the app's
     last code before another request's turn: what follows is waiting in the loop, and would make a
@@ -282,7 +282,7 @@ class InTurn(Closing):
 
     __slots__ = ("chunks",)
     chunks: Iterator[bytes]
-    port = 0  # the client's port of the request in turn
+    port = 0  # the client's port of the request whose turn it is
 
     def __iter__(self) -> Iterator[bytes]:
         self.chunks = iter(self.body)
@@ -300,19 +300,19 @@ class InTurn(Closing):
 
 
 def probe_container(container: Any) -> Any:
-    """Record the app of tornado's WSGI container without threads (see InTurn). The environ has no
-    client port, but is made in the same turn in which the app is called."""
+    """Record the app of tornado's WSGI container without threads (see TornadoBody). The environ has
+    no client port, but is made in the same turn in which the app is called."""
     make_environ, app = container.environ, container.wsgi_application
 
     def environ(request: Any) -> Any:
-        InTurn.port = tornado_port(request)
+        TornadoBody.port = tornado_port(request)
         return make_environ(request)
 
     def probed(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
         global latest
-        latest = place = begin(InTurn.port, environ.get(NAME_KEY, ""))
+        latest = place = begin(TornadoBody.port, environ.get(NAME_KEY, ""))
         try:
-            return InTurn(app(environ, start_response), place)
+            return TornadoBody(app(environ, start_response), place)
         finally:
             end(place)
 
@@ -338,8 +338,8 @@ failures = itertools.count()
 
 
 def report_failure() -> None:
-    """Print the exception to the server's log: Gunicorn's asgi class drops one that is raised
-    after a complete response, as frameworks do."""
+    """Print the exception to the server's log: frameworks raise it after a complete response, and
+    Gunicorn's asgi class drops it then."""
     if next(failures) < MAX_TRACEBACKS:
         traceback.print_exc()
 
@@ -367,7 +367,7 @@ def wrap_asgi(app: AsgiApp) -> AsgiApp:
         latest, ended = place, place + END
 
         # A type comment: annotations would be attached anew in each request
-        def sending(message):  # type: (Message) -> Awaitable[None]
+        def timed_send(message):  # type: (Message) -> Awaitable[None]
             # An extra coroutine for the last message only
             kind = message["type"]
             if kind == "http.response.start":
@@ -376,7 +376,7 @@ def wrap_asgi(app: AsgiApp) -> AsgiApp:
             return send_last(send, message, ended) if last else send(message)
 
         try:
-            return await app(scope, receive, sending)
+            return await app(scope, receive, timed_send)
         except Exception:
             report_failure()
             raise
@@ -399,17 +399,17 @@ def probe_tornado(application: Any) -> Any:
     """Record a native tornado application by chaining two methods of the instance."""
     find_handler, log_request = application.find_handler, application.log_request
 
-    def finding(request: Any, **names: Any) -> Any:
+    def timed_find_handler(request: Any, **names: Any) -> Any:
         name = request.headers.get("X-Workerlab-Request", "") if has_names else ""
         request.workerlab_place = begin(tornado_port(request), name)
         return find_handler(request, **names)
 
-    def logging(handler: Any) -> Any:
+    def timed_log_request(handler: Any) -> Any:
         try:
             return log_request(handler)
         finally:
             end(getattr(handler.request, "workerlab_place", SCRATCH))
 
-    application.find_handler = finding
-    application.log_request = logging
+    application.find_handler = timed_find_handler
+    application.log_request = timed_log_request
     return application

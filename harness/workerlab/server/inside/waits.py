@@ -43,7 +43,7 @@ class OtherThreads:
     def __init__(self) -> None:
         self.own = os.path.basename(os.readlink("/proc/thread-self"))
         self.threads: dict[str, tuple[int, int, int]] = {}  # (open schedstat, last CPU, last wait)
-        self.queued_ns(0)  # or a thread's past CPU would hide one that ends later
+        self.queued_ns(0)  # otherwise a thread's past CPU would hide that of threads that end later
 
     def close(self) -> None:
         for handle, _, _ in self.threads.values():
