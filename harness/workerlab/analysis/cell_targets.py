@@ -52,7 +52,7 @@ def with_targets(
 ) -> list[TrialResult]:
     """The cells, the valid ones with the outcome of each term. `valid`: their facts."""
     by_key = {facts.key: facts for facts in valid}
-    groups = by_cell(cells, counts=lambda _: True)
+    groups = by_cell(cells, keep=lambda _: True)
     pooled = {cell: requests_of_all(trials, by_key) for cell, trials in groups.items()}
 
     def judged(cell: Result, facts: Facts) -> Result:
@@ -271,7 +271,7 @@ def targets_of_series(
 ) -> SeriesTargets:
     """The findings on the levels and on the rates of a series, in this order; () without a
     target."""
-    levels = by_cell(cells, counts=lambda cell: bool(cell.target)).values()
+    levels = by_cell(cells, keep=lambda cell: bool(cell.target)).values()
     axes: dict[Axis, list[Trials]] = {
         "level": [trials for trials in levels if trials.valid and trials.cell.rate is None],
         "rate": [trials for trials in levels if trials.valid and trials.cell.rate is not None],

@@ -147,7 +147,7 @@ def open_and_closed(cells: Sequence[TrialResult]) -> list[tuple[Trials, Trials |
     """The conclusive trials of each open cell, and their closed counterpart, if any."""
     return [
         (trials, counterpart(trials, cells))
-        for trials in by_cell(cells, counts=conclusive).values()
+        for trials in by_cell(cells, keep=conclusive).values()
         if trials.cell.rate is not None and trials.valid
     ]
 
@@ -158,7 +158,7 @@ def counterpart(opened: Trials, cells: Iterable[TrialResult]) -> Trials | None:
     rps = opened.throughput_rps
     distances = [
         (abs(math.log(trials.throughput_rps) - math.log(rps)), trials)
-        for trials in by_cell(cells, counts=conclusive).values()
+        for trials in by_cell(cells, keep=conclusive).values()
         if trials.cell.rate is None and trials.cell.series == opened.cell.series
         if trials.throughput_rps and rps
     ]

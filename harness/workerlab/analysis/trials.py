@@ -147,15 +147,15 @@ def conclusive(result: Result) -> bool:
 
 
 def by_cell(
-    results: Iterable[TrialResult], counts: Callable[[Result], bool] = has_throughput
+    results: Iterable[TrialResult], keep: Callable[[Result], bool] = has_throughput
 ) -> dict[Cell, Trials]:
-    """The trials by cell, in the order of each cell's first trial. `counts`: whether the statistics
+    """The trials by cell, in the order of each cell's first trial. `keep`: whether the statistics
     include a valid result."""
     return {
         cell: Trials(
-            valid=tuple(filter(counts, valid_results(trials))),
+            valid=tuple(filter(keep, valid_results(trials))),
             left_out=tuple(
-                result for result in trials if not (isinstance(result, Result) and counts(result))
+                result for result in trials if not (isinstance(result, Result) and keep(result))
             ),
             cell=cell,
         )

@@ -64,7 +64,7 @@ def all_series(document: Document) -> list[SweepSeries]:
         closed = tuple(cell for cell in cells if cell.trial.cell.rate is None)
         by_load = by_cell(
             sorted(closed, key=lambda cell: cell.trial.cell.concurrency),
-            counts=lambda _: True,
+            keep=lambda _: True,
         )
         series.append(
             SweepSeries(
