@@ -273,7 +273,7 @@ class Names:
         self.several_trials = any(cell.trial.number > 1 for cell in cells)
         self._cells = cells
 
-    def apart(self, cell: Cell | ClassResult) -> list[str]:
+    def distinctions(self, cell: Cell | ClassResult) -> list[str]:
         """['4 threads', 'wrk']: the settings that distinguish a series from others of its class."""
         texts: list[str] = []
         for name, classes in self.settings.items():
@@ -289,10 +289,10 @@ class Names:
 
     def series(self, cell: Cell | ClassResult) -> str:
         """'gthread (4 threads, wrk)'."""
-        values = {"name": cell.server.worker_class, "apart": self.apart(cell)}
-        return fill("{name}[[ ({apart:, })]]", values)
+        values = {"name": cell.server.worker_class, "distinctions": self.distinctions(cell)}
+        return fill("{name}[[ ({distinctions:, })]]", values)
 
-    def places(self, cells: Sequence[TrialResult]) -> str:
+    def cells_text(self, cells: Sequence[TrialResult]) -> str:
         """'every cell', or 'sync at 4 and 8 (trial 2), gthread at 16 and 80% (open)'. Trials are
         numbered unless `cells` has all trials of a level."""
         if len(cells) == len(self._cells) > 1:

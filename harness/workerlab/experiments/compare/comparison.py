@@ -339,7 +339,7 @@ def distinguishing_settings(groups: Sequence[Group]) -> list[tuple[str, ...]]:
     same class and load."""
     cells = [group.a for group in groups]
     names = Names(planned=cells)
-    return [tuple(names.apart(cell)) for cell in cells]
+    return [tuple(names.distinctions(cell)) for cell in cells]
 
 
 def launch_metrics(run: Run, cell: Result) -> Launch:

@@ -68,7 +68,7 @@ def sweep_document(report: Report) -> Document:
         )
     ]
     cells_notes = [
-        CellsNote(names.places(cells), note, trials=trials)
+        CellsNote(names.cells_text(cells), note, trials=trials)
         for note, cells, trials in grouped_by_cause(cell_notes)
     ]
     return Document(
@@ -219,7 +219,7 @@ def affected_cells(report: Report, names: Names) -> Iterator[Answer]:
             classes = dict.fromkeys(names.series(cell.trial.cell) for cell in cells)
             yield LeftOut(tuple(classes), reason, trials=trials)
         else:
-            yield AffectedCells("Invalid", names.places(cells), reason, trials=trials)
+            yield AffectedCells("Invalid", names.cells_text(cells), reason, trials=trials)
     yield from answers_by_kind("Inconclusive", reasons["inconclusive"], names)
     yield from failing_routes(valid, names)
     yield from answers_by_kind("Disturbed", disturbed, names)
@@ -234,8 +234,8 @@ def answers_by_kind(
     for reason, cells, trials in grouped_by_cause(causes, key=lambda cause: cause.code):
         same_kind = [(cause, cell) for cause, cell in causes if cause.code == reason.code]
         reason, worst = max(same_kind, key=lambda pair: getattr(pair[0], "share", 0.0))
-        example = names.places([worst]) if len(cells) > 1 else None
-        yield AffectedCells(state, names.places(cells), reason, example, trials=trials)
+        example = names.cells_text([worst]) if len(cells) > 1 else None
+        yield AffectedCells(state, names.cells_text(cells), reason, example, trials=trials)
 
 
 def grouped_by_cause(
@@ -284,7 +284,7 @@ def failing_routes(cells: Iterable[Result], names: Names) -> Iterator[FailingRou
         causes = sum((Counter(route.errors) for route in routes), Counter[str]())
         del causes["status"]  # covered by `statuses`
         yield FailingRoute(
-            cells=names.places(cells_of_route),
+            cells=names.cells_text(cells_of_route),
             route=name,
             failed=sum(route.failed for route in routes),
             requests=sum(route.requests for route in routes) + causes.total(),
