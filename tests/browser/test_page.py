@@ -19,7 +19,7 @@ from tests.builders.runs import recorded
 from workerlab.experiments.reading import document_of
 from workerlab.model.result import Column, Document, Result, Table
 from workerlab.report.html.chart_figures import chart_figures
-from workerlab.report.html.over_time import has_queue, in_timeline
+from workerlab.report.html.over_time import has_queue, queue_in_timeline
 from workerlab.report.html.series import all_series, cells_over_time
 from workerlab.report.html.timeline_data import MAX_BARS, timelines
 from workerlab.report.values import text
@@ -86,7 +86,7 @@ def assert_marks(opened: Opened, document: Document) -> None:
     for entry in cells_over_time(document):
         at = f"{entry.series.slug}-{entry.cell.trial.cell.concurrency}"
         assert opened.marks(f"timeline-{at}", "served") == len(entry.timeline.bars)
-        if has_queue(entry.timeline) and not in_timeline(entry.timeline):
+        if has_queue(entry.timeline) and not queue_in_timeline(entry.timeline):
             assert opened.marks(f"queue-{at}", "queue") == 1
 
 

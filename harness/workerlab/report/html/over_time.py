@@ -39,7 +39,7 @@ LINE_DASHES = {  # dashes of the lines in the figure of the phases
 BAND_OPACITY = 0.16
 MAX_LIMIT_RATIO = 4  # the limit is drawn if it is at most this many times the longest queue
 ROW_HEIGHT = 34  # pixels per state
-SLOW_CONNECT_S = 0.5  # loopback alone is always faster, and no kernel retransmits a SYN sooner
+SLOW_CONNECT_S = 0.5  # loopback connects are always faster; no kernel retransmits a SYN sooner
 SYN_NOTE = (
     "Dashed: the times when this kernel retransmits an unanswered SYN. A connection at one of these"
     " lines had its SYN dropped, because the accept queue was full, and retransmitted."
@@ -119,7 +119,7 @@ def queue(timeline: Timeline, where: str) -> Figure | None:
     the timeline shows it completely."""
     from_s, until_s = timeline.shown
     outside = any(length for at_s, length in timeline.queue if not from_s <= at_s <= until_s)
-    needs_own_figure = has_queue(timeline) and not in_timeline(timeline)
+    needs_own_figure = has_queue(timeline) and not queue_in_timeline(timeline)
     if len(timeline.queue) < 2 or not (outside or needs_own_figure):
         return None
     longest, draws_limit = _longest_and_draws_limit(timeline)
@@ -146,7 +146,7 @@ def has_queue(timeline: Timeline) -> bool:
     return any(length for at_s, length in timeline.queue if from_s <= at_s <= until_s)
 
 
-def in_timeline(timeline: Timeline) -> bool:
+def queue_in_timeline(timeline: Timeline) -> bool:
     """Whether the timeline draws the queue, because the wait of each request is unknown."""
     return has_queue(timeline) and not any(bar.arrived_s is not None for bar in timeline.bars)
 
@@ -388,7 +388,7 @@ def _usage_pane(timeline: Timeline, pane: UsagePane) -> Any:
 
 
 def phases(timeline: Timeline, where: str) -> Figure | None:
-    """Response times and sockets. None without response times, or without ramp-up and drain."""
+    """Response times and sockets. None if the former, or both ramp-up and drain, are missing."""
     if not changing(timeline.phases) or not timeline.responses:
         return None
     unit_name, factor = unit(max(high for _, _, high in timeline.responses))
@@ -404,7 +404,7 @@ def phases(timeline: Timeline, where: str) -> Figure | None:
             totals[at_s] = totals.get(at_s, 0) + count * state.endswith(states)
     counts = alt.Y("value:Q", title="sockets", axis=COUNT_AXIS)
     reasons = [str(phase_finding(phase)) for phase in timeline.phases]
-    subject = "Times in the app, by when requests left it" if timeline.in_app else "Response times"
+    subject = "Times in the app, as requests left it" if timeline.in_app else "Response times"
     phase_names = dict.fromkeys(phase.name for phase in timeline.phases)
     return cell_figure(
         "phases",

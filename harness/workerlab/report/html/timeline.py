@@ -29,7 +29,7 @@ from workerlab.report.html.figure import (
     unit,
     var,
 )
-from workerlab.report.html.over_time import in_timeline, queue_pane, time_axis
+from workerlab.report.html.over_time import queue_in_timeline, queue_pane, time_axis
 from workerlab.report.html.timeline_data import Rows, Timeline
 from workerlab.report.values import PARTS, finite
 
@@ -58,7 +58,7 @@ def request_by_request(cell: Result, timeline: Timeline, where: str) -> Figure |
         return None
     shared = not cell.worker_class.accepts_first
     arrivals_known = any(bar.arrived_s is not None for bar in timeline.bars)
-    queue = in_timeline(timeline)
+    queue = queue_in_timeline(timeline)
     rows = _rows_pane(timeline, shared, titled=not queue)
     if arrivals_known:
         text = (
