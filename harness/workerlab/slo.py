@@ -27,7 +27,7 @@ Kind = Literal["time", "errors", "rps"]
 
 METRICS = get_args(Metric)
 COMPARISONS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
-SHAPE = re.compile(
+TERM_PATTERN = re.compile(
     r"\s*(?P<metric>[^\s<>=!≤≥]*)\s*(?P<op>(?:[<>=!≤≥]\s*)*)"
     r"(?P<number>[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)?)"
     r"\s*(?P<unit>(?:k\s+)?[^\s0-9<>=/;]*(?:\s*/\s*[a-z]*)?)\s*(?P<rest>.*)",
@@ -49,15 +49,15 @@ UNITS: dict[Kind, dict[str, Decimal]] = {
         for unit in ("", "/s", "/sec", "rps", "req/s", "requests/s")
     },
 }
-EXPECTED: dict[Kind, str] = {
+EXPECTED_UNITS: dict[Kind, str] = {
     "time": "us, ms, s or m",
     "errors": "% or nothing",
     "rps": "/s, rps, k or nothing",
 }
 DIRECTION_ERRORS: dict[Kind, str] = {
-    "time": "a response time is limited from above, such as {}<300ms",
-    "errors": "errors are limited from above, such as {}<0.1%",
-    "rps": "throughput is limited from below, such as {}>=50",
+    "time": "a response time needs an upper limit, such as {}<300ms",
+    "errors": "errors need an upper limit, such as {}<0.1%",
+    "rps": "throughput needs a lower limit, such as {}>=50",
 }
 MAX_LIMITS: dict[Kind, tuple[float, str]] = {
     "time": (3600.0, "a limit must be at most 60 minutes"),
@@ -96,7 +96,7 @@ class Term(Struct, frozen=True):
 
 
 class Limit(NamedTuple):
-    """A limit on a change. `share`: that of the earlier value, or for errors, of the requests;
+    """A limit on a change. `share`: of the earlier value; for errors, of the requests;
     `above`: whether increases exceed the limit, not decreases."""
 
     metric: str
@@ -114,7 +114,7 @@ class _Piece(NamedTuple):
     last: bool
 
     def fail(self, part: str, why: str, *, offset: int = 0) -> NoReturn:
-        """Raises TargetSyntaxError. `part`: the group of SHAPE that is wrong."""
+        """Raises TargetSyntaxError. `part`: the group of TERM_PATTERN that is wrong."""
         raise TargetSyntaxError(f"column {self.begin + self.match.start(part) + offset + 1}: {why}")
 
     def metric(self, metrics: Sequence[str]) -> str:
@@ -129,7 +129,7 @@ class _Piece(NamedTuple):
         op = op.replace("≤", "<=").replace("≥", ">=")
         if op not in ops:
             open_end = self.last and not op and not self.match["number"]
-            hint = " (in quotes: '...', for the shell)" if open_end else ""
+            hint = " (quote it for the shell: '...')" if open_end else ""
             got = f", not {op}" if op else ""
             self.fail("op", f"expected {_either(ops)} after {name}{got}{hint}")
         return op
@@ -162,7 +162,7 @@ def _pieces(text: str) -> Iterator[_Piece]:
         raise TargetSyntaxError(f"column {comma.start() + 2}: {why}")
     begin = 0
     for piece in text.split(","):
-        match = cast("re.Match[str]", SHAPE.fullmatch(piece))
+        match = cast("re.Match[str]", TERM_PATTERN.fullmatch(piece))
         yield _Piece(match, begin, last=begin + len(piece) == len(text))
         begin += len(piece) + 1
 
@@ -202,7 +202,7 @@ def _term(piece: _Piece) -> Term:
     kind = Term(metric, op, 0.0).kind
     if (op[0] == ">") != (kind == "rps"):
         piece.fail("op", DIRECTION_ERRORS[kind].format(metric))
-    limit = piece.number(UNITS[kind], EXPECTED[kind])
+    limit = piece.number(UNITS[kind], EXPECTED_UNITS[kind])
     if why := _why_invalid_limit(kind, limit):
         piece.fail("number", why)
     piece.end()

@@ -35,7 +35,7 @@ GOOD = {
 BAD = {
     "": (1, "expected p50, p90, p95, p99, max, mean, errors or rps"),
     "  ": (3, "expected p50"),
-    "p95": (4, "in quotes"),
+    "p95": (4, "quote it"),
     "p95 300ms": (5, "expected <, <=, > or >= after p95"),
     "p95=300ms": (4, "after p95, not ="),
     "p95<>300ms": (4, "not <>"),
@@ -50,9 +50,9 @@ BAD = {
     "rps>=50ms": (8, "unknown unit 'ms'"),
     "p96<3s": (1, "unknown metric 'p96'"),
     "p95<3s, latency<3s": (9, "unknown metric 'latency'"),
-    "p95>300ms": (4, "limited from above, such as p95<300ms"),
-    "errors>=1%": (7, "limited from above, such as errors<0.1%"),
-    "rps<50": (4, "limited from below, such as rps>=50"),
+    "p95>300ms": (4, "needs an upper limit, such as p95<300ms"),
+    "errors>=1%": (7, "need an upper limit, such as errors<0.1%"),
+    "rps<50": (4, "needs a lower limit, such as rps>=50"),
     "p95<-3s": (5, "must be above 0"),
     "p95<0ms": (5, "must be above 0"),
     "p95<61m": (5, "at most 60 minutes"),
@@ -101,7 +101,7 @@ def test_quotes_are_suggested_only_if_the_shell_may_have_redirected() -> None:
     for text in ("p95, max<1s", "p95=3s", "p95 3s"):
         with pytest.raises(TargetSyntaxError) as error:
             parse(text)
-        assert "quotes" not in str(error.value)
+        assert "quote it" not in str(error.value)
 
 
 def limits(least: float, most: float) -> st.SearchStrategy[float]:
