@@ -14,7 +14,7 @@ from msgspec import Struct
 from workerlab.errors import EnvironmentProblem, UsageError
 
 TIMEOUT_S = 5
-OTHER = "a server"  # prefix of the version of a stand-in
+STAND_IN = "a server"  # prefix of the version of a stand-in
 EXTRA = "pip install 'workerlab[ladder]'"
 
 
@@ -23,9 +23,9 @@ class NoAnswer(EnvironmentProblem):
 
 
 class ServiceKind(Struct, frozen=True):
-    """A kind of service. `option`: the option for its address; `example`: of an address; `schemes`:
-    of URLs. `parse`: MODULE:NAME of its client's function that raises for a malformed address;
-    `version`: returns the server's name and version."""
+    """A kind of service. `option`: the option for its address; `example`: an address;
+    `schemes`: valid ones in its URLs. `parse`: MODULE:NAME of its client's function that raises for
+    a malformed address; `version`: returns the server's name and version."""
 
     name: str
     option: str
@@ -53,7 +53,7 @@ def _redis(url: str) -> str:
     for name in ("valkey", "redis"):
         if f"{name}_version" in info:
             return f"{name.capitalize()} {info[f'{name}_version']}"
-    return f"{OTHER} that speaks the Redis protocol but does not identify itself"
+    return f"{STAND_IN} that speaks the Redis protocol but does not identify itself"
 
 
 def _mongodb(url: str) -> str:
@@ -66,7 +66,7 @@ def _mongodb(url: str) -> str:
     ) as client:
         built = client.admin.command("buildInfo")
     name = f"MongoDB {built['version']}"
-    return name if "gitVersion" in built else f"{OTHER} that claims to be {name} but is not"
+    return name if "gitVersion" in built else f"{STAND_IN} that claims to be {name} but is not"
 
 
 KINDS = {
@@ -99,7 +99,7 @@ def ask(kind: str, url: str) -> str:
         return KINDS[kind].version(url)
     except ModuleNotFoundError as error:
         raise NoAnswer(f"{name} needs {error.name}, which is not installed: {EXTRA}") from None
-    except Exception as error:  # clients raise their own types, and ValueError for an address
+    except Exception as error:  # clients raise their own types; ValueError for an invalid address
         raise NoAnswer(f"{name} at {place(url)} does not respond: {_why(error, url)}") from None
 
 

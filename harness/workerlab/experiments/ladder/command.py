@@ -44,7 +44,7 @@ from workerlab.model.plan import Cell, Plan, Trial
 from workerlab.paths import bundled_root
 from workerlab.server import preflight
 from workerlab.server.running import Launch
-from workerlab.server.service_check import OTHER, check_url, name_of
+from workerlab.server.service_check import STAND_IN, check_url, name_of
 from workerlab.server.services import (
     BLOG_PACKAGES,
     Service,
@@ -205,7 +205,7 @@ class Services(Struct, frozen=True):
     @property
     def stand_ins(self) -> tuple[str, ...]:
         """Kinds replaced by another server with the same protocol."""
-        return tuple(kind for kind, name in self.versions.items() if name.startswith(OTHER))
+        return tuple(kind for kind, name in self.versions.items() if name.startswith(STAND_IN))
 
     def env(self, storage: str, cache: str = "") -> tuple[tuple[str, str], ...]:
         """Environment variables of the blog, with its services."""
