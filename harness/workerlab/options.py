@@ -1,5 +1,5 @@
 """The options of a command as a typed record, options shared by several commands, and types of
-arguments: invalid input is rejected in one sentence, before anything starts.
+arguments: invalid input is rejected with one sentence, before anything starts.
 
 A record is a subclass of `Options`. Each field has a function that reads it from the command line
 and determines its type, a default, and a text for --help. Shared options are in base records.
@@ -342,7 +342,7 @@ def jobs(word: str) -> int | str:
     return word if word == "auto" else whole(word)
 
 
-def target_of_cells(text: str) -> str:
+def slo_target(text: str) -> str:
     """The target in its canonical spelling."""
     try:
         return canonical(text)
@@ -352,7 +352,7 @@ def target_of_cells(text: str) -> str:
 
 class SloOptions(Options):
     slo = option(
-        target_of_cells,
+        slo_target,
         "TARGET",
         "mark the cells that miss it: limits on p50, p90, p95, p99, max, mean (response time),"
         " errors and rps, such as 'p95<300ms,errors<0.1%%'",
@@ -406,8 +406,8 @@ url_path = matching(
 _module = matching(r"[^\W\d]\w*(\.[^\W\d]\w*)*(:.*)?", "of the form module:callable")
 
 
-def target(text: str) -> str:
-    """The target of the user's app, or the name of a bundled app."""
+def app_target(text: str) -> str:
+    """The user's app as MODULE:CALLABLE, or the name of a bundled app."""
     if not text.startswith("@"):
         return _module(text)
     if text[1:] not in APPS:
@@ -487,7 +487,7 @@ class ServedOptions(Options):
 
 class UsersApp(ServedOptions):
     app = option(
-        target,
+        app_target,
         "MODULE:CALLABLE",
         "the application, as Gunicorn spells it, or a bundled one: @sleep_wsgi, @sleep_flask, ...",
         in_project=True,
@@ -512,7 +512,7 @@ GUNICORN_HELP = (
     "versions of Gunicorn: 23.0.0,27.0.1 (for your app: the installed one, else"
     f" {BUNDLED_GUNICORN}); other versions are stored in your cache"
 )
-IN_TURN_HELP = "; several are measured in separate runs"
+IN_TURN_HELP = "; each is measured in a separate run"
 
 
 class Serves(ServedOptions):
@@ -534,7 +534,7 @@ class ServesOne(ServedOptions):
         only(versions),
         "VERSION",
         "version of Gunicorn (for your app: the installed one, else"
-        f" {BUNDLED_GUNICORN}); stored in your cache",
+        f" {BUNDLED_GUNICORN}); other versions are stored in your cache",
     )
 
 

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from apps.knobs import MAX_SLEEP_S, BadValue, burn, work_for
 from tests.builders.blog import Sent, asgi, wsgi
 from workerlab.model.plan import App
-from workerlab.options import BadArgument
-from workerlab.options import target as read_target
+from workerlab.options import BadArgument, app_target
 from workerlab.paths import APPS, bundled_root, label_of, target_of
 
 ROOT = Path(__file__).parents[3]
@@ -196,9 +195,9 @@ def test_every_module_with_an_app_has_a_name() -> None:
 
 
 def test_names_of_bundled_apps_are_read_and_shown() -> None:
-    assert read_target("@blog.wsgi") == "@blog.wsgi"
+    assert app_target("@blog.wsgi") == "@blog.wsgi"
     assert label_of(App(target_of("@blog.wsgi"))) == "@blog.wsgi"
     assert label_of(App(target_of("@blog.wsgi"), "/srv/shop")) == "apps.blog.wsgi:app"
     assert label_of(App("apps.shop:app")) == "apps.shop:app"
     with pytest.raises(BadArgument, match=r"unknown bundled app '@shop': choose from @sleep_wsgi"):
-        read_target("@shop")
+        app_target("@shop")

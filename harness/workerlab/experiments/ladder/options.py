@@ -63,7 +63,7 @@ class LadderOptions(RunOptions, GunicornInTurn):
         default=(),
     )
     find_limit = option(
-        read.target_of_cells,
+        read.slo_target,
         "TARGET",
         "double the users until the first step misses TARGET or is unstable"
         f" ({TARGET.replace('%', '%%')})",
