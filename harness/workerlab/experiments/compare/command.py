@@ -79,7 +79,7 @@ def first_plan(options: CompareOptions) -> tuple[Plan, preflight.Interpreters]:
     check_limits(options)
     plans, pythons = zip(*(plan_side(options, name) for name in ("a", "b")), strict=True)
     if len({len(plan.cells) for plan in plans}) > 1:
-        raise UsageError("class= of a side replaces CLASSES: name a single class there")
+        raise UsageError("class= on a side replaces CLASSES, which must then be a single class")
     base = _common_plan(*plans)
     sides = [[_with_side_settings(base, plan, cell) for cell in plan.cells] for plan in plans]
     if sides[0] == sides[1]:

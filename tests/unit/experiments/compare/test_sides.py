@@ -109,7 +109,7 @@ def test_the_order_within_a_pair_is_random() -> None:
             "--budget is too short: the first result needs 4 pairs",
         ),
         ((*BASE, "--a", "workers=4", "--b", "workers=4"), "A and B are the same"),
-        ((*BASE, "--b", "class=tornado"), "name a single class"),
+        ((*BASE, "--b", "class=tornado"), "must then be a single class"),
         (BASE, "compare needs CLASSES, LEVELS and a difference"),
         (("compare", "snyc", "8", "--b", "workers=5"), "did you mean sync"),
         (("compare", "sync", "eight", "--b", "workers=5"), "'eight' is not a whole number"),
