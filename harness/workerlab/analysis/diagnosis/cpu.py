@@ -34,7 +34,7 @@ MORE_CORES = "faster code or more cores would raise the throughput"
 MORE_WORKERS = "faster code or more workers, up to one per core, would raise the throughput"
 TOOL_ELSEWHERE = "a load tool on another machine would leave all cores to the server"
 CLOSE_OTHER_PROGRAMS = "close the other programs and measure again"
-MEASURE_AGAIN = "measure again when the host is quieter, or on a machine of its own"
+MEASURE_AGAIN = "measure again when the host is quieter, or on a dedicated machine"
 
 
 # --- disturbance ----------------------------------------------------------------------------------
@@ -113,8 +113,8 @@ def worst_disturbance(waits: Iterable[CoreWait | None]) -> Disturbance | None:
 
 
 class Computing(Advised):
-    """CPU is the limit, by its use (`how`) or, if other programs or machines used the cores, by the
-    need of the requests (`need`)."""
+    """CPU is the limit, as its use shows (`how`) or, if other programs or machines used the cores,
+    the CPU need of the requests (`need`)."""
 
     explains = EXPLAINED_BY_CPU
     below_slots = "CPU is the limit"
@@ -156,17 +156,17 @@ class BusyMachine(Computing):
         wait, busy_cores = core_wait(facts), BUSY_MACHINE_SHARE * cores
         others = (wait.others_cores or 0.0) if wait else 0.0
         if sum(using.values()) < busy_cores and 0 < others < MIN_OTHERS_CORES:
-            # Too little for a disturbance: without it, the lab would fill the machine
+            # Too little for a disturbance: without them, the lab would use all cores
             using["other programs"] = others
-        lab_fills_it = server >= MIN_MACHINE_SHARE * cores and sum(using.values()) >= busy_cores
-        if lab_fills_it:
+        fills_machine = server >= MIN_MACHINE_SHARE * cores and sum(using.values()) >= busy_cores
+        if fills_machine:
             used_by = [f"{name} {FORMATS['cores'](amount)}" for name, amount in using.items()]
             busy = "its {cores:# core} {cores:was/were} [[{host:percent} ]]busy ({used_by:, })"
             how = fill(busy, {"cores": cores, "host": usage.host_busy, "used_by": used_by})
         elif (need := _cpu_need(facts, cell)) and min(facts.connections, workers) > cores:
             too_much = "{workers:# worker} together would need more than {cores:# core}"
             needed = f"{need}, and {fill(too_much, {'workers': workers, 'cores': cores})}"
-        noise = () if lab_fills_it else (CLOSE_OTHER_PROGRAMS,)
+        noise = () if fills_machine else (CLOSE_OTHER_PROGRAMS,)
         elsewhere = (TOOL_ELSEWHERE,) if tool >= MIN_MACHINE_SHARE * cores else ()
         return cls.of(facts, how, needed, (*noise, MORE_CORES, *elsewhere))
 
@@ -260,7 +260,7 @@ class LoadToolIsLimit(Advised):
 
 def more_load(faster: Sequence[str], busy: float | None) -> str:
     """Advice on how to load the server more. `faster`: faster load tools. `busy`: the busy share of
-    this machine's cores if none are free for more processes; wrk is faster than many of fast."""
+    this machine's cores if none are free for more processes of fast; wrk is faster than many."""
     options = (
         f"a faster load tool ({', '.join(faster)})" if faster else "",
         PROCESSES_OF_FAST if faster and busy is None else "",

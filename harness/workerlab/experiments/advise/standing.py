@@ -139,23 +139,23 @@ def _bound(
     limit, mean = sign * math.log(term.limit), fmean(logs)
     centre = math.exp(sign * mean)
     outcome = judge(term, requests)
-    on_a_step = outcome.result == "undecidable"  # chance decides if a launch meets the limit
+    by_chance = outcome.result == "undecidable"  # chance decides whether a launch meets the limit
     word: TargetWord
     if n < MIN_LAUNCHES:
         beyond = mean > limit + math.log(CLEAR_MISS_RATIO) or (n > 1 and min(logs) > limit)
-        word = "broken" if beyond and not on_a_step else "not shown yet"
+        word = "broken" if beyond and not by_chance else "not shown yet"
         return TermBound(term, word, n, centre)
     high = mean + prediction_half_width(stdev(logs), n, beyond_share)
     after_many = mean + NormalDist().inv_cdf(1 - beyond_share) * stdev(logs)
     bound_holds, last = high <= limit, n >= MAX_LAUNCHES
-    if on_a_step:
+    if by_chance:
         word = "not shown yet" if bound_holds and not last else "undecidable"
     elif bound_holds:
         word = "met"
     else:
         word = "broken" if last or max(mean, after_many) > limit else "not shown yet"
     uneven = TOO_UNEVEN if word == "broken" and mean <= limit else None
-    why = outcome.why if on_a_step else uneven
+    why = outcome.why if by_chance else uneven
     return TermBound(term, word, n, centre, math.exp(sign * high), why)
 
 
