@@ -105,7 +105,7 @@ def _under_way(evidence: Evidence) -> Effect:
         )
         return Effect(None, "under_way.passed", sentence, cell_text="answered")
     sentence = (
-        "a request of {ONGOING_S:duration} was cut after {took_s:duration}: other requests had"
+        "a request of {ONGOING_S:duration} was cut off after {took_s:duration}: other requests had"
         " reached the limit of {RECYCLE_LIMIT} (graceful_timeout {GRACE_S} s)"
     )
     return Effect(None, "under_way.cut", sentence, launch, "cut")
@@ -117,8 +117,8 @@ def _sighup(evidence: Evidence) -> Effect:
         sentence = "no worker was replaced within {EVENT_TIMEOUT_S:duration}"
         return Effect(None, "reload.none", sentence, cell_text="not seen")
     sentence = (
-        "the file then set it to {BACKLOG_AFTER}; workers were replaced, and the kernel's limit of"
-        " the accept queue"
+        "the file then set backlog to {BACKLOG_AFTER}; workers were replaced, and the kernel's"
+        " limit of the accept queue"
     )
     if launch["after"] != launches.BACKLOG_AFTER:
         sentence += " became {after}" if launch["after"] != launch["before"] else " stayed {after}"

@@ -192,8 +192,8 @@ _TIMEOUTS: Mapping[tuple[bool, bool], tuple[Word, str, str]] = {
     (True, True): (
         "honoured",
         "timeout.both",
-        "a request of {REQUEST_S:duration} was cut and its worker killed, whether it waited (after"
-        " {waited_s:duration}) or blocked (after {blocked_s:duration})",
+        "a request of {REQUEST_S:duration} was cut off and its worker killed, whether it waited"
+        " (after {waited_s:duration}) or blocked (after {blocked_s:duration})",
     ),
     (False, True): (
         "honoured",
