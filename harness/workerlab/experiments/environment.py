@@ -82,8 +82,8 @@ def interpreters(
     bundled: bool | None = None,
 ) -> preflight.Interpreters:
     """Every requested interpreter with every requested version of Gunicorn, by (python, version). A
-    part of the keys is "" if there is only one. `bundled`: whether the app is bundled; None: as in
-    the options and the user's Gunicorn file. Raises the errors of `preflight.interpreter`."""
+    python or version that all keys share is "". `bundled`: whether the app is bundled; None: as the
+    options and the user's Gunicorn file say. Raises the errors of `preflight.interpreter`."""
     config, pythons = options.config, options.python
     classes = tuple(classes)
 
@@ -91,9 +91,9 @@ def interpreters(
     def inspect(python: str, version: str, *, bundled: bool) -> preflight.Interpreter:
         cwd = Path(options.chdir or ".")
         inspect_version = partial(preflight.interpreter, python, cwd, config, classes, env)
-        return _inspected(inspect_version, version, bundled=bundled)
+        return _inspect_or_fall_back(inspect_version, version, bundled=bundled)
 
-    def inspected(settings: Mapping[str, object], *, bundled: bool) -> preflight.Interpreters:
+    def inspect_all(settings: Mapping[str, object], *, bundled: bool) -> preflight.Interpreters:
         default = sys.executable if bundled else python_of(directories_of(options, settings))
         pairs = product(pythons or (default,), options.gunicorn or ("",))
         by_pair = {pair: inspect(*pair, bundled=bundled) for pair in pairs}
@@ -106,10 +106,10 @@ def interpreters(
     settings: Mapping[str, object] = {}
     # The Gunicorn file may name the app and its directory
     file_may_name_app = bundled is None and config and options.app is None
-    serving = inspected(settings, bundled=not file_may_name_app and is_bundled(settings))
+    serving = inspect_all(settings, bundled=not file_may_name_app and is_bundled(settings))
     if config:
         settings = next(iter(serving.values())).settings
-        serving = inspected(settings, bundled=is_bundled(settings))
+        serving = inspect_all(settings, bundled=is_bundled(settings))
     if not pythons and not is_bundled(settings):
         directories = directories_of(options, settings)
         serving = {key: _with_note(value, directories) for key, value in serving.items()}
@@ -139,7 +139,7 @@ def _with_note(
     return replace(interpreter, note=Note(note))
 
 
-def _inspected(
+def _inspect_or_fall_back(
     inspect: Callable[[str], preflight.Interpreter], version: str, *, bundled: bool
 ) -> preflight.Interpreter:
     """The interpreter with this version of Gunicorn; with "", the default version and a note if

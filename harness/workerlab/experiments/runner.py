@@ -43,15 +43,15 @@ DISPLAY_OPTIONS = (RunOptions.format, RunOptions.explain)
 
 
 class Setup(Struct, frozen=True):
-    """A plan that was checked against this machine, and the ways to execute it.
+    """A plan that was checked against this machine, and how to execute it.
 
-    `interpreters`: those that run Gunicorn and the apps; empty without a Gunicorn. `environment`:
+    `interpreters`: those that run Gunicorn and the apps; empty if there are none. `environment`:
     further facts to store. `label`: the end of the run directory's name; "": the command's name.
     `prepare_launch`: adds addresses and pids of the services that a server uses. `display`: shows
     the progress. `grow(directory, plan)`: returns the plan with further cells, or None; called once
     all trials of `plan` have run. It may use only stored data, so that a resumed run grows in the
     same way. `always_calibrate`: measures the load tools' ceilings even if no cell came near them.
-    `trials`: makes the source of the trials, by default ones with a load tool.
+    `trials`: makes the source of the trials, by default trials with a load tool.
     `perform(directory, plan)`: replaces the execution of a plan without trials; it must find out
     what remains to be done.
     """

@@ -68,7 +68,7 @@ class TrialSource:
     def prepare(
         self, trial: Trial, turn: StartupTurn, lab: Lab | None
     ) -> Callable[[], Record] | Fault:
-        """A function that runs the trial, or the Fault. `lab`: None if it runs alone."""
+        """Returns a function that runs the trial, or a Fault. `lab`: None if it runs alone."""
         raise NotImplementedError
 
     def used_cores(self, trial: Trial) -> float:
@@ -324,8 +324,8 @@ class Batch:
         return record
 
     def _record_unfinished(self) -> None:
-        """Record the trials that were running when all were stopped. The file shows which ones have
-        no record, because an interrupt may come right after a record was written."""
+        """Record the trials that were running when all were stopped. The file decides which of them
+        have no record, because an interrupt may come right after a record was written."""
         records = run_store.load(self._source.directory).records
         for future, trial in self._running.items():
             if records[trial.key].fault == run_store.NOT_FINISHED:

@@ -225,7 +225,7 @@ def _read_result(tool: Locust, text: str) -> LocustResult:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
-        raise ParseError(f"{tool.NAME} left no complete {RESULT_FILE}", text) from None
+        raise ParseError(f"{tool.NAME} wrote no complete {RESULT_FILE}", text) from None
     try:
         result = convert(document, LocustResult)
     except ValueError as error:
@@ -281,7 +281,7 @@ def _measurement(name: str, result: LocustResult) -> Measurement:
     if not sent or not duration_s:
         raise ParseError(f"{name} sent nothing")
     lag_notes = rate_notes(sent=sent, unsent=unsent, rate_rps=rate_rps, lag=lag) if rate_rps else ()
-    is_local = "local" in result.parts  # otherwise a master, without a part, wrote it
+    is_local = "local" in result.parts  # otherwise the master wrote it, which has no part
     starts_ns = [part.first_ns for part in parts if part.first_ns is not None]
     return Measurement(
         requests=sum(part.complete for part in parts),

@@ -14,7 +14,7 @@ examples:
   workerlab generators --tools fast,wrk --levels 10,100,1000 --duration 5
       compare only these two, at higher levels
   workerlab generators --tools threads,processes,coroutines --levels 20,80,200 --delay 0.08
-      use a server that takes 80 ms to respond, so more connections send more
+      use a server that takes 80 ms to respond, so throughput grows with the connections
   workerlab generators --tools processes-coroutines --processes 4,6,8 --levels 80,100,120
       measure a grid: 4 processes of 80 coroutines each (320 connections), 6 of 80, ..., 8 of 120
   workerlab generators --keepalive off
@@ -33,7 +33,7 @@ def _delay(text: str) -> tuple[float, float]:
     return shortest, longest
 
 
-def _once(text: str) -> bool:
+def _off_or_on(text: str) -> bool:
     if "," in text:
         raise read.BadArgument("must be off or on, not both")
     return read.switch(text)
@@ -61,7 +61,7 @@ class GeneratorsOptions(RunOptions):
     )
     duration = option(read.duration, "S", "seconds per load (2)", default=2.0)
     trials = option(read.whole, "N", "trials of each load, from which intervals are computed (3)")
-    keepalive = option(_once, "WORD", "reuse connections: off or on (on)", default=True)
+    keepalive = option(_off_or_on, "WORD", "reuse connections: off or on (on)", default=True)
 
 
 def add_options(to: argparse.ArgumentParser) -> None:

@@ -7,8 +7,8 @@ Each line on COMMANDS is a JSON object that sets the load from then on; end-of-f
 
     url        target of new requests
     keepalive  whether connections are reused
-    clients    closed model: the number of clients; each sends its next request when the last one
-               has ended, and surplus clients leave at that point
+    clients    closed model: the number of clients; each sends its next request when the previous
+               one has ended, and surplus clients leave at that point
     rate       instead of clients: requests per second, Poisson arrivals; `seed`: of the arrivals
     patience   seconds after which a client gives up on a request (GAVE_UP) and closes its
                connection; if missing, clients wait indefinitely
@@ -216,9 +216,9 @@ class LiveEngine(Engine):
 def main(argv: list[str]) -> int:
     """Run until COMMANDS is closed, or EVENTS has no reader. Returns the exit code."""
     commands_path, events_path = argv
-    while not os.path.exists(events_path):  # the parent creates both pipes after this process
+    while not os.path.exists(events_path):  # the parent creates both pipes after it starts us
         time.sleep(0.001)
-    commands = os.open(commands_path, os.O_RDONLY)  # waits for the other end
+    commands = os.open(commands_path, os.O_RDONLY)  # blocks until the parent opens the other end
     events = os.open(events_path, os.O_WRONLY)
     with os.fdopen(os.dup(commands), "rb", buffering=0) as pipe_end:
         line = pipe_end.readline()

@@ -1,4 +1,4 @@
-"""Starts the null server, with the standard library alone:
+"""Starts the null server, using only the standard library:
 
     python -I -S harness/workerlab/server/null OPTIONS
 
