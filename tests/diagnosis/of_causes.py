@@ -133,7 +133,7 @@ def open_loads() -> Iterable[Scenario]:
                            identical=label == "below",
                            short=(name, label) == ("sync", "below"))  # fmt: skip
 
-    why = "a pool of 2 that each request needs for its 50 ms: 40 requests/s, and no slot is full"
+    why = "a pool of 2 that each request needs for its 50 ms: 40 requests/s, and no slot limit"
     cells = {"8": truth("saturated", "Shared"), "20": quiet, "60": truth("saturated")}
     yield sweep("asgi-pool-open", why, "asgi 8 --workers 1 --tool fast --rate 20,60", cells,
                 case="pool")  # fmt: skip
