@@ -72,7 +72,7 @@ MIN_SIGNAL_EXIT_CODE = 128  # lowest exit code of a command that a signal stoppe
 EXAMPLES = """\
 examples:
   workerlab sweep sync,eventlet 4,8,16
-      where do these two classes stop serving more? (sleep(1) app, 4 workers, ApacheBench)
+      where does the throughput of each class level off? (sleep(1) app, 4 workers, ApacheBench)
   workerlab sweep gthread,gevent 8,64 --app shop.wsgi:app --chdir ~/shop
       measure your own app
   workerlab demo
@@ -104,8 +104,8 @@ def load_function(path: str) -> Any:
     return getattr(import_module(module), name)
 
 
-def command_line(with_options: Collection[str]) -> argparse.ArgumentParser:
-    """The parser of the command line. Only the commands in `with_options` have their options."""
+def command_line(names: Collection[str]) -> argparse.ArgumentParser:
+    """The parser of the command line. Only the commands in `names` get their options."""
     top = Parser(
         prog="workerlab",
         description="Which Gunicorn worker class, how many workers, and what happens when more "
@@ -117,7 +117,7 @@ def command_line(with_options: Collection[str]) -> argparse.ArgumentParser:
     parsers = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
         parser = parsers.add_parser(name, help=command.summary, formatter_class=HelpLayout)
-        if name in with_options:
+        if name in names:
             load_function(command.options)(parser)
     return top
 

@@ -8,7 +8,7 @@ after the trials, and only if a cell came close to the rate that the tool reache
 A load is discarded if other programs made the tool or its server wait for a core, or if the whole
 machine was paused.
 
-Here only a full disk stops a sweep. If a ceiling cannot be measured, the run stores the reason.
+Except for a full disk, no error stops the sweep: if a ceiling is not measured, the run stores why.
 """
 
 import contextlib
@@ -91,7 +91,7 @@ def ceilings_needed(plan: Plan) -> list[CeilingKey]:
     return list(dict.fromkeys(keys))
 
 
-def near_its_limit(key: CeilingKey, rates: Mapping[CeilingKey, float]) -> bool:
+def is_near_limit(key: CeilingKey, rates: Mapping[CeilingKey, float]) -> bool:
     """Whether the cells came so close to the tool's floor that the tool may have been the limit."""
     return SAFE_CEILING_RATIO * rates.get(key, 0.0) > tool_named(key.tool).FLOOR_RPS
 
@@ -154,7 +154,7 @@ def calibrate(directory: Path, plan: Plan, tell: Tell, *, always: bool = False) 
     cached_ceilings = {key: cache.get(_cache_key(key, environment)) for key in keys}
     if not always and None in cached_ceilings.values():
         rates = highest_rates(directory)
-        keys = [key for key in keys if cached_ceilings[key] or near_its_limit(key, rates)]
+        keys = [key for key in keys if cached_ceilings[key] or is_near_limit(key, rates)]
     ceilings, reasons = list[Ceiling](), dict[str, str]()
     for number, key in enumerate(keys, 1):
         ceiling: Ceiling | str | None = cached_ceilings[key]

@@ -8,7 +8,7 @@ less than a third of the cores together (`CpuBudget`).
 
 The CPU per request of a user's app is unknown at first, so its trials run one at a time by default.
 With `--jobs`, the first trial of each worker class runs alone, and its CPU per request is used to
-plan the others. A trial that needs more CPU, or whose CPU is unknown, runs alone.
+plan the others. A trial runs alone if two like it would not fit, or if its CPU is unknown.
 
 The longest trials begin first, to avoid a long one at the end; repeated trials keep their random
 order. Open cells come after all closed ones, because their rate may be a share of the capacity that
@@ -98,9 +98,9 @@ def batch_duration_s(
                 new_trials.append(entry)
         waiting = [entry for entry in waiting if entry not in new_trials]
         starts = [key for key, _, _ in new_trials if key not in running]
-        up_s = start_interval_s * max(0, len(starts) - 1)  # until the last server is up
+        startup_s = start_interval_s * max(0, len(starts) - 1)  # until the last server is up
         for key, seconds, _ in new_trials:
-            ends[key] = now_s + seconds + (up_s if key in starts else 0.0)
+            ends[key] = now_s + seconds + (startup_s if key in starts else 0.0)
         now_s = min((*ends.values(), *(budget.release_times_s(now_s) if waiting else ())))
         for key in [key for key, end_s in ends.items() if end_s <= now_s]:
             budget.leave(key)
@@ -252,11 +252,11 @@ class JobPlanner:
                 if (trial_s := predict(trial)) is None:
                     return None
                 durations.append((trial, max(0.0, trial_s - so_far_s.get(trial.key, 0.0))))
-            if len(batch) == 1:  # no simulation: the display asks four times a second
+            if len(batch) == 1:  # no simulation: the display calls this four times a second
                 total_s += durations[0][1]
                 continue
-            needs = [(trial.key, trial_s, self.cores(trial) or 0.0) for trial, trial_s in durations]
-            total_s += batch_duration_s(self.budget(), needs, so_far_s, self.start_interval_s)
+            jobs = [(trial.key, trial_s, self.cores(trial) or 0.0) for trial, trial_s in durations]
+            total_s += batch_duration_s(self.budget(), jobs, so_far_s, self.start_interval_s)
         return total_s
 
 

@@ -64,7 +64,7 @@ def came_near(cell: dict[str, Any]) -> bool:
     """Whether the app came near what the tool does on any machine: not where this one was too busy
     or stood still, nor where its cell is invalid."""
     rps = cell["throughput_rps"] or 0.0
-    return calibration.near_its_limit(KEY, {KEY: rps})
+    return calibration.is_near_limit(KEY, {KEY: rps})
 
 
 def test_a_sweep_measures_its_tools_ceiling_once(lab: Lab, worker_class: str, cache: Path) -> None:

@@ -70,13 +70,13 @@ NO_LINE = "the event loop is blocked, but no line accounts for 1 % of the time."
 
 def loop_blocked(result: AdviseResult) -> Iterator[LoopBlocked]:
     study = result.study
-    examined = {
+    examined_variants = {
         name for name, lines in study.blocking.items() if lines or name in study.blocked_variants
     }
     cells = [
         cell
         for cell in study.plan.cells
-        if cell.inside == "stacks" and cell.server.variant in examined
+        if cell.inside == "stacks" and cell.server.variant in examined_variants
     ]
     if not cells:
         return
@@ -88,7 +88,7 @@ def loop_blocked(result: AdviseResult) -> Iterator[LoopBlocked]:
         workers=server.workers,
         lines=lines,
         unnamed="" if lines else NO_LINE,
-        others=_also_alarmed(study, cell),
+        others=_other_alarmed_variants(study, cell),
         trials=tuple(trial for line in lines for trial in line.trials),
     )
 
@@ -99,10 +99,10 @@ def _relevance_rank(result: AdviseResult, cell: Cell) -> int:
     variant = result.server.variant if result.server else ""
     if cell.server.variant == variant:
         return 0
-    return 1 if variant in _also_alarmed(result.study, cell) else 2
+    return 1 if variant in _other_alarmed_variants(result.study, cell) else 2
 
 
-def _also_alarmed(study: Study, cell: Cell) -> tuple[str, ...]:
+def _other_alarmed_variants(study: Study, cell: Cell) -> tuple[str, ...]:
     """Other variants with an event loop alarm, or a blocked event loop, and the same app."""
     others = {*study.blocked_variants, *study.alarmed_variants} - {cell.server.variant}
     apps = {cell.server.variant: cell.server.app for cell in study.plan.cells}
@@ -260,7 +260,7 @@ def answers(result: AdviseResult) -> Iterator[Finding]:
     elif _needs_change(result) and (limit := limit_of(result)):
         yield limit
     met = [launch for launch in result.launches if meets_target(launch, result.search.terms)]
-    if len(met) > 1:  # one may be an exception; in an overload everything grows
+    if len(met) > 1:  # a single launch may be an exception; in an overload everything grows
         yield from cautions(met, result.search.target_rps)
     yield from loop_blocked(result)
 
@@ -276,9 +276,9 @@ def _needs_change(result: AdviseResult) -> bool:
 def exclusions(result: AdviseResult) -> Iterator[LeftOut]:
     """The excluded classes by reason, those that were tried and failed first. If every class that
     was tried failed, only those are listed: installing other classes would not help."""
-    limits = Exclusion(f"no settings satisfy {listed(result.limits.flags)}")
+    limit_exclusion = Exclusion(f"no settings satisfy {listed(result.limits.flags)}")
     unfit = (*result.study.request.unfit, *without_candidates(result.search))
-    reasons = {**result.study.left_out, **dict.fromkeys(unfit, limits)}
+    reasons = {**result.study.left_out, **dict.fromkeys(unfit, limit_exclusion)}
     by_text = grouped(reasons, lambda name: str(replace(reasons[name], detail=None)))
     left_out = [
         LeftOut(tuple(names), reasons[names[0]], trials=reasons[names[0]].trials)
@@ -444,7 +444,7 @@ class TargetAnswer(Answer):
     terms: tuple[TermBound, ...]  # at the target's rate
     unshown: tuple[Finding, ...]  # errors: too few requests for a verdict
     shown: tuple[Finding, ...]  # errors: met
-    rates: str  # at which errors were counted
+    rates: str  # the rates at which errors were counted
 
 
 def target_answer(result: AdviseResult) -> Iterator[TargetAnswer]:
@@ -479,7 +479,7 @@ class RateKept(Finding):
     rps: float
     unshown: tuple[str, ...]
     launches: int
-    above: int | None  # launches, if they are needed to confirm it
+    above: int | None  # launches above, if they are needed to confirm it
     discarded: int | None
 
     @property
@@ -494,10 +494,10 @@ class RateBroken(Finding):
     rps: float
     launches: int
     broke: int
-    which: str  # of the launches
+    which: str  # the launches that missed it, as the subject
     caveat: str
     reasons: tuple[str | Finding, ...]  # why the target was missed
-    usage: tuple[str | Finding, ...] = ()  # instead, if no launch missed it
+    usage: tuple[str | Finding, ...] = ()  # instead of `reasons` if no launch missed it
 
 
 class KeptBetween(Finding):
@@ -565,8 +565,8 @@ def met_between(result: AdviseResult, server: Server) -> KeptBetween | None:
 
 
 def _has_gap(result: AdviseResult, server: Server) -> bool:
-    """Whether the passing and the failing rate are over a factor of MAX_GAP_RATIO apart, with no
-    valid launch in between."""
+    """Whether the passing and the failing rate differ by more than a factor of MAX_GAP_RATIO, with
+    no valid launch in between."""
     low_rps, high_rps = result.reach.passing_rps or math.inf, result.failing_rps or 0.0
     between = any(low_rps < rps < high_rps for rps in result.study.rates(server))
     return high_rps > MAX_GAP_RATIO * low_rps and not between

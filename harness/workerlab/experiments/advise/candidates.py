@@ -117,11 +117,11 @@ def servers_of(kind: Server, limits: Limits) -> Iterator[Server]:
 
 
 def kind_of(
-    name: str, app: App, python: str = "", gunicorn: str = "", own: Mapping[str, object] = {}
+    name: str, app: App, python: str = "", gunicorn: str = "", settings: Mapping[str, object] = {}
 ) -> Server:
     """A server of a worker class with an app, on which candidates are based. `python`, `gunicorn`:
-    only if multiple are compared; `own`: settings of the app's own Gunicorn file."""
-    backlog, connections = own.get("backlog"), own.get("worker_connections")
+    only if multiple are compared; `settings`: those of the app's own Gunicorn file."""
+    backlog, connections = settings.get("backlog"), settings.get("worker_connections")
     return Server(
         worker_class=name,
         workers=1,

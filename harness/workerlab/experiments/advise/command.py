@@ -92,7 +92,7 @@ def plan_of(options: AdviseOptions) -> tuple[Plan, preflight.Interpreters]:
     pythons = interpreters(options, classes, env)
     first = next(iter(pythons.values()))
     mix, notes = requested_mix(options)
-    limits, here = limits_of(options), machine.cores()
+    limits, machine_cores = limits_of(options), machine.cores()
     kinds = kinds_of(options, pythons, mix, limits)
     request = AdviseRequest(
         slo=target,
@@ -110,8 +110,8 @@ def plan_of(options: AdviseOptions) -> tuple[Plan, preflight.Interpreters]:
         write=write,
         starts_in=starts_in(options.chdir, write, first.settings, kinds.usable[0].app.chdir),
     )
-    if limits.cores > here:
-        notes = (*notes, MoreCoresThanHere(limits.cores, here))
+    if limits.cores > machine_cores:
+        notes = (*notes, MoreCoresThanHere(limits.cores, machine_cores))
     plan = gunicorn_plan(
         "advise",
         map(needs_cell, kinds.usable),
@@ -127,8 +127,8 @@ def plan_of(options: AdviseOptions) -> tuple[Plan, preflight.Interpreters]:
 
 
 def target_of(options: AdviseOptions) -> tuple[str, float]:
-    """The target in canonical form, and the rate in requests/s. Raises UsageError if one is
-    missing, the target is invalid or the rate too low for it."""
+    """The target in canonical form, and the rate in requests/s. Raises UsageError if either
+    is missing, the target is invalid or the rate is too low for it."""
     if options.rate is None or options.slo is None:
         raise UsageError(
             "advise needs --rate and --slo, such as: workerlab advise --app shop.wsgi:app"
@@ -167,14 +167,14 @@ def kinds_of(
     """The variants to consider. Raises EnvironmentProblem if none can run, UsageError if none is
     within the limits."""
     first, names = next(iter(pythons.values())), options.classes or CLASSES
-    by_name_only = [name for name in names if not options.classes and class_named(name).removed_in]
-    removed = {name for name in by_name_only if name in first.worker_classes}
+    opt_in_names = [name for name in names if not options.classes and class_named(name).removed_in]
+    removed = {name for name in opt_in_names if name in first.worker_classes}
     wsgi, asgi = apps_of(options, first, mix)
     app_kind = "unknown"
     kinds = [
         kind_of(name, asgi if first.serves_asgi(name) else wsgi, python, version, first.settings)
         for name in names
-        if name not in by_name_only
+        if name not in opt_in_names
         for python, version in pythons
     ]
     if wsgi == asgi:  # the user's app
@@ -187,14 +187,14 @@ def kinds_of(
         if class_named(kind.worker_class).alone and "(" in kind.app.target:
             reason = FACTORY_NOT_CALLED.format(kind.worker_class, kind.app.target)
             unavailable[kind.variant] = reason
-    for name in by_name_only:
+    for name in opt_in_names:
         if name not in removed and (why := first.why_unavailable(name)):
             unavailable[name] = why
-    present = [kind for kind in kinds if kind.variant not in unavailable]
-    if not present:
+    available = [kind for kind in kinds if kind.variant not in unavailable]
+    if not available:
         raise EnvironmentProblem("; ".join(f"{name}: {why}" for name, why in unavailable.items()))
-    unfit = tuple(kind.variant for kind in present if not candidates([kind], limits))
-    usable = [kind for kind in present if kind.variant not in unfit]
+    unfit = tuple(kind.variant for kind in available if not candidates([kind], limits))
+    usable = [kind for kind in available if kind.variant not in unfit]
     if not usable:
         raise UsageError(f"no settings of {listed(unfit)} satisfy {listed(limits.flags)}")
     return Kinds(usable, unavailable, unfit, tuple(sorted(removed)), app_kind)
@@ -220,7 +220,7 @@ def budget_of(options: AdviseOptions, kinds: Kinds, *, target: str, rate_rps: fl
 
 
 def shortest_launches_s(rate_rps: float, target: str, budget_s: float) -> float:
-    """The seconds that the shortest launches take that can show a candidate to meet the target."""
+    """The total seconds of the shortest launches that show that a candidate meets the target."""
     load_s = launch_s(rate_rps, target, budget_s, share=min(CLEAR_SHARES))
     return MIN_LAUNCHES * (load_s + ASSUMED_OVERHEAD_S)
 
@@ -241,8 +241,8 @@ def starts_in(
     if app_chdir and not chdir and (own := settings.get("chdir")):
         return "" if Path(str(own)).is_absolute() else os.getcwd()
     directories = [Path(), *([Path(write).parent] if write else [])]
-    is_there = Path(app_chdir).resolve() in [directory.resolve() for directory in directories]
-    return app_chdir if app_chdir and is_there else None
+    is_start_dir = Path(app_chdir).resolve() in [directory.resolve() for directory in directories]
+    return app_chdir if app_chdir and is_start_dir else None
 
 
 def _config_text(path: str | None) -> str:
@@ -269,12 +269,12 @@ def check_write(path: str | None) -> str:
 def limits_of(options: MachineOptions) -> Limits:
     """The limits of the target machine; by default those of this machine and its control group.
     Fewer cores are emulated by confining the launches; for more cores there is only a forecast."""
-    here = machine.cores()
-    cores = options.cores or here
+    machine_cores = machine.cores()
+    cores = options.cores or machine_cores
     return Limits(
         cores=cores,
         memory_bytes=options.memory or machine.memory_bytes(),
-        confined=max(1, math.floor(cores)) if cores < here else None,
+        confined=max(1, math.floor(cores)) if cores < machine_cores else None,
         max_workers=options.max_workers,
         max_in_flight=options.max_in_flight,
         thread_safe=not options.not_thread_safe,

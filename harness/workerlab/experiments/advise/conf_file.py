@@ -63,7 +63,7 @@ class OwnFile(Struct, dict=True, frozen=True):
         )
 
     @cached_property
-    def on_own_lines(self) -> list[ast.stmt]:
+    def separate_statements(self) -> list[ast.stmt]:
         """The statements that share no line with another."""
         spans = {node: range(node.lineno, (node.end_lineno or node.lineno) + 1)
                  for node in self.statements}  # fmt: skip
@@ -75,7 +75,7 @@ class OwnFile(Struct, dict=True, frozen=True):
         """The assignments that can be replaced in place, by name: top-level, on lines of their own,
         to a name that is assigned only once; or annotations of a name that is never assigned."""
         assignments = {}
-        for node in self.on_own_lines:
+        for node in self.separate_statements:
             match node:
                 case (
                     ast.Assign(targets=[ast.Name(id=name)])
@@ -98,13 +98,13 @@ class OwnFile(Struct, dict=True, frozen=True):
         for node in self.statements:
             names = (child.id for child in ast.walk(node) if isinstance(child, ast.Name))
             used[node in replaced].update(names)
-        for node in self.on_own_lines:
+        for node in self.separate_statements:
             if isinstance(node, ast.Import | ast.ImportFrom) and node.end_lineno == node.lineno:
                 imported = {alias.asname or alias.name.partition(".")[0] for alias in node.names}
                 if imported <= used[True] - used[False]:
                     yield node
 
-    def opening_lines(self) -> int:
+    def opening_line_count(self) -> int:
         """The number of lines up to the last `from __future__` import, or else of the docstring."""
         count = 0
         for number, node in enumerate(self.statements):
@@ -220,12 +220,12 @@ def conf_file(
 
 def merged(own: OwnFile, conf_lines: Iterable[ConfLine]) -> list[str]:
     """The lines of the app's file, with settings replaced in place."""
-    lines, measured = own.text.splitlines(), {line.name: line for line in conf_lines}
+    lines, setting_by_name = own.text.splitlines(), {line.name: line for line in conf_lines}
     changes: dict[int, list[str]] = {}
     replaced: list[ast.stmt] = []
     for name, node in own.assignments.items():
         first, last = node.lineno - 1, node.end_lineno or node.lineno
-        if (setting := measured.get(name)) is None:
+        if (setting := setting_by_name.get(name)) is None:
             if name in own.remarks:
                 changes[first] = [comment(own.remarks[name]), lines[first]]
         elif _literal(node) != setting.value:
@@ -275,5 +275,5 @@ def _with_preamble(
                    for name, value in server.app.env]  # fmt: skip
     if preamble:
         preamble.insert(0, "# Needed to read this file:")
-    count = own.opening_lines()
+    count = own.opening_line_count()
     yield from [*lines[:count], *preamble, *lines[count:]]

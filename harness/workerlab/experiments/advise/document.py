@@ -69,7 +69,7 @@ def document(run: Run) -> Document:
     elif findings != without_resumption:
         notes = tuple(note for note in notes if not isinstance(note, Unfinished))
     code = EXIT_CODES.get(result.outcome, ExitCode.TARGET_MISSED)
-    if result.outcome == "recommended" and not _written(result, run):
+    if result.outcome == "recommended" and not _is_written(result, run):
         code = ExitCode.UNAVAILABLE
     return Document(
         run=run.name,
@@ -130,7 +130,7 @@ def _file(result: AdviseResult, run: Run) -> Iterator[ConfigurationFile]:
     if result.is_another_server:
         start, version = "sh", None
     answer = ConfigurationFile(place=place, problem="could not be written")
-    if _written(result, run):
+    if _is_written(result, run):
         answer = ConfigurationFile(
             place=place,
             kept=_kept_overridden(result, server, run),
@@ -141,7 +141,7 @@ def _file(result: AdviseResult, run: Run) -> Iterator[ConfigurationFile]:
 
 
 def _kept_overridden(result: AdviseResult, server: Server, run: Run) -> KeptOverridden | None:
-    overridden = {} if result.is_another_server else _overridden(run)
+    overridden = {} if result.is_another_server else _override_notes(run)
     values = {name: note["value"] for name, note in overridden.items() if note.get("may_slow")}
     rps = result.reach.passing_rps or result.search.target_rps
     requests = values.get("max_requests", "")
@@ -149,7 +149,7 @@ def _kept_overridden(result: AdviseResult, server: Server, run: Run) -> KeptOver
     return KeptOverridden(tuple(values), len(values), rps, restart_s) if values else None
 
 
-def _overridden(run: Run) -> Mapping[str, Mapping[str, Any]]:
+def _override_notes(run: Run) -> Mapping[str, Mapping[str, Any]]:
     """For each overridden setting of the app's configuration file, the values of its note."""
     notes = (note.values for note in run.plan.notes if note.code == OVERRIDDEN)
     return {values["setting"]: values for values in notes}
@@ -198,7 +198,7 @@ def _paths(result: AdviseResult, run: Run) -> list[Path]:
     return [run.directory / name, *([Path(write)] if write else [])]
 
 
-def _written(result: AdviseResult, run: Run) -> bool:
+def _is_written(result: AdviseResult, run: Run) -> bool:
     """Whether the file exists at all its paths with the same content."""
     try:
         content, *others = (path.read_text() for path in _paths(result, run))
@@ -243,7 +243,7 @@ def _content(result: AdviseResult, server: Server, run: Run) -> str:
     ignored = set.intersection(*by_version) - {"threads"}
     remarks = {name: f"{name} has no effect with {row.name}."
                for name in request.config_sets if name in ignored}  # fmt: skip
-    for name, values in _overridden(run).items():
+    for name, values in _override_notes(run).items():
         remark = "it may lower the rates" if values.get("may_slow") else values["why"]
         remarks[name] = fill(OVERRIDDEN_SETTING, {"setting": name, "remark": remark})
     own_file = OwnFile(request.config_text, request.config_path, request.config_sets, remarks)

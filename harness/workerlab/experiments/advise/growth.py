@@ -48,7 +48,7 @@ MIN_LAUNCH_S = 10.0  # the load of a launch
 MAX_LAUNCH_S = 60.0
 REQUESTS_BEYOND_QUANTILE = 20  # in a launch, beyond the target's quantile
 LAUNCHES_PER_BUDGET = 30  # of MIN_LAUNCH_S; if the budget is too small, they are shorter
-MIN_SHORT_LAUNCH_S = 5.0  # even then
+MIN_SHORT_LAUNCH_S = 5.0  # the lower limit, even with a small budget
 REPETITION, FIRST_ROUTE = 2, 10  # schedule numbers of repeated needs loads, and of lone routes
 MIN_PRIVATE_BYTES = 50 << 20  # of a worker: with at least this much, preload_app is measured
 BUDGET_MULTIPLE = 3  # loads that only improve the forecast must fit the budget this many times
@@ -292,8 +292,8 @@ def overheads_s(run: Run) -> dict[str, float]:
 def with_forecast(plan: Plan, study: Study) -> Plan:
     """The plan with the forecast of every candidate in its details."""
     request = study.request
-    loaded = {cell.server.variant: cell.server for cell in plan.cells if not lone_route(cell, plan)}
-    servers = candidates((loaded[name] for name in study.needs), request.limits)
+    kinds = {cell.server.variant: cell.server for cell in plan.cells if not lone_route(cell, plan)}
+    servers = candidates((kinds[name] for name in study.needs), request.limits)
     tell(f"simulating {len(servers)} candidates")
     inputs = ForecastInputs(
         terms=slo.parse(request.slo),

@@ -285,8 +285,8 @@ def _launches(
 
 def _is_blocked(result: Result) -> bool:
     cell = result.trial.cell
-    on_loop = cell.inside == "needs" and class_named(cell.server.worker_class).loop
-    return on_loop and any(isinstance(finding, BlockedLoop) for finding in result.findings)
+    measures_loop = cell.inside == "needs" and class_named(cell.server.worker_class).loop
+    return measures_loop and any(isinstance(finding, BlockedLoop) for finding in result.findings)
 
 
 def _needs(run: Run, trials: Sequence[TrialData]) -> tuple[dict[str, Needs], dict[str, Exclusion]]:
@@ -294,12 +294,12 @@ def _needs(run: Run, trials: Sequence[TrialData]) -> tuple[dict[str, Needs], dic
     needs: dict[str, Needs] = {}
     left_out: dict[str, Exclusion] = {}
     routes: dict[str, dict[str, Needs]] = {}
-    under_load: dict[str, CpuUnderLoad | None] = {}
+    load_cpu: dict[str, CpuUnderLoad | None] = {}
     for trial in trials:
         name, record, facts = trial.cell.server.variant, trial.record, trial.facts
         route = lone_route(trial.cell, run.plan)
         if measures_cpu_under_load(trial.cell) and isinstance(facts, Facts):
-            under_load[name] = cpu_under_load(facts)
+            load_cpu[name] = cpu_under_load(facts)
         if trial.cell.inside != "needs" or trial.cell.server.preload or record is None:
             continue
         measured = needs_of(facts) if isinstance(facts, Facts) else facts
@@ -316,7 +316,7 @@ def _needs(run: Run, trials: Sequence[TrialData]) -> tuple[dict[str, Needs], dic
                 else NeedsUnknown(measured, trials=key)
             )
     by_variant = {
-        name: with_cpu(with_lone_routes(mean, routes.get(name, {})), under_load.get(name))
+        name: with_cpu(with_lone_routes(mean, routes.get(name, {})), load_cpu.get(name))
         for name, mean in needs.items()
     }
     return by_variant, left_out
@@ -369,7 +369,7 @@ def launch_of(
     launch = replace(launch, facts=facts, discard_reason=None)
     if meets_target(launch, terms):
         return launch
-    return replace(launch, discard_reason=_noise(result, facts) or _late(launch, terms))
+    return replace(launch, discard_reason=_noise(result, facts) or _delay(launch, terms))
 
 
 def _noise(cell: Result, facts: Facts) -> Finding | None:
@@ -380,8 +380,8 @@ def _noise(cell: Result, facts: Facts) -> Finding | None:
     return LaunchPaused(pause.paused_s, pause.load_s) if pause else None
 
 
-def _late(launch: CandidateLaunch, terms: Sequence[Term]) -> ToolLate | None:
-    """A finding if every missed term is a time that the launch would meet without the load tool's
+def _delay(launch: CandidateLaunch, terms: Sequence[Term]) -> ToolLate | None:
+    """A finding if every missed term is on a response time and would be met without the load tool's
     lag (p95); else None."""
     late_s = launch.result.at_rate.lag.p95 if launch.result.at_rate else None
     missed_terms = [term for term in terms if not meets_target(launch, [term])]

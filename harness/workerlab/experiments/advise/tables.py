@@ -58,7 +58,7 @@ RATES = (
     Column(
         "failing_rps",
         heading="missed at req/s",
-        meaning="the lowest rate that was shown to miss it, else at which a launch missed it",
+        meaning="the lowest rate shown to miss it, or else the lowest at which a launch missed it",
         value=attrgetter("broken_rps"),
     ),
 )
@@ -85,9 +85,9 @@ def tables(result: AdviseResult) -> Iterator[Table]:
     )
     if result.study.launches:
         yield _launches(result, rows)
-    of_cell = replace(SCHEDULE, value=lambda cell: cell.trial.cell.schedule)
+    schedule_column = replace(SCHEDULE, value=lambda cell: cell.trial.cell.schedule)
     mixed = [launch.result for launch in result.launches if launch.result.routes]
-    yield from route_table(mixed, [of_cell])
+    yield from route_table(mixed, [schedule_column])
 
 
 # --- the term, its metric and the rows ------------------------------------------------------------
@@ -309,8 +309,8 @@ class Plane(Struct, frozen=True):
         yield self.points("measured", ("measured", "square"), others, self.measured)
         if recommended is not None:
             name = f"recommended, measured: {candidate_of(recommended)}"
-            own = (row for row in result.rows if row.server == recommended)
-            yield self.points(name, ("service", "diamond"), own, self.measured)
+            recommended_row = (row for row in result.rows if row.server == recommended)
+            yield self.points(name, ("service", "diamond"), recommended_row, self.measured)
 
 
 def _plane(result: AdviseResult) -> Iterator[Chart]:

@@ -257,12 +257,12 @@ def tables(comparisons: Comparisons, cells: Sequence[Trials]) -> Iterator[Table]
         )
 
 
-def factor_columns(cells: Sequence[Trials], *always: Factor) -> list[Column]:
-    """Columns for the factors in `always` and for those that differ between the cells."""
+def factor_columns(cells: Sequence[Trials], *mandatory: Factor) -> list[Column]:
+    """Columns for the factors in `mandatory` and for those that differ between the cells."""
     return [
         factor_column(factor)
         for factor in FACTOR_ORDER
-        if factor in always or len({factor.level(trials.cell) for trials in cells}) > 1
+        if factor in mandatory or len({factor.level(trials.cell) for trials in cells}) > 1
     ]
 
 
@@ -276,7 +276,7 @@ def factor_column(factor: Factor) -> Column:
 
 
 def with_failed_trials(trials: Trials) -> Trials:
-    """The trials; if none had a successful request, the valid ones without, to show the errors."""
+    """The trials; if none had a successful request, the valid ones, to show their errors."""
     return replace(trials, valid=trials.valid or tuple(valid_results(trials.left_out)))
 
 

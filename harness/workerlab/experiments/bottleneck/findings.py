@@ -3,9 +3,9 @@
 In a closed loop, requests wait at the bottleneck. If more server capacity (more threads, a second
 server) changes nothing, the server is not the limit; if another generator, or more processes of the
 same one, change the throughput considerably, the generator is. A change counts if its whole
-interval over the trials is beyond a factor of EFFECT. Only cells that differ in a single factor are
-compared. Cells that had to wait for a core used by other programs (`analysis/core_wait.py`) prove
-nothing, since those programs may have caused the difference.
+interval over the trials is beyond a factor of MIN_EFFECT_RATIO. Only cells that differ in a single
+factor are compared. Cells that had to wait for a core used by other programs
+(`analysis/core_wait.py`) prove nothing: those programs may have caused the difference.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Factor(Enum):
         return self.name.lower()
 
 
-LIMIT_FACTORS = (Factor.TOOL, Factor.THREADS, Factor.SERVERS)  # those that show the limit
+LIMIT_FACTORS = (Factor.TOOL, Factor.THREADS, Factor.SERVERS)  # their effects show the limit
 
 
 class LevelChange(Struct, frozen=True):

@@ -379,7 +379,7 @@ def pairs_of(
 
 
 def compare_groups(run: Run) -> list[GroupChanges]:
-    """The changes in every group, by the pairs stored so far."""
+    """The changes in every group, from the pairs stored so far."""
     request, comparisons = CompareRequest.of(run.plan), []
     cells = report_of(run, trial_data(run, keep=True)).cells
     all_settings = distinguishing_settings(request.groups)

@@ -1,4 +1,4 @@
-"""The document of `workerlab compare`. For each class and load it says if B differs, in which
+"""The document of `workerlab compare`. For each class and load it says whether B differs, in which
 metrics, and which part of the response changed.
 
 Charts: the ratios with their intervals, the response time distributions of A and B as reported by
@@ -75,8 +75,8 @@ def mean_curve(distributions: Sequence[Curve]) -> Curve:
     """The mean of the curves at their common points."""
     common = set.intersection(*map(set, distributions)) if distributions else set()
     return {
-        at: sum(times_s[at] for times_s in distributions) / len(distributions)
-        for at in sorted(common)
+        percent: sum(times_s[percent] for times_s in distributions) / len(distributions)
+        for percent in sorted(common)
     }
 
 

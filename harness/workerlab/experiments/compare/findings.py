@@ -24,7 +24,7 @@ from workerlab.finding import Answer, Finding
 from workerlab.numbers.units import FORMATS, format_duration, three_digits
 
 MAX_INTERVAL_RATIO = 100.0  # upper over lower end; wider intervals are not shown
-MAX_PARTS_RATIO = 1.05  # sum of the parts over the response: above it, they contradict it
+MAX_PARTS_RATIO = 1.05  # sum of the parts over the response; above it, the two are inconsistent
 MAX_DECIMALS = 7  # a value even closer to no change is printed as no change
 
 
@@ -150,15 +150,15 @@ class DifferenceInconclusive(MetricsAnswer):
 
 
 def answer_of(
-    compared: GroupChanges, *, at_least: float, launches: str, next_step: str
+    group_changes: GroupChanges, *, at_least: float, launches: str, next_step: str
 ) -> GroupAnswer:
     """The answer for one group: different if any metric is, else inconclusive if one of
     DECIDING_METRICS is, else the same. `launches`: their number, in words; `next_step`: a sentence
     on how to get a result, or ""."""
-    group = compared.name
-    if not compared.pairs:
-        return NoValidLaunches(group, tuple(reasons_of(compared)))
-    changes = (change for change in compared.changes if change.metric not in RESPONSE_METRICS)
+    group = group_changes.name
+    if not group_changes.pairs:
+        return NoValidLaunches(group, tuple(reasons_of(group_changes)))
+    changes = (change for change in group_changes.changes if change.metric not in RESPONSE_METRICS)
     by_word = grouped(changes, lambda change: change.word)
     different, same, inconclusive = (by_word.get(word, []) for word in get_args(Word))
     common: dict[str, Any] = {
@@ -167,31 +167,31 @@ def answer_of(
         "at_least": at_least,
         "same": tuple(change.metric.label for change in same),
         "inconclusive": tuple(change.metric.label for change in inconclusive),
-        "disturbed": disturbance_sentence(compared),
+        "disturbed": disturbance_sentence(group_changes),
         "next_step": next_step if inconclusive else "",
-        "evidence": tuple(map(MetricChange.of, compared.changes)),
+        "evidence": tuple(map(MetricChange.of, group_changes.changes)),
     }
     if different:
         metric_changes = tuple(map(MetricChange.of, different))
-        return BDiffers(**common, changes=metric_changes, where=where_changed(compared))
+        return BDiffers(**common, changes=metric_changes, where=where_changed(group_changes))
     if any(change.metric.name in DECIDING_METRICS for change in inconclusive):
         return DifferenceInconclusive(**common)
     return BIsSame(**common)
 
 
-def reasons_of(compared: GroupChanges) -> Iterator[InvalidSide]:
+def reasons_of(group_changes: GroupChanges) -> Iterator[InvalidSide]:
     """For each side with invalid launches, the reason for the first one; a shared reason once."""
-    first = dict(reversed(compared.invalid))
+    first = dict(reversed(group_changes.invalid))
     causes = ((first[side].reason, first[side]) for side in sorted(first))
     for reason, launches, _ in grouped_by_cause(causes):
         sides = (side for side in sorted(first) if first[side] in launches)
         yield InvalidSide(" and ".join(sides), reason)
 
 
-def disturbance_sentence(compared: GroupChanges) -> str:
+def disturbance_sentence(group_changes: GroupChanges) -> str:
     """A sentence on the number of launches that other programs or virtual machines disturbed; "" if
     there are none."""
-    launches = [cell for pair in compared.pairs for cell in pair]
+    launches = [cell for pair in group_changes.pairs for cell in pair]
     disturbed = sum(cell.is_disturbed for cell in launches)
     if not disturbed:
         return ""
@@ -199,24 +199,24 @@ def disturbance_sentence(compared: GroupChanges) -> str:
     return f"{count} had to wait for a core that other programs or machines used."
 
 
-def where_changed(compared: GroupChanges) -> str:
+def where_changed(group_changes: GroupChanges) -> str:
     """A sentence on the part of the response that changed most, or on how long the worker holds a
     slot after the app. "" if the response itself did not change, if no part changed in the same
     direction (time only moved between parts), or if the parts of a side add up to more than its
     response. A part that some launch lacks counts as unchanged: the other launches would be a
     biased selection. A longer hold is attributed to the worker even if later requests wait longer
     still: queues grow with any delay."""
-    differing = {
+    differences_by_metric = {
         change.metric: change
-        for change in compared.changes
+        for change in group_changes.changes
         if change.metric in RESPONSE_METRICS and change.word == "different"
     }
-    response = differing.pop(RESPONSE, None)
-    if response is None or not _add_up(compared.changes, response):
+    response = differences_by_metric.pop(RESPONSE, None)
+    if response is None or not _add_up(group_changes.changes, response):
         return ""
     parts = [
         change
-        for change in differing.values()
+        for change in differences_by_metric.values()
         if change.n == response.n and change.value * response.value > 0
     ]
     largest, cause = (
@@ -291,9 +291,9 @@ def limits_answer(groups: Sequence[GroupChanges]) -> Iterator[LimitsAnswer]:
     """The answer on all limits; none without limits."""
     limits = {
         outcome: tuple(
-            f"{limit.text} ({compared.name})"
-            for compared in groups
-            for limit, result in compared.outcomes
+            f"{limit.text} ({group_changes.name})"
+            for group_changes in groups
+            for limit, result in group_changes.outcomes
             if result == outcome
         )
         for outcome in ANSWERS

@@ -12,10 +12,10 @@ from workerlab.experiments.generators.findings import Loads, findings
 from workerlab.experiments.generators.usage import (
     GeneratorLoad,
     GeneratorUsage,
-    at_low_rate,
     by_load,
     disturbance_of,
     generator_name,
+    is_low_rate,
     sending_processes,
     usage_of,
 )
@@ -164,8 +164,8 @@ def study(run: Run, trials: Sequence[TrialData]) -> Document:
     usages = {data.trial.key: usage_of(data) for data in trials}
     measured = [usage for usage in usages.values() if usage is not None]
     loads = by_load(measured)
-    full = fastest_first(load for load in loads if not at_low_rate(load.cell))
-    low = fastest_first(load for load in loads if at_low_rate(load.cell))
+    full = fastest_first(load for load in loads if not is_low_rate(load.cell))
+    low = fastest_first(load for load in loads if is_low_rate(load.cell))
     missing = [data for data in trials if data.record and usages[data.trial.key] is None]
     return Document(
         run=run.name,

@@ -4,7 +4,7 @@
                  if it exceeds the resolution of the kernel's clock and the variation of the trials
     high rate    the most requests/s; a lower bound if the server's core was busy, or if the
                  server's delay was the limit
-    GIL          shown if more threads gain nothing although all of them use only one core, and
+    GIL          shown if more threads gain nothing although together they use only one core, and
                  processes use more; inconclusive if either waited for a core, or cores are too few
     machine      the highest throughput of any generator; a server is measured reliably up to a
                  third of it (above that, the generator may be the limit)
@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from workerlab.analysis.trials import grouped
-from workerlab.experiments.generators.usage import GeneratorLoad, at_low_rate, disturbance_of
+from workerlab.experiments.generators.usage import GeneratorLoad, disturbance_of, is_low_rate
 from workerlab.finding import Answer, Finding, Inconclusive
 from workerlab.load.registry import tool_named
 from workerlab.numbers.intervals import TRIALS, Ratio
@@ -103,8 +103,8 @@ class LeastCpu(Answer):
 def least_cpu(loads: Loads) -> LeastCpu | Inconclusive:
     highest_rps = max((load.rps for load in loads), default=0.0)
     at_rate = [load for load in loads if load.rps >= MIN_RATE_SHARE * highest_rps]
-    costed = (load for load in at_rate if load.cpu_per_request_s is not None)
-    ranked = sorted(costed, key=lambda load: load.cpu_per_request_s or 0.0)
+    loads_with_cpu = (load for load in at_rate if load.cpu_per_request_s is not None)
+    ranked = sorted(loads_with_cpu, key=lambda load: load.cpu_per_request_s or 0.0)
     if not ranked:
         return LeastCpu.unanswered(NO_CPU_AT_LOW_RATE)
     slow = [load for load in loads if load not in at_rate and not load.was_paused]
@@ -400,7 +400,7 @@ def overhead_of(load: GeneratorLoad) -> OverheadOfLoad | None:
     return OverheadOfLoad(
         name=load.name,
         connections=load.cell.concurrency,
-        rate="low rate" if at_low_rate(load.cell) else "",
+        rate="low rate" if is_low_rate(load.cell) else "",
         overhead_s=overhead_s,
         reported_s=load.mean("measured.response.p50") or 0.0,
         server_s=load.mean("server_side.p50") or 0.0,

@@ -79,7 +79,7 @@ def generator_name(cell: Cell) -> str:
     return f"{cell.tool}{times}"
 
 
-def at_low_rate(cell: Cell) -> bool:
+def is_low_rate(cell: Cell) -> bool:
     """Whether the load of the cell is at the low rate, by its name."""
     return cell.name.startswith("low-")
 
@@ -90,8 +90,8 @@ def sending_processes(cell: Cell) -> int:
 
 
 class GeneratorLoad(Replicates[GeneratorUsage], frozen=True, kw_only=True):
-    """The trials of one generator at one load, at least one. Values are means unless named
-    otherwise: the geometric mean of requests/s, the maximum of memory."""
+    """The trials of one generator at one load, at least one. Values are means over the trials:
+    geometric for requests/s, but the maximum for memory."""
 
     cell: Cell
 
@@ -170,8 +170,8 @@ def usage_of(data: TrialData) -> GeneratorUsage | None:
     cpu_s, answered_rps = facts.record.tool_cpu_s, measured.requests / measured.duration_s
     # With load_s=0, the CPU of the generator comes from the samples
     mid_load = replace(facts.observations, processes=steady)
-    used = sampled_usage(mid_load, facts.record, load_s=0.0)
-    cores, step_s = used.generator_cores, 2 * TICK_S * math.sqrt(sending_processes(cell))
+    usage = sampled_usage(mid_load, facts.record, load_s=0.0)
+    cores, step_s = usage.generator_cores, 2 * TICK_S * math.sqrt(sending_processes(cell))
     responses = answered_rps * (steady[-1].at_ns - steady[0].at_ns) / NS if steady else 0.0
     gaps_s = ((later.at_ns - sample.at_ns) / NS for sample, later in pairwise(samples))
     return GeneratorUsage(
@@ -183,9 +183,9 @@ def usage_of(data: TrialData) -> GeneratorUsage | None:
         cpu_per_request_s=cores / answered_rps if cores is not None and answered_rps else None,
         cpu_step_s=step_s / responses if responses else None,
         memory_bytes=facts.usage.generator_rss_bytes,
-        host_busy=used.host_busy,
+        host_busy=usage.host_busy,
         host_memory_bytes=facts.usage.host_memory_bytes,
-        server_cores=used.server_cores,
+        server_cores=usage.server_cores,
         core_wait=_core_wait(facts, steady, answered_rps),
         server_side=data.null.service if data.null else Summary(),
         widest_gap_s=max(gaps_s, default=None),

@@ -57,7 +57,7 @@ from workerlab.terminal.console import tell
 
 ONE_USER_TOOL = "fast"
 TOOLS = ("locust-fast", "fast")  # for many users, if installed
-POSTS = 100  # rendering takes longer than storing: a thousand would be two seconds of CPU
+POSTS = 100  # a thousand would take two seconds of CPU, mostly for rendering
 PAGE_POST = "1"  # the post whose page every user reads
 COMMAND_S = 120.0  # for a command of the blog, on a busy machine
 NO_SINGLE_USER = "A single user is not measured: the load comes from other hosts."

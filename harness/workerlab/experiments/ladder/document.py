@@ -210,7 +210,7 @@ PARTS: Mapping[str, Getter] = {
     "other": time_in_other_code_s,
     **{name: mean_of(f"breakdown.{name}_s") for name in ("transfer", "unattributed")},
 }
-# Of parts whose heading differs from their name
+# The headings that differ from the name of the part
 HEADINGS = {"redis": "Redis", "other": "other code"}
 COLOURS = {  # of parts that only the blog has
     "other": "service",
@@ -279,7 +279,7 @@ def study(
     """The document of a run. `configurations`, `notes`, `usual_users`: from its plan. `trials`: by
     key, for the charts over time."""
     steps = ladder(report.cells, configurations, report.environment, usual_users)
-    usual = [cell for cell in report.cells if steps.is_usual(cell.trial.cell.concurrency)]
+    usual_cells = [cell for cell in report.cells if steps.is_usual(cell.trial.cell.concurrency)]
     return Document(
         run=report.run,
         kind="ladder",
@@ -289,7 +289,7 @@ def study(
         tables=tuple(tables(steps)),
         charts=(*charts(steps), *charts_over_time(steps, trials)),
         notes=(*notes, *notes_of_ladder(steps)),
-        valid=bool(usual) and not any(isinstance(cell, Invalid) for cell in usual),
+        valid=bool(usual_cells) and not any(isinstance(cell, Invalid) for cell in usual_cells),
     )
 
 
@@ -362,24 +362,24 @@ def tables(ladder: Ladder) -> Iterator[Table]:
     yield table_of_settings(ladder)
     for steps in filter(None, (*many_users, one_user)):
         # A single user is far below any limit
-        limited = [limits] if steps[0].load.users > ONE_USER else []
-        columns = (REMOVED, *RATES, *FACTORS, *limited, LAUNCHES)
-        yield table(under_load("Throughput by step", steps), columns, steps)
-    if more := [level.step for level in levels(ladder) if level.step]:
+        limit_columns = [limits] if steps[0].load.users > ONE_USER else []
+        columns = (REMOVED, *RATES, *FACTORS, *limit_columns, LAUNCHES)
+        yield table(load_title("Throughput by step", steps), columns, steps)
+    if level_steps := [level.step for level in levels(ladder) if level.step]:
         users = Column("users", "count", value="load.users")
-        more_title = f"The first step with more users ({more[0].load.tool})"
-        yield table(more_title, (users, *RATES, limits, LAUNCHES), more)
+        more_title = f"The first step with more users ({level_steps[0].load.tool})"
+        yield table(more_title, (users, *RATES, limits, LAUNCHES), level_steps)
     if steps := ladder.conclusive or one_user:
-        yield table(under_load("Round trips", steps), TRIPS, steps)
+        yield table(load_title("Round trips", steps), TRIPS, steps)
     # One note, below the first table, explains all of them
     for index, steps in enumerate(many_users):
-        yield table(under_load("Cores", steps), CORE_COLUMNS, steps, "" if index else CORES_NOTE)
+        yield table(load_title("Cores", steps), CORE_COLUMNS, steps, "" if index else CORES_NOTE)
     for index, steps in enumerate(filter(None, (one_user, ladder.conclusive))):
         note = "" if index else TIMES_NOTE
-        yield table(under_load(TIMES, steps), columns_of_times(steps), steps, note)
+        yield table(load_title(TIMES, steps), columns_of_times(steps), steps, note)
 
 
-def under_load(subject: str, steps: Steps) -> str:
+def load_title(subject: str, steps: Steps) -> str:
     return f"{subject}, {steps[0].load.text}"
 
 
@@ -429,7 +429,7 @@ def charts(ladder: Ladder) -> Iterator[Chart]:
             kind: points_of(steps, mean_of(f"app_metrics.per_request.{kind}_trips"))
             for kind in ("redis", "storage")
         }
-        yield stacked(
+        yield stacked_chart(
             "Round trips per request",
             "round trips",
             trips,
@@ -446,8 +446,8 @@ def chart_of_times(steps: Steps) -> Chart:
         name: [(index, y) for index, y in points_of(steps, value, per_s) if y > 0]
         for name, value in PARTS.items()
     }
-    return stacked(
-        under_load(TIMES, steps),
+    return stacked_chart(
+        load_title(TIMES, steps),
         f"{unit} per request",
         {name: points for name, points in parts.items() if points},
         steps,
@@ -455,7 +455,7 @@ def chart_of_times(steps: Steps) -> Chart:
     )
 
 
-def stacked(
+def stacked_chart(
     chart_title: str, axis: str, parts: Mapping[str, Points], steps: Steps, *, note: str
 ) -> Chart:
     return Chart(

@@ -185,7 +185,7 @@ def trips_of(step: ConfigurationStep, ladder: Ladder) -> TripsOfStep | None:
     )
     if redis is None or storage is None:
         return None
-    single_user = ladder.with_one_user(step)
+    single_user = ladder.single_user_step(step)
     return TripsOfStep(
         removed=step.removed,
         redis=redis,

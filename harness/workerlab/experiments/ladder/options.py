@@ -36,7 +36,7 @@ def _url(kind: str) -> Option[str | None]:
 
 
 class LadderOptions(RunOptions, GunicornInTurn):
-    """The blog needs this interpreter's packages: another one cannot be chosen."""
+    """The blog needs this interpreter's packages: no other interpreter can be chosen."""
 
     quick = flag("fewer users, shorter loads, one launch per step")
     users = option(read.whole, "N", "concurrent users (1000)")

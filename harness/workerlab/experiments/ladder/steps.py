@@ -58,7 +58,7 @@ class Configuration(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Unique in its ladder."""
+        """The name, unique in its ladder."""
         return self.server.name
 
     @property
@@ -262,7 +262,7 @@ class Ladder(Struct, frozen=True):
     usual_users: int | None = None
 
     def is_usual(self, users: int) -> bool:
-        """Whether the steps have this load; a further level of a search for the limit does not."""
+        """Whether the steps have this many users; further levels of a limit search have more."""
         return self.usual_users is None or users <= self.usual_users
 
     @property
@@ -281,8 +281,8 @@ class Ladder(Struct, frozen=True):
 
     @property
     def conclusive(self) -> Steps:
-        """The steps under many users by the tool that was the limit least often; among equals, by
-        the fastest."""
+        """The steps under many users with the load tool that was the limit least often; if several
+        tie, the fastest of these."""
 
         def order(steps: Steps) -> tuple[int, float]:
             return sum(bool(step.generator_bound) for step in steps), -sum(
@@ -291,7 +291,7 @@ class Ladder(Struct, frozen=True):
 
         return min(self.many_users.values(), key=order, default=())
 
-    def with_one_user(self, step: ConfigurationStep) -> ConfigurationStep | None:
+    def single_user_step(self, step: ConfigurationStep) -> ConfigurationStep | None:
         """The step of the same configuration for a single user, if it was measured."""
         name = step.configuration.name
         return next((other for other in self.one_user if other.configuration.name == name), None)

@@ -70,7 +70,7 @@ class CoresOfApp(Finding):
 
 
 def cpu_of_request(pair: StepPair, before: str, after: str) -> CpuOfRequest | None:
-    """`before`, `after`: names of the two steps. None if the CPU time of either is unknown."""
+    """`before`, `after`: the two steps, in words. None if the CPU time of either is unknown."""
     before_s, after_s = pair.before.app_cpu_s, pair.after.app_cpu_s
     if before_s is None or after_s is None:
         return None
@@ -146,7 +146,7 @@ def why_redis(ladder: Ladder) -> RedisLoss | Inconclusive:
     if pair is None:
         return RedisLoss.unanswered(NO_REDIS_STEP)
     change, size = pair.after.change, size_of_loss(pair.after.change)
-    singles = [step for step in map(ladder.with_one_user, pair) if step]
+    singles = [step for step in map(ladder.single_user_step, pair) if step]
     hit = redis_hit(*singles) if len(singles) == 2 else NO_SINGLE_USER
     parts = [time_of_parts(step) for step in singles if isinstance(hit, RedisHit)]
     cpu = cpu_of_request(pair, "with Redis", "without")
@@ -171,9 +171,9 @@ def size_of_loss(change: Ratio | None) -> SizeOfLoss:
     return "gain" if change.value >= 1 else "little" if change.value >= SMALL_LOSS_RATIO else "much"
 
 
-def redis_hit(with_redis: ConfigurationStep, without: ConfigurationStep) -> RedisHit | str:
+def redis_hit(with_redis: ConfigurationStep, without_redis: ConfigurationStep) -> RedisHit | str:
     """What a hit costs a single user and what it saves, or why this is unknown."""
-    hit_s, miss_s = with_redis.spent_s(HIT_PARTS), without.spent_s(MISS_PARTS)
+    hit_s, miss_s = with_redis.spent_s(HIT_PARTS), without_redis.spent_s(MISS_PARTS)
     if hit_s is None or miss_s is None:
         return NO_METRICS
     return RedisHit(
@@ -181,7 +181,7 @@ def redis_hit(with_redis: ConfigurationStep, without: ConfigurationStep) -> Redi
         miss_s=miss_s,
         effect="saves" if miss_s > hit_s else "adds",
         difference_s=abs(miss_s - hit_s),
-        response_s=without.mean("breakdown.response_s") or None,
+        response_s=without_redis.mean("breakdown.response_s") or None,
     )
 
 

@@ -23,7 +23,7 @@ from workerlab.experiments.lesson.texts import (
 
 Phase = Literal["ask", "run", "told", "end"]
 
-# A step is measured for at least this long, and for this many mean response times of the law
+# A step is measured for at least this long, and for this many predicted mean response times
 MIN_MEASUREMENT_S = 4.0
 MIN_RESPONSE_TIMES = 3
 RECORDING_URL = "lesson.html"  # of the recorded lesson, relative to the page

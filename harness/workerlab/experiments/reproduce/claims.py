@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from workerlab import codec
 from workerlab.analysis.trials import grouped
 from workerlab.errors import UsageError
-from workerlab.experiments.generators.usage import at_low_rate, usage_of
+from workerlab.experiments.generators.usage import is_low_rate, usage_of
 from workerlab.experiments.ladder.steps import from_details
 from workerlab.experiments.limits.results import results_of
 from workerlab.experiments.reading import report_of, trial_data
@@ -225,7 +225,7 @@ def _launches(run: Run) -> Iterator[tuple[dict[str, Any], object | None]]:
                 "tool": data.cell.tool,
                 "processes": data.cell.processes,
                 "connections": data.cell.concurrency,
-                "low": at_low_rate(data.cell),
+                "low": is_low_rate(data.cell),
                 "keepalive": run.plan.details["keepalive"],
                 "delay_s": fmean(run.plan.details.get("delay_s", (0.0,))),  # at full speed
             }

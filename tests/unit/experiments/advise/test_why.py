@@ -17,7 +17,7 @@ from workerlab.experiments.advise import answers
 from workerlab.experiments.advise.candidates import Limits
 from workerlab.experiments.advise.result import BlockingCall, limit_of
 from workerlab.experiments.advise.search import SLOW_ALONE_RATIO, SlowAlone, slow_alone
-from workerlab.experiments.advise.study import LaunchPaused, ToolLate, _late, launch_of
+from workerlab.experiments.advise.study import LaunchPaused, ToolLate, _delay, launch_of
 from workerlab.finding import Note
 from workerlab.model.evidence import Pause, Summary
 from workerlab.model.plan import Rate, Server
@@ -94,12 +94,12 @@ def test_a_small_margin_is_explained_by_the_usage() -> None:
 
 @pytest.mark.parametrize(("lag_s", "discarded"), [(0.0, False), (0.05, False), (0.12, True)])
 def test_a_launch_with_a_late_load_tool_is_discarded(lag_s: float, discarded: bool) -> None:
-    reason = _late(launch([0.2] * 100, lag_s=lag_s), slo.parse("p95<100ms"))
+    reason = _delay(launch([0.2] * 100, lag_s=lag_s), slo.parse("p95<100ms"))
     assert (reason is not None) == discarded
     if reason is not None:
         assert str(reason).startswith("the load tool sent requests 120 ms late (p95)")
-    assert _late(launch([0.2] * 100, failed=50, lag_s=lag_s), BOTH) is None  # errors are no delay
-    assert _late(launch([0.05] * 100, lag_s=lag_s), slo.parse("p95<100ms")) is None
+    assert _delay(launch([0.2] * 100, failed=50, lag_s=lag_s), BOTH) is None  # errors are no delay
+    assert _delay(launch([0.05] * 100, lag_s=lag_s), slo.parse("p95<100ms")) is None
 
 
 def test_a_launch_broken_during_a_machine_pause_is_discarded() -> None:
