@@ -2,8 +2,8 @@
 
 A measured capacity is the server's only if the load tool could send clearly more. So a sweep
 measures the ceiling of each tool, per number of processes, keep-alive and approximate number of
-connections. This takes a few seconds, once per machine; the results are cached per user. It happens
-after the trials, and only if a cell came close to the rate that the tool reaches on a slow machine.
+connections: after the trials, and only if a cell came close to the rate that the tool reaches on a
+slow machine. This takes a few seconds, once per machine; the results are cached per user.
 
 A load is discarded if other programs made the tool or its server wait for a core, or if the whole
 machine was paused.

@@ -2,7 +2,7 @@
 for each, simulated from the needs of requests.
 
 Workers, for n cores: 1, n, n + 1, 2n, and the rule of thumb 2n + 1, unless a limit excludes it. A
-class that serves one request per worker at a time gets more (4n, 8n, ...): its workers replace the
+class that serves one request per worker at a time also gets 4n, 8n, ...: its workers replace the
 threads of other classes, but each takes the memory of a process. The worker counts end at 16
 (Gunicorn's documentation recommends 4 to 12), or at 64 if the app is not thread-safe and has no
 alternative. With --max-workers every class gets up to that many. Thread counts are powers of two,

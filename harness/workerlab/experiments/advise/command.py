@@ -1,7 +1,7 @@
 """`workerlab advise`: from an app and a target to a file that starts the server, with evidence.
 
     needs      a short closed load per worker class measures the needs of requests
-    stacks     a second one, if the event loop was blocked, finds the line
+    stacks     if the event loop was blocked, a second load finds the lines that block it
     forecast   every candidate is simulated: at the target's rate, and for its highest rate
     search     the best candidates are launched one by one, with the same schedules of arrivals
 

@@ -263,7 +263,7 @@ def _literal(node: Assignment | None) -> object:
 def _with_preamble(
     server: Server, own: OwnFile, lines: Sequence[str], starts_in: str | None
 ) -> Iterator[str]:
-    """The lines of the app's file, preceded by the context that it may need and had in the
+    """The lines of the app's file, with the context that they may need and had in the
     measurement: the app's directory on the import path, `__file__`, environment variables."""
     preamble, chdir = [], server.app.chdir
     if chdir != (starts_in or "") and own.imports_from(Path(chdir)):

@@ -123,7 +123,7 @@ class CandidateLaunch(Struct, dict=True, frozen=True, eq=False):
 
     @property
     def result(self) -> Result:
-        """The result. The launch must not be invalid; without a `discard_reason`, it is not."""
+        """The result. Not for invalid launches, which all have a `discard_reason`."""
         assert isinstance(self.cell, Result)
         return self.cell
 

@@ -194,8 +194,8 @@ def _change_of(
 
 
 def _ratio_of(logarithm: float) -> float:
-    """The ratio; infinite if it would overflow, since two launches that differ give a wide
-    interval."""
+    """The ratio; infinite if math.exp would overflow, as it may for the wide interval over two
+    launches."""
     return math.exp(logarithm) if logarithm < MAX_LOGARITHM else math.inf
 
 

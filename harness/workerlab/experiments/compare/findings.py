@@ -30,7 +30,7 @@ MAX_DECIMALS = 7  # a value even closer to no change is printed as no change
 
 class MetricChange(Finding):
     """One metric of A and B. `a`, `b`: means, in seconds, bytes, requests/s or a share; `change`,
-    `low`, `high`: B over A for a ratio, else B less A, as a share of A's response or of the
+    `low`, `high`: B over A for a ratio, else B minus A, as a share of A's response or of the
     requests, and its interval."""
 
     name: str
