@@ -4,7 +4,7 @@ server."""
 
 from workerlab.load.registry import tool_named
 from workerlab.model.plan import Cell, Load, NullServer, Plan, Trial
-from workerlab.plan import counts, ideal_s, load_for, may_have_follow_up, varies
+from workerlab.plan import ideal_s, is_counted_load, load_for, may_have_follow_up, varies
 from workerlab.server.worker_classes import configured_slots
 
 MIN_OVERHEAD_S = 1.2  # of the fastest launches, so that no sufficient budget is rejected
@@ -23,7 +23,7 @@ def predicted_s(plan: Plan, cell: Cell, lone_s: float, rps: float | None = None)
     load = load_for(plan, cell, lone_s, rps)
     slots = configured_slots(cell.server)
     overhead_s = MEAN_OVERHEAD_S + lone_s
-    if counts(plan, cell):
+    if is_counted_load(plan, cell):
         alone = int(not plan.together)
         return overhead_s + ideal_s(load.requests, cell.concurrency, slots, lone_s, alone)
     drain_s = 0.0  # to serve the backlog, if arrivals exceed what the slots can serve

@@ -11,7 +11,7 @@ from workerlab.finding import Answer, Finding, stored
 from workerlab.model.plan import Plan
 
 
-def noted(plan: Plan, findings: Iterable[Finding]) -> Plan:
+def add_notes(plan: Plan, findings: Iterable[Finding]) -> Plan:
     """The plan with further notes."""
     return replace(plan, notes=(*plan.notes, *map(stored, findings)))
 

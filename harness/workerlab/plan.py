@@ -34,7 +34,7 @@ MIN_TIMED_S = 2.0
 DROPS_S = 240.0
 WARMUP_RECORDS = 16_384  # many more than the warm-up needs
 UNKNOWN_RECORDS = 500_000  # 20 MB per worker, for a timed load on an unknown app
-UNKNOWN_RPS = 10_000  # more than one worker reaches
+UNKNOWN_RPS = 10_000  # above the rate of any single worker
 MAX_FOLLOW_UP_REQUESTS = 100_000  # in a load that follows another
 HEADROOM = 2.0  # connections of an open cell / requests in flight without waiting
 MAX_BACKLOG_CONNECTIONS = 1000  # additional connections for a backlog
@@ -206,9 +206,9 @@ def load_for(
 
 
 def _deadline_s(worst_s: float, requests: int, *, drops: bool) -> float:
-    """The deadline of a load in seconds: three times `worst_s`, for one request per worker at a
-    time whatever its slots (its loop may be blocked); 10 ms of the load tool per request; and time
-    for dropped handshakes, if the accept queue cannot hold all connections."""
+    """The deadline of a load in seconds: three times `worst_s`, the time with one request per
+    worker whatever its slots (its loop may be blocked); 10 ms of the load tool per request; and
+    time for dropped handshakes, if the accept queue cannot hold all connections."""
     return 30 + 3 * worst_s + 0.01 * requests + (DROPS_S if drops else 0)
 
 
@@ -258,7 +258,7 @@ def open_connections(plan: Plan, cell: Cell, rate_rps: float, lone_s: float) -> 
     return math.ceil(max(HEADROOM * served_rps * lone_s, queued))
 
 
-def counts(plan: Plan, cell: Cell) -> bool:
+def is_counted_load(plan: Plan, cell: Cell) -> bool:
     """Whether the load has a fixed number of requests."""
     is_timed = fixed_s(plan, cell) is not None or plan.ramp_s > 0 or cell.rate is not None
     return tool_named(cell.tool).COUNTED and not (cell.load.timed if cell.load else is_timed)
@@ -293,7 +293,7 @@ def accepts_first(cell: Cell) -> bool:
 
 def records_for(plan: Plan, cell: Cell, rps: float | None = None) -> int:
     """The spans that a worker's map must hold. The kernel may give all requests to one worker."""
-    counted, sleep_s = counts(plan, cell), cell.server.app.sleep_s or 0.0
+    counted, sleep_s = is_counted_load(plan, cell), cell.server.app.sleep_s or 0.0
     lone_s = max(sleep_s, MIN_DOMINANT_SLEEP_S)
     requests = requests_of(plan, cell, cell.concurrency) if counted else 0
     timed_s = 0.0 if counted else load_for(plan, cell, lone_s, rps).duration_s

@@ -1,4 +1,4 @@
-"""A pytest plugin that loads an app under a worker class and asserts a limit.
+"""A pytest plugin that load-tests an app under a worker class and asserts a limit.
 
     import pytest
 
@@ -8,7 +8,7 @@
 
     @pytest.mark.gunicorn("gevent", app="shop.wsgi:app")
     def test_cart(gunicorn_server):
-        urlopen(gunicorn_server.url + "cart")      # a Gunicorn serves the app during the test
+        urlopen(gunicorn_server.url + "cart")      # Gunicorn serves the app during the test
         result = gunicorn_server.load(concurrency=32, seconds=3, path="/cart")
         assert result.keeps("p95<300ms,errors<0.1%"), result
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from workerlab import testing
 
 MARKER = "gunicorn(worker_class, *, slo=None, concurrency=8, seconds=3, **options): serve an app"
-MEASURED: pytest.StashKey[tuple[testing.LoadResult, str]] = pytest.StashKey()
+RESULT_KEY: pytest.StashKey[tuple[testing.LoadResult, str]] = pytest.StashKey()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -56,15 +56,15 @@ def _gunicorn_limit(
     with _failing_with_message():
         arguments, load = _sweep_arguments(marker)
         result = _server(arguments, tmp_path_factory.mktemp("gunicorn"), "").load(**load)
-    request.node.stash[MEASURED] = result, marker.kwargs["slo"]
+    request.node.stash[RESULT_KEY] = result, marker.kwargs["slo"]
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
     """Fail the test if the marker's limit is missed; skip it if the load is inconclusive."""
-    if MEASURED not in item.stash:
+    if RESULT_KEY not in item.stash:
         return
-    result, slo = item.stash[MEASURED]
+    result, slo = item.stash[RESULT_KEY]
     if not result.valid or result.breaks(slo):
         pytest.fail(result.report(slo), pytrace=False)
     if not result.keeps(slo):

@@ -1,4 +1,4 @@
-"""The types of the fixture in `pytest_plugin`, which loads an app under a worker class."""
+"""The types of the fixture in `pytest_plugin`, which load-tests an app under a worker class."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ from workerlab.notes import (
     SettingIgnored,
     SettingOverridden,
     ToolLeftOut,
+    add_notes,
     annotated_only,
-    noted,
 )
 from workerlab.numbers.units import fill, listed
 from workerlab.options import Option, ServedOptions, seconds
@@ -547,7 +547,7 @@ def _with_host_note(plan: Plan) -> Plan:
     address, cell = preflight.address_facing(plan.load_hosts), plan.cells[0]
     command = host_command(worker_command(load_for(plan, cell, 1.0), address))
     values = {"join_s": JOIN_S, "hosts": plan.load_hosts, "command": command}
-    return noted(plan, [Note(fill(LOAD_HOSTS, values))])
+    return add_notes(plan, [Note(fill(LOAD_HOSTS, values))])
 
 
 def _check_load_support(plan: Plan) -> None:

@@ -29,7 +29,7 @@ from workerlab.observe.observations import read_observations
 from workerlab.observe.spans import read_beats, read_spans, read_stacks
 from workerlab.options import FormatOptions
 from workerlab.paths import bundled_root, label_of
-from workerlab.plan import counts, grid
+from workerlab.plan import grid, is_counted_load
 from workerlab.report import FORMATS, text
 from workerlab.run_store import Run
 from workerlab.server.null_server import COUNTS
@@ -91,7 +91,7 @@ def read_trial(trial: Trial, record: Record | None, plan: Plan, run_dir: Path) -
                 measurement = tool.parse(output)
         except ParseError as error:
             parse_error = str(error)
-    is_counted = counts(plan, trial.cell)
+    is_counted = is_counted_load(plan, trial.cell)
     return TrialData(
         trial=trial,
         record=record,

@@ -22,8 +22,8 @@ Checked against h2load 1.52.0 and its source. Its peculiarities:
 The Measurement:
 
 - `requests`: responses that it read to the end, with any status.
-- `errors`: non_2xx; timeout, for a connection without any data for that long; broken, for other
-  requests that were sent and got no response. `unsent`: the rest of these connections' shares.
+- `errors`: non_2xx; timeout, for a connection without any data for the time of -N; broken, for
+  other requests sent without a response. `unsent`: the rest of these connections' shares.
 - `response`, `responses_s`: from the log, in microseconds; without the time to connect.
 - `duration_s`: "finished in", from before the first connection to the end of the last one.
 - `connect`, `first_byte`, `lone_s`: not available.

@@ -66,7 +66,7 @@ class _Times(msgspec.Struct, frozen=True):
     slowest: Seconds | None
 
 
-class _Rate(_Times, frozen=True, rename="camel"):
+class _Summary(_Times, frozen=True, rename="camel"):
     """The part of the document about all requests. Times are of complete responses."""
 
     total: Seconds
@@ -80,7 +80,7 @@ class _Details(msgspec.Struct, frozen=True):
 class _Document(msgspec.Struct, frozen=True, rename="camel"):
     """The fields of oha's document that are used."""
 
-    summary: _Rate
+    summary: _Summary
     details: _Details
     latency_percentiles: dict[str, Seconds | None]
     status_code_distribution: dict[Annotated[str, msgspec.Meta(pattern="^[1-9][0-9]{2}$")], Count]

@@ -4,7 +4,7 @@ The lab's generators and locust read the mix of a load from a file:
 
     [{"label", "weight", "method", "path", "headers": [[name, value]], "body_file", "expect": []}]
 
-in the order of Load.mix. Requests with the same label form one route, and the tools print an
+in the order of Load.mix. Requests with the same label form one route, and the tools print a
 `RouteTotals` for each route.
 """
 
@@ -120,8 +120,8 @@ def only_match(text: str, pattern: str, *, tool: str) -> re.Match[str]:
 
 
 def table_lines(text: str | None, tool: str, name: str, header: str | None = None) -> list[str]:
-    """The lines of a file, below its header if it has one. Raises ParseError if it is missing or
-    cut short."""
+    """The lines of a file, below its header if it has one. Raises ParseError if the file is
+    missing or cut short."""
     if not text:
         raise ParseError(f"{tool} left no {name}")
     *lines, rest = text.split("\n")

@@ -6,7 +6,7 @@ it, within its rounding. The script defines neither `request` nor `response`: wr
 for each request, which costs CPU that the load needs.
 
 Without keep-alive, each request has a new connection (`Connection: close`), as with ab: wrk
-reconnects when the server has closed. Without that header it keeps its connections.
+reconnects when the server has closed the old one. Without that header it keeps its connections.
 
 The Measurement:
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from workerlab.finding import StoredFinding
 
-LONG_NAME = 40  # characters that a file name may have of a path
+MAX_LENGTH = 40  # characters of a path in a file name
 
 
 class Route(Struct, frozen=True):
@@ -60,7 +60,7 @@ class NullServer(Struct, frozen=True):
     seed: int = 1
     core: int | None = None  # the core it is pinned to; None: any
     fault: str = ""  # in every response: reset, stall, garbage, half, status500, close, kept
-    requests_per_connection: int = 0  # then it closes the connection; 0: never
+    requests_per_connection: int = 0  # after these it closes the connection; 0: never
     tw_reuse: int | None = None  # net.ipv4.tcp_tw_reuse in a network namespace of its own
 
 
@@ -106,7 +106,7 @@ class Server(Struct, frozen=True):
 def _as_name(path: str) -> str:
     """The path in a form for file names; a long one becomes its end and a checksum."""
     name = re.sub(r"[^A-Za-z0-9.]+", "_", path).strip("_")
-    return name if len(name) <= LONG_NAME else f"{name[-LONG_NAME:]}_{crc32(path.encode()):08x}"
+    return name if len(name) <= MAX_LENGTH else f"{name[-MAX_LENGTH:]}_{crc32(path.encode()):08x}"
 
 
 Slots = Literal["one", "threads", "worker_connections", "unlimited", "unknown"]
@@ -224,7 +224,7 @@ class Cell(Struct, frozen=True):
     schedule: int | None = None  # which of the plan's schedules; None: by the number of the trial
     duration_s: float | None = None  # of its load, instead of the plan's
     # Measured in the workers in addition to spans and beats: "needs", the CPU of each request;
-    # "stacks", the running line of the app. Both cost too much for a trial with other figures
+    # "stacks", the running line of the app. Both would distort other figures
     inside: Inside = ""
     requests: int | None = None  # of a counted load; None: by the plan's rounds
 

@@ -47,7 +47,7 @@ class Memory(Struct, frozen=True):
     private_bytes: int  # mean of the workers
     workers: int  # number of measured workers
 
-    def of(self, workers: int) -> int:
+    def total_bytes(self, workers: int) -> int:
         return self.shared_bytes + workers * self.private_bytes
 
 
@@ -106,10 +106,10 @@ class Usage(Struct, frozen=True):
 MIN_CORE_WAIT_SHARE = 0.05  # of the response time: a shorter wait for a core is negligible
 
 
-MIN_OTHERS_CORES = 0.25  # used by other programs: below it, they are not the cause
+MIN_OTHERS_CORES = 0.25  # used by other programs or machines; fewer do not disturb a load
 
 
-MAX_LOST_SHARE = 0.1  # of the response time: above it, the load says nothing about the server
+MAX_LOST_SHARE = 0.1  # of the response time: above it, no verdict on the server is possible
 
 
 class CoreWait(Struct, frozen=True):
@@ -147,7 +147,7 @@ class CoreWait(Struct, frozen=True):
 
     @property
     def disturbed_by_machines(self) -> bool:
-        """Whether other machines on the host did so, alone or together with other programs."""
+        """Whether other machines on the host, alone or with programs, changed its figures."""
         return (
             self.share_lost >= MIN_CORE_WAIT_SHARE and (self.steal_cores or 0.0) >= MIN_OTHERS_CORES
         )

@@ -82,10 +82,10 @@ class Histogram:
             return None
         rank = share * (self.count - 1)
         low = math.floor(rank)
-        below, above = self._at(low), self._at(min(low + 1, self.count - 1))
+        below, above = self._value_at(low), self._value_at(min(low + 1, self.count - 1))
         return below + (rank - low) * (above - below)
 
-    def _at(self, rank: int) -> float:
+    def _value_at(self, rank: int) -> float:
         """The value at a rank, counted from 0."""
         least, most = float(self.least or 0), float(self.most or 0)
         if rank in (0, self.count - 1):

@@ -71,12 +71,12 @@ def two_sided_t(confidence: float, degrees: int) -> float:
     return _root(lambda t: central_probability(t, degrees) < confidence, high)
 
 
-def _root(below: Callable[[float], bool], high: float = 1.0) -> float:
-    """The value between 0 and `high` at which `below` becomes false."""
+def _root(is_below: Callable[[float], bool], high: float = 1.0) -> float:
+    """The value between 0 and `high` at which `is_below` becomes false."""
     low = 0.0
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        low, high = (middle, high) if below(middle) else (low, middle)
+        low, high = (middle, high) if is_below(middle) else (low, middle)
     return (low + high) / 2
 
 

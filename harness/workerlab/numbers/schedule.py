@@ -9,11 +9,11 @@ The due times of an open load:
 
 At another rate the same seed gives the same gaps, scaled. The number of requests is random, too:
 its standard deviation is the square root of its mean, as with real users. Of n processes, process i
-sends `moments[i::n]`.
+sends `due_times[i::n]`.
 
 The requests of a mix are drawn independently, like those of many users. Rejected: a shuffled deck,
 which spreads slow requests too evenly. The n-th request of a load is the n-th one drawn, whichever
-process sends it, so every candidate serves the same requests in the same order.
+process sends it, so every configuration serves the same requests in the same order.
 
 U is random.Random(seed).random(), which Python guarantees to be the same in every version, unlike
 expovariate(). The mix and other uses of the seed draw from separate streams, so they do not depend

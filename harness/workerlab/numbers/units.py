@@ -106,14 +106,14 @@ def format_duration(seconds: float | None) -> str:
 
 def format_wait(seconds: float) -> str:
     """A waiting time in whole seconds: "45 s", "2m 05s", "1h 02m"."""
-    whole = max(0, round(seconds))
-    return f"{whole} s" if whole < 60 else _clock(whole)
+    whole_s = max(0, round(seconds))
+    return f"{whole_s} s" if whole_s < 60 else _clock(whole_s)
 
 
-def _clock(whole: int) -> str:
-    if whole < 3600:
-        return f"{whole // 60}m {whole % 60:02d}s"
-    minutes = round(whole / 60)
+def _clock(whole_s: int) -> str:
+    if whole_s < 3600:
+        return f"{whole_s // 60}m {whole_s % 60:02d}s"
+    minutes = round(whole_s / 60)
     return f"{minutes // 60}h {minutes % 60:02d}m"
 
 

@@ -5,7 +5,7 @@ each process of the app creates a file in it, `metrics-PID.bin`, writes it in on
 the sums while it serves (in mapped memory, which needs no system call):
 
     8 bytes       METRICS1
-    8 bytes       L, the bytes of the names; a multiple of 8
+    8 bytes       L, the length of the names in bytes; a multiple of 8
     L bytes       the names, ASCII, separated by and padded with blanks
     8 bytes each  the sums, in the order of the names
 

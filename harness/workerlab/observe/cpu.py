@@ -9,8 +9,8 @@ The time for which threads were ready to run but had no core is the second numbe
 /proc/PID/task/TID/schedstat (Documentation/scheduler/sched-stats.rst).
 
 Each thread is read separately, since /proc/PID/schedstat covers the main thread alone. The sum adds
-each thread's increase since its last read, so it does not fall when threads or processes end; what
-they waited after their last read is lost. Rejected: pressure stall information (time in which any
+each thread's increase since its last read, so it does not fall when threads or processes end; the
+wait after their last read is lost. Rejected: pressure stall information (time in which any
 thread of a control group waited; the group would have to be ours), taskstats (complete, but only
 for root)."""
 

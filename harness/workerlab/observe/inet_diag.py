@@ -61,7 +61,7 @@ def sockets(
 
 
 def _request(family: int, states: int, port: int, extensions: int) -> bytes:
-    # Jumps are in bytes: to the program's end accepts the socket, beyond it rejects it
+    # Jumps are in bytes: one to the program's end accepts the socket, one beyond it rejects it
     program = PROGRAM.pack(LOCAL_IS, 8, 12, 0, 0, port, JUMP, 4, 12, REMOTE_IS, 8, 12, 0, 0, port)
     body = REQUEST.pack(family, socket.IPPROTO_TCP, extensions, 0, states)
     body += ATTRIBUTE.pack(ATTRIBUTE.size + PROGRAM.size, BYTECODE) + program

@@ -2,8 +2,8 @@
 
 One thread of the harness calls its samplers in turn and appends their samples to `observed.jsonl`
 in the trial's directory. A sampler that used t seconds of CPU rests for t / CPU_SHARE, within its
-limits, so that sampling never becomes a load of its own. A random jitter lengthens the rest: an app
-that sleeps 50 ms, sampled every 50 ms, would always be seen in the same phase.
+limits, so that sampling never becomes a load of its own. A random jitter lengthens the rest:
+otherwise an app that sleeps 50 ms, sampled every 50 ms, would always be seen in the same phase.
 
     {"header": {"cores", "syn_steps_s"}}            first
     {"queue" | "processes" | "connections" | "counters": a sample}
@@ -65,10 +65,10 @@ SMAPS_FIELDS = ("Pss", "Private_Clean", "Private_Dirty")
 def sample_workers(pids: Collection[int]) -> WorkersSample:
     """The CPU of each worker. Raises psutil.Error if one has ended or is hidden."""
     at_ns = time.monotonic_ns()
-    return WorkersSample(at_ns, {pid: ran_s(pid) for pid in pids})
+    return WorkersSample(at_ns, {pid: process_cpu_s(pid) for pid in pids})
 
 
-def ran_s(pid: int) -> float:
+def process_cpu_s(pid: int) -> float:
     """CPU seconds of a process since it began, and of the children it has waited for."""
     times = psutil.Process(pid).cpu_times()
     own_s = float(times.user + times.system)
@@ -104,11 +104,11 @@ def _smaps(pid: int) -> str:
 
 def memory_of(smaps: str, excluded: Path) -> MappedMemory:
     """The memory of all mappings, except those of files in the directory `excluded`."""
-    sums, counts = dict.fromkeys(SMAPS_FIELDS, 0), True
+    sums, is_counted = dict.fromkeys(SMAPS_FIELDS, 0), True
     for line in smaps.splitlines():
         if MAPPING.match(line):
-            counts = str(excluded) not in line
-        elif counts and (name := line.partition(":")[0]) in sums:
+            is_counted = str(excluded) not in line
+        elif is_counted and (name := line.partition(":")[0]) in sums:
             sums[name] += int(line.split()[1]) * KB
     return MappedMemory(sums["Pss"], sums["Private_Clean"] + sums["Private_Dirty"])
 
@@ -125,7 +125,7 @@ class Sampler(Struct):
     later."""
 
     name: str
-    take: Callable[[], object]  # takes a sample; None: there is nothing to sample, now or later
+    take: Callable[[], object]  # returns a sample; None: there is nothing to sample, now or later
     min_pause_s: float
     max_pause_s: float
     last: bool = True  # sample once more when the load ends: its sums cover the whole load
@@ -165,11 +165,11 @@ class Observer:
         self.samplers = self._standard_samplers(connections, directory, states_s)
         if services:
             self.samplers.append(Sampler("services", ServiceCpus(services).sample, 0.25, 0.4))
-        self._after: list[Sampler] = []  # called once, when the load has ended
+        self._final_samplers: list[Sampler] = []  # called once, when the load has ended
         if needs:
             self.samplers.append(Sampler("workers", partial(sample_workers, workers), 0.1, 0.4))
             memory = partial(sample_memory, masters, workers, directory)
-            self._after.append(Sampler("memory", memory, 0.0, 0.0))
+            self._final_samplers.append(Sampler("memory", memory, 0.0, 0.0))
         if lab is not None:
             for sampler in self.samplers:
                 sampler.share = PARALLEL_CPU_SHARE
@@ -254,7 +254,7 @@ class Observer:
                 if sampler.due_s is not None and sampler.due_s <= now_s:
                     self._take(handle, sampler)
         self._processes.tool_ended(self._tool_wait_s)
-        for sampler in (*self.samplers, *self._after):
+        for sampler in (*self.samplers, *self._final_samplers):
             if sampler.last and sampler.due_s is not None:
                 self._take(handle, sampler)
         _write(handle, "end", time.monotonic_ns())

@@ -21,7 +21,7 @@ from workerlab.server.inside.waits import SCHEDSTAT, OtherThreads, counted_ns
 
 MIN_PAUSE_NS = 50_000_000  # far above the delay of timers on a busy machine
 MIN_AWAKE_PAUSE_NS = 200_000_000  # between two sleeps
-MAX_OTHERS_SHARE = 0.1  # of a pause that other threads of this process may have computed
+MAX_OTHERS_SHARE = 0.1  # of a pause: CPU time of other threads of this process
 TICK_S = 0.02  # of the thread that watches while another is blocked
 
 
@@ -46,7 +46,7 @@ class Pauses:
             self._schedstat = None
         else:
             self._others = OtherThreads()
-            self._woke = self._moment(counted_ns(self._schedstat)[1])
+            self._wake = self._moment(counted_ns(self._schedstat)[1])
         self._others_computed_ns = process_time_ns() - thread_time_ns()
 
     def close(self) -> None:
@@ -60,18 +60,18 @@ class Pauses:
         if self._schedstat is None:
             stop.wait(seconds)
             return None
-        woke, begun = self._woke, self._moment(counted_ns(self._schedstat)[1])
+        last_wake, start = self._wake, self._moment(counted_ns(self._schedstat)[1])
         stop.wait(seconds)
         ran_ns, queued_ns = counted_ns(self._schedstat)
-        self._woke = self._moment(queued_ns)
+        self._wake = self._moment(queued_ns)
         others_ns = self._others_queued_ns()
         if not ran_ns or others_ns is None:  # the kernel does not count, or not yet
             return None
         planned_ns = round(seconds * 1e9)
-        due_ns, late_ns = begun.at_ns + planned_ns, _paused_ns(begun, self._woke, planned_ns)
-        awake_ns, late = _paused_ns(woke, begun), late_ns - others_ns >= MIN_PAUSE_NS
+        due_ns, late_ns = start.at_ns + planned_ns, _paused_ns(start, self._wake, planned_ns)
+        awake_ns, late = _paused_ns(last_wake, start), late_ns - others_ns >= MIN_PAUSE_NS
         if awake_ns - others_ns >= MIN_AWAKE_PAUSE_NS:
-            return Pause(begun.at_ns - awake_ns, due_ns + late_ns if late else begun.at_ns)
+            return Pause(start.at_ns - awake_ns, due_ns + late_ns if late else start.at_ns)
         return Pause(due_ns, due_ns + late_ns) if late else None
 
     def _moment(self, queued_ns: int) -> PauseMoment:
@@ -86,13 +86,13 @@ class Pauses:
         return self._others.queued_ns(since_ns)
 
 
-def _paused_ns(begun: PauseMoment, ended: PauseMoment, planned_ns: int = 0) -> int:
+def _paused_ns(start: PauseMoment, end: PauseMoment, planned_ns: int = 0) -> int:
     """Time beyond `planned_ns` in which the thread neither ran nor waited for a core; 0 if other
     threads computed so much that they may have held the GIL."""
-    own_ns = ended.computed_ns - begun.computed_ns
-    waited_ns = ended.queued_ns - begun.queued_ns + own_ns
-    paused_ns = ended.at_ns - begun.at_ns - planned_ns - waited_ns
-    others_ns = ended.all_computed_ns - begun.all_computed_ns - own_ns
+    own_ns = end.computed_ns - start.computed_ns
+    waited_ns = end.queued_ns - start.queued_ns + own_ns
+    paused_ns = end.at_ns - start.at_ns - planned_ns - waited_ns
+    others_ns = end.all_computed_ns - start.all_computed_ns - own_ns
     return paused_ns if others_ns <= MAX_OTHERS_SHARE * paused_ns else 0
 
 

@@ -40,7 +40,7 @@ def parse_map(data: bytes, costs_data: bytes | None = None) -> tuple[int, bool, 
     pid, _, full = header(data, SPANS)
     costs = [] if costs_data is None else parse_costs(costs_data)
     spans = [
-        Span(pid, start, end or None, accepted or None, _name(request_id), cost)
+        Span(pid, start, end or None, accepted or None, _id(request_id), cost)
         for (start, end, accepted, request_id), cost in zip(
             records(data, SPANS), chain(costs, repeat(None)), strict=False
         )
@@ -61,7 +61,7 @@ def parse_costs(data: bytes) -> list[SpanCost | None]:
     ]
 
 
-def _name(request_id: bytes) -> str | None:
+def _id(request_id: bytes) -> str | None:
     return request_id.rstrip(b"\0").decode("ascii", "replace") if request_id[0] else None
 
 
@@ -152,7 +152,7 @@ class _MapProgress(Struct):
 
 
 class SpanFollower:
-    """Spans that began or ended since the last poll, in no order. A span in progress has no end;
+    """Spans that began or ended since the last poll, unordered. A span in progress has no end;
     it is returned again once it has one."""
 
     def __init__(self, directory: Path) -> None:
@@ -184,7 +184,7 @@ class SpanFollower:
                     return
                 is_new = number >= worker.begun
                 if is_new or (end and number in worker.open):
-                    yield Span(worker.pid, start, end or None, accepted or None, _name(request_id))
+                    yield Span(worker.pid, start, end or None, accepted or None, _id(request_id))
                 if is_new:
                     worker.begun = number + 1
                     worker.open.update(() if end else (number,))
@@ -198,12 +198,12 @@ class LiveCounts:
 
     def __init__(self, directory: Path) -> None:
         self._spans = SpanFollower(directory)
-        self._before: int | None = None  # requests of the warm-up
+        self._warmup_requests: int | None = None  # served before the first poll
 
     def poll(self) -> tuple[dict[int, int], int]:
         """(requests in the app now, by worker pid; requests served since the first poll)."""
         self._spans.poll()
         workers = self._spans.workers.values()
         total = sum(worker.begun - len(worker.open) for worker in workers)
-        self._before = total if self._before is None else self._before
-        return {worker.pid: len(worker.open) for worker in workers}, total - self._before
+        self._warmup_requests = total if self._warmup_requests is None else self._warmup_requests
+        return {worker.pid: len(worker.open) for worker in workers}, total - self._warmup_requests

@@ -105,9 +105,9 @@ def _table_has_lengths() -> bool:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         host, port = listener.getsockname()
         with socket.create_connection((host, port), TABLE_TIMEOUT_S):
-            waiting = select.poll()
-            waiting.register(listener, select.POLLIN)
-            waiting.poll(TABLE_TIMEOUT_S * 1e3)
+            poller = select.poll()
+            poller.register(listener, select.POLLIN)
+            poller.poll(TABLE_TIMEOUT_S * 1e3)
             return _lengths_in_table(host, port) == [1]
 
 

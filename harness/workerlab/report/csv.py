@@ -1,9 +1,9 @@
 """CSV: one row per trial of a sweep; for other commands, the rows of all tables under one header.
 
-Of a sweep, column names include units. An empty field means unknown, but an empty slots_configured
+For a sweep, column names include units. An empty field means unknown, but an empty slots_configured
 means unlimited if slots_known is True. Counts (errors, requests and connections per worker) are
 written as `name=count`, separated by spaces; the routes of a mix are one JSON object.
-Of other commands, the first column is the table's title. The columns of all tables follow, shared
+For other commands, the first column is the table's title. The columns of all tables follow, shared
 ones once, in base units. A field is empty if the value is missing or the table lacks the column.
 """
 

@@ -20,7 +20,7 @@ from workerlab.experiments.planning import plan_of
 from workerlab.model.evidence import Fault
 from workerlab.model.plan import Cell, Plan, Rate, Server, Trial
 from workerlab.plan import (
-    counts,
+    is_counted_load,
     load_for,
     open_connections,
     product,
@@ -163,7 +163,7 @@ def test_a_duration_replaces_the_request_count() -> None:
     sweep, cell = plan(duration_s=7.0), Cell(SERVER, "fast", 8)
     load = load_for(sweep, cell, 1.0)
     assert (load.timed, load.duration_s) == (True, 7)
-    assert not counts(sweep, cell)
+    assert not is_counted_load(sweep, cell)
     assert predicted_s(sweep, cell, 1.0) > 7
     assert records_for(sweep, cell) > 8 * 7  # 8 connections, answered after a second
 

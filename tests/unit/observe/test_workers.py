@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from tests.builders.processes import ended_pid, python
-from workerlab.observe.observer import memory_of, ran_s, sample_memory, sample_workers
+from workerlab.observe.observer import memory_of, process_cpu_s, sample_memory, sample_workers
 
 CPU_S, CHILD_S, MB = 0.2, 0.3, 1 << 20
 SPIN = """
@@ -42,7 +42,7 @@ def test_ended_threads_and_children_count(program: tuple[str, ...], least_s: flo
 
 def test_an_ended_process_is_an_error() -> None:
     with pytest.raises(psutil.NoSuchProcess):
-        ran_s(ended_pid())
+        process_cpu_s(ended_pid())
 
 
 # Two processes share 64 MB; the child then writes to half of it and maps a file

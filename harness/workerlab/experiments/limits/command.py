@@ -22,7 +22,7 @@ from workerlab.experiments.runner import Setup
 from workerlab.finding import Note
 from workerlab.load.mistakes import MISTAKES
 from workerlab.model.plan import Cell, Load, NullServer, Plan
-from workerlab.notes import noted
+from workerlab.notes import add_notes
 from workerlab.numbers.units import fill
 from workerlab.plan import null_cell, null_plan
 from workerlab.server import preflight
@@ -146,7 +146,7 @@ def plan_of(extent: Extent) -> Plan:
     plan = null_plan("limits", (step.cell for step in all_steps), notes, {"steps": details})
     if extent.long:
         least_s = predicted_s(plan, plan.cells[-1], 0.0)
-        plan = noted(plan, [Note(fill(LONG_NOTE, {"least_s": least_s}))])
+        plan = add_notes(plan, [Note(fill(LONG_NOTE, {"least_s": least_s}))])
     return plan
 
 

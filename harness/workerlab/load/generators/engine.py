@@ -76,7 +76,7 @@ class LoadShare:
     concurrency: int
     requests: int | None
     origin_ns: int  # start of the run, CLOCK_MONOTONIC
-    rows: str | None  # path of the file for a row per request
+    rows: str | None  # path of the file to write a row per request to
     first: int = 1
     step: int = 1
     offset: int = 0  # index of the process, for the ramp
@@ -142,7 +142,7 @@ class Poller:
 
 
 class Engine:
-    """Sends a share of a load. `tally`: the results; `rows`: the file for a row per request."""
+    """Sends a share of a load. `tally`: results; `rows`: the file to write a row per request to."""
 
     def __init__(self, share: LoadShare, rows: TextIO | None = None) -> None:
         self.tally = Tally(origin_ns=share.origin_ns)
@@ -222,7 +222,7 @@ class Engine:
             self._write_rows()
 
     def _send_first_alone(self, slot: Slot) -> bool:
-        """Send one request. Returns False if the deadline passed. Its connection may be reused."""
+        """Send one request. Its connection may be reused. Returns False if the deadline passed."""
         remaining, self._remaining, self._sending_first = self._remaining - 1, 1, True
         self._start_at(0, slot)
         is_in_time = self._loop()
@@ -267,8 +267,8 @@ class Engine:
         return heap[0][0] if heap else NEVER_NS
 
     def _has_more(self) -> bool:
-        """Whether there is another request to send. Requests are not divided in advance: a process
-        that is served more slowly would still be sending after the others are done."""
+        """Whether there is another request to send. Requests are not divided in advance: otherwise
+        a process served more slowly would still be sending after the others are done."""
         if self._remaining or self._claim is None:
             return self._remaining > 0
         numbers = self._claim()
@@ -510,7 +510,7 @@ class Engine:
             self._handle_data(slot, data, time.monotonic_ns())
 
     def _handle_data(self, slot: Slot, data: bytes, now: int) -> None:
-        """Handle data that the hot loop left, or the end of the stream."""
+        """Handle data that the hot loop does not handle, or the end of the stream."""
         if not slot.busy:  # the server closed an idle connection, or sent unrequested bytes
             self._close(slot)
             return

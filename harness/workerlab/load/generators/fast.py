@@ -128,7 +128,7 @@ def divide(whole: LoadShare) -> list[LoadShare]:
 
 
 def _send(share: LoadShare, *, first_alone: bool = False, reset_origin: bool = False) -> Engine:
-    """Send a share of the load. `reset_origin`: it begins once the rows file is open."""
+    """Send a share of the load. `reset_origin`: its times count from when the rows file is open."""
     with contextlib.ExitStack() as stack:
         rows = None
         if share.rows is not None:
@@ -143,8 +143,8 @@ def _send(share: LoadShare, *, first_alone: bool = False, reset_origin: bool = F
 
 
 def _append_files(path: str, parts: Sequence[str]) -> None:
-    with open(path, "ab") as whole:
-        for name in parts:
-            with open(name, "rb") as part:
-                shutil.copyfileobj(part, whole)
-            os.unlink(name)
+    with open(path, "ab") as output:
+        for part_path in parts:
+            with open(part_path, "rb") as part:
+                shutil.copyfileobj(part, output)
+            os.unlink(part_path)

@@ -371,7 +371,7 @@ def _select_requests(number: int, processes: int) -> None:
 
 
 def _kind(request: dict[str, Any], path: str | None) -> dict[str, Any]:
-    """The arguments for a kind of request. `path`: only in a mix, whose routes have accounts."""
+    """An entry of KINDS. `path`: set only in a mix, whose routes have accounts."""
     urls, route = LOAD["urls"], None
     if path is not None:
         urls = ["/".join(url.split("/", 3)[:3]) + path for url in urls]
@@ -410,7 +410,7 @@ def _start_timer(**_: object) -> None:
         ramp_s = time.monotonic() - STATE["start_s"] if LOAD["ramp_s"] else 0.0
         lead_s = START_LEAD_S if LOAD["rate_rps"] else 0.0
         _start_schedule(runner, time.monotonic_ns() + int(lead_s * NS))
-        gevent.get_hub().loop.update_now()  # otherwise the timer counts from its last update
+        gevent.get_hub().loop.update_now()  # otherwise the timer counts from the last update
         gevent.spawn_later(max(0.0, lead_s + LOAD["duration_s"] - ramp_s), _end, runner)
 
 
@@ -436,7 +436,7 @@ def _start_schedule_on_worker(environment: Any, msg: Any, **_: object) -> None:
 
 
 def _dispatch_due(origin_ns: int) -> None:
-    """Give each due request to the user that became free last, or queue it for the next one."""
+    """Give each due request to the user freed last, or queue it for the next free user."""
     ACCOUNT["first_ns"] = origin_ns
     for offset_ns in DUE_OFFSETS_NS:
         due_ns = origin_ns + offset_ns

@@ -2,8 +2,8 @@
 A unit is a task or thread that sends one request at a time. Units may be in multiple forked
 processes.
 
-Requests are not divided in advance: a connection that is served slowly would still be sending its
-share after all other connections are done.
+Requests are not divided in advance: otherwise a connection that is served slowly would still be
+sending its share after all other connections are done.
 
 Forked processes begin together, and their tallies are added up. All read from two pipes: a byte on
 the first starts each process; end-of-file on the second means that the parent has exited.
@@ -102,13 +102,13 @@ def shared_by_processes(options: LoadOptions) -> SharedState:
     return SharedState(options, FORK.Lock(), *(RawValue("Q", 0) for _ in range(3)))
 
 
-def always(_shared: SharedState) -> bool:
+def start_at_once(_shared: SharedState) -> bool:
     """Begin the load immediately."""
     return True
 
 
 def fork(
-    options: LoadOptions, work: Work, before_start: Callable[[SharedState], bool] = always
+    options: LoadOptions, work: Work, before_start: Callable[[SharedState], bool] = start_at_once
 ) -> Tally:
     """Run `work(shared, units)` in each process, with the unit numbers divided among them. Once all
     processes are forked, the parent calls `before_start`; they begin if it returns True. Raises

@@ -218,7 +218,7 @@ def text_of(outcome: dict[str, Any]) -> str:
         " responses, {connections} connections opened, {seconds:.2f} s".format(**outcome),
     ]
     if outcome["time_wait"] is not None:
-        lines.append(f"  {outcome['time_wait']} of its sockets remain in TIME_WAIT")
+        lines.append(f"  {outcome['time_wait']} client sockets remain in TIME_WAIT")
     lines.append(f"  {outcome['peak_bytes'] >> 20} MB of peak memory so far")
     lines += [f"  reported {count} times: {text}" for text, count in outcome["complaints"].items()]
     return "\n".join(lines)

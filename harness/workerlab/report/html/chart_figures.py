@@ -103,9 +103,9 @@ def chart_figures(document: Document) -> list[Figure]:
 def looks_of(charts: Iterable[Chart]) -> Looks:
     """The colour and shape of every series of these charts, by its name."""
     all_series = [series for chart in charts for series in chart.series]
-    given = {series.name: series.look for series in all_series if series.look}
-    others = dict.fromkeys(name for series in all_series if (name := series.name) not in given)
-    return given | {name: look_of(index) for index, name in enumerate(others)}
+    looks = {series.name: series.look for series in all_series if series.look}
+    others = dict.fromkeys(name for series in all_series if (name := series.name) not in looks)
+    return looks | {name: look_of(index) for index, name in enumerate(others)}
 
 
 def _figures(chart: Chart, name: str, looks: Looks) -> Sequence[Figure]:
@@ -134,7 +134,7 @@ def chart_figure(
     vertical: VerticalBars | None = None,
     y_values: Sequence[float] = (),
 ) -> Figure | None:
-    """The figure of a chart; None if it has fewer than two points (of stacked bars: none). `looks`:
+    """The figure of a chart; None if it has fewer than two points (stacked bars: none). `looks`:
     those of the page's series; None: chosen for this chart alone; `vertical`: draws vertical bars;
     `y_values`: further values that the vertical axis of lines must include."""
     looks, points_of = looks or looks_of([chart]), visible_points(chart)

@@ -92,7 +92,7 @@ SHAPES = (
 )  # fmt: skip
 
 MAX_SERIES = 6  # per figure
-MAX_HEIGHT_RATIO = 10.0  # between the series of a figure: a lower one would be a sliver
+MAX_HEIGHT_RATIO = 10.0  # highest / lowest series of a figure: a lower one would be a sliver
 OWN_AXIS_NOTE = "Each figure has its own axis."
 
 T = TypeVar("T")
@@ -109,7 +109,7 @@ class Key(Struct, frozen=True):
 
 class Figure(Struct, frozen=True):
     """One picture and its text. `name` is a valid file name. `heading`: a title for places where
-    the page has named the cell before.
+    the page already names the cell.
 
     `alternative`: a description for screen readers. `header`, `rows`: its numbers as a table;
     `links`: for each row, the anchor of a row in another table.

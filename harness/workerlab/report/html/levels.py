@@ -156,8 +156,8 @@ def breakdown(series: SweepSeries, common_top_s: float | None) -> Figure | None:
     `common_top_s`: the top of the common axis; None: the figure has its own axis."""
     top_s = _highest_s(series) if common_top_s is None else common_top_s
     all_levels = ((connections, _parts(level)) for connections, level in series.levels.items())
-    with_times = {at: parts for at, parts in all_levels if parts["response"] is not None}
-    levels = {at: parts for at, parts in with_times.items() if parts["unattributed"] is not None}
+    timed_levels = {at: parts for at, parts in all_levels if parts["response"] is not None}
+    levels = {at: parts for at, parts in timed_levels.items() if parts["unattributed"] is not None}
     unit_name, factor = unit(top_s)
     chart = Chart(
         title=f"{series.name}: where the time went",
@@ -176,7 +176,7 @@ def breakdown(series: SweepSeries, common_top_s: float | None) -> Figure | None:
     if figure is None:
         return None
     with_text = _with_text(figure, series, levels, top_s)
-    omitted = [str(at) for at in with_times if at not in levels]
+    omitted = [str(at) for at in timed_levels if at not in levels]
     notes = not_none(
         f"Omitted at {listed(omitted)} connections: the parts exceed the response time."
         if omitted
@@ -271,11 +271,11 @@ def keepalive(series: SweepSeries) -> Figure | None:
 # --- throughput against concurrency -------------------------------------------------------
 
 MAX_BOUND_RATIO = 3.0  # to the highest throughput: a higher bound is cut off
-MIN_LOG_AXIS_RATIO = 16  # of the highest to the lowest level: then the axis is logarithmic
+MIN_LOG_AXIS_RATIO = 16  # of the highest to the lowest level, for a logarithmic axis
 MIN_DISTANCE_SHARE = 0.03  # of the axis: closer points would hide each other
 OFFSET_SHARE = 0.008  # of the axis, between points drawn side by side
-RATES = "class connections rate"  # columns of lines, bounds and knees
-TRIALS = "class connections shifted rate low high bound trial verdict"  # of points and intervals
+LINE_COLUMNS = "class connections rate"  # columns of lines, bounds and knees
+TRIAL_COLUMNS = "class connections shifted rate low high bound trial verdict"  # points, intervals
 HEADER = ("class", "connections", "requests/s", "± req/s", "bound", "verdict")
 SHOWN_RATES = ("throughput_rps", "throughput_half_rps", "bound_rps")
 CAPTION = (
@@ -429,13 +429,13 @@ def _rate_layers(group: Sequence[SweepSeries]) -> list[Any]:
         for name in ("throughput_rps", "bound_rps")
     )
     look: dict[str, Any] = {"opacity": 0.8, "clip": True}
-    measured_line = layer("measured", RATES, rates).mark_line(strokeWidth=2.5)
+    measured_line = layer("measured", LINE_COLUMNS, rates).mark_line(strokeWidth=2.5)
     if not bounds:
         return [measured_line]
     return [
-        layer("bound", RATES, bounds).mark_line(strokeWidth=1.5, strokeDash=[6, 4], **look),
+        layer("bound", LINE_COLUMNS, bounds).mark_line(strokeWidth=1.5, strokeDash=[6, 4], **look),
         # Where throughput reaches the bound, its line hides the bound: add a dash at each level
-        layer("bounds", RATES, bounds).mark_tick(
+        layer("bounds", LINE_COLUMNS, bounds).mark_tick(
             orient="horizontal", size=26, thickness=1.5, **look
         ),
         measured_line,
@@ -445,9 +445,9 @@ def _rate_layers(group: Sequence[SweepSeries]) -> list[Any]:
 def _trial_layers(trials: Sequence[tuple[Any, ...]], shifted_axis: alt.X, shape: Any) -> list[Any]:
     """A point per trial, in front of the line of its interval."""
     fields = ("class:N", "connections:d", ("rate", "requests/s"), "bound", "trial:d", "verdict:N")
-    points = layer("trials", TRIALS, trials).mark_point(**POINT_STYLE)
+    points = layer("trials", TRIAL_COLUMNS, trials).mark_point(**POINT_STYLE)
     intervals = [row for row in trials if row[4] is not None]
-    rules = layer("intervals", TRIALS, intervals).mark_rule(strokeWidth=1.5, clip=True)
+    rules = layer("intervals", TRIAL_COLUMNS, intervals).mark_rule(strokeWidth=1.5, clip=True)
     ends = {"y": alt.Y("low:Q", title="requests/s"), "y2": alt.Y2("high:Q")}
     return [
         *([rules.encode(shifted_axis, **ends)] if intervals else []),
@@ -459,7 +459,7 @@ def _knee_layers(knees: Sequence[SweepSeries]) -> list[Any]:
     if not knees:
         return []
     rows = [(s.name, s.result.knee, max(rate for _, rate in _mean_rates(s))) for s in knees]
-    rules = layer("knees", RATES, rows).mark_rule(strokeDash=[2, 3], strokeWidth=2)
+    rules = layer("knees", LINE_COLUMNS, rows).mark_rule(strokeDash=[2, 3], strokeWidth=2)
     tooltip = tips("class:N", ("connections", "knee, connections"))
     return [rules.encode(y2=alt.Y2Datum(0), tooltip=tooltip)]
 
@@ -467,7 +467,7 @@ def _knee_layers(knees: Sequence[SweepSeries]) -> list[Any]:
 def _trial_rows(
     group: Sequence[SweepSeries], offsets: Offsets, levels: Sequence[int], *, log_axis: bool
 ) -> list[tuple[Any, ...]]:
-    """The row of each valid trial with a throughput, with the columns TRIALS."""
+    """The row of each valid trial with a throughput, with the columns TRIAL_COLUMNS."""
 
     def shifted(name: str, connections: int) -> float:
         share = OFFSET_SHARE * offsets.get((name, connections), 0)

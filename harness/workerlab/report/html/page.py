@@ -70,7 +70,7 @@ def render(document: Document) -> str:
     explained: set[tuple[str, str]] = set()
     columns = (Column("fact", form="text"), Column("value", form="text"))
     facts = tuple(_facts("", document.environment))
-    measured_on = Table("Environment", columns, facts)
+    environment_table = Table("Environment", columns, facts)
     values = {
         "document": document,
         "headline": headline_of(document) if document.kind == SWEEP else document.title,
@@ -82,7 +82,7 @@ def render(document: Document) -> str:
             if table.rows
             for table_grid in [to_grid(table)]
         ],
-        "facts": to_grid(measured_on) if facts else None,
+        "facts": to_grid(environment_table) if facts else None,
     }
     template = _environment().get_template("page.html")
     macros: Any = _environment().get_template("macros.html").module
@@ -137,7 +137,7 @@ def run_figures(document: Document) -> dict[str, Sequence[Figure]]:
     sections = {
         "Charts": chart_figures(document),
         "Throughput against concurrency": throughput(series),
-        "Where the time went": not_none(*(breakdown(line, top_s) for line in series)),
+        "Where the time went": not_none(*(breakdown(entry, top_s) for entry in series)),
         "What kept-alive connections allow": not_none(*map(keepalive, series)),
         "Closed loop and open model": not_none(*map(open_and_closed, series)),
     }
