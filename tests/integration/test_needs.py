@@ -87,7 +87,7 @@ def test_sleep_and_cpu(of_sleep_and_cpu: tuple[Needs, Any], worker_class: str) -
         assert need.wait_s + need.blocked_s <= length_s - CPU_S + EXACT_S
     assert needs.start_s is not None
     assert needs.memory.workers == 2
-    assert 0 < needs.memory.private_bytes < needs.memory.of(2)
+    assert 0 < needs.memory.private_bytes < needs.memory.total(2)
 
 
 @pytest.mark.classes(*SLOTS)
@@ -181,7 +181,7 @@ def test_memory(measure: Measure, tmp_path: Path, preload: bool) -> None:
         assert memory.private_bytes < HELD_MB * MB
     else:
         assert memory.private_bytes >= HELD_MB * MB
-        assert memory.of(2) >= 2 * HELD_MB * MB
+        assert memory.total(2) >= 2 * HELD_MB * MB
 
 
 @pytest.mark.once

@@ -47,7 +47,7 @@ class Memory(Struct, frozen=True):
     private_bytes: int  # mean of the workers
     workers: int  # number of measured workers
 
-    def total_bytes(self, workers: int) -> int:
+    def total(self, workers: int) -> int:
         return self.shared_bytes + workers * self.private_bytes
 
 

@@ -686,7 +686,7 @@ def _preload_memory(result: AdviseResult) -> tuple[int | None, int | None]:
     was not measured or saves too little."""
     memory = result.study.preload_needs.memory if result.study.preload_needs else None
     if memory and result.memory_bytes and result.server:
-        memory_bytes = memory.total_bytes(result.server.workers)
+        memory_bytes = memory.total(result.server.workers)
         if memory_bytes < MAX_PRELOAD_SHARE * result.memory_bytes:
             return memory_bytes, memory.workers
     return None, None

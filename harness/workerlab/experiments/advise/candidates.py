@@ -267,7 +267,7 @@ def forecast(
             central=predicted.central,
             low=predicted.low,
             high=predicted.high,
-            memory_bytes=class_needs.memory.of(server.workers) if class_needs.memory else None,
+            memory_bytes=class_needs.memory.total(server.workers) if class_needs.memory else None,
         )
     best_rps, limit_bytes = 0.0, inputs.memory_bytes or math.inf
     for server in sorted(servers, key=lambda server: -forecasts[server.key].bound_rps):
