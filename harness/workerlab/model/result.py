@@ -147,7 +147,7 @@ class CoreWait(Struct, frozen=True):
 
     @property
     def disturbed_by_machines(self) -> bool:
-        """Whether other machines on the host, alone or with programs, changed its figures."""
+        """Whether other machines on the host, alone or with programs, changed the figures."""
         return (
             self.share_lost >= MIN_CORE_WAIT_SHARE and (self.steal_cores or 0.0) >= MIN_OTHERS_CORES
         )
