@@ -31,7 +31,7 @@ Placement = Literal["findings", "costs", "invalid"]
 
 @dataclass_transform(frozen_default=True)
 class Finding(Struct, frozen=True):
-    """A conclusion, and the values it is about."""
+    """A conclusion, with the values in its sentence."""
 
     template: ClassVar[str] = ""
 

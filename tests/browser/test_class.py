@@ -38,7 +38,7 @@ class Shared(Lab):
         share = ("--share", *arguments, "--share-port", str(self.port))
         super().__init__(browser, directory, "--lesson", "lesson.toml", *share)
         output = directory / "output.txt"
-        until(lambda: "Ctrl-C ends it" in output.read_text(), "both addresses")
+        until(lambda: "Ctrl-C ends the lab" in output.read_text(), "both addresses")
         self.output = output.read_text()
         (self.address,) = re.findall(r"the live lesson: (\S+)", self.output)
         (self.link,) = re.findall(r"or with the link (\S+)", self.output)

@@ -74,7 +74,7 @@ TAKEN_FOR_WSGI = (
     "{worker_class} is treated as a WSGI class, since its base classes do not show its kind; if it"
     " serves ASGI, add --app @sleep_asgi"
 )
-OF_GUNICORN_ONLY = (
+GUNICORN_FILE_NOTE = (
     "{config} is a Gunicorn file: besides the app, at most its workers, threads, backlog and"
     " worker_connections affect {servers}"
 )
@@ -153,8 +153,8 @@ def _servers(
         threads = axis["threads"] if has_threads else (1,)
         cpu, cores = options.cpu or (None,), options.server_cores or (None,)
         workers_axis = (1,) if "workers" in row.ignores else axis["workers"]
-        combined = combinations(workers_axis, threads, axis["backlog"], cpu, cores, serving)
-        for workers, thread_count, backlog, cpu_s, core_count, (python, version) in combined:
+        points = combinations(workers_axis, threads, axis["backlog"], cpu, cores, serving)
+        for workers, thread_count, backlog, cpu_s, core_count, (python, version) in points:
             yield Server(
                 worker_class=row.name,
                 workers=workers,
@@ -302,7 +302,7 @@ def server_notes(names: Iterable[str], config: str | None) -> Iterable[Finding]:
     rows = [class_named(name) for name in names]
     yield from (Note(row.unmeasured) for row in rows if row.unmeasured)
     if config and (others := [row.name for row in rows if row.alone]):
-        yield Note(OF_GUNICORN_ONLY.format(config=config, servers=listed(others)))
+        yield Note(GUNICORN_FILE_NOTE.format(config=config, servers=listed(others)))
 
 
 def _settings_ignored_by(name: str, serving: preflight.Interpreters) -> list[str]:
@@ -339,10 +339,10 @@ def unavailable_variants(
         if (why := serving[server.python, server.gunicorn].why_unavailable(server.worker_class))
     }
     # The kind takes precedence: no package would let the class serve an app of another kind
-    return reasons | _of_another_kind(servers, serving, config, app_kind)
+    return reasons | _mismatched_variants(servers, serving, config, app_kind)
 
 
-def _of_another_kind(
+def _mismatched_variants(
     servers: Iterable[Server], serving: preflight.Interpreters, config: str | None, app_kind: str
 ) -> dict[str, str]:
     """The variants that cannot serve any of their apps, with reasons. The user's app is imported if
@@ -371,12 +371,12 @@ def imported_kind(
 ) -> str:
     """The result of `preflight.app_kind`, with a message if it takes long."""
     note = f"still importing {app.target}, for up to {limit_s:.0f} s"
-    slow = threading.Timer(SLOW_IMPORT_S, tell, (note,))
-    slow.start()
+    timer = threading.Timer(SLOW_IMPORT_S, tell, (note,))
+    timer.start()
     try:
         return preflight.app_kind(interpreter, app, config, limit_s)
     finally:
-        slow.cancel()
+        timer.cancel()
 
 
 def notes_on_gunicorn(serving: preflight.Interpreters) -> tuple[Finding, ...]:

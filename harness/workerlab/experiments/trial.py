@@ -141,19 +141,19 @@ def _run_loads(task: Task, server: Serving, fields: dict[str, Any]) -> Fault | N
     load, fault = None, None
     while fault is None and server.process.running:
         record = Record(task.key, None, **fields, worker_pids=tuple(server.proofs))
-        follow_up = task.next_load(load, record)
-        if follow_up is None:
+        next_load = task.next_load(load, record)
+        if next_load is None:
             break
         if load is None:
-            server.drops = follow_up.drops
-            urls = (*follow_up.urls, *(other.url for other in server.other_instances))
-            follow_up = replace(follow_up, urls=urls)
+            server.drops = next_load.drops
+            urls = (*next_load.urls, *(other.url for other in server.other_instances))
+            next_load = replace(next_load, urls=urls)
         elif _wait_until_drained(server, task.directory):
             fields["pilot_s"] = (record.pilot_s or 0.0) + load_s(record)
             keep_pilot(task.directory)
         else:
             break
-        load, fault = follow_up, _run_load(task, server, follow_up, fields)
+        load, fault = next_load, _run_load(task, server, next_load, fields)
     return fault
 
 
@@ -239,7 +239,7 @@ def _observer(task: Task, server: Serving, load: Load) -> Observer:
 def _watch_load(
     task: Task, tool: Guarded, server: Serving, load: Load, observer: Observer
 ) -> Fault | None:
-    """Wait until the tool has ended, or kill it if it or the server fails. Returns its fault."""
+    """Wait for the tool, or kill it if it or the server fails. Returns the tool's fault, if any."""
     limit_s = load.deadline_s + TOOL_SLACK_S
     until_s = time.monotonic() + limit_s
     while not tool.wait(WATCH_INTERVAL_S if task.lab is None else PARALLEL_WATCH_INTERVAL_S):

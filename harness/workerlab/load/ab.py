@@ -48,7 +48,7 @@ from workerlab.model.plan import Load
 from workerlab.numbers.samples import summarise
 
 ROWS_FILE, PERCENTILES_FILE = "gnuplot.tsv", "percentiles.csv"
-MIN_ROUNDED_LONE_MS = 100  # from here on, rounding to whole ms is an error of at most 0.5 %
+MIN_ROUNDED_LONE_MS = 100  # rounding it to whole ms is an error of at most 0.5 %
 
 ROWS_HEADER = "starttime\tseconds\tctime\tdtime\tttime\twait"
 PERCENTILES_HEADER = "Percentage served,Time in ms"

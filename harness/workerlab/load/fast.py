@@ -9,8 +9,8 @@ The Measurement:
   All figures include the first request, even if it is sent alone.
 - `response`, `connect`, `first_byte`: from the request's start, before its connect(); with a rate,
   from its due time. Response and first byte are of complete responses with any status; connect
-  and `connects_s` are of every established connection. Exact with rows; without rows, taken from
-  histograms and at most 0.4 % off.
+  and `connects_s` are of every established connection. They are exact with rows; without rows,
+  they are taken from histograms and at most 0.4 % off.
 - `origin_ns`: the zero of the timings on CLOCK_MONOTONIC, the clock of the spans.
 - `duration_s`: from the first start to the end of the last request, or the deadline; `rps`:
   successes per second of that time.
@@ -140,8 +140,8 @@ def _check_agreement(document: GeneratorDocument, rows: Sequence[Row]) -> None:
         ("distinct request numbers", len(timings), len({timing.request_id for timing in timings})),
         ("lone_ns", document.lone_ns, lone_ns),
     )
-    for figure, in_document, in_rows in pairs:
-        if in_document != in_rows:
+    for figure, value, row_value in pairs:
+        if value != row_value:
             raise ParseError(
-                f"the document of fast and its rows disagree on {figure}: {in_document}, {in_rows}"
+                f"the document of fast and its rows disagree on {figure}: {value}, {row_value}"
             )

@@ -29,8 +29,8 @@ PART_NAMES = {
     "in_worker_s": "inside a worker",
     "service_s": "in the app",
 }
-SLOW_RESPONSE_RATIO = 2  # to the law's mean; slower responses are reported
-# Of the mean: if the sum of the parts differs by more, the parts are those of other requests
+SLOW_RESPONSE_RATIO = 2  # times the law's mean; slower responses are reported
+# A share of the mean: if the sum of the parts differs by more, they belong to other requests
 MAX_MEAN_DIFFERENCE_SHARE = 0.1
 
 # --- the law --------------------------------------------------------------------------------------
@@ -187,8 +187,8 @@ def trial_outcome(step: LessonStep, cell: TrialResult, facts: Facts | None = Non
         ]
         if parts := parts_text(cell.breakdown):
             lines.append(f"Where a request spent its time: {parts}.")
-    disturbed = None if facts is None else disturbance(facts)
-    return lines if disturbed is None else [*lines, str(disturbed)]
+    finding = None if facts is None else disturbance(facts)
+    return lines if finding is None else [*lines, str(finding)]
 
 
 IDLE = "For {idle_s:duration} of {load_s:duration}, slots were idle while clients waited."
@@ -316,14 +316,14 @@ class StepOutcome(Struct, frozen=True):
         return self.figures.summary if self.figures else "-"
 
     def row(self, choices: Sequence[str]) -> tuple[str, str | None, str, str, str]:
-        """Title, guess (None: no guess), right, law, measured; `choices`: their names."""
+        """Title, guess (None: no guess), right choice, law, measurement. `choices`: their texts."""
         guess = None if self.guess is None else choices[self.guess]
         step = self.step
         return step.title, guess, choices[step.right], law_summary(step), self.measured_summary
 
 
 def score(results: Iterable[StepOutcome]) -> str:
-    """A sentence on how many guesses were right, of the steps that could run; "" without
+    """A sentence on how many guesses were right in the steps that could run; "" without
     guesses."""
     correct = [
         result.guess == result.step.right

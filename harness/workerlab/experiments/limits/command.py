@@ -79,7 +79,7 @@ class Extent(Struct, frozen=True):
     """What the machine and the options allow. `has(tool)`: whether that load tool can run; `files`:
     how many a process may open, None: unlimited; `ports`: lowest and highest local port, None:
     sockets cannot choose a range; `core`: reserved for the server; `no_network`: why a network
-    namespace cannot be created; `synchronous`: include that client despite `quick`."""
+    namespace cannot be created; `synchronous`: include the synchronous client despite `quick`."""
 
     has: Callable[[str], bool]
     files: int | None
@@ -111,7 +111,7 @@ def this_machine() -> Extent:
     )
 
 
-def _why_no_network() -> str:  # "" if one can be created
+def _why_no_network() -> str:  # "" if a namespace can be created
     try:
         with own_network(LOOPBACK_REUSE):
             return ""

@@ -113,8 +113,8 @@ def document(run: Run) -> Document:
 
 
 def study(run: Run, trials: Sequence[TrialData]) -> Document:
-    """The document of a run. `trials`: all those of its plan, whose `details` describe the
-    steps."""
+    """The document of a run. `trials`: all trials of its plan; the `details` of the plan describe
+    the steps."""
     results = results_of(trials, run.plan.details["steps"])
     not_measured = [
         NotMeasured(result.name, why=result.missing)

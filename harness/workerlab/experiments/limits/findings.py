@@ -51,8 +51,8 @@ def findings(results: Steps) -> Iterator[Answer]:
 
 
 def complete(steps: Steps, *prefixes: str) -> Steps:
-    """Steps without failures, since failures save time and memory. `prefixes`: of their names; any
-    name if there are none."""
+    """Steps without failures, since failures save time and memory. `prefixes`: of their names; if
+    none are given, any name."""
     return [
         step
         for step in steps
@@ -147,7 +147,7 @@ REACHING_STEPS: Mapping[Limit, str] = {
 
 def limit_reached(limit: Limit, steps: Steps) -> LimitAnswer | None:
     """The answer on a limit; None if the step that should reach it was not measured. `steps`: that
-    one, and those that avoid the limit."""
+    step, and those that avoid the limit."""
     reaching_steps = [step for step in steps if step.name.startswith(REACHING_STEPS[limit])]
     if not reaching_steps:
         return None

@@ -104,8 +104,8 @@ class MistakeForm(Finding):
 
 class StepResult(Struct, frozen=True):
     """One step. `chapter`, `what`: as in its plan. `missing`: why nothing was measured, or None.
-    `failed`: includes unsent requests. `ideal_s`: None if some failed, since those cost the server
-    no time, or if the server's counts are missing. `memory_bytes`: the load tool's peak."""
+    `failed`: includes unsent requests. `ideal_s`: None if requests failed, since those cost the
+    server no time, or if the server's counts are missing. `memory_bytes`: the load tool's peak."""
 
     data: TrialData
     chapter: str

@@ -45,7 +45,7 @@ class Classroom:
         self.shows_tally = False
         self._pupils: dict[str, Pupil] = {}
         self._wrong_codes: deque[tuple[float, str]] = deque()
-        self._started: set[int] = set()  # steps whose law was shown since their question
+        self._started_steps: set[int] = set()  # steps whose law was shown since their question
         self._batch: list[bytes] = []
 
     def admit(self, code: object, client: str, now_s: float) -> str:
@@ -59,8 +59,8 @@ class Classroom:
             or len(clients) >= MAX_WRONG_CODES_TOTAL
         ):
             raise Refused("too many wrong codes: try again in a minute", "code")
-        entered = str(code).strip().upper().encode("utf-8", "replace")
-        if not secrets.compare_digest(entered, self.code.encode()):
+        entered_code = str(code).strip().upper().encode("utf-8", "replace")
+        if not secrets.compare_digest(entered_code, self.code.encode()):
             if code:
                 self._wrong_codes.append((now_s, client))
             raise Refused("wrong room code", "code")
@@ -84,13 +84,13 @@ class Classroom:
     def open_question(self, step: int) -> None:
         """Delete the step's guesses if its law has been shown; otherwise keep them."""
         self.shows_tally = False
-        if step in self._started:
-            self._started.remove(step)
+        if step in self._started_steps:
+            self._started_steps.remove(step)
             for pupil in self._pupils.values():
                 pupil.guesses.pop(step, None)
 
     def start_step(self, step: int) -> None:
-        self._started.add(step)
+        self._started_steps.add(step)
         self.shows_tally = True
 
     def guess(self, token: str, course: Course | None, action: Action) -> None:

@@ -26,8 +26,8 @@ from workerlab.terminal.interrupt import Stopped
 
 SHARE_WARNING = """\
 Anyone on that network who has the code can watch and guess; no one there can control the lab.
-It is plain HTTP, without encryption, and ends with the lab."""
-MAX_NO_TABS_S = 600.0  # until the lab ends
+Their page is served over plain HTTP, without encryption, until the lab ends."""
+MAX_NO_TABS_S = 600.0  # after which the lab ends
 USER_TIMEOUT_MS = 20_000  # a connection that accepts no data for this long is closed
 
 
@@ -75,7 +75,7 @@ def _serve(options: LiveOptions, interpreter: Interpreter, lesson: Lesson) -> in
         address = f"http://127.0.0.1:{sock.getsockname()[1]}/{token}/"
         tell(f"the live lesson: {address}")
         classroom = _open_classroom(options.share, port) if options.share else Classroom()
-        tell("Ctrl-C ends it")
+        tell("Ctrl-C ends the lab")
         stage = Stage(interpreter, lesson, classroom, begin=options.begin)
         stack.callback(stage.close)
         with contextlib.suppress(Stopped):  # the normal way to end the lab
@@ -104,8 +104,8 @@ def _open_classroom(address: str, port: int) -> Classroom:
     tell(SHARE_WARNING)
     if links[0].startswith("http://127."):
         tell(
-            "Only this machine can reach that address: it has no other address, or --share names a"
-            " loopback address."
+            "Only this machine can reach that address: the machine has no other, or --share names"
+            " a loopback address."
         )
     return classroom
 

@@ -102,7 +102,7 @@ def _measure(side: Side, course: Course, on_update: OnUpdate) -> None:
     until_s = time.monotonic() + START_TIMEOUT_S
     while (current := side.poll()) is None:
         if side.phase == "failed" or time.monotonic() > until_s:
-            raise EnvironmentProblem(f"{step.title}: {side.why or 'it did not start'}")
+            raise EnvironmentProblem(f"{step.title}: {side.why or 'the server did not start'}")
         time.sleep(TICK_S)
     until_s = time.monotonic() + course.settling_s + course.measurement_s
     while current is not None:

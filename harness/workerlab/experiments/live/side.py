@@ -79,14 +79,14 @@ class CoreUsage:
 
     def __init__(self, server: int | None, load: int | None) -> None:
         self._services = ServiceCpus({"server": server, "load": load})
-        self._before = self._used_s()
+        self._latest = self._used_s()
 
     def since_last(self) -> dict[str, float]:
         """Cores used since the last call. Raises psutil.Error if a process is hidden or has
         ended."""
-        before, self._before = self._before, self._used_s()
-        elapsed_s = self._before["clock"] - before["clock"]
-        used = {name: total_s - before.get(name, total_s) for name, total_s in self._before.items()}
+        last, self._latest = self._latest, self._used_s()
+        elapsed_s = self._latest["clock"] - last["clock"]
+        used = {name: total_s - last.get(name, total_s) for name, total_s in self._latest.items()}
         return {name: round(used_s / elapsed_s, 2) for name, used_s in used.items()}
 
     def _used_s(self) -> dict[str, float]:

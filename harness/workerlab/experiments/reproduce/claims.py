@@ -106,7 +106,7 @@ class Claim(FileStruct, frozen=True):
 
 
 class Heading(FileStruct, frozen=True):
-    """A pair of columns of the original's table: its own figures, and today's from `path`."""
+    """A pair of columns in the original's table: the original figures, and today's from `path`."""
 
     name: str
     heading: str
@@ -376,7 +376,7 @@ def judge(claim: Claim, measured: MeasuredParts) -> ClaimHeld | ClaimCorrected |
     few_cores = measured.cores is not None and measured.cores < claim.cores
     if not outside or claim.instead is None or few_cores:
         if few_cores:
-            reasons.insert(0, f"it needs {claim.cores} cores, this machine has {measured.cores}")
+            reasons.insert(0, f"it needs {claim.cores} cores, but there are {measured.cores}")
         return ClaimNotShown(claim.number, claim.text, "; ".join(dict.fromkeys(reasons)))
     corrections = [answer_to(test, measured) for test in claim.instead.tests]
     if undecided := "; ".join(texts_of(corrections, "outside", "open")):
@@ -448,8 +448,8 @@ def _in_range(
         text += f", in the write-up {FORMATS[form](test.original)}"
     inside = all(low <= lowest and highest <= high for lowest, highest in extents)
     outside = all(highest < low or lowest > high for lowest, highest in extents)
-    limits = f"be {low:g} or more" if high == math.inf else f"lie between {low:g} and {high:g}"
-    return _answer(inside, outside, text, requirement=limits)
+    requirement = f"be {low:g} or more" if high == math.inf else f"lie between {low:g} and {high:g}"
+    return _answer(inside, outside, text, requirement=requirement)
 
 
 def _answer(inside: bool, outside: bool, text: str, *, requirement: str) -> TestAnswer:

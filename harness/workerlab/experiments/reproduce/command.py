@@ -55,11 +55,11 @@ def overview() -> str:
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
-        "  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True))
+        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True))
         for row in rows
     ]
-    times = "How long each takes on two cores:"
-    return "\n".join([times, "", *lines, "", f"{program()} reproduce ab, or all"])
+    heading = "How long each takes on two cores:"
+    return "\n".join([heading, "", *lines, "", f"{program()} reproduce ab, or all"])
 
 
 def setup(options: ReproduceOptions, plan: Plan | None) -> Setup:

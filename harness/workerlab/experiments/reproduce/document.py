@@ -170,8 +170,8 @@ def table_of(original: OriginalTable, measured: MeasuredParts) -> Table:
     for row in original.rows:
         stand_in = measured.stand_in([row.cell])
         values: list[Any] = [f"{row.label}, on a {stand_in}" if stand_in else row.label]
-        for pair, then in zip(original.headings, row.figures, strict=True):
-            values += [then, measured.mean(f"{row.cell}.{pair.path}")]
+        for pair, figure in zip(original.headings, row.figures, strict=True):
+            values += [figure, measured.mean(f"{row.cell}.{pair.path}")]
         rows.append(tuple(values))
     return Table(original.title, tuple(columns), tuple(rows))
 
@@ -181,8 +181,8 @@ def chart_of(original: OriginalTable, measured: MeasuredParts) -> Chart:
     names = [pair.name for pair in original.headings]
     index = names.index(original.chart)
     pair = original.headings[index]
-    then = ((f"{row.line}, write-up", row.x, row.figures[index]) for row in original.rows)
-    today = (
+    old_points = ((f"{row.line}, write-up", row.x, row.figures[index]) for row in original.rows)
+    new_points = (
         (f"{row.line}, today", row.x, measured.mean(f"{row.cell}.{pair.path}"))
         for row in original.rows
     )
@@ -190,6 +190,6 @@ def chart_of(original: OriginalTable, measured: MeasuredParts) -> Chart:
         title=original.title,
         x_title=original.x_title,
         y_title=pair.heading,
-        series=curves([*then, *today]),
+        series=curves([*old_points, *new_points]),
         log=(False, True),
     )

@@ -57,8 +57,8 @@ class SettingsRequest(Struct, frozen=True):
     """The user's request, stored as the Plan's details. `config`: the Gunicorn file, "" for none;
     `lines`: its assignments, `values`: their values, if plain; `unknown`: settings among them that
     no experiment covered; `strange`: names that are not settings, each with the likely setting;
-    `absent`: paths that Gunicorn needs to start, by setting; `left_out`: those that --quick cannot
-    test."""
+    `absent`: missing paths and accounts that Gunicorn needs to start, by setting; `left_out`:
+    settings that --quick cannot test."""
 
     settings: tuple[str, ...]
     config: str = ""
@@ -276,7 +276,7 @@ class LaunchJobs(JobPlanner):
         super().__init__(plan, 1, lambda _: None, drops_known=True)
 
     def predict(self, trial: Trial) -> float:
-        return LAUNCHES[launch_name(trial)].about_s
+        return LAUNCHES[launch_name(trial)].typical_s
 
     def cores(self, trial: Trial) -> float:
         return 0.0
@@ -345,7 +345,7 @@ class SettingLaunches(TrialSource):
         )
 
     def _observe(self, site: Site, launch: SettingLaunch) -> None:
-        with site.up():
-            observed = launch.observe(site)
+        with site.start():
+            observations = launch.observe(site)
             site.turn.raise_if_ended()  # a server that the lab has killed shows nothing
-        run_store.write_synced(site.directory / SEEN, observed)
+        run_store.write_synced(site.directory / SEEN, observations)

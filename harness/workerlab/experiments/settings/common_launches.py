@@ -18,7 +18,7 @@ from workerlab.experiments.settings.site import (
     EVENT_TIMEOUT_S,
     FORWARDED_IP,
     HOST,
-    TRUSTED,
+    TRUSTED_IP,
     InconclusiveLaunch,
     Site,
 )
@@ -30,13 +30,13 @@ LaunchObservations = dict[str, Any]
 
 class SettingLaunch(Struct, frozen=True):
     """`settings(site)`: further settings of its file; `observe(site)`: runs the experiments and
-    returns the observations; `about_s`: typical duration; `threads`: per gthread worker (other
+    returns the observations; `typical_s`: typical duration; `threads`: per gthread worker (other
     classes have one); `quick`: included in --quick."""
 
     name: str
     settings: Callable[[Site], Mapping[str, object]]
     observe: Callable[[Site], LaunchObservations]
-    about_s: float
+    typical_s: float
     threads: int = 2
     quick: bool = False
 
@@ -56,7 +56,7 @@ SOCKET = "lab.sock"  # relative, since socket paths must be short
 HUGE_BACKLOG = 1_000_000
 IDLE_GRACE_S = 3  # of a stop with no request in progress
 PAIR_S = 0.4  # wait of each of two simultaneous requests
-SERIAL_RATIO = 1.6  # to PAIR_S; if the requests take longer, they were served one by one
+SERIAL_RATIO = 1.6  # times PAIR_S; if the requests take longer, they were served one by one
 
 
 def _settings(site: Site) -> Mapping[str, object]:
@@ -75,7 +75,7 @@ def _settings(site: Site) -> Mapping[str, object]:
         "limit_request_fields": FIELD_COUNT_LIMIT,
         "limit_request_field_size": FIELD_SIZE_LIMIT,
         "header_map": "refuse",
-        "forwarded_allow_ips": TRUSTED,
+        "forwarded_allow_ips": TRUSTED_IP,
         "secure_scheme_headers": {"X-FORWARDED-PROTO": "https", "X-LAB-SCHEME": "secure"},
         "accesslog": str(site.directory / "access.log"),
         "access_log_format": FORMAT,
@@ -157,11 +157,11 @@ def _proxy(site: Site) -> LaunchObservations:
     """The scheme and client address that the app sees if a trusted or untrusted client sends
     them."""
     by_source: LaunchObservations = {}
-    for client, source in (("trusted", TRUSTED), ("stranger", HOST)):
+    for client, source in (("trusted", TRUSTED_IP), ("stranger", HOST)):
         headers = ("X-Forwarded-Proto: https", f"X-Forwarded-For: {FORWARDED_IP}")
         about = site.ask("/about", *headers, source=source).about
         by_source[client] = {name: about.get(name) for name in ("scheme", "address")}
-    about = site.ask("/about", "X-Lab-Scheme: secure", source=TRUSTED).about
+    about = site.ask("/about", "X-Lab-Scheme: secure", source=TRUSTED_IP).about
     return {**by_source, "own_header": about.get("scheme")}
 
 
@@ -218,7 +218,7 @@ def _observe_preload(site: Site) -> LaunchObservations:
         "sendfiles": site.ask("/about").about.get("sendfiles"),
         "stop_s": site.stalls.repeat(
             site.stop,
-            # Well before its grace ends: certain even if the machine stalls
+            # A stop well before its grace ends is certain even if the machine stalls
             lambda stop_s: stop_s is not None and stop_s < IDLE_GRACE_S - 1,
             attempts=1,
         ),

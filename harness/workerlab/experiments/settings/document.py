@@ -239,10 +239,10 @@ def differences_table(plan: SettingsRequest, classes: Sequence[ClassExamined]) -
     names = dict.fromkeys(result.worker_class for result in classes)
     rows = []
     for name, worker_class in product(plan.settings, names):
-        of_class = [result for result in classes if result.worker_class == worker_class]
-        effects = filter(None, (result.effects.get(name) for result in of_class))
+        class_results = [result for result in classes if result.worker_class == worker_class]
+        effects = filter(None, (result.effects.get(name) for result in class_results))
         if len({(effect.word, effect.code) for effect in effects}) > 1:
-            texts = {result.version: effect_text(result, name) for result in of_class}
+            texts = {result.version: effect_text(result, name) for result in class_results}
             by_version = (texts.get(version, "not available") for version in versions)
             rows.append((SETTINGS[name].label, worker_class, *by_version))
     if rows:
@@ -393,8 +393,8 @@ def line_answers(
 
 
 def deviates(plan: SettingsRequest, name: str, effect: Effect) -> bool:
-    """Whether the line has no effect, or not the one that its value says. A value that is not text,
-    a number, a bool or None is unknown, and counts as affected."""
+    """Whether the line has no effect, or not the effect that its value says. A value that is not
+    text, a number, a bool or None is unknown, and counts as affected."""
     value, is_known = plan.values.get(name), name in plan.values
     if effect.word == "clamped":
         return not is_known or not isinstance(value, int) or value > effect.values["most"]
@@ -406,8 +406,8 @@ def deviates(plan: SettingsRequest, name: str, effect: Effect) -> bool:
 def _class_selected(plan: SettingsRequest, worker_class: str) -> str:
     """The worker class that the file selects. `worker_class`: the class examined."""
     selected = class_of(plan.values)
-    is_by_threads = selected != class_of({**plan.values, "threads": 1})
-    why = ", since threads is greater than 1" if is_by_threads else ""
+    depends_on_threads = selected != class_of({**plan.values, "threads": 1})
+    why = ", since threads is greater than 1" if depends_on_threads else ""
     other = "" if selected == worker_class else f"; examined for {worker_class}, as requested"
     return f"selects {selected}{why}{other}"
 
@@ -437,8 +437,8 @@ def _line_effect(
 def lines_table(plan: SettingsRequest, result: ClassExamined) -> Table:
     """The settings in the file, with their effect where it was examined."""
     lacking = lacking_settings(plan)
-    listed = {*plan.settings, *SERVER, *plan.unknown, *plan.left_out}
-    lines = [line for line in plan.lines if line.is_setting or line.name in listed]
+    names = {*plan.settings, *SERVER, *plan.unknown, *plan.left_out}
+    lines = [line for line in plan.lines if line.is_setting or line.name in names]
     columns = [
         Column("line", "count", value="number"),
         Column("setting", "text", value="name"),

@@ -1,9 +1,9 @@
 """Concludes from the observations of the launches what a worker class does with each setting.
 
-    honoured    it does what Gunicorn's documentation says
+    honoured    the setting does what Gunicorn's documentation says
     ignored     the value makes no difference (for times: nothing happens within N seconds)
     clamped     honoured only up to a limit
-    changes     it does something else, or more
+    changes     the setting does something else, or more
 
 An effect is a code with values. A setting has none if one of its launches is missing.
 """
@@ -134,15 +134,15 @@ def _preload(evidence: Evidence) -> Effect:
     return Effect("honoured", "preload", "the arbiter imported the app")
 
 
-def _reload(changed: str, name: str, evidence: Evidence) -> Effect:
-    """The effect of a change of `changed`. `name`: key of the time until workers were replaced."""
+def _reload(file: str, name: str, evidence: Evidence) -> Effect:
+    """The effect of a change to `file`. `name`: key of the time until workers were replaced."""
     took_s = evidence["touched"][name]
     return _honoured_or_ignored(
         "reload",
         took_s is not None,
-        f"after {changed} changed, the worker was replaced within {{took_s:duration}}",
+        f"after {file} changed, the worker was replaced within {{took_s:duration}}",
         {"took_s": took_s},
-        f"after {changed} changed, no worker was replaced within {{RELOAD_WATCH_S:duration}}",
+        f"after {file} changed, no worker was replaced within {{RELOAD_WATCH_S:duration}}",
     )
 
 
@@ -187,7 +187,7 @@ def _keepalive(evidence: Evidence) -> Effect:
     return _honoured_or_ignored("keepalive", is_honoured, sentence, launch)
 
 
-# By whether a worker was killed whose request waited, and one that a request blocked
+# By whether a worker whose request waited was killed, and whether a blocked one was
 _TIMEOUTS: Mapping[tuple[bool, bool], tuple[Word, str, str]] = {
     (True, True): (
         "honoured",

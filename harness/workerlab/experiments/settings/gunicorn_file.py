@@ -38,7 +38,7 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     **_TLS,
     **dict.fromkeys(_SYSLOG, ("syslog", "logger_class")),
 }  # fmt: skip
-# Values that leave a setting unused: of any setting, and of these
+# Values that leave a setting unused: for any setting, and for these
 UNUSED = (None, False, 0, "", "off")
 DEFAULTS: Mapping[str, tuple[str, ...]] = {
     "errorlog": ("-",),
@@ -86,8 +86,8 @@ class SourceFile:
     ) -> tuple[FileLine, ...]:
         """The names that the file sets, and those that it only annotates, by line. `assignments`:
         from its execution (see `Interpreter`); `settings`: all of Gunicorn's."""
-        used = self._used_names()
-        lines = [self._line(name, assignment, name in settings, name in used)
+        used_names = self._used_names()
+        lines = [self._line(name, assignment, name in settings, name in used_names)
                  for name, assignment in assignments.items()]  # fmt: skip
         return tuple(sorted(lines, key=lambda line: line.number))
 
@@ -145,7 +145,7 @@ class SourceFile:
 
 
 def _assigns_names(statement: ast.stmt) -> bool:
-    """Whether it is an assignment to names, alone or in tuples."""
+    """Whether the statement assigns to names, alone or in tuples."""
     if isinstance(statement, ast.Assign):
         nodes = (node for target in statement.targets for node in ast.walk(target))
         return not any(isinstance(node, (ast.Subscript, ast.Attribute)) for node in nodes)

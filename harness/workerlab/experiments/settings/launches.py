@@ -92,20 +92,20 @@ def _recycling_settings(site: Site) -> Mapping[str, object]:
 
 
 def _observe_recycling(site: Site) -> LaunchObservations:
-    """Consecutive requests served by each worker, except the first, which has already answered the
-    readiness check, and the last, which has not reached its limit."""
+    """Consecutive requests served by each worker, except the first worker, which has already
+    answered the readiness check, and the last, which has not reached its limit."""
     says_close = _says_close(site)
     pids: list[int | None] = []
-    # Continue until a whole lifetime of a worker was observed
-    while len(pids) < MIN_REQUESTS or (not _served(pids) and len(pids) < MAX_REQUESTS):
+    # Continue until a whole lifetime of a worker has been observed
+    while len(pids) < MIN_REQUESTS or (not _requests_per_worker(pids) and len(pids) < MAX_REQUESTS):
         reply = site.ask("/about")  # may fail while workers are replaced
         pids.append(reply.about["pid"] if reply.status == 200 else None)
         site.wait(REQUEST_INTERVAL_S)
-    return {"served": _served(pids), "asked": len(pids), "says_close": says_close}
+    return {"served": _requests_per_worker(pids), "asked": len(pids), "says_close": says_close}
 
 
-def _served(pids: Sequence[int | None]) -> list[int]:
-    """Consecutive requests served by each worker, except the first and the last."""
+def _requests_per_worker(pids: Sequence[int | None]) -> list[int]:
+    """Consecutive requests served by each worker, except the first and the last worker."""
     return [len(list(group)) for pid, group in groupby(pids) if pid is not None][1:-1]
 
 
@@ -114,15 +114,15 @@ def _observe_lingering(site: Site) -> LaunchObservations:
     Repeated LINGERING_ATTEMPTS times."""
     site.ask("/file")
     free_s = min(site.ask("/about").took_s for _ in range(3))
-    behind_s = [site.stalls.repeat(lambda: _behind_s(site)) for _ in range(LINGERING_ATTEMPTS)]
+    times_s = [site.stalls.repeat(lambda: _response_s(site)) for _ in range(LINGERING_ATTEMPTS)]
     return {
         "free_s": free_s,
-        "behind_s": behind_s,
+        "behind_s": times_s,
         "sendfiles": site.ask("/about").about.get("sendfiles"),
     }
 
 
-def _behind_s(site: Site) -> float:
+def _response_s(site: Site) -> float:
     """The response time of the second client (see `_observe_lingering`)."""
     with site.connect() as connection:
         exchange(connection, "/about", "Connection: close")
@@ -143,7 +143,7 @@ SILENCE_S = 9.0  # of a client that sends nothing
 GRACE_S, ONGOING_S = 2, 5.0  # the setting, and a request in progress
 # Before a worker's first heartbeat, Gunicorn compares with the wall clock, and a fresh worker may
 # time out early
-SETTLED_S = 1.5
+SETTLE_S = 1.5
 
 
 def _socket_settings(_site: Site) -> Mapping[str, object]:
@@ -158,19 +158,19 @@ def _socket_settings(_site: Site) -> Mapping[str, object]:
 
 def _observe_sockets(site: Site) -> LaunchObservations:
     # Workers create their sockets before they load the app
-    site.require(lambda: _loaded(site) >= 2, "not every worker loaded the app")
+    site.require(lambda: _loaded_workers(site) >= 2, "not every worker loaded the app")
     site.wait_until(lambda: len(site.listeners()) >= 2, 1.0)
     proxied = site.ask("/about", prefix=f"PROXY TCP4 {FORWARDED_IP} {HOST} 1000 2000\r\n")
     reply, closed_s = site.stalls.repeat(
         partial(_idle_connection, site),
-        # A connection stayed open: certain even if the machine stalled
+        # A connection that stayed open is certain even if the machine stalled
         lambda outcome: outcome[0].status == 200 and outcome[1] is None,
     )
     if reply.status != 200:
         raise InconclusiveLaunch(f"expected status 200, got {reply.error or reply.status}")
     return {
         "listeners": len(site.listeners()),
-        "shared": _binds(site.port),
+        "shared": _can_bind(site.port),
         "proxied": proxied.conclusive_status,
         "proxied_address": proxied.about["address"] if proxied.status == 200 else None,
         "says_close": reply.closes,
@@ -178,7 +178,7 @@ def _observe_sockets(site: Site) -> LaunchObservations:
     }
 
 
-def _loaded(site: Site) -> int:
+def _loaded_workers(site: Site) -> int:
     """Number of workers that have loaded the app."""
     return sum(name == "post_worker_init" for name, _ in site.called_hooks())
 
@@ -190,8 +190,8 @@ def _idle_connection(site: Site) -> tuple[AppReply, float | None]:
         return reply, site.closed_after_s(connection, KEEPALIVE_WATCH_S)
 
 
-def _binds(port: int) -> bool:
-    """Whether another socket can bind the same address. Linux allows it if all of them set
+def _can_bind(port: int) -> bool:
+    """Whether another socket can bind the same address. Linux allows it if all sockets set
     SO_REUSEPORT."""
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -203,26 +203,26 @@ def _binds(port: int) -> bool:
 
 
 def _with_timeout(
-    name: str, observe: Callable[[Site], LaunchObservations], about_s: float
+    name: str, observe: Callable[[Site], LaunchObservations], typical_s: float
 ) -> SettingLaunch:
     """A launch that checks for workers killed by `timeout`. No worker reports while the machine is
     stalled, so Gunicorn may kill one wrongly."""
 
     def observe_unstalled(site: Site) -> LaunchObservations:
-        return site.stalls.repeat(partial(observe, site), lambda observed: not observed["killed"])
+        return site.stalls.repeat(partial(observe, site), lambda outcome: not outcome["killed"])
 
-    return SettingLaunch(name, fixed(timeout=TIMEOUT_S, keepalive=2), observe_unstalled, about_s)
+    return SettingLaunch(name, fixed(timeout=TIMEOUT_S, keepalive=2), observe_unstalled, typical_s)
 
 
-def _too_long(path: str, site: Site) -> LaunchObservations:
-    site.wait(SETTLED_S)
+def _observe_long_request(path: str, site: Site) -> LaunchObservations:
+    site.wait(SETTLE_S)
     kills_before = site.timeout_kills()
     reply = site.ask(f"/{path}?s={REQUEST_S:g}")
     return {"took_s": reply.took_s, "killed": site.timeout_kills() > kills_before}
 
 
-def _silence(site: Site) -> LaunchObservations:
-    site.wait(SETTLED_S)
+def _observe_silence(site: Site) -> LaunchObservations:
+    site.wait(SETTLE_S)
     kills_before = site.timeout_kills()
     with site.connect() as connection:
         closed_s = site.closed_after_s(connection, SILENCE_S)
@@ -231,18 +231,18 @@ def _silence(site: Site) -> LaunchObservations:
 
 
 def _observe_stop(site: Site) -> LaunchObservations:
-    (in_progress,) = site.start_requests([f"/wait?s={ONGOING_S:g}"])
+    (request,) = site.start_requests([f"/wait?s={ONGOING_S:g}"])
     site.wait_until_accepted()
     site.wait(0.5)
     stop_s = site.stalls.repeat(site.stop, attempts=1)
-    in_progress.result()
+    request.result()
     return {"stop_s": stop_s}
 
 
 SOCKETS = SettingLaunch("sockets", _socket_settings, _observe_sockets, 4.0)
-TIMEOUT_WAIT = _with_timeout("timeout_wait", partial(_too_long, "wait"), 6.0)
-TIMEOUT_BLOCK = _with_timeout("timeout_block", partial(_too_long, "block"), 6.0)
-SILENT = _with_timeout("silent", _silence, 7.0)
+TIMEOUT_WAIT = _with_timeout("timeout_wait", partial(_observe_long_request, "wait"), 6.0)
+TIMEOUT_BLOCK = _with_timeout("timeout_block", partial(_observe_long_request, "block"), 6.0)
+SILENT = _with_timeout("silent", _observe_silence, 7.0)
 STOP = SettingLaunch("stop", fixed(graceful_timeout=GRACE_S), _observe_stop, 3.0)
 
 
@@ -255,7 +255,7 @@ SILENT_CLIENTS, SILENT_S, RESPONSE_WAIT_S = 3, 9.0, 5.0
 
 def _observe_reload(site: Site) -> LaunchObservations:
     """Change the backlog in the file and send SIGHUP; Gunicorn then rereads the file."""
-    before, pids, arbiter = _queue(site), set(site.pids), site.process.pid
+    queue_before, pids, arbiter = _queue(site), set(site.pids), site.process.pid
     assert arbiter is not None
     file = site.directory / "gunicorn.conf.py"
     text = file.read_text()
@@ -263,7 +263,7 @@ def _observe_reload(site: Site) -> LaunchObservations:
     os.kill(arbiter, signal.SIGHUP)
     replaced_s = site.replaced_s(pids, EVENT_TIMEOUT_S)
     site.ask("/about").about  # noqa: B018 - raises if the app does not respond
-    return {"before": before, "after": _queue(site), "replaced_s": replaced_s}
+    return {"before": queue_before, "after": _queue(site), "replaced_s": replaced_s}
 
 
 def _queue(site: Site) -> int:
@@ -321,7 +321,7 @@ def _observe_changes(site: Site) -> LaunchObservations:
     without a change."""
     site.ask("/about").about  # noqa: B018 - raises if the app does not respond
     pids = set(site.pids)
-    site.wait(SETTLED_S)  # until Gunicorn has recorded when each file was last changed
+    site.wait(SETTLE_S)  # until Gunicorn has recorded when each file was last changed
     if set(site.pids) != pids:
         raise InconclusiveLaunch("a worker was replaced although no file had changed")
     return {"code_s": _replaced_s(site, APP_FILE), "extra_s": _replaced_s(site, EXTRA_FILE)}
@@ -329,7 +329,7 @@ def _observe_changes(site: Site) -> LaunchObservations:
 
 def _replaced_s(site: Site, name: str) -> float | None:
     """Seconds from a change of this file until all workers are replaced; None if they are not."""
-    site.wait(SETTLED_S)  # until the new worker has recorded this too
+    site.wait(SETTLE_S)  # until the new worker has also recorded when the files were last changed
     pids = set(site.pids)
     os.utime(site.directory / name)
     return site.replaced_s(pids, RELOAD_WATCH_S)

@@ -1,7 +1,7 @@
 """Runs Gunicorn with an ordinary configuration file, without the lab's probes, and observes it from
 outside.
 
-    with Site(...).up() as site:
+    with Site(...).start() as site:
         site.ask("/about")          a request on a new connection
         site.pids, site.listeners() facts from /proc and the kernel
 
@@ -103,10 +103,10 @@ EVENT_TIMEOUT_S = 30.0  # for events that happen on any machine, however busy
 RESPONSE_TIMEOUT_S = 15.0  # longer than any request of the experiments
 POLL_S = 0.02
 HOST = "127.0.0.1"
-TRUSTED = "127.0.0.2"  # a trusted proxy
+TRUSTED_IP = "127.0.0.2"  # a trusted proxy
 FORWARDED_IP = "10.1.2.3"  # client address that the proxy forwards
-LISTENING = re.compile(r"Listening at: http://127\.0\.0\.1:(\d+)")
-USING = re.compile(r"Using worker: (\S+)")
+LISTENING_LINE = re.compile(r"Listening at: http://127\.0\.0\.1:(\d+)")
+CLASS_LINE = re.compile(r"Using worker: (\S+)")
 # Each hook records its name; post_worker_init also the worker's request limit
 HOOKS = """
 def _tell(name, limit=None):
@@ -182,7 +182,7 @@ class Site:
         self.stalls = StallDetector()
 
     @contextlib.contextmanager
-    def up(self) -> Iterator["Site"]:
+    def start(self) -> Iterator["Site"]:
         """Start the server; kill it afterwards. Raises TrialFailed if it does not respond."""
         self.directory.mkdir(parents=True)
         self.statsd.bind((HOST, 0))
@@ -209,7 +209,7 @@ class Site:
                 self.process.kill()  # TERM is tested by separate launches
 
     def stop(self) -> float | None:
-        """Stop by SIGTERM. Returns the seconds it took; None if killed after STOP_TIMEOUT_S."""
+        """Stop with SIGTERM. Returns the seconds it took; None if killed after STOP_TIMEOUT_S."""
         began = time.monotonic()
         self.process.stop()
         return None if self.process.exit_code == -signal.SIGKILL else time.monotonic() - began
@@ -237,7 +237,7 @@ class Site:
             if self.process.wait(0.0):
                 why = explained("the server did not boot", self.log)
                 raise TrialFailed("unavailable", why, f"its log: {self.log}")
-            match = LISTENING.search(self.log_text())
+            match = LISTENING_LINE.search(self.log_text())
             if match is not None:
                 self.port = int(match[1])
             if self.port and self.ask("/about", timeout_s=1.0).status is not None:
@@ -272,7 +272,7 @@ class Site:
 
     def wait_until_accepted(self) -> None:
         """Wait until a worker has accepted a connection. Returns at once if the kernel does not
-        report it."""
+        report connections."""
         with contextlib.suppress(OSError):
             self.require(self.accepted_count, "no worker accepted a connection")
 
@@ -284,9 +284,9 @@ class Site:
         stall_s = self.stalls.longest_s(began, time.monotonic())
         if closed_s is not None or stall_s < MIN_STALL_S:
             return closed_s
-        before_s = time.monotonic() - began
+        waited_s = time.monotonic() - began
         closed_s = _closed_after_s(connection, stall_s)
-        return None if closed_s is None else before_s + closed_s
+        return None if closed_s is None else waited_s + closed_s
 
     def log_text(self) -> str:
         """The server's log so far."""
@@ -294,7 +294,7 @@ class Site:
 
     def logged_class(self) -> str:
         """The worker class that Gunicorn logs; "" if unknown."""
-        match = USING.search(self.log_text())
+        match = CLASS_LINE.search(self.log_text())
         return match[1] if match else ""
 
     def timeout_kills(self) -> int:
@@ -312,7 +312,7 @@ class Site:
         return [int(pid) for pid in children.split()]
 
     def listeners(self) -> list[inet_diag.Socket]:
-        """The sockets listening at its port. Raises OSError if the kernel does not report them."""
+        """The sockets that listen on `port`. Raises OSError if the kernel does not report them."""
         return inet_diag.sockets(socket.AF_INET, 1 << LISTEN, self.port)
 
     def accepted_count(self) -> int:

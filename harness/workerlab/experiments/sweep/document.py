@@ -201,7 +201,7 @@ Causes = Iterable[tuple[Finding, TrialResult]]
 
 
 def affected_cells(report: Report, names: Names) -> Iterator[Answer]:
-    """Each cause once, for invalid cells, inconclusive cells, failing routes and disturbed cells. A
+    """An answer per cause: for invalid or inconclusive cells, failing routes and disturbed cells. A
     disturbed cell whose verdict is inconclusive is listed only as inconclusive."""
     reasons = {
         verdict: [(cell.reason, cell) for cell in report.cells if cell.verdict == verdict]

@@ -1,5 +1,5 @@
 """The tables of a sweep: cells, where the time goes, kept-alive connections, closed and open loop,
-ab's own figures, and classes. `report/tables.py` has that of the routes of a mix.
+ab's own figures, and classes. `report/tables.py` has the table of a mix's routes.
 
 To add a column, add an entry to CLOSED_COLUMNS, RATE_COLUMNS or another tuple below: a `Column`
 with heading, meaning and value or, for a key of the JSON output, a `column`, which takes all three
@@ -98,16 +98,16 @@ def sweep_tables(report: Report, names: Names) -> Iterator[Table]:
     closed = [cell for cell in report.cells if cell.trial.cell.rate is None]
     leading = leading_columns(names, CONCURRENCY_COLUMN)
     targets = [TARGET_COLUMN] if any(cell.target for cell in valid) else []
-    mixed = [cell for cell in valid if cell.routes]
+    mix_cells = [cell for cell in valid if cell.routes]
     load = (
         LOAD_COLUMN
-        if any(cell.trial.cell.rate is not None for cell in mixed)
+        if any(cell.trial.cell.rate is not None for cell in mix_cells)
         else CONCURRENCY_COLUMN
     )
     tables = (
         *(
-            replace(of_cells, keys=len(leading) - 1 - names.several_trials)
-            for of_cells in (
+            replace(cell_table, keys=len(leading) - 1 - names.several_trials)
+            for cell_table in (
                 cells_table(closed, [*leading, *result_columns(closed), *targets]),
                 breakdown_table(closed, leading),
                 keepalive_table(closed, leading),
@@ -116,7 +116,7 @@ def sweep_tables(report: Report, names: Names) -> Iterator[Table]:
                 ),
             )
         ),
-        *route_table(mixed, leading_columns(names, load)),
+        *route_table(mix_cells, leading_columns(names, load)),
         *ab_tables(valid_results(closed), leading),
         class_table(report.classes, names),
     )
@@ -181,7 +181,7 @@ CLOSED_COLUMNS = (
     column("throughput_rps"),
     column("throughput_half_rps", 2),
     column("bound_rps", 4),
-    # Only if handshakes were dropped: this lowers the median, but not the waiting
+    # Only if handshakes were dropped: see `has_dropped_handshakes`
     Column(
         "mean_s",
         "seconds",
@@ -222,13 +222,13 @@ def is_uncertain(cell: Result) -> bool:
 
 
 def has_dropped_handshakes(cell: Result) -> bool:
-    """Whether handshakes were dropped and repeated; means include that time, medians do not."""
+    """Whether handshakes were dropped; means include the time until a repeat, medians do not."""
     return any(isinstance(finding, DROP_FINDINGS) for finding in cell.findings)
 
 
 def cells_table(cells: Cells, columns: Columns) -> Table:
-    bound = any(cell.verdict == "generator-bound" for cell in cells)
-    note = GENERATOR_BOUND_NOTE if bound else ""
+    is_bound = any(cell.verdict == "generator-bound" for cell in cells)
+    note = GENERATOR_BOUND_NOTE if is_bound else ""
     return table("Cells", columns, cells, note, unit=time_unit(cells), terminal="untitled")
 
 
@@ -267,12 +267,12 @@ def breakdown_table(closed: Cells, leading: Columns) -> Table:
 
 
 def sources_of(cells: Sequence[Result]) -> tuple[str, str]:
-    """A note and its reasons alone (or ""). The note says which rows are exact, what the source of
-    each part of the other rows is, and why they are estimates or have no parts."""
-    divided = [cell for cell in cells if cell.breakdown.unattributed_s is not None]
-    estimated = [cell for cell in divided if not cell.breakdown.exact]
+    """A note, and only its reasons; each may be "". The note says which rows are exact, what
+    the source of each part of the other rows is, and why they are estimates or have no parts."""
+    cells_with_parts = [cell for cell in cells if cell.breakdown.unattributed_s is not None]
+    estimated_cells = [cell for cell in cells_with_parts if not cell.breakdown.exact]
     sources: dict[str, dict[str, None]] = {}
-    for cell in estimated:
+    for cell in estimated_cells:
         for part, source in cell.breakdown.sources.items():
             sources.setdefault(PARTS[part], {})[str(source)] = None
     parts = ", ".join(f"{part} ({' or '.join(names)})" for part, names in sources.items())
@@ -284,14 +284,14 @@ def sources_of(cells: Sequence[Result]) -> tuple[str, str]:
     }
     why = " ".join(reasons.values())
     exact, others = "Exact", "Estimates"
-    if 0 < len(estimated) < len(divided):
+    if 0 < len(estimated_cells) < len(cells_with_parts):
         exact, others = "Exact rows", "Other rows are estimates"
     sentences = (
         f"{exact}: every request was traced from the client into the app.",
         f"{others} from separate sources: {parts}.",
         why,
     )
-    applies = (len(estimated) < len(divided), bool(estimated), bool(why))
+    applies = (len(estimated_cells) < len(cells_with_parts), bool(estimated_cells), bool(why))
     return " ".join(compress(sentences, applies)), why
 
 

@@ -150,7 +150,7 @@ def test_missing_parts_and_cores_are_the_reason() -> None:
     missing = measured(missing={"part": "ab is not installed"}, after=[], before=[])
     assert str(judge(claim(DOUBLES), missing)) == "Not shown: ab is not installed."
     judged = judge(claim(DOUBLES, cores=5), measured(cores=2, after=[4.0] * 3, before=[4.0] * 3))
-    assert "it needs 5 cores, this machine has 2; after over before: 1.00" in str(judged)
+    assert "it needs 5 cores, but there are 2; after over before: 1.00" in str(judged)
     judged = judge(claim(DOUBLES, cores=5), measured(cores=2, after=[8.0] * 3, before=[4.0] * 3))
     assert isinstance(judged, ClaimHeld)
 

@@ -110,11 +110,11 @@ def test_observations_of_a_cancelled_launch_are_not_stored(
         return {"killed": False}
 
     @contextmanager
-    def up(site: Site) -> Iterator[Site]:
+    def start(site: Site) -> Iterator[Site]:
         site.directory.mkdir(parents=True)
         yield site
 
-    monkeypatch.setattr(Site, "up", up)
+    monkeypatch.setattr(Site, "start", start)
     launch = SettingLaunch("stop", lambda _: {}, observe, 1.0)
     monkeypatch.setitem(LAUNCHES, "stop", launch)
     plan, trial = settings_plan()
