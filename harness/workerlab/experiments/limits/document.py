@@ -139,7 +139,7 @@ def tables(results: Steps) -> Iterator[Table]:
         steps = [result for result in results if result.chapter == chapter]
         if steps:
             yield table(title, COLUMNS, steps)
-    mistakes = [result for result in results if result.chapter == "mistakes" and result.measured]
+    mistakes = [result for result in results if result.chapter == "mistakes" and result.measurement]
     if mistakes:
         yield table(MISTAKES, MISTAKE_COLUMNS, [step.mistake_form for step in mistakes])
 

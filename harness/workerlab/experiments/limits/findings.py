@@ -24,7 +24,7 @@ Limit = Literal["files", "ports", "time_wait"]
 
 def findings(results: Steps) -> Iterator[Answer]:
     """The answers that the measured steps allow."""
-    steps = [step for step in results if step.measured]
+    steps = [step for step in results if step.measurement]
 
     def by_name(*prefixes: str) -> Steps:
         return [step for step in steps if step.name.startswith(prefixes)]

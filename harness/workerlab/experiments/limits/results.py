@@ -113,7 +113,7 @@ class StepResult(Struct, frozen=True):
     load: Load
     null: NullServer
     missing: Finding | None
-    measured: Measurement | None
+    measurement: Measurement | None
     wall_s: float | None
     failed: int | None
     errors: Mapping[str, int]
@@ -165,13 +165,13 @@ class StepResult(Struct, frozen=True):
     @property
     def summary(self) -> StepMeasured:
         """Raises AssertionError if nothing was measured."""
-        assert self.measured is not None
+        assert self.measurement is not None
         return StepMeasured(
             tool=self.tool,
             requests=self.load.requests,
             connections=self.load.concurrency,
             step=self.label,
-            took_s=self.measured.duration_s,
+            took_s=self.measurement.duration_s,
             ideal_s=self.ideal_s,
             failed=self.failed or 0,
             errors=self.errors,
@@ -184,8 +184,8 @@ class StepResult(Struct, frozen=True):
     def mistake_form(self) -> MistakeForm:
         """For a step that makes or avoids a mistake. Raises AssertionError if nothing was
         measured."""
-        assert self.measured is not None
-        details, counts = self.measured.details, self.data.null
+        assert self.measurement is not None
+        details, counts = self.measurement.details, self.data.null
         return MistakeForm(
             mistake=details["mistake"],
             form=details["form"],
@@ -194,7 +194,7 @@ class StepResult(Struct, frozen=True):
             returned=details["returned"],
             complaints=details["complaints"],
             time_wait=details["time_wait"],
-            took_s=self.measured.duration_s,
+            took_s=self.measurement.duration_s,
             requests=counts.requests if counts else None,
             connections=counts.connections if counts else None,
         )
@@ -212,13 +212,13 @@ def _result_of(data: TrialData, chapter: str, what: str) -> StepResult:
     assert load is not None, "a step's load is fixed"
     facts = data.facts
     missing, usage = (None, facts.usage) if isinstance(facts, Facts) else (facts, Usage())
-    measured = None if missing else data.measurement
-    failed = None if measured is None else measured.failed + (measured.unsent or 0)
+    measurement = None if missing else data.measurement
+    failed = None if measurement is None else measurement.failed + (measurement.unsent or 0)
     ideal_s = None
     if counts is not None and failed == 0 and counts.service.max is not None:
         ideal_s = max(counts.delays_s / load.concurrency, counts.service.max)
     sizes = [sample.tool_rss_bytes for sample in data.observations.processes]
-    sizes.append(measured.details.get("peak_bytes") if measured else None)
+    sizes.append(measurement.details.get("peak_bytes") if measurement else None)
     return StepResult(
         data=data,
         chapter=chapter,
@@ -226,10 +226,10 @@ def _result_of(data: TrialData, chapter: str, what: str) -> StepResult:
         load=load,
         null=null,
         missing=missing,
-        measured=measured,
-        wall_s=measured.duration_s if measured else None,
+        measurement=measurement,
+        wall_s=measurement.duration_s if measurement else None,
         failed=failed,
-        errors=measured.errors if measured else {},
+        errors=measurement.errors if measurement else {},
         ideal_s=ideal_s,
         memory_bytes=max(filter(None, sizes), default=None),
         cpu_s=data.record.tool_cpu_s if data.record else None,

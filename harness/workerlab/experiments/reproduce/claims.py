@@ -366,19 +366,19 @@ class TestAnswer(Struct, frozen=True):
     text: str
 
 
-def judge(claim: Claim, measured: MeasuredParts) -> ClaimHeld | ClaimCorrected | ClaimNotShown:
-    answers = [answer_to(test, measured) for test in claim.tests]
+def judge(claim: Claim, parts: MeasuredParts) -> ClaimHeld | ClaimCorrected | ClaimNotShown:
+    answers = [answer_to(test, parts) for test in claim.tests]
     texts = tuple(answer.text for answer in answers)
     reasons = texts_of(answers, "outside", "open")
     if not reasons:
         return ClaimHeld(claim.number, claim.text, texts)
     outside = "; ".join(texts_of(answers, "outside"))
-    few_cores = measured.cores is not None and measured.cores < claim.cores
+    few_cores = parts.cores is not None and parts.cores < claim.cores
     if not outside or claim.instead is None or few_cores:
         if few_cores:
-            reasons.insert(0, f"it needs {claim.cores} cores, but there are {measured.cores}")
+            reasons.insert(0, f"it needs {claim.cores} cores, but there are {parts.cores}")
         return ClaimNotShown(claim.number, claim.text, "; ".join(dict.fromkeys(reasons)))
-    corrections = [answer_to(test, measured) for test in claim.instead.tests]
+    corrections = [answer_to(test, parts) for test in claim.instead.tests]
     if undecided := "; ".join(texts_of(corrections, "outside", "open")):
         reason = (
             f"the write-up's figure does not hold ({outside}), and its correction is inconclusive:"
@@ -393,23 +393,23 @@ def texts_of(answers: Iterable[TestAnswer], *outcomes: Outcome) -> list[str]:
     return [answer.text for answer in answers if answer.outcome in outcomes]
 
 
-def answer_to(test: ClaimTest, measured: MeasuredParts) -> TestAnswer:
+def answer_to(test: ClaimTest, parts: MeasuredParts) -> TestAnswer:
     if test.part is not None:
-        return _conclusion(test, test.part, measured)
+        return _conclusion(test, test.part, parts)
     figures = test.ratio or tuple(filter(None, (test.value, test.over)))
-    if why := measured.why_missing(figures):
+    if why := parts.why_missing(figures):
         return TestAnswer("open", why)
-    if stand_in := measured.stand_in(figures):
+    if stand_in := parts.stand_in(figures):
         test = replace(test, says=f"with a {stand_in}, {test.says}")
     if test.ratio is not None:
-        return _ratio(test, *map(measured.values, test.ratio))
-    values = measured.values(figures[0])
+        return _ratio(test, *map(parts.values, test.ratio))
+    values = parts.values(figures[0])
     if test.equals is not None:
         matches = [value == test.equals for value in values]
         text = f"{test.says} {' or '.join(sorted(set(values)))}"
         return _answer(all(matches), not any(matches), text, requirement=f"be {test.equals}")
     if test.over is not None:
-        values = measured.quotients(figures[0], test.over)
+        values = parts.quotients(figures[0], test.over)
     if not values:
         return TestAnswer("open", f"{test.says} a division by zero")
     ends = dict.fromkeys(FORMATS[test.form](value) for value in (min(values), max(values)))
@@ -417,19 +417,19 @@ def answer_to(test: ClaimTest, measured: MeasuredParts) -> TestAnswer:
     return _in_range(test, text, [(value, value) for value in values], test.form)
 
 
-def _conclusion(test: ClaimTest, part: str, measured: MeasuredParts) -> TestAnswer:
-    if part in measured.missing:
-        return TestAnswer("open", measured.missing[part])
-    codes = measured.conclusions[part]
+def _conclusion(test: ClaimTest, part: str, parts: MeasuredParts) -> TestAnswer:
+    if part in parts.missing:
+        return TestAnswer("open", parts.missing[part])
+    codes = parts.conclusions[part]
     if any(code in codes for code in test.shows) and not any(code in codes for code in test.lacks):
         return TestAnswer("inside", test.says)
     return TestAnswer("outside", f"not found: {test.says}")
 
 
-def _ratio(test: ClaimTest, after: list[float], before: list[float]) -> TestAnswer:
-    if min(*after, *before) <= 0:
+def _ratio(test: ClaimTest, dividends: list[float], divisors: list[float]) -> TestAnswer:
+    if min(*dividends, *divisors) <= 0:
         return TestAnswer("open", f"{test.says}: a launch measured 0, so there is no ratio")
-    quotient = ratio(after, before)
+    quotient = ratio(dividends, divisors)
     factor = FORMATS["factor"]
     text = f"{test.says} {factor(quotient.value)}"
     if quotient.low is None or quotient.high is None:

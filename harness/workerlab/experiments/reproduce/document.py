@@ -63,22 +63,22 @@ class PartMissing(Finding):
 
 def document(run: Run) -> Document:
     writeups = [write_ups()[name] for name in run.plan.details["writeups"]]
-    measured = [(writeup, measured_of(run, writeup)) for writeup in writeups]
-    claims = [judge(claim, parts) for writeup, parts in measured for claim in writeup.claim]
+    writeup_parts = [(writeup, measured_parts(run, writeup)) for writeup in writeups]
+    claims = [judge(claim, parts) for writeup, parts in writeup_parts for claim in writeup.claim]
     missing = [
         PartMissing(f"{writeup.name}, {part}", why)
-        for writeup, parts in measured
+        for writeup, parts in writeup_parts
         for part, why in parts.missing.items()
     ]
-    pairs = [(table, parts) for writeup, parts in measured for table in writeup.table]
+    pairs = [(table, parts) for writeup, parts in writeup_parts for table in writeup.table]
     return Document(
         run=run.name,
         kind="reproduce",
         title=title(writeups, run),
         environment=run.environment,
         findings=(summary(claims), *claims),
-        tables=tuple(table_of(original, cells) for original, cells in pairs),
-        charts=tuple(chart_of(original, cells) for original, cells in pairs if original.chart),
+        tables=tuple(table_of(original, parts) for original, parts in pairs),
+        charts=tuple(chart_of(original, parts) for original, parts in pairs if original.chart),
         notes=(*missing, *notes_of(run)),
         valid=not missing,
     )
@@ -106,7 +106,7 @@ def summary(claims: Sequence[ClaimHeld | ClaimCorrected | ClaimNotShown]) -> Cla
     )
 
 
-def measured_of(run: Run, writeup: WriteUp) -> MeasuredParts:
+def measured_parts(run: Run, writeup: WriteUp) -> MeasuredParts:
     """Results of the parts, and why other parts are missing, as stored in the run."""
     cells: dict[str, list[MeasuredCell]] = {}
     conclusions: dict[str, set[str]] = {}
@@ -147,18 +147,18 @@ def codes_of(directory: Path) -> set[str]:
 
 
 def matching_cells(
-    writeup: WriteUp, measured: Mapping[str, Sequence[MeasuredCell]]
+    writeup: WriteUp, cells_by_part: Mapping[str, Sequence[MeasuredCell]]
 ) -> Iterator[tuple[str, MeasuredCell]]:
     """The cells that the write-up names: for each, the first measured cell of its part with
     the same settings."""
     for name, entry in writeup.entries.items():
-        for cell in measured.get(entry["part"], ()):
+        for cell in cells_by_part.get(entry["part"], ()):
             if cell.has(entry):
                 yield name, cell
                 break
 
 
-def table_of(original: OriginalTable, measured: MeasuredParts) -> Table:
+def table_of(original: OriginalTable, parts: MeasuredParts) -> Table:
     """Each figure of the write-up, with today's mean over the launches to its right."""
     columns = [Column("row", "text", heading=" ")]
     for pair in original.headings:
@@ -168,22 +168,22 @@ def table_of(original: OriginalTable, measured: MeasuredParts) -> Table:
         ]
     rows = []
     for row in original.rows:
-        stand_in = measured.stand_in([row.cell])
+        stand_in = parts.stand_in([row.cell])
         values: list[Any] = [f"{row.label}, on a {stand_in}" if stand_in else row.label]
         for pair, figure in zip(original.headings, row.figures, strict=True):
-            values += [figure, measured.mean(f"{row.cell}.{pair.path}")]
+            values += [figure, parts.mean(f"{row.cell}.{pair.path}")]
         rows.append(tuple(values))
     return Table(original.title, tuple(columns), tuple(rows))
 
 
-def chart_of(original: OriginalTable, measured: MeasuredParts) -> Chart:
+def chart_of(original: OriginalTable, parts: MeasuredParts) -> Chart:
     """Two curves for each line: the write-up's and today's."""
     names = [pair.name for pair in original.headings]
     index = names.index(original.chart)
     pair = original.headings[index]
     old_points = ((f"{row.line}, write-up", row.x, row.figures[index]) for row in original.rows)
     new_points = (
-        (f"{row.line}, today", row.x, measured.mean(f"{row.cell}.{pair.path}"))
+        (f"{row.line}, today", row.x, parts.mean(f"{row.cell}.{pair.path}"))
         for row in original.rows
     )
     return Chart(

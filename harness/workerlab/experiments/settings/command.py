@@ -300,9 +300,9 @@ class SettingLaunches(TrialSource):
         ]  # fmt: skip
 
     def prepare(self, trial: Trial, turn: StartupTurn, *_: object) -> Callable[[], Record]:
-        return partial(self.make, trial, turn)
+        return partial(self.run_launch, trial, turn)
 
-    def make(self, trial: Trial, turn: StartupTurn) -> Record:
+    def run_launch(self, trial: Trial, turn: StartupTurn) -> Record:
         """Run the launch of a trial; the record has the fault, if any. A launch that fails because
         the machine stalled is repeated with a new server, up to MAX_ATTEMPTS attempts in all."""
         for _ in range(MAX_ATTEMPTS):

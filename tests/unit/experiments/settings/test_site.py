@@ -95,7 +95,7 @@ def test_a_launch_during_a_stall_is_repeated(
 
     monkeypatch.setattr(SettingLaunches, "_observe", observe)
     plan, trial = settings_plan()
-    assert SettingLaunches(tmp_path, plan).make(trial, StartupTurn()).fault is None
+    assert SettingLaunches(tmp_path, plan).run_launch(trial, StartupTurn()).fault is None
     assert len(sites) == len(set(sites)) == 3
 
 
@@ -119,7 +119,7 @@ def test_observations_of_a_cancelled_launch_are_not_stored(
     monkeypatch.setitem(LAUNCHES, "stop", launch)
     plan, trial = settings_plan()
     turn = BarrierStartupTurn(barrier, trial.key)
-    assert SettingLaunches(tmp_path, plan).make(trial, turn).interrupted
+    assert SettingLaunches(tmp_path, plan).run_launch(trial, turn).interrupted
     assert list((tmp_path / "raw" / trial.key).iterdir()) == []
 
 
