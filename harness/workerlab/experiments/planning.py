@@ -312,7 +312,7 @@ def _settings_ignored_by(name: str, serving: preflight.Interpreters) -> list[str
 
 
 def _drop_notes(servers: Iterable[Server], connections: int) -> Iterable[Finding]:
-    """A note on the first server that may drop connections, so that its cells can take minutes."""
+    """A note on the first server that may drop connections, so its cells may take minutes."""
     for server in servers:
         slots = configured_slots(server)
         if slots is not None and connections > slots + server.backlog + 1:

@@ -142,8 +142,8 @@ _cached_run: tuple[Path, dict[str, TrialData]] = (Path(), {})
 
 def trial_data(run: Run, *, keep: bool = False) -> tuple[TrialData, ...]:
     """The data of every planned trial, in the order of the plan. `keep`: caches the data
-    for the next call, until another run is cached. Cached data is reused if its record is
-    unchanged, with everything derived from it."""
+    for the next call, until another run is cached. Cached data is reused, with everything
+    derived from it, if its record is unchanged."""
     global _cached_run
     cached_data, all_data = _cached_run[1] if _cached_run[0] == run.directory else {}, []
     for trial in grid(run.plan):
@@ -172,8 +172,8 @@ def notes_of(run: Run) -> tuple[Finding, ...]:
 
 
 def report_of(run: Run, trials: Iterable[TrialData] | None = None) -> Report:
-    """The analysis of a run without its trials on null servers. `trials`: its data, if that has
-    been read before."""
+    """The analysis of a run without its trials on null servers. `trials`: the run's data, if
+    it has been read before."""
     data = trial_data(run) if trials is None else trials
     return analyse(
         run.name,

@@ -96,7 +96,7 @@ FROM_SCHEDULED_TIME = "from the scheduled time of each"
 
 class Figures(Struct, frozen=True):
     """`response_s`: the mean; None if clients give up, since the other clients would not represent
-    them. `period`, `method`: when and how it was measured, as text. `slowest_s`: set if far from
+    them. `period`, `method`: when and how they were measured. `slowest_s`: set if far from
     the mean."""
 
     rps: float
@@ -286,7 +286,7 @@ def live_result(
 
 
 def answered_parts(figures: LiveFigures) -> list[str]:
-    """The parts of the mean; [] if their sum differs from it because it covers waiting requests."""
+    """The parts of the mean; [] if their sum differs, since the mean covers waiting requests."""
     breakdown, mean_s = figures.where, figures.sample.mean
     if breakdown is None or mean_s is None:
         return []

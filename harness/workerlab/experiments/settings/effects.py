@@ -86,8 +86,8 @@ def _sendfile(evidence: Evidence) -> Effect:
     launches = {"unset": "common", "on": "lingering", "off": "preload"}
     values = {value: evidence[launch]["sendfiles"] for value, launch in launches.items()}
     if values["unset"] and not values["on"] and not values["off"]:
-        sentence = "os.sendfile was called only while it was unset: any value, even True, turns it"
-        return Effect("changes", "sendfile.any", f"{sentence} off", values)
+        sentence = "os.sendfile was called only while the setting was unset: any value, even True,"
+        return Effect("changes", "sendfile.any", f"{sentence} turns it off", values)
     counts = "calls of os.sendfile: {unset} while unset, {on} at True, {off} at False"
     return _honoured_or_ignored(
         "sendfile",
