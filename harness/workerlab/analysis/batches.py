@@ -8,7 +8,7 @@ Analysis, "batch means"; Schmeiser 1982: more than about 30 batches gain nothing
 A batch lasts a whole number of *cycles*. In a cycle, min(N, slots)/X, each slot (or connection, if
 there are fewer) serves one request. Each span counts by its fraction inside the batch, as in
 `samples`, so constant service times give equal batches wherever the cuts are. If whole completions
-counted, batches of half a round would have 4 or 0.
+counted, a batch of half a round of 4 slots would have 4 or 0 of them.
 
 If neighbouring batches are still correlated (at lag 1, significantly at 5 %), pairs of batches are
 merged, repeatedly, as long as MIN_BATCHES remain. A load that drifts ends up with few, different
@@ -40,7 +40,7 @@ MIN_BATCH_S = BATCH_S / 1.5  # the shortest that this rounding gives
 ENOUGH_BATCHES = 8
 CORRELATION_Z = 1.645  # standard errors; exceeded by chance in 5 % of cases
 MAX_CORRELATION = 0.8  # a higher correlation widens an interval no further
-MAX_CUT_SHARE = 0.1  # of a cycle; the last cycle counts as whole if no more is missing
+MAX_CUT_SHARE = 0.1  # of a cycle; the last cycle counts as whole if at most this is missing
 
 
 class Estimate(Struct, frozen=True):

@@ -239,7 +239,7 @@ def _of_parts(response_s: float, parts: Mapping[str, Part], *, exact: bool) -> B
 
 
 def _moments(timing: Timing, span: Span, sent: int, end: int) -> Moments | None:
-    """A request's moments; None if one is missing or the span is outside the client's times."""
+    """A request's moments; None if one is missing or the span starts outside the client's times."""
     in_time = sent - CLOCK_TOLERANCE_NS <= span.start_ns <= end + CLOCK_TOLERANCE_NS
     if span.accept_ns is None or not in_time:
         return None
@@ -283,7 +283,7 @@ def _accept_queue(facts: Facts, window: Window) -> Part | None:
 
 def _in_worker(facts: Facts, window: Window) -> Part | None:
     """Mean wait in the worker, by accept times if each connection carried one request (sync keeps
-    none alive, even if the load tool requests it), else by unread bytes."""
+    none alive, even if the load tool requests keep-alive), else by unread bytes."""
     accepts, requests = facts.accepts
     if requests >= len(facts.spans) and not (facts.cell.keepalive and accepts < requests):
         part = window if facts.data.fixed_count else _until_last_begun(facts, window)

@@ -10,9 +10,9 @@ Some cells cannot decide a term because of a disturbance during their load (`why
                                         in the tool: only throughput can be met, only errors can
                                         be missed
     other programs used the cores       a term that is met despite them is met; it is missed only if
-                                        it would be missed without the time lost to them: as
-                                        subtracted from all requests in a saturated cell, else from
-                                        the fastest one, which waited least for a core
+                                        it would be missed without the time lost to them. That time
+                                        is subtracted from all requests in a saturated cell, else
+                                        from the fastest one, which waited least for a core
     the machine was paused              a time limit is missed only if it would be missed without
                                         the longest pause, or if the fastest request exceeds it
     a backlog grows as long as the      a time limit that is met would be missed in a longer load:
@@ -294,8 +294,8 @@ def target_met(series: Collection[SeriesTargets]) -> bool | None:
 def target_along(
     axis: Axis, levels: Sequence[Trials], name: Label, *, name_trials: bool
 ) -> TargetKept | TargetNotKept:
-    """The highest of these levels that meets the target, or that none does. `levels`: ascending, at
-    least one."""
+    """The finding on the highest of these levels that meets the target, or that none does.
+    `levels`: ascending, at least one."""
     meeting = [i for i, trials in enumerate(levels) if not outcomes_at(trials, *WORST_FIRST)]
     above = levels[meeting[-1] + 1 if meeting else 0 :]
     cells = [cell for trials in levels for cell in trials.valid]
@@ -319,8 +319,8 @@ def target_along(
 
 
 def findings_beyond(levels: Iterable[Trials]) -> Iterator[TermsAtLevel | TermsBreak]:
-    """Why the first of these levels does not meet the target and, if it is not shown to miss it,
-    the next level that misses it."""
+    """Why the first of these levels does not meet the target; if that level is not shown to miss
+    the target, also the first level above that misses it."""
     for index, trials in enumerate(levels):
         if missed := outcomes_at(trials, "broken").values():
             missing = sum(

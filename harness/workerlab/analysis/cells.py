@@ -349,7 +349,7 @@ def _notes(facts: Facts) -> Iterable[Finding]:
 
 def _ideal_s(facts: Facts, lone_s: float) -> float | None:
     """The load's duration in seconds if no slot were ever idle. None for a load of fixed duration,
-    an unknown number of slots, or many failures, whose durations differ from a lone one's."""
+    an unknown number of slots, or many failures, whose durations differ from a lone request's."""
     computable = facts.data.fixed_count and facts.worker_class.slots_known
     if not computable or failed_share(facts) > MAX_FAILED_SHARE:
         return None

@@ -1,11 +1,11 @@
 """Checks whether two sources contradict each other: then the cell is invalid.
 
 Each check takes the facts of one trial and returns the contradiction, with both numbers, or None.
-To add one, write its Finding and the function here, and list the function in CHECKS.
+To add a check, write its Finding and function here, and list the function in CHECKS.
 
 `little` checks Little's law (Little 1961) in operational form (Denning & Buzen 1978): over a time T
 the response times add up to the integral of the requests in flight. At most N are in flight, so
-their sum is at most N*T. A closed loop keeps N in flight except during the lone first request (r1)
+that sum is at most N*T. A closed loop keeps N in flight except during the lone first request (r1)
 and while it drains, which takes no longer than the longest response Rmax; so the sum is at least
 r1 + N*(T - r1 - Rmax). If it is less, the tool did not keep its connections busy. The check needs a
 mean of real requests, and a response to every request. The lower limit applies only to loads of a
@@ -182,7 +182,7 @@ def _counted_rate(facts: Facts, tool_rps: float, counted: int) -> RateUnlikeWork
 
 def _timed_rate(facts: Facts, tool_rps: float, counted: int) -> TimedRateUnlikeWorkers | None:
     """Compares the tool's rate, which includes `counted` of its requests, with the requests that
-    the workers completed in the tool's time. One batch of responses (N) at the edges is
+    the workers completed in the tool's time. A difference of up to N responses at the edges is
     tolerated."""
     duration_s = facts.measurement.duration_s
     until_ns = facts.spans[0].start_ns + duration_s * NS
@@ -198,7 +198,7 @@ def _timed_rate(facts: Facts, tool_rps: float, counted: int) -> TimedRateUnlikeW
 
 def _steady_rate(facts: Facts) -> SteadyAnswersUnlikeWorkers | None:
     """At a rate, compares the cell's throughput with the responses that the client received in the
-    same time. Only one of the two may count a request served at either end or never answered.
+    same time. A request served at either end, or never answered, may count in only one of the two.
     Waiting for a core is not added to the tolerance because it is the same at both ends: with
     workers that waited for 6 of 10 s, the two differ by 0.3 %."""
     if (steady := facts.window) is None:

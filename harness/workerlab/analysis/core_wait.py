@@ -1,9 +1,9 @@
 """The cost of waiting for a core: the share of the response time in which a thread of the workers
 or of the load tool was ready to run without a core.
 
-The number of cores that other programs use says nothing by itself: next to them, an app that sleeps
-responds as fast as alone, while one that computes takes twice as long. The time in the run queue
-counts. With
+The number of cores that other programs use says nothing by itself: alongside these programs, an app
+that sleeps responds as fast as alone, while one that computes takes twice as long. The time in the
+run queue counts. With
 
     c, w    CPU seconds and run-queue seconds of the workers per request
     n       requests in progress per worker: those in flight, up to the number of slots
@@ -11,8 +11,8 @@ counts. With
     z       its time other than computing and waiting for a core: sleeping, the network
 
 a request holds its slot for h = H(c + w), and would hold it for H(c) with enough cores. H(d) is the
-time that each of n requests takes to pass a station, which serves one at a time for d each, and
-then a delay z: approximate mean value analysis (Schweitzer 1979; Lazowska et al., Quantitative
+time that each of n requests takes to pass through a station, which serves one at a time for d each,
+and then a delay z: approximate mean value analysis (Schweitzer 1979; Lazowska et al., Quantitative
 System Performance, 1984, chapter 6) of the worker's loop. A request waits for half of the service
 in progress instead of a whole one, because equal requests take equally long. z is the mean lone
 response minus c, or more if that does not explain h: then something else holds the requests, such
@@ -20,12 +20,12 @@ as a lock or a service behind the app. So w costs w if workers sleep (n = 1), an
 computes all the time. Its share of the queue in front of the slots equals its share of the time in
 them.
 
-The share is (H(c + w) - H(c))/h, and likewise for the load tool, which all requests in flight pass.
+The share is (H(c + w) - H(c))/h, and likewise for the load tool, through which all requests pass.
 For the workers it is limited to the part of h beyond the fastest lone request, which may have
 waited for as long as it computed.
 
-It is an upper bound: a worker that wakes up for a connection that another worker accepts, or to
-clean up after a response, delays no request, and a waiting thread of gthread delays no other
+The share is an upper bound: a worker that wakes up for a connection that another worker accepts, or
+to clean up after a response, delays no request, and a waiting thread of gthread delays no other
 thread. Waits of a thread that ends between two samples are missing.
 
 Rejected: n * w, correct only for a busy loop; a threshold of cores used by other programs (figures

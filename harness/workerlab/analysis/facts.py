@@ -289,8 +289,8 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
         return by_client
 
     def timed_requests(self) -> Iterator[tuple[Timing, int, int | None]]:
-        """The requests that the client timed on the workers' clock, each with the
-        nanoseconds when it was sent and when it was answered (None: never)."""
+        """The requests that the client timed, each with the nanoseconds on the workers' clock at
+        which it was sent and answered (None: never)."""
         origin_ns = self.measurement.origin_ns
         if origin_ns is None:
             return
@@ -458,7 +458,7 @@ def outcome_with_drops(facts: Facts, client_outcome: Outcome) -> Outcome:
     errors = Counter(client_outcome.errors)
     read_errors = min(unseen, errors["read"])
     exceptions = min(read_errors, errors["exception"])
-    # The server itself sends these when it kills a worker that is waiting for a request
+    # The server itself sends error responses when it kills a worker that waits for a request
     by_server = min(unseen - read_errors, errors["non_2xx"])
     never_accepted = unseen - by_server
     errors -= Counter(read=read_errors, exception=exceptions)

@@ -47,8 +47,8 @@ from workerlab.numbers.intervals import TRIALS, half_width
 from workerlab.numbers.units import fill
 
 NEAR_RATIO = 1.05  # tolerance for the estimate Xmax * R0: 8 counts as at least 2 * 4.02
-BEYOND_KNEE_RATIO = 1.05  # level / knee, above which a level is beyond the knee
-# Half of a throughput's 95 % interval / the throughput, above which the throughput is in doubt
+BEYOND_KNEE_RATIO = 1.05  # level / knee; above it, a level is beyond the knee
+# Half of a throughput's 95 % interval / the throughput; above it, the throughput is in doubt
 MAX_HALF_SHARE = 0.25
 
 
@@ -61,8 +61,8 @@ class ToolLimitFrom(Finding):
 
 
 class KneeNote(Finding, kw_only=True):
-    """The evidence for the knee, or for a limit of it. `tool_limit`: set if the levels from there
-    on show only that the server can do more."""
+    """The evidence for the knee, or for a bound on it. `tool_limit`: set if the load tool limited
+    the higher levels, which only show that the server can do more."""
 
     tool_limit: ToolLimitFrom | None = None
 
@@ -258,7 +258,7 @@ def _knee_of_trials(series: Series, trials: Sequence[Facts], judgements: Judgeme
 
 
 def knee_by_levels(series: Series, judgements: Judgements, highest_tried: int) -> Knee:
-    """The knee that the closed trials of `series` show. `highest_tried`: in the whole run."""
+    """The knee that the closed trials of `series` show. `highest_tried`: by the whole series."""
     rates = series.levels
     if not rates:
         return Knee(None, KneeUnknown("no valid cell"))
@@ -383,7 +383,7 @@ def _last_step(series: Series, below: int) -> LastStep:
 
 def _not_reached(highest: int, slots: int | None, add: int | None) -> KneeAbove | KneeAtLeast:
     """The note if nothing waits at the highest level. If there are as many slots, "more than" would
-    be false, and the number of slots would be a setting, not a measured knee."""
+    be false, and the number of slots itself is a setting, not a measured knee."""
     if slots is None:
         return KneeAbove(highest=highest, remark=f"no limit found up to {highest}")
     if highest == slots:

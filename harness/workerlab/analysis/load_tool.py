@@ -54,10 +54,10 @@ from workerlab.model.evidence import Measurement
 from workerlab.numbers.intervals import ratio
 
 BUSY_UNIT_SHARE = 0.8  # of a core, per thread or process of the tool
-BUSY_RESOURCE_SHARE = 0.9  # of a server resource, from which it counts as busy
-INSIDE_SHARE = 0.5  # of the requests in flight, from which they count as in the server
-SAFE_CEILING_RATIO = 3.0  # ceiling / throughput, from which the tool is not the limit
-MIN_CLEAR_LONE_S = 0.01  # lone response, from which the client's part of it is negligible
+BUSY_RESOURCE_SHARE = 0.9  # a server resource used this much or more counts as busy
+INSIDE_SHARE = 0.5  # of the requests in flight; if these are in the server, it holds them
+SAFE_CEILING_RATIO = 3.0  # ceiling / throughput; at or above it, the tool is not the limit
+MIN_CLEAR_LONE_S = 0.01  # of a lone response; the client's part of a shorter one matters
 MIN_LOAD_S = 2.0  # in a shorter load, the tool's start-up would distort its CPU use
 MIN_SAMPLES = 3  # of connections
 

@@ -19,17 +19,17 @@ ran. The probe measures the CPU time of each request where the worker class allo
 A request's wait is its span minus its CPU time and its time ready to run without a core, both
 measured per request; on a loop, its span minus all of its steps. But requests in one worker also
 wait for each other. For the loop, the probe measures that time, and it is subtracted. For the GIL,
-or for a class without such a clock, it is computed by the formula of `core_wait` (one station and a
-delay) from the number of requests in the worker, and split in proportion to each request's CPU time
-(evenly on a loop). If it is a large share, the wait is uncertain, and a note says so.
+or for a class without this measurement, it is computed by the formula of `core_wait` (one station
+and a delay) from the number of requests in the worker, and split in proportion to each request's
+CPU time (evenly on a loop). If it is a large share, the wait is uncertain, and a note says so.
 
 The share of computing that needs no GIL (`nogil_share_by_route`) is 1 - (share of time with the GIL
 held) / (share of time in which requests computed or were ready to), both while a request was in the
 app. A thread that loses its core still holds the GIL, so both include the wait for a core. GIL
 samples miss holds of less than 0.3 ms. An app that computes in short bursts, for example between
 database queries, would seem never to hold it, so there is no result for bursts of less than a
-millisecond on average. It is not used if a worker has more than one request at a time, because any
-of them may hold the GIL.
+millisecond on average. The share is unused if a worker has more than one request at a time, because
+any of them may hold the GIL.
 
 Rejected: the spans of lone requests, which are few and of one route; the formula for loops, where
 two connections may take turns and never wait for each other.
@@ -65,7 +65,7 @@ MIN_BLOCKED_S = 0.0005  # per request, if measured; less may be due to clocks an
 MAX_DELAY_SHARE = 0.1
 BUSY_LOOP_SHARE = 0.8
 MAX_ALONE_REQUESTS = 1.2
-MIN_PIECE_S = 0.001  # mean CPU time per piece, below which GIL samples are inconclusive
+MIN_PIECE_S = 0.001  # mean CPU time per piece; below it, GIL samples are inconclusive
 MIN_EXPECTED_LOOKS = 30  # GIL samples in which the GIL should be held
 # Of the computing time; the share with the GIL held plus two standard errors must be below it
 MAX_HELD_SHARE = 0.7

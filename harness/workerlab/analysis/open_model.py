@@ -8,8 +8,8 @@ moment a request was due, so they include the delay caused by a full server or a
 The verdict of a valid cell, and its reason, in this order:
 
     saturated        the server refused REFUSED_SHARE of the requests or more
-    below, at        all requests were sent, the backlog does not grow (`growth`) and the requests
-                     due were answered: the server keeps up. At capacity if the rate is at least
+    below capacity,  all requests were sent, the backlog does not grow (`growth`) and the requests
+    at capacity      due were answered: the server keeps up. At capacity if the rate is at least
                      95 % of the capacity that the closed cells show
     inconclusive     the server may not keep up because of a wait for cores (`core_wait`) or a pause
                      of the machine (`stall`)
@@ -25,9 +25,9 @@ full even without it does not keep up in either case. A pause is the reason if t
 requests were due, or could have been served, during it.
 
     due        requests that the schedule has in the load; with Poisson arrivals their rate is not
-               the requested one. It decides whether throughput suffices; the requested rate decides
-               whether a backlog would go on growing
-    sent       of the requests due; with less than 99 % the server does not keep up
+               the requested one. Their rate decides whether throughput suffices; the requested one
+               decides whether a backlog would go on growing
+    sent       if less than 99 % of the requests due are, the server does not keep up
     busy       mean connections in use, (R - lag) * requests/s by Little's law (Little 1961)
     late       a quarter of the mean response or more is lag
 
@@ -67,7 +67,7 @@ MIN_GROWTH_LOAD_S = 10.0  # growth over a shorter load may be chance
 MIN_ANSWERED_SHARE = 0.97  # of the requests due
 TRANSIENT_QUEUE_ROOTS = 2.0  # requests in a transient queue / sqrt(requests due), at most
 ALL_SENT_SHARE = 0.99
-BUSY_CONNECTIONS_SHARE = 0.45  # in use on average, from which connections count as busy
+BUSY_CONNECTIONS_SHARE = 0.45  # with this share in use on average, connections count as busy
 NEAR_CAPACITY_SHARE = 0.95  # of the capacity
 LATE_SHARE = 0.25  # lag / mean response
 SLOWED_RATIO = 2.0  # mean response / lone response
@@ -411,7 +411,7 @@ class ArrivalsRefused(Reason):
 
 
 def _refused(offered: Offered) -> Judgement | None:
-    """Saturated if the server refused many requests: it reports itself that it does not keep up."""
+    """Saturated if the server refused many requests: this shows that it does not keep up."""
     facts = offered.facts
     if (share := shed_share(facts)) < REFUSED_SHARE:
         return None

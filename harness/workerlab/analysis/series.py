@@ -36,10 +36,10 @@ from workerlab.model.plan import Cell, Server
 from workerlab.model.result import Invalid
 from workerlab.numbers.intervals import TRIALS, half_width_of_mean
 
-CONTRADICTED_RATIO = 1.05  # R0 of lone requests / the load's limit, above which the limit counts
+CONTRADICTED_RATIO = 1.05  # R0 of lone requests / the load's limit; above it, the limit counts
 # If the mean is within this share of the median, the machine caused the tail: the median counts
 MAX_MEAN_DIFFERENCE = 0.05
-PRECISE_HALF_SHARE = 0.02  # half of an interval / mean, up to which R0 is precise
+PRECISE_HALF_SHARE = 0.02  # half of an interval / mean; up to it, R0 is precise
 MIN_SPANS = 16  # required for an interval of their mean
 MIN_SUCCESS_SHARE = 0.99  # below it, spans of failures would distort the mean
 
@@ -70,8 +70,8 @@ def lone_r0_by_server(trials: Iterable[TrialData]) -> Mapping[Server, R0 | None]
 
 
 def _lone_s(trial: TrialData) -> Iterable[float]:
-    """The response times of a trial's lone requests. For a mix, the load tool's own is excluded: it
-    is of one route only."""
+    """The response times of a trial's lone requests. For a mix, the load tool's lone first request
+    is excluded: it covers one route only."""
     record, measurement = trial.record, trial.measurement
     if record is None or record.fault is not None:
         return ()
@@ -130,7 +130,7 @@ REACHED_SHARE = 0.95
 FLAT_RATIO = 1.05  # of throughputs; up to it, throughput has stopped growing
 MIN_STEP_RATIO = 1.5  # of connections; a smaller step cannot show that throughput levels off
 HALF_SERVED = 0.5  # served share at which responses take twice as long as a lone one
-OVER_SLOTS_RATIO = 1.05  # connections / slots, above which some connections have to wait
+OVER_SLOTS_RATIO = 1.05  # connections / slots; above it, some connections have to wait
 
 # Why the load tool was the limit; (): it was not; None: unknown
 Reasons = Findings | None

@@ -127,7 +127,7 @@ class Events:
         permits = layout.max_in_flight
         self.permits = math.inf if permits is None else permits
         self.without_permit: deque[int] = deque()  # requests with a slot
-        self.began_wait: set[int] = set()  # requests of a loop
+        self.began_wait: set[int] = set()  # requests of a loop whose wait has begun
 
     def run(self) -> list[float]:
         """Process all events in order: arrivals, timers and ends of work. Returns the response

@@ -60,7 +60,7 @@ from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.samples import NS, Change, Intervals, Window, states
 from workerlab.model.evidence import Span
 
-FULL_OCCUPANCY = 0.95  # from which all slots count as taken
+FULL_OCCUPANCY = 0.95  # at or above it, all slots count as taken
 
 
 @once
@@ -150,7 +150,7 @@ def slot_changes(facts: Facts, *, closes_ns: int, held_after_ns: int) -> Iterato
 
 
 MIN_GAPS = 8  # required for their median
-MAX_SAMPLE_GAP_NS = 150_000_000  # between accept-queue samples; beyond, the time between is unknown
+MAX_SAMPLE_GAP_NS = 150_000_000  # between accept-queue samples; in a longer gap it is unknown
 
 
 @once
@@ -264,7 +264,7 @@ def predicted_rps(facts: Facts, lone_s: float, bound_rps: float) -> float | None
 MIN_IDLE_SHARE = 0.05  # of the usable slots
 MIN_WAITING_CONNECTIONS = 2  # of the worker with the most connections, beyond its slots
 MIN_CONNECTIONS_RATIO = 2.0  # most / fewest connections of a worker
-MIN_TAKEN_SHARE = 0.9  # of the busiest worker's taken slots, below which a worker had free slots
+MIN_TAKEN_SHARE = 0.9  # of the busiest worker's taken slots; a worker with fewer had free slots
 
 
 class Distribution(Struct, frozen=True):
@@ -280,7 +280,7 @@ class Distribution(Struct, frozen=True):
 
 @once
 def uneven_distribution(facts: Facts) -> Distribution | None:
-    """How unevenly connections are distributed; None if evenly or not observed."""
+    """How unevenly connections are distributed; None if they are even or were not observed."""
     window, worker_slots, pids = facts.steady_part, facts.slots_per_worker, facts.record.worker_pids
     worker_class = facts.worker_class
     if not facts.served_two_at_once and (worker_slots is None or worker_class.loop):

@@ -12,8 +12,8 @@ disturbance is the use of cores by other programs or machines. The first rule th
                        however service times vary and whatever else runs on the machine
     accept queue full  the kernel dropped handshakes: saturated
     disturbed          a disturbance cost over a tenth of the response, with more than one
-                       connection: inconclusive. Without it the server might serve them all; and
-                       if they seem not to wait, lone requests may have been slow for the same
+                       connection: inconclusive. Without it the server might serve all requests;
+                       and if they seem not to wait, lone requests may have been slow for the same
                        reason
     requests wait      u is below 0.95 beyond its interval: see below. The rule does not apply if
                        pauses alone explain it (u without them is 0.95 or more, and there may be
@@ -78,9 +78,9 @@ from workerlab.model.result import TrialResult, ValidVerdict
 REFUSED_SHARE = 0.05  # of the requests
 MOSTLY_SHARE = 0.5  # of the response, or of the slots
 MAX_CORE_WAIT_SHARE = 0.9  # of the response; above it, the remainder is too short to judge
-BUSY_SHARE = 0.9  # of the cores, or of a loop's time, from which they count as full
+BUSY_SHARE = 0.9  # of the cores, or of a loop's time; at or above it, these count as full
 MIN_UNDISTURBED_SERVED = 0.8  # of u without the disturbance; below it, waiting has another cause
-UNEXPLAINED_IDLE_RATIO = 2.0  # idle share / core wait, above which slots idle for another reason
+UNEXPLAINED_IDLE_RATIO = 2.0  # idle share / core wait; above it, slots idle for another reason
 
 
 class FailedRequests(Finding):
@@ -401,7 +401,7 @@ def why_waiting(facts: Facts, series: Series) -> Reason:
     dropped = drops_finding(facts)
     if load_stall := stalled(facts):
         return SlotsIdled(n, load_stall.idle_s, load_stall.load_s, drops=dropped)
-    slower = slots is None and service_s - lone_s > wait_s  # longer than the wait
+    slower = slots is None and service_s - lone_s > wait_s  # by more than the wait
     if slower or wait_s < (1 - REACHED_SHARE) * response_s:
         return SlowedDown(n, service_s, lone_s, drops=dropped)
     if slots is not None and rps >= REACHED_SHARE * possible_rps:

@@ -45,7 +45,7 @@ MIN_HELD_CPU_SHARE = 0.25
 MIN_LINE_SHARE = 0.01  # of the time; a line with less is dropped
 NEIGHBOUR_SHARE = 0.1  # of the first line of its kind; a line with less is its neighbour
 SAMPLE_INTERVAL_NS = 10_000_000  # a call may have lasted this much longer than sampled
-ONE_CALL_SHARE = 0.7  # of the time without a beat, from which it counts as one call
+ONE_CALL_SHARE = 0.7  # of the time without a beat; a shorter call is one of several in a row
 
 How = Literal["blocks the event loop", "computes on the event loop", "holds the GIL"]
 CountedTime = Callable[[StackSample], float]  # nanoseconds of a sample that count
@@ -219,8 +219,8 @@ def _kept_ns(sample: StackSample, ran_ns: int) -> float:
 
 
 def _with_core_ns(sample: StackSample) -> float:
-    """The sample's length without the loop thread's wait for a core, at its rate since the last
-    beat."""
+    """The sample's length less the loop thread's wait for a core, estimated from the share of that
+    wait in the time since the last beat."""
     waited_share = min(1.0, sample.queued_ns / sample.since_ns) if sample.since_ns > 0 else 0.0
     return sample.length_ns * (1 - waited_share)
 

@@ -16,8 +16,8 @@ keeps getting faster.
 
 Other programs also come and go, so the whole wait for a core may fall on the first requests, or on
 one half of the load: the excess time of either finding must be 25 % longer than that wait. A drift
-may also show in the fastest request of each batch, by |z| >= 2.6 and 10 %: of at least 16 requests
-in at least a second, one had a core. CPU-bound cells get neither diagnosis.
+may also show in the fastest request of each batch, by |z| >= 2.6 and 10 %: at least one of 16
+requests or more, over a second or more, had a core. CPU-bound cells get neither diagnosis.
 
 Requests are ordered by their start, without a lone first request and those during which the machine
 was paused. Drift uses only requests that began in the steady window.
@@ -50,15 +50,15 @@ MIN_SINGLE_Z = 3.0  # |z| of single requests
 MIN_FASTEST_Z = 2.6  # |z| of the batches' fastest requests
 MIN_FASTEST_OF = 16  # requests of a batch, so that at least one had a core
 MIN_FASTEST_S = 1.0  # of a batch; in a shorter one, all requests may have waited for a core
-MAX_CPU_OF_FASTEST = 0.1  # CPU time / its time; above it, other programs slow it down, too
+MAX_CPU_OF_FASTEST = 0.1  # CPU / fastest time; above it, other programs slow down even the fastest
 MIN_CHANGE_SHARE = 0.10  # change / median batch
-MAX_COMPARED = 512  # single requests compared in pairs; of more, every n-th
+MAX_COMPARED_REQUESTS = 512  # in pairs; if there are more, only every n-th is compared
 MAX_UNKNOWN_FAILED_SHARE = 0.01  # of requests, if it is unknown which failed
 MIN_SLOW_FIRST = 5  # requests; fewer are not reported
-SLOW_QUANTILE = 0.9  # of the rest, above which a request is slow
+SLOW_QUANTILE = 0.9  # a first request is slow if it exceeds this quantile of the rest
 MIN_SLOW_SHARE = 0.5  # of the first requests
 MAX_SLOW_CHANCE = 1e-5  # probability of that many slow requests
-MAX_CHANCE_REQUESTS = 32  # of more, half are slow with an even lower probability
+MAX_CHANCE_REQUESTS = 32  # if there are more, a slow half is even less likely by chance
 
 LOOK_FOR_GROWTH = "look for what grows with every request (a list, a table, a file)"
 AVOID_SLOW_START = "measure for longer, and do one-time work (pools, caches) at start-up"
@@ -101,7 +101,7 @@ class SlowFirst(ChangingTimes):
     requests: int
     first_s: float  # their mean
     rest_s: float  # mean of the later requests
-    until_s: float  # end of the last of the first requests, since the load began
+    until_s: float  # when the last of them ended, in seconds since the load began
 
     @classmethod
     def diagnose(cls, facts: Facts, *_: object) -> SlowFirst | None:
@@ -124,7 +124,7 @@ def drift_of(
     change_s, z = slope(values_s) * (BATCHES - 1), mann_kendall(values_s)
     if abs(z) < min_z or abs(change_s) < MIN_CHANGE_SHARE * median(values_s):
         return None
-    z_single = mann_kendall(times_s[:: -(-count // MAX_COMPARED)])
+    z_single = mann_kendall(times_s[:: -(-count // MAX_COMPARED_REQUESTS)])
     if abs(z_single) < MIN_SINGLE_Z or z_single * z < 0:
         return None
     return Drift(
@@ -180,8 +180,8 @@ def _slow_as_a_whole(slow: int, count: int) -> bool:
 
 @once
 def slow_first(facts: Facts) -> SlowFirst | None:
-    """The slow start of the whole load. Also valid if CPU-bound, if requests seldom wait for each
-    other."""
+    """The slow start of the whole load. Also valid for CPU-bound requests if they seldom wait for
+    each other."""
     spans = _successes(facts)
     times_s = durations_s(spans)
     if not (cut := count_slow_first(times_s)):
@@ -195,7 +195,7 @@ def slow_first(facts: Facts) -> SlowFirst | None:
 
 @once
 def drift(facts: Facts) -> Drift | None:
-    """The drift in the steady window; None after a slow start. Valid like `slow_first`."""
+    """The drift in the steady window; None after a slow start. Valid whenever `slow_first` is."""
     window = facts.steady_part
     if slow_first(facts):
         return None

@@ -198,7 +198,7 @@ class BlockedLoop(Advised):
 
     @classmethod
     def diagnose(cls, facts: Facts, cell: Result, *_: object) -> BlockedLoop | None:
-        """By the beats, or by the spans without beats."""
+        """Uses the beats or, if there are none, the spans."""
         if not _serves_many(facts):
             return None
         use = loop_use(facts)

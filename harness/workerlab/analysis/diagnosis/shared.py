@@ -186,7 +186,7 @@ def _mean_service(facts: Facts) -> Estimate | None:
 
 
 def _no_gain_with_more(facts: Facts, series: Series) -> SharingEvidence | None:
-    """By throughput: requests wait although slots are free, and more connections add none."""
+    """Throughput: requests wait although slots are free, and more connections do not raise it."""
     n, own = facts.connections, _mean_service(facts)
     if all_slots_taken(facts) or not series.requests_wait(facts) or not series.levels_off(n):
         return None
