@@ -28,7 +28,7 @@ from tests.builders.open_load import APP
 from workerlab import run_store
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.needs import cpu_under_load, needs_of, with_cpu
-from workerlab.analysis.simulation import Predicted, layout_of, predict, simulate
+from workerlab.analysis.simulation import Prediction, layout_of, predict, simulate
 from workerlab.experiments import trial
 from workerlab.experiments.advise.growth import CPU_UNDER_LOAD_S, filling_connections
 from workerlab.experiments.load_trials import task_for
@@ -147,7 +147,7 @@ def compared(run: Run, server: Server, needs: Needs, rps: float, seed: int) -> d
     )
     tool_cores = (facts.record.tool_cpu_s or 0.0) / (arrivals_s[-1] or 1.0)
     available = (cores() or 1) - tool_cores
-    predicted: Predicted = predict(
+    predicted: Prediction = predict(
         server,
         class_named(server.worker_class),
         needs,

@@ -74,28 +74,28 @@ def analyse(
     unfinished ones (no record, or interrupted). Series are in the order of their first trial, their
     closed cells by concurrency and trial number, then their open cells by rate. `run_argument`: the
     run in suggested commands; "": its name. `terms`: the target to judge the cells by; (): none."""
-    done = [trial for trial in trials if not unfinished(trial)]
-    lone_r0 = lone_r0_by_server(done)
+    finished = [trial for trial in trials if not unfinished(trial)]
+    lone_r0 = lone_r0_by_server(finished)
     checked = [
         _series(key, members, lone_r0[key.server])
-        for key, members in grouped(done, lambda trial: trial.cell.series).items()
+        for key, members in grouped(finished, lambda trial: trial.cell.series).items()
     ]
     concluded = tuple(map(conclusions_of, with_tool_limits(checked, environment)))
     by_series = [(conclusions, _cells(conclusions, terms)) for conclusions in concluded]
-    cells = tuple(cell for _, of_series in by_series for cell in of_series)
+    cells = tuple(cell for _, series_cells in by_series for cell in series_cells)
     valid = (facts for conclusions in concluded for facts in conclusions.series.valid)
-    measured = Replicates(tuple(done))
+    measured = Replicates(tuple(finished))
     return Report(
         run=run,
         environment=environment,
         overhead=overhead(cells),
         cells=cells,
-        classes=tuple(class_result(*of_series) for of_series in by_series),
+        classes=tuple(class_result(*conclusions_and_cells) for conclusions_and_cells in by_series),
         setup_s={phase: measured.median(f"record.{phase}_s") for phase in SETUP_PHASES},
         notes=tuple(_notes(run_argument or run, sum(map(unfinished, trials)), concluded)),
         facts=tuple(
-            min(of_cell, key=lambda facts: facts.data.trial.number)
-            for of_cell in grouped(valid, lambda facts: facts.cell).values()
+            min(cell_facts, key=lambda facts: facts.data.trial.number)
+            for cell_facts in grouped(valid, lambda facts: facts.cell).values()
         ),
     )
 
@@ -145,12 +145,12 @@ def _sort_key(cell: TrialResult) -> tuple[bool, float, int, int]:
 def overhead(cells: Iterable[TrialResult]) -> float | None:
     """Load time / ideal time, each summed over the valid cells whose load is a fixed number of
     requests and whose load tool was not the limit; None without such cells."""
-    counted = [
+    fixed_loads = [
         cell
         for cell in valid_results(cells)
         if cell.ideal_s is not None and not cell.generator_bound
     ]
-    load_s, ideal_s = (Replicates(tuple(counted)).total(name) for name in ("load_s", "ideal_s"))
+    load_s, ideal_s = (Replicates(tuple(fixed_loads)).total(name) for name in ("load_s", "ideal_s"))
     return load_s / ideal_s if load_s is not None and ideal_s else None
 
 
@@ -197,7 +197,7 @@ def class_result(conclusions: Conclusions, cells: Iterable[TrialResult]) -> Clas
         knee=knee.connections,
         knee_note=knee.note,
         level_rps=_level_rps(knee, closed),
-        knee_predicted=_predicted(series),
+        knee_predicted=_predicted_knee(series),
         keepalive=series.key.keepalive,
         processes=series.key.processes,
         diagnosis=telling.diagnosis if telling else None,
@@ -206,7 +206,7 @@ def class_result(conclusions: Conclusions, cells: Iterable[TrialResult]) -> Clas
     )
 
 
-def _predicted(series: Series) -> float | None:
+def _predicted_knee(series: Series) -> float | None:
     """The knee predicted from the app's known wait and CPU time, without Gunicorn's own CPU time;
     None if a time or the number of cores is unknown."""
     server, cores = series.key.server, max((facts.cores or 0 for facts in series.closed), default=0)
@@ -275,11 +275,11 @@ class DealtInOneLaunch(Finding):
     prominence = "notes"
 
 
-def _notes(run: str, unfinished: int, concluded: Sequence[Conclusions]) -> Iterable[Finding]:
+def _notes(run: str, unfinished_count: int, concluded: Sequence[Conclusions]) -> Iterable[Finding]:
     """Notes on unfinished trials, trials side by side, and missing capacity (one note for a sweep
     without repeated trials, else one per series)."""
-    if unfinished:
-        yield Unfinished(unfinished, command="sweep", run=run)
+    if unfinished_count:
+        yield Unfinished(unfinished_count, command="sweep", run=run)
     all_series = [conclusions.series for conclusions in concluded]
     parallel = [facts for series in all_series for facts in series.valid if facts.record.beside]
     if parallel:

@@ -105,7 +105,7 @@ def breakdown(facts: Facts) -> NotedBreakdown:
     """Means over the part of the load that the cell reports (its steady window, or the whole load
     if it stalled), with notes on what they exclude."""
     window = reported_part(facts)
-    parts, notes = _steady(facts) if window is facts.window else _breakdown_of(facts, window)
+    parts, notes = _steady_parts(facts) if window is facts.window else _breakdown_of(facts, window)
     response_s, excess_s = parts.response_s, -(parts.unattributed_s or 0.0)
     max_share = MAX_OVERFLOWED_EXCESS_SHARE if facts.overflowed else MAX_EXCESS_SHARE
     if response_s is None or excess_s <= max_share * response_s:
@@ -122,12 +122,12 @@ def breakdown(facts: Facts) -> NotedBreakdown:
 
 
 @once
-def _steady(facts: Facts) -> NotedBreakdown:
+def _steady_parts(facts: Facts) -> NotedBreakdown:
     return _breakdown_of(facts, facts.steady_part)
 
 
 def _breakdown_of(facts: Facts, window: Window) -> NotedBreakdown:
-    if (exact := _exact(facts, window)) is not None:
+    if (exact := _exact_breakdown(facts, window)) is not None:
         return exact
     if (failed_share := 1 - facts.outcome.success_share) > MAX_FAILED_SHARE:
         return Breakdown(), (NoBreakdownOfFailures(failed_share),)
@@ -136,16 +136,16 @@ def _breakdown_of(facts: Facts, window: Window) -> NotedBreakdown:
     in_flight: float = facts.connections
     if window is not facts.window:  # fewer than N towards the end of the whole load
         in_flight = requests_in_flight(facts).inside_s(window) / window.length_s
-    estimate = _of_parts(in_flight / window.rps, parts, exact=False)
+    estimate = _from_parts(in_flight / window.rps, parts, exact=False)
     return estimate, (PartsEstimated(facts.tool),) if untraced else ()
 
 
 @once
-def in_server(facts: Facts) -> float | None:
+def mean_in_server(facts: Facts) -> float | None:
     """Mean number of requests in the accept queue, in the workers and in the app over the steady
     window (Little 1961); None if one of these is unknown. Parts are used even if they add up to
     more than the response: those requests may be overestimated, but are not in the load tool."""
-    steady, _ = _steady(facts)
+    steady, _ = _steady_parts(facts)
     parts_s = (steady.accept_queue_s, steady.in_worker_s, steady.service_s)
     return None if None in parts_s else facts.rps * sum(part_s or 0.0 for part_s in parts_s)
 
@@ -187,10 +187,10 @@ def slot_use(facts: Facts) -> dict[str, Any]:
 # --- exact --------------------------------------------------------------------------------
 
 
-def _exact(facts: Facts, window: Window) -> NotedBreakdown | None:
+def _exact_breakdown(facts: Facts, window: Window) -> NotedBreakdown | None:
     """The exact breakdown of successes, with a note on excluded failures; None if some request of
     the window was not traced."""
-    traced = _traced(facts, window)
+    traced = _traced_moments(facts, window)
     successes = list(filter(None, traced))
     spans = Intervals([span for _, span in successes])
     completed = spans.last(facts.tail_ns).completed(window)
@@ -207,10 +207,10 @@ def _exact(facts: Facts, window: Window) -> NotedBreakdown | None:
     }
     failures = len(traced) - len(successes)
     notes = (FailuresLeftOut(failures),) if failures else ()
-    return _of_parts(mean_s(0, 5), parts, exact=True), notes
+    return _from_parts(mean_s(0, 5), parts, exact=True), notes
 
 
-def _traced(facts: Facts, window: Window) -> Sequence[Moments | None]:
+def _traced_moments(facts: Facts, window: Window) -> Sequence[Moments | None]:
     """The moments of each request that overlaps the window, None for a failed request; empty if
     some request was not traced. The end of a failed request is unknown, so it counts if it began
     before the window closed."""
@@ -228,7 +228,7 @@ def _traced(facts: Facts, window: Window) -> Sequence[Moments | None]:
     return traced
 
 
-def _of_parts(response_s: float, parts: Mapping[str, Part], *, exact: bool) -> Breakdown:
+def _from_parts(response_s: float, parts: Mapping[str, Part], *, exact: bool) -> Breakdown:
     return Breakdown(
         response_s=response_s,
         **{f"{name}_s": part_s for name, (part_s, _) in parts.items()},
@@ -286,7 +286,7 @@ def _in_worker(facts: Facts, window: Window) -> Part | None:
     none alive, even if the load tool requests keep-alive), else by unread bytes."""
     accepts, requests = facts.accepts
     if requests >= len(facts.spans) and not (facts.cell.keepalive and accepts < requests):
-        part = window if facts.data.fixed_count else _until_last_begun(facts, window)
+        part = window if facts.data.fixed_count else _until_last_accept(facts, window)
         if part is not None:
             waits = Intervals([(span.accept_ns or 0, span.start_ns) for span in facts.spans])
             return waits.inside_s(part) / part.completed, ACCEPT_SOURCE
@@ -298,7 +298,7 @@ def _in_worker(facts: Facts, window: Window) -> Part | None:
     return None if unread is None else (unread / window.rps, "unread requests, by Little's law")
 
 
-def _until_last_begun(facts: Facts, window: Window) -> Window | None:
+def _until_last_accept(facts: Facts, window: Window) -> Window | None:
     """The window, cut off at the earliest of the workers' last accepts of a started request:
     requests accepted before it were all started. After a load of fixed duration, some accepted
     requests are never started, and their wait is unknown. None if the cut precedes the window."""

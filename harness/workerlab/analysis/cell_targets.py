@@ -53,14 +53,14 @@ def with_targets(
     """The cells, the valid ones with the outcome of each term. `valid`: their facts."""
     by_key = {facts.key: facts for facts in valid}
     groups = by_cell(cells, keep=lambda _: True)
-    pooled = {cell: requests_of_all(trials, by_key) for cell, trials in groups.items()}
+    pooled = {cell: pooled_requests(trials, by_key) for cell, trials in groups.items()}
 
     def judged(cell: Result, facts: Facts) -> Result:
-        own, of_cell = requests(facts, cell), pooled[cell.trial.cell]
+        own, of_all_trials = requests(facts, cell), pooled[cell.trial.cell]
         outcomes = (
-            (term, judge(term, of_cell if term.kind == "errors" else own)) for term in terms
+            (term, judge(term, of_all_trials if term.kind == "errors" else own)) for term in terms
         )
-        final = (without_undecided(term, outcome, cell, own, facts) for term, outcome in outcomes)
+        final = (decided_outcome(term, outcome, cell, own, facts) for term, outcome in outcomes)
         return replace(cell, target=tuple(final))
 
     return [
@@ -94,7 +94,7 @@ def requests(facts: Facts, cell: Result) -> Requests:
     )
 
 
-def requests_of_all(trials: Trials, facts: Mapping[str, Facts]) -> Requests:
+def pooled_requests(trials: Trials, facts: Mapping[str, Facts]) -> Requests:
     """Successes and failures of all trials of a cell."""
     parts = [requests(facts[cell.trial.key], cell) for cell in trials.valid]
     return Requests(
@@ -121,7 +121,7 @@ class CoresUsedByOthers(Finding):
 BACKLOG = Note("the backlog grew, and responses would take longer under a longer load")
 
 
-def without_undecided(
+def decided_outcome(
     term: Term, outcome: TermOutcome, cell: Result, own: Requests, facts: Facts
 ) -> TermOutcome:
     """The outcome; "not shown" with a reason if this load cannot decide the term."""
@@ -181,10 +181,10 @@ class TargetOfCell(Finding):
 
 def target_of(cell: TrialResult) -> TargetOfCell | None:
     """The worst result of a cell's terms; None without a target or if the cell is invalid."""
-    if not (of_terms := outcomes(cell)):
+    if not (term_outcomes := outcomes(cell)):
         return None
     for result in WORST_FIRST:
-        metrics = tuple(term.metric for term in of_terms if term.result == result)
+        metrics = tuple(term.metric for term in term_outcomes if term.result == result)
         if metrics:
             return TargetOfCell(result, metrics)
     return TargetOfCell("met", ())

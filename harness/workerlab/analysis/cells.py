@@ -203,13 +203,13 @@ MIN_STEADY_S = 0.1  # figures of a shorter steady part depend too much on chance
 
 def invalid_result(data: TrialData, reasons: Sequence[Finding]) -> Invalid:
     return Invalid(
-        **_of_trial(data),
+        **_trial_fields(data),
         reason=TrialInvalid(tuple(reasons)),
         notes=data.record.warnings if data.record else (),
     )
 
 
-def _of_trial(data: TrialData, queue_limit: int | None = None) -> dict[str, Any]:
+def _trial_fields(data: TrialData, queue_limit: int | None = None) -> dict[str, Any]:
     """The fields of every result, valid or not. `queue_limit`: as in `effective_settings`."""
     return {
         "trial": data.trial,
@@ -273,7 +273,7 @@ def measured_result(facts: Facts, verdict: ValidVerdict, reason: Finding) -> Res
     longest, limit = facts.accept_queue
     estimate = None if stalled(facts) else precision(facts).throughput_rps
     return Result(
-        **_of_trial(facts.data, limit),
+        **_trial_fields(facts.data, limit),
         verdict=verdict,
         reason=with_failures(reason, outcome),
         requests=outcome.answered,

@@ -156,18 +156,18 @@ def rates(facts: Facts) -> Finding | None:
     return contradiction
 
 
-def _late_s(facts: Facts) -> float:
+def _max_delay_s(facts: Facts) -> float:
     """The maximum delay of the load tool relative to the workers."""
     return waited_for_core_s(facts.observations, "tool") + sum(stall.pause_lengths_s(facts))
 
 
-def _counted_rate(facts: Facts, tool_rps: float, counted: int) -> RateUnlikeWorkers | None:
-    """Compares the time that the tool's rate implies for `counted` requests with the spans'."""
+def _counted_rate(facts: Facts, tool_rps: float, responses: int) -> RateUnlikeWorkers | None:
+    """Compares the time that the tool's rate implies for `responses` with that of the spans."""
     last_ns = max(span.end_ns or 0 for span in facts.finished)
     spans_s = (last_ns - facts.spans[0].start_ns) / NS
-    tool_s = counted / tool_rps if tool_rps > 0 else float("inf")
-    late_s = _late_s(facts) + waited_for_core_s(facts.observations, "server") / facts.workers
-    slack_s = RELATIVE_TOLERANCE * spans_s + CLOCK_TOLERANCE_S + late_s
+    tool_s = responses / tool_rps if tool_rps > 0 else float("inf")
+    delay_s = _max_delay_s(facts) + waited_for_core_s(facts.observations, "server") / facts.workers
+    slack_s = RELATIVE_TOLERANCE * spans_s + CLOCK_TOLERANCE_S + delay_s
     # Unanswered requests take the client's time, not the workers'.
     may_be_longer = facts.outcome.unanswered > 0
     if tool_s >= spans_s - slack_s and (may_be_longer or tool_s <= spans_s + slack_s):
@@ -180,14 +180,13 @@ def _counted_rate(facts: Facts, tool_rps: float, counted: int) -> RateUnlikeWork
     )
 
 
-def _timed_rate(facts: Facts, tool_rps: float, counted: int) -> TimedRateUnlikeWorkers | None:
-    """Compares the tool's rate, which includes `counted` of its requests, with the requests that
-    the workers completed in the tool's time. A difference of up to N responses at the edges is
-    tolerated."""
+def _timed_rate(facts: Facts, tool_rps: float, responses: int) -> TimedRateUnlikeWorkers | None:
+    """Compares the tool's rate, which counts `responses`, with the requests that the workers
+    completed in the tool's time. Up to N responses at the edges may differ."""
     duration_s = facts.measurement.duration_s
     until_ns = facts.spans[0].start_ns + duration_s * NS
     completed = sum(1 for span in facts.finished if (span.end_ns or 0) <= until_ns)
-    share = counted / facts.outcome.answered if facts.outcome.answered else 1.0
+    share = responses / facts.outcome.answered if facts.outcome.answered else 1.0
     expected = tool_rps * duration_s
     if abs(completed * share - expected) <= max(RELATIVE_TOLERANCE * completed, facts.connections):
         return None
@@ -274,8 +273,8 @@ def little(facts: Facts) -> TooManyInFlight | ConnectionsIdle | None:
     longest_s = measurement.response.max
     if longest_s is None or not facts.data.fixed_count or facts.overflowed:
         return None
-    late_s = CLOCK_TOLERANCE_S + _late_s(facts)
-    floor_s = alone_s + n * (total_s - alone_s - longest_s - late_s)
+    delay_s = CLOCK_TOLERANCE_S + _max_delay_s(facts)
+    floor_s = alone_s + n * (total_s - alone_s - longest_s - delay_s)
     if (mean_s + ROUNDING_S) * responses >= MIN_BUSY_SHARE * floor_s:
         return None
     return ConnectionsIdle(tool=facts.tool, connections=n, in_flight=in_flight)

@@ -24,7 +24,7 @@ from workerlab.analysis.diagnosis.failing import Failures
 from workerlab.analysis.knee import KneeDoubtful
 from workerlab.analysis.load_tool import Certainty, tool_certainty
 from workerlab.analysis.open_closed import comparisons
-from workerlab.analysis.phases import PhaseOfLoad, changing, phase_finding
+from workerlab.analysis.phases import PhaseOfLoad, has_ramp_or_drain, phase_finding
 from workerlab.analysis.series import REACHED_SHARE
 from workerlab.analysis.trials import by_level, conclusive, grouped, valid_results
 from workerlab.finding import Answer, Finding, Findings
@@ -163,15 +163,15 @@ def class_finding(
     valid = valid_results(cells)
     closed = [cell for cell in valid if cell.trial.cell.rate is None]
     phase_findings = (  # of loads that had a ramp-up or a drain
-        PhasesOfCell(load_level(cell.trial.cell), tuple(map(phase_finding, of_cell)))
+        PhasesOfCell(load_level(cell.trial.cell), tuple(map(phase_finding, cell_phases)))
         for cell in cells
-        if changing(of_cell := phases.get(cell.trial.key, ()))
+        if has_ramp_or_drain(cell_phases := phases.get(cell.trial.key, ()))
     )
     ab_findings = (identities(cell.ab, load_level(cell.trial.cell)) for cell in closed if cell.ab)
     common: dict[str, Any] = {
         "name": name,
         "evidence": (
-            *_of_levels(closed),
+            *_diagnoses_of_levels(closed),
             *comparisons(cells),
             *phase_findings,
             *filter(None, ab_findings),
@@ -228,9 +228,9 @@ def _limits(group: ClassResult, closed: Cells, common: Mapping[str, Any]) -> Ser
     undisturbed = [cell for cell in cells if not cell.is_disturbed]
     with_verdict = [c for c in cells if not (c.core_wait and c.core_wait.precludes_verdict)]
     slots = max((cell.slots_measured for cell in cells), default=0)
-    below = None
+    why_below = None
     if knee is not None and knee < REACHED_SHARE * slots:
-        below = _why_below_slots(knee, slots, undisturbed)
+        why_below = _why_below_slots(knee, slots, undisturbed)
     bounds = [cell.bound_reasons for cell in undisturbed]
     low_rps, high_rps = group.capacity_ci95 or (None, None)
     limiting = (
@@ -240,15 +240,15 @@ def _limits(group: ClassResult, closed: Cells, common: Mapping[str, Any]) -> Ser
         and isinstance(cell.diagnosis, Diagnosis) and not isinstance(cell.diagnosis, Disturbance)
     )  # fmt: skip
     why = next(limiting, None)
-    if why is not None and below is not None and below.rank < why.rank:
-        why = below  # otherwise the sentence would give two causes
+    if why is not None and why_below is not None and why_below.rank < why.rank:
+        why = why_below  # otherwise the sentence would give two causes
     return SeriesLimits(
         **common,
         slots=_slots(group),
         knee=None if knee is None else round(knee, 1),  # the second decimal is noise
         knee_note=group.knee_note if knee is None else None,
-        slots_used=slots if below else None,
-        because=below.below_slots if below else None,
+        slots_used=slots if why_below else None,
+        because=why_below.below_slots if why_below else None,
         level_rps=None if knee is None else _finite(group.level_rps),
         saturated_from=_lowest(with_verdict, "saturated"),
         capacity_rps=_finite(group.capacity_rps) if group.capacity_ci95 else None,
@@ -332,7 +332,7 @@ class PhasesOfCell(Finding):
     phases: tuple[PhaseOfLoad, ...]
 
 
-def _of_levels(cells: Cells) -> Iterable[DiagnosesOfLevel]:
+def _diagnoses_of_levels(cells: Cells) -> Iterable[DiagnosesOfLevel]:
     """Each kind of diagnosis once per level, from the first trial that has it, with the number of
     trials that have it if not all do."""
     for trials in by_level(cells).values():

@@ -97,7 +97,7 @@ class LoadPart(Struct, frozen=True):
 def core_wait(facts: Facts) -> CoreWait | None:
     """The cost of waiting for a core in this trial; None if the kernel does not report how long the
     workers waited, or if no request was answered."""
-    samples, rps = _sampled(facts)
+    samples, rps = _samples_and_rps(facts)
     if rps <= 0:
         return None
     mean_s = facts.measurement.response.mean
@@ -131,17 +131,17 @@ def core_wait_in(part: LoadPart) -> CoreWait | None:
     in_flight = rps * part.response_s
     in_slots = in_flight if part.slots is None else min(in_flight, part.slots)
     others = part.others_cores()
-    tool_wait, tool_cpu, in_tool = part.rate("tool_wait_s"), part.rate("tool_cpu_s"), 0.0
+    tool_wait, tool_cpu, tool_share = part.rate("tool_wait_s"), part.rate("tool_cpu_s"), 0.0
     if tool_wait is not None and tool_cpu is not None:
         per_unit, response_s = max(1.0, in_flight / max(1, part.tool_units)), part.response_s
-        in_tool = lost_share(tool_cpu / rps, tool_wait / rps, per_unit, response_s, part.lone_s)
+        tool_share = lost_share(tool_cpu / rps, tool_wait / rps, per_unit, response_s, part.lone_s)
 
     def total_share(wait: float) -> float:
         per_worker, cpu_s, held_s = max(1.0, in_slots / part.workers), cpu / rps, in_slots / rps
         # The fastest lone request may have waited for as long as it computed
         limit = 1 - max(cpu_s, part.fastest_lone_s - cpu_s) / held_s if held_s > 0 else 0.0
-        in_workers = min(limit, lost_share(cpu_s, wait / rps, per_worker, held_s, part.lone_s))
-        return 1 - (1 - max(0.0, in_workers)) * (1 - in_tool)
+        workers_share = min(limit, lost_share(cpu_s, wait / rps, per_worker, held_s, part.lone_s))
+        return 1 - (1 - max(0.0, workers_share)) * (1 - tool_share)
 
     others_share = None
     if others is not None:
@@ -216,7 +216,7 @@ def _modelled_held_s(demand_s: float, n: float, delay_s: float) -> float:
 # --- samples --------------------------------------------------------------------------------------
 
 
-def _sampled(facts: Facts) -> tuple[Sequence[ProcessSample], float]:
+def _samples_and_rps(facts: Facts) -> tuple[Sequence[ProcessSample], float]:
     """The samples and the responses per second of the steady part, or of the whole load if that
     part is too short."""
     steady, samples = facts.window, facts.observations.processes

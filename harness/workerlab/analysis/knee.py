@@ -258,7 +258,7 @@ def _knee_of_trials(series: Series, trials: Sequence[Facts], judgements: Judgeme
 
 
 def knee_by_levels(series: Series, judgements: Judgements, highest_tried: int) -> Knee:
-    """The knee that the closed trials of `series` show. `highest_tried`: by the whole series."""
+    """The knee by the closed trials of `series`. `highest_tried`: the highest level measured."""
     rates = series.levels
     if not rates:
         return Knee(None, KneeUnknown("no valid cell"))
@@ -436,7 +436,7 @@ def capacity(samples: Sequence[TrialRate], lone_s: float, *, no_knee: str = "") 
     estimate = max(sample.rps for sample in samples) * lone_s
     above = [sample for sample in samples if sample.concurrency >= 2 * estimate / NEAR_RATIO]
     below = [sample for sample in samples if sample.concurrency <= estimate / 2 * NEAR_RATIO]
-    missing = _missing(above, below, estimate)
+    missing = _what_to_add(above, below, estimate)
     if missing:
         return Capacity(note=missing)
     if no_knee:
@@ -447,16 +447,16 @@ def capacity(samples: Sequence[TrialRate], lone_s: float, *, no_knee: str = "") 
     return Capacity(math.exp(centre), (math.exp(centre - half), math.exp(centre + half)))
 
 
-def _missing(above: Sequence[TrialRate], below: Sequence[TrialRate], estimate: float) -> str:
+def _what_to_add(above: Sequence[TrialRate], below: Sequence[TrialRate], estimate: float) -> str:
     """What to add to the sweep, as a note; "" if nothing. `trial_counts` excludes a side without
     levels."""
     low, high = math.floor(estimate / 2 * NEAR_RATIO), math.ceil(2 * estimate / NEAR_RATIO)
     trial_counts = [len({sample.trial for sample in side}) for side in (above, below) if side]
     if not below and not low:
         return NO_LEVEL_BELOW
-    wants = [
+    additions = [
         f"at least {TRIALS} trials" if min(trial_counts, default=0) < TRIALS else "",
         "" if below else f"a level of at most {low}",
         "" if above else f"a level of at least {high}",
     ]
-    return f"an interval needs {' and '.join(filter(None, wants))}" if any(wants) else ""
+    return f"an interval needs {' and '.join(filter(None, additions))}" if any(additions) else ""

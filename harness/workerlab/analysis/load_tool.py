@@ -36,7 +36,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab import codec
-from workerlab.analysis.breakdown import in_server
+from workerlab.analysis.breakdown import mean_in_server
 from workerlab.analysis.core_wait import MIN_SAMPLED_S, is_disturbed
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.handshakes import ESTABLISHED, handshakes
@@ -55,7 +55,7 @@ from workerlab.numbers.intervals import ratio
 
 BUSY_UNIT_SHARE = 0.8  # of a core, per thread or process of the tool
 BUSY_RESOURCE_SHARE = 0.9  # a server resource used this much or more counts as busy
-INSIDE_SHARE = 0.5  # of the requests in flight; if these are in the server, it holds them
+INSIDE_SHARE = 0.5  # of the requests in flight; with as many inside, the server holds them
 SAFE_CEILING_RATIO = 3.0  # ceiling / throughput; at or above it, the tool is not the limit
 MIN_CLEAR_LONE_S = 0.01  # of a lone response; the client's part of a shorter one matters
 MIN_LOAD_S = 2.0  # in a shorter load, the tool's start-up would distort its CPU use
@@ -177,9 +177,9 @@ class ServerIdleAtPlateau(Finding):
 
 def check_plateau(facts: Facts, comparison: ToolComparison) -> RuleResult:
     n = facts.connections
-    below = max((at for at in comparison.levels if MIN_STEP_RATIO * at <= n), default=None)
-    inside = in_server(facts)
-    resources = _resources(facts, comparison.lone_s)
+    lower = [level for level in comparison.levels if MIN_STEP_RATIO * level <= n]
+    below = max(lower, default=None)
+    inside, resources = mean_in_server(facts), _resources(facts, comparison.lone_s)
     if below is None or inside is None or resources is None:
         return None
     growth = facts.rps / comparison.levels[below]
@@ -225,12 +225,12 @@ class NearCeiling(Finding):
 
 
 def check_ceiling(facts: Facts, comparison: ToolComparison) -> RuleResult:
-    same_tool = attrgetter("tool", "keepalive", "processes")
-    of_tool = [c for c in comparison.ceilings if same_tool(c) == same_tool(facts.cell)]
-    of_tool.sort(key=attrgetter("connections"))
-    if not of_tool or facts.data.remote_load:
+    tool_key = attrgetter("tool", "keepalive", "processes")
+    matches = [c for c in comparison.ceilings if tool_key(c) == tool_key(facts.cell)]
+    matches.sort(key=attrgetter("connections"))
+    if not matches or facts.data.remote_load:
         return None
-    nearest = next((c for c in of_tool if c.connections >= facts.connections), of_tool[-1])
+    nearest = next((c for c in matches if c.connections >= facts.connections), matches[-1])
     if nearest.rps >= SAFE_CEILING_RATIO * facts.rps:
         return False
     if nearest.at_least or nearest.rps < facts.rps:  # a ceiling below the throughput was disturbed
@@ -277,7 +277,7 @@ def check_second_tool(facts: Facts, comparison: ToolComparison) -> RuleResult:
         return None  # one trial of each is not enough
     if gain.low <= FLAT_RATIO:
         return False
-    inside = in_server(facts)
+    inside = mean_in_server(facts)
     if inside is None:
         inside = facts.connections if facts.worker_class.accepts_first else 0.0
     if inside >= INSIDE_SHARE * facts.connections:

@@ -357,9 +357,9 @@ def nogil_share_by_route(spans: Sequence[Span]) -> Mapping[int | None, float]:
 def _nogil_share(costs: Sequence[tuple[Span, SpanCost]]) -> float:
     looks, held = sum(cost.looks for _, cost in costs), sum(cost.held for _, cost in costs)
     cpu_s = sum(cost.cpu_ns for _, cost in costs) / NS
-    lasted_s = sum((span.end_ns or span.start_ns) - span.start_ns for span, _ in costs) / NS
+    spans_s = sum((span.end_ns or span.start_ns) - span.start_ns for span, _ in costs) / NS
     pieces = sum(1 + cost.slept for _, cost in costs)
-    computing = (cpu_s + sum(cost.queued_ns for _, cost in costs) / NS) / max(lasted_s, 1 / NS)
+    computing = (cpu_s + sum(cost.queued_ns for _, cost in costs) / NS) / max(spans_s, 1 / NS)
     if cpu_s / pieces < MIN_PIECE_S or looks * computing < MIN_EXPECTED_LOOKS:
         return 0.0
     held_share = held / looks

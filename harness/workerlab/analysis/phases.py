@@ -75,7 +75,7 @@ def phases(
         return ()
     full = next(i for i, sample in enumerate(sockets) if sample.client >= FULL_SHARE * max_open)
     rises = _rises(sockets[: full + 1], max_open)
-    closes = _closes(sockets, full, max_open)
+    closes = _last_before_close(sockets, full, max_open)
     begin_s = sockets[full].at_s
     end_s = sockets[-1].at_s if closes is None else sockets[closes].at_s
     inside = [response for response in responses if begin_s < response[0] <= end_s]
@@ -107,7 +107,7 @@ def _rises(sockets: Sequence[Sockets], max_open: int) -> bool:
     return len([sample for sample in sockets if sample.client]) >= MIN_RISING_SAMPLES
 
 
-def _closes(sockets: Sequence[Sockets], first: int, max_open: int) -> int | None:
+def _last_before_close(sockets: Sequence[Sockets], first: int, max_open: int) -> int | None:
     """Index of the last sample, from `first` on, before connections close; None if none closes."""
     min_closing = sockets[0].closing
     for i, sample in enumerate(sockets):
@@ -334,6 +334,6 @@ def phase_finding(phase: Phase) -> PhaseOfLoad:
     return PhaseOfLoad(phase.name.capitalize(), phase.end_s, phase.why)
 
 
-def changing(phases: Iterable[Phase]) -> bool:
+def has_ramp_or_drain(phases: Iterable[Phase]) -> bool:
     """Whether the load has a ramp-up or a drain."""
     return not {phase.name for phase in phases}.isdisjoint({"ramp-up", "drain"})

@@ -290,9 +290,9 @@ class Loops(Events):
         if cpu_s:
             self.compute(request, cpu_s)
         elif need.blocked_s and request not in self.began_wait:
-            self.call_after(need.blocked_s, self._unblocked, request)
+            self.call_after(need.blocked_s, self._on_unblocked, request)
         else:
-            self._done(request)
+            self._end_piece(request)
             return False
         return True
 
@@ -308,15 +308,15 @@ class Loops(Events):
     def on_computed(self, request: int) -> None:
         blocked_s = self.requests[request].blocked_s
         if blocked_s and request not in self.began_wait:
-            self.call_after(blocked_s, self._unblocked, request)
+            self.call_after(blocked_s, self._on_unblocked, request)
         else:
-            self._unblocked(request)
+            self._on_unblocked(request)
 
-    def _unblocked(self, request: int) -> None:
-        self._done(request)
+    def _on_unblocked(self, request: int) -> None:
+        self._end_piece(request)
         self._poll(self.worker_of[request])
 
-    def _done(self, request: int) -> None:
+    def _end_piece(self, request: int) -> None:
         """Respond to the request, or begin its wait, after a piece."""
         wait_s = self.requests[request].wait_s + self.layout.gap_s
         if request in self.began_wait or not wait_s:
@@ -400,7 +400,7 @@ def simulate(
 # --- prediction -----------------------------------------------------------------------------------
 
 
-class Predicted(Struct, frozen=True):
+class Prediction(Struct, frozen=True):
     """Response times of a load: the median, minimum and maximum of each figure over the draws."""
 
     central: Summary
@@ -418,7 +418,7 @@ def predict(
     max_in_flight: int | None = None,
     draws: int = 5,
     seed: int = 1,
-) -> Predicted:
+) -> Prediction:
     """The predicted response times. `arrivals_s`: ascending. `cores`: those available to the
     workers, without the load tool's share. The same seed gives the same prediction. Raises
     ValueError without measured requests, arrivals or draws."""
@@ -426,7 +426,7 @@ def predict(
         raise ValueError("a prediction needs measured requests, arrivals and at least one draw")
     layout = layout_of(server, worker_class, needs, cores, max_in_flight)
     summaries = []
-    sample = _as_served(needs, worker_class)
+    sample = _adapted_requests(needs, worker_class)
     for number in range(draws):
         rng = Random(f"{seed}-{number}")
         resampled = rng.choices(sample, k=len(sample))
@@ -434,7 +434,7 @@ def predict(
         unevenness = number / (draws - 1) if draws > 1 else 0.5
         uneven = with_unevenness(layout, worker_class, unevenness)
         summaries.append(_summary(sorted(simulate(arrivals_s, requests, uneven, rng))))
-    return Predicted(*(_over_draws(summaries, statistic) for statistic in (median, min, max)))
+    return Prediction(*(_over_draws(summaries, statistic) for statistic in (median, min, max)))
 
 
 def layout_of(
@@ -469,7 +469,7 @@ def _blocks_loop(worker_class: WorkerClass) -> bool:
     return worker_class.accepts_first and worker_class.slots == "one"
 
 
-def _as_served(needs: Needs, worker_class: WorkerClass) -> Sequence[RequestNeed]:
+def _adapted_requests(needs: Needs, worker_class: WorkerClass) -> Sequence[RequestNeed]:
     if not _blocks_loop(worker_class):
         return needs.requests
     return [

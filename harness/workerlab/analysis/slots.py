@@ -150,7 +150,7 @@ def slot_changes(facts: Facts, *, closes_ns: int, held_after_ns: int) -> Iterato
 
 
 MIN_GAPS = 8  # required for their median
-MAX_SAMPLE_GAP_NS = 150_000_000  # between accept-queue samples; in a longer gap it is unknown
+MAX_SAMPLE_GAP_NS = 150_000_000  # between queue samples; a queue is unknown in a longer gap
 
 
 @once

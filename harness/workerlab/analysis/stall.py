@@ -227,14 +227,15 @@ def stalled(facts: Facts) -> Stall | None:
     observed = handshakes(facts)
     evidence = observed.dropped or observed.drops_suspected  # kernel counters, or connect times
     max_ratio = SLOWER_RATIO if evidence else STALLED_RATIO
-    (whole_s, whole_rps), (steady_s, steady_rps) = _running(facts, whole), _running(facts, steady)
+    whole_s, whole_rps = _unpaused_s_and_rps(facts, whole)
+    steady_s, steady_rps = _unpaused_s_and_rps(facts, steady)
     if min(whole_s, steady_s) <= 0 or whole_rps >= max_ratio * steady_rps:
         return None
     stall, extra_s = idle_time(facts, whole), whole_s * (1 - whole_rps / steady_rps)
     return stall if stall.idle_s >= MIN_EXPLAINED_SHARE * extra_s else None
 
 
-def _running(facts: Facts, window: Window) -> tuple[float, float]:
+def _unpaused_s_and_rps(facts: Facts, window: Window) -> tuple[float, float]:
     """Seconds of the window in which the machine ran, and completions per such second."""
     ran_s = window.length_s - pauses_of(facts.observations).inside_s(window)
     return ran_s, window.completed / ran_s if ran_s > 0 else 0.0

@@ -55,7 +55,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from workerlab.analysis import stall
-from workerlab.analysis.breakdown import in_server, slot_use, wait_finding
+from workerlab.analysis.breakdown import mean_in_server, slot_use, wait_finding
 from workerlab.analysis.core_wait import core_wait, core_wait_share
 from workerlab.analysis.diagnosis.cpu import disturbance
 from workerlab.analysis.diagnosis.failing import shed_share
@@ -283,7 +283,7 @@ def _waiting_with_free_slots(facts: Facts, series: Series, noise: Finding | None
 
 def _more_connections_than_slots(facts: Facts, waits: Reason, noise: Finding | None) -> Judgement:
     """The verdict if some connections must wait although slots are free on average."""
-    n, inside, idle = facts.connections, in_server(facts), 1 - (occupancy(facts) or 0.0)
+    n, inside, idle = facts.connections, mean_in_server(facts), 1 - (occupancy(facts) or 0.0)
     # The wait for any reason: slots also idle while workers wait for each other
     if noise and MOSTLY_SHARE < idle < UNEXPLAINED_IDLE_RATIO * core_wait_share(facts):
         return "inconclusive", noise
@@ -298,7 +298,7 @@ def _idle_by_distribution(facts: Facts, series: Series) -> bool:
     n, slots = facts.connections, facts.slots
     if not slots or facts.worker_class.loop or len(facts.record.worker_pids) < 2:
         return False
-    if (inside := in_server(facts)) is not None and inside < INSIDE_SHARE * n:
+    if (inside := mean_in_server(facts)) is not None and inside < INSIDE_SHARE * n:
         return False  # the load tool may hold them
     if (facts.service.mean or 0.0) >= LONGER_SERVICE_RATIO * series.r0.seconds:
         return False  # slots idle for another reason than distribution
@@ -308,7 +308,7 @@ def _idle_by_distribution(facts: Facts, series: Series) -> bool:
 
 def _by_levels(facts: Facts, series: Series, waits: Reason) -> Judgement:
     """The verdict by the throughput that more connections bring."""
-    n, inside = facts.connections, in_server(facts)
+    n, inside = facts.connections, mean_in_server(facts)
     grows = series.grows(n)
     if grows is not None:
         return "below capacity" if grows else "saturated", waits

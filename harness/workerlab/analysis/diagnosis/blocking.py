@@ -47,7 +47,7 @@ NEIGHBOUR_SHARE = 0.1  # of the first line of its kind; a line with less is its 
 SAMPLE_INTERVAL_NS = 10_000_000  # a call may have lasted this much longer than sampled
 ONE_CALL_SHARE = 0.7  # of the time without a beat; a shorter call is one of several in a row
 
-How = Literal["blocks the event loop", "computes on the event loop", "holds the GIL"]
+Kind = Literal["blocks the event loop", "computes on the event loop", "holds the GIL"]
 CountedTime = Callable[[StackSample], float]  # nanoseconds of a sample that count
 
 
@@ -60,7 +60,7 @@ class BlockingLine(Finding):
     line: int
     function: str
     library: str | None  # None: a line of the app
-    how: How
+    how: Kind
     share: float
     per_request_s: float | None  # mean; None: unknown, or a call in another thread
     called: str
@@ -87,7 +87,7 @@ def blocking_lines(facts: Facts) -> tuple[BlockingLine, ...]:
         *_lines(facts, "holds the GIL", of_other_threads, held_by_others_ns),
     ]
     # One kind per function, the one with the most time: steal makes computing look like sleep
-    main_kind: dict[tuple[str, str], How] = {}
+    main_kind: dict[tuple[str, str], Kind] = {}
     return tuple(
         line
         for _, line in sorted(lines, key=lambda pair: pair[0], reverse=True)
@@ -96,7 +96,7 @@ def blocking_lines(facts: Facts) -> tuple[BlockingLine, ...]:
 
 
 def _lines(
-    facts: Facts, how: How, samples: Sequence[StackSample], counted: CountedTime
+    facts: Facts, how: Kind, samples: Sequence[StackSample], counted: CountedTime
 ) -> Iterator[tuple[float, BlockingLine]]:
     """The lines of this kind, each with its time in nanoseconds."""
     lines = facts.data.stacks.lines
@@ -129,7 +129,7 @@ def _sampled_part(facts: Facts) -> Period:
 
 
 def _line(
-    facts: Facts, how: How, samples: Sequence[StackSample], counted: CountedTime, share: float
+    facts: Facts, how: Kind, samples: Sequence[StackSample], counted: CountedTime, share: float
 ) -> BlockingLine:
     """The line with most of the time of these samples."""
     by_others = counted is held_by_others_ns  # not by requests of this worker

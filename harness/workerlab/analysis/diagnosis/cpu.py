@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import ClassVar, Self
 
-from workerlab.analysis.breakdown import in_server
+from workerlab.analysis.breakdown import mean_in_server
 from workerlab.analysis.core_wait import core_wait
 from workerlab.analysis.diagnosis.base import Advised, Diagnosis
 from workerlab.analysis.diagnosis.drift import ChangingTimes
@@ -224,7 +224,7 @@ def _cpu_need(facts: Facts, cell: Result) -> CpuNeed | None:
         return None
     if cell.verdict == "below capacity":
         return None  # more connections raise throughput: CPU is not the limit
-    inside = in_server(facts)
+    inside = mean_in_server(facts)
     if inside is not None and inside < MIN_IN_SERVER_SHARE * facts.connections:
         return None  # most requests are in the load tool
     cpu_s, busy = used / facts.rps, used + wait.worker_s * facts.rps

@@ -48,7 +48,7 @@ MIN_TREND_Z = 2.35  # |z| of the batches' means
 MONOTONIC_Z = 3.3  # |z| of eight means that rise, or fall, monotonically
 MIN_SINGLE_Z = 3.0  # |z| of single requests
 MIN_FASTEST_Z = 2.6  # |z| of the batches' fastest requests
-MIN_FASTEST_OF = 16  # requests of a batch, so that at least one had a core
+MIN_BATCH_REQUESTS = 16  # requests of a batch, so that at least one had a core
 MIN_FASTEST_S = 1.0  # of a batch; in a shorter one, all requests may have waited for a core
 MAX_CPU_OF_FASTEST = 0.1  # CPU / fastest time; above it, other programs slow down even the fastest
 MIN_CHANGE_SHARE = 0.10  # change / median batch
@@ -205,7 +205,7 @@ def drift(facts: Facts) -> Drift | None:
     by_noise = is_disturbed(facts) and (trend is None or abs(trend.z) < MONOTONIC_Z)
     if not by_noise and difference_s >= MIN_EXCESS_RATIO * _max_lost_s(facts, times_s):
         return trend
-    if len(times_s) < BATCHES * MIN_FASTEST_OF or window.length_s < BATCHES * MIN_FASTEST_S:
+    if len(times_s) < BATCHES * MIN_BATCH_REQUESTS or window.length_s < BATCHES * MIN_FASTEST_S:
         return None
     used = facts.usage.server_cores
     if used is None or used >= MAX_CPU_OF_FASTEST * min(times_s) * facts.rps:

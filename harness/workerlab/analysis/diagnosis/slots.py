@@ -73,7 +73,7 @@ def _mean_wait_s(facts: Facts, cell: Result) -> float:
     return max(0.0, _response_s(facts, cell) - mean_service_s(cell))
 
 
-def _sharing(facts: Facts) -> str:
+def _sharing_clause(facts: Facts) -> str:
     """A clause on how many connections share how many slots, and how many were used if fewer."""
     used, slots = facts.max_in_app, facts.slots
     if slots is None:
@@ -87,7 +87,7 @@ def _sharing(facts: Facts) -> str:
     return fill(sentence, {**values, "limit": facts.limit_note})
 
 
-def _waiting(facts: Facts, cell: Result) -> str:
+def _waiting_clause(facts: Facts, cell: Result) -> str:
     """A clause on how many requests wait, how long and where: longest first."""
     mean_wait_s, observed = _mean_wait_s(facts, cell), handshakes(facts)
     places = dict(WAITING_PLACES)
@@ -105,7 +105,7 @@ def _waiting(facts: Facts, cell: Result) -> str:
     return f"{subject} {listed(waits)}"
 
 
-def _overtaken(facts: Facts, cell: Result) -> str | None:
+def _overtaking_hint(facts: Facts, cell: Result) -> str | None:
     """A hint if the median is far below the mean. By the median, a short queue would seem faster
     than a long queue, in which no request overtakes another."""
     p50_s, mean_s = facts.measurement.response.p50, cell.breakdown.response_s
@@ -147,8 +147,8 @@ class WaitingForSlots(Queueing):
         in_queue = cell.breakdown.accept_queue_s and (connect_s or 0.0) < MIN_WAIT_S
         held_longer = lone_s and mean_service_s(cell) >= LONGER_SERVICE_RATIO * lone_s
         return cls(
-            sharing=_sharing(facts),
-            waiting=_waiting(facts, cell),
+            sharing=_sharing_clause(facts),
+            waiting=_waiting_clause(facts, cell),
             connect_s=connect_s if in_queue else None,
             advice=() if held_longer else (facts.worker_class.advice,),
         )
@@ -176,8 +176,8 @@ class QueueOverflow(Queueing):
         moves_wait = facts.slots is None or (all_taken and not stalled(facts))
         more_slots = (facts.worker_class.advice,) if all_taken else ()
         queueing: dict[str, Any] = {
-            "sharing": _sharing(facts),
-            "waiting": _waiting(facts, cell),
+            "sharing": _sharing_clause(facts),
+            "waiting": _waiting_clause(facts, cell),
             "advice": (BACKLOG_MOVES_WAIT if moves_wait else longer_backlog(facts), *more_slots),
         }
         if not observed.dropped:
@@ -192,7 +192,7 @@ class QueueOverflow(Queueing):
             steps=observed.steps,
             never_accepted=facts.outcome.never_accepted or None,
             response_s=facts.measurement.response.max,
-            overtaken=_overtaken(facts, cell),
+            overtaken=_overtaking_hint(facts, cell),
         )
 
 
@@ -258,7 +258,7 @@ class IdleWhileClientsWait(Advised):
             steady_rps=facts.throughput_rps,
             response_s=facts.measurement.response.max,
             counters=observed.counters if observed.dropped else None,
-            overtaken=_overtaken(facts, cell) if observed.dropped else None,
+            overtaken=_overtaking_hint(facts, cell) if observed.dropped else None,
             advice=() if backlog_fits else (longer_backlog(facts),),
         )
 
@@ -403,7 +403,7 @@ def _unexplained(facts: Facts, cell: Result) -> Unexplained:
         response_s=response_s,
         lone_s=cell.lone_s,
         service_s=inside_s if lone_s + min_s <= inside_s <= response_s else None,
-        waiting=_waiting(facts, cell) if _mean_wait_s(facts, cell) >= min_s else None,
+        waiting=_waiting_clause(facts, cell) if _mean_wait_s(facts, cell) >= min_s else None,
         busy=None if all_slots_taken(facts) else cell.occupancy,
         cause=cause,
     )

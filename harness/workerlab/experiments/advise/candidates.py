@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from workerlab.analysis.simulation import Predicted, predict
+from workerlab.analysis.simulation import Prediction, predict
 from workerlab.model.evidence import Summary
 from workerlab.model.plan import App, Arrivals, Server
 from workerlab.model.result import Needs, RequestNeed
@@ -186,7 +186,7 @@ def limited_times(response: Summary, terms: Iterable[Term]) -> Iterator[tuple[Te
 
 def _predicted_at(
     server: Server, needs: Needs, inputs: ForecastInputs, rps: float, draws: int = 1
-) -> Predicted:
+) -> Prediction:
     """The prediction at a rate, with the cores that the load leaves to the server."""
     duration_s = max(min(MAX_SIMULATED_S, SIMULATED_REQUESTS / rps), MIN_SIMULATED_REQUESTS / rps)
     due = schedule(inputs.arrivals, rps, duration_s, FORECAST_SEED)

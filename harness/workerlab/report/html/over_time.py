@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import altair as alt
 from msgspec import Struct
 
-from workerlab.analysis.phases import CLOSING, changing, phase_finding
+from workerlab.analysis.phases import CLOSING, has_ramp_or_drain, phase_finding
 from workerlab.numbers.units import FORMATS, counted, format_bytes
 from workerlab.report.html.figure import (
     COUNT_AXIS,
@@ -389,7 +389,7 @@ def _usage_pane(timeline: Timeline, pane: UsagePane) -> Any:
 
 def phases(timeline: Timeline, where: str) -> Figure | None:
     """Response times and sockets. None if the former, or both ramp-up and drain, are missing."""
-    if not changing(timeline.phases) or not timeline.responses:
+    if not has_ramp_or_drain(timeline.phases) or not timeline.responses:
         return None
     unit_name, factor = unit(max(high for _, _, high in timeline.responses))
     title = f"in the app, {unit_name}" if timeline.in_app else f"response time, {unit_name}"
