@@ -450,7 +450,7 @@ def outcome_with_drops(facts: Facts, client_outcome: Outcome) -> Outcome:
     """The outcome if the kernel dropped handshakes: a request without a span is neither a response
     nor a contradiction, and is counted once."""
     if facts.measurement.timings:
-        return _by_request_id(facts, client_outcome)
+        return _outcome_by_request_id(facts, client_outcome)
     unseen = max(0, client_outcome.answered - len(facts.spans))
     if not unseen:
         return client_outcome
@@ -474,7 +474,7 @@ def outcome_with_drops(facts: Facts, client_outcome: Outcome) -> Outcome:
     )
 
 
-def _by_request_id(facts: Facts, client_outcome: Outcome) -> Outcome:
+def _outcome_by_request_id(facts: Facts, client_outcome: Outcome) -> Outcome:
     """The outcome with NEVER_ACCEPTED as the cause of failed requests whose id is in no span;
     `failed` includes them."""
     span_ids = {span.request_id for span in facts.spans}

@@ -274,10 +274,10 @@ def knee_by_levels(series: Series, judgements: Judgements, highest_tried: int) -
     if spare and (flat or not saturated_from):
         return Knee(None, KneeUnknown(RoomBeyond(rps if flat else None, spare)))
     if saturated_from:
-        return _between(series, below, least, saturated_from)
+        return _knee_between(series, below, least, saturated_from)
     add = 2 * highest if highest == highest_tried else None
     if not waits:
-        return Knee(None, _not_reached(highest, series.slots, add))
+        return Knee(None, _no_wait_note(highest, series.slots, add))
     if below is None:
         return Knee(None, KneeAtLeast(least=least, why=ONE_LEVEL, add=add))
     step = _last_step(series, below)
@@ -351,7 +351,7 @@ def _saturated_from(series: Series, judgements: Judgements) -> int | None:
     return lowest
 
 
-def _between(series: Series, below: int | None, least: float, saturated_from: int) -> Knee:
+def _knee_between(series: Series, below: int | None, least: float, saturated_from: int) -> Knee:
     """The knee or its range, if requests wait at the highest level but throughput still grew."""
     rates, slots = series.levels, series.slots
     if slots and max(rates) > NEAR_RATIO * slots and least >= REACHED_SHARE * slots:
@@ -381,7 +381,7 @@ def _last_step(series: Series, below: int) -> LastStep:
     )
 
 
-def _not_reached(highest: int, slots: int | None, add: int | None) -> KneeAbove | KneeAtLeast:
+def _no_wait_note(highest: int, slots: int | None, add: int | None) -> KneeAbove | KneeAtLeast:
     """The note if nothing waits at the highest level. If there are as many slots, "more than" would
     be false, and the number of slots itself is a setting, not a measured knee."""
     if slots is None:

@@ -73,7 +73,7 @@ LATE_SHARE = 0.25  # lag / mean response
 SLOWED_RATIO = 2.0  # mean response / lone response
 
 
-class Offered(Struct, frozen=True):
+class OfferedLoad(Struct, frozen=True):
     """The load that a tool offered to a server at a rate. `capacity_rps`: the server's; None:
     unknown."""
 
@@ -240,11 +240,11 @@ WHAT_IS_FULL = {
 }
 
 
-def verdict_of_offered(offered: Offered) -> Judgement:
+def verdict_of_offered(offered: OfferedLoad) -> Judgement:
     """The verdict and its reason, by the rules above, except for refusals."""
     facts = offered.facts
     if offered.keeps_up:
-        return _keeps_up(offered)
+        return _verdict_if_keeping_up(offered)
     if (noise := offered.disturbance) is not None:
         return "inconclusive", noise
     if offered.pause_may_explain:
@@ -292,7 +292,7 @@ class KeepsUp(Reason):
     lone_s: float | None
 
 
-def _keeps_up(offered: Offered) -> Judgement:
+def _verdict_if_keeping_up(offered: OfferedLoad) -> Judgement:
     capacity_rps, asked_rps = offered.capacity_rps, offered.facts.asked_rps
     near = capacity_rps is not None and asked_rps >= NEAR_CAPACITY_SHARE * capacity_rps
     times = success_response(offered.facts)
@@ -322,7 +322,7 @@ class ToolTooSlow(Reason):
     unsent: int | None = None
 
 
-def _tool_too_slow(offered: Offered) -> ToolTooSlow:
+def _tool_too_slow(offered: OfferedLoad) -> ToolTooSlow:
     """The requests that the load tool failed to send in time, and why the server was not the
     cause."""
     evidence: dict[str, Any] = {
@@ -371,8 +371,8 @@ def best_rps(cells: Iterable[TrialResult]) -> float | None:
 def open_result(facts: Facts, highest_rps: float | None, *, is_capacity: bool) -> Result:
     """The result of a valid cell of the open model. `highest_rps`: the highest throughput of the
     closed cells; `is_capacity`: whether it is the capacity, because they show a knee."""
-    offered = Offered(facts, highest_rps if is_capacity else None)
-    verdict, reason = _refused(offered) or verdict_of_offered(offered)
+    offered = OfferedLoad(facts, highest_rps if is_capacity else None)
+    verdict, reason = _verdict_if_refused(offered) or verdict_of_offered(offered)
     parts, breakdown_notes = _breakdown(facts)
     cell = measured_result(facts, verdict, reason)
     cell = replace(
@@ -410,7 +410,7 @@ class ArrivalsRefused(Reason):
     rps: float
 
 
-def _refused(offered: Offered) -> Judgement | None:
+def _verdict_if_refused(offered: OfferedLoad) -> Judgement | None:
     """Saturated if the server refused many requests: this shows that it does not keep up."""
     facts = offered.facts
     if (share := shed_share(facts)) < REFUSED_SHARE:
@@ -466,7 +466,7 @@ class RequestsDue(Finding):
     lag_max_s: float | None
 
 
-def _notes(offered: Offered, highest_rps: float | None) -> Iterable[Finding]:
+def _notes(offered: OfferedLoad, highest_rps: float | None) -> Iterable[Finding]:
     """The notes on a cell. `highest_rps`: the throughput that the rate is a share of, if it is not
     the capacity."""
     facts, measurement = offered.facts, offered.measurement

@@ -71,7 +71,7 @@ def headline(
     share, else at the highest of any. `series`: trials by name and number of connections; `cells`:
     all cells of the run."""
     conclusive_levels = {
-        name: {n: level for n, trials in levels.items() if (level := _conclusive(trials)).valid}
+        name: {n: level for n, trials in levels.items() if (level := _reliable(trials)).valid}
         for name, levels in series.items()
     }
     levels = [set(by_level) for by_level in conclusive_levels.values() if by_level]
@@ -136,7 +136,7 @@ def level_rate(level: LevelTrials, waits: bool) -> LevelRate:
     )
 
 
-def _conclusive(trials: LevelTrials) -> LevelTrials:
+def _reliable(trials: LevelTrials) -> LevelTrials:
     """The conclusive trials with a throughput that were not disturbed by other programs."""
     return Replicates(
         tuple(

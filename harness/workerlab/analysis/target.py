@@ -339,13 +339,13 @@ def _from_summary(metric: Metric, requests: Requests) -> MetricEstimate | None:
 def _per_independent(in_order: Sequence[float], limit_s: float) -> float:
     """How many requests count as one independent request, at least 1: the variance between parts of
     the load of the share above the limit, relative to that of independent requests."""
-    beyond = [float(time_s > limit_s) for time_s in in_order]
-    share = fmean(beyond) if beyond else 0.0
-    if not 0 < share < 1 or len(beyond) < BATCHES:
+    above_limit = [float(time_s > limit_s) for time_s in in_order]
+    share = fmean(above_limit) if above_limit else 0.0
+    if not 0 < share < 1 or len(above_limit) < BATCHES:
         return 1.0
     t_factor = (student_t(BATCHES - 1) / TAIL_Z) ** 2
-    chance_variance = share * (1 - share) * BATCHES / len(beyond)
-    return max(1.0, t_factor * variance(_batch_means(beyond)) / chance_variance)
+    chance_variance = share * (1 - share) * BATCHES / len(above_limit)
+    return max(1.0, t_factor * variance(_batch_means(above_limit)) / chance_variance)
 
 
 def _batch_means(in_order: Sequence[float]) -> list[float]:

@@ -278,7 +278,7 @@ def _waiting_with_free_slots(facts: Facts, series: Series, noise: Finding | None
     if noise and noise_matters and grows is not True:
         by_chance = grows is None and served < MIN_UNDISTURBED_SERVED and len(series.levels) > 1
         return "inconclusive", GrowthUnknown(waits, NOT_SIGNIFICANT) if by_chance else noise
-    return _by_levels(facts, series, waits)
+    return _verdict_by_levels(facts, series, waits)
 
 
 def _more_connections_than_slots(facts: Facts, waits: Reason, noise: Finding | None) -> Judgement:
@@ -306,7 +306,7 @@ def _idle_by_distribution(facts: Facts, series: Series) -> bool:
     return idle > 1 - REACHED_SHARE and idle >= UNEXPLAINED_IDLE_RATIO * core_wait_share(facts)
 
 
-def _by_levels(facts: Facts, series: Series, waits: Reason) -> Judgement:
+def _verdict_by_levels(facts: Facts, series: Series, waits: Reason) -> Judgement:
     """The verdict by the throughput that more connections bring."""
     n, inside = facts.connections, mean_in_server(facts)
     grows = series.grows(n)

@@ -34,7 +34,7 @@ from workerlab.analysis.open_model import (
     FewerAnswered,
     KeepsUp,
     LateForPause,
-    Offered,
+    OfferedLoad,
     RequestsDue,
     ToolTooSlow,
     capacity_of,
@@ -368,7 +368,7 @@ def test_a_rate_that_is_not_reached_is_never_below_capacity(
     )
     facts = Facts(data, data.record, measurement, started_ns=0, ended_ns=0)
     facts.__dict__["steady"] = Window(0, NS, done_rps)
-    verdict, reason = verdict_of_offered(Offered(facts, capacity_rps))
+    verdict, reason = verdict_of_offered(OfferedLoad(facts, capacity_rps))
     assert text(reason)
     assert verdict in get_args(ValidVerdict)
     if verdict in ("below capacity", "at capacity"):

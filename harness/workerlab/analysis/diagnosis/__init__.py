@@ -10,7 +10,7 @@
 
 Each cause is a class with its rule, and all rules are applied. A class may explain other diagnoses
 (`explains`), which are omitted because their advice would be wrong. The cell's diagnosis is the one
-with the lowest `rank`; in an inconclusive cell, a disturbance. If no diagnosis remains except
+with the lowest `rank`; in an inconclusive cell, a disturbance comes first. If none remains except
 failures, `no_limit` adds one, unless many requests fail: refused requests do not wait.
 """
 

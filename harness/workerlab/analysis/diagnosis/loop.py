@@ -202,7 +202,7 @@ class BlockedLoop(Advised):
         if not _serves_many(facts):
             return None
         use = loop_use(facts)
-        return _by_spans(facts, cell) if use is None else _by_beats(facts, use)
+        return _diagnosis_by_spans(facts, cell) if use is None else _diagnosis_by_beats(facts, use)
 
 
 def worth_sampling(facts: Facts) -> bool:
@@ -230,7 +230,7 @@ def _serves_many(facts: Facts) -> bool:
     return facts.worker_class.loop and facts.slots_per_worker != 1
 
 
-def _by_beats(facts: Facts, use: LoopUse) -> BlockedLoop | None:
+def _diagnosis_by_beats(facts: Facts, use: LoopUse) -> BlockedLoop | None:
     worst, late = use.worst, sum(worker.late for worker in use.workers)
     blocked = worst.blocked - use.stolen_s / worst.observed_s
     if late >= MIN_LATE_BEATS and worst.late >= MIN_LATE_BEATS_OF_WORKER:
@@ -250,7 +250,7 @@ def _by_beats(facts: Facts, use: LoopUse) -> BlockedLoop | None:
     return BlockedLoop(how, advice=(_replace_calls(facts),), late=late, **values)
 
 
-def _by_spans(facts: Facts, cell: Result) -> BlockedLoop | None:
+def _diagnosis_by_spans(facts: Facts, cell: Result) -> BlockedLoop | None:
     """Diagnosed if workers that could serve many requests serve one at a time."""
     busy_share = busy_share_one_at_a_time(facts)
     if busy_share is None or not slower_than_alone(facts, cell):

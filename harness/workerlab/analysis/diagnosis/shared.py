@@ -191,13 +191,13 @@ def _no_gain_with_more(facts: Facts, series: Series) -> SharingEvidence | None:
     if all_slots_taken(facts) or not series.requests_wait(facts) or not series.levels_off(n):
         return None
     above = [trial for trial in series.closed if trial.connections >= MIN_STEP_RATIO * n]
-    if own is None or any(map(_may_lack_cores, (facts, *above))):
+    if own is None or any(map(_cores_or_stall_may_limit, (facts, *above))):
         return None
     lone_s, more = fmean(facts.record.alone_s), max(trial.connections for trial in above)
     return _evidence(facts, own.mean - own.half, lone_s, more=more)
 
 
-def _may_lack_cores(facts: Facts) -> bool:
+def _cores_or_stall_may_limit(facts: Facts) -> bool:
     """Whether the cores or a stall may have limited the throughput."""
     waits = core_wait_share(facts) > MAX_CORE_WAIT_SHARE
     return waits or is_cpu_bound(facts) or stalled(facts) is not None
