@@ -296,8 +296,8 @@ def target_along(
 ) -> TargetKept | TargetNotKept:
     """The finding on the highest of these levels that meets the target, or that none does.
     `levels`: ascending, at least one."""
-    meeting = [i for i, trials in enumerate(levels) if not outcomes_at(trials, *WORST_FIRST)]
-    above = levels[meeting[-1] + 1 if meeting else 0 :]
+    met_indices = [i for i, trials in enumerate(levels) if not outcomes_at(trials, *WORST_FIRST)]
+    above = levels[met_indices[-1] + 1 if met_indices else 0 :]
     cells = [cell for trials in levels for cell in trials.valid]
     common: dict[str, Any] = {
         "name": name,
@@ -308,9 +308,9 @@ def target_along(
         "evidence": tuple(target_in_trial(cell, name_trials=name_trials) for cell in cells),
     }
     many, single = len(levels) > 1, f"the only {axis} measured"
-    if meeting:
+    if met_indices:
         last = "" if above else HIGHEST_MEASURED if many else single
-        return TargetKept(highest=level_of(levels[meeting[-1]]), last=last, **common)
+        return TargetKept(highest=level_of(levels[met_indices[-1]]), last=last, **common)
     missed = all(outcomes_at(trials, "broken") for trials in above)
     keeps: Keeps = "meets" if missed else "is shown to meet"
     if not many:
@@ -323,7 +323,7 @@ def findings_beyond(levels: Iterable[Trials]) -> Iterator[TermsAtLevel | TermsBr
     the target, also the first level above that misses it."""
     for index, trials in enumerate(levels):
         if missed := outcomes_at(trials, "broken").values():
-            missing = sum(
+            missed_count = sum(
                 any(outcome.result == "broken" for outcome in outcomes(cell))
                 for cell in trials.valid
             )
@@ -332,7 +332,7 @@ def findings_beyond(levels: Iterable[Trials]) -> Iterator[TermsAtLevel | TermsBr
                 terms=tuple(outcome.term for outcome in missed),
                 number=len(missed),
                 measured=tuple(outcome.measured for outcome in missed),
-                broken=missing if len(trials.valid) > 1 else None,
+                broken=missed_count if len(trials.valid) > 1 else None,
                 trial_count=len(trials.valid),
             )
             return

@@ -3,20 +3,20 @@
 Each check takes the facts of one trial and returns the contradiction, with both numbers, or None.
 To add a check, write its Finding and function here, and list the function in CHECKS.
 
-`little` checks Little's law (Little 1961) in operational form (Denning & Buzen 1978): over a time T
-the response times add up to the integral of the requests in flight. At most N are in flight, so
-that sum is at most N*T. A closed loop keeps N in flight except during the lone first request (r1)
-and while it drains, which takes no longer than the longest response Rmax; so the sum is at least
-r1 + N*(T - r1 - Rmax). If it is less, the tool did not keep its connections busy. The check needs a
-mean of real requests, and a response to every request. The lower limit applies only to loads of a
-fixed number of requests, because a load of fixed duration leaves its slowest requests unanswered.
-It does not apply if the kernel dropped handshakes: a client that retries is busy, but no response
-contains that time.
+`littles_law` checks Little's law (Little 1961) in operational form (Denning & Buzen 1978): over a
+time T the response times add up to the integral of the requests in flight. At most N are in flight,
+so that sum is at most N*T. A closed loop keeps N in flight except during the lone first request
+(r1) and while it drains, which takes no longer than the longest response Rmax; so the sum is at
+least r1 + N*(T - r1 - Rmax). If it is less, the tool did not keep its connections busy. The check
+needs a mean of real requests, and a response to every request. The lower limit applies only to
+loads of a fixed number of requests, because a load of fixed duration leaves its slowest requests
+unanswered. It does not apply if the kernel dropped handshakes: a client that retries is busy, but
+no response contains that time.
 
 A tool or a worker that waits for a core is late at both ends of the load, so `rates` adds to its
-tolerance the time that the tool and, on average, one worker waited. `little` adds the tool's wait,
-during which a connection sends no further request although it has its response. Both add the time
-in which the machine was paused (`stall`): at either end, only one source may contain it.
+tolerance the time that the tool and, on average, one worker waited. `littles_law` adds the tool's
+wait, during which a connection sends no further request although it has its response. Both add the
+time in which the machine was paused (`stall`): at either end, only one source may contain it.
 
 A tool that sends at a rate waits for all its responses, so its own requests/s cover a longer time
 than the cell's throughput and cannot check it: in an overload they follow from the number of
@@ -40,7 +40,7 @@ RELATIVE_TOLERANCE = 0.05  # of durations and counts
 CLOCK_TOLERANCE_S = 0.05  # tool and worker do not start and end at the same instants
 ROUNDING_S = 0.0005  # ab prints its mean in whole milliseconds
 MAX_IN_FLIGHT_RATIO = 1.02  # times the connections
-MIN_BUSY_SHARE = 0.90  # of the lower limit in `little`
+MIN_BUSY_SHARE = 0.90  # of the lower limit in `littles_law`
 
 
 class SpanMapsFull(Finding):
@@ -256,7 +256,7 @@ class ConnectionsIdle(Finding):
     in_flight: float
 
 
-def little(facts: Facts) -> TooManyInFlight | ConnectionsIdle | None:
+def littles_law(facts: Facts) -> TooManyInFlight | ConnectionsIdle | None:
     """A finding if a limit by Little's law is exceeded. Neither limit applies at a rate: requests
     that are due while no connection is free are timed as well, and connections may stay idle."""
     measurement, n = facts.measurement, facts.connections
@@ -310,7 +310,7 @@ CHECKS: tuple[Callable[[Facts], Finding | None], ...] = (
     body,
     rates,
     late_responses,
-    little,
+    littles_law,
 )
 
 

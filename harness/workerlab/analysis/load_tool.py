@@ -19,7 +19,7 @@ a lone response of less than 10 ms is partly the client's.
 
 Likewise, only the tool's own limits count if other programs kept tool or server waiting for a core
 (`core_wait`): a tool that gets half a core looks slow, and so does a server that is not kept busy.
-If it reached none of these, it is unknown whether the tool was the limit.
+If the tool reached none of these, it is unknown whether it was the limit.
 
 A second tool shows nothing if most requests in flight are in the server: the two runs then differ
 because of how the kernel distributes connections. If none of the first five rules can be evaluated,

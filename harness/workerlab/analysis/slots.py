@@ -86,9 +86,7 @@ def occupancy_in(facts: Facts, window: Window) -> float | None:
         gaps = (
             (freed_ns, span.start_ns)
             for spans in facts.spans_by_worker.values()
-            for freed_ns, span in _successors(
-                spans, latest=True
-            )  # the span takes the last slot freed
+            for freed_ns, span in _successors(spans, latest=True)
         )
         short = [gap for gap in gaps if gap[1] - gap[0] <= max_gap_ns]
         taken_s += Intervals(short).inside_s(window)
@@ -212,9 +210,7 @@ class _Arrivals:
 
 
 REFUTED_RATIO = 1.05  # measured / predicted throughput; R0 is no more precise than that
-MIN_SAMPLES = (
-    3  # with fewer, a sample at the window's edge, where connections close, counts too much
-)
+MIN_SAMPLES = 3  # with fewer, one at the window's edge, where connections close, weighs too much
 
 
 @once
@@ -314,7 +310,8 @@ def uneven_distribution(facts: Facts) -> Distribution | None:
 def _idle_on_average(
     counts: Mapping[int, int], held: Mapping[int, float], worker_slots: int
 ) -> float:
-    """Slots idle relative to the busiest worker, or waiting connections if these are fewer."""
+    """Slots idle relative to the busiest worker, or waiting connections if these are fewer. `held`:
+    the mean number of slots taken, by pid."""
     busiest = max((min(worker_slots, held.get(pid, 0.0)) for pid in counts), default=0.0)
     idle = sum(max(0.0, busiest - held.get(pid, 0.0)) for pid in counts)
     full = [pid for pid in counts if held.get(pid, 0.0) >= MIN_TAKEN_SHARE * busiest]
