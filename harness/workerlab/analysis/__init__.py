@@ -76,23 +76,23 @@ def analyse(
     run in suggested commands; "": its name. `terms`: the target to judge the cells by; (): none."""
     finished = [trial for trial in trials if not unfinished(trial)]
     lone_r0 = lone_r0_by_server(finished)
-    checked = [
+    checked_series = [
         _series(key, members, lone_r0[key.server])
         for key, members in grouped(finished, lambda trial: trial.cell.series).items()
     ]
-    concluded = tuple(map(conclusions_of, with_tool_limits(checked, environment)))
-    by_series = [(conclusions, _cells(conclusions, terms)) for conclusions in concluded]
+    all_conclusions = tuple(map(conclusions_of, with_tool_limits(checked_series, environment)))
+    by_series = [(conclusions, _cells(conclusions, terms)) for conclusions in all_conclusions]
     cells = tuple(cell for _, series_cells in by_series for cell in series_cells)
-    valid = (facts for conclusions in concluded for facts in conclusions.series.valid)
-    measured = Replicates(tuple(finished))
+    valid = (facts for conclusions in all_conclusions for facts in conclusions.series.valid)
+    replicates = Replicates(tuple(finished))
     return Report(
         run=run,
         environment=environment,
         overhead=overhead(cells),
         cells=cells,
         classes=tuple(class_result(*conclusions_and_cells) for conclusions_and_cells in by_series),
-        setup_s={phase: measured.median(f"record.{phase}_s") for phase in SETUP_PHASES},
-        notes=tuple(_notes(run_argument or run, sum(map(unfinished, trials)), concluded)),
+        setup_s={phase: replicates.median(f"record.{phase}_s") for phase in SETUP_PHASES},
+        notes=tuple(_notes(run_argument or run, sum(map(unfinished, trials)), all_conclusions)),
         facts=tuple(
             min(cell_facts, key=lambda facts: facts.data.trial.number)
             for cell_facts in grouped(valid, lambda facts: facts.cell).values()
@@ -186,7 +186,7 @@ def class_result(conclusions: Conclusions, cells: Iterable[TrialResult]) -> Clas
     series, knee, capacity = conclusions.series, conclusions.knee, conclusions.capacity
     doubts = doubts_of(series, series.closed)
     certain = [cell for cell in closed if cell.trial.key not in doubts] or closed
-    telling = max(certain, key=_telling_rank, default=None)
+    most_telling = max(certain, key=_telling_rank, default=None)
     return ClassResult(
         server=series.key.server,
         tool=series.key.tool,
@@ -200,8 +200,8 @@ def class_result(conclusions: Conclusions, cells: Iterable[TrialResult]) -> Clas
         knee_predicted=_predicted_knee(series),
         keepalive=series.key.keepalive,
         processes=series.key.processes,
-        diagnosis=telling.diagnosis if telling else None,
-        diagnosed_trial=telling.trial.key if telling else None,
+        diagnosis=most_telling.diagnosis if most_telling else None,
+        diagnosed_trial=most_telling.trial.key if most_telling else None,
         worker_class=series.trials[0].worker_class,
     )
 
@@ -275,12 +275,14 @@ class DealtInOneLaunch(Finding):
     prominence = "notes"
 
 
-def _notes(run: str, unfinished_count: int, concluded: Sequence[Conclusions]) -> Iterable[Finding]:
+def _notes(
+    run: str, unfinished_count: int, conclusions: Sequence[Conclusions]
+) -> Iterable[Finding]:
     """Notes on unfinished trials, trials side by side, and missing capacity (one note for a sweep
     without repeated trials, else one per series)."""
     if unfinished_count:
         yield Unfinished(unfinished_count, command="sweep", run=run)
-    all_series = [conclusions.series for conclusions in concluded]
+    all_series = [each.series for each in conclusions]
     parallel = [facts for series in all_series for facts in series.valid if facts.record.beside]
     if parallel:
         yield RanSideBySide(len(parallel))
@@ -298,6 +300,6 @@ def _notes(run: str, unfinished_count: int, concluded: Sequence[Conclusions]) ->
         if uneven_classes:
             yield DealtInOneLaunch(tuple(uneven_classes), needed=TRIALS)
         return
-    for series, _, _, capacity in concluded:
+    for series, _, _, capacity in conclusions:
         if series.closed and capacity.rps is None:
             yield NoCapacity(series.key.server.worker_class, series.key.tool, why=capacity.note)

@@ -116,7 +116,7 @@ def _merged_batches(
         length_ns = cycles // batches * ((window.closes_ns - window.opens_ns) / cycles)
         edges = [round(window.closes_ns - length_ns * left) for left in range(batches, -1, -1)]
         counts = zip(parts.completed_between(edges), pairwise(edges), strict=True)
-        rates = [count * NS / (until - since) for count, (since, until) in counts]
+        rates = [count * NS / (end - begin) for count, (begin, end) in counts]
         if batches // 2 < MIN_BATCHES or _correlation(rates) <= CORRELATION_Z / sqrt(batches):
             break
         batches //= 2

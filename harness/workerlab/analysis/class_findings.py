@@ -336,8 +336,8 @@ def _diagnoses_of_levels(cells: Cells) -> Iterable[DiagnosesOfLevel]:
     """Each kind of diagnosis once per level, from the first trial that has it, with the number of
     trials that have it if not all do."""
     for trials in by_level(cells).values():
-        of_level = (diagnosis for cell in trials for diagnosis in findings_of(cell))
-        kinds = grouped(of_level, lambda diagnosis: diagnosis.code)
+        all_diagnoses = (diagnosis for cell in trials for diagnosis in findings_of(cell))
+        kinds = grouped(all_diagnoses, lambda diagnosis: diagnosis.code)
         diagnoses = tuple(
             first if len(rest) + 1 == len(trials)
             else InSomeTrials(first, count=len(rest) + 1, trials_of_level=len(trials))

@@ -46,8 +46,8 @@ class SynSteps(Finding):
         (first_s, count), *later = self.steps
         parts = [f"{units.counted(count, 'connection')} connected after {first_s:g} s"]
         parts += [f"{count} after {step_s:g} s" for step_s, count in later]
-        when = "times" if later else "time"
-        return f"{', '.join(parts)}: the {when} at which this kernel repeats a dropped SYN"
+        noun = "times" if later else "time"
+        return f"{', '.join(parts)}: the {noun} at which this kernel repeats a dropped SYN"
 
 
 class Handshakes(Struct, frozen=True):

@@ -242,8 +242,8 @@ def doubts_of(series: Series, trials: Iterable[Facts]) -> dict[str, Doubt]:
 def _knee_of_trials(series: Series, trials: Sequence[Facts], judgements: Judgements) -> Knee:
     """The knee that these trials show, with a note on the level from which the load tool was the
     limit. If it was the limit in all trials, they only show a lower limit of the knee."""
-    of_trials = replace(series, closed=trials)
-    without_tool_limit = replace(series, closed=of_trials.not_tool_limited)
+    subseries = replace(series, closed=trials)
+    without_tool_limit = replace(series, closed=subseries.not_tool_limited)
     knee = knee_by_levels(without_tool_limit, judgements, max(series.levels, default=0))
     limits = [(facts.connections, series.tool_limits.get(facts.key)) for facts in trials]
     limited_from = min((connections for connections, reasons in limits if reasons), default=None)
@@ -253,7 +253,7 @@ def _knee_of_trials(series: Series, trials: Sequence[Facts], judgements: Judgeme
     tool_limit = ToolLimitFrom(limited_from, series.key.tool, certainty)
     if without_tool_limit.closed:
         return knee._replace(note=replace(knee.note, tool_limit=tool_limit))
-    least = max(of_trials.levels.values()) * series.r0.seconds
+    least = max(subseries.levels.values()) * series.r0.seconds
     return knee._replace(note=KneeAtLeast(least=least, why=tool_limit))
 
 

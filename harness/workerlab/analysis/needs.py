@@ -349,8 +349,8 @@ def nogil_share_by_route(spans: Sequence[Span]) -> Mapping[int | None, float]:
     by_route = grouped(costs, lambda pair: pair[1].route)
     return {
         route: share
-        for route, of_route in by_route.items()
-        if (share := _nogil_share(of_route)) > 0
+        for route, route_costs in by_route.items()
+        if (share := _nogil_share(route_costs)) > 0
     }
 
 

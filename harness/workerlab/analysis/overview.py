@@ -92,9 +92,9 @@ def headline_at(connections: int, rivals: Mapping[str, LevelTrials], *, waits: b
     most, least = rivals[names[0]], rivals[names[-1]]
     best = tuple(name for name in names if rivals[name] is most or is_tie(most, rivals[name]))
     least_rps, most_rps = min(_rps(rivals[name]) for name in best), _rps(most)
-    alike = most_rps < SIMILAR_RATIO * least_rps
+    close = most_rps < SIMILAR_RATIO * least_rps
     lead: Leads | LeadsByChance
-    if len(best) > 1 and not alike:
+    if len(best) > 1 and not close:
         lead = LeadsByChance(least_rps, most_rps)
     else:
         lead = Leads("tie at about" if len(best) > 1 else "answers", level_rate(most, waits))

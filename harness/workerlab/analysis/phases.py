@@ -134,12 +134,12 @@ def _settled_s(
     later_s = times_s[len(times_s) // 2 :]
     level_s = median(later_s)
     slack_s = SCATTER_DEVIATIONS * median(abs(took_s - level_s) for took_s in later_s)
-    down = next(i for i, took_s in parts if took_s <= ABOVE_LEVEL_RATIO * level_s + slack_s)
-    up = next(i for i, took_s in parts if took_s >= level_s / ABOVE_LEVEL_RATIO - slack_s)
+    fall_end = next(i for i, took_s in parts if took_s <= ABOVE_LEVEL_RATIO * level_s + slack_s)
+    rise_end = next(i for i, took_s in parts if took_s >= level_s / ABOVE_LEVEL_RATIO - slack_s)
     first, quarter = parts[0][0], max(1, len(times_s) // 4)
     grows = median(times_s[-quarter:]) > GROWTH_RATIO * median(times_s[-2 * quarter : -quarter])
-    risen_s = begin_s + part_s * up if up > first else begin_s
-    return begin_s + part_s * down if down > first else None, None if grows else risen_s
+    risen_s = begin_s + part_s * rise_end if rise_end > first else begin_s
+    return begin_s + part_s * fall_end if fall_end > first else None, None if grows else risen_s
 
 
 def _parts(

@@ -64,8 +64,8 @@ def lone_r0_by_server(trials: Iterable[TrialData]) -> Mapping[Server, R0 | None]
     reported, the load tool's lone first request. Their whole response time counts, because a slot
     is held for longer than the app runs. None without lone requests."""
     return {
-        server: _r0_from_lone([lone_s for trial in of_server for lone_s in _lone_s(trial)])
-        for server, of_server in grouped(trials, lambda trial: trial.cell.server).items()
+        server: _r0_from_lone([lone_s for trial in server_trials for lone_s in _lone_s(trial)])
+        for server, server_trials in grouped(trials, lambda trial: trial.cell.server).items()
     }
 
 

@@ -456,10 +456,10 @@ def layout_of(
 
 def with_unevenness(layout: Layout, worker_class: WorkerClass, unevenness: float) -> Layout:
     """The layout if workers accept evenly (0), as unevenly as possible (1), or in between."""
-    unfair = UNFAIR_LOOP_ODDS if layout.loop else UNFAIR_ODDS
+    lowest_odds = UNFAIR_LOOP_ODDS if layout.loop else UNFAIR_ODDS
     if not worker_class.accepts_first:
         return replace(layout, cpu_before_wait_s=FIRST_S)
-    fairness = 1 - (1 - unfair) * unevenness
+    fairness = 1 - (1 - lowest_odds) * unevenness
     return replace(layout, fairness=fairness, cpu_before_wait_s=2 * FIRST_S * (1 - unevenness))
 
 

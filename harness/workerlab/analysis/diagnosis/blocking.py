@@ -79,12 +79,12 @@ def blocking_lines(facts: Facts) -> tuple[BlockingLine, ...]:
     the loop, or no loop was sampled."""
     sampled, stacks = _sampled_part(facts), facts.data.stacks
     samples = sampled.select(stacks.samples)
-    of_other_threads = [replace(sample, number=sample.other) for sample in samples]
+    samples_of_others = [replace(sample, number=sample.other) for sample in samples]
     lines = [
         *_lines(facts, "blocks the event loop", samples, asleep_ns),
         *_lines(facts, "computes on the event loop", samples, computing_ns),
         *_lines(facts, "holds the GIL", samples, held_ns),
-        *_lines(facts, "holds the GIL", of_other_threads, held_by_others_ns),
+        *_lines(facts, "holds the GIL", samples_of_others, held_by_others_ns),
     ]
     # One kind per function, the one with the most time: steal makes computing look like sleep
     main_kind: dict[tuple[str, str], Kind] = {}
@@ -108,18 +108,18 @@ def _lines(
         return line.file, line.function, 0 if how == "computes on the event loop" else line.line
 
     by_place = grouped((sample for sample in samples if sample.number in lines), place_of)
-    times_ns = {place: sum(map(counted, of_place)) for place, of_place in by_place.items()}
+    times_ns = {place: sum(map(counted, group)) for place, group in by_place.items()}
     ran_ns = (sample.others_ran_ns if by_others else sample.ran_ns for sample in samples)
     cpu_ns = sum(max(ns, 0) for ns in ran_ns)
     min_ns = max(MIN_LINE_SHARE * whole_ns, NEIGHBOUR_SHARE * max(times_ns.values(), default=0.0))
-    for place, of_place in by_place.items():
-        relevant, time_ns = list(filter(counted, of_place)), times_ns[place]
+    for place, group in by_place.items():
+        relevant, time_ns = list(filter(counted, group)), times_ns[place]
         if time_ns < min_ns or len(relevant) < (MIN_HELD_SAMPLES if holds else MIN_SAMPLES):
             continue
         few = len(relevant) < ENOUGH_HELD_SAMPLES
         if holds and few and time_ns < MIN_HELD_CPU_SHARE * cpu_ns:
             continue
-        share_ns = time_ns if holds else sum(map(_with_core_ns, of_place))
+        share_ns = time_ns if holds else sum(map(_with_core_ns, group))
         yield time_ns, _line(facts, how, relevant, counted, share_ns / whole_ns)
 
 
@@ -161,8 +161,8 @@ def _effect(samples: Sequence[StackSample], longest_ns: float, counted: CountedT
     longest = format_duration(longest_ns / NS)
     if counted in (held_ns, held_by_others_ns):
         effect = f"for up to {longest} no other thread of its worker runs"
-        elsewhere = ", nor its event loop: the call is made in another thread"
-        return effect + (elsewhere if counted is held_by_others_ns else "")
+        loop_clause = ", nor its event loop: the call is made in another thread"
+        return effect + (loop_clause if counted is held_by_others_ns else "")
     # The longest single call, if multiple calls in a row delayed the loop for longer
     call_ns = max(sample.stuck_ns for sample in samples) + SAMPLE_INTERVAL_NS
     calls = f", in several calls in a row of at most {format_duration(call_ns / NS)} each"

@@ -110,7 +110,7 @@ class SlowFirst(ChangingTimes):
 
 def drift_of(
     times_s: Sequence[float],
-    of_batch: Callable[[Sequence[float]], float] = fmean,
+    batch_statistic: Callable[[Sequence[float]], float] = fmean,
     min_z: float = MIN_TREND_Z,
 ) -> Drift | None:
     """The drift of service times, in the order in which the requests began, by a statistic of each
@@ -120,7 +120,7 @@ def drift_of(
         return None
     edges = pairwise(round(number * count / BATCHES) for number in range(BATCHES + 1))
     batches = [times_s[first:end] for first, end in edges]
-    values_s = list(map(of_batch, batches))
+    values_s = list(map(batch_statistic, batches))
     change_s, z = slope(values_s) * (BATCHES - 1), mann_kendall(values_s)
     if abs(z) < min_z or abs(change_s) < MIN_CHANGE_SHARE * median(values_s):
         return None
