@@ -275,13 +275,11 @@ class DealtInOneLaunch(Finding):
     prominence = "notes"
 
 
-def _notes(
-    run: str, unfinished_count: int, conclusions: Sequence[Conclusions]
-) -> Iterable[Finding]:
+def _notes(run: str, trials_left: int, conclusions: Sequence[Conclusions]) -> Iterable[Finding]:
     """Notes on unfinished trials, trials side by side, and missing capacity (one note for a sweep
     without repeated trials, else one per series)."""
-    if unfinished_count:
-        yield Unfinished(unfinished_count, command="sweep", run=run)
+    if trials_left:
+        yield Unfinished(trials_left, command="sweep", run=run)
     all_series = [each.series for each in conclusions]
     parallel = [facts for series in all_series for facts in series.valid if facts.record.beside]
     if parallel:
