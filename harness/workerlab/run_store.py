@@ -74,8 +74,8 @@ def create(directory: Path, plan: Plan, environment: Mapping[str, Any]) -> None:
 
 
 def update_plan(directory: Path, plan: Plan) -> None:
-    """Replace the plan with one that has further cells. Raises OSError on a full or read-only disk,
-    where the old plan remains."""
+    """Replace the plan with one that has further cells. Raises OSError on a full or read-only disk;
+    the old plan then remains."""
     document = codec.decode((directory / "run.json").read_bytes(), dict[str, Any])
     write_synced(directory / "run.json", {**document, "plan": plan})
 
@@ -211,14 +211,14 @@ class Writer:
         """Write the entry completely or not at all: a partial line is removed if the disk allows
         it."""
         line = codec.encode(entry) + b"\n"
-        before = os.fstat(self._handle).st_size
+        old_size = os.fstat(self._handle).st_size
         try:
-            size = os.write(self._handle, line)
-            if size < len(line):
-                os.write(self._handle, line[size:])
+            count = os.write(self._handle, line)
+            if count < len(line):
+                os.write(self._handle, line[count:])
             os.fsync(self._handle)
         except OSError:
-            os.ftruncate(self._handle, before)
+            os.ftruncate(self._handle, old_size)
             raise
 
 

@@ -365,17 +365,17 @@ def json_schema(kinds: Iterable[str]) -> dict[str, Any]:
     definitions = codec.schemas(shapes)
     for name, definition in definitions.items():
         _describe(definition, {**vars(keys), **globals()}[name])
-    whole = {shape: definitions.pop(shape.__name__) for shape in shapes}
-    of_kind = {kind: {**whole[shape], "title": kind} for kind, shape in documents.items()}
-    for kind, schema in of_kind.items():
+    schemas = {shape: definitions.pop(shape.__name__) for shape in shapes}
+    schema_of = {kind: {**schemas[shape], "title": kind} for kind, shape in documents.items()}
+    for kind, schema in schema_of.items():
         constants = {"schema": {"const": SCHEMA}, "kind": {"const": kind}}
         schema["properties"] = {**schema["properties"], **constants}
     top: dict[str, Any] = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    if len(of_kind) == 1:
-        ((kind, document),) = of_kind.items()
+    if len(schema_of) == 1:
+        ((kind, document),) = schema_of.items()
         return {**top, **document, "title": f"workerlab {kind}", "$defs": definitions}
-    refs = [{"$ref": f"#/$defs/{kind}"} for kind in of_kind]
-    return {**top, "title": "workerlab", "oneOf": refs, "$defs": {**of_kind, **definitions}}
+    refs = [{"$ref": f"#/$defs/{kind}"} for kind in schema_of]
+    return {**top, "title": "workerlab", "oneOf": refs, "$defs": {**schema_of, **definitions}}
 
 
 def _describe(definition: dict[str, Any], shape: type[Struct]) -> None:

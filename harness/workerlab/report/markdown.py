@@ -42,7 +42,7 @@ def _table(table: Table, explained: set[tuple[str, str]]) -> Iterable[str]:
     grid = to_grid(table)
     if table.title:
         yield f"**{escaped(table.title)}**"
-    rule = ["---:" if right else "---" for right in grid.right]
+    rule = ["---:" if right else "---" for right in grid.right_aligned]
     lines = [grid.header, rule, *grid.rows]
     yield "\n".join(f"| {' | '.join(map(escaped, line))} |" for line in lines)
     yield escaped(" ".join(filter(None, table_notes(table, grid, explained))))

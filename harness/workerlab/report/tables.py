@@ -32,7 +32,7 @@ class Grid(Struct, frozen=True):
         return [f"{heading(column)} {self.unit_of(column)}".strip() for column in self.columns]
 
     @property
-    def right(self) -> list[bool]:
+    def right_aligned(self) -> list[bool]:
         """Whether each column is right-aligned, as numbers are."""
         return [column.form not in ("text", "counts") for column in self.columns]
 
@@ -138,7 +138,7 @@ def legend(columns: Sequence[Column], explained: set[tuple[str, str]]) -> list[s
 MAX_SHOWN_ROUTES = 20  # per cell: most failures first, then most requests
 MAX_SCREEN_ROWS = 24  # longer tables are shown only with --explain
 MIN_EXACT_S = 0.2  # rounding a shorter time to two decimals can change it by more than 2.5 %
-NEGLIGIBLE_SHARE = 0.01  # of the longest time in a row; digits of shorter times do not matter
+NEGLIGIBLE_SHARE = 0.01  # of a row's longest time; the digits of times below this do not matter
 
 
 def response_column(name: str, meaning: str, expendable: int = 0) -> Column:

@@ -187,18 +187,18 @@ def _table(
     """A table's title and drawing, then the text below. `explained`: as in `legend`; None: no
     explanations."""
     grid = to_grid(table)
-    fitting, gap, hidden = _fit(grid, width)
+    visible_grid, gap, hidden = _fit(grid, width)
     title = "" if table.terminal == "untitled" else table.title
     below = []
     if explained is not None:
-        below += [*legend(fitting.columns, explained), table.note]
-        below += ["-: missing."] if MISSING in chain(*fitting.rows) else []
+        below += [*legend(visible_grid.columns, explained), table.note]
+        below += ["-: missing."] if MISSING in chain(*visible_grid.rows) else []
     elif table.short_note:
         below.append(table.short_note)
     below.append(blank_columns_note(grid))
     if hidden:
         below.append(f"Columns hidden (terminal too narrow): {', '.join(hidden)}.")
-    picture = draw(_drawing(fitting, gap, colour), colour)
+    picture = draw(_drawing(visible_grid, gap, colour), colour)
     return [
         f"{wrap([f'{title}:'], width)}\n\n{picture}" if title else picture,
         wrap([" ".join(filter(None, below))], width),
@@ -239,7 +239,7 @@ def _wrapped(cell: str, column: Column) -> str:
 def _drawing(grid: Grid, gap: int, colour: bool = False) -> Drawing:
     # A rule below the headings only, and `gap` spaces between columns
     drawing = Drawing(box=HEADING_RULE, show_edge=False, pad_edge=False, padding=(0, gap - 1, 0, 0))
-    for column, right, *values in zip(grid.columns, grid.right, *grid.rows, strict=True):
+    for column, right, *values in zip(grid.columns, grid.right_aligned, *grid.rows, strict=True):
         title = heading(column)
         # Wrap the heading to about the width of the values
         widest = max(map(len, (*values, *title.split())), default=0)

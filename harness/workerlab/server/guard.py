@@ -39,12 +39,12 @@ GIVE_UP_S = 10.0  # a process in uninterruptible sleep cannot be killed
 def launch(out: str, err: str, argv: Sequence[str], user: str | None = None) -> int:
     """Fork and exec `argv` in a new session, with its output in files. Returns its pid after the
     exec: a signal between fork and exec would run inherited handlers."""
-    executed, closes_on_exec = os.pipe()
+    read_end, write_end = os.pipe()  # the child's exec closes write_end
     pid = os.fork()
     if pid:
-        os.close(closes_on_exec)
-        os.read(executed, 1)
-        os.close(executed)
+        os.close(write_end)
+        os.read(read_end, 1)
+        os.close(read_end)
         return pid
     try:
         os.setsid()
@@ -101,7 +101,7 @@ class Guard:
         self.childless = False
 
     def reap(self) -> None:
-        """Reap all children that have ended; report the end of the guarded one."""
+        """Reap all children that have ended; report the end of the guarded program."""
         while True:
             wait_s = waited_s(self.pid) if self.code is None else None
             try:
@@ -170,7 +170,7 @@ def make_directory(directory: str, user: str | None) -> None:
 
 
 def remove_directory(directory: str) -> None:
-    """Retries until it is gone: processes that are about to end may still write to it."""
+    """Try to remove it until it is gone: processes that are about to end may still write to it."""
     import shutil
 
     give_up = time.monotonic() + GIVE_UP_S
@@ -186,8 +186,8 @@ def main(argv: Sequence[str]) -> None:
     user, directory = options.get("--as"), options.get("--remove")
     end = signal.Signals[f"SIG{options['--end']}"] if "--end" in options else None
     grace_s, out, err = float(argv[0]), argv[1], argv[2]
-    for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE):
-        signal.signal(ignored, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the inherited mask may block SIGCHLD
     wakeup, write_end = os.pipe()
     os.set_blocking(wakeup, False)

@@ -28,12 +28,11 @@ SIOCSIFFLAGS, IFF_UP = 0x8914, 1  # linux/sockios.h, linux/if.h
 @contextmanager
 def own_network(tw_reuse: int) -> Iterator[None]:
     """A network namespace for this thread and its children, with loopback, the kernel's default
-    settings and this net.ipv4.tcp_tw_reuse. Raises OSError if the user may not create
-    one."""
-    before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    settings and this net.ipv4.tcp_tw_reuse. Raises OSError if the user may not create one."""
+    original = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNET):
-        os.close(before)
+        os.close(original)
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     try:
         with socket.socket() as any_socket:
@@ -41,8 +40,8 @@ def own_network(tw_reuse: int) -> Iterator[None]:
         Path("/proc/sys/net/ipv4/tcp_tw_reuse").write_text(str(tw_reuse))
         yield
     finally:
-        failed = libc.setns(before, CLONE_NEWNET)
-        os.close(before)
+        failed = libc.setns(original, CLONE_NEWNET)
+        os.close(original)
         if failed:  # what this thread starts later would have no network
             raise OSError(ctypes.get_errno(), "cannot return to the network namespace")
 

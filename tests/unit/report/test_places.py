@@ -65,7 +65,7 @@ def test_a_request_whose_client_gave_up_stays_in_the_server(places: Places) -> N
     assert places.oldest_s(10) == 7e-9  # the only one whose client still waits
     places.process([Event(8, "x", 1, 100), Event(9, "s", 2, 100), Event(12, "x", 2, 100)])
     assert (places.counts, places.failed) == ([0, 1, 0, 0], 3)
-    assert [places.wasted(since) for since in (0, 9, 13)] == [2, 1, 0]
+    assert [places.wasted_count(since) for since in (0, 9, 13)] == [2, 1, 0]
     assert [place for number, place, _ in new_moves(places) if number == 1][-2:] == [IN_APP, FAILED]
     assert places.sample(20).causes == {"gave_up": 3}
 
@@ -101,7 +101,7 @@ def test_no_mean_before_the_load_has_lasted_as_long() -> None:
 def test_giving_up_after_the_response_was_sent_is_not_wasted_work(places: Places) -> None:
     places.process([Event(1, "b", 1), Event(2, "c", 1), Event(3, "s", 1, 9), Event(4, "x", 1, 9)])
     places.process([Event(5, "f", 1, cause="gave_up")])
-    assert (places.in_flight, places.counts, places.wasted(0)) == (0, [0, 0, 0, 0], 0)
+    assert (places.in_flight, places.counts, places.wasted_count(0)) == (0, [0, 0, 0, 0], 0)
 
 
 def test_a_span_may_precede_the_start_of_its_request(places: Places) -> None:

@@ -184,7 +184,7 @@ class LiveServer:
             fastest_s=min(response_times_s, default=None),
             where=_mean_parts(answers),
             answered=len(answers),
-            wasted=places.wasted(since_ns),
+            wasted=places.wasted_count(since_ns),
             slowest_waits=oldest_s > slowest_answer_s,
         )
 

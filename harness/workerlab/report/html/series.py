@@ -86,14 +86,14 @@ def all_series(document: Document) -> list[SweepSeries]:
 
 class CellOverTime(Struct, dict=True, frozen=True):
     """One cell as the page shows it. `position`: (series, cell in the series); `most_informative`:
-    whether it is so among the cells of its series; `opened`: whether it is initially open."""
+    whether it is the most informative cell of its series; `initially_open`: unfolded at first."""
 
     position: tuple[int, int]
     series: SweepSeries
     cell: Result
     timeline: Timeline
     most_informative: bool = False
-    opened: bool = False
+    initially_open: bool = False
 
     @property
     def load(self) -> str:
@@ -189,6 +189,6 @@ def cells_over_time(document: Document) -> list[CellOverTime]:
             cells.append(replace(cell, most_informative=cell is most_informative(with_timeline)))
     cells.sort(key=lambda cell: (not cell.most_informative, cell.cell.verdict != "saturated"))
     return [
-        replace(cell, opened=cell.most_informative and rank < MAX_OPEN_CELLS)
+        replace(cell, initially_open=cell.most_informative and rank < MAX_OPEN_CELLS)
         for rank, cell in enumerate(cells)
     ]

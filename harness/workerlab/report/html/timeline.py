@@ -157,12 +157,12 @@ def _workers_axis(bars: PlacedBars) -> alt.Y:
         grid=False,
     )
     scale = span(bars.height, -0.1, zero=False)
-    # The pane of the queue has a title, too: otherwise their horizontal axes would not align
+    # The queue's pane has a title, too; without this one, the panes' time axes would not align
     return alt.Y("top:Q", scale=scale, axis=axis, title="workers")
 
 
 def _rows_pane(timeline: Timeline, shared: bool, *, titled: bool) -> Any:
-    """The pane of workers. `shared`: requests wait for any worker, not for a certain one."""
+    """The pane of workers. `shared`: requests wait for any worker, not for a particular one."""
     unit_name, factor = unit(timeline.shown[1])
     bars = _placed_bars(timeline, shared, factor)
     y_axis = _workers_axis(bars)

@@ -35,8 +35,8 @@ from workerlab.numbers.samples import quantile
 
 CONNECTING, QUEUED, IN_WORKER, IN_APP, ANSWERED, FAILED = range(6)
 MIN_RECENT_S = 2.0  # the shortest default window of rate and quantiles
-ANSWERS_KEPT_S = 40.0  # before they are forgotten
-MAX_ALL_DRAWN = 600  # up to this many requests, all are drawn; of more, only some waiting ones
+ANSWERS_KEPT_S = 40.0  # older ones are discarded
+MAX_ALL_DRAWN = 600  # requests; if more are in flight, only some of the waiting ones are drawn
 MS_NS = 1e6
 GAVE_UP = "gave_up"  # cause: the client closed the connection before the response
 EVENT_ORDER = tuple("bckasxef")  # kinds of events, in their order within a nanosecond
@@ -101,7 +101,7 @@ class PlacesSample(Struct, frozen=True):
 
     rps: float | None  # 0 without a response in the window; None before the first response
     # Response time of all requests in flight in the window, by Little's law. None if a client gave
-    # up in the window, or if the load is younger than this mean
+    # up in the window, or if the load has run for less than this mean
     mean: float | None
     p50: float | None
     p95: float | None
@@ -278,9 +278,9 @@ class Places:
         # If a class accepts only when a slot is free, requests wait in a worker only for a moment
         accepted = not_queued if self._accepts_first else min(not_queued, self._previous_not_queued)
         self._previous_not_queued = not_queued
-        # No more can wait there than slots are free. If the queue is or was full, the kernel has
-        # dropped the last packet of the latest handshakes: these connections are established only
-        # on the client's side
+        # At most one request per free slot waits in a worker. If the queue is or was full, the
+        # kernel has dropped the last packet of the latest handshakes: these connections are
+        # established only on the client's side
         was_full = not self._accepts_first and limit is not None and queue_length >= limit
         free_slots, dropped = len(waiting), 0
         if not self._accepts_first and self._slots is not None:
@@ -364,7 +364,7 @@ class Places:
     def _requests_in_flight(self) -> list[TracedRequest]:
         return [request for request in self._requests.values() if not request.abandoned]
 
-    def wasted(self, since_ns: int) -> int:
+    def wasted_count(self, since_ns: int) -> int:
         """The number of requests that left the app since then, after their clients had given up."""
         return sum(at_ns >= since_ns for at_ns in self._wasted_ns)
 
@@ -484,10 +484,10 @@ def _replay(
     steps_ns = (*range(facts.started_ns + STEP_NS, until_ns, STEP_NS), until_ns)
     processed, length, limit = 0, None, None
     for step, at_ns in enumerate(steps_ns, 1):
-        past = bisect_right(events, at_ns, key=AT_NS)
-        places.process(events[processed:past])
-        processed, readings_past = past, bisect_right(readings, at_ns, key=AT_NS)
-        for reading in readings[readings_past - 1 : readings_past]:  # the latest, if any
+        event_count = bisect_right(events, at_ns, key=AT_NS)
+        places.process(events[processed:event_count])
+        processed, reading_count = event_count, bisect_right(readings, at_ns, key=AT_NS)
+        for reading in readings[reading_count - 1 : reading_count]:  # the latest, if any
             length, limit = reading.length, reading.limit
         places.infer_queue(at_ns, length, limit)
         moves += places.take_moves()

@@ -67,8 +67,8 @@ def compose(launch: Mapping[str, Any]) -> dict[str, Any]:
     merged.update(launch["settings"])
     merged["worker_class"] = worker_class
     if merged.get("accesslog"):
-        # Still written, since that is work of the server, but neither to the user's file nor to a
-        # pipe: without a reader, it would stall the server
+        # Still written, since that is work of the server, but not to the user's file, nor to a
+        # pipe: a pipe without a reader would stall the server
         merged["accesslog"] = launch["access_log"]
     raw_env = merged.get("raw_env") or []  # Gunicorn accepts a single string, too
     merged["raw_env"] = [*([raw_env] if isinstance(raw_env, str) else raw_env), *launch["env"]]

@@ -16,39 +16,39 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-if TYPE_CHECKING:  # slow to import, and without it there is no asyncio loop
+if TYPE_CHECKING:  # slow to import, and used only if the server has imported it
     import asyncio
 
-After = Callable[[float, Callable[[], None]], object]  # (seconds, callback), on the loop
+Schedule = Callable[[float, Callable[[], None]], object]  # (seconds, callback), on the loop
 
 
 class Loop(NamedTuple):
-    """Access to an event loop. `begin`: calls a function on it."""
+    """Access to an event loop. `call_soon`: calls a function on it."""
 
-    after: After
-    begin: Callable[[Callable[[], None]], object]
+    schedule: Schedule
+    call_soon: Callable[[Callable[[], None]], object]
 
 
 # --- greenlets ------------------------------------------------------------------------------------
 
 
-def gevent_timers(hub: Any) -> After:
+def gevent_timers(hub: Any) -> Schedule:
     """Timers that do not keep gevent's loop alive."""
     last: Any = None
 
-    def after(delay_s: float, call: Callable[[], None]) -> None:
+    def schedule(delay_s: float, call: Callable[[], None]) -> None:
         nonlocal last
         if last is not None:
             last.close()
         last = hub.loop.timer(delay_s, ref=False)
         last.start(call, update=True)  # else it counts from the loop's last update
 
-    return after
+    return schedule
 
 
-def eventlet_timers(hub: Any) -> After:
-    after: After = hub.schedule_call_global
-    return after
+def eventlet_timers(hub: Any) -> Schedule:
+    schedule: Schedule = hub.schedule_call_global
+    return schedule
 
 
 class Greenlets(NamedTuple):
@@ -58,7 +58,7 @@ class Greenlets(NamedTuple):
     hubs: str  # its module with `get_hub`, in the directory of its loops
     patches: str  # its module that patches
     is_patched: str  # a function there: whether a module of the standard library is patched
-    timers: Callable[[Any], After]  # of its hub
+    timers: Callable[[Any], Schedule]  # of its hub
 
     def hub(self) -> Any:
         return import_module(self.hubs).get_hub()
@@ -112,13 +112,13 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def asyncio_loop(loop: asyncio.AbstractEventLoop) -> Loop:
-    """Timers in an empty context, or each would keep that of the first request."""
+    """Its timers run in an empty context: otherwise each would keep the first request's."""
     context = contextvars.Context()
 
-    def after(delay_s: float, call: Callable[[], None]) -> None:
+    def schedule(delay_s: float, call: Callable[[], None]) -> None:
         loop.call_later(delay_s, call, context=context)
 
-    return Loop(after, lambda call: loop.call_soon_threadsafe(call, context=context))
+    return Loop(schedule, lambda call: loop.call_soon_threadsafe(call, context=context))
 
 
 # --- the table ------------------------------------------------------------------------------------

@@ -26,23 +26,23 @@ from os import pread
 from time import monotonic_ns as now
 from time import process_time_ns, thread_time_ns
 
-from .families import After, Loop
+from .families import Loop, Schedule
 from .maps import BEATS, Ring
 from .waits import SCHEDSTAT, OtherThreads, counted_ns, counts_waits
 
 RECORDS = 1 << 15  # ten minutes of a free loop, at least two of a blocked one
 INTERVAL_NS, LATE_INTERVAL_NS = 20_000_000, 1_000_000
 LATE_NS = 3_000_000
-OTHERS_CPU_NS = 50_000  # CPU of other threads, above which each of them is read
+OTHERS_CPU_NS = 50_000  # if other threads used more CPU than this, their waits are read
 
 
 class Heart:
     """Beats from `begin` on, which must be called on the loop."""
 
-    due = 0  # the next beat; 0: it has not begun
+    due = 0  # when the next beat is due; 0: not begun
 
-    def __init__(self, ring: Ring, after: After, interval_ns: int = INTERVAL_NS) -> None:
-        self.ring, self.after, self.interval_ns = ring, after, interval_ns
+    def __init__(self, ring: Ring, schedule: Schedule, interval_ns: int = INTERVAL_NS) -> None:
+        self.ring, self.schedule, self.interval_ns = ring, schedule, interval_ns
         self.stopped = False
 
     def begin(self) -> None:
@@ -54,7 +54,7 @@ class Heart:
         self.at, self.cpu, self.process = now(), thread_time_ns(), process_time_ns()
         self.queued = counted_ns(self.schedstat)[1]
         self.due = now() + self.interval_ns
-        self.after(self.interval_ns / 1e9, self.beat)
+        self.schedule(self.interval_ns / 1e9, self.beat)
 
     def stop(self) -> None:
         self.stopped = True
@@ -76,7 +76,7 @@ class Heart:
         self.at, self.cpu, self.process, self.queued = at, cpu, process, queued
         delay_ns = LATE_INTERVAL_NS if late > LATE_NS else self.interval_ns
         self.due = now() + delay_ns
-        self.after(delay_ns / 1e9, self.beat)
+        self.schedule(delay_ns / 1e9, self.beat)
 
 
 def start(loop: Loop | None, directory: str, interval_ns: int = INTERVAL_NS) -> Heart | None:
@@ -84,6 +84,6 @@ def start(loop: Loop | None, directory: str, interval_ns: int = INTERVAL_NS) -> 
     OSError if the disk is full."""
     if loop is None or not counts_waits():
         return None
-    heart = Heart(Ring(directory, BEATS, RECORDS), loop.after, interval_ns)
-    loop.begin(heart.begin)
+    heart = Heart(Ring(directory, BEATS, RECORDS), loop.schedule, interval_ns)
+    loop.call_soon(heart.begin)
     return heart

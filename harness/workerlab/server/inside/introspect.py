@@ -84,9 +84,9 @@ def rejection(names: dict[str, Any]) -> str | None:
         if name in config.settings and name not in ENVIRONMENT_DEPENDENT:
             try:
                 config.set(name, value)
-            except Exception as error:  # of its validators
+            except Exception as error:  # raised by its validators
                 return f"Gunicorn rejects {name} = {value!r}: {error}"
-    for name in filter(names.__contains__, PARSED_LATER):  # or $PORT would be checked as bind
+    for name in filter(names.__contains__, PARSED_LATER):  # if set: bind's default uses $PORT
         try:
             getattr(config, PARSED_LATER[name])
         except Exception as error:
@@ -106,22 +106,22 @@ class Assignments:
 
     def __init__(self, namespace: dict[str, Any], annotations: dict[str, ast.AnnAssign]) -> None:
         self._namespace, self._annotations = namespace, annotations
-        self._before: dict[str, Any] = dict(namespace)
+        self._previous: dict[str, Any] = dict(namespace)
         # By name: sequences of lines; each begins with a line that does not use the earlier value
         self._lines: dict[str, list[list[int]]] = {}
 
     def record(self, line: int, stored: dict[str, int], used: list[str]) -> None:
         """Called after a statement. `stored`: names that it stores, with their lines; `used`: names
         that it reads."""
-        now = dict(self._namespace)
-        changed = [name for name in now if now[name] is not self._before.get(name, self)]
+        current = dict(self._namespace)
+        changed = [name for name in current if current[name] is not self._previous.get(name, self)]
         for name in {**dict.fromkeys(changed), **stored}:
             number, sequences = stored.get(name, line), self._lines.setdefault(name, [[]])
             if name in used or not sequences[-1]:
                 sequences[-1] += [number] if sequences[-1][-1:] != [number] else []
             elif sequences[-1] != [number]:
                 sequences.append([number])
-        self._before = now
+        self._previous = current
 
     def of(self, settings: Collection[str]) -> dict[str, dict[str, Any]]:
         """By name. `line`: the last that assigned it; `overridden`: earlier lines without effect on

@@ -68,7 +68,7 @@ def free_path(directory: str, form: MapFormat) -> str:
 
 
 def create_map(path: str, form: MapFormat, capacity: int) -> mmap.mmap:
-    """A file of `capacity` records, allocated on disk, mapped shared. Raises OSError if full."""
+    """A file of `capacity` records, allocated and mapped shared. Raises OSError on a full disk."""
     size = HEADER_BYTES + capacity * form.record.size
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
     try:
@@ -78,7 +78,7 @@ def create_map(path: str, form: MapFormat, capacity: int) -> mmap.mmap:
             for remaining in range(size, 0, -(1 << 20)):
                 os.write(handle, bytes(min(remaining, 1 << 20)))
         shared = mmap.mmap(handle, size)
-        # Touch all pages, or the first request on each pays for a page fault
+        # Touch all pages: otherwise the first request on each would wait for a page fault
         shared[:: mmap.PAGESIZE] = bytes(len(range(0, size, mmap.PAGESIZE)))
     except OSError:
         os.unlink(path)

@@ -51,7 +51,7 @@ RECORDS = 1 << 15  # five minutes
 SAMPLE_INTERVAL_NS = 10_000_000
 BEAT_NS = 5_000_000  # between beats, while stacks are sampled
 SWITCH_INTERVAL_S = 0.0005
-LATE_NS = 3_000_000  # of a sample; if later, some thread may have held the GIL
+LATE_NS = 3_000_000  # if a sample is later than this, some thread may have held the GIL
 MAX_LINES = 1000
 IDLE, OTHER = 0, 1  # reserved numbers: IDLE, no line (the loop itself); OTHER, beyond MAX_LINES
 HERE = os.path.dirname(os.path.realpath(__file__))
@@ -92,8 +92,8 @@ class Files:
             home = self.chdir if is_below(path, self.chdir) else os.path.dirname(self.package)
             return "app", os.path.relpath(path, home)
         if name.startswith("<") or "/site-packages/" in path or "/dist-packages/" in path:
-            inside = path.rpartition("-packages/")[2]
-            return ("stdlib", name) if name.startswith("<") else ("library", inside)
+            package_path = path.rpartition("-packages/")[2]
+            return ("stdlib", name) if name.startswith("<") else ("library", package_path)
         for kind, directories in (("library", self.sites), ("stdlib", self.outside)):
             for directory in directories:
                 if is_below(path, directory):
@@ -141,20 +141,20 @@ def called_by(frame: FrameType) -> str:
 class StackSampler:
     """Samples the thread `loop`, whose beats are those of `heart`."""
 
-    def __init__(self, heart: Any, loop: int, files: Files, ring: Ring, lines: int) -> None:
+    def __init__(self, heart: Any, loop: int, files: Files, ring: Ring, lines_fd: int) -> None:
         self.heart, self.loop, self.files = heart, loop, files
-        self.ring, self.lines = ring, lines  # `lines`: a file's descriptor
+        self.ring, self.lines_fd = ring, lines_fd
         self.numbers: dict[tuple[CodeType, int, CodeType], int] = {}
         self.stopped = False
         self.outermost: FrameType | None = None  # frame of the app in the last sample
         self.seen_at = self.seen_beat = 0
-        self.computed: dict[int, int] = {}  # CPU of other threads, by native id
+        self.thread_cpu: dict[int, int] = {}  # CPU of other threads, by native id
 
     def run(self) -> None:
         while not self.heart.due:
             sleep(SAMPLE_INTERVAL_NS / 1e9)
         handle = os.open(SCHEDSTAT, os.O_RDONLY)
-        clock = time.pthread_getcpuclockid(self.loop)  # like the beats, not on every system
+        clock = time.pthread_getcpuclockid(self.loop)  # on some systems only, like beats
         loop = os.open(f"/proc/self/task/{os.getpid()}/stat", os.O_RDONLY)  # of the main thread
         own_wait, loop_wait = queued_ns(handle), queued_ns(self.heart.schedstat)
         loop_cpu, cpu = clock_gettime_ns(clock), process_time_ns()
@@ -163,23 +163,23 @@ class StackSampler:
             sleep(max(0, due - now()) / 1e9)
             # Nothing may release the GIL until all of this is read
             at, heart, frames = now(), self.heart, sys._current_frames()
-            before = loop_cpu, cpu, own_wait, loop_wait
+            previous = loop_cpu, cpu, own_wait, loop_wait
             loop_cpu, cpu = clock_gettime_ns(clock), process_time_ns()
             beat, beat_due, beat_loop_cpu, beat_cpu = heart.at, heart.due, heart.cpu, heart.process
             beat_loop_wait = heart.queued
             number, stuck = self.locate(frames.pop(self.loop, None), at, beat)
-            other = self.holder(frames) if at - due > LATE_NS else IDLE
+            other = self.gil_holder(frames) if at - due > LATE_NS else IDLE
             frames.clear()  # or they would keep the app's objects alive
             sleeps = state(loop) in b"SD"
             own_wait, loop_wait = queued_ns(handle), queued_ns(heart.schedstat)
-            ran, ran_since_beat = loop_cpu - before[0], loop_cpu - beat_loop_cpu
+            ran, ran_since_beat = loop_cpu - previous[0], loop_cpu - beat_loop_cpu
             overdue = at - beat_due if beat_due > beat else 0  # else a beat is in progress
-            of_sample = at - last, own_wait - before[2], ran, loop_wait - before[3]
-            others_cpu = cpu - before[1] - ran
+            deltas = at - last, own_wait - previous[2], ran, loop_wait - previous[3]
+            others_cpu = cpu - previous[1] - ran
             beat_others_cpu = cpu - beat_cpu - ran_since_beat
-            of_beat = at - beat, ran_since_beat, loop_wait - beat_loop_wait, beat_others_cpu
-            lines = stuck, sleeps, number, other
-            sample = (at, *of_sample, others_cpu, at - due, overdue, *of_beat, *lines)
+            beat_deltas = at - beat, ran_since_beat, loop_wait - beat_loop_wait, beat_others_cpu
+            line_values = stuck, sleeps, number, other
+            sample = (at, *deltas, others_cpu, at - due, overdue, *beat_deltas, *line_values)
             self.ring.write(*sample)
             last = at
             due = max(due + SAMPLE_INTERVAL_NS, now() + SAMPLE_INTERVAL_NS // 10)
@@ -209,12 +209,12 @@ class StackSampler:
             frame = frame.f_back
         return deepest, outermost, library
 
-    def holder(self, frames: dict[int, FrameType]) -> int:
+    def gil_holder(self, frames: dict[int, FrameType]) -> int:
         """The line of the other thread that used the most CPU since the last call: it may have held
         the GIL, and just released it."""
         threads: Any = getattr(sys.modules.get("threading"), "_active", {})
-        max_cpu, number, before = 0, IDLE, self.computed
-        self.computed = {}
+        max_cpu, number, previous = 0, IDLE, self.thread_cpu
+        self.thread_cpu = {}
         for ident, frame in frames.items():
             deepest, _, library = self.frames_of(frame)
             line_frame, thread = deepest or library, threads.get(ident)
@@ -222,38 +222,38 @@ class StackSampler:
             if line_frame is None or native is None:
                 continue
             with contextlib.suppress(OSError), open(f"/proc/self/task/{native}/schedstat") as file:
-                self.computed[native] = int(file.read().split()[0])
-            cpu = self.computed.get(native, 0) - before.get(native, 0)
+                self.thread_cpu[native] = int(file.read().split()[0])
+            cpu = self.thread_cpu.get(native, 0) - previous.get(native, 0)
             if cpu > max_cpu:
                 max_cpu, number = cpu, self.number(line_frame, frame)
         return number
 
-    def number(self, named: FrameType, innermost: FrameType) -> int:
-        key = named.f_code, named.f_lineno or 0, innermost.f_code
+    def number(self, line_frame: FrameType, innermost: FrameType) -> int:
+        key = line_frame.f_code, line_frame.f_lineno or 0, innermost.f_code
         number = self.numbers.get(key)
         if number is None:
             number = OTHER
             if len(self.numbers) < MAX_LINES:
                 number = self.numbers[key] = OTHER + 1 + len(self.numbers)
-                self.write_line(number, named, innermost)
+                self.write_line(number, line_frame, innermost)
         return number
 
-    def write_line(self, number: int, named: FrameType, innermost: FrameType) -> None:
-        kind, file = self.files.of(named.f_code)
-        inner = "" if innermost is named else f"{innermost.f_globals.get('__name__', '')}."
+    def write_line(self, number: int, line_frame: FrameType, innermost: FrameType) -> None:
+        kind, file = self.files.of(line_frame.f_code)
+        inner = "" if innermost is line_frame else f"{innermost.f_globals.get('__name__', '')}."
         line = {
             "number": number,
             "file": file,
-            "line": named.f_lineno or named.f_code.co_firstlineno,  # f_lineno may be None
-            "function": name_of(named.f_code),
-            "called": called_by(named),
+            "line": line_frame.f_lineno or line_frame.f_code.co_firstlineno,  # f_lineno may be None
+            "function": name_of(line_frame.f_code),
+            "called": called_by(line_frame),
             "inside": inner and inner + name_of(innermost.f_code),
             "app": kind == "app",
         }
         text = json.dumps(line).encode() + b"\n"
         written = 0
         with contextlib.suppress(OSError):
-            written = write(self.lines, text)
+            written = write(self.lines_fd, text)
         if written < len(text):  # the disk is full; a truncated line must be the last
             self.stopped = True
 
