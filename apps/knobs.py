@@ -33,7 +33,7 @@ class Work(NamedTuple):
     cpu_ms: float
 
     @property
-    def done(self) -> str:
+    def response_text(self) -> str:
         """The text of the response."""
         burned = f" and burned {self.cpu_ms:g} ms of CPU" if self.cpu_ms else ""
         return f"slept {self.sleep_s:g} s{burned}"

@@ -32,7 +32,7 @@ def wsgi_app(sleep: Callable[[float], None]) -> WSGIApplication:
             return respond_wsgi(environ, start_response, HTTPStatus.BAD_REQUEST, str(problem))
         burn(work.cpu_ms)
         sleep(work.sleep_s)
-        return respond_wsgi(environ, start_response, HTTPStatus.OK, work.done)
+        return respond_wsgi(environ, start_response, HTTPStatus.OK, work.response_text)
 
     return app
 
@@ -51,7 +51,7 @@ def asgi_app(sleep: Callable[[float], Awaitable[None]]) -> AsgiApp:
             return await respond_asgi(scope, receive, send, HTTPStatus.BAD_REQUEST, str(problem))
         burn(work.cpu_ms)
         await sleep(work.sleep_s)
-        return await respond_asgi(scope, receive, send, HTTPStatus.OK, work.done)
+        return await respond_asgi(scope, receive, send, HTTPStatus.OK, work.response_text)
 
     return app
 

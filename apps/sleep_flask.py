@@ -17,7 +17,7 @@ def sleep(path: str) -> Response:
     work = work_for(request.query_string.decode("latin-1"))
     burn(work.cpu_ms)
     time.sleep(work.sleep_s)
-    return Response(f"{work.done}\n", mimetype="text/plain")
+    return Response(f"{work.response_text}\n", mimetype="text/plain")
 
 
 @app.errorhandler(BadValue)

@@ -34,7 +34,7 @@ async def carry_out(storage: Storage, options: argparse.Namespace) -> None:
             await storage.prepare()
             print((await storage.page(1)).posts)
         case "page":
-            from apps.blog import pages  # imports what takes longer than the other commands
+            from apps.blog import pages  # slow to import, and only needed here
 
             post = await storage.post(options.number)
             if post is None:

@@ -41,8 +41,8 @@ async def post(site: Site, request: Request, number: int) -> Response:
 
 async def add(site: Site, request: Request) -> Response:
     values = _json_object(request, {"title", "body"})
-    added = await site.posts.add(await site.draft(values["title"], values["body"]))
-    return json_response(asdict(added), HTTPStatus.CREATED, Location=f"/api/posts/{added.id}")
+    new_post = await site.posts.add(await site.draft(values["title"], values["body"]))
+    return json_response(asdict(new_post), HTTPStatus.CREATED, Location=f"/api/posts/{new_post.id}")
 
 
 async def edit(site: Site, request: Request, number: int) -> Response:
@@ -60,9 +60,9 @@ async def upload(site: Site, request: Request) -> Response:
     """The body is the image. Its declared type must be image/*, but is not trusted otherwise."""
     if request.mimetype and not request.mimetype.startswith("image/"):
         raise UnsupportedMediaType("The body must be an image, with a type such as image/png.")
-    stored = await site.store(request.get_data(cache=False))
-    url = f"/images/{stored.name}"
-    return json_response({**asdict(stored), "url": url}, HTTPStatus.CREATED, Location=url)
+    image = await site.store(request.get_data(cache=False))
+    url = f"/images/{image.name}"
+    return json_response({**asdict(image), "url": url}, HTTPStatus.CREATED, Location=url)
 
 
 def _json_object(request: Request, names: set[str]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ async def app(scope: Message, receive: Receive, send: Send) -> None:
         if message["type"] == "http.disconnect":
             return None
         reading = body.take(message.get("body", b"")) and message.get("more_body", False)
-    request = Request(body.into(_environ(scope)))
+    request = Request(body.merge_into(_environ(scope)))
     response = await respond(SITE, request)
     lines = response.get_wsgi_headers(request.environ)
     headers = [(name.lower().encode("latin-1"), text.encode("latin-1")) for name, text in lines]
@@ -39,7 +39,7 @@ async def app(scope: Message, receive: Receive, send: Send) -> None:
 
 
 async def _start() -> None:
-    with contextlib.suppress(Unreachable):  # tried again with every request
+    with contextlib.suppress(Unreachable):  # retried with every request
         await SITE.start()
 
 

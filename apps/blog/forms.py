@@ -40,16 +40,16 @@ class FormInput:
 
 
 def _form(
-    filled: FormInput,
+    form_input: FormInput,
     number: int | None = None,
     error: Failure | None = None,
     theirs: Post | None = None,
 ) -> Response:
-    """`number`: of the post being edited. `theirs`: its newest revision, saved by someone else."""
+    """The form. `number`: the post being edited. `theirs`: its newest revision, saved by others."""
     return page_of(
         "form.html",
         error.status if error else HTTPStatus.OK,
-        typed=filled,
+        typed=form_input,
         number=number,
         why=error.sentence if error else "",
         replaces=isinstance(error, Conflict),
@@ -70,24 +70,24 @@ async def edit(site: Site, request: Request, number: int) -> Response:
 
 async def save(site: Site, request: Request, number: int | None = None) -> Response:
     """Save a new post, or an edit of post `number`."""
-    filled = FormInput.of(request)
-    if number is not None and not 0 < filled.revision <= posts.MAX_REVISION:
+    form_input = FormInput.of(request)
+    if number is not None and not 0 < form_input.revision <= posts.MAX_REVISION:
         raise BadRequest("An edit needs the revision that it is based on.")
     try:
         await site.start()
-        if filled.unreadable:
+        if form_input.unreadable:
             raise BadInput("The file is not UTF-8 text.")
-        draft = await site.draft(filled.title, filled.body)
+        draft = await site.draft(form_input.title, form_input.body)
         if number is None:
             number = (await site.posts.add(draft)).id
         else:
-            await site.posts.edit(number, draft, filled.revision)
+            await site.posts.edit(number, draft, form_input.revision)
     except (BadInput, Unreachable) as error:
-        return _form(filled, number, error)
+        return _form(form_input, number, error)
     except Conflict as error:
         theirs = None
         with contextlib.suppress(Unreachable):
             theirs = await site.posts.newest(number or 0)
         newest = theirs.revision if theirs else error.revision
-        return _form(replace(filled, revision=newest), number, error, theirs)
+        return _form(replace(form_input, revision=newest), number, error, theirs)
     return Response(status=HTTPStatus.SEE_OTHER, headers={"Location": f"/posts/{number}"})

@@ -42,13 +42,13 @@ DRAFT = {
     "title": {**TEXT, "maxLength": MAX_TITLE, **VISIBLE},
     "body": {**TEXT, "maxLength": MAX_BODY, **VISIBLE},
 }
-NONE = _problem("Not found.")
+NOT_FOUND = _problem("Not found.")
 BUSY = {"503": _problem("The storage does not respond; try again.")}
 BAD = {
     "400": _problem("The request cannot be read."),
     "403": _problem("The request comes from another site's page."),
     "413": _problem("The body is too large."),
-    "415": _problem("The body is of another type."),
+    "415": _problem("The body has the wrong type."),
     "422": _problem("The content is invalid."),
 }
 POSTS = {
@@ -71,14 +71,14 @@ POST = {
     "parameters": [{"name": "number", "in": "path", "required": True, "schema": ID}],
     "get": {
         "operationId": "show",
-        "responses": {"200": _response("Post", "The post."), "404": NONE, **BUSY},
+        "responses": {"200": _response("Post", "The post."), "404": NOT_FOUND, **BUSY},
     },
     "put": {
         "operationId": "edit",
         "requestBody": _body(_object(**DRAFT, revision=REVISION)),
         "responses": {
             "200": _response("Post", "The post as it is now stored."),
-            "404": NONE,
+            "404": NOT_FOUND,
             "409": _problem("The post has been edited since that revision."),
             **BAD,
             **BUSY,

@@ -46,8 +46,8 @@ class Conflict(Failure):
 
     def __init__(self, revision: int) -> None:
         self.revision = revision
-        at = f"it is now at revision {revision}"
-        super().__init__(f"Someone else has edited this post in the meantime: {at}.")
+        why = "Someone else has edited this post in the meantime"
+        super().__init__(f"{why}: it is now at revision {revision}.")
 
 
 class Unreachable(Failure):

@@ -73,14 +73,14 @@ class RedisCache:
         return bytes(stored).partition(b" ")[2]
 
     async def put(
-        self, key: str, value: bytes, revision: int, expiry_s: float, *, sure: bool = False
+        self, key: str, value: bytes, revision: int, expiry_s: float, *, retry: bool = False
     ) -> None:
-        """Put a value, unless Redis has a newer revision. `sure`: try up to TRIES times."""
+        """Put a value, unless Redis has a newer revision. `retry`: try up to TRIES times."""
         expiry_ms = int(expiry_s * 1000)
         if expiry_ms <= 0:
             return
         arguments = [revision, value, expiry_ms]
-        for _ in range(TRIES if sure else 1):
+        for _ in range(TRIES if retry else 1):
             with contextlib.suppress(*FAILURES):
                 await self._trip(lambda: self._replace(keys=[f"blog:{key}"], args=arguments))
                 return

@@ -5,8 +5,8 @@
 
 So once the response to an edit is sent, reads from Redis or the storage get the new post. Only
 other workers' local caches may still hold the old one, for at most BLOG_LOCAL_EXPIRY: this bounds
-how stale a page can be. The bound becomes BLOG_REDIS_EXPIRY if Redis does not respond during an
-edit, and returns with its old content.
+how stale a page can be. If Redis does not respond during an edit and later returns with its old
+content, the bound becomes BLOG_REDIS_EXPIRY.
 
 Every new post changes the lists, and cached lists are not invalidated. A list lives for half the
 bound in Redis and half in a worker: the same in total, plus or minus the round trip to Redis.
@@ -68,12 +68,12 @@ class PostRepository:
     async def add(self, draft: Draft) -> Post:
         requested_s = time.monotonic()
         (post,) = await self._storage.add([draft])
-        return await self._cached(post, requested_s)
+        return await self._cache(post, requested_s)
 
     async def edit(self, number: int, draft: Draft, revision: int) -> Post:
         """Raises NoSuchPost, Conflict."""
         requested_s = time.monotonic()  # it may be edited again before this edit is cached
-        return await self._cached(await self._storage.edit(number, draft, revision), requested_s)
+        return await self._cache(await self._storage.edit(number, draft, revision), requested_s)
 
     async def stop(self) -> None:
         await self._storage.stop()
@@ -105,21 +105,21 @@ class PostRepository:
             await self._put_in_redis(key, value, kind.redis_s - (time.monotonic() - requested_s))
         return value
 
-    async def _cached(self, post: Post, requested_s: float) -> Post:
+    async def _cache(self, post: Post, requested_s: float) -> Post:
         """Put a post into the caches, before the response to its edit."""
         key = f"post:{post.id}"
-        await self._put_in_redis(key, post, self._posts.redis_s, sure=True)
+        await self._put_in_redis(key, post, self._posts.redis_s, retry=True)
         if self._local is not None:
             self._local.put(key, post, post.revision, requested_s, self._posts.local_s)
         return post
 
     async def _put_in_redis(
-        self, key: str, value: Post | Page, expiry_s: float, sure: bool = False
+        self, key: str, value: Post | Page, expiry_s: float, retry: bool = False
     ) -> None:
         if self._redis is not None:
             with METRICS.timed("serialise_ns"):
                 text = json.dumps(asdict(value)).encode()
-            await self._redis.put(key, text, value.revision, expiry_s, sure=sure)
+            await self._redis.put(key, text, value.revision, expiry_s, retry=retry)
 
 
 def _page(values: Any) -> Page:

@@ -86,7 +86,7 @@ ROUTES = (
 _MAP = Map(
     [Rule(route.path, methods=[route.method], endpoint=route) for route in ROUTES],
     converters={"id": Id},
-    merge_slashes=False,  # nor any other redirect
+    merge_slashes=False,  # True would redirect
 )
 
 
@@ -112,7 +112,7 @@ class Body:
             self._room -= len(self._parts[-1])
         return self.size <= MAX_READ_RATIO * self._max_bytes
 
-    def into(self, environ: Mapping[str, Any]) -> dict[str, Any]:
+    def merge_into(self, environ: Mapping[str, Any]) -> dict[str, Any]:
         """A copy of a WSGI environ with this body and its length. Without them, a chunked request
         would be taken for one without a body."""
         data = b"".join(self._parts)
@@ -175,6 +175,6 @@ def _refuse_other_sites(request: Request) -> None:
     host = request.headers.get("Host", "")
     origin = request.headers.get("Origin", f"any://{host}")  # "null" if it is hidden
     site = request.headers.get("Sec-Fetch-Site", "same-origin")
-    same = site in ("same-origin", "none") and origin.partition("://")[2] == host
-    if request.method not in SAFE and not same:
+    same_site = site in ("same-origin", "none") and origin.partition("://")[2] == host
+    if request.method not in SAFE and not same_site:
         raise exceptions.Forbidden("The request must come from a page of this blog.")

@@ -8,7 +8,7 @@ from apps.blog.posts import Draft
 from apps.blog.repository import PostRepository
 from apps.blog.settings import Settings
 from apps.blog.storage import storage_of
-from apps.blog.uploads import Stored, Uploads
+from apps.blog.uploads import StoredImage, Uploads
 
 T = TypeVar("T")
 
@@ -39,8 +39,8 @@ class Site:
         """Raises BadInput."""
         return await self._off_the_loop(lambda: Draft.of(title, body))
 
-    async def store(self, data: bytes) -> Stored:
-        """Store an image. Raises as `Uploads.store`."""
+    async def store(self, data: bytes) -> StoredImage:
+        """Store an image. Raises the errors of `Uploads.store`."""
         return await self._off_the_loop(lambda: self.uploads.store(data))
 
     async def _off_the_loop(self, work: Callable[[], T]) -> T:

@@ -50,7 +50,7 @@ class NotAnImage(Failure):
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredImage:
     """A stored image. `name`: within the folder; size in pixels."""
 
     name: str
@@ -66,17 +66,17 @@ class Uploads:
         self._folder, self.max_bytes = folder.absolute(), max_bytes
         self.too_large = f"The image is too large: the maximum is {megabytes(max_bytes)}."
 
-    def store(self, data: bytes) -> Stored:
+    def store(self, data: bytes) -> StoredImage:
         """Raises BadInput (empty), TooLarge, NotAnImage; OSError if it cannot be written."""
         if not data:
             raise BadInput("The file is empty.")
         if len(data) > self.max_bytes:
             raise TooLarge(self.too_large)
-        kind, size = _recognised(data)
+        kind, size = _identify(data)
         ending, mime = TYPES[kind]
         name = f"{hashlib.sha256(data).hexdigest()}.{ending}"
         self._write(name, data)
-        return Stored(name, mime, *size)
+        return StoredImage(name, mime, *size)
 
     def load(self, name: str) -> tuple[bytes, str] | None:
         """The bytes and their MIME type; None if there is no such image."""
@@ -101,8 +101,8 @@ class Uploads:
             raise
 
 
-def _recognised(data: bytes) -> tuple[str, tuple[int, int]]:
-    """Pillow's name of the format, and the size, of an intact image: checks its checksums, if any,
+def _identify(data: bytes) -> tuple[str, tuple[int, int]]:
+    """Pillow's name for the format, and the size, of an intact image: checks its checksums, if any,
     and its pixels (of an animation, only the first frame). Raises TooLarge, NotAnImage."""
     try:
         with Image.open(io.BytesIO(data), formats=tuple(TYPES)) as image:

@@ -44,4 +44,4 @@ def _with_body(environ: WSGIEnvironment) -> tuple[WSGIEnvironment, bool]:
     with contextlib.suppress(ClientDisconnected):
         while reading and (part := stream.read(CHUNK_BYTES)):
             reading = body.take(part)
-    return body.into(environ), not reading or body.size >= (get_content_length(environ) or 0)
+    return body.merge_into(environ), not reading or body.size >= (get_content_length(environ) or 0)

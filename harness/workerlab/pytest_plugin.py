@@ -107,7 +107,7 @@ def _sweep_arguments(marker: pytest.Mark) -> tuple[list[str], dict[str, Any]]:
     load_names = {"concurrency", "seconds"} & options.keys()
     load: dict[str, Any] = {name: options.pop(name) for name in load_names}
     options.setdefault("python", sys.executable)
-    return [marker.args[0], *testing.words_of(options)], load
+    return [marker.args[0], *testing.arguments_of(options)], load
 
 
 @contextmanager

@@ -53,7 +53,7 @@ class LoadResult:
         return self.valid and all(outcome == "met" for outcome in self.words(slo).values())
 
     def breaks(self, slo: str) -> bool:
-        """Whether a term is missed, by more than chance."""
+        """Whether a term is missed by a statistically significant margin."""
         return any(outcome == "broken" for outcome in self.words(slo).values())
 
     @property
@@ -83,7 +83,7 @@ class GunicornServer:
     ) -> LoadResult:
         """Load the app on a server launched for this load. `options`: further options of `workerlab
         sweep`. Raises LabError if the load fails."""
-        arguments = [*self._arguments, "--duration", f"{seconds:g}", *words_of(options)]
+        arguments = [*self._arguments, "--duration", f"{seconds:g}", *arguments_of(options)]
         sweep_options = _options_of_sweep(
             [arguments[0], str(concurrency), *arguments[1:], "--out", str(self._directory)]
         )
@@ -107,7 +107,7 @@ def _single_cell_setup(options: SweepOptions, plan: Plan | None) -> Iterator[run
         yield prepared
 
 
-def words_of(options: Mapping[str, object]) -> list[str]:
+def arguments_of(options: Mapping[str, object]) -> list[str]:
     """The options as command-line arguments: worker_connections=9 becomes --worker-connections 9,
     True a flag, and a dict of headers or environment variables one argument per item."""
     arguments: list[str] = []

@@ -207,7 +207,7 @@ async def test_an_editor_who_was_overtaken_keeps_the_newer_edit(config: Settings
     await first.edit(1, draft("two"), 1)
     newest = await second.edit(1, draft("three"), 2)
     two = replace(newest, title="two", revision=2)
-    await first._cached(two, 0.0)  # the way back took long
+    await first._cache(two, 0.0)  # the way back took long
     assert kept(config.redis_url) == 3
     assert (await repository(config).post(1)).title == "three"
 
@@ -328,7 +328,7 @@ def test_blocking_code_gives_up_a_hung_redis_as_well(frail: Settings, server: Mo
     until(holds, "Redis holds it")
     with server.hung():
         assert finish(cache.get("post:1")) is None
-        finish(cache.put("post:1", b"{}", 2, 60.0, sure=True))
+        finish(cache.put("post:1", b"{}", 2, 60.0, retry=True))
     finish(cache.stop())
 
 

@@ -429,7 +429,7 @@ def test_another_error_than_a_busy_sqlite_file_is_told_at_once(
     db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
     monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("it tries again"))
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
-        sqlite.log_ahead(db)
+        sqlite.enable_wal(db)
     db.close()
 
 

@@ -187,7 +187,7 @@ def plan_for(monkeypatch: pytest.MonkeyPatch) -> MakePlan:
         python = Interpreter("python3", "25.3.0", CLASSES, (), {}, settings)
         monkeypatch.setattr(preflight, "interpreter", lambda *_: python)
         monkeypatch.setattr(preflight, "check_levels", lambda _: None)
-        monkeypatch.setattr(preflight, "find_tool", lambda _: True)
+        monkeypatch.setattr(preflight, "has_tool", lambda _: True)
         options = parse(["sweep", "--tool", "fast", *arguments])
         return plan_of(options)[0]
 

@@ -50,9 +50,9 @@ class Storage(storage.Storage):
         client: Any = pymongo.MongoClient(self._url, **self._timeouts)
         try:
             schema = client[self._database].blog_schema
-            at = (schema.find_one({"_id": "step"}) or {"step": 0})["step"]
-            if at > STEPS:
-                raise Unreachable(f"its schema is at step {at}, this blog supports {STEPS}")
+            current = (schema.find_one({"_id": "step"}) or {"step": 0})["step"]
+            if current > STEPS:
+                raise Unreachable(f"its schema is at step {current}, this blog supports {STEPS}")
             counters = client[self._database].blog_counters
             _upsert(counters, NUMBERS, {"$setOnInsert": {"n": 0}})
             _upsert(schema, "step", {"$max": {"step": STEPS}})
@@ -67,22 +67,22 @@ class Storage(storage.Storage):
 
     async def page(self, number: int) -> Page:
         posts = await self._trip(lambda db: db.posts.count_documents({}))
-        before = POSTS_PER_PAGE * (number - 1)
-        if before >= posts:
+        offset = POSTS_PER_PAGE * (number - 1)
+        if offset >= posts:
             return Page(number, (), posts)
-        newest = {"sort": [("_id", pymongo.DESCENDING)], "skip": before, "limit": POSTS_PER_PAGE}
+        newest = {"sort": [("_id", pymongo.DESCENDING)], "skip": offset, "limit": POSTS_PER_PAGE}
         fields = {"title": 1, "created": 1}
         documents = await self._trip(lambda db: db.posts.find({}, fields, **newest).to_list())
         lines = tuple(Line(doc["_id"], doc["title"], doc["created"]) for doc in documents)
         return Page(number, lines, posts)
 
     async def add(self, drafts: Sequence[Draft], at: int | None = None) -> list[Post]:
-        counted = await self._trip(
+        counter = await self._trip(
             lambda db: db.blog_counters.find_one_and_update(
                 {"_id": NUMBERS}, {"$inc": {"n": len(drafts)}}, upsert=True
             )
         )
-        at, first = now() if at is None else at, (counted["n"] if counted else 0) + 1
+        at, first = now() if at is None else at, (counter["n"] if counter else 0) + 1
         posts = [
             Post(number, draft.title, draft.body, draft.html, at, at, 1)
             for number, draft in enumerate(drafts, first)

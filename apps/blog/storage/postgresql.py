@@ -22,8 +22,8 @@ from apps.blog.settings import Settings
 from apps.blog.storage.pool import Pool
 from apps.blog.storage.sql import (
     ADD_STEP,
-    AT,
     CREATE_SCHEMA,
+    CURRENT_STEP,
     Row,
     Sql,
     Statement,
@@ -93,8 +93,8 @@ class Storage(Sql):
             with _Preparing.connect(self._url, connect_timeout=CONNECT_S) as db:
                 db.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
                 db.execute(CREATE_SCHEMA)
-                (at,) = db.execute(AT).fetchone() or (0,)
-                for number, step in missing_steps(at, SERIAL):
+                (current,) = db.execute(CURRENT_STEP).fetchone() or (0,)
+                for number, step in missing_steps(current, SERIAL):
                     db.execute(step)
                     db.execute(_with_markers(ADD_STEP), (number,))
         except psycopg.Error as problem:
@@ -125,8 +125,8 @@ class Storage(Sql):
             raise Unreachable(str(problem)) from problem
 
     async def _carry_out(self, db: Any, statements: Sequence[Statement]) -> list[list[Row]]:
-        """A single statement is its own transaction; multiple ones share one. If one of them fails,
-        the connection is dropped within the transaction, which rolls it back."""
+        """A single statement is its own transaction; several share a transaction. If one of these
+        fails, the connection is dropped within the transaction, which rolls it back."""
         if len(statements) > 1:
             await resolve(db.execute("BEGIN"))
         results = []

@@ -34,7 +34,7 @@ EDIT = (
     f" WHERE id = ? AND revision = ? RETURNING {COLUMNS}"
 )
 CREATE_SCHEMA = "CREATE TABLE IF NOT EXISTS blog_schema (step integer NOT NULL)"
-AT = "SELECT coalesce(max(step), 0) FROM blog_schema"
+CURRENT_STEP = "SELECT coalesce(max(step), 0) FROM blog_schema"
 ADD_STEP = "INSERT INTO blog_schema (step) VALUES (?)"
 
 
@@ -48,10 +48,10 @@ class Sql(Storage):
         return Post(*rows[0]) if rows else None
 
     async def page(self, number: int) -> Page:
-        before = POSTS_PER_PAGE * (number - 1)
-        if before > MAX_ID:
+        offset = POSTS_PER_PAGE * (number - 1)
+        if offset > MAX_ID:
             return Page(number, (), await self._count())
-        (rows,) = await self._run([(PAGE, (POSTS_PER_PAGE, before))])
+        (rows,) = await self._run([(PAGE, (POSTS_PER_PAGE, offset))])
         posts = rows[0][3] if rows else await self._count()
         return Page(number, tuple(Line(*row[:3]) for row in rows), posts)
 

@@ -17,8 +17,8 @@ from apps.blog.posts import Unreachable
 from apps.blog.settings import Settings
 from apps.blog.storage.sql import (
     ADD_STEP,
-    AT,
     CREATE_SCHEMA,
+    CURRENT_STEP,
     Row,
     Sql,
     Statement,
@@ -40,13 +40,13 @@ class Storage(Sql):
 
     async def prepare(self) -> None:
         try:
-            db = self._connected()
+            db = self._connect()
             try:
-                log_ahead(db)
+                enable_wal(db)
                 db.execute("BEGIN IMMEDIATE")
                 db.execute(CREATE_SCHEMA)
-                ((at,),) = db.execute(AT)
-                for number, step in missing_steps(at, SERIAL):
+                ((current,),) = db.execute(CURRENT_STEP)
+                for number, step in missing_steps(current, SERIAL):
                     db.execute(step)
                     db.execute(ADD_STEP, (number,))
                 db.execute("COMMIT")
@@ -70,7 +70,7 @@ class Storage(Sql):
 
     def _carry_out(self, statements: Sequence[Statement]) -> list[list[Row]]:
         try:
-            db = self._own()
+            db = self._own_connection()
             if len(statements) == 1:
                 return [db.execute(*statements[0]).fetchall()]
             with db:
@@ -80,20 +80,20 @@ class Storage(Sql):
             METRICS.add("storage_failed")
             raise Unreachable(f"{self._path}: {problem}") from problem
 
-    def _own(self) -> sqlite3.Connection:
+    def _own_connection(self) -> sqlite3.Connection:
         """This thread's connection; one that was created before a fork is not used."""
         if getattr(self._local, "pid", None) != os.getpid():
-            self._local.db, self._local.pid = self._connected(), os.getpid()
+            self._local.db, self._local.pid = self._connect(), os.getpid()
         db: sqlite3.Connection = self._local.db
         return db
 
-    def _connected(self) -> sqlite3.Connection:
+    def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None)
         db.execute("PRAGMA synchronous = NORMAL")
         return db
 
 
-def log_ahead(db: sqlite3.Connection) -> None:
+def enable_wal(db: sqlite3.Connection) -> None:
     """Switch the file to write-ahead logging. While another process writes, SQLite ignores the
     connection's timeout for this, so workers that boot together would fail."""
     deadline_s = time.monotonic() + BUSY_S

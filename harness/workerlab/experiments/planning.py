@@ -201,7 +201,7 @@ def _tools(options: SweepOptions) -> tuple[tuple[str, ...], list[Finding]]:
     if options.tool is None and (is_timed or has_mix or options.client == "lingers"):
         return (BUNDLED.NAME,), [Note(FAST_IS_CHOSEN)]
     if options.tool is None:
-        if preflight.find_tool(DEFAULT.PROGRAM):
+        if preflight.has_tool(DEFAULT.PROGRAM):
             return (DEFAULT.NAME,), []
         values = {"default": DEFAULT.NAME, "bundled": BUNDLED.NAME, "hint": DEFAULT.INSTALL_HINT}
         return (BUNDLED.NAME,), [Note(DEFAULT_MISSING.format(**values))]
@@ -212,7 +212,7 @@ def _tools(options: SweepOptions) -> tuple[tuple[str, ...], list[Finding]]:
 def why_unavailable(name: str) -> str | None:
     """The reason why a load tool cannot run here, and advice; None if it can."""
     tool = tool_named(name)
-    if not preflight.find_tool(tool.PROGRAM):
+    if not preflight.has_tool(tool.PROGRAM):
         return f"{name} is not installed. {tool.INSTALL_HINT}"
     packages = [package for package in tool.NEEDS if importlib.util.find_spec(package) is None]
     if packages:

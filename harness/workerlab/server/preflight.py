@@ -200,7 +200,7 @@ Interpreters = Mapping[tuple[str, str], Interpreter]  # by `python` and `gunicor
 
 
 def interpreters_of(plan: Plan, chdir: Path) -> Interpreters:
-    """The interpreters that the servers of a plan need. Raises as `interpreter`."""
+    """The interpreters that the servers of a plan need. Raises what `interpreter` raises."""
     classes = [server.worker_class for server in plan.servers if server.null is None]
     env = dict(pair for server in plan.servers for pair in server.app.env)
     return {
@@ -235,7 +235,7 @@ def port_range() -> tuple[int, int] | None:
     return (int(low), int(high)) if low else None
 
 
-def narrows_ports() -> bool:
+def can_restrict_ports() -> bool:
     """Whether sockets can be restricted to a range of local ports (Linux 6.3)."""
     with socket.socket() as probe:
         try:
@@ -263,7 +263,7 @@ def check_levels(levels: Iterable[int]) -> None:
         )
 
 
-def find_tool(program: str | None) -> bool:
+def has_tool(program: str | None) -> bool:
     return program is None or shutil.which(program) is not None
 
 

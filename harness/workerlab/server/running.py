@@ -25,7 +25,7 @@ EXCEPTION = re.compile(
 )
 TRACEBACK = "Traceback (most recent call last):"
 FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+)')
-DUMP_PREFIX = "Timeout ("  # of each dump of faulthandler
+DUMP_PREFIX = "Timeout ("  # each dump of faulthandler begins with this
 # Lines of a server's log, and files that are not the app's
 LOG_LINE = re.compile(r"\[\d{4}-\d\d-\d\d |\[(INFO|WARNING|ERROR|CRITICAL)\] |(INFO|ERROR): ")
 OUTSIDE_APP = re.compile(
@@ -71,8 +71,8 @@ class Cancelled(BaseException):
 
 
 class StartupTurn:
-    """Lets parallel trials start their servers one at a time, and ends them with the lab:
-    then its methods raise Cancelled. This base class neither waits nor raises."""
+    """Lets parallel trials start their servers one at a time, and ends them when the lab ends:
+    its methods then raise Cancelled. This base class neither waits nor raises."""
 
     def wait_to_start(self) -> None:
         """Called before the server starts."""
@@ -143,22 +143,22 @@ class Running(Serving, kw_only=True):
         import psutil  # the import takes 20 ms, and reading a saved run does not need it
 
         current = read_proofs(self.launch.trial)
-        gone = {pid for pid in self.proofs if not psutil.pid_exists(pid)}  # zombies still exist
-        new = current.keys() - self.proofs.keys()
-        if not gone and not new:
+        gone_pids = {pid for pid in self.proofs if not psutil.pid_exists(pid)}  # zombies exist
+        new_pids = current.keys() - self.proofs.keys()
+        if not gone_pids and not new_pids:
             return None
-        idle = self._killed_idle() if self.drops else set[int]()
-        if gone <= idle and len(new) <= len(idle):
+        idle_pids = self._killed_idle() if self.drops else set[int]()
+        if gone_pids <= idle_pids and len(new_pids) <= len(idle_pids):
             self.proofs = current
             # ab opens new connections while earlier ones still connect. One established after its
             # last request stays open and unused, and blocks a sync worker that accepts it
-            self.warnings.append(stored(WorkersKilledWaiting(len(idle))))
+            self.warnings.append(stored(WorkersKilledWaiting(len(idle_pids))))
             return None
-        pids = ", ".join(map(str, gone)) or "unknown"
+        pids = ", ".join(map(str, gone_pids)) or "unknown"
         why = explained("a worker died under load", self.log)
-        if self._timed_out() & gone:
+        if self._timed_out() & gone_pids:
             why += "; it sent no heartbeat within Gunicorn's `timeout`"
-        if self._timed_out() & gone & self._workers_in_app():
+        if self._timed_out() & gone_pids & self._workers_in_app():
             why += ", with a request in the app: raise `timeout` in --config"
         return Fault("server", why, f"pid {pids}")
 
@@ -246,27 +246,27 @@ def importing_at(dumps: str) -> str:
 
 def outside_tracebacks(lines: Iterable[str]) -> Iterator[str]:
     """The lines outside tracebacks, without the exception that ends a traceback."""
-    inside = False
+    in_traceback = False
     for line in lines:
         if line.endswith(TRACEBACK):
-            inside = True
-        elif inside:
-            inside = line.startswith(" ")
+            in_traceback = True
+        elif in_traceback:
+            in_traceback = line.startswith(" ")
         elif not line.startswith("During handling of the above exception"):
             yield line
 
 
 def last_exception(lines: Iterable[str]) -> str | None:
     """The exception of the last traceback, with the app's last frame in it."""
-    exception, location, inside = None, "", False
+    exception, location, in_traceback = None, "", False
     for line in lines:
         if line.endswith(TRACEBACK):
-            inside, location = True, ""
-        elif inside and (frame := FRAME.match(line)):
+            in_traceback, location = True, ""
+        elif in_traceback and (frame := FRAME.match(line)):
             if not OUTSIDE_APP.search(frame["file"]):
                 location = f" ({Path(frame['file']).name} line {frame['line']})"
-        elif inside and not line.startswith(" "):
-            inside = False
-            if not line.startswith("gunicorn.errors."):  # it reports another one
+        elif in_traceback and not line.startswith(" "):
+            in_traceback = False
+            if not line.startswith("gunicorn.errors."):  # these only report another exception
                 exception = f"{line.strip().rstrip('.')[:300]}{location}"
     return exception

@@ -155,14 +155,14 @@ def _ready(
             why = explained(why, log, printed=True)
         elif time.monotonic() > deadline_s:
             raise TrialFailed(
-                "unavailable", _not_ready(launch, len(proofs), log), f"its log: {log}"
+                "unavailable", _why_not_ready(launch, len(proofs), log), f"its log: {log}"
             )
         else:
             continue
         raise TrialFailed("unavailable", why + _next_step(launch, why), f"its log: {log}")
 
 
-def _not_ready(launch: Launch, ready: int, log: Path) -> str:
+def _why_not_ready(launch: Launch, ready: int, log: Path) -> str:
     """The reason why fewer workers than planned are ready after BOOT_S."""
     paths = sorted(launch.trial.glob("import-*.txt"), key=lambda path: path.stat().st_mtime)
     places = filter(None, (importing_at(path.read_text()) for path in reversed(paths)))
@@ -232,7 +232,7 @@ def _definitions(module: ast.Module) -> Iterator[tuple[str, str]]:
                 kind = f"of type {type(ast.literal_eval(statement.value)).__name__}"
             except ValueError:
                 kind = ""
-            yield from ((to.id, kind) for to in statement.targets if isinstance(to, ast.Name))
+            yield from ((node.id, kind) for node in statement.targets if isinstance(node, ast.Name))
 
 
 def _check_disk_space(directory: Path) -> None:

@@ -30,7 +30,7 @@ from workerlab.numbers.units import listed
 from workerlab.server.process import Guarded
 from workerlab.server.service_check import EXTRA, KINDS, TIMEOUT_S, NoAnswer, ask
 
-START_S = 60.0  # initdb writes 40 MB, which takes long on a busy disk
+START_S = 60.0  # initdb writes 40 MB, which takes a long time on a busy disk
 POLL_S = 0.05
 IDLE = "import signal; signal.pause()"
 PORT_ATTEMPTS = 5  # another program may take the free port first
@@ -129,13 +129,13 @@ def why_unavailable(kind: str) -> str | None:
     """The reason why the lab cannot start a `kind` here, with advice; None if it can."""
     if kind == "sqlite":
         return None
-    label, or_url = KINDS[kind].name, f"; {KINDS[kind].option} connects to a running one"
+    label, url_advice = KINDS[kind].name, f"; {KINDS[kind].option} connects to a running one"
     if missing := [name for name in PROGRAMS[kind].programs if _program(name) is None]:
         detail = f"{listed(missing)} not found"
-        installs = f": {SETUP} installs it" if kind != "mongodb" else ""
-        return f"{label} is not installed here ({detail}){installs}{or_url}"
+        setup_advice = f": {SETUP} installs it" if kind != "mongodb" else ""
+        return f"{label} is not installed here ({detail}){setup_advice}{url_advice}"
     if kind == "postgresql" and os.geteuid() == 0 and _user(kind) is None:
-        return f"{label} refuses to run as root, and this system has no suitable user{or_url}"
+        return f"{label} refuses to run as root, and this system has no suitable user{url_advice}"
     return None
 
 
@@ -217,7 +217,7 @@ def _wait_until_ready(
     while process.running and time.monotonic() < deadline_s:
         try:
             version = ask(kind, url)
-            # Until ours gives up, a server that has taken its port may respond
+            # Another server that has taken the port may respond until the new one gives up
             if PROGRAMS[kind].is_ours(url, directory, process.pid):
                 return version
         except Exception as error:  # clients raise their own types

@@ -75,7 +75,7 @@ def provide(version: str) -> Path:
 
 def with_version(version: str, env: Mapping[str, str]) -> dict[str, str]:
     """Environment variables that make an interpreter import that version; {} for "", its own.
-    Raises EnvironmentProblem as `provide`."""
+    Raises EnvironmentProblem, like `provide`."""
     if not version:
         return {}
     path = os.pathsep.join(filter(None, (str(provide(version)), env.get("PYTHONPATH"))))
@@ -176,9 +176,9 @@ def _run(argv: Sequence[str], env: dict[str, str]) -> subprocess.CompletedProces
 def _why(output: str, directory: Path) -> str:
     if not output:
         return "neither uv nor pip is available; install pip with: python -m ensurepip"
-    if any(words in output for words in NO_INDEX):
+    if any(message in output for message in NO_INDEX):
         return "the package index does not respond (is there a network connection?)"
-    if any(words in output for words in NO_VERSION):
+    if any(message in output for message in NO_VERSION):
         return "there is no such version"
     free = shutil.disk_usage(directory).free
     lines = [line.strip() for line in output.splitlines() if line.strip()]

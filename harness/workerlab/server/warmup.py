@@ -155,8 +155,8 @@ def _without_pause(sender: "LoneSender", watch: PauseWatch) -> float:
 
 def are_sufficient(lone_s: Sequence[float], *, bundled: bool) -> bool:
     """Whether these lone response times suffice to estimate the cost of a request. `bundled` apps
-    always take the same time. For other apps, the standard error of the mean decides, or number and
-    total time; short requests are repeated for MIN_TOTAL_LONE_S, since three may agree by
+    always take the same time. For other apps, the standard error of the mean decides, or the number
+    and total time; short requests are repeated for MIN_TOTAL_LONE_S, since three may agree by
     chance."""
     count, spent_s = len(lone_s), sum(lone_s)
     if bundled:
@@ -291,9 +291,9 @@ def _reach_every_worker(server: Running, routes: Sequence[Route], deadline_s: fl
 
     pool = ThreadPoolExecutor(burst_size)
     try:
-        while len(reached := serving_pids(launch.trial) - server.earlier_pids) < workers:
+        while len(reached_pids := serving_pids(launch.trial) - server.earlier_pids) < workers:
             if time.monotonic() > deadline_s:
-                server.warnings.append(stored(WorkersNotWarmedUp(workers - len(reached))))
+                server.warnings.append(stored(WorkersNotWarmedUp(workers - len(reached_pids))))
                 return
             list(pool.map(ask_once, islice(next_routes, burst_size)))
     finally:

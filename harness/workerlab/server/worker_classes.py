@@ -5,9 +5,9 @@ are then "not known", and everything else is measured.
 
 Settings do not always determine how many requests are served at once, so that is measured as well:
 gthread's `worker_connections` limits what it accepts, not what it serves; native asgi stores the
-setting but does not enforce it; uvicorn does not get it; tornado runs a WSGI app inside its loop,
-so requests block each other; a blocking sleep in an `async def` serves one request at a time under
-any class.
+setting but does not enforce it; uvicorn does not receive it; tornado runs a WSGI app inside its
+loop, so requests block each other; a blocking sleep in an `async def` serves one request at a time
+under any class.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from workerlab.model.plan import Server, WorkerClass
 
 ASGI = ("asgi", "asgi2")
-CLOSES = "then closes each connection"  # as h11 does, to an HTTP/1.0 client
+CLOSES = "then closes each connection"  # as h11 does for an HTTP/1.0 client
 
 # Settings of Gunicorn's own HTTP parser
 _OF_GUNICORNS_PARSER = ("header_map", "secure_scheme_headers", "proxy_protocol")

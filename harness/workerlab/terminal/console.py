@@ -32,7 +32,7 @@ def short(path: Path) -> Path:
 
 
 def interactive() -> bool:
-    """Whether the program can prompt: both input and output are a terminal."""
+    """Whether the program can prompt: both input and output are terminals."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
@@ -43,28 +43,28 @@ def output_columns() -> int | None:
 
 def one_key(prompt: str) -> str:
     """The next key in lower case; "" at the end of input. Ctrl-C still interrupts. Input typed
-    before the prompt is discarded, because it is no reply to it."""
+    before the prompt is discarded, because it does not answer it."""
     handle = sys.stdin.fileno()
-    before = termios.tcgetattr(handle)
+    original = termios.tcgetattr(handle)
     try:
         tty.setcbreak(handle, termios.TCSANOW)
         termios.tcflush(handle, termios.TCIFLUSH)
         print(prompt, end="", flush=True)
         return os.read(handle, 16).decode("utf-8", "ignore")[:1].lower()
     finally:
-        termios.tcsetattr(handle, termios.TCSADRAIN, before)
+        termios.tcsetattr(handle, termios.TCSADRAIN, original)
 
 
 @contextmanager
-def unechoed() -> Iterator[None]:
+def without_echo() -> Iterator[None]:
     """Turn off the echo, so that typed characters do not appear in the middle of a live display."""
     handle = sys.stdin.fileno()
-    before = termios.tcgetattr(handle)
-    without_echo = [*before]
-    without_echo[3] &= ~termios.ECHO
+    original = termios.tcgetattr(handle)
+    attributes = [*original]
+    attributes[3] &= ~termios.ECHO
     try:
-        termios.tcsetattr(handle, termios.TCSADRAIN, without_echo)
+        termios.tcsetattr(handle, termios.TCSADRAIN, attributes)
         yield
     finally:
         termios.tcflush(handle, termios.TCIFLUSH)  # otherwise the shell would read the input
-        termios.tcsetattr(handle, termios.TCSADRAIN, before)
+        termios.tcsetattr(handle, termios.TCSADRAIN, original)

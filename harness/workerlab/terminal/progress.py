@@ -75,7 +75,7 @@ class Progress:
         self._began: dict[str, float] = {}
         self._predicted: dict[str, float | None] = {}
         # Seconds by which finished trials exceeded their predictions, by `more_s`
-        self._longer_s: dict[float, list[float]] = defaultdict(list)
+        self._excess_s: dict[float, list[float]] = defaultdict(list)
         self._console = Console(stderr=True)
         self._live: Live | None = None
         self._reasons: set[str] = set()
@@ -92,14 +92,14 @@ class Progress:
             self._live.stop()
 
     def _announce(self) -> None:
-        about = UNKNOWN_TIME if self._left(self._predict) is None else ", about " + self._wait()
+        note = UNKNOWN_TIME if self._left(self._predict) is None else ", about " + self._time_left()
         skipped = sum(self._predict(trial) == 0.0 for trial in self._todo)
         if skipped == len(self._todo):
-            about = ""
+            note = ""
         cells = f"{self._cell_count()}{f' ({skipped} cannot run)' if skipped else ''}"
-        tell(f"{cells}{about}" if self._todo else "all trials are finished")
+        tell(f"{cells}{note}" if self._todo else "all trials are finished")
 
-    def _place(self) -> str:
+    def _finished_count(self) -> str:
         """The number of finished trials: "[3/8] "."""
         return f"[{self._done}/{self._total}] "
 
@@ -118,16 +118,16 @@ class Progress:
         self._done += 1
         took_s = time.monotonic() - self._began.pop(trial.key)
         predicted_s = self._predicted.pop(trial.key, None)
-        now_predicted_s = self._predict(trial)  # it may have had the app's first responses
-        if now_predicted_s and not record.fault:
-            self._longer_s[self._more_s(trial)].append(took_s - now_predicted_s)
+        new_predicted_s = self._predict(trial)  # the trial may have got the app's first responses
+        if new_predicted_s and not record.fault:
+            self._excess_s[self._more_s(trial)].append(took_s - new_predicted_s)
         if record.fault and predicted_s == 0.0:
             return  # not launched: the reason was printed before
         outcome = f"done in {took_s:.1f} s"
         if record.fault:
             after = f" after {took_s:.1f} s" if took_s >= MIN_SHOWN_S else ""
             outcome = self._fault(record.fault, after)
-        line = f"{self._place()}{self._name(trial)}: {outcome}{self._rest()}"
+        line = f"{self._finished_count()}{self._name(trial)}: {outcome}{self._rest()}"
         if self._live is None:
             tell(line)
         elif record.fault:
@@ -138,7 +138,7 @@ class Progress:
         return f"{self._done} of {self._cell_count()} done{self._rest()}"
 
     def _rest(self) -> str:
-        return f", {self._wait()} left" if self._todo and self._left(self._predict) else ""
+        return f", {self._time_left()} left" if self._todo and self._left(self._predict) else ""
 
     def _fault(self, fault: Fault, after: str) -> str:
         """The fault in short, with each reason only once; the report has the details."""
@@ -155,25 +155,25 @@ class Progress:
     def _left(self, predict: Predict) -> float | None:
         return self._all_left_s(predict, self._todo, self._running())
 
-    def _wait(self) -> str:
+    def _time_left(self) -> str:
         """The time left, as a range that is correct in 9 of 10 cases."""
         kinds = Counter(self._more_s(trial) for trial in self._todo if self._predict(trial))
-        longer_s = {more_s: self._longer(more_s, trials) for more_s, trials in kinds.items()}
+        excess_s = {more_s: self._mean_excess_s(more_s, trials) for more_s, trials in kinds.items()}
 
         def end_s(trial: Trial, end: int) -> float | None:
             predicted_s = self._predict(trial)
             if not predicted_s:  # unknown, or not launched
                 return predicted_s
-            return max(predicted_s / 2, predicted_s + longer_s[self._more_s(trial)][end])
+            return max(predicted_s / 2, predicted_s + excess_s[self._more_s(trial)][end])
 
-        return between(*(self._left(partial(end_s, end=end)) or 0.0 for end in (0, 1)))
+        return time_range(*(self._left(partial(end_s, end=end)) or 0.0 for end in (0, 1)))
 
-    def _longer(self, more_s: float, trials: int) -> tuple[float, float]:
+    def _mean_excess_s(self, more_s: float, trials: int) -> tuple[float, float]:
         """The lower and upper bound of the mean seconds by which `trials` trials exceed their
         predictions."""
         mean, deviation, weight = USUAL_SHARE
         prior = Prior(mean * more_s, deviation * more_s, weight) if more_s else USUAL_S
-        low, high = interval_of_sum(trials, self._longer_s[more_s], prior)
+        low, high = interval_of_sum(trials, self._excess_s[more_s], prior)
         return low / trials, high / trials
 
     def __rich__(self) -> Group:
@@ -189,7 +189,7 @@ class Progress:
         return Group(line, Text("\n".join(rows)))
 
 
-def between(min_s: float, max_s: float) -> str:
+def time_range(min_s: float, max_s: float) -> str:
     """Both times as text, or only the longer one if they are similar."""
     low, high = format_wait(min_s), format_wait(max_s)
     return high if low == high or max_s < MIN_DISTINCT_RATIO * min_s else f"{low} to {high}"

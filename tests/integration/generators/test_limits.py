@@ -53,7 +53,7 @@ def test_a_bound_avoids_it(tmp_path: Path) -> None:
 
 
 def test_no_port_left_and_two_ways_out(tmp_path: Path) -> None:
-    if not preflight.narrows_ports():
+    if not preflight.can_restrict_ports():
         pytest.skip("this kernel cannot tell a socket which ports to use")
     data = loaded(step("ports-used-up"), tmp_path)
     assert set(data.measurement.errors) == {"no_address"}
@@ -65,7 +65,7 @@ def test_no_port_left_and_two_ways_out(tmp_path: Path) -> None:
 def test_ports_in_time_wait_run_out_and_are_used_again_after_a_second(tmp_path: Path) -> None:
     if why := limits.this_machine().no_network:
         pytest.skip(f"no network namespace can be made: {why}")
-    if not preflight.narrows_ports():
+    if not preflight.can_restrict_ports():
         pytest.skip("this kernel cannot tell a socket which ports to use")
     few: Any = {"ports": (40_000, 40_199), "requests": 300, "concurrency": 10}
     data = loaded(step("time-wait-0", **few), tmp_path)
@@ -145,7 +145,7 @@ def test_the_command_shows_what_happened_though_it_was_stopped(lab: Lab) -> None
     assert (sessions["connections"], sessions["requests"]) == (300, 300)
     assert session["connections"] == 20
     assert 200 < sessions["time_wait"] <= 300  # others may leave that state meanwhile
-    if preflight.narrows_ports():
+    if preflight.can_restrict_ports():
         assert answers(document)["LimitReached"]
     assert lab("report", str(directory), "--format", "markdown").code == 0
     # All is measured: there is nothing left to run

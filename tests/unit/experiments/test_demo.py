@@ -68,7 +68,7 @@ def type_keys(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[str]]:
 
         for module in (demo, terminal):
             monkeypatch.setattr(module, "one_key", one_key)
-        monkeypatch.setattr(demo, "unechoed", nullcontext)
+        monkeypatch.setattr(demo, "without_echo", nullcontext)
         return unread
 
     return set_keys
@@ -326,7 +326,7 @@ def test_keys_are_not_echoed_while_the_lesson_runs(keyboard: int) -> None:
         return bool(termios.tcgetattr(terminal)[3] & termios.ECHO)
 
     assert echoes()
-    with console.unechoed():
+    with console.without_echo():
         assert not echoes()
         os.write(keyboard, b"typed\n")
         assert select.select([terminal], [], [], LONG_S)[0]

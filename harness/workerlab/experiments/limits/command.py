@@ -105,7 +105,7 @@ def this_machine() -> Extent:
     return Extent(
         has=lambda tool: why_unavailable(tool) is None,
         files=preflight.raise_file_limit(),
-        ports=preflight.port_range() if preflight.narrows_ports() else None,
+        ports=preflight.port_range() if preflight.can_restrict_ports() else None,
         core=preflight.own_core(),
         no_network=_why_no_network(),
     )

@@ -47,7 +47,7 @@ from workerlab.observe.observer import Observer
 from workerlab.report.html import write_page
 from workerlab.report.player.places import IN_APP
 from workerlab.server.running import Running
-from workerlab.terminal.console import interactive, one_key, short, tell, unechoed
+from workerlab.terminal.console import interactive, one_key, short, tell, without_echo
 
 PROGRESS_INTERVAL_S = 2.5
 PROGRESS_LINE = (
@@ -146,7 +146,7 @@ class Presenter:
 
     def __enter__(self) -> Self:
         if self._prompts:
-            self._stack.enter_context(unechoed())
+            self._stack.enter_context(without_echo())
         count = len(self._lesson.steps)
         print_paragraph(f"{self._lesson.title} {count} steps; about {format_wait(self._total_s)}.")
         print()
