@@ -5,7 +5,7 @@ Here a caller that finds no free connection opens one, up to a limit, and gets t
 that fails: a page then comes from a cache, or is refused, while the client still waits.
 
 A semaphore admits callers; tasks are admitted in order of calls. (With a queue of connections,
-new callers could overtake waiting ones again and again.) Idle connections are kept on a stack, so that
+new callers could overtake waiting ones repeatedly.) Idle connections are kept on a stack, so that
 few are in use and the rest are never opened. Releasing the semaphore does not await, so
 cancellation cannot lose a permit.
 """
@@ -36,7 +36,7 @@ class Pool:
         )
 
     async def take(self) -> Any:
-        """A usable connection. Raises TimeoutError if none becomes free, or what `connect` raises."""
+        """A usable connection. Raises TimeoutError if none becomes free, or as `connect` does."""
         await self._acquire()
         try:
             while (connection := self._pop()) is not None:

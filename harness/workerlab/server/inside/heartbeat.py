@@ -51,8 +51,8 @@ class Heart:
         # Forked children inherit the map, and with gevent its timers
         os.register_at_fork(after_in_child=self.stop)
         self.unread_cpu = 0  # of other threads, since they were last read
-        self.at, self.cpu, self.process = now(), thread_time_ns(), process_time_ns()
-        self.queued = counted_ns(self.schedstat)[1]
+        self.at, self.cpu, self.process_cpu = now(), thread_time_ns(), process_time_ns()
+        self.core_wait = counted_ns(self.schedstat)[1]
         self.due = now() + self.interval_ns
         self.schedule(self.interval_ns / 1e9, self.beat)
 
@@ -63,17 +63,17 @@ class Heart:
         """Write the record of this beat, and schedule the next."""
         if self.stopped:
             return
-        at, cpu, process = now(), thread_time_ns(), process_time_ns()
-        queued = int(pread(self.schedstat, 64, 0).split(None, 2)[1])
+        at, cpu, process_cpu = now(), thread_time_ns(), process_time_ns()
+        core_wait = int(pread(self.schedstat, 64, 0).split(None, 2)[1])
         late, length, own, others_wait = at - self.due, at - self.at, cpu - self.cpu, 0
-        others_cpu = process - self.process - own
+        others_cpu = process_cpu - self.process_cpu - own
         self.unread_cpu += others_cpu
         if others_cpu > OTHERS_CPU_NS:
             queued_ns, self.unread_cpu = self.others.queued_ns(self.unread_cpu), 0
             others_wait = length if queued_ns is None else queued_ns  # None: possibly all the time
-        waited = queued - self.queued
+        waited = core_wait - self.core_wait
         self.ring.write(at, length, late, own, waited, others_cpu, others_wait)
-        self.at, self.cpu, self.process, self.queued = at, cpu, process, queued
+        self.at, self.cpu, self.process_cpu, self.core_wait = at, cpu, process_cpu, core_wait
         delay_ns = LATE_INTERVAL_NS if late > LATE_NS else self.interval_ns
         self.due = now() + delay_ns
         self.schedule(delay_ns / 1e9, self.beat)

@@ -165,8 +165,8 @@ class StackSampler:
             at, heart, frames = now(), self.heart, sys._current_frames()
             previous = loop_cpu, cpu, own_wait, loop_wait
             loop_cpu, cpu = clock_gettime_ns(clock), process_time_ns()
-            beat, beat_due, beat_loop_cpu, beat_cpu = heart.at, heart.due, heart.cpu, heart.process
-            beat_loop_wait = heart.queued
+            beat, beat_due, beat_loop_cpu = heart.at, heart.due, heart.cpu
+            beat_cpu, beat_loop_wait = heart.process_cpu, heart.core_wait
             number, stuck = self.locate(frames.pop(self.loop, None), at, beat)
             other = self.gil_holder(frames) if at - due > LATE_NS else IDLE
             frames.clear()  # or they would keep the app's objects alive
