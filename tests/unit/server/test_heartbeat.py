@@ -251,7 +251,7 @@ def test_no_request_is_kept_alive_by_its_context(tmp_path: Path) -> None:
     async def main() -> None:
         NAME.set("the first request's")
         loop = families.asyncio_loop(asyncio.get_running_loop())
-        loop.after(0.0, lambda: names.append(NAME.get(None)))
+        loop.schedule(0.0, lambda: names.append(NAME.get(None)))
         while not names:
             await asyncio.sleep(0)
 
