@@ -162,7 +162,7 @@ def test_memory_is_shared_and_private() -> None:
     memory = MemorySample(make.ns(9.0), 100 * MB, {100: 30 * MB, 101: 40 * MB})
     outcome = needs(make.with_observations(data, memory=(memory,))).memory
     assert outcome == Memory(30 * MB, 35 * MB, 2)
-    assert outcome.of(4) == 170 * MB
+    assert outcome.total(4) == 170 * MB
     assert needs(data).memory is None
     assert NO_MEMORY in needs(data).notes
 
