@@ -133,7 +133,7 @@ def mix_of(path: Path) -> tuple[Route, ...]:
 
 
 def _words(line: str) -> list[str]:
-    """The words of the line without quotes and comment. Raises ValueError for an unclosed quote."""
+    """The words of the line without quotes or comment. Raises ValueError for an unclosed quote."""
     words, start, end = [], 0, len(line.rstrip())
     while start < end:
         if (match := WORD.match(line, start)) is None:
@@ -280,7 +280,7 @@ def mix_of_log(path: Path, *, queries: bool = False) -> tuple[tuple[Route, ...],
 def _lines(path: Path) -> Iterator[str]:
     with path.open("rb") as file:
         zipped = file.read(2) == GZIP
-    # Latin-1 decodes any byte, and `_path` escapes the same byte again
+    # Latin-1 decodes any byte, and `_path` percent-encodes it back to the same byte
     with (gzip.open if zipped else open)(path, "rt", encoding="latin-1") as lines:
         yield from lines
 

@@ -70,7 +70,7 @@ class TargetSyntaxError(ValueError):
 
 
 class Term(Struct, frozen=True):
-    """A term of a target. `limit` is in seconds, a share of 1, or in requests per second."""
+    """A term of a target. `limit`: seconds, a fraction from 0 to 1, or requests/s."""
 
     metric: Metric
     op: Op
@@ -97,7 +97,7 @@ class Term(Struct, frozen=True):
 
 class Limit(NamedTuple):
     """A limit on a change. `share`: of the earlier value; for errors, of the requests;
-    `above`: whether increases exceed the limit, not decreases."""
+    `above`: True if it limits increases, False if decreases."""
 
     metric: str
     above: bool

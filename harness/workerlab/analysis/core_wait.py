@@ -11,7 +11,7 @@ run queue counts. With
     z       its time other than computing and waiting for a core: sleeping, the network
 
 a request holds its slot for h = H(c + w), and would hold it for H(c) with enough cores. H(d) is the
-time that each of n requests takes to pass through a station, which serves one at a time for d each,
+time that each of n requests takes to pass through a station that serves one at a time, for d each,
 and then a delay z: approximate mean value analysis (Schweitzer 1979; Lazowska et al., Quantitative
 System Performance, 1984, chapter 6) of the worker's loop. A request waits for half of the service
 in progress instead of a whole one, because equal requests take equally long. z is the mean lone
@@ -29,7 +29,7 @@ to clean up after a response, delays no request, and a waiting thread of gthread
 thread. Waits of a thread that ends between two samples are missing.
 
 Rejected: n * w, correct only for a busy loop; a threshold of cores used by other programs (figures
-of sleeping apps are exact even if these use 1.9 of 2 cores); (c + w)/c, which treats the app's
+of sleeping apps are exact even if others use 1.9 of 2 cores); (c + w)/c, which treats the app's
 sleep as computing.
 """
 
@@ -67,7 +67,7 @@ class LoadPart(Struct, frozen=True):
     cores: int | None = None  # of the machine
 
     def rate(self, name: str) -> float | None:
-        """The growth per second of a field of the samples, in seconds; None if unknown."""
+        """The increase per second of a sample field that is in seconds; None if unknown."""
         if self.remote_load and "tool" in name:
             return None
         return per_second(self.samples, name)

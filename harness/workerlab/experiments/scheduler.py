@@ -11,9 +11,9 @@ is up, at intervals of MIN_APART_S: otherwise all would send requests at the sam
 The interpreter switches threads every half millisecond; otherwise the time of a lone request would
 include the time of other threads.
 
-An interrupt or an error of the lab ends all trials: their servers are killed, and their threads
-raise Cancelled as soon as they wait. Each trial has a line in the run's files from its beginning,
-so after a kill at any moment the unfinished trials are known and run again.
+An interrupt or an error in the lab ends all trials: their servers are killed, and their threads
+raise Cancelled as soon as they wait. Each trial gets a line in the run's files when it begins, so
+after a kill at any moment the unfinished trials are known, and run again on resume.
 """
 
 import contextlib

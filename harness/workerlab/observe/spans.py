@@ -122,7 +122,8 @@ def parse_stack_samples(data: bytes) -> tuple[int, tuple[StackSample, ...]]:
 
 
 def parse_lines(text: bytes) -> dict[int, CodeLine]:
-    """The lines by number, without a last one cut off by its worker's death. Raises ValueError."""
+    """The lines by number, except a last one that its worker's death left incomplete. Raises
+    ValueError."""
     lines: dict[int, CodeLine] = {}
     rows = text.split(b"\n")
     for row in rows[:-1]:

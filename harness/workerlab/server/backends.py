@@ -55,7 +55,7 @@ SLOWING_SETTINGS = ("reload", "reuse_port", "max_requests", "certfile")
 
 
 class Backend(Struct, frozen=True):
-    """A server with its own command line, which imports the app in each of its workers. `argv`: a
+    """A server that has its own command line and imports the app in each of its workers. `argv`: a
     template of its arguments after the interpreter, also shown to users. `stop_options`: added only
     for measured servers, which are stopped when no request is left. `prefix`: the prefix of the
     environment variables that would change its settings. `min_backlog`: the smallest backlog that
@@ -110,8 +110,8 @@ class Backend(Struct, frozen=True):
         return {**env, "PYTHONPATH": ":".join(filter(None, paths))}
 
     def address(self, pid: int | None, listening: Path) -> tuple[str, int] | None:
-        """The address of the server with this pid; None if it does not listen yet. `listening`: the
-        file that contains it."""
+        """The address of the server with this pid; None if it is not listening yet. `listening`:
+        the file that contains it."""
         import psutil  # the import takes 20 ms
 
         with suppress(psutil.Error):  # it has ended
@@ -174,7 +174,7 @@ class Gunicorn(Backend, frozen=True):
         }
 
 
-# Loop and parser of uvicorn are fixed: "auto" would use uvloop and httptools if installed. Its
+# uvicorn's loop and parser are fixed: "auto" would use uvloop and httptools if installed. Its
 # --limit-concurrency returns 503 instead of letting requests wait
 # (https://www.uvicorn.org/settings/#resource-limits). Granian's --backpressure limits how many
 # connections a worker accepts, including those whose requests wait for a thread

@@ -268,8 +268,8 @@ def has_tool(program: str | None) -> bool:
 
 
 def tool_version(argv: tuple[str, ...]) -> str | None:
-    """The first line that a load tool prints. Reads no more: any program may be called ab, and it
-    may never exit."""
+    """The first line that a load tool prints. Reads no more: the `ab` on PATH
+    may be another program, which may never exit."""
     try:
         tool = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -300,7 +300,7 @@ def _text(path: str) -> str | None:
 
 
 def address_facing(hosts: tuple[str, ...]) -> str:
-    """This machine's IPv4 address on the route to the first of `hosts`; loopback without hosts.
+    """This machine's IPv4 address on the route to the first of `hosts`; loopback if there are none.
     Raises UsageError for an unknown host, or one without a route.
 
     So a server listens on loopback only, or on the one address that the load hosts reach."""

@@ -1,8 +1,8 @@
 """Diagnoses of slots (too few, idle, or behind a full accept queue) and of cells without a limit.
 
 More slots are advised only if all were taken (an occupancy of 0.95, `analysis/slots.py`). The
-sentences name only measured places where requests wait. Half-open connections, established only for
-the client, count as queued if the kernel counted overflows and both ends were sampled.
+sentences name only measured places where requests wait. Half-open connections (established only on
+the client's side) count as queued if the kernel counted overflows and both ends were sampled.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class WaitingForSlots(Queueing):
 
 
 class QueueOverflow(Queueing):
-    """The accept queue was full, measured or likely."""
+    """The accept queue was full, or probably was."""
 
     rank = 20
     explains = (WaitingForSlots,)  # its sentence says the same

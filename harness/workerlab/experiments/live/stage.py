@@ -236,7 +236,7 @@ class Stage:
 
     def _go_to_step(self, action: Action) -> None:
         """Go to a step and ask its question before anything runs. An `action` without a step goes
-        to the current or last one."""
+        to the current or most recently visited one."""
         course = self._progress
         course.go(action.get("step", course.step_index))
         self._course = course

@@ -154,9 +154,9 @@ async def _run(form: Form, url: str, requests: int) -> tuple[list[Any], int]:
 def run_form(mistake: str, name: str, url: str, requests: int) -> dict[str, Any]:
     """Run one form in its own event loop, and collect warnings until its last object is destroyed.
 
-    `returned`: number of objects that the form returned, by type; `complaints`: warnings of Python
-    and asyncio, with counts; `time_wait`: sockets to the server left in TIME_WAIT, or None if
-    unknown; `peak_bytes`: peak memory of this process so far.
+    `returned`: number of objects that the form returned, by type; `complaints`: warnings from
+    Python and asyncio, with counts; `time_wait`: sockets to the server left in TIME_WAIT, or None
+    if unknown; `peak_bytes`: peak memory of this process so far.
     """
     code, form = MISTAKES[mistake][name]
     messages: Counter[str] = Counter()

@@ -27,7 +27,7 @@ from workerlab.report.html.timeline_data import Timeline, timelines
 from workerlab.report.values import Names, by_series, finite
 
 PLAYER_SETTINGS = ("worker_class", "workers", "threads", "worker_connections", "backlog")
-MAX_LEGIBLE = 64  # connections; the bars of more are indistinguishable in a figure
+MAX_LEGIBLE = 64  # connections; with more, the bars of a figure cannot be told apart
 MAX_OPEN_CELLS = 2  # initially open timelines: with more, the page would be too long
 FOLDED_KINDS = ("queue", "states", "cpu", "memory")  # folded unless they support a diagnosis
 OBSERVATION_NAMES = {"queue": "the accept queue", "states": "TCP states", "usage": "CPU and memory"}
@@ -151,7 +151,7 @@ class CellOverTime(Struct, dict=True, frozen=True):
     @cached_property
     def figures(self) -> list[Figure]:
         """The figures that are not empty, with names that are unique in a run. They are drawn on
-        first use, because a full page draws no further cells."""
+        first use, because cells that no longer fit on the page are never drawn."""
         cell, where = self.cell.trial.cell, self.where
         load_slug = str(cell.concurrency)
         if cell.rate is not None:
