@@ -1,4 +1,4 @@
-"""The lab's code that servers are started with, as a run has it."""
+"""A copy of the code that servers are started with, as in a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workerlab.run_store import copy_code
 
 @cache
 def _copy() -> Path:
-    """Of this process: compiled by the first server."""
+    """The copy of this process, which its first server compiles."""
     place = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, place, ignore_errors=True)
     copy_code(place / "code")

@@ -573,7 +573,7 @@ def serve_in(root: Path, worker_class: str) -> Serve:
     return start
 
 
-# Shown as they reach the app, streamed, or one of the bundled apps' answers
+# Returns the request as the app sees it, a stream, or a response of the bundled apps
 WSGI_ANSWERS = """
 import json
 import time
@@ -641,7 +641,7 @@ def answering_app(worker_class: str) -> str:
 
 @pytest.fixture(scope="session")
 def answering(tmp_path_factory: pytest.TempPathFactory, worker_class: str) -> Iterator[Running]:
-    """A server for all tests that only look at how it answers."""
+    """A server for all tests that only look at its responses."""
     start = serve_in(tmp_path_factory.mktemp("answers"), worker_class)
     with start(answering_app(worker_class), named=True) as server:
         yield server

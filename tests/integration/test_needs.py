@@ -76,7 +76,7 @@ def test_sleep_and_cpu(of_sleep_and_cpu: tuple[Needs, Any], worker_class: str) -
     # The clock of the class is in every record, so that none had to be guessed
     assert all(span.cost is not None for span in facts.finished)
     assert all(need.cpu_s + need.nogil_s >= CPU_S for need in needs.requests)
-    # Next to other programs, samples of the GIL may miss a loop that holds it
+    # The loop holds the GIL; only in a disturbed trial may samples suggest otherwise
     assert needs.disturbed or not any(need.nogil_s for need in needs.requests)
     assert mean(needs, lambda need: need.cpu_s) < 2 * CPU_S
     for span, need in zip(facts.finished, needs.requests, strict=True):

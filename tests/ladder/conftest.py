@@ -244,16 +244,16 @@ def stand_in(tmp_path: Path) -> Path:
 QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")  # what lives for seconds
 
 
-ARCHIVE = "classes.jsa"  # what takes half of the CPU of a start, done once
+ARCHIVE = "classes.jsa"  # of loaded classes: it halves the CPU of a start
 
 
 def _quick(made: Path) -> list[str]:
-    """Words of `java` before the class. Without its archive, Java only takes longer."""
+    """The arguments of `java` before the class. Without the archive, Java only starts later."""
     return [*QUICK_JVM, f"-XX:SharedArchiveFile={made / ARCHIVE}", "-cp", f"{made}/*"]
 
 
 def _archive(made: Path) -> None:
-    """What a server loads that has answered, as far as this Java keeps it (13 and later)."""
+    """Archive the classes of a server that has responded, if this Java can (13 and later)."""
     import pymongo
 
     words = [f"-XX:ArchiveClassesAtExit={made / ARCHIVE}", "-cp", f"{made}/*", "Server", "0"]

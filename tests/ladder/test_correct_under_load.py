@@ -30,7 +30,7 @@ from tests.ladder.conftest import Answer, Blog, Blogs, mortal_postgresql, mortal
 
 WORKERS = 2
 BOUND_S = 1.0  # as stated: BLOG_LOCAL_EXPIRY
-PAUSE_S = 0.03  # between two turns of each: they shall meet, not keep both cores busy
+PAUSE_S = 0.03  # between two requests of each: they must overlap, not keep both cores busy
 CALM_S = 0.1  # the same while nothing but time has to pass
 HOT = (1, 2, 3)  # posts that are read and edited
 COLD = 9  # one that nobody has read

@@ -18,7 +18,7 @@ def test_a_ladder_with_the_load_from_another_host(
     hosts: dict[str, Host], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The blog has a core that the load tool does not take from it. Without Redis, which would add
-    a step: each is loaded in the same way. From one host: with two, a sweep is."""
+    a step: each is loaded in the same way. One host sends it: a sweep tests two."""
     cores = (os.cpu_count() or 1) > 1 and shutil.which("taskset") is not None
     sender = hosts["one"]
     words = ["ladder", "--storages", "sqlite", "--workers", "1", "--users", "8", "--trials", "1"]

@@ -171,8 +171,7 @@ def test_redis_keeps_nothing_on_disk_and_is_bounded(running_service: Service) ->
 def test_a_port_that_another_took_first_is_not_the_end(
     kind: str, running_service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor is who has the port taken for the server: another of its kind, or one that accepts and
-    says nothing."""
+    """Neither another of its kind nor a server that accepts and stays silent is mistaken for it."""
     free, ports = services.free_port, list[int]()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         taken = [urlsplit(running_service.url).port, silent.getsockname()[1]]

@@ -58,7 +58,7 @@ class Interpreter(Struct, frozen=True):
     missing: Sequence[str]
     classes: Mapping[str, Mapping[str, Any]]
     settings: Mapping[str, object]
-    names: Sequence[str] = ()  # of Gunicorn's settings
+    names: Sequence[str] = ()  # of Gunicorn's settings; empty without a Gunicorn file
     assignments: Mapping[str, Mapping[str, Any]] = {}
     absent: Mapping[str, str] = {}
     requested: str = ""  # the requested version of Gunicorn; "": its own

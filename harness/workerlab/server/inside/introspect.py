@@ -20,7 +20,7 @@ import ast
 import contextlib
 import gc
 import grp
-import importlib
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -52,25 +52,6 @@ def worker_class(path: str, bases: dict[str, bool]) -> dict[str, Any]:
         return {"asgi": None, "error": "it is not a Gunicorn worker class"}
     names = (base.__name__ for base in cls.__mro__)
     return {"asgi": next((bases[name] for name in names if name in bases), None)}
-
-
-def requires_python(gunicorn: types.ModuleType) -> str | None:
-    """The versions of Python that this Gunicorn supports. Read from the file that installers write:
-    importing importlib.metadata takes longer than everything else here."""
-    place = os.path.dirname(os.path.dirname(os.path.abspath(gunicorn.__file__ or "")))
-    path = os.path.join(place, f"gunicorn-{gunicorn.__version__}.dist-info", "METADATA")
-    try:
-        with open(path, encoding="utf-8") as file:
-            for line in file:
-                name, _, value = line.strip().partition(": ")
-                if name in ("Requires-Python", ""):  # an empty line ends the fields
-                    return value or None
-    except (OSError, ValueError):  # not installed in the usual way
-        from importlib import metadata
-
-        with contextlib.suppress(metadata.PackageNotFoundError):  # a checkout
-            return metadata.metadata("gunicorn")["Requires-Python"]
-    return None
 
 
 def rejection(names: dict[str, Any]) -> str | None:
@@ -294,7 +275,8 @@ def main(request: dict[str, Any]) -> None:
         from gunicorn.workers import SUPPORTED_WORKERS
 
         facts.update(gunicorn=gunicorn.__version__, worker_classes=list(SUPPORTED_WORKERS))
-        facts["requires"] = requires_python(gunicorn)
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # a checkout
+            facts["requires"] = importlib.metadata.metadata("gunicorn")["Requires-Python"]
         facts["missing"] = [name for name in request["packages"] if is_missing(name)]
         facts["classes"] = {
             name: worker_class(SUPPORTED_WORKERS.get(name, name), request["bases"])
