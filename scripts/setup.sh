@@ -6,11 +6,9 @@
 #   scripts/setup.sh --tox      .venv-tox with tox instead of .venv, the load tools, PostgreSQL and
 #                               Redis, and a browser to test the report page
 #
-# System packages come from apt-get (as root, or with passwordless sudo) or brew. Without them the
-# lab still works, with its own load generator instead of ab, and SQLite instead of PostgreSQL.
-# Servers are installed but not started: the lab starts its own. Fails only for missing essentials,
-# with exit code 3 and one sentence. All output goes to standard error. Written for bash 3.2, which
-# macOS still has.
+# System packages come from apt-get (as root, or with passwordless sudo) or brew; the lab works
+# without them. Servers are installed but not started: it starts its own. Fails only for missing
+# essentials, with exit code 3 and one sentence. Output goes to standard error. For macOS' bash 3.2.
 set -euo pipefail
 exec 1>&2
 export DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1
@@ -32,9 +30,9 @@ step() {
 # outside the PATH.
 have() {
   case $1 in
-    chromium) set -- chromium chromium-browser google-chrome ;;
-    initdb) set -- initdb "$system"/usr/lib/postgresql/*/bin/initdb \
-      "$system"/{opt/homebrew,usr/local}/opt/postgresql*/bin/initdb ;;
+    chromium) set -- chromium-headless-shell chromium chromium-browser google-chrome ;;
+    initdb) set -- initdb \
+      "$system"/{usr/lib/postgresql/,{opt/homebrew,usr/local}/opt/postgresql}*/bin/initdb ;;
   esac
   command -v "$@" >/dev/null 2>&1
 }
@@ -42,8 +40,7 @@ have() {
 # settled PROGRAM: installed, or attempted within the last hour (not every sweep tries again).
 settled() { have "$1" || [ -n "$(find "$state/$1-tried" -mmin -60 2>/dev/null)" ]; }
 
-# A fingerprint of everything that determines the installation: the requirements, and the path of
-# the checkout, because a venv cannot be moved.
+# Of all that determines an installation: the requirements, and the path, because no venv can move.
 fingerprint() { { cat "$root/pyproject.toml" "$root/constraints.txt"; echo "$root"; } | cksum; }
 
 # complete VENV PROGRAM: is VENV complete and up to date, and does its interpreter still run?
@@ -78,33 +75,38 @@ get() {
   local brew=$1; shift
   if as_root apt-get --version >/dev/null 2>&1; then
     # Continue on errors: the packages may not come from the mirror that is unreachable.
-    [ -n "$apt_updated" ] || apt update || true
-    apt_updated=yes
-    case $1 in postgresql | redis-server) hold_services || return 0 ;; esac
+    [ -n "$apt_updated" ] || { apt_updated=yes; apt update || true; }
+    hold_services || return 0
     apt install "$@" || true
-    [ "$1" != redis-server ] || as_root systemctl disable "$1" >/dev/null 2>&1 || true
-  elif [ -n "$brew" ] && have brew; then
-    step "brew install $brew" brew install "$brew" || true
-  fi
+    [[ "$*" != *redis-server* ]] || as_root systemctl disable redis-server >/dev/null 2>&1 || true
+  elif [ -n "$brew" ] && have brew; then step "brew install $brew" brew install "$brew" || true; fi
 }
 
-# ensure PROGRAM: installs an optional program, or says what its absence means.
-ensure() {
-  local title=$1 consequence
-  if settled "$1"; then return 0; fi
+# about PROGRAM: sets its title, its package in brew, what its absence means, and Debian's packages.
+about() {
   case $1 in
-    ab) get httpd apache2-utils; consequence="the embedded load tool 'fast' will be used" ;;
-    wrk) get wrk wrk; consequence="'--tool wrk' is unavailable" ;;
-    initdb) title=PostgreSQL consequence='the ladder uses SQLite'
-      get postgresql@17 postgresql ;;
-    redis-server) title=Redis consequence='the ladder runs without its Redis cache'
-      get redis redis-server ;;
-    chromium) title=Chromium consequence='the report page is not tested in a browser'
-      get '' chromium fonts-dejavu-core ;;
+    ab) set -- ab httpd "the embedded load tool 'fast' will be used" apache2-utils ;;
+    wrk) set -- wrk wrk "'--tool wrk' is unavailable" wrk ;;
+    initdb) set -- PostgreSQL postgresql@17 'the ladder uses SQLite' postgresql ;;
+    redis-server) set -- Redis redis 'the ladder runs without its Redis cache' redis-server ;;
+    chromium) set -- Chromium '' 'the report page is not tested in a browser' \
+      chromium-headless-shell fonts-dejavu-core ;;
   esac
-  if have "$1"; then return 0; fi
-  : >"$state/$1-tried"
-  say "$title is missing and cannot be installed: $consequence."
+  title=$1 brew=$2 absence=$3 debian=("${@:4}")
+}
+# ensure PROGRAM...: installs optional programs, or says what their absence means.
+ensure() {
+  local name title brew absence debian packages=()
+  for name in "$@"; do about "$name"; settled "$name" || packages+=("${debian[@]}"); done
+  # All in one call: after each, apt-get indexes the manual pages. One by one if it fails
+  [ ${#packages[@]} -lt 2 ] || get '' "${packages[@]}"
+  for name in "$@"; do
+    about "$name"
+    if settled "$name"; then continue; fi
+    get "$brew" "${debian[@]}"
+    have "$name" || say "$title is missing and cannot be installed: $absence."
+    : >"$state/$name-tried"
+  done
 }
 
 can_make_venv() { "$python" -c 'import ensurepip, venv' >/dev/null 2>&1; }
@@ -120,7 +122,6 @@ find_python() {
   python=$without_venv
   return 1
 }
-
 ensure_python() {
   if find_python; then return 0; fi
   get python@3.13 "$([ -n "$python" ] && venv_package || echo '^python3[.]1[1-9]-venv$')"
@@ -151,30 +152,28 @@ make_venv() {
 # releases it however this process ends. In Python, because macOS has no flock(1).
 lock_within() {
   "$python" -c "import fcntl, signal, sys
-signal.signal(signal.SIGALRM, lambda *_: sys.exit(1))
-signal.alarm($1)
+signal.signal(signal.SIGALRM, lambda *_: sys.exit(1)); signal.alarm($1)
 fcntl.flock(9, fcntl.LOCK_EX)"
 }
 
 main() {
-  local venv=$root/.venv program=workerlab packages=(-e '.[all]') optional=(ab wrk) missing=() name
+  local venv=$root/.venv program=workerlab packages=(-e '.[all]') optional=(ab wrk) name settled=yes
   case "$*" in
     "") ;;
     --ladder) optional+=(initdb redis-server) ;;
-    --tox)  # uv fills an environment in seconds, pip in a minute
-      venv=$root/.venv-tox program=tox packages=(tox tox-uv)
-      optional+=(initdb redis-server chromium) ;;
+    --tox) optional+=(initdb redis-server chromium)
+      venv=$root/.venv-tox program=tox packages=(tox tox-uv) ;;  # uv is ten times as fast as pip
     *) say "unknown argument: $*"; exit 2 ;;
   esac
-  for name in "${optional[@]}"; do settled "$name" || missing+=("$name"); done
-  if [ ${#missing[@]} = 0 ] && complete "$venv" "$program"; then return 0; fi
+  for name in "${optional[@]}"; do settled "$name" || settled=; done
+  if [ -n "$settled" ] && complete "$venv" "$program"; then return 0; fi
   { mkdir -p "$state" && exec 9>>"$state/lock"; } 2>/dev/null || fail "$state cannot be written."
   trap release_services EXIT
   ensure_python
   lock_within 1 || { say "waiting for another setup in this checkout"; lock_within 600; } ||
     fail "another setup has held $state/lock for 10 minutes: giving up."
   make_venv "$venv" "$program" "${packages[@]}"
-  for name in ${missing[@]+"${missing[@]}"}; do ensure "$name"; done
+  ensure "${optional[@]}"
   say "done"
 }
 
